@@ -1,10 +1,10 @@
-//! What a record of the switch stream costs in user space: from the bytes of a ring to the share that it is charged
-//! to, for switches between cgroups and between threads.
+//! Cost of a switch stream record in user space, from the bytes of a ring to the attributed share, for switches between cgroups and between
+//! threads.
 //!
-//! `cargo bench --bench attribute` prints nanoseconds for a record, and the ratio to copying the same bytes.
+//! `cargo bench --bench attribute` prints the nanoseconds per record, and the ratio to copying the same bytes.
 
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure should stop")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops if it cannot measure")]
 
 use std::hint::black_box;
 
@@ -13,10 +13,10 @@ use perf_exporter::attribute::{Attributor, Bundle};
 use perf_exporter::plan::Granularity;
 use perf_exporter::sys::{Fields, ReadFormat};
 
-/// As many as half of the smallest ring holds.
+/// Number of records in half of the smallest ring.
 const RECORDS: usize = 1500;
 const COUNTERS: usize = 4;
-/// How many cgroups, and how many processes, take turns on the CPU.
+/// Number of cgroups, and of processes, that alternate on the CPU.
 const OWNERS: u64 = 50;
 
 fn fields(granularity: Granularity) -> Fields {
@@ -28,7 +28,7 @@ fn fields(granularity: Granularity) -> Fields {
     }
 }
 
-/// What the kernel writes while `OWNERS` take turns.
+/// Returns the records that the kernel writes while `OWNERS` owners alternate.
 fn records(granularity: Granularity) -> Vec<Vec<u8>> {
     let record = |n: u64| {
         let owner = n % OWNERS;
@@ -60,7 +60,7 @@ fn main() {
     group.throughput(Throughput::Elements(RECORDS as u64));
     for granularity in [Granularity::Cgroup, Granularity::Process] {
         let records = records(granularity);
-        // A wake-up: the shares are those of the collection under way, so their rows are there already.
+        // A wakeup of the reader. Its shares belong to the running collection, so their rows already exist.
         group.bench_function(format!("{granularity}"), |bencher| {
             let mut attributor = attributor(granularity);
             bencher.iter(|| {

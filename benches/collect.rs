@@ -1,12 +1,12 @@
-//! What one collection costs: two CPUs, a hundred cgroups, six events.
+//! Cost of one collection: two CPUs, a hundred cgroups, six events.
 //!
-//! `cargo bench --bench collect` prints the time of a collection with the fake kernel (our own work alone) and, where
-//! this machine lets it open cgroup events, with the real one; beside the latter what the same counts cost when every
-//! event is a descriptor of its own that is read by itself, as most exporters do.
+//! `cargo bench --bench collect` prints the time of a collection with the fake kernel, which is the exporter's own work. Where cgroup
+//! events can be opened, it also prints the time with the real kernel. For comparison it reads the same counts with one descriptor for each
+//! event, each read separately, as most exporters do.
 
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
-#![expect(clippy::print_stdout, reason = "the figures are for the person who asked for them")]
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure should stop")]
+#![expect(clippy::print_stdout, reason = "the figures are the output of the benchmark")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops if it cannot measure")]
 
 use std::fs;
 use std::hint::black_box;
@@ -49,7 +49,7 @@ impl<K: Kernel> Subject<K> {
         Self { watch, collector }
     }
 
-    /// What the service does for a scrape, but for the encoding.
+    /// Does the work of the service for a scrape, except for the encoding.
     fn collect(&mut self) -> Snapshot {
         let changes = self.watch.refresh();
         self.collector.follow(&changes, &self.watch);
@@ -75,7 +75,7 @@ fn the_plan(roots: &Roots, include: &str) -> Plan {
     plan(&Entries::counters(&[entry]), &Catalog::load(roots, &facts), &StreamSupport::foreseen(&facts))
 }
 
-/// A host of files: two CPUs and a hundred cgroups.
+/// Creates a host of files with two CPUs and a hundred cgroups.
 fn fake_host() -> (tempfile::TempDir, Roots) {
     let dir = tempfile::tempdir().unwrap();
     let roots = Roots::under(dir.path());
@@ -118,7 +118,7 @@ impl Drop for RealCgroups {
     }
 }
 
-/// Every event of every cgroup on every CPU as a descriptor of its own.
+/// Opens every event of every cgroup on every CPU as a separate descriptor.
 fn one_descriptor_each(
     cgroups: &RealCgroups,
     roots: &Roots,
@@ -138,11 +138,11 @@ fn one_descriptor_each(
     open
 }
 
-/// The median of 51 runs.
+/// Returns the median of 51 runs.
 fn median(mut run: impl FnMut()) -> Duration {
     let mut times: Vec<Duration> = (0..51)
         .map(|_| {
-            #[expect(clippy::disallowed_methods, reason = "a benchmark's time is the real one")]
+            #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
             let start = Instant::now();
             run();
             start.elapsed()
@@ -171,8 +171,8 @@ fn real(criterion: &mut Criterion) -> std::io::Result<()> {
         single.iter().for_each(|event| assert!(black_box(event.read(&mut words)).is_ok()));
     });
     println!(
-        "{CGROUPS} cgroups x {} CPUs x 6 events: {ours:.0?} with everything around it; {} reads of single events \
-         alone: {theirs:.0?}, {:.1} times ours",
+        "{CGROUPS} cgroups x {} CPUs x 6 events: {ours:.0?} for a whole collection; {} reads of single events \
+         alone: {theirs:.0?}, {:.1} times as long",
         watch.online().len(),
         single.len(),
         theirs.as_secs_f64() / ours.as_secs_f64(),

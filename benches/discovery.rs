@@ -1,10 +1,9 @@
-//! What it costs to follow cgroups and processes, when nothing changes: this happens before every collection.
-//! The time per element is the time per cgroup or process. Where the cgroup file system of this machine can be
-//! written, 200 real cgroups are measured beside 200 directories that look like them.
+//! Cost of a refresh of cgroups and processes without changes, which precedes every collection. The time per element is the time per cgroup
+//! or process. Where cgroups can be created, 200 real cgroups are measured as well as 200 ordinary directories with the same files.
 
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
-#![expect(clippy::print_stdout, reason = "the figures are for the person who asked for them")]
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure should stop")]
+#![expect(clippy::print_stdout, reason = "the figures are the output of the benchmark")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops if it cannot measure")]
 
 use std::fs;
 use std::hint::black_box;
@@ -19,10 +18,10 @@ use perf_exporter::target::{CgroupMount, Cgroups, Need, Processes};
 
 const PODS: usize = 20;
 const CONTAINERS: usize = 9;
-/// What a cgroup of version 2 with five controllers has in it.
+/// Number of files in a cgroup of version 2 with five controllers.
 const CONTROL_FILES: usize = 50;
 
-/// Makes `PODS` directories with `CONTAINERS` each in them, 200 altogether.
+/// Creates `PODS` directories with `CONTAINERS` directories in each, 200 in total.
 fn plant(dir: &Path) -> std::io::Result<()> {
     for pod in 0..PODS {
         for container in 0..CONTAINERS {
@@ -38,7 +37,7 @@ fn fell(dir: &Path) {
         containers.chain([format!("pod{pod}"), String::new()])
     });
     for path in dirs {
-        // Those that were never made, and the outermost until it is empty.
+        // Fails for directories that were never created, and for the outermost one until it is empty.
         drop(fs::remove_dir(dir.join(path)));
     }
 }

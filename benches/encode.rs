@@ -1,11 +1,11 @@
-//! What a scrape of 100 000 series costs: our encoder beside a naive one and the `prometheus` crate's.
+//! Cost of a scrape of 100 000 series: the exporter's encoder, a naive encoder and that of the `prometheus` crate.
 //!
-//! `cargo bench --bench encode` prints the time of each, the ratio to ours, and how much memory each needs above the
-//! state that it prints, measured in a process of its own.
+//! `cargo bench --bench encode` prints the time of each and the ratio to the exporter's encoder. It also prints the memory that each needs
+//! above the encoded state, measured in a separate process.
 
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
-#![expect(clippy::print_stdout, reason = "the figures are for the person who asked for them")]
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure should stop")]
+#![expect(clippy::print_stdout, reason = "the figures are the output of the benchmark")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops if it cannot measure")]
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -25,7 +25,7 @@ use prometheus::proto;
 const FAMILIES: usize = 10;
 const SERIES: usize = 10_000;
 
-/// The labels of a container on a busy node.
+/// Returns the labels of a container on a busy node.
 fn labels(series: usize) -> [(&'static str, String); 6] {
     let pod = format!("checkout-{:05x}", series * 7919 % 0xf_ffff);
     [
@@ -60,7 +60,7 @@ fn snapshot() -> Arc<Snapshot> {
     Arc::new(Snapshot::new(Timestamp(0), families))
 }
 
-/// Encodes as the server does: one piece at a time, none kept. Returns the length of the whole.
+/// Encodes as the server does: one piece at a time, none kept. Returns the total length.
 fn ours(snapshot: &Arc<Snapshot>, format: Format) -> usize {
     let mut encoder = Encoder::new(Arc::clone(snapshot), format);
     let (mut piece, mut total) = (Vec::new(), 0);
@@ -93,7 +93,7 @@ fn ours_compressed(snapshot: &Arc<Snapshot>) -> usize {
     total + compressor.finish().unwrap().len()
 }
 
-/// What one writes first: labels escaped and formatted for each line, into one buffer.
+/// The naive encoder: escapes and formats the labels for each line, into one buffer.
 fn naive(snapshot: &Snapshot) -> String {
     let mut out = String::new();
     for family in snapshot.families() {
@@ -113,7 +113,7 @@ fn naive(snapshot: &Snapshot) -> String {
     out
 }
 
-/// The same state as the `prometheus` crate's messages.
+/// Returns the same state as messages of the `prometheus` crate.
 fn messages() -> Vec<proto::MetricFamily> {
     let message = |family: usize| {
         let metric = |series: usize| {
@@ -143,8 +143,8 @@ fn crate_text(messages: &[proto::MetricFamily]) -> String {
     prometheus::TextEncoder::new().encode_to_string(messages).unwrap()
 }
 
-/// The best of seven runs.
-#[expect(clippy::disallowed_methods, reason = "a benchmark is about the real clock")]
+/// Returns the shortest of seven runs.
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 fn best<T>(mut run: impl FnMut() -> T) -> Duration {
     let timed = |_| {
         let start = Instant::now();
@@ -154,7 +154,7 @@ fn best<T>(mut run: impl FnMut() -> T) -> Duration {
     (0..7).map(timed).min().unwrap_or_default()
 }
 
-/// A field of `/proc/self/status` in KiB.
+/// Returns a field of `/proc/self/status`, in KiB.
 #[expect(clippy::disallowed_methods, reason = "a benchmark runs on the real machine")]
 fn status(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -162,16 +162,16 @@ fn status(field: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Runs `encode` once and prints by how many KiB the resident memory rose above what it was before.
+/// Runs `encode` once and prints the increase of peak resident memory, in KiB.
 fn print_peak(encode: impl FnOnce() -> usize) {
-    // `5` sets the high-water mark back to the present (proc(5), since Linux 4.0).
+    // `5` resets the peak to the current value (proc(5), since Linux 4.0).
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let state = status("VmRSS");
     black_box(encode());
     println!("{}", status("VmHWM").saturating_sub(state));
 }
 
-/// The peak of one way, measured in a child.
+/// Returns the peak of one encoder, measured in a child process.
 fn peak(way: &str) -> String {
     let output = Command::new(std::env::current_exe().unwrap()).args(["--peak", way]).output().unwrap();
     let kib: f64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
@@ -181,7 +181,7 @@ fn peak(way: &str) -> String {
 fn summary() {
     let (snapshot, messages) = (snapshot(), messages());
     let length = ours(&snapshot, Format::Text);
-    assert_eq!(length, naive(&snapshot).len(), "both print the same");
+    assert_eq!(length, naive(&snapshot).len(), "the outputs have the same length");
     let time = best(|| ours(&snapshot, Format::Text));
     println!("\n{} series, {:.1} MB of text", FAMILIES * SERIES, length as f64 / 1e6);
     let row = |way: &str, took: Duration, peak: String| {
@@ -235,7 +235,7 @@ fn main() {
             let mut criterion = Criterion::default().configure_from_args();
             compare(&mut criterion);
             criterion.final_summary();
-            // `cargo test --benches` only wants to see that everything runs.
+            // `cargo test --benches` only checks that everything runs.
             if arguments.iter().any(|argument| argument == "--bench") {
                 summary();
             }

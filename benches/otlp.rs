@@ -1,11 +1,11 @@
-//! What it costs to make OTLP requests.
+//! Cost of building OTLP requests.
 //!
-//! `cargo bench --bench otlp` ends with a table: time, its ratio to the Prometheus text of the same data in the same run,
-//! bytes, and the peak of resident memory above what it was before, measured in a child. What is returned is part of it.
+//! `cargo bench --bench otlp` ends with a table: the time, its ratio to the Prometheus text of the same data in the same run, the bytes,
+//! and the increase of peak resident memory, measured in a child process. The memory includes the returned requests.
 
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure should stop")]
-#![expect(clippy::print_stdout, reason = "the figures are what it is for")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops if it cannot measure")]
+#![expect(clippy::print_stdout, reason = "the figures are the output of the benchmark")]
 
 use std::hint::black_box;
 use std::process::Command;
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use criterion::Criterion;
 
-/// The best of seven runs.
-#[expect(clippy::disallowed_methods, reason = "a benchmark is about the real clock")]
+/// Returns the shortest of seven runs.
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 fn best<T>(mut run: impl FnMut() -> T) -> Duration {
     let timed = |_| {
         let start = Instant::now();
@@ -26,7 +26,7 @@ fn best<T>(mut run: impl FnMut() -> T) -> Duration {
     (0..7).map(timed).min().unwrap_or_default()
 }
 
-/// A field of `/proc/self/status` in KiB.
+/// Returns a field of `/proc/self/status`, in KiB.
 #[expect(clippy::disallowed_methods, reason = "a benchmark runs on the real machine")]
 fn status(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -34,23 +34,23 @@ fn status(field: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Runs `encode` once and prints by how many KiB the resident memory rose above what it was before.
+/// Runs `encode` once and prints the increase of peak resident memory, in KiB.
 fn print_peak<T>(encode: impl FnOnce() -> T) {
-    // `5` sets the high-water mark back to the present (proc(5), since Linux 4.0).
+    // `5` resets the peak to the current value (proc(5), since Linux 4.0).
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = status("VmRSS");
     black_box(encode());
     println!("{}", status("VmHWM").saturating_sub(before));
 }
 
-/// The peak of one way in MB, measured in a child.
+/// Returns the peak of one case in MB, measured in a child process.
 fn peak(way: &str) -> f64 {
     let output = Command::new(std::env::current_exe().unwrap()).args(["--peak", way]).output().unwrap();
     let kib: f64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
     kib * 1024.0 / 1e6
 }
 
-/// A line of the table: `text` is what the Prometheus text of the same took, if there is one.
+/// Prints a row of the table. `text` is the time of the Prometheus text of the same data, if there is one.
 fn row(way: &str, took: Duration, text: Option<Duration>, bytes: usize) {
     let (milliseconds, megabytes, peak) = (took.as_secs_f64() * 1e3, bytes as f64 / 1e6, peak(way));
     let ratio = text
@@ -78,9 +78,9 @@ mod metrics {
 
     use super::{best, print_peak, row};
 
-    /// Over all families.
+    /// Total of all families.
     const SERIES: usize = 100_000;
-    /// What a gRPC server takes.
+    /// Maximum message size that a gRPC server accepts by default.
     const LIMIT: usize = 4 << 20;
 
     fn labels(series: usize) -> Arc<Labels> {
@@ -99,7 +99,7 @@ mod metrics {
         ])
     }
 
-    /// So many counters of so many cgroups.
+    /// Returns this many counters of this many cgroups.
     fn counters(families: usize, taken: u64) -> Arc<Snapshot> {
         let labels: Vec<_> = (0..SERIES / families).map(labels).collect();
         let families = (0..families).map(|family| {
@@ -115,7 +115,7 @@ mod metrics {
         Arc::new(Snapshot::new(Timestamp(taken), families))
     }
 
-    /// Ten thousand latencies of forty buckets.
+    /// Returns ten thousand histograms of latency with forty buckets.
     fn histograms() -> Arc<Snapshot> {
         let mut histogram = Histogram::of(&Buckets::exponential("seconds"));
         (0..40_u32).for_each(|at| histogram.observe_many(1e-6 * 1.25_f64.powi(at as i32), 1_000));
@@ -153,7 +153,7 @@ mod metrics {
         encoded.payloads.iter().map(|payload| payload.bytes.len()).sum()
     }
 
-    /// What is encoded, by a name.
+    /// A case: its name and its data.
     type Way = (&'static str, fn() -> Arc<Snapshot>);
 
     const WAYS: [Way; 3] = [
@@ -193,7 +193,7 @@ mod metrics {
 
     const DELTA: &str = "metrics, deltas";
 
-    /// Whether the way is one of these.
+    /// Measures the case if it is one of these. Returns `false` otherwise.
     pub(super) fn peak(way: &str) -> bool {
         if way == DELTA {
             let (before, snapshot) = (counters(10, 2), counters(10, 3));
@@ -216,7 +216,7 @@ fn main() {
     if let [flag, way] = &arguments[..]
         && flag == "--peak"
     {
-        assert!(metrics::peak(way), "{way} is measured by nobody");
+        assert!(metrics::peak(way), "{way} is not a known case");
         return;
     }
     let mut criterion = Criterion::default().configure_from_args();

@@ -1,11 +1,11 @@
-//! What it costs to make OTLP requests of a profile of 100 000 samples with 10 000 stacks.
+//! Cost of building OTLP requests of a profile of 100 000 samples with 10 000 stacks.
 //!
-//! `cargo bench --bench otlp_profiles` prints the time, and how much memory it needs above the profile, measured in a
-//! process of its own. The goals are 60 ms, and twice the requests.
+//! `cargo bench --bench otlp_profiles` prints the time, and the memory needed above the profile, measured in a separate process. The goals
+//! are 60 ms, and twice the size of the requests.
 
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
-#![expect(clippy::print_stdout, reason = "the figures are for the person who asked for them")]
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure should stop")]
+#![expect(clippy::print_stdout, reason = "the figures are the output of the benchmark")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops if it cannot measure")]
 
 use std::hint::black_box;
 use std::process::Command;
@@ -28,13 +28,13 @@ const MAPPINGS: u32 = 200;
 const THREADS: u32 = 2_000;
 const CONTAINERS: u32 = 50;
 
-/// Always the same numbers, which look like chance.
+/// Returns reproducible pseudo-random numbers.
 fn any(seed: u32, most: u32) -> u32 {
     let mixed = (u64::from(seed) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33) as u32 % most
 }
 
-/// A minute of a busy node.
+/// Returns the profile of a minute on a busy node.
 fn profile() -> Profile {
     let function = |number: u32| {
         let name = format!("service::module_{}::Type{}::method_{number}", number % 97, number % 1013);
@@ -71,7 +71,7 @@ fn profile() -> Profile {
         exe: Some(format!("/usr/bin/service-{}", number % CONTAINERS).into()),
         ..Task::default()
     };
-    // Each once: stacks by thread and CPU.
+    // One sample for each combination: stacks by thread and CPU.
     let sample = |number: u32| {
         let count = 1 + u64::from(any(number, 5));
         Sample {
@@ -106,10 +106,10 @@ fn encoded(profile: &Profile, limit: usize) -> Encoded {
     encode(std::slice::from_ref(profile), &resource(), &Options { limit, ..Options::default() })
 }
 
-/// A request of at most 4 MB, and of whatever the specification recommends at most.
+/// Size limits of a request: 4 MB, and the maximum recommended by the specification.
 const LIMITS: [(&str, usize); 2] = [("4 MB", 4_000_000), ("32 MiB", 32 << 20)];
 
-/// A field of `/proc/self/status` in KiB.
+/// Returns a field of `/proc/self/status`, in KiB.
 #[expect(clippy::disallowed_methods, reason = "a benchmark runs on the real machine")]
 fn status(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -117,10 +117,10 @@ fn status(field: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Encodes once and prints by how many KiB the resident memory rose above what it was before.
+/// Encodes once and prints the increase of peak resident memory, in KiB.
 fn print_peak(limit: usize) {
     let profile = profile();
-    // `5` sets the high-water mark back to the present (proc(5), since Linux 4.0).
+    // `5` resets the peak to the current value (proc(5), since Linux 4.0).
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let state = status("VmRSS");
     black_box(encoded(&profile, limit));
@@ -161,7 +161,7 @@ fn main() {
     }
     group.finish();
     criterion.final_summary();
-    // `cargo test --benches` only wants to see that everything runs.
+    // `cargo test --benches` only checks that everything runs.
     if arguments.iter().any(|argument| argument == "--bench") {
         summary();
     }

@@ -1,19 +1,19 @@
-//! What continuous profiling costs, beside `perf record` of the same stacks and `perf script` of what it wrote; what it
-//! adds to a program that uses a CPU all the time; and memory.
+//! Cost of continuous profiling, compared with `perf record` of the same stacks and `perf script` of its file; the slowdown of programs
+//! that always use a CPU; and memory.
 //!
-//! `cargo bench --bench profile` takes about ten minutes; words behind `--` (`beside-perf`, `slowdown`, `memory`) run
-//! parts. Needs root. The goals are no tests: a figure that misses its goal is printed like any other.
+//! `cargo bench --bench profile` takes about ten minutes. Arguments after `--` (`beside-perf`, `slowdown`, `memory`) select parts. Requires
+//! root. Goals are not checked as tests: a missed goal is only printed.
 
-#![expect(clippy::print_stdout, reason = "the figures are for the person who asked for them")]
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure should stop")]
-#![expect(clippy::disallowed_methods, reason = "a benchmark's time is the real one")]
+#![expect(clippy::print_stdout, reason = "the figures are the output of the benchmark")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops if it cannot measure")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
 #[expect(
     dead_code,
     unused_imports,
     clippy::print_stderr,
     clippy::explicit_write,
-    reason = "it is the tests', which use all of it, may print and have their output caught"
+    reason = "it belongs to the tests, which use all of it, may print and have their output captured"
 )]
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -31,16 +31,16 @@ use support::program::{Program, Running};
 use support::service::{Service, get_path};
 use support::{Feature, lacks};
 
-/// How long each is measured in a round.
+/// Duration of each measurement in a round, in seconds.
 const SECONDS: u64 = 5;
-/// Rounds, in each of which everyone has a turn.
+/// Number of rounds. Each round has one turn for each case.
 const ROUNDS: usize = 5;
-/// Rounds of what is shortest and differs least.
+/// Number of rounds of the slowdown part, which has the shortest turns and the smallest differences.
 const SLOWDOWN_ROUNDS: usize = 60;
-/// Samples a second.
+/// Samples per second.
 const FREQUENCY: u32 = 99;
 
-/// A line of the result.
+/// Prints a line of the result.
 fn line(what: &str, figure: &str, goal: Option<(&str, bool)>) {
     let (goal, met) = goal.map_or(("", ""), |(goal, met)| (goal, if met { "met" } else { "missed" }));
     println!("{}", format!("{what:<62} {figure:>14}   {goal:<16} {met}").trim_end());
@@ -66,7 +66,7 @@ fn sampled() -> String {
     format!("cpu: {{event: cpu-clock, frequency: {FREQUENCY}}}")
 }
 
-/// CPU time of a process so far, in seconds.
+/// Returns the CPU time of a process so far, in seconds.
 fn used(child: &Child) -> f64 {
     let stat = read_text(&PathBuf::from(format!("/proc/{}/stat", child.id()))).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_ascii_whitespace().collect();
@@ -74,7 +74,7 @@ fn used(child: &Child) -> f64 {
     ticks / rustix::param::clock_ticks_per_second() as f64
 }
 
-/// A busy program on each CPU.
+/// Starts a busy program on each CPU.
 fn busy(program: &Program) -> Vec<Running> {
     let cpus = std::thread::available_parallelism().unwrap().get();
     (0..cpus).map(|_| program.start()).collect()
@@ -93,7 +93,7 @@ fn done(running: &mut [Running]) {
     }
 }
 
-/// CPU time of us for a profile of some seconds, names and all.
+/// Returns the CPU time of the exporter for a profile of some seconds, including symbolization.
 fn ours(service: &Service) -> f64 {
     let before = used(&service.child);
     let (_, body) = get_path(&service.address, &format!("/folded?type=cpu&seconds={SECONDS}"));
@@ -101,10 +101,10 @@ fn ours(service: &Service) -> f64 {
     used(&service.child) - before
 }
 
-/// Has perf record what we sample.
+/// Starts perf to record the same samples.
 fn perf_record(file: &Path) -> Child {
     let mut record = Command::new("perf");
-    // Without build ids (-B), for which it would read what it recorded, and files of everybody.
+    // Without build ids (-B), for which perf would read its recording and the files of all processes.
     record.args(["record", "-q", "-a", "-g", "-B", "-e", "cpu-clock", "-F", &FREQUENCY.to_string(), "-o"]);
     record.arg(file).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
@@ -114,7 +114,7 @@ fn stop(mut record: Child) {
     record.wait().unwrap();
 }
 
-/// CPU time of perf for the same.
+/// Returns the CPU time of perf for the same samples.
 fn perfs() -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("perf.data");
@@ -146,7 +146,7 @@ fn beside_perf(program: &Program) {
         })
         .collect();
     let milliseconds = |seconds: f64| format!("{:.0} ms", seconds * 1e3);
-    let what = format!("CPU time for {SECONDS} s of all CPUs at {FREQUENCY} Hz with names:");
+    let what = format!("CPU time for {SECONDS} s of all CPUs at {FREQUENCY} Hz, symbolized:");
     line(&format!("{what} we"), &milliseconds(median(rounds.iter().map(|round| round.0).collect())), None);
     line(
         "  perf record -g and perf script",
@@ -157,18 +157,18 @@ fn beside_perf(program: &Program) {
     line("  we / perf", &format!("{ratio:.3}"), Some(("at most 0.2", ratio <= 0.2)));
 }
 
-/// What busy programs lose in a turn: parts of the time of all CPUs, and how long the same work takes.
+/// Losses of busy programs in a turn, as shares of the time of all CPUs, and the duration of a fixed amount of work.
 struct Turn {
-    /// Pauses that the programs see, no longer than interrupts are.
+    /// Pauses seen by the programs that are at most as long as interrupts.
     paused: f64,
     /// CPU time of the service.
     ours: f64,
-    /// Seconds for the same work. It has what sampling does to caches in it, and how fast the machine happens to be.
+    /// Seconds for a fixed amount of work. They include the effect of sampling on caches, and variations of the machine's speed.
     took: f64,
 }
 
-/// What programs that are always busy lose to sampling. Turns follow each other as A B C D D C B A, so that what changes
-/// slowly meets all alike: nobody samples, we do with copies of the stack, or by frame pointers alone, or perf does so.
+/// Measures the time that busy programs lose to sampling. The turns follow each other as A B C D D C B A, so that slow changes affect all
+/// of them alike. The four cases are no sampling, the exporter with stack copies, the exporter with frame pointers, and perf.
 fn slowdown(program: &Program) {
     let mut running = busy(program);
     let cpus = running.len() as f64;
@@ -177,7 +177,7 @@ fn slowdown(program: &Program) {
         let by_frame_pointers = format!("cpu: {{event: cpu-clock, frequency: {FREQUENCY}, unwind: fp}}");
         samples(&service, [String::new(), sampled(), by_frame_pointers, String::new()][who].as_str());
         let perf = (who == 3).then(|| perf_record(Path::new("/dev/null")));
-        // It reads all of /proc before it samples.
+        // perf reads all of /proc before it samples.
         perf.iter().for_each(|_| sleep(Duration::from_secs(1)));
         let (before, start) = (used(&service.child), Instant::now());
         running.iter_mut().for_each(|program| program.told("misses 500"));
@@ -195,7 +195,7 @@ fn slowdown(program: &Program) {
     turn(0);
     let rounds: Vec<Vec<Turn>> =
         (0..SLOWDOWN_ROUNDS).map(|_| order.iter().map(|&who| turn(who)).collect()).collect();
-    // Of the two turns that someone has in each round.
+    // Sums of the two turns that each case has in a round.
     let sums = |who: usize, of: fn(&Turn) -> f64| -> Vec<f64> {
         rounds.iter().map(|round| of(&round[who]) + of(&round[order.len() - 1 - who])).collect()
     };
@@ -220,25 +220,24 @@ fn slowdown(program: &Program) {
     let ratios = |who: usize| {
         sums(who, |turn| turn.took).iter().zip(sums(0, |turn| turn.took)).map(|(a, b)| a / b - 1.0).collect()
     };
-    show("how much longer they take for the same work, auto", middle(ratios(1), 100.0), None);
+    show("slowdown for the same work, unwind: auto", middle(ratios(1), 100.0), None);
     let noise = rounds.iter().map(|round| round[order.len() - 1].took / round[0].took - 1.0).collect();
-    show("  between turns in which nobody samples", middle(noise, 100.0), None);
+    show("  between turns without sampling", middle(noise, 100.0), None);
 }
 
-/// Has it sample from now on, or not.
+/// Enables sampling by this entry, or disables it if the entry is empty.
 fn samples(service: &Service, entry: &str) {
     service.rewrite(&configuration(entry));
     kill_process(Pid::from_child(&service.child), Signal::HUP).unwrap();
     let samples = || service.metrics().sum("perf_ring_bytes", &[("ring", "samples")]) > 0.0;
     let patience = Instant::now();
     while samples() == entry.is_empty() {
-        assert!(patience.elapsed() < Duration::from_secs(10), "it goes on as before");
+        assert!(patience.elapsed() < Duration::from_secs(10), "sampling did not start or stop");
         sleep(Duration::from_millis(50));
     }
 }
 
-/// The median times something, and how far off it may be: its standard error, as of a normal distribution with these
-/// quartiles.
+/// Returns the median times a factor, and its standard error, as of a normal distribution with these quartiles.
 fn middle(mut figures: Vec<f64>, times: f64) -> (f64, f64) {
     figures.sort_by(f64::total_cmp);
     let at = |part: f64| figures[((figures.len() - 1) as f64 * part).round() as usize];
@@ -246,7 +245,7 @@ fn middle(mut figures: Vec<f64>, times: f64) -> (f64, f64) {
     (at(0.5) * times, 1.253 * deviation * times / (figures.len() as f64).sqrt())
 }
 
-/// The mean times something, and its standard error, for what comes in steps that are too large for a median.
+/// Returns the mean times a factor, and its standard error. For values whose steps are too large for a median.
 fn mean(figures: &[f64], times: f64) -> (f64, f64) {
     let many = figures.len() as f64;
     let mean = figures.iter().sum::<f64>() / many;
@@ -254,7 +253,7 @@ fn mean(figures: &[f64], times: f64) -> (f64, f64) {
     (mean * times, (variance / many).sqrt() * times)
 }
 
-/// Resident memory with many processes, names looked up.
+/// Measures resident memory with many symbolized processes.
 fn memory(program: &Program) {
     let mut running: Vec<Running> = (0..100).map(|_| program.start()).collect();
     let service = serve(&sampled());

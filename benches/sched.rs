@@ -1,19 +1,19 @@
-//! What it costs to know of every decision of the scheduler: time added to programs that switch all the time, beside `perf
-//! sched record`; records a second that one core can take in; memory for ten thousand threads.
+//! Overhead of scheduler metrics: time added to programs that switch all the time, compared with `perf sched record`; records per second
+//! that one core can process; memory for ten thousand threads.
 //!
-//! `cargo bench --bench sched` takes some five minutes; `-- memory`, `-- records` or `-- slowdown` runs a part. Needs root
-//! and two CPUs: the pipe has CPU 1 for itself, as far as the machine lets it, and everything else here runs on CPU 0;
-//! messages go on both. The goals are no tests: a figure that misses its goal is printed like any other.
+//! `cargo bench --bench sched` takes some five minutes; `-- memory`, `-- records` or `-- slowdown` runs one part. Requires root and two
+//! CPUs. The pipe runs alone on CPU 1, as far as the machine allows, and everything else runs on CPU 0; messaging runs on both. Goals are
+//! not checked as tests: a missed goal is only printed.
 
-#![expect(clippy::print_stdout, reason = "the figures are for the person who asked for them")]
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure should stop")]
+#![expect(clippy::print_stdout, reason = "the figures are the output of the benchmark")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops if it cannot measure")]
 
 #[expect(
     dead_code,
     unused_imports,
     clippy::print_stderr,
     clippy::explicit_write,
-    reason = "it is the tests', which use all of it, may print and have their output caught"
+    reason = "it belongs to the tests, which use all of it, may print and have their output captured"
 )]
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -42,19 +42,19 @@ use support::lines::Lines;
 use support::service::Service;
 use support::{Feature, lacks};
 
-/// Where the pipe is.
+/// CPU of the pipe.
 const PIPE: &str = "1";
-/// Rounds, in each of which everyone has a turn.
+/// Number of rounds. Each round has one turn for each case.
 const ROUNDS: usize = 9;
-/// What is added below this is not told from what else the machine does.
+/// An added share below this cannot be distinguished from noise.
 const NOISE: f64 = 0.02;
-/// How long to wait until everything else has come to rest.
+/// Pause before a turn, until other work has finished.
 const SETTLE: Duration = Duration::from_millis(500);
-/// What the service does: nothing but what is measured, however much of the CPU it takes.
+/// Configuration of the service: only the measured part, without a limit of CPU time.
 const SCHEDULER: &str = "collection: {interval: 10s, freshness: 0s}\ncounters: {}\nlimits: {cpu: off}\n\
                          scheduler: {per: [host, cgroup]}\n";
 
-/// A line of the result.
+/// Prints a line of the result.
 fn line(what: &str, figure: &str, goal: Option<(&str, bool)>) {
     let (goal, met) = goal.map_or(("", ""), |(goal, met)| (goal, if met { "met" } else { "missed" }));
     println!("{}", format!("{what:<66} {figure:>14}   {goal:<18} {met}").trim_end());
@@ -65,7 +65,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// Something that switches all the time, and tells how many seconds it took.
+/// A program that switches all the time, and reports its duration in seconds.
 struct Load {
     name: &'static str,
     command: &'static [&'static str],
@@ -77,7 +77,7 @@ const LOADS: [Load; 2] = [
         command: &["taskset", "-c", PIPE, "perf", "bench", "-f", "simple", "sched", "pipe", "-l", "200000"],
     },
     Load {
-        // One group through pipes, of all that it can do what switches most.
+        // One group through pipes, the mode with the most switches.
         name: "messaging, on all CPUs",
         command: &[
             "taskset",
@@ -98,7 +98,7 @@ const LOADS: [Load; 2] = [
     },
 ];
 
-/// Who watches meanwhile.
+/// The tool that records during a turn.
 #[derive(Clone, Copy)]
 enum Watcher {
     Nobody,
@@ -106,18 +106,18 @@ enum Watcher {
     Ours,
 }
 
-/// What a load took, and what the service did meanwhile.
+/// Duration of a load, and figures of the service during it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Turn {
     seconds: f64,
     /// CPU seconds.
     cpu: f64,
-    /// Records that were read, and that were lost.
+    /// Records that were read, and records that were lost.
     read: f64,
     lost: f64,
 }
 
-/// A `perf sched record` that is recording, to nowhere.
+/// A running `perf sched record` whose output is discarded.
 struct PerfSched {
     child: Child,
     _orders: ChildStdin,
@@ -125,7 +125,7 @@ struct PerfSched {
 
 impl PerfSched {
     fn start() -> Self {
-        // Delay -1 starts disabled; orders come on descriptor 0 and are acknowledged on 1.
+        // Delay -1 starts disabled. Orders are read from descriptor 0 and acknowledged on 1.
         let mut child = Command::new("perf")
             .args(["sched", "record", "-o", "/dev/null", "--delay=-1", "--control=fd:0,1"])
             .stdin(Stdio::piped())
@@ -136,7 +136,7 @@ impl PerfSched {
         let mut orders = child.stdin.take().unwrap();
         let said = Lines::of(child.stdout.take().unwrap());
         writeln!(orders, "enable").unwrap();
-        assert_eq!(said.next().as_deref(), Some("ack"), "perf sched record was told to enable");
+        assert_eq!(said.next().as_deref(), Some("ack"), "perf sched record acknowledges enable");
         Self { child, _orders: orders }
     }
 }
@@ -149,14 +149,14 @@ impl Drop for PerfSched {
 }
 
 impl Load {
-    /// Seconds.
+    /// Runs the load, and returns its duration in seconds.
     fn run(&self) -> f64 {
         sleep(SETTLE);
         let output = Command::new(self.command[0]).args(&self.command[1..]).output().unwrap();
         String::from_utf8_lossy(&output.stdout).trim().parse().unwrap()
     }
 
-    /// A turn with somebody who watches.
+    /// Runs a turn with this tool.
     fn turn(&self, watcher: Watcher) -> Turn {
         match watcher {
             Watcher::Nobody => Turn { seconds: self.run(), ..Turn::default() },
@@ -180,7 +180,7 @@ impl Load {
         }
     }
 
-    /// What each adds.
+    /// Measures the time that each tool adds.
     fn compare(&self) {
         let name = self.name;
         // The first run warms up.
@@ -189,22 +189,22 @@ impl Load {
         let rounds: Vec<[Turn; 3]> = (0..ROUNDS).map(|_| turns.map(|watcher| self.turn(watcher))).collect();
         let of = |figure: fn(&[Turn; 3]) -> f64| median(rounds.iter().map(figure).collect());
         let say = |what: &str, figure: &str, goal| line(&format!("{name}: {what}"), figure, goal);
-        say("nobody watches", &format!("{:.3} s", of(|round| round[0].seconds)), None);
-        // Each is held against nobody in the same round: what else the machine does comes and goes.
+        say("without recording", &format!("{:.3} s", of(|round| round[0].seconds)), None);
+        // Each turn is compared with the turn without recording in the same round, because other activity on the machine varies.
         let perf = of(|round| round[1].seconds / round[0].seconds - 1.0);
         let ours = of(|round| round[2].seconds / round[0].seconds - 1.0);
         say("added by perf sched record", &format!("{:+.1} %", perf * 100.0), None);
-        say("added by us", &format!("{:+.1} %", ours * 100.0), None);
-        let what = "what we add / what perf sched record adds";
+        say("added by perf-exporter", &format!("{:+.1} %", ours * 100.0), None);
+        let what = "time added by perf-exporter / by perf sched record";
         if perf > NOISE {
             let ratio = ours / perf;
             say(what, &format!("{ratio:.2}"), Some(("at most 0.5", ratio <= 0.5)));
         } else {
-            say(what, "not to be told", None);
+            say(what, "within noise", None);
         }
-        say("our CPU time", &format!("{:.2} s", of(|round| round[2].cpu)), None);
+        say("CPU time of perf-exporter", &format!("{:.2} s", of(|round| round[2].cpu)), None);
         let [read, lost] = [of(|round| round[2].read), of(|round| round[2].lost)];
-        say("records that we read, and lost", &format!("{read:.0}, {lost:.0}"), None);
+        say("records that perf-exporter read, and lost", &format!("{read:.0}, {lost:.0}"), None);
     }
 }
 
@@ -215,15 +215,15 @@ fn slowdown() {
     LOADS.iter().for_each(Load::compare);
 }
 
-/// What the events of the scheduler are opened with.
+/// Fields with which the events of the scheduler are opened.
 const FIELDS: Fields =
     Fields { identifier: true, tid: true, time: true, raw: true, cgroup: true, ..Fields::NONE };
 
-/// The number in front of the records of each event.
+/// Identifier in the records of each event.
 const SWITCH: u64 = 1;
 const WAKING: u64 = 2;
 
-/// As the kernel describes it, without what every tracepoint has, and without how it is written.
+/// Format as in the kernel, with a shortened print format.
 const WAKING_FORMAT: &str = "name: sched_waking\nID: 371\nformat:\n\
     \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
     \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
@@ -235,7 +235,7 @@ const WAKING_FORMAT: &str = "name: sched_waking\nID: 371\nformat:\n\
     \tfield:int target_cpu;\toffset:32;\tsize:4;\tsigned:1;\n\n\
     print fmt: \"comm=%s pid=%d prio=%d target_cpu=%03d\", REC->comm, REC->pid, REC->prio, REC->target_cpu\n";
 
-/// The layouts of both events.
+/// Returns the layouts of both events.
 fn layouts() -> [Layout; 2] {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/formats/sched:sched_switch");
     let texts = [read_text(&path).unwrap(), WAKING_FORMAT.to_owned()];
@@ -246,7 +246,7 @@ fn words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// A thread, its name and its cgroup: of the threads of ten programs in each of a hundred cgroups.
+/// A thread with its name and its cgroup. Ten programs in each of a hundred cgroups have threads.
 #[derive(Clone, Copy)]
 struct Thread(u32);
 
@@ -262,15 +262,15 @@ impl Thread {
         1000 + u64::from(self.0 / 10 % 100)
     }
 
-    /// The pid and the priority behind it.
+    /// Returns the bytes of the pid and the priority.
     fn numbers(self) -> [u8; 8] {
         (120 << 32 | u64::from(self.0)).to_ne_bytes()
     }
 
-    /// What the kernel writes when an event happens where this thread runs.
+    /// Returns the record of an event that happens while this thread runs.
     fn sample(self, event: u64, number: u16, time: u64, fields: &[u8]) -> Vec<u8> {
         let raw = [&u64::from(number).to_ne_bytes()[..], fields].concat();
-        // The number in front of the bytes and they together take whole words.
+        // The size and the bytes together are a multiple of eight bytes.
         let length = (4 + raw.len()).next_multiple_of(8) - 4;
         let mut body = words(&[event, u64::from(self.0) << 32 | u64::from(self.0), time]);
         body.extend((length as u32).to_ne_bytes());
@@ -281,20 +281,20 @@ impl Thread {
         [&PERF_RECORD_SAMPLE.to_ne_bytes()[..], &[0, 0], &size.to_ne_bytes(), &body].concat()
     }
 
-    /// It leaves the CPU to another.
+    /// Returns the record of a switch from this thread to another.
     fn leaves(self, state: u64, next: Self, time: u64) -> Vec<u8> {
         let fields = [&self.comm()[..], &self.numbers(), &state.to_ne_bytes(), &next.comm(), &next.numbers()];
         self.sample(SWITCH, 372, time, &fields.concat())
     }
 
-    /// It wakes another.
+    /// Returns the record of a wakeup of another thread.
     fn wakes(self, other: Self, time: u64) -> Vec<u8> {
         self.sample(WAKING, 371, time, &[&other.comm()[..], &other.numbers(), &[0; 4]].concat())
     }
 }
 
-/// What happens on one CPU where so many threads take turns: each wakes the next but one and goes to sleep, and one in four
-/// is preempted.
+/// Returns the records of one CPU on which this many threads alternate. Each wakes the second next thread and goes to sleep; one in four is
+/// preempted.
 fn stream(threads: u32, switches: u32, wakes: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut time = 1_000_000;
@@ -310,21 +310,21 @@ fn stream(threads: u32, switches: u32, wakes: bool) -> Vec<u8> {
     bytes
 }
 
-/// By whom times are added up: everybody together, and each cgroup by itself.
+/// Sums of times: of all threads together, and of each cgroup.
 type Owners = Sums<u64>;
 
 fn sums() -> Owners {
     Sums::new(Buckets::exponential("seconds"))
 }
 
-/// Takes all of it in.
+/// Processes all records.
 fn take_in(bytes: &[u8], layouts: &[Layout; 2], timeline: &mut Timeline, sums: &mut Owners) {
     let mut rest = bytes;
     while let Some(header) = rest.first_chunk::<8>() {
         let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
         let (record, after) = rest.split_at(size);
         rest = after;
-        let Ok(Record::Sample(sample)) = Record::parse(record, &FIELDS) else { panic!("no sample") };
+        let Ok(Record::Sample(sample)) = Record::parse(record, &FIELDS) else { panic!("not a sample") };
         let layout = &layouts[usize::from(sample.identifier == WAKING)];
         let event = layout.read(sample.raw).unwrap();
         let of = (sample.pid, sample.cgroup);
@@ -339,15 +339,15 @@ fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
 }
 
-/// The second part: how many records one core takes in.
+/// Second part: measures the number of records per second that one core can process.
 fn records() {
     const SWITCHES: u32 = 200_000;
     let layouts = layouts();
     for (name, threads, wakes) in [
         ("switches of 16 threads", 16, false),
         ("switches of 1000 threads", 1000, false),
-        ("switches of 1000 threads, each with a wake-up", 1000, true),
-        ("switches of 10000 threads, each with a wake-up", 10_000, true),
+        ("switches of 1000 threads, each with a wakeup", 1000, true),
+        ("switches of 10000 threads, each with a wakeup", 10_000, true),
     ] {
         let bytes = stream(threads, SWITCHES, wakes);
         let round = || {
@@ -369,7 +369,7 @@ fn records() {
     }
 }
 
-/// The third part: memory for ten thousand threads.
+/// Third part: measures the memory for ten thousand threads.
 fn memory() {
     const THREADS: u32 = 10_000;
     let layouts = layouts();
@@ -379,7 +379,7 @@ fn memory() {
         [one.wakes(next, u64::from(first) * 1000), one.leaves(1, next, u64::from(first) * 1000 + 500)]
             .concat()
     };
-    // Everything that is there once is there before.
+    // Allocations that happen once are made before the measurement.
     take_in(&small(THREADS * 2), &layouts, &mut timeline, &mut sums);
     let before = resident("self");
     (1..=THREADS).for_each(|first| take_in(&small(first), &layouts, &mut timeline, &mut sums));
@@ -413,13 +413,13 @@ fn memory() {
     service.metrics();
     let grown = (resident(&service.child.id().to_string()).saturating_sub(before)) as f64 / 1024.0;
     let goal = ("under 20 MiB", grown < 20.0);
-    line("resident more for 10000 threads: the service", &format!("{grown:.1} MiB"), Some(goal));
-    line("  in all", &format!("{:.1} MiB", before as f64 / 1024.0 + grown), None);
+    line("additional resident memory for 10000 threads: the service", &format!("{grown:.1} MiB"), Some(goal));
+    line("  total resident memory", &format!("{:.1} MiB", before as f64 / 1024.0 + grown), None);
     ended.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// KiB of a process.
+/// Returns the resident memory of a process, in KiB.
 fn resident(process: &str) -> u64 {
     let status = read_text(&PathBuf::from(format!("/proc/{process}/status"))).unwrap();
     let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -429,10 +429,10 @@ fn resident(process: &str) -> u64 {
 fn main() {
     let online = Facts::read(&Roots::default()).online;
     if !(online.contains(0) && online.contains(1)) {
-        println!("not measured: needs the CPUs 0 and 1, and {online} are online");
+        println!("not measured: requires the CPUs 0 and 1; online: {online}");
         return;
     }
-    // Inherited by all that is started from here.
+    // All processes started from here inherit the affinity.
     let mut only = CpuSet::new();
     only.set(0);
     sched_setaffinity(None, &only).unwrap();

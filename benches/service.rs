@@ -1,12 +1,12 @@
-//! What the service costs as a whole process, with its built-in configuration: start to first scrape, resident memory,
-//! CPU while it is scraped every second. Beside it, where it is installed, `perf stat -a -I 1000` with the same events
-//! per CPU only, which is less work: the least that continuous counting costs.
+//! Cost of the service as a whole process, with its built-in configuration: time from start to first scrape, resident memory, and CPU time
+//! with a scrape every second. If perf is installed, `perf stat -a -I 1000` with the same events by CPU only is measured as well. It does
+//! less work, and so is the minimum cost of continuous counting.
 //!
-//! `cargo bench --bench service` takes about half a minute. Run as root, or little will be counted.
+//! `cargo bench --bench service` takes about half a minute. Run it as root; otherwise few events can be opened.
 
-#![expect(clippy::print_stdout, reason = "the figures are for the person who asked for them")]
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure should stop")]
-#![expect(clippy::disallowed_methods, reason = "a benchmark's time is the real one")]
+#![expect(clippy::print_stdout, reason = "the figures are the output of the benchmark")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops if it cannot measure")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ use perf_exporter::host::read_text;
 const SECONDS: u32 = 10;
 const EVENTS: &str = "task-clock,context-switches,cpu-migrations,page-faults,major-faults";
 
-/// A process that ends with the benchmark.
+/// A process that is killed at the end of the benchmark.
 struct Running(Child);
 
 impl Drop for Running {
@@ -35,14 +35,14 @@ impl Running {
         read_text(&PathBuf::from(format!("/proc/{}/{name}", self.0.id()))).unwrap()
     }
 
-    /// A line of `/proc/PID/status`, in KiB.
+    /// Returns a field of `/proc/PID/status`, in KiB.
     fn kib(&self, field: &str) -> u64 {
         let status = self.file("status");
         let line = status.lines().find(|line| line.starts_with(field)).unwrap();
         line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// User and system time so far, in ticks of 10 ms.
+    /// Returns user and system time so far, in ticks of 10 ms.
     fn ticks(&self) -> u64 {
         let stat = self.file("stat");
         let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_ascii_whitespace().collect();
@@ -58,7 +58,7 @@ fn scrape(address: &str) -> std::io::Result<String> {
     Ok(answer)
 }
 
-/// The value of a series without labels.
+/// Returns the value of a series without labels.
 fn value(answer: &str, name: &str) -> f64 {
     let line = answer.lines().find(|line| line.starts_with(name)).unwrap();
     line.split(' ').nth(1).unwrap().parse().unwrap()
@@ -88,18 +88,18 @@ fn main() {
     let after = value(&scrape(&address).unwrap(), "perf_exporter_cpu_seconds_total");
     let percent = (after - before.0) / f64::from(SECONDS) * 100.0;
     println!("scraped every second: {percent:.2} % of one CPU");
-    println!("resident: {} KiB, of that anonymous: {} KiB", service.kib("VmRSS"), service.kib("RssAnon"));
+    println!("resident: {} KiB, of which anonymous: {} KiB", service.kib("VmRSS"), service.kib("RssAnon"));
     beside_perf(service.ticks() - before.1);
 }
 
-/// The same interval of perf, and the ratio.
+/// Measures perf in an interval of the same length, and prints the ratio.
 fn beside_perf(ours: u64) {
     let perf = Command::new("perf")
         .args(["stat", "-a", "-I", "1000", "-e", EVENTS, "sleep", "60"])
         .stderr(Stdio::null())
         .spawn();
     let Ok(perf) = perf.map(Running) else {
-        println!("perf is not installed: nothing to compare with");
+        println!("skipped: perf is not installed");
         return;
     };
     sleep(Duration::from_secs(1));
@@ -108,7 +108,7 @@ fn beside_perf(ours: u64) {
     let theirs = perf.ticks() - before;
     let percent = |ticks: u64| ticks as f64 / f64::from(SECONDS);
     println!(
-        "perf stat -a -I 1000, per CPU only: {:.1} % of one CPU, resident {} KiB; ours by the same clock of 10 ms: {:.1} %",
+        "perf stat -a -I 1000, per CPU only: {:.1} % of one CPU, resident {} KiB; perf-exporter by the same 10 ms clock: {:.1} %",
         percent(theirs),
         perf.kib("VmRSS"),
         percent(ours),

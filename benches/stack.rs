@@ -1,12 +1,12 @@
-//! How many samples a second the thread that reads them can take: in the order of their times, parsed, with the stack
-//! found and counted. What it knows of processes and files is there already, and every stack was seen before.
+//! Number of samples per second that the sample reader can process: sorting by time, parsing, unwinding, and counting of the stack.
+//! Processes and files are already known, and every stack was seen before.
 //!
-//! `cargo bench --bench stack` prints samples a second of one CPU. Stacks have twenty frames: those by frame pointers are
-//! put together from this program's own code, those by DWARF are what the kernel sampled of a function of it that calls
-//! itself. The goal is no test: a figure that misses it is printed like any other.
+//! `cargo bench --bench stack` prints samples per second of one CPU. Stacks have twenty frames. Those by frame pointers are built from this
+//! program's own code; those by DWARF were sampled by the kernel in a recursive function of this program. The goal is not checked as a
+//! test: a missed goal is only printed.
 
-#![expect(clippy::print_stdout, reason = "the figures are for the person who asked for them")]
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure should stop")]
+#![expect(clippy::print_stdout, reason = "the figures are the output of the benchmark")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops if it cannot measure")]
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -22,12 +22,12 @@ use perf_exporter::sys::{Attr, Event, Fields, Kernel, Place, Rate, Ring, Samplin
 use rustix::time::{ClockId, clock_gettime};
 
 const FRAMES: usize = 20;
-/// Different stacks.
+/// Number of different stacks.
 const STACKS: u64 = 500;
-/// Samples in a round.
+/// Number of samples in a round.
 const SAMPLES: usize = 50_000;
 const ROUNDS: usize = 15;
-/// Samples a second of one CPU.
+/// Goal, in samples per second of one CPU.
 const GOAL: f64 = 300_000.0;
 
 const FIELDS: Fields = Fields {
@@ -44,14 +44,14 @@ const FIELDS: Fields = Fields {
     cgroup: true,
 };
 
-/// Where the time stands in a record: behind header, identifier, address and thread.
+/// Offset of the time in a record: after header, identifier, address and thread.
 const TIME: usize = 32;
 
 fn words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// Samples with call chains through the code of this program.
+/// Returns samples with call chains through the code of this program.
 fn chains() -> Vec<Vec<u8>> {
     let pid = u64::from(std::process::id());
     let code = chains as *const () as u64 & !0xfff;
@@ -75,7 +75,7 @@ fn calls_itself(depth: usize, rounds: u64) -> u64 {
     black_box(calls_itself(black_box(depth - 1), rounds)).wrapping_add(depth as u64)
 }
 
-/// Samples with a copy of the stack of this thread, as the kernel writes them.
+/// Returns samples with a copy of this thread's stack, as the kernel writes them.
 fn copies(fields: Fields) -> Vec<Vec<u8>> {
     let sampling =
         Sampling { rate: Rate::Period(200_000), fields, sideband: Sideband::default(), ordered: true };
@@ -95,7 +95,7 @@ fn copies(fields: Fields) -> Vec<Vec<u8>> {
     records
 }
 
-/// What this thread used: what else the machine does takes no part in it.
+/// Returns the CPU time of this thread, which excludes other activity on the machine.
 fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
 }
@@ -141,7 +141,7 @@ impl Subject {
         self.figures.push(SAMPLES as f64 / (cpu_time() - start).as_secs_f64());
     }
 
-    /// Frames of a stack.
+    /// Returns the average number of frames of a stack.
     fn depth(&self) -> f64 {
         let depth = |(&stack, &count): (&StackId, &u64)| {
             (self.analyzer.stacks().frames(stack).count() as u64 * count, count)
@@ -170,7 +170,7 @@ fn main() {
         let figure = figures[figures.len() / 2];
         let met = if figure >= GOAL { "met" } else { "missed" };
         println!(
-            "{:<36} {:>4.1} frames  {:>9.0} samples a second   at least {GOAL:.0}: {met}",
+            "{:<36} {:>4.1} frames  {:>9.0} samples per second   at least {GOAL:.0}: {met}",
             subject.name,
             subject.depth(),
             figure

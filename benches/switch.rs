@@ -1,17 +1,17 @@
-//! What it costs to know whose counts are whose: time added to a context switch, our CPU time for a switch, memory and
-//! descriptors for a cgroup. Beside the switch stream run `perf stat --for-each-cgroup`, which has the kernel change
-//! counters at each switch, and a BPF program that does what the stream does.
+//! Overhead of attribution: time added to a context switch, CPU time of the exporter for a switch, memory and descriptors for a cgroup. The
+//! switch stream is compared with `perf stat --for-each-cgroup`, for which the kernel changes counters at each switch, and with a BPF
+//! program that does the same as the stream.
 //!
-//! `cargo bench --bench switch` takes about three minutes; `-- switches`, `-- records` or `-- memory` runs a part. Needs
-//! root, cgroups, and two CPUs: what switches has CPU 1 for itself, as far as the machine lets it, and everything else
-//! here runs on CPU 0. The goals are no tests: a figure that misses its goal is printed like any other.
+//! `cargo bench --bench switch` takes about three minutes; `-- switches`, `-- records` or `-- memory` runs one part. Requires root,
+//! cgroups, and two CPUs. The switching processes run alone on CPU 1, as far as the machine allows, and everything else runs on CPU 0.
+//! Goals are not checked as tests: a missed goal is only printed.
 
-#![expect(clippy::print_stdout, reason = "the figures are for the person who asked for them")]
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure should stop")]
-#![expect(clippy::disallowed_methods, reason = "a benchmark's time is the real one")]
+#![expect(clippy::print_stdout, reason = "the figures are the output of the benchmark")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops if it cannot measure")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
 mod bpf;
-#[expect(dead_code, reason = "it is the tests', which use all of it")]
+#[expect(dead_code, reason = "it belongs to the tests, which use all of it")]
 #[path = "../tests/live/perf.rs"]
 mod perf;
 #[expect(
@@ -19,7 +19,7 @@ mod perf;
     unused_imports,
     clippy::print_stderr,
     clippy::explicit_write,
-    reason = "it is the tests', which use all of it, may print and have their output caught"
+    reason = "it belongs to the tests, which use all of it, may print and have their output captured"
 )]
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -40,16 +40,16 @@ use support::service::Service;
 use support::{Feature, lacks};
 
 const EVENTS: [&str; 4] = ["cpu-clock", "page-faults", "context-switches", "cpu-migrations"];
-/// Where the two that switch run.
+/// CPU of the two switching processes.
 const SWITCHING: usize = 1;
-/// Rounds of the first part, in each of which everyone has a turn.
+/// Number of rounds of the first part. Each round has one turn for each case.
 const ROUNDS: usize = 9;
-/// Round trips in a turn; each is two switches.
+/// Number of round trips in a turn; each is two switches.
 const TRIPS: u64 = 100_000;
-/// How long to wait until the stream has taken over what was counted.
+/// Pause until the stream has read all counts.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// A line of the result.
+/// Prints a line of the result.
 fn line(what: &str, figure: &str, goal: Option<(&str, bool)>) {
     let (goal, met) = goal.map_or(("", ""), |(goal, met)| (goal, if met { "met" } else { "missed" }));
     println!("{}", format!("{what:<62} {figure:>14}   {goal:<16} {met}").trim_end());
@@ -60,7 +60,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// How the service finds out whose counts are whose.
+/// The service's way of attribution.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Attribution {
     Stream,
@@ -75,9 +75,9 @@ impl Attribution {
         }
     }
 
-    /// Starts the service with the four events in one group, for the cgroups of a pattern and the two that switch.
+    /// Starts the service with the four events in one group, for the cgroups of a pattern and the two of the switching processes.
     fn serve(self, per: &str, cgroups: &str) -> Service {
-        // A program that does not know the setting has descriptors for each target.
+        // A program without this setting uses event descriptors of each target.
         let known = support::can_choose_attribution();
         let how = if known { format!(", attribution: {}", self.name()) } else { String::new() };
         let events = EVENTS.join(", ");
@@ -90,13 +90,13 @@ impl Attribution {
     }
 }
 
-/// Who counts while the two switch.
+/// The tool that counts during a turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Counter {
     Nobody,
     Perf,
     Bpf,
-    /// The service, with this `per`.
+    /// The service, with this value of `per`.
     Ours(&'static str),
 }
 
@@ -112,27 +112,27 @@ impl Counter {
 
     fn name(self) -> String {
         match self {
-            Self::Nobody => "nobody counts".to_owned(),
+            Self::Nobody => "no counting".to_owned(),
             Self::Perf => "perf stat --for-each-cgroup".to_owned(),
             Self::Bpf => "the BPF program".to_owned(),
-            Self::Ours(per) => format!("our stream per {per}"),
+            Self::Ours(per) => format!("switch stream per {per}"),
         }
     }
 }
 
-/// Two that switch, and those who may count them.
+/// Two switching processes, and the tools that count them.
 struct Ring<'a> {
     top: &'a TestCgroup,
     first: &'a TestCgroup,
     second: &'a TestCgroup,
     switching: PingPong,
     bpf: Option<Bpf>,
-    /// Of each turn, the part of the time that the two had their CPU.
+    /// Share of each turn in which the two processes had their CPU.
     undisturbed: Vec<f64>,
 }
 
 impl Ring<'_> {
-    /// A turn: nanoseconds for a switch. `None` if who should have counted did not.
+    /// Runs a turn. Returns nanoseconds per switch, or `None` if the tool did not count.
     fn turn(&mut self, counter: Counter) -> Option<f64> {
         let (path, other) = (self.first.path(), self.second.path());
         let mut run = || {
@@ -142,7 +142,7 @@ impl Ring<'_> {
         };
         let (figure, counted) = match counter {
             Counter::Nobody => {
-                // For a second after the last event is closed, the kernel goes on to look for events at each switch.
+                // For a second after the last event is closed, the kernel still checks for events at each switch.
                 sleep(Duration::from_millis(1300));
                 return Some(run());
             }
@@ -176,15 +176,15 @@ impl Ring<'_> {
     }
 }
 
-/// How a goal reads, and whether a figure meets it.
+/// Text of a goal, and the condition for meeting it.
 type Goal = (&'static str, fn(f64) -> bool);
 
-/// The first part: what each adds to a switch.
+/// First part: measures the time that each tool adds to a switch.
 fn switches() {
     let top = TestCgroup::new("switch");
     let (first, second) = (top.below("first"), top.below("second"));
     let switching = PingPong::between(&first, &second);
-    let bpf = Bpf::build().map_err(|error| println!("the BPF program is left out: {error}")).ok();
+    let bpf = Bpf::build().map_err(|error| println!("the BPF program is skipped: {error}")).ok();
     let counters = Counter::ALL.into_iter().filter(|counter| match counter {
         Counter::Perf => !lacks(Feature::Perf),
         Counter::Bpf => bpf.is_some(),
@@ -197,20 +197,20 @@ fn switches() {
     ring.turn(Counter::Nobody);
     let rounds: Vec<Vec<Option<f64>>> =
         (0..ROUNDS).map(|_| counters.iter().map(|counter| ring.turn(*counter)).collect()).collect();
-    // Each is held against nobody in the same round: what else the machine does comes and goes.
+    // Each turn is compared with the turn without counting in the same round, because other activity on the machine varies.
     let added = |counter: Counter| -> Option<f64> {
         let at = counters.iter().position(|other| *other == counter)?;
         let figures: Vec<f64> = rounds.iter().filter_map(|round| Some(round[at]? - round[0]?)).collect();
         (figures.len() > ROUNDS / 2).then(|| median(figures))
     };
     let bare = median(rounds.iter().filter_map(|round| round[0]).collect());
-    line("a switch between two cgroups, nobody counts", &format!("{bare:.0} ns"), None);
+    line("a switch between two cgroups, without counting", &format!("{bare:.0} ns"), None);
     for counter in counters.iter().skip(1) {
         let figure = added(*counter).map_or("did not count".to_owned(), |added| format!("{added:+.0} ns"));
         line(&format!("added by {}", counter.name()), &figure, None);
     }
     let undisturbed = format!("{:.0} %", 100.0 * median(ring.undisturbed));
-    line("the part of the time that the two had their CPU (noise if low)", &undisturbed, None);
+    line("share of time in which the two had their CPU (noise if low)", &undisturbed, None);
     let compare = |one: Counter, other: Counter, goal: Option<Goal>| {
         let ratio = added(one).zip(added(other)).map(|(one, other)| one / other);
         let figure = ratio.map_or("not measured".to_owned(), |ratio| format!("{ratio:.2}"));
@@ -227,7 +227,7 @@ fn switches() {
     );
 }
 
-/// The second part: our own CPU time for a million switches.
+/// Second part: measures the exporter's CPU time for a million switches.
 fn records() {
     const MILLION_TRIPS: u64 = 500_000;
     let top = TestCgroup::new("records");
@@ -243,7 +243,7 @@ fn records() {
         };
         let (mut costs, lost_before) = (Vec::new(), lost());
         for _ in 0..3 {
-            // What others do on this machine makes records too: they are in the idle rate.
+            // Other activity on this machine causes records too, which are part of the idle rate.
             let (start, begin) = (Instant::now(), used());
             sleep(Duration::from_secs(3));
             let (idle_for, idle) = (start.elapsed().as_secs_f64(), used());
@@ -256,17 +256,17 @@ fn records() {
         }
         let lost = (lost() - lost_before) / costs.len() as f64;
         let cost = median(costs);
-        let what = format!("our CPU time for a million switches, per {per}");
+        let what = format!("CPU time of perf-exporter for 1 M switches, per {per}");
         line(&what, &format!("{cost:.1} ms"), Some((goal, cost <= most)));
         line(
-            &format!("lost of a million switches, per {per}"),
+            &format!("records lost of 1 M switches, per {per}"),
             &format!("{lost:.0}"),
             Some(("0", lost == 0.0)),
         );
     }
 }
 
-/// What the service takes to count a number of cgroups.
+/// Resources of the service for a number of cgroups.
 struct Footprint {
     cgroups: usize,
     descriptors: f64,
@@ -300,7 +300,7 @@ fn footprint(attribution: Attribution, cgroups: usize) -> Footprint {
     Footprint { cgroups, descriptors, resident: kib * 1024.0 }
 }
 
-/// The third part: what cgroups take.
+/// Third part: measures the resources for cgroups.
 fn memory() {
     for (attribution, sizes) in
         [(Attribution::Stream, &[10, 100, 1000][..]), (Attribution::Dedicated, &[10, 100][..])]
@@ -328,15 +328,15 @@ fn main() {
     }
     let online = Facts::read(&Roots::default()).online;
     if !(online.contains(0) && online.contains(SWITCHING as u32)) {
-        println!("not measured: needs the CPUs 0 and {SWITCHING}, and {online} are online");
+        println!("not measured: requires the CPUs 0 and {SWITCHING}; online: {online}");
         return;
     }
-    // Inherited by all that is started from here.
+    // All processes started from here inherit the affinity.
     let mut only = CpuSet::new();
     only.set(0);
     sched_setaffinity(None, &only).unwrap();
     if lacks(Feature::Stream) {
-        println!("what is called our stream below is therefore descriptors for each target");
+        println!("so the figures of the switch stream below are those of descriptors for each target");
     }
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();

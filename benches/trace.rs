@@ -1,20 +1,20 @@
-//! What a hit of a tracepoint or a probe costs: time added to whom it happens to, beside `perf record` of the same
-//! event; our CPU time and memory for a million hits, and how many of them are lost.
+//! Cost of a hit of a tracepoint or a probe: time added to the program, compared with `perf record` of the same event; CPU time and memory
+//! of the exporter for a million hits, and the number of lost hits.
 //!
-//! `cargo bench --bench trace` takes about two minutes; `-- hits` or `-- records` runs a part. Needs root and two CPUs:
-//! what is hit has CPU 1 for itself, as far as the machine lets it, and everything else here runs on CPU 0. The goals
-//! are no tests: a figure that misses its goal is printed like any other.
+//! `cargo bench --bench trace` takes about two minutes; `-- hits` or `-- records` runs one part. Requires root and two CPUs. The program
+//! runs alone on CPU 1, as far as the machine allows, and everything else runs on CPU 0. Goals are not checked as tests: a missed goal is
+//! only printed.
 
-#![expect(clippy::print_stdout, reason = "the figures are for the person who asked for them")]
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure should stop")]
-#![expect(clippy::disallowed_methods, reason = "a benchmark's time is the real one")]
+#![expect(clippy::print_stdout, reason = "the figures are the output of the benchmark")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops if it cannot measure")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
 #[expect(
     dead_code,
     unused_imports,
     clippy::print_stderr,
     clippy::explicit_write,
-    reason = "it is the tests', which use all of it, may print and have their output caught"
+    reason = "it belongs to the tests, which use all of it, may print and have their output captured"
 )]
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -38,16 +38,16 @@ use support::lines::Lines;
 use support::service::Service;
 use support::{Feature, lacks};
 
-/// Where the hits are.
+/// CPU on which the hits occur.
 const HIT: usize = 1;
-/// Rounds of the first part, in each of which everyone has a turn.
+/// Number of rounds of the first part. Each round has one turn for each case.
 const ROUNDS: usize = 11;
-/// Hits in a turn.
+/// Number of hits in a turn.
 const HITS: u64 = 200_000;
-/// How long to wait until everything else has come to rest.
+/// Pause before a turn, until other work has finished.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// A line of the result.
+/// Prints a line of the result.
 fn line(what: &str, figure: &str, goal: Option<(&str, bool)>) {
     let (goal, met) = goal.map_or(("", ""), |(goal, met)| (goal, if met { "met" } else { "missed" }));
     println!("{}", format!("{what:<62} {figure:>14}   {goal:<16} {met}").trim_end());
@@ -58,13 +58,13 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// A function that is hit by a probe.
+/// A function with a probe.
 #[inline(never)]
 extern "C" fn probed(a: u64, b: u64) -> u64 {
     black_box(a ^ b)
 }
 
-/// The file that this program runs from, and where in it [`probed`] begins.
+/// Returns the file of this program and the offset of [`probed`] in it.
 fn place_of_probed() -> (PathBuf, u64) {
     let address = probed as *const () as u64;
     let hex = |text: &str| u64::from_str_radix(text, 16).unwrap();
@@ -78,7 +78,7 @@ fn place_of_probed() -> (PathBuf, u64) {
     maps.lines().find_map(place).unwrap()
 }
 
-/// What is hit.
+/// The place that is hit.
 #[derive(Clone, Copy)]
 enum Target {
     /// The entry of the cheapest system call.
@@ -95,7 +95,7 @@ impl Target {
         }
     }
 
-    /// Hits it so often; gives the CPU time that it took.
+    /// Hits it this many times, and returns the CPU time.
     fn hit(self, hits: u64) -> Duration {
         let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
         let run = move || {
@@ -115,21 +115,21 @@ impl Target {
     }
 }
 
-/// An event that both perf and the service know by this name, and two of its fields.
+/// An event that has this name in both perf and the service, and two of its fields.
 struct Subject {
     target: Target,
     event: String,
     labels: &'static str,
 }
 
-/// Who watches while it is hit.
+/// The tool that records during a turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watcher {
     Nobody,
-    /// The service, which only counts.
+    /// The service with a counter only.
     Counter,
     Perf,
-    /// The service, with two fields as labels.
+    /// The service with two fields as labels.
     Labels,
 }
 
@@ -138,10 +138,10 @@ impl Watcher {
 
     fn name(self) -> &'static str {
         match self {
-            Self::Nobody => "nobody watches",
-            Self::Counter => "our counter",
+            Self::Nobody => "no recording",
+            Self::Counter => "a counter of perf-exporter",
             Self::Perf => "perf record",
-            Self::Labels => "our two labels",
+            Self::Labels => "two labels of perf-exporter",
         }
     }
 }
@@ -156,7 +156,7 @@ fn serve(entry: &str) -> Service {
     ))
 }
 
-/// A `perf record` that is recording, to nowhere.
+/// A running `perf record` whose output is discarded.
 struct PerfRecord {
     child: Child,
     _orders: ChildStdin,
@@ -165,7 +165,7 @@ struct PerfRecord {
 impl PerfRecord {
     fn start(event: &str) -> Self {
         let mut command = Command::new("perf");
-        // Delay -1 starts disabled; orders come on descriptor 0 and are acknowledged on 1.
+        // Delay -1 starts disabled. Orders are read from descriptor 0 and acknowledged on 1.
         command.args([
             "record",
             "-q",
@@ -182,7 +182,7 @@ impl PerfRecord {
         let mut orders = child.stdin.take().unwrap();
         let said = Lines::of(child.stdout.take().unwrap());
         writeln!(orders, "enable").unwrap();
-        assert_eq!(said.next().as_deref(), Some("ack"), "perf record was told to enable");
+        assert_eq!(said.next().as_deref(), Some("ack"), "perf record acknowledges enable");
         Self { child, _orders: orders }
     }
 }
@@ -195,7 +195,7 @@ impl Drop for PerfRecord {
 }
 
 impl Subject {
-    /// A turn: nanoseconds for a hit.
+    /// Runs a turn, and returns nanoseconds per hit.
     fn turn(&self, watcher: Watcher) -> f64 {
         let run = || {
             sleep(SETTLE);
@@ -207,7 +207,7 @@ impl Subject {
             sleep(SETTLE);
             let scrape = service.metrics();
             let seen = scrape.sum("perf_tracepoint_hit_total", &[]) + lost(&scrape);
-            assert!(seen >= HITS as f64, "{seen} hits were seen of {HITS}");
+            assert!(seen >= HITS as f64, "{seen} of {HITS} hits were counted");
             figure
         };
         let (event, labels) = (&self.event, self.labels);
@@ -222,7 +222,7 @@ impl Subject {
         }
     }
 
-    /// The first part: what each adds to a hit.
+    /// First part: measures the time that each tool adds to a hit.
     fn compare(&self) {
         let perf = !lacks(Feature::Perf);
         let watchers: Vec<Watcher> =
@@ -233,8 +233,8 @@ impl Subject {
             (0..ROUNDS).map(|_| watchers.iter().map(|watcher| self.turn(*watcher)).collect()).collect();
         let name = self.target.name();
         let bare = median(rounds.iter().map(|round| round[0]).collect());
-        line(&format!("a {name}, nobody watches"), &format!("{bare:.0} ns"), None);
-        // Each is held against nobody in the same round: what else the machine does comes and goes.
+        line(&format!("a {name}, without recording"), &format!("{bare:.0} ns"), None);
+        // Each turn is compared with the turn without recording in the same round, because other activity on the machine varies.
         let added = |watcher: Watcher| -> Option<Vec<f64>> {
             let at = watchers.iter().position(|other| *other == watcher)?;
             Some(rounds.iter().map(|round| round[at] - round[0]).collect())
@@ -250,9 +250,9 @@ impl Subject {
     }
 }
 
-/// Records that found no room in their ring.
+/// Returns the number of records lost because a ring was full.
 fn lost(scrape: &Exposition) -> f64 {
-    // The sum of nothing is -0.
+    // The sum of an empty list is -0.
     scrape.sum("perf_lost_records_total", &[("ring", "tracepoints")]) + 0.0
 }
 
@@ -279,7 +279,7 @@ fn hits() {
     Subject { target: Target::Function, event, labels: "[a, b]" }.compare();
 }
 
-/// The second part: our own CPU time, memory and losses for a million hits.
+/// Second part: measures CPU time, memory and losses of the exporter for a million hits.
 fn records() {
     const MILLION: u64 = 1_000_000;
     if lacks(Feature::Tracepoint) {
@@ -293,7 +293,7 @@ fn records() {
         ("histogram", format!("{{event: '{enter}', histogram: {{of: __syscall_nr}}}}")),
         ("two labels, per process", format!("{{event: '{enter}', {labels}, per: [process]}}")),
         (
-            "pairs by thread (two records a hit)",
+            "pairs by thread (two records per hit)",
             format!("{{from: '{enter}', to: 'syscalls:sys_exit_getppid', key: [$tid], histogram: seconds}}"),
         ),
     ] {
@@ -310,7 +310,7 @@ fn records() {
             sleep(SETTLE);
             let end = service.metrics();
             if costs.is_empty() {
-                // Rings begin small, and a collection makes those larger that ran over.
+                // Rings start small, and a collection enlarges rings that have overflowed.
                 first = lost(&end);
             }
             costs.push(used(&end) - begin);
@@ -318,7 +318,7 @@ fn records() {
         let cost = median(costs) * 1e9 / MILLION as f64;
         let goal = ("at most 100 ns", cost <= 100.0);
         line(
-            &format!("our CPU time for a hit, {name}"),
+            &format!("CPU time of perf-exporter for a hit, {name}"),
             &format!("{cost:.0} ns"),
             (name == "two labels").then_some(goal),
         );
@@ -334,7 +334,7 @@ fn records() {
     }
 }
 
-/// KiB.
+/// Returns the resident memory of the service, in KiB.
 fn resident(service: &Service) -> u64 {
     let status = read_text(&PathBuf::from(format!("/proc/{}/status", service.child.id()))).unwrap();
     let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -344,10 +344,10 @@ fn resident(service: &Service) -> u64 {
 fn main() {
     let online = Facts::read(&Roots::default()).online;
     if !(online.contains(0) && online.contains(HIT as u32)) {
-        println!("not measured: needs the CPUs 0 and {HIT}, and {online} are online");
+        println!("not measured: requires the CPUs 0 and {HIT}; online: {online}");
         return;
     }
-    // Inherited by all that is started from here.
+    // All processes started from here inherit the affinity.
     let mut only = CpuSet::new();
     only.set(0);
     sched_setaffinity(None, &only).unwrap();

@@ -1,11 +1,11 @@
-//! What a record of a tracepoint costs in user space: from the bytes of a ring to the sums of its labels, in both
-//! lanes, with the collection that takes the sums out.
+//! Cost of a tracepoint record in user space: from the bytes of a ring to the sums of its labels, ordered and unordered, including the
+//! collection that reads the sums.
 //!
-//! `cargo bench --bench tracepoint` prints nanoseconds for a record, and the ratio to copying the same bytes; words
-//! behind `--` name the cases to run. The kernel is the fake one, so that nothing else is measured.
+//! `cargo bench --bench tracepoint` prints the nanoseconds per record, and the ratio to copying the same bytes. Arguments after `--` select
+//! cases by name. The kernel is the fake one, so that only the exporter's work is measured.
 
-#![expect(clippy::print_stdout, reason = "the figures are for the person who asked for them")]
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure should stop")]
+#![expect(clippy::print_stdout, reason = "the figures are the output of the benchmark")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops if it cannot measure")]
 
 use std::fs;
 use std::hint::black_box;
@@ -23,15 +23,14 @@ use perf_exporter::sys::{Budget, Fields};
 use perf_exporter::target::Watch;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Records of each CPU in a round. Many, so that the collection, which is there for each label set once, has little
-/// part in it.
+/// Records of each CPU in a round. Many, so that the collection, whose cost is per label set, has a small share.
 const RECORDS: u64 = 16_384;
 const CPUS: u32 = 2;
-/// Rounds, in each of which every case has a turn.
+/// Number of rounds. Each round has one turn for each case.
 const ROUNDS: usize = 31;
-/// How many values the labels have, how many cgroups and how many processes take turns.
+/// Number of label values, and of cgroups and processes that alternate.
 const VALUES: u64 = 40;
-/// Goal for two label fields, in nanoseconds for a record.
+/// Goal for two label fields, in nanoseconds per record.
 const GOAL: f64 = 100.0;
 
 /// `common_type` of the three tracepoints.
@@ -39,14 +38,14 @@ const KMALLOC: u16 = 658;
 const SWITCH: u16 = 372;
 const SOFTIRQ: [u16; 2] = [223, 222];
 
-/// Something to be measured.
+/// A measured case.
 struct Case {
     name: &'static str,
     /// The entry of `tracepoints`.
     entry: &'static str,
-    /// What the kernel writes for the hit with this number: which event of the entry, and its fields.
+    /// Returns the record of the hit with this number: the index of the event in the entry, and its fields.
     hit: fn(u64) -> (usize, Vec<u8>),
-    /// Whether it has two label fields and nothing else, which there is a goal for.
+    /// Whether the case has two label fields and nothing else. Only such cases have a goal.
     has_goal: bool,
 }
 
@@ -108,7 +107,7 @@ const CASES: [Case; 9] = [
     },
 ];
 
-/// What every record begins with.
+/// Returns the common fields of every record.
 fn common(number: u16) -> Vec<u8> {
     [&number.to_ne_bytes()[..], &[0; 6]].concat()
 }
@@ -137,7 +136,7 @@ fn softirq(n: u64) -> (usize, Vec<u8>) {
     (which, [common(SOFTIRQ[which]), words(&[n / 2 % 10])].concat())
 }
 
-/// A host of files, with two CPUs and the tracepoints of the cases.
+/// Creates a host of files with two CPUs and the tracepoints of the cases.
 fn host() -> (tempfile::TempDir, Roots) {
     let dir = tempfile::tempdir().unwrap();
     let tracing = dir.path().join("sys/kernel/tracing");
@@ -168,12 +167,12 @@ fn host() -> (tempfile::TempDir, Roots) {
     (dir, roots)
 }
 
-/// A collector with one entry, and what its rings hold in a round.
+/// A collector with one entry, and the contents of its rings in a round.
 struct Subject {
     kernel: FakeKernel,
     clock: Clock,
     collector: Collector<FakeKernel>,
-    /// For each CPU.
+    /// Contents of each CPU's ring.
     rings: Vec<Vec<u8>>,
     copy: Vec<u8>,
     figures: Vec<f64>,
@@ -193,7 +192,7 @@ impl Subject {
         let plan = plan(&entries, &Catalog::load(roots, &facts), &StreamSupport::foreseen(&facts));
         assert_eq!((plan.traces.len(), &plan.refusals[..]), (1, &[][..]));
         let kernel = FakeKernel::new();
-        // From here to the end of all records there is time enough.
+        // All records are later than this time.
         let clock = Clock::manual(Timestamp(1_000_000));
         let budget = Budget { limit: usize::MAX, used: 0 };
         let mut collector =
@@ -206,7 +205,7 @@ impl Subject {
         Self { kernel, clock, collector, rings, copy: Vec::new(), figures: Vec::new(), copying: Vec::new() }
     }
 
-    /// A turn: reads what the rings hold, and copies it.
+    /// Runs a turn: reads the contents of the rings, and copies them.
     fn turn(&mut self) {
         for (cpu, records) in (0..CPUS).zip(&self.rings) {
             self.kernel.write(|event| event.place == FakePlace::Cpu(cpu), records);
@@ -224,13 +223,13 @@ impl Subject {
         self.clock.advance(Duration::from_secs(1));
     }
 
-    /// How many records were taken in.
+    /// Returns the number of processed records.
     fn records(&self) -> u64 {
         self.collector.tracer_state().unwrap().rings.iter().map(|rings| rings.losses.records).sum()
     }
 }
 
-/// What this thread used: what else the machine does takes no part in it.
+/// Returns the CPU time of this thread, which excludes other activity on the machine.
 fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
 }
@@ -239,11 +238,11 @@ fn a_record(all: Duration) -> f64 {
     all.as_nanos() as f64 / (RECORDS * u64::from(CPUS)) as f64
 }
 
-/// What the kernel writes on a CPU.
+/// Returns the records that the kernel writes on a CPU.
 fn ring(case: &Case, kernel: &FakeKernel, cpu: u32) -> Vec<u8> {
     let opened = kernel.opened();
     let mine = opened.iter().filter(|event| event.place == FakePlace::Cpu(cpu));
-    // The first holds the ring.
+    // The first event holds the ring.
     let events: Vec<_> = mine.skip(1).collect();
     let mut ring = Vec::new();
     for n in 0..RECORDS {
@@ -251,7 +250,7 @@ fn ring(case: &Case, kernel: &FakeKernel, cpu: u32) -> Vec<u8> {
         let fields = events[which].attr.sampling.unwrap().fields;
         ring.extend(record(events[which].id(), n, cpu, &raw, &fields));
     }
-    // The fake's rings are as large as what they hold: filled up, they need not be copied for that.
+    // The rings of the fake kernel are as large as their contents. Filled to a power of two, they are not copied.
     while !ring.len().is_power_of_two() {
         let left = ring.len().next_power_of_two() - ring.len();
         ring.extend(of_kind(4711, &vec![0; left.min(32 << 10) - 8]));
@@ -268,7 +267,7 @@ fn record(id: u64, n: u64, cpu: u32, raw: &[u8], fields: &Fields) -> Vec<u8> {
     if fields.time {
         body.extend(words(&[n * 1000 + u64::from(cpu) * 300]));
     }
-    // The kernel fills up so that size and bytes together are whole words.
+    // The kernel pads the record so that size and bytes together are a multiple of eight bytes.
     let length = (4 + raw.len()).next_multiple_of(8) - 4;
     body.extend((length as u32).to_ne_bytes());
     body.extend(raw);
@@ -284,7 +283,7 @@ fn of_kind(kind: u32, body: &[u8]) -> Vec<u8> {
     [&kind.to_ne_bytes()[..], &0u16.to_ne_bytes(), &size.to_ne_bytes(), body].concat()
 }
 
-/// The records of a ring, by their sizes.
+/// Splits the contents of a ring into records, by their sizes.
 fn split(mut ring: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let size = usize::from(u16::from_ne_bytes([*ring.get(6)?, *ring.get(7)?]));
@@ -313,7 +312,7 @@ fn main() {
     println!("{:<44} {:>10} {:>14}", "a record", "", "/ copying it");
     for (case, subject) in cases.iter().zip(&subjects) {
         let written = ROUNDS as u64 * RECORDS * u64::from(CPUS);
-        assert_eq!(subject.records(), written, "{}: every record is taken in", case.name);
+        assert_eq!(subject.records(), written, "{}: not every record was processed", case.name);
         let (figure, copying) = (median(&subject.figures), median(&subject.copying));
         let goal = case.has_goal.then_some(if figure <= GOAL { "met" } else { "missed" });
         let goal = goal.map_or(String::new(), |met| format!("at most {GOAL} ns: {met}"));

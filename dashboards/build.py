@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """build.py [--check]
 
-Writes the dashboards, *.json beside this file, from their sources in src/. With --check it writes nothing, and says which of
-the files are not what the sources make.
-Needs Python 3.9 and nothing more.
-Exit code: 0 if all is well, 1 if a file is not current.
+Generates the dashboards (*.json in this directory) from their sources in src/. With --check it writes nothing, and lists the
+outdated files.
+Needs only Python 3.9.
+Exit code: 0 if all files are current, 1 if a file is outdated.
 """
 
 import json
@@ -42,9 +42,9 @@ def main(arguments):
     stale += sorted(file.name for file in HERE.glob("*.json") if file.name not in wanted)
     for name in stale:
         if arguments:
-            print(f"{name} is not what src makes: run dashboards/build.py")
+            print(f"{name} is outdated: run dashboards/build.py")
         else:
-            print(f"{name}: written" if name in wanted else f"{name}: made by nothing in src, remove it")
+            print(f"{name}: written" if name in wanted else f"{name}: no source in src, remove it")
     return 1 if arguments and stale else 0
 
 

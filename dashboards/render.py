@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """render.py PROMETHEUS DIRECTORY [DASHBOARD...]
 
-Draws a picture of each dashboard, DIRECTORY/NAME.png, from what a Prometheus answers to its queries. It is no Grafana: it
-knows the kinds of panels that our dashboards have, and draws them where they stand.
-Needs matplotlib of PyPI.
+Draws a picture of each dashboard, DIRECTORY/NAME.png, with the results of its queries from a Prometheus. It is not Grafana: it
+supports only the kinds of panels that these dashboards use.
+Needs matplotlib from PyPI.
 """
 
 import json

@@ -1,17 +1,17 @@
 #!/bin/bash
 # sync.sh [--check]
 #
-# Dashboards (dashboards/*.json) and rules (deploy/prometheus/*.rules.yaml) are delivered by kustomize and by the Helm chart,
-# which both want them in places and forms of their own. This writes these: lists, copies, and a PrometheusRule for each file
-# of rules. Run it after a dashboard, a file of rules or a configuration was added, changed or removed.
+# Kustomize and the Helm chart need dashboards (dashboards/*.json), rules (deploy/prometheus/*.rules.yaml) and configurations in
+# their own directories and formats. This script generates them: lists, copies, and a PrometheusRule for each rule file. Run it
+# after a dashboard, a rule file or a configuration was added, changed or removed.
 #
 #   dashboards/kustomization.yaml                       a ConfigMap for each dashboard
 #   deploy/prometheus/kustomization.yaml                a ConfigMap with all rules, for a Prometheus without the Operator
 #   deploy/kubernetes/components/prometheus-operator/rules.yaml
-#   deploy/helm/perf-exporter/files/                    copies: a chart takes no files from outside
+#   deploy/helm/perf-exporter/files/                    copies, because a chart cannot contain files from outside
 #
-# --check changes nothing, and tells what is not current.
-# Exit code: 0, 1 if --check finds something that is not current, 2 for wrong arguments.
+# --check changes nothing, and lists outdated files.
+# Exit code: 0, 1 if --check finds outdated files, 2 for wrong arguments.
 set -euo pipefail
 
 case ${1-} in
@@ -41,11 +41,11 @@ stem() {
 dashboards_kustomization() {
   cat <<END
 $written
-# Each dashboard is a ConfigMap of its own, for one is at most 1 MiB, and is found by the sidecar of Grafana's chart.
+# Each dashboard is a separate ConfigMap, because a ConfigMap is limited to 1 MiB. The sidecar of Grafana's chart discovers them.
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 generatorOptions:
-  # The sidecar loads a dashboard anew when it changes, so the name may stay.
+  # The sidecar reloads a changed dashboard, so the name needs no hash.
   disableNameSuffixHash: true
   labels:
     app.kubernetes.io/name: perf-exporter
@@ -63,7 +63,7 @@ END
 rules_kustomization() {
   cat <<END
 $written
-# The rules as one ConfigMap, to be mounted where the rule_files of a Prometheus without the Operator are.
+# The rules as one ConfigMap. Mount it in the rule_files directory of a Prometheus without the Operator.
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 generatorOptions:
@@ -79,7 +79,7 @@ END
   done
 }
 
-# One object for each file, with all of the file in it: whatever is in there stays as it is.
+# One object for each file, with the unchanged content of the file.
 rules_objects() {
   echo "$written"
   local file
@@ -97,7 +97,7 @@ END
   done
 }
 
-# copies FOLDER FILES...: the folder of the chart that is to have these files and no others
+# copies FOLDER FILES...: creates a folder of the chart with exactly these files
 copies() {
   mkdir -p "$made/$chart/files/$1"
   [ $# -eq 1 ] || cp -- "${@:2}" "$made/$chart/files/$1/"
@@ -110,11 +110,11 @@ rules_objects >"$made/$kubernetes/components/prometheus-operator/rules.yaml"
 copies dashboards "${dashboards[@]}"
 copies rules "${rules[@]}"
 copies config
-for pair in metrics:base profiles:components/profiles full:components/probes restricted:overlays/restricted; do
+for pair in metrics:base profiles:components/profiles full:components/probes least-privilege:overlays/least-privilege; do
   cp "$kubernetes/${pair#*:}/perf-exporter.yaml" "$made/$chart/files/config/${pair%%:*}.yaml"
 done
 
-# What is to be there, and what is there: of the chart's folders also what has no source any more.
+# Compares generated files with existing ones, including files of the chart that no longer have a source.
 stale=0
 while IFS= read -r file; do
   if ! cmp -s "$made/$file" "$file"; then
@@ -132,6 +132,6 @@ done < <({
   cd "$OLDPWD" && find "./$chart/files" -type f 2>/dev/null
 } | sed 's|^\./||' | sort -u)
 if $check && [ $stale -gt 0 ]; then
-  echo "sync.sh: these files are not current: run deploy/sync.sh" >&2
+  echo "sync.sh: these files are outdated: run deploy/sync.sh" >&2
   exit 1
 fi

@@ -1,9 +1,8 @@
-//! The memory budget: how many bytes each part of the exporter may hold ([`Shares`]), and how many it holds
-//! ([`MemoryBudget`]).
+//! The memory budget: how many bytes each part of the exporter may use ([`Shares`]), and how many it uses ([`MemoryBudget`]).
 //!
-//! `limits.memory` is one number for everything that grows. [`Shares::of`] divides it; the shares add up to it exactly.
-//! Each part holds a [`Share`] and reads its limit when it is about to grow, so a reload changes limits at run time. Code
-//! and constant data of the program are not part of the budget.
+//! `limits.memory` is one limit for everything that grows. [`Shares::of`] divides it into shares whose sum is exactly the limit. Each part
+//! has a [`Share`] and reads its limit before it grows, so that a reload changes limits at run time. Code and constant data of the program
+//! are not part of the budget.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,56 +15,56 @@ use crate::words::words;
 const MIB: u64 = 1 << 20;
 
 words! {
-    /// A part of the exporter that grows.
+    /// A part of the exporter whose memory grows.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "lowercase")]
     pub enum Part {
-        /// Rings that the kernel writes records to; locked memory.
+        /// Rings for records of the kernel; locked memory.
         Rings = "rings",
         /// Unwind tables of program files.
         Unwind = "unwind",
-        /// Symbol tables, and names of functions.
+        /// Symbol tables and function names.
         Symbols = "symbols",
         /// Stacks, frames, tasks, and the windows of profiles.
         Stacks = "stacks",
-        /// Records that were read from rings and wait for older records of other CPUs.
+        /// Records read from rings that wait for older records of other CPUs.
         Waiting = "waiting",
-        /// Series, their labels, and the snapshots that are served.
+        /// Series with their labels, and snapshots that are being served.
         Series = "series",
-        /// Requests that wait to be pushed, and HTTP responses under way.
+        /// Requests queued for push, and HTTP responses in flight.
         Queues = "queues",
         /// Reserved for the history of series.
         History = "history",
         /// Reserved for the evidence of incidents.
         Evidence = "evidence",
-        /// All other memory that was allocated: stacks of threads, tables of processes and containers, allocator overhead.
+        /// All other allocated memory: thread stacks, tables of processes and containers, allocator overhead.
         Other = "other",
     }
 }
 
 impl Part {
-    /// How many there are.
+    /// Number of parts.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// The contents of the part, for documentation.
+    /// Returns the content of the part, for documentation.
     pub fn description(self) -> &'static str {
         match self {
-            Self::Rings => "rings that the kernel writes records to (locked memory)",
+            Self::Rings => "rings for records of the kernel (locked memory)",
             Self::Unwind => "unwind tables of program files",
-            Self::Symbols => "symbol tables and names of functions",
+            Self::Symbols => "symbol tables and function names",
             Self::Stacks => "stacks, frames, tasks, and the windows of profiles",
-            Self::Waiting => "records that were read from rings and wait for older records of other CPUs",
-            Self::Series => "series, their labels, and the snapshots that are served",
-            Self::Queues => "requests that wait to be pushed, HTTP responses under way",
+            Self::Waiting => "records read from rings that wait for older records of other CPUs",
+            Self::Series => "series with their labels, and snapshots that are being served",
+            Self::Queues => "requests queued for push, HTTP responses in flight",
             Self::History => "reserved for the history of series",
             Self::Evidence => "reserved for the evidence of incidents",
             Self::Other => {
-                "all other allocated memory: threads, tables of processes and containers, allocator overhead"
+                "all other allocated memory: thread stacks, tables of processes and containers, allocator overhead"
             }
         }
     }
 
-    /// How its share is found. `None` for a part that is not used, and for rings, whose share follows from the number of CPUs.
+    /// Returns the parameters of the share. `None` for an unused part, and for rings, whose share depends on the number of CPUs.
     fn row(self, demand: &Demand) -> Option<Row> {
         let row = |least_kib: u64, weight: u64, most_mib: u64| {
             Some(Row { least: least_kib << 10, weight, most: most_mib.saturating_mul(MIB) })
@@ -88,7 +87,7 @@ impl Part {
     }
 }
 
-/// The bounds and the weight of one share, in bytes.
+/// Bounds in bytes, and the weight, of one share.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     least: u64,
@@ -96,35 +95,35 @@ struct Row {
     most: u64,
 }
 
-/// The circumstances that decide on shares.
+/// The inputs that determine the shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
-    /// CPUs that are online.
+    /// Number of online CPUs.
     pub cpus: usize,
-    /// Whether profiles are taken.
+    /// Whether profiles are configured.
     pub profiles: bool,
-    /// Whether something is pushed.
+    /// Whether a push is configured.
     pub pushes: bool,
-    /// Kinds of rings that each CPU has: of the switch stream, of tracepoints, of profiles.
+    /// Number of rings per CPU: of the switch stream, of tracepoints, of profiles.
     pub rings: usize,
-    /// An upper bound for the share of the rings: `limits.ring_memory`.
+    /// Upper bound of the rings' share: `limits.ring_memory`.
     pub ring_memory: Option<u64>,
 }
 
 impl Demand {
-    /// `limits.memory` where the configuration has none: 64 MiB and 2 MiB for each CPU; 48 MiB less without profiles.
+    /// Returns the default of `limits.memory`: 64 MiB, plus 2 MiB per CPU, minus 48 MiB without profiles.
     pub fn default_limit(&self) -> u64 {
         let base = if self.profiles { 64 } else { 16 };
         (base + 2 * self.cpus as u64) * MIB
     }
 
-    /// The least `limits.memory` that everything can work with.
+    /// Returns the minimum of `limits.memory` for this configuration.
     pub fn least(&self) -> u64 {
         let rows = Part::ALL.into_iter().filter_map(|part| part.row(self));
         self.least_rings() + rows.map(|row| row.least).sum::<u64>()
     }
 
-    /// A quarter of a mebibyte for each CPU, unless the configuration allows less.
+    /// Returns the minimum share of the rings: 256 KiB per CPU, unless the configuration sets a lower bound.
     fn least_rings(&self) -> u64 {
         if self.rings == 0 {
             return 0;
@@ -132,13 +131,13 @@ impl Demand {
         (self.cpus as u64 * (MIB / 4)).min(self.ring_memory.unwrap_or(u64::MAX))
     }
 
-    /// The rings' share of `limit`, of which rings can use all.
+    /// Returns the rings' share of `limit`. Rings can use all of it.
     fn rings(&self, limit: u64) -> u64 {
         let (cpus, kinds) = (self.cpus.max(1) as u64, self.rings as u64);
         if kinds == 0 {
             return 0;
         }
-        // In halves of a mebibyte: (9 + 2n) of (64 + 2n) with profiles, (5 + 1.5n) of (16 + 2n) without.
+        // In units of half a mebibyte: (9 + 2n) of (64 + 2n) MiB with profiles, (5 + 1.5n) of (16 + 2n) MiB without.
         let wanted = if self.profiles { 18 + 4 * cpus } else { 10 + 3 * cpus };
         let part = u128::from(limit) * u128::from(wanted) * u128::from(MIB / 2);
         let part = (part / u128::from(self.default_limit())) as u64;
@@ -147,7 +146,7 @@ impl Demand {
         self.usable_rings(part.max(self.least_rings()).min(limit.saturating_sub(others)).min(most))
     }
 
-    /// The part of `share` that rings can use: the size of a ring is a power of two.
+    /// Returns the part of `share` that rings can use. The size of a ring is a power of two.
     fn usable_rings(&self, share: u64) -> u64 {
         let rings = (self.cpus.max(1) * self.rings) as u64;
         match share.checked_div(rings) {
@@ -157,13 +156,13 @@ impl Demand {
     }
 }
 
-/// How many bytes each part may hold.
+/// Maximum bytes of each part.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Shares([u64; Part::COUNT]);
 
 impl Shares {
-    /// Divides `limit` bytes; the shares add up to it. Below [`Demand::least`], which a configuration is refused for, all
-    /// shares are reduced in proportion: CPUs may come online later.
+    /// Divides `limit` bytes into shares whose sum is `limit`. Configurations with less than [`Demand::least`] are rejected, but more CPUs
+    /// may come online later. Then all shares are reduced in proportion.
     pub fn of(limit: u64, demand: &Demand) -> Self {
         let mut shares = Self::default();
         let least = demand.least();
@@ -175,7 +174,7 @@ impl Shares {
         } else {
             shares.0[Part::Rings as usize] = demand.rings(limit);
             rows().for_each(|(part, row)| shares.0[part as usize] = row.least);
-            // What a part cannot use any more goes to the others: at most once for each part.
+            // Memory that a part cannot use is distributed to the others, at most once per part.
             for _ in Part::ALL {
                 let left = limit - shares.total();
                 let open = || rows().filter(|(part, row)| shares.get(*part) < row.most);
@@ -189,48 +188,48 @@ impl Shares {
                 more.into_iter().for_each(|(part, more)| shares.0[part as usize] += more);
             }
         }
-        // Less than a byte for each part.
+        // The rounding remainder, less than one byte per part.
         shares.0[Part::Other as usize] += limit - shares.total();
         shares
     }
 
-    /// The share of a part, in bytes.
+    /// Returns the share of a part in bytes.
     pub fn get(&self, part: Part) -> u64 {
         self.0[part as usize]
     }
 
-    /// The sum of all shares.
+    /// Returns the sum of all shares.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 }
 
-/// The owner of all shares.
+/// All shares with their usage.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryBudget(Arc<[Bytes; Part::COUNT]>);
 
-/// The limit of a part and what it holds.
+/// Limit and usage of a part in bytes.
 #[derive(Debug, Default)]
 struct Bytes {
     limit: AtomicU64,
     used: AtomicU64,
 }
 
-/// How much of its share a part holds.
+/// Usage and limit of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct PartState {
     /// The part.
     pub part: Part,
-    /// Bytes that it holds.
+    /// Bytes in use.
     #[serde(rename = "used_bytes")]
     pub used: u64,
-    /// Bytes that it may hold.
+    /// Maximum bytes.
     #[serde(rename = "limit_bytes")]
     pub limit: u64,
 }
 
 impl MemoryBudget {
-    /// A budget with these shares.
+    /// Creates a budget with these shares.
     pub fn new(shares: &Shares) -> Self {
         let budget = Self::default();
         budget.set(shares);
@@ -244,18 +243,18 @@ impl MemoryBudget {
         }
     }
 
-    /// The share of a part.
+    /// Returns the share of a part.
     pub fn share(&self, part: Part) -> Share {
         Share { budget: self.clone(), part }
     }
 
-    /// What each part holds.
+    /// Returns the usage and the limit of each part.
     pub fn states(&self) -> [PartState; Part::COUNT] {
         Part::ALL.map(|part| self.share(part).state())
     }
 }
 
-/// The share of one part. Copies stand for the same share.
+/// The share of one part. Clones refer to the same share.
 #[derive(Debug, Clone)]
 pub struct Share {
     budget: MemoryBudget,
@@ -263,34 +262,34 @@ pub struct Share {
 }
 
 impl Share {
-    /// A share of a fixed size outside of any budget, for commands that run for a while.
+    /// Creates a share of a fixed size outside of any budget, for commands that run for a limited time.
     pub fn fixed(part: Part, limit: u64) -> Self {
         let share = MemoryBudget::default().share(part);
         share.bytes().limit.store(limit, Ordering::Relaxed);
         share
     }
 
-    /// Bytes that the part may hold; a reload may change it.
+    /// Returns the maximum bytes of the part. A reload may change it.
     pub fn limit(&self) -> u64 {
         self.bytes().limit.load(Ordering::Relaxed)
     }
 
-    /// Bytes that all holders of the share hold together.
+    /// Returns the bytes used by all accounts of the share together.
     pub fn used(&self) -> u64 {
         self.bytes().used.load(Ordering::Relaxed)
     }
 
-    /// Whether its holders hold all that they may.
+    /// Reports whether the usage has reached the limit.
     pub fn is_full(&self) -> bool {
         self.used() >= self.limit()
     }
 
-    /// The limit, and what all holders hold together.
+    /// Returns the limit, and the usage of all accounts together.
     pub fn state(&self) -> PartState {
         PartState { part: self.part, used: self.used(), limit: self.limit() }
     }
 
-    /// An account for one holder of the share, of nothing yet.
+    /// Creates an empty account of the share.
     pub fn account(&self) -> Account {
         Account { share: self.clone(), held: AtomicU64::new(0) }
     }
@@ -300,7 +299,7 @@ impl Share {
     }
 }
 
-/// What one holder of a [`Share`] holds. When it is dropped, the holder holds nothing any more.
+/// Usage of one part of the program within a [`Share`]. Released when dropped.
 #[derive(Debug)]
 pub struct Account {
     share: Share,
@@ -308,7 +307,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// The holder holds so many bytes from now on.
+    /// Sets the number of bytes in use.
     pub fn set(&self, bytes: u64) {
         let before = self.held.swap(bytes, Ordering::Relaxed);
         let used = &self.share.bytes().used;
@@ -319,12 +318,12 @@ impl Account {
         }
     }
 
-    /// Bytes that the part may hold.
+    /// Returns the maximum bytes of the share.
     pub fn limit(&self) -> u64 {
         self.share.limit()
     }
 
-    /// Bytes that this holder may hold beside what the others do.
+    /// Returns the bytes that this account may use in total, given the usage of the other accounts.
     pub fn room(&self) -> u64 {
         let others = self.share.used().saturating_sub(self.held.load(Ordering::Relaxed));
         self.limit().saturating_sub(others)

@@ -1,17 +1,16 @@
-//! Names that programs chose themselves, made harmless for terminals, and bounded.
+//! Sanitizing of untrusted names for terminals.
 
 use std::borrow::Cow;
 
-/// `name` with control characters, characters that reorder the text around them, and those that XML does not know
-/// replaced by U+FFFD, and cut behind `limit` bytes or a little less. A terminal would obey the first, and a name of
-/// 100 kB helps nobody.
+/// Truncates `name` to at most `limit` bytes. Replaces control characters, bidirectional formatting characters and characters that XML does
+/// not allow with U+FFFD. A terminal would interpret control characters, and a name of 100 kB is not useful.
 pub(crate) fn clean(name: &str, limit: usize) -> Cow<'_, str> {
-    // Most are so, and this is told many bytes at a time.
+    // Fast path: most names are printable ASCII, and this check is vectorized.
     if name.len() <= limit && name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
         return Cow::Borrowed(name);
     }
     let end = (0..=limit.min(name.len())).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
-    // In bounds and on a boundary, as was just found.
+    // `end` is in bounds and on a character boundary.
     let shown = &name[..end];
     if end == name.len() && !shown.contains(is_misleading) {
         return Cow::Borrowed(name);
@@ -23,7 +22,8 @@ pub(crate) fn clean(name: &str, limit: usize) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// Whether a character is something else than text.
+/// Reports whether a character is a control character, a bidirectional formatting character, a line or paragraph separator, or a
+/// noncharacter.
 pub(crate) fn is_misleading(c: char) -> bool {
     c.is_control()
         || matches!(

@@ -1,4 +1,4 @@
-//! Time as an argument: everything that needs to know what time it is takes a [`Clock`].
+//! Time as a dependency: code that needs the current time receives a [`Clock`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Serialize, Serializer};
 
-/// A moment on the wall clock, in milliseconds since the Unix epoch. Prints as `2026-11-21T08:52:06Z` (RFC 3339, in JSON as well),
-/// and by `{:#}` as `2026-11-21 08:52:06 UTC` for people.
+/// A time of the wall clock, in milliseconds since the Unix epoch. Formats as `2026-11-21T08:52:06Z` (RFC 3339, also in JSON), and with
+/// `{:#}` as `2026-11-21 08:52:06 UTC`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// Seconds since the Unix epoch.
+    /// Returns the seconds since the Unix epoch.
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e3
     }
@@ -35,8 +35,8 @@ impl Serialize for Timestamp {
     }
 }
 
-/// The Gregorian date of a day since the Unix epoch. Years are counted from March, so that the leap day is the last
-/// of its year and months repeat every 153 days.
+/// Converts a day since the Unix epoch to a Gregorian date. The calculation uses years that begin in March: the leap day is then the last
+/// day of the year, and month lengths repeat every 153 days.
 fn civil(days: u64) -> (u64, u64, u64) {
     /// Days from 1 March of year 0 to the epoch.
     const EPOCH: u64 = 719_468;
@@ -50,13 +50,13 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (400 * era + year_of_era + u64::from(month <= 2), month, day)
 }
 
-/// A [`Duration`] in JSON: a number of seconds.
+/// Serialization of a [`Duration`] as a number of seconds.
 pub mod seconds {
     use std::time::Duration;
 
     use serde::{Deserialize, Deserializer, Serializer, de};
 
-    /// For `#[serde(with = "…")]`.
+    /// Serializes a duration. For `#[serde(with = "…")]`.
     ///
     /// # Errors
     /// Those of the serializer.
@@ -64,32 +64,32 @@ pub mod seconds {
         serializer.serialize_f64(duration.as_secs_f64())
     }
 
-    /// For `#[serde(with = "…")]`.
+    /// Deserializes a duration. For `#[serde(with = "…")]`.
     ///
     /// # Errors
-    /// When it is no number, negative, or too large.
+    /// If the value is not a number, negative, or too large.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         Duration::try_from_secs_f64(f64::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
 
-/// A moment on a clock that never steps, as the time since some fixed point before the process began to measure.
+/// A time of the monotonic clock, relative to a fixed point before the start of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub struct Monotonic(pub Duration);
 
 impl Monotonic {
-    /// How long ago `earlier` was; zero if it lies in the future.
+    /// Returns the time since `earlier`; zero if it is in the future.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The moment that was `ago` before this one, or the beginning.
+    /// Returns the time `ago` before this one; zero at the earliest.
     pub fn before(self, ago: Duration) -> Self {
         Self(self.0.saturating_sub(ago))
     }
 }
 
-/// Where the time comes from. Cheap to clone; clones of a manual clock move together.
+/// Source of time. Cheap to clone. Clones of a manual clock share their time.
 #[derive(Debug, Clone)]
 pub struct Clock(Source);
 
@@ -99,32 +99,32 @@ enum Source {
     Manual(Arc<Manual>),
 }
 
-/// What a manual clock shows, in milliseconds.
+/// Times of a manual clock, in milliseconds.
 #[derive(Debug, Default)]
 struct Manual {
-    /// On the clock that never steps.
+    /// Monotonic time.
     monotonic: AtomicU64,
-    /// On the wall.
+    /// Wall clock time.
     wall: AtomicU64,
-    /// For how long the machine was suspended.
+    /// Total suspended time.
     suspended: AtomicU64,
 }
 
 impl Clock {
-    /// The machine's clocks.
-    #[expect(clippy::disallowed_methods, reason = "this is the place that every other place is sent to")]
+    /// Creates a clock that reads the system clocks.
+    #[expect(clippy::disallowed_methods, reason = "the only place that reads the system clocks")]
     pub fn system() -> Self {
         Self(Source::System { start: Instant::now() })
     }
 
-    /// A clock that stands still until [`advance`](Self::advance) is called; both of its faces start at `unix`.
+    /// Creates a clock that only moves with [`advance`](Self::advance). Its monotonic and wall times start at `unix`.
     pub fn manual(unix: Timestamp) -> Self {
         let (monotonic, wall) = (AtomicU64::new(unix.0), AtomicU64::new(unix.0));
         Self(Source::Manual(Arc::new(Manual { monotonic, wall, suspended: AtomicU64::new(0) })))
     }
 
-    /// The time on the wall.
-    #[expect(clippy::disallowed_methods, reason = "this is the place that every other place is sent to")]
+    /// Returns the wall clock time.
+    #[expect(clippy::disallowed_methods, reason = "the only place that reads the system clocks")]
     pub fn now(&self) -> Timestamp {
         match &self.0 {
             Source::System { .. } => {
@@ -135,7 +135,7 @@ impl Clock {
         }
     }
 
-    /// The time on the clock that never steps.
+    /// Returns the monotonic time.
     pub fn monotonic(&self) -> Monotonic {
         match &self.0 {
             Source::System { start } => Monotonic(start.elapsed()),
@@ -145,7 +145,7 @@ impl Clock {
         }
     }
 
-    /// The time on the kernel's `CLOCK_MONOTONIC`, in nanoseconds, which records can bear.
+    /// Returns the time of the kernel's `CLOCK_MONOTONIC` in nanoseconds, which is comparable with the times of records.
     pub fn kernel(&self) -> u64 {
         match &self.0 {
             Source::System { .. } => {
@@ -156,7 +156,7 @@ impl Clock {
         }
     }
 
-    /// For how long the machine was suspended since it booted. The clock that never steps stands still meanwhile.
+    /// Returns how long the machine was suspended since boot. The monotonic clock stops during a suspension.
     pub fn suspended(&self) -> Duration {
         match &self.0 {
             Source::System { .. } => {
@@ -164,7 +164,7 @@ impl Clock {
                     let now = rustix::time::clock_gettime(clock);
                     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
                 };
-                // Read first, so that the time between the two is not a suspension.
+                // Read first, so that the time between the two calls does not count as suspension.
                 let boot = read(rustix::time::ClockId::Boottime);
                 boot.saturating_sub(read(rustix::time::ClockId::Monotonic))
             }
@@ -172,7 +172,7 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock on; the system's clock takes no notice.
+    /// Moves a manual clock forward. Does nothing to the system clock.
     pub fn advance(&self, by: Duration) {
         if let Source::Manual(manual) = &self.0 {
             manual.monotonic.fetch_add(milliseconds(by), Ordering::Relaxed);
@@ -180,7 +180,7 @@ impl Clock {
         }
     }
 
-    /// Suspends the machine of a manual clock for so long.
+    /// Simulates a suspension of this length. Does nothing to the system clock.
     pub fn suspend(&self, by: Duration) {
         if let Source::Manual(manual) = &self.0 {
             manual.suspended.fetch_add(milliseconds(by), Ordering::Relaxed);
@@ -188,7 +188,7 @@ impl Clock {
         }
     }
 
-    /// Sets a manual clock's time on the wall.
+    /// Sets the wall clock time of a manual clock.
     pub fn set_wall(&self, to: Timestamp) {
         if let Source::Manual(manual) = &self.0 {
             manual.wall.store(to.0, Ordering::Relaxed);
@@ -200,27 +200,27 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How much of something may be used: a burst at first, and so much in each period from then on.
+/// A rate limit (token bucket): a burst, and an amount per period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowance {
     burst: u64,
     amount: u64,
     period: Duration,
     left: u64,
-    /// When `left` was true.
+    /// Time of the last refill.
     at: Monotonic,
 }
 
 impl Allowance {
-    /// Allows `burst` at once, and `amount` in each `period`. What is not used adds up to `burst` again.
+    /// Allows `burst` at once, and `amount` per `period`. Unused amounts accumulate up to `burst`.
     pub fn new(burst: u64, amount: u64, period: Duration, now: Monotonic) -> Self {
         Self { burst, amount, period, left: burst, at: now }
     }
 
-    /// What may be used now.
+    /// Returns the amount that may be used now.
     pub fn left(&mut self, now: Monotonic) -> u64 {
         let earned = now.since(self.at).as_nanos() * u128::from(self.amount) / self.period.as_nanos().max(1);
-        // The time goes on only when something was earned, so that fractions are not lost.
+        // The time is only updated after a refill, so that fractions are not lost.
         if earned > 0 {
             let earned = u64::try_from(earned).unwrap_or(u64::MAX);
             (self.left, self.at) = (self.left.saturating_add(earned).min(self.burst), now);
@@ -228,7 +228,7 @@ impl Allowance {
         self.left
     }
 
-    /// Uses some of it.
+    /// Uses an amount.
     pub fn spend(&mut self, amount: u64) {
         self.left = self.left.saturating_sub(amount);
     }

@@ -1,7 +1,6 @@
-//! Errors that more than one room speaks of: the kernel's errno, kept whole, and a file that could not be read.
+//! Errors shared by several modules: an errno, and a file that could not be used.
 //!
-//! An errno is never turned into words here: what it means depends on what was asked for and on the host, and
-//! that judgement belongs to [`health`](crate::health).
+//! This module does not interpret an errno. Its meaning depends on the operation and on the host; see [`health`](crate::health).
 
 use std::fmt;
 use std::io;
@@ -9,7 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// An errno as the kernel returned it.
+/// An errno, as returned by the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Errno(pub i32);
 
@@ -18,7 +17,7 @@ macro_rules! errnos {
         impl Errno {
             $(#[doc = concat!("`", stringify!($name), "`")] pub const $name: Self = Self(libc::$name);)+
 
-            /// The symbolic name (`"ENOENT"`), or `None` for a number that no call of ours returns.
+            /// Returns the symbolic name (`"ENOENT"`), or `None` for an errno that is not in the list.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 { $(libc::$name => Some(stringify!($name)),)+ _ => None }
             }
@@ -62,12 +61,12 @@ errnos!(
 );
 
 impl Errno {
-    /// The errno inside an I/O error; `EIO` for the errors that Rust's library makes by itself.
+    /// Returns the errno of an I/O error; `EIO` for errors created by the Rust standard library.
     pub fn of(error: &io::Error) -> Self {
         Self(error.raw_os_error().unwrap_or(libc::EIO))
     }
 
-    /// Returns why the last system call of this thread failed.
+    /// Returns the errno of the last system call of this thread.
     pub fn last() -> Self {
         Self::of(&io::Error::last_os_error())
     }
@@ -101,41 +100,41 @@ impl fmt::Debug for Errno {
 
 impl std::error::Error for Errno {}
 
-/// A file or directory that could not be used, with the path that the reader of the message can look at.
+/// A file or directory that could not be used, with its path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileError {
-    /// The path as it was opened, roots included.
+    /// The path as it was opened, including the root.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     pub kind: FileErrorKind,
 }
 
-/// Why a file could not be used.
+/// Reason why a file could not be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileErrorKind {
-    /// The kernel refused.
+    /// The kernel returned an error.
     Errno(Errno),
-    /// It holds more than the reader was willing to take, in bytes.
+    /// The file is larger than the limit of the reader.
     TooLarge {
         /// The limit in bytes.
         limit: u64,
     },
-    /// It is not what it should be; the text says what is wrong.
+    /// The content is invalid, with a description.
     Malformed(String),
 }
 
 impl FileError {
-    /// A refusal by the kernel.
+    /// Creates an error from an I/O error.
     pub fn io(path: impl Into<PathBuf>, error: &io::Error) -> Self {
         Self { path: path.into(), kind: FileErrorKind::Errno(Errno::of(error)) }
     }
 
-    /// A file whose content breaks its format.
+    /// Creates an error for invalid content.
     pub fn malformed(path: impl Into<PathBuf>, what: impl Into<String>) -> Self {
         Self { path: path.into(), kind: FileErrorKind::Malformed(what.into()) }
     }
 
-    /// The errno, where the kernel gave one.
+    /// Returns the errno, if the kernel returned one.
     pub fn errno(&self) -> Option<Errno> {
         match self.kind {
             FileErrorKind::Errno(errno) => Some(errno),
@@ -143,7 +142,7 @@ impl FileError {
         }
     }
 
-    /// Whether the file simply is not there.
+    /// Reports whether the file does not exist.
     pub fn is_absent(&self) -> bool {
         matches!(self.errno(), Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ESRCH | Errno::ENODEV))
     }
@@ -162,8 +161,8 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// A text that somebody else chose, such as the name of a cgroup, fit for one line of a terminal or a log: control
-/// characters, and those that turn the direction of what follows, become `\n`, `\u{1b}`, …
+/// Escapes a text from untrusted input, such as the name of a cgroup, for one line of a terminal or a log. Control characters and
+/// bidirectional formatting characters become `\n`, `\u{1b}`, …
 pub fn printable(text: &str) -> String {
     let turns =
         |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

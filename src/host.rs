@@ -1,5 +1,5 @@
-//! The machine as facts: where its files are, and what it is. Everything that reads `/proc`, `/sys`, tracefs or a
-//! cgroup file system does so through [`Roots`], so that the whole program runs on a directory of fixtures too.
+//! Facts about the machine, and its file system roots. All access to `/proc`, `/sys`, tracefs and cgroup file systems uses [`Roots`], so
+//! that the program can also run on a directory of fixtures.
 
 mod cpuset;
 mod environment;
@@ -24,13 +24,13 @@ use std::path::{Path, PathBuf};
 use crate::error::{FileError, FileErrorKind};
 use crate::lock;
 
-/// What one file of `/proc` or `/sys` may hold at most, in bytes, before it is refused. The largest that we read,
-/// `/proc/mounts` of a node with thousands of containers, stays far below.
+/// Maximum size of a file of `/proc` or `/sys`, in bytes. The largest file in use, `/proc/mounts` of a node with thousands of containers,
+/// is much smaller.
 const FILE_LIMIT: u64 = 16 << 20;
-/// The longest line of a file that is read by lines, in bytes, and how much of it is held at once.
+/// Maximum length of a line, in bytes; also the size of the read buffer.
 const LINE_LIMIT: usize = 64 << 10;
 
-/// Where the kernel's file systems are mounted.
+/// Mount points of the kernel's file systems.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roots {
     /// procfs, usually `/proc`.
@@ -39,8 +39,7 @@ pub struct Roots {
     pub sys: PathBuf,
     /// tracefs, usually `/sys/kernel/tracing`; found through the mount table by [`Roots::under`].
     pub tracing: PathBuf,
-    /// What stands before a path of the mount table; empty on the host itself, `/host` in a container that has the
-    /// host's file systems there.
+    /// Prefix of paths in the mount table; empty on the host, `/host` in a container with the host's file systems mounted there.
     pub prefix: PathBuf,
 }
 
@@ -51,7 +50,7 @@ impl Default for Roots {
 }
 
 impl Roots {
-    /// The usual places below `prefix` (`/` for this machine).
+    /// Returns the usual mount points below `prefix` (`/` for this machine).
     pub fn under(prefix: &Path) -> Self {
         let sys = prefix.join("sys");
         let tracing = [sys.join("kernel/tracing"), sys.join("kernel/debug/tracing")]
@@ -61,14 +60,14 @@ impl Roots {
         Self { proc: prefix.join("proc"), sys, tracing, prefix: prefix.to_owned() }
     }
 
-    /// A path of the mount table (absolute on the host), as this process can open it.
+    /// Converts a path of the mount table (absolute on the host) to a path that this process can open.
     pub fn mounted(&self, path: &str) -> PathBuf {
         self.prefix.join(path.trim_start_matches('/'))
     }
 }
 
-/// Undoes `mangle()` of the kernel in a field of `mountinfo`: blank, tab, newline, backslash and `#` are written as `\` and
-/// three octal digits.
+/// Reverses the kernel's `mangle()` in a field of `mountinfo`, which writes blank, tab, newline, backslash and `#` as `\` and three octal
+/// digits.
 pub fn unescaped(field: &str) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();
@@ -87,24 +86,24 @@ pub fn unescaped(field: &str) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Reads bytes of an open file at any offset, wherever the file is held: in this process or by another one.
+/// Reads an open file at any offset; the file may be open in this process or in another one.
 pub trait ReadAt {
-    /// Reads some bytes from `offset` on; 0 at the end of the file.
+    /// Reads bytes at `offset`; returns 0 at the end of the file.
     ///
     /// # Errors
-    /// As `pread(2)`.
+    /// See `pread(2)`.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// The length of the file in bytes.
+    /// Returns the length of the file, in bytes.
     ///
     /// # Errors
-    /// As `fstat(2)`.
+    /// See `fstat(2)`.
     fn length(&self) -> io::Result<u64>;
 
     /// Fills the whole buffer.
     ///
     /// # Errors
-    /// As [`read_at`](Self::read_at), and [`ErrorKind::UnexpectedEof`] where the file ends before.
+    /// See [`read_at`](Self::read_at); [`ErrorKind::UnexpectedEof`] if the file ends first.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let (mut filled, mut at) = (0, offset);
         while let Some(room) = buffer.get_mut(filled..).filter(|room| !room.is_empty()) {
@@ -129,7 +128,7 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
     }
 }
 
-/// Bytes in memory.
+/// Reads from memory.
 impl ReadAt for [u8] {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let rest = usize::try_from(offset).ok().and_then(|offset| self.get(offset..)).unwrap_or_default();
@@ -156,7 +155,7 @@ impl ReadAt for File {
 /// Reads a whole file of at most 16 MiB.
 ///
 /// # Errors
-/// The kernel's refusal, or [`FileErrorKind::TooLarge`].
+/// The error of the kernel, or [`FileErrorKind::TooLarge`].
 pub fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     read_at_most(path, FILE_LIMIT)
 }
@@ -164,12 +163,12 @@ pub fn read(path: &Path) -> Result<Vec<u8>, FileError> {
 /// Reads a whole file of at most `limit` bytes.
 ///
 /// # Errors
-/// The kernel's refusal, or [`FileErrorKind::TooLarge`].
+/// The error of the kernel, or [`FileErrorKind::TooLarge`].
 pub fn read_at_most(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
     lock::assert_may_block("reading a file");
     let file = File::open(path).map_err(|error| FileError::io(path, &error))?;
     let mut content = Vec::new();
-    // One byte more than allowed tells a full file from one that is too large.
+    // One byte more than the limit distinguishes a file at the limit from one above it.
     file.take(limit + 1).read_to_end(&mut content).map_err(|error| FileError::io(path, &error))?;
     if content.len() as u64 > limit {
         return Err(FileError { path: path.to_owned(), kind: FileErrorKind::TooLarge { limit } });
@@ -180,7 +179,7 @@ pub fn read_at_most(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
 /// Reads a whole file of at most 16 MiB as text, without its last newline. Bytes that are not UTF-8 become U+FFFD.
 ///
 /// # Errors
-/// As [`read`].
+/// See [`read`].
 pub fn read_text(path: &Path) -> Result<String, FileError> {
     let mut text = String::from_utf8_lossy(&read(path)?).into_owned();
     if text.ends_with('\n') {
@@ -189,22 +188,21 @@ pub fn read_text(path: &Path) -> Result<String, FileError> {
     Ok(text)
 }
 
-/// Reads a file of lines of text, too large to be held at once, and shows each line without its newline. At most `limit`
-/// bytes are read, and 64 KiB held.
+/// Reads a text file by lines, and calls `line` for each without its newline. Reads at most `limit` bytes with a buffer of 64 KiB.
 ///
 /// # Errors
-/// The kernel's refusal; [`FileErrorKind::TooLarge`], after the lines up to the limit; [`FileErrorKind::Malformed`] for
-/// a line that is longer than 64 KiB.
+/// The error of the kernel; [`FileErrorKind::TooLarge`], after the lines up to the limit; [`FileErrorKind::Malformed`] for a line longer
+/// than 64 KiB.
 pub fn lines(path: &Path, limit: u64, line: impl FnMut(&[u8])) -> Result<(), FileError> {
     lock::assert_may_block("reading a file");
     let mut file = File::open(path).map_err(|error| FileError::io(path, &error))?;
     lines_of(&mut file, path, limit, line)
 }
 
-/// The same of a file that is open. `path` is for messages.
+/// Reads an open file by lines, like [`lines`]. `path` is for messages.
 ///
 /// # Errors
-/// As [`lines`].
+/// See [`lines`].
 pub fn lines_of(
     file: &mut impl Read,
     path: &Path,
@@ -212,7 +210,7 @@ pub fn lines_of(
     mut line: impl FnMut(&[u8]),
 ) -> Result<(), FileError> {
     let mut buffer = vec![0; LINE_LIMIT];
-    // The beginning of a line whose end has not been read yet is at the beginning of the buffer.
+    // An incomplete line is kept at the start of the buffer.
     let (mut held, mut total) = (0, 0);
     loop {
         let room = &mut buffer[held..];
@@ -245,10 +243,10 @@ pub fn lines_of(
     Ok(())
 }
 
-/// Reads a file that holds one number, in decimal or with `0x`.
+/// Reads a file that contains one number, in decimal or with `0x`.
 ///
 /// # Errors
-/// As [`read`], or [`FileErrorKind::Malformed`].
+/// See [`read`]; also [`FileErrorKind::Malformed`].
 pub fn read_number(path: &Path) -> Result<u64, FileError> {
     let text = read_text(path)?;
     let text = text.trim();
@@ -259,10 +257,10 @@ pub fn read_number(path: &Path) -> Result<u64, FileError> {
     number.map_err(|_| FileError::malformed(path, format!("expected a number, found {text:?}")))
 }
 
-/// The names in a directory, sorted; names that are not UTF-8 are left out, for no file of the kernel has one.
+/// Returns the sorted names in a directory. Names that are not UTF-8 are omitted, because no file of the kernel has one.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// The error of the kernel.
 pub fn list(dir: &Path) -> Result<Vec<String>, FileError> {
     let mut names: Vec<String> =
         entries(dir)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
@@ -270,10 +268,10 @@ pub fn list(dir: &Path) -> Result<Vec<String>, FileError> {
     Ok(names)
 }
 
-/// The entries of a directory in the order in which the kernel gives them, for readers that need their types.
+/// Returns the entries of a directory in the order of the kernel, for callers that need their types.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// The error of the kernel.
 #[expect(clippy::disallowed_methods, reason = "this is the place that every other place is sent to")]
 pub fn entries(dir: &Path) -> Result<ReadDir, FileError> {
     std::fs::read_dir(dir).map_err(|error| FileError::io(dir, &error))

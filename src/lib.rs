@@ -1,47 +1,46 @@
-//! Linux `perf` as an always-on service: one binary per node opens hardware counters, software events, tracepoints,
-//! dynamic probes and sampled stacks through `perf_event_open`, per CPU, cgroup and process, and serves them to Prometheus,
-//! as flame graphs and as pprof.
+//! Linux `perf` as an always-on service. One process per node opens hardware counters, software events, tracepoints, dynamic probes and
+//! sampled stacks through `perf_event_open`, per CPU, cgroup and process. It exports them to Prometheus, as flame graphs and as pprof.
 //!
 //! ```text
 //! YAML ──────────────► config ─┐
-//! what can be named ─► event  ─┼─► plan ─┬─────────────► counter ──► metrics::Snapshot ──► export ──► /metrics, OTLP, …
-//! who and where ─────► target ─┘         │                  ▲
-//!                                        └► ring ┬► attribute ┤   switch stream: who counted what
+//! event names ───────► event  ─┼─► plan ─┬─────────────► counter ──► metrics::Snapshot ──► export ──► /metrics, OTLP, …
+//! selections ────────► target ─┘         │                  ▲
+//!                                        └► ring ┬► attribute ┤   switch stream: attribution of counts
 //!                                                ├► tracepoint ┘  fields as labels, sums, histograms, latencies
 //!                                                └► stack ► symbol ► profile ──► export ──► /flamegraph, pprof, OTLP, …
 //! refusals, verdicts ► health ──► /status, perf_event_state, the log
 //! ```
 //!
-//! | module | answers |
+//! | module | content |
 //! |---|---|
-//! | [`error`] | what did the kernel say? |
-//! | [`host`] | where are the kernel's files, and what is this machine? |
-//! | [`clock`] | what time is it? |
-//! | [`budget`] | how many bytes may each part hold? |
-//! | [`net`] | how are others reached? |
-//! | [`health`] | why was it refused, and what would help? what is this count worth? |
-//! | [`metrics`] | what is a series? |
-//! | [`event`] | what does this name stand for on this machine? |
-//! | [`files`] | how is a file of another process opened? |
-//! | [`target`] | which cgroups and processes are there? |
-//! | [`probe`] | where is this function, and what can be taken there? |
-//! | [`config`] | what does the file say, and what is wrong with it? |
-//! | [`container`] | which pod and container is it? |
-//! | [`plan`] | what is to be opened, and which metric does it become? |
-//! | [`sys`] | how is the kernel called? |
-//! | [`ring`] | what did the kernel write? |
-//! | [`register`] | what is the name of this process, thread or cgroup? |
-//! | [`attribute`] | who counted what? |
-//! | [`tracepoint`] | what do the fields of a tracepoint or probe add up to? |
-//! | [`counter`] | what is open, and what has it counted? |
-//! | [`stack`] | who called whom? |
-//! | [`symbol`] | what is the function called that a frame is in? |
-//! | [`profile`] | which stacks were seen how often, or for how long? |
-//! | [`export`] | how is it written, served and pushed? |
-//! | [`app`] | what runs on which thread? |
-//! | [`cli`] | what can be typed? |
+//! | [`error`] | errors of the kernel and of files |
+//! | [`host`] | paths of kernel file systems, facts of this machine |
+//! | [`clock`] | time |
+//! | [`budget`] | memory limits of the parts of the exporter |
+//! | [`net`] | network connections |
+//! | [`health`] | refusals with reasons and remedies, reliability of counts |
+//! | [`metrics`] | series and their values |
+//! | [`event`] | events of this machine by name |
+//! | [`files`] | access to files of other processes |
+//! | [`target`] | cgroups and processes, and selections of them |
+//! | [`probe`] | locations and arguments of probes |
+//! | [`config`] | the configuration file and its errors |
+//! | [`container`] | pods and containers of cgroups |
+//! | [`plan`] | events to open, and their metrics |
+//! | [`sys`] | system calls |
+//! | [`ring`] | records of the kernel |
+//! | [`register`] | names of processes, threads and cgroups |
+//! | [`attribute`] | attribution of counts |
+//! | [`tracepoint`] | aggregation of tracepoint and probe fields |
+//! | [`counter`] | open events and their counts |
+//! | [`stack`] | call chains |
+//! | [`symbol`] | function names of frames |
+//! | [`profile`] | samples and off-CPU times by stack |
+//! | [`export`] | export formats, HTTP server, push |
+//! | [`app`] | threads of the service |
+//! | [`cli`] | the command line |
 //!
-//! A module imports only from those above it; a test holds that, and that `unsafe` stands in [`sys`] alone.
+//! A module imports only from modules above it. A test checks this, and that only [`sys`] contains `unsafe` code.
 
 pub mod app;
 pub mod attribute;

@@ -1,13 +1,13 @@
-//! Two kinds of locks: a [`Lock`] is never held across I/O, an [`IoLock`] may be.
+//! Two kinds of locks. A [`Lock`] is never held across I/O. An [`IoLock`] may be held across I/O.
 //!
 //! | | [`Lock`] | [`IoLock`] |
 //! |---|---|---|
-//! | protects | what collections, scrapes, health checks and shutdown need | what only threads need that may wait for files |
-//! | held for | memory accesses | any time: a file of another process may never answer |
-//! | taken by | every thread | every thread but those marked with [`never_blocks`] |
+//! | protects | state needed by collections, scrapes, health checks and shutdown | state needed only by threads that may block on files |
+//! | held for | memory accesses | any time: a read of a file of another process may never return |
+//! | taken by | every thread | every thread except those marked with [`never_blocks`] |
 //!
-//! The lock order: a thread holds at most one lock of each kind, and takes the `IoLock` first. So two threads never wait
-//! for each other. Debug builds check this order and panic where code breaks it; release builds check nothing.
+//! Lock order: a thread holds at most one lock of each kind, and takes the `IoLock` first. Therefore two threads cannot deadlock. Debug
+//! builds check this order and panic if it is violated. Release builds do not check it.
 //!
 //! A panic of another thread does not poison these locks.
 
@@ -18,7 +18,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, LockResult, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What the current thread holds.
+/// The locks held by the current thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Thread {
     lock: bool,
@@ -31,7 +31,7 @@ thread_local! {
     static THREAD: Cell<Thread> = const { Cell::new(Thread { lock: false, io_lock: false, never_blocks: None }) };
 }
 
-/// Marks the current thread as one that others wait for. From now on it must not take an [`IoLock`].
+/// Marks the current thread as one that other threads wait for. It must not take an [`IoLock`] afterwards.
 pub(crate) fn never_blocks(name: &'static str) {
     THREAD.set(Thread { never_blocks: Some(name), ..THREAD.get() });
 }
@@ -41,12 +41,12 @@ pub(crate) fn never_blocks(name: &'static str) {
 #[track_caller]
 pub(crate) fn assert_may_block(what: &str) {
     if cfg!(debug_assertions) {
-        assert!(!THREAD.get().lock, "{what} may block, and this thread holds a Lock: a bug");
+        assert!(!THREAD.get().lock, "{what} may block, but this thread holds a Lock, which is a bug");
     }
 }
 
-/// Panics in debug builds if the current thread may not wait for files of other processes: it holds a [`Lock`], or other
-/// threads wait for it. Call this before `what`, which does.
+/// Panics in debug builds if the current thread may not wait for files of other processes: it holds a [`Lock`], or other threads wait for
+/// it. Call this before `what`, which waits for such files.
 #[inline]
 #[track_caller]
 pub(crate) fn assert_may_wait_for_files(what: &str) {
@@ -55,35 +55,35 @@ pub(crate) fn assert_may_wait_for_files(what: &str) {
         let marked = THREAD.get().never_blocks;
         assert!(
             marked.is_none(),
-            "{what} waits for a file system, and the thread {marked:?} must not: a bug"
+            "{what} waits for a file system, but the thread {marked:?} must not block, which is a bug"
         );
     }
 }
 
-/// A mutex for what collections, scrapes, health checks and shutdown need. It is never held across I/O, nor while another
-/// lock is taken.
+/// A mutex for state needed by collections, scrapes, health checks and shutdown. It is never held across I/O, nor while another lock is
+/// taken.
 #[derive(Debug, Default)]
 pub(crate) struct Lock<T>(Mutex<T>);
 
 impl<T> Lock<T> {
-    /// An unlocked value.
+    /// Creates an unlocked value.
     pub(crate) fn new(value: T) -> Self {
         Self(Mutex::new(value))
     }
 
-    /// Waits for the value.
+    /// Locks the value.
     #[track_caller]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         if cfg!(debug_assertions) {
             let thread = THREAD.get();
-            assert!(!thread.lock, "this thread holds a Lock and takes another one: a bug");
+            assert!(!thread.lock, "this thread holds a Lock and takes another one, which is a bug");
             THREAD.set(Thread { lock: true, ..thread });
         }
         Guard(unpoisoned(self.0.lock()))
     }
 }
 
-/// The value of a [`Lock`], until this is dropped.
+/// Access to the value of a [`Lock`]. Unlocks when dropped.
 #[derive(Debug)]
 pub(crate) struct Guard<'a, T>(MutexGuard<'a, T>);
 
@@ -109,8 +109,8 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-/// A mutex that may be held across I/O. It is fair: threads get the value in the order in which they asked. A mutex of the
-/// standard library may give it to a thread that comes back at once again and again.
+/// A mutex that may be held across I/O. It is fair: threads get the lock in the order of their requests. A mutex of the standard library
+/// can starve a waiting thread if another thread unlocks and relocks it repeatedly.
 pub(crate) struct IoLock<T> {
     value: Mutex<T>,
     queue: Mutex<Queue>,
@@ -126,30 +126,33 @@ struct Queue {
 }
 
 impl<T> IoLock<T> {
-    /// An unlocked value.
+    /// Creates an unlocked value.
     pub(crate) fn new(value: T) -> Self {
         Self { value: Mutex::new(value), queue: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Waits for the value, however long that takes.
+    /// Locks the value, without a timeout.
     #[track_caller]
     pub(crate) fn lock(&self) -> IoGuard<'_, T> {
         loop {
-            // This thread comes back only after centuries.
+            // The timeout is longer than any process runs.
             if let Some(guard) = self.lock_within(Duration::MAX) {
                 return guard;
             }
         }
     }
 
-    /// Waits for the value for at most `patience`. `None` if another thread still holds it.
+    /// Locks the value, and waits for at most `patience`. Returns `None` if another thread still holds it.
     #[track_caller]
     pub(crate) fn lock_within(&self, patience: Duration) -> Option<IoGuard<'_, T>> {
         assert_may_block("taking an IoLock");
         if cfg!(debug_assertions) {
             let thread = THREAD.get();
-            assert!(thread.never_blocks.is_none(), "{thread:?} takes an IoLock and must not block: a bug");
-            assert!(!thread.io_lock, "this thread holds an IoLock and takes another one: a bug");
+            assert!(
+                thread.never_blocks.is_none(),
+                "{thread:?} takes an IoLock but must not block, which is a bug"
+            );
+            assert!(!thread.io_lock, "this thread holds an IoLock and takes another one, which is a bug");
         }
         let mut queue = unpoisoned(self.queue.lock());
         let ticket = queue.tickets;
@@ -163,7 +166,7 @@ impl<T> IoLock<T> {
         let early = is_early(&mut queue);
         queue.waiting.retain(|&other| other != ticket);
         if early {
-            // The next thread may be the first one now.
+            // The next thread may be the first in the queue now.
             self.changed.notify_all();
             return None;
         }
@@ -182,7 +185,7 @@ impl<T> fmt::Debug for IoLock<T> {
     }
 }
 
-/// The value of an [`IoLock`], until this is dropped.
+/// Access to the value of an [`IoLock`]. Unlocks when dropped.
 pub(crate) struct IoGuard<'a, T> {
     value: MutexGuard<'a, T>,
     lock: &'a IoLock<T>,
@@ -208,7 +211,7 @@ impl<T> Drop for IoGuard<'_, T> {
             THREAD.set(Thread { io_lock: false, ..THREAD.get() });
         }
         unpoisoned(self.lock.queue.lock()).held = false;
-        // The next thread waits a moment more until `value` is dropped.
+        // The next thread additionally waits until `value` is dropped, which follows immediately.
         self.lock.changed.notify_all();
     }
 }
@@ -226,7 +229,7 @@ mod tests {
 
     use super::*;
 
-    /// What `action` panics with, on a thread of its own.
+    /// Runs `action` on a thread of its own, and returns the panic message.
     fn panic_of(action: impl FnOnce() + Send) -> String {
         thread::scope(|scope| {
             let panic = scope.spawn(action).join().unwrap_err();
@@ -254,7 +257,7 @@ mod tests {
         assert_may_block("reading a file");
         let _io = io.lock();
         assert_may_block("reading a file");
-        assert_eq!(*lock.lock(), 1, "a panic does not poison it, and it may be taken after an IoLock");
+        assert_eq!(*lock.lock(), 1, "a panic does not poison the lock, and it may be taken after an IoLock");
     }
 
     #[test]
@@ -304,7 +307,7 @@ mod tests {
         let busy = Arc::clone(&shared);
         let busy = thread::spawn(move || {
             let (fair, turns) = &*busy;
-            // Never without it for longer than it takes to ask.
+            // The lock is free only for the moment between unlock and the next request.
             while let goes_on = fair.lock()
                 && *goes_on
             {
@@ -319,10 +322,10 @@ mod tests {
             let _goes_on = fair.lock();
             turns.load(Ordering::SeqCst) - before
         };
-        // Once at least nothing but the other one holds this thread up.
+        // In at least one attempt, nothing but the other thread delays this thread.
         let least = (0..20).map(|_| passed()).min();
         *fair.lock() = false;
         busy.join().unwrap();
-        assert_eq!(least, Some(0), "the other one had a turn each time");
+        assert_eq!(least, Some(0), "the other thread had a turn each time");
     }
 }

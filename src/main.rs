@@ -1,4 +1,4 @@
-//! The `perf-exporter` binary; everything is in the library.
+//! The `perf-exporter` binary. Everything is in the library.
 
 use std::process::ExitCode;
 

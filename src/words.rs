@@ -1,7 +1,7 @@
-//! Enumerations in which each value has a word.
+//! Enumerations with a name for each value.
 
-/// Defines an enumeration together with the list of its values (`ALL`) and the word of each value (`as_str`, `Display`),
-/// which labels, metrics and pages show.
+/// Defines an enumeration with the list of its values (`ALL`) and the name of each value (`as_str`, `Display`) for labels, metrics and
+/// pages.
 macro_rules! words {
     ($(#[$about:meta])* pub enum $name:ident { $($(#[$meaning:meta])* $value:ident = $word:literal,)+ }) => {
         $(#[$about])*
@@ -13,7 +13,7 @@ macro_rules! words {
             /// All values, in the order of their declaration.
             pub const ALL: [Self; [$($word),+].len()] = [$(Self::$value),+];
 
-            /// The word in labels, in metrics and on pages.
+            /// Returns the name in labels, in metrics and on pages.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$value => $word,)+

@@ -1,22 +1,22 @@
-//! A BPF program that counts per cgroup as the switch stream does, built here where clang and libbpf are installed.
+//! A BPF program that counts by cgroup as the switch stream does. It is built where clang and libbpf are installed.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::support::lines::Lines;
 
-/// The program, built.
+/// The built program.
 pub(crate) struct Bpf(tempfile::TempDir);
 
 impl Bpf {
-    /// Builds it.
+    /// Builds the program.
     ///
     /// # Errors
-    /// What is missing, or what the compiler says.
+    /// Returns the missing tool or the compiler's output.
     pub(crate) fn build() -> Result<Self, String> {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/bpf");
         let dir = tempfile::tempdir().unwrap();
-        // Where Debian has asm/types.h; elsewhere nothing is there, and nothing is needed.
+        // Debian has asm/types.h in this directory. On other systems it does not exist and is not needed.
         let headers = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
         let mut clang = Command::new("clang");
         clang.args(["-O2", "-g", "-target", "bpf", &headers, "-c"]);
@@ -27,10 +27,10 @@ impl Bpf {
         Ok(Self(dir))
     }
 
-    /// Starts it, and returns when it counts.
+    /// Starts the program, and returns when it counts.
     ///
     /// # Errors
-    /// What it says if it cannot.
+    /// Returns its output if it fails.
     pub(crate) fn start(&self) -> Result<Counting, String> {
         let mut command = Command::new(self.0.path().join("switch"));
         command.arg(self.0.path().join("switch.o"));
@@ -50,21 +50,21 @@ impl Bpf {
     }
 }
 
-/// The program, counting. It ends with the value.
+/// The counting program. It exits when the value is dropped.
 pub(crate) struct Counting {
     child: Child,
     said: Lines,
 }
 
 impl Counting {
-    /// Ends it, and gives how many context switches it counted for the cgroup of this id.
+    /// Ends it, and returns the number of context switches that it counted for the cgroup with this id.
     pub(crate) fn context_switches(mut self, cgroup: u64) -> f64 {
         drop(self.child.stdin.take());
         let fields = |line: String| -> Vec<u64> {
             line.split(' ').map(|field| field.parse().unwrap_or_default()).collect()
         };
         let mut lines = std::iter::from_fn(|| self.said.next()).map(fields);
-        // The id, and the counts in the order of switch.c.
+        // The id, then the counts in the order of switch.c.
         let of_cgroup = lines.find(|fields| fields.first() == Some(&cgroup));
         of_cgroup.and_then(|fields| fields.get(3).copied()).unwrap_or_default() as f64
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 //
-// What the switch stream is held against: whenever a CPU goes from one cgroup to another, read the counters of the CPU and
-// add what they advanced to the cgroup that leaves. The kernel lends the helper that reads a counter only to programs
-// under a licence like its own, hence that of this file.
+// Reference for the switch stream. When a CPU switches from one cgroup to another, the program reads the counters of the CPU and adds their
+// increase to the outgoing cgroup. The kernel allows the helper that reads a counter only to programs with a compatible license; therefore
+// this file has one.
 
 #include <linux/bpf.h>
 #include <linux/types.h>
@@ -17,7 +17,7 @@ struct counts {
 	__u64 of[COUNTERS];
 };
 
-// The descriptors: those of CPU n are COUNTERS * n and up.
+// Event descriptors: those of CPU n begin at COUNTERS * n.
 struct {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
 	__uint(max_entries, COUNTERS * MOST_CPUS);
@@ -25,7 +25,7 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } counters SEC(".maps");
 
-// What the counters of this CPU said at its last switch.
+// Readings of the counters of this CPU at its last switch.
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -33,7 +33,7 @@ struct {
 	__type(value, struct counts);
 } seen SEC(".maps");
 
-// What each cgroup counted on each CPU, by the id of the cgroup.
+// Counts of each cgroup on each CPU, by cgroup id.
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__uint(max_entries, MOST_CGROUPS);
@@ -48,7 +48,7 @@ int leaves(void *context)
 {
 	__u32 zero = 0;
 	struct counts *before = bpf_map_lookup_elem(&seen, &zero);
-	// The task that leaves is still the current one.
+	// The outgoing task is still the current one.
 	__u64 cgroup = bpf_get_current_cgroup_id();
 	struct counts *share = bpf_map_lookup_elem(&shares, &cgroup);
 

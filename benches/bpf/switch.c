@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 //
-// switch OBJECT: loads the program of switch.bpf.c and attaches it to cgroup-switches on all CPUs. Says "counting" when
-// it does; at the end of standard input it prints a line for each cgroup, its id and its counts, and ends.
+// switch OBJECT: loads the program of switch.bpf.c and attaches it to cgroup-switches on all CPUs. Prints "counting" when it counts. At the
+// end of standard input it prints a line for each cgroup, with its id and its counts, and exits.
 
 #include <errno.h>
 #include <linux/perf_event.h>
@@ -16,7 +16,7 @@
 #include <bpf/libbpf.h>
 
 #define COUNTERS 4
-// Linux 5.13; the headers that this is built with may be older.
+// Linux 5.13; the headers of the build may be older.
 #define CGROUP_SWITCHES 11
 
 static const __u64 counted[COUNTERS] = {
@@ -34,7 +34,7 @@ static void need(int holds, const char *what)
 	exit(1);
 }
 
-// A software event of a whole CPU; with a period, one that runs a program each time.
+// A software event of a whole CPU. With a period, it runs a program at each overflow.
 static int event(__u64 config, int cpu, __u64 period)
 {
 	struct perf_event_attr attr = {

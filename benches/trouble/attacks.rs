@@ -1,4 +1,4 @@
-//! Clients and processes that are up to no good. None has a privilege that anybody on the machine or in its network lacks.
+//! Hostile clients and processes. None has more privileges than any user of the machine or of its network.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,14 +15,14 @@ use tokio::time::{sleep, timeout};
 use crate::janitor::Janitor;
 use crate::load::Load;
 
-/// Connections that are opened and never send anything.
+/// Number of connections that are opened and never send data.
 const IDLE: usize = 33;
-/// Connections that send a byte of a request now and then.
+/// Number of connections that send one byte of a request at a time.
 const SLOW: usize = 500;
-/// Clients that ask for profiles without a pause.
+/// Number of clients that request profiles without a pause.
 const HAMMERS: usize = 20;
 
-/// How many connections were made, and what became of the requests for profiles.
+/// Number of connections, and results of the requests for profiles.
 #[derive(Debug, Default)]
 pub(crate) struct Attacked {
     pub(crate) connections: AtomicU64,
@@ -31,7 +31,7 @@ pub(crate) struct Attacked {
     pub(crate) errors: AtomicU64,
 }
 
-/// The programs among the attacks, compiled.
+/// The compiled programs of the attacks.
 pub(crate) struct Programs {
     renames: String,
     made: String,
@@ -50,7 +50,7 @@ impl Programs {
     }
 }
 
-/// The attacks under way.
+/// The running attacks.
 pub(crate) struct Attacks {
     ends: Arc<AtomicBool>,
     attacked: Arc<Attacked>,
@@ -88,7 +88,7 @@ fn compile(scratch: &Path, name: &str) -> String {
     let to = scratch.join(name);
     let source = format!("{}/benches/trouble/programs/{name}.c", env!("CARGO_MANIFEST_DIR"));
     let status = Command::new("gcc").args(["-O2", "-pthread", "-o"]).arg(&to).arg(source).status();
-    assert!(status.unwrap().success(), "gcc fails");
+    assert!(status.unwrap().success(), "gcc failed");
     to.to_str().unwrap().to_owned()
 }
 
@@ -109,7 +109,7 @@ fn attack(address: SocketAddr, from: IpAddr, ends: &AtomicBool, attacked: &Arc<A
             sleep(Duration::from_millis(100)).await;
         }
     });
-    // Its tasks, and so its connections, end with it.
+    // This ends its tasks and thus its connections.
     runtime.shutdown_background();
 }
 
@@ -129,7 +129,7 @@ impl Attacker {
         Ok(stream)
     }
 
-    /// Holds a connection for as long as it is left open.
+    /// Holds a connection until the other side closes it.
     async fn idle(self) {
         loop {
             if let Ok(stream) = self.connect().await {
@@ -156,7 +156,7 @@ impl Attacker {
         }
     }
 
-    /// Asks for profiles.
+    /// Requests profiles in a loop.
     async fn hammer(self, number: usize) {
         let path = ["/folded?type=cpu", "/flamegraph?type=cpu", "/debug/pprof/profile?seconds=1", "/top"]
             [number % 4];
@@ -170,7 +170,7 @@ impl Attacker {
                 _ => &self.attacked.errors,
             };
             count.fetch_add(1, Ordering::Relaxed);
-            // A client that is refused comes back at once, but does not only use up the CPU.
+            // A rejected client retries at once, with a pause so that it does not only use CPU time.
             sleep(Duration::from_millis(50)).await;
         }
     }

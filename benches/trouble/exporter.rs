@@ -1,4 +1,4 @@
-//! The program that is measured, in a cgroup of its own.
+//! The measured program, in its own cgroup.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use crate::janitor::Janitor;
 use crate::load::inside;
 use crate::support::lines::Lines;
 
-/// How long its end is waited for.
+/// Timeout of its exit.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 pub(crate) struct Exporter {
@@ -22,7 +22,7 @@ pub(crate) struct Exporter {
 }
 
 impl Exporter {
-    /// Starts it, and waits until it serves.
+    /// Starts the program, and waits until it serves.
     pub(crate) fn start(program: &Path, config: Option<&Path>, janitor: &Janitor) -> Self {
         let mut arguments = vec![program.to_str().unwrap(), "--listen", "127.0.0.1:0"];
         if let Some(config) = config {
@@ -33,7 +33,7 @@ impl Exporter {
         let lines = Lines::of(child.stderr.take().unwrap());
         let mut logged = Vec::new();
         let address = loop {
-            let line = lines.next().unwrap_or_else(|| panic!("it ended: {}", logged.join("\n")));
+            let line = lines.next().unwrap_or_else(|| panic!("the exporter exited: {}", logged.join("\n")));
             let address =
                 line.split_once("serving on http://").map(|(_, url)| url.trim_end_matches('/').to_owned());
             logged.push(line);
@@ -48,7 +48,7 @@ impl Exporter {
         self.child.id()
     }
 
-    /// Sends SIGTERM and returns how long it took to end; `None` if it did not.
+    /// Sends SIGTERM and returns the time until the exit; `None` after the timeout.
     pub(crate) fn terminate(&mut self) -> Option<Duration> {
         let start = Instant::now();
         kill_process(Pid::from_child(&self.child), Signal::TERM).ok();
@@ -61,7 +61,7 @@ impl Exporter {
         None
     }
 
-    /// The warnings and errors that it logged.
+    /// Returns its warnings and errors from the log.
     pub(crate) fn log(&mut self) -> Vec<String> {
         self.logged.extend(self.lines.ready());
         let loud = |line: &&String| line.contains("WARN") || line.contains("ERROR");

@@ -1,5 +1,5 @@
-//! A process that cleans up after the benchmark, however that ends. It reads from a pipe what there is to remove, and
-//! begins when the pipe closes: the kernel closes it for an interrupted, killed or panicking process too.
+//! A process that cleans up after the benchmark, in whatever way the benchmark ends. It reads the names of objects to remove from a pipe,
+//! and starts when the pipe closes. The kernel also closes the pipe of an interrupted, killed or panicking process.
 
 use std::fs;
 use std::io::{BufRead, Write, stdin};
@@ -14,7 +14,7 @@ use perf_exporter::host::{Roots, list};
 use perf_exporter::target::CgroupMount;
 use rustix::mount::{UnmountFlags, unmount};
 
-/// The cleaning process, and the places that it removes.
+/// The cleaning process, and the parent directories of what it removes.
 #[derive(Debug)]
 pub(crate) struct Janitor {
     child: Child,
@@ -24,9 +24,9 @@ pub(crate) struct Janitor {
 }
 
 impl Janitor {
-    /// Makes a cgroup and a directory for the benchmark.
+    /// Starts it, and creates a cgroup and a directory for the benchmark.
     pub(crate) fn start() -> Self {
-        // Not in the foreground group of the terminal: an interrupt is for the benchmark alone.
+        // Outside of the terminal's foreground group, so that only the benchmark is interrupted.
         let mut command = Command::new(std::env::current_exe().unwrap());
         let mut child = command.arg("--janitor").process_group(0).stdin(Stdio::piped()).spawn().unwrap();
         let orders = Mutex::new(child.stdin.take());
@@ -41,24 +41,24 @@ impl Janitor {
         janitor
     }
 
-    /// Makes a cgroup. Everything in it is killed at the end.
+    /// Creates a cgroup. All processes in it are killed at the end.
     pub(crate) fn cgroup(&self, name: &str) -> PathBuf {
         let dir = self.cgroup.join(name);
         fs::create_dir(&dir).unwrap();
         dir
     }
 
-    /// A directory for files of the benchmark.
+    /// Returns a directory for files of the benchmark.
     pub(crate) fn scratch(&self) -> &Path {
         &self.scratch
     }
 
-    /// Has a file removed at the end.
+    /// Registers a file for removal at the end.
     pub(crate) fn removes(&self, file: &Path) {
         self.order("file", file);
     }
 
-    /// Has a mount point unmounted at the end.
+    /// Registers a mount point for unmounting at the end.
     pub(crate) fn unmounts(&self, mount: &Path) {
         self.order("mount", mount);
     }
@@ -76,7 +76,7 @@ impl Drop for Janitor {
     }
 }
 
-/// The side of the process.
+/// Runs the cleaning process.
 pub(crate) fn run() {
     let mut orders: Vec<(String, PathBuf)> = Vec::new();
     for line in stdin().lock().lines().map_while(Result::ok) {
@@ -86,7 +86,7 @@ pub(crate) fn run() {
     let all = |kind: &str| {
         orders.iter().filter(move |order| order.0 == kind).map(|order| order.1.clone()).collect::<Vec<_>>()
     };
-    // Before processes are killed: those that wait for a file system cannot end.
+    // Before processes are killed, because processes that wait for a file system cannot exit.
     for mount in all("mount") {
         if unmount(&mount, UnmountFlags::DETACH).is_ok() {
             drop(fs::remove_dir(&mount));
@@ -103,7 +103,7 @@ pub(crate) fn run() {
     }
 }
 
-/// Kills everything in a cgroup and below, and removes them; gives up after 20 seconds.
+/// Kills all processes in a cgroup and its descendants, and removes the cgroups. Gives up after 20 seconds.
 pub(crate) fn empty(cgroup: &Path) {
     for _ in 0..200 {
         drop(fs::write(cgroup.join("cgroup.kill"), "1"));

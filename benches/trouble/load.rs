@@ -1,4 +1,4 @@
-//! What keeps the machine busy. All processes are in one cgroup, which is killed at the end.
+//! The load of the machine. All processes are in one cgroup, which is killed at the end.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -15,13 +15,13 @@ use crate::janitor::{Janitor, empty};
 use crate::support::fuse::{Mount, Stop};
 use crate::support::program::{Program, Running};
 
-/// Programs of the load, in source.
+/// Directory of the programs' sources.
 const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/trouble/programs");
 
-/// How many cgroups there are at a time.
+/// Number of cgroups at a time.
 const CGROUPS: usize = 200;
 
-/// A command that goes into a cgroup and becomes a program, which keeps the command's process id.
+/// Returns a command that enters a cgroup and then executes a program with the same process id.
 pub(crate) fn inside(cgroup: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", "echo $$ >\"$0/cgroup.procs\" && exec \"$@\""]).arg(cgroup).args(arguments);
@@ -29,7 +29,7 @@ pub(crate) fn inside(cgroup: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// The processes. They end with the value.
+/// The processes. They are killed when the value is dropped.
 pub(crate) struct Load {
     cgroup: PathBuf,
     commands: Vec<Vec<String>>,
@@ -39,21 +39,21 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Makes what the programs need, while the machine has time for it. What is not installed is left out.
+    /// Compiles the programs before the load starts. Programs that are not installed are skipped.
     pub(crate) fn prepare(janitor: &Janitor) -> Self {
         let cgroup = janitor.cgroup("load");
         let ends = Arc::new(AtomicBool::new(false));
         let mut load = Self { cgroup, commands: Vec::new(), children: Vec::new(), churn: None, ends };
         load.compilers(janitor.scratch());
         load.runtimes(janitor.scratch());
-        // Forks as fast as one process can, twice.
+        // Two processes that fork as fast as possible.
         for _ in 0..2 {
             load.adds(&["sh", "-c", "while :; do /bin/true; done"]);
         }
         load
     }
 
-    /// Starts all of it.
+    /// Starts the whole load.
     pub(crate) fn start(&mut self, janitor: &Janitor) {
         for command in std::mem::take(&mut self.commands) {
             let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
@@ -78,7 +78,7 @@ impl Load {
         pid
     }
 
-    /// Adds a program that is started over and over.
+    /// Adds a program that is started again after each exit.
     fn repeats(&mut self, arguments: &[&str]) {
         self.adds(&[&["sh", "-c", "while :; do \"$0\" \"$@\"; done"], arguments].concat());
     }
@@ -111,13 +111,13 @@ impl Load {
         let program = |name: &str| format!("{PROGRAMS}/{name}");
         let scratch = scratch.to_str().unwrap();
         if installed("node") {
-            // V8 writes a log of its own beside the perf map, by default where it is started.
+            // V8 writes its own log in addition to the perf map, by default into the working directory.
             let log = format!("--logfile={scratch}/v8.log");
             self.adds(&["node", "--perf-basic-prof", &log, &program("busy.js")]);
         }
         if installed("javac") && installed("java") {
             let compiled = Command::new("javac").args(["-d", scratch]).arg(program("Busy.java")).status();
-            assert!(compiled.unwrap().success(), "javac fails");
+            assert!(compiled.unwrap().success(), "javac failed");
             self.adds(&["java", "-Xmx256m", "-cp", scratch, "Busy"]);
         }
         if installed("python3") {
@@ -148,12 +148,12 @@ fn installed(program: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let found = found.is_ok_and(|status| status.success());
     if !found {
-        println!("left out, for it is not installed: {program}");
+        println!("skipped, not installed: {program}");
     }
     found
 }
 
-/// Up to ten cgroups a second, each of which lives for at least twenty seconds.
+/// Creates and removes up to ten cgroups per second. Each exists for at least twenty seconds.
 fn come_and_go(top: &Path, ends: &AtomicBool) {
     let mut there: VecDeque<(PathBuf, Child)> = VecDeque::new();
     for number in 0u64.. {
@@ -178,7 +178,7 @@ fn go((dir, mut child): (PathBuf, Child)) {
     empty(&dir);
 }
 
-/// Takes gcc about a second of CPU time.
+/// Returns a source that takes gcc about a second of CPU time.
 fn c_source() -> String {
     let mut text = String::from("#include <stdlib.h>\n");
     for number in 0..600 {
@@ -192,7 +192,7 @@ fn c_source() -> String {
     text
 }
 
-/// Takes g++ about four seconds.
+/// Returns a source that takes g++ about four seconds.
 fn cpp_source() -> String {
     let mut text = String::from("#include <map>\n#include <regex>\n#include <string>\n#include <vector>\n");
     for number in 0..30 {
@@ -208,7 +208,7 @@ fn cpp_source() -> String {
     text
 }
 
-/// Takes rustc about two seconds.
+/// Returns a source that takes rustc about two seconds.
 fn rust_source() -> String {
     let mut text = String::from("use std::collections::{BTreeMap, HashMap};\n");
     for number in 0..80 {
@@ -224,10 +224,9 @@ fn rust_source() -> String {
     text
 }
 
-/// Two programs on a FUSE file system. One runs all the time, the other begins when the file system hangs: its files were
-/// not read before.
+/// Two programs on a FUSE file system. One runs all the time; the other starts when the file system hangs, so its file was not read before.
 pub(crate) struct Hanging {
-    // Dropped first: the programs cannot end while it does not answer.
+    // Dropped first, because the programs cannot exit while it does not answer.
     mount: Mount,
     programs: [RefCell<Running>; 2],
 }
@@ -248,7 +247,7 @@ impl Hanging {
         Self { mount, programs }
     }
 
-    /// Has the first program run.
+    /// Lets the first program run.
     pub(crate) fn spin(&self) {
         self.programs[0].borrow_mut().told("spins 86400000");
     }

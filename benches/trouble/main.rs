@@ -1,32 +1,32 @@
-//! The exporter on a machine in trouble: compilers, a browser, node, java, python, a fork storm, cgroups that come and go,
-//! and a FUSE file system that hangs for a part of the run. Prints whether every scrape was answered, how fast, how much
-//! memory, CPU time and descriptors the exporter took, and what its profiles lack.
+//! The exporter on a machine in trouble: compilers, a browser, node, java, python, a fork storm, short-lived cgroups, and a FUSE file
+//! system that hangs for a part of the run. Prints the answered scrapes and their latency, the exporter's memory, CPU time and descriptors,
+//! and the gaps of its profiles.
 //!
-//! `cargo bench --bench trouble` takes about eleven minutes. Options, behind `--`:
+//! `cargo bench --bench trouble` takes about eleven minutes. Options, after `--`:
 //!
-//!   --program PATH      measures another binary, such as one that was built before a change
-//!   --config FILE       instead of the built-in configuration; `benches/trouble/full.yaml` has system calls and three profiles
+//!   --program PATH      measures another binary, for example one that was built before a change
+//!   --config FILE       replaces the built-in configuration; `benches/trouble/full.yaml` has system calls and three profiles
 //!   --minutes N         length of the run (10). The file system hangs from 30 % to 70 % of it
-//!   --attacks           adds sockets that hold connections, clients that ask for profiles, a large perf map that changes all
-//!                       the time, and a process that renames itself
-//!   --attack-from IP    the peer address of these sockets (127.0.0.2)
-//!   --afterwards N      goes on for N minutes without load and prints what memory is left (0)
-//!   --storm             another load: threads that switch as fast as they can, for how many records are lost (`storm.rs`)
-//!   --hog               with it, a real-time process that does not let go of a CPU
+//!   --attacks           adds sockets that hold connections, clients that request profiles, a large perf map that is rewritten
+//!                       all the time, and a process that renames itself
+//!   --attack-from IP    peer address of these sockets (127.0.0.2)
+//!   --afterwards N      continues for N minutes without load and prints the remaining memory (0)
+//!   --storm             another load: threads that switch as fast as they can; prints the lost records (`storm.rs`)
+//!   --hog               with `--storm`, adds a real-time process that never leaves its CPU
 //!
-//! Needs root. A helper process ends the load and removes mounts, cgroups and files also when the bench is interrupted.
-//! The goals are no tests: a figure that misses its goal is printed like any other.
+//! Requires root. A helper process ends the load and removes mounts, cgroups and files, also when the benchmark is interrupted. Goals are
+//! not checked as tests: a missed goal is only printed.
 
-#![expect(clippy::print_stdout, reason = "the figures are for the person who asked for them")]
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure should stop")]
-#![expect(clippy::disallowed_methods, reason = "a benchmark's time is the real one")]
+#![expect(clippy::print_stdout, reason = "the figures are the output of the benchmark")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops if it cannot measure")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
 #[expect(
     dead_code,
     unused_imports,
     clippy::print_stderr,
     clippy::explicit_write,
-    reason = "it is the tests', which use all of it, may print and have their output caught"
+    reason = "it belongs to the tests, which use all of it, may print and have their output captured"
 )]
 #[path = "../../tests/support/mod.rs"]
 mod support;
@@ -55,10 +55,10 @@ use support::fuse::Stop;
 use support::{Feature, lacks};
 use watch::Watch;
 
-/// How long the exporter is alone before the load begins: its memory then is what it is compared with afterwards.
+/// Time without load before the start. The memory at its end is the baseline for the comparison afterwards.
 const ALONE: Duration = Duration::from_secs(15);
 
-/// See the documentation of this file.
+/// Options, described at the top of this file.
 #[derive(Debug, Parser)]
 struct Options {
     #[arg(long, default_value = env!("CARGO_BIN_EXE_perf-exporter"))]
@@ -77,7 +77,7 @@ struct Options {
     storm: bool,
     #[arg(long, requires = "storm")]
     hog: bool,
-    /// Cargo says so to each benchmark.
+    /// Passed by cargo to each benchmark.
     #[arg(long, hide = true)]
     bench: bool,
     /// Runs as the helper that cleans up.
@@ -104,7 +104,7 @@ fn main() {
 }
 
 fn run(options: &Options) {
-    // Dropped last: it removes what the others leave.
+    // Dropped last, because it removes the remains of the others.
     let janitor = Janitor::start();
     let hanging = Hanging::prepare(&janitor);
     let programs = options.attacks.then(|| Programs::compile(&janitor));

@@ -12,18 +12,18 @@ use crate::watch::{Looked, Second, Seen};
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// Everything that is printed.
+/// All data of the report.
 pub(crate) struct Report<'a> {
     pub(crate) options: &'a Options,
     pub(crate) seen: &'a Seen,
     pub(crate) attacked: Option<&'a Arc<Attacked>>,
-    /// How long it took to end after SIGTERM; `None` if it did not.
+    /// Time from SIGTERM to the exit; `None` after the timeout.
     pub(crate) end: Option<Duration>,
     /// Warnings and errors in its log.
     pub(crate) log: &'a [String],
 }
 
-/// A line of the table.
+/// Prints a line of the table.
 pub(crate) fn line(what: &str, figure: &str, goal: Option<(&str, bool)>) {
     let (goal, met) = goal.map_or(("", ""), |(goal, met)| (goal, if met { "met" } else { "missed" }));
     println!("{}", format!("{what:<58} {figure:>26}   {goal:<18} {met}").trim_end());
@@ -50,7 +50,7 @@ impl Report<'_> {
         self.series();
         self.attacks();
         self.afterwards();
-        let end = self.end.map_or("it did not".into(), |took| format!("{:.2} s", took.as_secs_f64()));
+        let end = self.end.map_or("did not exit".into(), |took| format!("{:.2} s", took.as_secs_f64()));
         line("end after SIGTERM", &end, Some(("<= 5 s", self.end.is_some_and(|took| took.as_secs() < 5))));
         println!("\nwarnings and errors in the log: {}", self.log.len());
         for text in self.log.iter().take(10) {
@@ -104,7 +104,7 @@ impl Report<'_> {
         line("resident with children: most", &format!("{most:.1} MiB"), Some(("< 96 MiB", most < 96.0)));
         let half = &resident[resident.len() / 2..];
         let slope = slope(half);
-        // A tenth of the bound in an hour.
+        // A tenth of the bound per hour.
         let flat = slope * 60.0 < 9.6;
         line("  slope over the last half", &format!("{slope:+.2} MiB/min"), Some(("flat", flat)));
         let last = half.last().map_or(0.0, |&(_, mib)| mib);
@@ -120,7 +120,7 @@ impl Report<'_> {
         }
     }
 
-    /// What grew: each part of the memory before, in the middle and at the end of the load, and at the end of all.
+    /// Prints the growth of each part of the memory: before the load, in the middle, at its end, and at the end of the run.
     fn parts(&self, load: &[&Second]) {
         let (alone, after) = (self.during(&["alone"]), self.during(&["afterwards"]));
         let moments = [&alone[..], &load[..load.len() / 2], load, &after];
@@ -155,7 +155,7 @@ impl Report<'_> {
     fn counters(&self) {
         let (Ok(first), Ok(last)) = (Exposition::parse(&self.seen.first), Exposition::parse(&self.seen.last))
         else {
-            println!("there is no scrape with figures, or it is against the format");
+            println!("there is no scrape with samples, or its format is invalid");
             return;
         };
         let samples = last.sum("perf_samples_total", &[]) - first.sum("perf_samples_total", &[]);
@@ -182,7 +182,11 @@ impl Report<'_> {
         };
         let budget = wanting("perf_stacks_cut_total") + wanting("perf_profile_gaps_total");
         let enough = budget < 0.05 * samples;
-        line("stacks unresolved for want of budget", &percent(budget, samples), Some(("< 5 %", enough)));
+        line(
+            "stacks unresolved because a budget was used up",
+            &percent(budget, samples),
+            Some(("< 5 %", enough)),
+        );
         for (which, count) in grown(&first, &last, "perf_lost_records_total", &["ring", "reason"]) {
             line(&format!("  records lost, {which}"), &format!("{count:.0}"), None);
         }
@@ -224,7 +228,7 @@ impl Report<'_> {
         let figure = [&attacked.profiles, &attacked.refusals, &attacked.errors]
             .map(|count| of(count).to_string())
             .join(" / ");
-        line("  profiles: answered / refused / no answer", &figure, None);
+        line("  profiles: answered / rejected / no answer", &figure, None);
     }
 
     fn afterwards(&self) {
@@ -239,7 +243,7 @@ impl Report<'_> {
     }
 }
 
-/// The times of the scrapes that were answered.
+/// Returns the durations of the answered scrapes, sorted.
 fn sorted(seconds: &[&Second]) -> Vec<Duration> {
     let mut taken: Vec<Duration> = seconds.iter().filter_map(|second| second.scrape.clone().ok()).collect();
     taken.sort();
@@ -264,7 +268,7 @@ pub(crate) fn percent(part: f64, whole: f64) -> String {
     if whole > 0.0 { format!("{:.2} %", part / whole * 100.0) } else { "–".into() }
 }
 
-/// The slope of the line with the least squares.
+/// Returns the slope of the least-squares line.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let many = points.len().max(1) as f64;
     let (x, y) =
@@ -275,7 +279,7 @@ fn slope(points: &[(f64, f64)]) -> f64 {
     if square > 0.0 { both / square } else { 0.0 }
 }
 
-/// How much the series of a counter grew, by the values of labels; those that did not are left out.
+/// Returns the increases of a counter by the values of labels, without zeros.
 pub(crate) fn grown(
     first: &Exposition,
     last: &Exposition,
@@ -296,7 +300,7 @@ pub(crate) fn grown(
     grown.into_iter().filter(|&(_, count)| count > 0.0).collect()
 }
 
-/// Between which buckets of a histogram a quantile is.
+/// Returns the bounds of the histogram bucket that contains a quantile.
 fn quantile(exposition: &Exposition, name: &str, part: f64) -> String {
     let mut buckets: Vec<(f64, f64)> = exposition
         .by(name, "le")
@@ -310,13 +314,13 @@ fn quantile(exposition: &Exposition, name: &str, part: f64) -> String {
     format!("{above:.2} to {up_to:.2} s")
 }
 
-/// Counts the frames of a profile, each as often as its stack was seen: those with a name, and the others by what is shown.
+/// Counts the frames of a profile, weighted by the samples of their stacks: symbolized frames, and the others by kind.
 fn count_frames(looked: &Looked, named: &mut u64, unnamed: &mut BTreeMap<String, u64>) {
     let Ok((200, body)) = &looked.answer else { return };
     for (stack, value) in body.lines().filter_map(|line| line.rsplit_once(' ')) {
         let value: u64 = value.parse().unwrap_or_default();
         for frame in stack.split(';').skip(1) {
-            // `[unknown file]+0x12`, `[anon] 0x12`, `program+0x12`: the place stays, the address does not matter.
+            // `[unknown file]+0x12`, `[anon] 0x12`, `program+0x12`: the address is removed from the kind.
             let kind = match (frame.strip_prefix('['), frame.rsplit_once("+0x")) {
                 (Some(kind), _) => format!("[{}]", kind.split([']', ':']).next().unwrap_or_default()),
                 (None, Some(_)) => "file+offset".to_owned(),

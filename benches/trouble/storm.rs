@@ -1,6 +1,6 @@
-//! `--storm`: on each CPU two processes in cgroups of their own send a byte to and fro, six busy loops run beside them, and with
-//! `--hog` a loop under `SCHED_FIFO` with priority 50 on the last CPU. The exporter was started right before. Prints what it
-//! read and what it lost, in the first second and in all of them.
+//! `--storm`: on each CPU, two processes in separate cgroups send a byte back and forth, and six busy loops run at the same time. With
+//! `--hog`, a loop under `SCHED_FIFO` with priority 50 runs on the last CPU. The exporter is started right before. Prints the read and the
+//! lost records, in the first second and in total.
 
 use std::fs;
 use std::path::Path;
@@ -20,26 +20,26 @@ use crate::support::exposition::Exposition;
 use crate::support::http::ask;
 use crate::support::load::PingPong;
 
-/// Busy loops that run beside.
+/// Number of busy loops.
 const BUSY: usize = 6;
-/// The nice value of those that switch: some 250 000 times a second on each CPU.
+/// Nice value of the switching processes. They switch some 250 000 times per second on each CPU.
 const FIRST: i32 = -4;
-/// Round trips that are more than can be made.
+/// More round trips than can be made.
 const ENDLESS: u64 = 1 << 40;
-/// How long a scrape may take.
+/// Timeout of a scrape.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What is expected to be lost at most, in percent, without a hog and with one.
+/// Maximum expected loss in percent, without a hog and with one.
 const GOALS: [f64; 2] = [0.1, 1.0];
 
-/// What was counted until a moment.
+/// Counts up to one moment.
 struct Moment {
     metrics: Exposition,
-    /// Switches of all CPUs since boot, as the kernel counts them.
+    /// Context switches of all CPUs since boot, as counted by the kernel.
     switches: f64,
 }
 
 impl Moment {
-    /// A scrape that comes too early for a collection is answered with the one before, so the third one counts.
+    /// A scrape shortly after a collection returns the previous one, so the third scrape is used.
     fn now(exporter: &Exporter) -> Self {
         let answers = [(); 3].map(|()| {
             let answer = ask(&exporter.address, "GET", "/metrics", PATIENCE).unwrap();
@@ -63,7 +63,7 @@ pub(crate) fn run(options: &Options) {
     let cgroup = |name: &str, cpu| TestCgroup::new(&format!("{name}{cpu}"));
     let cgroups: Vec<(TestCgroup, TestCgroup)> =
         (0..cpus).map(|cpu| (cgroup("ping", cpu), cgroup("pong", cpu))).collect();
-    // Before the busy loops: they share what is left.
+    // Before the busy loops, which share the remaining CPU time.
     nice(FIRST).unwrap();
     let mut pairs: Vec<PingPong> = cgroups.iter().map(|(one, other)| PingPong::between(one, other)).collect();
     nice(-FIRST).unwrap();

@@ -1,4 +1,4 @@
-//! Looks at the exporter once a second, as Prometheus does and as `/proc` shows it.
+//! Observes the exporter once a second, by scrapes as Prometheus does and by `/proc`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,61 +13,61 @@ use rustix::process::setpriority_process;
 
 use crate::support::http::ask;
 
-/// How long a scrape and a health check may take.
+/// Timeout of a scrape and of a health check.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
-/// How often somebody looks at a profile, and how long that may take.
+/// Interval between requests of profiles, and their timeout.
 const PROFILES: Duration = Duration::from_secs(30);
 
-/// What was seen in one second.
+/// Observations of one second.
 #[derive(Debug, Clone)]
 pub(crate) struct Second {
     pub(crate) phase: &'static str,
-    /// Since the start.
+    /// Time since the start.
     pub(crate) at: Duration,
-    /// How long the scrape took; an error if there was no answer.
+    /// Duration of the scrape; an error if it was not answered.
     pub(crate) scrape: Result<Duration, String>,
     pub(crate) healthy: bool,
     pub(crate) resources: Resources,
-    /// Bytes of each part of the exporter's memory, as it tells them.
+    /// Bytes of each part of the exporter's memory, as reported by it.
     pub(crate) parts: BTreeMap<String, f64>,
-    /// Lines of the answer.
+    /// Number of lines of the answer.
     pub(crate) lines: usize,
-    /// Runnable threads, averaged over a minute.
+    /// Load average of one minute.
     pub(crate) load: f64,
 }
 
-/// What the exporter and its children have together.
+/// Resources of the exporter and its children together.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Resources {
     /// Bytes.
     pub(crate) resident: u64,
     pub(crate) processes: usize,
     pub(crate) descriptors: usize,
-    /// Seconds of CPU time.
+    /// CPU time in seconds.
     pub(crate) cpu: f64,
 }
 
-/// A profile that somebody asked for.
+/// A requested profile.
 #[derive(Debug, Clone)]
 pub(crate) struct Looked {
     pub(crate) took: Duration,
-    /// The code and the body, or why there is none.
+    /// Status code and body, or the error.
     pub(crate) answer: Result<(u16, String), String>,
 }
 
-/// Everything that was seen.
+/// All observations.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) seconds: Vec<Second>,
     pub(crate) profiles: Vec<Looked>,
-    /// The first and the last answer to a scrape in which there was load.
+    /// First and last answer to a scrape during the load.
     pub(crate) first: String,
     pub(crate) last: String,
     /// The answer with the most lines.
     pub(crate) largest: String,
 }
 
-/// The threads that look.
+/// The observing threads.
 pub(crate) struct Watch {
     ends: Arc<AtomicBool>,
     phase: Arc<Mutex<&'static str>>,
@@ -90,7 +90,7 @@ impl Watch {
         Self { ends, phase, scraper, reader }
     }
 
-    /// What is seen from now on belongs to this phase.
+    /// Assigns later observations to this phase.
     pub(crate) fn begins(&self, phase: &'static str) {
         *self.phase.lock().unwrap() = phase;
     }
@@ -110,7 +110,7 @@ fn next_second(start: Instant) {
 }
 
 fn scrape(address: &str, pid: u32, ends: &AtomicBool, phase: &Mutex<&'static str>) -> Seen {
-    // Of this thread alone. A scraper on another machine would not wait for a CPU of this one.
+    // For this thread only. A scraper on another machine would not wait for a CPU of this one.
     setpriority_process(None, -20).unwrap();
     let (mut seen, start) = (Seen::default(), Instant::now());
     let mut most = 0;
@@ -178,7 +178,7 @@ fn load_average() -> f64 {
     text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or_default()
 }
 
-/// Adds up a process and its children. One that ends meanwhile is left out.
+/// Adds up a process and its children. Processes that exit meanwhile are skipped.
 fn resources(pid: u32) -> Resources {
     let mut total = Resources::default();
     let mut left = vec![pid];

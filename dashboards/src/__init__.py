@@ -1,1 +1,1 @@
-"""The sources of the dashboards: one module each, on the helpers of `panels` and `queries`."""
+"""The sources of the dashboards: one module each, based on the helpers in `panels` and `queries`."""

@@ -1,4 +1,4 @@
-"""What does the measuring itself cost, and what is missing in what it tells?"""
+"""What is the overhead of the exporter, and which data is missing?"""
 
 from .node_overview import BY_NODE
 from .panels import GREEN, GREY, ORANGE, RED, YELLOW, column, dashboard as made, lines, number, row, steps, table
@@ -12,28 +12,29 @@ ANY = steps((1, YELLOW))
 
 
 def cost(by="instance"):
-    """Part of the time of all CPUs, as `limits.cpu` has it."""
+    """The fraction of all CPU time, as in `limits.cpu`."""
     return ratio(total("perf_exporter_cpu_seconds_total", by), total("perf_cpu_task_clock_seconds_total", by))
 
 
 def dashboard():
     return made(
         "perf-exporter",
-        "perf: the exporter itself",
-        "What does the measuring itself cost, and what is missing in what it tells?",
+        "perf: exporter",
+        "What is the overhead of the exporter, and which data is missing?",
         [
             row(
                 "At a glance",
                 number(
                     "Exporters",
-                    "That Prometheus has metrics of now.",
+                    "Number of exporters that Prometheus currently scrapes.",
                     "count(perf_exporter_build_info{@node})",
                     graph=False,
                     width=3,
                 ),
                 number(
-                    "Most CPU taken",
-                    "By one exporter, as part of the time of all CPUs of its node: `limits.cpu` bounds it, 2 % unless you say otherwise.",
+                    "Maximum CPU usage",
+                    "Maximum over all exporters, as a fraction of all CPUs of the node. The limit is `limits.cpu`, 2 % by "
+                    "default.",
                     f"max({cost()})",
                     "percentunit",
                     COST,
@@ -41,24 +42,25 @@ def dashboard():
                     decimals=2,
                 ),
                 number(
-                    "Most memory",
-                    "Resident, of one exporter.",
+                    "Maximum memory",
+                    "Maximum resident memory over all exporters.",
                     "max(perf_exporter_resident_memory_bytes{@node})",
                     "bytes",
                     steps((134217728, YELLOW), (268435456, RED)),
                     width=3,
                 ),
                 number(
-                    "Events refused",
-                    "That at least one node cannot count.",
+                    "Events not counted",
+                    "Configured events that at least one node cannot count.",
                     f"count(count by (event) (perf_event_state{{@node,{REFUSED}}} > 0)) or vector(0)",
                     "short",
                     ANY,
                     width=3,
                 ),
                 number(
-                    "Records lost",
-                    "Per second, of all nodes. What hung on them is counted elsewhere, by reason: nothing is guessed.",
+                    "Lost records",
+                    "Per second, over all nodes. Counts that depend on lost records are unattributed, by reason. Nothing is "
+                    "estimated.",
                     total("perf_lost_records_total", matchers='@node,reason=~"ring_full|unreadable"'),
                     "ops",
                     LOST,
@@ -66,7 +68,8 @@ def dashboard():
                 ),
                 number(
                     "Detail reduced",
-                    "Nodes on which the exporter tells less of the scheduler and of system calls, to keep to `limits.cpu`.",
+                    "Nodes on which the exporter has reduced the detail of scheduler and system call metrics, to stay below "
+                    "`limits.cpu`.",
                     "count(perf_exporter_detail_reduced{@node} > 0) or vector(0)",
                     "short",
                     ANY,
@@ -74,15 +77,16 @@ def dashboard():
                 ),
                 number(
                     "Series in `other`",
-                    "That have no name of their own now, since `limits.series` is too low.",
+                    "Targets that are currently aggregated into `other`, because `limits.series` is too low.",
                     "sum(perf_series_in_other{@node}) or vector(0)",
                     "short",
                     ANY,
                     width=3,
                 ),
                 number(
-                    "Refused reloads",
-                    "Nodes whose last configuration was refused; the one before stays in force. The page /status says why.",
+                    "Failed reloads",
+                    "Nodes whose last configuration was rejected. The previous configuration is still used. The page /status "
+                    "shows the reason.",
                     "count(perf_exporter_config_last_reload_successful{@node} == 0) or vector(0)",
                     "short",
                     steps((1, RED)),
@@ -92,8 +96,8 @@ def dashboard():
             row(
                 "Cost",
                 lines(
-                    "CPU taken",
-                    "Part of the time of all CPUs of the node, as `limits.cpu` has it.",
+                    "CPU usage",
+                    "As a fraction of all CPUs of the node, as in `limits.cpu`.",
                     cost(),
                     BY_NODE,
                     "percentunit",
@@ -101,7 +105,7 @@ def dashboard():
                 ),
                 lines(
                     "Memory",
-                    "Resident. Rings are locked memory, and part of it.",
+                    "Resident memory. It includes the locked memory of rings.",
                     "perf_exporter_resident_memory_bytes{@node}",
                     BY_NODE,
                     "bytes",
@@ -109,8 +113,9 @@ def dashboard():
                     limits=steps((134217728, YELLOW), (268435456, RED)),
                 ),
                 lines(
-                    "How much less is told",
-                    "0 nothing less, 1 nothing of processes, 2 nothing of cgroups, 3 one in 4 threads, 4 one in 16.",
+                    "Detail reduction",
+                    "0: full detail. 1: no series per process. 2: no series per cgroup. 3: one in 4 threads. 4: one in 16 "
+                    "threads.",
                     "perf_exporter_detail_reduced{@node}",
                     BY_NODE,
                     "short",
@@ -118,8 +123,8 @@ def dashboard():
                     most=4,
                 ),
                 lines(
-                    "How long a collection takes, p99",
-                    "A scrape waits for it if nothing fresh is there. Above the scrape's timeout there is no data at all.",
+                    "Collection duration, p99",
+                    "A scrape waits for a collection for a twentieth of its timeout, then gets the last one.",
                     quantile(0.99, "perf_exporter_collect_duration_seconds", "instance"),
                     BY_NODE,
                     "s",
@@ -127,7 +132,8 @@ def dashboard():
                 ),
                 lines(
                     "Memory by part",
-                    "Parts of `limits.memory`, each with a share of its own. A part at its share drops what was used least recently.",
+                    "Parts of `limits.memory`, each with its own share. A part whose share is full evicts the least recently "
+                    "used items.",
                     "sum by (part, instance) (perf_exporter_memory_bytes{@node})",
                     "{{part}} " + BY_NODE,
                     "bytes",
@@ -136,7 +142,7 @@ def dashboard():
                 ),
                 lines(
                     "Descriptors",
-                    "By kind. Of perf events: how many an event takes depends on `attribution`.",
+                    "By kind. The number of descriptors per event depends on `attribution`.",
                     "sum by (kind, instance) (perf_exporter_descriptors{@node})",
                     "{{kind}} " + BY_NODE,
                     "short",
@@ -144,7 +150,7 @@ def dashboard():
                 ),
                 lines(
                     "Records read",
-                    "Per second, by ring: each costs about 1 µs. Switches are the scheduler's; tracepoints also those of system calls and probes.",
+                    "Per second, by ring. Each record costs about 1 µs.",
                     total("perf_ring_records_total", "ring,instance"),
                     "{{ring}} " + BY_NODE,
                     "ops",
@@ -153,18 +159,20 @@ def dashboard():
                 ),
             ),
             row(
-                "What is missing",
+                "Missing data",
                 lines(
-                    "Records lost",
-                    "Per second. ring_full: raise `limits.memory`, give CAP_IPC_LOCK, or count less. unrecorded: this kernel hides switches. late: read after younger ones.",
+                    "Lost records",
+                    "Per second. ring_full: raise `limits.memory`, add CAP_IPC_LOCK, or count less. unrecorded: the kernel "
+                    "wrote no record of a switch. late: the record arrived out of order.",
                     total("perf_lost_records_total", "ring,reason,instance"),
                     "{{reason}} {{ring}} " + BY_NODE,
                     "ops",
                     limits=LOST,
                 ),
                 lines(
-                    "Told of nobody",
-                    "CPU time that the CPUs counted and no cgroup has, as part of all, by reason. idle is nobody's; a lot of lost, rotated or unknown is worth a look (README: what stands in no series).",
+                    "Unattributed CPU time",
+                    "CPU time that is not attributed to any cgroup, as a fraction of all CPU time, by reason. idle is "
+                    "expected. Investigate large values of lost, rotated or unknown (docs/concepts.md, unattributed counts).",
                     f"""{total("perf_unattributed_task_clock_seconds_total", "reason", '@node,scope="cgroup"')} / scalar({total("perf_cpu_task_clock_seconds_total")})""",
                     "{{reason}}",
                     "percentunit",
@@ -173,24 +181,25 @@ def dashboard():
                     colors={"idle": GREY, "idle_or_root": GREY, "lost": RED, "unknown": ORANGE},
                 ),
                 lines(
-                    "Events that cannot be told",
-                    "Per second, of the scheduler and system calls: what was under way when records were lost, or began before the exporter.",
+                    "Untracked events",
+                    "Scheduler and system call events per second that were in flight when records were lost, or that began "
+                    "before the exporter started.",
                     total("perf_untold_events_total", "section,reason"),
                     "{{section}} {{reason}}",
                     "ops",
                     limits=steps((100, YELLOW), (10000, RED)),
                 ),
                 lines(
-                    "Pairs without a partner",
-                    "Per second, by entry and reason. no_end of a few is ordinary; lost follows lost records.",
+                    "Unpaired events",
+                    "Per second, by entry and reason. A few no_end are normal. lost is caused by lost records.",
                     total("perf_unpaired_events_total", "entry,reason") + " > 0",
                     "{{entry}} {{reason}}",
                     "ops",
                     limits=steps((100, YELLOW), (10000, RED)),
                 ),
                 lines(
-                    "Hits not added up",
-                    "Per second: negative numbers, or records that are too short for the field.",
+                    "Dropped hits",
+                    "Per second, because of negative values, or records that are too short for the field.",
                     total("perf_dropped_hits_total", "entry,reason"),
                     "{{entry}} {{reason}}",
                     "ops",
@@ -198,7 +207,7 @@ def dashboard():
                 ),
                 lines(
                     "Series aggregated into `other`",
-                    "How often that happened, per second. A series that ended goes there too.",
+                    "Targets per second whose counts were aggregated into `other`.",
                     f"{total('perf_series_aggregated_total', 'counters,scope')} > 0",
                     "{{counters}} {{scope}}",
                     "ops",
@@ -208,25 +217,27 @@ def dashboard():
             row(
                 "Events",
                 table(
-                    "Events that are not counted, or not to be trusted",
-                    "By node. absent: this machine has none; forbidden: a right is missing; exhausted: too many descriptors or counters; broken: the kernel said something else. The page /status says what would help.",
+                    "Events that are not counted, or unreliable",
+                    "By node. absent: the machine does not support the event. forbidden: a permission is missing. exhausted: "
+                    "out of descriptors or counters. broken: an unexpected kernel error. The page /status shows the remedy.",
                     [
                         column(
-                            "Places",
+                            "Instances",
                             f"sum by (instance,event,scope,state) (perf_event_state{{@node,{REFUSED}}} > 0) or sum by (instance,event,scope,state) (perf_event_state{{@node,{DOUBTFUL}}} > 0)",
                             "short",
                             ANY,
                             width=80,
                         )
                     ],
-                    {"instance": "Node", "event": "Event", "scope": "For each", "state": "State"},
-                    "Places",
+                    {"instance": "Node", "event": "Event", "scope": "Scope", "state": "State"},
+                    "Instances",
                     width=12,
                     height=9,
                 ),
                 lines(
-                    "Part of the time that counters ran",
-                    "The smallest of each group. Below 1, groups take turns and counts are scaled: count fewer hardware events, or set kernel.nmi_watchdog=0.",
+                    "Counter running ratio",
+                    "Minimum per entry. Below 1, groups are multiplexed and counts are scaled: count fewer hardware events, "
+                    "or set kernel.nmi_watchdog=0.",
                     "min by (counters,instance) (perf_event_running_ratio{@node})",
                     "{{counters}} " + BY_NODE,
                     "percentunit",
@@ -237,7 +248,7 @@ def dashboard():
                 ),
                 lines(
                     "Targets",
-                    "CPUs, cgroups and processes that are counted or left out, by scope.",
+                    "Number of CPUs, cgroups and processes, by scope and state (counted or left_out).",
                     "sum by (scope,state) (perf_targets{@node})",
                     "{{scope}} {{state}}",
                     "short",
@@ -246,18 +257,18 @@ def dashboard():
                 ),
             ),
             row(
-                "Serving and pushing",
+                "HTTP and push",
                 lines(
                     "HTTP requests",
-                    "Per second, by path and answer.",
+                    "Per second, by path and status code.",
                     total("perf_exporter_http_requests_total", "path,code"),
                     "{{path}} {{code}}",
                     "reqps",
                     width=6,
                 ),
                 lines(
-                    "How long requests take, p99",
-                    "By path. Those for profiles take as long as they were asked to.",
+                    "Request duration, p99",
+                    "By path. Profile requests take as long as the requested duration.",
                     quantile(0.99, "perf_exporter_http_request_duration_seconds", "path"),
                     "{{path}}",
                     "s",
@@ -274,7 +285,7 @@ def dashboard():
                 ),
                 lines(
                     "Connections",
-                    "Open now; `limits.connections` bounds them.",
+                    "Open connections. The limit is `limits.connections`.",
                     "perf_exporter_http_connections{@node}",
                     BY_NODE,
                     "short",
@@ -282,7 +293,7 @@ def dashboard():
                     limits=steps((24, YELLOW), (32, RED)),
                 ),
                 lines(
-                    "Connections that broke",
+                    "Aborted connections",
                     "Per second, by reason.",
                     total("perf_exporter_http_connections_aborted_total", "reason"),
                     "{{reason}}",
@@ -291,8 +302,9 @@ def dashboard():
                     limits=steps((1, YELLOW)),
                 ),
                 lines(
-                    "Pushed",
-                    "Data points, samples and log records, per second. rejected, refused and dropped are lost; /status tells why.",
+                    "Pushed items",
+                    "Data points, samples and log records per second. rejected, refused and dropped items are lost. /status "
+                    "shows the reason.",
                     total("perf_exporter_push_items_total", "signal,outcome"),
                     "{{signal}} {{outcome}}",
                     "ops",
@@ -300,15 +312,15 @@ def dashboard():
                 ),
                 lines(
                     "Push requests",
-                    "Per second, by what came of them.",
+                    "Per second, by outcome.",
                     total("perf_exporter_push_requests_total", "signal,outcome"),
                     "{{signal}} {{outcome}}",
                     "reqps",
                     width=6,
                 ),
                 lines(
-                    "Pushes fail",
-                    "1 where the last request of a signal was not taken.",
+                    "Failing pushes",
+                    "1 if the last request of a signal was not accepted.",
                     "max by (signal,instance) (perf_exporter_push_failing{@node})",
                     "{{signal}} " + BY_NODE,
                     "short",
@@ -317,8 +329,8 @@ def dashboard():
                     most=1,
                 ),
                 lines(
-                    "Waiting to be pushed",
-                    "Bytes; `queue` bounds them, and the oldest are dropped.",
+                    "Push queue",
+                    "Queued bytes. The limit is `queue`. When it is full, the oldest requests are dropped.",
                     "sum by (signal,instance) (perf_exporter_push_queue_bytes{@node})",
                     "{{signal}} " + BY_NODE,
                     "bytes",
@@ -327,15 +339,15 @@ def dashboard():
                 ),
                 lines(
                     "Bytes pushed",
-                    "Per second, not compressed.",
+                    "Uncompressed bytes per second.",
                     total("perf_exporter_push_bytes_total", "signal"),
                     "{{signal}}",
                     "Bps",
                     width=8,
                 ),
                 lines(
-                    "How long pushes take, p99",
-                    "Until the receiver's answer.",
+                    "Push duration, p99",
+                    "Time until the receiver's response.",
                     quantile(0.99, "perf_exporter_push_duration_seconds", "signal"),
                     "{{signal}}",
                     "s",
@@ -347,10 +359,10 @@ def dashboard():
                 "Builds",
                 table(
                     "Builds",
-                    "Which node runs which build, and since when its configuration is in force.",
+                    "Build of each node, and load time of its configuration.",
                     [
                         column(
-                            "Configuration since",
+                            "Configuration loaded",
                             "max by (instance) (perf_exporter_config_last_reload_success_timestamp_seconds{@node}) * 1000",
                             "dateTimeFromNow",
                             width=180,

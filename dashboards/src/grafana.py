@@ -1,5 +1,4 @@
-"""What Grafana does with a dashboard, as far as checks and pictures need it: asks for the values of variables, puts them into
-queries, and sends those to Prometheus."""
+"""The parts of Grafana that checks and pictures need: evaluates variables, expands queries, and sends them to Prometheus."""
 
 import json
 import math
@@ -25,7 +24,7 @@ class Prometheus:
             raise ValueError(json.load(error)["error"]) from None
 
     def now(self, query, at):
-        """(labels, [(time, value)]) of each series, or of a scalar."""
+        """Returns (labels, [(time, value)]) for each series, or for a scalar."""
         data = self.get("query", query=query, time=at)
         if data["resultType"] == "scalar":
             return [({}, [tuple(data["result"])])]
@@ -40,7 +39,7 @@ class Prometheus:
 
 
 def panels(dashboard):
-    """Every panel, also those inside of collapsed rows."""
+    """Yields every panel, including those in collapsed rows."""
     for panel in dashboard["panels"]:
         yield panel
         yield from panel.get("panels", [])
@@ -51,12 +50,12 @@ def is_prometheus(target):
 
 
 def replaced(text, values):
-    """Grafana leaves alone what it has no variable for: $1 of label_replace."""
+    """Replaces variables. Like Grafana, it keeps unknown names, such as $1 of label_replace."""
     return VARIABLE.sub(lambda found: str(values.get(found[1] or found[2], found[0])), text)
 
 
 def answers(variable, values, prometheus, at):
-    """What a variable that is asked for may be."""
+    """Returns the possible values of a query variable."""
     query = replaced(variable["query"]["query"], values)
     if query.startswith("query_result("):
         series = prometheus.now(query[len("query_result(") : -1], at)
@@ -71,8 +70,8 @@ def answers(variable, values, prometheus, at):
 
 
 def values_of(dashboard, chosen, prometheus, at, range_seconds, rate_seconds, empty=None):
-    """The values of all variables, `chosen` where that says so, else as they are when the dashboard is opened. Names of
-    variables for which Prometheus knew no value are added to `empty`."""
+    """Returns the values of all variables: from `chosen`, otherwise the defaults of the dashboard. Names of variables without
+    a value in Prometheus are added to `empty`."""
     values = {
         "__rate_interval": f"{rate_seconds}s",
         "__interval": f"{max(rate_seconds // 4, 1)}s",
@@ -99,7 +98,7 @@ def is_number(value):
 
 
 def legend(target, labels, values):
-    """What Grafana calls a series."""
+    """Returns the legend of a series, as Grafana formats it."""
     text = target.get("legendFormat", "__auto")
     if text == "__auto":
         shown = {name: value for name, value in labels.items() if name != "__name__"}

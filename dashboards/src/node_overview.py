@@ -1,4 +1,4 @@
-"""Which node is in trouble, and is it the CPU, the memory, or the kernel?"""
+"""Which node has a problem, and is the cause the CPU, memory, or the kernel?"""
 
 from .panels import GREEN, ORANGE, RED, YELLOW, bars, column, dashboard as made, lines, link, number, row, steps, table
 from .queries import RATE, quantile, rate, ratio, sums, top, total
@@ -38,7 +38,7 @@ def branch_ratio(by="instance"):
 
 
 def of_whom(metric, over=RATE):
-    """By pod, and by cgroup what is in none: this dashboard has no "Group by"."""
+    """By pod, and by cgroup outside of pods. This dashboard has no "Group by"."""
     pod = f'label_replace(label_replace({rate(metric, over=over)}, "who", "$1", "$cgroup_label", "(.+)"), "who", "$1", "$pod_label", "(.+)")'
     return f"sum by (instance,$namespace_label,who) ({pod})"
 
@@ -61,20 +61,20 @@ def dashboard():
     return made(
         "perf-nodes",
         "perf: nodes",
-        "Which node is in trouble, and is it the CPU, the memory, or the kernel?",
+        "Which node has a problem, and is the cause the CPU, memory, or the kernel?",
         [
             row(
                 "At a glance",
                 number(
                     "Nodes",
-                    "Exporters that Prometheus has metrics of now.",
+                    "Number of exporters that Prometheus currently scrapes.",
                     "count(perf_exporter_build_info{@node})",
                     graph=False,
                     width=3,
                 ),
                 number(
                     "CPUs busy",
-                    "Part of the time of all CPUs in which threads ran. Above 90 % threads wait for a CPU.",
+                    "Fraction of CPU time in which threads ran, over all CPUs. Above 90 %, threads wait for a CPU.",
                     busy(""),
                     "percentunit",
                     BUSY,
@@ -83,8 +83,8 @@ def dashboard():
                 ),
                 number(
                     "Instructions per cycle",
-                    "Of all CPUs together. Below 0.5 they mostly wait, as a rule for memory; what is good depends on the program, so "
-                    "compare with yesterday. Empty where there are no hardware counters, as in most virtual machines.",
+                    "Average over all CPUs. Below 0.5, CPUs mostly stall, usually on memory. Good values depend on the "
+                    "program, so compare with yesterday. Empty without hardware counters, as in most virtual machines.",
                     ipc(""),
                     "none",
                     IPC,
@@ -94,7 +94,7 @@ def dashboard():
                 ),
                 number(
                     "Cache miss ratio",
-                    "Misses among references of the last-level cache. What misses waits for memory: some 100 ns each.",
+                    "Misses divided by references of the last-level cache. Each miss waits for memory, for some 100 ns.",
                     miss_ratio(""),
                     "percentunit",
                     MISSES,
@@ -103,28 +103,28 @@ def dashboard():
                     width=3,
                 ),
                 number(
-                    "Wait for a CPU, p99",
-                    "One wake-up in a hundred waits longer than this until the thread runs.",
+                    "Run-queue latency, p99",
+                    "One in 100 wakeups waits longer than this before the thread runs.",
                     quantile(0.99, LATENCY),
                     "s",
                     DELAY,
                     width=3,
                 ),
                 number(
-                    "Context switches", "Of all CPUs, per second.", total("perf_cpu_context_switches_total"), "ops", width=3
+                    "Context switches", "Context switches per second, over all CPUs.", total("perf_cpu_context_switches_total"), "ops", width=3
                 ),
                 number(
                     "Major faults",
-                    "Page faults that waited for a disk, per second. More than a few means that memory is short.",
+                    "Page faults per second that waited for a disk. More than a few indicate a shortage of memory.",
                     total("perf_cpu_major_faults_total"),
                     "ops",
                     MAJOR,
                     width=3,
                 ),
                 number(
-                    "Events refused",
-                    "Events of the configuration that at least one node cannot count: absent, forbidden, exhausted or broken. The "
-                    "dashboard of the exporter says which, and the exporter's page /status why and what would help.",
+                    "Events not counted",
+                    "Configured events that at least one node cannot count: absent, forbidden, exhausted or broken. The "
+                    "dashboard of the exporter lists them. The exporter's page /status shows the reason and the remedy.",
                     'count(count by (event) (perf_event_state{@node,state=~"absent|forbidden|exhausted|broken"} > 0)) or vector(0)',
                     "short",
                     ANY,
@@ -135,19 +135,19 @@ def dashboard():
                 "Nodes",
                 table(
                     "Nodes",
-                    "One line for each node, now. The name leads to its pods, its scheduler and its profiles.",
+                    "One row per node, current values. The name links to the node's pods, scheduler and profiles.",
                     [
                         column("CPUs", "count by (instance) (perf_cpu_task_clock_seconds_total{@node})", decimals=0),
                         column("Busy", busy(), "percentunit", BUSY, decimals=1),
                         column("IPC", ipc(), "none", IPC, decimals=2),
                         column("Cache misses", miss_ratio(), "percentunit", MISSES, decimals=1),
                         column("MPKI", mpki(), "none", MPKI, decimals=2),
-                        column("Wait p99", quantile(0.99, LATENCY, "instance"), "s", DELAY),
+                        column("Latency p99", quantile(0.99, LATENCY, "instance"), "s", DELAY),
                         column("Switches", total("perf_cpu_context_switches_total", "instance"), "ops"),
                         column("Faults", total("perf_cpu_page_faults_total", "instance"), "ops"),
                         column("Major faults", total("perf_cpu_major_faults_total", "instance"), "ops", MAJOR),
                         column(
-                            "Exporter's CPU",
+                            "Exporter CPU",
                             total("perf_exporter_cpu_seconds_total", "instance"),
                             "percentunit",
                             steps((0.05, YELLOW), (0.2, RED)),
@@ -164,7 +164,7 @@ def dashboard():
                 "CPU",
                 lines(
                     "CPUs busy",
-                    "Part of the time of a node's CPUs in which threads ran.",
+                    "Fraction of CPU time in which threads ran, per node.",
                     busy(),
                     BY_NODE,
                     "percentunit",
@@ -172,17 +172,17 @@ def dashboard():
                     most=1,
                 ),
                 lines(
-                    "Who uses the CPUs",
-                    "CPUs that each pod uses, or each cgroup that is in none: 1 is one CPU all the time.",
+                    "CPU usage by pod",
+                    "CPUs used by each pod, or by each cgroup outside of pods. 1 is one CPU all the time.",
                     top(lambda over: of_whom("perf_cgroup_task_clock_seconds_total", over)),
                     WHOM,
                     "short",
                     stacked=True,
                 ),
                 lines(
-                    "Threads that wait for a CPU",
-                    "How many threads are ready and wait, on average. Compare with the number of CPUs: as many again is a node that "
-                    "takes twice as long for everything.",
+                    "Threads waiting for a CPU",
+                    "Average number of runnable threads that wait for a CPU. Compare with the number of CPUs: if both are "
+                    "equal, all work takes twice as long.",
                     sums(LATENCY, "instance"),
                     BY_NODE,
                     limits=steps((4, YELLOW), (16, RED)),
@@ -192,7 +192,8 @@ def dashboard():
                 "Hardware counters",
                 lines(
                     "Instructions per cycle",
-                    "A drop at the same load means that the CPUs wait: look at cache misses and at who came onto the node.",
+                    "A drop at the same load means that the CPUs stall. Check cache misses, and pods that were started on "
+                    "the node.",
                     ipc(),
                     BY_NODE,
                     "none",
@@ -200,7 +201,7 @@ def dashboard():
                 ),
                 lines(
                     "Cache miss ratio",
-                    "Misses among references of the last-level cache.",
+                    "Misses divided by references of the last-level cache.",
                     miss_ratio(),
                     BY_NODE,
                     "percentunit",
@@ -208,7 +209,8 @@ def dashboard():
                 ),
                 lines(
                     "Cache misses per 1000 instructions",
-                    "MPKI: how often the work itself waits for memory. Unlike the ratio it does not rise because there are fewer references.",
+                    "MPKI: misses relative to the work done. Unlike the miss ratio, it does not rise when there are fewer "
+                    "references.",
                     mpki(),
                     BY_NODE,
                     "none",
@@ -216,22 +218,25 @@ def dashboard():
                 ),
                 lines(
                     "Branch miss ratio",
-                    "Branches that the CPU guessed wrong. Needs branches and branch-misses in `counters` (config/examples/detailed-hardware.yaml).",
+                    "Fraction of mispredicted branches. Needs branches and branch-misses in `counters` "
+                    "(config/examples/detailed-hardware.yaml).",
                     branch_ratio(),
                     BY_NODE,
                     "percentunit",
                     limits=BRANCHES,
                 ),
                 lines(
-                    "Clock while busy",
-                    "Cycles per second of running: the clock that the CPUs really have. A drop under load is heat or a power limit.",
+                    "Clock rate while busy",
+                    "Cycles per second of run time: the effective clock rate of the CPUs. A drop under load indicates heat "
+                    "or a power limit.",
                     ratio(total("perf_cpu_cycles_total", "instance"), total("perf_sched_run_seconds_total", "instance")),
                     BY_NODE,
                     "hertz",
                 ),
                 lines(
-                    "Part of the time that counters ran",
-                    "The smallest of each node. Below 1, groups of events take turns and counts are scaled; below 0.2 short bursts are missed.",
+                    "Counter running ratio",
+                    "Minimum per node. Below 1, event groups are multiplexed and counts are scaled. Below 0.2, short bursts "
+                    "are missed.",
                     "min by (instance) (perf_event_running_ratio{@node})",
                     BY_NODE,
                     "percentunit",
@@ -243,21 +248,22 @@ def dashboard():
                 "Memory and power",
                 lines(
                     "Memory read",
-                    "What the memory controllers read. Needs uncore_imc/cas_count_read/ in `counters`; few virtual machines have it.",
+                    "Bytes per second read by the memory controllers. Needs uncore_imc/cas_count_read/ in `counters`, which "
+                    "few virtual machines support.",
                     total("perf_pmu_uncore_imc_cas_count_read_bytes_total", "instance"),
                     BY_NODE,
                     "Bps",
                 ),
                 lines(
                     "Memory written",
-                    "What the memory controllers write. Needs uncore_imc/cas_count_write/ in `counters`.",
+                    "Bytes per second written by the memory controllers. Needs uncore_imc/cas_count_write/ in `counters`.",
                     total("perf_pmu_uncore_imc_cas_count_write_bytes_total", "instance"),
                     BY_NODE,
                     "Bps",
                 ),
                 lines(
-                    "Power of the packages",
-                    "What the processors take, without memory. Needs power/energy-pkg/ in `counters`.",
+                    "Package power",
+                    "Power of the processor packages, without memory. Needs power/energy-pkg/ in `counters`.",
                     total("perf_pmu_power_energy_pkg_joules_total", "instance"),
                     BY_NODE,
                     "watt",
@@ -268,28 +274,28 @@ def dashboard():
                 "Operating system",
                 lines(
                     "Context switches",
-                    "Per second. A jump at the same load is most often a lock that many threads want.",
+                    "Per second. A jump at the same load usually indicates a contended lock.",
                     total("perf_cpu_context_switches_total", "instance"),
                     BY_NODE,
                     "ops",
                 ),
                 lines(
-                    "Moves to another CPU",
-                    "Threads that went on on another CPU, per second; their caches stayed behind.",
+                    "CPU migrations",
+                    "Threads per second that continued on another CPU, with a cold cache.",
                     total("perf_cpu_cpu_migrations_total", "instance"),
                     BY_NODE,
                     "ops",
                 ),
                 lines(
                     "Page faults",
-                    "Per second: memory that was touched for the first time, or again after it was taken away.",
+                    "Per second: first accesses to memory pages, or accesses after the page was reclaimed.",
                     total("perf_cpu_page_faults_total", "instance"),
                     BY_NODE,
                     "ops",
                 ),
                 lines(
                     "Major faults",
-                    "Page faults that waited for a disk, per second.",
+                    "Page faults per second that waited for a disk.",
                     total("perf_cpu_major_faults_total", "instance"),
                     BY_NODE,
                     "ops",
@@ -297,8 +303,9 @@ def dashboard():
                 ),
                 lines(
                     "Forks and programs started",
-                    "Of all cgroups and of nobody, per second. A storm here is most often a health check or a script that starts a "
-                    "program a thousand times. Needs the preset forks, which is on by default.",
+                    "Per second, over all cgroups and including unattributed ones. The usual cause of a storm is a health "
+                    "check or a script that starts a program a thousand times. Needs the preset forks, which is enabled by "
+                    "default.",
                     f"{total('perf_cgroup_forks_total')} + ({total('perf_unattributed_forks_total')} or vector(0))",
                     "forks",
                     "ops",
@@ -311,8 +318,8 @@ def dashboard():
                     limits=steps((500, YELLOW), (2000, RED)),
                 ),
                 bars(
-                    "Who switches most",
-                    "Context switches now, per second, by pod, or by cgroup where there is none.",
+                    "Context switches by pod",
+                    "Current context switches per second, by pod, or by cgroup outside of pods.",
                     f"topk($top, {of_whom('perf_cgroup_context_switches_total')})",
                     WHOM,
                     "ops",

@@ -1,6 +1,6 @@
-"""Panels of Grafana, with what all of ours have in common: a title, a description, a unit and thresholds.
+"""Grafana panels with common properties: a title, a description, a unit and thresholds.
 
-A dashboard is a list of rows, a row a list of panels; `Dashboard.json` puts them side by side from left to right.
+A dashboard is a list of rows, and a row is a list of panels. `dashboard` places panels from left to right.
 """
 
 import json
@@ -11,12 +11,12 @@ DATASOURCE = variables.DATASOURCE
 
 GREEN, YELLOW, ORANGE, RED, BLUE, PURPLE, GREY = "green", "yellow", "orange", "red", "blue", "purple", "text"
 
-# Links from one of our dashboards to the others keep the time and every variable.
+# Links between these dashboards keep the time range and all variables.
 TAG = "perf-exporter"
 
 
 def steps(*limits, base=GREEN):
-    """Thresholds: a colour to begin with, and (value, colour) from where on it is another one."""
+    """Thresholds: a base color, and pairs (value, color) for the values from which on the color changes."""
     return {
         "mode": "absolute",
         "steps": [{"color": base, "value": None}, *({"color": color, "value": at} for at, color in limits)],
@@ -82,7 +82,7 @@ def lines(
     points=False,
     links=None,
 ):
-    """Curves over time. `expr` is a query, or `more` has further pairs of query and legend. Limits are drawn where given."""
+    """A time series panel. `expr` is a query, `more` has further pairs of query and legend. Limits are drawn if given."""
     refs = letters()
     pairs = [(expr, legend), *more]
     custom = {
@@ -104,7 +104,7 @@ def lines(
         "scaleDistribution": {"type": "log", "log": 10} if log else {"type": "linear"},
     }
     defaults = {"custom": custom}
-    # A scale that begins at zero is honest about sizes; a logarithmic one has no zero.
+    # A linear scale begins at zero, so that sizes can be compared. A logarithmic scale has no zero.
     if least is not None or not log:
         defaults["min"] = 0 if least is None else least
     if most is not None:
@@ -150,7 +150,7 @@ def number(
     zero=None,
     kept="lastNotNull",
 ):
-    """One number, coloured by its limits, with its course behind it."""
+    """A stat panel: one number, colored by its limits, with a sparkline."""
     defaults = {"color": {"mode": "thresholds"}}
     if decimals is not None:
         defaults["decimals"] = decimals
@@ -179,7 +179,7 @@ def number(
 
 
 def bars(title, description, expr, legend="", unit="short", limits=None, width=8, height=8, most=None):
-    """What is largest now, as bars."""
+    """A bar gauge of the largest current values."""
     defaults = {"color": {"mode": "thresholds" if limits else "continuous-BlPu"}, "min": 0}
     if most is not None:
         defaults["max"] = most
@@ -208,7 +208,7 @@ def bars(title, description, expr, legend="", unit="short", limits=None, width=8
 
 
 def heat(title, description, metric, unit="s", matchers="@node", width=24, height=9):
-    """How a histogram is distributed over time: by classic buckets, and by native ones where Prometheus stores those."""
+    """A heatmap of a histogram over time, from classic buckets, or from native histograms if Prometheus stores them."""
     increase = queries.selector(metric + "_bucket", matchers)
     native = queries.selector(metric, matchers)
     return panel(
@@ -235,7 +235,7 @@ def heat(title, description, metric, unit="s", matchers="@node", width=24, heigh
             "calculate": False,
             "cellGap": 0,
             "cellValues": {"unit": "short"},
-            # A colour for each power, so that the rare slow ones are seen beside the many fast ones.
+            # An exponential scale, so that rare slow observations are visible next to many fast ones.
             "color": {
                 "mode": "scheme",
                 "scheme": "Spectral",
@@ -261,8 +261,8 @@ def column(title, expr, unit="short", limits=None, width=None, decimals=None, li
 
 
 def table(title, description, columns, labels, sort, width=24, height=10, links=None, hidden=(), limits=None):
-    """One row for each set of labels, one column for each query. `labels` says how labels are headed, in this order;
-    `links` has data links on them, `hidden` labels that are not shown."""
+    """A table with one row per label set and one column per query. `labels` maps labels to headings, in order. `links` has
+    data links for headings. `hidden` lists labels that are not shown."""
     refs = letters()
     names = {}
     targets, overrides = [], []
@@ -339,7 +339,7 @@ def row(title, *panels, collapsed=False):
 
 
 def placed(panels, top):
-    """Panels from left to right and top to bottom; those of a line are as high as its first."""
+    """Places panels from left to right and top to bottom. All panels of a line must have the height of the first."""
     x = y = 0
     line = 0
     for one in panels:
@@ -373,7 +373,7 @@ def dashboard(uid, title, description, rows, with_cgroups=False, more_variables=
             number += 1
             each["id"] = number
         if one["collapsed"]:
-            # Grafana keeps them inside of the row, and asks nothing until somebody opens it.
+            # Grafana keeps the panels in the row, and runs no queries until the row is expanded.
             head["panels"] = one["panels"]
             top += 1
         else:
@@ -418,7 +418,7 @@ def dashboard(uid, title, description, rows, with_cgroups=False, more_variables=
                     "enable": True,
                     "hide": False,
                     "iconColor": PURPLE,
-                    # The value is the time itself.
+                    # The value is the timestamp.
                     "expr": queries.expand("perf_exporter_config_last_reload_success_timestamp_seconds{@node} * 1000"),
                     "useValueForTime": True,
                     "step": "60s",

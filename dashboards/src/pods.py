@@ -1,4 +1,4 @@
-"""Which pod, container or service uses the machine badly, and what does it wait for?"""
+"""Which pod, container or service uses the machine inefficiently, and what does it wait for?"""
 
 from .node_overview import BRANCHES, DELAY, IPC, MAJOR, MISSES, MPKI
 from .panels import RED, YELLOW, column, dashboard as made, lines, link, number, row, steps, table
@@ -19,7 +19,7 @@ def all_of(above, below, factor=""):
 
 
 def share(above, below, factor=""):
-    """The quotient, of those that have the most of what it is divided by."""
+    """The quotient, for the series with the largest denominator."""
     return f"{of(above, below, factor)}\n  and topk($top, {who(below, over=WHOLE)})"
 
 
@@ -28,13 +28,13 @@ def per_who(title, description, metric, unit="ops", **more):
 
 
 def dashboard():
-    # A name is a pod, or the cgroup of what has none; which of the two, only who looks at it knows.
+    # A name is a pod, or a cgroup outside of pods. The link cannot distinguish them, so both are offered.
     kept = "?${__url_time_range}&${datasource:queryparam}&${names:queryparam}&${cluster:queryparam}&${instance:queryparam}&${group:queryparam}"
     to_it = [
         link(f"{kind.capitalize()}: {title}", f"/d/perf-{uid}{kept}&var-{kind}=${{__value.raw:percentencode}}")
         for kind in ("pod", "cgroup")
         for title, uid in [
-            ("only this one", "pods"),
+            ("details", "pods"),
             ("scheduler", "scheduler"),
             ("system calls", "syscalls-io"),
             ("profiles", "profiles"),
@@ -43,14 +43,14 @@ def dashboard():
     return made(
         "perf-pods",
         "perf: pods and cgroups",
-        "Which pod, container or service uses the machine badly, and what does it wait for? Counts of a cgroup are its own, without those "
-        "of cgroups below it, unless the configuration says `descendants: true`: then sums count twice.",
+        "Which pod, container or service uses the machine inefficiently, and what does it wait for? Counts of a cgroup do "
+        "not include its descendants. With `descendants: true` in the configuration they do, and sums count them twice.",
         [
             row(
                 "At a glance",
                 number(
                     "CPUs used",
-                    "By all that is selected: 1 is one CPU all the time.",
+                    "CPUs used by the selection. 1 is one CPU all the time.",
                     total("perf_cgroup_task_clock_seconds_total", matchers="@cgroups"),
                     "short",
                     decimals=2,
@@ -58,7 +58,7 @@ def dashboard():
                 ),
                 number(
                     "Instructions per cycle",
-                    "Of all that is selected. Empty where there are no hardware counters.",
+                    "Average over the selection. Empty without hardware counters.",
                     all_of("perf_cgroup_instructions_total", "perf_cgroup_cycles_total"),
                     "none",
                     IPC,
@@ -67,7 +67,7 @@ def dashboard():
                 ),
                 number(
                     "Cache misses per 1000 instructions",
-                    "MPKI of all that is selected: how often it waits for memory.",
+                    "MPKI of the selection: cache misses relative to the work done.",
                     all_of("perf_cgroup_cache_misses_total", "perf_cgroup_instructions_total", "1000 * "),
                     "none",
                     MPKI,
@@ -75,32 +75,33 @@ def dashboard():
                     zero="no counters",
                 ),
                 number(
-                    "Wait for a CPU, p99",
-                    "One wake-up in a hundred waits longer than this until the thread runs.",
+                    "Run-queue latency, p99",
+                    "One in 100 wakeups waits longer than this before the thread runs.",
                     quantile(0.99, LATENCY, matchers="@cgroups"),
                     "s",
                     DELAY,
                 ),
                 number(
                     "Major faults",
-                    "Page faults that waited for a disk, per second.",
+                    "Page faults per second that waited for a disk.",
                     total("perf_cgroup_major_faults_total", matchers="@cgroups"),
                     "ops",
                     MAJOR,
                 ),
                 number(
-                    "Stopped by the CPU quota",
-                    "How often threads had to leave their CPU since the quota of their cgroup was used up, per second.",
+                    "Throttled by the CPU quota",
+                    "Threads per second that were preempted because the CPU quota of their cgroup was exhausted.",
                     f"{total('perf_cgroup_sched_preemptions_total', matchers=THROTTLED)} or vector(0)",
                     "ops",
                     steps((1, YELLOW), (50, RED)),
                 ),
             ),
             row(
-                "All of them",
+                "Table",
                 table(
-                    "Now",
-                    "One line for each, now. Follow the name to see it alone, in its scheduler, its system calls or its profiles.",
+                    "Current values",
+                    "One row per series, current values. The name links to the same series in this and in the other "
+                    "dashboards.",
                     [
                         column("CPUs", who("perf_cgroup_task_clock_seconds_total"), "short", decimals=3),
                         column(
@@ -120,10 +121,10 @@ def dashboard():
                             MPKI,
                             decimals=2,
                         ),
-                        column("Wait p99", quantile_who(0.99, LATENCY), "s", DELAY),
+                        column("Latency p99", quantile_who(0.99, LATENCY), "s", DELAY),
                         column("Preempted", who("perf_cgroup_sched_preemptions_total"), "ops"),
                         column("Switches", who("perf_cgroup_context_switches_total"), "ops"),
-                        column("Moves", who("perf_cgroup_cpu_migrations_total"), "ops"),
+                        column("Migrations", who("perf_cgroup_cpu_migrations_total"), "ops"),
                         column("Faults", who("perf_cgroup_page_faults_total"), "ops"),
                         column("Major faults", who("perf_cgroup_major_faults_total"), "ops", MAJOR),
                     ],
@@ -139,16 +140,18 @@ def dashboard():
                     "CPUs used", "1 is one CPU all the time.", "perf_cgroup_task_clock_seconds_total", "short", stacked=True
                 ),
                 lines(
-                    "Wait for a CPU, p99",
-                    "One wake-up in a hundred waits longer than this. If it is high and the node is not busy, look at the quota and at who preempts whom.",
+                    "Run-queue latency, p99",
+                    "One in 100 wakeups waits longer than this. If it is high and the node is not busy, check the CPU quota "
+                    "and the preemptions.",
                     f"({quantile_who(0.99, LATENCY)})\n  and topk($top, {who(RUN, over=WHOLE)})",
                     WHO_LEGEND,
                     "s",
                     limits=DELAY,
                 ),
                 lines(
-                    "Part of the time that threads waited for a CPU",
-                    "Of the time in which threads ran or were ready to. A half means: with CPUs of its own it would take half as long.",
+                    "Fraction of time waiting for a CPU",
+                    "Wait time divided by the time in which threads ran or were runnable. At 0.5, dedicated CPUs would halve "
+                    "the time.",
                     f"({WAITED})\n  / (({WAITED}) + {who(RUN)} > 0)\n  and topk($top, {who(RUN, over=WHOLE)})",
                     WHO_LEGEND,
                     "percentunit",
@@ -160,7 +163,8 @@ def dashboard():
                 "Hardware counters",
                 lines(
                     "Instructions per cycle",
-                    "A drop at the same load means that its CPUs wait, as a rule for memory: look at the cache, and at who else came onto the node.",
+                    "A drop at the same load means that the CPUs stall, usually on memory. Check cache misses, and pods that "
+                    "were started on the node.",
                     share("perf_cgroup_instructions_total", "perf_cgroup_cycles_total"),
                     WHO_LEGEND,
                     "none",
@@ -168,7 +172,7 @@ def dashboard():
                 ),
                 lines(
                     "Cache miss ratio",
-                    "Misses among references of the last-level cache.",
+                    "Misses divided by references of the last-level cache.",
                     share("perf_cgroup_cache_misses_total", "perf_cgroup_cache_references_total"),
                     WHO_LEGEND,
                     "percentunit",
@@ -176,7 +180,7 @@ def dashboard():
                 ),
                 lines(
                     "Cache misses per 1000 instructions",
-                    "MPKI: how often the work itself waits for memory.",
+                    "MPKI: cache misses relative to the work done.",
                     share("perf_cgroup_cache_misses_total", "perf_cgroup_instructions_total", "1000 * "),
                     WHO_LEGEND,
                     "none",
@@ -184,7 +188,7 @@ def dashboard():
                 ),
                 lines(
                     "Branch miss ratio",
-                    "Branches that the CPU guessed wrong. Needs branches and branch-misses in `counters`, `per: [cgroup]`.",
+                    "Fraction of mispredicted branches. Needs branches and branch-misses in `counters`, `per: [cgroup]`.",
                     share("perf_cgroup_branch_misses_total", "perf_cgroup_branches_total"),
                     WHO_LEGEND,
                     "percentunit",
@@ -192,14 +196,14 @@ def dashboard():
                 ),
                 per_who(
                     "Cycles",
-                    "Per second: what it costs at the clock that the CPUs have.",
+                    "Cycles per second, at the current clock rate of the CPUs.",
                     "perf_cgroup_cycles_total",
                     "hertz",
                     stacked=True,
                 ),
                 per_who(
                     "Cache misses",
-                    "Per second: who fetches most from memory, and so slows the others down.",
+                    "Per second. The series with the most misses uses the most memory bandwidth, and slows down the others.",
                     "perf_cgroup_cache_misses_total",
                     "ops",
                     stacked=True,
@@ -209,34 +213,36 @@ def dashboard():
                 "Switches and faults",
                 lines(
                     "Voluntary switches",
-                    "Threads that left their CPU to wait for something, per second.",
+                    "Threads per second that left their CPU to wait.",
                     top(lambda over: who("perf_cgroup_sched_switches_total", '@cgroups,kind="voluntary"', over)),
                     WHO_LEGEND,
                     "ops",
                 ),
                 lines(
                     "Involuntary switches",
-                    "Threads that had to leave while they had more to do, per second. A storm: too many threads for the CPUs, or a quota that is too small.",
+                    "Threads per second that were preempted while runnable. Causes of a storm are too many threads for the "
+                    "CPUs, or a small CPU quota.",
                     top(lambda over: who("perf_cgroup_sched_switches_total", '@cgroups,kind="involuntary"', over)),
                     WHO_LEGEND,
                     "ops",
                     limits=steps((1000, YELLOW), (10000, RED)),
                 ),
-                per_who("Moves to another CPU", "Per second; caches stay behind.", "perf_cgroup_cpu_migrations_total"),
+                per_who("CPU migrations", "Per second. Threads continue with a cold cache.", "perf_cgroup_cpu_migrations_total"),
                 per_who(
                     "Page faults",
-                    "Per second: memory that is touched for the first time, or again after it was taken away.",
+                    "Per second: first accesses to memory pages, or accesses after the page was reclaimed.",
                     "perf_cgroup_page_faults_total",
                 ),
                 per_who(
                     "Major faults",
-                    "Page faults that waited for a disk, per second. More than a few: its memory limit is too small, or the node is short of memory.",
+                    "Page faults per second that waited for a disk. More than a few indicate a small memory limit, or a "
+                    "shortage of memory on the node.",
                     "perf_cgroup_major_faults_total",
                     limits=MAJOR,
                 ),
                 lines(
                     "Forks and programs started",
-                    "Per second. Needs the preset forks, which is on by default.",
+                    "Per second. Needs the preset forks, which is enabled by default.",
                     top(lambda over: who("perf_cgroup_forks_total", over=over)),
                     "forks: " + WHO_LEGEND,
                     "ops",

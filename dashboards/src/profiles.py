@@ -1,4 +1,4 @@
-"""Which functions take the CPU, or where do threads wait, and whose are they?"""
+"""Which functions use the CPU, where do threads wait, and which programs do they belong to?"""
 
 from .panels import (
     BLUE,
@@ -27,7 +27,7 @@ FUNCTIONS = "perf_function_samples_total"
 SAMPLES = "perf_samples_total"
 
 
-# Where the exporter of a node is: what `instance` says, with our port if it has none.
+# The address of a node's exporter: `instance`, with the default port if it has none.
 def with_address(expression):
     return (
         f'label_replace(label_replace({expression}, "address", "$1:7373", "instance", "([^:]+)"), '
@@ -44,8 +44,8 @@ def flame_graph():
     one = panel(
         "flamegraph",
         "Flame graph by Pyroscope",
-        "The CPU time of the time shown, where profiles are pushed to a Pyroscope (docs/otlp.md), or Alloy takes them from "
-        "/debug/pprof/profile. Without a data source for it this panel has none: use the links above.",
+        "CPU time in the time range, if profiles are pushed to Pyroscope (docs/otlp.md) or scraped by Alloy from "
+        "/debug/pprof/profile. Without a Pyroscope data source this panel is empty: use the links above.",
         [
             {
                 "refId": "A",
@@ -71,7 +71,7 @@ def dashboard():
         "profile",
         "Profile",
         'label_values(perf_samples_total{cluster=~"$cluster",instance=~"$instance"}, profile)',
-        "The entries of the section `profiles`: cpu is built in.",
+        "An entry of the section `profiles`. cpu is built in.",
         several=False,
     )
     pyroscope = {
@@ -79,7 +79,7 @@ def dashboard():
         "label": "Pyroscope",
         "type": "datasource",
         "query": "grafana-pyroscope-datasource",
-        "description": "Only for the last row.",
+        "description": "Used only by the last row.",
         "hide": 0,
         "includeAll": False,
         "multi": False,
@@ -92,27 +92,28 @@ def dashboard():
         "exporters",
         "Exporters at",
         "http://",
-        "What stands before a node's address in links to the pages of its exporter: http://, or the address of a proxy.",
+        "Prefix of the node's address in links to the exporter's pages: http://, or the address of a proxy.",
     )
     page = "${exporters}${__data.fields.Address}"
     return made(
         "perf-profiles",
         "perf: profiles",
-        "Which functions take the CPU, or where do threads wait, and whose are they? Stacks stay at the exporters, whose pages show them as "
-        "flame graphs; this dashboard says where to look.",
+        "Which functions use the CPU, where do threads wait, and which programs do they belong to? The exporters keep the "
+        "stacks, and show them as flame graphs. This dashboard shows where to look.",
         [
             row(
                 "At a glance",
                 number(
                     "Samples",
-                    "Taken by this entry, per second, of everything selected.",
+                    "Samples of this entry per second, over the selection.",
                     total(SAMPLES, matchers=OF_PODS),
                     "ops",
                     decimals=1,
                 ),
                 number(
                     "In the kernel",
-                    "Part of the samples that were taken in the kernel. Of entries with a threshold (off_cpu) there is none: they tell waits.",
+                    "Fraction of samples in the kernel. Entries with a threshold (off_cpu) have none, because they measure "
+                    "waits.",
                     f"{total(SAMPLES, matchers=IN_KERNEL)} / {total(SAMPLES, matchers=OF_PODS)}",
                     "percentunit",
                     steps((0.4, YELLOW), (0.7, RED)),
@@ -121,29 +122,29 @@ def dashboard():
                 ),
                 number(
                     "In the hottest function",
-                    "Part of all samples of the selected nodes. One function above a half is worth an afternoon.",
+                    "Fraction of all samples on the selected nodes. A function above 0.5 is worth optimizing.",
                     f"max(sum by ($function_label,module) ({rate(FUNCTIONS, ONE)})) / {of_all(ONE)}",
                     "percentunit",
                     steps((0.3, YELLOW), (0.6, RED)),
                     decimals=1,
                 ),
                 number(
-                    "Stacks cut",
-                    "Stacks whose outer end is not known, per second: callers beyond are missing. Raise `stack`, or build with frame pointers.",
+                    "Truncated stacks",
+                    "Stacks per second whose outer callers are missing. Raise `stack`, or build with frame pointers.",
                     total("perf_stacks_cut_total"),
                     "ops",
                     steps((10, YELLOW)),
                 ),
                 number(
-                    "Frames without a name",
-                    "Per second, of those that somebody asked for. Programs without symbols show as module+0x….",
+                    "Unsymbolized frames",
+                    "Per second, in requested profiles. Programs without symbols appear as module+0x….",
                     total("perf_frames_unresolved_total"),
                     "ops",
                     steps((10, YELLOW)),
                 ),
                 number(
-                    "Samples lost",
-                    "Per second, for want of room in the ring. Take fewer samples, or raise `limits.ring_memory`.",
+                    "Lost samples",
+                    "Per second, because the ring was full. Lower the sample rate, or raise `limits.ring_memory`.",
                     f"""{total("perf_lost_records_total", matchers='@node,ring="samples"')}""",
                     "ops",
                     steps((0.01, YELLOW), (10, RED)),
@@ -153,11 +154,12 @@ def dashboard():
                 "Functions",
                 table(
                     "Top functions",
-                    "The functions themselves, without what they call, over the time shown, of the selected nodes. The exporter makes series of "
-                    "the busiest only (`functions: 50`); the rest is in `other`, and all of them are in the flame graphs.",
+                    "Self time of functions, without callees, in the time range, on the selected nodes. Only the most "
+                    "sampled functions have series (`functions: 50`). The others are aggregated into `other`. Flame graphs "
+                    "contain all functions.",
                     [
                         column(
-                            "Part of all",
+                            "Share",
                             f"topk(5 * $top, sum by ($function_label,module) (rate({FUNCTIONS}{{{ONE}}}[$__range])))\n  / scalar(sum(rate({SAMPLES}{{{ONE}}}[$__range])))",
                             "percentunit",
                             steps((0.1, YELLOW), (0.3, RED)),
@@ -172,13 +174,14 @@ def dashboard():
                         ),
                     ],
                     {"function": "Function", "module": "Module"},
-                    "Part of all",
+                    "Share",
                     width=12,
                     height=12,
                 ),
                 lines(
                     "Functions over time",
-                    "Samples per second, of the functions that have the most over the time shown. A new one after a release is the place to look at.",
+                    "Samples per second, for the most sampled functions in the time range. Check functions that are new "
+                    "since a release.",
                     top(lambda over: f"sum by ($function_label,module) ({rate(FUNCTIONS, ONE, over)})"),
                     "{{$function_label}} ({{module}})",
                     "ops",
@@ -215,9 +218,9 @@ def dashboard():
                 "Flame graphs",
                 table(
                     "Flame graphs of each node",
-                    "Follow the name of a node to its exporter's own pages. If its address cannot be reached from here, put a proxy's into "
-                    "the field `Exporters at`, or use kubectl port-forward.",
-                    [column("Exporter runs", with_address("perf_exporter_build_info{@node}"), "short", width=110)],
+                    "The name of a node links to the pages of its exporter. If your browser cannot reach the address, enter "
+                    "a proxy in the field `Exporters at`, or use kubectl port-forward.",
+                    [column("Exporter up", with_address("perf_exporter_build_info{@node}"), "short", width=110)],
                     {"instance": "Node", "address": "Address", "version": "Version", "arch": "Machine"},
                     "Node",
                     width=12,
@@ -227,7 +230,7 @@ def dashboard():
                         "Node": [
                             link("Flame graph of the last minute", page + "/flamegraph?type=${profile}", True),
                             link("Top functions as a table", page + "/top?type=${profile}", True),
-                            link("Ten seconds from now on", page + "/flamegraph?seconds=10&type=${profile}", True),
+                            link("Flame graph of the next ten seconds", page + "/flamegraph?seconds=10&type=${profile}", True),
                             link("pprof", page + "/debug/pprof/profile?seconds=10&type=${profile}", True),
                             link("Status", page + "/status", True),
                         ]
@@ -235,7 +238,8 @@ def dashboard():
                 ),
                 table(
                     "Flame graphs of each cgroup",
-                    "Who had the most samples over the time shown. Follow the cgroup to the flame graph of it alone, at the exporter of its node.",
+                    "Cgroups with the most samples in the time range. The cgroup links to its flame graph on the exporter of "
+                    "its node.",
                     [
                         column(
                             "Samples",
@@ -252,15 +256,15 @@ def dashboard():
                     links={
                         "Cgroup": [
                             link(
-                                "Flame graph of it",
+                                "Flame graph of this cgroup",
                                 page + "/flamegraph?type=${profile}&cgroup=${__value.raw:percentencode}",
                                 True,
                             ),
                             link(
-                                "Top functions of it", page + "/top?type=${profile}&cgroup=${__value.raw:percentencode}", True
+                                "Top functions of this cgroup", page + "/top?type=${profile}&cgroup=${__value.raw:percentencode}", True
                             ),
                             link(
-                                "pprof of it",
+                                "pprof profile of this cgroup",
                                 page + "/debug/pprof/profile?seconds=10&type=${profile}&cgroup=${__value.raw:percentencode}",
                                 True,
                             ),
@@ -269,10 +273,10 @@ def dashboard():
                 ),
             ),
             row(
-                "How good the profiles are",
+                "Profile quality",
                 lines(
                     "Samples by mode",
-                    "Per second: in programs or in the kernel; of waits, why.",
+                    "Per second. CPU samples by user mode and kernel, waits by thread state.",
                     total(SAMPLES, "mode", OF_PODS),
                     "{{mode}}",
                     "ops",
@@ -281,8 +285,9 @@ def dashboard():
                     colors={"user": GREEN, "kernel": ORANGE, "sleeping": BLUE, "uninterruptible": RED, "preempted": PURPLE},
                 ),
                 lines(
-                    "Stacks cut, by reason",
-                    "Per second. copy: `stack` was too short; deep: the kernel's limit; full: memory; unwound: no table to go on by.",
+                    "Truncated stacks, by reason",
+                    "Per second. copy: `stack` is too small. deep: the kernel's limit. full: the memory share is full. "
+                    "unwound: no unwind table.",
                     total("perf_stacks_cut_total", "reason"),
                     "{{reason}}",
                     "ops",
@@ -290,8 +295,9 @@ def dashboard():
                     limits=steps((10, YELLOW), (100, RED)),
                 ),
                 lines(
-                    "Frames without a name, by reason",
-                    "Per second, when somebody asks for a profile. stripped: no symbols in the file; map_missing: a program that makes code at run time and tells nobody.",
+                    "Unsymbolized frames, by reason",
+                    "Per second, in requested profiles. stripped: the file has no symbols. map_missing: JIT-compiled code "
+                    "without a perf map.",
                     total("perf_frames_unresolved_total", "reason"),
                     "{{reason}}",
                     "ops",
@@ -299,8 +305,8 @@ def dashboard():
                     limits=steps((10, YELLOW), (100, RED)),
                 ),
                 lines(
-                    "Files and mappings not read, by reason",
-                    "Per second. unwind_later is put off, and made up for; forbidden: give CAP_SYS_PTRACE.",
+                    "Unread files and mappings, by reason",
+                    "Per second. unwind_later: deferred, and read later. forbidden: add CAP_SYS_PTRACE.",
                     total("perf_profile_gaps_total", "reason"),
                     "{{reason}}",
                     "ops",
@@ -308,8 +314,8 @@ def dashboard():
                     limits=steps((1, YELLOW), (10, RED)),
                 ),
                 lines(
-                    "Lines of the source not found, by reason",
-                    "Per second, of entries with `lines: true`.",
+                    "Missing source lines, by reason",
+                    "Per second, for entries with `lines: true`.",
                     total("perf_frames_without_line_total", "reason"),
                     "{{reason}}",
                     "ops",
@@ -317,8 +323,9 @@ def dashboard():
                     limits=steps((10, YELLOW), (100, RED)),
                 ),
                 lines(
-                    "Sampling stopped by the kernel",
-                    "Per second: samples came too fast. Lower `frequency`, or raise kernel.perf_event_max_sample_rate.",
+                    "Sampling throttled by the kernel",
+                    "Per second, because the sample rate was too high. Lower `frequency`, or raise "
+                    "kernel.perf_event_max_sample_rate.",
                     total("perf_throttled_total", "instance"),
                     "{{instance}}",
                     "ops",

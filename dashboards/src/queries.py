@@ -1,22 +1,22 @@
-"""PromQL that several panels need.
+"""PromQL that several panels use.
 
-In the queries of the dashboards, `@node` and `@cgroups` between braces stand for the matchers that the variables at the top
-of a dashboard make. Names of labels that OTLP changes are variables as well (`$cgroup_label`): see `variables`.
+In the queries of the dashboards, `@node` and `@cgroups` in braces are replaced by matchers for the variables at the top of a
+dashboard. Labels whose names differ with OTLP are variables too (`$cgroup_label`): see `variables`.
 """
 
 RATE = "$__rate_interval"
-# The whole time that is shown, as seen from its end: who is in the picture does not change from point to point.
+# The whole time range, evaluated at its end, so that the set of series does not change within a panel.
 WHOLE = "$__range] @ end("
 
 NODE = 'cluster=~"$cluster",instance=~"$instance"'
 CGROUPS = NODE + ',$namespace_label=~"$namespace",$pod_label=~"$pod",$cgroup_label=~"$cgroup"'
 
-# What each series is called by: `who` is the pod, container, … that "Group by" asks for, and the cgroup where there is none.
+# Legend of series. `who` is the pod, container, … selected in "Group by", or the cgroup if there is none.
 WHO_LEGEND = "{{$namespace_label}} {{$pod_label}} {{who}} {{instance}}"
 
 
 def expand(query):
-    """The matchers in the place of their short forms."""
+    """Replaces the short forms of matchers."""
     return query.replace("@node", NODE).replace("@cgroups", CGROUPS)
 
 
@@ -30,19 +30,19 @@ def rate(metric, matchers="@node", over=RATE):
 
 
 def total(metric, by="", matchers="@node", over=RATE):
-    """The rate, added up by some labels, or altogether."""
+    """The sum of the rate, by labels or over all series."""
     return f"sum{f' by ({by}) ' if by else ''}({rate(metric, matchers, over)})"
 
 
 def named(expression):
-    """Each series of a cgroup with the label `who`: the label that `$group_label` names, else the cgroup."""
+    """Adds the label `who` to each series of a cgroup: the label named by `$group_label`, otherwise the cgroup."""
     return (
         f'label_replace(label_replace({expression}, "who", "$1", "$cgroup_label", "(.+)"), "who", "$1", "$group_label", "(.+)")'
     )
 
 
 def by_who(expression, more=""):
-    """Series of cgroups added up by what "Group by" asks for."""
+    """The sum of series of cgroups by the label selected in "Group by"."""
     return f"sum by ($by,who{',' + more if more else ''}) ({named(expression)})"
 
 
@@ -51,17 +51,17 @@ def who(metric, matchers="@cgroups", over=RATE, more=""):
 
 
 def top(of, rank=None):
-    """Of the series that the function makes, those that are the largest over the whole time, or those whose `rank` is."""
+    """The series of `of` that are the largest over the time range, or whose `rank` is the largest."""
     return f"{of(RATE)}\n  and topk($top, {(rank or of)(WHOLE)})"
 
 
 def ratio(above, below, factor=""):
-    """A quotient: nothing at all where nothing happened, rather than a division by zero."""
+    """A quotient. It is absent if the denominator is zero."""
     return f"{factor}{above}\n  / ({below} > 0)"
 
 
 def quantile(q, metric, by="", matchers="@node", naming=lambda expression: expression):
-    """By classic buckets, or else by native histograms: one of the two is there."""
+    """A quantile from classic buckets or from native histograms, whichever exists."""
     classic = f"sum by (le{',' + by if by else ''}) ({naming(rate(metric + '_bucket', matchers))})"
     native = f"sum{f' by ({by}) ' if by else ''}({naming(rate(metric, matchers))})"
     return f"histogram_quantile({q}, {classic})\n  or histogram_quantile({q}, {native})"
@@ -72,13 +72,13 @@ def quantile_who(q, metric, matchers="@cgroups", more=""):
 
 
 def observations(metric, by="", matchers="@node", over=RATE):
-    """How often a histogram was added to, per second."""
+    """Observations of a histogram per second."""
     by = f" by ({by}) " if by else ""
     return f"sum{by}({rate(metric + '_count', matchers, over)})\n  or sum{by}(histogram_count({rate(metric, matchers, over)}))"
 
 
 def sums(metric, by="", matchers="@node", naming=lambda expression: expression, over=RATE):
-    """What was added to a histogram, per second."""
+    """The sum of observations of a histogram per second."""
     by = f" by ({by}) " if by else ""
     return (
         f"sum{by}({naming(rate(metric + '_sum', matchers, over))})\n"
@@ -87,5 +87,5 @@ def sums(metric, by="", matchers="@node", naming=lambda expression: expression, 
 
 
 def most(expression, rank):
-    """Of these, the ones whose `rank`, a function of the time that rates are taken over, is largest over the whole time."""
+    """The series whose `rank`, a function of the range of rates, is the largest over the time range."""
     return f"({expression})\n  and topk($top, {rank(WHOLE)})"

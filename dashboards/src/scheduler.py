@@ -1,4 +1,4 @@
-"""Who waits for a CPU, how long, and who is in the way?"""
+"""Which threads wait for a CPU, how long, and what preempts them?"""
 
 from .node_overview import BY_NODE, DELAY
 from .panels import GREEN, ORANGE, PURPLE, RED, YELLOW, column, dashboard as made, heat, lines, number, row, steps, table
@@ -13,7 +13,7 @@ STORM = steps((1000, YELLOW), (10000, RED))
 
 
 def busiest(expression):
-    """Of these, the ones that ran most over the whole time."""
+    """The series with the most run time in the time range."""
     return most(expression, lambda over: who(RUN, over=over))
 
 
@@ -25,30 +25,31 @@ def dashboard():
     return made(
         "perf-scheduler",
         "perf: scheduler",
-        "Who waits for a CPU, how long, and who is in the way? From each switch and each wake-up that the kernel makes, not from samples.",
+        "Which threads wait for a CPU, how long, and what preempts them? Measured at each context switch and each wakeup, "
+        "without sampling.",
         [
             row(
                 "At a glance",
                 number(
-                    "Wait for a CPU, median",
-                    "Of the selected nodes: half of all wake-ups wait longer than this until the thread runs.",
+                    "Run-queue latency, median",
+                    "Half of all wakeups on the selected nodes wait longer than this before the thread runs.",
                     quantile(0.5, HOST),
                     "s",
                     DELAY,
                 ),
                 number(
-                    "Wait for a CPU, p99", "One wake-up in a hundred waits longer than this.", quantile(0.99, HOST), "s", DELAY
+                    "Run-queue latency, p99", "One in 100 wakeups waits longer than this.", quantile(0.99, HOST), "s", DELAY
                 ),
                 number(
-                    "Longest of the last minute",
-                    "The page /status of the exporter says which thread it was, and when.",
+                    "Maximum over the last minute",
+                    "Maximum run-queue latency. The exporter's page /status shows the thread and the time.",
                     "max(perf_sched_runqueue_latency_max_seconds{@node})",
                     "s",
                     steps((0.02, YELLOW), (0.1, RED)),
                 ),
                 number(
-                    "Threads that wait for a CPU",
-                    "On average, of all selected nodes together.",
+                    "Threads waiting for a CPU",
+                    "Average number of runnable threads that wait, over all selected nodes.",
                     sums(HOST),
                     "short",
                     steps((4, YELLOW), (16, RED)),
@@ -56,38 +57,39 @@ def dashboard():
                 ),
                 number(
                     "Involuntary switches",
-                    "Threads that had to leave while they had more to do, per second.",
+                    "Threads per second that were preempted while runnable.",
                     total("perf_sched_switches_total", matchers='@node,kind="involuntary"'),
                     "ops",
                     STORM,
                 ),
                 number(
-                    "Stopped by the CPU quota",
-                    "Per second; nobody came in their place. Raise the limit of the pod, or give it fewer threads.",
+                    "Throttled by the CPU quota",
+                    "Throttled threads per second. Raise the CPU limit of the pod, or use fewer threads.",
                     f"""{total("perf_sched_preemptions_total", matchers='@node,by="throttled"')} or vector(0)""",
                     "ops",
                     steps((1, YELLOW), (50, RED)),
                 ),
             ),
             row(
-                "How long threads wait for a CPU",
+                "Run-queue latency",
                 heat(
-                    "Nodes: wait for a CPU",
-                    "Each column is an interval, each line a range of waits, the colour how many wake-ups fell into it. A second band "
-                    "above the first is a group of threads that waits for others. By native histograms where Prometheus stores those.",
+                    "Nodes: run-queue latency",
+                    "Each column is an interval and each row a range of latencies. The color is the number of wakeups. A "
+                    "second band above the first is a group of threads that waits for others. Uses native histograms if "
+                    "Prometheus stores them.",
                     HOST,
                     width=12,
                 ),
                 heat(
-                    "Selected pods and cgroups: wait for a CPU",
-                    "The same of the selected pods and cgroups alone.",
+                    "Selected pods and cgroups: run-queue latency",
+                    "The same for the selected pods and cgroups.",
                     LATENCY,
                     matchers="@cgroups",
                     width=12,
                 ),
                 lines(
                     "By node: p50, p90, p99",
-                    "Until a thread that is ready runs. The distance between the curves says whether few or all wait.",
+                    "Time from runnable to running. The distance between the curves shows whether few or all threads wait.",
                     quantile(0.5, HOST, "instance"),
                     "p50 " + BY_NODE,
                     "s",
@@ -100,7 +102,7 @@ def dashboard():
                 ),
                 lines(
                     "By pod or cgroup: p99",
-                    "Of those that ran most over the time shown.",
+                    "For the series with the most run time in the time range.",
                     busiest(quantile_who(0.99, LATENCY)),
                     WHO_LEGEND,
                     "s",
@@ -108,8 +110,8 @@ def dashboard():
                     limits=DELAY,
                 ),
                 lines(
-                    "Longest wait of the last minute",
-                    "By pod or cgroup. It is remembered for a minute, so a peak is a plateau here.",
+                    "Maximum latency over the last minute",
+                    "By pod or cgroup. The maximum is kept for a minute, so a peak appears as a plateau.",
                     busiest(f"max by ($by,who) ({named(LONGEST)})"),
                     WHO_LEGEND,
                     "s",
@@ -117,11 +119,11 @@ def dashboard():
                 ),
             ),
             row(
-                "Who is in the way",
+                "Preemptions",
                 table(
-                    "Who preempts whom",
-                    "Threads of the first had to leave their CPU for threads of the second, per second. A batch job at the right, again and "
-                    "again, wants its own nodes, or a lower weight.",
+                    "Preempted and preempting cgroups",
+                    "Preemptions per second of threads of the first cgroup by threads of the second. A batch job that "
+                    "preempts frequently needs its own nodes, or a lower weight.",
                     [
                         column(
                             "Preemptions",
@@ -133,8 +135,8 @@ def dashboard():
                     {
                         "namespace": "Namespace",
                         "pod": "Pod",
-                        "cgroup": "Had to leave",
-                        "by_cgroup": "Came instead",
+                        "cgroup": "Preempted",
+                        "by_cgroup": "Preempted by",
                         "instance": "Node",
                     },
                     "Preemptions",
@@ -142,8 +144,9 @@ def dashboard():
                     height=9,
                 ),
                 lines(
-                    "For whom: own, others, the kernel, the quota",
-                    "Threads of the selected cgroups that had to leave, by who came: their own cgroup, another one, a thread of the kernel, or nobody, for the quota was used up.",
+                    "Preemptions by cause",
+                    "Preempted threads of the selected cgroups per second. own: by the same cgroup. other: by another "
+                    "cgroup. kernel: by a kernel thread. throttled: the CPU quota was exhausted.",
                     total("perf_cgroup_sched_preemptions_total", "by", "@cgroups"),
                     "{{by}}",
                     "ops",
@@ -153,8 +156,8 @@ def dashboard():
                     colors={"own": GREEN, "other": RED, "kernel": PURPLE, "throttled": ORANGE},
                 ),
                 lines(
-                    "Preempted by others",
-                    "By pod or cgroup: how often threads had to leave for another cgroup, per second.",
+                    "Preempted by other cgroups",
+                    "Preemptions per second by another cgroup, by pod or cgroup.",
                     top(lambda over: who("perf_cgroup_sched_preemptions_total", '@cgroups,by="other"', over)),
                     WHO_LEGEND,
                     "ops",
@@ -164,10 +167,10 @@ def dashboard():
                 ),
             ),
             row(
-                "What threads do",
+                "Thread states",
                 lines(
-                    "Time that threads ran",
-                    "CPUs used, by pod or cgroup: 1 is one CPU all the time.",
+                    "Run time",
+                    "CPUs used, by pod or cgroup. 1 is one CPU all the time.",
                     top(lambda over: who(RUN, over=over)),
                     WHO_LEGEND,
                     "short",
@@ -175,16 +178,17 @@ def dashboard():
                     width=6,
                 ),
                 lines(
-                    "Off the CPU, but ready",
-                    "Threads that were preempted and waited to go on, on average.",
+                    "Preempted threads",
+                    "Average number of preempted threads that wait to continue.",
                     top(lambda over: who("perf_cgroup_sched_wait_seconds_total", '@cgroups,state="preempted"', over)),
                     WHO_LEGEND,
                     "short",
                     width=6,
                 ),
                 lines(
-                    "Waiting for a disk",
-                    "Threads in uninterruptible sleep, on average; most often they wait for a disk or a network file system.",
+                    "Threads waiting for a disk",
+                    "Average number of threads in uninterruptible sleep. Usually they wait for a disk or a network file "
+                    "system.",
                     top(lambda over: who("perf_cgroup_sched_wait_seconds_total", '@cgroups,state="uninterruptible"', over)),
                     WHO_LEGEND,
                     "short",
@@ -192,8 +196,8 @@ def dashboard():
                     limits=steps((2, YELLOW), (10, RED)),
                 ),
                 lines(
-                    "Part of the time that threads waited for a CPU",
-                    "Of the time in which threads ran or were ready to.",
+                    "Fraction of time waiting for a CPU",
+                    "Wait time divided by the time in which threads ran or were runnable.",
                     busiest(
                         f"({sums(LATENCY, '$by,who', '@cgroups', named)})\n  / (({sums(LATENCY, '$by,who', '@cgroups', named)}) + {who(RUN)} > 0)"
                     ),
@@ -204,8 +208,9 @@ def dashboard():
                     most=1,
                 ),
                 lines(
-                    "Switches, voluntary and not",
-                    "Of the selected nodes, per second. Involuntary ones grow when there are more threads than CPUs.",
+                    "Voluntary and involuntary switches",
+                    "Per second, for the selected nodes. Involuntary switches increase when there are more runnable threads "
+                    "than CPUs.",
                     total("perf_sched_switches_total", "instance,kind"),
                     "{{kind}} {{instance}}",
                     "ops",
@@ -219,7 +224,7 @@ def dashboard():
                     limits=STORM,
                 ),
                 lines(
-                    "Given to another CPU",
+                    "CPU migrations",
                     "By pod or cgroup, per second.",
                     top(lambda over: who("perf_cgroup_sched_migrations_total", over=over)),
                     WHO_LEGEND,
@@ -229,7 +234,7 @@ def dashboard():
             row(
                 "Processes",
                 lines(
-                    "Wait for a CPU by program, p99",
+                    "Run-queue latency by program, p99",
                     "Needs `scheduler: {per: [host, cgroup, process]}`.",
                     most(quantile(0.99, "perf_process_sched_runqueue_latency_seconds", "$comm_label,instance"), ran),
                     "{{$comm_label}} {{instance}}",
@@ -238,7 +243,7 @@ def dashboard():
                     limits=DELAY,
                 ),
                 lines(
-                    "Time that programs ran",
+                    "Run time by program",
                     "CPUs used, by program. Needs `scheduler: {per: [host, cgroup, process]}`.",
                     top(ran),
                     "{{$comm_label}} {{instance}}",
@@ -246,8 +251,8 @@ def dashboard():
                     stacked=True,
                 ),
                 lines(
-                    "Programs waiting for a disk",
-                    "Threads in uninterruptible sleep, on average, by program.",
+                    "Threads waiting for a disk, by program",
+                    "Average number of threads in uninterruptible sleep, by program.",
                     top(
                         lambda over: (
                             f"""sum by ($comm_label,instance) ({rate("perf_process_sched_wait_seconds_total", '@node,state="uninterruptible"', over)})"""

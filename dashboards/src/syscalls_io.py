@@ -1,4 +1,4 @@
-"""Which system calls fail or are slow, and is it the disk, the network or memory?"""
+"""Which system calls fail or are slow, and is the cause the disk, the network or memory?"""
 
 from .node_overview import BY_NODE, MAJOR
 from .panels import RED, YELLOW, bars, column, dashboard as made, heat, lines, number, row, steps, table
@@ -14,11 +14,11 @@ BLOCK = "perf_tracepoint_block_latency_seconds"
 SIZE = "perf_tracepoint_block_size_bytes"
 DEVICES = '@node,device=~"$device"'
 STUCK = steps((1, YELLOW), (10, RED))
-NEEDS = "Needs the section `syscalls`, which is off by default."
+NEEDS = "Needs the section `syscalls`, which is disabled by default."
 
 
 def by_calls(expression):
-    """Of these, the system calls that are made most over the whole time."""
+    """The most frequent system calls in the time range."""
     return most(expression, calls)
 
 
@@ -31,26 +31,26 @@ def dashboard():
         "syscall",
         "System call",
         'label_values(perf_syscalls_total{cluster=~"$cluster",instance=~"$instance"}, syscall)',
-        "Those that `include` of the section `syscalls` takes.",
+        "System calls that `include` in the section `syscalls` selects.",
     )
     device = asked(
         "device",
         "Disk",
         'label_values({__name__=~"perf_tracepoint_block_latency_seconds(_count)?",cluster=~"$cluster",instance=~"$instance"}, device)',
-        "MAJOR,MINOR as lsblk has it.",
+        "MAJOR,MINOR as in lsblk.",
     )
     return made(
         "perf-syscalls-io",
         "perf: system calls and I/O",
-        "Which system calls fail or are slow, and is it the disk, the network or memory? Needs the section `syscalls` and the presets "
-        "block-io, irq, softirq, page-faults and kworkers; what is not switched on has no data here.",
+        "Which system calls fail or are slow, and is the cause the disk, the network or memory? Needs the section `syscalls` "
+        "and the presets block-io, irq, softirq, page-faults and kworkers. Panels of disabled features have no data.",
         [
             row(
                 "At a glance",
-                number("System calls", "That ended, per second. " + NEEDS, total("perf_syscalls_total", matchers=CALLS), "ops"),
+                number("System calls", "Calls that ended, per second. " + NEEDS, total("perf_syscalls_total", matchers=CALLS), "ops"),
                 number(
-                    "With an error",
-                    "Part of the calls that gave an error. Some are ordinary: EAGAIN of sockets, ENOENT of search paths.",
+                    "Error ratio",
+                    "Fraction of calls that failed. Some errors are normal: EAGAIN from sockets, ENOENT from search paths.",
                     ratio(total("perf_syscall_errors_total", matchers=CALLS), total("perf_syscalls_total", matchers=CALLS)),
                     "percentunit",
                     steps((0.1, YELLOW), (0.3, RED)),
@@ -58,27 +58,28 @@ def dashboard():
                 ),
                 number(
                     "Stuck now",
-                    "Calls that have been under way for longer than `stuck`. Servers that wait for work are among them unless `include` leaves their calls out.",
+                    "Calls that have been running for longer than `stuck`. This includes servers that wait for work, unless "
+                    "`include` excludes their calls.",
                     f"sum(perf_syscalls_stuck{{{CALLS}}}) or vector(0)",
                     "short",
                     STUCK,
                 ),
                 number(
                     "Disk requests",
-                    "Done, per second, of all selected disks. Needs the preset block-io.",
+                    "Completed requests per second, over the selected disks. Needs the preset block-io.",
                     observations(BLOCK, matchers=DEVICES),
                     "iops",
                 ),
                 number(
-                    "Disk, p99",
-                    "One request in a hundred takes longer than this. Needs the preset block-io.",
+                    "Disk latency, p99",
+                    "One in 100 requests takes longer than this. Needs the preset block-io.",
                     quantile(0.99, BLOCK, matchers=DEVICES),
                     "s",
                     SLOW,
                 ),
                 number(
-                    "Disk requests that failed",
-                    "Per second: a disk or a path to it that is broken.",
+                    "Failed disk requests",
+                    "Per second. Indicates a broken disk, or a broken path to it.",
                     f"{total('perf_tracepoint_block_errors_total', matchers=DEVICES)} or vector(0)",
                     "ops",
                     steps((0.001, RED)),
@@ -88,7 +89,7 @@ def dashboard():
                 "System calls of the nodes",
                 lines(
                     "Calls per second",
-                    "By system call: those that are called most over the time shown.",
+                    "The most frequent system calls in the time range.",
                     top(calls),
                     "{{syscall}}",
                     "ops",
@@ -103,8 +104,9 @@ def dashboard():
                     limits=steps((100, YELLOW), (1000, RED)),
                 ),
                 lines(
-                    "Part that gives an error",
-                    "By system call, of those that are called most. A surge of one call is a file, a peer or a permission that is gone.",
+                    "Error ratio",
+                    "Fraction of failed calls, for the most frequent system calls. A surge of one call indicates a missing "
+                    "file, peer or permission.",
                     f"{ratio(total('perf_syscall_errors_total', 'syscall', CALLS), calls('$__rate_interval'))}\n  and topk($top, {calls(WHOLE)})",
                     "{{syscall}}",
                     "percentunit",
@@ -113,7 +115,7 @@ def dashboard():
                 ),
                 lines(
                     "Duration, p50 and p99",
-                    "By system call. Calls that wait for work (epoll_wait, futex, poll) are long by design.",
+                    "By system call. Calls that wait for work (epoll_wait, futex, poll) take long by design.",
                     by_calls(quantile(0.99, DURATION, "syscall", CALLS)),
                     "p99 {{syscall}}",
                     "s",
@@ -123,14 +125,15 @@ def dashboard():
                 ),
                 lines(
                     "Time spent in calls",
-                    "Threads that are in this system call, on average.",
+                    "Average number of threads in this system call.",
                     top(lambda over: "(" + sums(DURATION, "syscall", CALLS, over=over) + ")"),
                     "{{syscall}}",
                     "short",
                 ),
                 table(
                     "Stuck calls",
-                    "System calls that have been under way for longer than `stuck`, now. The page /status of the exporter names the threads.",
+                    "System calls that have been running for longer than `stuck`. The exporter's page /status shows the "
+                    "threads.",
                     [
                         column("Calls", f"sum by (syscall,instance) (perf_syscalls_stuck{{{CALLS}}}) > 0", "short", STUCK),
                         column(
@@ -147,7 +150,8 @@ def dashboard():
                 ),
                 heat(
                     "Duration of the selected system calls",
-                    "Choose one or two calls at the top: all together say little. By native histograms where Prometheus stores those.",
+                    "Select one or two calls at the top: the distribution of all calls is not meaningful. Uses native "
+                    "histograms if Prometheus stores them.",
                     DURATION,
                     matchers=CALLS,
                 ),
@@ -182,7 +186,8 @@ def dashboard():
                 "Disks",
                 heat(
                     "Duration of disk requests",
-                    "From being given to the device until it is done. Two bands are a cache and the disk behind it. By native histograms where Prometheus stores those.",
+                    "Time from issue to completion. Two bands are a cache and the disk behind it. Uses native histograms if "
+                    "Prometheus stores them.",
                     BLOCK,
                     matchers=DEVICES,
                     width=12,
@@ -190,7 +195,7 @@ def dashboard():
                 ),
                 lines(
                     "Requests per second",
-                    "By disk and kind: R reads, W writes, D discards, F flushes, S synchronous, M metadata.",
+                    "By disk and operation: R read, W write, D discard, F flush, S synchronous, M metadata.",
                     observations(BLOCK, "device,op,instance", DEVICES),
                     "{{op}} {{device}} {{instance}}",
                     "iops",
@@ -198,7 +203,7 @@ def dashboard():
                 ),
                 lines(
                     "Bytes per second",
-                    "By disk and kind.",
+                    "By disk and operation.",
                     sums(SIZE, "device,op,instance", DEVICES),
                     "{{op}} {{device}} {{instance}}",
                     "Bps",
@@ -206,7 +211,7 @@ def dashboard():
                 ),
                 lines(
                     "Duration, p99",
-                    "By disk and kind of request.",
+                    "By disk and operation.",
                     quantile(0.99, BLOCK, "device,op,instance", DEVICES),
                     "{{op}} {{device}} {{instance}}",
                     "s",
@@ -216,15 +221,15 @@ def dashboard():
                 ),
                 lines(
                     "Size, median",
-                    "By disk and kind of request. Many small ones cost more than few large ones.",
+                    "By disk and operation. Many small requests cost more than a few large ones.",
                     quantile(0.5, SIZE, "device,op,instance", DEVICES),
                     "{{op}} {{device}} {{instance}}",
                     "bytes",
                     width=6,
                 ),
                 lines(
-                    "Under way",
-                    "Requests that the device has and is not done with.",
+                    "In flight",
+                    "Requests that were issued to the device and have not completed.",
                     'sum by (instance) (perf_pending_events{@node,entry="block_latency"})',
                     BY_NODE,
                     "short",
@@ -233,7 +238,7 @@ def dashboard():
                 ),
                 lines(
                     "Failed",
-                    "Requests that ended with an error, per second, by disk and kind. Look at the kernel's log of that node.",
+                    "Requests per second that failed, by disk and operation. Check the kernel log of the node.",
                     total("perf_tracepoint_block_errors_total", "device,op,instance", DEVICES),
                     "{{op}} {{device}} {{instance}}",
                     "ops",
@@ -254,7 +259,7 @@ def dashboard():
                 ),
                 lines(
                     "CPUs busy with softirqs",
-                    "By kind: 1 is one CPU all the time. NET_RX near 1 means that one CPU takes all packets.",
+                    "By kind. 1 is one CPU all the time. NET_RX near 1 means that one CPU handles all packets.",
                     sums("perf_tracepoint_softirq_run_seconds", "softirq"),
                     "{{softirq}}",
                     "short",
@@ -263,8 +268,8 @@ def dashboard():
                     limits=steps((0.5, YELLOW), (0.9, RED)),
                 ),
                 lines(
-                    "Wait for a softirq, p99",
-                    "By kind: how long packets and timers wait until somebody looks after them.",
+                    "Softirq latency, p99",
+                    "By kind: time from the raise of a softirq to its start.",
                     quantile(0.99, "perf_tracepoint_softirq_latency_seconds", "softirq"),
                     "{{softirq}}",
                     "s",
@@ -274,7 +279,7 @@ def dashboard():
                 ),
                 lines(
                     "CPUs busy with interrupts",
-                    "By handler, of devices. Needs the preset irq.",
+                    "By handler, for device interrupts. Needs the preset irq.",
                     top(lambda over: "(" + sums("perf_tracepoint_irq_run_seconds", "handler,instance", over=over) + ")"),
                     "{{handler}} {{instance}}",
                     "short",
@@ -283,9 +288,9 @@ def dashboard():
                 ),
             ),
             row(
-                "Memory and the kernel's workers",
+                "Memory and kernel workers",
                 lines(
-                    "Page faults of programs",
+                    "Page faults in user mode",
                     "By pod or cgroup, per second. Needs the preset page-faults (x86-64).",
                     top(lambda over: who("perf_cgroup_page_faults_user_total", over=over)),
                     WHO_LEGEND,
@@ -293,7 +298,7 @@ def dashboard():
                     width=6,
                 ),
                 lines(
-                    "Page faults of the kernel on their behalf",
+                    "Page faults in the kernel",
                     "By pod or cgroup, per second. Needs the preset page-faults (x86-64).",
                     top(lambda over: who("perf_cgroup_page_faults_kernel_total", over=over)),
                     WHO_LEGEND,
@@ -302,7 +307,7 @@ def dashboard():
                 ),
                 lines(
                     "Major faults",
-                    "By pod or cgroup, per second: they waited for a disk.",
+                    "Page faults per second that waited for a disk, by pod or cgroup.",
                     top(lambda over: who("perf_cgroup_major_faults_total", over=over)),
                     WHO_LEGEND,
                     "ops",
@@ -311,24 +316,24 @@ def dashboard():
                 ),
                 lines(
                     "Page faults of the nodes",
-                    "By whom, per second. Needs the preset page-faults (x86-64).",
+                    "Per second, in user mode and in the kernel. Needs the preset page-faults (x86-64).",
                     total("perf_tracepoint_page_faults_user_total", "instance"),
-                    "programs " + BY_NODE,
+                    "user " + BY_NODE,
                     "ops",
                     width=6,
                     more=[(total("perf_tracepoint_page_faults_kernel_total", "instance"), "kernel " + BY_NODE)],
                 ),
                 bars(
-                    "What the kernel's workers do",
-                    "CPUs that the workers are busy with now, by function. Needs the preset kworkers.",
+                    "CPU usage of kernel workers",
+                    "CPUs currently used by kernel workers, by function. Needs the preset kworkers.",
                     f"topk($top, {sums('perf_tracepoint_kworker_run_seconds', '$function_label')})",
                     "{{$function_label}}",
                     "short",
                     width=12,
                 ),
                 lines(
-                    "Work that waits for a worker, p99",
-                    "By function, of those that are queued most often. Needs the preset kworkers.",
+                    "Work queue delay, p99",
+                    "By function, for the most frequently queued functions. Needs the preset kworkers.",
                     most(
                         quantile(0.99, "perf_tracepoint_kworker_delay_seconds", "$function_label"),
                         lambda over: observations("perf_tracepoint_kworker_delay_seconds", "$function_label", over=over),

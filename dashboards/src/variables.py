@@ -1,15 +1,15 @@
-"""The variables at the top of the dashboards, and the hidden ones that queries need.
+"""The variables at the top of the dashboards, and hidden variables for queries.
 
-A metric has the same name whether Prometheus scrapes it or an OpenTelemetry Collector hands it on; some labels have not
-(docs/otlp.md). The visible variable `names` says which it is, and hidden ones hold the label's name of each: they ask
-Prometheus, for Grafana itself cannot look one thing up by another.
+Metrics have the same names whether Prometheus scrapes them or an OpenTelemetry Collector exports them. Some labels do not
+(docs/otlp.md). The visible variable `names` selects the source, and hidden variables contain the name of each label. They query
+Prometheus, because Grafana cannot map one value to another.
 """
 
 from . import queries
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
-# Labels that are called otherwise when they came by OTLP. The test holds this against docs/otlp.md.
+# Labels whose names differ with OTLP. A test compares this with docs/otlp.md.
 OTLP_LABELS = {
     "by_cgroup": "perf_by_cgroup",
     "cgroup": "perf_cgroup",
@@ -22,7 +22,7 @@ OTLP_LABELS = {
     "pod": "k8s_pod_name",
 }
 
-# What "Group by" offers: the label that is shown, and those that keep series apart beside it.
+# Options of "Group by": the displayed label, and additional labels that distinguish series.
 GROUPS = {
     "pod": ("pod", ["instance", "namespace"]),
     "container": ("container", ["instance", "namespace", "pod"]),
@@ -31,7 +31,7 @@ GROUPS = {
     "service": ("service", ["namespace"]),
 }
 
-# A metric of cgroups that is there whatever is counted, for lists of namespaces, pods and cgroups.
+# Metrics of cgroups of which at least one exists in every configuration, for lists of namespaces, pods and cgroups.
 OF_CGROUPS = '__name__=~"perf_cgroup_(task_clock_seconds|context_switches|sched_run_seconds)_total"'
 
 
@@ -41,7 +41,7 @@ def datasource():
         "label": "Data source",
         "type": "datasource",
         "query": "prometheus",
-        "description": "The Prometheus (or Mimir, Thanos) that has the metrics.",
+        "description": "Prometheus (or Mimir, Thanos) with the metrics.",
         "hide": 0,
         "includeAll": False,
         "multi": False,
@@ -53,7 +53,7 @@ def datasource():
 
 
 def chosen(name, label, options, description, default=0):
-    """One of a few: pairs of what is shown and what it stands for."""
+    """A custom variable with pairs of displayed text and value."""
     every = [{"selected": at == default, "text": text, "value": value} for at, (text, value) in enumerate(options)]
     return {
         "name": name,
@@ -71,7 +71,7 @@ def chosen(name, label, options, description, default=0):
 
 
 def asked(name, label, query, description, regex="", hide=0, several=True, sort=1):
-    """What Prometheus answers."""
+    """A query variable with values from Prometheus."""
     variable = {
         "name": name,
         "label": label,
@@ -90,7 +90,7 @@ def asked(name, label, query, description, regex="", hide=0, several=True, sort=
     }
     if several:
         variable["current"] = {"selected": True, "text": ["All"], "value": ["$__all"]}
-        # Of every value, also of series that lack the label: hosts without containers have no pods.
+        # Also matches series without the label: hosts without containers have no pods.
         variable["allValue"] = ".*"
     return variable
 
@@ -110,7 +110,7 @@ def text(name, label, default, description):
 
 
 def looked_up(name, key, table, description):
-    """A hidden variable: the value in the table of what the key comes to."""
+    """A hidden variable: the value in `table` for the value of `key`."""
     rows = "".join(f"{one}={value};" for one, value in table.items())
     query = (
         f'query_result(label_replace(label_replace(vector(0), "table", "{rows}", "", ""), '
@@ -127,18 +127,18 @@ def names():
         "names",
         "Labels",
         [("Prometheus", "prometheus"), ("OTLP", "otlp")],
-        "How the metrics came: scraped by Prometheus, or pushed by OTLP, where some labels have other names.",
+        "Source of the metrics: scraped by Prometheus, or pushed by OTLP. With OTLP, some labels have other names.",
     )
 
 
 def label(name):
     table = {"prometheus": name, "otlp": OTLP_LABELS[name]}
-    return looked_up(f"{name}_label", "$names", table, f"What the label {name} is called.")
+    return looked_up(f"{name}_label", "$names", table, f"Name of the label {name}.")
 
 
 def cluster():
     return asked(
-        "cluster", "Cluster", "label_values(perf_exporter_build_info, cluster)", "The label cluster, if your targets have one."
+        "cluster", "Cluster", "label_values(perf_exporter_build_info, cluster)", "The label cluster, if your targets have it."
     )
 
 
@@ -147,7 +147,7 @@ def instance():
         "instance",
         "Node",
         'label_values(perf_exporter_build_info{cluster=~"$cluster"}, instance)',
-        "The label instance: on Kubernetes the name of the node.",
+        "The label instance. On Kubernetes, the name of the node.",
     )
 
 
@@ -162,7 +162,7 @@ def group(default="pod"):
         "group",
         "Group by",
         [(one.capitalize(), one) for one in offered],
-        "What makes a series. What has no pod, container, namespace or service is shown by its cgroup.",
+        "Grouping of series. Cgroups without a pod, container, namespace or service are shown by cgroup.",
         offered.index(default),
     )
 
@@ -173,7 +173,7 @@ def group_label():
         for source in ("prometheus", "otlp")
         for key, (shown, _) in GROUPS.items()
     }
-    return looked_up("group_label", "$names/$group", table, "The label that is shown for Group by.")
+    return looked_up("group_label", "$names/$group", table, "Label shown for Group by.")
 
 
 def by():
@@ -182,7 +182,7 @@ def by():
         for source in ("prometheus", "otlp")
         for key, (_, kept) in GROUPS.items()
     }
-    return looked_up("by", "$names/$group", table, "The labels beside it that keep series apart.")
+    return looked_up("by", "$names/$group", table, "Additional labels that distinguish series.")
 
 
 def shown_at_most():
@@ -190,23 +190,23 @@ def shown_at_most():
         "top",
         "Show",
         [(str(number), str(number)) for number in (5, 10, 20, 50)],
-        "How many series a panel shows: those that are the largest over the whole time.",
+        "Number of series per panel: the largest over the time range.",
         1,
     )
 
 
 def common(used, with_cgroups, *more):
-    """The variables of a dashboard. A variable may only use those before it, which is why hidden ones stand in between."""
+    """The variables of a dashboard. A variable may only use previous ones, so hidden variables are in between."""
     needed = {name for name in OTLP_LABELS if f"${name}_label" in used}
     if with_cgroups:
         needed |= {"namespace", "pod", "cgroup"}
     variables = [datasource(), names(), *(label(name) for name in sorted(needed)), cluster(), instance()]
     if with_cgroups:
         variables += [
-            of_cgroups("namespace", "Namespace", "Of Kubernetes; absent for what runs outside of pods."),
-            of_cgroups("pod", "Pod", "Of Kubernetes; absent for what runs outside of pods.", "namespace"),
+            of_cgroups("namespace", "Namespace", "Kubernetes only. Absent outside of pods."),
+            of_cgroups("pod", "Pod", "Kubernetes only. Absent outside of pods.", "namespace"),
             of_cgroups(
-                "cgroup", "Cgroup", "The path of the cgroup: of a container, or of a service of systemd.", "namespace", "pod"
+                "cgroup", "Cgroup", "Path of the cgroup of a container or of a systemd service.", "namespace", "pod"
             ),
         ]
     if "$by" in used:

@@ -1,10 +1,10 @@
 #!/bin/bash
 # image.sh PROGRAM DIR
 #
-# Makes the file system of the image in DIR, which must not be there: the program with its capability, the libraries that it
-# is linked to and their loader, certificates, and the user. Dockerfile calls it.
-# Needs root, for capabilities of files; setcap (libcap2-bin), readelf (binutils).
-# Exit code: 0, or 1 if something cannot be made or found.
+# Creates the file system of the image in DIR, which must not exist: the program with its capability, the libraries that it is
+# linked to and their loader, CA certificates, and the user. Dockerfile calls this script.
+# Needs root (for file capabilities), setcap (libcap2-bin) and readelf (binutils).
+# Exit code: 0, or 1 if a file cannot be created or found.
 set -euo pipefail
 
 program=${1:?usage: image.sh PROGRAM DIR}
@@ -22,7 +22,7 @@ mkdir "$image"
 mkdir -p "$image"/{etc/ssl/certs,etc/perf-exporter,usr/bin,tmp,host/sys/fs/cgroup} "$image/$libraries"
 install -m 755 "$program" "$image/usr/bin/perf-exporter"
 
-# The path of the loader stands in the program. Debian's loader looks for libraries where Debian has them.
+# The program contains the path of the loader. Debian's loader searches Debian's library directories.
 loader=$(readelf -l "$program" | sed -n 's/.*interpreter: \(.*\)\]/\1/p')
 mkdir -p "$image$(dirname "$loader")"
 cp -L "/$libraries/$(basename "$loader")" "$image$loader"
@@ -33,9 +33,9 @@ done < <(readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
 cp -L /etc/ssl/certs/ca-certificates.crt "$image/etc/ssl/certs/"
 printf '%s\n' 'root:x:0:0:root:/:/sbin/nologin' 'perf-exporter:x:65532:65532:perf-exporter:/:/sbin/nologin' >"$image/etc/passwd"
 printf '%s\n' 'root:x:0:' 'perf-exporter:x:65532:' >"$image/etc/group"
-# Names of receivers that are pushed to.
+# To resolve the names of push receivers.
 echo 'hosts: files dns' >"$image/etc/nsswitch.conf"
 chmod 1777 "$image/tmp"
 
-# Only this one: the kernel refuses to execute a file that has more than the container may have.
+# Only this capability: the kernel does not execute a file with more capabilities than the container may have.
 setcap cap_perfmon=ep "$image/usr/bin/perf-exporter"

@@ -1,4 +1,4 @@
-//! Any text as an argument of a probe, as the arguments of a marker, and as the place of a probe.
+//! Arbitrary text as an argument of a probe, as the arguments of a USDT probe, and as a probe location.
 
 #![no_main]
 

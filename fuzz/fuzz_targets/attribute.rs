@@ -1,4 +1,4 @@
-//! Any records in the rings of two CPUs: nothing panics, and every count is charged once.
+//! Arbitrary records in the rings of two CPUs: nothing panics, and every count is attributed once.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any bytes as the types of a kernel.
+//! Arbitrary bytes as the BTF of a kernel.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any bytes as a program that is to be probed.
+//! Arbitrary bytes as a program with probes.
 
 #![no_main]
 

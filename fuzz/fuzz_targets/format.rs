@@ -1,4 +1,4 @@
-//! Any text as the format of a tracepoint, with any record and any filter.
+//! Arbitrary text as the format of a tracepoint, with an arbitrary record and filter.
 
 #![no_main]
 

@@ -1,11 +1,11 @@
-//! Any bytes as what a process dumps of the code that it makes.
+//! Arbitrary bytes as a jitdump of a process.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
 #[path = "../../tests/support/any_made.rs"]
-#[expect(dead_code, reason = "other targets ask for the rest")]
+#[expect(dead_code, reason = "other targets use the rest")]
 mod any_made;
 #[path = "../../tests/support/machine.rs"]
 mod machine;

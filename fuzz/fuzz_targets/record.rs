@@ -1,4 +1,4 @@
-//! Any bytes as a record, of an event opened with any fields.
+//! Arbitrary bytes as a record of an event with arbitrary fields.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any stack of a program that says anything about how to unwind it.
+//! Arbitrary stacks of a program with an arbitrary unwind table.
 
 #![no_main]
 
@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../../tests/support/any_stack.rs"]
 mod any_stack;
 #[path = "../../tests/support/machine.rs"]
-#[expect(dead_code, reason = "other targets ask for the rest")]
+#[expect(dead_code, reason = "other targets use the rest")]
 mod machine;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Any bytes as a program whose functions are to have names.
+//! Arbitrary bytes as a program whose functions are symbolized.
 
 #![no_main]
 
@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../../tests/support/any_symbols.rs"]
 mod any_symbols;
 #[path = "../../tests/support/machine.rs"]
-#[expect(dead_code, reason = "other targets ask for the rest")]
+#[expect(dead_code, reason = "other targets use the rest")]
 mod machine;
 
 fuzz_target!(|bytes: &[u8]| {

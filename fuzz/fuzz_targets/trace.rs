@@ -1,4 +1,4 @@
-//! Any hits of tracepoints, in any order, with anything that happens in between: every hit has one place.
+//! Arbitrary tracepoint hits, in any order, with other operations in between: each hit is accounted exactly once.
 
 #![no_main]
 
@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../../tests/support/any_trace.rs"]
 mod any_trace;
 #[path = "../../tests/support/traced.rs"]
-#[expect(dead_code, reason = "tests ask for more")]
+#[expect(dead_code, reason = "tests use more")]
 mod traced;
 
 fuzz_target!(|bytes: &[u8]| any_trace::holds(bytes));

@@ -1,7 +1,8 @@
 //! The thread that detects CPUs that go offline or come online between two collections.
 //!
-//! The kernel removes the events of a CPU that goes offline, and counts nothing when it is back until others are opened. It reports both
-//! by uevents, except after a suspension, and not to every container. So the thread also reads the list of CPUs periodically.
+//! The kernel removes the events of a CPU that goes offline. When the CPU is online again, nothing is counted on it until events are opened
+//! again. The kernel reports both changes by uevents, except after a suspension and except in some containers. Therefore the thread also
+//! reads the list of CPUs periodically.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::Sender;
@@ -15,31 +16,31 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv,
 use super::engine::Request;
 use crate::host::{Online, Roots};
 
-/// Period of reading the list of CPUs with uevents, and without.
+/// Interval between reads of the CPU list, with and without uevents.
 const WITH_EVENTS: Duration = Duration::from_secs(1);
 const WITHOUT_EVENTS: Duration = Duration::from_millis(250);
 
-/// The multicast group of the kernel's own events.
+/// The netlink multicast group of kernel events.
 const KERNEL: u32 = 1;
 
-/// How the path of a CPU begins in an event: `online@/devices/system/cpu/cpu1`.
+/// Path prefix of a CPU in an event: `online@/devices/system/cpu/cpu1`.
 const OF_CPU: &[u8] = b"@/devices/system/cpu/cpu";
 
-/// How many events are read before the CPUs are looked at.
+/// Maximum number of events read before the CPU list is read.
 const BATCH: usize = 64;
 
-/// Starts it. Without the thread only collections follow the CPUs.
+/// Starts the thread. Without it, changes of CPUs are only detected at collections.
 pub(super) fn start(roots: Roots, requests: Sender<Request>) {
     let events = listen().inspect_err(|errno| {
-        tracing::info!(%errno, every = ?WITHOUT_EVENTS, "cannot listen to uevents: the list of CPUs is polled");
+        tracing::info!(%errno, every = ?WITHOUT_EVENTS, "cannot listen to uevents; polling the list of CPUs instead");
     });
     let follow = move || follow(&roots, &requests, events.ok().as_ref());
     if let Err(error) = thread::Builder::new().name("cpus".into()).spawn(follow) {
-        tracing::warn!(%error, "cannot start the thread that follows CPUs: a CPU that comes online is not counted until the next collection");
+        tracing::warn!(%error, "cannot start the CPU hotplug thread; a CPU that comes online is not counted until the next collection");
     }
 }
 
-/// Opens the socket of the kernel's events.
+/// Opens the netlink socket for kernel events.
 fn listen() -> Result<OwnedFd, rustix::io::Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(KOBJECT_UEVENT))?;
@@ -47,9 +48,9 @@ fn listen() -> Result<OwnedFd, rustix::io::Errno> {
     Ok(socket)
 }
 
-/// Asks for a look at the CPUs each time that they have changed, until nothing takes requests any more.
+/// Requests an update of the CPUs after each change, until the collection thread has ended.
 fn follow(roots: &Roots, requests: &Sender<Request>, events: Option<&OwnedFd>) {
-    // The first look of the collector may have been before this one.
+    // The collector may have read the CPU list before this thread. The first read therefore always counts as a change.
     let mut before = None;
     loop {
         let now = Online::read(roots).ok();
@@ -66,13 +67,13 @@ fn follow(roots: &Roots, requests: &Sender<Request>, events: Option<&OwnedFd>) {
     }
 }
 
-/// Waits for an event. Returns whether the CPUs should be looked at: one of them may have changed, or it is time.
+/// Waits for an event. Returns whether to read the CPU list: after a CPU event, after the interval, or after an error.
 fn wait(events: &impl AsFd) -> bool {
     let timeout = Timespec { tv_sec: WITH_EVENTS.as_secs() as i64, tv_nsec: 0 };
     match poll(&mut [PollFd::new(events, PollFlags::IN)], Some(&timeout)) {
         Ok(1..) => {}
         Ok(_) | Err(rustix::io::Errno::INTR) => return true,
-        // It must not become a loop without a pause.
+        // Prevents a busy loop.
         Err(_) => {
             thread::sleep(WITH_EVENTS);
             return true;
@@ -88,7 +89,7 @@ fn wait(events: &impl AsFd) -> bool {
                 }
             }
             Err(rustix::io::Errno::AGAIN) => return false,
-            // Events were dropped, because there were too many.
+            // The kernel dropped events because the socket buffer was full.
             Err(_) => return true,
         }
     }
@@ -101,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// How long a test waits for the thread.
+    /// Timeout of a test that waits for the thread.
     const LIMIT: Duration = Duration::from_secs(10);
 
     #[test]
@@ -114,7 +115,7 @@ mod tests {
         let (requests, received) = channel();
         thread::spawn(move || follow(&roots, &requests, None));
         let is_asked_for = || matches!(received.recv_timeout(LIMIT), Ok(Request::FollowCpus));
-        assert!(is_asked_for(), "the first look");
+        assert!(is_asked_for(), "the first read");
         assert!(received.try_recv().is_err());
         std::fs::write(&online, "0\n").unwrap();
         assert!(is_asked_for());

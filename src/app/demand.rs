@@ -1,4 +1,4 @@
-//! What scrapes want of the collection thread, in bounded memory however many there are.
+//! Collection requests of scrapes, in memory independent of their number.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use crate::clock::Monotonic;
 
-/// The newest collection that was asked for. Clones are one.
+/// The newest requested collection. Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Demand(
-    /// Nanoseconds of the moment and 1; 0 = nothing was asked for since it was taken.
+    /// The requested time in nanoseconds, plus 1; 0 = no request since the last [`take`](Demand::take).
     Arc<AtomicU64>,
 );
 
 impl Demand {
-    /// Asks for a collection that begins at `since` or later. Returns whether the collection thread must be told: it knows
-    /// already if it has not taken what was asked for before.
+    /// Requests a collection that begins at `since` or later. Returns whether the collection thread must be notified. It is already
+    /// notified if it has not taken an earlier request.
     pub(super) fn ask(&self, since: Monotonic) -> bool {
         let nanoseconds = u64::try_from(since.0.as_nanos()).unwrap_or(u64::MAX).saturating_add(1);
         self.0.fetch_max(nanoseconds, Ordering::SeqCst) == 0
     }
 
-    /// Takes what was asked for.
+    /// Takes the newest request.
     pub(super) fn take(&self) -> Option<Monotonic> {
         let nanoseconds = self.0.swap(0, Ordering::SeqCst).checked_sub(1)?;
         Some(Monotonic(Duration::from_nanos(nanoseconds)))
@@ -41,6 +41,6 @@ mod tests {
             assert!(!demand.ask(moment(seconds)));
         }
         assert_eq!((demand.take(), demand.take()), (Some(moment(1000)), None));
-        assert!(demand.ask(moment(3)), "the thread has taken what it was told");
+        assert!(demand.ask(moment(3)), "the thread has taken the request before");
     }
 }

@@ -1,4 +1,4 @@
-//! The collection thread: follows the host, reads the counters, and publishes what they say.
+//! The collection thread: detects changes of the host, reads the counters, and publishes snapshots.
 
 mod status;
 #[cfg(test)]
@@ -38,62 +38,62 @@ use crate::status::{Configuration, FailedReload, Status};
 use crate::sys::{Budget, Kernel, OpenDescriptors, usage};
 use crate::target::{Changes, Watch};
 
-/// How often it is looked whether probes are still in the files that their paths lead to.
+/// Interval between checks whether the paths of probes still lead to the probed files.
 const FILES_EVERY: Duration = Duration::from_secs(5);
 
-/// The shortest suspension that is logged.
+/// Shortest suspension that is logged.
 const SUSPENDED: Duration = Duration::from_secs(1);
 
-/// How often all processes are read where records report which of them change. Records do not report that a sleeping process
-/// is moved to another cgroup: this is known at most that late.
+/// Interval between reads of all processes, if records report changes of processes. Records do not report when a sleeping process is moved
+/// to another cgroup. Such a move is detected after at most this time.
 const RECONCILE: Duration = Duration::from_secs(10);
 
-/// What one collection left behind, shared by everybody who asks.
+/// The result of a collection, shared by all scrapes and pages.
 #[derive(Debug)]
 pub(super) struct Published {
     /// `None` before the first collection.
     pub(super) snapshot: Option<Arc<Snapshot>>,
     pub(super) status: Arc<Status>,
-    /// The kinds of profiles that are taken, in the order of the configuration.
+    /// The kinds of profiles, in the order of the configuration.
     pub(super) profiles: Vec<Arc<str>>,
-    /// When the collection began: no count in it is older.
+    /// Begin of the collection. No count in it is older.
     pub(super) at: Monotonic,
-    /// How old it may be to answer a scrape.
+    /// Maximum age of the result in a response to a scrape.
     pub(super) freshness: Duration,
 }
 
-/// What the collection thread can be asked for.
+/// A request to the collection thread.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// A collection, unless one has begun since the moment that is demanded.
+    /// A collection, unless one has begun since the demanded time.
     Collect(Demand),
-    /// The configuration again; the answer says what happened.
+    /// A reload of the configuration. The outcome is sent to the client.
     Reload(Answer),
-    /// A look at the CPUs: some went offline or came online.
+    /// An update of the CPUs, because some went offline or came online.
     FollowCpus,
-    /// The end.
+    /// The end of the thread.
     Stop,
 }
 
-/// What the collection thread has to do with pushing: it says by which settings, and tells what became of it.
+/// Connection to the push thread: settings and results.
 #[derive(Debug)]
 pub(super) struct Pushes {
-    /// Where the thread that pushes has its settings from.
+    /// Sends settings to the push thread.
     pub(super) settings: watch::Sender<Option<Arc<Settings>>>,
-    /// What became of pushes.
+    /// Results of pushes.
     pub(super) board: Arc<Board>,
 }
 
-/// What the collection thread has to do with containers: it says who is asked for their names, and names series.
+/// Connection to the container metadata thread: settings and metadata.
 #[derive(Debug)]
 pub(super) struct Naming {
-    /// Where the thread that asks has its settings from.
+    /// Sends settings to the container metadata thread.
     pub(super) settings: watch::Sender<Arc<Containers>>,
-    /// What is known.
+    /// Container metadata, used to label series.
     pub(super) directory: Arc<Directory>,
 }
 
-/// Everything that the collection thread owns.
+/// State of the collection thread.
 #[derive(Debug)]
 pub(super) struct Engine<K: Kernel> {
     roots: Roots,
@@ -102,12 +102,12 @@ pub(super) struct Engine<K: Kernel> {
     source: Configuration,
     facts: Facts,
     catalog: Catalog,
-    /// What the machine has of the switch stream: what the plan in force was made for.
+    /// Support of this machine for the switch stream, as assumed by the current plan.
     support: StreamSupport,
     watch: Watch,
-    /// What is counted now.
+    /// The plan in force.
     plan: Plan,
-    /// The CPUs that are followed.
+    /// The CPUs on which events are open.
     online: CpuSet,
     collector: Collector<K>,
     profiler: Profiler<K>,
@@ -118,9 +118,9 @@ pub(super) struct Engine<K: Kernel> {
     files: Files,
     files_metrics: files::Metrics,
     helper: HelperCost,
-    /// When the files of probes were looked at last.
+    /// Time of the last check of the probed files.
     looked_at_files: Monotonic,
-    /// When all processes were read last.
+    /// Time of the last read of all processes.
     looked: Monotonic,
     metrics: Arc<SelfMetrics>,
     environment: Environment,
@@ -128,12 +128,12 @@ pub(super) struct Engine<K: Kernel> {
     naming: Naming,
     labeller: Labeller,
     started: Timestamp,
-    /// When the collection before ended.
+    /// End of the previous collection.
     ended: Monotonic,
-    /// For how long the machine had been suspended then.
+    /// Total suspended time at the previous collection.
     suspended: Duration,
     spending: Spending,
-    /// The same without what requests take, for `limits.cpu`.
+    /// CPU time without HTTP requests, for `limits.cpu`.
     measuring: Spending,
     requests: RequestCpu,
     governor: Governor,
@@ -142,7 +142,7 @@ pub(super) struct Engine<K: Kernel> {
 }
 
 impl<K: Kernel> Engine<K> {
-    /// Reads the host and prepares to count what `config` says; opens nothing yet.
+    /// Reads the facts of the host and prepares to apply `config`. Opens no events.
     pub(super) fn new(
         kernel: K,
         options: &Options,
@@ -203,32 +203,32 @@ impl<K: Kernel> Engine<K> {
         })
     }
 
-    /// Counts the CPU time of requests apart from what `limits.cpu` bounds.
+    /// Excludes the CPU time of requests from the time that `limits.cpu` bounds.
     pub(super) fn serving(self, requests: &RequestCpu) -> Self {
         Self { requests: requests.clone(), ..self }
     }
 
-    /// What profiles are asked for through.
+    /// Returns the handle to query profiles.
     pub(super) fn profiles(&self) -> Arc<dyn Ask> {
         self.profiler.asked()
     }
 
-    /// The memory for what waits to be sent.
+    /// Returns the memory share of push queues.
     pub(super) fn memory_of_queues(&self) -> Share {
         self.memory.of_queues()
     }
 
-    /// What there is to say before the first collection.
+    /// Returns the state to publish before the first collection.
     pub(super) fn unpublished(&self) -> Published {
         let usage = status::used(Duration::ZERO, self.collector.budget(), None);
         self.published(None, self.clock.monotonic(), Duration::ZERO, usage)
     }
 
-    /// Collects until it is told to stop, at least once in every interval.
+    /// Collects at least once per interval, and handles requests until [`Request::Stop`].
     pub(super) fn run(mut self, requests: &Receiver<Request>, publisher: &watch::Sender<Arc<Published>>) {
         lock::never_blocks("collector");
         let pushes = self.resolve_pushes();
-        // Told first, so that what is logged from here on is pushed where that is wanted.
+        // Sent before the first collection, so that all following log lines are pushed, if configured.
         self.pushes.settings.send_replace(pushes);
         self.apply();
         let mut last = self.collect(publisher);
@@ -238,7 +238,7 @@ impl<K: Kernel> Engine<K> {
                 let outcome = self.reload(loaded);
                 last = self.collect(publisher);
                 for answer in answers {
-                    // The client may have gone away, which changes nothing.
+                    // The client may have disconnected.
                     drop(answer.send(outcome.clone()));
                 }
             }
@@ -260,19 +260,18 @@ impl<K: Kernel> Engine<K> {
         }
     }
 
-    /// The time until the next collection must begin.
+    /// Returns the time until the next collection must begin.
     fn due(&self) -> Duration {
         self.config.collection.interval.saturating_sub(self.clock.monotonic().since(self.ended))
     }
 
-    /// Makes the host ready for probes: tracefs is mounted if that is wanted, and what exporters that are gone left
-    /// behind is removed.
+    /// Prepares tracefs for probes: mounts it, if configured, and removes probes left behind by exporters that have ended.
     fn prepare_tracefs(&mut self) {
         if self.config.mount_tracefs {
             match tracefs::mount(&self.roots) {
-                Ok(true) => tracing::info!(dir = %self.roots.tracing.display(), "tracefs was mounted"),
+                Ok(true) => tracing::info!(dir = %self.roots.tracing.display(), "tracefs mounted"),
                 Ok(false) => {}
-                Err(errno) => tracing::warn!(%errno, "tracefs cannot be mounted: that needs CAP_SYS_ADMIN"),
+                Err(errno) => tracing::warn!(%errno, "cannot mount tracefs; requires CAP_SYS_ADMIN"),
             }
         }
         if self.wishes().is_empty() {
@@ -280,16 +279,16 @@ impl<K: Kernel> Engine<K> {
         }
         match self.installer.sweep() {
             Ok(leftovers) => leftovers.iter().for_each(tell_of_leftover),
-            Err(error) => tracing::warn!("probes that others left behind cannot be looked for: {error}"),
+            Err(error) => tracing::warn!("cannot search for leftover probes: {error}"),
         }
     }
 
-    /// The probes that the configuration wants.
+    /// Returns the probes that the configuration defines.
     fn wishes(&self) -> Vec<Wish> {
         wishes(&self.config.traced, &self.config.profiles)
     }
 
-    /// Reads the facts and PMUs of the host again.
+    /// Reads the facts and the PMUs of the host again.
     fn look_at_host(&mut self) {
         self.facts.read_again(&self.roots);
         let before = std::mem::replace(&mut self.catalog, Catalog::load(&self.roots, &self.facts));
@@ -297,9 +296,9 @@ impl<K: Kernel> Engine<K> {
         self.collector.look_again(self.facts.clone(), self.catalog.has_core_pmu());
     }
 
-    /// Plans what the configuration wants on this host as it is now.
+    /// Plans the configuration for the current state of the host.
     fn plan(&mut self) -> Plan {
-        // Probes can be removed only when nobody has them open.
+        // Only probes that are not open can be removed.
         let placed = self.installer.place(&self.wishes());
         let complain =
             |system: &str, event: &str, filter: &str| tracefs::complaint(&self.roots, system, event, filter);
@@ -319,17 +318,17 @@ impl<K: Kernel> Engine<K> {
         plan(&entries, &self.catalog, &self.support)
     }
 
-    /// Puts the configuration in force.
+    /// Applies the configuration.
     fn apply(&mut self) {
         self.prepare_tracefs();
         for problem in self.catalog.problems() {
-            tracing::warn!("a PMU is described badly: {problem}");
+            tracing::warn!("invalid PMU description: {problem}");
         }
         self.collector.look_again(self.facts.clone(), self.catalog.has_core_pmu());
         self.support = self.collector.stream_support();
         let plan = self.plan();
         self.watch.need(plan.needs());
-        // Groups that stay must hear of this look too.
+        // Groups that stay open must also receive the changes of this refresh.
         let changes = self.watch.refresh();
         self.collector.follow(&changes, &self.watch);
         self.profiler.follow_cpus(&changes.restarted, self.watch.online(), &mut self.collector.opening());
@@ -361,12 +360,12 @@ impl<K: Kernel> Engine<K> {
             descriptors = budget.used,
             of = budget.limit,
             refused = self.collector.board().lines().len(),
-            "counting"
+            "configuration applied"
         );
         self.plan = plan;
     }
 
-    /// Finds out what is pushed by what; what profiles must tell for it is part of what is planned.
+    /// Resolves the push settings. Profiles need CPU numbers for some of them, which is part of the plan.
     fn resolve_pushes(&mut self) -> Option<Arc<Settings>> {
         let (settings, problems) = Settings::resolve(&self.config.push, &self.environment);
         problems.iter().for_each(|problem| tracing::warn!("{problem}"));
@@ -374,7 +373,7 @@ impl<K: Kernel> Engine<K> {
         settings.map(Arc::new)
     }
 
-    /// Puts a configuration in force that was read again, and keeps the old one if the new one has problems.
+    /// Applies a configuration that was read again. Keeps the old configuration if the new one has errors.
     fn reload(&mut self, loaded: Loaded) -> Result<String, String> {
         let now = self.clock.now();
         let loaded = loaded.and_then(|loaded| {
@@ -394,14 +393,16 @@ impl<K: Kernel> Engine<K> {
                 (self.source.loaded, self.source.failed_reload) = (now, None);
                 self.metrics.config_loaded(now);
                 self.apply();
-                // After samplers were replaced: what was recorded of the old ones is gone.
+                // After the samplers are replaced, because their old recordings are discarded.
                 self.pushes.settings.send_replace(pushes);
-                let outcome = format!("the configuration was reloaded{later}");
+                let outcome = format!("configuration reloaded{later}");
                 tracing::info!("{outcome}");
                 Ok(outcome)
             }
             Err(error) => {
-                tracing::error!("the configuration in force stays: {error}");
+                tracing::error!(
+                    "configuration reload failed; the previous configuration stays in force: {error}"
+                );
                 self.source.failed_reload = Some(FailedReload { at: now, problems: error.lines() });
                 self.metrics.config_refused();
                 reload::refused(&error)
@@ -409,8 +410,8 @@ impl<K: Kernel> Engine<K> {
         }
     }
 
-    /// Follows the host, reads everything once, and publishes it. Gives the moment when it began: a scrape that comes
-    /// while this goes on, and wants nothing older than itself, has to wait for the next one.
+    /// Updates the state of the host, reads all counters once, and publishes the result. Returns the begin of the collection. A scrape that
+    /// arrives during the collection and needs newer data waits for the next collection.
     fn collect(&mut self, publisher: &watch::Sender<Arc<Published>>) -> Monotonic {
         let begin = self.clock.monotonic();
         self.note_suspension();
@@ -435,7 +436,7 @@ impl<K: Kernel> Engine<K> {
             tracing::error!(
                 family = conflict.family.name(),
                 points = conflict.points,
-                "series left out: a bug"
+                "duplicate series dropped, which is a bug in perf-exporter"
             );
         }
         self.limit_memory(&snapshot);
@@ -447,21 +448,27 @@ impl<K: Kernel> Engine<K> {
         }
         let published = self.published(Some(snapshot), begin, took, usage);
         for loss in self.losses.note(&published.status.losses, self.ended) {
-            tracing::warn!(lost = loss.count, "much was lost lately: {}: {}", loss.what, loss.reason);
+            tracing::warn!(
+                lost = loss.count,
+                "high record loss in the last minute: {}: {}",
+                loss.what,
+                loss.reason
+            );
         }
         publisher.send_replace(Arc::new(published));
         begin
     }
 
-    /// Follows the CPUs as of the last look at them; `restarted` were offline since the look before. What is open on the others stays
-    /// open.
+    /// Opens and closes events after a change of the online CPUs. `restarted` CPUs were offline since the last update. Events on other CPUs
+    /// stay open.
     fn follow_cpus(&mut self, restarted: &CpuSet) {
         if *self.watch.online() == self.online && restarted.is_empty() {
             return;
         }
         let begin = self.clock.monotonic();
         let before = std::mem::replace(&mut self.online, self.watch.online().clone());
-        // The NUMA node of a CPU must be known before it is counted. All else has time: a CPU that came counts nothing until then.
+        // The NUMA node of a CPU must be known before events are opened. Other facts are updated later, because a new CPU is not counted
+        // until its events are open.
         let knows_nodes = self.online.iter().all(|cpu| before.contains(cpu) || self.facts.nodes.has(cpu));
         if !knows_nodes {
             self.look_at_host();
@@ -474,26 +481,26 @@ impl<K: Kernel> Engine<K> {
         self.collector.follow_cpus(restarted, &self.watch);
         self.profiler.follow_cpus(restarted, &self.online, &mut self.collector.opening());
         let took = self.clock.monotonic().since(begin);
-        tracing::info!(online = %self.online, %restarted, ?took, "CPUs went offline or came online");
+        tracing::info!(online = %self.online, %restarted, ?took, "online CPUs changed");
         if knows_nodes {
             self.look_at_host();
         }
-        // A PMU beside the cores moves to another CPU of its socket when its own goes offline.
+        // An uncore PMU moves to another CPU of its socket when its CPU goes offline.
         if self.plan() != self.plan {
             self.apply();
         }
     }
 
-    /// Logs that the machine was suspended: nothing was counted meanwhile.
+    /// Logs a suspension of the machine, because nothing was counted during it.
     fn note_suspension(&mut self) {
         let suspended = self.clock.suspended();
         let time = suspended.saturating_sub(std::mem::replace(&mut self.suspended, suspended));
         if time >= SUSPENDED {
-            tracing::warn!(?time, "the machine was suspended, and nothing was counted");
+            tracing::warn!(?time, "the machine was suspended; nothing was counted during the suspension");
         }
     }
 
-    /// Looks at the host: at all processes now and then, and at those that records tell of in between.
+    /// Updates the processes: all of them from time to time, and otherwise only those with changes reported in records.
     fn look(&mut self, now: Monotonic) -> Changes {
         match self.collector.take_news().filter(|_| now.since(self.looked) < RECONCILE) {
             Some(changed) => self.watch.refresh_changed(&changed),
@@ -504,7 +511,7 @@ impl<K: Kernel> Engine<K> {
         }
     }
 
-    /// Takes note of what the parts of the program hold in memory, and of its descriptors.
+    /// Measures the memory of all parts of the program, and its descriptors.
     fn measure(&mut self) {
         let tracer = self.collector.tracer_state();
         let (rings, waiting) = tracer.map_or((0, 0), |tracer| (tracer.ring_bytes(), tracer.waiting_bytes));
@@ -515,7 +522,7 @@ impl<K: Kernel> Engine<K> {
         self.metrics.descriptors_open(&self.open.kinds());
     }
 
-    /// Keeps the series, and the snapshot made of them, within their share of `limits.memory` from the next collection on.
+    /// Adjusts the series limit, so that series and snapshots stay within their share of `limits.memory` in the next collections.
     fn limit_memory(&mut self, snapshot: &Snapshot) {
         let tables = self.collector.tables().chain(self.profiler.tables()).collect();
         let bytes = self.collector.bytes() + self.profiler.series_bytes();
@@ -530,7 +537,7 @@ impl<K: Kernel> Engine<K> {
         self.profiler.limit_series(limit);
     }
 
-    /// Tells less of threads when that takes too much of the CPUs, and more when there is room.
+    /// Reduces the detail of thread metrics above `limits.cpu`, and restores it when load allows.
     fn govern(&mut self, part: f64) {
         let of_all = part / self.watch.online().len().max(1) as f64;
         let Some(detail) = self.governor.note(of_all, &self.config, self.ended) else { return };
@@ -538,14 +545,14 @@ impl<K: Kernel> Engine<K> {
         tracing::warn!(
             percent_of_all_cpus = %format_args!("{:.2}", of_all * 100.0),
             limit = %format_args!("{:.2}", limit * 100.0),
-            "of the scheduler and of system calls is told from now on: {}",
+            "detail of scheduler and system call metrics changed to: {}",
             detail.as_str()
         );
         self.metrics.detail_reduced(detail.steps());
         self.apply();
     }
 
-    /// Moves probes to the files that their paths lead to by now.
+    /// Moves probes to other files if their paths now lead to them.
     fn follow_files(&mut self) {
         let now = self.clock.monotonic();
         let due = now.since(self.looked_at_files) >= FILES_EVERY;
@@ -554,7 +561,7 @@ impl<K: Kernel> Engine<K> {
         }
         let outdated = self.installer.outdated(due);
         if !outdated.is_empty() {
-            tracing::info!(probes = %outdated.join(", "), "their paths lead to other files: they are placed anew");
+            tracing::info!(probes = %outdated.join(", "), "probed files were replaced; attaching the probes to the new files");
             self.apply();
         }
     }
@@ -574,15 +581,15 @@ impl<K: Kernel> Engine<K> {
 
 fn tell_of_leftover(Leftover { system, event, fate }: &Leftover) {
     match fate {
-        Fate::Removed => tracing::info!("removed the probe {system}:{event} of an exporter that is gone"),
+        Fate::Removed => tracing::info!("leftover probe removed: {system}:{event}"),
         Fate::Refused(refusal) => {
-            tracing::warn!("the probe {system}:{event} of an exporter that is gone stays: {refusal}");
+            tracing::warn!("cannot remove leftover probe {system}:{event}: {refusal}");
         }
         Fate::Kept | Fate::Unknown => {}
     }
 }
 
-/// What of a new configuration holds only after a restart: the socket and the budget stay as they are.
+/// Describes changed settings that only take effect after a restart, because the socket and the budget stay the same.
 fn later(old: &Config, new: &Config) -> String {
     let changed = [
         ("listen", old.listen != new.listen),
@@ -594,5 +601,5 @@ fn later(old: &Config, new: &Config) -> String {
     if changed.is_empty() {
         return String::new();
     }
-    format!("; the new {} will hold after a restart", changed.join(", "))
+    format!("; restart to apply the new {}", changed.join(", "))
 }

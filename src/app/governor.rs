@@ -1,5 +1,5 @@
-//! What the exporter does when it takes more CPU time than it may: it tells less of threads, step by step, and more again
-//! when load allows.
+//! Governor for `limits.cpu`: reduces the detail of thread metrics step by step while the exporter exceeds the limit, and restores it when
+//! load allows.
 
 use std::time::Duration;
 
@@ -7,56 +7,56 @@ use crate::clock::Monotonic;
 use crate::config::{Config, Scheduler, Syscalls};
 use crate::target::Targets;
 
-/// For how long it must take too much before it does less. A burst is no reason, nor is a reload.
+/// Time above the limit before detail is reduced. Bursts and reloads are shorter.
 const TOO_LONG: Duration = Duration::from_secs(30);
-/// For how long it must take little before it does more: less than [`LITTLE`] of what it may.
+/// Initial time below [`LITTLE`] of the limit before detail is restored.
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
-/// What it waits at most, each time longer if more proved to be too much again.
+/// Maximum of this time. It is doubled whenever restored detail exceeded the limit again.
 const MOST_PATIENCE: Duration = Duration::from_secs(60 * 60);
-/// The part of the limit that leaves room for more.
+/// Fraction of the limit below which detail can be restored.
 const LITTLE: f64 = 0.5;
 
-/// How much is told of threads.
+/// Detail of thread metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum Detail {
-    /// What the configuration asks for.
+    /// Everything that the configuration selects.
     #[default]
     Full,
-    /// Nothing of processes.
+    /// No processes.
     NoProcesses,
-    /// Nothing of cgroups either.
+    /// No processes and no cgroups.
     HostOnly,
-    /// Of one in four threads.
+    /// Host only, for one in 4 threads.
     OneIn4,
-    /// Of one in sixteen.
+    /// Host only, for one in 16 threads.
     OneIn16,
 }
 
 impl Detail {
     const ALL: [Self; 5] = [Self::Full, Self::NoProcesses, Self::HostOnly, Self::OneIn4, Self::OneIn16];
 
-    /// In words, for the log and the status page; and N if one in N threads is followed.
+    /// Returns the description for the log and the status page, and N if one in N threads is included.
     const fn row(self) -> (&'static str, u32) {
         match self {
-            Self::Full => ("everything that the configuration asks for", 1),
-            Self::NoProcesses => ("nothing of processes", 1),
-            Self::HostOnly => ("nothing of processes and cgroups", 1),
-            Self::OneIn4 => ("of all CPUs together, and of one in 4 threads", 4),
-            Self::OneIn16 => ("of all CPUs together, and of one in 16 threads", 16),
+            Self::Full => ("everything that the configuration selects", 1),
+            Self::NoProcesses => ("without processes", 1),
+            Self::HostOnly => ("without processes and cgroups", 1),
+            Self::OneIn4 => ("host totals only, from one in 4 threads", 4),
+            Self::OneIn16 => ("host totals only, from one in 16 threads", 16),
         }
     }
 
-    /// In words, for the log and the status page.
+    /// Returns the description for the log and the status page.
     pub(super) const fn as_str(self) -> &'static str {
         self.row().0
     }
 
-    /// How many steps it is down from everything.
+    /// Returns the number of steps below full detail.
     pub(super) const fn steps(self) -> i64 {
         self as i64
     }
 
-    /// What is left of those for whom it is told: at least all CPUs together.
+    /// Returns the remaining targets, at least the host.
     fn per(self, per: &[Targets]) -> Vec<Targets> {
         let keeps = |per: &&Targets| match per {
             Targets::Cpus(_) => true,
@@ -67,19 +67,19 @@ impl Detail {
         if kept.is_empty() { vec![Targets::HOST] } else { kept }
     }
 
-    /// What is told of the scheduler.
+    /// Returns the scheduler entry with reduced detail.
     pub(super) fn scheduler(self, wanted: Option<&Scheduler>) -> Option<Scheduler> {
         let wanted = wanted?;
         Some(Scheduler { per: self.per(&wanted.per), one_of: self.row().1, ..wanted.clone() })
     }
 
-    /// What is told of system calls.
+    /// Returns the system call entry with reduced detail.
     pub(super) fn syscalls(self, wanted: Option<&Syscalls>) -> Option<Syscalls> {
         let wanted = wanted?;
         Some(Syscalls { per: self.per(&wanted.per), one_of: self.row().1, ..wanted.clone() })
     }
 
-    /// Whether both are the same for this configuration.
+    /// Reports whether both levels are equivalent for this configuration.
     fn same(self, other: Self, config: &Config) -> bool {
         let all = |detail: Self| {
             (detail.scheduler(config.scheduler.as_ref()), detail.syscalls(config.syscalls.as_ref()))
@@ -87,30 +87,30 @@ impl Detail {
         all(self) == all(other)
     }
 
-    /// The next step down for which less is told.
+    /// Returns the next lower level that makes a difference.
     fn less(self, config: &Config) -> Option<Self> {
         Self::ALL.into_iter().find(|&detail| detail > self && !detail.same(self, config))
     }
 
-    /// The first step up for which more is told.
+    /// Returns the next higher level that makes a difference.
     fn more(self, config: &Config) -> Option<Self> {
         let one_up =
             Self::ALL.into_iter().rev().find(|&detail| detail < self && !detail.same(self, config))?;
-        // Of steps that are the same the first.
+        // The highest of equivalent levels.
         Self::ALL.into_iter().find(|&detail| detail.same(one_up, config))
     }
 }
 
-/// Decides how much is told.
+/// Decides on the level of detail.
 #[derive(Debug)]
 pub(super) struct Governor {
     detail: Detail,
-    /// Since when it takes too much.
+    /// Since when the limit is exceeded.
     over: Option<Monotonic>,
-    /// Since when it takes little.
+    /// Since when usage is below [`LITTLE`] of the limit.
     under: Option<Monotonic>,
     patience: Duration,
-    /// When it began to tell more the last time.
+    /// When detail was last restored.
     rose: Option<Monotonic>,
 }
 
@@ -119,13 +119,12 @@ impl Governor {
         Self { detail: Detail::default(), over: None, under: None, patience: PATIENCE, rose: None }
     }
 
-    /// How much is told now.
+    /// Returns the current level of detail.
     pub(super) fn detail(&self) -> Detail {
         self.detail
     }
 
-    /// Notes the part of the time of all CPUs that was taken of late. Gives how much is to be told from now on, if that
-    /// changes.
+    /// Records the fraction of the time of all CPUs that was used in the last interval. Returns the new level of detail if it changes.
     pub(super) fn note(&mut self, part: f64, config: &Config, now: Monotonic) -> Option<Detail> {
         let Some(limit) = config.limits.cpu else {
             (self.over, self.under) = (None, None);
@@ -135,7 +134,7 @@ impl Governor {
         self.under = (part < limit * LITTLE).then(|| self.under.unwrap_or(now));
         if self.over.is_some_and(|since| now.since(since) >= TOO_LONG) {
             let less = self.detail.less(config)?;
-            // More was too much again soon after.
+            // The restored detail exceeded the limit again soon after.
             if self.rose.is_some_and(|rose| now.since(rose) < 2 * self.patience) {
                 self.patience = (self.patience * 2).min(MOST_PATIENCE);
             }
@@ -149,7 +148,7 @@ impl Governor {
         None
     }
 
-    /// Another configuration holds: everything is tried that it asks for.
+    /// Resets the state for a new configuration: begins with full detail.
     pub(super) fn restart(&mut self) {
         *self = Self::new();
     }
@@ -176,7 +175,7 @@ mod tests {
         Monotonic(Duration::from_secs(seconds))
     }
 
-    /// What it decides when it takes these parts, one each ten seconds.
+    /// Returns the decisions for a sequence of usage fractions, one every ten seconds.
     fn decided(
         governor: &mut Governor,
         config: &Config,

@@ -1,4 +1,4 @@
-//! Losses in the log: what was measured and lost, if it is much.
+//! Detection of high losses, for the log.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use crate::clock::Monotonic;
 use crate::status::Loss;
 
-/// How often losses are looked at, or at each collection if those are rarer.
+/// Interval between checks of losses. Longer if collections are less frequent.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// How many of one kind in that time are worth a line. A ring that runs over loses thousands at once.
+/// Losses of one kind per interval that are logged. An overflow of a ring loses thousands of records at once.
 const MANY: u64 = 1000;
 
-/// How long nothing more is said of one kind: what is lost all the time is told by metrics and `/status`.
+/// Minimum time between log lines about one kind. Permanent losses are visible in metrics and `/status`.
 const SILENCE: Duration = Duration::from_secs(3600);
 
-/// What was lost until it was looked at last.
+/// Loss counts at the last check.
 #[derive(Debug)]
 pub(super) struct LossWatch {
     seen: BTreeMap<(&'static str, &'static str), Seen>,
@@ -33,8 +33,8 @@ impl LossWatch {
         Self { seen: BTreeMap::new(), looked: now }
     }
 
-    /// Those of which many came in the last minute, with how many those are; nothing before a minute has passed, and nothing that
-    /// was told within the hour.
+    /// Returns the kinds with high losses since the last check, with the losses since then. Returns nothing within a minute of the last
+    /// check, and no kind that was already returned within the last hour.
     pub(super) fn note(&mut self, losses: &[Loss], now: Monotonic) -> Vec<Loss> {
         if now.since(self.looked) < EVERY {
             return Vec::new();

@@ -1,8 +1,7 @@
-//! What a service manager is told, by the protocol of `sd_notify(3)`: that the service is ready, loads its configuration
-//! again, stops, and is alive.
+//! Notifications to a service manager with the protocol of `sd_notify(3)`: ready, reloading, stopping, and watchdog keep-alives.
 //!
-//! Whoever started the service says by `NOTIFY_SOCKET` where it wants to be told, and by `WATCHDOG_USEC` how often it must
-//! hear that the service is alive before it starts another one.
+//! The service manager passes the socket in `NOTIFY_SOCKET` and the maximum time between keep-alives in `WATCHDOG_USEC`. After that time
+//! without a keep-alive, it restarts the service.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
@@ -16,66 +15,66 @@ use super::engine::Published;
 use crate::clock::Clock;
 use crate::host::Environment;
 
-/// So many intervals may pass without a collection, and so much time besides, before the service is taken for dead.
+/// Number of intervals, plus additional time, without a collection after which keep-alives stop.
 const STALE: (u32, Duration) = (3, Duration::from_secs(30));
 
-/// Who started the service.
+/// The service manager.
 #[derive(Debug)]
 pub(super) struct Manager {
-    /// `None` if nobody wants to be told.
+    /// `None` if the service manager requests no notifications.
     socket: Option<Socket>,
     watchdog: Option<Duration>,
 }
 
-/// How long a manager that is behind with reading is waited for.
+/// Timeout for a notification while the service manager is behind with reading.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Where the manager reads.
+/// The notification socket.
 #[derive(Debug)]
 struct Socket {
     address: SocketAddr,
-    /// For changes of state, each of which the manager waits for.
+    /// For state changes, which must not be lost.
     patient: UnixDatagram,
-    /// For signs of life: a late one is worth nothing.
+    /// For keep-alives, which are useless when late.
     hasty: UnixDatagram,
 }
 
 impl Manager {
-    /// Whoever the variables name that process `pid` was started with.
+    /// Reads the variables for process `pid`.
     pub(super) fn of(environment: &Environment, pid: u32) -> Self {
         let socket = environment.get("NOTIFY_SOCKET").and_then(|place| match connect(place) {
             Ok(socket) => Some(socket),
             Err(error) => {
-                tracing::warn!(place, %error, "NOTIFY_SOCKET: the service manager cannot be told");
+                tracing::warn!(place, %error, "cannot use NOTIFY_SOCKET; the service manager receives no notifications");
                 None
             }
         });
         let number = |name: &str| environment.get(name)?.parse::<u64>().ok();
-        // Without a process it is meant for whoever reads it.
+        // Without `WATCHDOG_PID`, the watchdog applies to any process.
         let meant = environment.get("WATCHDOG_PID").is_none() || number("WATCHDOG_PID") == Some(pid.into());
         let watchdog =
             number("WATCHDOG_USEC").filter(|&micros| meant && micros > 0).map(Duration::from_micros);
         Self { socket, watchdog }
     }
 
-    /// The configuration is being read again.
+    /// Notifies that the configuration is being reloaded.
     pub(super) fn reloading(&self, clock: &Clock) {
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", clock.kernel() / 1000));
     }
 
-    /// The service does what it was started for.
+    /// Notifies that the service is ready.
     pub(super) fn ready(&self) {
         self.tell("READY=1");
     }
 
-    /// The service ends.
+    /// Notifies that the service is stopping.
     pub(super) fn stopping(&self) {
         self.tell("STOPPING=1");
     }
 
-    /// Says when the first collection is there, and from then on that the service is alive, as long as it collects.
+    /// Notifies readiness after the first collection, and then sends keep-alives while collections continue.
     pub(super) async fn follow(&self, mut published: watch::Receiver<Arc<Published>>, clock: Clock) {
-        // Collections end with the service.
+        // The channel is closed when the service ends.
         if published.wait_for(|published| published.snapshot.is_some()).await.is_err() {
             return std::future::pending().await;
         }
@@ -105,7 +104,7 @@ impl Manager {
 
 fn send(what: &str, socket: &UnixDatagram, address: &SocketAddr) {
     if let Err(error) = socket.send_to_addr(what.as_bytes(), address) {
-        tracing::debug!(%error, what, "the service manager was not told");
+        tracing::debug!(%error, what, "cannot notify the service manager");
     }
 }
 
@@ -120,7 +119,7 @@ fn connect(place: &str) -> io::Result<Socket> {
     Ok(Socket { address, patient, hasty })
 }
 
-/// Whether collections go on. A file of the kernel may hold up its reader for ever.
+/// Reports whether collections continue. A read of a kernel file can block forever.
 fn is_alive(published: &Published, clock: &Clock) -> bool {
     let (intervals, besides) = STALE;
     let collection = published.status.collection.as_ref();
@@ -172,11 +171,11 @@ mod tests {
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let manager = manager(&[("NOTIFY_SOCKET", path.to_str().unwrap())]);
-        // More than a socket holds.
+        // More than the socket buffer holds.
         (0..1000).for_each(|_| manager.gives_sign_of_life());
         std::thread::scope(|scope| {
             scope.spawn(|| manager.reloading(&Clock::manual(Timestamp(0))));
-            // So that it most likely speaks first; else the test sees nothing.
+            // Gives the notification time to block first. Otherwise, the test would not test anything.
             std::thread::sleep(Duration::from_millis(20));
             while !heard(&socket).starts_with("RELOADING=1") {}
         });

@@ -1,4 +1,4 @@
-//! The memory of the service: its shares for the configuration in force, and what each part holds.
+//! Memory of the service: the shares of the current configuration, and the usage of each part.
 
 use std::thread;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::profile::MemoryShares;
 use crate::sys::allocator::Trimmer;
 use crate::sys::usage;
 
-/// How often memory that was freed is looked for.
+/// Interval between attempts to return freed memory.
 const TRIM_EVERY: Duration = Duration::from_secs(10);
 
-/// The budget, and the accounts of the parts that the collection thread measures itself.
+/// The memory budget, with the accounts of the parts that the collection thread measures.
 #[derive(Debug)]
 pub(super) struct Memory {
     budget: MemoryBudget,
@@ -22,13 +22,13 @@ pub(super) struct Memory {
     waiting: Account,
     series: Account,
     other: Account,
-    /// Bytes of the last snapshot.
+    /// Size of the last snapshot in bytes.
     snapshot: u64,
     series_limit: SeriesLimit,
 }
 
 impl Memory {
-    /// What it is before a plan says which rings there are: for the logs and for whoever asks until then.
+    /// Creates the initial shares, which apply until the plan determines the kinds of rings.
     pub(super) fn new(config: &Config, cpus: usize) -> Self {
         let budget = MemoryBudget::new(&config.shares(cpus, 3));
         let account = |part| budget.share(part).account();
@@ -43,12 +43,12 @@ impl Memory {
         }
     }
 
-    /// The shares that sampling takes.
+    /// Returns the shares for profiles.
     pub(super) fn of_profiles(&self) -> MemoryShares {
         MemoryShares::of(&self.budget)
     }
 
-    /// The share of what waits to be sent.
+    /// Returns the share of push queues.
     pub(super) fn of_queues(&self) -> Share {
         self.budget.share(Part::Queues)
     }
@@ -69,12 +69,12 @@ impl Memory {
         shares
     }
 
-    /// Takes note of what the parts hold: `rings` of the switch stream and of tracepoints, records of tracepoints that are
-    /// `waiting` to be ordered, and tables of `series`. All anonymous memory that no part accounts for is [`Part::Other`].
+    /// Records the usage of the parts in bytes: `rings` of the switch stream and of tracepoints, tracepoint records `waiting` to be sorted,
+    /// and tables of `series`. Anonymous memory that belongs to no other part is [`Part::Other`].
     pub(super) fn measure(&self, rings: u64, waiting: u64, series: u64) {
         self.rings.set(rings);
         self.waiting.set(waiting);
-        // The snapshot before may still be served.
+        // The previous snapshot may still be in use by a response.
         self.series.set(series + 2 * self.snapshot);
         let accounted = self.states().into_iter();
         let accounted = accounted.filter(|state| ![Part::Rings, Part::Other].contains(&state.part));
@@ -83,13 +83,13 @@ impl Memory {
         self.other.set(anonymous.saturating_sub(accounted));
     }
 
-    /// The number of series that each table may have, as far as `limits.memory` allows what `limits.series` does.
+    /// Returns the maximum number of series per table: `limits.series`, or less if `limits.memory` requires it.
     pub(super) fn series_limit(&self, config: &Config) -> usize {
         self.series_limit.length(config.limits.series)
     }
 
-    /// This snapshot is served from now on. Adjusts [`series_limit`](Self::series_limit) to it and to the tables of `series`
-    /// bytes that it was made of, and returns the limit if it changed.
+    /// Records the new snapshot. Adjusts [`series_limit`](Self::series_limit) to it and to its tables of `series` bytes, and returns the
+    /// limit if it changed.
     pub(super) fn publishes(
         &mut self,
         config: &Config,
@@ -117,14 +117,13 @@ impl Memory {
         Some(length)
     }
 
-    /// What each part holds, of how much.
+    /// Returns the usage and the limit of each part.
     pub(super) fn states(&self) -> [PartState; Part::COUNT] {
         self.budget.states()
     }
 }
 
-/// Gives memory that was freed back to the kernel from now on, on a thread that nothing waits for. Without the thread
-/// memory stays what it was at its highest.
+/// Starts a thread that returns freed memory to the kernel. Without it, resident memory stays at its maximum.
 pub(super) fn start_trimming() {
     let trim = || {
         let mut trimmer = Trimmer::default();

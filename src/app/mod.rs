@@ -1,4 +1,4 @@
-//! The service, wired up: configuration, collection thread, HTTP server, signals; and the order in which they stop.
+//! The service: connects configuration, collection thread, HTTP server and signal handling, and defines the order of shutdown.
 
 mod cpus;
 mod demand;
@@ -47,49 +47,49 @@ use engine::{Engine, Naming, Published, Pushes, Request};
 use manager::Manager;
 use stop::Requested;
 
-/// How long a scrape waits for the first collection, and a push for the next one.
+/// Maximum time that a scrape waits for the first collection, and a push for the next one.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Calls for profiles at the same time. Each may wait for locks and files for as long as it takes.
+/// Maximum number of concurrent calls for profiles. Each call can block on locks and files.
 const ASKED: usize = 4;
 
-/// How the service is started.
+/// Options of the service.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The configuration file; `None` = the built-in configuration.
     pub config: Option<PathBuf>,
-    /// Where to serve, whatever the configuration says.
+    /// Address to serve on. Overrides the configuration.
     pub listen: Option<SocketAddr>,
-    /// Where the host's file systems are.
+    /// Roots of the host's file systems.
     pub roots: Roots,
-    /// How files of other processes are opened.
+    /// Client that opens files of other processes.
     pub files: Files,
-    /// The time.
+    /// The clock.
     pub clock: Clock,
-    /// The variables that the process was started with.
+    /// The environment variables of the process.
     pub environment: Environment,
-    /// Where the log passes to be pushed.
+    /// Forwards the log to OTLP log export.
     pub log: Switch,
 }
 
-/// Why the service did not start, or stopped.
+/// Reason why the service did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The configuration cannot be used.
     #[error(transparent)]
     Config(LoadError),
-    /// Nobody can connect.
+    /// The address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The program's own metrics clash: a bug.
-    #[error("the exporter's own metrics: {0}")]
+    /// The exporter's own metrics conflict, which is a bug.
+    #[error("cannot register the exporter's own metrics, which is a bug: {0}")]
     Metrics(String),
-    /// A thread, a runtime or a signal handler could not be made.
+    /// A thread, a runtime or a signal handler could not be created.
     #[error("{what}: {error}")]
     System {
-        /// What could not be made.
+        /// The failed operation.
         what: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         error: io::Error,
     },
 }
@@ -103,17 +103,17 @@ impl Failure {
 /// Runs the service until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When it cannot start. Once it runs, nothing but the two signals ends it.
+/// If it cannot start. Once it runs, only the two signals end it.
 pub fn serve<K>(options: Options, kernel: K) -> Result<(), Failure>
 where
     K: Kernel + Send + 'static,
     K::Event: Send,
 {
-    // Threads have the priority of the thread that starts them: a scrape is answered in time on a busy machine.
+    // Threads inherit the priority of the thread that starts them. The priority keeps scrapes fast on a busy machine.
     if let Err(errno) = scheduling::raise_priority() {
-        tracing::debug!(%errno, "the exporter has no priority over other processes");
+        tracing::debug!(%errno, "cannot raise the scheduling priority");
     }
-    // Before there are other threads.
+    // Must be called before other threads start.
     allocator::configure();
     let (config, warnings) = config::load_file(options.config.as_deref()).map_err(Failure::Config)?;
     let cpus = Facts::read(&options.roots).online.len();
@@ -138,7 +138,7 @@ where
         metrics: container::Metrics::new(metrics.registry()).map_err(metrics_error)?,
     };
     container::start(Arc::clone(&naming.directory), wanted, asked)
-        .map_err(Failure::system("cannot start the thread that asks for the names of containers"))?;
+        .map_err(Failure::system("cannot start the container metadata thread"))?;
     let files = options.files.clone();
     let files_metrics = files::Metrics::new(metrics.registry()).map_err(metrics_error)?;
     let engine = Engine::new(kernel, &options, config, metrics, files_metrics, pushes, naming)
@@ -170,25 +170,25 @@ where
         memory,
     };
     let pusher = Pusher::start(service.clone(), pushed, surroundings)
-        .map_err(Failure::system("cannot start the thread that pushes"))?;
+        .map_err(Failure::system("cannot start the push thread"))?;
     let manager = Manager::of(&options.environment, std::process::id());
     let clock = options.clock;
     let outcome =
         on_runtime(serve_until_stopped(server, service, traffic, (&clock, manager), (&requests, &pusher)));
     let stop = outcome.as_ref().ok().copied().flatten();
     let left = |limit| stop.map_or(limit, |stop: Requested| stop.left_of(limit, &clock));
-    // There may be a last collection to be pushed, so collections go on for as long.
+    // A last collection may have to be pushed. Therefore collections continue while the push thread stops.
     pusher.stop(left(stop::PUSHED));
-    // The thread may have ended by a panic, which it has printed; either way there is nothing left to ask it for.
+    // The collection thread may have ended by a panic, which is already in the log.
     drop(requests.send(Request::Stop));
     if ended.recv_timeout(left(stop::COLLECTED)) == Err(RecvTimeoutError::Timeout) {
-        tracing::warn!("stopped during a collection that does not end");
+        tracing::warn!("stopped during an unfinished collection");
     }
     files.stop();
     outcome.map(drop)
 }
 
-/// Runs `work` on a runtime of this thread. What it has left on blocking threads is not waited for.
+/// Runs `work` on a runtime of this thread. Does not wait for tasks on blocking threads.
 fn on_runtime<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = Builder::new_current_thread()
         .enable_all()
@@ -200,7 +200,7 @@ fn on_runtime<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fa
     outcome
 }
 
-/// Serves until a signal says stop, and gives that.
+/// Serves until a stop signal, and returns the signal.
 async fn serve_until_stopped(
     server: Server,
     service: Service,
@@ -238,7 +238,7 @@ async fn serve_until_stopped(
         }
         pusher.ask_to_stop();
         if let Some(Requested { signal, .. }) = requested {
-            tracing::info!("stopping on {signal}");
+            tracing::info!("stopping: received {signal}");
         }
         manager.stopping();
     };
@@ -258,20 +258,20 @@ fn build() -> Build {
     }
 }
 
-/// What the HTTP server and the thread that pushes see of the collection thread.
+/// Access to the collection thread for the HTTP server and the push thread.
 #[derive(Clone)]
 struct Service {
     requests: Sender<Request>,
     published: watch::Receiver<Arc<Published>>,
     demand: Demand,
     profiles: Arc<dyn Ask>,
-    /// One for each call for profiles that may be under way.
+    /// Limits concurrent calls for profiles.
     asked: Arc<Semaphore>,
     cpu: RequestCpu,
     clock: Clock,
 }
 
-/// A profile that is under way: it ends for nobody if whoever asked goes away.
+/// A recording of a profile. It is discarded if the client disconnects.
 struct UnderWay {
     profiles: Arc<dyn Ask>,
     asked: Option<Asked>,
@@ -280,7 +280,7 @@ struct UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         if let Some(asked) = self.asked.take() {
-            // Only a number is forgotten, but the reader may hold what it is kept in for a moment.
+            // Discarding is cheap, but the profiler can hold the lock for a moment.
             let profiles = Arc::clone(&self.profiles);
             drop(tokio::task::spawn_blocking(move || profiles.abandon(asked)));
         }
@@ -299,8 +299,7 @@ impl Service {
         Self { requests, published, demand, profiles, asked, cpu, clock }
     }
 
-    /// What was collected, if it is fresh enough, else what is collected next; `None` if that takes longer than
-    /// `patience`.
+    /// Returns the last collection if it is fresh enough, otherwise the next one. Returns `None` if that takes longer than `patience`.
     async fn fresh(&self, patience: Duration) -> Result<Option<Arc<Published>>, Unavailable> {
         let mut published = self.published.clone();
         let since = {
@@ -318,13 +317,12 @@ impl Service {
         }
     }
 
-    /// The last collection.
+    /// Returns the last collection.
     fn last(&self) -> Arc<Published> {
         Arc::clone(&self.published.borrow())
     }
 
-    /// Does something that may take long on a blocking thread. There are few such threads at the same time, also if their
-    /// callers go away.
+    /// Runs a potentially long operation on a blocking thread. The number of these threads is bounded, even if clients disconnect.
     async fn aside<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&dyn Ask) -> Result<T, NoProfile> + Send + 'static,
@@ -337,21 +335,24 @@ impl Service {
         };
         match tokio::task::spawn_blocking(ask).await {
             Ok(answer) => answer.map_err(|error| Unavailable(error.to_string())),
-            Err(_) => Err(Unavailable("looking up names has panicked: a bug; the log says where".into())),
+            Err(_) => Err(Unavailable(
+                "symbolization panicked, which is a bug in perf-exporter; see the log for the location"
+                    .into(),
+            )),
         }
     }
 
     fn gone() -> Unavailable {
-        Unavailable("the collection thread has ended; its last words are in the log".into())
+        Unavailable("the collection thread has ended; see the log for the reason".into())
     }
 }
 
 impl Feed for Service {
     async fn snapshot(&self) -> Result<Arc<Snapshot>, Unavailable> {
         let published = self.fresh(PATIENCE).await?;
-        published
-            .and_then(|published| published.snapshot.clone())
-            .ok_or_else(|| Unavailable("no collection ended in 10 s; is the machine overloaded?".into()))
+        published.and_then(|published| published.snapshot.clone()).ok_or_else(|| {
+            Unavailable("no collection completed within 10 s; the machine may be overloaded".into())
+        })
     }
 
     fn profiles(&self) -> Arc<dyn Ask> {
@@ -365,20 +366,21 @@ impl Source for Service {
         let published = self.fresh(patience).await?.unwrap_or_else(|| self.last());
         let age = self.clock.monotonic().since(published.at);
         let snapshot = published.snapshot.clone();
-        let snapshot =
-            snapshot.ok_or_else(|| Unavailable("the first collection takes longer than 10 s".into()))?;
+        let snapshot = snapshot
+            .ok_or_else(|| Unavailable("the first collection has not completed within 10 s".into()))?;
         Ok(Collected { snapshot, age })
     }
 
     fn status(&self) -> Arc<Status> {
-        // Made at the last collection, and read now: how long ago that was is part of what it says.
+        // The status was created at the last collection. Its current time must be the time of the request, because it shows the age of the
+        // collection.
         Arc::new(Status { now: self.clock.now(), ..Status::clone(&self.last().status) })
     }
 
     fn ready(&self) -> Result<(), Unavailable> {
         match self.last().snapshot {
             Some(_) => Ok(()),
-            None => Err(Unavailable("the first collection is under way".into())),
+            None => Err(Unavailable("the first collection has not completed yet".into())),
         }
     }
 

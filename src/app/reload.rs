@@ -1,5 +1,5 @@
-//! Reads the configuration again without holding up collections: a thread reads and checks the file, the collector looks
-//! between two collections whether it is done.
+//! Reload of the configuration without delaying collections. A thread reads and checks the file, and the collection thread polls for the
+//! result.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,18 +9,19 @@ use tokio::sync::oneshot;
 use crate::clock::Monotonic;
 use crate::config::{self, Config, LoadError, Loaded, Loader, Pending};
 
-/// Tells whoever asked for a reload what became of it.
+/// Sends the outcome of a reload to the client.
 pub(super) type Answer = oneshot::Sender<Result<String, String>>;
 
-/// How often it is looked whether a configuration was read.
+/// Interval between polls for the result.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// The reloads that were asked for.
+/// Requested reloads.
 #[derive(Debug, Default)]
 pub(super) struct Reloads {
     loader: Loader,
     under_way: Option<UnderWay>,
-    /// Asked for while a file was read, which may have changed since: it is read once more for all of them.
+    /// Requests that arrived while the file was being read. The file may have changed since, therefore it is read once more for all of
+    /// them.
     next: Vec<Answer>,
 }
 
@@ -34,12 +35,12 @@ struct UnderWay {
 #[derive(Debug)]
 enum State {
     Reading(Pending),
-    /// It ended at once.
+    /// The result was immediately available.
     Done(Box<Loaded>),
 }
 
 impl Reloads {
-    /// Asks for a reload of a file; without one, of the built-in configuration.
+    /// Requests a reload of a file, or of the built-in configuration if there is no file.
     pub(super) fn ask(&mut self, file: Option<&Path>, answer: Answer, now: Monotonic) {
         if self.under_way.is_some() {
             self.next.push(answer);
@@ -59,7 +60,7 @@ impl Reloads {
         self.under_way = Some(UnderWay { state, since: now, answers });
     }
 
-    /// A reload that has ended or missed its deadline, and those who asked for it. Begins the next one.
+    /// Returns a reload that has completed or timed out, with the clients that requested it. Begins the next reload.
     pub(super) fn ended(&mut self, file: Option<&Path>, now: Monotonic) -> Option<(Loaded, Vec<Answer>)> {
         let UnderWay { state, since, answers } = self.under_way.take()?;
         let loaded = match state {
@@ -80,13 +81,13 @@ impl Reloads {
         Some((loaded, answers))
     }
 
-    /// How long the collector may wait for something else to do, of the time that it would.
+    /// Returns the time that the collector may block: `due`, or the poll interval during a reload.
     pub(super) fn patience(&self, due: Duration) -> Duration {
         if self.under_way.is_some() { due.min(LOOK_EVERY) } else { due }
     }
 }
 
-/// What a failed reload is answered with.
+/// Returns the response for a failed reload.
 pub(super) fn refused(error: &LoadError) -> Result<String, String> {
     Err(error.lines().join("\n"))
 }
@@ -99,7 +100,7 @@ mod tests {
         Monotonic(Duration::from_secs(seconds))
     }
 
-    /// What ended; a thread needs time.
+    /// Waits for the end of a reload.
     fn ended(reloads: &mut Reloads, file: Option<&Path>) -> (Loaded, Vec<Answer>) {
         for _ in 0..6000 {
             if let Some(ended) = reloads.ended(file, at(0)) {

@@ -1,19 +1,18 @@
 //! The number of series that fit into their share of `limits.memory`.
 //!
-//! `limits.series` bounds each table of series by number. When all tables together exceed the share of [`Part::Series`], the
-//! largest tables are reduced to a common length, and the series that they lose are aggregated into `other`. When there is
-//! room again, the tables at that length may grow.
+//! `limits.series` bounds each table of series by number. When all tables together exceed the share of [`Part::Series`], the largest tables
+//! are reduced to a common length. Series above this length are aggregated into `other`. When memory is available again, the tables at that
+//! length may grow.
 //!
 //! [`Part::Series`]: crate::budget::Part::Series
 
-/// The least number of series that every table may have. A process cannot reduce what is published of others below it.
+/// Lower bound of the length of every table. It prevents a single process from suppressing the series of others.
 const LEAST: usize = 64;
 
-/// The length is chosen so that this part of the share stays free: series differ in size, and their number a little from one
-/// collection to the next.
+/// Divisor of the share that stays free. Series differ in size, and their number varies slightly between collections.
 const FREE: u64 = 16;
 
-/// The length is raised by at least this part of it: each change lets series come and go.
+/// The length is raised by at least this fraction of it, because each change adds or removes series.
 const RAISED_BY: usize = 8;
 
 /// What the tables of series hold at the end of a collection.
@@ -35,7 +34,7 @@ pub(super) struct SeriesLimit {
 }
 
 impl SeriesLimit {
-    /// All series fit.
+    /// Creates a limit that does not restrict tables.
     pub(super) const fn new() -> Self {
         Self { length: None }
     }
@@ -49,7 +48,7 @@ impl SeriesLimit {
     pub(super) fn note(&mut self, held: &Held, configured: usize) -> bool {
         let before = self.length(configured);
         let total: usize = held.tables.iter().sum();
-        // A series and its points; an assumption until there are some.
+        // Includes the points of the series. The lower bound is an assumption for empty tables.
         let each = (held.bytes / total.max(1) as u64).max(256);
         let aim = held.share - held.share / FREE;
         if held.bytes > held.share {

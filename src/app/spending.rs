@@ -1,22 +1,22 @@
-//! The CPU time of this process and of the child that opens files.
+//! CPU time of this process and of the child that opens files.
 
 use std::time::Duration;
 
 use crate::clock::Monotonic;
 use crate::sys::usage;
 
-/// CPU time of the child that opens files, and of those before it.
+/// CPU time of the current and previous children that open files.
 #[derive(Debug, Default)]
 pub(super) struct HelperCost {
     child: Option<u32>,
-    /// Of the children before.
+    /// CPU time of previous children.
     before: Duration,
-    /// Of this one.
+    /// CPU time of the current child.
     own: Duration,
 }
 
 impl HelperCost {
-    /// What all of them have taken.
+    /// Returns the CPU time of all children.
     pub(super) fn cpu(&mut self, child: Option<u32>) -> Duration {
         if child != self.child {
             self.before += std::mem::take(&mut self.own);
@@ -27,12 +27,12 @@ impl HelperCost {
     }
 }
 
-/// How much CPU time this process takes. A part of less than a second would say what a start costs, or a scrape.
+/// CPU usage of this process. Intervals below one second are not evaluated, because they would only reflect the startup or a single scrape.
 #[derive(Debug)]
 pub(super) struct Spending {
     cpu: Duration,
     at: Monotonic,
-    /// As a part of the time that it was taken in; `None` in the first second.
+    /// Fraction of the last interval; `None` in the first second. Can exceed 1.
     pub(super) part: Option<f64>,
 }
 
@@ -43,7 +43,7 @@ impl Spending {
         Self { cpu: Duration::ZERO, at, part: None }
     }
 
-    /// So much was taken until now. Gives the part, if it is news.
+    /// Records the total CPU time at `now`. Returns the new fraction, if an interval has ended.
     pub(super) fn note(&mut self, cpu: Duration, now: Monotonic) -> Option<f64> {
         let elapsed = now.since(self.at);
         if elapsed < Self::SHORTEST {
@@ -69,7 +69,7 @@ mod tests {
         };
         assert_eq!(part(&mut spending, 40, 15), None);
         assert_eq!(part(&mut spending, 100, 1000), Some(0.1));
-        assert_eq!(part(&mut spending, 140, 1010), Some(0.1), "too soon to tell");
+        assert_eq!(part(&mut spending, 140, 1010), Some(0.1), "within the interval");
         assert_eq!(part(&mut spending, 600, 2000), Some(0.5));
     }
 

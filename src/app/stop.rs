@@ -1,7 +1,7 @@
-//! The end of the service: SIGTERM and SIGINT, and how long the orderly way out may take.
+//! Shutdown of the service: SIGTERM and SIGINT, and time limits for an orderly shutdown.
 //!
-//! Signals have a thread of their own, so they are noticed whatever the server's thread waits for. From the first signal on
-//! it also watches the way out: if the process still runs after [`LIMIT`], it is ended.
+//! Signals are handled on a thread of their own, independent of the server's thread. From the first signal on, this thread also monitors
+//! the shutdown. If the process still runs after [`LIMIT`], it is ended.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,43 +17,43 @@ use tokio::time::sleep;
 use crate::clock::{Clock, Monotonic};
 use crate::sys::usage;
 
-/// From the first signal until the process is ended whatever it does. Service managers and people wait 5 s.
+/// Time from the first signal until the process is ended forcibly. Service managers and users wait for about 5 s.
 const LIMIT: Duration = Duration::from_millis(4500);
 
-/// From the first signal until pushing is not waited for any more.
+/// Time from the first signal until the push thread is no longer waited for.
 pub(super) const PUSHED: Duration = Duration::from_millis(3000);
 
-/// From the first signal until the collection thread is not waited for any more. A file of `/proc` may hold up its reader
-/// for as long as the process that it describes is stuck in the kernel.
+/// Time from the first signal until the collection thread is no longer waited for. A read in `/proc` can block while the process that it
+/// describes is stuck in the kernel.
 pub(super) const COLLECTED: Duration = Duration::from_millis(3500);
 
-/// How long the last line of the log may take to be written.
+/// Maximum time to write the last log line.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// The exit code of a process that was ended.
+/// Exit code of a forced exit.
 const ENDED: i32 = 1;
 
 /// A signal to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Requested {
-    /// What it is called.
+    /// Name of the signal.
     pub(super) signal: &'static str,
-    /// When it came.
+    /// Time of the signal.
     pub(super) at: Monotonic,
 }
 
 impl Requested {
-    /// How much is left of `limit` since the signal.
+    /// Returns the remaining part of `limit` since the signal.
     pub(super) fn left_of(self, limit: Duration, clock: &Clock) -> Duration {
         limit.saturating_sub(clock.monotonic().since(self.at))
     }
 }
 
-/// Starts the thread. Once this returns, SIGTERM and SIGINT no longer end the process by themselves; the receiver has the
-/// first of them.
+/// Starts the signal thread. When this function returns, SIGTERM and SIGINT no longer end the process by default. The receiver contains the
+/// first signal.
 ///
 /// # Errors
-/// The kernel's refusal of a thread, a runtime or the handlers.
+/// If the kernel rejects a thread, a runtime or the handlers.
 pub(super) fn on_signals(clock: Clock) -> io::Result<watch::Receiver<Option<Requested>>> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let (stop, stopped) = watch::channel(None);
@@ -77,12 +77,12 @@ pub(super) fn on_signals(clock: Clock) -> io::Result<watch::Receiver<Option<Requ
     })?;
     match listening.recv() {
         Ok(Err(error)) => Err(error),
-        // The sender is dropped once the handlers are there.
+        // The sender is dropped after the handlers are installed.
         _ => Ok(stopped),
     }
 }
 
-/// Ends the process. The log may be what it is stuck in, so a thread of its own writes the last line.
+/// Ends the process. Logging may be what blocks, therefore a separate thread writes the last line.
 fn end() {
     let last_words =
         || tracing::error!("exit forced: the service did not stop within {LIMIT:?} of the signal");

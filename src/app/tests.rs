@@ -1,4 +1,4 @@
-//! What the server sees of a collection thread and of profiles that are stuck.
+//! Tests of the server with a stuck collection thread and stuck profiles.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
@@ -8,7 +8,7 @@ use crate::clock::{Monotonic, Timestamp};
 use crate::profile::Selection;
 use crate::status::tests::specimen;
 
-/// Profiles whose lock is held for ever.
+/// Profiles whose lock is never released.
 #[derive(Debug, Default)]
 struct Stuck {
     asked: AtomicUsize,
@@ -49,7 +49,7 @@ impl Ask for Stuck {
     }
 }
 
-/// A service whose collection thread and profiles answer nothing any more.
+/// A service whose collection thread and profiles no longer respond.
 struct Troubled {
     service: Service,
     clock: Clock,

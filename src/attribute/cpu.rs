@@ -1,4 +1,4 @@
-//! One CPU of the stream: what its counters said last, and whose the difference to now is.
+//! One CPU of the stream: the last values of its counters, and the owner of the difference to the current ones.
 
 use super::format::{bundle_fields, clock_fields};
 use super::hidden::{Hidden, Left, Measure};
@@ -10,24 +10,24 @@ use crate::register::ROOT;
 use crate::ring::{Group, Malformed, Sample, Turn};
 use crate::sys::Fields;
 
-/// The events of one group on one CPU, as the stream reads them.
+/// The events of one group on one CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
-    /// For each member of the group, the leader first, the counters of the stream that it is.
+    /// For each member of the group, the leader first: the numbers of the counters of the stream that it provides.
     pub counters: Vec<Vec<usize>>,
     /// The unit of each member; [`Measure::Other`] for members beyond the end.
     pub measures: Vec<Measure>,
-    /// Whether its readings carry no times: it never has to wait for a PMU, and its clock tells them.
+    /// Whether its readings contain no times: it never waits for a PMU, and its clock measures the time.
     pub untimed: bool,
 }
 
-/// Where the clock stands among the members of a group, behind the leader.
+/// Position of the clock among the members of a group, behind the leader.
 const CLOCK: usize = 1;
 
 /// One CPU.
 #[derive(Debug)]
 pub(super) struct Cpu {
-    /// The software events first, which are never off the PMU.
+    /// The bundle of software events first, which is never off the PMU.
     pub(super) bundles: Vec<Running>,
     /// The owners that hardware events have not recorded yet. Empty if there are no hardware events.
     pub(super) timeline: Timeline,
@@ -36,7 +36,7 @@ pub(super) struct Cpu {
 }
 
 impl Cpu {
-    /// Creates a CPU whose bundles have just been enabled for the first time. Bundles with more members than a group may have are skipped.
+    /// Returns a CPU whose bundles were just enabled for the first time. Skips bundles with more members than a group may have.
     pub(super) fn new(cpu: u32, bundles: &[Bundle], fields: Fields, granularity: Granularity) -> Self {
         let bundles = bundles.iter().enumerate();
         let bundles = bundles
@@ -44,79 +44,79 @@ impl Cpu {
         Self { bundles: bundles.collect(), timeline: Timeline::default(), complete_until: 0 }
     }
 
-    /// Returns whether it has hardware events.
+    /// Reports whether it has hardware events.
     pub(super) fn rotates(&self) -> bool {
         self.bundles.len() > 1
     }
 
-    /// Forgets the slices that every bundle has recorded.
+    /// Removes the slices that every bundle has recorded.
     pub(super) fn forget_slices(&mut self) {
         let recorded = self.bundles.iter().skip(1).map(|bundle| bundle.recorded).min();
         self.timeline.forget(recorded.unwrap_or(u64::MAX));
     }
 }
 
-/// What a bundle said last.
+/// State of a bundle as of its last record.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// What its records at switches carry.
+    /// Fields of its records at switches.
     pub(super) fields: Fields,
-    /// What those of its clock carry.
+    /// Fields of the records of its clock.
     pub(super) clock_fields: Fields,
     cpu: u32,
     untimed: bool,
     /// Members that are counters of the stream.
     pub(super) charged: Vec<Run>,
     values: Vec<u64>,
-    /// What each member counted since the reading before the last.
+    /// Count of each member between the last two readings.
     pub(super) differences: Vec<u64>,
     enabled: u64,
     running: u64,
-    /// Records are missing before the next one.
+    /// Whether records are missing before the next one.
     gap: bool,
     /// Whether the first bundle of its CPU, whose time is the CPU's time.
     pub(super) keeps_time: bool,
-    /// Who is about to leave the CPU for good.
+    /// Processes that are about to leave the CPU for the last time.
     pub(super) leaving: Leaving,
     /// Switches without a sample.
     pub(super) hidden: Hidden,
     measures: Vec<Measure>,
     /// The count of each member in the part that was split off the last step.
     pub(super) part: Vec<u64>,
-    /// Time up to which its counts are charged, or wait to be.
+    /// Time up to which its counts are attributed or waiting.
     recorded: u64,
     /// Whether slices were passed over since its last record.
     passed_over: bool,
-    /// The owner that left the CPU with the last record, if the record is of a switch.
+    /// The outgoing owner of the last record, if that is a record of a switch.
     left: Option<Who>,
     /// Spans whose owners are not known yet.
     pub(super) waiting: Vec<Waiting>,
-    /// What each member counted in these spans.
+    /// Count of each member in these spans.
     pub(super) waiting_counts: Vec<u64>,
 }
 
-/// What was counted between two records of a bundle.
+/// Counts between two records of a bundle.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
-    /// Time in which the group could have counted, and in which it did.
+    /// Enabled and running time of the group.
     pub times: Interval,
-    /// Switches that no record came with.
+    /// Number of switches without a record.
     pub unrecorded: u64,
-    /// Records are missing.
+    /// Whether records are missing.
     pub gap: bool,
 }
 
-/// What a bundle counted in a span in which it was not on the PMU all the time, or whose owner has no id.
+/// Counts of a bundle in a span in which it was not on the PMU all the time, or whose owner has no pid.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waiting {
     pub span: Span,
-    /// Time in which the group could have counted, and in which it did.
+    /// Enabled and running time of the group.
     pub times: Interval,
-    /// Slices before `span` were passed over, so that nobody knows how much of `running` is of them.
+    /// Whether slices before `span` were passed over: their part of `running` is unknown.
     pub passed_over: bool,
 }
 
-/// The members of a group that are counters of the stream, in runs as long as there are.
+/// Returns the members of a group that are counters of the stream, in runs of maximum length.
 fn runs(members: &[Vec<usize>]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (member, counters) in members.iter().enumerate() {
@@ -133,7 +133,7 @@ fn runs(members: &[Vec<usize>]) -> Vec<Run> {
 }
 
 impl Running {
-    /// A bundle that has just been enabled for the first time. `None` if it has more members than a group may have.
+    /// Returns a bundle that was just enabled for the first time. `None` if it has more members than a group may have.
     fn new(
         cpu: u32,
         bundle: &Bundle,
@@ -141,7 +141,7 @@ impl Running {
         keeps_time: bool,
     ) -> Option<Self> {
         let members = bundle.counters.len();
-        // Besides there are the leader and the clock.
+        // In addition, there are the leader and the clock.
         if members > MOST_MEMBERS + 2 {
             return None;
         }
@@ -171,14 +171,14 @@ impl Running {
         })
     }
 
-    /// The turn that a record ends; `None` if the records of this bundle do not tell of turns.
+    /// Returns the thread switch of a record; `None` if the records of this bundle do not describe thread switches.
     pub(super) fn turn_of(&self, sample: &Sample<'_>, switches: u64, unrecorded: u64) -> Option<Turn> {
         let Sample { time, cgroup, pid, tid, .. } = *sample;
         let (leaves, complete) = (switches > 0, unrecorded == 0);
         self.tells_turns().then_some(Turn { time, cgroup, cpu: self.cpu, pid, tid, leaves, complete })
     }
 
-    /// The turn that a switch without a sample ends; `None` as for [`turn_of`](Self::turn_of).
+    /// Returns the thread switch of a switch without a sample; `None` as for [`turn_of`](Self::turn_of).
     pub(super) fn turn_of_left(&self, left: &Left, who: Who) -> Option<Turn> {
         let cgroup = match who {
             Who::Task { cgroup, .. } => cgroup.unwrap_or(0),
@@ -193,18 +193,18 @@ impl Running {
         self.fields.time && self.keeps_time
     }
 
-    /// What comes next is not the difference of one slice.
+    /// Notes that the next difference covers more than one slice.
     pub(super) fn mark_gap(&mut self) {
         self.gap = true;
-        // More may have ended than is known.
+        // Other processes may have exited meanwhile.
         self.leaving = Leaving::default();
     }
 
-    /// Takes over a reading. Gives for how long the group was enabled and running since the one before.
+    /// Stores a reading. Returns the enabled and running time since the previous one.
     #[inline]
     fn pass(&mut self, group: &Group<'_>) -> Interval {
         let mut step = |((last, difference), value): ((&mut u64, &mut u64), u64)| {
-            // Counts never fall. If one did, its difference would be nonsense rather than huge.
+            // Counts never fall. If one did, saturation would avoid a huge difference.
             *difference = value.saturating_sub(*last);
             *last = value;
         };
@@ -232,8 +232,8 @@ impl Running {
         words.iter_mut().skip(1).zip(last).for_each(|(word, &last)| *word = last.max(*word));
     }
 
-    /// Takes a reading that comes with a record of so many `switches`. What each member counted since the one before is in
-    /// `differences` then.
+    /// Stores the reading of a record that covers this number of `switches`. `differences` are then the counts of the members since the
+    /// previous reading.
     ///
     /// # Errors
     /// If the reading is not of this bundle; nothing changes then.
@@ -249,7 +249,7 @@ impl Running {
         Ok(Step { times, unrecorded: if gap { 0 } else { unrecorded }, gap })
     }
 
-    /// Notes that a sample was read, of so many switches.
+    /// Notes that a sample was read, with this number of switches.
     #[inline]
     pub(super) fn conclude_sample(&mut self, switches: u64) {
         self.hidden.sampled(self.clock(), switches > 0);
@@ -294,7 +294,7 @@ impl Running {
         self.waiting_counts.extend_from_slice(&self.differences);
     }
 
-    /// Notes that the last step has been charged or kept. `left` is the owner that left the CPU with its record.
+    /// Notes that the last step has been attributed or kept. `left` is the outgoing owner of its record.
     pub(super) fn conclude_step(&mut self, to: u64, left: Option<Who>) {
         (self.recorded, self.passed_over, self.left) = (to, false, left);
     }
@@ -308,22 +308,22 @@ impl Running {
     }
 }
 
-/// The processes that ended on a CPU, the last one first. One that is waited for at once has lost its id by the time
-/// when it leaves for good, and then the order tells which it was. Between the two its parent may have run, so it
-/// stays in the list whoever else is seen; one that left with its id stays as well, for it might have come back. So
-/// the last steps of one may be charged to another that ended at the same time.
+/// The processes that exited on a CPU, the last one first. A process that is reaped at once has lost its pid before it leaves the CPU for
+/// the last time. The order of exits then identifies it. In between, its parent may have run, so a process stays in the list when other
+/// tasks are recorded. A process that left with its pid also stays, because it might return. The last steps of one process may therefore be
+/// attributed to another that exited at the same time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Leaving([Option<u32>; 4]);
 
 impl Leaving {
-    /// The process that runs has ended.
+    /// Adds the running process, which has exited.
     pub(super) fn push(&mut self, pid: u32) {
         let place = self.0.iter().position(|&known| known == Some(pid)).unwrap_or(self.0.len() - 1);
         self.0[..=place].rotate_right(1);
         self.0[0] = Some(pid);
     }
 
-    /// Who leaves without an id, if that is known.
+    /// Returns the process that leaves without a pid, if it is known.
     pub(super) fn pop(&mut self) -> Option<u32> {
         let first = self.0[0].take();
         self.0.rotate_left(1);

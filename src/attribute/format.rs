@@ -1,16 +1,16 @@
-//! What the kernel is asked to write.
+//! Format of the records that the kernel writes.
 
 use crate::plan::{Granularity, Stream};
 use crate::sys::{Fields, ReadFormat, Sideband};
 
-/// What a record at a switch carries. Each field costs time at each switch.
+/// Returns the fields of a record at a switch. Each field costs time at each switch.
 pub fn fields(stream: &Stream) -> Fields {
     Fields {
-        // Not to be trusted here: when several period-1 events fire at one switch, ours and other people's, the kernel
-        // (seen on 6.18) gives all their records the identifier of the first. Each group has a ring of its own instead.
+        // The identifier is not reliable here. Several period-1 events, including those of other users, can fire at one switch. The kernel
+        // (seen on 6.18) then writes the identifier of the first into all their records. Each group has a ring of its own instead.
         identifier: false,
         tid: stream.granularity == Granularity::Process,
-        // The owners of what hardware events counted are found by time if they were off the PMU.
+        // If hardware events were off the PMU, the owners of their counts are found by time.
         time: stream.timed || stream.needs_pmu(),
         read: Some(ReadFormat::default()),
         cgroup: stream.cgroup,
@@ -18,8 +18,8 @@ pub fn fields(stream: &Stream) -> Fields {
     }
 }
 
-/// The fields of records at switches of one bundle; `fields` are those of the stream. A bundle that never waits for a PMU needs no
-/// times of the group: its clock counts the same.
+/// Returns the fields of records at switches of one bundle; `fields` are those of the stream. A bundle that never waits for a PMU needs no
+/// times of the group: its clock measures the same time.
 pub fn bundle_fields(fields: Fields, untimed: bool) -> Fields {
     let read = fields.read.map(|read| ReadFormat { untimed, ..read });
     Fields { read, ..fields }
@@ -34,14 +34,14 @@ pub fn clock_fields(switch: Fields) -> Fields {
 /// Fields of the event that writes `PERF_RECORD_SWITCH`.
 pub const SWITCHES: Fields = Fields { tid: true, time: true, ..Fields::NONE };
 
-/// What is written besides: the names of who comes and goes.
+/// Returns the additional records: names, creation and exit of tasks, and cgroups.
 pub fn sideband(stream: &Stream) -> Sideband {
-    // The kernel writes about cgroups only where one of the others is asked for, and names are the rarest.
+    // The kernel writes records of cgroups only if another kind of sideband record is enabled, and records of names are the rarest.
     let task = stream.granularity == Granularity::Process;
     Sideband { comm: true, task, cgroup: stream.cgroup, ..Sideband::default() }
 }
 
-/// Bytes of the record of a group that has `counters` besides its leader and its clock.
+/// Returns the size in bytes of the record of a group that has `counters` besides its leader and its clock.
 pub fn record_size(stream: &Stream, counters: usize, untimed: bool) -> usize {
     let fields = bundle_fields(fields(stream), untimed);
     // Header, number of members, two times, leader, clock.

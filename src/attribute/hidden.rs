@@ -23,13 +23,13 @@ pub enum Measure {
 /// Minimum number of switches without a sample for which `PERF_RECORD_SWITCH` is enabled on a CPU.
 const MANY: u64 = 10;
 
-/// And at least one in so many samples.
+/// Additional condition: at least one switch without a sample per this number of samples.
 const ONE_OF: u64 = 10_000;
 
 /// Maximum number of switches without a sample that are kept until the next sample.
 const MOST: usize = 256;
 
-/// Process and thread id of a task.
+/// Process ID and thread ID of a task.
 type Thread = (u32, u32);
 
 /// A switch without a sample, by its outgoing task.
@@ -78,7 +78,7 @@ impl Hidden {
         }
     }
 
-    /// Returns whether enough switches had no sample to enable `PERF_RECORD_SWITCH`.
+    /// Reports whether enough switches had no sample to enable `PERF_RECORD_SWITCH`.
     pub(super) fn needs_records(&self) -> bool {
         self.hidden >= MANY && self.hidden >= self.samples / ONE_OF
     }
@@ -135,7 +135,7 @@ impl Hidden {
         self.switches = 0;
     }
 
-    /// Takes the list if it explains all `unrecorded` switches; else an empty list.
+    /// Takes the list if it explains all `unrecorded` switches; otherwise returns an empty list.
     pub(super) fn take(&mut self, unrecorded: u64) -> Vec<Left> {
         self.hidden = self.hidden.saturating_add(unrecorded);
         let mut left = std::mem::take(&mut self.left);
@@ -149,7 +149,7 @@ impl Hidden {
         left
     }
 
-    /// Takes back the memory of a list.
+    /// Reuses the memory of a list.
     pub(super) fn reuse(&mut self, mut left: Vec<Left>) {
         left.clear();
         self.left = left;
@@ -157,12 +157,12 @@ impl Hidden {
 }
 
 impl Left {
-    /// Nanoseconds from `since` to the switch, which was at `now` at the latest, on the clock of the group.
+    /// Returns the nanoseconds from `since` to the switch, which was at `now` at the latest, on the clock of the group.
     pub(super) fn length(&self, since: u64, now: u64) -> u64 {
         self.clock.clamp(since, now) - since
     }
 
-    /// The part of a count that belongs to the outgoing task, which had the CPU for `length` nanoseconds.
+    /// Returns the part of a count that belongs to the outgoing task, which had the CPU for `length` nanoseconds.
     pub(super) fn part(&self, measure: Measure, length: u64, counted: u64) -> u64 {
         let part = match measure {
             Measure::Time => length,

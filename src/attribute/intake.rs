@@ -1,4 +1,4 @@
-//! The rings of all CPUs and the attributor that they are emptied into, shared by the reader and the collector.
+//! The rings of all CPUs and the attributor of their records, shared by the reader thread and the collector.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,44 +9,44 @@ use crate::ring::{Consumer, Losses, Passing, RingId, Usage};
 use crate::sys::{Drained, Fields, Ring};
 use crate::target::Changed;
 
-/// A ring, unless no other could be made.
+/// A ring; `None` after no replacement could be created.
 #[derive(Debug)]
 struct Kept<R> {
     ring: Option<R>,
     usage: Usage,
 }
 
-/// The rings and what comes of them.
+/// The rings and the attributor of their records.
 #[derive(Debug)]
 pub struct Intake<R> {
     /// The number of a ring is that of its bundle.
     rings: BTreeMap<RingId, Kept<R>>,
     attributor: Attributor,
-    /// Where turns go, if threads are followed.
+    /// Destination of thread switches, if threads are followed.
     passing: Option<Arc<Passing>>,
 }
 
 impl<R: Ring> Intake<R> {
-    /// Without rings yet; the rest as for [`Attributor::new`].
+    /// Returns an intake without rings; for the arguments see [`Attributor::new`].
     pub fn new(granularity: Granularity, fields: Fields, width: usize, rotates: bool) -> Self {
         let attributor = Attributor::new(granularity, fields, width, rotates);
         Self { rings: BTreeMap::new(), attributor, passing: None }
     }
 
-    /// Passes turns on from now on.
+    /// Passes thread switches on from now on.
     pub(crate) fn pass_on(&mut self, passing: Arc<Passing>) {
         self.passing = Some(passing);
         self.attributor.ledger.follows = true;
     }
 
-    /// Stops passing turns on.
+    /// Stops passing thread switches on.
     pub(crate) fn stop_passing(&mut self) {
         self.passing = None;
         let ledger = &mut self.attributor.ledger;
         (ledger.turns, ledger.follows) = (Vec::new(), false);
     }
 
-    /// A CPU, before its events are enabled for the first time: its bundles, each with its ring.
+    /// Adds a CPU before its events are enabled for the first time: its bundles, each with its ring.
     pub fn add_cpu(&mut self, cpu: u32, bundles: Vec<(Bundle, R)>) {
         let (bundles, rings): (Vec<Bundle>, Vec<R>) = bundles.into_iter().unzip();
         for (ring, number) in rings.into_iter().zip(0..) {
@@ -55,7 +55,7 @@ impl<R: Ring> Intake<R> {
         self.attributor.add_cpu(cpu, &bundles);
     }
 
-    /// Reads what is left in the rings of a CPU, and closes its account; see [`Attributor::remove_cpu`].
+    /// Reads the remaining records of a CPU, and removes it; see [`Attributor::remove_cpu`].
     pub fn remove_cpu(&mut self, cpu: u32, words: &mut [Vec<u64>]) {
         self.drain(cpu);
         for number in 0..words.len() as u32 {
@@ -64,7 +64,8 @@ impl<R: Ring> Intake<R> {
         self.attributor.remove_cpu(cpu, words);
     }
 
-    /// Empties the rings of a CPU, that of the software events last: its records tell the owners for which the others have none.
+    /// Empties the rings of a CPU, that of the software events last: its records contain the owners for spans without records in the other
+    /// rings.
     pub fn drain(&mut self, cpu: u32) {
         let of_cpu = RingId { cpu, number: 0 }..=RingId { cpu, number: u32::MAX };
         let Some((&RingId { number: last, .. }, _)) = self.rings.range(of_cpu).next_back() else { return };
@@ -72,7 +73,7 @@ impl<R: Ring> Intake<R> {
         self.attributor.settle(cpu);
     }
 
-    /// Empties a ring, if it is there.
+    /// Empties a ring, if it exists.
     fn drain_ring(&mut self, id: RingId) {
         let Some(kept) = self.rings.get_mut(&id) else { return };
         let Some(ring) = &mut kept.ring else { return };
@@ -86,13 +87,13 @@ impl<R: Ring> Intake<R> {
         }
         let losses = self.attributor.losses();
         kept.usage.lost += losses.ring_full - before.ring_full;
-        // Only the first ring of a CPU has turns.
+        // Only the first ring of a CPU has thread switches.
         let gap =
             bundle == 0 && (losses.ring_full, losses.unreadable) != (before.ring_full, before.unreadable);
         self.pass(gap);
     }
 
-    /// Passes the turns on that were read. `gap`: records are missing among them.
+    /// Passes on the thread switches that were read. `gap`: whether records are missing among them.
     fn pass(&mut self, gap: bool) {
         let Some(passing) = &self.passing else { return };
         if !passing.pass(&mut self.attributor.ledger.turns, gap) {
@@ -105,24 +106,24 @@ impl<R: Ring> Intake<R> {
         self.cpus().into_iter().for_each(|cpu| self.drain(cpu));
     }
 
-    /// The CPUs that have rings.
+    /// Returns the CPUs that have rings.
     pub(crate) fn cpus(&self) -> BTreeSet<u32> {
         self.rings.keys().map(|ring| ring.cpu).collect()
     }
 
-    /// Empties all rings, and gives what was charged since the last time; see [`Attributor::take`].
+    /// Empties all rings, and returns the attributed counts since the last call; see [`Attributor::take`].
     pub fn take(&mut self, there: impl Fn(u32) -> bool) -> Shares {
         self.drain_all();
         self.attributor.take(there)
     }
 
-    /// The processes that changed since the last call, up to now; see [`Attributor::take_news`].
+    /// Empties all rings, and returns the processes that changed since the last call; see [`Attributor::take_news`].
     pub fn take_news(&mut self) -> Option<Changed> {
         self.drain_all();
         self.attributor.take_news()
     }
 
-    /// Enters a process as `/proc` describes it.
+    /// Adds a process as `/proc` describes it.
     pub fn describe(&mut self, pid: u32, comm: &Arc<str>, kernel: bool) {
         self.attributor.describe(pid, comm, kernel);
     }
@@ -132,18 +133,18 @@ impl<R: Ring> Intake<R> {
         self.attributor.hiding().collect()
     }
 
-    /// What was read and what was lost.
+    /// Returns the counts of records that were read and lost.
     pub fn losses(&self) -> Losses {
         self.attributor.losses()
     }
 
-    /// Bytes of all rings.
+    /// Returns the size of all rings, in bytes.
     pub fn bytes(&self) -> u64 {
         self.rings.values().filter_map(|kept| kept.ring.as_ref()).map(|ring| ring.size() as u64).sum()
     }
 }
 
-/// Without a ring, events go on counting, and nothing of it is attributed before the end.
+/// Without a ring, events continue to count, and their counts are unattributed until they end.
 impl<R: Ring> Consumer<R> for Intake<R> {
     fn remove(&mut self, id: RingId) {
         self.drain(id.cpu);

@@ -1,21 +1,20 @@
-//! The switch stream: who counted what, from the records that the kernel writes when it switches.
+//! The switch stream: attribution of counts to their owners, from the records that the kernel writes at context switches.
 //!
-//! On each CPU one group of counters has a software leader of period 1, so that the kernel writes a record with all
-//! counts whenever the CPU goes from one cgroup ([`Granularity::Cgroup`]) or thread ([`Granularity::Process`]) to
-//! another. It does so while the outgoing task is still the current one: what was counted since the record before
-//! belongs to the task that the record names. A clock in the same group writes such a record ten times a second, so
-//! that a task that is never switched out is not far behind.
+//! On each CPU, one group of counters has a software leader with period 1. The kernel therefore writes a record with all counts whenever
+//! the CPU switches from one cgroup ([`Granularity::Cgroup`]) or thread ([`Granularity::Process`]) to another. It does so while the
+//! outgoing task is still current: counts since the previous record belong to the task in the record. A clock in the same group writes such
+//! a record ten times a second, which bounds the delay for a task that is never switched out.
 //!
-//! Every count is charged exactly once, to an owner or to a reason why there is none: the sum over [`Shares`] is what
-//! the CPUs' own counters counted up to their last records.
+//! Every count is attributed exactly once, to an owner or to a reason why there is none. The sum over [`Shares`] equals the CPUs' own
+//! counters as of their last records.
 //!
-//! Software events are the first group of each CPU and need no PMU. Hardware events have their own groups. The kernel rotates these off
-//! the PMU when others use it, and such a group writes no record until it is back. The records of the software events then tell which
-//! owners were on the CPU in between: the difference is charged to one owner, or to the first and the last of several. [`Shares`] also
-//! have the time in which each owner was on the CPU, and the part of it in which the events were on the PMU, to scale the counts.
+//! Software events are the first group of each CPU and need no PMU. Hardware events have groups of their own. The kernel multiplexes these
+//! with other users of the PMU, and a group writes no record while it is off the PMU. The records of the software events contain the owners
+//! in between. The difference is then attributed to one owner, or to the first and the last of several. To scale the counts, [`Shares`]
+//! also contain the time of each owner on the CPU, and the part in which the events were on the PMU.
 //!
-//! What the kernel does not tell: a task that is moved to another cgroup while it runs is charged to the new one from
-//! the last record on, at most a tenth of a second.
+//! Limitation: when a running task is moved to another cgroup, its counts since the last record are attributed to the new cgroup. This
+//! affects at most a tenth of a second.
 
 mod cpu;
 mod format;
@@ -49,37 +48,37 @@ use hidden::Left;
 use shares::Row;
 use timeline::{Slice, Timeline, Who};
 
-/// How many slices of a CPU are kept while hardware events are off the PMU. What is older is known to have several owners.
+/// Maximum number of slices of a CPU that are kept while hardware events are off the PMU. Older slices are known to have several owners.
 const MOST_SLICES: usize = 256;
 
-/// Charges counts to owners. Pure: it is fed with records, and keeps sums.
+/// Attributes counts to owners. Pure: its input is records, its output is sums.
 #[derive(Debug)]
 pub struct Attributor {
     cpus: BTreeMap<u32, Cpu>,
     ledger: Ledger,
 }
 
-/// What all CPUs charge to.
+/// The sums of all CPUs.
 #[derive(Debug)]
 struct Ledger {
     granularity: Granularity,
-    /// Of a record at a switch.
+    /// Fields of a record at a switch.
     fields: Fields,
     shares: Shares,
     cgroups: FxHashMap<u64, Row>,
     processes: Processes,
     losses: Losses,
-    /// Turns that were not passed on yet.
+    /// Thread switches that were not passed on yet.
     turns: Vec<Turn>,
-    /// Whether turns are collected.
+    /// Whether thread switches are collected.
     follows: bool,
-    /// The slices of a span, for reuse.
+    /// Buffer for the slices of a span, for reuse.
     slices: Vec<Slice>,
 }
 
 impl Attributor {
-    /// Nothing is charged yet, of `width` counters. `fields` is what records at switches carry;
-    /// those of the clock carry [more](clock_fields). `rotates`: hardware events are among the counters.
+    /// Returns an attributor of `width` counters, without counts. `fields` are those of records at switches; records of the clock have
+    /// [more](clock_fields). `rotates`: whether hardware events are among the counters.
     pub fn new(granularity: Granularity, fields: Fields, width: usize, rotates: bool) -> Self {
         let ledger = Ledger {
             granularity,
@@ -103,10 +102,9 @@ impl Attributor {
         self.ledger.processes.miss();
     }
 
-    /// Charges what the bundles of a CPU counted since their last records, as read from their groups
-    /// ([`Event::read`](crate::sys::Event::read)), to [`Reason::Ended`]; then forgets the CPU. Stop the counters
-    /// before they are read. Raises a count that is lower than that of the last record, because it could not be read any more: what
-    /// `words` have then is what has been charged in all.
+    /// Attributes the counts of the bundles of a CPU since their last records to [`Reason::Ended`], then removes the CPU. `words` are read
+    /// from the groups ([`Event::read`](crate::sys::Event::read)), after their counters were stopped. Raises values that are lower than
+    /// those of the last record, because they could no longer be read: `words` then contain the total of the attributed counts.
     pub fn remove_cpu(&mut self, cpu: u32, words: &mut [Vec<u64>]) {
         self.settle(cpu);
         let bundles = self.cpus.remove(&cpu).into_iter().flat_map(|cpu| cpu.bundles);
@@ -121,8 +119,8 @@ impl Attributor {
         }
     }
 
-    /// Reads a batch of records, headers included, of one bundle of a CPU: `batch` is given what to call with each. Read the software
-    /// events of a CPU after its hardware events, and [settle](Self::settle) then.
+    /// Processes a batch of records of one bundle of a CPU, including their headers. `batch` receives a callback to call with each record.
+    /// Read the software events of a CPU after its hardware events, and call [`settle`](Self::settle) afterwards.
     pub fn read(&mut self, cpu: u32, bundle: usize, batch: impl FnOnce(&mut dyn FnMut(&[u8]))) {
         let Some(cpu) = self.cpus.get_mut(&cpu) else { return };
         let rotates = cpu.rotates();
@@ -131,15 +129,15 @@ impl Attributor {
         batch(&mut |record| ledger.read(bundle, rotates.then_some(&mut *timeline), record));
     }
 
-    /// Charges what hardware events counted in spans in which they were off the PMU. Call it when all records of the CPU have been read,
-    /// those of its software events last.
+    /// Attributes the counts of hardware events in spans in which they were off the PMU. Call it after all records of the CPU have been
+    /// read, those of its software events last.
     pub fn settle(&mut self, cpu: u32) {
         let Some(cpu) = self.cpus.get_mut(&cpu).filter(|cpu| cpu.rotates()) else { return };
         for bundle in cpu.bundles.iter_mut().skip(1) {
             self.ledger.settle(bundle, &cpu.timeline);
         }
         cpu.forget_slices();
-        // Records written during the read may be read in the ring of the software events only.
+        // Records that are written during the read may be read from the ring of the software events only.
         let complete_until = std::mem::replace(&mut cpu.complete_until, cpu.timeline.end());
         while let Some(slice) = cpu.timeline.pop_beyond(MOST_SLICES, complete_until) {
             for bundle in cpu.bundles.iter_mut().skip(1) {
@@ -156,7 +154,7 @@ impl Attributor {
         self.cpus.iter().filter(move |(_, cpu)| hides(cpu)).map(|(&cpu, _)| cpu)
     }
 
-    /// Records of a bundle are missing between those read and those to come.
+    /// Notes that records of a bundle are missing between those read so far and the following ones.
     pub fn mark_gap(&mut self, cpu: u32, bundle: usize) {
         if let Some(bundle) = self.cpus.get_mut(&cpu).and_then(|cpu| cpu.bundles.get_mut(bundle)) {
             bundle.mark_gap();
@@ -164,20 +162,20 @@ impl Attributor {
         self.ledger.processes.miss();
     }
 
-    /// The processes that changed since the last call; `None` if that is not known, as records were lost or tell nothing of
+    /// Returns the processes that changed since the last call; `None` if that is unknown, because records were lost or do not describe
     /// processes.
     pub fn take_news(&mut self) -> Option<Changed> {
         let news = self.ledger.processes.take_changed();
         news.filter(|_| self.ledger.granularity == Granularity::Process)
     }
 
-    /// Enters a process as `/proc` describes it.
+    /// Adds a process as `/proc` describes it.
     pub fn describe(&mut self, pid: u32, comm: &Arc<str>, kernel: bool) {
         self.ledger.processes.describe(pid, comm, kernel);
     }
 
-    /// Gives everything that was charged since the last time. `there` tells whether a process exists; those that do
-    /// not, and did not run either, are forgotten.
+    /// Returns the counts that were attributed since the last call. `there` reports whether a process exists. Processes that do not exist
+    /// and did not run are removed.
     pub fn take(&mut self, there: impl Fn(u32) -> bool) -> Shares {
         let ledger = &mut self.ledger;
         let mut shares = ledger.shares.take();
@@ -186,15 +184,15 @@ impl Attributor {
         shares
     }
 
-    /// What could not be read.
+    /// Returns the counts of records that were read and lost.
     pub fn losses(&self) -> Losses {
         self.ledger.losses
     }
 }
 
-/// Estimates for each slice of a span, of which there are two or more, how long a group was on the PMU in it, out of the time on the PMU
-/// in the whole span. The group recorded no switch in between, so it left the PMU in the first slice and came back in the last one.
-/// What these two are too short for is of those between, in which it came and left again.
+/// Estimates how long a group was on the PMU in each slice of a span, given its time on the PMU in the whole span. There are at least two
+/// slices. The group recorded no switch in between: it left the PMU in the first slice and returned in the last one. Time that exceeds the
+/// length of these two is attributed to the slices between them.
 fn split(running: u64, slices: &[Slice]) -> Vec<u64> {
     let last = slices.len() - 1;
     let is_outer = |place: usize| place == 0 || place == last;
@@ -213,7 +211,7 @@ fn split(running: u64, slices: &[Slice]) -> Vec<u64> {
 }
 
 impl Ledger {
-    /// Reads a record of a bundle. `timeline`: the slices of its CPU, if it has hardware events.
+    /// Processes a record of a bundle. `timeline`: the slices of its CPU, if it has hardware events.
     #[inline]
     fn read(&mut self, bundle: &mut Running, timeline: Option<&mut Timeline>, record: &[u8]) {
         match Record::parse(record, &bundle.fields) {
@@ -227,7 +225,7 @@ impl Ledger {
         }
     }
 
-    /// Charges what was counted up to a record that tells of so many `switches`.
+    /// Attributes the counts up to a record that covers this number of `switches`.
     #[inline]
     fn sample(
         &mut self,
@@ -314,7 +312,7 @@ impl Ledger {
         }
     }
 
-    /// Charges the last step of a bundle, and the CPU time in it if the bundle keeps the CPU's time.
+    /// Attributes the last step of a bundle, including the CPU time in it if the bundle keeps the CPU's time.
     #[inline]
     fn charge(&mut self, bundle: &Running, who: Who, times: Interval) {
         let row = self.row(who);
@@ -322,7 +320,7 @@ impl Ledger {
         self.shares.charge(row, &bundle.charged, &bundle.differences, time);
     }
 
-    /// Charges the time in which a bundle was on the PMU for an owner, and in which it was not.
+    /// Adds the time of an owner in which a bundle was on the PMU, and in which it was not.
     fn charge_presence(&mut self, bundle: &Running, who: Who, presence: Interval) {
         if presence != Interval::default() {
             let row = self.row(who);
@@ -330,7 +328,7 @@ impl Ledger {
         }
     }
 
-    /// Charges the spans of a bundle that wait.
+    /// Attributes the waiting spans of a bundle.
     fn settle(&mut self, bundle: &mut Running, timeline: &Timeline) {
         let (waiting, counts) =
             (std::mem::take(&mut bundle.waiting), std::mem::take(&mut bundle.waiting_counts));
@@ -342,11 +340,11 @@ impl Ledger {
         self.slices = slices;
     }
 
-    /// Charges a span in which these slices followed each other, at least one.
+    /// Attributes a span that consists of these slices, at least one.
     fn settle_span(&mut self, bundle: &Running, waiting: &Waiting, counts: &[u64], slices: &[Slice]) {
         let unseen = |slice: &Slice| Interval { enabled: slice.length(), running: 0 };
         match slices {
-            // The software events also know the owner of a record without an id.
+            // The software events also contain the owner of a record without a pid.
             [slice] if !waiting.passed_over => {
                 let row = self.row(slice.who);
                 self.shares.charge(row, &bundle.charged, counts, 0);
@@ -372,14 +370,14 @@ impl Ledger {
         }
     }
 
-    /// Who a record names.
+    /// Returns the owner in a record.
     #[inline]
     fn who(&self, leaving: &mut Leaving, sample: &Sample<'_>) -> Who {
         let cgroup = self.fields.cgroup.then_some(sample.cgroup);
         match (self.granularity, sample.pid, sample.tid) {
             (Granularity::Cgroup, ..) => Who::Cgroup(sample.cgroup),
             (Granularity::Process, _, 0) => Who::Idle,
-            // It has given back its id, and is about to leave the CPU for good.
+            // The process has already released its pid, and is about to leave the CPU for the last time.
             (Granularity::Process, u32::MAX, _) => match leaving.pop() {
                 Some(pid) => Who::Task { pid, cgroup },
                 None => Who::Nobody(Reason::Unknown),
@@ -388,7 +386,7 @@ impl Ledger {
         }
     }
 
-    /// The row of an owner; that of [`Reason::Unknown`] if it is one owner too many.
+    /// Returns the row of an owner; that of [`Reason::Unknown`] if the table is full.
     #[inline]
     fn row(&mut self, who: Who) -> Row {
         match who {
@@ -436,7 +434,7 @@ impl Ledger {
         }
     }
 
-    /// Applies a record of the clock that is no sample.
+    /// Processes a record that is not a sample.
     fn sideband(&mut self, bundle: &mut Running, record: &Record<'_>, time: Option<u64>) {
         match record {
             Record::Lost { count, .. } | Record::LostSamples { count } => {
@@ -447,8 +445,8 @@ impl Ledger {
             Record::Cgroup(cgroup) => self.shares.created.hear(cgroup),
             Record::Throttle { .. } => self.losses.throttled += 1,
             record if self.granularity == Granularity::Process => {
-                // Of this bundle alone: the rings of a CPU are read one after the other, so that in another one the
-                // end does not stand in front of the record that it explains.
+                // For this bundle only, because the rings of a CPU are read one after the other. In another ring, the exit does not precede
+                // the record that it explains.
                 if let Record::Exit(task) = record
                     && task.pid == task.tid
                 {
@@ -456,12 +454,12 @@ impl Ledger {
                 }
                 self.processes.hear(record, time.unwrap_or(0));
             }
-            // The others say nothing about owners.
+            // Other records do not describe owners.
             _ => {}
         }
     }
 
-    /// What the record should have told is missing.
+    /// Counts an unreadable record, and marks a gap.
     fn unreadable(&mut self, bundle: &mut Running) {
         self.losses.unreadable += 1;
         bundle.mark_gap();

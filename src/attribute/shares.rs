@@ -1,4 +1,4 @@
-//! What was counted, by who counted it.
+//! Counts by owner.
 
 use std::time::Duration;
 
@@ -7,40 +7,40 @@ use crate::register::{CgroupPaths, Task};
 use crate::target::CgroupId;
 use crate::words::words;
 
-/// Who did what a record tells of.
+/// Owner of counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Owner {
-    /// Nobody: the CPU had nothing to do.
+    /// The CPU was idle.
     Idle,
-    /// A cgroup. Its number 1 is the root of the hierarchy, where the idle task and the kernel's threads are as well.
+    /// A cgroup. ID 1 is the root of the hierarchy, which also contains the idle task and the kernel's threads.
     Cgroup(CgroupId),
     /// A process.
     Task(Task),
-    /// It cannot be said who.
+    /// The owner cannot be determined.
     Nobody(Reason),
 }
 
 words! {
-    /// Why a count has no owner.
+    /// Reason why a count has no owner.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Reason {
-        /// Records were lost before this one: the ring was full.
+        /// Records before this one were lost: the ring was full.
         Lost = "lost",
         /// The counters were off the PMU, and too many owners were on the CPU meanwhile to distinguish them.
         Rotated = "rotated",
-        /// The kernel wrote no record of a switch in between: somebody else ran as well.
+        /// The kernel wrote no record of a switch in between: another task ran as well.
         Unrecorded = "unrecorded",
-        /// The process had no id any more, or there were too many owners to tell this one from others.
+        /// The process had no pid any more, or the table of owners was full.
         Unknown = "unknown",
-        /// It was counted after the last record, when the counters were closed.
+        /// It was counted after the last record, before the counters were closed.
         Ended = "ended",
     }
 }
 
-/// How many rows there are at most: anybody may create processes, and give them one name after the other.
+/// Maximum number of rows: any user can create processes, and change their names any number of times.
 const MOST: usize = 1 << 17;
 
-/// A row of the table. Those of idle time and of counts without an owner are always there, in front.
+/// A row of the table. The first rows are those of idle time and of counts without an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Row(u32);
 
@@ -57,48 +57,48 @@ impl Row {
     }
 }
 
-/// Counts by owner. An owner may stand in several rows: add them up.
+/// Counts by owner. An owner may have several rows, to be added up.
 #[derive(Debug, Clone)]
 pub struct Shares {
     width: usize,
-    /// Whether hardware events are among the counters, which may be off the PMU.
+    /// Whether hardware events, which may be off the PMU, are among the counters.
     rotates: bool,
     owners: Vec<Owner>,
-    /// For each row `width` counts, then nanoseconds of CPU time. If hardware events are counted, then for each counter the
-    /// nanoseconds in which it could have counted, and for each those in which it did.
+    /// For each row: `width` counts, then nanoseconds of CPU time. If hardware events are counted, then for each counter the nanoseconds in
+    /// which it was enabled, then for each counter the nanoseconds in which it was running.
     counts: Vec<u64>,
     pub(super) created: CgroupPaths,
 }
 
-/// What one owner counted. Nothing is scaled.
+/// Counts of one owner, not scaled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share<'a> {
-    /// A number for each counter of the stream.
+    /// The count of each counter of the stream.
     pub counts: &'a [u64],
     /// The CPU time of the owner.
     pub time: Duration,
-    /// For each counter the nanoseconds in which it could have counted, then for each those in which it did. Empty if no hardware events
-    /// are counted.
+    /// For each counter the nanoseconds in which it was enabled, then for each counter those in which it was running. Empty if no hardware
+    /// events are counted.
     presence: &'a [u64],
 }
 
 impl Share<'_> {
-    /// The owner's time on the CPU, and the part of it in which a hardware event was on the PMU. Zero for software events, which need
-    /// none.
+    /// Returns the owner's time on the CPU, and the part of it in which a hardware event was on the PMU. Zero for software events, which
+    /// need no PMU.
     pub fn presence(&self, counter: usize) -> Interval {
         let width = self.counts.len();
         let time = |field: usize| self.presence.get(field * width + counter).copied().unwrap_or(0);
         Interval { enabled: time(0), running: time(1) }
     }
 
-    /// Whether it says nothing.
+    /// Reports whether all values are zero.
     pub fn is_empty(&self) -> bool {
         let zero = |numbers: &[u64]| numbers.iter().all(|&number| number == 0);
         self.time.is_zero() && zero(self.counts) && zero(self.presence)
     }
 }
 
-/// Counters next to each other, and the members of their group next to each other that they are.
+/// Consecutive counters that are consecutive members of their group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Run {
     pub member: usize,
@@ -107,7 +107,7 @@ pub(super) struct Run {
 }
 
 impl Shares {
-    /// Nothing yet, of `width` counters. `rotates`: hardware events are among them.
+    /// Returns empty shares of `width` counters. `rotates`: whether hardware events are among them.
     pub(super) fn new(width: usize, rotates: bool) -> Self {
         let (owners, counts, created) = (Vec::new(), Vec::new(), CgroupPaths::default());
         let mut shares = Self { width, rotates, owners, counts, created };
@@ -118,13 +118,13 @@ impl Shares {
         shares
     }
 
-    /// Takes everything, and begins anew with the same counters.
+    /// Takes everything, and leaves empty shares of the same counters.
     pub(super) fn take(&mut self) -> Self {
         let empty = Self::new(self.width, self.rotates);
         std::mem::replace(self, empty)
     }
 
-    /// A new row; `None` if there are too many.
+    /// Adds a row; `None` if the table is full.
     pub(super) fn add_row(&mut self, owner: Owner) -> Option<Row> {
         let row = u32::try_from(self.owners.len()).ok().filter(|_| self.has_room())?;
         self.owners.push(owner);
@@ -147,7 +147,7 @@ impl Shares {
         self.counts.len() < MOST * self.stride()
     }
 
-    /// Numbers in a row.
+    /// Returns the number of values in a row.
     fn stride(&self) -> usize {
         self.width + 1 + if self.rotates { 2 * self.width } else { 0 }
     }
@@ -162,7 +162,7 @@ impl Shares {
         self.counts.get_mut(start..start + stride).unwrap_or_default()
     }
 
-    /// Charges to a row what the members of a group counted, and nanoseconds of CPU time.
+    /// Adds the counts of the members of a group, and nanoseconds of CPU time, to a row.
     #[inline]
     pub(super) fn charge(&mut self, row: Row, runs: &[Run], counted: &[u64], time: u64) {
         let width = self.width;
@@ -177,7 +177,7 @@ impl Shares {
         }
     }
 
-    /// Charges to a row how long the counters of a group were on the PMU.
+    /// Adds the time in which the counters of a group were on the PMU to a row.
     pub(super) fn charge_presence(&mut self, row: Row, runs: &[Run], presence: Interval) {
         let width = self.width;
         let row = self.row(row);
@@ -190,8 +190,8 @@ impl Shares {
         }
     }
 
-    /// Charges what was counted while several rows followed each other, each with the nanoseconds in which the counters were on the PMU
-    /// for it. A row gets the part that it would have counted at its rate until now; where a rate is not known, all have the same.
+    /// Distributes counts over consecutive rows. Each row comes with the nanoseconds in which the counters were on the PMU for it. A row
+    /// gets the share that corresponds to its rate so far. If a rate is unknown, all rows are assumed to have the same rate.
     pub(super) fn charge_shared(&mut self, rows: &[(Row, u64)], runs: &[Run], counted: &[u64]) {
         let (width, mut expected) = (self.width, Vec::with_capacity(rows.len()));
         let members = runs
@@ -213,7 +213,7 @@ impl Shares {
             for (place, (&(row, seen), expected)) in rows.iter().zip(&expected).enumerate() {
                 let part = if is_known { expected.unwrap_or(0.0) } else { seen as f64 };
                 let is_last = place + 1 == rows.len();
-                // A quotient that is no number is 0.
+                // NaN becomes 0.
                 let count = if is_last { rest } else { ((raw * (part / all)) as u64).min(rest) };
                 rest -= count;
                 if let Some(total) = self.row(row).get_mut(counter) {
@@ -228,7 +228,7 @@ impl Shares {
         &self.created
     }
 
-    /// Every owner with what it counted.
+    /// Returns every owner with its counts.
     pub fn iter(&self) -> impl Iterator<Item = (&Owner, Share<'_>)> {
         let rows = self.counts.chunks_exact(self.stride());
         self.owners.iter().zip(rows).filter_map(|(owner, row)| {

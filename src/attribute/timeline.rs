@@ -1,4 +1,4 @@
-//! The owners that were on a CPU, one after the other, from the records of its software events, which need no PMU.
+//! The consecutive owners of a CPU, from the records of its software events, which need no PMU.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::shares::Reason;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
     Idle,
-    /// The id of a cgroup.
+    /// The ID of a cgroup.
     Cgroup(u64),
     Task {
         pid: u32,
@@ -38,7 +38,7 @@ pub(super) struct Span {
     pub from: u64,
     /// Time of the second record.
     pub to: u64,
-    /// The owner that left the CPU with the first record, if the record is of a switch.
+    /// The outgoing owner of the first record, if that is a record of a switch.
     pub left: Option<Who>,
     /// The owner in the second record.
     pub own: Who,
@@ -46,11 +46,11 @@ pub(super) struct Span {
     pub at_switch: bool,
 }
 
-/// How far the times of the records that two groups write at one switch differ at most, in nanoseconds: the kernel writes one after
-/// the other, in any order. Guests that are emulated take tens of microseconds for each.
+/// Maximum difference of the times of the records that two groups write at one switch, in nanoseconds. The kernel writes one after the
+/// other, in any order. Emulated guests take tens of microseconds for each.
 const SAME_SWITCH: u64 = 100_000;
 
-/// The slices of a CPU that are still needed, the oldest first. Neighbours have different owners.
+/// The slices of a CPU that are still needed, the oldest first. Adjacent slices have different owners.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     slices: VecDeque<Slice>,
@@ -59,7 +59,7 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// Adds the slice of so many nanoseconds that ended at `end`.
+    /// Adds a slice of `length` nanoseconds that ended at `end`.
     pub(super) fn push(&mut self, end: u64, length: u64, who: Who) {
         self.end = end.max(self.end);
         match self.slices.back_mut() {
@@ -108,19 +108,19 @@ impl Timeline {
         }
     }
 
-    /// Forgets what ended at `until` or before.
+    /// Removes the slices that ended at `until` or before.
     pub(super) fn forget(&mut self, until: u64) {
         let gone = self.slices.partition_point(|slice| slice.end <= until);
         self.slices.drain(..gone);
     }
 
-    /// Takes the oldest slice if there are more than `most`, and it ended at `until` or before.
+    /// Takes the oldest slice if there are more than `most` slices and it ended at `until` or before.
     pub(super) fn pop_beyond(&mut self, most: usize, until: u64) -> Option<Slice> {
         let is_old = self.slices.len() > most && self.slices.front().is_some_and(|slice| slice.end <= until);
         if is_old { self.slices.pop_front() } else { None }
     }
 
-    /// The end of the last slice.
+    /// Returns the end of the last slice.
     pub(super) fn end(&self) -> u64 {
         self.end
     }

@@ -1,4 +1,4 @@
-//! `perf-exporter check`: every problem of a configuration at once, then what it does on this machine.
+//! `perf-exporter check`: reports all problems of a configuration, then what it does on this machine.
 
 mod containers;
 mod presets;
@@ -44,67 +44,67 @@ use crate::target::Watch;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct CheckArgs {
-    /// The configuration file; without one the built-in configuration is checked.
+    /// Configuration file. Without it, the built-in configuration is checked.
     #[arg(long, short, value_name = "FILE", env = "PERF_EXPORTER_CONFIG")]
     config: Option<PathBuf>,
-    /// Fail if any event is refused on this machine, or the file has a warning.
+    /// Fail if an event cannot be opened on this machine or if the file has a warning.
     #[arg(long)]
     strict: bool,
-    /// Do not open anything: check the file, what its events are called here, and what they would take. Needs no
-    /// privilege.
+    /// Do not open anything: check the file, and report the local event names and the descriptors that they would use. Requires no
+    /// privileges.
     #[arg(long)]
     no_open: bool,
-    /// Print the JSON schema of the configuration, for editors, and do nothing else.
+    /// Print the JSON schema of the configuration, for editors, and exit.
     #[arg(long)]
     schema: bool,
-    /// How to write the result.
+    /// Output format.
     #[arg(long, value_name = "FORMAT", default_value = "text", value_enum)]
     output: Output,
 }
 
-/// What the check found.
+/// Result of the check.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     file: String,
-    /// What is wrong in the file whatever the host; if it cannot be used at all, nothing else was looked at.
+    /// Errors of the file on any host. If the file cannot be used at all, the rest of the report is empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<String>,
     warnings: Vec<String>,
     groups: Vec<GroupRow>,
-    /// What looks into fields.
+    /// Entries whose records are decoded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     traces: Vec<TraceRow>,
-    /// What probes are to the kernel.
+    /// Definitions of the probes in the kernel.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     probes: Vec<ProbeRow>,
-    /// What is ready-made of them.
+    /// Presets and their entries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     presets: Vec<PresetRow>,
-    /// What is sampled with its callers.
+    /// Profiles: samples with call chains.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     profiles: Vec<ProfileRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile_rings: Option<ProfileRings>,
-    /// Who tells the names of containers.
+    /// Metadata sources for container names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     containers: Vec<SourceState>,
-    /// What is pushed.
+    /// Signals that are pushed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pushes: Vec<PushRow>,
     refusals: Vec<Line>,
-    /// What counts for the groups whose attribution is `stream`.
+    /// The switch stream, which counts for groups with attribution `stream`.
     #[serde(skip_serializing_if = "Option::is_none")]
     stream: Option<StreamRow>,
-    /// Why groups that leave the choice to the program are not counted by the stream.
+    /// Reasons why groups with automatic attribution are not counted by the stream.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     no_stream: Vec<NoStream>,
     #[serde(skip_serializing_if = "Option::is_none")]
     descriptors: Option<Descriptors>,
-    /// What could not be looked at.
+    /// Facts of the host that could not be read.
     notes: Vec<String>,
 }
 
-/// Checks, and prints what was found.
+/// Checks the configuration and prints the report.
 pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
     if args.schema {
         return written(json(&config::schema()));
@@ -137,12 +137,15 @@ pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
         return ExitCode::from(USAGE);
     }
     if args.strict && refused + warned > 0 {
-        return fail(FAILED, &anyhow::anyhow!("--strict: {refused} refused, {warned} warnings"));
+        return fail(
+            FAILED,
+            &anyhow::anyhow!("--strict: events that cannot be opened: {refused}, warnings: {warned}"),
+        );
     }
     code
 }
 
-/// A file that cannot be used: for people on stderr, for programs in a report like any other.
+/// Reports a file that cannot be used: as text on standard error, or as JSON in a report.
 fn refused(args: &CheckArgs, file: String, error: LoadError) -> ExitCode {
     if args.output == Output::Text {
         return fail(USAGE, &error.into());
@@ -154,7 +157,7 @@ fn refused(args: &CheckArgs, file: String, error: LoadError) -> ExitCode {
     }
 }
 
-/// What the configuration does here.
+/// Returns the report of what the configuration does on this host.
 fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Report> {
     let facts = Facts::read(roots);
     config.require_memory(facts.online.len())?;
@@ -166,7 +169,7 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
     let mut installer = Installer::new(super::files(roots), std::process::id());
     let wishes = wishes(&config.traced, &config.profiles);
     let placed = match args.no_open {
-        // What cannot be had is told; of the rest nothing is defined, so that fields are not known.
+        // Unavailable probes are reported. The others are not defined in the kernel, and their fields stay unknown.
         true => foreseen_of(&installer.look(&wishes)),
         false => installer.place(&wishes),
     };
@@ -246,7 +249,7 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
     })
 }
 
-/// Of probes that were only looked at, those that cannot be had, and those whose fields nobody looks at.
+/// Selects from inspected probes the unavailable ones, and those of profiles, whose fields are not used.
 fn foreseen_of(looks: &[Look]) -> Placements {
     let foreseen = |look: &Look| match &look.ways {
         Err(refusal) => Some((look.entry.clone(), Err(refusal.clone()))),
@@ -256,7 +259,7 @@ fn foreseen_of(looks: &[Look]) -> Placements {
     looks.iter().filter_map(foreseen).collect()
 }
 
-/// Takes out of the plan what no host would count: it is an error of the file, and not a refusal of this machine.
+/// Removes entries from the plan that are invalid on any host, and returns them as errors of the file.
 fn mistakes(plan: &mut Plan) -> Vec<String> {
     let (mistakes, refusals) =
         std::mem::take(&mut plan.refusals).into_iter().partition(|refused| refused.mistake);
@@ -277,7 +280,7 @@ fn mistakes(plan: &mut Plan) -> Vec<String> {
     lines
 }
 
-/// The plan, as far as can be told without opening anything.
+/// Returns the groups and refusals of the plan, as far as they are known without opening events.
 fn unopened(plan: &Plan, catalog: &Catalog, support: &StreamSupport) -> (Vec<GroupRow>, Vec<Line>) {
     let line =
         |entry: &Arc<str>, scope, refusal| Line { entry: Arc::clone(entry), scope, refusal, targets: 1 };
@@ -300,7 +303,7 @@ fn unopened(plan: &Plan, catalog: &Catalog, support: &StreamSupport) -> (Vec<Gro
     (groups, refusals)
 }
 
-/// The stream without what this host is known not to have.
+/// Returns the stream without events that are known to be unavailable on this host.
 fn counted(plan: &Plan, catalog: &Catalog) -> Option<Stream> {
     let mut stream = plan.stream.clone()?;
     for set in &mut stream.sets {

@@ -1,4 +1,4 @@
-//! `perf-exporter list`: what can be named on this machine, whether it opens, and how it is written in the YAML.
+//! `perf-exporter list`: lists the events of this machine, whether each can be opened, and how to write it in the configuration.
 
 mod fields;
 mod presets;
@@ -25,24 +25,24 @@ use crate::target::{Targets, Whom};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ListArgs {
-    /// Show only events whose name matches: a part of it, or a pattern with * and ?.
+    /// Show only events whose name contains this text or matches this pattern with * and ?.
     #[arg(value_name = "PATTERN")]
     pattern: Option<String>,
-    /// Do not try to open the events: only say what can be named. Needs no privilege.
+    /// Do not try to open the events, only list their names. Requires no privileges.
     #[arg(long)]
     no_open: bool,
-    /// Show the ready-made sets that `presets` takes instead, and the metrics that each has on this machine.
+    /// List the presets of the `presets` section and the metrics that each provides on this machine.
     #[arg(long)]
     presets: bool,
-    /// How to write the list.
+    /// Output format of the list.
     #[arg(long, value_name = "FORMAT", default_value = "text", value_enum)]
     output: Output,
 }
 
-/// What is said of an event that nobody tried to open.
+/// Value of [`Row::opens`] for an event that was not opened because of `--no-open`.
 const NOT_TRIED: &str = "not tried";
 
-/// One line of the list.
+/// One row of the list.
 #[derive(Debug, Serialize)]
 struct Row {
     event: String,
@@ -50,12 +50,12 @@ struct Row {
     kind: &'static str,
     /// `yes`, `no` or [`NOT_TRIED`].
     opens: &'static str,
-    /// Why not, and what would help.
+    /// Reason why the event cannot be opened, and the remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     help: String,
     yaml: String,
-    /// Of a tracepoint that was asked for by its name: what it records.
+    /// Fields of a tracepoint. Only set if the pattern is the exact name of the tracepoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     records: Option<Records>,
 }
@@ -97,7 +97,7 @@ fn is_wanted(event: &Listed, wanted: &Wanted) -> bool {
 
 fn nothing(wanted: &Wanted, catalog: &Catalog) -> anyhow::Error {
     let text = wanted.text();
-    // A tracepoint is missed for a reason, and may have another name.
+    // The catalog reports why a tracepoint was not found, and suggests similar names.
     if wanted.is_word()
         && text.contains(':')
         && let Ok([group]) = parse(text).as_deref()
@@ -108,12 +108,12 @@ fn nothing(wanted: &Wanted, catalog: &Catalog) -> anyhow::Error {
     }
     let problems: String = catalog.problems().iter().map(|problem| format!("\n  {problem}")).collect();
     anyhow::anyhow!(
-        "no event here matches {text:?}; perf-exporter list shows all, and functions and markers are found by \
-         perf-exporter probe{problems}"
+        "no event matches {text:?}; run perf-exporter list to list all events, and perf-exporter probe to \
+         find functions and USDT probes{problems}"
     )
 }
 
-/// Opens events for a moment.
+/// Opens events and closes them at once, to find out whether they can be counted.
 struct Prober<'a> {
     catalog: &'a Catalog,
     budget: Budget,
@@ -124,7 +124,7 @@ impl<'a> Prober<'a> {
         Self { catalog, budget: Budget::new(usage::raise_descriptor_limit(), 0, None) }
     }
 
-    /// Why the event cannot be counted here; `None` if it can.
+    /// Returns the reason why the event cannot be counted, or `None` if it can.
     fn refusal(&mut self, event: &str) -> Option<Refusal> {
         let (groups, facts) = (parse(event).ok()?, self.catalog.facts());
         let entry = Counters { name: "list".into(), groups, per: vec![Targets::CPU] };
@@ -133,7 +133,7 @@ impl<'a> Prober<'a> {
             return Some(refused.refusal);
         }
         for group in &plan.groups {
-            // One CPU is enough to know; of a PMU with CPUs of its own, its first.
+            // One CPU is sufficient. A PMU with a CPU list of its own is tried on the first of these CPUs.
             let whom = Whom::Cpus(group.cpus(&facts.online).iter().take(1).collect());
             let groups = std::slice::from_ref(group);
             let core_pmu = self.catalog.has_core_pmu();
@@ -148,11 +148,11 @@ impl<'a> Prober<'a> {
     }
 }
 
-/// An event that opens as `opens` says, if it is not refused.
+/// Creates a row. `opens` applies if there is no refusal.
 fn row(event: &Listed, opens: &'static str, refusal: Option<Refusal>) -> Row {
     let opens = if refusal.is_some() { "no" } else { opens };
     let reason = refusal.map(|refusal| refusal.why());
-    // Slashes, colons and braces are plain in a YAML list only between quotes.
+    // In a YAML list, names with slashes, colons or braces need quotes.
     let plain = event.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
     let quoted = if plain { event.name.to_string() } else { format!("\"{}\"", event.name) };
     Row {
@@ -167,7 +167,7 @@ fn row(event: &Listed, opens: &'static str, refusal: Option<Refusal>) -> Row {
     }
 }
 
-/// Writes the list for people; `all` if it is of all events.
+/// Writes the list as text. `all` is set if no pattern was given.
 fn write(out: &mut dyn Write, rows: impl Iterator<Item = Row>, all: bool) -> io::Result<()> {
     let (mut reasons, mut first, mut records) = (Vec::new(), None, None);
     for row in rows {
@@ -185,12 +185,12 @@ fn write(out: &mut dyn Write, rows: impl Iterator<Item = Row>, all: bool) -> io:
     }
     records.map_or(Ok(()), |records| records.write(out))?;
     if all {
-        writeln!(out, "Functions and markers that can be probed: perf-exporter probe")?;
+        writeln!(out, "To find functions and USDT probes: perf-exporter probe")?;
     }
     Ok(())
 }
 
-/// One line for people; the reason of a refusal is a number, for hundreds of events share one.
+/// Writes one line. Reasons are numbered, because hundreds of events can share one reason.
 fn line(out: &mut dyn Write, row: &Row, reasons: &mut Vec<String>) -> io::Result<()> {
     let opens = match &row.reason {
         None if row.opens == NOT_TRIED => String::new(),

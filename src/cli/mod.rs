@@ -1,4 +1,4 @@
-//! The command line: arguments in, exit code out. One file per sub-command.
+//! The command line: parses the arguments, runs one command and returns its exit code. Each command has a module of its own.
 
 mod check;
 mod follow;
@@ -38,19 +38,18 @@ use crate::host::Roots;
 use crate::sys::live::Live;
 use observe::{Host, exit, failed};
 
-/// Bad arguments or a bad configuration.
+/// Exit code for invalid arguments or an invalid configuration.
 const USAGE: u8 = 2;
 
-/// It did not work.
+/// Exit code for a failure at run time.
 const FAILED: u8 = 1;
 
-const EXIT_CODES: &str = "Exit codes: 0 fine, 1 failed at run time, 2 bad arguments or configuration";
+const EXIT_CODES: &str = "Exit codes: 0 success, 1 failure at run time, 2 invalid arguments or configuration";
 
-/// Linux perf as an always-on service: counts hardware, software and tracepoint events per CPU, cgroup and process, and
-/// serves them to Prometheus.
+/// Linux perf as an always-on service: counts hardware, software and tracepoint events per CPU, cgroup and process, and exports them to
+/// Prometheus.
 ///
-/// Without a command it runs the service with its built-in configuration and serves on 0.0.0.0:7373 what this
-/// machine can measure.
+/// Without a command, runs the service with its built-in configuration and serves on 0.0.0.0:7373 what this machine can measure.
 #[derive(Debug, Parser)]
 #[command(name = "perf-exporter", version, after_help = EXIT_CODES)]
 struct Cli {
@@ -64,67 +63,67 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the service (what perf-exporter does without a command).
+    /// Run the service (the default command).
     Run(run::RunArgs),
-    /// Check a configuration: every problem at once, then what is counted on this machine, how and why so, what it
-    /// takes, and what is refused.
+    /// Check a configuration: print all problems, then the events counted on this machine, how they are counted, the resources they use,
+    /// and the events that cannot be opened.
     Check(check::CheckArgs),
-    /// List every event that can be named on this machine, and how to write it in the configuration.
+    /// List the events available on this machine and how to write each in the configuration.
     List(list::ListArgs),
-    /// Show what can be probed in the kernel or in a program, what can be taken there, and how to write it in the
-    /// configuration; add, list and remove probes, as perf probe does.
+    /// Show functions, lines and variables that can be probed in the kernel or in a program, and how to write a probe in the configuration.
+    /// Add, list and remove probes, as perf probe does.
     Probe(probe::ProbeArgs),
     /// Count events for a command, a process, a cgroup or the whole machine, as perf stat does.
     Stat(stat::StatArgs),
-    /// Record which functions a command, a process, a cgroup or the whole machine spends its time in, or waits in: as
-    /// pprof, a flame graph or folded stacks, as perf record, report and script do together.
+    /// Record where a command, a process, a cgroup or the whole machine spends CPU time or waits. Write pprof, a flame graph or folded
+    /// stacks, as perf record, report and script do together.
     Record(record::RecordArgs),
-    /// Show which functions the machine, a process or a cgroup is in now, over and over, as perf top does.
+    /// Show a live view of the functions that the machine, a process or a cgroup runs, as perf top does.
     Top(top::TopArgs),
-    /// Show how long threads wait for a CPU (latency), or each time that a thread runs (timehist), as perf sched does.
+    /// Show how long threads wait for a CPU (latency) or each period that a thread runs (timehist), as perf sched does.
     Sched(sched::SchedArgs),
-    /// Show system calls as they end, with their arguments, durations and errors, as perf trace does.
+    /// Show system calls as they finish, with arguments, durations and errors, as perf trace does.
     Trace(trace::TraceArgs),
-    /// Open and read files of other processes for the process at the other end of standard input.
+    /// Open and read files of other processes for the process connected to standard input.
     #[command(hide = true)]
     FilesHelper,
 }
 
-/// Options of every command. They stand behind its own, and do not move when a command is added.
+/// Options common to all commands. The high display order lists them after the options of each command.
 #[derive(Debug, Clone, Args)]
 #[command(next_display_order = 100)]
 struct Global {
-    /// Where the host's /proc and /sys are found, in a container that has them mounted elsewhere.
+    /// Root of the host's /proc and /sys, for a container that mounts them elsewhere.
     #[arg(long, value_name = "DIR", default_value = "/", global = true, env = "PERF_EXPORTER_HOST_ROOT")]
     host_root: PathBuf,
-    /// What to log: error, warn, info, debug, trace, or filters such as perf_exporter::counter=debug. By default run
-    /// logs info, and every other command errors.
+    /// Log level (error, warn, info, debug, trace) or filters such as perf_exporter::counter=debug. The default is info for run and error
+    /// for all other commands.
     #[arg(long, value_name = "FILTER", global = true, env = "PERF_EXPORTER_LOG")]
     log: Option<String>,
-    /// How to write the log, which goes to standard error.
+    /// Format of the log on standard error.
     #[arg(long, value_name = "FORMAT", default_value = "text", global = true, value_enum)]
     log_format: LogFormat,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum LogFormat {
-    /// Lines for people.
+    /// Lines of text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// How a command writes its result.
+/// Output format of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// For people.
+    /// Text for people.
     Text,
-    /// For programs.
+    /// JSON for programs.
     Json,
 }
 
 impl Output {
-    /// Writes rows to standard output: each as a JSON object on a line, or all of them as `text` does.
+    /// Writes rows to standard output: as one JSON object per line, or with `text`.
     fn print<R: IntoIterator<Item: Serialize>>(
         self,
         rows: R,
@@ -142,14 +141,14 @@ impl Output {
     }
 }
 
-/// Writes a value to standard output as JSON that people can read.
+/// Writes a value to standard output as indented JSON.
 fn json(value: &impl Serialize) -> io::Result<()> {
     let mut out = io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, value)?;
     writeln!(out)
 }
 
-/// Runs the program with the process's arguments.
+/// Runs the program with the arguments of the process.
 pub fn main() -> ExitCode {
     let cli = match parse() {
         Ok(cli) => cli,
@@ -188,25 +187,26 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Opens files of other processes in a child process, which is this binary even when another one is at its path by now.
+/// Returns a client that opens files of other processes in a child process. The child runs this binary, even if the file at its path has
+/// been replaced.
 fn files(roots: &Roots) -> Files {
     Files::apart(roots, PathBuf::from("/proc/self/exe"))
 }
 
-/// Serves the process that started this one. Nothing is logged: what fails is an answer.
+/// Serves the parent process. Nothing is logged: failures are returned as responses.
 fn files_helper(roots: Roots) -> ExitCode {
     match io::stdin().as_fd().try_clone_to_owned() {
         Ok(socket) => {
-            // Every thread that asks waits for this process. Without the priority it works as well.
+            // Threads of the parent block on this process. A failure to raise the priority only makes it slower.
             crate::sys::scheduling::raise_priority().ok();
             crate::files::serve(socket, roots);
             ExitCode::SUCCESS
         }
-        Err(error) => fail(FAILED, &anyhow::Error::new(error).context("no socket at standard input")),
+        Err(error) => fail(FAILED, &anyhow::Error::new(error).context("standard input is not a socket")),
     }
 }
 
-/// The answer to be expected for an event without opening it: that of a machine without hardware counters.
+/// Returns the refusal that is expected for an event without opening it. Only the lack of a core PMU can be predicted.
 fn foreseen(event: &Arc<str>, kind: Kind, scope: Scope, catalog: &Catalog) -> Option<Refusal> {
     if !kind.on_core_pmu() || catalog.has_core_pmu() {
         return None;
@@ -218,7 +218,7 @@ fn foreseen(event: &Arc<str>, kind: Kind, scope: Scope, catalog: &Catalog) -> Op
     ))
 }
 
-/// Reads the arguments. Options of `run` may stand alone, and before another command they would do nothing.
+/// Parses the arguments. Rejects options of `run` before another command, where they would have no effect.
 fn parse() -> Result<Cli, clap::Error> {
     let mut grammar = Cli::command();
     let matches = grammar.try_get_matches_from_mut(std::env::args_os())?;
@@ -226,7 +226,7 @@ fn parse() -> Result<Cli, clap::Error> {
         let typed = |option: &&str| matches.value_source(option) == Some(ValueSource::CommandLine);
         if let Some(option) = run::OPTIONS.into_iter().find(typed) {
             let message = format!(
-                "--{option} stands before {command}, where it does nothing: options of a command stand behind it"
+                "--{option} is before {command}, where it has no effect: write the options of a command after it"
             );
             return Err(grammar.error(ErrorKind::ArgumentConflict, message));
         }
@@ -234,9 +234,9 @@ fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches)
 }
 
-/// The service tells all that happens; a command that prints its result only what broke, for the result says the rest.
-/// The answer is where it can pass to be pushed; whatever is written, from level `info` on all that the program itself tells
-/// passes there.
+/// Starts logging to standard error. The service logs at `info`; other commands log errors only, because they print their results.
+///
+/// Returns the switch that forwards the program's own events of level `info` and above to OTLP log export.
 fn start_log(global: &Global, command: &Command) -> anyhow::Result<Switch> {
     let by_default = if matches!(command, Command::Run(_)) { "info" } else { "error" };
     let filter = log_filter(global.log.as_deref().filter(|text| !text.is_empty()).unwrap_or(by_default))?;
@@ -255,45 +255,44 @@ fn start_log(global: &Global, command: &Command) -> anyhow::Result<Switch> {
     Ok(switch)
 }
 
-/// A filter of the log. A lone word must be a level: the library takes any other for the name of a module, and logs
-/// nothing.
+/// Parses the log filter. A word without `=` must be a level: `EnvFilter` takes any other word for a module name, and logs nothing.
 fn log_filter(text: &str) -> anyhow::Result<EnvFilter> {
     let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
     let mut words = text.split(',').map(str::trim).filter(|part| !part.contains(['=', '[']));
     if let Some(word) = words.find(|word| !is_level(word)) {
         anyhow::bail!(
-            "--log {text}: {word:?} is not one of error, warn, info, debug, trace and off; the level of one module is \
-             written perf_exporter::counter=debug"
+            "--log {text}: {word:?} is not a log level: use error, warn, info, debug, trace or off; for one module \
+             write perf_exporter::counter=debug"
         );
     }
     EnvFilter::try_new(text).map_err(|error| anyhow::anyhow!("--log {text}: {error}; try --log debug"))
 }
 
-/// The exit code of a command that wrote its result to stdout. Whoever reads it may have seen enough (`| head`).
+/// Returns the exit code of a command that wrote its result to standard output. A closed pipe (`| head`) is not an error.
 fn written(result: io::Result<()>) -> ExitCode {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            fail(FAILED, &anyhow::Error::new(error).context("the result cannot be written"))
+            fail(FAILED, &anyhow::Error::new(error).context("cannot write the result"))
         }
         _ => ExitCode::SUCCESS,
     }
 }
 
-/// Writes to standard output at once.
+/// Writes to standard output and flushes it.
 fn put(bytes: impl AsRef<[u8]>) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(bytes.as_ref())?;
     out.flush()
 }
 
-/// Prints why the command failed, with its causes, and gives its exit code.
-#[expect(clippy::print_stderr, reason = "the last word of a command goes to the person who typed it")]
+/// Prints the error with its causes to standard error and returns the exit code.
+#[expect(clippy::print_stderr, reason = "the error of a command is for the terminal, not for the log")]
 fn fail(code: u8, error: &anyhow::Error) -> ExitCode {
     eprintln!("perf-exporter: {error:#}");
     ExitCode::from(code)
 }
 
-/// What a line stands for that is typed behind a command; the words of its refusal.
+/// Parses the arguments that follow a command name. The error is the message of clap.
 #[cfg(test)]
 fn typed<A: Args>(line: &str) -> Result<A, String> {
     #[derive(Debug, Parser)]

@@ -1,5 +1,5 @@
-//! `perf-exporter probe`: what can be probed on this machine and what can be taken there, how that is written in the
-//! YAML, and probes for a person, as `perf probe` makes them.
+//! `perf-exporter probe`: lists what can be probed on this machine, with its variables and its configuration entry, and manages probes as
+//! `perf probe` does.
 
 mod edit;
 mod entry;
@@ -24,50 +24,50 @@ use crate::target::CgroupMount;
 #[derive(Debug, Clone, Args)]
 #[command(group(ArgGroup::new("action").args(["funcs", "markers", "vars", "add", "del", "list"])))]
 pub(super) struct ProbeArgs {
-    /// Show only what matches: a part of a name, or a pattern with * and ?. Without one, functions of the kernel that
-    /// begin with _ are left out; with --vars, what is deep in structures.
+    /// Show only names that contain this text or match this pattern with * and ?. Without a pattern, kernel functions that begin with _ are
+    /// omitted. With --vars and without a pattern, nested structure members are omitted.
     #[arg(value_name = "PATTERN")]
     pattern: Option<String>,
-    /// Look into this program or library instead of the kernel.
+    /// Probe this program or library instead of the kernel.
     #[arg(long, short = 'x', value_name = "FILE")]
     exec: Option<String>,
-    /// In whose files: pid:4711, or cgroup:/path for those of a container. By default, the host's.
+    /// File system in which to open the file: pid:4711, or cgroup:/path for the files of a container. The default is the host's.
     #[arg(long = "in", value_name = "pid:N|cgroup:PATH", requires = "exec", value_parser = within)]
     within: Option<Root>,
-    /// Show functions (the default; of a file, with its markers).
+    /// List functions (the default; for a file, with its USDT probes).
     #[arg(long, short = 'F', conflicts_with_all = ["add", "del", "list"])]
     funcs: bool,
-    /// Show the markers of a file (USDT).
+    /// List the USDT probes of a file.
     #[arg(long, requires = "exec")]
     markers: bool,
-    /// Show what can be taken at a function, or at a marker: %PROVIDER:NAME.
+    /// Show the variables available at a function, or at a USDT probe: %PROVIDER:NAME.
     #[arg(long, short = 'V', value_name = "FUNCTION")]
     vars: Option<String>,
-    /// Make a probe that stays, and is called perf_exporter:EVENT: [EVENT=]FUNCTION[+OFFSET|%return] [ARGUMENT...], or
-    /// [EVENT=]%PROVIDER:MARKER [ARGUMENT...]. Arguments are [NAME=]FETCH[:TYPE] as for perf probe. Needs root.
+    /// Add a persistent probe perf_exporter:EVENT: [EVENT=]FUNCTION[+OFFSET|%return] [ARGUMENT...], or [EVENT=]%PROVIDER:MARKER
+    /// [ARGUMENT...]. Arguments are [NAME=]FETCH[:TYPE] as for perf probe. Requires root.
     #[arg(long, short = 'a', value_name = "DEFINITION", conflicts_with = "pattern")]
     add: Vec<String>,
-    /// Remove probes that --add made; a pattern may have * and ?. Needs root.
+    /// Remove probes created with --add; the name may contain * and ?. Requires root.
     #[arg(long, short = 'd', value_name = "EVENT", conflicts_with = "pattern")]
     del: Vec<String>,
-    /// Show the probes that there are, and whose they are. Needs root.
+    /// List the probes defined in the kernel and their owners. Requires root.
     #[arg(long, short = 'l')]
     list: bool,
-    /// With --add and --del: show what the kernel would be told, and change nothing.
+    /// With --add and --del: print the definitions for the kernel, but change nothing.
     #[arg(long, short = 'n')]
     dry_run: bool,
-    /// How many lines to show.
+    /// Maximum number of lines.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
-    /// How to write the result.
+    /// Output format.
     #[arg(long, value_name = "FORMAT", default_value = "text", value_enum)]
     output: Output,
 }
 
-/// Does what was asked.
+/// Runs the requested action.
 pub(super) fn probe(args: &ProbeArgs, roots: &Roots) -> Result<ExitCode, Failure> {
     if args.dry_run && args.add.is_empty() && args.del.is_empty() {
-        let error = anyhow::anyhow!("--dry-run: this changes nothing without --add or --del");
+        let error = anyhow::anyhow!("--dry-run: only valid with --add or --del");
         return Err(Failure::Usage(error));
     }
     let wanted = Wanted::new(args.pattern.as_deref()).map_err(Failure::Usage)?;
@@ -86,19 +86,19 @@ pub(super) fn probe(args: &ProbeArgs, roots: &Roots) -> Result<ExitCode, Failure
     })
 }
 
-/// A question, and where the answer is sought.
+/// A query and its source.
 #[derive(Clone, Copy)]
 struct Asked<'a> {
     args: &'a ProbeArgs,
-    /// The file that was named; the kernel without one.
+    /// The file given with `-x`. `None` for the kernel.
     source: Option<&'a Source>,
     wanted: &'a Wanted,
     roots: &'a Roots,
 }
 
-/// A file that was named.
+/// A file given with `-x`.
 struct Source {
-    /// Absolute in its root.
+    /// Path in `root`, absolute unless it could not be resolved.
     path: String,
     root: Root,
 }
@@ -111,11 +111,11 @@ impl Source {
     }
 }
 
-/// The file, by an absolute path. A relative one is sought from here, where paths are ours.
+/// Returns the file with an absolute path. A relative path is resolved only if the file system is that of this process.
 fn source(args: &ProbeArgs, roots: &Roots) -> anyhow::Result<Option<Source>> {
     let Some(path) = &args.exec else {
         return match args.pattern.as_deref().or(args.vars.as_deref()).filter(|text| text.starts_with('/')) {
-            Some(file) => Err(anyhow::anyhow!("{file} is a file: name it with -x")),
+            Some(file) => Err(anyhow::anyhow!("{file} is a file: use -x FILE")),
             None => Ok(None),
         };
     };
@@ -126,21 +126,21 @@ fn source(args: &ProbeArgs, roots: &Roots) -> anyhow::Result<Option<Source>> {
     Ok(Some(Source { path: absolute.unwrap_or_else(|| path.clone()), root }))
 }
 
-/// `pid:4711`, `cgroup:/system.slice/nginx.service`.
+/// Parses `pid:4711` or `cgroup:/system.slice/nginx.service`.
 fn within(text: &str) -> Result<Root, String> {
     match text.split_once(':') {
         Some(("pid", pid)) => match pid.parse() {
             Ok(pid @ 1..) => Ok(Root::Process(pid)),
-            _ => Err(format!("{pid:?} is no number of a process")),
+            _ => Err(format!("{pid:?} is not a process ID")),
         },
         Some(("cgroup", path)) if path.starts_with('/') => Ok(Root::Cgroup(path.into())),
-        Some(("cgroup", path)) => Err(format!("{path:?} is not the path of a cgroup: it begins with /")),
-        _ => Err("write pid:4711 or cgroup:/system.slice/nginx.service".into()),
+        Some(("cgroup", path)) => Err(format!("{path:?} is not a cgroup path: it must begin with /")),
+        _ => Err("expected pid:4711 or cgroup:/system.slice/nginx.service".into()),
     }
 }
 
-/// What has to be said beside the result.
-#[expect(clippy::print_stderr, reason = "the result goes to stdout, and may be read by a program")]
+/// Prints a note to standard error.
+#[expect(clippy::print_stderr, reason = "notes must not mix with the result on standard output")]
 fn note(text: &str) {
     eprintln!("perf-exporter: {text}");
 }

@@ -1,4 +1,4 @@
-//! `perf-exporter run`: the service.
+//! `perf-exporter run`: runs the service.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,24 +13,24 @@ use crate::export::otlp::logs::Switch;
 use crate::host::{Environment, Roots};
 use crate::sys::live::Live;
 
-/// The options that may stand without the command's name.
+/// Names of the options that are also accepted without the command name.
 pub(super) const OPTIONS: [&str; 2] = ["config", "listen"];
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct RunArgs {
-    /// The configuration file; without one the built-in configuration is used (perf-exporter check prints what it does).
+    /// Configuration file. Without it, the built-in configuration is used (perf-exporter check describes it).
     #[arg(long, short, value_name = "FILE", env = "PERF_EXPORTER_CONFIG")]
     config: Option<PathBuf>,
-    /// Where to serve, instead of the address in the configuration (0.0.0.0:7373).
+    /// Address and port to serve on. Overrides the address in the configuration (0.0.0.0:7373).
     #[arg(long, short, value_name = "ADDRESS:PORT", env = "PERF_EXPORTER_LISTEN", value_parser = address)]
     listen: Option<SocketAddr>,
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "write an IP address and a port, like 0.0.0.0:7373 or [::]:7373".into())
+    text.parse().map_err(|_| "expected an IP address and a port, such as 0.0.0.0:7373 or [::]:7373".into())
 }
 
-/// Runs the service until a signal ends it.
+/// Runs the service until it receives a signal to stop.
 pub(super) fn run(args: RunArgs, roots: Roots, log: Switch) -> ExitCode {
     let options = Options {
         config: args.config,

@@ -1,15 +1,15 @@
-//! A pattern on the command line.
+//! A name pattern from the command line.
 
 use crate::target::Glob;
 
-/// Which names are asked for: those that have a text in them, or match a pattern; all by default.
+/// Matches names that contain a text or match a glob pattern. Without a pattern, all names match.
 pub(super) struct Wanted {
     text: String,
     glob: Option<Glob>,
 }
 
 impl Wanted {
-    /// What was typed.
+    /// Parses the pattern. It is a glob if it contains `*`, `?` or `[`.
     pub(super) fn new(pattern: Option<&str>) -> anyhow::Result<Self> {
         let text = pattern.unwrap_or_default().to_owned();
         let glob = text.contains(['*', '?', '[']).then(|| Glob::new(&text)).transpose()?;
@@ -23,7 +23,7 @@ impl Wanted {
         }
     }
 
-    /// What to show first: the name itself, then names that begin with it.
+    /// Returns the sort order of a matching name: 0 for the exact name, 1 for names with this prefix, 2 for all others.
     pub(super) fn rank(&self, name: &str) -> u8 {
         match name.strip_prefix(&*self.text) {
             Some("") => 0,
@@ -32,12 +32,12 @@ impl Wanted {
         }
     }
 
-    /// The pattern as it was typed; empty if none was.
+    /// Returns the pattern as typed, or an empty text if there is none.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether it could be a name.
+    /// Reports whether the pattern is a plain text, that is, not empty and not a glob.
     pub(super) fn is_word(&self) -> bool {
         !self.text.is_empty() && self.glob.is_none()
     }

@@ -1,5 +1,5 @@
-//! Checks that every section needs: bounds of values, lists without items, of too many or of the same twice, and texts
-//! with a grammar of their own.
+//! Checks that all sections share: bounds of values, empty lists, lists that are too long or have duplicates, and texts with their own
+//! grammar.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -12,7 +12,7 @@ use super::yaml::NodeId;
 use crate::event::ParseError;
 
 impl Report<'_> {
-    /// Returns what is written, if anything is, and reports what is out of bounds, with the default if there is one.
+    /// Returns the written value, if there is one. Reports a value out of bounds, with the default if there is one.
     pub(super) fn bounded<T: Copy + PartialOrd + Display>(
         &mut self,
         written: Option<&At<T>>,
@@ -22,12 +22,12 @@ impl Report<'_> {
         let At { node, value } = *written?;
         if !bounds.contains(&value) {
             let message = format!("{value} is not between {} and {}", bounds.start(), bounds.end());
-            self.error(node, message, default.map(|default| format!("{default} is the default")));
+            self.error(node, message, default.map(|default| format!("the default is {default}")));
         }
         Some(value)
     }
 
-    /// Returns what is written, as [`bounded`](Self::bounded) does, or else the default.
+    /// Returns the written value, checked by [`bounded`](Self::bounded), or the default.
     pub(super) fn setting<T: Copy + PartialOrd + Display>(
         &mut self,
         written: Option<&At<T>>,
@@ -37,12 +37,12 @@ impl Report<'_> {
         self.bounded(written, bounds, Some(default)).unwrap_or(default)
     }
 
-    /// Returns a number from 1 to `max`, if one is written.
+    /// Returns the written number, from 1 to `max`, if there is one.
     pub(super) fn number<N: TryFrom<u64>>(&mut self, written: Option<&At<u64>>, max: u64) -> Option<N> {
         N::try_from(self.bounded(written, 1..=max, None)?).ok()
     }
 
-    /// Returns whether a number of things exceeds `limit`, and reports that.
+    /// Reports an error if `number` exceeds `limit`, and returns whether it does.
     pub(super) fn too_many(
         &mut self,
         at: NodeId,
@@ -51,19 +51,19 @@ impl Report<'_> {
         hint: impl Hint,
     ) -> bool {
         if number > limit {
-            self.error(at, format!("{number} {what}, and at most {limit} are taken"), hint);
+            self.error(at, format!("{number} {what}, at most {limit} are allowed"), hint);
         }
         number > limit
     }
 
-    /// Reports a list without items, unless it has none because they were refused.
+    /// Reports an empty list, unless all of its items were rejected.
     pub(super) fn not_empty<T>(&mut self, list: Option<&At<List<T>>>, so: &str, hint: &str) {
         if let Some(list) = list.filter(|list| list.is_empty() && !self.blames(list.node)) {
             self.error(list.node, format!("an empty list {so}"), hint);
         }
     }
 
-    /// Returns the items without repetitions, which are reported.
+    /// Returns the items without duplicates, and reports the duplicates.
     pub(super) fn once<T: Copy + PartialEq>(&mut self, list: &[At<T>]) -> Vec<At<T>> {
         let mut kept: Vec<At<T>> = Vec::new();
         for item in list {
@@ -76,12 +76,12 @@ impl Report<'_> {
         kept
     }
 
-    /// Reports an item that its list has already.
+    /// Reports a duplicate list item.
     pub(super) fn twice(&mut self, at: NodeId) {
-        self.warning(at, "this stands in the list twice", "leave one out");
+        self.warning(at, "duplicate item in this list", "remove one of them");
     }
 
-    /// What a text means, if it can be read as `what` it should be.
+    /// Returns the parsed value of a text, or reports why it is invalid; `what` describes the violated expectation.
     pub(super) fn parsed<T>(
         &mut self,
         text: &At<String>,

@@ -1,4 +1,4 @@
-//! From what is written to what is needed: the meaning of each setting, and what is wrong with it.
+//! Semantic checks: converts the declared types of a file to [`Config`], and reports invalid settings.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -23,12 +23,12 @@ use super::{Collection, Config, Counters, Limits};
 use crate::health::Scope;
 use crate::target::Targets;
 
-/// The bounds of `collection.interval`: below, the cost of collecting is felt; above, short-lived cgroups and
-/// processes are never seen, and events that take turns are scaled by stale shares.
+/// Bounds of `collection.interval`. Below the minimum, the cost of collections is noticeable. Above the maximum, short-lived cgroups and
+/// processes are missed, and multiplexed events are scaled by stale factors.
 const INTERVAL: RangeInclusive<Period> = Period::milliseconds(100)..=Period::seconds(600);
 
-/// The meaning of `file`, over the values of `base` and `selections` for what it does not mention; and whom its
-/// entries count for that say nothing about it themselves.
+/// Returns the configuration of `file`, with the values of `base` and `selections` for omitted settings. Also returns the selections that
+/// entries without their own inherit.
 pub(super) fn check(
     file: &File,
     base: &Config,
@@ -76,7 +76,7 @@ pub(super) fn check(
     (config, selections)
 }
 
-/// Whether an entry may be missing because something is wrong with it.
+/// Reports whether entries may be missing because they have problems.
 fn entries_are_blamed(file: &File, report: &Report<'_>) -> bool {
     let sections = [
         node_of(file.counters.as_ref()),
@@ -88,15 +88,15 @@ fn entries_are_blamed(file: &File, report: &Report<'_>) -> bool {
     sections.into_iter().flatten().any(|section| report.blames(section))
 }
 
-/// Reports that there is no entry at all.
+/// Reports an error if no entry is enabled.
 fn idle_service(file: &File, busy: bool, report: &mut Report<'_>) {
     if let Some(entries) = file.counters.as_ref().filter(|_| !busy) {
-        let hint = "add an entry, or leave `counters` out for the built-in ones";
-        report.error(entries.node, "nothing would be counted", hint);
+        let hint = "add an entry, or omit `counters` to use the built-in entries";
+        report.error(entries.node, "no metrics or profiles are enabled", hint);
     }
 }
 
-/// Reports selections that no entry counts for.
+/// Reports selections that no entry uses.
 fn idle_selections(
     file: &File,
     counters: &[Counters],
@@ -116,7 +116,7 @@ fn idle_selections(
         let Some(node) = written else { continue };
         if !all().any(|per| per.scope() == scope) {
             let message = format!("this has no effect: no entry counts per {scope}");
-            report.warning(node, message, format!("write `per: [{scope}]` in one"));
+            report.warning(node, message, format!("write `per: [{scope}]` in an entry"));
         }
     }
 }
@@ -130,7 +130,7 @@ fn listen(written: Option<&At<Address>>, base: SocketAddr, report: &mut Report<'
     })
 }
 
-/// What to write instead of an address that is none.
+/// Returns a correction for an invalid address.
 fn better_address(text: &str, port: u16) -> String {
     if let Ok(address) = text.parse::<IpAddr>() {
         return format!("add the port: `{}`", SocketAddr::new(address, port));
@@ -144,16 +144,16 @@ fn better_address(text: &str, port: u16) -> String {
     let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
     match (host, port.parse::<u16>()) {
         ("" | "*", Ok(port)) => format!("write `0.0.0.0:{port}` for every address of this host"),
-        ("localhost", Ok(port)) => format!("names are not looked up: write `127.0.0.1:{port}`"),
+        ("localhost", Ok(port)) => format!("host names are not resolved: write `127.0.0.1:{port}`"),
         (_, Ok(port)) => {
             format!(
-                "names are not looked up: write an address of this host, or `0.0.0.0:{port}` for all of them"
+                "host names are not resolved: write an address of this host, or `0.0.0.0:{port}` for all of them"
             )
         }
         (_, Err(_)) if port.bytes().all(|b| b.is_ascii_digit()) && !port.is_empty() => {
-            "ports end at 65535".to_owned()
+            "the maximum port is 65535".to_owned()
         }
-        _ => "write it like `0.0.0.0:7373` or `[::]:7373`".to_owned(),
+        _ => "use the form `0.0.0.0:7373` or `[::]:7373`".to_owned(),
     }
 }
 
@@ -171,11 +171,10 @@ fn collection(
         && known
         && *freshness > interval
     {
-        let message =
-            format!("a reading is never older than `interval`, {interval:?}, so {freshness:?} cannot be met");
+        let message = format!("{freshness:?} exceeds `interval`, which is {interval:?}");
         report.error(*node, message, format!("write `{interval:?}` or less"));
     }
-    // The default gives way to a shorter interval without a word.
+    // The default is lowered to a shorter interval without a warning.
     let freshness = freshness.map_or(base.freshness.min(interval), |at| at.value.0);
     Collection { interval, freshness }
 }
@@ -251,16 +250,16 @@ mod tests {
             ("':9100'", "write `0.0.0.0:9100` for every address of this host"),
             ("'*:9100'", "write `0.0.0.0:9100` for every address of this host"),
             ("'9100'", "write `0.0.0.0:9100` for every address of this host"),
-            ("localhost:9100", "names are not looked up: write `127.0.0.1:9100`"),
+            ("localhost:9100", "host names are not resolved: write `127.0.0.1:9100`"),
             ("127.0.0.1", "add the port: `127.0.0.1:7373`"),
             ("'::1'", "add the port: `[::1]:7373`"),
             ("http://0.0.0.0:9100/metrics", "leave out the scheme and the path: `0.0.0.0:7373`"),
-            ("0.0.0.0:91000", "ports end at 65535"),
+            ("0.0.0.0:91000", "the maximum port is 65535"),
             (
                 "node1:91",
-                "names are not looked up: write an address of this host, or `0.0.0.0:91` for all of them",
+                "host names are not resolved: write an address of this host, or `0.0.0.0:91` for all of them",
             ),
-            ("here", "write it like `0.0.0.0:7373` or `[::]:7373`"),
+            ("here", "use the form `0.0.0.0:7373` or `[::]:7373`"),
         ] {
             let report = report(&format!("listen: {text}"));
             let text = text.trim_matches('\'');
@@ -274,7 +273,7 @@ mod tests {
     fn intervals_have_bounds() {
         assert_eq!(
             report("collection: {interval: 1ms}"),
-            "1:24: collection.interval: 1ms is not between 100ms and 600s; 10s is the default"
+            "1:24: collection.interval: 1ms is not between 100ms and 600s; the default is 10s"
         );
         assert!(report("collection: {interval: 1h}").contains("3600s is not between"));
     }
@@ -284,7 +283,7 @@ mod tests {
         assert_eq!(good("collection: {interval: 500ms}").collection.freshness, Duration::from_millis(500));
         assert_eq!(
             report("collection: {interval: 5s, freshness: 6s}"),
-            "1:39: collection.freshness: a reading is never older than `interval`, 5s, so 6s cannot be met; \
+            "1:39: collection.freshness: 6s exceeds `interval`, which is 5s; \
              write `5s` or less"
         );
         assert_eq!(report("collection: {interval: 60, freshness: 30s}").lines().count(), 1);
@@ -326,7 +325,7 @@ mod tests {
         assert_eq!(
             report("counters: {a: {events: cycles}}\nprocesses: {by: pid}"),
             "2:1: warning: processes: this has no effect: no entry counts per process; \
-             write `per: [process]` in one"
+             write `per: [process]` in an entry"
         );
         assert_eq!(
             report("counters: {a: {events: cycles, per: proces}}\nprocesses: {by: pid}").lines().count(),

@@ -1,4 +1,4 @@
-//! What `containers` comes to: who is asked for the names of containers, and which labels of theirs are taken.
+//! Checks of `containers`: the metadata sources of containers and pods, and the pod labels that become metric labels.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,46 +12,46 @@ pub use super::value::Socket;
 use crate::health::Scope;
 use crate::metrics::fit_label_name;
 
-/// Who is asked, and for what.
+/// Metadata sources and requested labels.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Containers {
-    /// A runtime that speaks CRI.
+    /// Runtime with CRI.
     pub cri: Socket,
     /// Docker or Podman.
     pub docker: Socket,
-    /// The kubelet.
+    /// Kubelet.
     pub kubelet: Option<Pods>,
-    /// The API server.
+    /// API server.
     pub api_server: Option<Pods>,
-    /// Keys of labels, and what they are called in metrics.
+    /// Keys of pod labels, and their names in metrics.
     pub labels: Vec<(String, Arc<str>)>,
-    /// Keys of labels or annotations of which the first that is there names the service.
+    /// Keys of labels or annotations; the first existing one contains the service name.
     pub service: Vec<String>,
 }
 
-/// How pods are asked for over HTTPS; what is `None` is for the pod's surroundings to say.
+/// HTTPS access to pod metadata. The environment of the pod supplies the values that are `None`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pods {
-    /// Where.
+    /// URL of the server.
     pub url: Option<String>,
-    /// A file with authorities.
+    /// File with the certificate authorities.
     pub ca: Option<PathBuf>,
-    /// A file with a token.
+    /// File with the bearer token.
     pub token: Option<PathBuf>,
-    /// Whether any certificate is taken.
+    /// Whether any certificate is accepted.
     pub insecure: bool,
-    /// The name of this node.
+    /// Name of this node.
     pub node: Option<String>,
 }
 
-/// Labels that series of cgroups have for other reasons, beside those of scopes.
+/// Reserved label names of cgroup series, besides the labels of scopes.
 const TAKEN: [&str; 9] =
     ["container", "counters", "event", "leader", "namespace", "pod", "reason", "service", "state"];
 
-/// The most labels that are taken.
+/// Maximum number of labels.
 const MOST: usize = 16;
 
-/// The meaning of `containers`, over `base` for what it does not mention.
+/// Returns the checked `containers` section, with the values of `base` for omitted keys.
 pub(super) fn containers(
     written: Option<&At<file::Containers>>,
     base: &Containers,
@@ -76,12 +76,11 @@ fn pods(written: &file::Pods, report: &mut Report<'_>) -> Pods {
     let path = |at: &Option<At<String>>| at.as_ref().map(|at| PathBuf::from(&at.value));
     let insecure = written.insecure.as_ref().is_some_and(|at| at.value);
     if let (Some(ca), true) = (&written.ca, insecure) {
-        report.warning(ca.node, "this has no effect: with `insecure` any certificate is taken", None);
+        report.warning(ca.node, "this has no effect: with `insecure` any certificate is accepted", None);
     }
     Pods {
         url: written.url.as_ref().and_then(|at| {
-            address(at, |_| "write it like `https://127.0.0.1:10250`".into(), report)
-                .map(|_| at.value.clone())
+            address(at, |_| "use the form `https://127.0.0.1:10250`".into(), report).map(|_| at.value.clone())
         }),
         ca: path(&written.ca),
         token: path(&written.token),
@@ -90,14 +89,14 @@ fn pods(written: &file::Pods, report: &mut Report<'_>) -> Pods {
     }
 }
 
-/// Keys that are not empty.
+/// Returns the keys, and reports empty keys.
 fn keys<'f>(at: &'f At<List<String>>, report: &mut Report<'_>) -> Vec<&'f At<String>> {
     let all = &at.value;
     if all.len() > MOST {
-        report.error(at.node, format!("{} labels are too many; {MOST} is the most", all.len()), None);
+        report.error(at.node, format!("{} labels, at most {MOST} are allowed", all.len()), None);
     }
     for key in all.iter().filter(|key| key.value.trim().is_empty()) {
-        report.error(key.node, "a label has a name", None);
+        report.error(key.node, "the label name is empty", None);
     }
     all.iter().take(MOST).collect()
 }
@@ -108,10 +107,10 @@ fn labels(at: &At<List<String>>, report: &mut Report<'_>) -> Vec<(String, Arc<st
         let name = fit_label_name(&key.value);
         let of_scope = Scope::ALL.iter().any(|scope| scope.label() == Some(&*name));
         if of_scope || TAKEN.contains(&&*name) {
-            let message = format!("series have a label `{name}` of another meaning");
-            report.error(key.node, message, "`service` may name pods by such a label");
+            let message = format!("the label `{name}` is reserved");
+            report.error(key.node, message, "to use it as the service name, list it under `service`");
         } else if labels.iter().any(|label| *label.1 == *name) {
-            report.error(key.node, format!("another one is called `{name}` in metrics as well"), None);
+            report.error(key.node, format!("another label is also converted to `{name}`"), None);
         } else {
             labels.push((key.value.clone(), name.into()));
         }
@@ -138,7 +137,7 @@ mod tests {
         for wrong in ["run/x.sock", "true", "", "'tcp://127.0.0.1:2375'"] {
             let said = report(&format!("containers: {{docker: {wrong}}}"));
             assert!(
-                said.contains("the path of a socket from the root on, `auto` or `off`") || wrong.is_empty(),
+                said.contains("the absolute path of a socket, `auto` or `off`") || wrong.is_empty(),
                 "{said}"
             );
         }
@@ -168,10 +167,10 @@ mod tests {
         assert_eq!(names, ["app_kubernetes_io_name", "tier"]);
         assert_eq!(containers("service: app").service, ["app"]);
         let said = |text: &str| report(&format!("containers: {{labels: {text}}}"));
-        assert!(said("[pod]").contains("series have a label `pod` of another meaning"));
-        assert!(said("[a.b, a/b]").contains("another one is called `a_b` in metrics as well"));
-        assert!(said("['']").contains("a label has a name"));
+        assert!(said("[pod]").contains("the label `pod` is reserved"));
+        assert!(said("[a.b, a/b]").contains("another label is also converted to `a_b`"));
+        assert!(said("['']").contains("the label name is empty"));
         let many: Vec<String> = (0..17).map(|at| format!("l{at}")).collect();
-        assert!(said(&format!("[{}]", many.join(","))).contains("17 labels are too many; 16 is the most"));
+        assert!(said(&format!("[{}]", many.join(","))).contains("17 labels, at most 16 are allowed"));
     }
 }

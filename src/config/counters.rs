@@ -1,4 +1,4 @@
-//! The entries of `counters`: events, groups, and names that would clash.
+//! Checks of `counters`: events, groups, and names that conflict.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::event::syntax::{self, Group, Name, TermValue};
 use crate::health::Scope;
 use crate::target::{CgroupSelection, ProcessSelection, Targets};
 
-/// The most events that all entries name together: more than any PMU can serve, and it bounds what a file may cost.
+/// Maximum number of events of all entries. It exceeds the capacity of any PMU and bounds the cost of a file.
 const EVENT_LIMIT: usize = 4096;
 
-/// A group, and the text or preset that it comes from.
+/// Group with the node of its text or preset.
 struct Written {
     node: NodeId,
     group: Group,
 }
 
-/// What the entries say, in their order.
+/// Returns the checked entries, in the order of the file.
 pub(super) fn counters(
     entries: &At<Entries<file::Counters>>,
     selections: &Selections,
@@ -39,7 +39,7 @@ pub(super) fn counters(
         let written = groups(name, entry, report);
         events += written.iter().map(|written| written.group.events.len()).sum::<usize>();
         if events > EVENT_LIMIT {
-            report.error(name.node, format!("more than {EVENT_LIMIT} events up to here"), "count less");
+            report.error(name.node, format!("more than {EVENT_LIMIT} events in total"), "remove some events");
             break;
         }
         let name: Arc<str> = name.value.as_str().into();
@@ -50,14 +50,16 @@ pub(super) fn counters(
     counters
 }
 
-/// Reports a word that cannot be a part of a metric's name.
+/// Reports a word that cannot be part of a metric name. `whose` is the kind of the named items, in the plural.
 pub(super) fn metric_word(node: NodeId, word: &str, whose: &str, report: &mut Report<'_>) {
     if !is_name(word) {
         let better: String = word.chars().take(60).map(|c| if is_name_part(c) { c } else { '_' }).collect();
         let better = better.to_ascii_lowercase();
         let better = if is_name(&better) { better } else { format!("_{better}") };
-        let message =
-            format!("{} is no name: {whose} are named with a-z, 0-9 and _, no digit first", shown(word));
+        let message = format!(
+            "{} is not a valid name: names of {whose} consist of a-z, 0-9 and _ and do not begin with a digit",
+            shown(word)
+        );
         report.error(node, message, format!("write `{better}`"));
     }
 }
@@ -66,29 +68,29 @@ fn is_name_part(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// The groups of an entry as they are written.
+/// Returns the groups of an entry as written.
 fn groups(name: &At<String>, entry: &At<file::Counters>, report: &mut Report<'_>) -> Vec<Written> {
     match (&entry.events, &entry.preset) {
         (None, None) => {
             if !report.blames(entry.node) {
                 let hint = "write `events: [cycles, instructions]` or `preset: detailed`";
-                report.error(name.node, "the entry does not say what to count", hint);
+                report.error(name.node, "the entry has neither `events` nor `preset`", hint);
             }
             Vec::new()
         }
         (Some(events), preset) => {
             if let Some(preset) = preset {
-                let message = "an entry has `events` or a `preset`, not both";
-                report.error(preset.node, message, "make two entries of it");
+                let message = "`events` and `preset` are mutually exclusive";
+                report.error(preset.node, message, "split it into two entries");
             } else {
-                report.not_empty(Some(events), "counts nothing", "name an event, or leave the entry out");
+                report.not_empty(Some(events), "contains no events", "add an event, or remove the entry");
                 contradiction(entry, events, report);
             }
             events.iter().flat_map(|event| parse(event, report)).collect()
         }
         (None, Some(preset)) => {
             if let Some(group) = &entry.group {
-                let message = "`group` has no meaning with `preset`, whose groups are perf stat's";
+                let message = "`group` is not allowed with `preset`, which defines its own groups";
                 report.error(group.node, message, "leave it out");
             }
             preset.groups().into_iter().map(|group| Written { node: preset.node, group }).collect()
@@ -96,11 +98,11 @@ fn groups(name: &At<String>, entry: &At<file::Counters>, report: &mut Report<'_>
     }
 }
 
-/// Reports `group: true` beside braces.
+/// Reports `group: true` together with braces.
 fn contradiction(entry: &file::Counters, events: &List<Event>, report: &mut Report<'_>) {
     if let Some(group) = entry.group.as_ref().filter(|group| group.value && has_braces(events)) {
-        let message = "`group: true` makes one group of all events, and the braces make others";
-        report.error(group.node, message, "leave out `group`, or the braces");
+        let message = "`group: true` conflicts with the groups in braces";
+        report.error(group.node, message, "remove `group` or the braces");
     }
 }
 
@@ -108,16 +110,16 @@ fn has_braces(events: &List<Event>) -> bool {
     events.iter().any(|event| event.event.contains('{'))
 }
 
-/// The groups of one text, with the name that the user gave its event.
+/// Parses one text into groups, with the name that the user gave its event.
 fn parse(event: &At<Event>, report: &mut Report<'_>) -> Vec<Written> {
     let Event { event: text, name } = &event.value;
     let mut groups = match event::parse(text) {
         Ok(groups) => groups,
         Err(error) => {
-            // In a list in brackets YAML splits an event at the commas between its slashes.
+            // In a flow sequence, YAML splits an event at the commas between its slashes.
             let split = text.matches('/').count() == 1 && !text.contains(',');
             let (why, hint) = if split {
-                ("it has one slash only", "put it in quotes: between brackets YAML ends a text at a comma")
+                ("it has only one slash", "put it in quotes: inside brackets, YAML splits texts at commas")
             } else {
                 (&*error.message, &*error.remedy)
             };
@@ -132,24 +134,24 @@ fn parse(event: &At<Event>, report: &mut Report<'_>) -> Vec<Written> {
     groups.into_iter().map(|group| Written { node: text.node, group }).collect()
 }
 
-/// Gives the one event of `groups` its name.
+/// Sets the name of the single event of `groups`.
 fn alias(groups: &mut [Group], name: &At<String>, report: &mut Report<'_>) {
     let total: usize = groups.iter().map(|group| group.events.len()).sum();
     let mut events = groups.iter_mut().flat_map(|group| &mut group.events);
     match (events.next(), total) {
         (Some(event), 1) if event.alias.is_some() => {
-            let message = "the event has a name already: `name=` in its text";
-            report.error(name.node, message, "leave one of them out");
+            let message = "the event already has a name from `name=`";
+            report.error(name.node, message, "remove one of them");
         }
         (Some(event), 1) => event.alias = Some(name.as_str().into()),
         _ => {
             let message = format!("one name for {total} events");
-            report.error(name.node, message, "write each event as an item of its own");
+            report.error(name.node, message, "write each event as a separate item");
         }
     }
 }
 
-/// One group of all, or the groups as written.
+/// Merges all events into one group, or returns the groups as written.
 fn scheduled(entry: &file::Counters, written: Vec<Written>) -> Vec<Group> {
     let together = match (&entry.group, &entry.events) {
         (Some(group), _) => group.value,
@@ -164,17 +166,17 @@ fn scheduled(entry: &file::Counters, written: Vec<Written>) -> Vec<Group> {
     if events.is_empty() { Vec::new() } else { vec![Group { events }] }
 }
 
-/// Finds events that would be published twice under one name.
+/// Detects events that would be published twice under one name.
 #[derive(Default)]
 struct Clashes {
-    /// By scope and metric, the entry that counts it first, and for whom.
+    /// First entry that counts each metric in each scope, and its targets.
     first: BTreeMap<(Scope, String), (Arc<str>, Targets)>,
 }
 
 impl Clashes {
     fn look(&mut self, entry: &Arc<str>, per: &[Targets], written: &[Written], report: &mut Report<'_>) {
         for per in per {
-            // One report for all events of a text or preset that clash with the same entry in the same way.
+            // One report for all events of a text or preset that conflict with the same entry in the same way.
             let mut clashes: BTreeMap<(NodeId, Arc<str>, bool), Vec<String>> = BTreeMap::new();
             for Written { node, group } in written {
                 for event in &group.events {
@@ -201,7 +203,7 @@ impl Clashes {
     }
 }
 
-/// What the metrics of these entries are called, and whose they are.
+/// Returns the metric names of these entries, each with the name of its entry.
 pub(super) fn metrics(counters: &[Counters]) -> BTreeMap<String, &str> {
     let events =
         |entry: &Counters| entry.groups.iter().flat_map(|group| &group.events).map(label).collect::<Vec<_>>();
@@ -211,12 +213,12 @@ pub(super) fn metrics(counters: &[Counters]) -> BTreeMap<String, &str> {
     metrics.collect()
 }
 
-/// What tells the metric of a label from others.
+/// Returns the normalized metric name of a label.
 fn metric(label: &str) -> String {
     label.to_ascii_lowercase().replace(['-', '.', ':', '/'], "_")
 }
 
-/// Whether both count for the same, in whatever way.
+/// Reports whether both select the same targets, whatever their attribution.
 fn same_whom(one: &Targets, other: &Targets) -> bool {
     match (one, other) {
         (Targets::Cgroups(one), Targets::Cgroups(other)) => {
@@ -246,21 +248,24 @@ fn report_clash(
     let is = if words.len() == 1 { "is" } else { "are" };
     let name = words.first().map_or_else(String::new, |word| word.replace(|c: char| !is_name_part(c), "_"));
     let hint = match words[..] {
-        [word] => format!("leave it out of one, or name it apart: {{event: \"{word}\", name: {name}_2}}"),
-        _ => format!("leave `{scope}` out of `per` in one of the entries, or these events"),
+        [word] => format!(
+            "remove it from one entry, or give it another name: {{event: \"{word}\", name: {name}_2}}"
+        ),
+        _ => format!("remove `{scope}` from `per` of one entry, or remove these events"),
     };
     if same {
-        let message = format!("{what} {is} counted per {scope} {by} already, under the same name");
+        let message = format!("{what} {is} already counted per {scope} {by}, under the same name");
         report.error(node, message, hint);
     } else {
-        let message =
-            format!("{what} {is} counted per {scope} {by} too: what both select comes twice under one name");
+        let message = format!(
+            "{what} {is} also counted per {scope} {by}: targets selected twice are counted twice under one name"
+        );
         report.warning(node, message, hint);
     }
 }
 
-/// An event as its metric tells it from others: its name, or its text with the modifiers that change what a count
-/// means. Those about sampling and scheduling do not.
+/// Returns the identity of an event in metric names: its alias, or its text with the modifiers that change the meaning of a count.
+/// Modifiers of sampling and scheduling are omitted.
 fn label(event: &syntax::Event) -> String {
     if let Some(alias) = &event.alias {
         return alias.to_string();
@@ -298,13 +303,13 @@ mod tests {
     use crate::config::tests::{good, report};
     use crate::event::parse;
 
-    /// The sizes of the groups of one entry.
+    /// Returns the sizes of the groups of one entry.
     fn sizes(entry: &str) -> Vec<usize> {
         let config = good(&format!("counters: {{a: {{{entry}}}}}"));
         config.counters[0].groups.iter().map(|group| group.events.len()).collect()
     }
 
-    /// The report about the entry `a`, without its place.
+    /// Returns the report about the entry `a`, without the position.
     fn entry(entry: &str) -> String {
         let report = report(&format!("counters:\n  a: {{{entry}}}\n"));
         report.split_once(": counters.a").map(|(_, text)| text.to_owned()).unwrap_or_default()
@@ -324,8 +329,8 @@ mod tests {
     fn braces_beside_group_true_contradict_each_other() {
         assert_eq!(
             entry("events: '{cycles,instructions}', group: true"),
-            ".group: `group: true` makes one group of all events, and the braces make others; \
-             leave out `group`, or the braces"
+            ".group: `group: true` conflicts with the groups in braces; \
+             remove `group` or the braces"
         );
     }
 
@@ -335,25 +340,25 @@ mod tests {
         assert_eq!(config.counters[0].groups[0].events[0].alias.as_deref(), Some("mine"));
         assert!(entry("events: {event: cycles, name: My-Cycles}").ends_with("write `my_cycles`"));
         assert!(entry("events: {event: 'cycles,faults', name: m}").contains(".name: one name for 2 events;"));
-        assert!(entry("events: {event: cycles/name=x/, name: m}").contains("has a name already"));
+        assert!(entry("events: {event: cycles/name=x/, name: m}").contains("already has a name"));
     }
 
     #[test]
     fn an_entry_counts_events_or_a_preset_and_not_both_or_neither() {
-        assert!(entry("per: cpu").starts_with(": the entry does not say what to count"));
+        assert!(entry("per: cpu").starts_with(": the entry has neither `events` nor `preset`"));
         assert!(
             entry("preset: default, events: cycles")
-                .starts_with(".preset: an entry has `events` or a `preset`")
+                .starts_with(".preset: `events` and `preset` are mutually exclusive")
         );
         assert!(
-            entry("preset: default, group: true").starts_with(".group: `group` has no meaning with `preset`")
+            entry("preset: default, group: true").starts_with(".group: `group` is not allowed with `preset`")
         );
-        assert!(entry("events: []").starts_with(".events: an empty list counts nothing"));
+        assert!(entry("events: []").starts_with(".events: an empty list contains no events"));
         assert_eq!(entry("events: [5]").lines().count(), 1);
         assert_eq!(entry("presett: default").lines().count(), 1);
         assert!(
             report("counters: {}\npresets: []\nprofiles: {}\nscheduler: {per: []}")
-                .starts_with("1:1: counters: nothing would be counted")
+                .starts_with("1:1: counters: no metrics or profiles are enabled")
         );
     }
 
@@ -363,7 +368,7 @@ mod tests {
             entry("events: ['{cycles']"),
             ".events[0]: `{cycles` is not an event: the group is not closed; expected ',' or '}'"
         );
-        let split = "is not an event: it has one slash only; put it in quotes: between brackets YAML ends a text at a comma";
+        let split = "is not an event: it has only one slash; put it in quotes: inside brackets, YAML splits texts at commas";
         assert_eq!(
             entry("events: [cpu/event=1,umask=2/]").lines().next(),
             Some(&*format!(".events[0]: `cpu/event=1` {split}"))
@@ -381,16 +386,14 @@ mod tests {
         let two = |a: &str, b: &str| report(&format!("counters:\n  a: {{{a}}}\n  b: {{{b}}}\n"));
         assert_eq!(
             two("events: [cycles, cs]", "events: cs"),
-            "3:15: counters.b.events: `cs` is counted per cpu by `a` already, under the same name; \
-             leave it out of one, or name it apart: {event: \"cs\", name: cs_2}"
+            "3:15: counters.b.events: `cs` is already counted per cpu by `a`, under the same name; \
+             remove it from one entry, or give it another name: {event: \"cs\", name: cs_2}"
         );
-        assert!(entry("events: [cycles:uk, cycles:ku]").contains("is counted per cpu in this entry already"));
+        assert!(entry("events: [cycles:uk, cycles:ku]").contains("is already counted per cpu in this entry"));
         let preset = two("events: [cycles, instructions]", "preset: default, per: [cpu, cgroup]");
-        assert!(
-            preset.starts_with(
-                "3:15: counters.b.preset: `cycles` and `instructions` are counted per cpu by `a`"
-            )
-        );
+        assert!(preset.starts_with(
+            "3:15: counters.b.preset: `cycles` and `instructions` are already counted per cpu by `a`"
+        ));
         for different in [
             ("events: cycles", "events: cycles:u"),
             ("events: cycles", "events: cycles, per: cgroup"),
@@ -407,7 +410,7 @@ mod tests {
         let report = report(&format!("counters:\n  os: {{events: faults, per: process}}\n  {web}\n"));
         assert!(
             report.starts_with(
-                "3:17: warning: counters.web.events: `faults` is counted per process by `os` too"
+                "3:17: warning: counters.web.events: `faults` is also counted per process by `os`"
             )
         );
     }
@@ -417,7 +420,7 @@ mod tests {
         for (per, selection) in [("cgroup", "cgroups"), ("process", "processes")] {
             let other = format!("b: {{events: faults, per: {per}, {selection}: {{attribution: dedicated}}}}");
             let report = report(&format!("counters:\n  a: {{events: faults, per: {per}}}\n  {other}\n"));
-            let expected = format!("3:15: counters.b.events: `faults` is counted per {per} by `a` already");
+            let expected = format!("3:15: counters.b.events: `faults` is already counted per {per} by `a`");
             assert!(report.starts_with(&expected), "{report}");
         }
     }
@@ -430,9 +433,7 @@ mod tests {
 
     #[test]
     fn repeated_words_are_counted_once() {
-        assert!(
-            entry("events: cycles, per: [cpu, cpu]").starts_with(".per[1]: this stands in the list twice")
-        );
+        assert!(entry("events: cycles, per: [cpu, cpu]").starts_with(".per[1]: duplicate item in this list"));
     }
 
     #[test]

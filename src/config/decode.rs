@@ -1,8 +1,7 @@
-//! From the tree of a file to the types of [`file`](super::file), with every problem on the way.
+//! Deserializes the tree of a file to the types of [`file`](super::file), and reports all errors.
 //!
-//! serde stops at the first error. Here the value that it stopped at is reported, taken for absent, and the whole
-//! decoded again, until nothing is left to refuse. So the derived types are the only description of what may be
-//! written, and all of their errors are seen.
+//! serde stops at the first error. This module reports the value at which it stopped, marks the value as absent, and deserializes the tree
+//! again until no error remains. So the derived types are the only description of the file format, and all of their errors are reported.
 
 mod refusal;
 
@@ -23,16 +22,16 @@ use super::problem::{all_of, one_of};
 use super::report::{PROBLEM_LIMIT, Report};
 use super::yaml::{Node, NodeId, Value};
 
-/// A value and the node that it was read from.
+/// Value with its node in the file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct At<T> {
-    /// The node.
+    /// Node.
     pub(super) node: NodeId,
-    /// The value.
+    /// Value.
     pub(super) value: T,
 }
 
-/// Returns the node of a value, if the file has it.
+/// Returns the node of a value, if the file contains the value.
 pub(super) fn node_of<T>(written: Option<&At<T>>) -> Option<NodeId> {
     written.map(|at| at.node)
 }
@@ -45,7 +44,7 @@ impl<T> Deref for At<T> {
     }
 }
 
-/// Decodes what can be decoded of `root`, and reports the rest. `None` if nothing can, or the problems are too many.
+/// Decodes all valid parts of `root`, and reports the rest. Returns `None` if no part is valid or there are too many problems.
 pub(super) fn decode<T: DeserializeOwned>(root: &Node, report: &mut Report<'_>) -> Option<T> {
     let mut refused = BTreeSet::new();
     loop {
@@ -64,20 +63,20 @@ pub(super) fn decode<T: DeserializeOwned>(root: &Node, report: &mut Report<'_>) 
     }
 }
 
-/// A node to be decoded, and the nodes that have been refused so far.
+/// Node to decode, with the nodes that have been rejected so far.
 #[derive(Clone, Copy)]
 struct Place<'n> {
     node: &'n Node,
     refused: &'n BTreeSet<NodeId>,
 }
 
-/// The name under which [`At`] asks a deserializer of this module for a value together with its node.
+/// Struct name by which [`At`] requests a value together with its node from this deserializer.
 const AT: &str = "perf_exporter::config::At";
 
-/// The name of a struct of which a text alone is the first field; the others need `serde(default)` for that.
+/// Name of structs whose first field may be written as a text alone. The other fields need `serde(default)`.
 const TEXT_OR_BLOCK: &str = "TextOrBlock";
 
-/// The name under which a list of texts, of which one may stand alone, or a block is asked for.
+/// Struct name that requests a list of texts, a single text, or a block.
 pub(super) const TEXTS_OR_BLOCK: &str = "TextsOrBlock";
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
@@ -89,7 +88,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
     }
 }
 
-/// Reads the entries of a block in the order in which they are written.
+/// Visitor that reads the entries of a block in the order of the file.
 pub(super) struct Pairs<K, V>(pub(super) PhantomData<(K, V)>);
 
 impl<'de, K: Deserialize<'de>, V: Deserialize<'de>> Visitor<'de> for Pairs<K, V> {
@@ -109,7 +108,7 @@ impl<'n> Place<'n> {
         Self { node, ..self }
     }
 
-    /// Names this node as the place of an error that does not know its own yet.
+    /// Adds this node as the position of an error that has none.
     fn here<T>(&self, result: Result<T, Refusal>) -> Result<T, Refusal> {
         result.map_err(|refusal| refusal.at(self.node.id))
     }
@@ -121,13 +120,13 @@ impl<'n> Place<'n> {
         }
     }
 
-    /// Neither what was expected nor anything near it.
+    /// Returns the error for a value of an unexpected kind.
     fn mismatch(&self, expected: &str) -> Refusal {
         let message = format!("expected {expected}, found {}", self.found());
         Refusal::new(message, None).at(self.node.id)
     }
 
-    /// A value where a text was expected, that quotes may make one.
+    /// Returns the error for a value that would be a text with quotes.
     fn not_a_text(&self, expected: &str) -> Refusal {
         let text = match &self.node.value {
             Value::Bool(value) => value.to_string(),
@@ -138,17 +137,17 @@ impl<'n> Place<'n> {
                 None => return self.mismatch(expected),
             },
         };
-        let hint = format!("if a text was meant, put it in quotes: \"{text}\"");
+        let hint = format!("to write a text, put it in quotes: \"{text}\"");
         Refusal { hint: Some(hint), ..self.mismatch(expected) }
     }
 
-    /// Visits the items that have not been refused.
+    /// Visits the items that have not been rejected.
     fn visit_list<'de, V: Visitor<'de>>(self, items: &[Node], visitor: V) -> Result<V::Value, Refusal> {
         let kept = items.iter().filter(|item| !self.refused.contains(&item.id));
         self.here(visitor.visit_seq(SeqDeserializer::new(kept.map(|item| self.on(item)))))
     }
 
-    /// Visits the entries of which neither key nor value has been refused.
+    /// Visits the entries whose key and value have not been rejected.
     fn visit_block<'de, V: Visitor<'de>>(
         self,
         entries: &[(Node, Node)],
@@ -161,7 +160,7 @@ impl<'n> Place<'n> {
         self.here(result.map_err(|refusal| self.judge_missing(entries, refusal)))
     }
 
-    /// Marks a missing field as the consequence of a key or value that has been refused here before.
+    /// Marks a missing field as the consequence of a key or value that was rejected in this block.
     fn judge_missing(&self, entries: &[(Node, Node)], refusal: Refusal) -> Refusal {
         let Some(field) = refusal.missing.filter(|_| refusal.at.is_none()) else { return refusal };
         let follows_another = entries.iter().any(|(key, value)| {
@@ -183,8 +182,8 @@ fn unexpected(value: &Value) -> Unexpected<'_> {
     }
 }
 
-/// The text that was probably meant where YAML sees a map: `{a,b}`, of which it makes keys without values, and
-/// `a: b`, which with quotes or without the space would be a text.
+/// Returns the text that was probably meant by a YAML map: `{a,b}`, which YAML parses as keys without values, or `a: b`, which is a text
+/// with quotes or without the space.
 fn unquoted(value: &Value) -> Option<String> {
     let Value::Map(entries) = value else { return None };
     if let [(key, Node { value: Value::Text(text), .. })] = &entries[..] {
@@ -262,7 +261,7 @@ impl<'de> Deserializer<'de> for Place<'_> {
         self.deserialize_str(visitor)
     }
 
-    /// Where a list is expected, one item may stand alone.
+    /// A list may be written as a single item.
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
         match &self.node.value {
             Value::Null => Err(self.mismatch("a list")),
@@ -330,7 +329,7 @@ impl<'de> Deserializer<'de> for Place<'_> {
     }
 }
 
-/// Items, keys and values of what is decoded.
+/// Allows [`Place`] for items, keys and values.
 impl<'de> IntoDeserializer<'de, Refusal> for Place<'_> {
     type Deserializer = Self;
 
@@ -379,7 +378,7 @@ mod tests {
         let expected = [
             "list[1]: expected a positive whole number, found the text `x`",
             "list[3]: expected a positive whole number, found the number -4",
-            "innr: there is no setting `innr`",
+            "innr: unknown setting `innr`",
         ];
         assert_eq!(problems, expected);
     }
@@ -400,7 +399,7 @@ mod tests {
     fn a_missing_field_is_reported_once_and_not_as_the_consequence_of_another_mistake() {
         assert_eq!(shape("inner: {}").1, ["inner: `need` is missing"]);
         assert_eq!(shape("inner: {need: 5}").1, ["inner.need: expected a text, found the number 5"]);
-        assert_eq!(shape("inner: {ned: a}").1, ["inner.ned: there is no setting `ned`"]);
+        assert_eq!(shape("inner: {ned: a}").1, ["inner.ned: unknown setting `ned`"]);
     }
 
     #[test]
@@ -425,7 +424,7 @@ mod tests {
 
     #[test]
     fn misspelt_names_and_words_find_the_nearest() {
-        assert_eq!(report("limts: {}"), "1:1: limts: there is no setting `limts`; did you mean `limits`?");
+        assert_eq!(report("limts: {}"), "1:1: limts: unknown setting `limts`; did you mean `limits`?");
         assert_eq!(
             report("processes: {by: [comm, exee]}\ncounters: {a: {events: cycles, per: process}}"),
             "1:24: processes.by[1]: expected `comm`, `pid`, `exe`, `cgroup`, `unit` or `kind`, found `exee`; \
@@ -433,8 +432,8 @@ mod tests {
         );
         assert_eq!(
             report("limits: {horses: 1}"),
-            "1:10: limits.horses: there is no setting `horses`; \
-             what can stand here is `series`, `names_per_cgroup`, `descriptors`, `connections`, `memory`, `ring_memory`, \
+            "1:10: limits.horses: unknown setting `horses`; \
+             valid settings are `series`, `names_per_cgroup`, `descriptors`, `connections`, `memory`, `ring_memory`, \
              `debug_info` and `cpu`"
         );
     }
@@ -443,10 +442,10 @@ mod tests {
     fn a_text_that_yaml_took_for_something_else_is_given_back_in_quotes() {
         let hint =
             |item: &str| report(&format!("counters: {{a: {{events: [{item}]}}}}")).split_off("1:24: ".len());
-        let taken = "counters.a.events[0]: without quotes YAML takes this for a block, not for a text; write";
+        let taken = "counters.a.events[0]: without quotes, YAML parses this as a block, not as a text; write";
         assert_eq!(hint("{cycles,instructions}"), format!("{taken} \"{{cycles,instructions}}\""));
         assert_eq!(hint("cycles: u"), format!("{taken} \"cycles:u\""));
-        let quotes = "if a text was meant, put it in quotes: \"7\"";
+        let quotes = "to write a text, put it in quotes: \"7\"";
         assert_eq!(
             report("cgroups: {include: [7]}"),
             format!("1:21: cgroups.include[0]: expected a text, found the number 7; {quotes}")

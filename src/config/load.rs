@@ -1,7 +1,7 @@
-//! From a path to a configuration.
+//! Loads a configuration from a path.
 //!
-//! A configuration is a regular file. It is read by a thread of its own, because a file system can take for ever: whoever
-//! waits for it does so with a deadline.
+//! A configuration must be a regular file. A separate thread reads it, because a file system can block forever. Callers wait with a
+//! deadline.
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -16,54 +16,57 @@ use super::memory::TooLittle;
 use super::{Config, Problem, Problems, load};
 use crate::error::{FileError, FileErrorKind};
 
-/// The largest configuration file, in bytes.
+/// Maximum size of a configuration file, in bytes.
 const FILE_LIMIT: u64 = 1 << 20;
-/// How long a configuration may take to be read and checked.
+/// Maximum time to read and check a configuration.
 pub const DEADLINE: Duration = Duration::from_secs(5);
-/// How many threads may be reading a configuration at the same time, those included whose deadline has passed.
+/// Maximum number of threads that read a configuration at the same time, including those past their deadline.
 const THREADS: usize = 2;
 
-/// Why there is no configuration.
+/// Reason why there is no configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// The file cannot be read.
     #[error("the configuration cannot be read: {0}")]
     Unreadable(FileError),
-    /// The path leads to something else than a regular file.
+    /// The path does not refer to a regular file.
     #[error("the configuration cannot be read: {path} is {what}; give the path of a regular file")]
     NotRegular {
-        /// The path.
+        /// Path.
         path: PathBuf,
-        /// What it leads to: `a directory`.
+        /// Kind of the file: `a directory`.
         what: &'static str,
     },
     /// The file was not read within the [`DEADLINE`].
-    #[error("the configuration was not read within {seconds} s: {path}; does its file system respond?", seconds = DEADLINE.as_secs())]
+    #[error(
+        "the configuration was not read within {seconds} s: {path}; check whether its file system responds",
+        seconds = DEADLINE.as_secs()
+    )]
     TimedOut {
-        /// The path.
+        /// Path.
         path: PathBuf,
     },
-    /// Earlier attempts still wait for the file.
+    /// Earlier attempts are still waiting for the file.
     #[error(
-        "the configuration is not read: {THREADS} earlier attempts still wait for {path}; does its file system respond?"
+        "the configuration cannot be read: {THREADS} earlier attempts are still waiting for {path}; check whether its file system responds"
     )]
     Stuck {
-        /// The path.
+        /// Path.
         path: PathBuf,
     },
-    /// There is no thread to read it, or the thread panicked.
+    /// The thread could not be started, or it panicked.
     #[error("the configuration cannot be read: {0}")]
     NoThread(String),
-    /// It can be read, and is wrong.
+    /// The file is readable but invalid.
     #[error("the configuration cannot be used:\n{0}")]
     Wrong(Problems),
-    /// It asks for less memory than this machine takes.
+    /// The memory limit is too small for this machine.
     #[error(transparent)]
     Memory(#[from] TooLittle),
 }
 
 impl LoadError {
-    /// What is wrong, a line each.
+    /// Returns the errors, one per line.
     pub fn lines(&self) -> Vec<String> {
         match self {
             Self::Unreadable(error) => vec![error.to_string()],
@@ -73,13 +76,13 @@ impl LoadError {
     }
 }
 
-/// A configuration, and the problems beside it, which are warnings.
+/// Configuration with its warnings, or an error.
 pub type Loaded = Result<(Config, Vec<Problem>), LoadError>;
 
-/// Reads the configuration of `path`, or the built-in one, within the [`DEADLINE`].
+/// Loads the configuration of `path`, or the built-in one, within the [`DEADLINE`].
 ///
 /// # Errors
-/// When the file cannot be read in time, or every problem that it has.
+/// The file cannot be read in time, or it has problems; the error contains all of them.
 pub fn load_file(path: Option<&Path>) -> Loaded {
     let Some(path) = path else { return Ok((Config::default(), Vec::new())) };
     Loader::default().begin(path.to_owned())?.wait(DEADLINE)
@@ -88,15 +91,15 @@ pub fn load_file(path: Option<&Path>) -> Loaded {
 /// Starts threads that read configurations, and limits their number.
 #[derive(Debug, Default)]
 pub struct Loader {
-    /// Held by each thread as well.
+    /// Also held by each thread, to count the running ones.
     running: Arc<()>,
 }
 
 impl Loader {
-    /// Starts to read and check a file on a thread of its own.
+    /// Starts a thread that reads and checks a file.
     ///
     /// # Errors
-    /// [`LoadError::Stuck`] if two threads wait for files already, [`LoadError::NoThread`] if there is none.
+    /// [`LoadError::Stuck`] if two threads are already waiting for files, [`LoadError::NoThread`] if no thread can be started.
     pub fn begin(&self, path: PathBuf) -> Result<Pending, LoadError> {
         self.begin_with(path, read_file)
     }
@@ -115,17 +118,17 @@ impl Loader {
         let started = thread::Builder::new().name("configuration".into()).spawn(move || {
             let read = read(&of);
             drop(running);
-            // Nobody waits for it any more after the deadline.
+            // After the deadline there is no receiver.
             drop(send.send(read));
         });
         match started {
             Ok(_) => Ok(Pending { path, loaded }),
-            Err(error) => Err(LoadError::NoThread(format!("no thread can be started: {error}"))),
+            Err(error) => Err(LoadError::NoThread(format!("starting a thread failed: {error}"))),
         }
     }
 }
 
-/// A configuration that is being read.
+/// Configuration that is being read.
 #[derive(Debug)]
 pub struct Pending {
     path: PathBuf,
@@ -136,7 +139,7 @@ impl Pending {
     /// Waits for the configuration for at most `patience`.
     ///
     /// # Errors
-    /// As [`load_file`].
+    /// See [`load_file`].
     pub fn wait(self, patience: Duration) -> Loaded {
         match self.loaded.recv_timeout(patience) {
             Ok(loaded) => loaded,
@@ -145,7 +148,7 @@ impl Pending {
         }
     }
 
-    /// The configuration, if it was read by now.
+    /// Returns the configuration if it has been read.
     pub fn poll(&self) -> Option<Loaded> {
         match self.loaded.try_recv() {
             Ok(loaded) => Some(loaded),
@@ -154,17 +157,17 @@ impl Pending {
         }
     }
 
-    /// Waits no longer. The thread goes on for as long as the file system keeps it.
+    /// Stops waiting. The thread continues until the file system responds.
     ///
     /// # Errors
-    /// Always [`LoadError::TimedOut`].
+    /// Always returns [`LoadError::TimedOut`].
     pub fn give_up(self) -> Loaded {
         Err(LoadError::TimedOut { path: self.path })
     }
 }
 
 fn panicked() -> LoadError {
-    LoadError::NoThread("reading it has panicked: a bug; the log says where".into())
+    LoadError::NoThread("the reader panicked, which is a bug; the location is in the log".into())
 }
 
 fn read_file(path: &Path) -> Loaded {
@@ -172,7 +175,7 @@ fn read_file(path: &Path) -> Loaded {
     load(&text, &path.display().to_string()).map_err(LoadError::Wrong)
 }
 
-/// Reads a regular file. Nothing else is opened for reading, for that can wait for ever or do things.
+/// Reads a regular file. Other kinds of files are not opened, because that can block forever or have side effects.
 fn read_regular(path: &Path) -> Result<Vec<u8>, LoadError> {
     let unreadable = |error: io::Error| LoadError::Unreadable(FileError::io(path, &error));
     let check = |found: &Metadata| match not_regular(found.file_type()) {
@@ -180,7 +183,7 @@ fn read_regular(path: &Path) -> Result<Vec<u8>, LoadError> {
         None => Ok(()),
     };
     check(&path.metadata().map_err(unreadable)?)?;
-    // Something else may be there by now.
+    // The path may refer to another file by now.
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(unreadable)?;
     check(&file.metadata().map_err(unreadable)?)?;
@@ -193,7 +196,7 @@ fn read_regular(path: &Path) -> Result<Vec<u8>, LoadError> {
     Ok(text)
 }
 
-/// What it is, if it is no regular file.
+/// Returns the kind of a file that is not regular.
 fn not_regular(kind: FileType) -> Option<&'static str> {
     let kinds = [
         (kind.is_file(), None),
@@ -202,7 +205,7 @@ fn not_regular(kind: FileType) -> Option<&'static str> {
         (kind.is_socket(), Some("a socket")),
         (kind.is_char_device() || kind.is_block_device(), Some("a device")),
     ];
-    kinds.into_iter().find_map(|(is, what)| is.then_some(what)).unwrap_or(Some("no regular file"))
+    kinds.into_iter().find_map(|(is, what)| is.then_some(what)).unwrap_or(Some("not a regular file"))
 }
 
 #[cfg(test)]
@@ -275,7 +278,7 @@ mod tests {
         }
         assert_eq!(begin().err(), Some(LoadError::Stuck { path: path() }));
         releases.pop();
-        // The thread ends as soon as it is scheduled.
+        // The thread exits as soon as it is scheduled.
         let mut tries = 0;
         let (pending, release) = loop {
             match begin() {

@@ -1,13 +1,13 @@
-//! `limits.memory` on a machine of so many CPUs.
+//! Check of `limits.memory` against the number of CPUs.
 
 use super::Config;
 use super::value::Size;
 use crate::budget::{Demand, Shares};
 
-/// `limits.memory` is less than the parts need on this machine.
+/// `limits.memory` is less than this machine requires.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "limits.memory: {} is less than {cpus} CPUs{} need; write `{}` or more, or leave it out",
+    "limits.memory: {} is too small for {cpus} CPUs{}; write `{}` or more, or omit it",
     Size(*memory),
     if *profiles { " with profiles" } else { "" },
     Size(*least)
@@ -19,30 +19,30 @@ pub struct TooLittle {
     least: u64,
 }
 
-/// Kinds of rings that a CPU can have; see [`Demand::rings`].
+/// Maximum number of ring kinds per CPU; see [`Demand::rings`].
 const MOST_RINGS: usize = 3;
 
 impl Config {
-    /// What decides on the shares of `limits.memory` on a machine of `cpus` CPUs with `rings` kinds of rings each.
+    /// Returns the parameters that determine the shares of `limits.memory`, for `cpus` CPUs with `rings` kinds of rings each.
     pub fn demand(&self, cpus: usize, rings: usize) -> Demand {
         let ring_memory = self.limits.ring_memory;
         let (profiles, pushes) = (!self.profiles.is_empty(), self.push.is_any());
         Demand { cpus, profiles, pushes, rings, ring_memory }
     }
 
-    /// The shares of `limits.memory`, or of its default.
+    /// Returns the shares of `limits.memory`, or of its default.
     pub fn shares(&self, cpus: usize, rings: usize) -> Shares {
         let demand = self.demand(cpus, rings);
         Shares::of(self.limits.memory.unwrap_or_else(|| demand.default_limit()), &demand)
     }
 
-    /// Checks that `limits.memory` suffices for a machine of `cpus` CPUs.
+    /// Checks that `limits.memory` is large enough for `cpus` CPUs.
     ///
     /// # Errors
-    /// It does not: the message says how much would.
+    /// The limit is too small; the message contains the minimum.
     pub fn require_memory(&self, cpus: usize) -> Result<(), TooLittle> {
         let demand = self.demand(cpus, MOST_RINGS);
-        // In whole mebibytes, for the sentence is read by people.
+        // Rounded up to whole mebibytes to be readable in the message.
         let least = demand.least().next_multiple_of(1 << 20);
         match self.limits.memory {
             Some(memory) if memory < demand.least() => {
@@ -64,7 +64,7 @@ mod tests {
         let error = config.require_memory(64).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "limits.memory: 8MiB is less than 64 CPUs with profiles need; write `29MiB` or more, or leave it out"
+            "limits.memory: 8MiB is too small for 64 CPUs with profiles; write `29MiB` or more, or omit it"
         );
         assert_eq!(good("limits: {memory: 29MiB}").require_memory(64), Ok(()));
         assert_eq!(good("{limits: {memory: 8MiB}, profiles: {}}").require_memory(2), Ok(()));

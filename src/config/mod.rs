@@ -1,5 +1,5 @@
-//! The configuration in two shapes: `file` is what may be written, [`Config`] is what the program needs. Between
-//! them [`load`] reports every problem of a file at once, each with its place and what to write instead.
+//! The configuration file and its checked form. `file` declares what a file may contain; [`Config`] is the complete result. [`load`]
+//! reports all problems of a file at once, each with its position and a correction.
 //!
 //! ```text
 //! text ──yaml──► Node ──decode──► file::File ──check──► Config
@@ -50,17 +50,16 @@ use report::Report;
 use selection::Selections;
 use yaml::{Source, Value};
 
-/// The built-in configuration: every setting that has a default, with it.
+/// Built-in configuration: every setting that has a default, with its default.
 pub const BUILT_IN: &str = include_str!("../../config/examples/default.yaml");
 
-/// Reads a configuration file of at most 1 MiB. `file` is its name in the problems. What the text does not mention is
+/// Parses and checks a configuration file of at most 1 MiB. `file` is the file name used in problems. Settings that the text omits are
 /// as in [`BUILT_IN`].
 ///
-/// The problems beside a configuration are warnings.
+/// The problems returned with a configuration are warnings.
 ///
 /// # Errors
-/// Every problem of the file, in the order of its lines; if there are more than 50, the last says how many are left
-/// out.
+/// All problems of the file, ordered by line. If there are more than 50, the last problem gives the number of omitted problems.
 pub fn load(text: &[u8], file: &str) -> Result<(Config, Vec<Problem>), Problems> {
     let (built_in, selections) = built_in();
     let source = Source::parse(text, file).map_err(|problem| Problems(vec![problem]))?;
@@ -74,7 +73,7 @@ pub fn load(text: &[u8], file: &str) -> Result<(Config, Vec<Problem>), Problems>
     }
 }
 
-/// What a file says, over what `base` says, and whom entries of its own would count for.
+/// Returns the configuration of a file merged over `base`, and the selections that its entries inherit.
 fn read(
     source: &Source<'_>,
     base: &Config,
@@ -84,7 +83,7 @@ fn read(
     let root = source.root();
     let file = match root.value {
         Value::Null => {
-            report.warning(root.id, "the file is empty: the built-in configuration holds", None);
+            report.warning(root.id, "the file is empty; the built-in configuration is used", None);
             File::default()
         }
         _ => decode::decode(root, report)?,
@@ -92,7 +91,7 @@ fn read(
     Some(check::check(&file, base, selections, report))
 }
 
-/// [`BUILT_IN`], read over nothing. A test holds that it has no problems and leaves nothing unsaid.
+/// Parses [`BUILT_IN`] without a base. A test checks that it has no problems and sets every setting.
 fn built_in() -> (Config, Selections) {
     let nothing = Config {
         listen: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
@@ -121,74 +120,73 @@ impl Default for Config {
     }
 }
 
-/// What the program needs to know, complete and consistent.
+/// Complete and consistent configuration, as the program uses it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Where to serve.
+    /// Address and port of the HTTP server.
     pub listen: SocketAddr,
-    /// When to collect.
+    /// Timing of collections.
     pub collection: Collection,
-    /// What to count, in the order of the file.
+    /// Entries of `counters`, in the order of the file.
     pub counters: Vec<Counters>,
-    /// What tracepoints and probes are made of: first those of `tracepoints`, then those of `probes`, then those of
-    /// `presets`, each in the order of the file.
+    /// Metrics of tracepoints and probes: the entries of `tracepoints`, then of `probes`, then of `presets`, each in the order of the file.
     pub traced: Vec<Traced>,
-    /// What is sampled with its callers, in the order of the file.
+    /// Entries of `profiles`, in the order of the file.
     pub profiles: Vec<Profiled>,
-    /// Whether profiles tell CPUs apart, for whoever is sent them.
+    /// Whether pushed profiles have the CPU of each sample.
     pub profile_cpus: bool,
-    /// What is told of the scheduler; `None` = nothing.
+    /// Scheduler metrics; `None` = disabled.
     pub scheduler: Option<Scheduler>,
-    /// What is told of system calls; `None` = nothing.
+    /// System call metrics; `None` = disabled.
     pub syscalls: Option<Syscalls>,
-    /// Whether to mount tracefs where it is not.
+    /// Whether to mount tracefs if it is not mounted.
     pub mount_tracefs: bool,
-    /// Who tells the names of containers.
+    /// Metadata sources of container and pod names.
     pub containers: containers::Containers,
-    /// What is pushed where. Where a section is missing, the environment may say otherwise.
+    /// Push destinations. Environment variables apply to sections that the file omits.
     pub push: push::Push,
-    /// The bounds.
+    /// Resource limits.
     pub limits: Limits,
 }
 
-/// When collections happen. One collection serves every reader that asks within `freshness` of it.
+/// Timing of collections. One collection serves every reader whose request arrives within `freshness` of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collection {
-    /// The longest time between two collections, whether somebody asks or not: scaling of multiplexed counters and
-    /// the discovery of new cgroups and processes depend on it.
+    /// Maximum time between two collections, also without scrapes. Scaling of multiplexed counters and discovery of new cgroups and
+    /// processes depend on it.
     pub interval: Duration,
-    /// How old a collection may be to answer a scrape.
+    /// Maximum age of a collection that may answer a scrape.
     pub freshness: Duration,
 }
 
-/// The bounds that the program keeps.
+/// Resource limits.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Limits {
-    /// Series per metric; counts of those over it are aggregated into the series `other`.
+    /// Maximum number of series per metric; further series are aggregated into the series `other`.
     pub series: usize,
-    /// Names that the processes of one cgroup may have in the labels of a metric; a fifth of them may be new each minute.
+    /// Maximum number of process names per cgroup in the labels of a metric; at most a fifth of them may be new each minute.
     pub names_per_cgroup: usize,
-    /// File descriptors for events; `None` = what `RLIMIT_NOFILE` allows, less a reserve.
+    /// Maximum number of event descriptors; `None` = `RLIMIT_NOFILE` less a reserve.
     pub descriptors: Option<usize>,
-    /// HTTP requests for pages and profiles that are answered at the same time.
+    /// Maximum number of concurrent HTTP requests for pages and profiles.
     pub connections: usize,
-    /// Bytes of everything that grows; `None` = [`Demand::default_limit`](crate::budget::Demand::default_limit).
+    /// Maximum memory of all growing data, in bytes; `None` = [`Demand::default_limit`](crate::budget::Demand::default_limit).
     pub memory: Option<u64>,
-    /// An upper bound for the rings' share of `memory`, in bytes; `None` = none beside the share.
+    /// Upper bound of the rings' share of `memory`, in bytes; `None` = the share itself.
     pub ring_memory: Option<u64>,
-    /// Bytes of debug information of one file that lines are looked up in, uncompressed.
+    /// Maximum uncompressed debug information of one file for line lookup, in bytes.
     pub debug_info: u64,
-    /// The part of the time of all CPUs that the program may take, above 0 and at most 1; `None` = any.
+    /// Maximum fraction of the time of all CPUs that the program may use, above 0 and at most 1; `None` = unlimited.
     pub cpu: Option<f64>,
 }
 
-/// One entry of `counters`: what to count, and for whom.
+/// Entry of `counters`: events and targets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Counters {
-    /// The entry's name in the file.
+    /// Name of the entry in the file.
     pub name: Arc<str>,
-    /// The groups, each scheduled together.
+    /// Event groups; the events of a group are scheduled together.
     pub groups: Vec<Group>,
-    /// For whom; each at most once.
+    /// Targets, without duplicates.
     pub per: Vec<Targets>,
 }

@@ -1,4 +1,4 @@
-//! For whom an entry counts: `per`, `cgroups` and `processes`, which mean the same in every section.
+//! Targets of entries: the keys `per`, `cgroups` and `processes`, which have the same meaning in every section.
 
 use super::decode::{At, node_of};
 use super::file::{self, Cgroups, Per, Processes, TaskPer, TracedPer};
@@ -9,20 +9,20 @@ use super::yaml::NodeId;
 use crate::health::Scope;
 use crate::target::Targets;
 
-/// What an entry says about for whom it counts.
+/// Target keys of an entry.
 pub(super) struct Whom<'e, W> {
-    /// The entry.
+    /// Node of the entry.
     entry: NodeId,
     pub(super) per: Option<&'e At<List<W>>>,
     pub(super) cgroups: Option<&'e At<Cgroups>>,
     pub(super) processes: Option<&'e At<Processes>>,
 }
 
-/// Implements `whom` for each kind of entries.
+/// Implements `whom` for each kind of entry.
 macro_rules! whom {
     ($($entry:ident: $word:ident),+) => {$(
         impl At<file::$entry> {
-            /// Returns what the entry says about for whom it counts.
+            /// Returns the target keys of the entry.
             pub(super) fn whom(&self) -> Whom<'_, $word> {
                 let Self { node: entry, value: file::$entry { per, cgroups, processes, .. } } = self;
                 Whom { entry: *entry, per: per.as_ref(), cgroups: cgroups.as_ref(), processes: processes.as_ref() }
@@ -33,14 +33,14 @@ macro_rules! whom {
 
 whom!(Counters: Per, Tracepoint: TracedPer, Probe: TracedPer, Scheduler: TaskPer, Syscalls: TaskPer);
 
-/// For whom an entry counts.
+/// Returns the targets of an entry.
 pub(super) fn per<W: Copy + PartialEq + Default + Into<Scope>>(
     whom: &Whom<'_, W>,
     selections: &Selections,
     report: &mut Report<'_>,
 ) -> Vec<Targets> {
     let usual: Scope = W::default().into();
-    report.not_empty(whom.per, "counts for nobody", &format!("leave `per` out for `{usual}`"));
+    report.not_empty(whom.per, "selects no targets", &format!("omit `per` for `{usual}`"));
     let scopes: Vec<Scope> = match whom.per {
         Some(per) => report.once(per).into_iter().map(|at| at.value.into()).collect(),
         None if report.gives(whom.entry, "per") => Vec::new(),
@@ -51,14 +51,14 @@ pub(super) fn per<W: Copy + PartialEq + Default + Into<Scope>>(
         let unheard = !scopes.contains(&scope) && !whom.per.is_some_and(|per| report.blames(per.node));
         if let Some(node) = node.filter(|_| unheard && !scopes.is_empty()) {
             let message = format!("this has no effect: the entry does not count per {scope}");
-            report.warning(node, message, format!("add `{scope}` to its `per`, or leave it out"));
+            report.warning(node, message, format!("add `{scope}` to its `per`, or remove this"));
         }
     }
     let selected = Selections::over(whom.cgroups, whom.processes, selections, report);
     scopes.into_iter().map(|scope| selected.of(scope)).collect()
 }
 
-/// The same scopes for other cgroups and processes.
+/// Returns the same scopes with other cgroups and processes.
 pub(super) fn reselected(per: &[Targets], selections: &Selections) -> Vec<Targets> {
     per.iter().map(|per| selections.of(per.scope())).collect()
 }

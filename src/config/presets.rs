@@ -1,5 +1,5 @@
-//! Ready-made entries of `tracepoints`, by the names that `presets` takes. Each set is a file that is read like one of a
-//! user's, so that it can be copied into one.
+//! Presets: sets of `tracepoints` entries that `presets` enables by name. Each set is a configuration file, so that users can copy it into
+//! their own.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -7,28 +7,28 @@ use serde::Deserialize;
 use crate::words::words;
 
 words! {
-    /// A set of ready-made entries.
+    /// A preset: a set of `tracepoints` entries.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     #[schemars(rename = "ReadyMade")]
     pub enum Preset {
-        /// Requests to block devices: how long they take, how large they are, and which fail.
+        /// Requests to block devices: latency, size and errors.
         BlockIo = "block-io",
-        /// Interrupts of devices: how many, and how long their handlers run.
+        /// Device interrupts: number, and duration of their handlers.
         Irq = "irq",
-        /// Softirqs: how long they wait, and how long they run.
+        /// Softirqs: delay until they run, and duration.
         Softirq = "softirq",
-        /// Page faults, of programs and of the kernel, for each cgroup.
+        /// Page faults of user space and of the kernel, for each cgroup.
         PageFaults = "page-faults",
         /// Forks, executions and exits, for each cgroup.
         Forks = "forks",
-        /// Work on the kernel's workers: how long it waits, and how long it runs, by function.
+        /// Kernel workqueues: queueing delay and duration of work items, by function.
         Kworkers = "kworkers",
     }
 }
 
 impl Preset {
-    /// The set as a configuration file, with comments.
+    /// Returns the preset as a configuration file with comments.
     pub const fn text(self) -> &'static str {
         match self {
             Self::BlockIo => include_str!("../../config/presets/block-io.yaml"),
@@ -40,7 +40,7 @@ impl Preset {
         }
     }
 
-    /// The question that it answers: the first sentence of its text.
+    /// Returns the question that the preset answers: the first sentence of its text.
     pub fn question(self) -> &'static str {
         let mut comments = self.text().lines().filter_map(|line| line.strip_prefix("# "));
         comments.find(|line| line.ends_with('?')).unwrap_or_default()

@@ -1,35 +1,35 @@
-//! What is wrong with a configuration, in words for a tired person at three in the morning.
+//! Problems of a configuration file, with position and correction.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// How bad a [`Problem`] is.
+/// Severity of a [`Problem`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
     /// The configuration cannot be used.
     Error,
-    /// It can be used, but says something without effect, or probably not what was meant.
+    /// The configuration can be used, but a setting has no effect or is probably a mistake.
     Warning,
 }
 
-/// One thing that is wrong, where, and what to write instead.
+/// Problem of a configuration file: position, message and correction.
 ///
 /// Printed as one line: `perf-exporter.yaml:8:9: counters.core.per[1]: …; did you mean `cgroup`?`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The file as its reader named it.
+    /// File name as given by the caller.
     pub file: Arc<str>,
-    /// The line, from 1.
+    /// Line, from 1.
     pub line: usize,
-    /// The character within the line, from 1.
+    /// Character within the line, from 1.
     pub column: usize,
-    /// The place in the tree: `counters.core.events[1]`; empty for the file as a whole.
+    /// Path in the tree: `counters.core.events[1]`; empty for the file as a whole.
     pub path: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub message: String,
-    /// What to do about it, where that is known.
+    /// Suggested correction, if known.
     pub hint: Option<String>,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a file, in the order of its lines; at least one is an error. Printed a line each.
+/// Problems of a file, ordered by line; at least one is an error. Displayed as one line each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -66,10 +66,10 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// How much of a text that a user wrote is repeated in a message, in characters.
+/// Maximum number of characters of user text in a message.
 const SHOWN: usize = 60;
 
-/// What a user wrote, between backquotes, fit for one line of a terminal whatever it holds.
+/// Returns user text between backquotes, escaped and truncated to fit one line of a terminal.
 pub(super) fn shown(text: &str) -> String {
     let mut shown: String = text.chars().take(SHOWN).flat_map(visible).collect();
     if text.chars().nth(SHOWN).is_some() {

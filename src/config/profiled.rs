@@ -1,4 +1,4 @@
-//! What `profiles` come to: what is sampled, how callers are found, and whose samples are kept.
+//! Checks of `profiles`: the sampled event, the unwind method and the selected tasks.
 
 mod entries;
 mod sampled;
@@ -23,107 +23,107 @@ use crate::host::CpuSet;
 use crate::probe::Definition;
 use crate::target::{CgroupSelection, ProcessSelection};
 
-/// One entry of `profiles`.
+/// Entry of `profiles`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profiled {
-    /// The entry's name in the file: the value of the label `profile`, and what the pages call it.
+    /// Name of the entry in the file: the value of the label `profile`, and the title on the pages.
     pub name: Arc<str>,
-    /// What is sampled.
+    /// Source of the samples.
     pub source: Source,
-    /// How the callers within programs are found.
+    /// Unwind method for user stacks.
     pub unwind: Unwind,
-    /// Whether lines and inlined functions are looked up.
+    /// Whether source lines and inlined functions are looked up.
     pub lines: bool,
-    /// Whose samples are kept.
+    /// Selected tasks and CPUs.
     pub whose: Whose,
-    /// By which part of the machine metrics tell samples apart.
+    /// Additional label of the sample metrics for the CPU or NUMA node.
     pub per: Option<CpuScope>,
-    /// How many functions have metrics of their own, the busiest first; 0 = none.
+    /// Maximum number of functions with their own metrics, the busiest first; 0 = none.
     pub functions: usize,
-    /// How far the pages look back unless they are asked for another time.
+    /// Default time range of the pages, up to now.
     pub window: Duration,
 }
 
-/// What is sampled.
+/// Source of samples.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Source {
-    /// An event: each sample stands for time, or for hits.
+    /// Event; each sample represents time or hits.
     Event {
-        /// The event; no pattern, and without modifiers about groups and precision.
+        /// Event without patterns and without modifiers for groups and precision.
         event: Event,
-        /// Which hits of a tracepoint, in the kernel's filter language, not yet held against its fields.
+        /// Filter of tracepoint hits in the kernel's filter language, not yet checked against the fields.
         filter: Option<Arc<str>>,
-        /// How often.
+        /// Sampling rate.
         rate: Rate,
-        /// Whether the kernel is sampled as well as programs.
+        /// Whether the kernel is sampled in addition to user space.
         kernel: bool,
-        /// Whether clocks sample idle CPUs as well.
+        /// Whether clock events sample idle CPUs.
         idle: bool,
     },
-    /// A dynamic probe: each sample stands for hits.
+    /// Dynamic probe; each sample represents hits.
     Probe {
-        /// Where; without arguments.
+        /// Probe location; without arguments.
         definition: Definition,
-        /// How often.
+        /// Sampling rate.
         rate: Rate,
     },
-    /// Waits: each sample stands for the time that a thread was off the CPU.
+    /// Waits; each sample represents time that a thread was off the CPU.
     OffCpu {
-        /// The shortest that is kept.
+        /// Minimum duration of a recorded wait.
         threshold: Duration,
-        /// With about how many waits a second and CPU the stack is recorded.
+        /// Approximate maximum number of recorded stacks per second and CPU.
         limit: u64,
     },
 }
 
-/// How often an event is sampled.
+/// Sampling rate of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
-    /// About so many times a second on each CPU while it happens: the kernel adapts the period.
+    /// Approximate samples per second on each CPU while the event occurs; the kernel adapts the period.
     Frequency(u64),
-    /// Each time that so many hits are counted; of a clock nanoseconds.
+    /// Hits per sample; nanoseconds for clock events.
     Period(u64),
 }
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Frequency(frequency) => write!(f, "{frequency} times a second and CPU"),
+            Self::Frequency(frequency) => write!(f, "{frequency} samples per second and CPU"),
             Self::Period(1) => f.write_str("each hit"),
-            Self::Period(period) => write!(f, "one of {period} hits"),
+            Self::Period(period) => write!(f, "one in {period} hits"),
         }
     }
 }
 
-/// How much of a stack a sample can copy, in bytes; a multiple of 8.
+/// Bounds of the stack size that a sample copies, in bytes; a multiple of 8.
 pub const STACKS: RangeInclusive<u64> = STACK_MIN..=STACK_MAX;
 
-/// A duration as the file has it: a whole number with ms, s, m or h.
+/// Parses a duration in the syntax of the file: a whole number with ms, s, m or h.
 pub fn duration(text: &str) -> Option<Duration> {
     value::Period::parse(text).map(|value::Period(duration)| duration)
 }
 
-/// How the callers within programs are found. Those within the kernel the kernel tells itself.
+/// Unwind method for user stacks. The kernel unwinds its own stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unwind {
-    /// By DWARF, and by frame pointers where there is none of it, or the copy of the stack ends.
+    /// DWARF; frame pointers where DWARF data is missing or the copied stack ends.
     Auto {
-        /// Bytes of the stack that each sample copies at most.
+        /// Maximum size of the copied stack, in bytes.
         stack: u32,
     },
-    /// By frame pointers.
+    /// Frame pointers.
     FramePointers,
-    /// By DWARF.
+    /// DWARF.
     Dwarf {
-        /// Bytes of the stack that each sample copies at most.
+        /// Maximum size of the copied stack, in bytes.
         stack: u32,
     },
-    /// They are not: a sample is where it was taken, and nothing else. For the command line alone.
+    /// No unwinding: a sample contains only its own address. Only available on the command line.
     Nothing,
 }
 
 impl Unwind {
-    /// The word in the file, and on the command line.
+    /// Returns the name in the file and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Auto { .. } => "auto",
@@ -133,7 +133,7 @@ impl Unwind {
         }
     }
 
-    /// Bytes of the stack that each sample copies at most; a multiple of 8.
+    /// Returns the maximum size of the copied stack, in bytes; a multiple of 8, or 0 for none.
     pub const fn stack(self) -> u32 {
         match self {
             Self::Auto { stack } | Self::Dwarf { stack } => stack,
@@ -142,13 +142,13 @@ impl Unwind {
     }
 }
 
-/// Whose samples are kept; where nothing is said, everybody's.
+/// Selected tasks and CPUs; omitted parts select all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Whose {
-    /// The tasks of which cgroups. `depth`, `descendants` and `attribution` say nothing here.
+    /// Selected cgroups. `depth`, `descendants` and `attribution` are ignored.
     pub cgroups: Option<CgroupSelection>,
-    /// Which processes. `by` and `attribution` say nothing here.
+    /// Selected processes. `by` and `attribution` are ignored.
     pub processes: Option<ProcessSelection>,
-    /// On which CPUs; on others nothing is opened.
+    /// Selected CPUs; events are not opened on other CPUs.
     pub cpus: Option<CpuSet>,
 }

@@ -1,5 +1,5 @@
-//! `export`: what is pushed, by format. Each format is a module here, with what may be written in its section and what it comes
-//! to, and a line in the list of `Export`; what sections have in common is below.
+//! Checks of `export`: push destinations by format. Each format is a module with the keys of its section and the checked result, plus a
+//! line in the list of `Export`. Common parts of sections are below.
 
 pub mod otlp;
 pub mod remote_write;
@@ -22,39 +22,39 @@ use crate::words::words;
 pub use otlp::{Histograms, Otlp, Protocol, Temporality};
 pub use remote_write::RemoteWrite;
 
-/// The section of a format.
+/// Section of a format.
 pub(super) trait Section: Sized {
-    /// What may be written.
+    /// Keys of the section.
     type Written: DeserializeOwned + JsonSchema;
 
-    /// Returns what the section says, and reports what is wrong with it.
+    /// Returns the checked section, and reports its problems.
     fn check(written: &At<Self::Written>, report: &mut Report<'_>) -> Self;
 }
 
-/// Makes [`Export`] and [`Push`] of the names of sections and of the types that implement [`Section`].
+/// Declares [`Export`] and [`Push`] from the names of sections and the types that implement [`Section`].
 macro_rules! sections {
     ($($(#[$doc:meta])+ $name:ident: $section:ident,)+) => {
-        /// Where to push what was measured, beside serving it.
+        /// Push destinations for the measurements, in addition to scraping.
         #[derive(Debug, Default, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub(super) struct Export {
             $($(#[$doc])+ pub(super) $name: Option<At<$name::Written>>,)+
         }
 
-        /// What is pushed where, as far as the file says; `None` where it has no section.
+        /// Push destinations as configured in the file; `None` for sections that it omits.
         #[derive(Debug, Clone, PartialEq, Eq, Default)]
         pub struct Push {
             $($(#[$doc])+ pub $name: Option<$section>,)+
         }
 
         impl Push {
-            /// Whether the file has any section.
+            /// Reports whether the file has any section.
             pub fn is_any(&self) -> bool {
                 [$(self.$name.is_some()),+].contains(&true)
             }
         }
 
-        /// Returns what the sections say, and `base` for those that the file does not have.
+        /// Returns the checked sections, and those of `base` for sections that the file omits.
         pub(super) fn push(written: Option<&At<Export>>, base: &Push, report: &mut Report<'_>) -> Push {
             Push {
                 $($name: written
@@ -68,65 +68,64 @@ macro_rules! sections {
 
 // All formats.
 sections! {
-    /// Push to an OpenTelemetry Collector, or to anything else that takes OTLP. Given at all, it pushes; `{}` is enough. What
-    /// it leaves out is taken from the standard variables `OTEL_EXPORTER_OTLP_…`, which also turn it on where this is left
-    /// out.
+    /// Push to an OpenTelemetry Collector or another OTLP receiver. The section enables the push; `{}` is enough. The standard variables
+    /// `OTEL_EXPORTER_OTLP_…` apply to keys that it omits. They also enable the push if the section is missing.
     otlp: Otlp,
-    /// Push metrics to Prometheus, or to another receiver of Prometheus remote write (Mimir, Thanos, VictoriaMetrics, ...).
+    /// Push metrics to Prometheus or another receiver of Prometheus remote write (Mimir, Thanos, VictoriaMetrics, ...).
     remote_write: RemoteWrite,
 }
 
 words! {
-    /// What is pushed.
+    /// Signal to push.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
     #[serde(rename_all = "snake_case")]
     pub enum Signal {
-        /// What `/metrics` serves.
+        /// The metrics that `/metrics` serves.
         Metrics = "metrics",
-        /// What `profiles` sample.
+        /// The profiles of `profiles`.
         Profiles = "profiles",
-        /// The exporter's own log, from level `info` on.
+        /// The exporter's own log, from level `info`.
         Logs = "logs",
     }
 }
 
-/// Files in PEM format. They are read whenever a connection is made, so new ones are taken without a reload.
+/// Files in PEM format. They are read for each connection, so changes apply without a reload.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename = "Tls", deny_unknown_fields)]
 pub(super) struct WrittenTls {
-    /// The authorities that may vouch for the receiver, instead of the system's.
+    /// File with the certificate authorities for the receiver, instead of those of the system.
     pub(super) ca: Option<At<String>>,
-    /// The certificate that this exporter shows; with `key`.
+    /// File with the client certificate of this exporter; requires `key`.
     pub(super) certificate: Option<At<String>>,
-    /// Its private key.
+    /// File with the private key of the client certificate.
     pub(super) key: Option<At<String>>,
 }
 
-/// The least and the most memory of a queue.
+/// Bounds of the memory of a queue.
 const QUEUE_MIN: u64 = 1 << 20;
 const QUEUE_MAX: u64 = 4 << 30;
-/// Memory of a queue unless the file says otherwise.
+/// Default memory of a queue.
 const QUEUE: Size = Size(32 << 20);
-/// How long a receiver may take to answer.
+/// Bounds of the response timeout of a receiver.
 const TIMEOUTS: RangeInclusive<Period> = Period::milliseconds(100)..=Period::seconds(600);
-/// How often metrics are pushed unless the file says otherwise, and the bounds of that.
+/// Default and bounds of the push interval of metrics.
 const INTERVAL: Period = Period::seconds(15);
 const INTERVALS: RangeInclusive<Period> = Period::seconds(1)..=Period::seconds(3600);
 
-/// A URL of `http` or `https` with a host, and neither query nor fragment.
+/// Parses a URL with the scheme `http` or `https` and a host, without query and fragment.
 ///
 /// # Errors
-/// What is wrong with it, and what to write.
+/// The problem and the correction.
 pub fn url(text: &str) -> Result<hyper::Uri, (String, String)> {
-    let example = || "write it like `http://collector:4317`".to_owned();
-    // Before anything is shown of it: what stands before the sign may be a password.
+    let example = || "use the form `http://collector:4317`".to_owned();
+    // Checked before any part of the URL is shown, because the text before the `@` may be a password.
     let authority = text.split_once("://").map_or(text, |(_, rest)| rest).split('/').next();
     if authority.is_some_and(|authority| authority.contains('@')) {
-        let hint = "give them by `headers`, or better by OTEL_EXPORTER_OTLP_HEADERS".to_owned();
-        return Err(("a user and a password in a URL are not sent".to_owned(), hint));
+        let hint = "set them in `headers`, or preferably in OTEL_EXPORTER_OTLP_HEADERS".to_owned();
+        return Err(("the user and password of a URL are not sent".to_owned(), hint));
     }
     if text.contains('?') {
-        return Err(("a URL with a query is not taken".to_owned(), example()));
+        return Err(("a URL with a query is not supported".to_owned(), example()));
     }
     if !text.contains("://") {
         let hint = format!("write `http://{text}`, or `https://{text}` for TLS");
@@ -137,11 +136,11 @@ pub fn url(text: &str) -> Result<hyper::Uri, (String, String)> {
     match (uri.scheme_str(), uri.host()) {
         (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(uri),
         (Some("http" | "https"), _) => Err((format!("{} has no host", shown(text)), example())),
-        _ => Err((format!("{} is neither of http nor of https", shown(text)), example())),
+        _ => Err((format!("the scheme of {} is neither http nor https", shown(text)), example())),
     }
 }
 
-/// The URL that is written, if it is one. `hint` says what to write instead, given what usually helps.
+/// Returns the URL, if it is valid. `hint` returns the correction, given the usual one.
 pub(super) fn address(
     at: &At<String>,
     hint: impl FnOnce(String) -> String,
@@ -160,15 +159,15 @@ fn headers(written: Option<&At<Texts>>, report: &mut Report<'_>) -> Vec<(String,
     pairs.iter().map(|(name, value)| (name.value.to_ascii_lowercase(), value.value.clone())).collect()
 }
 
-/// Whether a header can be sent with each request.
+/// Checks that a header can be sent with each request.
 ///
 /// # Errors
-/// Why not.
+/// The reason why it cannot be sent.
 pub fn header(name: &str, value: &str) -> Result<(), String> {
     let parsed = hyper::header::HeaderName::from_bytes(name.as_bytes());
     let Ok(parsed) = parsed else {
-        // Not shown: whoever writes `name: secret=` where `name=secret` is wanted has it in what is taken for the name.
-        return Err("what stands there cannot be the name of a header".to_owned());
+        // Not shown: a user who writes `name: secret=` instead of `name=secret` has the secret in the name.
+        return Err("the text is not a valid header name".to_owned());
     };
     let name = parsed.as_str();
     let shown_name = shown(name);
@@ -177,9 +176,9 @@ pub fn header(name: &str, value: &str) -> Result<(), String> {
             || name.starts_with("grpc-")
             || name.ends_with("-bin");
     if ours {
-        return Err(format!("the header {shown_name} belongs to the protocol"));
+        return Err(format!("the header {shown_name} is reserved for the protocol"));
     }
-    // gRPC allows nothing else.
+    // gRPC allows only printable ASCII.
     let printable = value.bytes().all(|byte| (0x20..0x7f).contains(&byte));
     if printable {
         Ok(())
@@ -193,10 +192,10 @@ fn tls(written: Option<&WrittenTls>, report: &mut Report<'_>) -> Tls {
     let path = |at: &Option<At<String>>| at.as_ref().map(|at| PathBuf::from(&at.value));
     match (certificate, key) {
         (Some(alone), None) => {
-            report.error(alone.node, "a certificate needs its key", "give `key` as well");
+            report.error(alone.node, "a certificate needs its key", "set `key` as well");
         }
         (None, Some(alone)) => {
-            report.error(alone.node, "a key needs its certificate", "give `certificate` as well");
+            report.error(alone.node, "a key needs its certificate", "set `certificate` as well");
         }
         _ => {}
     }
@@ -216,19 +215,19 @@ fn queue(written: Option<&At<Size>>, report: &mut Report<'_>) -> u64 {
     report.setting(written, Size(QUEUE_MIN)..=Size(QUEUE_MAX), QUEUE).0
 }
 
-/// Bounds of names and texts that are sent along.
+/// Bounds of user-defined names and texts in requests.
 struct Bounds {
-    /// What they are, in the plural.
+    /// Kind of the items, in the plural.
     of: &'static str,
-    /// How many there may be.
+    /// Maximum number.
     most: usize,
-    /// The longest text, in bytes.
+    /// Maximum length of a text, in bytes.
     bytes: usize,
-    /// What they are within the bounds.
+    /// Word for items within the bounds, as in "at most 32 are allowed".
     are: &'static str,
 }
 
-/// Names and texts that are sent along. `judge` reports names that cannot be.
+/// Returns names and texts for requests. `judge` reports invalid names.
 fn pairs(
     written: Option<&At<Texts>>,
     Bounds { of, most, bytes, are }: &Bounds,
@@ -237,12 +236,12 @@ fn pairs(
 ) -> Vec<(String, String)> {
     let Some(At { node, value: Entries(pairs) }) = written else { return Vec::new() };
     if pairs.len() > *most {
-        report.error(*node, format!("{} {of}, and at most {most} are {are}", pairs.len()), None);
+        report.error(*node, format!("{} {of}, at most {most} are {are}", pairs.len()), None);
     }
     for (name, value) in pairs {
         judge(name, value, report);
         if value.len() > *bytes {
-            report.error(value.node, format!("{} bytes, and at most {bytes} are {are}", value.len()), None);
+            report.error(value.node, format!("{} bytes, at most {bytes} are {are}", value.len()), None);
         }
     }
     pairs.iter().map(|(name, value)| (name.value.clone(), value.value.clone())).collect()

@@ -1,16 +1,16 @@
-//! The problems of one file, collected while it is read and checked.
+//! Collection of the problems of one file while it is decoded and checked.
 
 use super::problem::{Problem, Severity};
 use super::yaml::{Node, NodeId, Source, Value};
 
-/// The most problems that are reported of one file; a place costs one more reading of the text.
+/// Maximum number of reported problems of one file. Each position costs another parse of the text.
 pub(super) const PROBLEM_LIMIT: usize = 50;
-/// The most that are remembered; of the others it is only known how many they are.
+/// Maximum number of stored problems; further ones are only counted.
 const FINDING_LIMIT: usize = 1000;
 
-/// What to do about a problem; `None` where that is not known.
+/// Correction of a problem; `None` if unknown.
 pub(super) trait Hint {
-    /// Its text.
+    /// Returns the text.
     fn text(self) -> Option<String>;
 }
 
@@ -32,7 +32,7 @@ impl Hint for Option<String> {
     }
 }
 
-/// Collects what is wrong with the nodes of a file.
+/// Collects the problems of the nodes of a file.
 #[derive(Debug)]
 pub(super) struct Report<'s> {
     source: &'s Source<'s>,
@@ -40,7 +40,7 @@ pub(super) struct Report<'s> {
     forgotten: usize,
 }
 
-/// One problem, before its place is known.
+/// Problem whose position has not been determined yet.
 #[derive(Debug)]
 struct Finding {
     at: NodeId,
@@ -54,12 +54,12 @@ impl<'s> Report<'s> {
         Self { source, findings: Vec::new(), forgotten: 0 }
     }
 
-    /// Something that keeps the file from being used.
+    /// Adds a problem that makes the file unusable.
     pub(super) fn error(&mut self, at: NodeId, message: impl Into<String>, hint: impl Hint) {
         self.add(at, Severity::Error, message.into(), hint.text());
     }
 
-    /// Something that has no effect, or hardly the effect that was meant.
+    /// Adds a problem with a setting that has no effect or is probably a mistake.
     pub(super) fn warning(&mut self, at: NodeId, message: impl Into<String>, hint: impl Hint) {
         self.add(at, Severity::Warning, message.into(), hint.text());
     }
@@ -72,13 +72,13 @@ impl<'s> Report<'s> {
         }
     }
 
-    /// Whether the value `at` or anything inside it has a problem already.
+    /// Reports whether the value `at` or any node inside it has a problem.
     pub(super) fn blames(&self, at: NodeId) -> bool {
         let last = self.source.node(at).map_or(at, Node::last);
         self.findings.iter().any(|finding| (at..=last).contains(&finding.at))
     }
 
-    /// Whether the file gives `key` in the block `at`, be its value usable or not.
+    /// Reports whether the block `at` contains `key`, whether or not its value is valid.
     pub(super) fn gives(&self, at: NodeId, key: &str) -> bool {
         match self.source.node(at).map(|node| &node.value) {
             Some(Value::Map(entries)) => entries.iter().any(|(found, _)| found.word() == key),
@@ -86,8 +86,8 @@ impl<'s> Report<'s> {
         }
     }
 
-    /// The problems in the order of the text. If there are more than [`PROBLEM_LIMIT`], errors come before warnings,
-    /// and a last one says how many are left out.
+    /// Returns the problems in the order of the text. If there are more than [`PROBLEM_LIMIT`], errors take precedence over warnings, and a
+    /// last problem contains the number of omitted ones.
     pub(super) fn finish(mut self) -> Vec<Problem> {
         let left_out = self.forgotten + self.findings.len().saturating_sub(PROBLEM_LIMIT);
         if left_out > 0 {

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use super::BUILT_IN;
 use super::file::File;
 
-/// The schema of the configuration file (JSON Schema, draft 2020-12), with the built-in values as defaults.
+/// Returns the schema of the configuration file (JSON Schema, draft 2020-12), with the built-in values as defaults.
 pub fn schema() -> Json {
     let mut schema =
         SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<File>().to_value();
@@ -33,7 +33,7 @@ fn set_default(schema: &mut Json, pointer: &str, value: &Json) {
     }
 }
 
-/// The definition that a section refers to, if it is more than one value.
+/// Returns the name of the definition that a section refers to, if the section is not a single value.
 fn definition(schema: &Json, section: &str) -> Option<String> {
     let reference = schema.pointer(&format!("/properties/{section}/anyOf/0/$ref"))?.as_str()?;
     reference.strip_prefix("#/$defs/").map(str::to_owned)

@@ -1,4 +1,4 @@
-//! Selections of cgroups and processes: patterns that cannot be compiled, and those that can never match.
+//! Checks of cgroup and process selections: invalid patterns, and patterns that can never match.
 
 use std::collections::BTreeSet;
 
@@ -10,15 +10,15 @@ use super::value::List;
 use crate::health::Scope;
 use crate::target::{self, CgroupSelection, Glob, ProcessSelection, Targets};
 
-/// The bytes of a command name that the kernel keeps (`TASK_COMM_LEN` less the final NUL).
+/// Length of a command name in the kernel, in bytes (`TASK_COMM_LEN` less the final NUL).
 const COMM_LEN: usize = 15;
 
-/// The most patterns or rules in one list: each cgroup and process that appears is held against all of them.
+/// Maximum number of patterns or rules in one list. Each new cgroup and process is matched against all of them.
 const PATTERN_LIMIT: usize = 256;
-/// The longest pattern, in bytes; the kernel's paths end at 4096, and nobody writes them out.
+/// Maximum length of a pattern, in bytes. Paths in the kernel are limited to 4096 bytes; practical patterns are much shorter.
 const PATTERN_LEN: usize = 1024;
 
-/// Whom entries count for that say nothing about it themselves.
+/// Selections that entries without their own inherit.
 #[derive(Debug, Default)]
 pub(super) struct Selections {
     pub(super) cgroups: CgroupSelection,
@@ -26,7 +26,7 @@ pub(super) struct Selections {
 }
 
 impl Selections {
-    /// What is written, over `base` for what is not.
+    /// Returns the written selections, with the values of `base` for omitted keys.
     pub(super) fn over(
         written_cgroups: Option<&At<Cgroups>>,
         written_processes: Option<&At<Processes>>,
@@ -39,13 +39,13 @@ impl Selections {
         }
     }
 
-    /// The targets of a scope.
+    /// Returns the targets of a scope.
     pub(super) fn of(&self, scope: Scope) -> Targets {
         Targets::new(scope, &self.cgroups, &self.processes)
     }
 }
 
-/// The selection of cgroups; what is not written is as in `base`.
+/// Returns the selection of cgroups, with the values of `base` for omitted keys.
 fn cgroups(
     written: Option<&At<Cgroups>>,
     base: &CgroupSelection,
@@ -55,7 +55,7 @@ fn cgroups(
     else {
         return base.clone();
     };
-    let hint = "to count for none, take `cgroup` out of every `per`";
+    let hint = "to count no cgroups, remove `cgroup` from every `per`";
     let (include, exclude) = patterns(include.as_ref(), exclude.as_ref(), hint, report);
     CgroupSelection {
         include: include.unwrap_or_else(|| base.include.clone()),
@@ -66,10 +66,10 @@ fn cgroups(
     }
 }
 
-/// The lists `include` and `exclude`, as far as they are written.
+/// The lists `include` and `exclude`, if present.
 pub(super) type Lists<R> = (Option<Vec<R>>, Option<Vec<R>>);
 
-/// Returns the patterns of cgroups that are written. `hint` says what to write for none.
+/// Returns the written patterns of cgroups. `hint` is the correction for an empty list.
 pub(super) fn patterns(
     include: Option<&At<List<String>>>,
     exclude: Option<&At<List<String>>>,
@@ -82,7 +82,7 @@ pub(super) fn patterns(
     })
 }
 
-/// Returns the rules for processes that are written. `hint` says what to write for none.
+/// Returns the written rules for processes. `hint` is the correction for an empty list.
 pub(super) fn rules(
     include: Option<&At<List<ProcessRule>>>,
     exclude: Option<&At<List<ProcessRule>>>,
@@ -94,7 +94,7 @@ pub(super) fn rules(
     })
 }
 
-/// Reads both lists, of which `include` cannot be empty.
+/// Reads both lists; `include` must not be empty.
 fn lists<T, R>(
     include: Option<&At<List<T>>>,
     exclude: Option<&At<List<T>>>,
@@ -104,14 +104,14 @@ fn lists<T, R>(
 ) -> Lists<R> {
     report.not_empty(include, so, hint);
     let mut list = |list: &At<List<T>>| -> Vec<R> {
-        let hint = "use wider ones: `*`, `**`, {a,b}";
+        let hint = "use wider patterns: `*`, `**`, {a,b}";
         report.too_many(list.node, (list.len(), "patterns"), PATTERN_LIMIT, hint);
         list.iter().take(PATTERN_LIMIT).filter_map(|item| read(item, report)).collect()
     };
     (include.map(&mut list), exclude.map(&mut list))
 }
 
-/// Patterns that `exclude` takes back.
+/// Reports patterns that `exclude` makes ineffective.
 fn shadowed(include: Option<&At<List<String>>>, exclude: Option<&At<List<String>>>, report: &mut Report<'_>) {
     let Some(exclude) = exclude else { return };
     for pattern in exclude.iter() {
@@ -122,13 +122,13 @@ fn shadowed(include: Option<&At<List<String>>>, exclude: Option<&At<List<String>
     let excluded: BTreeSet<&str> = exclude.iter().map(|pattern| &*pattern.value).collect();
     for pattern in include.map(|at| &at.value[..]).unwrap_or_default() {
         if excluded.contains(&*pattern.value) {
-            let message = format!("{} is in `exclude` too, which is stronger", shown(pattern));
-            report.warning(pattern.node, message, "leave it out of one of them");
+            let message = format!("{} is also in `exclude`, which takes precedence", shown(pattern));
+            report.warning(pattern.node, message, "remove it from one of them");
         }
     }
 }
 
-/// The selection of processes; what is not written is as in `base`.
+/// Returns the selection of processes, with the values of `base` for omitted keys.
 fn processes(
     written: Option<&At<Processes>>,
     base: &ProcessSelection,
@@ -137,8 +137,8 @@ fn processes(
     let Some(At { value: Processes { include, exclude, by, attribution }, .. }) = written else {
         return base.clone();
     };
-    let hint = "to count for none, take `process` out of every `per`";
-    report.not_empty(by.as_ref(), "leaves no label to tell series apart", "write `by: comm`");
+    let hint = "to count no processes, remove `process` from every `per`";
+    report.not_empty(by.as_ref(), "leaves no label to distinguish series", "write `by: comm`");
     let (include, exclude) = rules(include.as_ref(), exclude.as_ref(), hint, report);
     ProcessSelection {
         include: include.unwrap_or_else(|| base.include.clone()),
@@ -158,8 +158,8 @@ fn process_rule(rule: &At<ProcessRule>, report: &mut Report<'_>) -> target::Proc
         report.error(*node, "a rule without conditions", hint);
     }
     if let (Some(exe), Some(At { value: true, .. })) = (exe, kernel) {
-        let message = "this never matches beside `kernel: true`: threads of the kernel have no executable";
-        report.error(exe.node, message, "leave out one of the two");
+        let message = "this never matches with `kernel: true`: kernel threads have no executable";
+        report.error(exe.node, message, "remove one of the two");
     }
     target::ProcessRule {
         comm: name.as_ref().and_then(|pattern| comm(pattern, report)),
@@ -170,14 +170,14 @@ fn process_rule(rule: &At<ProcessRule>, report: &mut Report<'_>) -> target::Proc
     }
 }
 
-/// What a pattern of paths is about.
+/// Kind of path that a pattern matches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Path {
     Cgroup,
     Exe,
 }
 
-/// A pattern of absolute paths.
+/// Compiles a pattern of absolute paths.
 fn path(pattern: &At<String>, of: Path, report: &mut Report<'_>) -> Option<Glob> {
     let text = &*pattern.value;
     let what = if of == Path::Cgroup { "paths of cgroups" } else { "paths of executables" };
@@ -187,7 +187,7 @@ fn path(pattern: &At<String>, of: Path, report: &mut Report<'_>) -> Option<Glob>
         let below = below.strip_prefix("/unified").unwrap_or(below);
         let below = if below.is_empty() { "/" } else { below };
         (
-            format!("{} never matches: {what} begin below the mount point", shown(text)),
+            format!("{} never matches: {what} are relative to the mount point", shown(text)),
             format!("write `{below}`"),
         )
     } else if text.is_empty() {
@@ -200,7 +200,7 @@ fn path(pattern: &At<String>, of: Path, report: &mut Report<'_>) -> Option<Glob>
     } else if text.len() > 1 && text.ends_with('/') {
         let better = text.trim_end_matches('/');
         let message = format!("{} never matches: {what} do not end with a slash", shown(text));
-        (message, format!("write `{better}`, or `{better}/**` for what is below it"))
+        (message, format!("write `{better}`, or `{better}/**` for everything below it"))
     } else {
         return glob(pattern, report);
     };
@@ -208,17 +208,17 @@ fn path(pattern: &At<String>, of: Path, report: &mut Report<'_>) -> Option<Glob>
     None
 }
 
-/// A pattern of command names.
+/// Compiles a pattern of command names.
 fn comm(pattern: &At<String>, report: &mut Report<'_>) -> Option<Glob> {
     let text = &*pattern.value;
     let (message, hint) = if text.is_empty() {
         ("an empty pattern matches nothing".to_owned(), "leave it out".to_owned())
     } else if text.starts_with('/') {
-        let message = format!("{} is a path, and command names have none", shown(text));
+        let message = format!("{} is a path, but command names contain no path", shown(text));
         (message, format!("write `exe: {text}`"))
     } else if shortest_match(text) > COMM_LEN {
         let message =
-            format!("{} never matches: the kernel cuts command names to {COMM_LEN} bytes", shown(text));
+            format!("{} never matches: the kernel truncates command names to {COMM_LEN} bytes", shown(text));
         let fits = text.char_indices().take_while(|(at, c)| at + c.len_utf8() <= COMM_LEN);
         let cut: String = fits.map(|(_, c)| c).collect();
         let hint = if cut.contains(['*', '?']) { "shorten it".to_owned() } else { format!("write `{cut}`") };
@@ -230,21 +230,20 @@ fn comm(pattern: &At<String>, report: &mut Report<'_>) -> Option<Glob> {
     None
 }
 
-/// The length in bytes of the shortest name that a pattern can match; 0 if it holds alternatives, which are not
-/// looked into.
+/// Returns the length in bytes of the shortest name that a pattern can match; 0 if it contains alternatives, which are not analyzed.
 fn shortest_match(pattern: &str) -> usize {
     if pattern.contains(['[', '{']) { 0 } else { pattern.len() - pattern.matches('*').count() }
 }
 
 fn glob(pattern: &At<String>, report: &mut Report<'_>) -> Option<Glob> {
     if pattern.len() > PATTERN_LEN {
-        let message = format!("the pattern has {} bytes, and at most {PATTERN_LEN} are taken", pattern.len());
+        let message = format!("the pattern has {} bytes, at most {PATTERN_LEN} are allowed", pattern.len());
         report.error(pattern.node, message, "use a shorter one");
         return None;
     }
     Glob::new(pattern)
         .inspect_err(|error| {
-            let hint = "close every [ and {; a bracket that is meant as such is written [[]";
+            let hint = "close every [ and {; a literal bracket is written [[]";
             report.error(pattern.node, error.to_string(), hint);
         })
         .ok()
@@ -256,12 +255,12 @@ mod tests {
     use crate::config::tests::{good, report};
     use crate::target::{Attribution, Targets};
 
-    /// The report about one pattern of `cgroups.include`, without its place.
+    /// Returns the report about one pattern of `cgroups.include`, without the position.
     fn cgroup(pattern: &str) -> String {
         report(&format!("cgroups: {{include: ['{pattern}']}}")).replace("1:21: cgroups.include[0]: ", "")
     }
 
-    /// The report about one rule of `processes.include`, without its place.
+    /// Returns the report about one rule of `processes.include`, without the position.
     fn rule(rule: &str) -> String {
         let report = report(&format!("processes: {{include: {rule}}}"));
         report.split_once(": processes.include").map(|(_, text)| text.to_owned()).unwrap_or_default()
@@ -275,11 +274,11 @@ mod tests {
             ("**.service", "begin with a slash; write `**/*.service`"),
             (
                 "/system.slice/",
-                "do not end with a slash; write `/system.slice`, or `/system.slice/**` for what is below it",
+                "do not end with a slash; write `/system.slice`, or `/system.slice/**` for everything below it",
             ),
-            ("/sys/fs/cgroup/a", "begin below the mount point; write `/a`"),
-            ("/sys/fs/cgroup/unified/a", "begin below the mount point; write `/a`"),
-            ("/sys/fs/cgroup", "begin below the mount point; write `/`"),
+            ("/sys/fs/cgroup/a", "are relative to the mount point; write `/a`"),
+            ("/sys/fs/cgroup/unified/a", "are relative to the mount point; write `/a`"),
+            ("/sys/fs/cgroup", "are relative to the mount point; write `/`"),
         ] {
             assert_eq!(cgroup(pattern), format!("`{pattern}` never matches: paths of cgroups {better}"));
         }
@@ -301,7 +300,7 @@ mod tests {
     #[test]
     fn patterns_are_bounded_in_number_and_length() {
         let many = report(&format!("cgroups: {{include: [{}]}}", "/a,".repeat(300)));
-        assert!(many.contains("cgroups.include: 300 patterns, and at most 256 are taken;"), "{many}");
+        assert!(many.contains("cgroups.include: 300 patterns, at most 256 are allowed;"), "{many}");
         assert!(cgroup(&format!("/{}", "a".repeat(1024))).starts_with("the pattern has 1025 bytes"));
     }
 
@@ -326,13 +325,13 @@ mod tests {
         );
         assert!(report("processes: {include: []}").contains("an empty list selects no process;"));
         assert!(
-            report("processes: {by: []}").contains("leaves no label to tell series apart; write `by: comm`")
+            report("processes: {by: []}").contains("leaves no label to distinguish series; write `by: comm`")
         );
     }
 
     #[test]
     fn command_names_are_cut_to_fifteen_bytes_so_longer_patterns_never_match() {
-        let cut = "never matches: the kernel cuts command names to 15 bytes";
+        let cut = "never matches: the kernel truncates command names to 15 bytes";
         assert_eq!(
             rule("{comm: kube-controller-manager}"),
             format!(".comm: `kube-controller-manager` {cut}; write `kube-controller`")
@@ -355,7 +354,7 @@ mod tests {
         assert!(rule("[{}]").starts_with("[0]: a rule without conditions; for every process write"));
         assert_eq!(
             rule("{comm: /usr/bin/x}"),
-            ".comm: `/usr/bin/x` is a path, and command names have none; write `exe: /usr/bin/x`"
+            ".comm: `/usr/bin/x` is a path, but command names contain no path; write `exe: /usr/bin/x`"
         );
         assert_eq!(
             rule("{exe: x}"),
@@ -370,8 +369,8 @@ mod tests {
         assert_eq!(rule("[{kernel: true}, {kernel: false, exe: /a}, {kernel: true, comm: 'kworker*'}]"), "");
         assert_eq!(
             rule("[{kernel: true, exe: '/**'}]"),
-            "[0].exe: this never matches beside `kernel: true`: threads of the kernel have no executable; \
-             leave out one of the two"
+            "[0].exe: this never matches with `kernel: true`: kernel threads have no executable; \
+             remove one of the two"
         );
         assert!(rule("{kernel: yes}").contains("; write `true`"));
         let config = good("processes: {exclude: [{kernel: true}]}");

@@ -1,4 +1,4 @@
-//! What `scheduler` and `syscalls` come to: for whom it is told what threads do, and which calls.
+//! Checks of `scheduler` and `syscalls`: targets and the selected system calls.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -14,53 +14,53 @@ use crate::event::nearest;
 use crate::syscall::{Abi, Call};
 use crate::target::{Glob, Targets};
 
-/// What is told of the scheduler.
+/// Scheduler metrics.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scheduler {
-    /// For whom; each at most once, and at least one.
+    /// Targets, without duplicates; at least one.
     pub per: Vec<Targets>,
-    /// Whether it is told by whom threads are preempted.
+    /// Whether to report which threads preempt others.
     pub preemption: bool,
-    /// Of one of so many threads, a power of two; 1 = of all. No file says it, but the [governor](crate::app).
+    /// Thread sampling: one in N threads, N a power of two; 1 = all. Set by the [governor](crate::app), not by the file.
     pub one_of: u32,
 }
 
-/// What is told of system calls.
+/// System call metrics.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Syscalls {
-    /// For whom; each at most once, and at least one.
+    /// Targets, without duplicates; at least one.
     pub per: Vec<Targets>,
-    /// Of which calls; none = of all.
+    /// Names of included calls; empty = all.
     pub include: Vec<Glob>,
-    /// Of which not; stronger than `include`.
+    /// Names of excluded calls; takes precedence over `include`.
     pub exclude: Vec<Glob>,
-    /// When a call is stuck.
+    /// Duration after which a call is stuck.
     pub stuck: Duration,
-    /// As in [`Scheduler`].
+    /// Thread sampling as in [`Scheduler`].
     pub one_of: u32,
 }
 
 impl Syscalls {
-    /// Whether this call is wanted.
+    /// Reports whether the call is selected.
     pub fn matches(&self, name: &str) -> bool {
         let any = |globs: &[Glob]| globs.iter().any(|glob| glob.matches_name(name));
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
     }
 
-    /// Whether every call is.
+    /// Reports whether all calls are selected.
     pub fn takes_all(&self) -> bool {
         self.exclude.is_empty()
             && (self.include.is_empty() || self.include.iter().any(|glob| glob.as_str() == "*"))
     }
 }
 
-/// When a call is stuck unless the file says otherwise, and the bounds of that.
+/// Default and bounds of the duration after which a call is stuck.
 const STUCK: Period = Period::seconds(10);
 const STUCKS: RangeInclusive<Period> = Period::milliseconds(100)..=Period::seconds(24 * 3600);
-/// The most patterns of one list: more than there are system calls.
+/// Maximum number of patterns per list; more than there are system calls.
 const PATTERNS: usize = 512;
 
-/// For whom a section tells, over what `base` says; nobody with an empty list.
+/// Returns the targets of a section, with those of `base` if `per` is omitted; empty for an empty list.
 fn whom(
     written: &Whom<'_, TaskPer>,
     base: Option<&[Targets]>,
@@ -76,7 +76,7 @@ fn whom(
     }
 }
 
-/// What the section says, over what `base` says.
+/// Returns the checked section, with the values of `base` for omitted keys.
 pub(super) fn scheduler(
     written: Option<&At<file::Scheduler>>,
     base: Option<&Scheduler>,
@@ -91,7 +91,7 @@ pub(super) fn scheduler(
     (!per.is_empty()).then_some(Scheduler { per, preemption, one_of: 1 })
 }
 
-/// What the section says, over what `base` says.
+/// Returns the checked section, with the values of `base` for omitted keys.
 pub(super) fn syscalls(
     written: Option<&At<file::Syscalls>>,
     base: Option<&Syscalls>,
@@ -104,7 +104,7 @@ pub(super) fn syscalls(
     let per = whom(&written.whom(), base.map(|base| &base.per[..]), selections, report);
     let file::Syscalls { include, exclude, stuck, .. } = &written.value;
     if let Some(list) = include.as_ref().filter(|list| list.is_empty()) {
-        let hint = "leave it out for all, or write `per: []` to turn system calls off";
+        let hint = "omit it for all system calls, or write `per: []` to disable the section";
         report.error(list.node, "an empty list selects no system call", hint);
     }
     let mut patterns = |list: &Option<At<List<String>>>, base: Option<&Vec<Glob>>| match list {
@@ -118,9 +118,9 @@ pub(super) fn syscalls(
     (!per.is_empty()).then_some(Syscalls { per, include, exclude, stuck, one_of: 1 })
 }
 
-/// Patterns of names, each of which stands for a call that this machine, or another one, has.
+/// Returns the name patterns. Each must match a system call of a supported architecture.
 fn globs(list: &At<List<String>>, report: &mut Report<'_>) -> Vec<Glob> {
-    report.too_many(list.node, (list.len(), "patterns"), PATTERNS, "use wider ones: `epoll_*`");
+    report.too_many(list.node, (list.len(), "patterns"), PATTERNS, "use wider patterns: `epoll_*`");
     let mut globs = Vec::new();
     for At { node, value } in list.iter().take(PATTERNS) {
         match Glob::new(value) {
@@ -133,7 +133,7 @@ fn globs(list: &At<List<String>>, report: &mut Report<'_>) -> Vec<Glob> {
             }
             Ok(_) => {
                 let hint = near(value).map(|name| format!("did you mean `{name}`?"));
-                report.error(*node, format!("no system call is called {}", shown(value)), hint);
+                report.error(*node, format!("no system call is named {}", shown(value)), hint);
             }
             Err(error) => report.error(*node, error.to_string(), None),
         }
@@ -143,7 +143,7 @@ fn globs(list: &At<List<String>>, report: &mut Report<'_>) -> Vec<Glob> {
 
 const ABIS: [Abi; 4] = [Abi::X86_64, Abi::Aarch64, Abi::I386, Abi::Arm];
 
-/// The call whose name is most like this.
+/// Returns the system call with the most similar name.
 fn near(text: &str) -> Option<String> {
     let names = ABIS.into_iter().flat_map(|abi| Call::matching(abi, |_| true)).filter_map(Call::name);
     nearest(text, names).map(str::to_owned)

@@ -1,4 +1,4 @@
-//! The configuration as a whole: golden reports, files that must agree, and hostile ones.
+//! Tests of the whole configuration: golden reports, consistency of files, and malicious files.
 
 mod validator;
 
@@ -27,7 +27,7 @@ const EXAMPLES: [(&str, &str); 15] = [
     ("tracepoint-counts", include_str!("../../config/examples/tracepoint-counts.yaml")),
 ];
 
-/// Every problem of a file, a line each, without the file's name.
+/// Returns all problems of a file, one per line, without the file name.
 pub(super) fn report(text: &str) -> String {
     let problems =
         load(text.as_bytes(), "f").map_or_else(|Problems(problems)| problems, |(_, warnings)| warnings);
@@ -35,7 +35,7 @@ pub(super) fn report(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The configuration of a file without problems.
+/// Returns the configuration of a file without problems.
 pub(super) fn good(text: &str) -> Config {
     let (config, warnings) = load(text.as_bytes(), "f").unwrap_or_else(|problems| panic!("{problems}"));
     assert_eq!(warnings, [], "{text}");
@@ -53,7 +53,7 @@ fn the_built_in_configuration_has_no_problems_and_is_what_silence_means() {
     let built_in = good(BUILT_IN);
     assert_eq!(Config::default(), built_in);
     assert_eq!(good("{}"), built_in);
-    assert_eq!(report(""), "1:1: warning: the file is empty: the built-in configuration holds");
+    assert_eq!(report(""), "1:1: warning: the file is empty; the built-in configuration is used");
     insta::assert_debug_snapshot!(built_in);
 }
 
@@ -72,7 +72,7 @@ fn the_built_in_configuration_gives_every_setting_that_has_a_default() {
             }
         }
     }
-    // Of these the defaults are nothing, all the machine gives, or what the sections of these names say.
+    // The default of these keys is nothing, the limit of the machine, or the section of the same name.
     let selections = ["scheduler.cgroups", "scheduler.processes", "syscalls.cgroups", "syscalls.processes"];
     let all = [
         "containers.api_server",
@@ -112,7 +112,7 @@ fn every_example_is_free_of_problems_and_begins_with_the_question_that_it_answer
     }
 }
 
-/// `BLESS=1 cargo test` writes the file anew.
+/// `BLESS=1 cargo test` rewrites the file.
 #[test]
 fn the_committed_schema_is_that_of_the_code() {
     let text = format!("{:#}\n", schema());
@@ -152,7 +152,7 @@ fn the_schema_closes_every_block_and_describes_every_setting() {
     assert_eq!(schema.pointer("/properties/listen/default"), Some(&json!("0.0.0.0:7373")));
 }
 
-/// Whether the reader takes the form of a document, whatever it makes of the values.
+/// Reports whether the reader accepts the structure of a document, without checking the values.
 fn is_read(document: &Json) -> bool {
     let text = document.to_string();
     let source = Source::parse(text.as_bytes(), "f").unwrap();
@@ -160,7 +160,7 @@ fn is_read(document: &Json) -> bool {
     decode::decode::<File>(source.root(), &mut report).is_some() && report.finish().is_empty()
 }
 
-/// Every place of a document, as a JSON pointer.
+/// Collects all nodes of a document, as JSON pointers.
 fn places(document: &Json, here: &str, places: &mut Vec<String>) {
     places.push(here.to_owned());
     match document {
@@ -282,7 +282,7 @@ fn the_schema_and_the_reader_agree_on_any_change_of_one_value() {
         *document.pointer_mut(place).unwrap() = value.clone();
         match validator::fault(&schema, &document) {
             None => assert!(is_read(&document), "{value} at {place:?} is valid, and is not read"),
-            // An empty file is fine for us, and for a schema it is no object.
+            // An empty file is valid for the reader, but it is not an object for the schema.
             Some(_) if document.is_null() => {}
             Some(fault) => {
                 let taken = is_read(&document) && load(document.to_string().as_bytes(), "f").is_ok();
@@ -328,10 +328,10 @@ fn hostile_files_are_refused_with_one_problem() {
     for (text, message) in [
         (bomb.as_bytes(), "20000 values"),
         (long.as_bytes(), "20000 values"),
-        (&b"[".repeat(5000)[..], "nested more than 64 deep"),
-        (&b"{a: ".repeat(5000)[..], "nested more than 64 deep"),
-        (&b"a: &a [*a]"[..], "nested more than 128 deep"),
-        (&b" ".repeat((1 << 20) + 1)[..], "at most 1048576 are read"),
+        (&b"[".repeat(5000)[..], "nested more than 64 levels deep"),
+        (&b"{a: ".repeat(5000)[..], "nested more than 64 levels deep"),
+        (&b"a: &a [*a]"[..], "nested more than 128 levels deep"),
+        (&b" ".repeat((1 << 20) + 1)[..], "at most 1048576 are allowed"),
         (&b"listen: \xff"[..], "byte 0xff is not UTF-8"),
         (&b"listen: a\0b"[..], "U+0000"),
         (&b"- x\n".repeat(100_000)[..], "20000 values"),
@@ -381,11 +381,11 @@ fn system_calls_are_selected_by_names_that_exist() {
     assert!(good("syscalls: {}").syscalls.unwrap().takes_all());
     assert_eq!(
         report("syscalls: {include: fsnc}"),
-        "1:21: syscalls.include: no system call is called `fsnc`; did you mean `fsync`?"
+        "1:21: syscalls.include: no system call is named `fsnc`; did you mean `fsync`?"
     );
     assert!(report("syscalls: {include: []}").contains("an empty list selects no system call"));
     assert!(
-        report("syscalls: {stuck: 1ms}").contains("1ms is not between 100ms and 86400s; 10s is the default")
+        report("syscalls: {stuck: 1ms}").contains("1ms is not between 100ms and 86400s; the default is 10s")
     );
 }
 

@@ -1,4 +1,4 @@
-//! What `tracepoints` and `probes` come to: which events, what becomes of their fields, and for whom.
+//! Checks of `tracepoints` and `probes`: events, measured fields and targets.
 
 mod entries;
 mod fields;
@@ -24,45 +24,45 @@ use crate::event::syntax::Event;
 use crate::probe::Definition;
 use crate::target::Targets;
 
-/// One entry of `tracepoints` or `probes`, or of a preset: one metric.
+/// Entry of `tracepoints` or `probes`, or of a preset: one metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Traced {
-    /// Where it stands.
+    /// Section of the entry.
     pub kind: TracedKind,
-    /// The entry's name in the file.
+    /// Name of the entry in the file.
     pub name: Arc<str>,
-    /// The events.
+    /// Events.
     pub what: What,
-    /// For whom; each at most once.
+    /// Targets, without duplicates.
     pub per: Vec<Targets>,
-    /// In the kernel's filter language, not yet held against the fields. Of a [`Pair`] it is about `from`, of a timed
-    /// function about its entry.
+    /// Filter in the kernel's filter language, not yet checked against the fields. For a [`Pair`] it applies to `from`, for a timed
+    /// function to its entry.
     pub filter: Option<Arc<str>>,
-    /// The fields that become labels.
+    /// Fields that become labels.
     pub labels: Vec<Label>,
-    /// What is added up.
+    /// Measured value.
     pub measure: Measure,
-    /// How many values of one label are kept apart; the others are `other`.
+    /// Maximum number of distinct values of one label; further values are aggregated into `other`.
     pub values: usize,
 }
 
-/// Where an entry stands.
+/// Section of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TracedKind {
-    /// Under `tracepoints`.
+    /// `tracepoints`.
     Tracepoint,
-    /// Under `probes`.
+    /// `probes`.
     Probe,
-    /// It is `scheduler`.
+    /// `scheduler`.
     Scheduler,
-    /// It is `syscalls`.
+    /// `syscalls`.
     Syscalls,
-    /// In a set that stands under `presets`.
+    /// Preset that is enabled in `presets`.
     Preset(Preset),
 }
 
 impl TracedKind {
-    /// The key in the file.
+    /// Returns the key in the file.
     pub const fn section(self) -> &'static str {
         match self {
             Self::Tracepoint => "tracepoints",
@@ -73,7 +73,7 @@ impl TracedKind {
         }
     }
 
-    /// The set that it is of, if it is ready-made.
+    /// Returns the preset of the entry, if it has one.
     pub const fn preset(self) -> Option<Preset> {
         match self {
             Self::Preset(preset) => Some(preset),
@@ -82,78 +82,78 @@ impl TracedKind {
     }
 }
 
-/// Which events an entry is about.
+/// Events of an entry.
 #[derive(Debug, Clone, PartialEq)]
 pub enum What {
     /// Tracepoints, by name or pattern; at least one. All of them are [`Name::Tracepoint`](crate::event::syntax::Name).
     Events(Vec<Event>),
-    /// The time between two tracepoints.
+    /// Time between two tracepoints.
     Pair(Pair),
-    /// A probe.
+    /// Probe.
     Probe(Definition),
-    /// A function, from its entry to its return, by thread.
+    /// Function from its entry to its return, by thread.
     Timed(Definition),
 }
 
-/// Two tracepoints that belong together.
+/// Two tracepoints that are matched by a key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pair {
-    /// The first; no pattern.
+    /// First event; not a pattern.
     pub from: Event,
-    /// The second; no pattern.
+    /// Second event; not a pattern.
     pub to: Event,
-    /// What is the same in both: fields that both have, `$cpu`, `$tid` or `$pid`; at least one.
+    /// Key that matches both events: fields that both have, `$cpu`, `$tid` or `$pid`; at least one.
     pub key: Vec<Arc<str>>,
-    /// How long the first is remembered.
+    /// Maximum time from the first event to the second.
     pub timeout: Duration,
-    /// How many are remembered at a time.
+    /// Maximum number of pending first events.
     pub pending: usize,
 }
 
-/// A field that becomes a label.
+/// Field that becomes a label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Label {
-    /// The label's name, fit for Prometheus.
+    /// Label name, valid in Prometheus.
     pub name: Arc<str>,
-    /// The field. In a [`Pair`], `from.` or `to.` in front say whose.
+    /// Field. In a [`Pair`], the prefix `from.` or `to.` selects the event.
     pub field: Arc<str>,
 }
 
-/// What is added up over the events.
+/// Measured value of the events.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Measure {
-    /// Their number.
+    /// Number of events.
     Count,
-    /// A field.
+    /// Sum of a field.
     Sum(Quantity),
-    /// A field, in a histogram. Bounds are in the base unit and grow; without any the buckets are exponential.
+    /// Histogram of a field. Bounds are in the base unit and ascending; `None` = exponential buckets.
     Histogram(Quantity, Option<Vec<f64>>),
-    /// The seconds that pass in a [`Pair`] or [`What::Timed`], in a histogram with bounds likewise.
+    /// Histogram of the duration of a [`Pair`] or [`What::Timed`], in seconds, with the same kind of bounds.
     Elapsed(Option<Vec<f64>>),
 }
 
-/// A field that is a quantity.
+/// Field with a unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quantity {
-    /// The field.
+    /// Field.
     pub field: Arc<str>,
-    /// What it is in; `None` = a plain number.
+    /// Unit of the field; `None` = a plain number.
     pub unit: Option<Unit>,
 }
 
 impl Quantity {
-    /// Prometheus' base unit, which the metric is in: `seconds`, `bytes` or empty.
+    /// Returns the Prometheus base unit of the metric: `seconds`, `bytes` or empty.
     pub fn base(&self) -> &'static str {
         self.unit.map_or("", |unit| unit.in_base().0)
     }
 
-    /// What 1 in the field is worth in the base unit.
+    /// Returns the factor from the unit of the field to the base unit.
     pub fn factor(&self) -> f64 {
         self.unit.map_or(1.0, |unit| unit.in_base().1)
     }
 }
 
-/// What a field is in. The metric is in seconds or bytes.
+/// Unit of a field. The metric is in seconds or bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -167,16 +167,16 @@ pub enum Unit {
     Nanoseconds,
     /// Bytes.
     Bytes,
-    /// 1024 bytes, which the kernel calls kB.
+    /// 1024 bytes; the kernel's kB.
     Kibibytes,
-    /// 512 bytes: the sectors of block events, whatever the device has.
+    /// 512 bytes: the sectors of block events, independent of the device.
     Sectors,
-    /// Pages of the size that this kernel has.
+    /// Pages of the page size of this kernel.
     Pages,
 }
 
 impl Unit {
-    /// Prometheus' base unit, and what 1 of this one is worth in it.
+    /// Returns the Prometheus base unit and the factor to it.
     fn in_base(self) -> (&'static str, f64) {
         match self {
             Self::Seconds => ("seconds", 1.0),
@@ -186,14 +186,14 @@ impl Unit {
             Self::Bytes => ("bytes", 1.0),
             Self::Kibibytes => ("bytes", 1024.0),
             Self::Sectors => ("bytes", 512.0),
-            // Fixed for as long as the kernel runs: 4 KiB on x86-64, up to 64 KiB on arm64.
+            // Constant while the kernel runs: 4 KiB on x86-64, up to 64 KiB on arm64.
             Self::Pages => ("bytes", rustix::param::page_size() as f64),
         }
     }
 }
 
 impl Traced {
-    /// The base unit of the metric; empty for a plain number.
+    /// Returns the base unit of the metric; empty for a plain number.
     pub fn unit(&self) -> &'static str {
         match &self.measure {
             Measure::Count => "",
@@ -202,20 +202,20 @@ impl Traced {
         }
     }
 
-    /// The entry's name without the unit at its end: what the metric of the hits is called, behind the scope.
+    /// Returns the entry's name without a unit suffix: the metric name of the hits, after the scope.
     pub fn base(&self) -> &str {
         let unit = self.unit();
         let base = self.name.strip_suffix(unit).and_then(|name| name.strip_suffix('_'));
         base.filter(|base| !unit.is_empty() && !base.is_empty()).unwrap_or(&self.name)
     }
 
-    /// The entry that refusals name: of what is ready-made its set, which is what stands in the file.
+    /// Returns the name of the entry in messages: the preset for entries of a preset, because the file contains only that.
     pub fn entry(&self) -> Arc<str> {
         self.kind.preset().map_or_else(|| Arc::clone(&self.name), |preset| preset.as_str().into())
     }
 
-    /// What the metric of the sum or the histogram is called: the same with the unit at its end, or for a sum without
-    /// a unit with the field, for the hits have the plain name. Where there is neither, [`base`](Self::base).
+    /// Returns the metric name of the sum or the histogram: [`base`](Self::base) with the unit. A sum without a unit has the name of the
+    /// field appended, because the hits have the plain name. Otherwise returns the entry's name.
     pub fn stem(&self) -> String {
         match (self.unit(), &self.measure) {
             ("", Measure::Sum(quantity)) => format!("{}_{}", self.name, quantity.field.to_ascii_lowercase()),

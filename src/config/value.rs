@@ -1,7 +1,7 @@
-//! Values that are written in a way of their own: addresses, durations, sizes, events, lists that may be one item.
+//! Values with a syntax of their own: addresses, durations, sizes, events, and lists that may be a single item.
 //!
-//! Each says twice what it is, once for the reader and once for the schema; the tests of [`schema`](mod@super::schema)
-//! hold the two together.
+//! Each type declares its syntax twice, for the deserializer and for the schema. The tests of [`schema`](mod@super::schema) check that
+//! both agree.
 
 mod percent;
 mod scalar;
@@ -26,16 +26,16 @@ pub(super) use percent::Percent;
 use scalar::{Refused, Scalar, scalar};
 pub use socket::Socket;
 
-/// What names of entries and events are made of, for they become parts of metrics' names; [`is_name`] as a pattern.
+/// Syntax of the names of entries and events, which become parts of metric names. The same rule as [`is_name`], as a pattern.
 const NAME_PATTERN: &str = "^[a-z_][a-z0-9_]*$";
-/// What [`Period::parse`] reads.
+/// Syntax that [`Period::parse`] accepts.
 const PERIOD_PATTERN: &str = "^[0-9]+(ms|s|m|h)$";
-/// What [`Size::parse`] reads.
+/// Syntax that [`Size::parse`] accepts.
 const SIZE_PATTERN: &str = "^[0-9]+(KiB|MiB|GiB|Ki|Mi|Gi)$";
-/// What [`Cpus`] reads, as far as a pattern can tell.
+/// Syntax that [`Cpus`] accepts, as far as a pattern can express it.
 const CPUS_PATTERN: &str = "^[0-9]+(-[0-9]+(:[0-9]+)?)?(,[0-9]+(-[0-9]+(:[0-9]+)?)?)*$";
 
-/// Whether a text can be a part of a metric's name as it is.
+/// Reports whether a text can be part of a metric name without changes.
 pub(super) fn is_name(text: &str) -> bool {
     let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
     !text.is_empty() && text.bytes().all(word) && !text.starts_with(|c: char| c.is_ascii_digit())
@@ -59,7 +59,7 @@ impl<T: JsonSchema> JsonSchema for At<T> {
     }
 }
 
-/// `ADDRESS:PORT`, not yet parsed.
+/// Unparsed `ADDRESS:PORT`.
 #[derive(Debug)]
 pub(super) struct Address(pub(super) String);
 
@@ -82,7 +82,7 @@ impl Scalar for Address {
     }
 }
 
-/// A duration: a whole number and `ms`, `s`, `m` or `h`.
+/// Duration: a whole number and `ms`, `s`, `m` or `h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub(super) struct Period(pub(super) Duration);
 
@@ -95,7 +95,7 @@ impl Period {
         Self(Duration::from_secs(number))
     }
 
-    /// `500ms`, `15s`, `1m`, `1h`.
+    /// Parses `500ms`, `15s`, `1m`, `1h`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
         let milliseconds = match unit {
@@ -110,7 +110,7 @@ impl Period {
     }
 }
 
-/// In the largest unit, with a fraction: `1.5s`.
+/// Formats the duration in its largest unit, with a fraction: `1.5s`.
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)
@@ -139,15 +139,15 @@ impl Scalar for Period {
     }
 }
 
-/// An amount of memory: bytes, or a whole number and `KiB`, `MiB` or `GiB`, of which Kubernetes leaves out the `B`.
+/// Amount of memory: bytes, or a whole number and `KiB`, `MiB` or `GiB`. Kubernetes omits the `B`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub(super) struct Size(pub(super) u64);
 
-/// The units of sizes, the largest first.
+/// Units of sizes, in descending order.
 const SIZE_UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
 impl Size {
-    /// `512KiB`, `64MiB`, `64Mi`, `1GiB`.
+    /// Parses `512KiB`, `64MiB`, `64Mi`, `1GiB`.
     fn parse(text: &str) -> Option<Self> {
         let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
         let (_, bytes) =
@@ -155,7 +155,7 @@ impl Size {
         Some(Self(number.parse::<u64>().ok()?.checked_mul(bytes)?))
     }
 
-    /// What to write instead of a text that is no size, but means one: `64MB`, `64m`, `64 MiB`, `4096B`, `"4096"`.
+    /// Returns a correction for an invalid text with a recognizable size: `64MB`, `64m`, `64 MiB`, `4096B`, `"4096"`.
     fn meant(text: &str) -> Option<String> {
         let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
         let number: u64 = number.parse().ok()?;
@@ -171,7 +171,7 @@ impl Size {
     }
 }
 
-/// As it would be written; in the largest unit of which it is a whole number.
+/// Formats the size as in a file, in the largest unit of which it is a multiple.
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(bytes) = *self;
@@ -206,7 +206,7 @@ impl Scalar for Size {
     }
 }
 
-/// CPUs, as the kernel lists them: `0-3,8`. One alone may be a number.
+/// CPU list in the format of the kernel: `0-3,8`. A single CPU may be a number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cpus(pub(super) CpuSet);
 
@@ -237,7 +237,7 @@ impl Scalar for Cpus {
 
 scalar!(Address, Period, Size, Cpus);
 
-/// A list of values, or one value alone.
+/// List of values, or a single value.
 #[derive(Debug)]
 pub(super) struct List<T>(Vec<At<T>>);
 
@@ -251,7 +251,7 @@ impl<T> Deref for List<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The deserializer of `decode` makes a list of what stands alone.
+        // The deserializer of `decode` converts a single value to a list.
         Vec::deserialize(deserializer).map(Self)
     }
 }
@@ -271,12 +271,11 @@ impl<T: JsonSchema> JsonSchema for List<T> {
     }
 }
 
-/// Named values in the order of the file. `IDENTIFIERS`: whether names are fit for metrics, by the schema; otherwise they
-/// are not ours.
+/// Named values in the order of the file. `IDENTIFIERS`: whether the schema restricts names to those that are valid in metric names.
 #[derive(Debug)]
 pub(super) struct Entries<T, const IDENTIFIERS: bool = true>(pub(super) Vec<(At<String>, At<T>)>);
 
-/// `name: text`: headers, attributes.
+/// Map of texts, `name: text`: headers, attributes.
 pub(super) type Texts = Entries<String, false>;
 
 impl<'de, T: Deserialize<'de>, const IDENTIFIERS: bool> Deserialize<'de> for Entries<T, IDENTIFIERS> {
@@ -304,14 +303,14 @@ impl<T: JsonSchema, const IDENTIFIERS: bool> JsonSchema for Entries<T, IDENTIFIE
     }
 }
 
-/// An event: its text, alone or with a name.
+/// Event: its text, alone or with a name.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename = "TextOrBlock", deny_unknown_fields)]
 #[schemars(rename = "Event", description = "The long form of an event.", transform = Event::short_form)]
 pub(super) struct Event {
-    /// The event, as `perf stat -e` names it.
+    /// The event, in the syntax of `perf stat -e`.
     pub(super) event: At<String>,
-    /// What its metrics are called: the `name` in `perf_cpu_<name>_total`.
+    /// The name in its metrics: the `name` in `perf_cpu_<name>_total`.
     #[serde(default)]
     #[schemars(regex(pattern = NAME_PATTERN))]
     pub(super) name: Option<At<String>>,
@@ -319,12 +318,12 @@ pub(super) struct Event {
 
 impl Event {
     fn short_form(schema: &mut Schema) {
-        let about = "An event as `perf stat -e` names it, alone or with a name for its metrics.";
+        let about = "An event in the syntax of `perf stat -e`, alone or with a name for its metrics.";
         or_short(schema, about, &json!({ "type": "string" }));
     }
 }
 
-/// Adds to the schema of a block that of the text that can stand for it.
+/// Extends the schema of a block with its short form.
 pub(super) fn or_short(block: &mut Schema, about: &str, short: &Json) {
     *block = json_schema!({ "description": about, "anyOf": [short, block] });
 }

@@ -1,7 +1,7 @@
-//! YAML as a tree whose nodes know where they were written.
+//! YAML tree whose nodes have positions in the text.
 //!
-//! The YAML library reports a place only with an error. So nodes are numbered in the order of the text, and the place
-//! of a node is found when a problem needs it: the text is read again and refused at that number.
+//! The YAML library reports a position only with an error. So nodes are numbered in the order of the text. To find the position of a node,
+//! the text is parsed again and rejected at that number.
 
 mod fault;
 mod structure;
@@ -14,25 +14,25 @@ use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use super::problem::{Problem, Severity, shown};
 use fault::Explained;
 
-/// The longest file, in bytes. A configuration is a few kilobytes.
+/// Maximum file size, in bytes. A configuration is a few kilobytes.
 const TEXT_LIMIT: usize = 1 << 20;
-/// The most keys and values, those that aliases (`*name`) repeat included.
+/// Maximum number of keys and values, including those that aliases (`*name`) repeat.
 const NODE_LIMIT: u32 = 20_000;
-/// The most text in them, likewise, in bytes.
+/// Maximum size of their text, including repetitions, in bytes.
 const EXPANDED_LIMIT: usize = 4 << 20;
 
-/// The number of a key or value, in the order of the text; a node stands before what is in it.
+/// Number of a key or value, in the order of the text; a node precedes its children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct NodeId(pub(super) u32);
 
-/// A value.
+/// Node of the tree.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) id: NodeId,
     pub(super) value: Value,
 }
 
-/// What a value is by YAML's core schema: `on` and `yes` are text.
+/// Value by the core schema of YAML: `on` and `yes` are text.
 #[derive(Debug)]
 pub(super) enum Value {
     Null,
@@ -41,11 +41,11 @@ pub(super) enum Value {
     Float(f64),
     Text(String),
     List(Vec<Node>),
-    /// Keys are texts: those that are written as numbers or `true` are the text of these.
+    /// Keys are texts: numbers and `true` are converted to their text.
     Map(Vec<(Node, Node)>),
 }
 
-/// A configuration file, read.
+/// Parsed configuration file.
 #[derive(Debug)]
 pub(super) struct Source<'t> {
     file: &'t str,
@@ -54,10 +54,10 @@ pub(super) struct Source<'t> {
 }
 
 impl<'t> Source<'t> {
-    /// Reads a file that holds one YAML document, or none.
+    /// Parses a file with one YAML document or none.
     ///
     /// # Errors
-    /// The one problem that keeps the rest of the file from being understood.
+    /// The problem that makes the rest of the file unreadable.
     pub(super) fn parse(text: &'t [u8], file: &'t str) -> Result<Self, Problem> {
         Self::read(text, file).map_err(|((line, column), message, hint)| Problem {
             file: file.into(),
@@ -72,8 +72,8 @@ impl<'t> Source<'t> {
 
     fn read(text: &'t [u8], file: &'t str) -> Result<Self, Explained> {
         if text.len() > TEXT_LIMIT {
-            let message = format!("the file has {} bytes, and at most {TEXT_LIMIT} are read", text.len());
-            return Err(((1, 1), message, Some("is it the right file?".into())));
+            let message = format!("the file has {} bytes, at most {TEXT_LIMIT} are allowed", text.len());
+            return Err(((1, 1), message, Some("check whether it is the right file".into())));
         }
         let text = fault::characters(text)?;
         structure::check(text)?;
@@ -86,12 +86,12 @@ impl<'t> Source<'t> {
         }
     }
 
-    /// The whole document; `Value::Null` if there is none.
+    /// Returns the whole document; `Value::Null` if there is none.
     pub(super) fn root(&self) -> &Node {
         &self.root
     }
 
-    /// The value of this number, if it is one and not a key.
+    /// Returns the value with this number; `None` for keys.
     pub(super) fn node(&self, at: NodeId) -> Option<&Node> {
         let mut node = &self.root;
         while node.id < at {
@@ -100,7 +100,7 @@ impl<'t> Source<'t> {
         (node.id == at).then_some(node)
     }
 
-    /// A problem with one key or value.
+    /// Creates a problem of a key or value.
     pub(super) fn problem(
         &self,
         at: NodeId,
@@ -113,8 +113,8 @@ impl<'t> Source<'t> {
         Problem { file: self.file.into(), line, column, path, message, hint, severity }
     }
 
-    /// `counters.core.events[1]`, and the node to show for it: for a block, a list or nothing at all the key, for
-    /// these begin on a later line or nowhere.
+    /// Returns a path such as `counters.core.events[1]`, and the node whose position is shown. For a block, a list or an empty value this
+    /// is the key, because the value begins on a later line or not at all.
     fn path(&self, to: NodeId) -> (String, NodeId) {
         let (mut path, mut place) = (String::new(), to);
         let mut node = &self.root;
@@ -138,13 +138,12 @@ impl<'t> Source<'t> {
 }
 
 impl Node {
-    /// The word that a key is.
+    /// Returns the text of a key.
     pub(super) fn word(&self) -> &str {
         if let Value::Text(word) = &self.value { word } else { "" }
     }
 
-    /// The step towards a node inside this one, to the last that does not stand behind it: which it is, its key if it has
-    /// one, and itself.
+    /// Returns the step towards a descendant: the child with the highest number up to `to`, with its index and its key, if it has one.
     fn step(&self, to: NodeId) -> Option<(usize, Option<&Self>, &Self)> {
         match &self.value {
             Value::List(items) => {
@@ -159,19 +158,19 @@ impl Node {
         }
     }
 
-    /// The last node inside this one, or itself.
+    /// Returns the last descendant, or this node if it has none.
     pub(super) fn last(&self) -> NodeId {
         self.step(NodeId(u32::MAX)).map_or(self.id, |(_, _, inner)| inner.last())
     }
 }
 
-/// A key as a part of a path: as it is, or in quotes if it is not a plain word.
+/// Returns a key as part of a path, in quotes if it is not a plain word.
 fn segment(key: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !key.is_empty() && key.chars().all(plain) && key.len() <= 40 { key.to_owned() } else { shown(key) }
 }
 
-/// Line and column of a node of a document of the text, both from 1.
+/// Returns line and column of a node in a document of the text, both from 1.
 fn locate(text: &str, document: usize, at: NodeId) -> (usize, usize) {
     let mut builder = Builder { stop: Some(at), ..Builder::default() };
     let document = serde_yaml::Deserializer::from_str(text).nth(document);
@@ -181,35 +180,35 @@ fn locate(text: &str, document: usize, at: NodeId) -> (usize, usize) {
     }
 }
 
-/// What reading has come to so far.
+/// State of building the tree.
 #[derive(Default)]
 struct Builder {
     nodes: u32,
     bytes: usize,
-    /// Where to break off.
+    /// Node at which to stop.
     stop: Option<NodeId>,
-    /// Why it was broken off and where, and what to do about it, if not for `stop` or a fault in the YAML itself.
+    /// Reason, position and correction of a rejection by this module.
     fault: Option<(NodeId, String, &'static str)>,
 }
 
 impl Builder {
-    /// Returns what reads a value.
+    /// Returns the seed that reads a value.
     fn value(&mut self) -> NodeSeed<'_> {
         NodeSeed { builder: self, is_key: false }
     }
 
-    /// Returns the number of the next node, which has so many bytes of text.
+    /// Returns the number of the next node, whose text has `bytes` bytes.
     fn enter<E: de::Error>(&mut self, bytes: usize) -> Result<NodeId, E> {
         let id = NodeId(self.nodes);
         if self.stop == Some(id) {
-            return Err(E::custom("the place that was sought"));
+            return Err(E::custom("position reached"));
         }
         self.nodes += 1;
         self.bytes += bytes;
         if self.nodes > NODE_LIMIT || self.bytes > EXPANDED_LIMIT {
             let message =
-                format!("the file holds more than {NODE_LIMIT} values when its aliases are expanded");
-            return Err(self.refuse(id, message, "write less, or fewer aliases (`*name`)"));
+                format!("the file contains more than {NODE_LIMIT} values when its aliases are expanded");
+            return Err(self.refuse(id, message, "remove values, or use fewer aliases (`*name`)"));
         }
         Ok(id)
     }
@@ -221,7 +220,7 @@ impl Builder {
     }
 }
 
-/// Reads one value, or a key, which must be a word.
+/// Reads one value, or a key, which must be a scalar.
 struct NodeSeed<'b> {
     builder: &'b mut Builder,
     is_key: bool,
@@ -241,18 +240,19 @@ impl NodeSeed<'_> {
         Ok(Node { id: self.builder.enter(bytes)?, value })
     }
 
-    /// Returns the number of something that cannot be a key.
+    /// Returns the number of a node that cannot be a key.
     fn enter_block<E: de::Error>(&mut self) -> Result<NodeId, E> {
         let id = self.builder.enter(0)?;
         if self.is_key {
-            let hint = "an unrendered template (`{{ … }}`)? otherwise put the value in quotes";
-            return Err(self.builder.refuse(id, "a list or map stands where a key should be".into(), hint));
+            let hint =
+                "if this is a template (`{{ … }}`), render it first; otherwise put the value in quotes";
+            return Err(self.builder.refuse(id, "a list or map is not allowed as a key".into(), hint));
         }
         Ok(id)
     }
 }
 
-/// The methods of a visitor for scalars.
+/// Visitor methods for scalars.
 macro_rules! scalars {
     ($($visit:ident($($value:ident: $type:ty)?) => $read:expr;)+) => {$(
         fn $visit<E: de::Error>(self $(, $value: $type)?) -> Result<Node, E> {
@@ -295,7 +295,7 @@ impl<'de> Visitor<'de> for NodeSeed<'_> {
         while let Some(key) = map.next_key_seed(NodeSeed { builder: self.builder, is_key: true })? {
             let word = key.value.into_word();
             if !seen.insert(word.clone()) {
-                let message = format!("the key {} stands twice in the same block", shown(&word));
+                let message = format!("duplicate key {} in this block", shown(&word));
                 return Err(self.builder.refuse(key.id, message, "merge the two, or rename one"));
             }
             let key = Node { value: Value::Text(word), ..key };
@@ -307,19 +307,19 @@ impl<'de> Visitor<'de> for NodeSeed<'_> {
     fn visit_enum<A: de::EnumAccess<'de>>(mut self, _: A) -> Result<Node, A::Error> {
         let id = self.enter_block()?;
         let hint = "leave it out, or put the text in quotes if it begins with `!`";
-        Err(self.builder.refuse(id, "a YAML tag (`!name`) has no meaning here".into(), hint))
+        Err(self.builder.refuse(id, "YAML tags (`!name`) are not supported".into(), hint))
     }
 }
 
 impl Value {
-    /// Returns the word that a key is.
+    /// Returns the text of a key.
     fn into_word(self) -> String {
         match self {
             Self::Text(text) => text,
             Self::Bool(value) => value.to_string(),
             Self::Integer(number) => number.to_string(),
             Self::Float(number) => number.to_string(),
-            // Lists and maps are refused as keys before.
+            // Lists and maps are rejected as keys before.
             Self::Null | Self::List(_) | Self::Map(_) => "null".to_owned(),
         }
     }
@@ -334,7 +334,7 @@ mod tests {
         Source::parse(text.as_bytes(), "f").unwrap()
     }
 
-    /// Place and path of every node.
+    /// Returns the position and path of every node.
     fn places(text: &str) -> Vec<String> {
         let source = source(text);
         let ids = (0..=source.root().last().0).map(NodeId);
@@ -395,17 +395,20 @@ mod tests {
 
     #[test]
     fn a_key_that_stands_twice_is_shown_at_its_second_place() {
-        let expected = "3:3: the key `b` stands twice in the same block; merge the two, or rename one";
+        let expected = "3:3: duplicate key `b` in this block; merge the two, or rename one";
         assert_eq!(report("a:\n  b: 1\n  b: 2\n"), expected);
     }
 
     #[test]
     fn a_template_that_nobody_rendered_is_recognised() {
-        assert!(report("listen: {{ .Values.listen }}\n").contains("an unrendered template (`{{ … }}`)?"));
+        assert!(
+            report("listen: {{ .Values.listen }}\n")
+                .contains("if this is a template (`{{ … }}`), render it first")
+        );
     }
 
     #[test]
     fn tags_are_refused() {
-        assert!(report("a: !secret b\n").starts_with("1:4: a YAML tag (`!name`) has no meaning here"));
+        assert!(report("a: !secret b\n").starts_with("1:4: YAML tags (`!name`) are not supported"));
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that asks who containers are.
+//! Thread that requests container metadata.
 
 use std::io;
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use crate::config::containers::Containers;
 use crate::host::{Environment, Roots};
 use crate::metrics::registered;
 
-/// How long somebody may take to answer.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How much time is between two questions at least, however many containers come and go.
+/// Minimum time between two rounds of requests, however many containers start and stop.
 const GAP: Duration = Duration::from_secs(1);
 
-/// How often everybody is asked though no container is missing: labels of pods change, and sockets turn up.
+/// Maximum time between two rounds of requests. Labels of pods change, and sockets appear.
 const REFRESH: Duration = Duration::from_secs(60);
 
-/// What the thread has to do with.
+/// Dependencies of the thread.
 #[derive(Debug)]
 pub struct Surroundings {
-    /// Where sockets are looked for.
+    /// Root directories for sockets.
     pub roots: Roots,
-    /// What a pod is told of its cluster.
+    /// Environment variables, which contain the cluster settings of a pod.
     pub environment: Environment,
-    /// What time it is.
+    /// Clock.
     pub clock: Clock,
-    /// Where it is told how often who was asked.
+    /// Metrics of requests.
     pub metrics: Metrics,
 }
 
-/// The exporter's own metrics about containers.
+/// Self metrics of container metadata.
 #[derive(Debug)]
 pub struct Metrics {
     lookups: IntCounterVec,
@@ -49,19 +49,19 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// When one of them is there already.
+    /// A metric with the same name is already registered.
     pub fn new(registry: &Registry) -> prometheus::Result<Self> {
         let lookups = Opts::new(
             "perf_exporter_container_lookups_total",
-            "How often who tells of containers was asked for them, by how that ended: ok, failed or late.",
+            "Requests to container metadata sources, by result: ok, failed or late.",
         );
-        let known = IntGauge::new("perf_exporter_containers", "Containers whose names are known.");
+        let known = IntGauge::new("perf_exporter_containers", "Number of containers with known metadata.");
         let unknown = IntGauge::new(
             "perf_exporter_unknown_containers",
-            "Containers that are counted and that nobody who was asked knows.",
+            "Number of measured containers without metadata from any source.",
         );
         Ok(Self {
             lookups: registered(registry, IntCounterVec::new(lookups, &["source", "result"]))?,
@@ -80,8 +80,8 @@ impl Metrics {
     }
 }
 
-/// Asks everybody once, if there is a clock, and tells what came of it, and what cannot be asked. Takes up to five seconds for
-/// each.
+/// Requests metadata once from each source, if there is a clock. Returns the states of the sources and the problems. Takes up to five
+/// seconds per source.
 pub fn ask_once(
     wanted: &Containers,
     roots: &Roots,
@@ -92,7 +92,7 @@ pub fn ask_once(
     let runtime =
         clock.map(|_| tokio::runtime::Builder::new_current_thread().enable_all().build()).transpose();
     let runtime = runtime.unwrap_or_else(|error| {
-        problems.push(format!("nobody can be asked for the names of containers: {error}"));
+        problems.push(format!("container metadata cannot be requested: {error}"));
         None
     });
     let chosen = Chosen::of(wanted);
@@ -104,25 +104,26 @@ pub fn ask_once(
         state
     });
     let asked = asked.collect();
-    // A name that is being resolved is not waited for.
+    // Does not wait for a pending name resolution.
     runtime.into_iter().for_each(tokio::runtime::Runtime::shutdown_background);
     (asked, problems)
 }
 
 async fn patiently(source: &Found, chosen: &Chosen) -> Result<Listing, Failure> {
-    let late = || Failure { kind: FailureKind::Late, why: format!("it did not answer within {PATIENCE:?}") };
+    let late = || Failure { kind: FailureKind::Late, why: format!("no response within {PATIENCE:?}") };
     let answer = timeout(PATIENCE, source.ask(chosen)).await.unwrap_or_else(|_| Err(late()));
     match answer {
-        // Docker's containerd has a socket and does not speak CRI, and a runtime that is gone may have left one.
+        // Docker's containerd has a socket but may not support CRI, and a removed runtime may have left its socket file.
         Err(Failure { kind: FailureKind::Nobody, .. }) if source.guessed => Ok(Listing::default()),
         answer => answer,
     }
 }
 
-/// Starts the thread `containers`, which asks whom the settings name, or nobody. It ends when their sender is gone.
+/// Starts the thread `containers`, which requests metadata from the sources of the current settings. It exits when the sender of the
+/// settings is dropped.
 ///
 /// # Errors
-/// When there is no thread or runtime to be had.
+/// The thread or the async runtime cannot be started.
 pub fn start(
     directory: Arc<Directory>,
     settings: watch::Receiver<Arc<Containers>>,
@@ -138,7 +139,7 @@ struct Asking {
     directory: Arc<Directory>,
     surroundings: Surroundings,
     found: Vec<Found>,
-    /// What was said in the log already of what cannot be asked.
+    /// Configuration problems that have already been logged.
     told: Vec<String>,
 }
 
@@ -168,7 +169,7 @@ impl Asking {
         }
     }
 
-    /// Looks who is there to be asked.
+    /// Determines the available sources.
     fn find(&mut self, wanted: &Containers, forget: bool) {
         let Surroundings { roots, environment, .. } = &self.surroundings;
         let (found, problems) = find(wanted, roots, environment);
@@ -182,14 +183,14 @@ impl Asking {
             return;
         }
         for source in found.iter().filter(|source| !self.found.contains(source)) {
-            tracing::info!(source = %source.kind(), place = %source.place(), "is asked for the names of containers");
+            tracing::info!(source = %source.kind(), place = %source.place(), "container metadata source found");
         }
         let states = found.iter().map(SourceState::of);
         self.directory.set_sources(states.collect(), forget);
         self.found = found;
     }
 
-    /// Asks everybody at the same time, and enters each answer when it comes.
+    /// Requests metadata from all sources concurrently, and stores each response when it arrives.
     async fn ask(&mut self, chosen: &Arc<Chosen>) {
         let asked = self.surroundings.clock.monotonic();
         let before = self.directory.sources();
@@ -199,7 +200,7 @@ impl Asking {
             questions.spawn(async move { (place, patiently(&source, &chosen).await) });
         }
         while let Some(answered) = questions.join_next().await {
-            // One that panicked has told why.
+            // A panicking task has logged its message.
             let Ok((place, answer)) = answered else { continue };
             let (Some(source), Some(before)) = (self.found.get(place), before.get(place)) else { continue };
             self.surroundings.metrics.note(source.kind(), &answer);
@@ -213,18 +214,18 @@ impl Asking {
     }
 }
 
-/// Says in the log what is news about a source.
+/// Logs a changed state of a source.
 fn tell(source: &Found, answer: &Result<Listing, Failure>, before: Option<&Failure>) {
     match (answer, before) {
         (Err(failure), before) if before != Some(failure) => tracing::warn!(
             source = %source.kind(),
             place = %source.place(),
-            "does not tell the names of containers: {}",
+            "container metadata request failed: {}",
             failure.why
         ),
         (Ok(listing), Some(_)) => {
             let containers = listing.containers.len();
-            tracing::info!(source = %source.kind(), containers, "tells the names of containers again");
+            tracing::info!(source = %source.kind(), containers, "container metadata source recovered");
         }
         _ => {}
     }

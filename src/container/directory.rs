@@ -1,4 +1,4 @@
-//! What is known of containers, shared by who asks for it and who needs it.
+//! Container metadata, shared by the requesting thread and its users.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,28 +13,28 @@ use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::lock::Lock;
 use crate::target::{ContainerPath, pod_uid};
 
-/// The most containers and pods that are known at a time, each.
+/// Maximum number of known containers, and of known pods.
 const MOST: usize = 1 << 16;
 
-/// For how long a container is known that nobody lists any more: longer than any series of it stays, which is an hour for
-/// those of profiles.
+/// Retention of a container that is no longer listed. It exceeds the lifetime of any series of the container, which is at most an hour for
+/// profiles.
 const KEPT: Duration = Duration::from_secs(70 * 60);
 
-/// For how long a container counts as unknown that is not counted any more.
+/// Retention of an unknown container that is no longer counted.
 const MISSED: Duration = Duration::from_secs(10 * 60);
 
-/// How long, and for how many questions, a container may be new: runtimes list a pod only once it runs.
+/// Maximum time and number of requests for which a container is new. Runtimes list a pod only when it runs.
 const NEW: (Duration, u32) = (Duration::from_secs(3), 2);
 
-/// How long it takes until a question is asked again that nobody could answer: it doubles from the first to the second.
+/// First and maximum delay before repeating a request for an unknown container; doubled each time.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// What is known of the containers of this host.
+/// Metadata of the containers of this host.
 #[derive(Debug)]
 pub struct Directory {
     clock: Clock,
     known: Lock<Known>,
-    /// Told when there is a container to ask for.
+    /// Notified when there is a container without metadata.
     wanted: Notify,
 }
 
@@ -44,24 +44,24 @@ struct Known {
     pods: FxHashMap<Box<str>, Entry>,
     unknown: FxHashMap<Box<str>, Unknown>,
     sources: Vec<SourceState>,
-    /// When each of the sources answered last.
+    /// Time of the last response of each source.
     answered: Vec<Monotonic>,
-    /// Rises whenever somebody is known better than before.
+    /// Incremented when metadata is added or changed.
     generation: u64,
-    /// Rises whenever everything is forgotten.
+    /// Incremented when all metadata is discarded.
     epoch: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     identity: Arc<Identity>,
-    /// Who told, by its place among the sources.
+    /// Index of the source.
     source: usize,
-    /// When it did last.
+    /// Time of the last listing.
     listed: Monotonic,
 }
 
-/// A container that turned up and that nobody tells of.
+/// Container that no source lists.
 #[derive(Debug, Clone, Copy)]
 struct Unknown {
     since: Monotonic,
@@ -69,54 +69,54 @@ struct Unknown {
     asked: u32,
 }
 
-/// What a cgroup's path says with what is known.
+/// Metadata state of a cgroup path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// It is of no container.
+    /// Not a container.
     None,
-    /// It is of a container that turned up just now: somebody is being asked.
+    /// New container, whose metadata is being requested.
     New,
-    /// Nobody tells whose it is.
+    /// Container that no source lists.
     Unknown,
-    /// It is known.
+    /// Container or pod with metadata.
     Known(Arc<Identity>),
 }
 
-/// Who containers are, and who tells.
+/// Summary of container metadata and its sources.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Account {
-    /// Containers whose names are known.
+    /// Number of containers with metadata.
     pub known: usize,
-    /// Containers that are counted, and that nobody knows.
+    /// Number of counted containers without metadata.
     pub unknown: usize,
-    /// Those who are asked, the one that is believed first in front.
+    /// Metadata sources, in order of precedence.
     pub sources: Vec<SourceState>,
 }
 
-/// Somebody who tells of containers.
+/// State of a metadata source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SourceState {
-    /// How it is asked.
+    /// Kind.
     #[serde(rename = "source")]
     pub kind: Kind,
-    /// Where: the path of a socket, or a URL.
+    /// Location: the path of a socket, or a URL.
     pub place: String,
-    /// When it answered last.
+    /// Time of the last response.
     pub answered: Option<Timestamp>,
-    /// How many containers it then told of.
+    /// Number of containers in the last response.
     pub containers: usize,
-    /// Why it did not answer when it was asked last.
+    /// Reason why the last request failed.
     #[serde(rename = "failing")]
     pub failure: Option<Failure>,
 }
 
 impl SourceState {
-    /// Of somebody who was not asked yet.
+    /// Creates the state of a source before its first request.
     pub(super) fn of(source: &Found) -> Self {
         Self { kind: source.kind(), place: source.place(), answered: None, containers: 0, failure: None }
     }
 
-    /// What it answered at this time.
+    /// Records the response at a time.
     pub(super) fn note(&mut self, answer: &Result<Listing, Failure>, at: Timestamp) {
         self.failure = answer.as_ref().err().cloned();
         if let Ok(listing) = answer {
@@ -126,27 +126,27 @@ impl SourceState {
 }
 
 impl Directory {
-    /// Nobody is known, and nobody is asked.
+    /// Creates a directory without metadata and sources.
     pub fn new(clock: Clock) -> Self {
         Self { clock, known: Lock::default(), wanted: Notify::new() }
     }
 
-    /// Whether anybody can be asked at all.
+    /// Reports whether there are metadata sources.
     pub fn is_asked(&self) -> bool {
         !self.known.lock().sources.is_empty()
     }
 
-    /// A number that is another one as soon as somebody is known better than before.
+    /// Returns a number that changes when metadata is added or changed.
     pub fn generation(&self) -> u64 {
         self.known.lock().generation
     }
 
-    /// A number that is another one as soon as what was told before is not to be believed any more.
+    /// Returns a number that changes when earlier metadata becomes invalid.
     pub fn epoch(&self) -> u64 {
         self.known.lock().epoch
     }
 
-    /// Who the cgroups at some paths are of. Containers that nobody has told of are asked for.
+    /// Returns the metadata states of cgroup paths. Requests metadata of unknown containers.
     pub fn look_up<'p>(&self, paths: impl IntoIterator<Item = &'p str>) -> Vec<State> {
         let now = self.clock.monotonic();
         let mut known = self.known.lock();
@@ -159,23 +159,23 @@ impl Directory {
         states
     }
 
-    /// Who the cgroup at a path is of, if that is known. Nobody is asked.
+    /// Returns the metadata of a cgroup path, if known, without requesting it.
     pub fn identity(&self, path: &str) -> Option<Arc<Identity>> {
         self.known.lock().identity(path)
     }
 
-    /// Those who tell of containers.
+    /// Returns the states of the sources.
     pub fn sources(&self) -> Vec<SourceState> {
         self.known.lock().sources.clone()
     }
 
-    /// How many containers and pods are known, and how many containers are not.
+    /// Returns the numbers of known containers, known pods and unknown containers.
     pub fn size(&self) -> (usize, usize, usize) {
         let known = self.known.lock();
         (known.containers.len(), known.pods.len(), known.unknown.len())
     }
 
-    /// Who containers are, and who tells.
+    /// Returns the summary of container metadata and its sources.
     pub fn account(&self) -> Account {
         let known = self.known.lock();
         Account {
@@ -185,21 +185,21 @@ impl Directory {
         }
     }
 
-    /// Returns when there is a container to ask for.
+    /// Waits until there is a container without metadata.
     pub(super) async fn wanted(&self) {
         self.wanted.notified().await;
     }
 
-    /// For how long those need not be asked again that could not tell; `None` if everybody is known.
+    /// Returns the time until the next request for unknown containers; `None` if there are none.
     pub(super) fn due(&self) -> Option<Duration> {
         let (first, last) = AGAIN;
         let known = self.known.lock();
-        // The first two questions follow each other as fast as any.
+        // The first two requests have the same delay.
         let doubled = |unknown: &Unknown| first.saturating_mul(1 << unknown.asked.saturating_sub(1).min(6));
         known.unknown.values().map(|unknown| doubled(unknown).min(last)).min()
     }
 
-    /// These are asked from now on. What others told is forgotten with `forget`: it was chosen otherwise.
+    /// Sets the sources. With `forget`, existing metadata is discarded because it was selected by other settings.
     pub(super) fn set_sources(&self, sources: Vec<SourceState>, forget: bool) {
         let mut known = self.known.lock();
         known.answered = vec![Monotonic::default(); sources.len()];
@@ -209,14 +209,14 @@ impl Directory {
             known.unknown.clear();
             known.epoch += 1;
         } else {
-            // Their places are others' now: whoever knows them may tell anew.
+            // The indexes now refer to other sources, so any source may replace these entries.
             for entry in known.entries() {
                 entry.source = usize::MAX;
             }
         }
     }
 
-    /// Enters what the source at `place` said. Sources are in the order in which they are believed.
+    /// Stores the response of the source with index `place`. Lower indexes take precedence.
     pub(super) fn enter(&self, place: usize, answer: Result<Listing, Failure>) {
         let (now, at) = (self.clock.monotonic(), self.clock.now());
         let mut known = self.known.lock();
@@ -227,12 +227,12 @@ impl Directory {
         }
     }
 
-    /// Ends a round of questions that began at `asked`.
+    /// Completes a round of requests that began at `asked`.
     pub(super) fn end_round(&self, asked: Monotonic) {
         let now = self.clock.monotonic();
         let mut known = self.known.lock();
         let Known { containers, pods, unknown, answered, .. } = &mut *known;
-        // Of whom a source says nothing that does not answer, nobody knows that it is gone.
+        // While a source does not respond, its containers may still exist.
         let kept = |entry: &Entry| {
             let may_be_there = answered.get(entry.source).is_some_and(|&answered| answered <= entry.listed);
             may_be_there || now.since(entry.listed) < KEPT
@@ -240,7 +240,7 @@ impl Directory {
         containers.retain(|_, entry| kept(entry));
         pods.retain(|_, entry| kept(entry));
         unknown.retain(|id, unknown| {
-            // One that turned up meanwhile may have come too late for the answer.
+            // A container that appeared after the request may be missing from the response.
             unknown.asked += u32::from(unknown.since <= asked);
             !containers.contains_key(id) && now.since(unknown.seen) < MISSED
         });
@@ -248,8 +248,8 @@ impl Directory {
 }
 
 impl Entry {
-    /// Takes what a source says. One that is believed less is not heard until the one that was has answered without naming
-    /// it: an answer that fails once does not change names. Returns whether anything is new.
+    /// Stores metadata from a source, and returns whether it changed. A source of lower precedence replaces another only after the other
+    /// has responded without this container. So a single failed request does not change names.
     fn hear(&mut self, source: usize, identity: Identity, answered: &[Monotonic], now: Monotonic) -> bool {
         let other = answered.get(self.source).filter(|_| self.source < source);
         if other.is_some_and(|&answered| answered <= self.listed) {
@@ -269,7 +269,7 @@ impl Known {
         self.containers.values_mut().chain(self.pods.values_mut())
     }
 
-    /// Enters what a source told.
+    /// Stores the response of a source.
     fn take_in(&mut self, source: usize, listing: Listing, now: Monotonic) {
         if let Some(answered) = self.answered.get_mut(source) {
             *answered = now;
@@ -292,7 +292,8 @@ impl Known {
         *generation += u64::from(better);
     }
 
-    /// Of the innermost container; if that is not known, of its pod; else of the innermost around it that is known.
+    /// Returns the metadata of the innermost container. If it is unknown, returns that of its pod, otherwise that of the innermost known
+    /// container around it.
     fn identity(&self, path: &str) -> Option<Arc<Identity>> {
         let known = |container: ContainerPath<'_>| self.containers.get(container.id);
         let innermost = || ContainerPath::all(path).last().and_then(known);
@@ -303,7 +304,7 @@ impl Known {
 
     fn state(&mut self, path: &str, now: Monotonic, news: &mut bool) -> State {
         let innermost = ContainerPath::all(path).last();
-        // A pod, or the container that a node is, is known before the containers in it are.
+        // The pod, or the container that is a node, is known before the containers in it.
         let missing = innermost.filter(|container| !self.containers.contains_key(container.id));
         if missing.is_some_and(|container| self.is_new(container.id, now, news)) {
             return State::New;
@@ -315,7 +316,7 @@ impl Known {
         }
     }
 
-    /// Whether a container that is not known turned up just now. Notes that it is there.
+    /// Reports whether an unknown container is new, and records that it exists.
     fn is_new(&mut self, id: &str, now: Monotonic, news: &mut bool) -> bool {
         if self.sources.is_empty() {
             return false;
@@ -362,7 +363,7 @@ mod tests {
         Listing { containers: containers.collect(), pods: Vec::new() }
     }
 
-    /// A directory with so many sources.
+    /// Returns a directory with this many sources.
     fn directory(sources: usize) -> (Directory, Clock) {
         let clock = Clock::manual(Timestamp(1_000_000));
         clock.advance(Duration::from_secs(1));
@@ -378,7 +379,7 @@ mod tests {
         (directory, clock)
     }
 
-    /// A round of questions in which sources answer so.
+    /// Completes a round of requests with these responses.
     fn round(directory: &Directory, asked: Monotonic, answers: Vec<Result<Listing, Failure>>) {
         answers.into_iter().enumerate().for_each(|(place, answer)| directory.enter(place, answer));
         directory.end_round(asked);
@@ -394,7 +395,7 @@ mod tests {
         assert_eq!(state(&directory), State::New);
         clock.advance(Duration::from_millis(10));
         round(&directory, clock.monotonic(), vec![Ok(Listing::default())]);
-        assert_eq!(state(&directory), State::New, "it may have come too late for that answer");
+        assert_eq!(state(&directory), State::New, "it may have started after that response");
         round(&directory, clock.monotonic(), vec![Ok(Listing::default())]);
         assert_eq!(state(&directory), State::Unknown);
         round(&directory, clock.monotonic(), vec![Ok(listing(&[(ID, app())]))]);
@@ -422,7 +423,7 @@ mod tests {
         let (directory, clock) = directory(1);
         let pods = vec![(UID.into(), pod())];
         round(&directory, clock.monotonic(), vec![Ok(Listing { pods, ..Listing::default() })]);
-        assert_eq!(state(&directory), State::New, "it may be told in a moment");
+        assert_eq!(state(&directory), State::New, "its metadata may arrive soon");
         clock.advance(Duration::from_secs(4));
         assert_eq!(state(&directory), State::Known(Arc::new(pod())));
         let of_pod = format!("/kubepods/pod{UID}");
@@ -455,10 +456,10 @@ mod tests {
         let failed = Failure::new("connection refused");
         clock.advance(Duration::from_secs(1));
         round(&directory, clock.monotonic(), vec![Err(failed.clone()), Ok(listing(&[(ID, other.clone())]))]);
-        assert_eq!(directory.identity(&path()), Some(Arc::new(app())), "nobody says that this is wrong now");
+        assert_eq!(directory.identity(&path()), Some(Arc::new(app())), "no source contradicts it");
         assert_eq!(directory.generation(), generation);
         assert_eq!(directory.sources()[0].failure, Some(failed));
-        assert_eq!(directory.sources()[0].containers, 1, "what it said last");
+        assert_eq!(directory.sources()[0].containers, 1, "from its last response");
         clock.advance(Duration::from_secs(1));
         round(
             &directory,
@@ -483,7 +484,7 @@ mod tests {
         let (directory, clock) = directory(1);
         round(&directory, clock.monotonic(), vec![Err(Failure::new("permission denied"))]);
         assert_eq!(state(&directory), State::Unknown);
-        assert_eq!(directory.size().2, 1, "it is asked for all the same");
+        assert_eq!(directory.size().2, 1, "it is requested nevertheless");
     }
 
     #[test]

@@ -1,65 +1,64 @@
-//! Who a container is.
+//! Metadata of a container.
 
 use std::sync::Arc;
 
 use crate::clean::clean;
 use crate::config::containers::Containers;
 
-/// The longest name or value that is kept, in bytes. In Kubernetes a pod's name has at most 253, and a container's, or the value
-/// of a label, 63.
+/// Maximum length of a name or value, in bytes. Kubernetes limits pod names to 253, and container names and label values to 63.
 const LONGEST: usize = 256;
 
-/// The longest name of an image, in bytes.
+/// Maximum length of an image name, in bytes.
 const LONGEST_IMAGE: usize = 512;
 
-/// What a runtime calls a container that only holds the namespaces of a pod, as cAdvisor has it.
+/// Name of the container that holds the namespaces of a pod, as in cAdvisor.
 pub const POD_CONTAINER: &str = "POD";
 
-/// What a runtime tells of a container, or of a pod as a whole.
+/// Metadata of a container, or of a pod as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Identity {
-    /// The pod; `None` for containers that are in none.
+    /// Pod; `None` for containers outside pods.
     pub pod: Option<Pod>,
-    /// The container's name; `None` of the pod as a whole, [`POD_CONTAINER`] of the container that holds its namespaces.
+    /// Container name; `None` for a pod as a whole, [`POD_CONTAINER`] for the container that holds its namespaces.
     pub container: Option<Arc<str>>,
-    /// The image as it was asked for, or its digest where nobody knows more.
+    /// Image as requested, or its digest if the name is unknown.
     pub image: Option<Arc<str>>,
-    /// The service that it is a part of, by the label or annotation that was chosen to tell.
+    /// Service name, from the configured labels or annotations.
     pub service: Option<Arc<str>>,
-    /// The labels that were chosen: their names in metrics, and their values.
+    /// Configured labels: names in metrics, and values.
     pub labels: Vec<(Arc<str>, Arc<str>)>,
 }
 
-/// A pod.
+/// Pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pod {
-    /// The namespace.
+    /// Namespace.
     pub namespace: Arc<str>,
-    /// The name.
+    /// Name.
     pub name: Arc<str>,
-    /// The UID, with dashes; of static pods the hash of their file. What stands in the path of its cgroup.
+    /// UID with dashes; for static pods the hash of their file. Part of the path of the pod's cgroup.
     pub uid: Arc<str>,
 }
 
-/// Which labels and annotations are kept of all that pods and containers have.
+/// Selected labels and annotations of pods and containers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Chosen {
-    /// Keys of labels, and what they are called in metrics.
+    /// Keys of labels, and their names in metrics.
     pub labels: Vec<(String, Arc<str>)>,
-    /// Keys of labels or annotations; the first that is there names the service.
+    /// Keys of labels or annotations; the first existing one contains the service name.
     pub service: Vec<String>,
 }
 
-/// The texts that somebody gave a pod or container: labels before annotations, its own before those of its pod.
+/// Lookup of a label or annotation of a container, including those of its pod.
 pub(super) type Told<'t> = &'t dyn Fn(&str) -> Option<&'t str>;
 
 impl Chosen {
-    /// What the settings name.
+    /// Returns the selection of the settings.
     pub fn of(settings: &Containers) -> Self {
         Self { labels: settings.labels.clone(), service: settings.service.clone() }
     }
 
-    /// Takes from labels and annotations what was chosen.
+    /// Sets the selected labels and the service from labels and annotations.
     pub(super) fn choose(&self, identity: &mut Identity, label: Told<'_>, annotation: Told<'_>) {
         let found = self.labels.iter().filter_map(|(key, name)| {
             let value = label(key).filter(|value| !value.is_empty())?;
@@ -72,19 +71,19 @@ impl Chosen {
 }
 
 impl Pod {
-    /// `None` unless it has a name and a namespace.
+    /// Creates a pod; `None` without a name or a namespace.
     pub(super) fn new(namespace: &str, pod: &str, uid: &str) -> Option<Self> {
         Some(Self { namespace: name(namespace)?, name: name(pod)?, uid: text(uid) })
     }
 }
 
 impl Identity {
-    /// The pairs of a label set that tell who it is: its names, and the labels that were chosen.
+    /// Returns the label pairs: the names, and the selected labels.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.names().chain(self.labels.iter().map(|(name, value)| (&**name, &**value)))
     }
 
-    /// Its names, under those that metrics have for them: `namespace`, `pod`, `container`, `service`.
+    /// Returns the names with their label names: `namespace`, `pod`, `container`, `service`.
     pub fn names(&self) -> impl Iterator<Item = (&str, &str)> {
         let pod = self.pod.iter().flat_map(|pod| [("namespace", &*pod.namespace), ("pod", &*pod.name)]);
         let container = self.container.iter().map(|name| ("container", &**name));
@@ -93,12 +92,12 @@ impl Identity {
     }
 }
 
-/// A name that is not empty.
+/// Returns a cleaned name, unless it is empty.
 pub(super) fn name(text: &str) -> Option<Arc<str>> {
     (!text.is_empty()).then(|| self::text(text))
 }
 
-/// The name of an image.
+/// Returns a cleaned image name, unless it is empty.
 pub(super) fn image(text: &str) -> Option<Arc<str>> {
     (!text.is_empty()).then(|| clean(text, LONGEST_IMAGE).into())
 }

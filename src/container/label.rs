@@ -1,4 +1,4 @@
-//! Labels that tell whose container a series is of.
+//! Labels of series with container metadata.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use crate::clock::Timestamp;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::target::{ContainerPath, pod_uid};
 
-/// Gives every series that has the label `cgroup` the labels of the container that this cgroup is of.
+/// Adds the container labels to every series with the label `cgroup`.
 ///
-/// Series are told apart by their cgroup, so that names change nothing about what adds up where: they come with the first
-/// collection that knows them, and stay as long as the series does, though the container be gone.
+/// Series are identified by their cgroup, so metadata labels do not affect aggregation. They are added at the first collection with
+/// metadata, and remain as long as the series, even if the container is gone.
 #[derive(Debug)]
 pub struct Labeller {
     directory: Arc<Directory>,
     info: Arc<Metadata>,
     began: Timestamp,
-    /// By the address of the labels, which the entry keeps.
+    /// By the address of the labels, which the entry keeps alive.
     seen: FxHashMap<usize, Seen>,
     generation: u64,
     epoch: u64,
@@ -29,7 +29,7 @@ pub struct Labeller {
 #[derive(Debug)]
 struct Seen {
     own: Arc<Labels>,
-    /// The path of the cgroup, if that is one of a container or a pod.
+    /// Path of the cgroup, if it belongs to a container or a pod.
     cgroup: Option<Arc<str>>,
     named: Named,
     round: u64,
@@ -37,26 +37,26 @@ struct Seen {
 
 #[derive(Debug, Clone)]
 enum Named {
-    /// As they are.
+    /// Without metadata labels.
     Own,
-    /// Not to be published before somebody was asked.
+    /// Not published before the first request.
     Held,
     With(Arc<Identity>, Arc<Labels>),
 }
 
 impl Labeller {
-    /// One that looks into this directory.
+    /// Creates a labeller that uses this directory.
     ///
     /// # Errors
-    /// When its metric cannot be called what it is called: a bug.
+    /// The metric name is invalid, which is a bug.
     pub fn new(directory: Arc<Directory>, began: Timestamp) -> Result<Self, NameError> {
-        let help = "What is known of the container that a cgroup is of; the value is 1.";
+        let help = "Metadata of the container of a cgroup; the value is 1.";
         let info = Metadata::new("perf_container", help, "", Kind::Info)?;
         Ok(Self { directory, info, began, seen: FxHashMap::default(), generation: 0, epoch: 0, round: 0 })
     }
 
-    /// Names the series of a collection. Those of containers that turned up just now are left out: they come with the next
-    /// one, with names if a runtime has told any. Nothing that they counted is lost, for totals only grow.
+    /// Adds metadata labels to the series of a collection. Series of new containers are omitted until the next collection, which has their
+    /// labels if a source provides them. No counts are lost, because totals are cumulative.
     #[must_use]
     pub fn name(&mut self, families: Vec<Family>) -> Vec<Family> {
         let epoch = self.directory.epoch();
@@ -78,7 +78,7 @@ impl Labeller {
         named
     }
 
-    /// What is known of containers and would make labels of every series too many.
+    /// Returns the info metric, with metadata that would add too many labels to every series.
     fn about(&self) -> Option<Family> {
         let mut told = FxHashSet::default();
         let mut points = Vec::new();
@@ -109,7 +109,7 @@ impl Labeller {
         }
     }
 
-    /// Asks about those that are new, or held back; about all when somebody is known better.
+    /// Looks up new and held series; looks up all series if the metadata has changed.
     fn look_up(&mut self) {
         let generation = self.directory.generation();
         let all = generation != self.generation;
@@ -143,11 +143,11 @@ impl Seen {
         self.named = match (state, &self.named) {
             (State::Known(identity), Named::With(before, _)) if identity == *before => return,
             (State::Known(identity), _) => {
-                // What a series is told apart by is stronger than what somebody called a pod.
+                // The series' own labels take precedence over metadata labels.
                 let labels = Labels::new(identity.pairs().chain(self.own.pairs()));
                 Named::With(identity, labels)
             }
-            // A series keeps the names that it has.
+            // A series keeps its metadata labels.
             (_, Named::With(..)) => return,
             (State::New, _) => Named::Held,
             (State::None | State::Unknown, _) => Named::Own,
@@ -188,7 +188,7 @@ mod tests {
     }
 
     impl Host {
-        /// Series of a container, of a service, and of no cgroup.
+        /// Returns series of a container, of a service, and without a cgroup.
         fn new() -> Self {
             let clock = Clock::manual(Timestamp(1_000_000));
             let directory = Arc::new(Directory::new(clock.clone()));
@@ -218,7 +218,7 @@ mod tests {
             self.directory.end_round(self.clock.monotonic());
         }
 
-        /// The series of a collection, a line each.
+        /// Returns the series of a collection, one per line.
         fn published(&mut self) -> Vec<String> {
             let point = |labels: &Arc<Labels>| Point {
                 labels: Arc::clone(labels),
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn series_of_a_container_have_its_names_and_those_of_others_have_none() {
         let mut host = Host::new();
-        assert_eq!(host.published(), OTHERS, "those of a new container come with the next collection");
+        assert_eq!(host.published(), OTHERS, "series of a new container appear at the next collection");
         host.tells(Some(identity("web-0")));
         let named = host.published();
         let expected = [
@@ -289,7 +289,7 @@ mod tests {
         host.labels.extend(gone);
         assert!(
             !host.published().join("").contains("web-0"),
-            "a series of the same name later is another one's"
+            "a later series with the same labels is a different one"
         );
     }
 

@@ -1,11 +1,11 @@
-//! Who the containers are: names of pods and containers for the cgroups that are counted, as container runtimes tell them.
+//! Container metadata: names of pods and containers for the counted cgroups, from container runtimes and Kubernetes.
 //!
-//! A cgroup's path has the identifier of its container ([`ContainerPath`](crate::target::ContainerPath)). A thread asks
-//! those who know more (`source`: a runtime by CRI, Docker, the kubelet, the API server) whenever a container turns up that
-//! nobody has told of yet ([`start`]), and enters what it hears into the [`Directory`]. [`Labeller`] then gives every series
-//! of a cgroup the labels `namespace`, `pod` and `container`.
+//! The path of a cgroup contains the ID of its container ([`ContainerPath`](crate::target::ContainerPath)). A thread ([`start`]) requests
+//! metadata from the sources (`source`: a runtime with CRI, Docker, the kubelet, the API server) whenever an unknown container appears, and
+//! stores it in the [`Directory`]. [`Labeller`] adds the labels `namespace`, `pod` and `container` to every series of a cgroup.
 //!
-//! Nobody waits for a runtime: a series without names is published without them, and with them as soon as they are known.
+//! Collections never wait for a metadata source: a series without metadata is published without the labels, and receives them when the
+//! metadata is available.
 
 mod asker;
 mod directory;

@@ -1,4 +1,4 @@
-//! One planned group that is counted by the switch stream: where the shares of cgroups and processes go.
+//! A planned group that the switch stream counts: adds the shares of cgroups and processes to series.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::register::{ROOT, TargetIndex, Task};
 use crate::series::SeriesId;
 use crate::target::{CgroupId, Targets};
 
-/// Why a count of the CPUs stands in no series of a group, beside the reasons of the stream itself.
+/// Reasons for counts that are in no series of a group, besides the reasons of the stream itself.
 mod rest {
-    /// The CPU had nothing to do.
+    /// The CPU was idle.
     pub(super) const IDLE: &str = "idle";
-    /// The CPU had nothing to do, or did something for the root cgroup: records of cgroups do not tell which.
+    /// The CPU was idle, or executed code of the root cgroup: records of cgroups do not distinguish the two.
     pub(super) const IDLE_OR_ROOT: &str = "idle_or_root";
-    /// Its owner is not selected, nor any cgroup above it.
+    /// Neither the owner nor any cgroup above it is selected.
     pub(super) const NOT_SELECTED: &str = "not_selected";
-    /// Nobody knows what its owner is called.
+    /// The name of the owner is unknown.
     pub(super) const UNKNOWN: &str = "unknown";
 }
 
-/// What one collection gives to all groups of the stream.
+/// Input of all groups of the stream at one collection.
 pub(super) struct Collected<'a> {
     pub shares: &'a Shares,
     pub readings: &'a [Reading],
@@ -39,39 +39,39 @@ pub(super) struct Collected<'a> {
     pub monotonic: Monotonic,
 }
 
-/// What stands in no series, of one event of a group, since it began to count.
+/// Counts of one event of a group that are in no series, since the group was started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unattributed {
     /// The event.
     pub event: Arc<str>,
-    /// Whether it is a clock, so that its counts are CPU time.
+    /// Whether the event is a clock: its counts are CPU time.
     pub is_time: bool,
-    /// The parts of all its counts, from 0 to 1, by reason.
+    /// Fraction of all counts by reason, each from 0 to 1.
     pub parts: Vec<(&'static str, f64)>,
 }
 
-/// A target that is selected and there.
+/// A target that is selected and exists.
 #[derive(Debug)]
 struct Target {
     subject: Subject,
     series: SeriesId,
 }
 
-/// One group of the plan whose source is the stream.
+/// A planned group whose source is the stream.
 #[derive(Debug)]
 pub(super) struct AttributedGroup {
     pub base: Base,
-    /// For each counter of the group, its number in the stream.
+    /// For each counter of the group: its number in the stream.
     numbers: Vec<usize>,
-    /// Which of them are open on any CPU.
+    /// For each counter of the group: whether it is open on any CPU.
     open: Vec<bool>,
     targets: BTreeMap<Key, Target>,
-    /// What stands in no series, by reason.
+    /// Counts that are in no series, by reason.
     rest: BTreeMap<&'static str, Counts>,
 }
 
 impl AttributedGroup {
-    /// Nothing is counted yet. `numbers` are those of its counters in the stream.
+    /// Returns a group without counts. `numbers`: for each counter, its number in the stream.
     pub(super) fn new(plan: Arc<Group>, numbers: Vec<usize>, limit: usize, now: Timestamp) -> Self {
         Self {
             base: Base::new(plan, limit, now),
@@ -82,13 +82,13 @@ impl AttributedGroup {
         }
     }
 
-    /// The stream was opened anew, where its counters may have other numbers. `open` tells which are.
+    /// Updates the numbers of the counters after the stream was opened again. `open` reports whether the counter with a number is open.
     pub(super) fn renumber(&mut self, numbers: Vec<usize>, open: impl Fn(usize) -> bool) {
         self.open = numbers.iter().map(|&number| open(number)).collect();
         self.numbers = numbers;
     }
 
-    /// Follows the CPUs.
+    /// Updates the online CPUs.
     pub(super) fn set_online(&mut self, online: &CpuSet, nodes: &Nodes, monotonic: Monotonic) {
         let (gone, come) = self.base.set_online(online);
         if self.base.plan.targets.are_cpus() {
@@ -97,7 +97,7 @@ impl AttributedGroup {
         }
     }
 
-    /// A target appeared.
+    /// Adds a new target.
     pub(super) fn add(&mut self, subject: Subject, monotonic: Monotonic) {
         let key = subject.key();
         if self.targets.contains_key(&key) || !self.base.selects(&subject) {
@@ -108,14 +108,14 @@ impl AttributedGroup {
         self.targets.insert(key, Target { subject, series });
     }
 
-    /// A target is gone, and what it counted has been charged.
+    /// Removes a target that is gone, after its counts were attributed.
     pub(super) fn remove(&mut self, key: Key, monotonic: Monotonic) {
         let Some(target) = self.targets.remove(&key) else { return };
         self.base.series.leave(target.series, monotonic);
         self.base.forget_path(&target.subject);
     }
 
-    /// A target is called differently now.
+    /// Updates a target whose name changed.
     pub(super) fn change(&mut self, subject: Subject, monotonic: Monotonic) {
         let new = self.base.selects(&subject).then(|| self.base.enter(&subject, monotonic));
         self.remove(subject.key(), monotonic);
@@ -125,7 +125,7 @@ impl AttributedGroup {
         }
     }
 
-    /// Tries the names of processes again that were refused. What was counted meanwhile stays where it is.
+    /// Retries rejected names of processes. Counts so far stay in their current series.
     pub(super) fn name_again(&mut self, monotonic: Monotonic) {
         for target in self.targets.values_mut() {
             if let Some(named) = self.base.enter_again(target.series, &target.subject, monotonic) {
@@ -135,7 +135,7 @@ impl AttributedGroup {
         }
     }
 
-    /// Takes what one collection gives.
+    /// Adds the counts of one collection.
     pub(super) fn collect(&mut self, collected: &Collected<'_>) {
         self.base.begin_collection();
         self.read(collected);
@@ -152,7 +152,7 @@ impl AttributedGroup {
         self.base.note_activity();
     }
 
-    /// Adds the last counts of CPUs that have gone.
+    /// Adds the last counts of CPUs that went offline.
     pub(super) fn end(&mut self, readings: &[Reading]) {
         for reading in readings {
             for counter in 0..self.numbers.len() {
@@ -164,7 +164,7 @@ impl AttributedGroup {
         }
     }
 
-    /// Takes the readings of the CPUs: states, and for a group of CPUs the counts.
+    /// Processes the readings of the CPUs: the states and, for a group of CPUs, the counts.
     fn read(&mut self, collected: &Collected<'_>) {
         for reading in collected.readings {
             for counter in 0..self.numbers.len() {
@@ -202,7 +202,7 @@ impl AttributedGroup {
         }
     }
 
-    /// Charges every share to a series, or to the reason why there is none.
+    /// Adds every share to a series, or to the reason why there is none.
     fn charge(&mut self, collected: &Collected<'_>) {
         for (owner, share) in collected.shares.iter().filter(|(_, share)| !share.is_empty()) {
             match (owner, self.base.plan.scope()) {
@@ -212,7 +212,7 @@ impl AttributedGroup {
                 (&Owner::Cgroup(id), _) => self.charge_cgroup(id, &share, collected),
                 (Owner::Task(task), Scope::Cgroup) => match collected.index.cgroup_of(task) {
                     Some(id) => self.charge_cgroup(id, &share, collected),
-                    // Only records of switches without counts name a task without its cgroup.
+                    // Only records of switches without counts contain a task without its cgroup.
                     None => self.charge_rest(Reason::Unrecorded.as_str(), &share),
                 },
                 (Owner::Task(task), _) => self.charge_process(task, &share, collected),
@@ -233,11 +233,11 @@ impl AttributedGroup {
         let itself = target.map(|target| target.series);
         let above = self.base.above(&cgroup.path).filter_map(|key| self.targets.get(&key));
         let above: Vec<SeriesId> = above.map(|target| target.series).collect();
-        // It came and went between two looks.
+        // The cgroup was created and removed between two scans.
         let passing = (itself.is_none() && selection.matches(&cgroup))
             .then(|| self.base.enter(&Subject::Cgroup(Arc::new(cgroup)), collected.monotonic));
         let all = itself.or(passing).into_iter().chain(above);
-        // Without descendants its counts have one place: the nearest cgroup that is selected.
+        // Without `descendants`, a count is added to one series only: that of the nearest selected cgroup.
         let charged: Vec<SeriesId> = all.take(if descendants { usize::MAX } else { 1 }).collect();
         if charged.is_empty() {
             self.charge_rest(rest::NOT_SELECTED, share);
@@ -265,7 +265,7 @@ impl AttributedGroup {
         }
     }
 
-    /// Charges somebody who is gone already, or has another name by now.
+    /// Adds a share to the series of a target that has ended, or has a different name by now.
     fn charge_passing(&mut self, subject: Subject, share: &Share<'_>, collected: &Collected<'_>) {
         let series = self.base.enter(&subject, collected.monotonic);
         self.charge_series(series, share);
@@ -279,14 +279,14 @@ impl AttributedGroup {
         series.charge(&self.numbers, share);
         mark(series, &self.open);
         if !self.open.contains(&true) {
-            // What is not there was not running all the time either.
+            // An event that is not open was not running all the time either.
             return;
         }
         let nanoseconds = u64::try_from(share.time.as_nanos()).unwrap_or(u64::MAX);
         series.interval += presence.unwrap_or(Interval { enabled: nanoseconds, running: nanoseconds });
     }
 
-    /// How long the first hardware event of the group was on the PMU for an owner, if there is one.
+    /// Returns how long the first hardware event of the group was on the PMU for an owner; `None` without hardware events.
     fn presence(&self, share: &Share<'_>) -> Option<Interval> {
         let hardware = self.base.plan.counters.iter().position(|counter| counter.event.kind.needs_pmu());
         Some(share.presence(*self.numbers.get(hardware?)?))
@@ -297,23 +297,23 @@ impl AttributedGroup {
         rest.charge(&self.numbers, share);
     }
 
-    /// Whether one of its counters has this number in the stream.
+    /// Reports whether one of its counters has this number in the stream.
     pub(super) fn counts(&self, number: usize) -> bool {
         self.numbers.contains(&number)
     }
 
-    /// How many targets are counted: all, unless none of its counters is open anywhere.
+    /// Returns the number of targets that are counted: all of them, or none if none of its counters is open on any CPU.
     pub(super) fn counted(&self) -> usize {
         if self.open.contains(&true) { self.targets.len() } else { 0 }
     }
 
-    /// How many targets there are that nothing is counted for.
+    /// Returns the number of targets that are not counted.
     pub(super) fn left_out(&self) -> usize {
         self.targets.len() - self.counted()
     }
 
-    /// Which part of everything that one of its counters counted, a clock if it has one, stands in no series. `None`
-    /// where series count one another's counts.
+    /// Returns the fraction of the counts of one counter, preferably a clock, that is in no series. `None` where the counts of series
+    /// overlap.
     pub(super) fn unattributed_parts(&self) -> Option<Unattributed> {
         let descendants =
             matches!(&self.base.plan.targets, Targets::Cgroups(selection) if selection.descendants);
@@ -339,7 +339,7 @@ impl AttributedGroup {
         })
     }
 
-    /// What stands in no series: the counter, the labels that say why, and the total.
+    /// Returns the counts that are in no series: the counter, the labels with the reason, and the total.
     pub(super) fn unattributed(&self) -> impl Iterator<Item = (&Counter, Arc<Labels>, u64)> {
         let open = self.base.plan.counters.iter().enumerate().zip(&self.open).filter(|&(_, &open)| open);
         open.flat_map(move |((place, counter), _)| {

@@ -1,4 +1,4 @@
-//! How busy each CPU was: what a counter of cycles is held against.
+//! Busy time of each CPU, to judge whether a counter of cycles is plausible.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use crate::host::{Roots, read_text};
 
-/// `USER_HZ`: the unit of `/proc/stat` on every architecture that Linux still has.
+/// `USER_HZ`: ticks per second in `/proc/stat`, the same on every architecture that Linux supports.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Reads `/proc/stat` and tells the busy time of each CPU between two readings.
+/// Busy time of each CPU between two readings of `/proc/stat`.
 #[derive(Debug)]
 pub(super) struct Busy {
     stat: PathBuf,
     last: BTreeMap<u32, u64>,
-    /// Busy ticks since the reading before the last one.
+    /// Busy ticks between the last two readings.
     interval: BTreeMap<u32, u64>,
 }
 
@@ -23,7 +23,7 @@ impl Busy {
         Self { stat: roots.proc.join("stat"), last: BTreeMap::new(), interval: BTreeMap::new() }
     }
 
-    /// Takes a reading. Where the file cannot be read, nothing is known, and no counter is doubted.
+    /// Reads the file. If it cannot be read, busy times are unknown, and no counter is considered implausible.
     pub(super) fn refresh(&mut self) {
         self.interval.clear();
         let Ok(text) = read_text(&self.stat) else { return };
@@ -34,15 +34,15 @@ impl Busy {
         }
     }
 
-    /// How long `cpu` executed code between the last two readings.
+    /// Returns how long `cpu` executed code between the last two readings.
     pub(super) fn time(&self, cpu: u32) -> Option<Duration> {
         let ticks = *self.interval.get(&cpu)?;
         Some(Duration::from_millis(ticks.saturating_mul(1000 / TICKS_PER_SECOND)))
     }
 }
 
-/// A line `cpuN user nice system idle iowait irq softirq …` of `proc_stat(5)`, as (N, ticks of work). Time stolen by
-/// the hypervisor is not work, and guest time is part of `user`.
+/// Parses a line `cpuN user nice system idle iowait irq softirq …` of `proc_stat(5)` as (N, busy ticks). Time stolen by the hypervisor does
+/// not count as busy; guest time is part of `user`.
 fn busy_ticks(line: &str) -> Option<(u32, u64)> {
     let (name, fields) = line.split_once(' ')?;
     let cpu = name.strip_prefix("cpu")?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! A planned group, whatever its counts come from.
+//! A planned group with any source of counts.
 
 use super::attributed::AttributedGroup;
 use super::counts::Base;
@@ -9,9 +9,9 @@ use crate::sys::Kernel;
 /// A planned group that is being counted.
 #[derive(Debug)]
 pub(super) enum Counting<K: Kernel> {
-    /// By descriptors of its own.
+    /// Counted by descriptors of its own.
     Dedicated(GroupCounter<K>),
-    /// By the switch stream.
+    /// Counted by the switch stream.
     Attributed(AttributedGroup),
 }
 
@@ -30,12 +30,12 @@ impl<K: Kernel> Counting<K> {
         }
     }
 
-    /// Whether its targets are cgroups or processes, which come and go, and not parts of the machine.
+    /// Reports whether its targets are cgroups or processes, which are created and removed, not parts of the machine.
     pub(super) fn follows_tasks(&self) -> bool {
         matches!(self.base().plan.scope(), Scope::Cgroup | Scope::Process)
     }
 
-    /// How many targets are counted.
+    /// Returns the number of targets that are counted.
     pub(super) fn counted(&self) -> usize {
         match self {
             Self::Dedicated(counter) => counter.counted(),
@@ -43,7 +43,7 @@ impl<K: Kernel> Counting<K> {
         }
     }
 
-    /// How many targets are selected and not counted.
+    /// Returns the number of targets that are selected but not counted.
     pub(super) fn left_out(&self) -> usize {
         match self {
             Self::Dedicated(counter) => counter.left_out(),

@@ -1,4 +1,4 @@
-//! What the series of a group of counters count.
+//! Totals of the series of a group of counters.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -15,18 +15,18 @@ use crate::plan::{Group, Source};
 use crate::series::{SeriesId, Table, Total};
 use crate::target::parent_of;
 
-/// Nanoseconds of recent CPU time below which no series takes the labels of another. Of targets that only wake up now and then
-/// some always did so last, and would alternate.
+/// Nanoseconds of recent CPU time below which a series cannot take over the labels of another. Among targets that wake up only now and
+/// then, the most recent one would otherwise always win, and labels would alternate.
 const LEAST_ACTIVITY: u64 = 1_000_000;
 
-/// The series of one group. The labels are those of families about all groups, rendered when they are first published.
+/// The series of one group. The info of each series is its labels in families about all groups, rendered at first use.
 pub(super) type SeriesTable = Table<Counts, OnceLock<Arc<Labels>>>;
 
 /// The counters of a group.
 #[derive(Debug, Clone)]
 pub(super) struct Counts {
     pub(super) counters: Box<[Count]>,
-    /// What hardware events counted by the switch stream, for each counter, and is not scaled yet. Empty without such events.
+    /// Counts of hardware events of the switch stream that are not scaled yet, for each counter. Empty without such events.
     unscaled: Box<[Unscaled]>,
     /// Enabled and running time in this collection.
     pub(super) interval: Interval,
@@ -36,15 +36,15 @@ pub(super) struct Counts {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Count {
     pub(super) total: u64,
-    /// It has counted at some time. The total of the others is unknown, not zero.
+    /// Whether it has ever counted. Otherwise the total is unknown, not zero.
     pub(super) counted: bool,
-    /// It is not plausible in this collection.
+    /// Whether it is implausible in this collection.
     pub(super) doubted: bool,
-    /// Of an aggregated series: it is plausible in one of its series at least.
+    /// For an aggregated series: whether it is plausible in at least one of the series.
     believed: bool,
 }
 
-/// What was counted, and the time in which it was counted, before it is scaled.
+/// A count and the time in which it was counted, before scaling.
 #[derive(Debug, Clone, Copy, Default)]
 struct Unscaled {
     count: u64,
@@ -57,8 +57,8 @@ impl Unscaled {
         self.interval += interval;
     }
 
-    /// Takes the count for all of the time. Below a hundredth of the time nothing is taken yet: a few microseconds on the PMU say
-    /// nothing about seconds.
+    /// Returns the scaled count, and resets it. Returns 0 and keeps the count while it ran for less than a hundredth of the enabled time. A
+    /// few microseconds on the PMU are no basis for an estimate over seconds.
     fn settle(&mut self) -> u64 {
         if self.interval.running < self.interval.enabled / 100 {
             return 0;
@@ -68,15 +68,15 @@ impl Unscaled {
     }
 }
 
-/// What every group has that is counted, by whatever means: its plan and its series, and where its targets are found.
+/// The part that all kinds of groups share: the plan, the series, and the index of cgroups by path.
 #[derive(Debug)]
 pub(super) struct Base {
     pub(super) plan: Arc<Group>,
     pub(super) series: SeriesTable,
-    /// In how many places each counter was in each state at the last collection.
+    /// Number of instances of each counter in each state at the last collection.
     pub(super) states: BTreeMap<(usize, Verdict), usize>,
     pub(super) online: CpuSet,
-    /// The labels of the aggregated series.
+    /// Labels of the aggregated series.
     other: Arc<Labels>,
     cgroups_by_path: HashMap<Arc<str>, Key>,
 }
@@ -93,7 +93,7 @@ impl Base {
         }
     }
 
-    /// Follows the CPUs, and returns which have gone and which have come.
+    /// Updates the online CPUs. Returns the CPUs that went offline, and those that came online.
     pub(super) fn set_online(&mut self, online: &CpuSet) -> (Vec<u32>, Vec<u32>) {
         let here = self.plan.cpus(online);
         let before = std::mem::replace(&mut self.online, here);
@@ -105,12 +105,12 @@ impl Base {
         selects(&self.plan, subject)
     }
 
-    /// Enters the series of a target.
+    /// Adds the target to its series, and returns the series.
     pub(super) fn enter(&mut self, subject: &Subject, monotonic: Monotonic) -> SeriesId {
         self.series.enter(naming_of(&self.plan, &self.other, subject), monotonic)
     }
 
-    /// Enters the series that has labels of its own by now, if the target is in another one.
+    /// Adds the target to the series with labels of its own, if that exists by now and is not the series with this `id`.
     pub(super) fn enter_again(
         &mut self,
         id: SeriesId,
@@ -134,7 +134,7 @@ impl Base {
         }
     }
 
-    /// The cgroups above a path that are known, the nearest first.
+    /// Returns the known cgroups above a path, the nearest first.
     pub(super) fn above(&self, path: &str) -> impl Iterator<Item = Key> {
         let above = std::iter::successors(parent_of(path), |path| parent_of(path));
         above.filter_map(|path| self.cgroups_by_path.get(path).copied())
@@ -145,13 +145,13 @@ impl Base {
         self.series.begin_collection();
     }
 
-    /// Ranks series by how long they were counted.
+    /// Sets the activity of each series, by which series are ranked, to its enabled time.
     pub(super) fn note_activity(&mut self) {
         self.series.iter_mut().for_each(|series| series.active = series.total.interval.enabled);
     }
 }
 
-/// The labels of a series in families about all groups.
+/// Returns the labels of a series in families about all groups.
 pub(super) fn quality_labels(own: &Labels, known: &OnceLock<Arc<Labels>>, plan: &Group) -> Arc<Labels> {
     let render = || {
         let group = group_labels(plan);
@@ -171,7 +171,7 @@ impl Counts {
         }
     }
 
-    /// Adds what the stream counted. `numbers`: for each counter of the group its number in the stream.
+    /// Adds counts of the stream. `numbers`: for each counter of the group, its number in the stream.
     pub(super) fn charge(&mut self, numbers: &[usize], share: &Share<'_>) {
         let of = |numbers: &[u64], number: usize| numbers.get(number).copied().unwrap_or(0);
         if self.unscaled.is_empty() {
@@ -184,24 +184,24 @@ impl Counts {
         }
     }
 
-    /// Scales what was charged in this collection. It is done for a whole series at once: a process may end before it was ever seen
-    /// by a counter, and others with the same labels stand for it.
+    /// Scales the counts of this collection. Scales a whole series at once. A process may end before a counter ever ran for it; other
+    /// processes with the same labels are then the basis of the estimate.
     pub(super) fn scale(&mut self) {
         for (count, unscaled) in self.counters.iter_mut().zip(&mut self.unscaled) {
             count.total = count.total.saturating_add(unscaled.settle());
         }
     }
 
-    /// The total of a counter, unless it is unknown or not plausible.
+    /// Returns the total of a counter; `None` if it is unknown or implausible.
     ///
-    /// One implausible series does not take away what the others of an aggregated series counted, as it does from those with the
-    /// same labels: labels stand for one thing that a user can look into, `other` for a thousand.
+    /// One implausible target makes the total of a labeled series unavailable, but not that of an aggregated series. A user can investigate
+    /// the target of a label, but not the thousand targets of `other`.
     pub(super) fn known(&self, counter: usize) -> Option<u64> {
         let count = self.counters.get(counter)?;
         (count.counted && (!count.doubted || count.believed)).then_some(count.total)
     }
 
-    /// The total of each counter.
+    /// Returns the total of each counter.
     pub(super) fn totals_mut(&mut self) -> impl Iterator<Item = &mut u64> {
         self.counters.iter_mut().map(|count| &mut count.total)
     }

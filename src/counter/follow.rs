@@ -1,4 +1,4 @@
-//! What is open follows the host: CPUs, cgroups and processes that come and go.
+//! Opens and closes counters as CPUs, cgroups and processes appear and disappear.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::ring::Turns;
 use crate::sys::Kernel;
 use crate::target::{Cgroup, Changes, Process, Watch};
 
-/// How often names are tried again that were refused because their cgroup had too many.
+/// Interval between retries of names that were rejected because their cgroup had too many.
 const NAMES_AGAIN: Duration = Duration::from_secs(60);
 
 impl<K: Kernel> Collector<K> {
-    /// Follows what changed on the host since the last look.
+    /// Applies the changes on the host since the last scan.
     pub fn follow(&mut self, changes: &Changes, targets: &Watch) {
         self.describe_to_stream(targets);
         self.describe_to_tracer(targets);
@@ -63,8 +63,8 @@ impl<K: Kernel> Collector<K> {
         self.board.log_news();
     }
 
-    /// Follows the CPUs alone. Those that were offline in between are closed first: the kernel has removed their events. What is open on
-    /// the others goes on.
+    /// Updates the online CPUs only. CPUs that were offline in between are closed first, because the kernel has removed their events.
+    /// Events of other CPUs stay open.
     pub fn follow_cpus(&mut self, restarted: &CpuSet, targets: &Watch) {
         let online = targets.online();
         if !restarted.is_empty() {
@@ -73,7 +73,7 @@ impl<K: Kernel> Collector<K> {
         self.set_online(online, targets);
     }
 
-    /// Holds so many bytes of rings of each kind on all CPUs from now on. Rings that are open stay as they are.
+    /// Limits the rings of each kind to `memory` bytes on all CPUs from now on. Open rings stay as they are.
     pub(crate) fn set_ring_memory(&mut self, memory: u64) {
         self.stream.iter_mut().for_each(|stream| stream.set_ring_memory(memory));
         self.tracer.set_ring_memory(memory);
@@ -96,8 +96,8 @@ impl<K: Kernel> Collector<K> {
         self.groups = groups;
     }
 
-    /// Tells the stream which processes there are. It comes before the stream opens, so that no process that is there already is a
-    /// stranger to it.
+    /// Passes the known processes to the stream. Called before the stream opens, so that it can attribute counts of processes that already
+    /// run.
     pub(super) fn describe_to_stream(&mut self, targets: &Watch) {
         let Some(stream) = &self.stream else { return };
         self.index.follow(targets);
@@ -107,7 +107,7 @@ impl<K: Kernel> Collector<K> {
         }
     }
 
-    /// Tells the tracer likewise.
+    /// Passes the known processes to the tracer.
     pub(super) fn describe_to_tracer(&mut self, targets: &Watch) {
         if self.tracer.is_idle() {
             return;
@@ -118,7 +118,7 @@ impl<K: Kernel> Collector<K> {
         self.tracer.describe(&self.index);
     }
 
-    /// Opens the tracer on the CPUs that came, and closes it on those that went.
+    /// Opens the tracer on CPUs that came online, and closes it on CPUs that went offline.
     pub(super) fn follow_tracer(&mut self, online: &CpuSet) {
         if self.tracer.is_idle() {
             return;
@@ -128,7 +128,7 @@ impl<K: Kernel> Collector<K> {
         tracer.follow(online, turns, &mut context);
     }
 
-    /// What the switch stream tells of threads, for a tracer that follows them and is not told yet.
+    /// Returns the thread switches of the switch stream, for a tracer that follows threads and does not receive them yet.
     pub(super) fn turns(&self, follows: bool, online: &CpuSet) -> Option<Turns> {
         let stream = self.stream.as_ref()?;
         let tells = follows && stream.tells_turns(online);
@@ -138,10 +138,10 @@ impl<K: Kernel> Collector<K> {
         (tells && !self.tracer.has_turns()).then(|| stream.turns())
     }
 
-    /// Opens the stream on the CPUs that came, and closes it on those that went.
+    /// Opens the stream on CPUs that came online, and closes it on CPUs that went offline.
     pub(super) fn follow_stream(&mut self, online: &CpuSet) {
         let Some(stream) = &mut self.stream else { return };
-        // What is left in their rings is charged at the next collection; the CPUs are not there any more then.
+        // Records left in the rings of these CPUs are attributed at the next collection, when the CPUs are already gone.
         let readings = stream.close_outside(online, &mut self.budget);
         if !readings.is_empty() {
             self.groups
@@ -156,7 +156,7 @@ impl<K: Kernel> Collector<K> {
             budget: &mut self.budget,
         };
         let refused = stream.open_missing(online, &mut means);
-        // A CPU that could not be opened was tried again just now, and its old answer gives way to the new one.
+        // A CPU with a failure was just retried: the new result replaces the old one.
         let old = |cpu: u32| !online.contains(cpu) || refused.iter().any(|refused| refused.cpu == cpu);
         for (_, ticket) in self.stream_refused.extract_if(.., |(cpu, _)| old(*cpu)) {
             self.board.remove(ticket);

@@ -1,4 +1,4 @@
-//! One planned group, open for every target that it has: the life of targets, and where their counts go.
+//! A planned group with descriptors for every target: the lifecycle of targets, and the series that receive their counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,36 +22,36 @@ struct Target<K: Kernel> {
     subject: Subject,
     slots: Slots<K>,
     series: SeriesId,
-    /// The nearest cgroup above that is counted as well, and whose counts include this one's.
+    /// The nearest cgroup above that is also counted; its counts include those of this one.
     parent: Option<Key>,
     tallies: Box<[Tally]>,
 }
 
-/// One counter of one target.
+/// Counts of one counter of one target.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
-    /// It waits for the PMU in one place at least, in this collection.
+    /// Whether it waits for the PMU in at least one instance, in this collection.
     waits: bool,
-    /// Counted since the last settlement.
+    /// Count since the last settlement.
     fresh: u64,
-    /// Counted so far, with what cgroups below this one counted.
+    /// Count so far, including cgroups below this one.
     inclusive: u64,
-    /// Of that, what has a series of its own in a cgroup below.
+    /// The part of `inclusive` that is in the series of a cgroup below.
     below: u64,
-    /// What has been added to this target's series so far.
+    /// The count that has been added to this target's series so far.
     charged: u64,
 }
 
-/// A target that is selected and not counted.
+/// A target that is selected but not counted.
 #[derive(Debug)]
 struct Left<K: Kernel> {
     subject: Subject,
     slots: Slots<K>,
-    /// It found no descriptor, and is tried again when there is one.
+    /// Whether to retry it, for example because no descriptor was left.
     again: bool,
 }
 
-/// One planned group and everything that is open for it.
+/// A planned group and all its open events.
 #[derive(Debug)]
 pub(super) struct GroupCounter<K: Kernel> {
     pub base: Base,
@@ -60,12 +60,12 @@ pub(super) struct GroupCounter<K: Kernel> {
 }
 
 impl<K: Kernel> GroupCounter<K> {
-    /// Nothing is open yet. At most `limit` series are kept apart.
+    /// Returns a group without open events. At most `limit` series have labels of their own.
     pub(super) fn new(plan: Arc<Group>, limit: usize, context: &Context<'_, K>) -> Self {
         Self { base: Base::new(plan, limit, context.now), targets: BTreeMap::new(), left: BTreeMap::new() }
     }
 
-    /// Follows the CPUs: opens on those that came, and reads those that went for the last time.
+    /// Updates the online CPUs: opens events on CPUs that came online, and reads those of CPUs that went offline a last time.
     pub(super) fn set_online(&mut self, online: &CpuSet, context: &mut Context<'_, K>) {
         let (gone, come) = self.base.set_online(online);
         if gone.is_empty() && come.is_empty() {
@@ -90,7 +90,7 @@ impl<K: Kernel> GroupCounter<K> {
         }
     }
 
-    /// Starts to count a target, if it is one of this group's.
+    /// Starts to count a target, if the group selects it.
     pub(super) fn add(&mut self, subject: Subject, context: &mut Context<'_, K>) {
         let key = subject.key();
         if self.targets.contains_key(&key) || self.left.contains_key(&key) || !self.base.selects(&subject) {
@@ -106,7 +106,7 @@ impl<K: Kernel> GroupCounter<K> {
         }
     }
 
-    /// Enters a target whose counters are open.
+    /// Adds a target whose counters are open to its series.
     fn count(&mut self, subject: Subject, slots: Slots<K>, context: &Context<'_, K>) {
         let key = subject.key();
         let series = self.base.enter(&subject, context.monotonic);
@@ -116,8 +116,8 @@ impl<K: Kernel> GroupCounter<K> {
         self.targets.insert(key, Target { subject, slots, series, parent, tallies });
     }
 
-    /// Stops counting targets that are gone: takes their last counts, and leaves them in their series. Those that go
-    /// together are settled together, or what a cgroup counted last would be charged to the one above it as well.
+    /// Stops counting targets that are gone, after adding their last counts to their series. Targets that are removed together are settled
+    /// together. Otherwise the last counts of a cgroup would also be added to the series of the cgroup above.
     pub(super) fn remove(&mut self, keys: &[Key], context: &mut Context<'_, K>) {
         for key in keys {
             if let Some(left) = self.left.remove(key) {
@@ -136,8 +136,7 @@ impl<K: Kernel> GroupCounter<K> {
         }
     }
 
-    /// Follows a target that is called differently now, as a process after `execve`: what it counted so far stays in
-    /// the series where it is.
+    /// Updates a target whose name changed, for example a process after `execve`. Counts so far stay in their current series.
     pub(super) fn change(&mut self, subject: Subject, context: &mut Context<'_, K>) {
         let key = subject.key();
         if !self.base.selects(&subject) || !self.targets.contains_key(&key) {
@@ -153,7 +152,7 @@ impl<K: Kernel> GroupCounter<K> {
         self.base.know_path(&subject);
     }
 
-    /// Tries the names of processes again that were refused. What was counted meanwhile stays where it is.
+    /// Retries rejected names of processes. Counts so far stay in their current series.
     pub(super) fn name_again(&mut self, context: &Context<'_, K>) {
         let monotonic = context.monotonic;
         let mut named = Vec::new();
@@ -164,7 +163,7 @@ impl<K: Kernel> GroupCounter<K> {
         named.into_iter().for_each(|(key, to)| self.move_to(key, to, monotonic));
     }
 
-    /// Has a target count for a series that it has entered already.
+    /// Moves a target to a series that it was already added to.
     fn move_to(&mut self, key: Key, to: SeriesId, monotonic: Monotonic) {
         if let Some(target) = self.targets.get_mut(&key) {
             target.take_counts(&self.base.plan, &mut self.base.series);
@@ -175,12 +174,13 @@ impl<K: Kernel> GroupCounter<K> {
         self.base.series.leave(from, monotonic);
     }
 
-    /// Has everybody tried again who was refused.
+    /// Marks all targets that could not be opened for retry.
     pub(super) fn forgive(&mut self) {
         self.left.values_mut().for_each(|left| left.again = true);
     }
 
-    /// Tries again what found no descriptor, and looks for new threads where the kernel does not follow them.
+    /// Retries targets for which no descriptor was left, and looks for new threads where the kernel does not inherit events to threads
+    /// only.
     pub(super) fn catch_up(&mut self, context: &mut Context<'_, K>) {
         let again: Vec<Key> = self.left.iter().filter(|(_, left)| left.again).map(|(&key, _)| key).collect();
         for key in again {
@@ -196,7 +196,7 @@ impl<K: Kernel> GroupCounter<K> {
         }
     }
 
-    /// Opens threads that are new, and closes those that ended, which newer kernels do by inheritance.
+    /// Opens new threads and closes threads that ended. Newer kernels do this by inheritance.
     fn follow_threads(&mut self, context: &mut Context<'_, K>) {
         for target in self.targets.values_mut() {
             let Subject::Process(process) = &target.subject else { continue };
@@ -207,7 +207,7 @@ impl<K: Kernel> GroupCounter<K> {
         }
     }
 
-    /// Reads every counter, and adds what it counted to its series.
+    /// Reads every counter, and adds its count to its series.
     pub(super) fn collect(&mut self, busy: &Busy) {
         self.base.begin_collection();
         for target in self.targets.values_mut() {
@@ -218,7 +218,7 @@ impl<K: Kernel> GroupCounter<K> {
                 Subject::Cgroup(_) | Subject::Process(_) => Work::IsRunningTime,
             };
             let tallies = &mut target.tallies;
-            // A counter is a place in the plan, and tallies and series have an entry for each: no index can fail.
+            // A counter is an index into the plan, and tallies and series have an entry for each: indexing cannot fail.
             target.slots.read(&self.base.plan, work, |counted| {
                 let (counter, verdict) = (counted.counter, counted.verdict);
                 *self.base.states.entry((counter, verdict)).or_default() += 1;
@@ -234,7 +234,7 @@ impl<K: Kernel> GroupCounter<K> {
                 }
             });
             for (count, tally) in series.counters.iter_mut().zip(tallies) {
-                // Zeros of other places, and from before it waited, say nothing about what it misses.
+                // Zeros of other instances, and from before it waited, do not indicate how much it missed.
                 let waits = std::mem::take(&mut tally.waits);
                 count.doubted |= waits && tally.fresh == 0 && tally.inclusive == 0;
             }
@@ -243,27 +243,27 @@ impl<K: Kernel> GroupCounter<K> {
         self.base.note_activity();
     }
 
-    /// How many targets are counted.
+    /// Returns the number of targets that are counted.
     pub(super) fn counted(&self) -> usize {
         self.targets.len()
     }
 
-    /// How many targets are selected and not counted.
+    /// Returns the number of targets that are selected but not counted.
     pub(super) fn left_out(&self) -> usize {
         self.left.len()
     }
 
-    /// Gives back everything that it holds.
+    /// Closes all events, and releases their descriptors and tickets.
     pub(super) fn close(mut self, context: &mut Context<'_, K>) {
         std::mem::take(&mut self.targets).into_values().for_each(|target| target.slots.close(context));
         std::mem::take(&mut self.left).into_values().for_each(|left| left.slots.close(context));
     }
 
-    /// Adds what was counted since the last time to the series, each count once: what a cgroup counted for one below
-    /// it that has a series of its own is that one's.
+    /// Adds the counts since the last settlement to the series, each count once. Counts of a cgroup with a series of its own are not added
+    /// to that of its parent.
     ///
-    /// Parent and child are not read at the same instant, so a child may be ahead of its parent for one collection.
-    /// The parent's own share then rests until its total has caught up: it never falls, and nothing is lost.
+    /// Parent and child are not read at the same instant, so a child may be ahead of its parent for one collection. The parent's own count
+    /// then stays constant until its total has caught up: it never falls, and no count is lost.
     fn settle(&mut self) {
         let mut shares: Vec<(Key, Vec<u64>)> = Vec::new();
         for target in self.targets.values_mut() {
@@ -292,7 +292,7 @@ impl<K: Kernel> GroupCounter<K> {
         }
     }
 
-    /// The nearest cgroup above that this group counts too, unless counts are to include what is below.
+    /// Returns the nearest cgroup above that this group also counts; `None` if counts are to include descendants.
     fn parent_of(&self, subject: &Subject) -> Option<Key> {
         match (&self.base.plan.targets, subject) {
             (Targets::Cgroups(selection), Subject::Cgroup(cgroup)) if !selection.descendants => {
@@ -304,15 +304,15 @@ impl<K: Kernel> GroupCounter<K> {
 }
 
 impl<K: Kernel> Target<K> {
-    /// Takes the counts into the tallies and marks them as counted in their series. There is no work to hold them
-    /// against: this is for targets on their way out, between two collections.
+    /// Adds the counts to the tallies, and marks the counters as counted in their series. Passes no work to judge the counts by: this is
+    /// for reads between two collections, of targets that change or end.
     fn take_counts(&mut self, plan: &Group, series: &mut SeriesTable) {
         let (tallies, mut series) = (&mut self.tallies, series.get_mut(self.series));
         self.slots.read(plan, Work::Known(None), |Counted { counter, count, verdict, .. }| {
             if !verdict.has_count() {
                 return;
             }
-            // As in `collect`, no index can fail.
+            // As in `collect`, indexing cannot fail.
             tallies[counter].fresh = tallies[counter].fresh.saturating_add(count);
             if let Some(series) = &mut series {
                 series.total.counters[counter].counted = true;

@@ -1,5 +1,5 @@
-//! A measurement with a beginning and an end, as `perf stat` makes one: groups opened for given CPUs, threads, one
-//! command or one cgroup, started together and read as often as wanted.
+//! A measurement with a start and an end, like that of `perf stat`. Its groups are opened for given CPUs, threads, one command or one
+//! cgroup. They are started together and read any number of times.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -13,32 +13,32 @@ use crate::plan::Group;
 use crate::sys::{Budget, Event, Inherit, Kernel, Place, Start};
 use crate::target::Whom;
 
-/// What one event counted at one place since it was read before.
+/// Count of one event in one instance since the previous read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
-    /// Which of the groups given to [`Measurement::open`].
+    /// Index of the group, as given to [`Measurement::open`].
     pub group: usize,
-    /// Which counter of that group.
+    /// Index of the counter in that group.
     pub counter: usize,
     /// The CPU or thread.
     pub place: u32,
-    /// As counted.
+    /// Raw count.
     pub raw: u64,
-    /// Scaled up by the part of the time that its group was not on the PMU.
+    /// Count scaled up for the time that its group was not on the PMU.
     pub scaled: u64,
-    /// That time.
+    /// Enabled and running time of the group.
     pub interval: Interval,
 }
 
-/// An open measurement; dropping it ends it.
+/// An open measurement. Dropping it ends it.
 #[derive(Debug)]
 pub struct Measurement<E> {
-    /// (group, place, what is open there).
+    /// (index of the group, CPU or thread, open events).
     open: Vec<(usize, u32, Bundle<E>)>,
 }
 
 impl<E: Event> Measurement<E> {
-    /// Opens `groups` for `whom`. What is refused is told and left out.
+    /// Opens `groups` for `whom`. Returns the refusals of events that could not be opened; the others are counted.
     pub fn open<K: Kernel<Event = E>>(
         kernel: &K,
         facts: &Facts,
@@ -83,19 +83,19 @@ impl<E: Event> Measurement<E> {
         (Self { open }, refusals)
     }
 
-    /// Whether anything could be opened.
+    /// Reports whether no event could be opened.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// What is open: the group, the counter of that group, and the CPU or thread, as in [`Count`].
+    /// Returns the open counters: the group, the counter of that group, and the CPU or thread, as in [`Count`].
     pub fn counters(&self) -> impl Iterator<Item = (usize, usize, u32)> + '_ {
         self.open.iter().flat_map(|(group, place, bundle)| {
             bundle.counters.iter().map(|&counter| (*group, counter, *place))
         })
     }
 
-    /// Starts everything. Not for a command: that starts at its `execve`.
+    /// Starts all groups. Not for a command, which starts them at its `execve`.
     ///
     /// # Errors
     /// The kernel's errno.
@@ -103,7 +103,7 @@ impl<E: Event> Measurement<E> {
         self.open.iter().try_for_each(|(_, _, bundle)| bundle.start())
     }
 
-    /// Stops everything, so that all counters are read as of one moment.
+    /// Stops all groups, so that all counters are read as of one moment.
     ///
     /// # Errors
     /// The kernel's errno.
@@ -111,7 +111,7 @@ impl<E: Event> Measurement<E> {
         self.open.iter().try_for_each(|(_, _, bundle)| bundle.stop())
     }
 
-    /// What was counted since the reading before. What cannot be read at the moment is left out.
+    /// Returns the counts since the previous read. Omits groups that cannot be read at the moment.
     pub fn read(&mut self) -> Vec<Count> {
         let mut words = [0; WORDS];
         let mut counts = Vec::new();

@@ -1,9 +1,8 @@
-//! Counting: every planned group is opened for every CPU, cgroup or process that it is for, or is fed by the
-//! [switch stream](crate::attribute); it is read at each collection, and added to series whose totals only grow.
+//! Counting: opens every planned group for each CPU, cgroup or process of its scope, or feeds the group from the [switch
+//! stream](crate::attribute). Each collection reads the groups and adds the counts to series whose totals only grow.
 //!
-//! A [`Collector`] is told what to count ([`Collector::apply`]) and who is there ([`Collector::follow`]);
-//! [`Collector::collect`] gives the families to publish. It never fails: what cannot be counted stands on its
-//! [board](Collector::board) with the reason and what would help.
+//! [`Collector::apply`] sets the plan and [`Collector::follow`] the targets. [`Collector::collect`] returns the families to publish and
+//! never fails: each event that cannot be opened is on the [board](Collector::board), with the reason and a remedy.
 
 mod attributed;
 mod busy;
@@ -49,7 +48,7 @@ use publish::Quality;
 use stream::{Reading, Stream};
 use subject::Subject;
 
-/// What opening and closing need besides the group itself.
+/// State needed to open and close groups, besides the group itself.
 struct Context<'a, K> {
     means: Means<'a, K>,
     targets: &'a Watch,
@@ -59,11 +58,11 @@ struct Context<'a, K> {
 }
 
 impl<K: Kernel> Context<'_, K> {
-    /// Opens a group of the service.
+    /// Opens a group for continuous counting, with the inheritance that this kernel supports.
     fn open(&mut self, group: &Group, place: Place<'_>, target: &dyn Fn() -> String) -> Opened<K::Event> {
         let inherit = match group.targets {
-            // Before 5.13 threads could only be followed together with child processes, and a child would be counted
-            // twice: once with its parent and once found by itself. `catch_up` looks for threads there.
+            // Before 5.13, threads can be inherited only together with child processes. A child would then be counted twice: with its
+            // parent, and as a process of its own. `catch_up` looks for new threads on those kernels.
             Targets::Processes(_) if self.means.facts.kernel >= KernelVersion(5, 13) => Inherit::Threads,
             _ => Inherit::Nothing,
         };
@@ -71,23 +70,23 @@ impl<K: Kernel> Context<'_, K> {
     }
 }
 
-/// The bounds of what is kept and locked in memory.
+/// Bounds of the number of series and of locked memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// At most so many series of each metric have a name of their own.
+    /// Maximum number of series of each metric that have labels of their own.
     pub series: usize,
-    /// Bytes of the rings of all CPUs.
+    /// Size of the rings of all CPUs, in bytes.
     pub ring_memory: u64,
 }
 
 impl Bounds {
-    /// Those of a configuration, within the shares of its memory.
+    /// Returns the bounds of a configuration, within the shares of its memory.
     pub fn new(limits: &Limits, shares: &budget::Shares) -> Self {
         Self { series: limits.series, ring_memory: shares.get(Part::Rings) }
     }
 }
 
-/// Everything that is counted.
+/// All counters of the exporter, and their series.
 #[derive(Debug)]
 pub struct Collector<K: Kernel> {
     kernel: K,
@@ -97,50 +96,50 @@ pub struct Collector<K: Kernel> {
     core_pmu_present: bool,
     budget: Budget,
     board: Board,
-    /// Refusals of events that could not even be named on this host.
+    /// Tickets of events that could not be resolved on this host.
     unresolved: Vec<Ticket>,
     stream: Option<Stream<K>>,
-    /// What the stream was refused, by CPU.
+    /// Tickets of events of the stream that could not be opened, by CPU.
     stream_refused: Vec<(u32, Ticket)>,
-    /// Of streams before this one.
+    /// Losses of earlier streams.
     past_losses: Losses,
     index: TargetIndex,
     groups: Vec<Counting<K>>,
     tracer: Tracer<K>,
     busy: Busy,
     quality: Quality,
-    /// How many names the processes of one cgroup may have, in each table of series.
+    /// Maximum number of process names per cgroup, in each table of series.
     names: usize,
-    /// When names that had been refused were tried again.
+    /// Time of the last retry of rejected names.
     named: Monotonic,
 }
 
-/// What is known of one group, for people.
+/// State of one group, for status pages and the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupState {
-    /// What was planned.
+    /// The planned group.
     pub plan: Arc<Group>,
-    /// For each counter of the group, how many of its places were in which state at the last collection.
+    /// For each counter of the group: the number of instances in each state at the last collection.
     pub states: Vec<Vec<(Verdict, usize)>>,
-    /// How many targets are counted.
+    /// Number of targets that are counted.
     pub targets: usize,
-    /// How many targets are selected and not counted.
+    /// Number of targets that are selected but not counted.
     pub left_out: usize,
-    /// The smallest part of the time that one of its series was on the PMU in the last interval.
+    /// Smallest fraction of the last interval that one of its series was on the PMU.
     pub lowest_ratio: f64,
-    /// How many series it has.
+    /// Number of series.
     pub series: usize,
-    /// How many targets have no series with labels of their own: their counts are in `other`.
+    /// Number of targets without labels of their own: their counts are in `other`.
     pub in_other: usize,
-    /// What stands in none of its series; `None` where the switch stream does not count it for cgroups or processes.
+    /// Counts that are in none of its series; `None` unless the switch stream counts the group for cgroups or processes.
     pub unattributed: Option<Unattributed>,
 }
 
 impl<K: Kernel> Collector<K> {
-    /// Nothing is counted yet. `core_pmu_present` says whether the host has a PMU for its cores.
+    /// Returns a collector that counts nothing yet. `core_pmu_present`: whether the host has a PMU for its cores.
     ///
     /// # Errors
-    /// When one of the collector's own metrics cannot be called what it is called: a bug.
+    /// When the name of one of the collector's own metrics is invalid: a bug.
     pub fn new(
         kernel: K,
         clock: Clock,
@@ -171,7 +170,7 @@ impl<K: Kernel> Collector<K> {
         })
     }
 
-    /// Judges by these facts from now on, and tries again what was refused by those before.
+    /// Uses these facts from now on, and marks targets that could not be opened for retry.
     pub fn look_again(&mut self, facts: Facts, core_pmu_present: bool) {
         (self.facts, self.core_pmu_present) = (facts, core_pmu_present);
         for counting in &mut self.groups {
@@ -182,14 +181,14 @@ impl<K: Kernel> Collector<K> {
         self.tracer.forgive();
     }
 
-    /// Limits how many names the processes of one cgroup may have in the labels of one metric.
+    /// Limits the number of process names per cgroup in the labels of one metric.
     pub fn limit_names(&mut self, per_cgroup: usize) {
         self.names = per_cgroup;
         self.groups.iter_mut().for_each(|counting| counting.base_mut().series.set_names(per_cgroup));
         self.tracer.limit_names(per_cgroup);
     }
 
-    /// What looks into records, and what it needs for that.
+    /// Returns the tracer, and the context that it needs to open events.
     fn tracing(&mut self) -> (&mut Tracer<K>, ring::Context<'_, K>) {
         let context = ring::Context {
             kernel: &self.kernel,
@@ -201,18 +200,18 @@ impl<K: Kernel> Collector<K> {
         (&mut self.tracer, context)
     }
 
-    /// What others need that open events for their records.
+    /// Returns the context for other modules that open events with records.
     pub(crate) fn opening(&mut self) -> ring::Context<'_, K> {
         self.tracing().1
     }
 
-    /// What this machine has of the switch stream.
+    /// Returns which granularities of the switch stream this machine supports.
     pub fn stream_support(&self) -> StreamSupport {
         support(&self.kernel, &self.facts)
     }
 
-    /// Counts what `plan` says from now on. Groups that it shares with the plan before go on undisturbed; the others
-    /// are closed, and their series end.
+    /// Counts the groups of `plan` from now on. Groups that are also in the previous plan continue undisturbed. The others are closed, and
+    /// their series end.
     pub fn apply(&mut self, plan: &Plan, bounds: Bounds, targets: &Watch) {
         let restart = self.stream.as_ref().map(|stream| &stream.plan) != plan.stream.as_ref();
         if restart {
@@ -257,7 +256,7 @@ impl<K: Kernel> Collector<K> {
         self.board.log_news();
     }
 
-    /// Begins to count a group that was not counted before.
+    /// Starts to count a new group.
     fn begin(&mut self, group: &Arc<Group>, plan: &Plan, limit: usize, targets: &Watch) -> Counting<K> {
         let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
         let numbers = plan.stream.as_ref().and_then(|stream| stream.counters_of(group));
@@ -287,15 +286,15 @@ impl<K: Kernel> Collector<K> {
         }
     }
 
-    /// The processes that changed since the last call; `None` if that is not known. Those that records tell of are in rings, which
-    /// are emptied for it.
+    /// Returns the processes that changed since the last call; `None` if that is unknown. Empties the rings first, because their records
+    /// report some of the changes.
     pub fn take_news(&mut self) -> Option<Changed> {
         let stream = self.stream.as_ref()?;
         let news = stream.intake().take_news();
         news.filter(|_| stream.is_everywhere(&self.facts.online))
     }
 
-    /// Closes the stream, after its last counts have been charged.
+    /// Closes the stream, after attributing its last counts.
     fn close_stream(&mut self) {
         let Some(stream) = self.stream.take() else { return };
         self.past_losses = stream.state().losses.plus(self.past_losses);
@@ -306,7 +305,7 @@ impl<K: Kernel> Collector<K> {
         }
     }
 
-    /// Reads every counter, and gives the families of all series.
+    /// Reads every counter, and returns the families of all series.
     pub fn collect(&mut self) -> Vec<Family> {
         self.busy.refresh();
         for counting in &mut self.groups {
@@ -315,7 +314,7 @@ impl<K: Kernel> Collector<K> {
             }
         }
         if let Some(mut stream) = self.stream.take() {
-            // Taken before the CPUs are read: at no time more is attributed than they have counted.
+            // Taken before the CPUs are read: the attributed total never exceeds the count of the CPUs.
             let shares = stream.take(|pid| self.index.has_process(pid));
             let mut readings = Vec::new();
             stream.read(|reading| readings.push(reading));
@@ -346,15 +345,15 @@ impl<K: Kernel> Collector<K> {
         families
     }
 
-    /// Ends the switch stream, and gives the families a last time: what the CPUs counted is then what cgroups and
-    /// processes were charged with, and what could not be attributed, to the last count.
+    /// Ends the switch stream, and returns the families a last time. The counts of the CPUs then equal exactly the counts attributed to
+    /// cgroups and processes plus the unattributed counts.
     pub fn finish(&mut self) -> Vec<Family> {
         self.close_stream();
         self.tracer.collect(&mut self.index, &self.roots, &self.facts.nodes);
         self.publish()
     }
 
-    /// Gives the groups of the stream what it counted.
+    /// Adds the counts of the stream to its groups.
     fn charge(&mut self, shares: &Shares, readings: &[Reading]) {
         self.index.add_created(shares.created());
         let collected = Collected {
@@ -369,51 +368,51 @@ impl<K: Kernel> Collector<K> {
         }
     }
 
-    /// What there is to say about the switch stream, if there is one.
+    /// Returns the state of the switch stream, if there is one.
     pub fn stream_state(&self) -> Option<StreamState> {
         let mut state = self.stream.as_ref().map(Stream::state)?;
         state.losses = state.losses.plus(self.past_losses);
         Some(state)
     }
 
-    /// What there is to say about each entry whose records are looked into.
+    /// Returns the state of each entry whose records are decoded.
     pub fn trace_states(&self) -> Vec<TraceState> {
         self.tracer.states()
     }
 
-    /// The threads that stand out.
+    /// Returns the threads with unusual behavior.
     pub fn remarkable(&self) -> &Remarkable {
         self.tracer.remarkable()
     }
 
-    /// What there is to say about the rings of tracepoints and probes, if there are any.
+    /// Returns the state of the rings of tracepoints and probes, if there are any.
     pub fn tracer_state(&self) -> Option<TracerState> {
         (!self.tracer.is_idle()).then(|| self.tracer.state())
     }
 
-    /// Closes what looks into records, so that probes can be removed that nobody wants any more.
+    /// Closes the tracer, so that unused probes can be removed.
     pub fn close_tracer(&mut self) {
         let (tracer, mut context) = self.tracing();
         tracer.close(&mut context);
     }
 
-    /// What is refused.
+    /// Returns the board of events that could not be opened.
     pub fn board(&self) -> &Board {
         &self.board
     }
 
-    /// Descriptors in use and allowed.
+    /// Returns the descriptors in use and their limit.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// About how many bytes its series take.
+    /// Returns the approximate size of its series, in bytes.
     pub fn bytes(&self) -> u64 {
         let groups: usize = self.groups.iter().map(|counting| counting.base().series.bytes()).sum();
         (groups + self.tracer.bytes()) as u64
     }
 
-    /// The number of series in each table that [`limit_series`](Self::limit_series) limits.
+    /// Returns the number of series in each table that [`limit_series`](Self::limit_series) limits.
     pub fn tables(&self) -> impl Iterator<Item = usize> {
         let groups = self.groups.iter().filter(|counting| counting.follows_tasks());
         groups.map(|counting| counting.base().series.published()).chain(self.tracer.tables())
@@ -426,7 +425,7 @@ impl<K: Kernel> Collector<K> {
         self.tracer.limit_series(limit);
     }
 
-    /// What is known of each group.
+    /// Returns the state of each group.
     pub fn states(&self) -> Vec<GroupState> {
         let state = |counting: &Counting<K>| {
             let of = |wanted: usize| {
@@ -463,7 +462,7 @@ impl<K: Kernel> Collector<K> {
     }
 }
 
-/// Everybody who may be a target of a group now, CPUs excepted.
+/// Returns all cgroups or processes that can be targets of a group now. Empty for groups of CPUs.
 fn subjects_of(group: &Group, targets: &Watch) -> Vec<Subject> {
     match group.scope() {
         Scope::Cpus(_) => Vec::new(),

@@ -1,4 +1,4 @@
-//! Who belongs to a group, and what its series are called.
+//! Selection of targets by groups, and labels of their series.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::plan::Group;
 use crate::series::{Naming, Own, OwnName};
 use crate::target::Targets;
 
-/// Whether a group is for this target.
+/// Reports whether a group selects this target.
 pub(super) fn selects(plan: &Group, subject: &Subject) -> bool {
     match (&plan.targets, subject) {
         (Targets::Cpus(_), Subject::Cpu(_)) => true,
@@ -18,7 +18,7 @@ pub(super) fn selects(plan: &Group, subject: &Subject) -> bool {
     }
 }
 
-/// The labels of the series that a target counts in. `rest` are those of the aggregated series.
+/// Returns the labels of the series of a target. `rest`: labels of the aggregated series.
 pub(super) fn naming_of<I: Default>(plan: &Group, rest: &Arc<Labels>, subject: &Subject) -> Naming<I> {
     let rest = Arc::clone(rest);
     let labels = match (&plan.targets, subject) {
@@ -38,7 +38,7 @@ pub(super) fn naming_of<I: Default>(plan: &Group, rest: &Arc<Labels>, subject: &
     Naming { labels, rest, own: None, info: I::default() }
 }
 
-/// The labels of the series that takes what has no name.
+/// Returns the labels of the aggregated series.
 pub(super) fn other_labels(plan: &Group) -> Arc<Labels> {
     let rest = || Arc::from("other");
     match &plan.targets {
@@ -48,7 +48,7 @@ pub(super) fn other_labels(plan: &Group) -> Arc<Labels> {
     }
 }
 
-/// What tells the series of a group from those of others in families about all groups.
+/// Returns the labels that distinguish the series of a group in families about all groups.
 pub(super) fn group_labels(plan: &Group) -> Vec<(Arc<str>, Arc<str>)> {
     let leader = plan.counters.first().map_or_else(|| "".into(), |counter| Arc::clone(&counter.event.name));
     vec![
@@ -59,7 +59,7 @@ pub(super) fn group_labels(plan: &Group) -> Vec<(Arc<str>, Arc<str>)> {
     ]
 }
 
-/// Labels of a series of a group, which name its PMU or its event where there are several.
+/// Returns the labels of a series of a group, including its PMU or its event where there are several.
 pub(super) fn labels<'a>(plan: &Group, own: impl IntoIterator<Item = (&'a str, Arc<str>)>) -> Arc<Labels> {
     let pmu = plan.pmu.iter().map(|pmu| ("pmu", Arc::clone(pmu)));
     let event = plan.event.iter().map(|event| ("event", Arc::clone(event)));

@@ -1,5 +1,5 @@
-//! Opening one planned group at one place. A refused member never takes its group down: the others are opened
-//! without it, and the refusal says why.
+//! Opening of one planned group in one instance. A member that cannot be opened does not prevent the others from being opened. The refusal
+//! has the reason.
 
 use std::sync::Arc;
 
@@ -16,28 +16,28 @@ use crate::sys::{Attr, Budget, Event, Inherit, Kernel, Place, Start};
 pub(super) struct Bundle<E> {
     leader: E,
     members: Vec<E>,
-    /// For the leader and each member, its place among the planned counters.
+    /// For the leader and each member: its index among the planned counters.
     pub counters: Vec<usize>,
     pub progress: Progress,
 }
 
 impl<E: Event> Bundle<E> {
-    /// A group of one, which others may join.
+    /// Returns a group that consists of its leader.
     fn led_by(leader: E, counter: usize) -> Self {
         Self { leader, members: Vec::new(), counters: vec![counter], progress: Progress::new(1) }
     }
 
-    /// Starts the counting of all its members at once.
+    /// Starts all members at once.
     pub(super) fn start(&self) -> Result<(), Errno> {
         self.leader.enable()
     }
 
-    /// Stops it.
+    /// Stops all members at once.
     pub(super) fn stop(&self) -> Result<(), Errno> {
         self.leader.disable()
     }
 
-    /// Reads the group into `words` and gives the part that was filled.
+    /// Reads the group into `words` and returns the part that was filled.
     pub(super) fn read<'w>(&self, words: &'w mut [u64; WORDS]) -> Result<&'w [u64], Errno> {
         let members = Members { leader: &self.leader, recording: 0, counting: &self.members };
         let length = members.read(words)?.length;
@@ -45,20 +45,20 @@ impl<E: Event> Bundle<E> {
     }
 }
 
-/// What came of opening a group at one place.
+/// Result of opening a group in one instance.
 #[derive(Debug)]
 pub(super) struct Opened<E> {
-    /// One bundle, unless members of a weak group had to leave it. Empty if nothing could be opened.
+    /// One bundle, or several if members of a weak group did not fit. Empty if no event could be opened.
     pub bundles: Vec<Bundle<E>>,
-    /// Why members are missing.
+    /// Reasons for missing members.
     pub refusals: Vec<Refusal>,
-    /// Some or all of it did not fit into the descriptors that there are.
+    /// Whether descriptors or memory did not suffice for all events.
     pub no_room: bool,
-    /// The target was gone before it could be counted: neither an error nor worth a word.
+    /// Whether the target ended before it could be opened. Not an error, and not reported.
     pub gone: bool,
 }
 
-/// What opening needs besides the group and the place.
+/// Resources needed to open events, besides the group and the place.
 #[derive(Debug)]
 pub(super) struct Means<'a, K> {
     pub kernel: &'a K,
@@ -68,17 +68,17 @@ pub(super) struct Means<'a, K> {
     pub budget: &'a mut Budget,
 }
 
-/// How a group is opened.
+/// Options for opening a group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How {
-    /// Whether what a thread starts is counted with it.
+    /// Whether threads or processes that a thread starts are counted with it.
     pub inherit: Inherit,
     /// When the leader, and with it the group, starts.
     pub start: Start,
 }
 
 impl<K: Kernel> Means<'_, K> {
-    /// Opens `group` at `place`, which refusals call `target`. Nothing counts before it is started.
+    /// Opens `group` at `place`; refusals report the place as `target`. The events do not count before they are started.
     pub(super) fn open(
         &mut self,
         group: &Group,
@@ -112,7 +112,7 @@ impl<K: Kernel> Means<'_, K> {
         opened
     }
 
-    /// Opens one counter as a member of the bundle that is there, or as the leader of the first one.
+    /// Opens one counter as a member of the first bundle, or as its leader.
     fn join(
         &self,
         group: &Group,
@@ -131,7 +131,7 @@ impl<K: Kernel> Means<'_, K> {
             return Ok(());
         };
         let mut joining = Attr { start: Start::WithLeader, ..leading.clone() };
-        // Only a leader may be pinned or exclusive; its members share its fate.
+        // Only a leader may be pinned or exclusive. Its members are scheduled with it.
         joining.modifiers.pinned = false;
         joining.modifiers.exclusive = false;
         let errno = match self.kernel.open(&joining, place, Some(&bundle.leader)) {
@@ -145,7 +145,7 @@ impl<K: Kernel> Means<'_, K> {
         if errno != Errno::EINVAL {
             return Err((errno, attempt));
         }
-        // EINVAL may mean that the group does not fit on the PMU, or that the event is wrong: trying it alone tells.
+        // EINVAL means that the group does not fit on the PMU, or that the event is invalid: opening it alone distinguishes the two.
         match self.kernel.open(&leading, place, None) {
             Ok(leader) if group.weak => {
                 bundles.push(Bundle::led_by(leader, index));
@@ -157,7 +157,7 @@ impl<K: Kernel> Means<'_, K> {
     }
 }
 
-/// Why `group` cannot be opened for `target`: `needed` more descriptors do not fit.
+/// Returns the refusal of `group` for `target` because `needed` more descriptors are not available.
 pub(super) fn no_room(budget: &Budget, needed: usize, group: &Group, target: impl Into<String>) -> Refusal {
     let mut judgement = no_descriptors(budget.limit);
     if let Some(remedy) = &mut judgement.remedy {

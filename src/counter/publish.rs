@@ -1,4 +1,4 @@
-//! From series to families: the counts, and beside them how far they can be trusted.
+//! Conversion of series to families: the counts, and metrics of their quality.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::ring::{Records, RingMetrics};
 use crate::series::Published;
 use crate::sys::Kernel;
 
-/// The families about the counters themselves, whatever they count.
+/// Metadata of the families about the counters themselves.
 #[derive(Debug)]
 pub(super) struct Quality {
     ratio: Arc<Metadata>,
@@ -32,36 +32,36 @@ impl Quality {
         Ok(Self {
             ratio: Metadata::new(
                 "perf_event_running_ratio",
-                "Part of the time in which a group of counters could have counted that it was on the PMU, since the \
-                 collection before; below 1 its counts are scaled up.",
+                "Fraction of the enabled time that a group of counters was on the PMU, since the previous collection; below 1 \
+                 its counts are scaled up.",
                 "ratio",
                 Kind::Gauge,
             )?,
             state: gauge(
                 "perf_event_state",
-                "Number of places (CPUs, cgroups on a CPU, threads) in which an event is in a state: counting, shared, \
-                 idle, never_ran, stalled, implausible, full, or refused as absent, forbidden, exhausted, broken.",
+                "Number of instances (CPUs, cgroups on a CPU, threads) of an event in a state: counting, shared, idle, \
+                 never_ran, stalled, implausible, full, or could not be opened: absent, forbidden, exhausted, broken.",
             )?,
             targets: gauge(
                 "perf_targets",
-                "Number of CPUs, cgroups or processes that a group of counters is for, counted or left_out.",
+                "Number of CPUs, cgroups or processes that a group of counters selects, by state: counted or left_out.",
             )?,
             aggregated: Metadata::new(
                 "perf_series_aggregated",
-                "Number of series whose counts were aggregated into the series \"other\" from then on: the table was \
-                 full, or a cgroup had too many names of processes.",
+                "Number of times that a series was aggregated into the series \"other\": the table was full, or a cgroup \
+                 had too many process names.",
                 "",
                 Kind::Counter,
             )?,
             in_other: gauge(
                 "perf_series_in_other",
-                "Number of series whose counts are aggregated into the series \"other\" now.",
+                "Number of series whose counts are currently aggregated into the series \"other\".",
             )?,
             rings: RingMetrics::new()?,
         })
     }
 
-    /// Everything that `groups` have to say.
+    /// Returns the families of all `groups`.
     pub(super) fn publish<K: Kernel>(
         &self,
         groups: &[Counting<K>],
@@ -93,13 +93,13 @@ impl Quality {
     }
 }
 
-/// The total of one series, unless it is unknown or not plausible.
+/// Returns the total of one series; `None` if it is unknown or implausible.
 fn point<I>(series: Published<'_, Counts, I>, index: usize, counter: &Counter) -> Option<Point> {
     let total = series.total.known(index)?;
     Some(Point { labels: Arc::clone(series.labels), value: quantity(counter, total), start: series.start })
 }
 
-/// A count in the unit of its metric.
+/// Returns a count in the unit of its metric.
 fn quantity(counter: &Counter, total: u64) -> Value {
     match &counter.event.scale {
         Some(scale) => Value::Float(scale.quantity(total)),
@@ -107,7 +107,7 @@ fn quantity(counter: &Counter, total: u64) -> Value {
     }
 }
 
-/// How much of the time that it could have counted each series did, in the last interval.
+/// Returns the fraction of the enabled time that each series was counted, in the last interval.
 fn ratios<K: Kernel>(group: &Counting<K>) -> impl Iterator<Item = Point> {
     group.base().series.iter().filter_map(|series| {
         let value = Value::Float(series.total.interval.ratio()?);
@@ -116,7 +116,7 @@ fn ratios<K: Kernel>(group: &Counting<K>) -> impl Iterator<Item = Point> {
     })
 }
 
-/// How many targets a group has, and how many it should have besides.
+/// Returns the number of counted targets of a group, and the number that are left out.
 fn targets<K: Kernel>(group: &Counting<K>) -> [Point; 2] {
     [("counted", group.counted()), ("left_out", group.left_out())].map(|(state, number)| {
         let own = group_labels(&group.base().plan).into_iter();
@@ -134,7 +134,7 @@ fn aggregated<K: Kernel>(group: &Counting<K>) -> Point {
     }
 }
 
-/// What stands in no series, by metric: several groups may have counted the same event for different scopes.
+/// Returns the counts that are in no series, by metric: several groups may count the same event for different scopes.
 fn unattributed<K: Kernel>(groups: &[Counting<K>]) -> Vec<Family> {
     let mut families: BTreeMap<String, (Arc<Metadata>, Vec<Point>)> = BTreeMap::new();
     for group in groups.iter().filter_map(Counting::attributed) {
@@ -155,8 +155,8 @@ fn in_other<K: Kernel>(group: &Counting<K>) -> Point {
     Point { labels, value, start: Timestamp::default() }
 }
 
-/// In how many places each event is counted, shared, refused, …. Of `counting` a zero is told too, so that an event
-/// that counts nowhere has a series to alert on; of the others only what there is.
+/// Returns the number of instances of each event in each state. `counting` is reported even if zero, so that an event without any counting
+/// instance has a series to alert on. Other states are reported only if they are not zero.
 fn states<K: Kernel>(
     groups: &[Counting<K>],
     traced: &[(Arc<str>, Scope, usize)],

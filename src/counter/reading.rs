@@ -1,39 +1,38 @@
-//! Reading a group of counters, also after its CPU has gone offline.
+//! Reading of a group of counters, also after its CPU has gone offline.
 
 use crate::error::Errno;
 use crate::plan::MOST_MEMBERS;
 use crate::sys::Event;
 
-/// The words of the largest group read: number of members, two times, a value each; the switch stream has two members
-/// of its own.
+/// Number of words of the largest group read: the number of members, two times, and a value for each member. The switch stream adds two
+/// members of its own.
 pub(super) const WORDS: usize = 3 + 2 + MOST_MEMBERS;
 
 /// The events of a group, in the order in which they were opened.
 #[derive(Debug)]
 pub(super) struct Members<'a, E> {
     pub leader: &'a E,
-    /// How many members behind the leader write records. They have no reading of their own.
+    /// Number of members behind the leader that write records. They cannot be read on their own.
     pub recording: usize,
-    /// All others.
+    /// All other members.
     pub counting: &'a [E],
 }
 
-/// What was read.
+/// Result of a read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Read {
-    /// The number of words.
+    /// Number of words.
     pub length: usize,
-    /// Whether the group is not dissolved.
+    /// Whether the kernel has not dissolved the group.
     pub whole: bool,
 }
 
 impl<E: Event> Members<'_, E> {
-    /// Reads the group into `words`. If the kernel has dissolved it because its CPU went offline,
-    /// each event is read by itself, and put in its place. The place of a member that writes records is 0 then: its count is in its
-    /// last record.
+    /// Reads the group into `words`. If the kernel has dissolved the group because its CPU went offline, reads each event on its own and
+    /// puts its value into its position. The value of a member that writes records is then 0: its count is in its last record.
     ///
     /// # Errors
-    /// The kernel's errno of the leader.
+    /// The kernel's errno for the leader.
     pub(super) fn read(&self, words: &mut [u64; WORDS]) -> Result<Read, Errno> {
         let length = self.leader.read(words)?;
         if length == 0 || words[0] == self.len() as u64 {
@@ -46,7 +45,7 @@ impl<E: Event> Members<'_, E> {
         1 + self.recording + self.counting.len()
     }
 
-    /// Puts the members in their places behind what the leader's reading of `length` words has.
+    /// Puts the values of the members into their positions, behind the `length` words that were read from the leader.
     fn complete(&self, words: &mut [u64; WORDS], length: usize) -> usize {
         let found = usize::try_from(words[0]).unwrap_or(usize::MAX);
         // The values are the last words, behind the times.
@@ -77,7 +76,7 @@ mod tests {
         Sampling { rate: Rate::Period(1), fields, sideband: Sideband::default(), ordered: false }
     }
 
-    /// A leader, a member that writes records, and two others. The events count 100 and their place.
+    /// A leader, a member that writes records, and two others. Each event counts 100 plus its position.
     fn group(untimed: bool) -> (FakeKernel, Vec<FakeEvent>) {
         let kernel = FakeKernel::new();
         let mut events: Vec<FakeEvent> = Vec::new();

@@ -1,50 +1,49 @@
-//! From raw readings to counts that only grow.
+//! Conversion of raw readings to counts that only grow.
 //!
-//! A counter that shares the PMU runs for a part of the time that it is enabled. Its count is scaled by the ratio of
-//! each single interval, and the scaled differences are added up: so a total never falls, which scaling by the ratio
-//! of the whole life does whenever the ratio rises.
+//! A counter that shares the PMU runs for a part of the time that it is enabled. Each interval's count is scaled by the ratio of that
+//! interval, and the scaled differences are added up. A total therefore never falls. Scaling by the ratio of the whole lifetime would let
+//! it fall whenever the ratio rises.
 
 use crate::health::{History, Interval};
 
-/// The last reading of one group, and what came of it.
+/// The last reading of one group.
 #[derive(Debug, Clone)]
 pub(super) struct Progress {
     enabled: u64,
     running: u64,
     values: Box<[u64]>,
-    /// What became of the group so far.
+    /// Whether the group has run so far.
     pub history: History,
 }
 
-/// What one member of the group counted in an interval.
+/// Count of one member of the group in an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Delta {
-    /// Place in the group.
+    /// Position in the group.
     pub member: usize,
-    /// As read.
+    /// Raw count.
     pub raw: u64,
-    /// With the part added that was missed while others had the PMU.
+    /// Count with an estimate for the time that other groups had the PMU.
     pub scaled: u64,
 }
 
 impl Progress {
-    /// Before the first reading of a group of `members`.
+    /// Returns the state before the first reading of a group of `members`.
     pub(super) fn new(members: usize) -> Self {
         Self { enabled: 0, running: 0, values: vec![0; members].into(), history: History::Unused }
     }
 
-    /// Takes the words of a group read: number of members, enabled, running, values. Gives the interval since the
-    /// reading before, and each member's count in it.
+    /// Processes the words of a group read: number of members, enabled, running, values. Returns the interval since the previous reading,
+    /// and passes each member's count in it to `each`.
     ///
-    /// An interval in which the group never ran adds nothing: there is no ratio to scale by, and guessing from a
-    /// later one would put a burst where none was measured. Returns `None`, and changes nothing, if the words are
-    /// not a reading of this group.
+    /// An interval in which the group never ran adds nothing, because there is no ratio to scale by. An estimate from a later ratio would
+    /// show a burst that was not measured. Returns `None`, and changes nothing, if the words are not a reading of this group.
     pub(super) fn advance(&mut self, words: &[u64], mut each: impl FnMut(Delta)) -> Option<Interval> {
         let (&[members, enabled, running], values) = words.split_first_chunk::<3>()?;
         if members != self.values.len() as u64 || values.len() != self.values.len() {
             return None;
         }
-        // Times and values of an event never fall. A reading can lack some that an earlier one had, when the CPU went offline.
+        // Times and values of an event never fall. After the CPU went offline, a reading can lack values that an earlier one had.
         let interval = Interval {
             enabled: enabled.saturating_sub(self.enabled),
             running: running.saturating_sub(self.running),
@@ -59,13 +58,13 @@ impl Progress {
         Some(interval)
     }
 
-    /// Raises the values of a reading to those of the reading before, where it lacks some.
+    /// Raises the values of a reading to those of the previous reading, where values are missing.
     pub(super) fn raise(&self, values: &mut [u64]) {
         values.iter_mut().zip(&self.values).for_each(|(value, last)| *value = (*value).max(*last));
     }
 }
 
-/// `raw × enabled ∕ running`, rounded; `raw` itself when the group ran all the time.
+/// Returns `raw × enabled ∕ running`, rounded, or `raw` itself if the group ran all the time.
 ///
 /// The kernel updates the two times together, so `running` is never above `enabled`.
 pub(super) fn scale(raw: u64, interval: Interval) -> u64 {

@@ -1,4 +1,4 @@
-//! Where one target's group is open, and what is read there.
+//! Open events of one target, by CPU or thread.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -17,47 +17,47 @@ use crate::plan::{Counter, Group, MOST_MEMBERS};
 use crate::sys::{Kernel, Place};
 use crate::target::{Cgroup, Process};
 
-/// What came of opening a group for a target.
+/// Result of opening a group for a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Something of it is counted.
+    /// At least one event is counted.
     Counted,
-    /// Nothing is, and the reason stands on the board.
+    /// No event could be opened, and the reason is on the board.
     Refused,
-    /// Nothing is, for want of descriptors: worth another try.
+    /// No event is open because the descriptor limit is reached. To be retried.
     NoRoom,
-    /// The target ended before it could be counted.
+    /// The target ended before it could be opened.
     Gone,
 }
 
-/// What is open for one target.
+/// The open events of one target.
 #[derive(Debug)]
 pub(super) struct Slots<K: Kernel> {
-    /// Open groups by where they are open: the CPU, or the thread of a process.
+    /// Open groups by CPU, or by thread of a process.
     places: BTreeMap<u32, Vec<Bundle<K::Event>>>,
-    /// The refusals that its opening left on the board.
+    /// Tickets of its refusals on the board.
     refused: Vec<Ticket>,
 }
 
-/// What is known of the work that a target did in an interval.
+/// Work of a target in an interval.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Work {
-    /// It executed code for this long, or nobody knows.
+    /// It executed code for this long; `None` if unknown.
     Known(Option<Duration>),
-    /// Its counters' clocks run only while it executes code.
+    /// The clocks of its counters run only while it executes code.
     IsRunningTime,
 }
 
-/// What one counter did at one place since it was read before.
+/// Count of one counter in one instance since the previous read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counted {
-    /// Its place in the planned group.
+    /// Its index in the planned group.
     pub counter: usize,
-    /// The scaled count; to be used only if the verdict says that there is one.
+    /// The scaled count. Valid only if the verdict has a count.
     pub count: u64,
-    /// What the count is worth.
+    /// The plausibility of the count.
     pub verdict: Verdict,
-    /// The interval of its group, given with one member of each group.
+    /// The interval of its group, set for one member of each group.
     pub interval: Option<Interval>,
 }
 
@@ -68,7 +68,7 @@ impl<K: Kernel> Default for Slots<K> {
 }
 
 impl<K: Kernel> Slots<K> {
-    /// Opens the group wherever the target can be counted and is not yet.
+    /// Opens the group in each instance of the target where it is not open yet.
     pub(super) fn open(
         &mut self,
         plan: &Group,
@@ -86,7 +86,7 @@ impl<K: Kernel> Slots<K> {
             Subject::Process(process) => self.open_threads(plan, process, context),
         };
         match outcome {
-            // Some CPUs or threads without the others would be a count that is wrong and does not look it.
+            // A count of some CPUs or threads without the others would be wrong without any indication.
             Outcome::NoRoom if new => self.retain(|_| false, context),
             _ if !self.places.is_empty() => return Outcome::Counted,
             _ => {}
@@ -94,7 +94,7 @@ impl<K: Kernel> Slots<K> {
         outcome
     }
 
-    /// Whether there is no room for `places` more, which is then told.
+    /// Reports whether there are not enough descriptors for `places` more instances, and adds a refusal to the board in this case.
     fn lacks_room(
         &mut self,
         plan: &Group,
@@ -139,9 +139,8 @@ impl<K: Kernel> Slots<K> {
         outcome
     }
 
-    /// Opens the group for every thread that there is now. Threads that these start are counted by inheritance. One
-    /// started in between by a thread whose turn had not come is missed: opening what a second look finds would
-    /// count all others twice.
+    /// Opens the group for every thread that exists now. Threads that these start are counted by inheritance. A thread that is started
+    /// meanwhile by a thread that is not open yet is missed. Opening the threads of a second scan would count all others twice.
     fn open_threads(&mut self, plan: &Group, process: &Process, context: &mut Context<'_, K>) -> Outcome {
         let Ok(threads) = context.targets.threads(process.key) else { return Outcome::Gone };
         let mut outcome = Outcome::Gone;
@@ -154,14 +153,14 @@ impl<K: Kernel> Slots<K> {
             let opened = context.open(plan, Place::Thread(tid), &name);
             outcome = self.keep(plan, tid, opened, context);
             if matches!(outcome, Outcome::NoRoom | Outcome::Refused) {
-                // The other threads of the process would be refused alike.
+                // The other threads of the process would fail alike.
                 break;
             }
         }
         outcome
     }
 
-    /// Keeps what was opened at one place, and enters what was refused.
+    /// Keeps the events that were opened in one instance, and adds the refusals to the board.
     fn keep(
         &mut self,
         plan: &Group,
@@ -188,7 +187,7 @@ impl<K: Kernel> Slots<K> {
         Outcome::Counted
     }
 
-    /// Enters one refusal for the whole target.
+    /// Adds one refusal for the whole target to the board.
     fn refuse_all(
         &mut self,
         plan: &Group,
@@ -202,7 +201,7 @@ impl<K: Kernel> Slots<K> {
         Outcome::Refused
     }
 
-    /// Closes every place that is not to `stay`. Read them first: what is not read is lost.
+    /// Closes every instance for which `stay` is false. Read them first: counts that were not read are lost.
     pub(super) fn retain(&mut self, stay: impl Fn(u32) -> bool, context: &mut Context<'_, K>) {
         self.places.retain(|&place, bundles| {
             let stays = stay(place);
@@ -213,13 +212,13 @@ impl<K: Kernel> Slots<K> {
         });
     }
 
-    /// Closes everything, and takes its refusals off the board.
+    /// Closes everything, and removes its refusals from the board.
     pub(super) fn close(mut self, context: &mut Context<'_, K>) {
         self.retain(|_| false, context);
         self.refused.into_iter().for_each(|ticket| context.board.remove(ticket));
     }
 
-    /// Reads every place, and tells what each counter did there.
+    /// Reads every instance, and passes the count of each counter to `tell`.
     pub(super) fn read(&mut self, plan: &Group, work: Work, mut tell: impl FnMut(Counted)) {
         let mut words = [0; WORDS];
         for bundle in self.places.values_mut().flatten() {
@@ -230,8 +229,8 @@ impl<K: Kernel> Slots<K> {
                     }
                 }
                 Ok(words) => read_bundle(bundle, words, plan, work, &mut tell),
-                // An event whose CPU went offline, or whose task ended, still reads; there is no other reason that
-                // could pass, and the next collection tries again.
+                // An event can be read even after its CPU went offline or its task ended. Other errors are permanent; the next collection
+                // tries again anyway.
                 Err(errno) => tracing::debug!(entry = &*plan.entry, %errno, "cannot read a group"),
             }
         }
@@ -267,7 +266,7 @@ fn descriptors<E>(bundles: &[Bundle<E>]) -> usize {
     bundles.iter().map(|bundle| bundle.counters.len()).sum()
 }
 
-/// Whether an event must move while code runs: cycles and instructions of every privilege level.
+/// Reports whether an event must increase while code runs: cycles and instructions of every privilege level.
 pub(super) fn must_move(counter: &Counter) -> bool {
     let event = &counter.event;
     let everything =

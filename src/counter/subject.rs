@@ -1,11 +1,11 @@
-//! Who is counted.
+//! Targets of counting.
 
 use std::sync::Arc;
 
 use crate::host::Cpu;
 use crate::target::{Cgroup, CgroupId, Process, ProcessKey};
 
-/// What a target is known by while it lives.
+/// Identity of a target during its lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Key {
     Cpu(u32),

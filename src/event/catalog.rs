@@ -1,4 +1,4 @@
-//! What can be named on this host.
+//! Catalog of the events that this host supports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,9 +11,9 @@ use super::{Kind, generic, parse, pattern, stem};
 use crate::error::FileError;
 use crate::host::{Facts, KernelVersion, Roots};
 
-/// The events of this host: perf's generic names, the PMUs of sysfs, the tracepoints of tracefs.
+/// Catalog of the host's events: perf's generic names, the PMUs of sysfs and the tracepoints of tracefs.
 ///
-/// PMUs are read once, by [`load`](Self::load) (about ten small files for each); tracepoints when they are asked for.
+/// [`load`](Self::load) reads the PMUs once, about ten small files per PMU. Tracepoints are read on demand.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Catalog {
     pub(super) pmus: Vec<Pmu>,
@@ -25,65 +25,65 @@ pub struct Catalog {
 /// One line of [`Catalog::events`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// As it can be written in a configuration: `cycles`, `uncore_imc/cas_count_read/`, `sched:sched_switch`.
+    /// The name as a configuration spells it: `cycles`, `uncore_imc/cas_count_read/`, `sched:sched_switch`.
     pub name: Arc<str>,
-    /// Other names for the same.
+    /// Other names for the same event.
     pub aliases: &'static [&'static str],
-    /// Its family.
+    /// The family of the event.
     pub kind: Kind,
-    /// The PMU or the tracepoint system that it comes from; `None` for a generic name.
+    /// The PMU or the tracepoint system that provides the event; `None` for a generic name.
     pub source: Option<Arc<str>>,
-    /// One sentence, without a full stop at its end.
+    /// Description: one sentence without a full stop.
     pub help: Arc<str>,
 }
 
-/// An event that cannot be had here.
+/// An event that this host cannot provide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unresolved {
-    /// As written.
+    /// The event as written in the configuration.
     pub event: Arc<str>,
-    /// What kind of answer this is.
+    /// The category of the cause.
     pub cause: Missing,
-    /// Why.
+    /// The reason, in words.
     pub reason: String,
-    /// What would help.
+    /// What would fix it.
     pub remedy: String,
-    /// The name that was probably meant.
+    /// The most likely intended name.
     pub suggestion: Option<String>,
 }
 
-/// Why an event cannot be had, as far as the program acts on it.
+/// Category of the cause for which an event is unavailable. The program acts on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Missing {
-    /// No host has an event of this name, as far as is known: most likely a typing error.
+    /// No known host has an event of this name. Most likely a typing error.
     UnknownName,
-    /// The PMU is here, and has no such event or field, or the value does not fit.
+    /// The PMU exists, but lacks this event or field, or the value does not fit.
     BadTerm,
-    /// It asks for something that has no meaning, or that this program does not do, on any host.
+    /// The request is meaningless, or this program does not support it on any host.
     Refused,
-    /// Other hosts or kernels have it, or may have it, and this one does not.
+    /// Other hosts or kernels provide it, or may provide it. This host does not.
     AbsentOnHost,
-    /// This process may not look.
+    /// This process lacks the required permission.
     Forbidden,
-    /// A file of the kernel could not be used.
+    /// A file of the kernel could not be read or parsed.
     Broken,
 }
 
 impl Missing {
-    /// Whether the same text is wrong on every host. A term may be right for the PMU of another one.
+    /// Reports whether the text is wrong on every host. A term that one PMU rejects may be valid for another PMU.
     pub const fn is_mistake(self) -> bool {
         matches!(self, Self::UnknownName | Self::Refused)
     }
 }
 
 impl Unresolved {
-    /// Before it is known which event it is about.
+    /// Returns an error that does not name its event yet.
     pub(super) fn new(cause: Missing, reason: impl Into<String>, remedy: impl Into<String>) -> Self {
         let (reason, remedy) = (reason.into(), remedy.into());
         Self { event: Arc::default(), cause, reason, remedy, suggestion: None }
     }
 
-    /// With the name that was probably meant.
+    /// Adds the most likely intended name.
     pub(super) fn meant(self, suggestion: Option<impl Into<String>>) -> Self {
         Self { suggestion: suggestion.map(Into::into), ..self }
     }
@@ -103,15 +103,14 @@ impl fmt::Display for Unresolved {
 impl std::error::Error for Unresolved {}
 
 impl Catalog {
-    /// Reads what sysfs says about PMUs. Needs no privilege. What cannot be read is left out and told by
-    /// [`problems`](Self::problems).
+    /// Reads the PMUs from sysfs. Needs no privilege. Unreadable files are skipped and reported by [`problems`](Self::problems).
     pub fn load(roots: &Roots, facts: &Facts) -> Self {
         let mut problems = Vec::new();
         let pmus = pmu::load(&roots.sys, &mut problems);
         Self { pmus, tracepoints: Tracepoints::new(roots), facts: facts.clone(), problems }
     }
 
-    /// Adds the CPUs that a kind of core had in an earlier catalog of this host. Some kernels list only those that are online.
+    /// Adds the CPUs that each core PMU had in an earlier catalog of this host. Some kernels list only the online CPUs.
     pub fn keep_cpus(&mut self, before: &Self) {
         for pmu in self.pmus.iter_mut().filter(|pmu| pmu.core) {
             let known = before.pmus.iter().find(|known| known.name == pmu.name);
@@ -121,28 +120,28 @@ impl Catalog {
         }
     }
 
-    /// What is known of the host.
+    /// Returns the facts about the host.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// The files that broke their format or could not be read. The rest of their PMU is there.
+    /// Returns the files that could not be read or parsed. The rest of their PMU is in the catalog.
     pub fn problems(&self) -> &[FileError] {
         &self.problems
     }
 
-    /// Whether the host has a PMU for its cores: without one there is no hardware event at all.
+    /// Reports whether the host has a core PMU. Without one, there are no hardware events.
     pub fn has_core_pmu(&self) -> bool {
         self.pmus.iter().any(|pmu| pmu.core)
     }
 
-    /// The names of the PMUs, as in sysfs.
+    /// Returns the names of the PMUs, as in sysfs.
     pub fn pmus(&self) -> impl Iterator<Item = &str> {
         self.pmus.iter().map(|pmu| &*pmu.name)
     }
 
-    /// Every event that has a name here: generic names, then PMUs, then tracepoints, each sorted by source. Reads
-    /// tracefs; where that is refused, there are no tracepoints. A file whose name the grammar cannot take is left out.
+    /// Returns every event that has a name on this host: generic names, then PMUs, then tracepoints, each sorted by source. Reads tracefs;
+    /// if tracefs is not accessible, the result has no tracepoints. Files whose names the grammar does not accept are skipped.
     pub fn events(&self) -> impl Iterator<Item = Listed> + '_ {
         let generics = generic::all().filter(|(event, _)| self.has(event.since)).map(|(event, aliases)| {
             Listed { name: event.name, aliases, kind: event.kind, source: None, help: event.help }
@@ -151,26 +150,26 @@ impl Catalog {
             name: format!("{system}:{event}").into(),
             aliases: &[],
             kind: Kind::Tracepoint,
-            help: format!("Times that the tracepoint {system}:{event} was passed").into(),
+            help: format!("Number of times the kernel reached the tracepoint {system}:{event}").into(),
             source: Some(system.into()),
         });
         generics.chain(self.pmu_events()).chain(tracepoints).filter(|listed| parse(&listed.name).is_ok())
     }
 
-    /// What the tracepoint `SYSTEM:EVENT` records. Reads one file of tracefs.
+    /// Returns the record format of the tracepoint `SYSTEM:EVENT`. Reads one file of tracefs.
     ///
     /// # Errors
-    /// The kernel's refusal, or [`Malformed`](crate::error::FileErrorKind::Malformed) for a name that cannot be one
-    /// and for a file that is no format.
+    /// The kernel's error, or [`Malformed`](crate::error::FileErrorKind::Malformed) for an invalid tracepoint name and for a file that is
+    /// not a valid format.
     pub fn format(&self, system: &str, event: &str) -> Result<Format, FileError> {
         self.tracepoints.format(system, event)
     }
 
-    /// The events of PMUs, those of one family once.
+    /// Returns the events of the PMUs. Events of one PMU family are listed once.
     fn pmu_events(&self) -> impl Iterator<Item = Listed> + '_ {
         let mut families: BTreeMap<&str, (&Pmu, BTreeSet<&Arc<str>>)> = BTreeMap::new();
         for pmu in &self.pmus {
-            // A generic name is the same event, and listed as such.
+            // A generic name for the same event is already listed.
             let own = pmu.events.keys().filter(|name| !pmu.core || generic::find(name).is_none());
             let (_, events) =
                 families.entry(stem::without_instance(&pmu.name)).or_insert((pmu, BTreeSet::new()));
@@ -188,19 +187,18 @@ impl Catalog {
         })
     }
 
-    /// Whether the kernel is at least `since`; a kernel whose version is unknown is taken to be.
+    /// Reports whether the kernel is at least `since`. An unknown kernel version counts as recent enough.
     pub(super) fn has(&self, since: KernelVersion) -> bool {
         self.facts.kernel == KernelVersion::default() || self.facts.kernel >= since
     }
 
-    /// The PMUs of the cores: more than one on a hybrid machine.
+    /// Returns the core PMUs: more than one on a hybrid machine.
     pub(super) fn core_pmus(&self) -> Vec<&Pmu> {
         self.pmus.iter().filter(|pmu| pmu.core).collect()
     }
 
-    /// The PMUs that a word stands for, as in perf: one by its name; or those that match a pattern; or those of a
-    /// family (`uncore_imc` for `uncore_imc_0` …); all with `uncore_` left out as well; and `cpu` for every kind of
-    /// core.
+    /// Returns the PMUs that a word selects, as in perf: an exact name, a pattern, or a family (`uncore_imc` for `uncore_imc_0` …). The
+    /// prefix `uncore_` may be omitted. `cpu` selects every core PMU.
     pub(super) fn select(&self, word: &str) -> Vec<&Pmu> {
         if let Some(exact) = self.pmus.iter().find(|pmu| &*pmu.name == word) {
             return vec![exact];
@@ -218,7 +216,7 @@ impl Catalog {
     }
 }
 
-/// The help of an event that a PMU names.
+/// Returns the description of an event that a PMU names.
 pub(super) fn pmu_help(family: &str, event: &str) -> Arc<str> {
     format!("Event {event} of the PMU {family}").into()
 }

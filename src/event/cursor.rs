@@ -1,17 +1,17 @@
-//! A cursor over a text that a person wrote, and what is said where the text leaves its language.
+//! Cursor over a text from a user, and the parse errors that it produces.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::excerpt;
 
-/// The longest text that an error keeps, in bytes.
+/// Maximum length of the text that an error keeps, in bytes.
 pub(super) const TEXT_LIMIT: usize = 16 << 10;
 
-/// A cursor over a text, with what else a parser keeps in `state`.
+/// A cursor over a text. `state` holds further parser state.
 pub(crate) struct Cursor<'t, S = ()> {
     pub(crate) text: &'t str,
-    /// Always where a character begins, so that slicing there cannot fail: it moves by whole characters only.
+    /// Byte offset. Always a character boundary because the cursor moves by whole characters, so slicing there cannot fail.
     pub(crate) at: usize,
     pub(crate) state: S,
 }
@@ -33,7 +33,7 @@ impl<'t, S> Cursor<'t, S> {
         self.rest().chars().next()
     }
 
-    /// Passes over a token, if it is next.
+    /// Consumes a token if it is next.
     pub(crate) fn take(&mut self, token: &str) -> bool {
         let found = self.rest().starts_with(token);
         self.at += if found { token.len() } else { 0 };
@@ -47,7 +47,7 @@ impl<'t, S> Cursor<'t, S> {
         taken
     }
 
-    /// Passes over a token that must be next.
+    /// Consumes a token that must be next.
     pub(crate) fn expect(&mut self, token: &str, message: &str, remedy: &str) -> Parsed<()> {
         let at = self.at;
         if self.take(token) { Ok(()) } else { fault(at, message, remedy) }
@@ -58,22 +58,21 @@ impl<'t, S> Cursor<'t, S> {
     }
 }
 
-/// A text that is not in the language it should be in: a list of events, a filter, the place of a
-/// probe, an argument.
+/// A text that does not conform to its grammar: an event list, a filter, a probe definition or a probe argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseError {
-    /// The text as given, cut off at 16 KiB.
+    /// The text as given, truncated at 16 KiB.
     pub text: Arc<str>,
-    /// Where the error stands, in bytes from the start of the text.
+    /// The position of the error, in bytes from the start of the text.
     pub at: usize,
-    /// What is wrong there.
+    /// What is wrong at this position.
     pub message: Arc<str>,
     /// What to write instead.
     pub remedy: Arc<str>,
 }
 
 impl fmt::Display for ParseError {
-    /// One line; with `{:#}` a picture of three lines and a caret.
+    /// Formats the error as one line. With `{:#}`, three lines with a caret under the position.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { text, at, message, remedy } = self;
         if f.alternate() {
@@ -85,7 +84,7 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// A [`ParseError`] before it knows its text.
+/// A [`ParseError`] without its text.
 pub(crate) struct Fault {
     at: usize,
     message: String,
@@ -97,12 +96,12 @@ impl Fault {
         Self { at, message: message.into(), remedy: remedy.into() }
     }
 
-    /// The error, with as much of its text as is worth keeping.
+    /// Returns the error with its text, truncated at [`TEXT_LIMIT`].
     pub(crate) fn of(self, text: &str) -> ParseError {
         self.within(text, TEXT_LIMIT)
     }
 
-    /// The error, with at most `limit` bytes of its text.
+    /// Returns the error with at most `limit` bytes of its text.
     pub(super) fn within(self, text: &str, limit: usize) -> ParseError {
         let Self { at, message, remedy } = self;
         let text: Arc<str> = text[..excerpt::boundary(text, limit)].into();

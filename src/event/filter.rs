@@ -1,4 +1,4 @@
-//! The kernel's filters on tracepoints, judged before they are set.
+//! Validation of the kernel's tracepoint filters before they are set.
 //!
 //! ```text
 //! filter    = predicate {("&&" | "||") predicate}
@@ -7,10 +7,10 @@
 //! value     = NUMBER | "'" TEXT "'" | '"' TEXT '"' | "CPUS{" LIST "}" | FUNCTION
 //! ```
 //!
-//! What the kernel refuses through perf it refuses without a word, and with errors that mean something else: `EPERM`
-//! for two predicates without an operator between them, `ENOENT` and `ESRCH` for parentheses and quotes that are not
-//! closed. So the words come from here. What the kernel takes is taken, though some of it is odd: an operator at the
-//! end, a comparison with an array, which looks at its first bytes or at none.
+//! Through perf, the kernel rejects a filter without a message and with misleading errors. It returns `EPERM` for two predicates without an
+//! operator between them, and `ENOENT` or `ESRCH` for unclosed parentheses and quotes. So this module provides the messages. It accepts
+//! everything that the kernel accepts, including oddities: a trailing operator, and comparisons with an array, of which the kernel compares
+//! the first bytes or nothing.
 //!
 //! Sources: `Documentation/trace/events.rst`, section 5; `kernel/trace/trace_events_filter.c` of Linux 6.18.
 
@@ -23,41 +23,41 @@ use self::class::{Class, Subject};
 use super::format::Format;
 use super::{Cursor, ParseError, Parsed, fault, pattern};
 
-/// The longest text between quotes, in bytes, and with that the longest pattern (`MAX_FILTER_STR_VAL`).
+/// Maximum length of a quoted text or a pattern, in bytes (`MAX_FILTER_STR_VAL`).
 const OPERAND_LIMIT: usize = 255;
-/// The longest number, in bytes.
+/// Maximum length of a number, in bytes.
 const NUMBER_LIMIT: usize = 23;
-/// How many fields a message names at most.
+/// Maximum number of fields that a message lists.
 const NAMED_LIMIT: usize = 12;
-/// The number of `ftrace:function` in every kernel (`TRACE_FN`).
+/// The ID of `ftrace:function` in every kernel (`TRACE_FN`).
 const FUNCTION_ID: u64 = 1;
 
-/// Judges a filter for a tracepoint as Linux 6.18 does. Older kernels lack `CPUS{…}` (before 6.6), `.function` and
-/// `.ustring`, and refuse them. Which functions and CPUs there are is not asked. With `ftrace:function`, whose filters
-/// are patterns for names of functions, not every combination of `&&` and `!` that passes here is taken.
+/// Checks a filter for a tracepoint against the rules of Linux 6.18. Older kernels lack `CPUS{…}` (before 6.6), `.function` and `.ustring`,
+/// and reject them. Whether a function or a CPU exists is not checked. For `ftrace:function`, whose filters are patterns of function names,
+/// the kernel rejects some combinations of `&&` and `!` that pass here.
 ///
 /// # Errors
-/// The first place that is wrong, quotes and parentheses before everything else.
+/// The first error. Errors in quotes and parentheses are reported before all others.
 pub fn check(filter: &str, format: &Format) -> Result<(), ParseError> {
     let checker = Checker::new(filter, Judged { format, is_function: is_function(format) });
-    // More than the kernel takes is not worth keeping.
+    // The kernel's limit is one page. An error keeps no more of the text.
     checker.filter().map_err(|fault| fault.within(filter, rustix::param::page_size()))
 }
 
-/// Whether it is `ftrace:function`, which has filters of its own.
+/// Reports whether the tracepoint is `ftrace:function`, which has its own filter syntax.
 fn is_function(format: &Format) -> bool {
     format.id() == FUNCTION_ID && format.name() == "function"
 }
 
-/// What is compared how. The order matters to who reads them: a longer one stands before its beginning.
+/// Comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operator {
     Like,
     NotEqual,
     Equal,
-    /// `<`, `<=`, `>`, `>=`.
+    /// Ordering: `<`, `<=`, `>`, `>=`.
     Order,
-    /// `&`: whether one of the bits is set.
+    /// Bit test: `&` matches if any of the bits is set.
     Bits,
 }
 
@@ -75,7 +75,7 @@ const OPERATORS: [(&str, Operator); 8] = [
 /// A cursor over the filter.
 type Checker<'t> = Cursor<'t, Judged<'t>>;
 
-/// What a filter is for.
+/// The tracepoint that a filter applies to.
 struct Judged<'t> {
     format: &'t Format,
     is_function: bool,
@@ -90,7 +90,7 @@ impl Checker<'_> {
         loop {
             self.skip_blank();
             match self.rest().as_bytes() {
-                // The kernel takes a filter that ends with an operator, as if that were not there.
+                // The kernel accepts a trailing operator and ignores it.
                 [] if predicates > 0 => return Ok(()),
                 [] => return fault(self.at, "the filter is empty", EXPECTED_PREDICATE),
                 [b'(', ..] => {
@@ -111,7 +111,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What stands behind a predicate: whether it was the last one.
+    /// Parses what follows a predicate, and reports whether the filter ends there.
     fn ends(&mut self, depth: &mut usize) -> Parsed<bool> {
         loop {
             self.skip_blank();
@@ -125,26 +125,32 @@ impl Checker<'_> {
                     self.at += 2;
                     return Ok(false);
                 }
-                _ => return fault(self.at, "a condition ends here", "put && or || between two conditions"),
+                _ => {
+                    return fault(
+                        self.at,
+                        "expected an operator after the condition",
+                        "put && or || between two conditions",
+                    );
+                }
             }
         }
     }
 
     fn size(&self) -> Parsed<()> {
         if let Some(at) = self.text.find('\0') {
-            let remedy = "leave it out; the kernel would end the filter there";
-            return fault(at, "the filter holds a NUL", remedy);
+            let remedy = "remove it, because the kernel would end the filter there";
+            return fault(at, "the filter contains a NUL byte", remedy);
         }
-        // With the NUL at its end it is one page.
+        // The kernel's limit is one page, including the terminating NUL.
         let limit = rustix::param::page_size() - 1;
         if self.text.len() > limit {
-            let message = format!("the filter is longer than the kernel takes, {limit} bytes");
-            return fault(limit, message, "compare less here, and more with the labels of the metric");
+            let message = format!("the filter is longer than the kernel's limit of {limit} bytes");
+            return fault(limit, message, "use fewer conditions, or select by labels of the metric instead");
         }
         Ok(())
     }
 
-    /// Whether all quotes and parentheses are closed.
+    /// Checks that all quotes and parentheses are closed.
     fn balance(&self) -> Parsed<()> {
         let mut open = Vec::new();
         let mut quoted: Option<(usize, u8)> = None;
@@ -155,7 +161,11 @@ impl Checker<'_> {
                 (b'"' | b'\'', None) => quoted = Some((at, byte)),
                 (b'(', None) => open.push(at),
                 (b')', None) if open.pop().is_none() => {
-                    return fault(at, "no parenthesis is open here", "remove it, or open one before");
+                    return fault(
+                        at,
+                        "unmatched closing parenthesis",
+                        "remove it, or add the opening parenthesis",
+                    );
                 }
                 _ => {}
             }
@@ -177,10 +187,10 @@ impl Checker<'_> {
         let at = self.at;
         let name = self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
         if name.is_empty() {
-            return fault(at, "the name of a field is missing", EXPECTED_PREDICATE);
+            return fault(at, "a field name is missing", EXPECTED_PREDICATE);
         }
         let Some(subject) = Subject::find(self.state.format, name) else { return self.unknown(at, name) };
-        // What the string is when the field is none is not asked, here as in the kernel.
+        // Neither the kernel nor this check requires the field to be a string.
         self.take(".ustring");
         let by_function = self.take(".function");
         self.skip_blank();
@@ -198,10 +208,10 @@ impl Checker<'_> {
             self.number(&subject, operator)
         } else {
             let remedy = match subject.class {
-                Class::Text => format!("write a text in quotes, {name} == \"…\""),
+                Class::Text => format!("write a quoted string, {name} == \"…\""),
                 _ => format!("write a number, {name} == 1"),
             };
-            fault(self.at, format!("{name} is compared with nothing that the kernel knows"), remedy)
+            fault(self.at, format!("invalid value for the field {name}"), remedy)
         }
     }
 
@@ -215,7 +225,7 @@ impl Checker<'_> {
         }
         let listed: Vec<_> = names().take(NAMED_LIMIT).collect();
         let more = if names().count() > NAMED_LIMIT { ", …" } else { "" };
-        fault(at, message, format!("it has {}{more}", listed.join(", ")))
+        fault(at, message, format!("its fields are {}{more}", listed.join(", ")))
     }
 
     fn operator(&mut self, name: &str) -> Parsed<Operator> {
@@ -225,17 +235,17 @@ impl Checker<'_> {
             return Ok(*operator);
         }
         let (message, remedy) = match rest.as_bytes() {
-            [b'=', b'~', ..] => ("=~ is no operator", "a pattern is compared with ~".to_owned()),
-            [b'=', ..] => ("= is no operator", "equality is ==".to_owned()),
-            [b'!', b'~', ..] => ("!~ is no operator", format!("write !({name} ~ \"…\")")),
-            [b'.', ..] => ("a field has no such suffix", "there are .ustring and .function".to_owned()),
-            _ => ("an operator is missing", "write one of == != < <= > >= & ~".to_owned()),
+            [b'=', b'~', ..] => ("=~ is not an operator", "use ~ to match a pattern".to_owned()),
+            [b'=', ..] => ("= is not an operator", "use == for equality".to_owned()),
+            [b'!', b'~', ..] => ("!~ is not an operator", format!("write !({name} ~ \"…\")")),
+            [b'.', ..] => ("unknown field suffix", "use .ustring or .function".to_owned()),
+            _ => ("the operator is missing", "write one of == != < <= > >= & ~".to_owned()),
         };
         fault(self.at, message, remedy)
     }
 }
 
-/// White space as the kernel has it, vertical tabs included.
+/// Reports whether the kernel treats the character as white space, which includes vertical tabs.
 fn is_space(c: char) -> bool {
     matches!(c, '\t'..='\r' | ' ')
 }

@@ -1,4 +1,4 @@
-//! What a tracepoint records: the file `events/SYSTEM/EVENT/format` of tracefs, and values out of raw records by it.
+//! Record formats of tracepoints: the file `events/SYSTEM/EVENT/format` of tracefs, and decoding of raw records.
 //!
 //! ```text
 //! name: sched_switch
@@ -11,11 +11,11 @@
 //! print fmt: "prev_comm=%s prev_state=%s …", REC->prev_comm, __print_flags(REC->prev_state, "|", { 0x1, "S" }, …
 //! ```
 //!
-//! The lines say where a field is, and the C expression behind `print fmt` how the kernel writes it: that is where
-//! names of flags, symbols and functions come from. What of it is not understood leaves its fields as they are.
+//! The `field` lines describe where a field is. The C expression after `print fmt` describes how the kernel prints it, including the names
+//! of flags, symbols and functions. Fields whose expression is not understood are printed plainly.
 //!
-//! Sources: `Documentation/trace/events.rst`, `f_show` in `kernel/trace/trace_events.c`, and for records with strings
-//! of any length `__data_loc` in `include/trace/stages/stage1_struct_define.h`.
+//! Sources: `Documentation/trace/events.rst`, `f_show` in `kernel/trace/trace_events.c`, and `__data_loc` in
+//! `include/trace/stages/stage1_struct_define.h` for records with variable-length strings.
 
 mod declaration;
 mod expression;
@@ -34,14 +34,14 @@ pub use show::{Part, Show, Table};
 
 use super::pattern;
 
-/// The longest file, in bytes. The longest of Linux 6.18 has 6 KiB.
+/// Maximum file size, in bytes. The largest format of Linux 6.18 has 6 KiB.
 const TEXT_LIMIT: usize = 1 << 20;
-/// The most fields of one tracepoint; the kernel's own limit for probes is 128 arguments.
+/// Maximum number of fields of one tracepoint. The kernel limits probes to 128 arguments.
 const FIELD_LIMIT: usize = 256;
-/// What a record can hold, in bytes: `__data_loc` has 16 bits for a place in it.
+/// Maximum record size, in bytes: `__data_loc` has 16 bits for an offset.
 const RECORD_LIMIT: usize = 1 << 16;
 
-/// The fields of one tracepoint.
+/// The record format of one tracepoint.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Format {
     id: u64,
@@ -52,24 +52,24 @@ pub struct Format {
 /// One field of a tracepoint.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Field {
-    /// What it is called in filters and in `print fmt`.
+    /// Name in filters and in `print fmt`.
     pub name: Arc<str>,
-    /// What its bytes are.
+    /// Type of the bytes.
     pub kind: FieldKind,
-    /// How the kernel writes it.
+    /// Format in which the kernel prints the value.
     pub show: Show,
-    /// Whether every tracepoint has it (`common_type`, `common_flags`, `common_preempt_count`, `common_pid`).
+    /// Whether every tracepoint has this field (`common_type`, `common_flags`, `common_preempt_count`, `common_pid`).
     pub common: bool,
-    /// The declaration in C, as it stands in the file: `char prev_comm[16]`.
+    /// The C declaration as in the file: `char prev_comm[16]`.
     pub declaration: Arc<str>,
-    /// Whether the kernel takes its numbers for signed. Said of arrays and strings too.
+    /// Whether the kernel treats the numbers as signed. Set for arrays and strings too.
     signed: bool,
-    /// Where it begins in the record, and how long it is there, in bytes.
+    /// Offset and size in the record, in bytes.
     offset: usize,
     size: usize,
 }
 
-/// What the bytes of a field are. Numbers are in the byte order of the machine that wrote them.
+/// Type of a field's bytes. Numbers are in the byte order of the machine that wrote them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FieldKind {
     /// A number of 1, 2, 4 or 8 bytes: integers, `bool`, enumerations.
@@ -77,24 +77,23 @@ pub enum FieldKind {
         /// Whether it can be negative.
         signed: bool,
     },
-    /// An address, of the kernel or of a program. What it points to is not in the record.
+    /// A kernel or user address. The record does not contain the data at the address.
     Pointer,
-    /// `char[N]`: a text that ends at its first NUL, or with the field.
+    /// `char[N]`: a text that ends at its first NUL or at the end of the field.
     Text,
-    /// `TYPE[N]` and whatever else is no number and no text: elements side by side.
+    /// `TYPE[N]`, and every other type that is neither a number nor a text: consecutive elements.
     Array {
         /// The size of an element in bytes: 1, 2, 4 or 8.
         element: usize,
         /// Whether elements can be negative.
         signed: bool,
     },
-    /// A text somewhere behind the fields; the field says where.
+    /// A text after the fields. The field contains its offset and length.
     DynamicText {
-        /// Whether the place is counted from the end of the field (`__rel_loc`), and not from the start of the
-        /// record (`__data_loc`).
+        /// Whether the offset is relative to the end of the field (`__rel_loc`) instead of the start of the record (`__data_loc`).
         relative: bool,
     },
-    /// Elements somewhere behind the fields; the field says where.
+    /// Elements after the fields. The field contains their offset and length.
     DynamicArray {
         /// The size of an element in bytes: 1, 2, 4 or 8.
         element: usize,
@@ -108,18 +107,18 @@ pub enum FieldKind {
 /// The value of a field in one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Value<'r> {
-    /// Of [`FieldKind::Integer`] and [`FieldKind::Pointer`].
+    /// A number of [`FieldKind::Integer`] or [`FieldKind::Pointer`].
     Unsigned(u64),
-    /// Of [`FieldKind::Integer`].
+    /// A number of a signed [`FieldKind::Integer`].
     Signed(i64),
-    /// Of the others. A text ends before its first NUL, and need not be UTF-8.
+    /// Bytes of every other kind. A text ends before its first NUL, and may be invalid UTF-8.
     Bytes(&'r [u8]),
 }
 
-/// A file that is no format.
+/// A parse error in a format file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatError {
-    /// The line, from 1; 0 = the file as a whole.
+    /// The line, from 1. 0 = the file as a whole.
     pub line: usize,
     /// What is wrong there.
     pub message: String,
@@ -137,10 +136,10 @@ impl fmt::Display for FormatError {
 impl std::error::Error for FormatError {}
 
 impl Format {
-    /// Reads a whole file. Lines that later kernels may add between the known ones are passed over.
+    /// Parses a whole format file. Unknown lines, which later kernels may add, are skipped.
     ///
     /// # Errors
-    /// The first line that is broken, or what is missing. A `print fmt` that is not understood is no error.
+    /// The first invalid line, or a missing line. An unsupported `print fmt` is not an error.
     pub fn parse(text: &str) -> Result<Self, FormatError> {
         let whole = |message: String| FormatError { line: 0, message };
         if text.len() > TEXT_LIMIT {
@@ -155,7 +154,7 @@ impl Format {
                 name = Some(Arc::from(word.trim()));
             } else if let Some(word) = line.strip_prefix("ID:") {
                 let word = word.trim();
-                id = Some(word.parse().map_err(|_| wrong(format!("the ID {word:?} is no number")))?);
+                id = Some(word.parse().map_err(|_| wrong(format!("the ID {word:?} is not a number")))?);
             } else if line.starts_with("field:") || line.starts_with("field special:") {
                 if fields.len() == FIELD_LIMIT {
                     return Err(wrong(format!("more than {FIELD_LIMIT} fields")));
@@ -163,41 +162,41 @@ impl Format {
                 fields.push(declaration::field(line).map_err(wrong)?);
             }
         }
-        let name = name.ok_or_else(|| whole("there is no line \"name:\"".into()))?;
-        let id = id.ok_or_else(|| whole("there is no line \"ID:\"".into()))?;
+        let name = name.ok_or_else(|| whole("the line \"name:\" is missing".into()))?;
+        let id = id.ok_or_else(|| whole("the line \"ID:\" is missing".into()))?;
         print::apply(print, &mut fields);
         Ok(Self { id, name, fields })
     }
 
-    /// The number of the tracepoint: `perf_event_attr.config`, and `common_type` of its records.
+    /// Returns the tracepoint ID: `perf_event_attr.config`, and `common_type` of its records.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// The name of the tracepoint, without its system.
+    /// Returns the name of the tracepoint, without its system.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// All fields, the common ones first.
+    /// Returns all fields, the common fields first.
     pub fn fields(&self) -> &[Field] {
         &self.fields
     }
 
-    /// The field of that name.
+    /// Returns the field of that name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| &*field.name == name)
     }
 
-    /// The name of a field that was probably meant.
+    /// Returns the field name closest to `name`, for suggestions.
     pub fn near(&self, name: &str) -> Option<&str> {
         pattern::nearest(name, self.fields.iter().map(|field| &*field.name))
     }
 }
 
 impl Field {
-    /// What a record says; `None` where it is too short for that. `raw` is the record as the kernel laid it out, from
-    /// `common_type` on (what stands behind the size in `PERF_SAMPLE_RAW`). Allocates nothing.
+    /// Returns the value in a record, or `None` if the record is too short. `raw` is the record in the kernel's layout, from `common_type`
+    /// on (the bytes after the size in `PERF_SAMPLE_RAW`). Does not allocate.
     #[inline]
     pub fn value<'r>(&self, raw: &'r [u8]) -> Option<Value<'r>> {
         let end = self.offset + self.size;
@@ -215,22 +214,22 @@ impl Field {
         }
     }
 
-    /// Whether its values are texts.
+    /// Reports whether the values are texts.
     pub fn is_text(&self) -> bool {
         matches!(self.kind, FieldKind::Text | FieldKind::DynamicText { .. })
     }
 
-    /// Whether its values are numbers, addresses among them.
+    /// Reports whether the values are numbers or addresses.
     pub fn is_number(&self) -> bool {
         matches!(self.kind, FieldKind::Integer { .. } | FieldKind::Pointer)
     }
 
-    /// Where it begins in a record, and how long it is there, in bytes.
+    /// Returns the offset and the size in a record, in bytes.
     pub fn span(&self) -> (usize, usize) {
         (self.offset, self.size)
     }
 
-    /// Its number in a record: of one below zero the two's complement. `None` where the record is too short, or it is none.
+    /// Returns the number in a record, in two's complement if negative. `None` if the record is too short or the field is not a number.
     #[inline]
     pub fn number(&self, raw: &[u8]) -> Option<u64> {
         match self.value(raw)? {
@@ -240,9 +239,9 @@ impl Field {
         }
     }
 
-    /// A value of this field as the kernel writes it, but for padding: names of flags (`A|B`) and symbols, `8,0` for
-    /// a device, addresses and what `print fmt` writes so in hexadecimal. Functions are addresses here; their names
-    /// are known to who knows the symbols. Bytes of a text that are not UTF-8 become U+FFFD.
+    /// Formats a value as the kernel prints it, except for padding: names of flags (`A|B`) and symbols, and `8,0` for a device. Addresses,
+    /// and values that `print fmt` prints in hexadecimal, are in hexadecimal. Functions are printed as addresses because this type has no
+    /// symbol table. Invalid UTF-8 becomes U+FFFD.
     pub fn render(&self, value: &Value<'_>) -> String {
         show::render(self, value)
     }
@@ -251,12 +250,12 @@ impl Field {
         self.signed
     }
 
-    /// In bytes, in the record; of a dynamic field the place that says where it is.
+    /// Returns the size in the record, in bytes. For a dynamic field, the size of its location word.
     pub(super) fn size(&self) -> usize {
         self.size
     }
 
-    /// The bytes of the field. Those of an array without a length (`u32 buf[]`) reach to the end of the record.
+    /// Returns the bytes of the field. An array without a length (`u32 buf[]`) extends to the end of the record.
     #[inline]
     fn fixed<'r>(&self, raw: &'r [u8]) -> Option<&'r [u8]> {
         match self.size {
@@ -265,7 +264,7 @@ impl Field {
         }
     }
 
-    /// The bytes that the field points to: their offset is in the lower half, their length in the upper.
+    /// Returns the bytes that a dynamic field refers to. The lower half of the field is their offset, the upper half their length.
     #[inline]
     fn dynamic<'r>(&self, raw: &'r [u8], relative: bool) -> Option<&'r [u8]> {
         let place = raw.get(self.offset..self.offset + 4)?;
@@ -282,7 +281,7 @@ fn until_nul(bytes: &[u8]) -> &[u8] {
     &bytes[..end]
 }
 
-/// A number of 1, 2, 4 or 8 bytes.
+/// Decodes a number of 1, 2, 4 or 8 bytes.
 #[inline]
 fn unsigned(bytes: &[u8]) -> Option<u64> {
     Some(match *bytes {
@@ -293,10 +292,10 @@ fn unsigned(bytes: &[u8]) -> Option<u64> {
     })
 }
 
-/// As [`unsigned`], in two's complement.
+/// Decodes a number in two's complement, as [`unsigned`].
 #[inline]
 fn signed(bytes: &[u8]) -> Option<i64> {
-    // Of at most 8 bytes, which is what `unsigned` takes.
+    // At most 8 bytes, because `unsigned` rejects longer slices.
     let unused = |bytes: &[u8]| 64 - 8 * bytes.len();
     unsigned(bytes).map(|number| (number << unused(bytes)).cast_signed() >> unused(bytes))
 }

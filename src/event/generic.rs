@@ -1,8 +1,8 @@
-//! The names that are the same on every host: generic hardware events, cache events and software events, with perf's
-//! spellings. Whether a host can count them, only the kernel can tell.
+//! Event names that are the same on every host: generic hardware events, cache events and software events, in perf's spellings. Only the
+//! kernel determines whether a host can count them.
 //!
 //! Numbers: `enum perf_hw_id`, `perf_hw_cache_id`, `perf_sw_ids` of `include/uapi/linux/perf_event.h`. Spellings:
-//! `tools/perf/util/parse-events.l`; they are case sensitive as there.
+//! `tools/perf/util/parse-events.l`. They are case sensitive, as in perf.
 
 use std::sync::Arc;
 
@@ -22,53 +22,53 @@ pub(super) const TYPE_RAW: u32 = 4;
 /// `PERF_TYPE_BREAKPOINT`.
 pub(super) const TYPE_BREAKPOINT: u32 = 5;
 
-/// An event that has a generic name.
+/// An event with a generic name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Generic {
-    /// The spelling of `perf list`, whichever alias was looked up.
+    /// The spelling of `perf list`, even if an alias was looked up.
     pub name: Arc<str>,
-    /// Hardware, cache or software.
+    /// Family: hardware, cache or software.
     pub kind: Kind,
-    /// Its encoding, without a PMU in the upper half.
+    /// Encoding, without a PMU type in the upper half.
     pub selector: Selector,
-    /// The kernel that brought it; 0.0 for what every kernel has that can run this program.
+    /// The first kernel version with this event; 0.0 if every supported kernel has it.
     pub since: KernelVersion,
-    /// Where it happens, as far as that limits the modifiers.
+    /// Where the event occurs, as far as that limits the modifiers.
     pub place: Place,
-    /// One sentence.
+    /// Description in one sentence.
     pub help: Arc<str>,
 }
 
-/// Where an event happens, as far as that limits the modifiers.
+/// Where an event occurs, as far as that limits the modifiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In user space and in the kernel: the kernel tells them apart.
+    /// In user space and in the kernel. The kernel can count them separately.
     Anywhere,
-    /// In the kernel alone: with user space only, the count stays zero.
+    /// Only in the kernel. With user space only, the count stays zero.
     Kernel,
-    /// It is time, which the kernel does not divide.
+    /// Clock time, which the kernel does not split into user and kernel time.
     Clock,
 }
 
 impl Generic {
-    /// The unit of the count: the clocks count nanoseconds.
+    /// Returns the unit of the count: nanoseconds for the clocks.
     pub(super) fn scale(&self) -> Option<Scale> {
         (self.place == Place::Clock).then(|| Scale { factor: 1e-9, unit: "seconds".into() })
     }
 }
 
-/// What a word is among the generic names.
+/// Result of looking up a word among the generic names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The name of an event.
+    /// An event.
     Event(Generic),
-    /// A cache and an operation that this cache never does (`iTLB-stores`), with the reason.
+    /// A cache with an operation that it never performs (`iTLB-stores`), and the reason.
     Impossible(String),
-    /// Something of perf's own that no kernel counts, with the reason.
+    /// A pseudo-event of perf that no kernel counts, and the reason.
     Tool(&'static str),
 }
 
-/// One row of the tables below: the name of `perf list`, other names, config, help.
+/// One row of the tables below: name in `perf list`, aliases, config, description.
 type Row = (&'static str, &'static [&'static str], u64, &'static str);
 
 const HARDWARE: &[Row] = &[
@@ -77,7 +77,7 @@ const HARDWARE: &[Row] = &[
     ("cache-references", &[], 2, "Accesses to the last level of cache that the core's PMU sees"),
     ("cache-misses", &[], 3, "Accesses that missed the last level of cache"),
     ("branches", &["branch-instructions"], 4, "Branch instructions retired"),
-    ("branch-misses", &[], 5, "Branches that were predicted wrongly"),
+    ("branch-misses", &[], 5, "Mispredicted branches"),
     ("bus-cycles", &[], 6, "Cycles of the bus, at a constant rate on most machines"),
     (
         "stalled-cycles-frontend",
@@ -95,22 +95,22 @@ const HARDWARE: &[Row] = &[
 ];
 
 const SOFTWARE: &[Row] = &[
-    ("cpu-clock", &[], 0, "Time on the clock of the CPU"),
-    ("task-clock", &[], 1, "Time that tasks ran"),
+    ("cpu-clock", &[], 0, "CPU clock time"),
+    ("task-clock", &[], 1, "Time that tasks spent running"),
     ("page-faults", &["faults"], 2, "Page faults of both kinds"),
     ("context-switches", &["cs"], 3, "Switches from one task to another"),
-    ("cpu-migrations", &["migrations"], 4, "Moves of a task to another CPU"),
+    ("cpu-migrations", &["migrations"], 4, "Migrations of a task to another CPU"),
     ("minor-faults", &[], 5, "Page faults served from memory"),
     ("major-faults", &[], 6, "Page faults that waited for a device"),
     ("alignment-faults", &[], 7, "Unaligned accesses that the kernel repaired"),
     ("emulation-faults", &[], 8, "Instructions that the kernel emulated"),
-    ("dummy", &[], 9, "Nothing, for it carries side-band records only"),
-    ("bpf-output", &[], 10, "Records that BPF programs wrote"),
+    ("dummy", &[], 9, "No count; carries side-band records only"),
+    ("bpf-output", &[], 10, "Records written by BPF programs"),
     ("cgroup-switches", &[], 11, "Switches to a task of another cgroup"),
 ];
 
-/// A cache of `perf_hw_cache_id`, whose number is its place: its name, other names, what it is, and whether it is read,
-/// written, prefetched into (perf's `hw_cache_stat`).
+/// A cache: its name, aliases, description, and whether it is read, written and prefetched into (perf's `hw_cache_stat`). Its index is its
+/// number in `perf_hw_cache_id`.
 type Cache = (&'static str, &'static [&'static str], &'static str, [bool; 3]);
 
 const CACHES: [Cache; 7] = [
@@ -128,8 +128,8 @@ const CACHES: [Cache; 7] = [
     ("node", &[], "the memory of the NUMA node", [true, true, true]),
 ];
 
-/// An operation of `perf_hw_cache_op_id`, whose number is its place: how many and one of it are called, first, and other
-/// names; what it does, as a help begins; what is never done with a cache that lacks it.
+/// An operation: its names (plural, singular, aliases), the start of its description, and its participle for error messages. Its index is
+/// its number in `perf_hw_cache_op_id`.
 type Operation = (&'static [&'static str], &'static str, &'static str);
 
 const OPERATIONS: [Operation; 3] = [
@@ -142,20 +142,21 @@ const OPERATIONS: [Operation; 3] = [
     ),
 ];
 
-/// The words of `perf_hw_cache_op_result_id`.
+/// The names of `perf_hw_cache_op_result_id`.
 const RESULTS: [&[&str]; 2] = [&["refs", "Reference", "ops", "access"], &["misses", "miss"]];
 
-/// Names that perf answers by itself, without the kernel.
+/// Names that perf implements without the kernel.
 const TOOLS: &[&str] = &["duration_time", "user_time", "system_time"];
 
-/// Looks a word up.
+/// Looks up a word among the generic names.
 pub(super) fn find(word: &str) -> Option<Found> {
     let in_table = |table: &[Row], kind| {
         let row = table.iter().find(|(name, aliases, ..)| *name == word || aliases.contains(&word))?;
         Some(Found::Event(from_row(row, kind)))
     };
     if TOOLS.contains(&word) {
-        let reason = "perf takes it from its own clock; task-clock is the kernel's nearest event";
+        let reason =
+            "perf measures this time itself, without a kernel event; task-clock is the closest kernel event";
         return Some(Found::Tool(reason));
     }
     in_table(HARDWARE, Kind::Hardware)
@@ -163,7 +164,7 @@ pub(super) fn find(word: &str) -> Option<Found> {
         .or_else(|| find_cache(word))
 }
 
-/// Every generic event once, under the name of `perf list`, with its other names behind it.
+/// Returns every generic event once, under its name in `perf list`, with its aliases.
 pub(super) fn all() -> impl Iterator<Item = (Generic, &'static [&'static str])> {
     let rows = |table: &'static [Row], kind| table.iter().map(move |row| (from_row(row, kind), row.1));
     let caches = (0..CACHES.len()).flat_map(|cache| {
@@ -187,8 +188,8 @@ fn from_row(&(name, _, config, help): &Row, kind: Kind) -> Generic {
     Generic { name: name.into(), kind, selector, since, place, help: help.into() }
 }
 
-/// Reads `cache[-word[-word]]`: an operation and a result in either order. What is left out is loads and references;
-/// what contradicts what stands before it has no effect, as in perf.
+/// Parses `cache[-word[-word]]`: an operation and a result in either order. The defaults are loads and references. As in perf, a word that
+/// contradicts an earlier word has no effect.
 fn find_cache(word: &str) -> Option<Found> {
     let names = CACHES.iter().map(|(name, aliases, ..)| aliases.iter().chain([name]));
     let (cache, mut rest) = first(word, names)?;
@@ -207,7 +208,7 @@ fn find_cache(word: &str) -> Option<Found> {
     if !rest.is_empty() {
         return None;
     }
-    // Both are places in their tables.
+    // Both are valid indices of their tables.
     let (operation, (.., what, possible)) = (operation.unwrap_or(0), CACHES[cache]);
     Some(if possible[operation] {
         Found::Event(cache_event(cache, operation, miss == Some(true)))
@@ -216,7 +217,7 @@ fn find_cache(word: &str) -> Option<Found> {
     })
 }
 
-/// The place in a table of the names that a text begins with, as words of their own, and what stands behind.
+/// Returns the table index of the name that the text starts with, and the rest of the text. The name must end at a `-` or at the end.
 fn first<'t, N: Iterator<Item = &'t &'static str>>(
     text: &str,
     table: impl Iterator<Item = N>,
@@ -226,7 +227,7 @@ fn first<'t, N: Iterator<Item = &'t &'static str>>(
     table.enumerate().find_map(|(place, mut names)| Some((place, names.find_map(behind)?)))
 }
 
-/// The event of places in both tables.
+/// Returns the event for the indices into both tables.
 fn cache_event(cache: usize, operation: usize, miss: bool) -> Generic {
     let config = cache as u64 | (operation as u64) << 8 | u64::from(miss) << 16;
     let ((cache, _, what, _), (names, noun, _)) = (CACHES[cache], OPERATIONS[operation]);
@@ -256,7 +257,7 @@ mod tests {
         }
     }
 
-    /// What `perf stat -vv -e NAME` of perf 6.1 puts into `perf_event_attr`.
+    /// Encodings that `perf stat -vv -e NAME` of perf 6.1 writes into `perf_event_attr`.
     #[test]
     fn names_have_the_encodings_that_perf_gives_them() {
         for (word, kind, config) in [

@@ -1,9 +1,8 @@
-//! PMUs and events that perf users know and that this host may lack: so that `power/energy-pkg/` in a virtual machine
-//! is told apart from a typing error.
+//! Well-known PMUs and events that this host may lack. They distinguish `power/energy-pkg/` in a virtual machine from a typing error.
 
 use super::pattern;
 
-/// Names of PMUs (as patterns), and who has them.
+/// Name patterns of PMUs, and a description of each.
 const PMUS: &[(&str, &str)] = &[
     ("cpu", "the core PMU"),
     ("cpu_core", "the performance cores of hybrid Intel machines"),
@@ -33,11 +32,11 @@ const PMUS: &[(&str, &str)] = &[
     ("uprobe", "probes in programs (CONFIG_UPROBE_EVENTS)"),
 ];
 
-/// Units of Intel's uncore that people name without `uncore_`.
+/// Units of Intel's uncore whose prefix `uncore_` users often omit.
 const UNCORE_UNITS: &[&str] =
     &["imc", "cha", "cbox", "arb", "iio", "irp", "upi", "qpi", "m2m", "m3upi", "pcu", "ubox"];
 
-/// Names of events (as patterns) that are written without their PMU, and that PMU.
+/// Name patterns of events that are written without their PMU, and that PMU.
 const EVENTS: &[(&str, &str)] = &[
     ("energy-*", "power"),
     ("mem-loads*", "cpu"),
@@ -60,13 +59,13 @@ const EVENTS: &[(&str, &str)] = &[
     ("inst_retired", "armv8_pmuv3"),
 ];
 
-/// What a PMU is that is well known under this name.
+/// Returns the description of a well-known PMU.
 pub(super) fn pmu(word: &str) -> Option<&'static str> {
     let word = if UNCORE_UNITS.contains(&word) { "uncore_imc" } else { word };
     PMUS.iter().find(|(name, _)| pattern::matches(name, word)).map(|(_, what)| *what)
 }
 
-/// The PMU of an event that is well known under this name.
+/// Returns the PMU of a well-known event.
 pub(super) fn pmu_of(event: &str) -> Option<&'static str> {
     EVENTS.iter().find(|(name, _)| pattern::matches(name, event)).map(|(_, pmu)| *pmu)
 }

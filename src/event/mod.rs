@@ -1,12 +1,12 @@
-//! Events: from the names that perf users type to what `perf_event_attr` needs. Opens nothing.
+//! Events: translates perf's event names into the fields of `perf_event_attr`. Opens no events.
 //!
 //! ```text
 //! text ──parse──► syntax::Group ──Catalog::resolve──► Event (one per PMU instance)
 //! ```
 //!
-//! [`parse()`] knows only the grammar; [`Catalog`] knows what this host has: its PMUs (sysfs), its tracepoints
-//! (tracefs) and perf's generic names. One name may stand for several events: `cycles` on a machine with two kinds
-//! of cores, `uncore_imc/cas_count_read/` on one with six memory controllers.
+//! [`parse()`] implements the grammar. [`Catalog`] contains what this host supports: its PMUs (sysfs), its tracepoints (tracefs) and perf's
+//! generic names. One name may resolve to several events: `cycles` on a machine with two types of cores, `uncore_imc/cas_count_read/` on a
+//! machine with six memory controllers.
 
 mod catalog;
 mod cursor;
@@ -41,18 +41,18 @@ use crate::health::{Attempt, Scope};
 use crate::host::CpuSet;
 use crate::words::words;
 
-/// The part of `perf_event_attr` that selects what is counted.
+/// The part of `perf_event_attr` that selects the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Selector {
-    /// `type`: `PERF_TYPE_HARDWARE` … or a PMU's number from sysfs.
+    /// `type`: `PERF_TYPE_HARDWARE` …, or a PMU's type number from sysfs.
     #[doc(alias = "perf_event_attr.type")]
     pub kind: u32,
-    /// `config`, `config1`, `config2`, `config3`; of a breakpoint `bp_type`, `bp_addr`, `bp_len`, where the last two
-    /// are other names for `config1` and `config2`, and `config` itself stays zero.
+    /// `config`, `config1`, `config2`, `config3`. For a breakpoint: `bp_type`, `bp_addr`, `bp_len`. The last two are other names for
+    /// `config1` and `config2`, and `config` itself stays zero.
     pub config: [u64; 4],
 }
 
-/// What the letters behind the colon ask for, as the bits of `perf_event_attr`.
+/// Event modifiers (the letters after the colon), as bits of `perf_event_attr`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Modifiers {
     /// Do not count in user space (`:k` without `u`).
@@ -67,20 +67,20 @@ pub struct Modifiers {
     pub exclude_host: bool,
     /// Do not count guests (`:H`).
     pub exclude_guest: bool,
-    /// How exact the address of a sample must be (`:p` … `:ppp`, `:P`). It says nothing about a count.
+    /// Precision of sample addresses (`:p` … `:ppp`, `:P`). Does not affect counts.
     pub precise: Precise,
     /// Always on the PMU or in error, never multiplexed (`:D`). Group leaders only.
     pub pinned: bool,
-    /// Alone on the PMU (`:e`).
+    /// Requires exclusive use of the PMU (`:e`).
     pub exclusive: bool,
-    /// The group may be broken up if it does not fit the PMU (`:W`).
+    /// Allows splitting the group if it does not fit the PMU (`:W`).
     pub weak: bool,
-    /// Only the leader samples and the others are read with it (`:S`).
+    /// Only the leader samples; its samples read the other members (`:S`).
     pub leader_sampling: bool,
 }
 
 impl Modifiers {
-    /// The bits that mean something to a member of somebody else's group, which only counts.
+    /// Keeps only the bits that apply to a counting member of another event's group.
     pub fn of_member(self) -> Self {
         Self {
             precise: Precise::Any,
@@ -93,20 +93,20 @@ impl Modifiers {
     }
 }
 
-/// `precise_ip`.
+/// Required precision of sample addresses: `precise_ip`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Precise {
-    /// As the event is.
+    /// The default precision of the event.
     #[default]
     Any,
     /// 1 (`p`): constant skid, 2 (`pp`): no skid requested, 3 (`ppp`): no skid required.
     Level(u8),
-    /// The highest level that the PMU offers (`P`).
+    /// The highest level that the PMU supports (`P`).
     Max,
 }
 
 words! {
-    /// Which family of names an event belongs to; decides in which groups it can stand and what a refusal means.
+    /// Family of an event. Determines which groups it can join and how an error of the kernel is interpreted.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Kind {
         /// `PERF_TYPE_HARDWARE`.
@@ -129,34 +129,34 @@ words! {
 }
 
 impl Kind {
-    /// Whether the event needs a counter of the core's PMU, which is what the budget and multiplexing are about.
+    /// Reports whether the event needs a counter of the core PMU. Only these counters are budgeted and multiplexed.
     pub const fn on_core_pmu(self) -> bool {
         matches!(self, Self::Hardware | Self::Cache | Self::Raw)
     }
 
-    /// Whether the event may be a member of any group, whatever PMU the group is on.
+    /// Reports whether the event may join any group, on any PMU.
     pub const fn joins_any_group(self) -> bool {
         matches!(self, Self::Software | Self::Tracepoint | Self::Probe)
     }
 
-    /// Whether the event waits for a counter of a PMU, of which there are only so many.
+    /// Reports whether the event needs one of the limited counters of a PMU.
     pub const fn needs_pmu(self) -> bool {
         !self.joins_any_group()
     }
 }
 
-/// How a count becomes a quantity (`.scale` and `.unit` in sysfs; nanoseconds for the clocks).
+/// Conversion of a count into a quantity (`.scale` and `.unit` in sysfs; nanoseconds for the clocks).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scale {
-    /// What one count is worth, in `unit`.
+    /// Value of one count, in `unit`.
     pub factor: f64,
-    /// The base unit in Prometheus' words: `bytes`, `joules`, `seconds`, … or empty for a plain number.
+    /// Prometheus base unit: `bytes`, `joules`, `seconds`, … or empty for a plain number.
     pub unit: Arc<str>,
 }
 
 impl Scale {
-    /// What `count` comes to. A factor such as 1e-9 has no exact form in binary, and its inverse has: dividing by
-    /// that keeps 3.004524283 s from becoming 3.0045242830000003 s.
+    /// Returns the quantity for `count`. A factor such as 1e-9 is inexact in binary, but its inverse is exact. Division by the inverse
+    /// prevents 3.004524283 s from becoming 3.0045242830000003 s.
     pub fn quantity(&self, count: u64) -> f64 {
         let inverse = (1.0 / self.factor).round();
         match inverse > 1.0 && (inverse * self.factor - 1.0).abs() < 1e-15 {
@@ -166,55 +166,55 @@ impl Scale {
     }
 }
 
-/// One event on one PMU: ready to be opened.
+/// One event on one PMU, with everything that opening it requires.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// As perf prints it, modifiers included: `cycles:u`, `uncore_imc_0/cas_count_read/`.
+    /// Name as perf prints it, including modifiers: `cycles:u`, `uncore_imc_0/cas_count_read/`.
     pub name: Arc<str>,
-    /// The stem of its metric: lower snake case, `l1_dcache_load_misses`, `cycles_user`. The same for all instances.
+    /// Stem of the metric name, in lower snake case: `l1_dcache_load_misses`, `cycles_user`. The same for all PMU instances.
     pub stem: Arc<str>,
-    /// Its family.
+    /// Family of the event.
     pub kind: Kind,
-    /// What to count.
+    /// Encoding of the event.
     pub selector: Selector,
-    /// How.
+    /// Modifiers of the event.
     pub modifiers: Modifiers,
-    /// The PMU's name where it tells instances apart: on hybrid machines and for PMUs beside the cores.
+    /// PMU name, if it distinguishes instances: on hybrid machines, and for PMUs outside the cores.
     pub pmu: Option<Arc<str>>,
-    /// Where it can be opened: `None` = on every CPU.
+    /// CPUs on which the event can be opened. `None` = every CPU.
     pub cpus: Option<CpuSet>,
-    /// The unit of the count; `None` = a plain number.
+    /// Unit of the count; `None` = a plain number.
     pub scale: Option<Scale>,
-    /// One sentence for `# HELP` and `list`, without a full stop at its end.
+    /// Description for `# HELP` and `list`: one sentence without a full stop.
     pub help: Arc<str>,
-    /// Where the PMUs `kprobe` and `uprobe` put their probe.
+    /// Probe location, for the PMUs `kprobe` and `uprobe`.
     pub probe: Option<Arc<ProbePoint>>,
-    /// Which hits count, in the kernel's filter language; tracepoints and probes only.
+    /// Filter in the kernel's filter language. Tracepoints and probes only.
     pub filter: Option<Arc<str>>,
 }
 
-/// Where a dynamic probe is, for the PMUs `kprobe` and `uprobe`. Linux 4.17.
+/// Location of a dynamic probe, for the PMUs `kprobe` and `uprobe`. Linux 4.17.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProbePoint {
-    /// A function of the kernel, or the path of a file (`kprobe_func`, `uprobe_path`).
+    /// A kernel function or the path of a file (`kprobe_func`, `uprobe_path`).
     pub place: CString,
-    /// Bytes behind the beginning of the function, or of the file (`probe_offset`).
+    /// Offset from the start of the function or file, in bytes (`probe_offset`).
     pub offset: u64,
-    /// The file that the path led to: in another one at the same path it is another probe.
+    /// Identity of the file at the path. A different file at the same path makes a different probe.
     pub file: Option<FileId>,
 }
 
-/// A file, whatever paths lead to it.
+/// Identity of a file, independent of its paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId {
-    /// Where it is stored (`st_dev`).
+    /// Device number (`st_dev`).
     pub device: u64,
-    /// Its number there (`st_ino`).
+    /// Inode number (`st_ino`).
     pub inode: u64,
 }
 
 impl Event {
-    /// What is tried when it is opened for targets of `scope`, on a host that has a PMU.
+    /// Returns the attempt that opening this event for targets of `scope` makes, on a host with a PMU.
     pub fn attempt(&self, scope: Scope) -> Attempt {
         Attempt {
             on_core_pmu: self.kind.on_core_pmu(),
@@ -226,7 +226,7 @@ impl Event {
         }
     }
 
-    /// Whether both count the same thing, whatever they are called.
+    /// Reports whether both events count the same thing, regardless of their names.
     pub fn counts_as(&self, other: &Self) -> bool {
         self.selector == other.selector
             && self.modifiers.of_member() == other.modifiers.of_member()
@@ -236,13 +236,13 @@ impl Event {
             && self.filter == other.filter
     }
 
-    /// Whether the kernel counts for each hit how much there was, and not 1: the tracepoints about the time that a
-    /// task waited or ran count nanoseconds (`__perf_count` in `include/trace/events/sched.h`).
+    /// Reports whether the kernel adds an amount per hit instead of 1. The tracepoints for the wait and run times of tasks count
+    /// nanoseconds (`__perf_count` in `include/trace/events/sched.h`).
     pub fn counts_amounts(&self) -> bool {
         self.kind == Kind::Tracepoint && self.name.starts_with("sched:sched_stat_")
     }
 
-    /// Whether it can be opened on a CPU.
+    /// Reports whether the event can be opened on a CPU.
     pub fn is_on(&self, cpu: u32) -> bool {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))
     }

@@ -1,20 +1,20 @@
-//! Modifiers: letters to the bits of `perf_event_attr`, as perf computes them.
+//! Event modifiers: translates letters into bits of `perf_event_attr`, as perf does.
 
 use super::generic::Place;
 use super::{Kind, Modifiers, Precise};
 
-/// What is known of an event when its letters are judged.
+/// Properties of an event that determine which modifiers apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Subject {
-    /// Its family.
+    /// Family of the event.
     pub kind: Kind,
-    /// Where it happens.
+    /// Where the event occurs.
     pub place: Place,
-    /// Whether it is counted beside the cores (a PMU with a `cpumask`), and so for nobody in particular.
+    /// Whether the event is counted outside the cores (a PMU with a `cpumask`), so that it cannot be attributed.
     pub shared: bool,
 }
 
-/// A letter that has no meaning for an event: why, and what to write instead.
+/// A modifier that does not apply to an event: the reason and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NoMeaning {
     pub reason: &'static str,
@@ -22,11 +22,10 @@ pub(super) struct NoMeaning {
 }
 
 impl Modifiers {
-    /// The bits that perf's letters stand for.
+    /// Returns the bits for perf's modifier letters.
     ///
-    /// As in perf 6.13 and later, guests are counted unless `H` says otherwise. Before, perf stat set
-    /// `exclude_guest` on an event without modifiers, on `:u`, and on no other; a node whose guests vanish from its
-    /// cycles as soon as a `k` is added tells two stories with one metric.
+    /// As in perf 6.13 and later, guests are counted unless `H` is given. Earlier versions of perf stat set `exclude_guest` only for events
+    /// without modifiers and for `:u`. Adding a `k` would then change whether one metric includes guests.
     pub(super) fn from_letters(letters: &str) -> Self {
         let has = |letter| letters.contains(letter);
         let modes = has('u') || has('k') || has('h');
@@ -51,32 +50,35 @@ impl Modifiers {
         }
     }
 
-    /// Whether these bits mean something for such an event. A count that would silently be something else than its
-    /// name says, or stay zero, is refused here; what only some PMUs can do is left to the kernel.
+    /// Checks that these bits apply to an event. Rejects counts that would contradict their names or stay zero. What depends on the PMU is
+    /// left to the kernel.
     pub(super) fn check(&self, subject: Subject) -> Result<(), NoMeaning> {
         let refuse = |reason, remedy| Err(NoMeaning { reason, remedy });
         let modes = self.exclude_user || self.exclude_kernel || self.exclude_hv;
         let sides = self.exclude_host || self.exclude_guest;
         if modes && subject.place == Place::Clock {
             return refuse(
-                "it is time, which the kernel does not divide into user space and kernel",
-                "leave out u, k and h; cycles:u and cycles:k divide the cycles",
+                "the kernel does not split clock time into user and kernel time",
+                "remove u, k and h, or use cycles:u and cycles:k",
             );
         }
         if self.exclude_kernel && subject.place == Place::Kernel {
-            return refuse("it happens in the kernel alone, and would stay zero", "leave out u and h");
+            return refuse(
+                "the event occurs only in the kernel, so its count would stay zero",
+                "remove u and h",
+            );
         }
         if (modes || sides) && subject.shared {
             return refuse(
-                "it is counted beside the cores, by hardware that does not know whose work it does",
-                "leave out u, k, h, G and H",
+                "the PMU is outside the cores and cannot separate user, kernel, host and guest",
+                "remove u, k, h, G and H",
             );
         }
         let precise = self.precise != Precise::Any;
         if precise && matches!(subject.kind, Kind::Software | Kind::Tracepoint | Kind::Breakpoint) {
             return refuse(
-                "p and P are about the samples of hardware, and this is counted by the kernel",
-                "leave out p and P",
+                "p and P apply to samples of hardware events, but the kernel counts this event in software",
+                "remove p and P",
             );
         }
         Ok(())
@@ -111,8 +113,7 @@ mod tests {
         words.join(" ")
     }
 
-    /// What `perf stat -vv -e cycles:LETTERS` puts into `perf_event_attr`, without the `exclude_guest` that perf set
-    /// by default before 6.13.
+    /// Bits that `perf stat -vv -e cycles:LETTERS` sets in `perf_event_attr`, except for the default `exclude_guest` of perf before 6.13.
     #[test]
     fn letters_become_the_bits_that_perf_makes_of_them() {
         for (letters, expected) in [

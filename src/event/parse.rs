@@ -1,11 +1,11 @@
-//! perf's event language: text to [`syntax`](super::syntax). It knows no host; only the names that are the same
-//! everywhere settle whether `a:b` is a tracepoint or an event with modifiers.
+//! Parser for perf's event language: text to [`syntax`](super::syntax). The result does not depend on the host. Only the generic names
+//! determine whether `a:b` is a tracepoint or an event with modifiers.
 //!
 //! ```text
 //! list   = item {"," item}
 //! item   = event | [name] "{" event {"," event} "}" [":" modifiers]
 //! event  = symbol | "r" HEX | NUMBER ":" NUMBER | system ":" event | "mem:" NUMBER ["/" NUMBER] [":" rwx]
-//!        | pmu "/" [term {"," term}] "/"               each with [":" modifiers]; after a slash the colon may be left out
+//!        | pmu "/" [term {"," term}] "/"               each with [":" modifiers]; after a slash the colon is optional
 //! term   = name ["=" (NUMBER | text | "'" text "'")]
 //! ```
 //!
@@ -18,25 +18,25 @@ use super::generic;
 use super::number::{digits, hexadecimal};
 use super::syntax::{Event, Group, Name, Term, TermValue};
 
-/// The most events in one text.
+/// Maximum number of events in one text.
 const EVENT_LIMIT: usize = 512;
-/// The most terms of one event; the kernel's richest PMU formats have about 30 fields.
+/// Maximum number of terms of one event. The kernel's richest PMU formats have about 30 fields.
 const TERM_LIMIT: usize = 64;
 
-/// The letters that perf knows behind an event, the refused ones included.
+/// perf's modifier letters, including the unsupported ones.
 const MODIFIERS: &str = "ukhIGHpPSDWebRX";
 
-/// Reads a list of events as perf's `-e` takes it. An event that stands alone is a group of one.
+/// Parses a list of events in the syntax of perf's `-e`. An event outside braces is a group of one.
 ///
 /// At most 16 KiB of text and 512 events.
 ///
 /// # Errors
-/// The first place that is not in the language, or that asks for something that counting has no use for.
+/// The first position that does not conform to the grammar, or that requests something useless for counting.
 pub fn parse(text: &str) -> Result<Vec<Group>, ParseError> {
     Parser::new(text, Events(0)).list().map_err(|fault| fault.of(text))
 }
 
-/// Reads the terms that a file of a PMU's `events/` holds: what stands between the slashes of a PMU event.
+/// Parses the terms in a file of a PMU's `events/`: the text between the slashes of a PMU event.
 ///
 /// # Errors
 /// As [`parse`].
@@ -48,7 +48,7 @@ pub(super) fn parse_terms(text: &str) -> Result<Vec<Term>, ParseError> {
 /// A cursor over the text.
 type Parser<'t> = Cursor<'t, Events>;
 
-/// How many events there are so far.
+/// Number of events parsed so far.
 struct Events(usize);
 
 impl<'t> Parser<'t> {
@@ -63,7 +63,7 @@ impl<'t> Parser<'t> {
             if self.is_at_end() {
                 return Ok(groups);
             }
-            self.expect(",", "the event ends here", "put a comma between two events")?;
+            self.expect(",", "expected a comma after the event", "put a comma between two events")?;
         }
     }
 
@@ -79,19 +79,19 @@ impl<'t> Parser<'t> {
         Ok(Group { events: vec![self.event()?] })
     }
 
-    /// The inside of a group and its modifiers; the opening brace is behind the cursor.
+    /// Parses the events of a group and its modifiers, after the opening brace.
     fn group(&mut self) -> Parsed<Group> {
         let mut events = Vec::new();
         loop {
             self.skip_space();
             if self.peek() == Some('{') {
-                return fault(self.at, "a group inside a group", "close the first group before it");
+                return fault(self.at, "groups cannot be nested", "close the first group before this one");
             }
             let at = self.at;
             let event = self.event()?;
             if !events.is_empty() && event.modifiers.contains(['D', 'e']) {
                 let message = "only the first event of a group can be pinned (D) or exclusive (e)";
-                return fault(at, message, "write the letter behind the closing brace");
+                return fault(at, message, "write the letter after the closing brace");
             }
             events.push(event);
             self.skip_space();
@@ -124,7 +124,7 @@ impl<'t> Parser<'t> {
         let word = self.take_while(is_word);
         if word.is_empty() {
             return match self.peek() {
-                Some(c) => fault(at, format!("no event begins with {c:?}"), EXPECTED_EVENT),
+                Some(c) => fault(at, format!("an event cannot begin with {c:?}"), EXPECTED_EVENT),
                 None => fault(at, "an event is missing", EXPECTED_EVENT),
             };
         }
@@ -146,14 +146,14 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Whether the colon under the cursor begins modifiers. As in perf's lexer, a word of nothing but modifier
-    /// letters is never the name of a tracepoint, and a generic name never that of a system.
+    /// Reports whether the colon at the cursor begins modifiers. As in perf's lexer, a word of modifier letters only is never a tracepoint
+    /// name, and a generic name is never a tracepoint system.
     fn modifiers_follow(&self, word: &str) -> bool {
         let letters = first_word(self.rest().trim_start_matches(':'));
         letters.chars().all(|c| MODIFIERS.contains(c)) || generic::find(word).is_some()
     }
 
-    /// What follows `mem:`.
+    /// Parses the text after `mem:`.
     fn breakpoint(&mut self) -> Parsed<Event> {
         let address = self.number("the address of the breakpoint")?;
         let has_length =
@@ -164,8 +164,8 @@ impl<'t> Parser<'t> {
         let letters = first_word(self.rest().strip_prefix(':').unwrap_or_default());
         if !letters.is_empty() && letters.chars().all(|c| "rwx".contains(c)) {
             if letters.chars().any(|c| letters.matches(c).count() > 1) {
-                let remedy = "write r, w, x or a sum of them";
-                return fault(self.at + 1, "a kind of access is given twice", remedy);
+                let remedy = "write r, w, x or a combination of them";
+                return fault(self.at + 1, "an access letter is given twice", remedy);
             }
             access = letters;
             self.at += 1 + letters.len();
@@ -173,28 +173,32 @@ impl<'t> Parser<'t> {
         self.with_terms(Name::Breakpoint { address, length, access: access.into() })
     }
 
-    /// `:CONFIG` behind a type.
+    /// Parses `:CONFIG` after a type.
     fn numeric(&mut self, at: usize, kind: Option<u64>) -> Parsed<Event> {
         let too_large =
             || Fault::new(at, "the type does not fit 32 bits", "write TYPE:CONFIG, such as 4:0x3c");
         let kind = kind.and_then(|kind| u32::try_from(kind).ok()).ok_or_else(too_large)?;
-        self.expect(":", "a number alone is no event", "write TYPE:CONFIG (4:0x3c) or rNNN (r003c)")?;
+        self.expect(":", "a number alone is not an event", "write TYPE:CONFIG (4:0x3c) or rNNN (r003c)")?;
         let config = self.number("the config of the event")?;
         self.with_terms(Name::Numeric { kind, config })
     }
 
-    /// `:event` behind a system.
+    /// Parses `:event` after a system.
     fn tracepoint(&mut self, system: &str) -> Parsed<Event> {
         self.take(":");
         let event = self.take_while(is_word);
         if event.is_empty() {
             let remedy = "write modifiers (cycles:u) or the name of a tracepoint (sched:sched_switch)";
-            return fault(self.at, format!("nothing useful follows {system:?} and its colon"), remedy);
+            return fault(
+                self.at,
+                format!("expected modifiers or a tracepoint name after {system:?} and the colon"),
+                remedy,
+            );
         }
         self.with_terms(Name::Tracepoint { system: system.into(), event: event.into() })
     }
 
-    /// The end of an event that is no PMU's: between slashes it may have only a name.
+    /// Parses the end of an event without a PMU. Only the term `name=` is valid between its slashes.
     fn with_terms(&mut self, name: Name) -> Parsed<Event> {
         let at = self.at;
         if self.peek() != Some('/') {
@@ -204,14 +208,14 @@ impl<'t> Parser<'t> {
         match terms.first() {
             Some(term) => fault(
                 at,
-                format!("the term {:?} has no meaning here", &*term.name),
-                "only name= may stand between the slashes of an event that is not written pmu/terms/",
+                format!("the term {:?} is not valid here", &*term.name),
+                "only name= is allowed between the slashes, unless the event is written as pmu/terms/",
             ),
             None => self.event_end(name, alias),
         }
     }
 
-    /// Modifiers, with or without their colon.
+    /// Parses modifiers, with or without a colon.
     fn event_end(&mut self, name: Name, alias: Option<Arc<str>>) -> Parsed<Event> {
         let behind_slash = self.text[..self.at].ends_with('/');
         let letters = self.peek().is_some_and(is_word);
@@ -223,12 +227,12 @@ impl<'t> Parser<'t> {
         let start = self.at;
         let letters = self.take_while(is_word);
         if letters.is_empty() {
-            return fault(start, "modifiers are missing behind the colon", EXPECTED_MODIFIER);
+            return fault(start, "modifiers are missing after the colon", EXPECTED_MODIFIER);
         }
         for (i, c) in letters.char_indices() {
             let at = start + i;
             if let Some(why) = refused(c) {
-                return fault(at, format!("the modifier {c:?} is not supported: {why}"), "leave it out");
+                return fault(at, format!("the modifier {c:?} is not supported: {why}"), "remove it");
             }
             if !MODIFIERS.contains(c) {
                 return fault(at, format!("{c:?} is not a modifier"), EXPECTED_MODIFIER);
@@ -243,7 +247,7 @@ impl<'t> Parser<'t> {
         Ok(letters)
     }
 
-    /// Terms between slashes, with `name=` taken out of them. The first slash is under the cursor.
+    /// Parses terms between slashes, and extracts `name=`. The first slash is at the cursor.
     fn terms(&mut self) -> Parsed<(Vec<Term>, Option<Arc<str>>)> {
         let open = self.at;
         self.take("/");
@@ -254,7 +258,7 @@ impl<'t> Parser<'t> {
         Ok(terms)
     }
 
-    /// Terms up to `end` or the end of the text, and the value of `name=` among them.
+    /// Parses terms up to `end` or the end of the text, and extracts the value of `name=`.
     fn term_list(&mut self, end: &str) -> Parsed<(Vec<Term>, Option<Arc<str>>)> {
         let (mut terms, mut alias) = (Vec::new(), None);
         self.skip_space();
@@ -262,18 +266,18 @@ impl<'t> Parser<'t> {
             |parser: &Self| parser.is_at_end() || (!end.is_empty() && parser.rest().starts_with(end));
         while !is_closed(self) {
             if terms.len() == TERM_LIMIT {
-                return fault(self.at, format!("more than {TERM_LIMIT} terms"), "leave some out");
+                return fault(self.at, format!("more than {TERM_LIMIT} terms"), "remove some of them");
             }
             let at = self.at;
             let term = self.term()?;
             match (&*term.name, term.value) {
                 ("name", Some(TermValue::Text(name))) => alias = Some(name),
-                ("name", _) => return fault(at, "name= needs a name", "write name=words_of_your_own"),
+                ("name", _) => return fault(at, "name= needs a value", "write name=YOUR_NAME"),
                 (_, value) => terms.push(Term { name: term.name, value }),
             }
             self.skip_space();
             if !is_closed(self) {
-                self.expect(",", "the term ends here", "expected ',' or '/'")?;
+                self.expect(",", "expected a separator after the term", "expected ',' or '/'")?;
             }
             self.skip_space();
         }
@@ -284,7 +288,7 @@ impl<'t> Parser<'t> {
         let at = self.at;
         let name = self.take_while(is_term);
         if name.is_empty() {
-            return fault(at, "a term is missing", "write name=value, or the name of an event of the PMU");
+            return fault(at, "a term is missing", "write name=value, or an event name of the PMU");
         }
         if !self.take("=") {
             return Ok(Term { name: name.into(), value: None });
@@ -306,7 +310,7 @@ impl<'t> Parser<'t> {
         let value = self.take_while(is_term);
         let value = match number(value) {
             _ if value.is_empty() => {
-                return fault(at, format!("{name:?} has no value"), format!("write a number behind {name}="));
+                return fault(at, format!("{name:?} has no value"), format!("write a number after {name}="));
             }
             Some(Some(number)) => TermValue::Number(number),
             Some(None) => return fault(at, TOO_LARGE.0, TOO_LARGE.1),
@@ -332,7 +336,7 @@ const EXPECTED_MODIFIER: &str = "expected letters of: u user, k kernel, h hyperv
 const TOO_PRECISE: (&str, &str) = ("p is given more than three times", "write p, pp or ppp");
 const TOO_LARGE: (&str, &str) = ("the number does not fit 64 bits", "write at most 0xffffffffffffffff");
 
-/// Why a modifier that perf knows is not taken.
+/// Returns the reason why a modifier of perf is not supported.
 fn refused(letter: char) -> Option<&'static str> {
     match letter {
         'b' => Some("BPF counters need a BPF program, and this program loads none"),
@@ -341,8 +345,8 @@ fn refused(letter: char) -> Option<&'static str> {
     }
 }
 
-/// A group's letters added to a member's as perf adds them: the sets are united, the `p` are summed, and `D` and `e`
-/// go to the leader alone. `None` if that makes more than three `p`.
+/// Adds a group's letters to a member's letters as perf does: letters are merged, each `p` is added, and `D` and `e` apply to the leader
+/// only. `None` if that makes more than three `p`.
 fn add_modifiers(own: &str, group: &str, leader: bool) -> Option<String> {
     let mut both = own.to_owned();
     for c in group.chars() {
@@ -353,22 +357,22 @@ fn add_modifiers(own: &str, group: &str, leader: bool) -> Option<String> {
     (both.matches('p').count() <= 3).then_some(both)
 }
 
-/// What names of events, PMUs, systems and tracepoints are made of, patterns included.
+/// Reports whether the character can be part of the name of an event, PMU, system or tracepoint. Includes pattern characters.
 fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_-.*?[]!".contains(c)
 }
 
-/// What terms and their values are made of.
+/// Reports whether the character can be part of a term or its value.
 fn is_term(c: char) -> bool {
     is_word(c) || matches!(c, ':' | '@' | '+')
 }
 
-/// The beginning of a text that is one word.
+/// Returns the first word of a text.
 fn first_word(text: &str) -> &str {
     &text[..text.find(|c| !is_word(c)).unwrap_or(text.len())]
 }
 
-/// A number in decimal or with `0x`: `None` for another word, `Some(None)` for one that does not fit 64 bits.
+/// Parses a number in decimal or with `0x`. `None` for another word, `Some(None)` for a number that exceeds 64 bits.
 fn number(word: &str) -> Option<Option<u64>> {
     hexadecimal(word).map_or_else(|| digits(word, 10), |hex| digits(hex, 16))
 }
@@ -378,7 +382,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Any event, as a regular expression.
+    /// A regular expression that matches events of every form.
     const EVENT: &str = "(cycles|LLC-loads|mem:0x[0-9]{1,8}(/8)?(:[rwx])?|r1[0-9a-f]{1,14}|[0-9]{1,4}:0x[0-9a-f]{1,8}\
         |[f-q]{2,4}:[f-q_*]{2,6}x|[a-z_*]{2,9}/([a-m]{1,4}(=0x[0-9a-f]{1,16}|='[a-z0-9? ]{1,5}')?(,[o-z]{2,3}=7)?)?/)";
 
@@ -454,7 +458,7 @@ mod tests {
         let event = one("L1-dcache-loads/name=l1/u");
         assert_eq!((event.alias.as_deref(), event.name), (Some("l1"), symbol("L1-dcache-loads")));
         assert_eq!(one("r1a/name=mine/").alias.as_deref(), Some("mine"));
-        assert!(message("r1a/period=7/").starts_with("the term \"period\" has no meaning here"));
+        assert!(message("r1a/period=7/").starts_with("the term \"period\" is not valid here"));
     }
 
     #[test]
@@ -469,7 +473,7 @@ mod tests {
         ] {
             assert_eq!(one(text), Event { name, modifiers: letters.into(), alias: None }, "{text}");
         }
-        assert!(message("mem:0:ww").starts_with("a kind of access is given twice"));
+        assert!(message("mem:0:ww").starts_with("an access letter is given twice"));
         assert!(message("mem:main").starts_with("the address of the breakpoint is not a number"));
     }
 
@@ -477,7 +481,7 @@ mod tests {
     fn numbers_name_a_type_and_a_config() {
         assert_eq!(one("1:0x1f").name, Name::Numeric { kind: 1, config: 31 });
         assert!(message("4294967296:1").starts_with("the type does not fit 32 bits"));
-        assert!(message("7").starts_with("a number alone is no event"));
+        assert!(message("7").starts_with("a number alone is not an event"));
         assert!(message("r11112222333344445").starts_with("a raw event has at most 16 digits"));
         assert!(message("cpu/config=0x10000000000000000/").starts_with("the number does not fit 64 bits"));
     }
@@ -512,7 +516,7 @@ mod tests {
     }
 
     proptest! {
-        /// Written and read again, an event is the same; and what is printed can be read.
+        /// A printed event parses to the same value, and every printed text can be parsed.
         #[test]
         fn what_is_printed_reads_back_as_the_same(text in "[a-z0-9:/,={}*' .x-]{0,40}") {
             if let Ok(groups) = parse(&text) {

@@ -1,17 +1,17 @@
-//! Words against words: shell patterns over event names, and the nearest name to a misspelt one.
+//! Shell patterns over event names, and the closest name to a misspelled one.
 
-/// Whether a word holds a pattern rather than a name.
+/// Reports whether a word is a pattern instead of a name.
 pub(super) fn is_pattern(word: &str) -> bool {
     word.contains(['*', '?', '['])
 }
 
-/// Whether all of `text` matches `pattern`: `*`, `?`, `[a-z]`, `[!a-z]`, as `fnmatch(3)` without flags. A bracket that
-/// is not closed stands for itself. Takes at most `pattern × text` steps.
+/// Reports whether all of `text` matches `pattern`: `*`, `?`, `[a-z]`, `[!a-z]`, as `fnmatch(3)` without flags. An unclosed bracket is a
+/// literal character. Takes at most `pattern × text` steps.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    // Neither passes the end of its text: `p` moves only over an element that was there.
+    // Neither index exceeds the length of its text: `p` advances only over existing elements.
     let (mut p, mut t) = (0, 0);
-    // The place of the last star, and of the text behind what it has swallowed so far.
+    // Position of the last star, and the position in the text up to which it matches.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         if pattern.get(p) == Some(&b'*') {
@@ -30,7 +30,7 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|&b| b == b'*')
 }
 
-/// Whether the first element of `pattern` matches `byte`, and how long that element is.
+/// Returns the length of the first element of `pattern` if it matches `byte`.
 fn matches_one(pattern: &[u8], byte: u8) -> Option<usize> {
     match *pattern.first()? {
         b'?' => Some(1),
@@ -45,7 +45,7 @@ fn matches_one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// The inside of a bracket expression, and whether it is negated. A `]` that stands first is a member.
+/// Returns the members of a bracket expression, and whether it is negated. A leading `]` is a member.
 fn class(behind: &[u8]) -> Option<(&[u8], bool)> {
     let negated = matches!(behind.first(), Some(b'!' | b'^'));
     let members = &behind[usize::from(negated)..];
@@ -66,11 +66,11 @@ fn in_class(members: &[u8], byte: u8) -> bool {
     false
 }
 
-/// The longest word for which a suggestion is sought, in bytes.
+/// Maximum length of a word for which a suggestion is sought, in bytes.
 const WORD_LIMIT: usize = 64;
 
-/// The name nearest to `word`, if one is near enough to have been meant: the same but for case, or one typing error
-/// per three letters (a letter wrong, left out, added, or two letters swapped).
+/// Returns the closest name to `word`, if it is close enough: a difference in case, or one typing error per three letters. A typing error
+/// is a wrong, missing or added letter, or two swapped letters.
 pub(crate) fn nearest<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     if word.len() > WORD_LIMIT {
         return None;
@@ -82,10 +82,9 @@ pub(crate) fn nearest<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) 
     scored.filter(|&(errors, _)| errors <= allowed).min().map(|(_, name)| name)
 }
 
-/// Edit distance with swaps of neighbours (optimal string alignment).
+/// Returns the edit distance with swaps of adjacent letters (optimal string alignment).
 fn distance(a: &[u8], b: &[u8]) -> usize {
-    // Rows of the table of distances between beginnings of `a` and `b`: each has `b.len() + 1` places, so that no
-    // index below can miss.
+    // Rows of the distance table between prefixes of `a` and `b`. Each row has `b.len() + 1` elements, so all indices below are valid.
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
     for i in 1..=a.len() {

@@ -1,4 +1,4 @@
-//! PMUs as sysfs describes them: the fields of their `config`, the events they name, and where they count.
+//! PMUs as described by sysfs: the fields of their `config`, their named events and their CPUs.
 //!
 //! Format: `Documentation/ABI/testing/sysfs-bus-event_source-devices-{format,events}` of the kernel.
 
@@ -12,67 +12,67 @@ use super::{Scale, digits};
 use crate::error::FileError;
 use crate::host::{self, CpuSet};
 
-/// The most PMUs that are read; large servers have some three hundred.
+/// Maximum number of PMUs that are read. Large servers have about three hundred.
 const PMU_LIMIT: usize = 2048;
-/// The most files in one PMU's `format` or `events`; POWER's `hv_24x7` names some thousands of events.
+/// Maximum number of files in one PMU's `format` or `events`. POWER's `hv_24x7` has thousands of events.
 const ENTRY_LIMIT: usize = 16_384;
-/// What one attribute of sysfs holds at most: a page. (Some kernels have pages of 64 KiB.)
+/// Maximum size of a sysfs attribute, in bytes: one page. Some kernels have pages of 64 KiB.
 const ATTRIBUTE_LIMIT: u64 = 64 << 10;
 
 /// One PMU of this host.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pmu {
-    /// The name of its directory.
+    /// Name of the PMU's directory.
     pub name: Arc<str>,
-    /// Its number for `perf_event_attr.type`.
+    /// Type number for `perf_event_attr.type`.
     pub kind: u32,
-    /// Whether it counts what a core does (and so takes generic names), rather than what is beside the cores.
+    /// Whether the PMU counts on the cores, so that generic names apply to it, instead of outside the cores.
     pub core: bool,
-    /// Where its events can be opened: `cpus` of a core PMU, `cpumask` of another; `None` = on every CPU.
+    /// CPUs on which its events can be opened: `cpus` of a core PMU, `cpumask` of other PMUs; `None` = every CPU.
     pub cpus: Option<CpuSet>,
     /// The fields of `config`, `config1`, …
     pub format: BTreeMap<Arc<str>, Field>,
-    /// The events it names.
+    /// Its named events.
     pub events: BTreeMap<Arc<str>, Named>,
 }
 
-/// Bits of the configuration words that belong together, lowest bit of the value first.
+/// A field: bits of a configuration word that form one value, lowest bit of the value first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Field {
-    /// Which of `config`, `config1`, `config2`, `config3`: below four.
+    /// Index of `config`, `config1`, `config2`, `config3`: below four.
     word: usize,
-    /// First and last bit of each part.
+    /// First and last bit of each range.
     ranges: Vec<(u32, u32)>,
-    /// As sysfs writes it: `config:0-7,32-35`.
+    /// The text in sysfs: `config:0-7,32-35`.
     text: Arc<str>,
 }
 
-/// An event that a PMU names.
+/// A named event of a PMU.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Named {
-    /// What it stands for; a value of `?` is for the user to give.
+    /// Its terms. The user must supply a value for each `?`.
     pub terms: Vec<Term>,
-    /// The unit of its count.
+    /// Unit of the count.
     pub scale: Option<Scale>,
 }
 
-/// What the terms of an event come to.
+/// Encoding of an event's terms.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Encoded {
     /// `config`, `config1`, `config2`, `config3`.
     pub config: [u64; 4],
-    /// The unit of the count, if a named event brought one.
+    /// Unit of the count, if a named event defines one.
     pub scale: Option<Scale>,
 }
 
-/// A term that the PMU does not understand.
+/// A term that the PMU does not accept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BadTerm {
     /// What is wrong.
     pub reason: String,
     /// What to write instead.
     pub remedy: String,
-    /// The word that nothing is known of, for which a suggestion can be sought.
+    /// The unknown word, for suggestions.
     pub unknown: Option<Arc<str>>,
 }
 
@@ -82,35 +82,35 @@ impl BadTerm {
     }
 }
 
-/// Reads every PMU below `/sys/bus/event_source/devices`. What cannot be read is left out and told in `problems`.
+/// Reads every PMU below `/sys/bus/event_source/devices`. Unreadable files are skipped and added to `problems`.
 pub(super) fn load(sys: &Path, problems: &mut Vec<FileError>) -> Vec<Pmu> {
     let devices = sys.join("bus/event_source/devices");
     let names = names(&devices, PMU_LIMIT, problems);
     names.into_iter().filter_map(|name| Pmu::load(&devices, &name, problems)).collect()
 }
 
-/// The entries of a directory, at most `limit` of them.
+/// Returns the entries of a directory, at most `limit`.
 fn names(dir: &Path, limit: usize, problems: &mut Vec<FileError>) -> Vec<String> {
     let mut names = present(host::list(dir), problems).unwrap_or_default();
     if names.len() > limit {
-        problems.push(FileError::malformed(dir, format!("more than {limit} entries, the rest left out")));
+        problems.push(FileError::malformed(dir, format!("more than {limit} entries, the rest was ignored")));
         names.truncate(limit);
     }
     names
 }
 
-/// What was read: `None` if it is absent, or broken, which is then told in `problems`.
+/// Returns what was read. `None` if it is absent or broken. Broken files are added to `problems`.
 fn present<T>(read: Result<T, FileError>, problems: &mut Vec<FileError>) -> Option<T> {
     read.map_err(|error| problems.extend((!error.is_absent()).then_some(error))).ok()
 }
 
-/// An attribute of sysfs, as [`present`].
+/// Returns a sysfs attribute, or `None` as [`present`].
 fn attribute(path: &Path, problems: &mut Vec<FileError>) -> Option<String> {
     let bytes = present(host::read_at_most(path, ATTRIBUTE_LIMIT), problems)?;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// The content of an attribute read by `read`; what breaks its format is told in `problems`.
+/// Reads an attribute and parses it with `read`. Parse errors are added to `problems`.
 fn parsed<T>(
     path: &Path,
     problems: &mut Vec<FileError>,
@@ -121,7 +121,7 @@ fn parsed<T>(
 }
 
 impl Pmu {
-    /// `None` if it has no `type`, without which nothing of it can be opened.
+    /// Reads one PMU. `None` if it has no `type`, because its events could not be opened.
     fn load(devices: &Path, name: &str, problems: &mut Vec<FileError>) -> Option<Self> {
         let dir = devices.join(name);
         let number = |text: &str| text.parse().map_err(|_| format!("expected a number, found {text:?}"));
@@ -131,15 +131,14 @@ impl Pmu {
             parsed(&dir.join(file), problems, read)
         };
         let (cpus, cpumask) = (set("cpus"), set("cpumask"));
-        // As perf decides it: s390 and x86 without hybrid cores have no `cpus`, Arm and hybrid x86 do.
+        // The same rule as in perf: s390 and non-hybrid x86 have no `cpus`; Arm and hybrid x86 do.
         let core = matches!(name, "cpu" | "cpum_cf") || cpus.is_some();
         let cpus = cpus.or(cpumask).filter(|cpus| !cpus.is_empty());
         let (format, events) = (load_format(&dir, problems), load_events(&dir, problems));
         Some(Self { name: name.into(), kind, core, cpus, format, events })
     }
 
-    /// The configuration that `terms` ask for. A term that comes later stands over an earlier one, and all of them
-    /// over the named event, wherever it stands.
+    /// Encodes `terms`. A later term overrides an earlier one, and every term overrides the named event, in any order.
     pub(super) fn encode(&self, terms: &[Term]) -> Result<Encoded, BadTerm> {
         let mut encoded = Encoded { config: [0; 4], scale: None };
         let event = |term: &Term| if term.value.is_none() { self.events.get(&term.name) } else { None };
@@ -160,7 +159,7 @@ impl Pmu {
         Ok(encoded)
     }
 
-    /// Whether the user gave a number for a parameter that the named event leaves open.
+    /// Checks that the user supplied a number for a parameter that the named event leaves open.
     fn check_given(&self, event: &str, open: &Term, terms: &[Term]) -> Result<(), BadTerm> {
         let name = &open.name;
         if terms.iter().any(|term| term.name == *name && matches!(term.value, Some(TermValue::Number(_)))) {
@@ -177,7 +176,7 @@ impl Pmu {
             // A flag.
             None => Ok(1),
             Some(TermValue::Text(text)) => {
-                let reason = format!("{name} of {pmu} takes a number, found {text:?}");
+                let reason = format!("{name} of {pmu} requires a number, found {text:?}");
                 Err(BadTerm::new(reason, format!("write {name}=NUMBER")))
             }
         };
@@ -188,7 +187,7 @@ impl Pmu {
                     "{name}={value:#x} does not fit: {name} of {pmu} has {width} bits ({})",
                     field.text
                 );
-                BadTerm::new(reason, format!("give at most {:#x}", low_bits(width)))
+                BadTerm::new(reason, format!("use at most {:#x}", low_bits(width)))
             });
         }
         if let Some(word) = word_index(name) {
@@ -202,10 +201,10 @@ impl Pmu {
             return Ok(());
         }
         if SAMPLING_TERMS.contains(&name) {
-            let reason = format!("{name} says how to sample, and an event that is counted is not sampled");
-            return Err(BadTerm::new(reason, "leave it out"));
+            let reason = format!("{name} configures sampling, but this event is counted, not sampled");
+            return Err(BadTerm::new(reason, "remove it"));
         }
-        let what = if term.value.is_none() { "no event and no field" } else { "no field" };
+        let what = if term.value.is_none() { "no event or field" } else { "no field" };
         let unknown = Some(Arc::clone(&term.name));
         Err(BadTerm {
             reason: format!("{pmu} has {what} named {name:?}"),
@@ -214,7 +213,7 @@ impl Pmu {
         })
     }
 
-    /// What may stand between the slashes, shortened.
+    /// Returns the valid fields and events of the PMU, abbreviated.
     fn vocabulary(&self) -> String {
         let some = |names: Vec<&str>| match names.len() {
             0 => "none".to_owned(),
@@ -227,7 +226,7 @@ impl Pmu {
     }
 }
 
-/// Terms of perf that are about samples or about perf itself.
+/// Terms of perf that configure sampling or perf itself.
 const SAMPLING_TERMS: &[&str] = &[
     "period",
     "freq",
@@ -248,23 +247,23 @@ const SAMPLING_TERMS: &[&str] = &[
     "metric-id",
 ];
 
-/// Whether a named event leaves the value of this term to the user.
+/// Reports whether a named event leaves the value of this term to the user.
 fn is_open(term: &Term) -> bool {
     matches!(&term.value, Some(TermValue::Text(text)) if &**text == "?")
 }
 
-/// `config`, `config1`, `config2`, `config3` as an index below four.
+/// Returns the index of `config`, `config1`, `config2` or `config3`, below four.
 fn word_index(name: &str) -> Option<usize> {
     ["config", "config1", "config2", "config3"].iter().position(|word| *word == name)
 }
 
-/// The largest number of `width` bits.
+/// Returns the largest number of `width` bits.
 fn low_bits(width: u32) -> u64 {
     1u64.checked_shl(width).map_or(u64::MAX, |bit| bit - 1)
 }
 
 impl Field {
-    /// Reads `config:0-7,32-35`.
+    /// Parses `config:0-7,32-35`.
     fn parse(text: &str) -> Result<Self, String> {
         let bad = || format!("expected something like config:0-7,32-35, found {text:?}");
         let (word, bits) = text.split_once(':').ok_or_else(bad)?;
@@ -279,7 +278,7 @@ impl Field {
             }
             let mask = low_bits(last - first + 1) << first;
             if used & mask != 0 {
-                return Err(format!("a bit stands twice in {text:?}"));
+                return Err(format!("duplicate bit in {text:?}"));
             }
             used |= mask;
             ranges.push((first, last));
@@ -291,7 +290,7 @@ impl Field {
         self.ranges.iter().map(|(first, last)| last - first + 1).sum()
     }
 
-    /// Puts `value` into its bits, or returns how many there are if it does not fit.
+    /// Stores `value` in the bits of the field. Returns the width of the field if the value does not fit.
     fn set(&self, value: u64, config: &mut [u64; 4]) -> Result<(), u32> {
         let width = self.width();
         if value > low_bits(width) {
@@ -343,8 +342,7 @@ fn load_scale(dir: &Path, event: &str, problems: &mut Vec<FileError>) -> Option<
     }
 }
 
-/// Units that drivers write, in Prometheus' base units. (The kernel has no list: these are the `.unit` files of its
-/// drivers, and their relatives.)
+/// Units that drivers use, in Prometheus base units. The kernel has no list. These are the `.unit` files of its drivers, and similar units.
 const UNITS: &[(&[&str], f64, &str)] = &[
     (&["Joules", "joules", "J"], 1.0, "joules"),
     (&["mJ", "mJoules"], 1e-3, "joules"),
@@ -366,7 +364,7 @@ const UNITS: &[(&[&str], f64, &str)] = &[
     (&["%"], 0.01, "ratio"),
 ];
 
-/// A factor and a unit as sysfs has them, in base units. A unit that nobody knows keeps its name, in lower snake case.
+/// Converts a factor and a unit of sysfs to base units. An unknown unit keeps its name, in lower snake case.
 fn base_unit(factor: f64, unit: &str) -> Scale {
     match UNITS.iter().find(|(names, ..)| names.contains(&unit)) {
         Some(&(_, worth, base)) => Scale { factor: factor * worth, unit: base.into() },
@@ -407,7 +405,7 @@ mod tests {
         assert_eq!(encode(&pmu, "whole=0xffffffffffffffff,flag"), Ok([0, u64::MAX, 0, 1 << 18]));
         assert_eq!(
             encode(&pmu, "event=0x1000").unwrap_err(),
-            "event=0x1000 does not fit: event of odd has 12 bits (config:0-7,32-35); give at most 0xfff"
+            "event=0x1000 does not fit: event of odd has 12 bits (config:0-7,32-35); use at most 0xfff"
         );
     }
 
@@ -437,7 +435,7 @@ mod tests {
         let unknown = encode(&pmu, "evnt=1").unwrap_err();
         assert_eq!(unknown, "odd has no field named \"evnt\"; its fields are: event; its events are: busy");
         assert!(encode(&pmu, "period=1").unwrap_err().contains("not sampled"));
-        assert!(encode(&pmu, "event=high").unwrap_err().contains("takes a number"));
+        assert!(encode(&pmu, "event=high").unwrap_err().contains("requires a number"));
     }
 
     #[test]
@@ -471,7 +469,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every value that fits comes back from the bits it was laid over, and touches no other bit.
+        /// Every value that fits can be recovered from its bits, and no other bit changes.
         #[test]
         fn a_field_holds_its_value_and_nothing_else(parts in prop::collection::vec((0u32..64, 0u32..8), 1..4), value: u64, before: u64) {
             let text: Vec<_> = parts.iter().map(|(first, more)| format!("{first}-{}", (first + more).min(63))).collect();

@@ -1,12 +1,11 @@
-//! The event sets of `perf stat`: what it counts by itself, and with `-d`, `-d -d`, `-d -d -d`.
+//! Event sets of `perf stat`: the default set and those of `-d`, `-d -d`, `-d -d -d`.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::syntax::Group;
 
-/// One group per line. Events whose ratio people read are in one group; the groups are small, so that a PMU of four
-/// counters can take each whole.
+/// One group per ratio of interest. The groups are small, so that each fits a PMU with four counters.
 const DEFAULT: &str =
     "task-clock,context-switches,cpu-migrations,page-faults,{cycles,instructions},{branches,branch-misses}";
 const DETAILED: &str = "{L1-dcache-loads,L1-dcache-load-misses},{LLC-loads,LLC-load-misses}";
@@ -14,28 +13,28 @@ const VERY_DETAILED: &str =
     "{L1-icache-loads,L1-icache-load-misses},{dTLB-loads,dTLB-load-misses},{iTLB-loads,iTLB-load-misses}";
 const ALL_DETAILED: &str = "{L1-dcache-prefetches,L1-dcache-prefetch-misses}";
 
-/// perf stat's sets of events.
+/// Event sets of perf stat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
-    /// What `perf stat` counts: time, switches, migrations, faults, cycles, instructions, branches.
+    /// The default of `perf stat`: time, switches, migrations, faults, cycles, instructions, branches.
     Default,
-    /// `perf stat -d`: first and last level of the data caches as well.
+    /// `perf stat -d`: adds the first and last level of the data caches.
     Detailed,
-    /// `perf stat -dd`: instruction cache and TLBs as well.
+    /// `perf stat -dd`: adds the instruction cache and the TLBs.
     VeryDetailed,
-    /// `perf stat -ddd`: prefetches as well.
+    /// `perf stat -ddd`: adds prefetches.
     AllDetailed,
 }
 
 impl Preset {
-    /// The groups; those of the sets before it come first.
+    /// Returns the groups of this set, after the groups of all smaller sets.
     ///
-    /// The events are those of `perf stat` 6.1 (`tools/perf/builtin-stat.c`), without the stalled cycles that it adds
-    /// where `sysfs` names them. Its ratios are in groups here, where perf leaves each event alone.
+    /// The events are those of `perf stat` 6.1 (`tools/perf/builtin-stat.c`), without the stalled cycles that it adds where `sysfs` lists
+    /// them. Events that form a ratio share a group. perf does not group them.
     pub fn groups(self) -> Vec<Group> {
         let parts = [DEFAULT, DETAILED, VERY_DETAILED, ALL_DETAILED];
-        // A test holds that all of them can be read.
+        // A test checks that every set parses.
         super::parse(&parts[..=self as usize].join(",")).unwrap_or_default()
     }
 }

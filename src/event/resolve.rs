@@ -1,4 +1,4 @@
-//! From a name to what `perf_event_attr` needs, on this host.
+//! Resolution of event names to the fields of `perf_event_attr` on this host.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use super::tracepoint::{MATCH_LIMIT, NoTracepoint};
 use super::{Event, Kind, Modifiers, Scale, Selector, known, pattern, stem};
 use crate::host::{CpuSet, KernelVersion};
 
-/// Where the PMU's type stands in `config` of a generic event that is meant for one kind of core.
+/// Position of the PMU type in `config` of a generic event for one type of core.
 #[doc(alias = "PERF_PMU_TYPE_SHIFT")]
 const PMU_TYPE_SHIFT: u32 = 32;
 
-/// Since when Arm's PMUs take generic events with a type. (Hybrid x86 has done so since there has been any, 5.13.)
+/// First kernel version in which Arm's PMUs accept generic events with a PMU type. Hybrid x86 has always done so, since 5.13.
 const ARM_EXTENDED_TYPE: KernelVersion = KernelVersion(6, 6);
 
-/// One event before its modifiers.
+/// A resolved event before its modifiers.
 #[derive(Clone)]
 struct Draft {
     name: Name,
@@ -35,7 +35,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// An event of no PMU of sysfs.
+    /// Returns an event that belongs to no PMU of sysfs.
     fn plain(name: Name, called: String, kind: Kind, selector: Selector, help: String) -> Self {
         let (pmu, cpus, scale) = (None, None, None);
         let (place, shared) = (Place::Anywhere, false);
@@ -44,22 +44,20 @@ impl Draft {
 }
 
 impl Catalog {
-    /// What an event stands for on this host: at least one [`Event`], and several where it stands for several PMUs or
-    /// tracepoints. Nothing is opened, so the kernel may still refuse any of them. Reads tracefs for tracepoints.
+    /// Resolves an event on this host. Returns at least one [`Event`], or several if the name matches several PMUs or tracepoints. Nothing
+    /// is opened, so the kernel may still reject the events. Reads tracefs for tracepoints.
     ///
     /// # Errors
-    /// Why there is none, told apart by [`Missing`].
+    /// The reason why the event is unavailable, classified by [`Missing`].
     pub fn resolve(&self, event: &syntax::Event) -> Result<Vec<Event>, Unresolved> {
         self.resolve_by(event, |draft| finish(draft, event))
     }
 
-    /// As [`resolve`](Self::resolve); with `user_only` for a process that may count nothing but user space
-    /// (`perf_event_paranoid` 2 or more without `CAP_PERFMON`). As perf does it, an event that says nothing of user space and kernel gets a `u`,
-    /// which shows in its name.
+    /// Resolves an event as [`resolve`](Self::resolve). Set `user_only` for a process that may count user space only (`perf_event_paranoid`
+    /// 2 or more without `CAP_PERFMON`). As in perf, an event without `u`, `k` or `h` then gets a `u`, which is visible in its name.
     ///
     /// # Errors
-    /// As `resolve`; and [`Missing::Forbidden`] for an event that happens in the kernel alone, which perf would show
-    /// with a count of zero.
+    /// As `resolve`, and [`Missing::Forbidden`] for an event that occurs only in the kernel. perf reports a count of zero for it.
     pub fn resolve_permitted(
         &self,
         event: &syntax::Event,
@@ -73,10 +71,10 @@ impl Catalog {
         self.resolve_by(event, |draft| match (draft.place, draft.kind) {
             (Place::Kernel, _) | (_, Kind::Tracepoint) => Err(Unresolved::new(
                 Missing::Forbidden,
-                "it happens in the kernel, where this process may count nothing",
-                "give perf-exporter CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=1",
+                "the event occurs in the kernel, and this process may count user space only",
+                "grant perf-exporter CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=1",
             )),
-            // The kernel takes the letter for a clock as well, and does not divide the time by it.
+            // The kernel also accepts the letter for a clock, without splitting the time.
             (Place::Clock, _) => Ok(named(draft, &narrowed, Modifiers::from_letters(&narrowed.modifiers))),
             (Place::Anywhere, _) => finish(draft, &narrowed),
         })
@@ -100,8 +98,8 @@ impl Catalog {
                 return Err(offline("the PMU"));
             }
             if event.alias.is_some() && drafts.len() > 1 && drafts.iter().any(|draft| draft.pmu.is_none()) {
-                let reason = format!("it stands for {} events, which cannot share one name", drafts.len());
-                return refuse(reason, "leave out the name, or write one event");
+                let reason = format!("it matches {} events, which cannot share one name", drafts.len());
+                return refuse(reason, "remove the name, or select a single event");
             }
             drafts.into_iter().map(finish).collect::<Result<Vec<_>, Unresolved>>()
         });
@@ -111,7 +109,7 @@ impl Catalog {
     fn symbol(&self, word: &Arc<str>) -> Result<Vec<Draft>, Unresolved> {
         match generic::find(word) {
             Some(Found::Event(event)) => return self.generic(word, &event, &self.core_pmus()),
-            Some(Found::Impossible(reason)) => return refuse(reason, "no machine counts it; leave it out"),
+            Some(Found::Impossible(reason)) => return refuse(reason, "no machine supports it; remove it"),
             Some(Found::Tool(reason)) => return refuse(reason, "use task-clock"),
             None => {}
         }
@@ -123,21 +121,17 @@ impl Catalog {
         if families.len() > 1 && !owners.iter().all(|pmu| pmu.core) {
             let written: Vec<String> = families.iter().map(|family| format!("{family}/{word}/")).collect();
             let remedy = format!("write {}", written.join(" or "));
-            return refuse("several PMUs have an event of this name", remedy);
+            return refuse("several PMUs have an event with this name", remedy);
         }
         let terms = [Term { name: Arc::clone(word), value: None }];
         self.encode_all(&owners, &terms, |_| word.to_string())
     }
 
-    /// A generic event, on each of `cores` if there are several kinds of them.
+    /// Returns a generic event, once for each of `cores` on a hybrid machine.
     fn generic(&self, word: &Arc<str>, event: &Generic, cores: &[&Pmu]) -> Result<Vec<Draft>, Unresolved> {
         if !self.has(event.since) {
-            let reason = format!("it needs Linux {}, and this is {}", event.since, self.facts.kernel);
-            return Err(Unresolved::new(
-                Missing::AbsentOnHost,
-                reason,
-                "leave it out, or upgrade the kernel",
-            ));
+            let reason = format!("it needs Linux {}, but this kernel is {}", event.since, self.facts.kernel);
+            return Err(Unresolved::new(Missing::AbsentOnHost, reason, "remove it, or upgrade the kernel"));
         }
         let help = event.help.to_string();
         let name = Name::Symbol(Arc::clone(word));
@@ -149,8 +143,8 @@ impl Catalog {
         Ok(self.on_each_core(draft, cores, |pmu| pmu_name(pmu, word)))
     }
 
-    /// An event of `PERF_TYPE_HARDWARE` or `PERF_TYPE_HW_CACHE` on each of `cores`; any other event, and all on a
-    /// machine with one kind of core, as it is.
+    /// Returns an event of `PERF_TYPE_HARDWARE` or `PERF_TYPE_HW_CACHE` once for each of `cores`. Other events, and all events on a machine
+    /// with one type of core, are returned unchanged.
     fn on_each_core(&self, draft: Draft, cores: &[&Pmu], name: impl Fn(&Pmu) -> Name) -> Vec<Draft> {
         let all = self.core_pmus().len();
         if all < 2 || !matches!(draft.kind, Kind::Hardware | Kind::Cache) {
@@ -158,7 +152,7 @@ impl Catalog {
         }
         let typed = self.takes_extended_types();
         if !typed && cores.len() == all {
-            // Opened on a CPU, it finds the PMU of that CPU by itself.
+            // An event that is opened on a CPU uses the PMU of that CPU automatically.
             return vec![draft];
         }
         let on = |pmu: &&Pmu| {
@@ -171,7 +165,7 @@ impl Catalog {
         cores.iter().filter_map(on).collect()
     }
 
-    /// An event for one kind of core, if one of its CPUs is online.
+    /// Restricts an event to one type of core. `None` if none of its CPUs is online.
     fn on_core(&self, draft: &Draft, pmu: &Pmu, name: Name) -> Option<Draft> {
         let (cpus, pmu) = (self.online_of(pmu)?, Some(Arc::clone(&pmu.name)));
         Some(Draft { name, cpus, pmu, ..draft.clone() })
@@ -181,12 +175,12 @@ impl Catalog {
         self.core_pmus().len() > 1
     }
 
-    /// Whether the kernel reads the PMU's type in the upper half of a generic event's `config`.
+    /// Reports whether the kernel supports a PMU type in the upper half of a generic event's `config`.
     fn takes_extended_types(&self) -> bool {
         self.core_pmus().iter().all(|pmu| pmu.name.starts_with("cpu")) || self.has(ARM_EXTENDED_TYPE)
     }
 
-    /// Where a PMU can be opened: `Some(None)` = on every CPU, `None` = on none that is online.
+    /// Returns the CPUs on which a PMU's events can be opened. `Some(None)` = every CPU, `None` = none is online.
     fn online_of(&self, pmu: &Pmu) -> Option<Option<CpuSet>> {
         let Some(cpus) = &pmu.cpus else { return Some(None) };
         let online = &self.facts.online;
@@ -198,12 +192,12 @@ impl Catalog {
             return None;
         }
         let everywhere = pmu.core && here == *online;
-        // The CPUs of a kind of core are the same whether they are online or not: what is counted on the others goes on.
+        // All CPUs of the core type are included, online or not. So hotplug does not change the set, and counting continues on the others.
         Some((!everywhere).then(|| if pmu.core { cpus.clone() } else { here }))
     }
 
-    /// `rNNN`: on a hybrid machine the number means something else on each kind of core, and `PERF_TYPE_RAW` is only
-    /// one of them; so each gets its own type.
+    /// Resolves `rNNN`. On a hybrid machine, the encoding differs per type of core and `PERF_TYPE_RAW` is only one of them. So each core
+    /// PMU gets an event with its own type.
     fn raw(&self, config: u64) -> Vec<Draft> {
         let (name, called) = (Name::Raw(config), format!("r{config:x}"));
         let selector = Selector { kind: generic::TYPE_RAW, config: [config, 0, 0, 0] };
@@ -219,7 +213,7 @@ impl Catalog {
         self.core_pmus().iter().filter_map(on).collect()
     }
 
-    /// `TYPE:CONFIG`.
+    /// Resolves `TYPE:CONFIG`.
     fn numeric(&self, number: u32, config: u64) -> Result<Vec<Draft>, Unresolved> {
         let name = Name::Numeric { kind: number, config };
         let called = format!("type_{number}_config_{config:#x}");
@@ -228,7 +222,7 @@ impl Catalog {
         let draft = |kind| Draft::plain(name.clone(), called, kind, selector, help);
         match fixed_kind(number) {
             Some(Kind::Raw) if self.is_hybrid() => return Ok(self.raw(config)),
-            // A type in the upper half says already which kind of core is meant.
+            // A PMU type in the upper half already selects the type of core.
             Some(kind) if config >> PMU_TYPE_SHIFT == 0 => {
                 return Ok(self.on_each_core(draft(kind), &self.core_pmus(), |_| name.clone()));
             }
@@ -236,8 +230,8 @@ impl Catalog {
             None => {}
         }
         let Some(pmu) = self.pmus.iter().find(|pmu| pmu.kind == number) else {
-            let reason = format!("no PMU of this host has the type {number}");
-            let remedy = "the numbers differ from host to host: write pmu/config=NUMBER/ with the PMU's name";
+            let reason = format!("no PMU of this host has type {number}");
+            let remedy = "type numbers differ between hosts: write pmu/config=NUMBER/ with the PMU's name";
             return Err(Unresolved::new(Missing::AbsentOnHost, reason, remedy));
         };
         let cpus = self.online_of(pmu).ok_or_else(|| offline(&pmu.name))?;
@@ -250,8 +244,8 @@ impl Catalog {
         if pmus.is_empty() {
             return Err(self.unknown_pmu(word));
         }
-        // `cpu/cycles/` is `cycles` on the cores that are meant, whether the PMU names such an event or not: one metric
-        // on all hosts.
+        // `cpu/cycles/` resolves to `cycles` on the selected cores, even if the PMU has no such named event. So all hosts export the same
+        // metric.
         if let [Term { name, value: None }] = terms
             && pmus.iter().all(|pmu| pmu.core)
             && let Some(Found::Event(event)) = generic::find(name)
@@ -266,7 +260,7 @@ impl Catalog {
         self.encode_all(&pmus, terms, |pmu| stem::called(&family(pmu), terms))
     }
 
-    /// The terms on each PMU that understands them; the first complaint if none does.
+    /// Encodes the terms on each PMU that accepts them. Returns the first error if no PMU does.
     fn encode_all(
         &self,
         pmus: &[&Pmu],
@@ -314,7 +308,7 @@ impl Catalog {
         let found = self.tracepoints.find(system, event).map_err(|why| no_tracepoint(system, event, why))?;
         let draft = |found: super::tracepoint::Tracepoint| {
             let (system, event) = (&found.system, &found.event);
-            let help = format!("Times that the tracepoint {system}:{event} was passed");
+            let help = format!("Number of times the kernel reached the tracepoint {system}:{event}");
             let name = Name::Tracepoint { system: system.as_str().into(), event: event.as_str().into() };
             let selector = Selector { kind: generic::TYPE_TRACEPOINT, config: [found.id, 0, 0, 0] };
             Draft::plain(name, format!("{system}_{event}"), Kind::Tracepoint, selector, help)
@@ -337,10 +331,10 @@ impl Catalog {
 
     fn unknown_symbol(&self, word: &str) -> Unresolved {
         if pattern::is_pattern(word) {
-            let remedy = "patterns may stand for PMUs (uncore_*/event/) and tracepoints (block:*)";
+            let remedy = "patterns are supported for PMUs (uncore_*/event/) and tracepoints (block:*)";
             return Unresolved::new(
                 Missing::Refused,
-                "a pattern cannot stand for names of this kind",
+                "patterns are not supported for this kind of event",
                 remedy,
             );
         }
@@ -348,7 +342,7 @@ impl Catalog {
             let mut no = self.absent_pmu(pmu);
             if !self.select(pmu).is_empty() {
                 no.reason = format!("the PMU {pmu} of this host has no such event");
-                "perf-exporter list shows what it has".clone_into(&mut no.remedy);
+                "run perf-exporter list to see its events".clone_into(&mut no.remedy);
             }
             return no;
         }
@@ -356,9 +350,9 @@ impl Catalog {
         let names = generic.iter().flat_map(|(event, aliases)| aliases.iter().copied().chain([&*event.name]));
         let named = self.pmus.iter().flat_map(|pmu| pmu.events.keys().map(|name| &**name));
         let near = pattern::nearest(word, names.chain(named));
-        let remedy = "perf-exporter list shows what can be named here; names from vendors' tables \
-             (INST_RETIRED.ANY) are written as cpu/event=…,umask=…/";
-        Unresolved::new(Missing::UnknownName, "there is no event of this name", remedy).meant(near)
+        let remedy = "run perf-exporter list to see the events of this host; write names from vendor tables \
+             (INST_RETIRED.ANY) as cpu/event=…,umask=…/";
+        Unresolved::new(Missing::UnknownName, "there is no event with this name", remedy).meant(near)
     }
 
     fn unknown_pmu(&self, word: &str) -> Unresolved {
@@ -374,23 +368,23 @@ impl Catalog {
         Unresolved::new(Missing::UnknownName, reason, remedy).meant(near)
     }
 
-    /// A PMU that other hosts have.
+    /// Returns the error for a PMU that exists on other hosts.
     fn absent_pmu(&self, pmu: &str) -> Unresolved {
         let what = known::pmu(pmu).map(|what| format!(": {what}")).unwrap_or_default();
         let remedy = if self.facts.virtual_machine {
-            "a virtual machine has only the PMUs that its hypervisor passes on; measure on its host"
+            "a virtual machine has only the PMUs that its hypervisor exposes; measure on its host"
         } else {
-            "load the driver if this machine has the hardware, or leave the event out"
+            "load the driver if this machine has the hardware, or remove the event"
         };
         Unresolved::new(Missing::AbsentOnHost, format!("this host has no PMU {pmu}{what}"), remedy)
     }
 }
 
 impl Pmu {
-    /// The family of this PMU's events.
+    /// Returns the family of this PMU's events.
     pub(super) fn events_kind(&self) -> Kind {
         match fixed_kind(self.kind) {
-            // A core PMU may have the number of `PERF_TYPE_RAW`, or one of its own.
+            // A core PMU may have the type `PERF_TYPE_RAW` or its own type.
             _ if self.core => Kind::Raw,
             Some(kind) => kind,
             None => Kind::Pmu,
@@ -398,7 +392,7 @@ impl Pmu {
     }
 }
 
-/// The family of a type whose number is the same on every host.
+/// Returns the family of a type whose number is the same on every host.
 fn fixed_kind(number: u32) -> Option<Kind> {
     match number {
         generic::TYPE_HARDWARE => Some(Kind::Hardware),
@@ -411,7 +405,7 @@ fn fixed_kind(number: u32) -> Option<Kind> {
     }
 }
 
-/// The event with the modifiers that were written, if they mean something for it.
+/// Returns the event with its modifiers, if these apply to it.
 fn finish(draft: Draft, event: &syntax::Event) -> Result<Event, Unresolved> {
     let modifiers = Modifiers::from_letters(&event.modifiers);
     modifiers
@@ -420,7 +414,7 @@ fn finish(draft: Draft, event: &syntax::Event) -> Result<Event, Unresolved> {
     Ok(named(draft, event, modifiers))
 }
 
-/// The event with its names.
+/// Returns the event with its names.
 fn named(draft: Draft, event: &syntax::Event, modifiers: Modifiers) -> Event {
     let Draft { name, called, kind, selector, pmu, cpus, scale, help, .. } = draft;
     let named = syntax::Event { name, modifiers: Arc::clone(&event.modifiers), alias: None }.to_string();
@@ -439,7 +433,7 @@ fn named(draft: Draft, event: &syntax::Event, modifiers: Modifiers) -> Event {
     }
 }
 
-/// `pmu/word/`.
+/// Returns `pmu/word/`.
 fn pmu_name(pmu: &Pmu, word: &Arc<str>) -> Name {
     Name::Pmu { pmu: Arc::clone(&pmu.name), terms: vec![Term { name: Arc::clone(word), value: None }] }
 }
@@ -449,8 +443,8 @@ fn refuse<T>(reason: impl Into<String>, remedy: impl Into<String>) -> Result<T, 
 }
 
 fn offline(pmu: &str) -> Unresolved {
-    let reason = format!("none of the CPUs of {pmu} is online");
-    Unresolved::new(Missing::AbsentOnHost, reason, "put one of them online, or leave the event out")
+    let reason = format!("no CPU of {pmu} is online");
+    Unresolved::new(Missing::AbsentOnHost, reason, "bring one of its CPUs online, or remove the event")
 }
 
 fn no_tracepoint(system: &str, event: &str, why: NoTracepoint) -> Unresolved {
@@ -460,49 +454,50 @@ fn no_tracepoint(system: &str, event: &str, why: NoTracepoint) -> Unresolved {
             Unresolved::new(Missing::AbsentOnHost, "tracefs is not mounted", remedy)
         }
         NoTracepoint::NoTracing(at) => {
-            let reason = format!("the kernel has no tracing: there is no {}", at.display());
-            let remedy = "use a kernel with CONFIG_TRACING, or leave tracepoints out";
+            let reason = format!("the kernel was built without tracing: {} does not exist", at.display());
+            let remedy = "use a kernel with CONFIG_TRACING, or remove the tracepoints";
             Unresolved::new(Missing::AbsentOnHost, reason, remedy)
         }
         NoTracepoint::Forbidden(error) => {
             let remedy = "run as root or with CAP_DAC_READ_SEARCH, or mount tracefs with gid= and mode=0750";
-            Unresolved::new(Missing::Forbidden, format!("tracefs may not be read: {error}"), remedy)
+            Unresolved::new(Missing::Forbidden, format!("tracefs could not be read: {error}"), remedy)
         }
         NoTracepoint::Broken(error) => {
-            let remedy = "see the kernel's log, or leave the tracepoint out";
+            let remedy = "check the kernel log, or remove the tracepoint";
             Unresolved::new(Missing::Broken, error.to_string(), remedy)
         }
         NoTracepoint::NoSystem(near) => {
-            let reason = format!("this kernel has no tracepoints of a system {system}");
-            let remedy = "load the module that brings it, or see perf-exporter list '*:*'";
+            let reason = format!("this kernel has no tracepoint system {system}");
+            let remedy =
+                "load the module that provides it, or run perf-exporter list '*:*' to see all tracepoints";
             let near = near.map(|system| format!("{system}:{event}"));
             Unresolved::new(Missing::AbsentOnHost, reason, remedy).meant(near)
         }
         NoTracepoint::NoEvent(near) => {
             let reason = format!("the system {system} has no tracepoint {event}");
-            let remedy = "kernels differ: see perf-exporter list for those of this one";
+            let remedy =
+                "tracepoints differ between kernels: run perf-exporter list to see those of this kernel";
             let near = near.map(|event| format!("{system}:{event}"));
             Unresolved::new(Missing::AbsentOnHost, reason, remedy).meant(near)
         }
         NoTracepoint::TooMany(count) => {
-            let reason =
-                format!("it stands for {count} tracepoints, and at most {MATCH_LIMIT} are taken at once");
-            Unresolved::new(Missing::Refused, reason, "name fewer")
+            let reason = format!("it matches {count} tracepoints, more than the limit of {MATCH_LIMIT}");
+            Unresolved::new(Missing::Refused, reason, "use a narrower pattern")
         }
     }
 }
 
-/// Bits of `bp_type`: `HW_BREAKPOINT_R`, `_W`, `_X` of `include/uapi/linux/hw_breakpoint.h`.
+/// Bits of `bp_type`: `HW_BREAKPOINT_R`, `_W`, `_X` in `include/uapi/linux/hw_breakpoint.h`.
 const BREAKPOINT_ACCESS: [(char, u64); 3] = [('r', 1), ('w', 2), ('x', 4)];
 
 fn breakpoint(address: u64, length: Option<u64>, access: &Arc<str>) -> Result<Vec<Draft>, Unresolved> {
     let code = access.contains('x');
     if code && access.len() > 1 {
-        return refuse("a breakpoint on code (x) cannot watch data (r, w) as well", "write two events");
+        return refuse("a code breakpoint (x) cannot also watch data (r, w)", "write two events");
     }
     let bytes = length.unwrap_or(if code && !cfg!(target_arch = "aarch64") { 8 } else { 4 });
     if !matches!(bytes, 1 | 2 | 4 | 8) {
-        return refuse(format!("a breakpoint cannot watch {bytes} bytes"), "give 1, 2, 4 or 8");
+        return refuse(format!("a breakpoint cannot watch {bytes} bytes"), "use 1, 2, 4 or 8");
     }
     let kinds = BREAKPOINT_ACCESS.iter().filter(|(letter, _)| access.contains(*letter));
     let name = Name::Breakpoint { address, length, access: Arc::clone(access) };
@@ -512,6 +507,6 @@ fn breakpoint(address: u64, length: Option<u64>, access: &Arc<str>) -> Result<Ve
         kind: generic::TYPE_BREAKPOINT,
         config: [kinds.map(|(_, bit)| bit).sum(), address, bytes, 0],
     };
-    let help = format!("Accesses ({access}) to the {bytes} bytes at {address:#x}");
+    let help = format!("Accesses ({access}) to {bytes} bytes at {address:#x}");
     Ok(vec![Draft::plain(name, called, Kind::Breakpoint, selector, help)])
 }

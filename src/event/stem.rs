@@ -1,15 +1,15 @@
-//! The names of metrics: what an event is called in `perf_cpu_<stem>_total`.
+//! Metric name stems: the event's part of `perf_cpu_<stem>_total`.
 
 use std::fmt::Write as _;
 
 use super::syntax::{Term, TermValue};
 use super::{Modifiers, digits};
 
-/// The longest stem, in bytes. (Prometheus has no limit; dashboards do.)
+/// Maximum length of a stem, in bytes. Prometheus has no limit, but long names clutter dashboards.
 const LIMIT: usize = 120;
 
-/// Text in lower snake case: letters and digits, single underscores between them, none at the ends. Text of nothing
-/// else becomes empty.
+/// Converts text to lower snake case: letters and digits, joined by single underscores, none at the ends. Text without letters and digits
+/// becomes empty.
 pub(super) fn snake(text: &str) -> String {
     let mut stem = String::new();
     for c in text.chars() {
@@ -26,7 +26,7 @@ pub(super) fn snake(text: &str) -> String {
     stem
 }
 
-/// The stem of an event: its alias as it is, or what it is called with what its modifiers leave of it.
+/// Returns the stem of an event: its alias, or its name with a suffix for its modifiers.
 pub(super) fn stem(alias: Option<&str>, called: &str, modifiers: &Modifiers) -> String {
     let alias = alias.map(snake).filter(|alias| !alias.is_empty());
     alias.unwrap_or_else(|| {
@@ -38,8 +38,8 @@ pub(super) fn stem(alias: Option<&str>, called: &str, modifiers: &Modifiers) -> 
     })
 }
 
-/// `_user`, `_kernel`, `_hv`, `_guest`, `_host` for what is counted if it is not everything. The letters about
-/// sampling and scheduling do not change what a count means, and have no suffix.
+/// Returns the suffix for a restricted count: `_user`, `_kernel`, `_hv`, `_guest`, `_host`. Modifiers for sampling and scheduling do not
+/// change the meaning of a count, and have no suffix.
 fn suffix(modifiers: &Modifiers) -> String {
     let Modifiers {
         exclude_user, exclude_kernel, exclude_hv, exclude_idle, exclude_host, exclude_guest, ..
@@ -56,9 +56,8 @@ fn suffix(modifiers: &Modifiers) -> String {
     words.into_iter().filter(|(is_said, _)| *is_said).map(|(_, word)| word).collect()
 }
 
-/// A PMU's name without the number that tells it from its siblings: `uncore_imc_0` is one of the `uncore_imc`, and
-/// `smmuv3_pmcg_ff88840` one of the `smmuv3_pmcg`. Hexadecimal numbers have at least five digits, for
-/// `armv8_cortex_a53` has none.
+/// Returns a PMU's name without its instance number: `uncore_imc` for `uncore_imc_0`, `smmuv3_pmcg` for `smmuv3_pmcg_ff88840`. Hexadecimal
+/// numbers have at least five digits, because `a53` in `armv8_cortex_a53` is not an instance number.
 pub(super) fn without_instance(pmu: &str) -> &str {
     match pmu.rsplit_once('_') {
         Some((family, number)) if !family.is_empty() && is_instance(number) => family,
@@ -70,7 +69,7 @@ fn is_instance(number: &str) -> bool {
     digits(number, 10).is_some() || (number.len() >= 5 && digits(number, 16).is_some())
 }
 
-/// What a PMU event is called: the PMU's family and its terms, numbers in hexadecimal.
+/// Returns the name of a PMU event: the PMU's family and the terms, with numbers in hexadecimal.
 pub(super) fn called(family: &str, terms: &[Term]) -> String {
     let mut called = family.to_owned();
     for Term { name, value } in terms {
@@ -79,7 +78,7 @@ pub(super) fn called(family: &str, terms: &[Term]) -> String {
             Some(TermValue::Number(number)) => write!(called, "_{name}_{number:#x}"),
             Some(TermValue::Text(text)) => write!(called, "_{name}_{text}"),
         };
-        debug_assert!(written.is_ok(), "a String takes everything");
+        debug_assert!(written.is_ok(), "writing to a String cannot fail");
     }
     called
 }

@@ -1,50 +1,50 @@
-//! What an event text says, before anything is known of the host: perf's grammar as values.
+//! Parsed event texts, before they are resolved on a host: perf's grammar as types.
 //!
 //! Grammar: `Documentation/perf-list.txt` and `util/parse-events.{l,y}` of the kernel's `tools/perf`.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Events that are scheduled together.
+/// A group of events that are scheduled together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// Its members; the first is the leader.
+    /// Members; the first is the leader.
     pub events: Vec<Event>,
 }
 
-/// One event as written, with the modifiers of its group added to its own.
+/// One event as written. Its modifiers include those of its group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// What is named.
+    /// Name of the event.
     pub name: Name,
-    /// The letters behind the last colon or slash, in the order written, each at most as often as perf allows.
+    /// Modifier letters after the last colon or slash, in the order written, each at most as often as perf allows.
     pub modifiers: Arc<str>,
-    /// The user's own name for it: `name=` among the terms, or `name:` in the YAML.
+    /// User-defined name: `name=` among the terms, or `name:` in the YAML.
     pub alias: Option<Arc<str>>,
 }
 
-/// What an event text names.
+/// Name of an event, by form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Name {
-    /// A generic name or an alias of one, or an event of a PMU without its PMU: `cycles`, `L1-dcache-loads`, `faults`.
+    /// A generic name or its alias, or a PMU event without its PMU: `cycles`, `L1-dcache-loads`, `faults`.
     Symbol(Arc<str>),
-    /// `rNNN`: an encoding for the core PMU, in hexadecimal.
+    /// `rNNN`: a hexadecimal encoding for the core PMU.
     Raw(u64),
-    /// `TYPE:CONFIG`: the numbers of `perf_event_attr`.
+    /// `TYPE:CONFIG`: the numbers in `perf_event_attr`.
     Numeric {
         /// `perf_event_attr.type`.
         kind: u32,
         /// `perf_event_attr.config`.
         config: u64,
     },
-    /// `pmu/term,term=value/`; the PMU may hold `*`, or be one instance or the stem of several.
+    /// `pmu/term,term=value/`. The PMU may be a pattern with `*`, one instance, or the stem of several instances.
     Pmu {
         /// The PMU as written.
         pmu: Arc<str>,
-        /// Its terms in the order written.
+        /// Terms, in the order written.
         terms: Vec<Term>,
     },
-    /// `system:event`; both may hold `*` and `?`.
+    /// `system:event`. Both may contain `*` and `?`.
     Tracepoint {
         /// The subsystem: `sched`.
         system: Arc<str>,
@@ -55,9 +55,9 @@ pub enum Name {
     Breakpoint {
         /// The address.
         address: u64,
-        /// The length in bytes; 4 for data, the size of a long for code, when not given.
+        /// Length in bytes. Default: 4 for data, the size of a long for code.
         length: Option<u64>,
-        /// `r`, `w`, `x` or a sum of them; `rw` when not given.
+        /// `r`, `w`, `x` or a combination. Default: `rw`.
         access: Arc<str>,
     },
 }
@@ -65,9 +65,9 @@ pub enum Name {
 /// One term between the slashes of a PMU event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Term {
-    /// Left of the equals sign.
+    /// Text before the equals sign.
     pub name: Arc<str>,
-    /// Right of it; `None` for a bare word, which is the name of an event of the PMU or a flag.
+    /// Text after it. `None` for a single word, which is a named event of the PMU or a flag.
     pub value: Option<TermValue>,
 }
 
@@ -81,7 +81,7 @@ pub enum TermValue {
 }
 
 impl fmt::Display for Group {
-    /// As it can be written: a lone event without braces.
+    /// Formats the group in the input syntax. A single event has no braces.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [event] = &self.events[..] {
             return write!(f, "{event}");
@@ -92,7 +92,7 @@ impl fmt::Display for Group {
 }
 
 impl fmt::Display for Event {
-    /// As it can be written, numbers in hexadecimal.
+    /// Formats the event in the input syntax, with numbers in hexadecimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, modifiers, alias } = self;
         write!(f, "{name}")?;
@@ -115,7 +115,7 @@ impl fmt::Display for Event {
 }
 
 impl fmt::Display for Name {
-    /// As it can be written; a PMU's last slash is left for its [`Event`] to write.
+    /// Formats the name in the input syntax. [`Event`] adds the closing slash of a PMU.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Symbol(name) => f.write_str(name),
@@ -147,7 +147,7 @@ impl fmt::Display for Term {
     }
 }
 
-/// A value between quotes where it needs them.
+/// A value, quoted if necessary.
 struct Quoted<'t>(&'t str);
 
 impl fmt::Display for Quoted<'_> {

@@ -1,5 +1,5 @@
-//! Tracepoints as tracefs names them: `events/SYSTEM/EVENT/id`. Directories are read when they are asked for: a
-//! kernel has some two thousand tracepoints, and a configuration names a few.
+//! Tracepoints in tracefs: `events/SYSTEM/EVENT/id`. Directories are read on demand, because a kernel has about two thousand tracepoints
+//! and a configuration names a few.
 
 use std::path::PathBuf;
 
@@ -8,43 +8,43 @@ use super::pattern;
 use crate::error::FileError;
 use crate::host::{self, Roots};
 
-/// The most tracepoints that one pattern may stand for: each is a descriptor per CPU.
+/// Maximum number of tracepoints that one pattern may match. Each takes one file descriptor per CPU.
 pub(super) const MATCH_LIMIT: usize = 512;
-/// The most directories that one listing reads.
+/// Maximum number of tracepoints that one listing returns.
 const LISTING_LIMIT: usize = 32_768;
 
 /// The tracepoints of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tracepoints {
-    /// The mount point of tracefs.
+    /// Mount point of tracefs.
     root: PathBuf,
 }
 
-/// A tracepoint and its number.
+/// A tracepoint and its ID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tracepoint {
     pub system: String,
     pub event: String,
-    /// `perf_event_attr.config`.
+    /// ID for `perf_event_attr.config`.
     pub id: u64,
 }
 
-/// Why a name stands for no tracepoint here.
+/// The reason why a name matches no tracepoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NoTracepoint {
-    /// The kernel has tracefs and nobody mounted it.
+    /// The kernel supports tracefs, but it is not mounted.
     NotMounted(PathBuf),
-    /// The kernel was built without tracing, for even the place to mount it is missing.
+    /// The kernel was built without tracing: even the mount point is missing.
     NoTracing(PathBuf),
-    /// This process may not look.
+    /// This process lacks the permission to read tracefs.
     Forbidden(FileError),
-    /// Something else is wrong with a file.
+    /// Any other error of a file.
     Broken(FileError),
-    /// There is no system of this name; perhaps one that is called much like it.
+    /// No system has this name. A similar name, if there is one.
     NoSystem(Option<String>),
-    /// The system has no event of this name; perhaps one that is called much like it.
+    /// The system has no event with this name. A similar name, if there is one.
     NoEvent(Option<String>),
-    /// The pattern stands for more than [`MATCH_LIMIT`].
+    /// The pattern matches more than [`MATCH_LIMIT`] tracepoints.
     TooMany(usize),
 }
 
@@ -63,7 +63,7 @@ impl Tracepoints {
         Self { root: roots.tracing.clone() }
     }
 
-    /// Every tracepoint whose system and event match, sorted.
+    /// Returns every tracepoint whose system and event match, sorted.
     pub(super) fn find(&self, system: &str, event: &str) -> Result<Vec<Tracepoint>, NoTracepoint> {
         if is_name(system) && is_name(event) {
             match self.open(system, event) {
@@ -92,18 +92,21 @@ impl Tracepoints {
         }
     }
 
-    /// What a tracepoint records.
+    /// Returns the record format of a tracepoint.
     pub(super) fn format(&self, system: &str, event: &str) -> Result<Format, FileError> {
         let events = self.root.join("events");
         if !is_name(system) || !is_name(event) {
-            return Err(FileError::malformed(events, format!("{system}:{event} is no name of a tracepoint")));
+            return Err(FileError::malformed(
+                events,
+                format!("{system}:{event} is not a valid tracepoint name"),
+            ));
         }
         let path = events.join(system).join(event).join("format");
         let text = host::read_text(&path)?;
         Format::parse(&text).map_err(|error| FileError::malformed(path, error.to_string()))
     }
 
-    /// The names of all tracepoints, as far as they can be read.
+    /// Returns the names of all readable tracepoints, at most [`LISTING_LIMIT`].
     pub(super) fn names(&self) -> impl Iterator<Item = (String, String)> + '_ {
         let systems = self.systems().unwrap_or_default().into_iter();
         let names = systems.flat_map(|system| {
@@ -125,7 +128,7 @@ impl Tracepoints {
         })
     }
 
-    /// The events of a system that [`systems`](Self::systems) returned. Those without a number are for ftrace alone.
+    /// Returns the events of a system that [`systems`](Self::systems) returned. Events without an ID are for ftrace only, and are skipped.
     fn events(&self, system: &str) -> Result<Vec<String>, NoTracepoint> {
         let dir = self.root.join("events").join(system);
         match host::list(&dir) {
@@ -133,7 +136,7 @@ impl Tracepoints {
                 names.retain(|name| dir.join(name).join("id").exists());
                 Ok(names)
             }
-            // A module that was unloaded since, or one of the files (`enable`, `header_page`) beside the systems.
+            // An unloaded module, or one of the files (`enable`, `header_page`) next to the systems.
             Err(error) if error.is_absent() => Ok(Vec::new()),
             Err(error) => Err(error.into()),
         }
@@ -145,7 +148,7 @@ impl Tracepoints {
     }
 }
 
-/// Whether a word can be the name of a directory, rather than a pattern or a path.
+/// Reports whether a word can be the name of a directory, instead of a pattern or a path.
 fn is_name(word: &str) -> bool {
     !pattern::is_pattern(word) && !word.contains('/') && !word.starts_with('.') && !word.is_empty()
 }
@@ -207,12 +210,12 @@ mod tests {
         assert_eq!(tracepoints.format("block", "rq_issue").unwrap().id(), 7);
         std::fs::write(&file, "name: rq_issue\n").unwrap();
         let error = tracepoints.format("block", "rq_issue").unwrap_err().to_string();
-        assert_eq!(error, format!("{}: there is no line \"ID:\"", file.display()));
+        assert_eq!(error, format!("{}: the line \"ID:\" is missing", file.display()));
         for (system, event) in
             [("..", "events"), ("block", "../block/rq_issue"), ("block", "rq_*"), ("", "x")]
         {
             let error = tracepoints.format(system, event).unwrap_err();
-            assert!(error.to_string().ends_with("is no name of a tracepoint"), "{error}");
+            assert!(error.to_string().ends_with("is not a valid tracepoint name"), "{error}");
         }
     }
 

@@ -1,9 +1,8 @@
-//! Flame graphs: stacks as a picture, each function as wide as its share, drawn by inferno.
+//! Flame graphs, drawn by inferno: an image of stacks in which the width of each function is its share.
 //!
-//! The picture is an SVG with a script in it, which loads nothing: frames can be searched and enlarged wherever it is
-//! opened. Colours tell whose code it is, as perf's own flame graphs do (kernel orange, run-time compiled green, native
-//! red to yellow), and are the same for a function in every picture. Frames narrower than a thousandth are left out,
-//! and more where the picture would be larger than some megabytes.
+//! The image is an SVG with an inline script and without external resources. Frames can be searched and zoomed in any viewer. The hue
+//! indicates the kind of code, as in perf's own flame graphs: kernel orange, JIT-compiled green, native red to yellow. A function has the
+//! same color in every image. Frames narrower than a thousandth are omitted, and wider ones if the image would exceed a few megabytes.
 
 use std::hash::Hasher as _;
 use std::io;
@@ -18,66 +17,65 @@ use super::page::figures::{count, duration};
 use crate::clean::clean;
 use crate::profile::{Origin, Profile, Unit};
 
-/// The value of `Content-Type` of a picture alone.
+/// `Content-Type` of a standalone image.
 pub const CONTENT_TYPE: &str = "image/svg+xml";
 
-/// In percent: less than a pixel on most screens. Whoever wants to see more selects a part.
+/// Minimum width of a frame in percent: less than a pixel on most screens. A narrower selection shows more.
 const NARROWEST: f64 = 0.1;
 
-/// The largest picture, in bytes: browsers become slow with more. Frames are left out until it fits, or only those of a
-/// fiftieth are left.
+/// Maximum size of an image in bytes: browsers become slow with larger ones. The minimum width is raised until the image fits, up to a
+/// fiftieth.
 const SIZE: usize = 6 << 20;
 
-/// The longest title, in bytes.
+/// Maximum length of a title in bytes.
 const TITLE: usize = 200;
 
-/// The deepest stack that is drawn, in frames, counted from the outermost.
+/// Maximum number of frames of a stack, counted from the outermost.
 const DEPTH: usize = 1_000;
 
-/// How a picture is drawn.
+/// Drawing options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options<'t> {
-    /// What it grows from.
+    /// Orientation.
     pub shape: Shape,
-    /// What stacks are put together by.
+    /// Root frame of the stacks.
     pub root: Root,
-    /// What stands above it; `None` = what the values are.
+    /// Title; `None` uses the type of the values.
     pub title: Option<&'t str>,
 }
 
 impl Options<'_> {
-    /// What stands above the picture of a profile.
+    /// Returns the title of the image of a profile.
     fn title(self, profile: &Profile) -> String {
         self.title.map_or_else(|| title(profile), |title| clean(title, TITLE).into_owned())
     }
 }
 
-/// Where the outermost functions are.
+/// Position of the outermost functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shape {
-    /// At the bottom.
+    /// Bottom.
     #[default]
     Flame,
-    /// At the top.
+    /// Top.
     Icicle,
 }
 
-/// A picture for a page of HTML: markup that inferno made and escaped, and its script, which runs if the page's policy
-/// allows the nonce.
+/// An image for an HTML page: markup that inferno created and escaped, and its script, which runs if the page's policy allows the nonce.
 #[derive(Debug)]
 pub struct Embedded(String);
 
 impl Embedded {
-    /// The markup.
+    /// Returns the markup.
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// A picture that stands alone. Where there is nothing to draw it says so, with `nothing`.
+/// Renders a standalone image. If there is nothing to draw, it contains the sentence `nothing`.
 ///
 /// # Errors
-/// What inferno says.
+/// Returns errors of inferno.
 pub fn standalone(profile: &Profile, options: Options<'_>, nothing: &str) -> io::Result<String> {
     if profile.total() == 0 {
         return Ok(sentence(&options.title(profile), nothing));
@@ -91,22 +89,22 @@ pub fn standalone(profile: &Profile, options: Options<'_>, nothing: &str) -> io:
     draw(profile, options, Some(subtitle))
 }
 
-/// A picture for a page, without what the page says itself; `None` where there is nothing to draw. `nonce` are
-/// hexadecimal digits.
+/// Renders an image for a page, without the facts that the page shows itself. Returns `None` if there is nothing to draw. `nonce` consists
+/// of hexadecimal digits.
 ///
 /// # Errors
-/// What inferno says, or that it drew what we cannot embed.
+/// Returns errors of inferno, and an error if its output cannot be embedded.
 pub fn embedded(profile: &Profile, options: Options<'_>, nonce: &str) -> io::Result<Option<Embedded>> {
     if profile.total() == 0 {
         return Ok(None);
     }
     let svg = draw(profile, options, None)?;
-    embed(&svg, nonce)
-        .map(|markup| Some(Embedded(markup)))
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "inferno draws otherwise than it did"))
+    embed(&svg, nonce).map(|markup| Some(Embedded(markup))).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, "the output of inferno has an unexpected structure")
+    })
 }
 
-/// What is lost, for people: `12 (ring_full), 3 (throttled)`.
+/// Formats the losses: `12 (ring_full), 3 (throttled)`.
 pub(super) fn lost(profile: &Profile) -> Option<String> {
     let reasons: Vec<String> = (profile.lost.iter().filter(|lost| lost.1 > 0))
         .map(|(reason, number)| format!("{} ({reason})", count(*number)))
@@ -114,7 +112,7 @@ pub(super) fn lost(profile: &Profile) -> Option<String> {
     (!reasons.is_empty()).then(|| reasons.join(", "))
 }
 
-/// What a profile is called.
+/// Returns the title of a profile.
 pub(super) fn title(profile: &Profile) -> String {
     match &*profile.kind.value.name {
         "cpu" => "CPU time".to_owned(),
@@ -128,7 +126,7 @@ fn draw(profile: &Profile, options: Options<'_>, subtitle: Option<String>) -> io
     let scale = Scale::of(profile);
     let lines = lines(&folded, &scale);
     let mut palette = PaletteMap::default();
-    // What everything stands on; for what is not in the palette inferno throws dice.
+    // The root frame. For names that are not in the palette, inferno chooses random colors.
     palette.insert("", Color { r: 190, g: 200, b: 214 });
     for name in folded.names() {
         palette.insert(&name.text, colour(name));
@@ -150,8 +148,8 @@ fn draw(profile: &Profile, options: Options<'_>, subtitle: Option<String>) -> io
             Shape::Flame => Direction::Straight,
             Shape::Icicle => Direction::Inverted,
         };
-        // Of that inferno does two things: it takes lines in the reverse order, and does not ask that they be sorted. As
-        // text they would be, `main` would stand in two places where there is a `main.func1` beside it.
+        // This option has two effects in inferno: it reads lines in reverse order, and does not require sorted input. Sorted as text,
+        // `main` would occur twice next to a `main.func1`.
         settings.flame_chart = true;
         let mut svg = Vec::new();
         inferno_graph::from_lines(&mut settings, lines.iter().map(String::as_str), &mut svg)?;
@@ -164,7 +162,7 @@ fn draw(profile: &Profile, options: Options<'_>, subtitle: Option<String>) -> io
     }
 }
 
-/// The lines as inferno takes them: the last first.
+/// Returns the lines in the order for inferno: the last first.
 fn lines(folded: &Folded, scale: &Scale) -> Vec<String> {
     let mut lines = Vec::new();
     for (stack, value) in folded.stacks().rev() {
@@ -175,11 +173,11 @@ fn lines(folded: &Folded, scale: &Scale) -> Vec<String> {
     lines
 }
 
-/// How values are shown.
+/// Scale of displayed values.
 struct Scale {
-    /// What they are divided by first, so that their sum stays exact where scripts calculate: below 2⁵³.
+    /// Divisor applied first. It keeps the sum below 2⁵³, exact in scripts.
     divisor: u64,
-    /// What they are multiplied by then.
+    /// Factor applied afterwards.
     factor: f64,
     unit: &'static str,
 }
@@ -197,17 +195,17 @@ impl Scale {
     }
 }
 
-/// The colour of a name: a hue by whose code it is, and a shade by what it is called.
+/// Returns the color of a name: a hue for the kind of code, and a shade derived from the name.
 fn colour(name: &Name) -> Color {
     let mut hasher = FxHasher::default();
     hasher.write(name.text.as_bytes());
-    // Two numbers from 0 to 1: of a product the upper bits are the good ones.
+    // Two numbers from 0 to 1: the upper bits of a product have the better distribution.
     let hash = hasher.finish();
     let part = |shift: u32| ((hash >> shift) & 0xff) as f64 / 255.0;
     let (a, b) = (part(56), part(48));
-    // Of red, green and blue: where the shades begin, and how far each of the two numbers goes.
+    // For red, green and blue: the base value, and the weights of the two numbers.
     let shades: [(u8, u8, u8); 3] = match name.origin {
-        // What stacks are put together by.
+        // Root frames.
         None => [(150, 20, 0), (172, 20, 0), (200, 20, 0)],
         Some(Origin::Kernel) => [(238, 12, 0), (140, 30, 10), (50, 0, 30)],
         Some(Origin::Jit) => [(110, 30, 10), (196, 30, 0), (100, 20, 20)],
@@ -221,10 +219,9 @@ fn colour(name: &Name) -> Color {
     Color { r, g, b }
 }
 
-/// What inferno's script does, and what it is to do instead, so that an address can be opened again: find the frame that
-/// it names within HTML, too, where the colon is a part of the attribute's name and no namespace, and go on if there is
-/// none any more; take a plus for the space that forms write it for; and find what is no regular expression, such as
-/// `operator(`, as it is written.
+/// Replacements in inferno's script, so that a link to a zoomed frame works. The frame is also found within HTML, where the colon is part
+/// of the attribute name and not a namespace. A frame that no longer exists is ignored. A plus is decoded as a space, as forms encode it. A
+/// search term that is not a regular expression, such as `operator(`, is searched literally.
 const MENDED: [(&str, &str); 3] = [
     (
         "zoom(find_group(document.querySelector('[*|x=\"' + params.x + '\"][y=\"' + params.y + '\"]')));",
@@ -251,8 +248,8 @@ const SVG: &str = "<svg ";
 const ONLOAD: &str = " onload=\"init(evt)\"";
 const SCRIPT: &str = "<script type=\"text/ecmascript\">";
 
-/// The markup of `svg` for a page that allows scripts by `nonce` alone: without a prologue, and with a script in place
-/// of a handler. All that comes from outside is escaped, and stands behind the script.
+/// Converts `svg` to markup for a page that allows scripts only with `nonce`: removes the prologue, and replaces the event handler by a
+/// script. All untrusted input is escaped and follows the script.
 fn embed(svg: &str, nonce: &str) -> Option<String> {
     let svg = svg.get(svg.find(SVG)?..)?;
     let (head, rest) = svg.split_once(ONLOAD)?;
@@ -262,7 +259,7 @@ fn embed(svg: &str, nonce: &str) -> Option<String> {
     Some([head, middle, &script, rest, &start].concat())
 }
 
-/// A picture that consists of a sentence.
+/// Renders an image that consists of a sentence.
 fn sentence(title: &str, text: &str) -> String {
     let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     format!(
@@ -275,7 +272,7 @@ fn sentence(title: &str, text: &str) -> String {
     )
 }
 
-/// Why there is nothing to draw, for people. `unselected` is how many samples there are without the selection.
+/// Returns the reason why there is nothing to draw. `unselected` is the number of samples without the selection.
 pub fn nothing(profile: &Profile, unselected: u64) -> String {
     let time = match profile.duration {
         Duration::ZERO => "so far".to_owned(),
@@ -288,9 +285,9 @@ pub fn nothing(profile: &Profile, unselected: u64) -> String {
         return format!("no samples {time}: all were lost, {lost}");
     }
     let why = match &*profile.kind.value.name {
-        "cpu" => "nothing that is sampled ran, or sampling began only now",
-        "off_cpu" => "nobody waited for longer than the threshold, or sampling began only now",
-        _ => "there was no such event, or sampling began only now",
+        "cpu" => "no sampled task ran, or sampling has just started",
+        "off_cpu" => "no wait exceeded the threshold, or sampling has just started",
+        _ => "the event did not occur, or sampling has just started",
     };
     format!("no samples {time}: {why}")
 }
@@ -303,7 +300,7 @@ mod tests {
     use crate::profile::specimen::{Builder, any_profile, hostile, native, specimen, task};
     use crate::profile::{Mode, Selection};
 
-    /// Start and width in values, and the text of each frame; panics where the markup is not what inferno writes.
+    /// Returns start and width in values, and the text of each frame. Panics if the markup is not that of inferno.
     fn frames(svg: &str) -> Vec<(u64, u64, String)> {
         let frame = |text: &str| {
             let (title, rest) = text.split_once("</title>").unwrap();
@@ -373,7 +370,7 @@ mod tests {
         assert!(nothing(&empty, 0).contains("all were lost, 12 (ring_full), 3 (throttled)"));
         assert_eq!(
             nothing(&Profile::default(), 0),
-            "no samples so far: nothing that is sampled ran, or sampling began only now"
+            "no samples so far: no sampled task ran, or sampling has just started"
         );
     }
 

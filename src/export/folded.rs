@@ -1,8 +1,8 @@
-//! Folded stacks, a line each: `comm;outer;…;inner value`. What flamegraph.pl, inferno and speedscope read.
+//! Folded stacks, one per line: `comm;outer;…;inner value`, for flamegraph.pl, inferno and speedscope.
 //!
-//! Names are told apart by what stackcollapse-perf.pl appends with `--all`, and flame graphs take off again: `_[k]` for
-//! the kernel, `_[j]` for what was compiled at run time, `_[i]` for what was inlined. As with it, a semicolon in a name
-//! becomes a colon, and a space in what a line begins with an underscore.
+//! Names have the suffixes of stackcollapse-perf.pl with `--all`, which flame graphs remove: `_[k]` for the kernel, `_[j]` for JIT-compiled
+//! code, `_[i]` for inlined functions. As in that script, a semicolon in a name becomes a colon, and a space in the root frame becomes an
+//! underscore.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use super::numbered::Numbered;
 use crate::clean::clean;
 use crate::profile::{Origin, Profile, Task};
 
-/// The longest name, in bytes.
+/// Maximum length of a name in bytes.
 const NAME: usize = 1 << 10;
 
-/// How stacks are written.
+/// Output options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// What each line begins with.
+    /// Root frame of each line.
     pub root: Root,
-    /// Whether names tell whose code they are.
+    /// Whether names have a suffix for the kind of code.
     pub annotated: bool,
 }
 
@@ -28,15 +28,15 @@ impl Default for Options {
     }
 }
 
-/// What stacks are put together by.
+/// Root frame by which stacks are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Root {
-    /// The name of the thread: `nginx`.
+    /// Name of the thread: `nginx`.
     #[default]
     Comm,
-    /// With its process: `nginx-812`.
+    /// Name of the thread with its process ID: `nginx-812`.
     CommPid,
-    /// The path of the cgroup: `/system.slice/nginx.service`; `[unknown]` where it is not known.
+    /// Path of the cgroup: `/system.slice/nginx.service`; `[unknown]` if unknown.
     Cgroup,
 }
 
@@ -52,25 +52,24 @@ impl Root {
     }
 }
 
-/// Stacks that are the same by their names, put together and in order: each before those that go on from it, and all of
-/// one beginning together.
+/// Stacks aggregated by their names, in order: each precedes its extensions, and stacks with a common prefix are adjacent.
 #[derive(Debug)]
 pub struct Folded {
     names: Vec<Name>,
-    /// Places in `names`, outermost first, and the sum of values.
+    /// Indexes in `names`, outermost first, and the sum of the values.
     stacks: Vec<(Box<[u32]>, u64)>,
 }
 
-/// A name as it is written, and whose it is.
+/// A name as it is written, with its origin.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Name {
     pub(super) text: String,
-    /// `None` = what lines begin with.
+    /// `None` for root frames.
     pub(super) origin: Option<Origin>,
 }
 
 impl Folded {
-    /// Puts the stacks of a profile together.
+    /// Aggregates the stacks of a profile.
     pub fn new(profile: &Profile, options: Options) -> Self {
         let mut names = Numbered::default();
         let locations: Vec<Vec<u32>> = (profile.locations.iter())
@@ -111,18 +110,18 @@ impl Folded {
         Self { names, stacks: stacks.into_iter().collect() }
     }
 
-    /// The stacks in order: their names, outermost first, and values.
+    /// Returns the stacks in order: their names, outermost first, and values.
     pub(super) fn stacks(&self) -> impl DoubleEndedIterator<Item = (impl Iterator<Item = &Name>, u64)> {
         let name = |&place: &u32| self.names.get(place as usize);
         self.stacks.iter().map(move |(stack, value)| (stack.iter().filter_map(name), *value))
     }
 
-    /// All names.
+    /// Returns all names.
     pub(super) fn names(&self) -> &[Name] {
         &self.names
     }
 
-    /// All of it as text, a line each.
+    /// Returns all stacks as text, one per line.
     pub fn text(&self) -> String {
         let mut out = String::new();
         for (stack, value) in self.stacks() {
@@ -145,23 +144,23 @@ pub(super) fn line<'n>(stack: impl Iterator<Item = &'n Name>, value: u64, out: &
     out.push_str(itoa::Buffer::new().format(value));
 }
 
-/// A name that can stand in a line.
+/// Returns a name that is valid in a line.
 fn name(text: &str) -> String {
     let mut text = clean(text.trim(), NAME).replace(';', ":");
-    // A number behind a space at the end would be taken for a second value.
+    // A number after a space at the end would be parsed as a second value.
     if let Some(space) = text.rfind(' ')
         && text.get(space + 1..).is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
     {
         text.replace_range(space..=space, "_");
     }
-    // Flame graphs take these for gaps, and nothing for the end.
+    // Flame graphs interpret these as gaps, and an empty name as the end.
     if text.is_empty() || text.bytes().all(|b| b == b'-') {
         return "[unknown]".to_owned();
     }
     text
 }
 
-/// The names in order, and for each place where it is then. The same text of different origins is one name.
+/// Sorts the names and returns the new index of each. Equal texts of different origins are separate names.
 fn sorted(names: Vec<Name>) -> (Vec<Name>, Vec<u32>) {
     let mut order: Vec<(Name, usize)> = names.into_iter().zip(0..).collect();
     order.sort_unstable();
@@ -189,7 +188,7 @@ mod tests {
         Folded::new(profile, options).text()
     }
 
-    /// Reads lines as flamegraph.pl does: the value is behind the last space.
+    /// Parses lines as flamegraph.pl does: the value follows the last space.
     fn read(text: &str) -> Vec<(Vec<&str>, u64)> {
         let line = |line: &'_ str| -> Option<(usize, u64)> {
             let space = line.rfind(' ')?;
@@ -232,7 +231,7 @@ mod tests {
     fn hostile_names_are_one_name_each() {
         let text = text(&hostile(), Options::default());
         let lines = read(&text);
-        // Three names are no more than nothing.
+        // Three of the names are empty or gaps.
         assert_eq!(lines.len(), hostile().samples.len() - 2);
         assert!(lines.iter().all(|(stack, _)| stack.len() == 4 && stack.iter().all(|name| !name.is_empty())));
         assert!(lines.iter().all(|(stack, _)| stack.iter().all(|name| name.len() < NAME + 16)));

@@ -1,6 +1,5 @@
-//! Publishing: a [`Snapshot`](crate::metrics::Snapshot) in the formats of Prometheus, a
-//! [`Profile`](crate::profile::Profile) as what profilers read and as pictures, the HTTP server that hands them out, and the
-//! thread that pushes them.
+//! Exports: the Prometheus formats of a [`Snapshot`](crate::metrics::Snapshot), profiler formats and images of a
+//! [`Profile`](crate::profile::Profile), the HTTP server, and the push thread.
 //!
 //! ```text
 //! Snapshot ─┬► prometheus::Encoder ─┬► gzip? ──┐
@@ -14,7 +13,7 @@
 //!          └─► top: text, JSON ──────┘─────────┘
 //! ```
 //!
-//! The encoders are pure; [`http`] and [`push`] alone know sockets. What it needs of the rest of the program is [`http::Source`].
+//! The encoders are pure; only [`http`] and [`push`] use sockets. [`http::Source`] is the interface to the rest of the program.
 
 pub mod flamegraph;
 pub mod folded;

@@ -1,24 +1,24 @@
-//! What a client asks for: `Accept` and `Accept-Encoding` (RFC 9110, section 12.5).
+//! Content negotiation: `Accept` and `Accept-Encoding` (RFC 9110, section 12.5).
 //!
-//! A client that asks for nothing we have gets text 0.0.4: a scraper with an odd header is served better by a format
-//! that everything reads than by a refusal.
+//! A client that requests only unsupported formats gets text 0.0.4. For a scraper with an unusual header, a universal format is more useful
+//! than an error.
 
 use super::{prometheus, protobuf};
 
-/// How many alternatives of a header are looked at. Real scrapers send at most five.
+/// Maximum number of alternatives read from a header. Real scrapers send at most five.
 const ALTERNATIVES: usize = 32;
 
-/// What metrics can be served as.
+/// Format of served metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// One of the text formats.
+    /// A text format.
     Text(prometheus::Format),
     /// Delimited protobuf, with native histograms.
     Protobuf,
 }
 
 impl Format {
-    /// The value of `Content-Type`.
+    /// Returns the value of `Content-Type`.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Text(format) => format.content_type(),
@@ -27,9 +27,9 @@ impl Format {
     }
 }
 
-/// The format that the values of `Accept` prefer.
+/// Returns the format preferred by the values of `Accept`.
 pub fn format<'h>(accept: impl IntoIterator<Item = &'h str>) -> Format {
-    // A range names no format of ours, and asks for the text that everything reads. Of equals the first wins.
+    // A media range is not a specific format and selects the universal text format. Of equal qualities the first is used.
     let mut best = (0, Format::Text(prometheus::Format::Text));
     for item in alternatives(accept) {
         let Some(format) = format_of(&item) else { continue };
@@ -40,7 +40,7 @@ pub fn format<'h>(accept: impl IntoIterator<Item = &'h str>) -> Format {
     best.1
 }
 
-/// Whether the values of `Accept-Encoding` want gzip at least as much as plain bytes.
+/// Reports whether the values of `Accept-Encoding` prefer gzip to identity, or accept both equally.
 pub fn gzip<'h>(accept_encoding: impl IntoIterator<Item = &'h str>) -> bool {
     let (mut gzip, mut any, mut identity) = (None, None, 0);
     for item in alternatives(accept_encoding) {
@@ -62,7 +62,7 @@ fn format_of(item: &Alternative<'_>) -> Option<Format> {
         ("application/openmetrics-text", Some("1.0.0") | None) => prometheus::Format::OpenMetrics100,
         ("application/openmetrics-text", Some("0.0.1")) => prometheus::Format::OpenMetrics001,
         ("text/plain", Some("0.0.4") | None) | ("text/*" | "*/*", _) => prometheus::Format::Text,
-        // The type alone says neither which message nor how one ends.
+        // The media type alone does not determine the message type or the delimiting.
         ("application/vnd.google.protobuf", _) if item.is_metric_family && item.is_delimited => {
             return Some(Format::Protobuf);
         }
@@ -71,18 +71,18 @@ fn format_of(item: &Alternative<'_>) -> Option<Format> {
     Some(Format::Text(text))
 }
 
-/// One item of a header that lists what a client takes.
+/// An item of a header with accepted alternatives.
 #[derive(Debug, PartialEq, Eq)]
 struct Alternative<'h> {
-    /// In front of the parameters.
+    /// Text before the parameters.
     name: &'h str,
-    /// `version=`.
+    /// Parameter `version`.
     version: Option<&'h str>,
-    /// Whether there is `proto=io.prometheus.client.MetricFamily`.
+    /// Whether the parameter `proto=io.prometheus.client.MetricFamily` is present.
     is_metric_family: bool,
-    /// Whether there is `encoding=delimited`.
+    /// Whether the parameter `encoding=delimited` is present.
     is_delimited: bool,
-    /// `q=` in thousandths; 1000 where it is not given, 0 where it cannot be read.
+    /// Parameter `q` in thousandths; 1000 if absent, 0 if invalid.
     quality: u16,
 }
 
@@ -106,7 +106,7 @@ fn alternatives<'h>(values: impl IntoIterator<Item = &'h str>) -> impl Iterator<
     })
 }
 
-/// A quality value, `0`, `0.5`, `1.000`, in thousandths.
+/// Parses a quality value, `0`, `0.5`, `1.000`, as thousandths.
 fn quality(text: &str) -> Option<u16> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     if !matches!(whole, "0" | "1") || fraction.len() > 3 || !fraction.bytes().all(|b| b.is_ascii_digit()) {

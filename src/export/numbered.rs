@@ -1,9 +1,9 @@
-//! Values that become numbers, each once.
+//! A table that assigns numbers to unique values.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The values, and their numbers: their places.
+/// The values; the number of a value is its index.
 #[derive(Debug)]
 pub(super) struct Numbered<T> {
     pub(super) values: Vec<T>,
@@ -17,12 +17,12 @@ impl<T> Default for Numbered<T> {
 }
 
 impl<T: Clone + Eq + Hash> Numbered<T> {
-    /// The number of a value.
+    /// Returns the number of a value.
     pub(super) fn place(&mut self, value: T) -> u32 {
         if let Some(&number) = self.numbers.get(&value) {
             return number;
         }
-        // What is numbered here comes from tables that are counted by a `u32`.
+        // The values come from tables with `u32` indexes.
         let number = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
         self.values.push(value.clone());
         self.numbers.insert(value, number);

@@ -1,25 +1,24 @@
-//! The format of pprof, compressed with gzip, as `go tool pprof`, Pyroscope, Parca and their kin take it.
+//! The pprof format, compressed with gzip, for `go tool pprof`, Pyroscope, Parca and similar tools.
 //!
-//! Format: <https://github.com/google/pprof/blob/main/proto/profile.proto>. What it leaves open is chosen thus:
+//! Format: <https://github.com/google/pprof/blob/main/proto/profile.proto>. Open details are decided as follows:
 //!
-//! - **Values** are `samples/count` and that of the kind, which is the default. Where each sample is one event
-//!   (a count of period 1) both would be the same, and there is only the second.
-//! - **The first mapping** is what pprof takes for the main binary and names as `File:`. Of many programs it is the one
-//!   with most of the values, no shared library, and neither the kernel nor another file in brackets: pprof itself
-//!   guesses in the same way. All others follow by their paths.
-//! - **Addresses** are those of the files' own headers, moved so that no file is where another one is (`layout`).
-//! - **A place without a function** keeps its address and mapping, so that pprof can find the function where it has the
-//!   file; until then it bears one called like the place, `libc.so.6+0x2a1c0`, for otherwise all such places of a file
-//!   would look like one, and some backends would leave them out. The flags of the mapping say what is known.
-//! - **Names** are shown as they are. pprof takes a name that is the linker's own for C++ and leaves out what stands
-//!   between angles, which ruins those of JavaScript; without `system_name`, which says no more than the name then, it
-//!   does not.
-//! - **Labels** are those of perf_data_converter: `comm` (the thread's), `cgroup`, `pid` and `tid` (numbers, as on the
-//!   host), `mode`, and, where they are known, `namespace`, `pod`, `container` and `service`. So `-tagfocus=comm=nginx`, `-tagfocus=pid=812` and `-tagroot=cgroup` do what they say.
-//! - **Losses** are comments, which `-comments` and the web interface show.
+//! - **Values** are `samples/count` and that of the kind, which is the default. If each sample is one event (a count with period 1) both
+//!   would be equal, and only the second is present.
+//! - **The first mapping** is the main binary for pprof, shown as `File:`. It is the program with the largest value, but not a shared
+//!   library, the kernel or another mapping in brackets. pprof's own heuristic is the same. All others follow in order of their paths.
+//! - **Addresses** are those of the files' own headers, moved so that files do not overlap (`layout`).
+//! - **A location without a function** keeps its address and mapping, so that pprof can symbolize it if the file is available. Until then
+//!   its function is named after the location, `libc.so.6+0x2a1c0`. Otherwise all such locations of a file would look the same, and some
+//!   backends would omit them. The flags of the mapping indicate which information is present.
+//! - **Names** are shown as they are. pprof interprets a name that equals `system_name` as a C++ symbol and removes text in angle brackets,
+//!   which damages JavaScript names. `system_name` is therefore omitted if it equals the name.
+//! - **Labels** are those of perf_data_converter: `comm` (of the thread), `cgroup`, `pid` and `tid` (numbers, in the host's PID namespace),
+//!   `mode`, and, if known, `namespace`, `pod`, `container` and `service`. They support `-tagfocus=comm=nginx`, `-tagfocus=pid=812` and
+//!   `-tagroot=cgroup`.
+//! - **Losses** are comments, shown by `-comments` and the web interface.
 //!
-//! Equal profiles become equal bytes. Their number is bounded by the size of the profile: each stack, place and function
-//! is written once, and no text is longer than 16 KiB.
+//! Equal profiles result in equal bytes. The size of the profile bounds the size of the output: each stack, location and function is
+//! written once, and strings are limited to 16 KiB.
 
 use std::borrow::Cow;
 use std::io;
@@ -33,21 +32,21 @@ use crate::profile::{Function, Location, Profile, Sample as Seen, Unit};
 
 mod layout;
 
-/// The value of `Content-Type`. Scrapers refuse any other.
+/// `Content-Type`. Scrapers reject any other.
 pub const CONTENT_TYPE: &str = "application/octet-stream";
 
-/// The longest text, in bytes. Names of templates reach some thousands.
+/// Maximum length of a string in bytes. Names of templates reach some thousands.
 const TEXT: usize = 16 << 10;
 
-/// A profile as a gzip'd message.
+/// Encodes a profile as a gzip-compressed message.
 ///
 /// # Errors
-/// None that memory does not have: the writer is a `Vec`.
+/// Fails only if memory is exhausted: the writer is a `Vec`.
 pub fn encode(profile: &Profile) -> io::Result<Vec<u8>> {
     gzip(&message(profile))
 }
 
-/// `Profile`.
+/// Encodes the message `Profile`.
 fn message(profile: &Profile) -> Vec<u8> {
     let mut out = Vec::new();
     let mut strings = Strings(Numbered::default());
@@ -78,7 +77,7 @@ fn message(profile: &Profile) -> Vec<u8> {
     out
 }
 
-/// The numbers of the fields of `Profile`.
+/// Field numbers of `Profile`.
 mod field {
     pub(super) const SAMPLE_TYPE: u32 = 1;
     pub(super) const SAMPLE: u32 = 2;
@@ -97,9 +96,9 @@ mod field {
 fn samples<'p>(profile: &'p Profile, both: bool, strings: &mut Strings<'p>, out: &mut Vec<u8>) {
     let keys = ["comm", "cgroup", "pid", "tid", "mode"].map(|key| strings.place(key));
     let [comm, cgroup, pid, tid, mode] = keys;
-    // `Label`: a key, and a text or else a number.
+    // Message `Label`: a key, and a string or a number.
     let text = |key, place| Numbers([key, place, 0]);
-    // What differs in its CPU alone is one sample here.
+    // Samples that differ only in their CPU are merged here.
     let same =
         |one: &Seen, other: &Seen| (one.stack, one.task, one.mode) == (other.stack, other.task, other.mode);
     for alike in profile.samples.chunk_by(same) {
@@ -124,7 +123,7 @@ fn samples<'p>(profile: &'p Profile, both: bool, strings: &mut Strings<'p>, out:
     }
 }
 
-/// Writes the mappings; the answer is the number of each, and where they are.
+/// Writes the mappings. Returns their numbers and their layout.
 fn mappings<'p>(profile: &'p Profile, strings: &mut Strings<'p>, out: &mut Vec<u8>) -> (Vec<u64>, Layout) {
     let mut known = vec![Known::default(); profile.mappings.len()];
     for location in &profile.locations {
@@ -138,14 +137,14 @@ fn mappings<'p>(profile: &'p Profile, strings: &mut Strings<'p>, out: &mut Vec<u
     let mut order: Vec<usize> = (0..profile.mappings.len()).collect();
     let main = main_binary(profile);
     order.sort_by_key(|&place| {
-        // In bounds: places of this table.
+        // In bounds: indexes of this table.
         let mapping = &profile.mappings[place];
         (Some(place) != main, &mapping.path, mapping.start, &mapping.build_id, place)
     });
     let layout = Layout::new(&profile.mappings, &order);
     let mut numbers = vec![0; profile.mappings.len()];
     for (number, &place) in (1..).zip(&order) {
-        // In bounds: all three tables have one length.
+        // In bounds: all three tables have the same length.
         let (mapping, known) = (&profile.mappings[place], known[place]);
         numbers[place] = number;
         let build_id = mapping.build_id.as_ref().map(|id| strings.place_owned(id.to_string()));
@@ -159,7 +158,7 @@ fn mappings<'p>(profile: &'p Profile, strings: &mut Strings<'p>, out: &mut Vec<u
     (numbers, layout)
 }
 
-/// What is known of the code of a mapping, beside the names of functions.
+/// Available information about the code of a mapping, in addition to function names.
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
     files: bool,
@@ -167,8 +166,8 @@ struct Known {
     inlined: bool,
 }
 
-/// The place of the program that most values are of, counting each stack once: what every stack of a process begins with
-/// is its program.
+/// Returns the index of the program with the largest value, counting each stack once. The outermost frame of every stack of a process is in
+/// its program.
 fn main_binary(profile: &Profile) -> Option<usize> {
     let mut values = vec![0_u64; profile.mappings.len()];
     let mut seen = Vec::new();
@@ -191,8 +190,7 @@ fn main_binary(profile: &Profile) -> Option<usize> {
     best.map(|(place, _)| place)
 }
 
-/// Writes the locations; the answer is the names of functions that stand for unknown ones, in the order of their numbers
-/// behind the real ones.
+/// Writes the locations. Returns the names of the functions that replace unknown ones, in the order of their numbers after the real ones.
 fn locations<'p>(profile: &'p Profile, mappings: &[u64], layout: &Layout, out: &mut Vec<u8>) -> Vec<&'p str> {
     let mut unknown = Numbered::default();
     for (number, location) in (1..).zip(&profile.locations) {
@@ -212,7 +210,7 @@ fn locations<'p>(profile: &'p Profile, mappings: &[u64], layout: &Layout, out: &
     unknown.values
 }
 
-/// What to call a place whose function is not known.
+/// Returns the name of a location without a known function.
 fn place_of<'p>(profile: &'p Profile, location: &'p Location) -> &'p str {
     profile.names(location).first().copied().unwrap_or("[unknown]")
 }
@@ -234,7 +232,7 @@ fn function(profile: &Profile, place: u32) -> Option<&Function> {
     profile.functions.get(place as usize)
 }
 
-/// The table of texts, each once; the first is empty.
+/// Table of unique strings; the first is empty.
 struct Strings<'p>(Numbered<Cow<'p, str>>);
 
 impl<'p> Strings<'p> {
@@ -247,10 +245,10 @@ impl<'p> Strings<'p> {
     }
 }
 
-/// `Sample`.
+/// Message `Sample`.
 struct Sample<'a> {
     stack: &'a [u32],
-    /// How many locations there are.
+    /// Number of locations.
     known: usize,
     values: &'a [u64],
     labels: &'a [Numbers<3>],

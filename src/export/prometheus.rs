@@ -1,38 +1,37 @@
-//! The text formats of Prometheus: 0.0.4 and OpenMetrics.
+//! Prometheus text formats: 0.0.4 and OpenMetrics.
 //!
 //! Formats: <https://prometheus.io/docs/instrumenting/exposition_formats/> and
 //! <https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md>.
 //!
-//! [`Encoder`] gives the text in pieces, so that no buffer ever holds all of it. Names and labels come checked and
-//! labels come rendered ([`Labels::text`](crate::metrics::Labels::text)); what is left to do per series is to copy two
-//! strings and print a number.
+//! [`Encoder`] returns the text in pieces, so no buffer holds all of it. Names and labels are already validated and labels are already
+//! rendered ([`Labels::text`](crate::metrics::Labels::text)). Encoding a series therefore only copies two strings and prints a number.
 //!
-//! `_created` samples are written only on request ([`Format::with_created`]): a Prometheus without
-//! `created-timestamp-zero-ingestion` stores them as series of their own, which doubles the number of series.
+//! `_created` samples are written only on request ([`Format::with_created`]). Prometheus without `created-timestamp-zero-ingestion` stores
+//! them as separate series, which doubles the number of series.
 
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
 use crate::metrics::{Family, Histogram, Kind, Metadata, Point, Snapshot, Value, escape_help, escape_label};
 
-/// How large a piece is before the next one begins, in bytes. The last series may go beyond it.
+/// Size in bytes after which a piece ends. The last series may exceed it.
 pub const CHUNK: usize = 64 << 10;
 
-/// What the text is written as.
+/// Text format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Prometheus text 0.0.4, which everything reads.
+    /// Prometheus text 0.0.4, the universal format.
     Text,
-    /// OpenMetrics 0.0.1: the name under which old scrapers ask for what became 1.0.0.
+    /// OpenMetrics 0.0.1: the version with which old scrapers request what became 1.0.0.
     OpenMetrics001,
     /// OpenMetrics 1.0.0.
     OpenMetrics100,
-    /// OpenMetrics 1.0.0 with a `_created` sample behind the samples of each counter and histogram.
+    /// OpenMetrics 1.0.0 with a `_created` sample after the samples of each counter and histogram.
     OpenMetricsCreated,
 }
 
 impl Format {
-    /// The value of `Content-Type`.
+    /// Returns the value of `Content-Type`.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -43,7 +42,7 @@ impl Format {
         }
     }
 
-    /// The same format with created timestamps, where it is OpenMetrics 1.0.0. The others stay as they are.
+    /// Adds created timestamps to OpenMetrics 1.0.0. Returns other formats unchanged.
     #[must_use]
     pub const fn with_created(self) -> Self {
         match self {
@@ -63,22 +62,22 @@ pub struct Encoder {
     rest: Rest,
     format: Format,
     bounds: RenderedBounds,
-    /// Whether the end of the text is to be written behind the last family.
+    /// Whether the end marker is written after the last family.
     ends: bool,
 }
 
 impl Encoder {
-    /// At the beginning of `snapshot`.
+    /// Creates an encoder at the start of `snapshot`.
     pub fn new(snapshot: Arc<Snapshot>, format: Format) -> Self {
         Self { rest: Rest::new(snapshot), format, bounds: RenderedBounds::default(), ends: true }
     }
 
-    /// The same without the end of the text, because another snapshot follows.
+    /// Creates an encoder that omits the end marker, because another snapshot follows.
     pub fn beginning(snapshot: Arc<Snapshot>, format: Format) -> Self {
         Self { ends: false, ..Self::new(snapshot, format) }
     }
 
-    /// Appends the next piece, about [`CHUNK`] bytes, to `out`. `false`, and nothing appended, behind the end.
+    /// Appends the next piece, about [`CHUNK`] bytes, to `out`. Returns `false` and appends nothing at the end.
     pub fn next_chunk(&mut self, out: &mut Vec<u8>) -> bool {
         let begin = out.len();
         let Self { rest, format, bounds, ends } = self;
@@ -109,11 +108,11 @@ impl Encoder {
     }
 }
 
-/// What is left to be written of a snapshot.
+/// The part of a snapshot that is not written yet.
 #[derive(Debug)]
 pub(super) struct Rest {
     snapshot: Arc<Snapshot>,
-    /// The family that comes next, and how many of its points were written.
+    /// Index of the next family, and the number of its points already written.
     family: usize,
     point: usize,
 }
@@ -123,7 +122,7 @@ impl Rest {
         Self { snapshot, family: 0, point: 0 }
     }
 
-    /// Writes about [`CHUNK`] bytes, if so many are left. `write` is told whether it is the first point of its family.
+    /// Writes about [`CHUNK`] bytes. The argument of `write` reports whether a point is the first of its family.
     pub(super) fn write_chunk(
         &mut self,
         out: &mut Vec<u8>,
@@ -151,7 +150,7 @@ fn write_head(metadata: &Metadata, format: Format, out: &mut Vec<u8>) {
         Kind::Gauge | Kind::Info => "gauge",
         Kind::Histogram => "histogram",
     };
-    // In 0.0.4 a family is called as its samples are, in OpenMetrics without their suffix.
+    // In 0.0.4 the name of a family is that of its samples; in OpenMetrics it has no suffix.
     let suffix = if open_metrics { "" } else { metadata.kind().suffix() };
     let mut line = |keyword: &str, text: &str| {
         let parts = ["# ", keyword, " ", metadata.name(), suffix, " ", text, "\n"];
@@ -196,7 +195,7 @@ fn write_float_sample(name: &str, suffix: &str, labels: &[u8], value: f64, out: 
     out.push(b'\n');
 }
 
-/// Prometheus finds it only directly behind the samples with the same labels.
+/// Writes a `_created` sample. Prometheus recognizes it only directly after the samples with the same labels.
 fn write_created(name: &str, labels: &[u8], Timestamp(milliseconds): Timestamp, out: &mut Vec<u8>) {
     write_name(name, "_created", labels, out);
     out.extend_from_slice(itoa::Buffer::new().format(milliseconds / 1000).as_bytes());
@@ -218,7 +217,7 @@ fn write_histogram(name: &str, labels: &[u8], histogram: &Histogram, bounds: &[S
     write_integer_sample(name, "_count", labels, histogram.count(), out);
 }
 
-/// The values of `le` of the histogram printed last: those of a family mostly have the same bounds.
+/// Rendered `le` values of the previous histogram: histograms of a family usually have the same bounds.
 #[derive(Debug, Default)]
 struct RenderedBounds {
     bounds: Vec<f64>,
@@ -235,10 +234,10 @@ impl RenderedBounds {
     }
 }
 
-/// A finite bound exactly as Prometheus 3 normalises it (Go's shortest `%g`, with `.0` behind a whole number), in both
-/// formats: so a bucket is the same series whatever the scraper negotiates and whichever version it is.
+/// Formats a finite bound as Prometheus 3 normalizes it (Go's shortest `%g`, with `.0` after an integer), in both formats. A bucket is
+/// therefore the same series for every negotiated format and Prometheus version.
 ///
-/// OpenMetrics calls these numbers canonical: 0.0001, 1.0, 100000.0, 1e-05, 1e+06.
+/// Such numbers are canonical in OpenMetrics: 0.0001, 1.0, 100000.0, 1e-05, 1e+06.
 pub(super) fn bound_text(bound: f64) -> String {
     let scientific = format!("{bound:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));

@@ -1,12 +1,11 @@
-//! The protobuf format of Prometheus, the one that carries native histograms.
+//! The Prometheus protobuf format, which supports native histograms.
 //!
-//! Messages of `io.prometheus.client` one after the other, each behind its length. Format:
+//! A sequence of length-delimited messages of `io.prometheus.client`. Format:
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/#protobuf-format> and
 //! <https://github.com/prometheus/client_model/blob/v0.6.2/io/prometheus/client/metrics.proto>.
 //!
-//! A histogram with exponential buckets has its classic ones beside them, as client_golang does it: the scraper takes
-//! what it wants. Counters and histograms say since when they count. Values are doubles, so a count above 2⁵³ is
-//! rounded, as Prometheus does with those that it reads from text.
+//! A histogram with exponential buckets also contains its classic buckets, as in client_golang; the scraper selects one form. Counters and
+//! histograms contain their start time. Values are doubles, so a count above 2⁵³ is rounded, as in Prometheus for values parsed from text.
 
 mod native;
 pub(super) mod wire;
@@ -18,7 +17,7 @@ use crate::clock::Timestamp;
 use crate::metrics::{Family, Histogram, Kind, Metadata, Point, Snapshot, Value};
 use wire::{Length, Message, Sink};
 
-/// The value of `Content-Type`.
+/// Value of `Content-Type`.
 pub const CONTENT_TYPE: &str =
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 
@@ -27,13 +26,12 @@ pub const CONTENT_TYPE: &str =
 pub struct Encoder(Rest);
 
 impl Encoder {
-    /// At the beginning of `snapshot`.
+    /// Creates an encoder at the start of `snapshot`.
     pub fn new(snapshot: Arc<Snapshot>) -> Self {
         Self(Rest::new(snapshot))
     }
 
-    /// Appends the next piece, about [`CHUNK`](super::prometheus::CHUNK) bytes, to `out`. `false`, and nothing appended,
-    /// behind the end.
+    /// Appends the next piece, about [`CHUNK`](super::prometheus::CHUNK) bytes, to `out`. Returns `false` and appends nothing at the end.
     pub fn next_chunk(&mut self, out: &mut Vec<u8>) -> bool {
         let begin = out.len();
         self.0.write_chunk(out, |family, is_first, point, out| {
@@ -47,10 +45,10 @@ impl Encoder {
     }
 }
 
-/// `MetricFamily.metric`.
+/// Field `MetricFamily.metric`.
 const METRIC: u32 = 4;
 
-/// `MetricFamily`.
+/// Message `MetricFamily`.
 impl Message for Family {
     fn write(&self, to: &mut impl Sink) {
         Head(self.metadata()).write(to);
@@ -63,7 +61,7 @@ impl Message for Family {
 /// A `MetricFamily` without its metrics.
 struct Head<'a>(&'a Metadata);
 
-/// A family is called as its samples are, as with client_golang.
+/// Name of a family, equal to that of its samples, as in client_golang.
 struct Name<'a>(&'a str, &'static str);
 
 impl Message for Name<'_> {
@@ -89,7 +87,7 @@ impl Message for Head<'_> {
     }
 }
 
-/// `Metric`.
+/// Message `Metric`.
 struct Metric<'a>(&'a Point, Kind);
 
 impl Message for Metric<'_> {
@@ -103,13 +101,13 @@ impl Message for Metric<'_> {
         };
         match kind {
             Kind::Counter => to.message(3, &Counter(value, point.start)),
-            // A family of histograms has no other points.
+            // Families of histograms contain only histograms.
             Kind::Gauge | Kind::Info | Kind::Histogram => to.message(2, &Gauge(value)),
         }
     }
 }
 
-/// `Gauge`.
+/// Message `Gauge`.
 struct Gauge(f64);
 
 impl Message for Gauge {
@@ -118,7 +116,7 @@ impl Message for Gauge {
     }
 }
 
-/// `Counter`.
+/// Message `Counter`.
 struct Counter(f64, Timestamp);
 
 impl Message for Counter {
@@ -128,7 +126,7 @@ impl Message for Counter {
     }
 }
 
-/// `google.protobuf.Timestamp`.
+/// Message `google.protobuf.Timestamp`.
 struct Created(Timestamp);
 
 impl Message for Created {
@@ -139,7 +137,7 @@ impl Message for Created {
     }
 }
 
-/// `Histogram`.
+/// Message `Histogram`.
 struct Distribution<'a>(&'a Histogram, Timestamp);
 
 impl Message for Distribution<'_> {
@@ -160,7 +158,7 @@ impl Message for Distribution<'_> {
     }
 }
 
-/// `Bucket`.
+/// Message `Bucket`.
 struct Bucket(f64, u64);
 
 impl Message for Bucket {

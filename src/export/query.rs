@@ -1,8 +1,7 @@
-//! What an address asks for: `?type=off_cpu&comm=nginx*&cgroup=/system.slice/**&seconds=30`.
+//! Query parameters: `?type=off_cpu&comm=nginx*&cgroup=/system.slice/**&seconds=30`.
 //!
-//! It is read strictly: a key that is not known, one that is given twice, or a value that is none of its kind is refused
-//! with a sentence that says what is possible. A selection that is misspelt would else show everything, and nobody would
-//! notice. A value that is empty counts as not given, for that is how browsers send fields that are left empty.
+//! Parsing is strict: unknown keys, duplicate keys and invalid values are rejected with a sentence that lists the valid ones. Otherwise a
+//! misspelled selection would silently show everything. An empty value counts as absent, because browsers send empty form fields.
 
 use std::borrow::Cow;
 
@@ -11,67 +10,66 @@ use super::folded::Root;
 use crate::profile::{Cgroups, Mode, Selection};
 use crate::target::Glob;
 
-/// The longest query, in bytes, as it comes.
+/// Maximum length of a query in bytes, before decoding.
 const LENGTH: usize = 4 << 10;
 
-/// The longest pattern, in bytes.
+/// Maximum length of a pattern in bytes.
 const PATTERN: usize = 512;
 
-/// The longest time that a profile can be taken for while somebody waits, in seconds.
+/// Maximum duration in seconds of a profile requested over HTTP.
 pub const LONGEST: u32 = 300;
 
-/// The most functions of a table.
+/// Maximum number of functions in a table.
 const MOST: u32 = 10_000;
 
-/// What is asked for. Each output has keys of its own, and those of all.
+/// A parsed query. Each output has keys of its own, in addition to the common ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Query {
-    /// `type`: the kind of profile, by its name; `None` = the first.
+    /// `type`: name of the kind of profile; `None` selects the first.
     pub kind: Option<String>,
-    /// `seconds`: how long to sample from now on, 1 to [`LONGEST`]; `None` = what is usual for the output.
+    /// `seconds`: duration of sampling from now on, 1 to [`LONGEST`]; `None` selects the default of the output.
     pub seconds: Option<u32>,
     /// `comm`, `pid`, `cgroup`, `namespace`, `pod`, `container` and `mode`.
     pub selection: Selection,
-    /// `format`; `None` = the output's own.
+    /// `format`; `None` selects the default of the output.
     pub format: Option<Format>,
-    /// `by`: what stacks are put together by.
+    /// `by`: root frame by which stacks are grouped.
     pub root: Root,
-    /// `annotate`: whether folded names tell whose code they are.
+    /// `annotate`, inverted: whether folded names omit the suffix for the kind of code.
     pub plain: bool,
-    /// `shape`: of a flame graph.
+    /// `shape` of a flame graph.
     pub shape: Shape,
-    /// `limit`: how many functions.
+    /// `limit`: maximum number of functions.
     pub limit: Option<usize>,
 }
 
-/// What an output can be written as.
+/// Format of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// A page for browsers.
     Html,
-    /// For terminals.
+    /// Text for terminals.
     Text,
-    /// For programs.
+    /// JSON for programs.
     Json,
-    /// A picture alone.
+    /// A standalone image.
     Svg,
 }
 
-/// A key that an address can have: its name, and what reads a value.
+/// A query key: its name, and the parser of its value.
 ///
-/// Nothing reads those that say where the picture is enlarged and what is searched for: its script writes them, and it
-/// alone reads them.
+/// Keys without a parser hold the zoom and the search term of an image. Only the script of the image writes and reads them.
 #[derive(Debug, Clone, Copy)]
 pub struct Key(&'static str, Option<Read>);
 
-/// Reads what is given.
+/// Parses a given value into the query.
 type Read = fn(&mut Query, Given<'_>) -> Result<(), String>;
 
-/// The name of a key, and a value of it.
+/// Name and value of a given key.
 #[derive(Debug, Clone, Copy)]
 struct Given<'q>(&'q str, &'q str);
 
-/// The keys of every output.
+/// Keys of every output.
 const COMMON: [Key; 9] = [
     Key("type", Some(|query, given| put(&mut query.kind, Ok(Some(given.1.to_owned()))))),
     Key("seconds", Some(|query, given| put(&mut query.seconds, given.number(1, LONGEST).map(Some)))),
@@ -84,7 +82,7 @@ const COMMON: [Key; 9] = [
     Key("mode", Some(|query, given| put(&mut query.selection.mode, given.one_of(&modes()).map(Some)))),
 ];
 
-/// What stacks are put together by.
+/// Root frame by which stacks are grouped.
 const BY: Key = Key("by", Some(|query, given| put(&mut query.root, given.one_of(&ROOTS))));
 
 /// Whether names are annotated.
@@ -99,7 +97,7 @@ const PICTURE_FORMAT: Key =
 const TABLE_FORMAT: Key =
     Key("format", Some(|query, given| put(&mut query.format, given.one_of(&TABLES).map(Some))));
 
-/// How many functions.
+/// Maximum number of functions.
 const LIMIT: Key = Key("limit", Some(|query, given| put(&mut query.limit, given.number(1, MOST).map(Some))));
 
 pub(super) const ROOTS: [(&str, Root); 3] =
@@ -109,23 +107,23 @@ const PLAIN: [(&str, bool); 2] = [("true", false), ("false", true)];
 const PICTURES: [(&str, Format); 2] = [("html", Format::Html), ("svg", Format::Svg)];
 const TABLES: [(&str, Format); 3] = [("html", Format::Html), ("text", Format::Text), ("json", Format::Json)];
 
-/// The further keys of `/debug/pprof/profile`.
+/// Additional keys of `/debug/pprof/profile`.
 pub const PPROF: &[Key] = &[];
-/// The further keys of `/folded`.
+/// Additional keys of `/folded`.
 pub const FOLDED: &[Key] = &[BY, ANNOTATE];
-/// The further keys of `/flamegraph`.
+/// Additional keys of `/flamegraph`.
 pub const FLAMEGRAPH: &[Key] = &[PICTURE_FORMAT, BY, SHAPE, Key("x", None), Key("y", None), Key("s", None)];
-/// The further keys of `/top`.
+/// Additional keys of `/top`.
 pub const TOP: &[Key] = &[TABLE_FORMAT, LIMIT];
 
 impl Query {
-    /// Reads the part of an address behind the question mark. `own` are the keys beside those of every output.
+    /// Parses the query part of a URL. `own` are the additional keys of the output.
     ///
     /// # Errors
-    /// A sentence for the person who asked, without a full stop.
+    /// Returns a sentence for the client, without a period.
     pub fn parse(text: &str, own: &[Key]) -> Result<Self, String> {
         if text.len() > LENGTH {
-            return Err(format!("the query has {} bytes, more than the {LENGTH} that are read", text.len()));
+            return Err(format!("the query has {} bytes, the maximum is {LENGTH}", text.len()));
         }
         let mut query = Self::default();
         let mut seen = Vec::new();
@@ -135,10 +133,10 @@ impl Query {
             let keys = COMMON.iter().chain(own);
             let Some(&Key(key, read)) = keys.clone().find(|key| key.0 == name) else {
                 let known: Vec<&str> = keys.filter(|key| key.1.is_some()).map(|key| key.0).collect();
-                return Err(format!("{:?} is not known here; there are {}", shown(&name), known.join(", ")));
+                return Err(format!("unknown key {:?}; available: {}", shown(&name), known.join(", ")));
             };
             if seen.contains(&key) {
-                return Err(format!("{name} is given twice"));
+                return Err(format!("{name} occurs twice"));
             }
             seen.push(key);
             if let Some(read) = read.filter(|_| !value.is_empty()) {
@@ -148,7 +146,7 @@ impl Query {
         Ok(query)
     }
 
-    /// The address of another output of the same selection, with `more` parameters: pairs of words.
+    /// Returns the URL of another output of the same selection, with the additional parameters `more`.
     pub fn link(&self, path: &str, more: &[(&str, &str)]) -> String {
         let Selection { comm, pid, cgroup, namespace, pod, container, mode } = &self.selection;
         let text = |glob: &'_ Option<Glob>| glob.as_ref().map(|glob| Cow::Owned(glob.as_str().to_owned()));
@@ -182,7 +180,7 @@ fn put<T>(slot: &mut T, value: Result<T, String>) -> Result<(), String> {
     Ok(())
 }
 
-/// The word of a list for one of its values.
+/// Returns the word of a list for one of its values.
 pub(super) fn word<T: PartialEq>(known: &[(&'static str, T)], of: &T) -> &'static str {
     known.iter().find(|(_, known)| known == of).map_or("", |(word, _)| word)
 }
@@ -204,7 +202,7 @@ impl<'q> Given<'q> {
         let Self(name, value) = self;
         known.iter().find(|(word, _)| *word == value).map(|(_, of)| *of).ok_or_else(|| {
             let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
-            format!("{name}: {:?} is none of {}", shown(value), words.join(", "))
+            format!("{name}: {:?} must be one of {}", shown(value), words.join(", "))
         })
     }
 
@@ -216,7 +214,7 @@ impl<'q> Given<'q> {
         let Self(name, value) = self;
         if !value.starts_with(['/', '*', '{']) {
             return Err(format!(
-                "{name}: {:?} is no path of a cgroup: they begin with a slash",
+                "{name}: {:?} is not a cgroup path: it must begin with a slash",
                 shown(value)
             ));
         }
@@ -227,19 +225,17 @@ impl<'q> Given<'q> {
         let Self(name, value) = self;
         match value.len() {
             0..=PATTERN => Ok(value),
-            length => {
-                Err(format!("{name}: a pattern of {length} bytes is longer than the {PATTERN} that are read"))
-            }
+            length => Err(format!("{name}: the pattern has {length} bytes, the maximum is {PATTERN}")),
         }
     }
 }
 
-/// What to repeat of what somebody wrote.
+/// Truncates client input for use in a message.
 fn shown(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
-/// Undoes what browsers and `curl --data-urlencode` do: `%2F`, and a plus for a space.
+/// Decodes the encoding of browsers and `curl --data-urlencode`: `%2F`, and a plus for a space.
 fn decode(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -249,12 +245,12 @@ fn decode(text: &str) -> Result<String, String> {
                 (Some(high), Some(low)) => (high << 4 | low, behind),
                 _ => {
                     return Err(format!(
-                        "{:?}: a percent sign stands before two hexadecimal digits",
+                        "{:?}: a percent sign must be followed by two hexadecimal digits",
                         shown(text)
                     ));
                 }
             },
-            (b'%', _) => return Err(format!("{:?} ends within an escape", shown(text))),
+            (b'%', _) => return Err(format!("{:?} ends with an incomplete escape", shown(text))),
             (b'+', _) => (b' ', behind),
             (other, _) => (other, behind),
         };
@@ -263,7 +259,7 @@ fn decode(text: &str) -> Result<String, String> {
     }
     let text = String::from_utf8(bytes).map_err(|_| "the query is not UTF-8".to_owned())?;
     match text.contains(char::is_control) {
-        true => Err("the query has control characters".to_owned()),
+        true => Err("the query contains control characters".to_owned()),
         false => Ok(text),
     }
 }
@@ -272,7 +268,7 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// Appends a value as addresses have it.
+/// Appends a percent-encoded value.
 fn encode(value: &str, out: &mut String) {
     for byte in value.bytes() {
         match byte {
@@ -324,25 +320,25 @@ mod tests {
         let table = [
             (
                 "node=x",
-                r#""node" is not known here; there are type, seconds, comm, pid, cgroup, namespace, pod, container, mode, format, by, shape"#,
+                r#"unknown key "node"; available: type, seconds, comm, pid, cgroup, namespace, pod, container, mode, format, by, shape"#,
             ),
-            ("pid=1&pid=2", "pid is given twice"),
-            ("pid=&pid=2", "pid is given twice"),
+            ("pid=1&pid=2", "pid occurs twice"),
+            ("pid=&pid=2", "pid occurs twice"),
             ("seconds=0", r#"seconds: "0" is not a number from 1 to 300"#),
             ("seconds=301", r#"seconds: "301" is not a number from 1 to 300"#),
             ("seconds=+3", r#"seconds: " 3" is not a number from 1 to 300"#),
             ("seconds=%2B3", r#"seconds: "+3" is not a number from 1 to 300"#),
             ("seconds=5s", r#"seconds: "5s" is not a number from 1 to 300"#),
-            ("mode=usr", r#"mode: "usr" is none of user, kernel, sleeping, uninterruptible, preempted"#),
-            ("format=json", r#"format: "json" is none of html, svg"#),
+            ("mode=usr", r#"mode: "usr" must be one of user, kernel, sleeping, uninterruptible, preempted"#),
+            ("format=json", r#"format: "json" must be one of html, svg"#),
             (
                 "cgroup=system.slice",
-                r#"cgroup: "system.slice" is no path of a cgroup: they begin with a slash"#,
+                r#"cgroup: "system.slice" is not a cgroup path: it must begin with a slash"#,
             ),
-            ("comm=%zz", r#""%zz": a percent sign stands before two hexadecimal digits"#),
-            ("comm=%4", r#""%4" ends within an escape"#),
+            ("comm=%zz", r#""%zz": a percent sign must be followed by two hexadecimal digits"#),
+            ("comm=%4", r#""%4" ends with an incomplete escape"#),
             ("comm=%ff", "the query is not UTF-8"),
-            ("comm=a%0ab", "the query has control characters"),
+            ("comm=a%0ab", "the query contains control characters"),
         ];
         for (text, error) in table {
             assert_eq!(parse(text), Err(error.to_owned()), "{text}");
@@ -351,7 +347,7 @@ mod tests {
         assert!(
             Query::parse("shape=flame", PPROF)
                 .unwrap_err()
-                .ends_with("there are type, seconds, comm, pid, cgroup, namespace, pod, container, mode")
+                .ends_with("available: type, seconds, comm, pid, cgroup, namespace, pod, container, mode")
         );
     }
 
@@ -359,7 +355,7 @@ mod tests {
     fn a_query_of_any_length_is_bounded() {
         assert!(parse(&"&".repeat(LENGTH + 1)).unwrap_err().starts_with("the query has 4097 bytes"));
         assert!(
-            parse(&format!("comm={}", "*".repeat(PATTERN + 1))).unwrap_err().contains("longer than the 512")
+            parse(&format!("comm={}", "*".repeat(PATTERN + 1))).unwrap_err().contains("the maximum is 512")
         );
         assert!(parse(&format!("mode={}", "x".repeat(1000))).unwrap_err().len() < 200);
     }

@@ -1,7 +1,7 @@
-//! The functions of a profile in the order of their own shares: what `perf report` and `perf top` show.
+//! The functions of a profile, sorted by their own shares, as in `perf report` and `perf top`.
 //!
-//! *Self* is what a function was seen at the innermost place of a stack with, *total* what it was seen with anywhere in
-//! it, once per stack however often it called itself.
+//! *Self* is the value of the stacks in which a function is innermost. *Total* is the value of all stacks that contain it, counted once per
+//! stack even with recursion.
 
 use std::fmt;
 
@@ -13,29 +13,29 @@ use super::page::figures::{count, duration, plain};
 use crate::clean::clean;
 use crate::profile::{Profile, Unit};
 
-/// The longest name, in bytes.
+/// Maximum length of a name in bytes.
 const NAME: usize = 1 << 10;
 
 /// The functions of a profile, those with the largest shares first.
 #[derive(Debug, Serialize)]
 pub struct Top {
-    /// What is counted: `cpu`.
+    /// Kind of the profile: `cpu`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// In what: `nanoseconds` or `count`.
+    /// Unit of the values: `nanoseconds` or `count`.
     pub unit: &'static str,
-    /// When the profile begins.
+    /// Start time of the profile.
     pub start: String,
-    /// For how long it goes on.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// All values together.
+    /// Sum of all values.
     pub total: u64,
-    /// How many samples they are of.
+    /// Number of samples.
     pub samples: u64,
-    /// Samples that were lost, with why.
+    /// Lost samples by reason.
     #[serde(serialize_with = "reasons")]
     pub lost: Vec<(&'static str, u64)>,
-    /// How many functions there are; as many or fewer are in `functions`.
+    /// Number of functions; `functions` contains at most as many.
     pub distinct: usize,
     /// The functions.
     pub functions: Vec<Row>,
@@ -44,20 +44,20 @@ pub struct Top {
 /// A function.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// Its name; of a place without a known function, the place.
+    /// Name of the function, or its location if it is unknown.
     pub function: String,
-    /// The path of its file, or a word in brackets.
+    /// Path of its file, or a word in brackets.
     pub module: String,
     /// `kernel`, `native`, `jit` or `unknown`.
     pub origin: &'static str,
-    /// The values of stacks in which it is innermost.
+    /// Sum of the stacks in which the function is innermost.
     #[serde(rename = "self")]
     pub own: u64,
-    /// The same of the total, in percent.
+    /// Percentage of `self` in the total of the profile.
     pub self_percent: f64,
-    /// The values of stacks in which it is.
+    /// Sum of the stacks that contain the function.
     pub total: u64,
-    /// The same of the total, in percent.
+    /// Percentage of `total` in the total of the profile.
     pub total_percent: f64,
 }
 
@@ -66,7 +66,7 @@ fn reasons<S: Serializer>(lost: &[(&'static str, u64)], serializer: S) -> Result
 }
 
 impl Top {
-    /// The first `limit` functions.
+    /// Creates the table of the first `limit` functions.
     pub fn new(profile: &Profile, limit: usize) -> Self {
         let total = profile.total();
         let mut sums = sums(profile);
@@ -95,9 +95,8 @@ impl Top {
         }
     }
 
-    /// For terminals, as `perf report --stdio` lays it out: what is about the whole stands behind `#`. Where there are no
-    /// samples it says so, with `nothing`; where there are more functions, that `more` shows them. `profile` is the one
-    /// that the table is of.
+    /// Formats the table for terminals, like `perf report --stdio`: summary lines start with `#`. Without samples it contains the sentence
+    /// `nothing`. If functions are omitted, it names the option `more`. `profile` is the profile of the table.
     pub fn text(&self, profile: &Profile, nothing: &str, more: &str) -> String {
         Text { top: self, profile, nothing, more }.to_string()
     }
@@ -141,17 +140,17 @@ impl fmt::Display for Text<'_> {
         }
         match top.distinct.checked_sub(top.functions.len()) {
             Some(0) | None => Ok(()),
-            Some(more) => writeln!(f, "# and {more} more functions; {hint} shows more"),
+            Some(more) => writeln!(f, "# {more} more functions omitted; raise {hint}"),
         }
     }
 }
 
-/// The last part of a path.
+/// Returns the last component of a path.
 pub(super) fn basename(path: &str) -> &str {
     path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path)
 }
 
-/// A value as people read it.
+/// Formats a value for readers.
 pub(super) fn value(value: u64, unit: Unit) -> String {
     match unit {
         Unit::Nanoseconds if value == 0 => "0".to_owned(),
@@ -160,7 +159,7 @@ pub(super) fn value(value: u64, unit: Unit) -> String {
     }
 }
 
-/// What functions are told apart by.
+/// Identity of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key<'p> {
     name: &'p str,
@@ -168,7 +167,7 @@ struct Key<'p> {
     origin: &'static str,
 }
 
-/// What a function was seen with; the larger is the one with more of its own.
+/// Sums of a function; ordered by its own sum first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 struct Sum {
     own: u64,
@@ -177,7 +176,7 @@ struct Sum {
 
 fn sums(profile: &Profile) -> Vec<(Key<'_>, Sum)> {
     let mut keys = Numbered::default();
-    // For each location its functions, innermost first.
+    // Functions of each location, innermost first.
     let mut locations: Vec<Vec<u32>> = Vec::with_capacity(profile.locations.len());
     for location in &profile.locations {
         let (module, origin) = (profile.module(location), location.origin.as_str());

@@ -1,4 +1,4 @@
-//! This process's end: asks the helper, waits for its answers, starts another one when it has ended.
+//! Client of the helper: sends requests, waits for responses, and restarts the helper after it exits.
 
 use std::fs::File;
 use std::io;
@@ -18,12 +18,12 @@ use super::{Contents, Opened, RootError};
 use crate::clock::{Clock, Monotonic};
 use crate::host::Roots;
 
-/// How long after its end a helper is started again.
+/// Delay before a restart of the helper.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
-/// How many helpers that cannot end, because an operation of theirs hangs, are left behind before no other is started.
+/// Maximum number of abandoned helpers with a stuck operation; at this number, no further helper is started.
 const MOST_LEFT_BEHIND: usize = 3;
 
-/// Asks the helper.
+/// Client of the helper.
 #[derive(Debug)]
 pub(super) struct Client {
     program: PathBuf,
@@ -38,7 +38,7 @@ pub(super) struct Client {
 struct State {
     connection: Option<Arc<Connection>>,
     child: Option<Child>,
-    /// Killed, and not ended yet.
+    /// Helpers that were killed but have not exited yet.
     left_behind: Vec<Child>,
     started: Option<Monotonic>,
 }
@@ -61,10 +61,10 @@ impl Client {
         let received = connection.ask(Request::Open(request)).map_err(|errno| match errno {
             Errno::TIMEDOUT => {
                 self.leave_behind(&connection);
-                unavailable("the helper process did not answer and was left behind")
+                unavailable("the helper process did not respond and was abandoned")
             }
-            Errno::AGAIN => unavailable("too many operations are under way"),
-            _ => unavailable("the helper process has ended"),
+            Errno::AGAIN => unavailable("too many operations are in progress"),
+            _ => unavailable("the helper process exited"),
         })?;
         match (received.message, received.descriptor) {
             (Answer::Opened { shown, pid, file: None }, Some(descriptor)) => {
@@ -75,19 +75,19 @@ impl Client {
                 Ok(Opened { file, place, shown, pid })
             }
             (Answer::NotOpened(error), _) => Err(error),
-            _ => Err(unavailable("the helper process gave an answer to another question: a bug")),
+            _ => Err(unavailable("the helper process returned an unexpected response, which is a bug")),
         }
     }
 
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        // A thread that starts a helper just now may take long. The helper ends with this process.
+        // A thread that is starting a helper may hold the lock for long. The helper exits with this process.
         if let Ok(mut state) = self.state.try_lock() {
             state.end_child(&self.shared);
         }
     }
 
-    /// The connection to a helper that runs, which is started if there is none.
+    /// Returns the connection to the running helper, after starting one if necessary.
     fn connection(&self) -> Result<Arc<Connection>, RootError> {
         let mut state = locked(&self.state);
         if let Some(connection) = state.connection.as_ref().filter(|connection| !connection.has_ended()) {
@@ -98,13 +98,11 @@ impl Client {
             return Err(unavailable("the program is stopping"));
         }
         if state.left_behind.len() >= MOST_LEFT_BEHIND {
-            return Err(unavailable(
-                "helper processes that hang cannot be ended, and no other one is started",
-            ));
+            return Err(unavailable("stuck helper processes cannot be killed, so no more are started"));
         }
         let now = self.clock.monotonic();
         if state.started.is_some_and(|started| now.since(started) < RESTART_AFTER) {
-            return Err(unavailable("the helper process has ended and is started again in a second"));
+            return Err(unavailable("the helper process exited and is restarted in a second"));
         }
         state.started = Some(now);
         self.shared.starts.fetch_add(1, Ordering::Relaxed);
@@ -124,7 +122,7 @@ impl Client {
         let root =
             if self.roots.prefix.as_os_str().is_empty() { "/".as_ref() } else { self.roots.prefix.as_path() };
         command.arg("files-helper").arg("--host-root").arg(root);
-        // Ctrl-C at a terminal is for the process that was typed; names are wanted after it.
+        // Ctrl-C at a terminal must not kill the helper, because symbolization continues after it.
         command.process_group(0).stdin(Stdio::from(other)).stdout(Stdio::null());
         let child = command.spawn()?;
         let connection = Connection::new(socket, child.id(), &self.shared);
@@ -133,12 +131,9 @@ impl Client {
         Ok((child, connection))
     }
 
-    /// Kills a helper that does not answer.
+    /// Kills a helper that does not respond.
     fn leave_behind(&self, connection: &Arc<Connection>) {
-        tracing::warn!(
-            pid = connection.pid,
-            "the helper process for files of other processes does not answer: killed"
-        );
+        tracing::warn!(pid = connection.pid, "files helper process does not respond; killed");
         let mut state = locked(&self.state);
         if state.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
             state.end_child(&self.shared);
@@ -147,8 +142,8 @@ impl Client {
 }
 
 impl State {
-    /// Ends the helper, and takes note of those that have ended. Waits for none: one that hangs in the kernel ends when
-    /// its file system answers.
+    /// Kills the helper, and reaps helpers that have exited. Does not wait: a helper that is blocked in the kernel exits when its file
+    /// system responds.
     fn end_child(&mut self, shared: &Shared) {
         shared.helper.store(0, Ordering::Relaxed);
         if let Some(connection) = self.connection.take() {

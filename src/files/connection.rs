@@ -1,4 +1,4 @@
-//! The socket to one helper: requests, answers, and the files that the helper keeps open.
+//! Socket to one helper: requests, responses, and files that the helper keeps open.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,28 +16,27 @@ use crate::clock::{Clock, Monotonic};
 use crate::error::printable;
 use crate::lock;
 
-/// How long an answer is waited for. The helper answers before, whatever a file system does; if it does not, it is left
-/// behind.
+/// Response timeout. The helper always responds earlier, even if a file system blocks; otherwise it is abandoned.
 const PATIENCE: Duration = Duration::from_secs(12);
-/// How many files are remembered to be closed while the helper takes no requests.
+/// Maximum number of pending close requests while the helper's queue is full.
 const MOST_TO_CLOSE: usize = 1 << 16;
 
-/// What all connections of a client have in common.
+/// State shared by all connections of a client.
 #[derive(Debug)]
 pub(super) struct Shared {
     clock: Clock,
     stuck: Mutex<(Monotonic, Vec<Stuck>)>,
-    /// How often a quarantine was lifted.
+    /// Number of lifted quarantines.
     generation: AtomicU64,
     late: AtomicU64,
     kept: AtomicU64,
-    /// Helpers that were started.
+    /// Number of started helpers.
     pub(super) starts: AtomicU64,
-    /// The process number of the one that runs, or 0.
+    /// Process ID of the running helper, or 0.
     pub(super) helper: AtomicU32,
 }
 
-/// The socket to one helper.
+/// Socket to one helper.
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: OwnedFd,
@@ -49,7 +48,7 @@ pub(super) struct Connection {
     shared: Arc<Shared>,
 }
 
-/// A file that the helper keeps open. It is closed when this is dropped, which waits for nothing.
+/// File that the helper keeps open. Dropping it closes the file without waiting.
 #[derive(Debug)]
 pub struct Kept {
     connection: Arc<Connection>,
@@ -77,21 +76,20 @@ impl Connection {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Lets everybody go who waits for an answer.
+    /// Wakes all threads that wait for a response.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Release);
         locked(&self.waiting).clear();
-        // The reader of answers ends, and the helper too unless it hangs.
+        // The reader of responses exits, and so does the helper unless it is blocked.
         if let Err(errno) = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both) {
-            tracing::debug!(%errno, "the socket of the helper process is closed already");
+            tracing::debug!(%errno, "socket of the files helper process already closed");
         }
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for its response.
     ///
     /// # Errors
-    /// `ETIMEDOUT` if the answer does not arrive in time, `ESTALE` if the helper has ended, `EAGAIN` if too many requests
-    /// are queued.
+    /// `ETIMEDOUT` if the response does not arrive in time, `ESTALE` if the helper has exited, `EAGAIN` if too many requests are queued.
     pub(super) fn ask(&self, request: Request) -> Result<Received<Answer>, Errno> {
         lock::assert_may_wait_for_files("a request to the helper process");
         self.close_files();
@@ -115,7 +113,7 @@ impl Connection {
         exchange().inspect_err(|_| drop(locked(&self.waiting).remove(&number)))
     }
 
-    /// Has the helper close what was dropped while it took no requests.
+    /// Sends the close requests that were postponed because the queue was full.
     fn close_files(&self) {
         let files = std::mem::take(&mut *locked(&self.to_close));
         files.into_iter().for_each(|file| self.close(file));
@@ -131,14 +129,14 @@ impl Connection {
         }
     }
 
-    /// Reads what the helper writes, until it ends.
+    /// Reads messages of the helper until it exits.
     pub(super) fn read(&self) {
         let mut buffer = Vec::new();
         loop {
             match wire::receive::<Notice>(self.socket.as_fd(), &mut buffer) {
                 Ok(Some(Received { message: Notice::Answer { number, answer }, bytes, descriptor })) => {
                     if let Some(waiting) = locked(&self.waiting).remove(&number) {
-                        // There is room for one; a thread that waits no longer gets nothing.
+                        // The channel has capacity 1; a thread that has stopped waiting receives nothing.
                         drop(waiting.try_send(Received { message: answer, bytes, descriptor }));
                     }
                 }
@@ -147,16 +145,13 @@ impl Connection {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "invalid message from the helper process that opens files of other processes");
+                    tracing::warn!(%error, "invalid message from the files helper process");
                     break;
                 }
             }
         }
         if !self.has_ended() {
-            tracing::warn!(
-                pid = self.pid,
-                "the helper process for files of other processes has ended; it is started again"
-            );
+            tracing::warn!(pid = self.pid, "files helper process exited; restarting");
         }
         self.end();
         self.shared.hear(Vec::new(), true);
@@ -196,7 +191,7 @@ impl Shared {
         }
     }
 
-    /// Takes note of what hangs, and logs each mount once when it begins to and once when it has ended.
+    /// Updates the stuck operations, and logs each mount once when it becomes stuck and once when it recovers.
     fn hear(&self, all: Vec<Stuck>, lifted: bool) {
         let mut stuck = locked(&self.stuck);
         let is_in = |list: &[Stuck], one: &Stuck| list.iter().any(|other| other.mount == one.mount);
@@ -210,7 +205,7 @@ impl Shared {
                 filesystem = %printable(&one.filesystem),
                 pid = one.pid,
                 path = %printable(&one.path),
-                "a file system does not answer: files on it are left out until it does"
+                "file system does not respond; its files are skipped until it does"
             );
         }
         for one in stuck.1.iter().filter(|one| !is_in(&all, one)) {
@@ -225,7 +220,7 @@ impl Shared {
 }
 
 impl Kept {
-    /// A file that the helper has just opened, under this number.
+    /// Creates a handle of a file that the helper has just opened under this number.
     pub(super) fn new(connection: Arc<Connection>, number: u64) -> Arc<Self> {
         connection.shared.kept.fetch_add(1, Ordering::Relaxed);
         Arc::new(Self { connection, number })
@@ -258,7 +253,7 @@ impl Kept {
     }
 }
 
-/// The file system said no, or nothing in time.
+/// Converts a failed response to an error; a stuck file system becomes `ETIMEDOUT`.
 fn failed(answer: &Answer) -> io::Error {
     io::Error::from_raw_os_error(match answer {
         Answer::Failed(errno) => errno.0,

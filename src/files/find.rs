@@ -1,12 +1,11 @@
-//! Opens a file inside the file system that it is in: the host's, that of a process, or that of the processes of a cgroup.
+//! Opening of files in the root of the host, of a process, or of the processes of a cgroup.
 //!
-//! Processes in a container decide what its paths lead to. Therefore a path is looked up with the root of the process as
-//! the top of everything, whatever links contain (`openat2` with `RESOLVE_IN_ROOT`, Linux 5.6). Nothing is opened for
-//! reading before it is known to be a regular file, because opening a device can have effects. The kernel is given the
-//! file that was opened, not its path.
+//! Processes in a container control what its paths refer to. Therefore a path is resolved with the root of the process as the top
+//! directory, whatever links contain (`openat2` with `RESOLVE_IN_ROOT`, Linux 5.6). Only regular files are opened for reading, because
+//! opening a device can have side effects. The kernel receives the opened file, not its path.
 //!
-//! A probe is on the file, whichever process executes it. Containers of one image that share a layer on disk (overlayfs)
-//! share its files: a probe found through one of them counts the calls of all.
+//! A probe applies to the file, whichever process executes it. Containers of one image that share a layer on disk (overlayfs) share its
+//! files: a probe found through one of them counts the calls of all.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,20 +20,20 @@ use super::{Contents, Opened, ProcessFile, Root, RootError};
 use crate::error::{Errno, FileError};
 use crate::host::{self, Roots};
 
-/// The most processes of a cgroup whose file systems are looked into.
+/// Maximum number of processes of a cgroup whose roots are searched.
 const PROCESS_LIMIT: usize = 256;
-/// The most cgroups below one that are searched for processes.
+/// Maximum number of descendant cgroups that are searched for processes.
 const CGROUP_LIMIT: usize = 1024;
-/// The most names of a directory among which one that was misspelt is sought.
+/// Maximum number of directory entries that are searched for a similar name.
 const NAMES_LIMIT: usize = 4096;
-/// How many directories of a path are tried to find the one that is missing.
+/// Maximum number of parent directories that are tried to find the missing one.
 const DEPTH_LIMIT: usize = 64;
-/// How often a lookup is begun anew because somebody renamed a directory on the way.
+/// Maximum number of retries of a lookup that was interrupted by a concurrent rename.
 const ATTEMPTS: usize = 16;
 
-/// A file that was found.
+/// Found file.
 pub(super) struct Found {
-    /// Opened with `O_PATH`, so no file system receives a request; or for reading if the file is one of `/proc/PID`.
+    /// Opened with `O_PATH`, so that no file system receives a request; files of `/proc/PID` are opened for reading.
     pub(super) place: OwnedFd,
     is_readable: bool,
     pub(super) shown: PathBuf,
@@ -42,7 +41,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Opens it for reading, and keeps its place open with `keep_place`.
+    /// Opens the file for reading; `keep_place` also keeps the `O_PATH` descriptor.
     pub(super) fn open(self, keep_place: bool) -> Result<Opened, RootError> {
         let Self { place, is_readable, shown, pid } = self;
         if is_readable {
@@ -55,10 +54,10 @@ impl Found {
     }
 }
 
-/// Finds a file, and opens nothing for reading but files of `/proc/PID`.
+/// Finds a file, without opening it for reading, except files of `/proc/PID`.
 ///
 /// # Errors
-/// Says which part is missing, forbidden or of the wrong kind.
+/// The part of the path that is missing, forbidden or of the wrong kind.
 pub(super) fn find(request: &OpenRequest, roots: &Roots) -> Result<Found, RootError> {
     match request {
         OpenRequest::Path { root, path, cgroup_dir, .. } => {
@@ -69,8 +68,8 @@ pub(super) fn find(request: &OpenRequest, roots: &Roots) -> Result<Found, RootEr
     }
 }
 
-/// Finds a file by its path in a root. `cgroup_dir` is the directory of the cgroup that `root` names; of its processes,
-/// and of those below it, the first one that has the file lends its root.
+/// Finds a file by its path in a root. `cgroup_dir` is the directory of the cgroup of `root`. The file is opened in the root of the first
+/// process, in the cgroup or a descendant, in which it exists.
 fn find_path(root: &Root, path: &str, roots: &Roots, cgroup_dir: Option<&Path>) -> Result<Found, RootError> {
     if !path.starts_with('/') {
         return Err(RootError::NotAbsolute(path.to_owned()));
@@ -84,12 +83,12 @@ fn find_path(root: &Root, path: &str, roots: &Roots, cgroup_dir: Option<&Path>) 
     }
 }
 
-/// Finds a file that a process has mapped at exactly these addresses, whatever has become of its path
-/// (`/proc/PID/map_files`). Needs `CAP_CHECKPOINT_RESTORE` (Linux 5.9) or `CAP_SYS_ADMIN`.
+/// Finds the file that a process has mapped at exactly this address range, whatever its path refers to now (`/proc/PID/map_files`).
+/// Requires `CAP_CHECKPOINT_RESTORE` (Linux 5.9) or `CAP_SYS_ADMIN`.
 fn find_mapped(pid: u32, (start, end): (u64, u64), roots: &Roots) -> Result<Found, RootError> {
     let name = format!("{start:x}-{end:x}");
     let shown = roots.proc.join(pid.to_string()).join("map_files").join(name);
-    // A link of /proc, which leads to the file itself and through no directory.
+    // A magic link of /proc, which refers to the file itself without a directory lookup.
     let place = rustix::fs::open(&shown, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let place = place.map_err(|errno| match errno.into() {
         Errno::ENOENT | Errno::ESRCH => RootError::Absent { missing: shown.clone(), link: None, near: None },
@@ -99,8 +98,7 @@ fn find_mapped(pid: u32, (start, end): (u64, u64), roots: &Roots) -> Result<Foun
     regular(place, shown, Some(pid))
 }
 
-/// Opens a file of `/proc/PID`. Reading it can hang: a list of mappings waits for a process that changes them, memory for
-/// the page fault that brings it.
+/// Opens a file of `/proc/PID`. Reading it can block: `maps` while the process changes its mappings, `mem` on a page fault.
 fn open_process(pid: u32, file: ProcessFile, roots: &Roots) -> Result<Found, RootError> {
     let shown = file.path(&roots.proc.join(pid.to_string()));
     let file = File::open(&shown).map_err(|error| FileError::io(&shown, &error))?;
@@ -114,7 +112,7 @@ fn forbidden(path: &Path, errno: rustix::io::Errno) -> RootError {
     }
 }
 
-/// Only a regular file is found.
+/// Checks that the file is regular.
 fn regular(place: OwnedFd, shown: PathBuf, pid: Option<u32>) -> Result<Found, RootError> {
     let status = rustix::fs::fstat(&place).map_err(|errno| FileError::io(&shown, &errno.into()))?;
     let what = match FileType::from_raw_mode(status.st_mode) {
@@ -138,7 +136,7 @@ fn find_in_cgroup(roots: &Roots, cgroup: &str, dir: &Path, path: &Path) -> Resul
             }
             tried += 1;
             match Inside::process(roots, pid).and_then(|inside| inside.find_file(path)) {
-                // The number may be another process's by now; what was opened is held, so that it can be asked again.
+                // The PID may have been reused. The opened file remains valid, so the membership can be checked again.
                 Ok(found) if processes(&dir, false, cgroup)?.contains(&pid) => return Ok(found),
                 Ok(_) | Err(RootError::NoProcess(_)) => {}
                 Err(error) => refusal = refusal.or(Some(error)),
@@ -153,11 +151,11 @@ fn find_in_cgroup(roots: &Roots, cgroup: &str, dir: &Path, path: &Path) -> Resul
     Err(refusal.unwrap_or_else(|| RootError::NoProcesses(cgroup.to_owned())))
 }
 
-/// The processes of a cgroup itself. One below the first may end meanwhile, or have threads that are told apart
-/// (`EOPNOTSUPP`): it has none then.
+/// Returns the processes of the cgroup itself. A descendant may be removed concurrently or may be threaded (`EOPNOTSUPP`), and then has
+/// none.
 fn processes(dir: &Path, first: bool, cgroup: &str) -> Result<Vec<u32>, RootError> {
     match host::read_text(&dir.join("cgroup.procs")) {
-        // Processes that our pid namespace does not have are 0.
+        // Processes outside this PID namespace are 0.
         Ok(text) => Ok(text.lines().filter_map(|line| line.parse().ok().filter(|&pid| pid != 0)).collect()),
         Err(error) if error.errno() == Some(Errno::EOPNOTSUPP) => Ok(Vec::new()),
         Err(error) if error.is_absent() && first => Err(RootError::NoCgroup(cgroup.to_owned())),
@@ -166,28 +164,28 @@ fn processes(dir: &Path, first: bool, cgroup: &str) -> Result<Vec<u32>, RootErro
     }
 }
 
-/// A root to look up paths in.
+/// Root directory for path lookups.
 struct Inside {
     dir: OwnedFd,
-    /// What stands before its paths for a person on the host.
+    /// Prefix of displayed paths on the host.
     shown: PathBuf,
     pid: Option<u32>,
-    /// How links are followed.
+    /// Resolution of links.
     resolve: ResolveFlags,
 }
 
 impl Inside {
-    /// The host's, which may be below a prefix.
+    /// Opens the root of the host, which may be below a prefix.
     fn host(roots: &Roots) -> Result<Self, RootError> {
         let own = roots.prefix.as_os_str().is_empty() || roots.prefix == Path::new("/");
         let shown = if own { PathBuf::from("/") } else { roots.prefix.clone() };
         let dir = open_dir(&shown).map_err(|errno| FileError::io(&shown, &errno.into()))?;
-        // Who writes our configuration may use /proc/PID/root as a path of the host.
+        // The author of the configuration may use /proc/PID/root as a path of the host.
         let resolve = if own { ResolveFlags::empty() } else { WITHIN };
         Ok(Self { dir, shown, pid: None, resolve })
     }
 
-    /// That of a process.
+    /// Opens the root of a process.
     fn process(roots: &Roots, pid: u32) -> Result<Self, RootError> {
         let process = roots.proc.join(pid.to_string());
         let shown = process.join("root");
@@ -199,7 +197,7 @@ impl Inside {
         Ok(Self { dir, shown, pid: Some(pid), resolve: WITHIN })
     }
 
-    /// Where a person finds a path of this root.
+    /// Returns the path in this root as seen on the host.
     fn shown(&self, path: &Path) -> PathBuf {
         self.shown.join(path.strip_prefix("/").unwrap_or(path))
     }
@@ -224,7 +222,7 @@ impl Inside {
         Err(rustix::io::Errno::AGAIN)
     }
 
-    /// Why a path cannot be opened.
+    /// Converts the error of a lookup.
     fn refusal(&self, path: &Path, errno: rustix::io::Errno) -> RootError {
         let shown = self.shown(path);
         match errno.into() {
@@ -236,7 +234,7 @@ impl Inside {
         }
     }
 
-    /// Which part of a path is missing, and what is there instead.
+    /// Returns the missing part of a path, and a similar existing name.
     fn absent(&self, path: &Path) -> RootError {
         let mut missing = path;
         for parent in path.ancestors().skip(1).take(DEPTH_LIMIT) {
@@ -263,10 +261,10 @@ pub(super) fn open_dir(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// No link leads out of a root, and none of `/proc` is followed.
+/// Links cannot leave the root, and magic links of `/proc` are not followed.
 const WITHIN: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
 
-/// The name in a directory that was most likely meant: the nearest, or one that goes on, as `libc.so.6` does.
+/// Returns the directory entry that was most likely meant: the nearest name, or one with this prefix, such as `libc.so.6`.
 fn near(dir: OwnedFd, name: &str) -> Option<String> {
     let entries = Dir::new(dir).ok()?.take(NAMES_LIMIT).map_while(Result::ok);
     let mut names: Vec<String> =

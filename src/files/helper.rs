@@ -1,4 +1,4 @@
-//! The child process: does one operation on each of a few threads, and reports those that hang.
+//! The helper process: runs operations on a few threads, one at a time on each, and reports stuck ones.
 
 mod work;
 
@@ -18,30 +18,30 @@ use crate::error::Errno;
 use crate::host::Roots;
 use work::{Job, OpenFile, Outcome, Task, Worker};
 
-/// How long an operation on a local file system may take. A disk that is busy for longer is not usable either.
+/// Deadline of an operation on a local file system. A disk that is busy for longer is unusable as well.
 const LOCAL_DEADLINE: Duration = Duration::from_secs(5);
-/// How long an operation on a file system that can hang may take.
+/// Deadline of an operation on a file system that can block.
 const DEADLINE: Duration = Duration::from_secs(1);
-/// How many operations of each kind, local and others, are under way at a time, beside those that hang.
+/// Maximum number of concurrent operations of each kind (local and other), not counting stuck ones.
 const AT_ONCE: usize = 4;
-/// How many operations wait at most. This process has as many threads that ask, and one of them asks for one thing.
+/// Maximum number of queued operations. Each requesting thread of the main process has one request at a time.
 const MOST_QUEUED: usize = 256;
 
-/// What an operation can hang on.
+/// Resource on which an operation can block.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Key {
-    /// A file system that can hang.
+    /// File system that can block.
     Mount(super::mounts::Mount),
-    /// The memory or the mappings of a process.
+    /// Memory or mappings of a process.
     Process(u32),
-    /// The processes of a cgroup, each of which has a root of its own.
+    /// Processes of a cgroup, each with its own root.
     Cgroup(Arc<str>),
-    /// A path that was believed to be local.
+    /// Path that was considered local.
     Path(String),
 }
 
 impl Key {
-    /// Where it hangs, and on which file system.
+    /// Returns the mount point and the type of the file system.
     fn place(&self) -> (String, String) {
         match self {
             Self::Mount(mount) => (mount.point.to_string_lossy().into_owned(), mount.kind.clone()),
@@ -52,7 +52,7 @@ impl Key {
     }
 }
 
-/// Runs the helper: reads requests from its standard input, a socket, until that is closed.
+/// Runs the helper: reads requests from its standard input, a socket, until it is closed.
 pub fn serve(socket: OwnedFd, roots: Roots) {
     let socket = Arc::new(socket);
     let (events, arrived) = channel();
@@ -71,24 +71,24 @@ pub fn serve(socket: OwnedFd, roots: Roots) {
     }
 }
 
-/// What happens to the dispatcher.
+/// Event of the dispatcher.
 enum Event {
     Asked(Asked),
-    /// An operation has ended, on this worker.
+    /// The operation on this worker has ended.
     Done(u64, Outcome, Sender<Task>),
     End,
 }
 
-/// An operation that waits for its turn.
+/// Queued operation.
 struct Waiting {
     number: u64,
     job: Job,
     key: Option<Key>,
 }
 
-/// An operation that is under way.
+/// Operation in progress.
 struct Running {
-    /// The number of the request; `None` when it was answered because it hangs, or wants no answer.
+    /// Number of the request; `None` if it was already answered as stuck, or requires no response.
     number: Option<u64>,
     key: Option<Key>,
     began: Monotonic,
@@ -97,7 +97,7 @@ struct Running {
     is_stuck: bool,
 }
 
-/// The one thread that knows what is under way. It does no operation on a file itself.
+/// Dispatcher thread, which tracks all operations. It runs no file operations itself.
 struct Dispatcher {
     clock: Clock,
     socket: Arc<OwnedFd>,
@@ -108,7 +108,7 @@ struct Dispatcher {
     running: HashMap<u64, Running>,
     queue: VecDeque<Waiting>,
     files: HashMap<u64, Arc<OpenFile>>,
-    /// The last number of a file or an operation.
+    /// Last used number of a file or an operation.
     last: u64,
 }
 
@@ -150,7 +150,7 @@ impl Dispatcher {
         self.last
     }
 
-    /// Queues what is asked for, or refuses it.
+    /// Queues a request, or rejects it.
     fn take(&mut self, Asked { number, request }: Asked) {
         let (job, key) = match request {
             Request::Read { file, .. } | Request::Stat { file } => {
@@ -164,7 +164,7 @@ impl Dispatcher {
                 }
             }
             Request::Close { file } => match self.files.remove(&file) {
-                // Closing is an operation of the file system too.
+                // Closing is also an operation of the file system.
                 Some(file) => (Job::Close(Arc::clone(&file)), file.key.clone()),
                 None => return,
             },
@@ -191,7 +191,7 @@ impl Dispatcher {
         self.queue.push_back(waiting);
     }
 
-    /// Why an operation would hang too; closing waits until what hangs has ended.
+    /// Returns the error if an operation would also block. Close operations wait until the stuck one has ended.
     fn hanging(&self, waiting: &Waiting) -> Option<RootError> {
         if matches!(waiting.job, Job::Close(_)) {
             return None;
@@ -204,7 +204,7 @@ impl Dispatcher {
         }
         let full = stuck.by_ref().count() >= MOST_STUCK && waiting.key.is_some();
         full.then(|| {
-            RootError::Unavailable(format!("{MOST_STUCK} operations on files of other processes hang"))
+            RootError::Unavailable(format!("{MOST_STUCK} operations on files of other processes are stuck"))
         })
     }
 
@@ -212,7 +212,7 @@ impl Dispatcher {
         self.answer(number, Answer::NotOpened(error));
     }
 
-    /// Starts what may be under way beside what is.
+    /// Starts queued operations that are allowed to run concurrently.
     fn start_next(&mut self) {
         let mut at = 0;
         while at < self.queue.len() {
@@ -254,11 +254,14 @@ impl Dispatcher {
             Some(Ok(())) => {
                 self.running.insert(operation, running);
             }
-            _ => self.refuse(number, RootError::Unavailable("the helper process has no threads left".into())),
+            _ => self.refuse(
+                number,
+                RootError::Unavailable("the helper process cannot start more threads".into()),
+            ),
         }
     }
 
-    /// An operation has ended.
+    /// Handles the end of an operation.
     fn finish(&mut self, operation: u64, outcome: Outcome, worker: Sender<Task>) {
         self.idle.push(worker);
         let Some(running) = self.running.remove(&operation) else { return };
@@ -266,7 +269,7 @@ impl Dispatcher {
             self.tell_of_stuck(true);
         }
         let Some(number) = running.number else {
-            // Nobody waits for it any more; what it opened is closed where that may hang.
+            // The request was already answered; the file is closed on a worker, because that may block.
             if let Outcome::Opened(OpenFile { opened, .. }) = outcome {
                 let key = running.key.or(Some(Key::Path(running.path)));
                 let opened = Opened { shown: "a file that is closed".into(), pid: None, ..opened };
@@ -299,7 +302,7 @@ impl Dispatcher {
         }
     }
 
-    /// Gives up what has missed its deadline, and all that would hang in the same place.
+    /// Fails operations past their deadline, and queued operations that would block on the same resource.
     fn look_at_deadlines(&mut self) {
         let now = self.clock.monotonic();
         let late: Vec<u64> = self
@@ -338,7 +341,7 @@ impl Dispatcher {
     fn tell_of_stuck(&self, lifted: bool) {
         let now = self.clock.monotonic();
         let all = self.running.values().filter(|running| running.is_stuck).map(|running| running.stuck(now));
-        // When the other end is gone, the next request says so.
+        // A closed socket is detected by the next request.
         drop(wire::send(self.socket.as_fd(), &Notice::Stuck { all: all.collect(), lifted }, &[], None, true));
     }
 
@@ -348,7 +351,7 @@ impl Dispatcher {
 
     fn send(&self, number: u64, answer: Answer, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) {
         let notice = Notice::Answer { number, answer };
-        // When the other end is gone, the next request says so.
+        // A closed socket is detected by the next request.
         drop(wire::send(self.socket.as_fd(), &notice, bytes, descriptor, true));
     }
 }
@@ -372,7 +375,7 @@ impl Running {
     }
 }
 
-/// The path of a request, for messages.
+/// Returns the process and path of a request, for messages.
 fn path_of(request: &OpenRequest) -> (Option<u32>, String) {
     match request {
         OpenRequest::Path { root: Root::Process(pid), path, .. } => (Some(*pid), path.clone()),

@@ -1,4 +1,4 @@
-//! What the exporter reports about files of other processes.
+//! Metrics about access to files of other processes.
 
 use prometheus::{IntCounter, IntGauge, Registry, Result};
 
@@ -13,23 +13,23 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// When they are registered there already.
+    /// Returns an error if the metrics are already registered there.
     pub fn new(registry: &Registry) -> Result<Self> {
         let stuck = IntGauge::new(
             "perf_exporter_stuck_files",
-            "Operations on files of other processes that hang because a file system does not answer",
+            "Number of operations on files of other processes that are blocked because a file system does not respond",
         );
         let late = IntCounter::new(
             "perf_exporter_late_files_total",
-            "Operations on files of other processes that a file system did not answer in time",
+            "Operations on files of other processes to which a file system did not respond in time",
         );
         Ok(Self { stuck: registered(registry, stuck)?, late: registered(registry, late)? })
     }
 
-    /// Takes over the current figures.
+    /// Updates the metrics to the values of a report.
     pub fn note(&self, report: &Report) {
         self.stuck.set(i64::try_from(report.stuck.len()).unwrap_or(i64::MAX));
         self.late.inc_by(report.late.saturating_sub(self.late.get()));

@@ -1,22 +1,21 @@
-//! Files of other processes: executables, debug files, perf maps, lists of mappings, memory.
+//! Access to files of other processes: executables, debug files, perf maps, mappings, memory.
 //!
 //! ```text
-//! Files ─► Client ─── socket ───► Helper (a child process) ─► a thread for each operation that is under way
-//!   └► Opened ◄── the descriptor of a file on a local file system, or the number of a file that the helper keeps
+//! Files ─► Client ─── socket ───► Helper (a child process) ─► one thread per operation in progress
+//!   └► Opened ◄── descriptor of a file on a local file system, or number of a file that the helper keeps open
 //! ```
 //!
-//! An operation on such a file can hang: a FUSE daemon or an NFS server that does not answer, a page fault of the process
-//! itself. A FUSE request that its daemon has read waits uninterruptibly, so that not even SIGKILL ends the thread that
-//! waits. Therefore a child process does it, which this process can leave behind. The child executes the same binary.
+//! An operation on such a file can block forever: on a FUSE daemon or NFS server that does not respond, or on a page fault of the process.
+//! A thread that waits for a FUSE request that the daemon has read is uninterruptible, so that even SIGKILL does not end it. Therefore a
+//! child process, which this process can abandon, runs the operations. The child executes the same binary.
 //!
-//! * Each operation has a deadline. After it the caller gets [`RootError::Stuck`], and the mount (or the process, for files
-//!   of `/proc`) is quarantined: operations on it fail at once until the one that hangs has ended.
-//! * File systems that can hang are recognized by their types in `mountinfo`, before the path is followed into them. At
-//!   most one operation at a time is under way on each such mount, so that each costs at most one stuck thread.
-//! * Files on local file systems are handed over as descriptors and read by this process. Of all others the helper reads
-//!   the contents.
+//! * Each operation has a deadline. After it the caller gets [`RootError::Stuck`], and the mount (or the process, for files of `/proc`) is
+//!   quarantined: operations on it fail immediately until the stuck one has ended.
+//! * File systems that can block are recognized by their types in `mountinfo`, before the path is followed into them. At most one operation
+//!   at a time is in progress on each such mount, so that each costs at most one stuck thread.
+//! * Files on local file systems are passed as descriptors and read by this process. The helper reads the contents of all others.
 //!
-//! No thread that a scrape, a collection, a health check or shutdown waits for may use this.
+//! Threads that a scrape, a collection, a health check or shutdown waits for must not use this module.
 
 mod client;
 mod connection;
@@ -56,7 +55,7 @@ pub struct Files {
 pub enum ProcessFile {
     /// `maps`
     Maps,
-    /// `maps` of one of its threads.
+    /// `maps` of one thread.
     ThreadMaps(u32),
     /// `mem`
     Memory,
@@ -72,71 +71,71 @@ impl ProcessFile {
     }
 }
 
-/// An operation that has missed its deadline and has not ended.
+/// Operation that has missed its deadline and has not ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stuck {
-    /// The mount point, as the process sees it; for files of `/proc` the directory of the process.
+    /// Mount point as seen by the process; for files of `/proc`, the directory of the process.
     pub mount: String,
-    /// The type of the file system, as in `mountinfo`.
+    /// Type of the file system, as in `mountinfo`.
     pub filesystem: String,
-    /// The process whose file it is, where there is one.
+    /// Process to which the file belongs, if there is one.
     pub pid: Option<u32>,
-    /// The file.
+    /// Path of the file.
     pub path: String,
-    /// How long ago it began.
+    /// Time since the start of the operation.
     #[serde(rename = "since_seconds", with = "crate::clock::seconds")]
     pub since: Duration,
 }
 
-/// What [`Files`] report about themselves.
+/// Status of [`Files`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// The process number of the helper, if one runs.
+    /// Process ID of the helper, if one is running.
     pub helper: Option<u32>,
-    /// Helpers that were started after the first: others had ended, or had to be left behind.
+    /// Number of helpers started after the first, because previous ones exited or were abandoned.
     pub restarts: u64,
-    /// Operations that missed their deadline since the start.
+    /// Number of operations that missed their deadline since the start.
     pub late: u64,
-    /// Operations that hang, at most [`MOST_STUCK`]. Files on the same mounts are left out until they end.
+    /// Stuck operations, at most [`MOST_STUCK`]. Files on the same mounts are skipped until they end.
     pub stuck: Vec<Stuck>,
-    /// Files that the helper keeps open for this process.
+    /// Number of files that the helper keeps open for this process.
     #[serde(skip)]
     pub kept: u64,
 }
 
-/// The most operations that may hang at a time. Beyond it every operation on a file system that can hang is refused.
+/// Maximum number of stuck operations. At this limit, all operations on file systems that can block fail.
 pub const MOST_STUCK: usize = 8;
 
 impl Files {
-    /// Does everything on the calling thread, in this process: for tests, and for machines where no child can be started.
+    /// Runs all operations on the calling thread: for tests, and for machines on which no child can be started.
     pub fn here(roots: &Roots) -> Self {
         Self { roots: Arc::new(roots.clone()), client: None }
     }
 
-    /// Does everything in a child process, which is `program` with the sub-command `files-helper`. It is started by the
-    /// first operation.
+    /// Runs all operations in a child process: `program` with the subcommand `files-helper`. The first operation starts it.
     pub fn apart(roots: &Roots, program: PathBuf) -> Self {
         let roots = Arc::new(roots.clone());
         Self { client: Some(Client::new(program, &roots)), roots }
     }
 
-    /// Where the kernel's file systems are.
+    /// Returns the paths of the kernel's file systems.
     pub fn roots(&self) -> &Roots {
         &self.roots
     }
 
-    /// Opens a regular file by its path in a root; `mount` is where cgroups are mounted, for a root that names one.
+    /// Opens a regular file by its path in a root. `mount` is the mount point of cgroups, for a root of a cgroup.
     ///
     /// # Errors
-    /// Says which part of the path is missing, forbidden or of the wrong kind; [`RootError::Stuck`] and [`RootError::Unavailable`] where that hangs or cannot be tried.
+    /// The part of the path that is missing, forbidden or of the wrong kind; [`RootError::Stuck`] and [`RootError::Unavailable`] if the
+    /// operation blocks or cannot be run.
     pub fn open(&self, root: &Root, path: &str, mount: Option<&Path>) -> Result<Opened, RootError> {
         self.open_file(root, path, mount, false)
     }
 
-    /// The same for a file that gets a probe: [`Opened::kernel_path`] leads to it wherever it lies.
+    /// Opens a file for a probe, like [`open`](Self::open). [`Opened::kernel_path`] is valid for it on any file system.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// See [`open`](Self::open).
     pub fn open_to_probe(&self, root: &Root, path: &str, mount: Option<&Path>) -> Result<Opened, RootError> {
         self.open_file(root, path, mount, true)
     }
@@ -156,10 +155,10 @@ impl Files {
         self.ask(OpenRequest::Path { root, path, cgroup_dir, place })
     }
 
-    /// Opens the file that a process has mapped at exactly these addresses, whatever has become of its path.
+    /// Opens the file that a process has mapped at exactly this address range, whatever its path refers to now.
     ///
     /// # Errors
-    /// The process or the mapping is gone, or this process may not look; and as [`open`](Self::open).
+    /// The process or the mapping does not exist, or access is not permitted; see also [`open`](Self::open).
     pub fn open_mapped(&self, pid: u32, range: (u64, u64), device: (u32, u32)) -> Result<Opened, RootError> {
         self.ask(OpenRequest::Mapped { pid, range, device })
     }
@@ -167,7 +166,7 @@ impl Files {
     /// Opens a file of `/proc/PID`.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// See [`open`](Self::open).
     pub fn open_process(&self, pid: u32, file: ProcessFile) -> Result<Opened, RootError> {
         self.ask(OpenRequest::Process { pid, file })
     }
@@ -179,18 +178,18 @@ impl Files {
         }
     }
 
-    /// How often a quarantine was lifted: an operation that was [`RootError::Stuck`] is worth another try when this has
-    /// changed. Costs one atomic load.
+    /// Returns the number of lifted quarantines. If it has changed, an operation that failed with [`RootError::Stuck`] may succeed. Costs
+    /// one atomic load.
     pub fn generation(&self) -> u64 {
         self.client.as_ref().map_or(0, |client| client.shared.generation())
     }
 
-    /// What hangs, and what came of it. Waits for nothing.
+    /// Returns the status, without waiting.
     pub fn report(&self) -> Report {
         self.client.as_ref().map(|client| client.shared.report()).unwrap_or_default()
     }
 
-    /// Leaves the helper behind: it is killed, and not waited for. Every operation fails from here on.
+    /// Abandons the helper: kills it without waiting for its exit. All later operations fail.
     pub fn stop(&self) {
         if let Some(client) = &self.client {
             client.stop();

@@ -1,4 +1,4 @@
-//! Which file systems can hang, and whether a path leads into one: found out without asking any of them.
+//! Detection of file systems that can block, and of paths that lead into them, without a request to any of them.
 //!
 //! Source of the format: `proc_pid_mountinfo(5)`.
 
@@ -12,7 +12,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::host;
 
-/// File systems that answer by themselves, or from a disk of this machine. Any other waits for a program or a machine.
+/// File systems that are in memory or on a local disk. All others depend on another process or machine.
 const LOCAL: [&str; 30] = [
     "bcachefs",
     "bpf",
@@ -45,17 +45,17 @@ const LOCAL: [&str; 30] = [
     "xfs",
     "zfs",
 ];
-/// How many mounts of a namespace are looked at; a node with a thousand containers has some ten thousand.
+/// Maximum number of mounts per namespace; a node with a thousand containers has about ten thousand.
 const MOST_MOUNTS: usize = 1 << 16;
-/// How many directories and links a path leads through at most.
+/// Maximum number of directories and links in a path lookup.
 const MOST_STEPS: usize = 256;
 
-/// A mounted file system.
+/// Mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Mount {
-    /// The device of the file system, which is the same wherever it is mounted.
+    /// Device of the file system, which is the same for all of its mounts.
     pub(super) device: (u32, u32),
-    /// Where it is mounted, as its processes see it.
+    /// Mount point as seen by its processes.
     pub(super) point: PathBuf,
     pub(super) kind: String,
 }
@@ -66,21 +66,21 @@ struct Entry {
     can_hang: bool,
 }
 
-/// A mount is not among those that were read: it came later, or nobody sees it.
+/// Mount that is missing from the list: it was mounted later, or is not visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unlisted;
 
-/// The mounts that a process sees.
+/// Mounts visible to a process.
 #[derive(Debug, Default)]
 pub(super) struct Mounts {
     by_id: BTreeMap<u64, Entry>,
-    /// What is mounted last at a place hides what was there before.
+    /// The most recent mount at a mount point hides earlier ones.
     by_point: BTreeMap<PathBuf, u64>,
 }
 
 impl Mounts {
-    /// Reads `mountinfo` in the directory of a process in `/proc`. The kernel asks no file system for it. What cannot be
-    /// read has no mounts. `host` are the mounts in which container runtimes look up the layers of an overlay.
+    /// Reads `mountinfo` in the `/proc` directory of a process, for which the kernel sends no request to a file system. An unreadable file
+    /// yields an empty list. `host` contains the mounts in which container runtimes resolve the layers of an overlay.
     pub(super) fn read(process: &Path, host: Option<&Self>) -> Self {
         let mut mounts = Self::default();
         let text = host::read_text(&process.join("mountinfo")).unwrap_or_default();
@@ -97,10 +97,10 @@ impl Mounts {
         mounts
     }
 
-    /// The file system with this device, if it can hang.
+    /// Returns the file system with this device, if it can block.
     ///
     /// # Errors
-    /// There is none with this device.
+    /// The list has no file system with this device.
     pub(super) fn of_device(&self, device: (u32, u32)) -> Result<Option<&Mount>, Unlisted> {
         self.by_id
             .values()
@@ -109,38 +109,38 @@ impl Mounts {
             .ok_or(Unlisted)
     }
 
-    /// The file system with this number, if it can hang.
+    /// Returns the file system with this mount ID, if it can block.
     ///
     /// # Errors
-    /// There is none with this number.
+    /// The list has no mount with this ID.
     pub(super) fn of_id(&self, id: u64) -> Result<Option<&Mount>, Unlisted> {
         self.by_id.get(&id).map(Entry::if_it_can_hang).ok_or(Unlisted)
     }
 
-    /// The same for the file system that a descriptor leads to. Asks no file system.
+    /// Returns the file system of a descriptor, if it can block, without a request to any file system.
     ///
     /// # Errors
-    /// It is not among these.
+    /// The mount is not in the list.
     pub(super) fn of_place(&self, place: &OwnedFd) -> Result<Option<&Mount>, Unlisted> {
         mount_id(place).map_or(Ok(None), |id| self.of_id(id))
     }
 
-    /// The file system that can hang at exactly this place.
+    /// Returns the file system that is mounted at exactly this path, if it can block.
     fn at(&self, point: &Path) -> Option<&Mount> {
         self.by_id.get(self.by_point.get(point)?)?.if_it_can_hang()
     }
 
-    /// The file system that can hang and that a path without links is in.
+    /// Returns the file system that contains a path without links, if it can block.
     fn holding(&self, path: &Path) -> Option<&Mount> {
         let id = path.ancestors().find_map(|dir| self.by_point.get(dir))?;
         self.by_id.get(id)?.if_it_can_hang()
     }
 
-    /// The first file system that can hang which a path leads into, looked up below `root` with links that cannot leave it.
-    /// No step is taken into that file system. `None` also where the path leads nowhere.
+    /// Returns the first file system on a path that can block. The path is resolved below `root` with links that cannot leave it. The
+    /// lookup stops before that file system. Returns `None` also if the path does not exist.
     ///
     /// # Errors
-    /// The path leads into a mount that is not among these. It is asked nothing.
+    /// The path leads into a mount that is not in the list. The lookup stops before it.
     pub(super) fn entered(&self, root: OwnedFd, path: &Path) -> Result<Option<&Mount>, Unlisted> {
         if let Some(mount) = self.at(Path::new("/")) {
             return Ok(Some(mount));
@@ -175,22 +175,22 @@ impl Entry {
     }
 }
 
-/// The number of the mount that a descriptor leads to, as this process's `fdinfo` has it.
+/// Returns the mount ID of a descriptor, from `fdinfo` of this process.
 fn mount_id(place: &OwnedFd) -> Option<u64> {
     let text = host::read_text(Path::new(&format!("/proc/self/fdinfo/{}", place.as_raw_fd()))).ok()?;
     text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
 }
 
-/// A look-up under way: where it is, and what is left of the path.
+/// State of a lookup: the current position and the remaining path.
 struct Walk {
-    /// The directories on the way, the root first; never empty.
+    /// Directories on the path, the root first; never empty.
     at: Vec<OwnedFd>,
     path: PathBuf,
     left: VecDeque<OsString>,
 }
 
 impl Walk {
-    /// Puts a path in front of what is left.
+    /// Prepends a path to the remaining path.
     fn go_on(&mut self, path: &Path) {
         for component in path.components().rev() {
             match component {
@@ -210,13 +210,13 @@ impl Walk {
         self.at.truncate(self.at.len().saturating_sub(1).max(1));
     }
 
-    /// What `name` is in the directory. A file system that is mounted there is not asked.
+    /// Opens `name` in the directory, without a request to a file system mounted there.
     fn open(&self, name: &OsStr) -> Option<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(self.at.last()?, name, flags, Mode::empty()).ok()
     }
 
-    /// Goes on there, whose path has been entered already.
+    /// Continues the lookup at `next`, whose path has already been appended.
     fn enter(&mut self, next: OwnedFd) -> Option<()> {
         let is_link = FileType::from_raw_mode(rustix::fs::fstat(&next).ok()?.st_mode) == FileType::Symlink;
         if !is_link {
@@ -230,7 +230,7 @@ impl Walk {
     }
 }
 
-/// The number, the mount, and the options of the file system itself.
+/// Parses the mount ID, the mount, and the options of the file system.
 fn parse(line: &str) -> Option<(u64, Mount, &str)> {
     let (own, file_system) = line.split_once(" - ")?;
     let mut fields = own.split(' ');
@@ -243,7 +243,7 @@ fn parse(line: &str) -> Option<(u64, Mount, &str)> {
     Some((id, Mount { device: (major.parse().ok()?, minor.parse().ok()?), point, kind }, options))
 }
 
-/// The directories that an overlay is made of, by the paths that its runtime gave.
+/// Returns the layer directories of an overlay, as paths given by its runtime.
 fn layers(options: &str) -> impl Iterator<Item = PathBuf> {
     options
         .split(',')
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(hangs(mounts.of_device((9, 9))), Err(Unlisted));
         assert_eq!([24, 23, 26].map(|id| hangs(mounts.of_id(id))), [Ok(true), Ok(false), Err(Unlisted)]);
         assert_eq!(mounts.at(Path::new("/mnt/my files")).unwrap().device, (0, 50));
-        assert_eq!(mounts.at(Path::new("/shadowed")), None, "the last mount hides the one before");
+        assert_eq!(mounts.at(Path::new("/shadowed")), None, "the last mount hides the previous one");
         assert_eq!(mounts.holding(Path::new("/mnt/my files/a/b")).unwrap().device, (0, 50));
         assert_eq!(mounts.holding(Path::new("/etc/passwd")), None);
     }

@@ -1,4 +1,4 @@
-//! A file that was opened.
+//! Opened files.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,44 +13,44 @@ use super::connection::Kept;
 use crate::event::FileId;
 use crate::host::ReadAt;
 
-/// A regular file, open for reading.
+/// Regular file, open for reading.
 #[derive(Debug)]
 pub struct Opened {
-    /// The contents. Keep it for as long as [`kernel_path`](Self::kernel_path) is used.
+    /// Contents. Must be kept while [`kernel_path`](Self::kernel_path) is used.
     pub file: Contents,
-    /// The place of the file (`O_PATH`), by which the kernel finds it for a probe: no file system hears of this
-    /// descriptor, so that closing it cannot hang either.
+    /// `O_PATH` descriptor, by which the kernel finds the file for a probe. File systems receive no request for it, so closing it cannot
+    /// block.
     pub(super) place: Option<OwnedFd>,
-    /// The path by which a person on the host finds it: `/proc/PID/root/…` for a file of a container.
+    /// Path of the file on the host: `/proc/PID/root/…` for a file of a container.
     pub shown: PathBuf,
-    /// The process through which it was found.
+    /// Process through whose root the file was found.
     pub pid: Option<u32>,
 }
 
-/// Who holds an open file.
+/// Owner of the open file.
 #[derive(Debug)]
 pub enum Contents {
     /// This process: the file is on a local file system.
     Local(File),
-    /// The helper, for a file system that can hang. Reading takes a round trip of some 20 µs for 64 KiB.
+    /// The helper: the file system can block. Reading costs a round trip of about 20 µs per 64 KiB.
     Apart(Arc<Kept>),
 }
 
 impl Opened {
-    /// A file that this program made itself.
+    /// Creates an `Opened` for a file that this program created.
     pub fn own(file: File, shown: PathBuf) -> Self {
         Self { file: Contents::Local(file), place: None, shown, pid: None }
     }
 
-    /// Which file it is; `None` if the kernel does not say.
+    /// Returns the device and inode; `None` if `fstat` fails.
     pub fn id(&self) -> Option<FileId> {
         let stat = self.file.stat().ok()?;
         Some(FileId { device: stat.device, inode: stat.inode })
     }
 
-    /// The path by which the kernel finds exactly this file, while it is open here: its canonical path if it is a file of
-    /// the host and its path can be written to `uprobe_events`, else the path of our descriptor, behind which nobody can
-    /// put another file. `None` for a file that the helper holds and that was not opened to be probed
+    /// Returns a path that refers to exactly this file in the kernel while it is open here. For a file of the host this is its canonical
+    /// path, if `uprobe_events` accepts that. Otherwise it is the path of the descriptor, which cannot be redirected to another file.
+    /// Returns `None` for a file that the helper keeps and that was not opened for a probe
     /// ([`Files::open_to_probe`](super::Files::open_to_probe)).
     pub fn kernel_path(&self) -> Option<PathBuf> {
         let descriptor = match (&self.file, &self.place) {
@@ -70,11 +70,10 @@ impl Opened {
 }
 
 impl Contents {
-    /// The attributes.
+    /// Returns the attributes.
     ///
     /// # Errors
-    /// As `fstat(2)`; `ETIMEDOUT` where the file system does not answer, `ESTALE` where the helper that held the file
-    /// has ended.
+    /// See `fstat(2)`; `ETIMEDOUT` if the file system does not respond, `ESTALE` if the helper that kept the file has exited.
     pub fn stat(&self) -> io::Result<Stat> {
         match self {
             Self::Local(file) => Stat::of(file),
@@ -82,12 +81,12 @@ impl Contents {
         }
     }
 
-    /// Whether nothing can be read of it any more, because the helper that held it has ended.
+    /// Reports whether the file is no longer readable, because the helper that kept it has exited.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Apart(kept) if kept.is_gone())
     }
 
-    /// Reads from the beginning on.
+    /// Returns a reader that starts at the beginning.
     pub fn sequential(&self) -> Sequential<'_> {
         Sequential(self, 0)
     }
@@ -122,7 +121,7 @@ impl ReadAt for Opened {
     }
 }
 
-/// Reads an open file from its beginning to its end.
+/// Reader of an open file from its beginning to its end.
 #[derive(Debug)]
 pub struct Sequential<'f>(&'f Contents, u64);
 
@@ -134,17 +133,17 @@ impl io::Read for Sequential<'_> {
     }
 }
 
-/// Whether the parser of `uprobe_events` takes it for one word: it splits at blanks, and `#` begins a comment.
+/// Reports whether the parser of `uprobe_events` treats the path as one word: it splits at whitespace, and `#` begins a comment.
 fn is_word(path: &Path) -> bool {
     path.as_os_str().as_bytes().iter().all(|&byte| byte.is_ascii_graphic() && byte != b'#')
 }
 
-/// The path of a descriptor of this process. That is always below our own `/proc`, wherever the host's is mounted.
+/// Returns the path of a descriptor of this process. It is always below the own `/proc`, wherever that of the host is mounted.
 pub(super) fn descriptor_path(fd: &impl AsRawFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
-/// Whether a path still leads to an open file.
+/// Reports whether a path still refers to an open file.
 pub(super) fn is_same(file: &File, path: &Path) -> bool {
     let [Ok(own), Ok(there)] = [file.metadata(), fs::metadata(path)] else { return false };
     (own.dev(), own.ino()) == (there.dev(), there.ino())

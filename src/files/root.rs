@@ -1,4 +1,4 @@
-//! Whose file system a path is in, and why a file in it cannot be opened.
+//! Roots of paths, and errors of opening files in them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,109 +8,109 @@ use serde::{Deserialize, Serialize};
 use super::Stuck;
 use crate::error::{Errno, FileError, printable};
 
-/// Whose file system a path is in.
+/// Root directory of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Root {
-    /// The host's.
+    /// Root of the host.
     #[default]
     Host,
-    /// That of a process (`/proc/PID/root`).
+    /// Root of a process (`/proc/PID/root`).
     Process(u32),
-    /// That of the processes of a cgroup, by its path.
+    /// Roots of the processes of a cgroup, by its path.
     Cgroup(Arc<str>),
 }
 
-/// Why a file cannot be opened.
+/// Reason why a file cannot be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum RootError {
-    /// The path does not begin at the root.
+    /// The path is not absolute.
     #[error("{} is not an absolute path: begin it with /", printable(.0))]
     NotAbsolute(String),
-    /// There is no such process.
-    #[error("there is no process {0}, or it has ended: its files can be found only while it runs")]
+    /// The process does not exist.
+    #[error("process {0} does not exist or has exited; its files are accessible only while it runs")]
     NoProcess(u32),
-    /// There is no such cgroup.
-    #[error("there is no cgroup {}: it appears when its first process starts; start it and reload", printable(.0))]
+    /// The cgroup does not exist.
+    #[error("cgroup {} does not exist; start its first process and reload", printable(.0))]
     NoCgroup(String),
-    /// Neither the cgroup nor any below it has a process.
+    /// Neither the cgroup nor its descendants have processes.
     #[error(
-        "no process is in cgroup {}: the files of a container are found through one; start it and reload",
+        "cgroup {} has no processes, which are required to access its files; start one and reload",
         printable(.0)
     )]
     NoProcesses(String),
-    /// This process may not look into that of others.
-    #[error("the file system of process {pid} cannot be looked at ({errno}): that needs CAP_SYS_PTRACE")]
+    /// Access to the root of another process is not permitted.
+    #[error("the root directory of process {pid} cannot be opened ({errno}): CAP_SYS_PTRACE is required")]
     ProcessForbidden {
-        /// The process.
+        /// Process ID.
         pid: u32,
-        /// The kernel's answer.
+        /// Error of the kernel.
         errno: Errno,
     },
-    /// This process may not look up the files that others have mapped.
+    /// Access to mapped files of another process is not permitted.
     #[error(
-        "{} cannot be looked at ({errno}): that needs CAP_CHECKPOINT_RESTORE (Linux 5.9) or CAP_SYS_ADMIN", shown(.path)
+        "{} cannot be opened ({errno}): CAP_CHECKPOINT_RESTORE (Linux 5.9) or CAP_SYS_ADMIN is required", shown(.path)
     )]
     MappingForbidden {
-        /// The mapping.
+        /// Path of the mapping.
         path: PathBuf,
-        /// The kernel's answer.
+        /// Error of the kernel.
         errno: Errno,
     },
-    /// This process may not read the file.
-    #[error("{} cannot be read ({errno}): give this user the right to, or CAP_DAC_READ_SEARCH", shown(.path))]
+    /// Reading the file is not permitted.
+    #[error("{} cannot be read ({errno}): give this user read permission or CAP_DAC_READ_SEARCH", shown(.path))]
     FileForbidden {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// Error of the kernel.
         errno: Errno,
     },
-    /// The file is not there, or a directory on the way to it.
-    #[error("{} is not there{}", shown(.missing), remark(.link.as_deref(), .near.as_deref()))]
+    /// The file, or a parent directory, does not exist.
+    #[error("{} does not exist{}", shown(.missing), remark(.link.as_deref(), .near.as_deref()))]
     Absent {
-        /// The first part of the path that is missing.
+        /// First missing part of the path.
         missing: PathBuf,
-        /// What it leads to, if it is a symbolic link; that is what is missing then.
+        /// Target of the missing part, if it is a symbolic link; the target is then missing.
         link: Option<PathBuf>,
-        /// A name much like it in the same directory.
+        /// Similar name in the same directory.
         near: Option<String>,
     },
-    /// It cannot hold code.
-    #[error("{} is {what}, not a regular file: name the program or library", shown(.path))]
+    /// The file is not regular, so it cannot contain code.
+    #[error("{} is {what}, not a regular file: give the path of the program or library", shown(.path))]
     NotRegular {
-        /// The path.
+        /// Path.
         path: PathBuf,
-        /// What it is.
+        /// Kind of the file.
         what: String,
     },
-    /// The path leads through a link of `/proc`, or through links without end.
+    /// The path contains a magic link of `/proc`, or too many links.
     #[error(
-        "{} leads through a link that is not followed: one of /proc, which leads out of a container, or too many; name \
-         the file without it",
+        "{} contains a link that is not followed: a link of /proc, which can leave a container, or too many links; use \
+         a path without it",
         shown(.0)
     )]
     Link(PathBuf),
-    /// The kernel cannot look up a path within a root.
+    /// The kernel cannot resolve paths within a root.
     #[error(
-        "paths inside of containers need the system call openat2 (Linux 5.6), which this kernel, or the seccomp filter \
-         of this container, refuses: name the file by a path of the host"
+        "paths inside of containers need the system call openat2 (Linux 5.6), which this kernel or the seccomp filter \
+         of this container rejects: use a path of the host"
     )]
     NoOpenat2,
-    /// Something else is wrong.
+    /// Other error.
     #[error("{0}")]
     Unreadable(#[from] FileError),
-    /// The file system does not answer, or the process cannot be read now.
+    /// The file system does not respond, or the process cannot be read now.
     #[error(
-        "{} is not available: the {} file system at {} has not answered for {} s; the file is opened when it answers",
+        "{} is not available: the {} file system at {} has not responded for {} s; the file is opened when it responds",
         printable(&.0.path), printable(&.0.filesystem), printable(&.0.mount), .0.since.as_secs()
     )]
     Stuck(Stuck),
-    /// The helper process cannot do it now.
+    /// The helper process cannot run the operation now.
     #[error("files of other processes are not available: {0}")]
     Unavailable(String),
 }
 
 impl RootError {
-    /// Whether the same operation may succeed later without any change to the file: nothing is known about it now.
+    /// Reports whether the operation may succeed later without a change to the file.
     pub fn is_temporary(&self) -> bool {
         matches!(self, Self::Stuck(_) | Self::Unavailable(_))
     }
@@ -122,8 +122,10 @@ fn shown(path: &Path) -> String {
 
 fn remark(link: Option<&Path>, near: Option<&str>) -> String {
     match (link, near) {
-        (Some(link), _) => format!(", as a symbolic link to {} that leads nowhere in this root", shown(link)),
-        (None, Some(near)) => format!("; the directory has {}", printable(near)),
+        (Some(link), _) => {
+            format!(": it is a symbolic link to {}, which is missing in this root", shown(link))
+        }
+        (None, Some(near)) => format!("; the directory contains {}", printable(near)),
         (None, None) => String::new(),
     }
 }

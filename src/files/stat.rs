@@ -6,18 +6,18 @@ use std::os::unix::fs::MetadataExt;
 
 use serde::{Deserialize, Serialize};
 
-/// The attributes of an open file.
+/// Attributes of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stat {
     /// `st_dev`
     pub device: u64,
     /// `st_ino`
     pub inode: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The owner.
+    /// User ID of the owner.
     pub uid: u32,
-    /// When it was written last: seconds and nanoseconds.
+    /// Time of the last modification: seconds and nanoseconds.
     pub modified: (i64, i64),
 }
 

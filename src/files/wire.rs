@@ -1,7 +1,7 @@
-//! What this process and its helper write to each other: a message each on a `SOCK_SEQPACKET` socket pair, of a length,
-//! JSON of that length, and bytes of a file. A descriptor goes along where a local file was opened.
+//! Messages between this process and its helper, on a `SOCK_SEQPACKET` socket pair: a length, JSON of that length, and bytes of a file. A
+//! descriptor is attached if a local file was opened.
 //!
-//! Both ends are the same binary, so that there are no versions.
+//! Both ends are the same binary, so the protocol has no versions.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use super::{ProcessFile, Root, RootError, Stat, Stuck};
 use crate::error::Errno;
 
-/// The most bytes of a file in one message.
+/// Maximum number of file bytes in one message.
 pub(super) const CHUNK: usize = 64 << 10;
-/// The longest message. Paths are at most `PATH_MAX` bytes, and JSON makes up to six of one.
+/// Maximum length of a message. Paths have at most `PATH_MAX` bytes, each of which JSON encodes in up to six.
 const MESSAGE: usize = CHUNK + (64 << 10);
 
-/// What the helper is asked to do.
+/// Request to the helper.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Request {
     Open(OpenRequest),
@@ -32,57 +32,57 @@ pub(super) enum Request {
     Close { file: u64 },
 }
 
-/// A file to open.
+/// File to open.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum OpenRequest {
-    /// By its path in a root. `place` is set for a file that gets a probe.
+    /// By path in a root. `place` is set for a file that gets a probe.
     Path { root: Root, path: String, cgroup_dir: Option<PathBuf>, place: bool },
-    /// The file that a process has mapped at exactly these addresses.
+    /// File that a process has mapped at exactly this address range.
     Mapped { pid: u32, range: (u64, u64), device: (u32, u32) },
-    /// A file of `/proc/PID`.
+    /// File of `/proc/PID`.
     Process { pid: u32, file: ProcessFile },
 }
 
-/// A request with the number by which its answer is recognized.
+/// Request with a number that identifies its response.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Asked {
     pub(super) number: u64,
     pub(super) request: Request,
 }
 
-/// What became of a request.
+/// Response to a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// The file is open. The descriptor that goes along is the file itself, or with `file` its place (`O_PATH`).
+    /// The file is open. The attached descriptor is the file itself, or with `file` its `O_PATH` descriptor.
     Opened {
         shown: PathBuf,
         pid: Option<u32>,
         file: Option<u64>,
     },
-    /// Why it is not.
+    /// The file could not be opened.
     NotOpened(RootError),
-    /// So many bytes behind the JSON were read; fewer than asked for at the end of the file.
+    /// The bytes after the JSON were read; fewer than requested at the end of the file.
     Read,
     Stat(Stat),
     /// Reading failed.
     Failed(Errno),
 }
 
-/// What the helper writes.
+/// Message of the helper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Notice {
     Answer {
         number: u64,
         answer: Answer,
     },
-    /// All operations that hang, after one began to or has ended, and whether one has ended.
+    /// All stuck operations, after one became stuck or ended; `lifted` states whether one ended.
     Stuck {
         all: Vec<Stuck>,
         lifted: bool,
     },
 }
 
-/// A message that was received.
+/// Received message.
 #[derive(Debug)]
 pub(super) struct Received<M> {
     pub(super) message: M,
@@ -90,17 +90,17 @@ pub(super) struct Received<M> {
     pub(super) descriptor: Option<OwnedFd>,
 }
 
-/// A socket pair for the two ends.
+/// Creates the socket pair.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = rustix::net::SocketFlags::CLOEXEC;
     let family = rustix::net::AddressFamily::UNIX;
     Ok(rustix::net::socketpair(family, rustix::net::SocketType::SEQPACKET, flags, None)?)
 }
 
-/// Sends a message, with some bytes and a descriptor. With `wait` it waits while the other end has too many to read.
+/// Sends a message with optional file bytes and a descriptor. With `wait`, blocks while the receive queue is full.
 ///
 /// # Errors
-/// `EAGAIN` without `wait`; `EPIPE` when the other end is gone.
+/// `EAGAIN` without `wait`; `EPIPE` if the other end is closed.
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     message: &impl Serialize,
@@ -122,10 +122,10 @@ pub(super) fn send(
     Ok(())
 }
 
-/// Receives a message; `None` when the other end is gone. `buffer` is used again and again.
+/// Receives a message; `None` if the other end is closed. `buffer` is reused between calls.
 ///
 /// # Errors
-/// As `recvmsg(2)`; what is no message of the other end.
+/// See `recvmsg(2)`; also malformed messages.
 pub(super) fn receive<M: DeserializeOwned>(
     socket: BorrowedFd<'_>,
     buffer: &mut Vec<u8>,

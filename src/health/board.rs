@@ -1,4 +1,4 @@
-//! The account of what is refused: one line per event, scope and reason, however many targets it concerns.
+//! The board of refusals: one line per event, scope and reason, with the number of targets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,56 +8,56 @@ use serde::Serialize;
 use super::{Cause, Refusal, Scope};
 use crate::error::printable;
 
-/// How many different lines are kept. More than this says the same thing in other words.
+/// Maximum number of lines. Further lines would hardly add information.
 const MOST_LINES: usize = 500;
 
-/// What makes two refusals the same line: entry, scope, event, cause and reason.
+/// Key of a line: entry, scope, event, cause and reason.
 type Key = (Arc<str>, Scope, Arc<str>, Cause, String);
 
-/// One line of the account.
+/// One line of the board.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Line {
-    /// The entry of the configuration.
+    /// Name of the configuration entry.
     pub entry: Arc<str>,
-    /// For whom it was to count.
+    /// The scope of the counts.
     pub scope: Scope,
-    /// One of the refusals: the first.
+    /// The first of the refusals.
     #[serde(flatten)]
     pub refusal: Refusal,
-    /// How many targets are refused for this reason now.
+    /// Number of targets that are currently refused for this reason.
     pub targets: usize,
 }
 
 impl Line {
-    /// Whether it is about this event of an entry, whatever the scope.
+    /// Reports whether the line is about this event of an entry, in any scope.
     pub fn is_of_event(&self, entry: &str, event: &str) -> bool {
         *self.entry == *entry && *self.refusal.event == *event
     }
 
-    /// Whether it is about this event of an entry in this scope.
+    /// Reports whether the line is about this event of an entry in this scope.
     pub fn is_of(&self, entry: &str, scope: Scope, event: &str) -> bool {
         self.scope == scope && self.is_of_event(entry, event)
     }
 }
 
-/// What could not be opened for one reason.
+/// The events that could not be opened for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SameReason {
-    /// The events, each once.
+    /// The events, without duplicates.
     pub events: Vec<Arc<str>>,
-    /// One of the places: `cpu 0`, `cgroup /system.slice/a.service on cpu 1`, …
+    /// One of the targets: `cpu 0`, `cgroup /system.slice/a.service on cpu 1`, …
     pub target: String,
-    /// In how many places one of the events is refused.
+    /// Number of targets, summed over the events.
     pub count: usize,
-    /// The class of the answer.
+    /// Class of the refusal.
     pub cause: Cause,
-    /// What the kernel said and what it means here.
+    /// The reason, with the error of the kernel and its meaning on this host.
     pub reason: String,
-    /// What would help; empty if nothing would.
+    /// The remedy. Empty if there is none.
     pub remedy: String,
 }
 
-/// Lines with the same reason together, what deserves attention first.
+/// Groups lines by reason, in order of importance.
 fn by_reason<'a>(lines: impl Iterator<Item = &'a Line>) -> Vec<SameReason> {
     let mut reasons: BTreeMap<(Cause, &str, Option<&str>), SameReason> = BTreeMap::new();
     for Line { refusal, targets, .. } in lines {
@@ -78,12 +78,12 @@ fn by_reason<'a>(lines: impl Iterator<Item = &'a Line>) -> Vec<SameReason> {
     reasons.into_values().collect()
 }
 
-/// What [`Board::add`] gives for a refusal, to take it back with.
+/// Handle of a refusal from [`Board::add`], used to remove it.
 #[derive(Debug)]
-#[must_use = "a refusal stays on the board until its ticket is given back"]
+#[must_use = "a refusal stays on the board until its ticket is passed to Board::remove"]
 pub struct Ticket(Option<Arc<Key>>);
 
-/// The refusals in force.
+/// The current refusals.
 #[derive(Debug, Default)]
 pub struct Board {
     lines: BTreeMap<Arc<Key>, Line>,
@@ -93,7 +93,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// Enters a refusal.
+    /// Adds a refusal.
     pub fn add(&mut self, entry: &Arc<str>, scope: Scope, refusal: Refusal) -> Ticket {
         let (event, reason) = (Arc::clone(&refusal.event), refusal.reason.clone());
         let key = (Arc::clone(entry), scope, event, refusal.cause, reason);
@@ -110,14 +110,14 @@ impl Board {
         }
         let key = Arc::new(key);
         self.news.push(Arc::clone(&key));
-        // Cgroups and processes are named by whoever starts them, and the line goes to the log and to terminals.
+        // Names of cgroups and processes are untrusted input, and the line is written to the log and to terminals.
         let refusal = Refusal { target: printable(&refusal.target), ..refusal };
         let line = Line { entry: Arc::clone(entry), scope, refusal, targets: 1 };
         self.lines.insert(Arc::clone(&key), line);
         Ticket(Some(key))
     }
 
-    /// Takes a refusal back: its target is gone, or is counted after all.
+    /// Removes a refusal, because its target has ended or is counted now.
     pub fn remove(&mut self, ticket: Ticket) {
         let Some(key) = ticket.0 else {
             self.beyond = self.beyond.saturating_sub(1);
@@ -131,33 +131,36 @@ impl Board {
         }
     }
 
-    /// Writes what is new since the last time to the log: one line for each reason, for a machine without a PMU
-    /// refuses every hardware event alike.
+    /// Logs refusals that are new since the last call: one log line per reason, because a machine without a PMU refuses every hardware
+    /// event for the same reason.
     pub fn log_news(&mut self) {
         for same in by_reason(self.news.iter().filter_map(|key| self.lines.get(key))) {
             let SameReason { events, target, cause, reason, remedy, .. } = same;
             let remedy = if remedy.is_empty() { remedy } else { format!("; {remedy}") };
-            tracing::warn!("not counted, {cause}: {} (first: {target}): {reason}{remedy}", events.join(", "));
+            tracing::warn!(
+                "event could not be opened: {cause}: {} (first target: {target}): {reason}{remedy}",
+                events.join(", ")
+            );
         }
         self.news.clear();
     }
 
-    /// The lines with the same reason together, what deserves attention first.
+    /// Returns the lines grouped by reason, in order of importance.
     pub fn by_reason(&self) -> Vec<SameReason> {
         by_reason(self.lines.values())
     }
 
-    /// The lines, by entry, scope and event.
+    /// Returns the lines in the order of entry, scope and event.
     pub fn lines(&self) -> impl ExactSizeIterator<Item = &Line> {
         self.lines.values()
     }
 
-    /// In how many places something is refused, of the lines about it.
+    /// Returns the number of refused targets in the selected lines.
     pub fn places(&self, is_about: impl Fn(&Line) -> bool) -> u64 {
         self.lines().filter(|line| is_about(line)).map(|line| line.targets as u64).sum()
     }
 
-    /// Refusals that are in no line because there were too many different ones.
+    /// Returns the number of refusals without a line, because the board is full.
     pub fn beyond(&self) -> usize {
         self.beyond
     }

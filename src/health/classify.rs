@@ -1,6 +1,6 @@
-//! From an errno to an answer: what it means for this event, at this place, on this host, and what would help.
+//! Classification of an errno: its meaning for an event and a target on this host, and the remedy.
 //!
-//! The meanings are those of `perf_event_open(2)` and of the kernel's `kernel/events/core.c`.
+//! The meanings follow `perf_event_open(2)` and the kernel's `kernel/events/core.c`.
 
 use std::sync::Arc;
 
@@ -8,30 +8,29 @@ use super::{Cause, Refusal, Scope};
 use crate::error::Errno;
 use crate::host::{Capabilities, Facts, KernelVersion};
 
-/// What was tried when the kernel refused.
+/// An attempt to open an event that the kernel rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
-    /// Whom to count.
+    /// Scope of the counts.
     pub scope: Scope,
-    /// Whether the event needs a counter of the core's PMU.
+    /// Whether the event needs a counter of the core PMU.
     pub on_core_pmu: bool,
-    /// Whether the host has a PMU for its cores at all.
+    /// Whether the host has a core PMU.
     pub core_pmu_present: bool,
-    /// Whether it is a probe that `perf_event_open` itself is asked to make.
+    /// Whether the event is a probe that `perf_event_open` itself creates.
     pub probe: bool,
-    /// Whether it is a tracepoint.
+    /// Whether the event is a tracepoint.
     pub tracepoint: bool,
-    /// Whether only some of its hits count, which the kernel is told as a text.
+    /// Whether the event has a filter, which is passed to the kernel as text.
     pub filtered: bool,
     /// Whether the event excludes the kernel (`:u`).
     pub user_only: bool,
-    /// Whether it was to join a group, and opened as soon as it was tried alone: the one ambiguity of `EINVAL` that
-    /// a second call can settle.
+    /// Whether the event was rejected as a member of a group but opened without the group. This resolves one ambiguity of `EINVAL`.
     pub opens_alone: bool,
 }
 
 impl Attempt {
-    /// An event that needs no PMU, without a filter.
+    /// Creates an attempt for an event without a PMU and without a filter.
     pub const fn software(scope: Scope) -> Self {
         Self {
             scope,
@@ -45,70 +44,78 @@ impl Attempt {
         }
     }
 
-    /// An event of the cores' PMU, on a host that has none.
+    /// Creates an attempt for an event of the core PMU, on a host that has none.
     pub const fn without_pmu(scope: Scope) -> Self {
         Self { on_core_pmu: true, core_pmu_present: false, ..Self::software(scope) }
     }
 }
 
-/// A judgement without the names of the event and of its target.
+/// A classification, without the event and its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
-    /// The class.
+    /// Class of the refusal.
     pub cause: Cause,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// What would help.
+    /// The remedy.
     pub remedy: Option<String>,
 }
 
 impl Judgement {
-    /// One with nothing that would help.
+    /// Creates a classification without a remedy.
     pub(crate) fn new(cause: Cause, reason: impl Into<String>) -> Self {
         Self { cause, reason: reason.into(), remedy: None }
     }
 
-    /// The same, with what would help.
+    /// Adds a remedy.
     pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
 
-    /// The refusal of `event` at `target`.
+    /// Creates the refusal of `event` for `target`.
     pub fn refusal(self, event: &Arc<str>, target: impl Into<String>, errno: Option<Errno>) -> Refusal {
         let Self { cause, reason, remedy } = self;
         Refusal { event: Arc::clone(event), target: target.into(), cause, errno, reason, remedy }
     }
 }
 
-/// What `errno` means.
+/// Classifies `errno`.
 pub fn classify(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
     match errno {
         Errno::ENOENT | Errno::EOPNOTSUPP => absent(attempt, facts),
-        Errno::ENOSYS => Judgement::new(Cause::Absent, "the kernel was built without perf events")
-            .remedy("use a kernel with CONFIG_PERF_EVENTS"),
-        Errno::ENODEV => Judgement::new(Cause::Absent, "the CPU is offline, or its PMU does not count there"),
+        Errno::ENOSYS => Judgement::new(Cause::Absent, "the kernel does not support perf events")
+            .remedy("use a kernel built with CONFIG_PERF_EVENTS"),
+        Errno::ENODEV => {
+            Judgement::new(Cause::Absent, "the CPU is offline, or the PMU does not count on this CPU")
+        }
         Errno::EACCES | Errno::EPERM => forbidden(errno, attempt, facts),
-        Errno::EMFILE => Judgement::new(Cause::Exhausted, "the process has no file descriptor left")
-            .remedy("raise LimitNOFILE (systemd) or ulimit -n, or count fewer cgroups or processes"),
-        Errno::ENFILE => Judgement::new(Cause::Exhausted, "the system has no file descriptor left")
-            .remedy("raise fs.file-max, or count fewer cgroups or processes"),
-        Errno::ENOMEM => Judgement::new(Cause::Exhausted, "the kernel has no memory left for it"),
-        Errno::ENOSPC => Judgement::new(Cause::Exhausted, "all of the hardware's slots for it are taken")
-            .remedy("another program may hold breakpoints; stop it, or declare fewer"),
-        Errno::EBUSY => Judgement::new(Cause::Exhausted, "another program holds it exclusively")
-            .remedy("look for another perf or a debugger; perf stat -a shows whether it is free"),
+        Errno::EMFILE => {
+            Judgement::new(Cause::Exhausted, "the process has reached its limit on file descriptors")
+                .remedy("raise LimitNOFILE (systemd) or ulimit -n, or count fewer cgroups or processes")
+        }
+        Errno::ENFILE => {
+            Judgement::new(Cause::Exhausted, "the system has reached its limit on file descriptors")
+                .remedy("raise fs.file-max, or count fewer cgroups or processes")
+        }
+        Errno::ENOMEM => {
+            Judgement::new(Cause::Exhausted, "the kernel could not allocate memory for the event")
+        }
+        Errno::ENOSPC => Judgement::new(Cause::Exhausted, "all hardware slots for this event are in use")
+            .remedy("stop other programs that use hardware breakpoints, or configure fewer"),
+        Errno::EBUSY => Judgement::new(Cause::Exhausted, "another program has exclusive use of the PMU")
+            .remedy("stop other instances of perf and debuggers; perf stat -a shows whether the PMU is free"),
         Errno::ESRCH => Judgement::new(Cause::Gone, "the process ended"),
         Errno::E2BIG => Judgement::new(
             Cause::Absent,
-            format!("kernel {} does not know a field of the event, such as config3", facts.kernel),
+            format!("kernel {} does not support a field of the event, such as config3", facts.kernel),
         ),
         Errno::EINVAL => invalid(attempt, facts),
-        other => Judgement::new(Cause::Broken, format!("the kernel answered {other}")),
+        other => Judgement::new(Cause::Broken, format!("the kernel returned {other}")),
     }
 }
 
-/// That events need more descriptors than the budget of `limit` has left.
+/// Returns the judgement that events exceed the descriptor budget of `limit`.
 pub fn no_descriptors(limit: usize) -> Judgement {
     Judgement::new(Cause::Exhausted, format!("the budget of {limit} descriptors is used up"))
         .remedy("raise LimitNOFILE (systemd) or ulimit -n, or limits.descriptors")
@@ -119,25 +126,25 @@ fn absent(attempt: &Attempt, facts: &Facts) -> Judgement {
     match (attempt.on_core_pmu, attempt.core_pmu_present) {
         (true, false) if facts.virtual_machine => judgement("this virtual machine has no hardware counters")
             .remedy(
-                "turn on the virtual PMU in the hypervisor (libvirt: <pmu state='on'/>), or use a host or instance \
-                 type that passes it through",
+                "enable the virtual PMU in the hypervisor (libvirt: <pmu state='on'/>), or use a host or instance \
+                 type with PMU passthrough",
             ),
-        (true, false) => judgement("the kernel found no PMU in this machine's cores"),
-        (true, true) => judgement("this machine's PMU does not count it")
-            .remedy("perf-exporter list shows what can be counted here"),
-        (false, _) if attempt.tracepoint => judgement("the kernel has no such tracepoint any more")
+        (true, false) => judgement("the kernel found no core PMU on this machine"),
+        (true, true) => judgement("the PMU of this machine does not support this event")
+            .remedy("run perf-exporter list to list the events of this machine"),
+        (false, _) if attempt.tracepoint => judgement("the tracepoint no longer exists")
             .remedy("its module may have been unloaded"),
         (false, _) if attempt.scope == Scope::Cgroup => {
-            judgement("perf events do not see this cgroup hierarchy").remedy(
-                "a cgroup v1 hierarchy with perf_event takes it from cgroup v2: look for perf_event in /proc/cgroups",
+            judgement("perf events cannot use this cgroup hierarchy").remedy(
+                "a cgroup v1 hierarchy with the perf_event controller disables it in cgroup v2: check perf_event in /proc/cgroups",
             )
         }
-        (false, _) => judgement("the kernel does not have this event"),
+        (false, _) => judgement("the kernel does not support this event"),
     }
 }
 
-/// `perf_event_paranoid` and what it takes: 0 raw tracepoints, 1 events of whole CPUs, 2 the kernel's side of one's
-/// own processes, 3 everything (Debian, Ubuntu, Android).
+/// Classifies `EACCES` and `EPERM`. `perf_event_paranoid` restricts raw tracepoints at level 0, events of whole CPUs at 1, kernel code of a
+/// user's own processes at 2, and everything at 3 (Debian, Ubuntu, Android).
 fn forbidden(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
     let judgement = |reason: String| Judgement::new(Cause::Forbidden, reason);
     if facts.capabilities.perfmon() {
@@ -146,14 +153,14 @@ fn forbidden(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
                 .remedy("boot without lockdown=confidentiality");
         }
         if attempt.probe && errno == Errno::EACCES && !facts.capabilities.has(Capabilities::SYS_ADMIN) {
-            // Linux ba677dbe77af, in 6.16 and stable releases of that time: an instruction could be broken in two.
-            return judgement("this kernel lets only CAP_SYS_ADMIN make uprobes by perf_event_open".into()).remedy(
-                "give the probe an argument (arguments: [\"first=$arg1\"]), and it goes through tracefs, which takes \
+            // Linux ba677dbe77af, in 6.16 and in stable releases of that time: a uprobe could split an instruction.
+            return judgement("this kernel requires CAP_SYS_ADMIN for uprobes created with perf_event_open".into()).remedy(
+                "give the probe an argument (arguments: [\"first=$arg1\"]), so that it is created in tracefs, which needs \
                  no CAP_SYS_ADMIN",
             );
         }
-        return judgement(format!("the kernel answered {errno} although CAP_PERFMON is there")).remedy(
-            "a container's seccomp profile or an LSM forbids perf_event_open: allow it there (Docker: \
+        return judgement(format!("the kernel returned {errno} despite CAP_PERFMON")).remedy(
+            "allow perf_event_open in the seccomp profile of the container and in LSM policies (Docker: \
              --security-opt seccomp=…, Kubernetes: seccompProfile)",
         );
     }
@@ -165,11 +172,11 @@ fn forbidden(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
     };
     let allowed = level <= needed || attempt.user_only && level <= 2;
     if attempt.scope == Scope::Process && allowed {
-        return judgement("the process belongs to somebody else".into())
-            .remedy("give perf-exporter CAP_PERFMON, or run it as that user");
+        return judgement("the process belongs to another user".into())
+            .remedy("grant perf-exporter CAP_PERFMON, or run it as that user");
     }
     let who = if facts.kernel < KernelVersion(5, 8) { "CAP_SYS_ADMIN" } else { "CAP_PERFMON" };
-    let remedy = format!("give perf-exporter {who}, or set sysctl kernel.perf_event_paranoid={needed}");
+    let remedy = format!("grant perf-exporter {who}, or set sysctl kernel.perf_event_paranoid={needed}");
     let user_side = attempt.scope == Scope::Process && level == 2 && !attempt.tracepoint;
     let remedy = if user_side { format!("{remedy}, or count user space only (:u)") } else { remedy };
     judgement(format!("perf_event_paranoid is {level} and {who} is missing")).remedy(remedy)
@@ -179,20 +186,20 @@ fn invalid(attempt: &Attempt, facts: &Facts) -> Judgement {
     if attempt.opens_alone {
         let judgement = Judgement::new(
             Cause::Exhausted,
-            "it does not fit on the PMU together with the rest of its group",
+            "the event does not fit on the PMU together with the rest of its group",
         );
         return if facts.nmi_watchdog && attempt.on_core_pmu {
-            judgement.remedy("the NMI watchdog holds one counter (sysctl kernel.nmi_watchdog=0 frees it); or move the event to an entry of its own")
+            judgement.remedy("set sysctl kernel.nmi_watchdog=0 to free the counter of the NMI watchdog, or move the event to its own entry")
         } else {
-            judgement.remedy("move it to an entry of its own")
+            judgement.remedy("move the event to its own entry")
         };
     }
     if attempt.filtered {
-        return Judgement::new(Cause::Broken, "the kernel does not take its filter")
-            .remedy("try it without; with ftrace:function, a function must be in available_filter_functions of tracefs");
+        return Judgement::new(Cause::Broken, "the kernel rejected the filter of the event")
+            .remedy("try the event without a filter; with ftrace:function, a function must be in available_filter_functions of tracefs");
     }
-    Judgement::new(Cause::Broken, "the kernel refuses this combination of event, modifiers and place")
-        .remedy("try it without its modifiers; perf stat -vv -e shows the attribute that perf uses")
+    Judgement::new(Cause::Broken, "the kernel rejected this combination of event, modifiers and target")
+        .remedy("try the event without modifiers; compare with the attribute that perf stat -vv -e shows")
 }
 
 #[cfg(test)]
@@ -216,7 +223,10 @@ mod tests {
         assert_eq!(none.cause, Cause::Absent);
         assert!(none.reason.contains("virtual machine"), "{none:?}");
         let one = classify(Errno::ENOENT, &HARDWARE, &vm);
-        assert_eq!((one.cause, &*one.reason), (Cause::Absent, "this machine's PMU does not count it"));
+        assert_eq!(
+            (one.cause, &*one.reason),
+            (Cause::Absent, "the PMU of this machine does not support this event")
+        );
     }
 
     #[test]
@@ -226,7 +236,7 @@ mod tests {
         assert_eq!(judgement.reason, "perf_event_paranoid is 3 and CAP_PERFMON is missing");
         assert_eq!(
             judgement.remedy.unwrap(),
-            "give perf-exporter CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=0"
+            "grant perf-exporter CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=0"
         );
         let old = Facts { kernel: KernelVersion(5, 4), ..unprivileged(3) };
         assert!(classify(Errno::EACCES, &HARDWARE, &old).reason.contains("CAP_SYS_ADMIN"));
@@ -238,7 +248,7 @@ mod tests {
         let remedy = classify(Errno::EACCES, &process, &unprivileged(2)).remedy.unwrap();
         assert!(remedy.ends_with("or count user space only (:u)"), "{remedy}");
         let other = classify(Errno::EACCES, &Attempt { user_only: true, ..process }, &unprivileged(2));
-        assert_eq!(other.reason, "the process belongs to somebody else");
+        assert_eq!(other.reason, "the process belongs to another user");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What did not work, why, and what would help; and what a counter's numbers are worth. Pure: judged from values.
+//! Refusals with reasons and remedies, and the reliability of counts. Without I/O.
 
 mod board;
 mod classify;
@@ -19,45 +19,45 @@ use crate::error::Errno;
 use crate::words::words;
 
 words! {
-    /// The answers that must never be mixed up: it does not work, there is no room, it is not allowed, it is not there.
-    /// In the order in which they deserve attention.
+    /// Class of a refusal. The classes distinguish a defect, a full resource, a missing permission and missing support. In order of
+    /// importance.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "lowercase")]
     pub enum Cause {
-        /// It should work and does not.
+        /// Supported and permitted, but it failed.
         Broken = "broken",
-        /// It is there and allowed, and a limit stands in the way: descriptors, counters, memory, series.
+        /// Supported and permitted, but a limit is reached: descriptors, counters, memory or series.
         Exhausted = "exhausted",
-        /// It is there, and this process may not use it.
+        /// Supported, but this process lacks the permission.
         Forbidden = "forbidden",
-        /// The target went away while it was being opened.
+        /// The target ended while it was being opened.
         Gone = "gone",
-        /// This machine, kernel or PMU does not have it.
+        /// This machine, kernel or PMU does not support it.
         Absent = "absent",
     }
 }
 
-/// An event that could not be opened somewhere.
+/// An event that could not be opened for a target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refusal {
-    /// The event as the user wrote it.
+    /// The event, as written by the user.
     pub event: Arc<str>,
-    /// Where: `cpu 3`, `cgroup /system.slice/x.service on cpu 0`, `process 812 (nginx)`.
+    /// The target: `cpu 3`, `cgroup /system.slice/x.service on cpu 0`, `process 812 (nginx)`.
     pub target: String,
-    /// The class of the answer.
+    /// Class of the refusal.
     pub cause: Cause,
-    /// What the kernel said, if it was the kernel.
+    /// The errno. `None` if the refusal is not from the kernel.
     #[serde(skip)]
     pub errno: Option<Errno>,
-    /// Why, in words that name the thing.
+    /// The reason.
     pub reason: String,
-    /// What would help; `None` where nothing does.
+    /// The remedy. `None` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
 
 impl Refusal {
-    /// The class of the answer, why, and what would help.
+    /// Returns the class, the reason and the remedy.
     pub fn why(&self) -> String {
         let remedy = self.remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
         format!("{}: {}{remedy}", self.cause, self.reason)

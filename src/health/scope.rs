@@ -1,4 +1,4 @@
-//! Scopes: what counts are attributed to. Everything that differs between scopes is here, and all other modules ask.
+//! Scopes: what counts are attributed to. All differences between scopes are defined here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,42 +7,42 @@ use serde::{Serialize, Serializer};
 
 use crate::host::Cpu;
 
-/// What counts are attributed to, which decides where events are opened.
+/// What counts are attributed to. Determines where events are opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
-    /// CPUs, with everything that runs on them: on each CPU.
+    /// CPUs and everything that runs on them. Opened on each CPU.
     Cpus(CpuScope),
-    /// Cgroups: for each cgroup on each CPU.
+    /// Cgroups. Opened for each cgroup on each CPU.
     Cgroup,
-    /// Processes: for each thread.
+    /// Processes. Opened for each thread.
     Process,
 }
 
-/// Which CPUs have a series together.
+/// The CPUs that share a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CpuScope {
-    /// All CPUs.
+    /// All CPUs share one series.
     Host,
-    /// Each CPU has its own.
+    /// Each CPU has a series.
     Cpu,
-    /// The CPUs of each NUMA node.
+    /// The CPUs of each NUMA node share a series.
     Numa,
-    /// Each CPU that a PMU beside the cores names as its own has its own.
+    /// Each CPU in the CPU list of an uncore PMU has a series.
     Pmu,
 }
 
-/// The words of a scope.
+/// The names of a scope.
 #[derive(Debug, Clone, Copy)]
 pub struct ScopeWords {
-    /// In the configuration, in metric names and labels, on pages.
+    /// Name in the configuration, in metric names and labels, and on pages.
     pub name: &'static str,
-    /// One of its targets, in refusals: `NUMA node`.
+    /// A single target in refusals, such as `NUMA node`.
     pub target: &'static str,
-    /// How the counts of a series are added up, for the help of its metric.
+    /// How the counts of a series are aggregated, for the help text of its metric.
     pub over: &'static str,
-    /// The targets of a group, in the plural: `CPUs`.
+    /// The targets of a group, plural, such as `CPUs`.
     pub targets: &'static str,
-    /// What takes descriptors of its own in a group: `cpu`, `thread`.
+    /// The unit that needs its own descriptors, such as `cpu` or `thread`.
     pub each: &'static str,
 }
 
@@ -51,15 +51,15 @@ impl Scope {
     pub const HOST: Self = Self::Cpus(CpuScope::Host);
     /// Each CPU.
     pub const CPU: Self = Self::Cpus(CpuScope::Cpu);
-    /// The CPUs of each NUMA node.
+    /// Each NUMA node.
     pub const NUMA: Self = Self::Cpus(CpuScope::Numa);
-    /// Each CPU of a PMU beside the cores.
+    /// Each CPU of an uncore PMU.
     pub const PMU: Self = Self::Cpus(CpuScope::Pmu);
 
-    /// All of them.
+    /// All scopes.
     pub const ALL: [Self; 6] = [Self::HOST, Self::CPU, Self::NUMA, Self::PMU, Self::Cgroup, Self::Process];
 
-    /// Its words.
+    /// Returns the names of the scope.
     pub const fn words(self) -> ScopeWords {
         let (name, target, over, targets, each) = match self {
             Self::Cpus(CpuScope::Host) => ("host", "host", "over all CPUs", "CPUs", "cpu"),
@@ -74,12 +74,12 @@ impl Scope {
         ScopeWords { name, target, over, targets, each }
     }
 
-    /// The word in the configuration, in metric names and labels, and on pages.
+    /// Returns the name in the configuration, in metric names and labels, and on pages.
     pub const fn as_str(self) -> &'static str {
         self.words().name
     }
 
-    /// The word in front of metric names; `None` for metrics over all CPUs, whose names begin with what they are about.
+    /// Returns the prefix of metric names. `None` for metrics over all CPUs, which have no prefix.
     pub const fn prefix(self) -> Option<&'static str> {
         match self {
             Self::Cpus(CpuScope::Host) => None,
@@ -87,7 +87,7 @@ impl Scope {
         }
     }
 
-    /// The label that its series have; `None` if there is one series, or if the configuration names the labels.
+    /// Returns the label of the series. `None` if there is one series, or if the configuration defines the labels.
     pub const fn label(self) -> Option<&'static str> {
         match self {
             Self::Cpus(cpus) => cpus.label(),
@@ -96,8 +96,8 @@ impl Scope {
         }
     }
 
-    /// The same for events of a PMU beside the cores; `None` where such a PMU does not know who caused what it counts. A socket
-    /// can have several NUMA nodes.
+    /// Returns the scope for events of an uncore PMU. `None` where such a PMU cannot attribute its counts. A socket can have several NUMA
+    /// nodes.
     pub const fn beside_cores(self) -> Option<CpuScope> {
         match self {
             Self::Cpus(CpuScope::Host) => Some(CpuScope::Host),
@@ -108,7 +108,7 @@ impl Scope {
 }
 
 impl CpuScope {
-    /// The label that its series have; `None` if there is one series.
+    /// Returns the label of the series. `None` if there is one series.
     pub const fn label(self) -> Option<&'static str> {
         match self {
             Self::Host => None,
@@ -117,7 +117,7 @@ impl CpuScope {
         }
     }
 
-    /// The label of the series that a CPU counts in.
+    /// Returns the label of the series that a CPU contributes to.
     pub fn label_of(self, cpu: Cpu) -> Option<(&'static str, Arc<str>)> {
         let value = match self {
             Self::Host => return None,
@@ -127,7 +127,7 @@ impl CpuScope {
         Some((self.label()?, value.to_string().into()))
     }
 
-    /// The number under which what happens on a CPU is added up until its series is looked up.
+    /// Returns the number under which counts of a CPU are summed before their series is looked up.
     pub const fn number_of(self, cpu: u32) -> u32 {
         match self {
             Self::Host => 0,

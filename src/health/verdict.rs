@@ -1,23 +1,21 @@
-//! What a counter's numbers are worth: judged from two readings, so that what no machine produces on demand can be
-//! tested as values.
+//! Reliability of counts, judged from two readings. Without I/O, so that states that cannot be produced on demand can be tested.
 
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use crate::words::words;
 
-/// What a group of counters did between two readings.
+/// Enabled and running time of a group of counters between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Interval {
-    /// Nanoseconds in which it could have counted.
+    /// Enabled time in nanoseconds.
     pub enabled: u64,
-    /// Nanoseconds of these in which it was on the PMU.
+    /// Running time in nanoseconds: the part of the enabled time in which the group was on the PMU.
     pub running: u64,
 }
 
 impl Interval {
-    /// The part of the time in which it counted: 1 for a counter that was never rotated out, `None` if it could not
-    /// have counted at all.
+    /// Returns the running fraction of the enabled time: 1 for a counter that was always on the PMU, `None` without enabled time.
     pub fn ratio(self) -> Option<f64> {
         (self.enabled > 0).then(|| (self.running as f64 / self.enabled as f64).min(1.0))
     }
@@ -30,20 +28,20 @@ impl AddAssign for Interval {
     }
 }
 
-/// What became of a group of counters from its opening to the end of an interval.
+/// State of a group of counters from its opening to the end of an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum History {
-    /// It could not have counted yet: its target has not run.
+    /// No enabled time yet: the target has not run.
     #[default]
     Unused,
-    /// It could have counted, and was never on the PMU: it waits for it.
+    /// Enabled, but never on the PMU: the group is waiting for the PMU.
     Waiting,
-    /// It was on the PMU.
+    /// The group was on the PMU.
     Ran,
 }
 
 impl History {
-    /// By the times since the opening, in nanoseconds, in which it could have counted and in which it did.
+    /// Determines the state from enabled and running time since the opening, in nanoseconds.
     pub fn of(enabled: u64, running: u64) -> Self {
         match (enabled, running) {
             (0, 0) => Self::Unused,
@@ -57,44 +55,45 @@ words! {
     /// The state of a counter.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Verdict {
-        /// It counted all the time that it could.
+        /// Counted for the whole enabled time.
         Counting = "counting",
-        /// It shared the PMU with others, and its count is scaled up.
+        /// Multiplexed with other events; the count is scaled.
         Shared = "shared",
-        /// What it counts did not run: the count is exact, and nothing was to be counted. A group that has only waited for the
-        /// PMU so far is [`NeverRan`](Self::NeverRan), whether its target runs or not.
+        /// The target did not run, therefore the count is exact. A group that has only waited for the PMU so far is
+        /// [`NeverRan`](Self::NeverRan), whether or not its target runs.
         Idle = "idle",
-        /// It was never on the PMU: there is no count.
+        /// Never on the PMU; there is no count.
         NeverRan = "never_ran",
-        /// It was on the PMU, its target was busy, and the count stood still: it is not to be trusted.
+        /// On the PMU with a busy target, but the count did not change. It is not reliable.
         Stalled = "stalled",
-        /// It moves far too slowly for what its target did, as the counters of some virtual machines do.
+        /// The count is far too low for the work of the target, as on some virtual machines.
         Implausible = "implausible",
-        /// A pinned group that could not be placed on the PMU: it is in error state and will stay there.
+        /// A pinned group that could not be scheduled on the PMU. It stays in the error state.
         Full = "full",
     }
 }
 
 impl Verdict {
-    /// Whether a count may be published at all.
+    /// Reports whether the count may be published.
     pub const fn has_count(self) -> bool {
         matches!(self, Self::Counting | Self::Shared | Self::Idle)
     }
 }
 
-/// A core that runs at all passes this many cycles, or instructions, in a second of work: three orders of magnitude
-/// below any real one, and three above the few hundred that broken virtual PMUs show (rezolus#1036).
+/// Minimum cycles or instructions per second of work of any running core. It is three orders of magnitude below real rates, and three above
+/// the few hundred that broken virtual PMUs show (rezolus#1036).
 const SLOWEST_PER_SECOND: u64 = 1_000_000;
 
-/// How much work must have been measured before a slow counter is called broken.
+/// Minimum measured work before a low count is classified as broken.
 const ENOUGH_WORK: Duration = Duration::from_millis(100);
 
 /// Judges one event of a group.
 ///
-/// `history` is that of the group, this interval included. A group that waits for the PMU is not idle while its target sleeps: its
-/// counts from before are missing. `delta` is the unscaled count of this interval. `work` is how long the target is known to have
-/// executed code while the event was on the PMU, for events that must move then (unrestricted cycles and instructions); `None` for all
-/// others.
+/// `history` is that of the group, including this interval. A group that waits for the PMU is not idle while its target sleeps, because its
+/// earlier counts are missing. `delta` is the unscaled count of this interval.
+///
+/// `work` is the time in which the target is known to have executed code while the event was on the PMU. It is only given for events that
+/// must count during this time (unrestricted cycles and instructions), and `None` for all others.
 pub fn judge(interval: Interval, history: History, delta: u64, work: Option<Duration>) -> Verdict {
     if history == History::Waiting {
         return Verdict::NeverRan;

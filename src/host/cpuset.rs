@@ -3,40 +3,40 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A set of CPU numbers, read and printed as the kernel does (`0-3,8,10-14:2`).
+/// Set of CPU numbers, parsed and formatted like in the kernel (`0-3,8,10-14:2`).
 #[derive(Clone, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct CpuSet(Vec<u32>);
 
 impl CpuSet {
-    /// The highest CPU number that is accepted: the kernel's own ceiling for `NR_CPUS` is 8192.
+    /// Highest accepted CPU number: the kernel's maximum for `NR_CPUS` is 8192.
     pub const HIGHEST: u32 = 8191;
 
-    /// The numbers, ascending.
+    /// Returns the CPU numbers in ascending order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
         self.0.iter().copied()
     }
 
-    /// Whether `cpu` is in it.
+    /// Reports whether the set contains `cpu`.
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.binary_search(&cpu).is_ok()
     }
 
-    /// How many there are.
+    /// Returns the number of CPUs.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Reports whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What both have.
+    /// Returns the CPUs in both sets.
     pub fn intersection(&self, other: &Self) -> Self {
         Self(self.iter().filter(|&cpu| other.contains(cpu)).collect())
     }
 
-    /// What is not in the other.
+    /// Returns the CPUs that are not in the other set.
     pub fn without(&self, other: &Self) -> Self {
         Self(self.iter().filter(|&cpu| !other.contains(cpu)).collect())
     }
@@ -51,7 +51,7 @@ impl FromIterator<u32> for CpuSet {
     }
 }
 
-/// What is wrong with a list of CPUs.
+/// Error for an invalid CPU list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a list of CPUs such as 0-3,8")]
 pub struct CpuSetError(String);
@@ -59,7 +59,7 @@ pub struct CpuSetError(String);
 impl FromStr for CpuSet {
     type Err = CpuSetError;
 
-    /// Reads the kernel's list format, stride included; an empty text is the empty set.
+    /// Parses the kernel's list format, including strides; an empty text is the empty set.
     ///
     /// Format: <https://www.kernel.org/doc/html/latest/admin-guide/kernel-parameters.html> ("cpu lists").
     fn from_str(text: &str) -> Result<Self, CpuSetError> {

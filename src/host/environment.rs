@@ -1,13 +1,13 @@
-//! The variables that a process was started with, as a value.
+//! Environment variables as a value.
 
 use std::collections::BTreeMap;
 
-/// Variables of the environment. Those that are empty count as not set, as the OpenTelemetry specification has it.
+/// Environment variables. Empty variables are treated as unset, as in the OpenTelemetry specification.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// That of this process. What is not UTF-8 is left out.
+    /// Returns the environment of this process, without variables that are not UTF-8.
     pub fn of_process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -15,7 +15,7 @@ impl Environment {
         std::env::vars_os().filter_map(text).collect()
     }
 
-    /// The value of a variable, unless that is empty.
+    /// Returns the value of a variable, unless it is empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.trim().is_empty())
     }

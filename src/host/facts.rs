@@ -1,4 +1,4 @@
-//! What the machine is and what it lets this process do.
+//! Facts about the machine and the privileges of this process.
 
 use std::fmt;
 use std::fs;
@@ -7,14 +7,14 @@ use std::str::FromStr;
 use super::{CpuSet, Nodes, Roots, read_number, read_text};
 use crate::error::FileError;
 
-/// A kernel's version, as far as features depend on it.
+/// Kernel version, as far as features depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct KernelVersion(pub u32, pub u32);
 
 impl FromStr for KernelVersion {
     type Err = ();
 
-    /// Reads the start of `uname -r`, such as `6.12.9-amd64`.
+    /// Parses the start of `uname -r`, such as `6.12.9-amd64`.
     fn from_str(text: &str) -> Result<Self, ()> {
         let mut numbers = text.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse);
         match (numbers.next(), numbers.next()) {
@@ -30,7 +30,7 @@ impl fmt::Display for KernelVersion {
     }
 }
 
-/// The effective capabilities of this process (`CapEff` in `/proc/self/status`), as a bit mask.
+/// Effective capabilities of this process (`CapEff` in `/proc/self/status`), as a bit mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Capabilities(pub u64);
 
@@ -46,54 +46,54 @@ impl Capabilities {
     /// `CAP_PERFMON`, since Linux 5.8.
     pub const PERFMON: u32 = 38;
 
-    /// Whether the capability with this number is there.
+    /// Reports whether the set contains the capability with this number.
     pub const fn has(self, number: u32) -> bool {
         self.0 >> number & 1 == 1
     }
 
-    /// Whether perf events of others may be opened whatever `perf_event_paranoid` says
-    /// (`perfmon_capable()` in the kernel: `CAP_PERFMON` or `CAP_SYS_ADMIN`).
+    /// Reports whether perf events of other users may be opened regardless of `perf_event_paranoid` (`perfmon_capable()` in the kernel:
+    /// `CAP_PERFMON` or `CAP_SYS_ADMIN`).
     pub const fn perfmon(self) -> bool {
         self.has(Self::PERFMON) || self.has(Self::SYS_ADMIN)
     }
 }
 
-/// What is known of the host. Every field that could not be read is `None` or empty: an unreadable fact takes
-/// precision from a message and never stops the program.
+/// Facts about the host. Fields that could not be read are `None` or empty. They only affect the precision of messages and never stop the
+/// program.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
-    /// The running kernel.
+    /// Version of the running kernel.
     pub kernel: KernelVersion,
-    /// CPUs that are online.
+    /// Online CPUs.
     pub online: CpuSet,
-    /// The NUMA nodes of CPUs.
+    /// NUMA nodes of CPUs.
     pub nodes: Nodes,
-    /// `kernel.perf_event_paranoid`; `None` where the kernel has no perf events at all.
+    /// `kernel.perf_event_paranoid`; `None` if the kernel has no perf events.
     pub paranoid: Option<i32>,
-    /// `kernel.nmi_watchdog`: the watchdog holds one hardware counter on every CPU.
+    /// `kernel.nmi_watchdog`: whether the watchdog occupies one hardware counter on every CPU.
     pub nmi_watchdog: bool,
     /// Capabilities of this process.
     pub capabilities: Capabilities,
-    /// Whether a hypervisor announces itself (`hypervisor` among the CPU's flags).
+    /// Whether a hypervisor is present (`hypervisor` in the CPU flags).
     pub virtual_machine: bool,
-    /// The active mode of kernel lockdown other than `none`: `integrity` or `confidentiality`.
+    /// Active kernel lockdown mode: `integrity` or `confidentiality`; `None` for mode `none`.
     pub lockdown: Option<String>,
-    /// `kernel.perf_event_mlock_kb`: how much memory for rings an unprivileged user may lock, in KiB for each CPU.
+    /// `kernel.perf_event_mlock_kb`: locked ring memory that an unprivileged user is allowed, in KiB per CPU.
     pub mlock_kb: Option<u64>,
-    /// `kernel.perf_event_max_sample_rate`: the most samples a second that an event may ask for. The kernel lowers it by
-    /// itself where samples take too long.
+    /// `kernel.perf_event_max_sample_rate`: maximum samples per second of an event. The kernel lowers it automatically if samples take too
+    /// long.
     pub max_sample_rate: Option<u64>,
-    /// `kernel.perf_event_max_stack`: the most addresses of a call chain.
+    /// `kernel.perf_event_max_stack`: maximum number of addresses in a call chain.
     pub max_stack: Option<u64>,
-    /// Whether this process lives in a pid namespace of its own: to it, every task outside has the id 0.
+    /// Whether this process is in its own PID namespace, in which every outside task has the ID 0.
     pub own_pid_namespace: bool,
 }
 
-/// What `/proc/PID/ns/pid` says of the namespace that the machine booted with (`PROC_PID_INIT_INO`).
+/// Target of `/proc/PID/ns/pid` for the initial PID namespace (`PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 impl Facts {
-    /// Reads them below `roots`.
+    /// Reads the facts below `roots`.
     pub fn read(roots: &Roots) -> Self {
         let sysctl = |name: &str| read_text(&roots.proc.join("sys/kernel").join(name)).ok();
         Self {
@@ -116,19 +116,19 @@ impl Facts {
         }
     }
 
-    /// Reads them again. CPUs that are offline by now keep their nodes.
+    /// Reads the facts again. CPUs that have gone offline keep their nodes.
     pub fn read_again(&mut self, roots: &Roots) {
         let before = std::mem::replace(self, Self::read(roots));
         self.nodes.keep(before.nodes);
     }
 }
 
-/// The CPUs that are online now.
+/// Returns the CPUs that are online now.
 pub(crate) fn online_cpus(roots: &Roots) -> Result<CpuSet, FileError> {
     let path = roots.sys.join("devices/system/cpu/online");
     let text = read_text(&path)?;
     match text.parse::<CpuSet>() {
-        Ok(online) if online.is_empty() => Err(FileError::malformed(path, "it names no CPU")),
+        Ok(online) if online.is_empty() => Err(FileError::malformed(path, "it contains no CPUs")),
         Ok(online) => Ok(online),
         Err(error) => Err(FileError::malformed(path, error.to_string())),
     }
@@ -145,7 +145,7 @@ fn has_hypervisor_flag(cpuinfo: &str) -> bool {
     flags.is_some_and(|line| line.split_ascii_whitespace().any(|flag| flag == "hypervisor"))
 }
 
-/// The mode in brackets of `none [integrity] confidentiality`, unless it is `none`.
+/// Returns the mode in brackets of `none [integrity] confidentiality`, unless it is `none`.
 fn lockdown(text: &str) -> Option<String> {
     let mode = text.split('[').nth(1)?.split(']').next()?;
     (mode != "none").then(|| mode.to_owned())

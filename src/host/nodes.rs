@@ -1,25 +1,24 @@
-//! NUMA nodes: the node that each CPU belongs to.
+//! NUMA nodes: the node of each CPU.
 
 use std::collections::BTreeMap;
 
 use super::{CpuSet, Roots, list, read_text};
 
-/// A CPU and the NUMA node that it belongs to.
+/// CPU with its NUMA node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cpu {
-    /// The number of the CPU.
+    /// CPU number.
     pub number: u32,
-    /// The number of its node.
+    /// Node number.
     pub node: u32,
 }
 
-/// The NUMA nodes of the CPUs that are online, and of those that were.
+/// NUMA nodes of the CPUs that are online or have been online.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Nodes(BTreeMap<u32, u32>);
 
 impl Nodes {
-    /// Reads them below `/sys/devices/system/node`, which a kernel without NUMA does not have. The kernel lists CPUs that
-    /// are online.
+    /// Reads the nodes below `/sys/devices/system/node`, which does not exist on kernels without NUMA. The kernel lists only online CPUs.
     pub fn read(roots: &Roots) -> Self {
         let dir = roots.sys.join("devices/system/node");
         let cpus_of = |name: &String| -> Option<(u32, CpuSet)> {
@@ -31,17 +30,17 @@ impl Nodes {
         Self(nodes.iter().flat_map(|(node, cpus)| cpus.iter().map(|cpu| (cpu, *node))).collect())
     }
 
-    /// A CPU with its node: node 0 if it has none.
+    /// Returns a CPU with its node; node 0 if it has none.
     pub fn cpu(&self, number: u32) -> Cpu {
         Cpu { number, node: self.0.get(&number).copied().unwrap_or(0) }
     }
 
-    /// Whether the node of a CPU is known.
+    /// Reports whether the node of a CPU is known.
     pub(crate) fn has(&self, cpu: u32) -> bool {
         self.0.contains_key(&cpu)
     }
 
-    /// Adds the CPUs that had a node before and have none now, because they are offline.
+    /// Adds the CPUs that had a node before and are missing now because they are offline.
     pub(super) fn keep(&mut self, before: Self) {
         for (cpu, node) in before.0 {
             self.0.entry(cpu).or_insert(node);
@@ -54,7 +53,7 @@ mod tests {
     use super::*;
     use crate::host::Facts;
 
-    /// A host with these lists of CPUs, one for each node.
+    /// Creates a host with these CPU lists of nodes.
     fn write(dir: &std::path::Path, nodes: &[(&str, &str)]) -> Roots {
         for (name, cpus) in nodes {
             let node = dir.join("sys/devices/system/node").join(name);

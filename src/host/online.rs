@@ -1,4 +1,4 @@
-//! CPUs that go offline and come back.
+//! Detection of CPUs that went offline and online again.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -6,32 +6,32 @@ use std::os::unix::fs::MetadataExt;
 use super::{CpuSet, Roots, online_cpus};
 use crate::error::FileError;
 
-/// The CPUs that are online, and a number for each that changes whenever the CPU was offline in between.
+/// Online CPUs, each with a number that changes whenever the CPU goes offline and online.
 ///
-/// The kernel removes the events of a CPU that goes offline, and does not put them back. So it matters whether a CPU was offline
-/// between two looks. The number is the inode of `cpuN/topology` in sysfs, which the kernel creates when a CPU comes online and
-/// removes when it goes offline. sysfs gives inode numbers in ascending order, so a number does not come back soon.
+/// The kernel removes the events of a CPU that goes offline, and does not restore them. So the events must be opened again after a CPU was
+/// offline, even between two reads. The number is the inode of `cpuN/topology` in sysfs, which the kernel creates when a CPU comes online
+/// and removes when it goes offline. sysfs assigns ascending inode numbers, so a number is not reused soon.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Online(BTreeMap<u32, Option<u64>>);
 
 impl Online {
-    /// Reads them.
+    /// Reads the online CPUs and their numbers.
     ///
     /// # Errors
-    /// When the list of CPUs cannot be read. A CPU without a directory `topology` has no number.
+    /// The list of CPUs cannot be read. A CPU without a directory `topology` has no number.
     pub(crate) fn read(roots: &Roots) -> Result<Self, FileError> {
         let dir = roots.sys.join("devices/system/cpu");
         let number = |cpu: u32| dir.join(format!("cpu{cpu}/topology")).metadata().ok().map(|file| file.ino());
-        // The list first: a CPU that goes and comes afterwards has the number of its new life.
+        // The list is read first: a CPU that restarts afterwards then has its new number.
         Ok(Self(online_cpus(roots)?.iter().map(|cpu| (cpu, number(cpu))).collect()))
     }
 
-    /// The CPUs.
+    /// Returns the CPUs.
     pub(crate) fn cpus(&self) -> CpuSet {
         self.0.keys().copied().collect()
     }
 
-    /// The CPUs that are online in both, and were offline in between.
+    /// Returns the CPUs that are online in both, and were offline in between.
     pub(crate) fn restarted_since(&self, before: &Self) -> CpuSet {
         let restarted = |&(cpu, number): &(&u32, &Option<u64>)| match (number, before.0.get(cpu)) {
             (Some(now), Some(Some(then))) => now != then,
@@ -59,7 +59,7 @@ mod tests {
         let before = Online::read(&roots).unwrap();
         assert_eq!(before.cpus().to_string(), "0-3");
         assert_eq!(Online::read(&roots).unwrap().restarted_since(&before), CpuSet::default());
-        // The new one is made first, so that it cannot have the inode of the old one.
+        // The new directory is created first, so that it cannot reuse the inode of the old one.
         fs::create_dir(cpus.join("new")).unwrap();
         fs::remove_dir(cpus.join("cpu1/topology")).unwrap();
         fs::rename(cpus.join("new"), cpus.join("cpu1/topology")).unwrap();
@@ -68,14 +68,14 @@ mod tests {
         assert_eq!(
             now.restarted_since(&before).to_string(),
             "1",
-            "of a CPU without a number nothing is known"
+            "a CPU without a number is never reported as restarted"
         );
         fs::write(cpus.join("online"), "0,2-3\n").unwrap();
         let gone = Online::read(&roots).unwrap();
         assert_eq!(
             gone.restarted_since(&before),
             CpuSet::default(),
-            "a CPU that is offline is not one of them"
+            "an offline CPU is not reported as restarted"
         );
     }
 }

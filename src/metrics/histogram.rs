@@ -1,4 +1,4 @@
-//! Distributions, in buckets that were listed or in exponential ones.
+//! Distributions of values, with listed or exponential buckets.
 
 mod buckets;
 mod exponential;
@@ -10,34 +10,33 @@ use exponential::Exponential;
 pub use buckets::{Buckets, BucketsError};
 pub use exponential::Native;
 
-/// How many values a histogram takes in; what comes after them is not counted any more. Differences of counts are
-/// signed in the protobuf format.
+/// Maximum number of values in one histogram; further values are ignored. The protobuf format encodes bucket counts as signed differences.
 const MAX_COUNT: u64 = i64::MAX as u64;
 
-/// A histogram: counts per bucket, their number and sum.
+/// A histogram: the count of each bucket, the total count and the sum.
 ///
-/// With exponential buckets it takes about 100 bytes and 10 for each bucket in use, of which there are 20 to 60 where
-/// values spread over a few orders of magnitude, and with listed ones 8 for each. To count a value takes 10 to 20 ns.
+/// With exponential buckets a histogram needs about 100 bytes plus 10 bytes for each used bucket. Values that spread over a few orders of
+/// magnitude use 20 to 60 buckets. A listed bucket needs 8 bytes. Observing a value costs 10 to 20 ns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Histogram {
-    /// Where the classic buckets end.
+    /// Upper bounds of the classic buckets.
     bounds: Arc<[f64]>,
     store: Store,
-    /// The sum of all counts.
+    /// Total number of observed values.
     count: u64,
     sum: f64,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum Store {
-    /// The count of each classic bucket, not cumulative; one more than there are bounds.
+    /// Non-cumulative count of each classic bucket: one count more than there are bounds.
     Listed(Box<[u64]>),
-    /// Finer than the classic buckets, which sum them up.
+    /// Exponential buckets, finer than the classic buckets that are derived from them.
     Exponential(Exponential),
 }
 
 impl Store {
-    /// Counts in the order of the values.
+    /// Returns the bucket counts in ascending order of the values.
     fn counts(&self) -> &[u64] {
         match self {
             Self::Listed(counts) => counts,
@@ -47,7 +46,7 @@ impl Store {
 }
 
 impl Histogram {
-    /// About how many bytes it takes. Its bounds are shared with others.
+    /// Returns the approximate memory of the histogram in bytes, without the shared bounds.
     pub fn bytes(&self) -> usize {
         let counts = match &self.store {
             Store::Listed(counts) => size_of_val(&**counts),
@@ -56,8 +55,8 @@ impl Histogram {
         size_of::<Self>() + counts
     }
 
-    /// An empty one whose buckets end at `bounds` (inclusive). They are sorted, and a last bucket without end is
-    /// implied; what is not finite or comes twice is left out, for a scraper takes each bound once.
+    /// Creates an empty histogram with these inclusive upper bounds, in any order. A last bucket up to infinity is implied. Bounds that are
+    /// not finite and duplicate bounds are dropped, because a scraper accepts each bound once.
     pub fn new(bounds: &[f64]) -> Self {
         let mut bounds: Vec<f64> = bounds.iter().copied().filter(|bound| bound.is_finite()).collect();
         bounds.sort_by(f64::total_cmp);
@@ -65,7 +64,7 @@ impl Histogram {
         Self::listed(bounds.into())
     }
 
-    /// An empty one.
+    /// Creates an empty histogram with these buckets.
     pub fn of(buckets: &Buckets) -> Self {
         let bounds = buckets.shared_bounds();
         if !buckets.is_exponential() {
@@ -78,8 +77,8 @@ impl Histogram {
         Self { store: Store::Listed(vec![0; bounds.len() + 1].into()), bounds, count: 0, sum: 0.0 }
     }
 
-    /// One whose values were counted elsewhere: `below[i]` of them at or below `bounds[i]` (as for [`new`]), `count`
-    /// in all. `None` unless the counts grow with the bounds and there is one for each.
+    /// Creates a histogram from cumulative counts: `below[i]` values are at or below `bounds[i]` (as for [`new`]), `count` is the total.
+    /// Returns `None` unless the counts ascend with the bounds and each bound has one count.
     ///
     /// [`new`]: Self::new
     pub fn from_cumulative(bounds: &[f64], below: &[u64], count: u64, sum: f64) -> Option<Self> {
@@ -96,12 +95,12 @@ impl Histogram {
         Some(Self { store: Store::Listed(counts.collect::<Option<_>>()?), count, sum, ..histogram })
     }
 
-    /// Adds one value; NaN is not one.
+    /// Adds one value. NaN is ignored.
     pub fn observe(&mut self, value: f64) {
         self.observe_many(value, 1);
     }
 
-    /// Adds a value that was met `count` times.
+    /// Adds `count` observations of one value.
     pub fn observe_many(&mut self, value: f64, count: u64) {
         if value.is_nan() {
             return;
@@ -112,8 +111,8 @@ impl Histogram {
         }
     }
 
-    /// Adds all that another of the same [`Buckets`] has. Of one with other buckets, what each has is added where that
-    /// bucket ends.
+    /// Adds all observations of another histogram. If its [`Buckets`] differ, the count of each of its buckets is added at the upper bound
+    /// of that bucket.
     pub fn merge(&mut self, other: &Self) {
         match (&mut self.store, &other.store) {
             (Store::Exponential(ours), Store::Exponential(theirs)) => {
@@ -138,34 +137,34 @@ impl Histogram {
         self.sum += other.sum;
     }
 
-    /// Adds to the counts and tells by how many.
+    /// Adds to the counts and returns the number of values added.
     fn count_at(&mut self, value: f64, count: u64) -> u64 {
         let count = take_in(&mut self.count, count);
         match &mut self.store {
-            // In range: there is one count more than there are bounds.
+            // In range: there is one more count than there are bounds.
             Store::Listed(counts) => counts[self.bounds.partition_point(|&bound| bound < value)] += count,
             Store::Exponential(exponential) => exponential.add(exponential::key(value), count),
         }
         count
     }
 
-    /// Where the classic buckets end, ascending, without the last one's infinity.
+    /// Returns the finite upper bounds of the classic buckets, ascending.
     pub fn bounds(&self) -> &[f64] {
         &self.bounds
     }
 
-    /// How many values there were.
+    /// Returns the total number of observed values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their sum.
+    /// Returns the sum of the observed values.
     pub fn sum(&self) -> f64 {
         self.sum
     }
 
-    /// `(upper bound, values at or below it)` for each classic bucket; the last bound is infinity. Exact, whatever the
-    /// values are counted in.
+    /// Returns `(upper bound, values at or below it)` for each classic bucket; the last bound is infinity. The counts are exact for both
+    /// kinds of buckets.
     pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let ends = self.bounds.iter().copied().chain([f64::INFINITY]);
         let (mut summed, mut below) = (0, 0);
@@ -180,12 +179,12 @@ impl Histogram {
         })
     }
 
-    /// Whether it has exponential buckets.
+    /// Reports whether the histogram has exponential buckets.
     pub fn is_native(&self) -> bool {
         matches!(self.store, Store::Exponential(_))
     }
 
-    /// Its exponential buckets, if it has those.
+    /// Returns the exponential buckets, if the histogram has them.
     pub fn native(&self) -> Option<Native<'_>> {
         match &self.store {
             Store::Exponential(exponential) => Some(Native(exponential)),
@@ -194,7 +193,7 @@ impl Histogram {
     }
 }
 
-/// Adds to the number of values, and tells how many of them there was room for.
+/// Adds `count` to `total`, limited to the maximum, and returns the number actually added.
 fn take_in(total: &mut u64, count: u64) -> u64 {
     let taken = count.min(MAX_COUNT.saturating_sub(*total));
     *total += taken;

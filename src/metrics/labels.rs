@@ -1,24 +1,24 @@
-//! Label sets, rendered once: the labels of a series live as long as what they name, and are printed at every scrape.
+//! Label sets, rendered once. The labels of a series live as long as the series and are printed at every scrape.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// The labels of one series: sorted by name, each name once, rendered for text and for protobuf. Names and values are
-/// kept in the latter alone.
+/// The labels of one series: sorted by name, without duplicates, rendered as text and as protobuf. Only the protobuf form stores names and
+/// values.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Labels {
-    /// Both forms in one allocation: the text, then the protobuf.
+    /// Both forms in one allocation: first the text, then the protobuf.
     forms: Box<[u8]>,
-    /// The length of the text.
+    /// Length of the text in bytes.
     text: usize,
 }
 
 impl Labels {
-    /// Sorts and renders them. An empty value means an absent label, as in Prometheus, and is left out; of a name
-    /// that comes twice the last value stays. A name that is none is made one, as Prometheus' service discovery does:
-    /// `app.kubernetes.io/name` becomes `app_kubernetes_io_name`.
+    /// Sorts and renders the labels. A label with an empty value is dropped, because Prometheus treats it as absent. Of duplicate names the
+    /// last value is kept. An invalid name is converted as Prometheus' service discovery does it: `app.kubernetes.io/name` becomes
+    /// `app_kubernetes_io_name`.
     pub fn new<N: AsRef<str>, V: AsRef<str>>(pairs: impl IntoIterator<Item = (N, V)>) -> Arc<Self> {
         let mut sorted: Vec<(String, V)> = Vec::new();
         for (name, value) in pairs {
@@ -50,41 +50,41 @@ impl Labels {
         Arc::new(Self { forms, text: text.len() })
     }
 
-    /// None at all.
+    /// Returns the empty label set.
     pub fn none() -> Arc<Self> {
         Self::new::<&str, &str>([])
     }
 
-    /// Names and values, sorted by name.
+    /// Returns names and values, sorted by name.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
-        // Always text, for they were rendered from text.
+        // Always valid UTF-8: the bytes were rendered from strings.
         let text = |bytes| str::from_utf8(bytes).unwrap_or_default();
         self.raw_pairs().map(move |(name, value)| (text(name), text(value)))
     }
 
-    /// The value of one label.
+    /// Returns the value of a label.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.pairs().find(|pair| pair.0 == name).map(|pair| pair.1)
     }
 
-    /// `a="1",b="2"`, escaped for the Prometheus text formats.
+    /// Returns `a="1",b="2"`, escaped for the Prometheus text formats.
     pub fn text(&self) -> &str {
-        // Always text, for it was rendered as such.
+        // Always valid UTF-8: the bytes were rendered as text.
         str::from_utf8(self.text_bytes()).unwrap_or_default()
     }
 
-    /// The bytes of [`text`](Self::text), without a check of their encoding.
+    /// Returns the bytes of [`text`](Self::text) without checking the encoding.
     pub fn text_bytes(&self) -> &[u8] {
         self.forms.get(..self.text).unwrap_or_default()
     }
 
-    /// The same as fields `label` (1) of the protobuf message `io.prometheus.client.Metric`, each a `LabelPair` of
+    /// Returns the labels as fields `label` (1) of the protobuf message `io.prometheus.client.Metric`. Each field is a `LabelPair` of
     /// `name` (1) and `value` (2).
     pub fn protobuf(&self) -> &[u8] {
         self.forms.get(self.text..).unwrap_or_default()
     }
 
-    /// Bytes that it takes, with what the allocator adds.
+    /// Returns the memory of the label set in bytes, including allocator overhead.
     pub fn bytes(&self) -> usize {
         const OVERHEAD: usize = 2 * 16;
         size_of::<Self>() + self.forms.len() + OVERHEAD
@@ -99,7 +99,7 @@ impl Labels {
     }
 }
 
-/// By the first name or value that differs.
+/// Orders by the first name or value that differs.
 impl Ord for Labels {
     fn cmp(&self, other: &Self) -> Ordering {
         self.raw_pairs().cmp(other.raw_pairs())
@@ -118,7 +118,7 @@ impl fmt::Debug for Labels {
     }
 }
 
-/// Appends a field of bytes, a text or a message: number and wire type, length, content.
+/// Appends a length-delimited field (bytes, a string or a message): number and wire type, length, content.
 fn push_field(number: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.push(number << 3 | 2);
     // A vector has room for every length.
@@ -126,7 +126,7 @@ fn push_field(number: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Takes the content of the first field off. `None` at the end.
+/// Removes the first field and returns its content. Returns `None` at the end.
 fn take_field<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
     let (_, mut after) = rest.split_first()?;
     let length = prost::decode_length_delimiter(&mut after).ok()?;
@@ -135,8 +135,8 @@ fn take_field<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
     Some(content)
 }
 
-/// The name itself where it is allowed. `__…` belongs to Prometheus and `le` to the buckets of histograms; they get
-/// `exported` in front, as names that clash with a target's do.
+/// Returns a valid label name: the name itself where it is valid. `__…` is reserved for Prometheus, `le` and `quantile` for the samples of
+/// histograms and summaries. Such names get the prefix `exported`, like names that conflict with labels of a scrape target.
 pub fn fit_label_name(name: &str) -> Cow<'_, str> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let reserved = name.starts_with("__") || name == "le" || name == "quantile";
@@ -153,15 +153,14 @@ pub fn fit_label_name(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// A label value as it stands between quotes: backslash, quote and newline escaped.
+/// Escapes backslash, quote and newline in a label value.
 ///
 /// Format: <https://prometheus.io/docs/instrumenting/exposition_formats/#comments-help-text-and-type-information>.
 pub fn escape_label(value: &str) -> Cow<'_, str> {
     escape(value, &['\\', '"', '\n'])
 }
 
-/// A help text as the 0.0.4 format wants it: backslash and newline escaped. (OpenMetrics escapes quotes as well, as
-/// [`escape_label`] does.)
+/// Escapes backslash and newline in a help text, as the 0.0.4 format requires. (OpenMetrics also escapes quotes, as [`escape_label`] does.)
 pub fn escape_help(text: &str) -> Cow<'_, str> {
     escape(text, &['\\', '\n'])
 }

@@ -1,30 +1,30 @@
-//! What a family is called and what its values mean, checked once: a name that a scraper would refuse cannot become
-//! a [`Metadata`], so no encoder has to look at names again.
+//! Names, help texts, units and kinds of metric families, validated once. A name that a scraper would reject cannot become a [`Metadata`],
+//! so encoders need no checks.
 //!
 //! Rules: <https://prometheus.io/docs/practices/naming/> and
 //! <https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md#metricfamily>.
 
 use std::sync::Arc;
 
-/// Endings that the text formats give to the samples of a family. Kept out of base names, so that the samples of two
-/// families with different names never have the same name.
+/// Suffixes that the text formats add to sample names. Base names must not end with them, so that families with different names never have
+/// samples of the same name.
 const RESERVED_SUFFIXES: [&str; 7] = ["_total", "_created", "_info", "_bucket", "_count", "_sum", "_gsum"];
 
-/// What the values of a family mean.
+/// Kind of the values of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Only grows, from its start time.
+    /// A value that only increases, from its start time.
     Counter,
-    /// Goes up and down.
+    /// A value that increases and decreases.
     Gauge,
-    /// A distribution.
+    /// A distribution of values.
     Histogram,
-    /// Always 1; the labels are the message.
+    /// Always 1; the labels carry the information.
     Info,
 }
 
 impl Kind {
-    /// What the only sample of a point has behind the family's name.
+    /// Returns the suffix of the sample name, for families whose points have one sample each.
     pub const fn suffix(self) -> &'static str {
         match self {
             Self::Counter => "_total",
@@ -34,7 +34,7 @@ impl Kind {
     }
 }
 
-/// The name, help, unit and kind of a family. Made once, and shared by all snapshots that hold the family.
+/// The name, help text, unit and kind of a family. Created once and shared by all snapshots that contain the family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metadata {
     name: Box<str>,
@@ -43,41 +43,43 @@ pub struct Metadata {
     kind: Kind,
 }
 
-/// Why a family cannot be called what it should have been called.
+/// Reason why a family cannot have the requested name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Something other than lower-case letters, digits and underscores, or a digit or `__` at the start.
+    /// Invalid characters: not lower-case letters, digits and underscores, or a digit or `__` at the start.
     #[error(
-        "{0:?} cannot be the name of a metric: it must match [a-z_][a-z0-9_]* and not begin with two underscores"
+        "{0:?} is not a valid metric name: it must match [a-z_][a-z0-9_]* and must not begin with two underscores"
     )]
     Characters(String),
-    /// An ending with a meaning of its own.
-    #[error("{name:?} cannot be the name of a metric: the exposition formats add {suffix:?} themselves")]
+    /// A reserved suffix.
+    #[error(
+        "{name:?} is not a valid metric name: the suffix {suffix:?} is reserved for the exposition formats"
+    )]
     Reserved {
-        /// The name.
+        /// The rejected name.
         name: String,
-        /// The ending.
+        /// The reserved suffix.
         suffix: &'static str,
     },
-    /// A unit that the name does not end with, or on a family that cannot have one.
-    #[error("the metric {name:?} cannot have the unit {unit:?}: its name would have to end with \"_{unit}\"")]
+    /// A unit that is not the suffix of the name, or that the kind does not allow.
+    #[error("the metric {name:?} cannot have the unit {unit:?}: the name must end with \"_{unit}\"")]
     Unit {
-        /// The name.
+        /// The rejected name.
         name: String,
-        /// The unit.
+        /// The rejected unit.
         unit: String,
     },
-    /// No help text.
+    /// An empty help text.
     #[error("the metric {0:?} has no help text")]
     Help(String),
 }
 
 impl Metadata {
-    /// Checks and keeps them. `name` is without the `_total` and `_info` that the text formats add, `help` one
-    /// sentence (unescaped), `unit` the base unit that the name ends with (`seconds`, `bytes`, `ratio`) or empty.
+    /// Validates and stores the metadata. `name` excludes the suffixes `_total` and `_info`, which the text formats add. `help` is one
+    /// unescaped sentence. `unit` is the base unit at the end of the name (`seconds`, `bytes`, `ratio`), or empty.
     ///
     /// # Errors
-    /// When a scraper would refuse or misread the family; the message names it and the rule.
+    /// Returns an error if a scraper would reject or misinterpret the family. The message contains the name and the violated rule.
     pub fn new(name: &str, help: &str, unit: &str, kind: Kind) -> Result<Arc<Self>, NameError> {
         let digit_first = name.bytes().next().is_none_or(|byte| byte.is_ascii_digit());
         if digit_first || name.starts_with("__") || !name.bytes().all(is_name_byte) {
@@ -96,34 +98,34 @@ impl Metadata {
         Ok(Arc::new(Self { name: name.into(), help: help.into(), unit: unit.into(), kind }))
     }
 
-    /// The name without `_total`: `perf_cpu_cycles`, `perf_cgroup_task_clock_seconds`.
+    /// Returns the name without `_total`: `perf_cpu_cycles`, `perf_cgroup_task_clock_seconds`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The name of its samples, where a point has only one: with `_total` or `_info` behind the family's.
+    /// Returns the name of the samples where each point has one sample: the family's name with the suffix `_total` or `_info`.
     pub fn sample_name(&self) -> String {
         format!("{}{}", self.name, self.kind.suffix())
     }
 
-    /// One sentence, unescaped.
+    /// Returns the help text: one unescaped sentence.
     pub fn help(&self) -> &str {
         &self.help
     }
 
-    /// The unit that the name ends with, or empty.
+    /// Returns the unit at the end of the name, or an empty string.
     pub fn unit(&self) -> &str {
         &self.unit
     }
 
-    /// What kind of values the points are.
+    /// Returns the kind of the values.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 }
 
-/// Turns any text (the name of a tracepoint, a PMU's event, a field) into a name that [`Metadata::new`] accepts:
-/// lower case, underscores for everything else, and `_events` behind an ending that is reserved.
+/// Converts any text (name of a tracepoint, a PMU event, a field) to a name that [`Metadata::new`] accepts. The result is lower case. Other
+/// characters become underscores, and `_events` is appended to a reserved suffix.
 pub fn fit_name(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     for c in text.chars().map(|c| c.to_ascii_lowercase()) {
@@ -170,7 +172,7 @@ mod tests {
         let error = Metadata::new("perf_cycles_total", "h", "", Kind::Counter).unwrap_err();
         assert_eq!(
             error.to_string(),
-            r#""perf_cycles_total" cannot be the name of a metric: the exposition formats add "_total" themselves"#
+            r#""perf_cycles_total" is not a valid metric name: the suffix "_total" is reserved for the exposition formats"#
         );
         assert!(Metadata::new("perf_cas_count", "h", "", Kind::Counter).is_err());
         assert!(Metadata::new("perf_count_reads", "h", "", Kind::Counter).is_ok());

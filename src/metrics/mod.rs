@@ -1,10 +1,9 @@
-//! The one model of metrics: families of points, as plain data. Of wire formats it knows only how labels look, which
-//! are rendered once; [`export`](crate::export) does the rest, and every reader of one collection shares one
-//! [`Snapshot`].
+//! Data model of metrics: families of points, as plain data. Labels are rendered once, here. [`export`](crate::export) implements the rest
+//! of the wire formats. All readers of one collection share one [`Snapshot`].
 //!
-//! Names follow Prometheus' conventions (base units, snake case) and are stored without the `_total` that the text
-//! formats put behind a counter. What a scraper would refuse as a whole — a bad name, two families of one name, two
-//! series with the same labels — cannot be held by these types.
+//! Names follow the Prometheus conventions (base units, snake case) and exclude the suffix `_total`, which the text formats add to
+//! counters. These types cannot represent input that makes a scraper reject the whole scrape: invalid names, duplicate family names,
+//! duplicate label sets.
 
 mod histogram;
 mod labels;

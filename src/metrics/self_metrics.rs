@@ -1,9 +1,8 @@
-//! What the exporter tells of itself: `perf_exporter_*` and the usual `process_*`.
+//! Metrics of the exporter about itself: `perf_exporter_*` and the standard `process_*`.
 //!
-//! They are few and static, so the `prometheus` crate keeps them, in a registry of their own; [`SelfMetrics::families`]
-//! turns what it gathers into the families of a [`Snapshot`](super::Snapshot), and they leave the program on the same
-//! way as everything else. Other modules register what they count themselves in [`SelfMetrics::registry`]. That crate
-//! has no native histograms, so the time of collections is kept beside it.
+//! The set is small and static, so a registry of the `prometheus` crate holds it. [`SelfMetrics::families`] converts the gathered metrics
+//! to families of a [`Snapshot`](super::Snapshot), which are exported like all others. Other modules register their own metrics in
+//! [`SelfMetrics::registry`]. The crate has no native histograms, so the collection duration is kept outside of the registry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,33 +17,33 @@ use crate::budget::PartState;
 use crate::clock::Timestamp;
 use crate::lock::Lock;
 
-/// What text shows of `perf_exporter_collect_duration_seconds`: from a quarter of a millisecond to four seconds.
+/// Classic bucket bounds of `perf_exporter_collect_duration_seconds`: from a quarter of a millisecond to four seconds.
 const COLLECT_BOUNDS: [f64; 8] =
     [1.0 / 4096.0, 1.0 / 1024.0, 1.0 / 256.0, 1.0 / 64.0, 1.0 / 16.0, 0.25, 1.0, 4.0];
 
-/// Units that a name of the registry may end with: the registry's crate knows none.
+/// Units that are recognized at the end of a name. The `prometheus` crate does not record units.
 const UNITS: [&str; 3] = ["seconds", "bytes", "ratio"];
 
-/// Whole numbers up to here are exact in an `f64`.
+/// Integers below this value are exact in an `f64`.
 const EXACT: f64 = (1u64 << 53) as f64;
 
-/// Which build is running.
+/// Identification of the running build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Build {
-    /// The package's version.
+    /// Version of the package.
     pub version: String,
-    /// The commit, or empty where it is not known.
+    /// Commit, or empty if unknown.
     pub revision: String,
 }
 
-/// What the process used up to now, as the caller measured it.
+/// Resource usage of the process, as measured by the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// User and system CPU time since the start (`getrusage(RUSAGE_SELF)`).
     pub cpu: Duration,
     /// Resident memory in bytes.
     pub resident_bytes: u64,
-    /// Perf event descriptors that are open.
+    /// Number of open perf event descriptors.
     pub open_descriptors: u64,
 }
 
@@ -66,90 +65,90 @@ pub struct SelfMetrics {
 }
 
 impl SelfMetrics {
-    /// Registers them. `start` is when the process began; its counters count from there.
+    /// Registers the metrics. `start` is the start time of the process and of its counters.
     ///
     /// # Errors
-    /// When the registry refuses a metric, which depends on no input.
+    /// Returns an error if the registry rejects a metric, which does not depend on input.
     pub fn new(build: &Build, start: Timestamp) -> prometheus::Result<Self> {
         let registry = Registry::new();
-        let build_info = Opts::new("perf_exporter_build_info", "The running build of perf-exporter")
-            .const_label("version", &build.version)
-            .const_label("revision", &build.revision)
-            .const_label("arch", std::env::consts::ARCH);
+        let build_info = Opts::new(
+            "perf_exporter_build_info",
+            "Version, revision and architecture of the running perf-exporter; the value is 1",
+        )
+        .const_label("version", &build.version)
+        .const_label("revision", &build.revision)
+        .const_label("arch", std::env::consts::ARCH);
         registered(&registry, Gauge::with_opts(build_info))?.set(1.0);
         registry.register(Box::new(ProcessCollector::for_self()))?;
         let gauge = |name, help| registered(&registry, Gauge::new(name, help));
         let gauges =
             |label, name, help| registered(&registry, GaugeVec::new(Opts::new(name, help), &[label]));
         let (name, help) =
-            ("perf_exporter_cpu_seconds_total", "CPU time that perf-exporter itself used, user and system");
+            ("perf_exporter_cpu_seconds_total", "User and system CPU time used by perf-exporter");
         Ok(Self {
             start,
             cpu: registered(&registry, Counter::new(name, help))?,
-            resident: gauge(
-                "perf_exporter_resident_memory_bytes",
-                "Memory of perf-exporter itself that is resident",
-            )?,
+            resident: gauge("perf_exporter_resident_memory_bytes", "Resident memory of perf-exporter")?,
             open_descriptors: gauge(
                 "perf_exporter_open_descriptors",
-                "Perf event descriptors that perf-exporter holds open",
+                "Number of perf event descriptors held open by perf-exporter",
             )?,
             descriptors: gauges(
                 "kind",
                 "perf_exporter_descriptors",
-                "File descriptors that perf-exporter has open, by kind; event is perf_exporter_open_descriptors",
+                "Number of open file descriptors, by kind; kind=event equals perf_exporter_open_descriptors",
             )?,
             memory: gauges(
                 "part",
                 "perf_exporter_memory_bytes",
-                "Memory that each part of perf-exporter holds. All but rings is anonymous memory of the process",
+                "Memory held by each part of perf-exporter; all parts except rings are anonymous memory of the process",
             )?,
             memory_limit: gauges(
                 "part",
                 "perf_exporter_memory_limit_bytes",
-                "The share of limits.memory that each part of perf-exporter has",
+                "Share of limits.memory assigned to each part of perf-exporter",
             )?,
             collect_duration: CollectDuration::new()?,
             reload_successful: gauge(
                 "perf_exporter_config_last_reload_successful",
-                "Whether the last attempt to load the configuration succeeded",
+                "Whether the last configuration load succeeded: 1 yes, 0 no",
             )?,
             reload_timestamp: gauge(
                 "perf_exporter_config_last_reload_success_timestamp_seconds",
-                "When the configuration was last loaded with success, since the Unix epoch",
+                "Unix timestamp of the last successful configuration load",
             )?,
             detail_reduced: gauge(
                 "perf_exporter_detail_reduced",
-                "How much less is told of the scheduler and of system calls than was asked for, to keep to limits.cpu: 0, nothing \
-                 less; 1, nothing of processes; 2, nothing of cgroups; 3, of one in 4 threads; 4, of one in 16",
+                "Steps by which the detail of scheduler and system call metrics is reduced to keep to limits.cpu: 0, full \
+                 detail; 1, no metrics of processes; 2, also none of cgroups; 3, also only one in 4 threads; 4, only one in 16 threads",
             )?,
             registry,
         })
     }
 
-    /// Where other modules register metrics about the exporter. Names end with `_total` if and only if they are
-    /// counters, and their help is not empty; others do not get into a snapshot.
+    /// Returns the registry in which other modules register metrics about the exporter. Names must end with `_total` if and only if the
+    /// metric is a counter, and help texts must not be empty. Metrics that violate this are omitted from snapshots.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// Adds one collection.
+    /// Records the duration of one collection.
     pub fn collected(&self, took: Duration) {
         self.collect_duration.histogram.lock().observe(took.as_secs_f64());
     }
 
-    /// Notes that a configuration was loaded.
+    /// Records a successful load of the configuration.
     pub fn config_loaded(&self, at: Timestamp) {
         self.reload_successful.set(1.0);
         self.reload_timestamp.set(at.seconds());
     }
 
-    /// Notes by how many steps less is told than was asked for.
+    /// Sets the number of steps by which detail is reduced.
     pub fn detail_reduced(&self, steps: i64) {
         self.detail_reduced.set(steps as f64);
     }
 
-    /// Notes what each part of the memory budget holds.
+    /// Sets the memory usage and limit of each part of the memory budget.
     pub fn memory_held(&self, parts: &[PartState]) {
         for state in parts {
             let labels = &[state.part.as_str()];
@@ -158,21 +157,21 @@ impl SelfMetrics {
         }
     }
 
-    /// Notes how many descriptors of each kind are open.
+    /// Sets the number of open descriptors of each kind.
     pub fn descriptors_open(&self, kinds: &[(&str, u64)]) {
         for (kind, open) in kinds {
             self.descriptors.with_label_values(&[kind]).set(*open as f64);
         }
     }
 
-    /// Notes that a configuration was refused; the one before stays in force.
+    /// Records a failed load of the configuration. The previous configuration stays active.
     pub fn config_refused(&self) {
         self.reload_successful.set(0.0);
     }
 
-    /// All of them, with `usage` as it is now.
+    /// Returns all families, with the current `usage`.
     pub fn families(&self, usage: Usage) -> Vec<Family> {
-        // A counter never goes back, not even if the kernel's figure should.
+        // A counter never decreases, even if the kernel's value does.
         self.cpu.inc_by((usage.cpu.as_secs_f64() - self.cpu.get()).max(0.0));
         self.resident.set(usage.resident_bytes as f64);
         self.open_descriptors.set(usage.open_descriptors as f64);
@@ -182,10 +181,10 @@ impl SelfMetrics {
     }
 }
 
-/// Registers a metric that was made, and returns it.
+/// Registers a newly created metric and returns it.
 ///
 /// # Errors
-/// It could not be made, or is registered there already.
+/// Returns an error if the metric could not be created or is already registered there.
 pub fn registered<M: Collector + Clone + 'static>(
     registry: &Registry,
     made: prometheus::Result<M>,
@@ -195,7 +194,7 @@ pub fn registered<M: Collector + Clone + 'static>(
     Ok(metric)
 }
 
-/// `perf_exporter_collect_duration_seconds`.
+/// The metric `perf_exporter_collect_duration_seconds`.
 #[derive(Debug)]
 struct CollectDuration {
     metadata: Arc<Metadata>,
@@ -205,7 +204,7 @@ struct CollectDuration {
 impl CollectDuration {
     fn new() -> prometheus::Result<Self> {
         let fault = |error: String| prometheus::Error::Msg(error);
-        let (name, help) = ("perf_exporter_collect_duration_seconds", "How long collections took");
+        let (name, help) = ("perf_exporter_collect_duration_seconds", "Duration of collections");
         let metadata = Metadata::new(name, help, "seconds", Kind::Histogram);
         let buckets = Buckets::exponential_with(&COLLECT_BOUNDS).map_err(|error| fault(error.to_string()))?;
         Ok(Self {
@@ -220,8 +219,7 @@ impl CollectDuration {
     }
 }
 
-/// A family of the registry as one of ours; `None` for kinds that we have no use for, and for names against the
-/// conventions.
+/// Converts a family of the registry. Returns `None` for unsupported kinds and for names that violate the conventions.
 fn family(gathered: &MetricFamily, start: Timestamp) -> Option<Family> {
     let (name, kind) = match (gathered.get_field_type(), gathered.name()) {
         (MetricType::COUNTER, name) => (name.strip_suffix("_total")?, Kind::Counter),

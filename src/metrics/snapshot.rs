@@ -1,12 +1,12 @@
-//! What one collection measured: sorted and free of duplicates by construction, for a scraper drops a whole scrape
-//! that names one series twice.
+//! The result of one collection, sorted and free of duplicates by construction: Prometheus rejects a whole scrape that contains a series
+//! twice.
 
 use std::sync::Arc;
 
 use super::{Histogram, Kind, Labels, Metadata};
 use crate::clock::Timestamp;
 
-/// Everything that one collection measured. Immutable: readers share it behind an `Arc`.
+/// All series of one collection. Immutable; readers share it in an `Arc`.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     taken: Timestamp,
@@ -25,39 +25,38 @@ pub struct Family {
 /// One series of a family at the time of the snapshot.
 #[derive(Debug, Clone)]
 pub struct Point {
-    /// Its labels, shared with every other family that has a series for the same thing.
+    /// Labels, shared with every other family that has a series of the same object.
     pub labels: Arc<Labels>,
-    /// Its value.
+    /// Value at the time of the snapshot.
     pub value: Value,
-    /// Since when a counter or histogram has been counting; for a gauge, without meaning.
+    /// Start time of a counter or histogram; meaningless for a gauge.
     pub start: Timestamp,
 }
 
-/// A value. Counts stay integers for as long as they are integers.
+/// A sample value. Counts stay integers as long as possible.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// A whole number, printed exactly.
+    /// An integer, printed exactly.
     Integer(u64),
-    /// A quantity.
+    /// A floating-point quantity.
     Float(f64),
     /// A distribution.
     Histogram(Arc<Histogram>),
 }
 
-/// Series that a snapshot had to leave out: a fault of whoever measured them, made visible instead of breaking the
-/// scrape.
+/// Series omitted from a snapshot because of a bug in the code that measured them. Reporting them keeps the scrape valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// The family.
+    /// Family of the omitted points.
     pub family: Arc<Metadata>,
-    /// How many of its points were left out: their labels were taken, their value was of another kind than the
-    /// family's, or another family of the same name has a different kind or unit.
+    /// Number of omitted points. Their label set was a duplicate, their value did not match the kind of the family, or another family of
+    /// the same name has a different kind or unit.
     pub points: usize,
 }
 
 impl Snapshot {
-    /// Sorts the families by name. Families that share name, kind and unit become one; of those that share only the
-    /// name the first stays.
+    /// Sorts the families by name. Families that share name, kind and unit are merged. Of families that share only the name, the first is
+    /// kept.
     pub fn new(taken: Timestamp, families: impl IntoIterator<Item = Family>) -> Self {
         let mut incoming: Vec<Family> = families.into_iter().collect();
         incoming.sort_by(|a, b| a.metadata.name().cmp(b.metadata.name()));
@@ -87,22 +86,22 @@ impl Snapshot {
         Self { taken, families, conflicts }
     }
 
-    /// When the collection ended.
+    /// Returns the time at which the collection ended.
     pub fn taken(&self) -> Timestamp {
         self.taken
     }
 
-    /// The families, sorted by name, each name once.
+    /// Returns the families, sorted by name, without duplicate names.
     pub fn families(&self) -> &[Family] {
         &self.families
     }
 
-    /// What had to be left out; empty unless there is a bug.
+    /// Returns the omitted series; empty unless there is a bug.
     pub fn conflicts(&self) -> &[Conflict] {
         &self.conflicts
     }
 
-    /// About how many bytes it holds. Labels and histograms that others hold too count in part.
+    /// Returns the approximate memory of the snapshot in bytes. Shared labels and histograms are included in part.
     pub fn bytes(&self) -> u64 {
         let of_point = |point: &Point| {
             let histogram = match &point.value {
@@ -114,32 +113,32 @@ impl Snapshot {
         self.families.iter().flat_map(|family| &family.points).map(of_point).sum::<usize>() as u64
     }
 
-    /// How many series there are; a histogram is one.
+    /// Returns the number of series; a histogram is one series.
     pub fn series(&self) -> usize {
         self.families.iter().map(|family| family.points.len()).sum()
     }
 }
 
 impl Family {
-    /// Sorts the points by their labels. Of a label set that comes twice the first stays; a point whose value does
-    /// not fit the kind is left out. [`Snapshot::conflicts`] tells of both.
+    /// Sorts the points by their labels. Of duplicate label sets the first is kept. Points whose value does not match the kind are omitted.
+    /// [`Snapshot::conflicts`] reports both.
     pub fn new(metadata: Arc<Metadata>, points: Vec<Point>) -> Self {
         let mut family = Self { metadata, points, left_out: 0 };
         family.normalise();
         family
     }
 
-    /// What it is called and what its values mean.
+    /// Returns the name, help text, unit and kind.
     pub fn metadata(&self) -> &Arc<Metadata> {
         &self.metadata
     }
 
-    /// The series, sorted by labels, each label set once.
+    /// Returns the series, sorted by labels, without duplicate label sets.
     pub fn points(&self) -> &[Point] {
         &self.points
     }
 
-    /// The same under other labels; series for which `label` gives none are left out.
+    /// Replaces the labels of all series. Series for which `label` returns `None` are dropped.
     #[must_use]
     pub fn relabelled(mut self, mut label: impl FnMut(&Arc<Labels>) -> Option<Arc<Labels>>) -> Self {
         let mut changed = false;
@@ -165,7 +164,7 @@ impl Family {
         let before = self.points.len();
         let distribution = self.metadata.kind() == Kind::Histogram;
         self.points.retain(|point| matches!(point.value, Value::Histogram(_)) == distribution);
-        // Collections mostly come in order already. Stable, so that the first of two equals stays the first.
+        // Collections are usually sorted already. The sort is stable, so the first of two equal points stays first.
         if !self.points.is_sorted_by(|a, b| a.labels <= b.labels) {
             self.points.sort_by(|a, b| a.labels.cmp(&b.labels));
         }

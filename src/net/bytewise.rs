@@ -1,10 +1,10 @@
-//! gRPC without its messages.
+//! gRPC codec without message types.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// Hands bytes on: messages are encoded and decoded by whoever calls.
+/// Passes bytes through. Callers encode and decode the messages.
 #[derive(Debug, Clone, Copy)]
 pub struct Bytewise;
 

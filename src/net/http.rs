@@ -1,4 +1,4 @@
-//! Connections over HTTP/1.1, with TLS or without.
+//! HTTP/1.1 connections, with or without TLS.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -13,7 +13,7 @@ use super::tls::nobody;
 
 pub(crate) type Client = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// Prepares connections to a server, which are opened by requests. `tls` is asked where the URL wants it.
+/// Creates a client. Requests open the connections. `tls` is called if the URL requires TLS.
 pub(crate) fn client(
     uri: &Uri,
     tls: impl FnOnce() -> Result<ClientConfig, String>,

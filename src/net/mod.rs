@@ -1,5 +1,5 @@
-//! What every connection to somebody else needs: certificates ([`tls`]), connections over HTTP (`http`), calls over gRPC
-//! whose messages are bytes (`bytewise`), and words for what went wrong (`words`).
+//! Building blocks of outgoing connections: certificates ([`tls`]), HTTP clients (`http`), gRPC calls with raw bytes (`bytewise`), and
+//! error texts (`words`).
 
 mod bytewise;
 pub(crate) mod http;
@@ -8,5 +8,5 @@ pub(crate) mod words;
 
 pub use bytewise::Bytewise;
 
-/// How this program calls itself.
+/// User agent of all requests.
 pub(crate) const USER_AGENT: &str = concat!("perf-exporter/", env!("CARGO_PKG_VERSION"));

@@ -1,4 +1,4 @@
-//! Certificates, read from their files whenever a connection is made.
+//! Certificates, read from their files for each connection.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,34 +15,34 @@ use rustls::{
 
 use crate::host;
 
-/// The largest file of certificates, in bytes.
+/// Maximum size of a certificate file, in bytes.
 const LARGEST: u64 = 4 << 20;
 
 /// Files in PEM format.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tls {
-    /// The authorities that may vouch for the receiver; `None` = the system's.
+    /// Certificate authorities for the server; `None` uses those of the system.
     pub ca: Option<PathBuf>,
-    /// The certificate to show.
+    /// Client certificate.
     pub certificate: Option<PathBuf>,
-    /// Its private key.
+    /// Private key of the client certificate.
     pub key: Option<PathBuf>,
 }
 
-/// Who may vouch for a server.
+/// Verification of a server certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// Who is in these files, or the system's authorities.
+    /// Verifies with the authorities in these files, or those of the system.
     Files(Tls),
-    /// Nobody needs to: whoever answers is taken for the server. The connection is secret, but from whom is not known.
+    /// Accepts any server certificate. The connection is encrypted, but the server is not authenticated.
     Anybody,
 }
 
 impl Trust {
-    /// What rustls makes of it.
+    /// Creates the rustls configuration.
     ///
     /// # Errors
-    /// Which file cannot be read, or what is wrong with it.
+    /// Returns an error that names the unreadable or invalid file.
     pub(crate) fn client(&self) -> Result<ClientConfig, String> {
         match self {
             Self::Files(tls) => Pem::read(tls)?.client(),
@@ -56,7 +56,7 @@ impl Trust {
     }
 }
 
-/// Takes any certificate, if whoever shows it has its key.
+/// Accepts any certificate if the server has its private key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 
@@ -95,53 +95,53 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// The content of the files.
+/// Content of the files.
 #[derive(Debug, Default)]
 pub(crate) struct Pem {
     pub(crate) ca: Option<Vec<u8>>,
-    /// Certificate and key.
+    /// Certificate and private key.
     pub(crate) identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Pem {
-    /// Reads them.
+    /// Reads the files.
     ///
     /// # Errors
-    /// Which file cannot be read, and why.
+    /// Returns an error that names the unreadable file, and the reason.
     pub(crate) fn read(tls: &Tls) -> Result<Self, String> {
         let read = |path: &Path| host::read_at_most(path, LARGEST).map_err(|error| error.to_string());
         let identity = match (&tls.certificate, &tls.key) {
             (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
             (None, None) => None,
-            _ => return Err("a client certificate and its key need each other".into()),
+            _ => return Err("a client certificate requires a key, and a key requires a certificate".into()),
         };
         Ok(Self { ca: tls.ca.as_deref().map(read).transpose()?, identity })
     }
 
-    /// What rustls makes of them, with its own cryptography.
+    /// Creates the rustls configuration with the default cryptography provider.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// Returns an error that describes the invalid content.
     pub(crate) fn client(&self) -> Result<ClientConfig, String> {
         let builder = builder()?;
         let builder = match &self.ca {
             Some(pem) => builder.with_root_certificates(roots(pem)?),
             None => builder.with_native_roots().map_err(|error: io::Error| {
-                format!("this system has no certificate authorities ({error}): give `tls: {{ca: FILE}}`")
+                format!("the system has no certificate authorities ({error}): set `tls: {{ca: FILE}}`")
             })?,
         };
         let Some((certificate, key)) = &self.identity else { return Ok(builder.with_no_client_auth()) };
         let chain = certificates(certificate, "tls.certificate")?;
         let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|error| format!("tls.key holds no private key in PEM format: {error}"))?;
+            .map_err(|error| format!("tls.key contains no private key in PEM format: {error}"))?;
         builder.with_client_auth_cert(chain, key).map_err(|error| format!("tls.certificate: {error}"))
     }
 }
 
-/// A client that trusts nobody, for connections without TLS: certificates are not read for those.
+/// Creates a client configuration without authorities, for connections without TLS. Certificates are not read for them.
 ///
 /// # Errors
-/// None that the library's own cryptography has.
+/// Returns an error only if the cryptography provider fails.
 pub(crate) fn nobody() -> Result<ClientConfig, String> {
     Ok(builder()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
@@ -165,7 +165,7 @@ fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, 
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match all {
         Ok(all) if !all.is_empty() => Ok(all),
-        Ok(_) => Err(format!("{what} holds no certificate in PEM format")),
+        Ok(_) => Err(format!("{what} contains no certificate in PEM format")),
         Err(error) => Err(format!("{what} is not in PEM format: {error}")),
     }
 }

@@ -1,4 +1,4 @@
-//! What strangers say, and what libraries say of them, fit for a log line.
+//! Error texts of servers and libraries, sanitized for log lines.
 
 use std::error::Error;
 
@@ -6,23 +6,23 @@ use hyper::StatusCode;
 
 use crate::clean::clean;
 
-/// The longest that is kept of what one says, in bytes.
+/// Maximum length of an untrusted text in bytes.
 pub(crate) const TOLD: usize = 300;
 
-/// A text of a stranger, fit for a log line.
+/// Sanitizes and truncates an untrusted text for a log line.
 pub(crate) fn told(text: &str) -> String {
     clean(text.trim(), TOLD).into_owned()
 }
 
-/// What a server answered that is no success, with the explanation that it gave.
+/// Formats an unsuccessful HTTP status with the explanation of the server.
 pub(crate) fn answered(status: StatusCode, said: &str) -> String {
     match &*told(said) {
-        "" => format!("it answered {status}"),
-        said => format!("it answered {status}: {said}"),
+        "" => format!("the server returned {status}"),
+        said => format!("the server returned {status}: {said}"),
     }
 }
 
-/// An error with all that caused it, for the outermost only says that something failed.
+/// Formats an error with all of its causes.
 pub(crate) fn causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,7 +1,6 @@
-//! What to open: the configuration's groups, resolved on this host and split into groups that one PMU can schedule.
+//! Resolution of a configuration on this host: which events to open, grouped so that one PMU can schedule each group.
 //!
-//! A plan is a template: it says what each CPU, cgroup or process gets. Which of them there are is told to
-//! [`counter`](crate::counter) while it runs.
+//! A plan is a template for each CPU, cgroup or process. [`counter`](crate::counter) receives the actual targets at run time.
 
 mod profile;
 mod stream;
@@ -27,28 +26,27 @@ use crate::metrics::{self, Metadata, NameError, fit_name};
 use crate::probe::install::{Placements, Wish};
 use crate::target::{Needs, Targets};
 
-/// The most counters that one group gets. The kernel allows more (a group read may take 16 KiB), but refuses the
-/// whole group when it is passed.
+/// Maximum number of counters per group. The kernel allows more (a group read of up to 16 KiB), but rejects the whole group above its
+/// limit.
 pub const MOST_MEMBERS: usize = 62;
 
-/// Everything that is to be opened, and what cannot be.
+/// Events to open, and events that cannot be opened.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Plan {
-    /// The groups: those of CPUs first, then cgroups, then processes, so that a full descriptor table takes from
-    /// the finest scope.
+    /// Groups, ordered by scope: CPUs, then cgroups, then processes. So a full descriptor table affects the finest scope first.
     pub groups: Vec<Arc<Group>>,
-    /// What looks into records.
+    /// Traces, which decode records.
     pub traces: Vec<Arc<Trace>>,
-    /// What takes samples with their callers.
+    /// Samplers, which record samples with call stacks.
     pub samplers: Vec<Arc<Sampler>>,
-    /// What counts for the groups whose source it is.
+    /// Switch stream that counts for the groups whose source it is.
     pub stream: Option<Stream>,
-    /// Events that cannot be named on this host.
+    /// Events that cannot be resolved on this host.
     pub refusals: Vec<Refused>,
 }
 
 impl Plan {
-    /// Descriptors that looking into records takes on so many CPUs: each event once, and one that holds the ring.
+    /// Returns the number of descriptors for traces on this many CPUs: one per event, and one that owns the ring.
     pub fn traced_descriptors(&self, cpus: usize) -> usize {
         let of_lane = |lane: Lane| {
             let mut events: Vec<&Event> = Vec::new();
@@ -62,24 +60,24 @@ impl Plan {
         cpus * Lane::ALL.map(of_lane).iter().sum::<usize>()
     }
 
-    /// Whether there are metrics of the scheduler.
+    /// Reports whether there are scheduler metrics.
     pub fn follows_threads(&self) -> bool {
         let mut sources = self.traces.iter().flat_map(|trace| &trace.sources);
         sources.any(|source| matches!(source.role, Role::Scheduler(_)))
     }
 
-    /// How many kinds of rings a CPU has: of the switch stream, of tracepoints, of profiles.
+    /// Returns the number of ring kinds per CPU: switch stream, tracepoints, profiles.
     pub fn ring_kinds(&self) -> usize {
         let kinds = [self.stream.is_some(), !self.traces.is_empty(), !self.samplers.is_empty()];
         kinds.into_iter().filter(|&used| used).count()
     }
 
-    /// What of the memory for rings each kind of them gets: all the same.
+    /// Returns the ring memory of each kind, in bytes: an equal part of `all`.
     pub fn ring_memory(&self, all: u64) -> u64 {
         all / self.ring_kinds().max(1) as u64
     }
 
-    /// Descriptors that sampling takes on these CPUs: those of the samplers, and on each CPU one that holds the ring.
+    /// Returns the number of descriptors for sampling on these CPUs: those of the samplers, and one per CPU that owns the ring.
     pub fn sampled_descriptors(&self, online: &CpuSet) -> usize {
         let sampled = |cpu: &u32| {
             let here: CpuSet = std::iter::once(*cpu).collect();
@@ -89,7 +87,7 @@ impl Plan {
         holders + self.samplers.iter().map(|sampler| sampler.descriptors(online)).sum::<usize>()
     }
 
-    /// Who must be looked for on the host.
+    /// Returns which targets must be discovered on the host.
     pub fn needs(&self) -> Needs {
         let mut needs = Needs::default();
         let traced = self.traces.iter().flat_map(|trace| &trace.outputs).map(|output| &output.targets);
@@ -97,7 +95,7 @@ impl Plan {
             targets.add_needs(&mut needs);
         }
         for sampler in &self.samplers {
-            // Samples tell their cgroups by number.
+            // Samples contain the cgroup as an ID, which must be resolved.
             needs.cgroups |= sampler.tells_cgroup;
             if let Some(selection) = &sampler.whose.processes {
                 needs.add_processes(selection);
@@ -107,26 +105,25 @@ impl Plan {
     }
 }
 
-/// A refusal and the entry that it belongs to.
+/// Refusal with the entry that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// The section of the configuration that the entry is in: `counters`, `tracepoints`, `presets`, `probes`,
-    /// `profiles`, `scheduler`, `syscalls`.
+    /// Section of the configuration that contains the entry: `counters`, `tracepoints`, `presets`, `probes`, `profiles`, `scheduler`,
+    /// `syscalls`.
     pub section: &'static str,
-    /// The entry of the configuration.
+    /// Entry of the configuration.
     pub entry: Arc<str>,
-    /// For whom.
+    /// Scope.
     pub scope: Scope,
-    /// What and why.
+    /// Event and reason.
     pub refusal: Refusal,
-    /// Whether the configuration is wrong on every host: a name that no host has, a term that no PMU takes, a metric
-    /// that is counted already.
+    /// Whether the configuration is wrong on every host: an unknown name, a term that no PMU supports, or a metric that is already counted.
     pub mistake: bool,
-    /// The place of a mistake in a text of the file, in several lines for terminals.
+    /// Position of a mistake in a text of the file, as several lines for terminals.
     pub picture: Option<String>,
 }
 
-/// Why an entry is not counted, or not as a whole; [`Refused`] without the entry.
+/// Reason why an entry is not counted, or not completely; [`Refused`] without the entry.
 #[derive(Debug)]
 struct Unfit {
     refusal: Refusal,
@@ -134,7 +131,7 @@ struct Unfit {
     picture: Option<String>,
 }
 
-/// What an entry comes to, or why it cannot be counted.
+/// Planned part of an entry, or the reason why it cannot be counted.
 type Fit<T> = Result<T, Box<Unfit>>;
 
 impl Unfit {
@@ -152,49 +149,49 @@ impl Unfit {
     }
 }
 
-/// The section of groups of events.
+/// Section name of event groups.
 const COUNTERS: &str = "counters";
 
-/// Events that are opened together for each target, and scheduled together.
+/// Events that are opened together for each target and scheduled together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// The entry of the configuration that it comes from.
+    /// Entry of the configuration.
     pub entry: Arc<str>,
-    /// For whom.
+    /// Targets.
     pub targets: Targets,
-    /// Its members, the leader first; at least one.
+    /// Members, the leader first; at least one.
     pub counters: Vec<Counter>,
-    /// The CPUs on which it can be opened; `None` = all.
+    /// CPUs on which the group can be opened; `None` = all.
     pub cpus: Option<CpuSet>,
-    /// The value of the label `pmu`, where the host has several PMUs for the same event.
+    /// Value of the label `pmu`, on hosts with several PMUs for the same event.
     pub pmu: Option<Arc<str>>,
-    /// The value of the label `event`, where an entry that has one metric has several events.
+    /// Value of the label `event`, for entries with several events in one metric.
     pub event: Option<Arc<str>>,
-    /// Whether members that do not fit may leave the group (`:W`).
+    /// Whether members that do not fit may be removed from the group (`:W`).
     pub weak: bool,
-    /// Where its counts come from.
+    /// Source of the counts.
     pub source: Source,
 }
 
-/// Where the counts of a group come from.
+/// Source of the counts of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// Descriptors of its own for every target.
+    /// Separate descriptors for every target.
     Dedicated,
     /// The switch stream.
     Stream,
-    /// Nowhere: the file insists on a stream that this machine does not have.
+    /// None: the file requires a stream that this machine does not support.
     Refused,
 }
 
-/// One member of a group and the metric that it becomes.
+/// Member of a group, with its metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Counter {
-    /// What to open.
+    /// Event to open.
     pub event: Event,
-    /// The metric: `perf_<scope>_<stem>[_<unit>]`.
+    /// Metric: `perf_<scope>_<stem>[_<unit>]`.
     pub metric: Arc<Metadata>,
-    /// The metric of what stands in none of its series: `perf_unattributed_<stem>[_<unit>]`.
+    /// Metric of counts outside all series: `perf_unattributed_<stem>[_<unit>]`.
     pub unattributed: Arc<Metadata>,
 }
 
@@ -213,8 +210,8 @@ impl Counter {
         let unattributed = metadata(
             &named("unattributed"),
             &format!(
-                "{}, counted on the CPUs and in no series of the scope: idle time, what is not selected, and what \
-                 could not be attributed, by reason.",
+                "{}, counted on the CPUs but in no series of the scope, by reason: idle, not selected, or not \
+                 attributable.",
                 event.help
             ),
         )?;
@@ -223,17 +220,17 @@ impl Counter {
 }
 
 impl Group {
-    /// The scope as a word.
+    /// Returns the scope.
     pub fn scope(&self) -> Scope {
         self.targets.scope()
     }
 
-    /// Returns whether it has hardware events.
+    /// Reports whether the group has hardware events.
     pub fn needs_pmu(&self) -> bool {
         self.counters.iter().any(|counter| counter.event.kind.needs_pmu())
     }
 
-    /// The CPUs on which it is opened, of those that are online.
+    /// Returns the online CPUs on which the group is opened.
     pub fn cpus(&self, online: &CpuSet) -> CpuSet {
         match &self.cpus {
             Some(cpus) => cpus.intersection(online),
@@ -241,7 +238,7 @@ impl Group {
         }
     }
 
-    /// Descriptors that one target takes: a CPU, a cgroup on all its CPUs, or one thread of a process.
+    /// Returns the number of descriptors of one target: a CPU, a cgroup on all CPUs of the group, or one thread of a process.
     pub fn descriptors_per_target(&self, online: &CpuSet) -> usize {
         match self.targets {
             _ if self.source != Source::Dedicated => 0,
@@ -251,24 +248,24 @@ impl Group {
     }
 }
 
-/// What a configuration asks for, and what it became on this machine as far as that takes more than names.
+/// Requested entries of a configuration, with their results on this machine beyond name resolution.
 #[derive(Clone, Copy)]
 pub struct Entries<'a> {
-    /// Groups of events.
+    /// Event groups.
     pub counters: &'a [Counters],
     /// Tracepoints and probes.
     pub traced: &'a [Traced],
-    /// What is sampled with its callers.
+    /// Profiles.
     pub profiles: &'a [Profiled],
-    /// Whether profiles tell CPUs apart.
+    /// Whether profiles contain the CPU of each sample.
     pub profile_cpus: bool,
-    /// What is told of the scheduler.
+    /// Scheduler metrics.
     pub scheduler: Option<&'a Scheduler>,
-    /// What is told of system calls.
+    /// System call metrics.
     pub syscalls: Option<&'a Syscalls>,
-    /// What the probes among them became.
+    /// Installation results of the probes.
     pub placed: &'a Placements,
-    /// What the kernel says about filters.
+    /// Source of kernel messages about filters.
     pub complain: &'a Complain<'a>,
 }
 
@@ -287,7 +284,7 @@ impl fmt::Debug for Entries<'_> {
 const NOTHING: &Placements = &Placements::new();
 
 impl<'a> Entries<'a> {
-    /// Counters alone.
+    /// Creates entries with counters only.
     pub const fn counters(counters: &'a [Counters]) -> Self {
         let (scheduler, syscalls) = (None, None);
         Self {
@@ -303,12 +300,12 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// The probes that a configuration wants.
+/// Returns the probes that a configuration requires.
 pub fn wishes(traced: &[Traced], profiles: &[Profiled]) -> Vec<Wish> {
     traced.iter().filter_map(traced::wish).chain(profiles.iter().filter_map(profile::wish)).collect()
 }
 
-/// Resolves a configuration on this host, which has the switch stream or not.
+/// Resolves a configuration on this host; `support` describes the available switch stream.
 pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) -> Plan {
     let mut builder = Builder { owners: Some(BTreeMap::new()), ..Builder::default() };
     for entry in wanted.counters {
@@ -343,8 +340,8 @@ pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) ->
     plan
 }
 
-/// Plans one group of events for a measurement that publishes no metrics, and so may count an event more than once.
-/// They are resolved already; `entry` is what refusals call the measurement.
+/// Plans one group of resolved events for a measurement without metrics, which may count an event more than once. `entry` is the name of
+/// the measurement in refusals.
 pub fn groups(entry: &Arc<str>, per: &Targets, events: Vec<Event>) -> Plan {
     let mut builder = Builder::default();
     builder.add(entry, per, events);
@@ -353,27 +350,27 @@ pub fn groups(entry: &Arc<str>, per: &Targets, events: Vec<Event>) -> Plan {
     plan
 }
 
-/// A metric, and the PMU or the event that tells its series apart.
+/// Metric, with the PMU or event label that distinguishes its series.
 type SeriesName = (Arc<str>, Option<Arc<str>>);
 
 #[derive(Default)]
 struct Builder {
     plan: Plan,
-    /// Whether profiles tell CPUs apart.
+    /// Whether profiles contain the CPU of each sample.
     profile_cpus: bool,
     groups: Vec<Group>,
-    /// The entry that counts a metric already; `None` if metrics may be counted twice.
+    /// Entries that own each metric; `None` if metrics may be counted more than once.
     owners: Option<BTreeMap<SeriesName, Arc<str>>>,
 }
 
-/// What must be the same for events to share a group: the PMU that schedules them.
+/// Scheduling context: events can share a group only if the same PMU schedules them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Context {
-    /// Scheduled by software: fits beside anything.
+    /// Software event, which can join any group.
     Any,
-    /// The only kind of core PMU that the host has.
+    /// Core PMU of a host with one kind of cores.
     Core,
-    /// A PMU with a name.
+    /// PMU with a name.
     Named(Arc<str>),
 }
 
@@ -388,7 +385,7 @@ impl Context {
 }
 
 impl Builder {
-    /// Plans one group of one entry for one scope, as far as this host has its events.
+    /// Plans one group of one entry for one scope, with the events that exist on this host.
     fn resolve(&mut self, catalog: &Catalog, entry: &Arc<str>, per: &Targets, group: &syntax::Group) {
         let mut resolved: Vec<Event> = Vec::new();
         for event in &group.events {
@@ -403,8 +400,8 @@ impl Builder {
     /// Plans events that were written as one group, for one scope.
     fn add(&mut self, entry: &Arc<str>, per: &Targets, resolved: Vec<Event>) {
         let contexts: BTreeSet<Context> = resolved.iter().map(Context::of).collect();
-        // Software events go with the hardware they were written beside, if there is one such PMU and it counts on
-        // every CPU; else they are a group of their own, so that each is opened once per CPU.
+        // Software events join the hardware events of the same group, if there is one such PMU and it counts on every CPU. Otherwise
+        // they form a separate group, so that each is opened once per CPU.
         let together = contexts.len() == 2
             && contexts.contains(&Context::Any)
             && resolved.iter().all(|event| event.cpus.is_none())
@@ -420,7 +417,7 @@ impl Builder {
         }
     }
 
-    /// Plans events of one context, in chunks that the kernel takes.
+    /// Plans events of one context, in chunks of at most [`MOST_MEMBERS`].
     fn add_contexts(&mut self, entry: &Arc<str>, per: &Targets, context: Context, events: Vec<Event>) {
         let beside_cores = |event: &Event| event.kind == Kind::Pmu && event.cpus.is_some();
         let sockets = per.scope().beside_cores();
@@ -453,7 +450,7 @@ impl Builder {
         }
     }
 
-    /// Names the event's metric, `prefix` in front, and reserves the name: two events must not add to one series.
+    /// Names the metric of an event, starting with `prefix`, and reserves the name. Two events must not add to one series.
     fn claim(
         &mut self,
         entry: &Arc<str>,
@@ -491,7 +488,7 @@ impl Builder {
                 Ok(())
             }
             Entry::Occupied(taken) => {
-                let reason = format!("{} is counted by entry {} already", metric.sample_name(), taken.get());
+                let reason = format!("{} is already counted by entry {}", metric.sample_name(), taken.get());
                 Err(taken_name(entry, event, reason))
             }
         }
@@ -503,18 +500,17 @@ impl Builder {
 }
 
 fn taken_name(entry: &str, event: Arc<str>, reason: String) -> Refusal {
-    let remedy = Some("give it a name of its own: {event: …, name: …}".into());
+    let remedy = Some("give it another name: {event: …, name: …}".into());
     Refusal { target: format!("entry {entry}"), remedy, ..wrong(&event, reason) }
 }
 
-/// What is wrong with an event or entry on this host.
+/// Creates a refusal of an event or entry on this host.
 fn wrong(event: &Arc<str>, reason: String) -> Refusal {
     let target = "this host".to_owned();
     Refusal { event: Arc::clone(event), target, cause: Cause::Broken, errno: None, reason, remedy: None }
 }
 
-/// An event that this host cannot name, as a refusal. It is called as in the file, where the user's own name for it
-/// stands apart.
+/// Converts an unresolved event to a refusal. The refusal contains the event as in the file, without the alias.
 pub fn refusal(event: &syntax::Event, unresolved: &Unresolved) -> Refusal {
     let written = syntax::Event { alias: None, ..event.clone() };
     let cause = match unresolved.cause {
@@ -529,11 +525,11 @@ pub fn refusal(event: &syntax::Event, unresolved: &Unresolved) -> Refusal {
     Refusal { cause, remedy: Some(remedy), ..wrong(&written.to_string().into(), unresolved.reason.clone()) }
 }
 
-/// A PMU beside the cores does not know who caused what it counts.
+/// Creates the refusal of an uncore PMU event for a scope to which it cannot be attributed.
 fn wrong_scope(event: &Event, scope: Scope) -> Refusal {
     let pmu = event.pmu.as_deref().unwrap_or("its PMU");
     let target = scope.words().target;
-    let reason = format!("{pmu} counts for a whole socket or die and cannot tell one {target} from another");
+    let reason = format!("{pmu} counts for a whole socket or die and cannot attribute events to a {target}");
     let (target, remedy) = (format!("each {target}"), Some("count it with per: [cpu]".into()));
     Refusal { target, cause: Cause::Absent, remedy, ..wrong(&event.name, reason) }
 }

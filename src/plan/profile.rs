@@ -1,4 +1,4 @@
-//! Entries of `profiles` on this host: what is opened for them, and what their samples are worth.
+//! Resolution of `profiles` entries on this host: events to open, and the value of their samples.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,80 +15,79 @@ use crate::host::{CpuSet, Facts, KernelVersion};
 use crate::probe::Location;
 use crate::probe::install::{Placed, Wish};
 
-/// The section of profiles.
+/// Section name of profiles.
 pub const PROFILES: &str = "profiles";
 
-/// Since when a sample can tell the cgroup of its task.
+/// First kernel version whose samples can contain the cgroup of the task.
 const CGROUP_IN_SAMPLES: KernelVersion = KernelVersion(5, 7);
 
-/// What takes the samples of one profile.
+/// Sampler of one profile.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampler {
-    /// The name of the entry.
+    /// Name of the entry.
     pub entry: Arc<str>,
-    /// What writes the samples: one event; on machines with several kinds of cores one for each, and of a marker one for
-    /// each of its places.
+    /// Sampled events: one, or one per kind of core, or one per instance of a USDT probe.
     pub events: Vec<Event>,
-    /// How often. Of waits it is about how many switches a second and CPU are sampled at most: of more, each so manieth.
+    /// Sampling rate. For waits, the approximate maximum of sampled switches per second and CPU; above it, one in N switches is sampled.
     pub rate: Rate,
-    /// What a sample is worth.
+    /// Value of samples.
     pub value: Value,
-    /// How much of the value one sample stands for: nanoseconds or hits. `None`: each sample tells itself
-    /// (`PERF_SAMPLE_PERIOD`); of waits, for how many it stands.
+    /// Weight of one sample, in nanoseconds or hits. `None`: each sample contains its weight (`PERF_SAMPLE_PERIOD`); for waits, the number
+    /// of waits that it represents.
     pub period: Option<u64>,
-    /// What it takes to tell how long a wait was; `None` where an event is sampled.
+    /// Parameters for measuring waits; `None` for sampled events.
     pub waits: Option<Waits>,
-    /// How the callers within programs are found.
+    /// Unwind method for user stacks.
     pub unwind: Unwind,
-    /// Whether lines and inlined functions are looked up.
+    /// Whether source lines and inlined functions are looked up.
     pub lines: bool,
-    /// Whose samples are kept.
+    /// Selected tasks and CPUs.
     pub whose: Whose,
-    /// Whether samples can tell the cgroup of their task.
+    /// Whether samples contain the cgroup of their task.
     pub tells_cgroup: bool,
-    /// Whether profiles tell CPUs apart. Off unless somebody sets it: nothing but OTLP shows them, and every CPU that a
-    /// stack was seen on takes a place of its own.
+    /// Whether profiles contain the CPU of each sample. Off by default, because only OTLP exports it and each CPU of a stack requires a
+    /// separate table entry.
     pub cpus: bool,
-    /// By which part of the machine metrics tell samples apart.
+    /// Additional label of the sample metrics for the CPU or NUMA node.
     pub per: Option<CpuScope>,
-    /// How many functions have metrics of their own.
+    /// Maximum number of functions with their own metrics.
     pub functions: usize,
-    /// How far the pages look back.
+    /// Default time range of the pages, up to now.
     pub window: Duration,
 }
 
-/// What samples are worth. Once as the pages, pprof and OTLP name it.
+/// Value type of samples, as named by the pages, pprof and OTLP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
-    /// `cpu`, `off_cpu`, or the event as it is written: `page-faults`, `cycles:u`.
+    /// `cpu`, `off_cpu`, or the event as written: `page-faults`, `cycles:u`.
     pub name: Arc<str>,
-    /// Whether it is time. If not, it is a number of hits.
+    /// Whether the value is time; otherwise it is a number of hits.
     pub nanoseconds: bool,
 }
 
-/// How a wait is told.
+/// Parameters for measuring waits.
 ///
-/// `sched:sched_switch` is passed by the thread that leaves the CPU: with the stack of its sample a wait begins. It ends
-/// where the scheduler says that the thread goes onto a CPU again (`PERF_RECORD_SWITCH_CPU_WIDE`).
+/// `sched:sched_switch` is hit by the outgoing task: a wait begins with the stack of its sample. It ends when the scheduler reports that
+/// the thread is the incoming task of a CPU (`PERF_RECORD_SWITCH_CPU_WIDE`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waits {
-    /// The shortest that is kept.
+    /// Minimum duration of a recorded wait.
     pub threshold: Duration,
-    /// The number that records of the tracepoint begin with (`common_type`).
+    /// ID at the start of the tracepoint's records (`common_type`).
     pub number: u16,
-    /// Why the thread leaves: its state, 0 if it would have gone on (`prev_state`).
+    /// State of the outgoing task; 0 if it was preempted (`prev_state`).
     pub state: Field,
 }
 
 impl Sampler {
-    /// The events that are opened on a CPU; none where it is not sampled.
+    /// Returns the events that are opened on a CPU; none on CPUs that are not sampled.
     pub fn events_on(&self, cpu: u32) -> impl Iterator<Item = &Event> {
         let wanted = self.whose.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
         self.events.iter().filter(move |event| wanted && event.is_on(cpu))
     }
 
-    /// Whether its samples go on where those of `older` ended: both are the same, but perhaps a probe is in another file,
-    /// for it follows its path.
+    /// Reports whether the samples continue those of `older`: both samplers are equal, except that a probe may be in another file, because
+    /// it follows its path.
     pub fn continues(&self, older: &Self) -> bool {
         let same = |one: &Event, other: &Event| {
             let told = |event: &Event| (event.kind, Arc::clone(&event.name), event.modifiers);
@@ -101,19 +100,19 @@ impl Sampler {
         alike && all(&self.events, &older.events) && all(&older.events, &self.events)
     }
 
-    /// The CPUs of those that are online on which one of its events is opened.
+    /// Returns the online CPUs on which one of the events is opened.
     pub fn cpus(&self, event: &Event, online: &CpuSet) -> CpuSet {
         let wanted =
             self.whose.cpus.as_ref().map_or_else(|| online.clone(), |cpus| cpus.intersection(online));
         event.cpus.as_ref().map_or_else(|| wanted.clone(), |cpus| cpus.intersection(&wanted))
     }
 
-    /// Descriptors that it takes on these CPUs, besides those that hold the rings.
+    /// Returns the number of descriptors on these CPUs, without those that own the rings.
     pub fn descriptors(&self, online: &CpuSet) -> usize {
         self.events.iter().map(|event| self.cpus(event, online).len()).sum()
     }
 
-    /// The most samples a second that a CPU writes; `None` where the rate of the event decides.
+    /// Returns the maximum number of samples per second on a CPU; `None` if it depends on the rate of the event.
     pub fn most_samples(&self) -> Option<u64> {
         let time = self.value.nanoseconds && self.waits.is_none();
         match self.rate {
@@ -127,13 +126,13 @@ impl Sampler {
 }
 
 impl Unfit {
-    /// Something about `event` on this host.
+    /// Creates a refusal of `event` on this host.
     fn here(event: &Arc<str>, cause: Cause, reason: String, remedy: impl Into<String>) -> Box<Self> {
         Self::new(Refusal { cause, remedy: Some(remedy.into()), ..wrong(event, reason) }, false).into()
     }
 }
 
-/// What is opened for an entry.
+/// Events and parameters of an entry.
 struct Found {
     events: Vec<Event>,
     rate: Rate,
@@ -152,10 +151,10 @@ impl Builder {
     }
 }
 
-/// Plans one profile, whoever asks for it. Of `entries` it takes `placed` and `complain`.
+/// Plans one profile, for the service or for a command. Uses `placed` and `complain` of `entries`.
 ///
 /// # Errors
-/// Why this host does not sample it.
+/// The reason why this host cannot sample it.
 pub fn sampler(
     profiled: &Profiled,
     catalog: &Catalog,
@@ -182,7 +181,7 @@ pub fn sampler(
     }
 }
 
-/// What is opened for an entry on this host.
+/// Returns the events and parameters of an entry on this host.
 fn found(profiled: &Profiled, catalog: &Catalog, entries: &Entries<'_>) -> Fit<Found> {
     let found = match &profiled.source {
         Source::Event { event, filter, rate, kernel, idle } => {
@@ -202,7 +201,7 @@ fn found(profiled: &Profiled, catalog: &Catalog, entries: &Entries<'_>) -> Fit<F
     Ok(found)
 }
 
-/// The events that a name stands for, and what they are called together.
+/// Resolves an event, and returns its name and the events that it matches.
 fn events(event: &syntax::Event, kernel: bool, catalog: &Catalog) -> Fit<(Arc<str>, Vec<Event>)> {
     let resolve = |event: &syntax::Event| -> Fit<_> {
         let resolved = catalog.resolve(event);
@@ -215,14 +214,14 @@ fn events(event: &syntax::Event, kernel: bool, catalog: &Catalog) -> Fit<(Arc<st
     }
     let narrowed = syntax::Event { modifiers: format!("{}u", event.modifiers).into(), ..event.clone() };
     resolve(&narrowed).map_err(|mut unfit| {
-        // The letter is ours.
+        // The modifier is not in the file, so the refusal must not contain it.
         unfit.refusal.event = name;
         unfit.refusal.remedy = Some("leave out `kernel: false`".into());
         unfit
     })
 }
 
-/// A tracepoint with its filter.
+/// Returns a tracepoint with its filter.
 fn filtered(
     event: &syntax::Event,
     filter: &Arc<str>,
@@ -237,7 +236,7 @@ fn filtered(
     tracepoints(catalog, event, true).into_iter().map(filtered).collect()
 }
 
-/// Whether an event is time.
+/// Reports whether an event is a clock.
 fn is_clock(event: &Event) -> bool {
     event.kind == Kind::Software && event.scale.is_some()
 }
@@ -246,12 +245,12 @@ fn of_event(name: Arc<str>, mut events: Vec<Event>, rate: Rate, (kernel, idle): 
     let beside = |event: &&Event| event.kind == Kind::Pmu && event.cpus.is_some();
     if let Some(event) = events.iter().find(beside) {
         let pmu = event.pmu.as_deref().unwrap_or("its PMU");
-        let reason = format!("{pmu} counts for a whole socket or die, and takes no samples");
+        let reason = format!("{pmu} counts for a whole socket or die and does not support sampling");
         return Err(Unfit::here(&name, Cause::Absent, reason, "count it instead"));
     }
     let kinds_of_cores = events.iter().all(|event| event.kind.on_core_pmu());
     if events.len() > 1 && !kinds_of_cores {
-        let reason = format!("it stands for {} events, and a profile is of one", events.len());
+        let reason = format!("it matches {} events, but a profile samples one event", events.len());
         return Err(Unfit::here(&name, Cause::Broken, reason, "write one of them"));
     }
     let clock = events.iter().all(is_clock);
@@ -263,10 +262,10 @@ fn of_event(name: Arc<str>, mut events: Vec<Event>, rate: Rate, (kernel, idle): 
         }
     }
     let period = match rate {
-        // The kernel makes a period of it once and for all (`perf_swevent_init_hrtimer`).
+        // The kernel converts the frequency to a fixed period (`perf_swevent_init_hrtimer`).
         Rate::Frequency(frequency) if clock => Some(1_000_000_000 / frequency.max(1)),
         Rate::Frequency(_) => None,
-        // Where a hit is an amount, its sample tells it; so each hit is a sample, whatever the period.
+        // If a hit is an amount, its sample contains it. So each hit is sampled, whatever the period.
         Rate::Period(_) if amounts => None,
         Rate::Period(period) => Some(period),
     };
@@ -282,7 +281,7 @@ fn of_event(name: Arc<str>, mut events: Vec<Event>, rate: Rate, (kernel, idle): 
     Ok(Found { events, rate, value, period, waits: None })
 }
 
-/// The probe that an entry wants.
+/// Returns the probe that an entry requires.
 pub(super) fn wish(profiled: &Profiled) -> Option<Wish> {
     let Source::Probe { definition, .. } = &profiled.source else { return None };
     let (name, definition) = (Arc::clone(&profiled.name), definition.clone());
@@ -290,16 +289,16 @@ pub(super) fn wish(profiled: &Profiled) -> Option<Wish> {
 }
 
 fn of_probe(location: &Location, placed: Option<Result<Vec<Placed>, Refusal>>, rate: Rate) -> Fit<Found> {
-    // As bpftrace writes it: a place alone does not tell the entry of a function from its return.
+    // The form of bpftrace: the location alone does not distinguish the entry of a function from its return.
     let name: Arc<str> = format!("{}:{location}", location.kind()).into();
-    let placed = placed.unwrap_or_else(|| Err(wrong(&name, "nobody put it in place".to_owned())));
+    let placed = placed.unwrap_or_else(|| Err(wrong(&name, "the probe was not installed".to_owned())));
     let placed = placed.map_err(|refusal| Unfit::new(refusal, false))?;
-    // Only calls that are traced by ftrace are told apart by a filter. The kernel refuses to sample those with what it would
-    // have to read of a program's memory (`perf_trace_event_perm`).
+    // Here, only events of the ftrace function tracer have a filter, which selects the function. The kernel rejects sampling such
+    // events with data from user memory (`perf_trace_event_perm`).
     let by_function_tracer = |placed: &Placed| placed.event.filter.is_some();
     if placed.iter().any(by_function_tracer) {
-        let reason = "this kernel has no kprobes, and takes no stacks where it traces functions".to_owned();
-        let remedy = "count the calls under `probes`, or take a kernel with CONFIG_KPROBES";
+        let reason = "this kernel has no kprobes, and its function tracer does not record stacks".to_owned();
+        let remedy = "count the calls under `probes`, or use a kernel with CONFIG_KPROBES";
         return Err(Unfit::here(&name, Cause::Absent, reason, remedy));
     }
     let period = match rate {
@@ -318,13 +317,18 @@ fn of_probe(location: &Location, placed: Option<Result<Vec<Placed>, Refusal>>, r
 fn of_waits(threshold: Duration, limit: u64, catalog: &Catalog) -> Fit<Found> {
     let name = syntax::Name::Tracepoint { system: "sched".into(), event: "sched_switch".into() };
     let event = syntax::Event { name, modifiers: "".into(), alias: None };
-    // A tracepoint of ours is no mistake of the file.
+    // An error with the built-in tracepoint is not a mistake in the file.
     let placed: Result<Vec<Placed>, _> = tracepoints(catalog, &event, true).into_iter().collect();
     let placed = placed.map_err(|unfit| Unfit::new(unfit.refusal, false))?;
     let name: Arc<str> = event.to_string().into();
     let lacks = |what: &str| {
-        let reason = format!("this kernel's {name} tells no {what}");
-        Unfit::here(&name, Cause::Absent, reason, "sample context-switches instead: where threads wait")
+        let reason = format!("the tracepoint {name} of this kernel has no {what}");
+        Unfit::here(
+            &name,
+            Cause::Absent,
+            reason,
+            "sample context-switches instead, which shows where threads wait",
+        )
     };
     let format = placed.first().and_then(|placed| placed.format.clone()).ok_or_else(|| lacks("fields"))?;
     let field = |name: &str| {
@@ -345,7 +349,7 @@ fn of_waits(threshold: Duration, limit: u64, catalog: &Catalog) -> Fit<Found> {
     })
 }
 
-/// Whether this host can do it, as far as that shows before it is tried.
+/// Checks whether this host supports the profile, as far as that is known without opening events.
 fn fits(profiled: &Profiled, found: &Found, catalog: &Catalog) -> Fit<()> {
     let facts = catalog.facts();
     let Some(event) = found.events.first() else { return Ok(()) };
@@ -357,7 +361,7 @@ fn fits(profiled: &Profiled, found: &Found, catalog: &Catalog) -> Fit<()> {
     {
         let word = if found.waits.is_some() { "limit" } else { "frequency" };
         let reason = format!(
-            "kernel.perf_event_max_sample_rate is {most}, and {frequency} samples a second are wanted"
+            "kernel.perf_event_max_sample_rate is {most}, but {frequency} samples per second are requested"
         );
         let remedy = format!("write {word}: {most} or less, or set the sysctl to {frequency}");
         return Err(Unfit::here(&event.name, Cause::Forbidden, reason, remedy));
@@ -366,20 +370,20 @@ fn fits(profiled: &Profiled, found: &Found, catalog: &Catalog) -> Fit<()> {
         && !facts.online.is_empty()
         && cpus.intersection(&facts.online).is_empty()
     {
-        let reason = format!("none of the CPUs {cpus} is online: here there are {}", facts.online);
+        let reason = format!("none of the CPUs {cpus} is online; the online CPUs are {}", facts.online);
         return Err(Unfit::here(&event.name, Cause::Absent, reason, "leave out `cpus`"));
     }
     Ok(())
 }
 
-/// Nothing is taken in the place of an event that a machine does not have: its samples would mean something else.
+/// Returns the refusal on machines without a PMU. The event is not replaced, because samples of another event have a different meaning.
 fn no_pmu(event: &Event, facts: &Facts) -> Box<Unfit> {
     let refusal = classify(Errno::ENOENT, &Attempt::without_pmu(Scope::HOST), facts).refusal(
         &event.name,
         "this host",
         None,
     );
-    let instead = "write event: cpu-clock, which samples time and needs none".to_owned();
+    let instead = "write event: cpu-clock, which samples time and needs no PMU".to_owned();
     let remedy = match refusal.remedy {
         Some(remedy) => format!("{instead}; or {remedy}"),
         None => instead,

@@ -1,4 +1,4 @@
-//! The switch stream as planned: which groups it counts, and how finely it must tell owners apart.
+//! Plan of the switch stream: which groups it counts, and at which granularity.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use crate::target::{Attribution, Targets};
 use crate::words::words;
 
 words! {
-    /// How finely the stream tells owners apart.
+    /// Granularity of the switch stream.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Granularity {
-        /// A record when a CPU goes from one cgroup to another. The root cgroup's tasks and idle time are one owner.
+        /// One record per switch between cgroups. Tasks of the root cgroup and idle time are not distinguished.
         #[doc(alias = "cgroup-switches")]
         Cgroup = "cgroup",
-        /// A record when a CPU goes from one thread to another.
+        /// One record per switch between threads.
         #[doc(alias = "context-switches")]
         Process = "process",
     }
 }
 
 impl Granularity {
-    /// The software event that leads the group, as perf calls it.
+    /// Returns the software event that leads the group, as named by perf.
     pub const fn leader(self) -> &'static str {
         match self {
             Self::Cgroup => "cgroup-switches",
@@ -35,40 +35,42 @@ impl Granularity {
     }
 }
 
-/// Whether this machine has what the stream takes.
+/// Support for the switch stream on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamSupport {
-    /// For [`Granularity::Cgroup`], and for cgroups at [`Granularity::Process`].
+    /// Support for [`Granularity::Cgroup`], and for cgroups at [`Granularity::Process`].
     pub cgroup: Result<(), Unsupported>,
-    /// For [`Granularity::Process`].
+    /// Support for [`Granularity::Process`].
     pub process: Result<(), Unsupported>,
 }
 
-/// Why there is no stream.
+/// Reason why there is no stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unsupported {
-    /// The class of the answer.
+    /// Class of the reason.
     pub cause: Cause,
-    /// Why.
+    /// Reason.
     pub reason: String,
-    /// What would help.
+    /// Remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
 
 impl StreamSupport {
-    /// What can be told without asking the kernel.
+    /// Returns the support as far as it is known without a system call.
     pub fn foreseen(facts: &Facts) -> Self {
         let no = |cause, reason: &str, remedy: &str| {
             Err(Unsupported { cause, reason: reason.into(), remedy: Some(remedy.into()) })
         };
         let cpu_wide = match facts.paranoid {
-            None => {
-                no(Cause::Absent, "the kernel has no perf events", "use one built with CONFIG_PERF_EVENTS")
-            }
+            None => no(
+                Cause::Absent,
+                "the kernel has no perf events",
+                "use a kernel built with CONFIG_PERF_EVENTS",
+            ),
             Some(paranoid) if paranoid > 0 && !facts.capabilities.perfmon() => no(
                 Cause::Forbidden,
-                "counting everything on a CPU is not allowed to this process",
+                "this process is not permitted to open CPU-wide events",
                 "give it CAP_PERFMON, or set kernel.perf_event_paranoid=0",
             ),
             Some(_) => Ok(()),
@@ -76,16 +78,16 @@ impl StreamSupport {
         let cgroup = match facts.kernel {
             kernel if kernel < KernelVersion(5, 13) => no(
                 Cause::Absent,
-                "this kernel writes no records at switches between cgroups",
-                "Linux 5.13 and later do; before, attribution: dedicated is the only way",
+                "this kernel does not write records at switches between cgroups",
+                "use Linux 5.13 or later, or attribution: dedicated",
             ),
             _ => cpu_wide.clone(),
         };
         let process = match facts.own_pid_namespace {
             true => no(
                 Cause::Forbidden,
-                "this process lives in a pid namespace of its own, where the kernel hides which process it was",
-                "run it in the host's (hostPID: true, --pid=host)",
+                "this process is in its own PID namespace, where records do not contain process IDs of the host",
+                "run it in the PID namespace of the host (hostPID: true, --pid=host)",
             ),
             false => cpu_wide,
         };
@@ -97,22 +99,22 @@ impl StreamSupport {
     }
 }
 
-/// Why a group is counted as it is.
+/// Reason for the source of a group's counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why<'a> {
-    /// The file says so.
+    /// Configured in the file.
     Asked(Attribution),
-    /// `auto`: it is for all cgroups or processes, or for many.
+    /// `auto`: the selection covers all or many cgroups or processes.
     Many,
-    /// `auto`: it is for a few, each by its name.
+    /// `auto`: the selection names a few targets.
     Few,
-    /// `auto`: it asks for something that only a group of its own can have.
+    /// `auto`: the group has modifiers that require separate descriptors.
     Modifiers,
-    /// `auto`: this machine has no stream.
+    /// `auto`: this machine does not support the stream.
     NoStream(&'a Unsupported),
-    /// The stream counts the same for others.
+    /// The stream already counts the events for other groups.
     Anyway,
-    /// It is for whole CPUs, where there is nothing to be told apart.
+    /// The targets are whole CPUs, which need no attribution.
     Whole,
 }
 
@@ -121,30 +123,30 @@ impl fmt::Display for Why<'_> {
         f.write_str(match self {
             Self::Asked(Attribution::Auto | Attribution::Dedicated) => "attribution: dedicated",
             Self::Asked(Attribution::Stream) => "attribution: stream",
-            Self::Many => "auto: all or many",
-            Self::Few => "auto: a few named ones",
-            Self::Modifiers => "auto: for its modifiers",
-            Self::NoStream(Unsupported { cause: Cause::Absent, .. }) => "auto: not in this kernel",
-            Self::NoStream(Unsupported { cause: Cause::Forbidden, .. }) => "auto: not allowed here",
-            Self::NoStream(_) => "auto: refused here",
-            Self::Anyway => "it counts this anyway",
-            Self::Whole => "nothing to tell apart",
+            Self::Many => "auto: all or many targets",
+            Self::Few => "auto: few named targets",
+            Self::Modifiers => "auto: event modifiers",
+            Self::NoStream(Unsupported { cause: Cause::Absent, .. }) => "auto: not supported by this kernel",
+            Self::NoStream(Unsupported { cause: Cause::Forbidden, .. }) => "auto: not permitted",
+            Self::NoStream(_) => "auto: rejected by the kernel",
+            Self::Anyway => "already in the stream",
+            Self::Whole => "no attribution needed",
         })
     }
 }
 
-/// A scope whose groups the stream may count, and does not on this machine.
+/// Scope that the stream could count, but not on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NoStream {
-    /// The scope.
+    /// Scope.
     pub scope: Scope,
-    /// Why.
+    /// Reason.
     #[serde(flatten)]
     pub why: Unsupported,
 }
 
 impl NoStream {
-    /// Each reason once for each scope.
+    /// Returns each reason once per scope.
     pub fn all<'a>(groups: impl IntoIterator<Item = &'a Arc<Group>>, support: &StreamSupport) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for group in groups {
@@ -160,13 +162,13 @@ impl NoStream {
 
 impl fmt::Display for NoStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no switch stream per {}: {}", self.scope, self.why.reason)?;
+        write!(f, "switch stream not available per {}: {}", self.scope, self.why.reason)?;
         self.why.remedy.iter().try_for_each(|remedy| write!(f, "; {remedy}"))
     }
 }
 
 impl Group {
-    /// Why it is counted as it is, on a machine that has this of the stream: the one it was planned for.
+    /// Returns the reason for the source of the counts. `support` must be that for which the group was planned.
     pub fn why<'a>(&self, support: &'a StreamSupport) -> Why<'a> {
         match (self.targets.attribution(), self.source, support.of(self.scope())) {
             (Some(asked @ (Attribution::Stream | Attribution::Dedicated)), ..) => Why::Asked(asked),
@@ -181,31 +183,31 @@ impl Group {
     }
 }
 
-/// Events that are to be scheduled together on each CPU.
+/// Events that are scheduled together on each CPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Set {
-    /// The events.
+    /// Events.
     pub events: Vec<Event>,
-    /// The entries of the configuration that count them.
+    /// Entries of the configuration that count them.
     pub entries: Vec<Arc<str>>,
 }
 
-/// One group of counters for each CPU, with a record at each switch.
+/// Counter group of each CPU that writes a record at each switch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stream {
-    /// How finely it tells owners apart.
+    /// Granularity.
     pub granularity: Granularity,
-    /// Whether records carry the cgroup.
+    /// Whether records contain the cgroup.
     pub cgroup: bool,
-    /// Whether records tell when, on `CLOCK_MONOTONIC`: they are what the scheduler's metrics are made of, besides.
+    /// Whether records contain `CLOCK_MONOTONIC` timestamps, because they are also the input of the scheduler metrics.
     pub timed: bool,
-    /// What it counts. Sets that fit on the PMU together share a group and a record.
+    /// Counted events. Sets that fit on the PMU together share a group and a record.
     pub sets: Vec<Set>,
 }
 
 impl Stream {
-    /// Decides how each group is counted, and plans the stream for those that want one. `follows_threads`: there are metrics of the
-    /// scheduler. `refused` gets the groups that insist on a stream that this machine does not have.
+    /// Decides the source of each group, and plans the stream for the groups that use it. `follows_threads` states whether there are
+    /// scheduler metrics. `refused` receives groups that require a stream that this machine does not support.
     pub(super) fn plan(
         groups: &mut [Group],
         support: &StreamSupport,
@@ -234,11 +236,11 @@ impl Stream {
         if stream.sets.is_empty() {
             return None;
         }
-        // One record tells who leaves the CPU, for its counts and for the scheduler's metrics.
+        // The same record attributes counts to the outgoing task and is the input of the scheduler metrics.
         if follows_threads && stream.granularity == Granularity::Process && support.cgroup.is_ok() {
             (stream.timed, stream.cgroup) = (true, true);
         }
-        // What the stream counts anyway costs nothing more.
+        // Groups whose events the stream already counts have no additional cost.
         for group in groups.iter_mut() {
             let fine = match group.scope() {
                 Scope::Cpus(cpus) => cpus != CpuScope::Pmu,
@@ -255,18 +257,18 @@ impl Stream {
         Some(stream)
     }
 
-    /// Whether hardware events are among what it counts.
+    /// Reports whether the stream counts hardware events.
     pub fn needs_pmu(&self) -> bool {
         self.sets.iter().flat_map(|set| &set.events).any(|event| event.kind.needs_pmu())
     }
 
-    /// Adds what a group wants.
+    /// Adds the events of a group.
     fn take_in(&mut self, group: &Group, support: &StreamSupport) {
         match &group.targets {
             Targets::Cpus(_) => {}
             Targets::Cgroups(selection) => {
                 self.cgroup = true;
-                // Idle time can be told from what the root cgroup does only by thread.
+                // Idle time and tasks of the root cgroup can only be distinguished by thread.
                 if selection.names_root() && support.process.is_ok() {
                     self.granularity = Granularity::Process;
                 }
@@ -292,7 +294,7 @@ impl Stream {
         }
     }
 
-    /// The set that has all events of a group, and where in it they are.
+    /// Returns the set that contains all events of a group, and their indexes in it.
     fn place_of(&self, group: &Group) -> Option<(usize, Vec<usize>)> {
         self.sets.iter().enumerate().find_map(|(index, set)| {
             let place = |event: &Event| set.events.iter().position(|other| other.counts_as(event));
@@ -302,25 +304,25 @@ impl Stream {
         })
     }
 
-    /// The numbers that the counters of a group have among all that the stream counts, if it counts them all.
+    /// Returns the indexes of a group's counters among all counters of the stream; `None` if one is missing.
     pub fn counters_of(&self, group: &Group) -> Option<Vec<usize>> {
         let (set, places) = self.place_of(group)?;
         let first = self.first_of(set);
         Some(places.into_iter().map(|place| first + place).collect())
     }
 
-    /// The number of the first counter of a set.
+    /// Returns the index of the first counter of a set.
     pub fn first_of(&self, set: usize) -> usize {
         self.sets.iter().take(set).map(|set| set.events.len()).sum()
     }
 
-    /// How many counters there are in all sets.
+    /// Returns the number of counters in all sets.
     pub fn width(&self) -> usize {
         self.first_of(self.sets.len())
     }
 }
 
-/// Whether a group asks for nothing that only a group of its own can have: to be pinned, alone on the PMU, or broken up.
+/// Reports whether a group has no modifiers that require separate descriptors: pinned, exclusive or weak.
 fn is_plain(group: &Group) -> bool {
     group
         .counters
@@ -330,7 +332,7 @@ fn is_plain(group: &Group) -> bool {
 }
 
 impl Unsupported {
-    /// As a refusal of the events of a group.
+    /// Converts the reason to a refusal of the events of a group.
     pub(super) fn refusal(&self, group: &Group) -> Refusal {
         let events: Vec<&str> = group.counters.iter().map(|counter| &*counter.event.name).collect();
         Refusal {
@@ -338,7 +340,7 @@ impl Unsupported {
             target: format!("each {}", group.scope().words().target),
             cause: self.cause,
             errno: None,
-            reason: format!("attribution: stream cannot be had: {}", self.reason),
+            reason: format!("attribution: stream is not available: {}", self.reason),
             remedy: self.remedy.clone(),
         }
     }

@@ -1,4 +1,4 @@
-//! The sections `scheduler` and `syscalls` on this host: which events tell of tasks, and the metrics that come of it.
+//! Resolution of the sections `scheduler` and `syscalls` on this host: their events and metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::syscall::{Abi, Call};
 use crate::target::Targets;
 
 impl Fact {
-    /// Its labels.
+    /// Returns the label names.
     fn labels(self) -> &'static [&'static str] {
         match self {
             Self::Delay | Self::LongestDelay | Self::Run | Self::Migrations => &[],
@@ -30,7 +30,7 @@ impl Fact {
         }
     }
 
-    /// What becomes of it.
+    /// Returns the aggregation.
     fn measure(self) -> Amount {
         const NANOSECOND: f64 = 1e-9;
         match self {
@@ -43,7 +43,7 @@ impl Fact {
         }
     }
 
-    /// How many values of a label are kept apart.
+    /// Returns the maximum number of distinct values of a label.
     fn values(self) -> usize {
         match self {
             Self::PreemptedBy => CULPRITS,
@@ -52,68 +52,68 @@ impl Fact {
     }
 }
 
-/// How far back the longest delay is looked for: what any usual scraper comes by in.
+/// Time range of the maximum latency. Scrape intervals are usually shorter.
 const LATE: Duration = Duration::from_secs(60);
-/// How many cgroups are named that preempt others. At each collection those come first that did it most.
+/// Maximum number of preempting cgroups with a label value. The cgroups with the most preemptions at a collection take precedence.
 const CULPRITS: usize = 20;
-/// More than there are system calls, or errors.
+/// Above the number of system calls and of errors.
 const VALUES: usize = 1024;
 
-/// What tells of the scheduler: the first two must be there.
+/// Scheduler events; the first two are required.
 const SCHEDULER: [&str; 4] =
     ["sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup_new", "sched:sched_migrate_task"];
-/// What tells of system calls.
+/// System call events.
 const SYSCALLS: [&str; 2] = ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"];
 
-/// The name and the help of how many calls are stuck, beside for how long.
+/// Name and help text of the metric of the number of stuck calls, in addition to their duration.
 const STUCK: (&str, &str) =
-    ("syscalls_stuck", "System calls that have not ended, and were entered longer ago than the threshold");
+    ("syscalls_stuck", "Number of system calls in progress for longer than the threshold");
 
-const REST: &str = "that stands in no series of the scope: what is not selected, and what could not be attributed, by \
-                    reason.";
+const REST: &str = "in no series of the scope, by reason: not selected, or not attributable.";
 
 impl Fact {
-    /// The name and the help of its metric.
+    /// Returns the name and the help text of the metric.
     fn metric(self) -> (&'static str, &'static str) {
         match self {
             Self::Delay => (
                 "sched_runqueue_latency_seconds",
-                "How long threads were ready to run and waited for a CPU, from the wake-up or from being preempted on",
+                "Time from the wakeup or preemption of a thread until it runs on a CPU",
             ),
             Self::LongestDelay => (
                 "sched_runqueue_latency_max_seconds",
-                "The longest that a thread which came onto a CPU in the last minute had waited for it",
+                "Maximum runqueue latency of a thread over the last minute",
             ),
-            Self::Run => ("sched_run_seconds", "How long threads ran"),
+            Self::Run => ("sched_run_seconds", "Time that threads ran on a CPU"),
             Self::Wait => (
                 "sched_wait_seconds",
-                "How long threads were off the CPU, told when they come back, by how they had left: preempted, sleeping, or in \
-                 uninterruptible sleep, which is most often for I/O",
+                "Time that threads were off the CPU, added when they return to a CPU, by state: preempted, sleeping, or \
+                 uninterruptible (usually waits for I/O)",
             ),
             Self::Switches => (
                 "sched_switches",
-                "How often threads left a CPU: of themselves (voluntary), or although they would have gone on (involuntary)",
+                "Context switches of threads off a CPU: voluntary, or involuntary (the thread was still runnable)",
             ),
             Self::Preemptions => (
                 "sched_preemptions",
-                "How often threads left a CPU although they would have gone on, by who came: a thread of their own cgroup, of \
-                 another one, of the kernel, or nobody, for their cgroup has used up its CPU quota (throttled)",
+                "Preemptions of threads, by the incoming task: a thread of the same cgroup, of another cgroup, of the kernel, or \
+                 none because the cgroup exhausted its CPU quota (throttled)",
             ),
             Self::PreemptedBy => (
                 "sched_preempted_by_cgroup",
-                "How often threads were preempted by those of another cgroup, by which",
+                "Preemptions of threads by threads of another cgroup, by that cgroup",
             ),
-            Self::Migrations => ("sched_migrations", "How often threads were given to another CPU"),
-            Self::Calls => ("syscalls", "System calls that have ended"),
-            Self::Errors => ("syscall_errors", "System calls that gave an error, by its name"),
-            Self::Durations => ("syscall_duration_seconds", "How long system calls took"),
-            Self::Stuck(_) => {
-                ("syscalls_stuck_longest_seconds", "How long the oldest of these has been under way")
-            }
+            Self::Migrations => ("sched_migrations", "Migrations of threads to another CPU"),
+            Self::Calls => ("syscalls", "Completed system calls"),
+            Self::Errors => ("syscall_errors", "System calls that returned an error, by error name"),
+            Self::Durations => ("syscall_duration_seconds", "Duration of system calls"),
+            Self::Stuck(_) => (
+                "syscalls_stuck_longest_seconds",
+                "Duration of the longest system call in progress for longer than the threshold",
+            ),
         }
     }
 
-    /// The name and the help of what is in no series of it, for the facts that all time or all calls are part of.
+    /// Returns the name and the help text of the metric of unattributed amounts, for facts that cover all time or all calls.
     fn rest(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Run => Some(("sched_run_seconds", "Time on a CPU")),
@@ -122,7 +122,7 @@ impl Fact {
         }
     }
 
-    /// Its metrics for one scope.
+    /// Returns the metrics for one scope.
     fn output(self, targets: Targets) -> Result<Output, NameError> {
         let scope = targets.scope();
         let word = scope.prefix().map(|word| format!("{word}_")).unwrap_or_default();
@@ -155,7 +155,7 @@ impl Fact {
 }
 
 impl Builder {
-    /// Plans what is told of the scheduler.
+    /// Plans the scheduler metrics.
     pub(super) fn scheduler(&mut self, wanted: &Scheduler, catalog: &Catalog) {
         let keep = |field: &str| one_of(&[field], wanted.one_of);
         let mut sources = Vec::new();
@@ -166,7 +166,7 @@ impl Builder {
                 Ok(source) => sources.push(source),
                 Err(unfit) => {
                     self.refuse_tasks(TracedKind::Scheduler, &wanted.per, *unfit);
-                    // Without those nothing can be told; without the others, less.
+                    // The first two events are required; without the others, some facts are incomplete.
                     if place < 2 {
                         return;
                     }
@@ -181,7 +181,7 @@ impl Builder {
         self.tasks(TracedKind::Scheduler, (&wanted.per, wanted.one_of), &sources, &facts);
     }
 
-    /// Plans what is told of system calls.
+    /// Plans the system call metrics.
     pub(super) fn syscalls(&mut self, wanted: &Syscalls, catalog: &Catalog) {
         let refuse = |this: &mut Self, unfit| this.refuse_tasks(TracedKind::Syscalls, &wanted.per, unfit);
         let calls = match calls(wanted) {
@@ -197,7 +197,7 @@ impl Builder {
         for name in SYSCALLS {
             match event(catalog, name, filter.clone()).and_then(|placed| syscall_source(placed, &calls)) {
                 Ok(source) => sources.push(source),
-                // The beginning without the end says nothing, nor the end without the beginning.
+                // The entry and the exit are only useful together.
                 Err(unfit) => return refuse(self, *unfit),
             }
         }
@@ -247,13 +247,13 @@ impl Builder {
     }
 }
 
-/// A filter for one of so many tasks, a power of two, by the last bits of their numbers.
+/// Returns a filter for one in N tasks, N a power of two, by the last bits of their IDs.
 fn one_of(fields: &[&str], one_of: u32) -> Option<String> {
     let bits = one_of.checked_sub(1).filter(|&bits| bits > 0)?;
     Some(fields.iter().map(|field| format!("!({field} & {bits})")).collect::<Vec<_>>().join(" || "))
 }
 
-/// The calls that are wanted, sorted; `None` for all of them.
+/// Returns the selected calls, sorted; `None` for all.
 fn calls(wanted: &Syscalls) -> Fit<Option<Arc<[Call]>>> {
     if wanted.takes_all() {
         return Ok(None);
@@ -263,13 +263,13 @@ fn calls(wanted: &Syscalls) -> Fit<Option<Arc<[Call]>>> {
     let mut calls: Vec<Call> = abis.into_iter().flatten().flat_map(of).collect();
     calls.sort_unstable();
     if calls.is_empty() {
-        let reason = "no system call has such a name".to_owned();
+        let reason = "no system call matches".to_owned();
         return Err(Unfit::new(wrong(&"raw_syscalls:sys_enter".into(), reason), true).into());
     }
     Ok(Some(calls.into()))
 }
 
-/// A filter for the numbers of these calls.
+/// Returns a filter for the numbers of these calls.
 fn numbers(calls: &[Call]) -> String {
     let mut numbers: Vec<u32> = calls.iter().map(|call| call.number).collect();
     numbers.sort_unstable();
@@ -288,17 +288,17 @@ fn numbers(calls: &[Call]) -> String {
     terms.collect::<Vec<_>>().join(" || ")
 }
 
-/// What this host cannot, which is no mistake of the configuration.
+/// Creates a refusal due to a limitation of this host, which is not a mistake in the configuration.
 fn unfit(event: &Arc<str>, reason: String) -> Box<Unfit> {
     Unfit::new(wrong(event, reason), false).into()
 }
 
-/// A tracepoint with its format and filter.
+/// Returns a tracepoint with its format and filter.
 fn event(catalog: &Catalog, name: &str, filter: Option<String>) -> Fit<Placed> {
     let groups = parse(name).map_err(|error| unfit(&name.into(), error.to_string()))?;
     let event = groups.first().and_then(|group| group.events.first());
     let found = event.into_iter().flat_map(|event| tracepoints(catalog, event, true)).next();
-    let mut placed = found.unwrap_or_else(|| Err(unfit(&name.into(), "it has no name".to_owned())))?;
+    let mut placed = found.unwrap_or_else(|| Err(unfit(&name.into(), "it is not an event".to_owned())))?;
     placed.event.filter = filter.map(Into::into);
     Ok(placed)
 }
@@ -308,7 +308,7 @@ fn scheduler_source(placed: Placed) -> Fit<Source> {
     match layout {
         Some(Ok(layout)) => Ok(source(placed, Role::Scheduler(layout))),
         Some(Err(reason)) => Err(unfit(&placed.event.name, reason)),
-        None => Err(unfit(&placed.event.name, "its format is not known".to_owned())),
+        None => Err(unfit(&placed.event.name, "its format is unknown".to_owned())),
     }
 }
 
@@ -316,7 +316,7 @@ fn syscall_source(placed: Placed, calls: &Option<Arc<[Call]>>) -> Fit<Source> {
     let field = |name: &str| {
         let format = placed.format.as_deref();
         let field = format.and_then(|format| format.field(name)).filter(|field| field.is_number());
-        let missing = || unfit(&placed.event.name, format!("it has no number {name}"));
+        let missing = || unfit(&placed.event.name, format!("it has no numeric field {name}"));
         field.cloned().ok_or_else(missing)
     };
     let number = field("id")?;

@@ -1,4 +1,4 @@
-//! What looks into records, as planned: a [`Trace`], its events, and what their records come to.
+//! Planned traces: a [`Trace`], its events, and how their records are decoded and aggregated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,124 +11,123 @@ use crate::sched::Layout;
 use crate::syscall::Call;
 use crate::target::Targets;
 
-/// What looks into the records of one or more events.
+/// Trace: decodes the records of one or more events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
-    /// Where it stands in the file.
+    /// Section of the entry.
     pub kind: TracedKind,
-    /// What its series are made of.
+    /// Input of its series.
     pub feed: Feed,
-    /// The name of the entry.
+    /// Name of the entry.
     pub entry: Arc<str>,
-    /// The events; of a pair the first and the second.
+    /// Events; for a pair, the first and the second.
     pub sources: Vec<Source>,
-    /// How the second event of a pair finds its first.
+    /// Matching parameters of a pair.
     pub pair: Option<Pairing>,
-    /// For whom, each with its metrics.
+    /// Targets with their metrics.
     pub outputs: Vec<Output>,
-    /// The names of the labels that are taken from fields.
+    /// Names of the labels that are taken from fields.
     pub labels: Vec<Arc<str>>,
-    /// Whether the event itself is a label, for there are several.
+    /// Whether the event is a label, because there are several.
     pub event_label: bool,
-    /// What is added up.
+    /// Aggregation.
     pub measure: Amount,
-    /// How many values of one label are kept apart.
+    /// Maximum number of distinct values of one label.
     pub values: usize,
 }
 
-/// An event that writes records, and where in them things are.
+/// Event that writes records, and the location of values in them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Source {
-    /// What to open, with its filter.
+    /// Event to open, with its filter.
     pub event: Event,
-    /// The number that its records begin with (`common_type`), if they are looked into.
+    /// ID at the start of its records (`common_type`), if they are decoded.
     pub number: Option<u16>,
-    /// What it tells besides its fields.
+    /// Meaning of the record, beyond its fields.
     pub role: Role,
-    /// The parts of the key of a pair.
+    /// Key of a pair.
     pub key: Vec<Take>,
-    /// For each label where its value is; `None` where the other event of the pair has it.
+    /// Location of each label value; `None` if the other event of the pair contains it.
     pub labels: Vec<Option<Take>>,
-    /// What is added up.
+    /// Field to aggregate.
     pub value: Option<Field>,
 }
 
-/// Where a value is taken from.
+/// Location of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Take {
-    /// A field of the record.
+    /// Field of the record.
     Field(Field),
-    /// The CPU of the ring.
+    /// CPU of the ring.
     Cpu,
-    /// The process.
+    /// Process ID.
     Pid,
-    /// The thread.
+    /// Thread ID.
     Tid,
 }
 
-/// How two events find one another.
+/// Matching parameters of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pairing {
-    /// How long the first is remembered.
+    /// Maximum time from the first event to the second.
     pub timeout: Duration,
-    /// How many are remembered at a time.
+    /// Maximum number of pending first events.
     pub pending: usize,
 }
 
-/// What is added up over the hits.
+/// Aggregation over the hits.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Amount {
-    /// Nothing.
+    /// Number of hits only.
     Hits,
-    /// The field, times a factor.
+    /// Sum of the field times a factor.
     Sum(f64),
-    /// The field, times a factor, in a histogram.
+    /// Histogram of the field times a factor.
     Histogram(f64, Buckets),
-    /// The seconds between two events, in a histogram.
+    /// Histogram of the seconds between two events.
     Elapsed(Buckets),
-    /// The largest of late, times a factor: of the last collections, as far as they are not older than this. It is told
-    /// anew each time, as are hits beside it.
+    /// Maximum times a factor, over the collections within this duration. It is recomputed at each collection, as is the number of hits.
     Most(f64, Duration),
 }
 
-/// For whom, and the metrics that it becomes.
+/// Targets, with their metrics.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output {
-    /// For whom.
+    /// Targets.
     pub targets: Targets,
-    /// The number of hits; `None` where the histogram tells it.
+    /// Metric of the number of hits; `None` if the histogram contains it.
     pub hits: Option<Arc<Metadata>>,
-    /// The sum or the histogram.
+    /// Metric of the sum or the histogram.
     pub amount: Option<Arc<Metadata>>,
-    /// Hits that stand in no series, or what they amount to; `None` where another metric tells it.
+    /// Metric of the hits or amounts outside all series; `None` if another metric contains them.
     pub unattributed: Option<Arc<Metadata>>,
 }
 
-/// The ring of a CPU that the records of a trace are written to. A lost record affects only traces of the same lane.
+/// Ring of a CPU that contains the records of a trace. A lost record affects only traces of the same lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
-    /// Records that are read as they come.
+    /// Records that are read immediately.
     Direct,
-    /// Records of tracepoints and probes that are read in the order of their times, across CPUs. So are those of the next two.
+    /// Records of tracepoints and probes that are read in time order across CPUs, as in the two following lanes.
     Ordered,
-    /// Records of the scheduler.
+    /// Scheduler records.
     Scheduler,
-    /// Records of system calls.
+    /// System call records.
     Syscalls,
 }
 
 impl Lane {
-    /// All of them, by number.
+    /// All lanes, by index.
     pub const ALL: [Self; 4] = [Self::Direct, Self::Ordered, Self::Scheduler, Self::Syscalls];
 
-    /// Whether records are read in the order of their times, across CPUs.
+    /// Reports whether records are read in time order across CPUs.
     pub fn is_ordered(self) -> bool {
         self != Self::Direct
     }
 }
 
 impl Trace {
-    /// The ring of its records.
+    /// Returns the lane of the records.
     pub fn lane(&self) -> Lane {
         match self.kind {
             TracedKind::Scheduler => Lane::Scheduler,
@@ -138,15 +137,15 @@ impl Trace {
         }
     }
 
-    /// Whether records must be read in the order of their times, across CPUs: to pair them, and to know what a process
-    /// was called at the time.
+    /// Reports whether records must be read in time order across CPUs: to match pairs, and to attribute records to the name that a process
+    /// had at the time.
     pub fn is_ordered(&self) -> bool {
         self.pair.is_some()
             || self.feed != Feed::Records
             || self.outputs.iter().any(|output| matches!(output.targets, Targets::Processes(_)))
     }
 
-    /// Whether its records must tell of the cgroup.
+    /// Reports whether the records must contain the cgroup.
     pub fn needs_cgroup(&self) -> bool {
         let needs = |output: &Output| match &output.targets {
             Targets::Cgroups(_) => true,
@@ -155,7 +154,7 @@ impl Trace {
         self.outputs.iter().any(needs)
     }
 
-    /// Whether its records must tell of the process.
+    /// Reports whether the records must contain the process.
     pub fn needs_task(&self) -> bool {
         let takes = |take: &Take| matches!(take, Take::Pid | Take::Tid);
         let looks = |source: &Source| source.key.iter().chain(source.labels.iter().flatten()).any(takes);
@@ -163,71 +162,70 @@ impl Trace {
     }
 }
 
-/// What the series of a trace are made of.
+/// Input of the series of a trace.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Feed {
-    /// The fields of its records.
+    /// Fields of the records.
     Records,
-    /// What follows from the records of all its events together: about one of so many tasks, for which the numbers are
-    /// multiplied.
+    /// Fact derived from the records of all events, for one in N tasks; the values are multiplied by N.
     Tasks(Fact, u32),
 }
 
-/// What is told of tasks.
+/// Fact about tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fact {
-    /// How long they were ready and waited for a CPU.
+    /// Run queue latency: time from runnable to running.
     Delay,
-    /// The longest of these of late.
+    /// Maximum run queue latency in the last minute.
     LongestDelay,
-    /// How long they ran.
+    /// Time on a CPU.
     Run,
-    /// How long they were off the CPU, by how they had left it.
+    /// Time off the CPU, by the state in which the task left it.
     Wait,
-    /// How often they left a CPU, of themselves or not.
+    /// Context switches, voluntary or involuntary.
     Switches,
-    /// By whom they were preempted.
+    /// Preemptions, by the kind of the incoming task.
     Preemptions,
-    /// By which other cgroups.
+    /// Preemptions, by the other cgroup.
     PreemptedBy,
-    /// How often they were given to another CPU.
+    /// Migrations to another CPU.
     Migrations,
-    /// How often they called the kernel, by system call.
+    /// System calls, by name.
     Calls,
-    /// How often a call failed, by error.
+    /// Failed system calls, by error.
     Errors,
-    /// How long calls took.
+    /// Duration of system calls.
     Durations,
-    /// Calls that have not ended for longer than so many nanoseconds.
+    /// Calls that have been in progress for longer than this many nanoseconds.
     Stuck(u64),
 }
 
-/// What an event tells besides its fields.
+/// Meaning of an event's records, beyond their fields.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Role {
-    /// Nothing.
+    /// Fields only.
     Fields,
-    /// What the scheduler does.
+    /// Scheduler event.
     Scheduler(Layout),
-    /// A thread enters the kernel (`raw_syscalls:sys_enter`).
+    /// Entry of a system call (`raw_syscalls:sys_enter`).
     Enter {
-        /// The number of the call.
+        /// System call number.
         number: Field,
-        /// Those that are wanted, sorted; `None` = all. The kernel's filter lets pass more: it cannot tell programs of 32 bits,
+        /// Selected calls, sorted; `None` = all. The filter in the kernel accepts more, because it cannot distinguish 32-bit programs,
         /// whose numbers mean other calls.
         calls: Option<Arc<[Call]>>,
     },
-    /// A thread leaves it (`raw_syscalls:sys_exit`).
+    /// Exit of a system call (`raw_syscalls:sys_exit`).
     Exit {
-        /// The number of the call.
+        /// System call number.
         number: Field,
-        /// What it gives.
+        /// Return value.
         result: Field,
     },
 }
 
 impl Role {
-    /// Whether its records must tell of the cgroup: who is woken or moved is not who runs there.
+    /// Reports whether the records must contain the cgroup. In wakeup and migration records, the affected task is not the current task.
     pub fn tells_cgroup(&self) -> bool {
         matches!(self, Self::Scheduler(Layout::Switch { .. }) | Self::Enter { .. })
     }

@@ -1,5 +1,5 @@
-//! Entries of `tracepoints` and `probes` on this host. What only counts hits becomes groups of counters; what looks
-//! into fields becomes a [`Trace`], whose events write a record for each hit.
+//! Resolution of `tracepoints` and `probes` on this host. Entries that only count hits become counter groups. Entries that use fields
+//! become a [`Trace`], whose events write a record for each hit.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::metrics::{self, Buckets, Metadata, NameError, fit_name};
 use crate::probe::install::{Placed, Placements, Wish};
 use crate::target::Targets;
 
-/// The probe that an entry wants.
+/// Returns the probe that an entry requires.
 pub(super) fn wish(traced: &Traced) -> Option<Wish> {
     let (definition, timed) = match &traced.what {
         What::Probe(definition) => (definition, false),
@@ -26,7 +26,7 @@ pub(super) fn wish(traced: &Traced) -> Option<Wish> {
     Some(Wish { section, name, definition: definition.clone(), timed, filtered: traced.filter.is_some() })
 }
 
-/// What the kernel itself says about a filter of a tracepoint (its system, its name), where it can be asked.
+/// Function that returns the kernel's message about a filter of a tracepoint (system, name, filter), if available.
 pub type Complain<'a> = dyn Fn(&str, &str, &str) -> Option<String> + 'a;
 
 impl Builder {
@@ -39,9 +39,9 @@ impl Builder {
         if events.is_empty() {
             return;
         }
-        // A marker in several places has one count, which takes records to put together.
+        // A USDT probe with several instances has one count, so its records must be merged.
         let apart = events.len() == 1 || matches!(traced.what, What::Events(_));
-        // Records are hits, whatever the kernel counts.
+        // Records are hits, even if the kernel counts amounts.
         let counts_hits = !events.iter().any(|placed| placed.event.counts_amounts());
         if traced.measure == Measure::Count && traced.labels.is_empty() && apart && counts_hits {
             self.count(traced, events);
@@ -50,8 +50,8 @@ impl Builder {
         }
     }
 
-    /// Gives events their filter, and leaves out those that it does not fit. Of a pair it is about the first, and without
-    /// that there is none.
+    /// Sets the filter of events, and drops events that it does not fit. For a pair, the filter applies to the first event; without the
+    /// first, the pair is dropped.
     fn filtered(&mut self, traced: &Traced, mut events: Vec<Placed>, complain: &Complain<'_>) -> Vec<Placed> {
         let Some(filter) = &traced.filter else { return events };
         let paired = events.len() == 2 && matches!(traced.what, What::Pair(_) | What::Timed(_));
@@ -69,7 +69,7 @@ impl Builder {
         events
     }
 
-    /// The events of an entry, as far as this host has them.
+    /// Returns the events of an entry that exist on this host.
     fn events_of(&mut self, traced: &Traced, catalog: &Catalog, placed: &Placements) -> Fit<Vec<Placed>> {
         match &traced.what {
             What::Events(events) => {
@@ -78,7 +78,7 @@ impl Builder {
                 for placed in events.iter().flat_map(|event| tracepoints(catalog, event, looks_into(traced)))
                 {
                     match placed {
-                        // Two patterns may stand for the same one.
+                        // Two patterns may match the same event.
                         Ok(placed) if seen.insert(Arc::clone(&placed.event.name)) => found.push(placed),
                         Ok(_) => {}
                         Err(unfit) => self.refuse_traced(traced, *unfit),
@@ -98,7 +98,7 @@ impl Builder {
         }
     }
 
-    /// Counters without records.
+    /// Plans counters without records.
     fn count(&mut self, traced: &Traced, events: Vec<Placed>) {
         let several = events.len() > 1;
         for targets in &traced.per {
@@ -127,7 +127,7 @@ impl Builder {
         }
     }
 
-    /// A trace.
+    /// Plans a trace.
     fn look_into(&mut self, traced: &Traced, events: Vec<Placed>) {
         let mut sources = Vec::new();
         match &traced.what {
@@ -135,7 +135,7 @@ impl Builder {
                 Ok(pair) => sources.extend(pair),
                 Err(refusal) => return self.refuse_traced(traced, Unfit::new(refusal, true)),
             },
-            // One that lacks a field does not take the others down.
+            // An event without a required field does not affect the others.
             _ => {
                 for placed in &events {
                     match source(traced, placed) {
@@ -177,7 +177,7 @@ impl Builder {
         }));
     }
 
-    /// The metrics of an entry for one scope.
+    /// Returns the metrics of an entry for one scope.
     fn output(&mut self, traced: &Traced, targets: &Targets, sources: &[Source]) -> Result<Output, Refusal> {
         let unit = traced.unit();
         let base = traced.base();
@@ -210,8 +210,7 @@ impl Builder {
                 Measure::Elapsed(_) => (None, Some(amount("Time from", metrics::Kind::Histogram)?)),
             };
             let rest = format!(
-                "Hits of {what} that stand in no series of the scope: what is not selected, and what could not be \
-                 attributed, by reason."
+                "Hits of {what} in no series of the scope, by reason: not selected, or not attributable."
             );
             let unattributed = fit_name(&format!("perf_unattributed_{base}"));
             let unattributed = Metadata::new(&unattributed, &rest, "", metrics::Kind::Counter)?;
@@ -224,17 +223,17 @@ impl Builder {
     fn refuse_traced(&mut self, traced: &Traced, unfit: Unfit) {
         let scope = traced.per.first().map_or(Scope::HOST, Targets::scope);
         let refused = unfit.of(traced.kind.section(), &traced.entry(), scope);
-        // Entries of one preset may miss the same event.
+        // Entries of one preset may lack the same event.
         if refused.picture.is_some() || !self.plan.refusals.contains(&refused) {
             self.plan.refusals.push(refused);
         }
     }
 }
 
-/// How long a timed function may take, and how many threads may be in it, unless the file says otherwise.
+/// Maximum duration of a timed function, and maximum number of threads in it.
 const TIMED: (Duration, usize) = (Duration::from_secs(60), 16_384);
 
-/// The word in front of a metric of an entry: the scope, or for all CPUs together what the entry is about.
+/// Returns the prefix of the metric of an entry: the scope, or the kind of the entry for the host scope.
 fn prefix(kind: TracedKind, scope: Scope) -> &'static str {
     scope.prefix().unwrap_or(match kind {
         TracedKind::Tracepoint | TracedKind::Preset(_) => "tracepoint",
@@ -243,12 +242,12 @@ fn prefix(kind: TracedKind, scope: Scope) -> &'static str {
     })
 }
 
-/// Whether somebody must know the fields of an entry's events.
+/// Reports whether the fields of an entry's events are needed.
 fn looks_into(traced: &Traced) -> bool {
     traced.measure != Measure::Count || !traced.labels.is_empty() || traced.filter.is_some()
 }
 
-/// The tracepoints that a name stands for, with their formats if those are asked for.
+/// Returns the tracepoints that an event matches, with their formats if `formats`.
 pub(super) fn tracepoints(catalog: &Catalog, event: &syntax::Event, formats: bool) -> Vec<Fit<Placed>> {
     let resolved = match catalog.resolve(event) {
         Ok(resolved) => resolved,
@@ -267,7 +266,7 @@ pub(super) fn tracepoints(catalog: &Catalog, event: &syntax::Event, formats: boo
     resolved.into_iter().map(placed).collect()
 }
 
-/// Gives an event its filter; if that is wrong, why, and a picture of the place with what the kernel says of it.
+/// Sets the filter of an event. For an invalid filter, the error contains the position and the message of the kernel.
 pub(super) fn set_filter(placed: &mut Placed, filter: &Arc<str>, complain: &Complain<'_>) -> Fit<()> {
     let name = Arc::clone(&placed.event.name);
     if let Some(format) = &placed.format
@@ -275,7 +274,7 @@ pub(super) fn set_filter(placed: &mut Placed, filter: &Arc<str>, complain: &Comp
     {
         let mut parts = name.split(':');
         let said = parts.next().zip(parts.next()).and_then(|(system, event)| complain(system, event, filter));
-        let said = said.map(|said| format!("\nthe kernel says:\n{}", said.trim_end())).unwrap_or_default();
+        let said = said.map(|said| format!("\nkernel message:\n{}", said.trim_end())).unwrap_or_default();
         let picture = Some(format!("{error:#}{said}"));
         return Err(Box::new(Unfit { refusal: wrong(&name, error.to_string()), mistake: true, picture }));
     }
@@ -283,7 +282,7 @@ pub(super) fn set_filter(placed: &mut Placed, filter: &Arc<str>, complain: &Comp
     Ok(())
 }
 
-/// An event by itself.
+/// Returns the source of a single event.
 fn source(traced: &Traced, placed: &Placed) -> Result<Source, Refusal> {
     let wrong = |reason: String| wrong(&placed.event.name, reason);
     let labels = traced.labels.iter().map(|label| take(placed, &label.field).map(Some));
@@ -300,10 +299,10 @@ fn source(traced: &Traced, placed: &Placed) -> Result<Source, Refusal> {
     })
 }
 
-/// The two events of a pair.
+/// Returns the sources of the two events of a pair.
 fn pair_sources(traced: &Traced, events: &[Placed]) -> Result<[Source; 2], Refusal> {
     let [from, to] = events else {
-        let reason = "a pair takes one event to begin with and one to end with";
+        let reason = "a pair requires a first and a second event";
         return Err(wrong(&traced.name, reason.to_owned()));
     };
     let tid: [Arc<str>; 1] = ["$tid".into()];
@@ -327,7 +326,7 @@ fn pair_sources(traced: &Traced, events: &[Placed]) -> Result<[Source; 2], Refus
     Ok(pair)
 }
 
-/// Where a label of a pair is: in the second event if both have it, for that is the later word.
+/// Returns the location of a label of a pair: in the second event if both have it, because its value is more recent.
 fn label_of_pair(label: &Label, from: &Placed, to: &Placed) -> Result<[Option<Take>; 2], Refusal> {
     let wrong = |placed: &Placed, reason| wrong(&placed.event.name, reason);
     if let Some(field) = label.field.strip_prefix("from.") {
@@ -344,10 +343,10 @@ fn label_of_pair(label: &Label, from: &Placed, to: &Placed) -> Result<[Option<Ta
 }
 
 fn format_of(placed: &Placed) -> Result<&Format, String> {
-    placed.format.as_deref().ok_or_else(|| "it has no fields: give it arguments".to_owned())
+    placed.format.as_deref().ok_or_else(|| "it has no fields; add `arguments`".to_owned())
 }
 
-/// The number that the records of an event begin with.
+/// Returns the ID at the start of the records of an event.
 pub(super) fn number(placed: &Placed) -> Option<u16> {
     placed.format.as_ref().and_then(|format| u16::try_from(format.id()).ok())
 }
@@ -372,12 +371,12 @@ fn field<'p>(placed: &'p Placed, name: &str) -> Result<&'p Field, String> {
     })
 }
 
-/// The field of a sum or a histogram.
+/// Returns the numeric field of a sum or a histogram.
 fn number_field(placed: &Placed, quantity: &Quantity) -> Result<Field, String> {
     let field = field(placed, &quantity.field)?;
     match field.is_number() {
         true => Ok(field.clone()),
-        false => Err(format!("{} is no number, but {}", field.name, field.declaration)),
+        false => Err(format!("{} is not a number: its declaration is {}", field.name, field.declaration)),
     }
 }
 
@@ -391,7 +390,7 @@ fn quantity(measure: &Measure) -> Option<&Quantity> {
 fn amount(traced: &Traced) -> Amount {
     let buckets = |bounds: &Option<Vec<f64>>| match bounds.as_deref().map(Buckets::listed) {
         Some(Ok(buckets)) => buckets,
-        // The file was checked: bounds that are none do not come here.
+        // Invalid bounds have been rejected by the configuration checks.
         Some(Err(_)) | None => Buckets::exponential(traced.unit()),
     };
     match &traced.measure {

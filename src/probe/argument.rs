@@ -1,8 +1,8 @@
-//! What a probe takes from where it is, in the language of perf and of the kernel: `[NAME=]FETCH[:TYPE]`.
+//! Probe arguments in the language of perf and the kernel: `[NAME=]FETCH[:TYPE]`.
 //!
-//! A fetch is what the kernel can evaluate (`%di`, `$retval`, `+8(%si)`) or a variable (`sk->__sk_common.skc_dport`),
-//! which is turned into one with the types of the kernel. The language is that of the kernel's
-//! `Documentation/trace/kprobetrace.rst` and `uprobetracer.rst`, and of `perf-probe(1)`.
+//! A fetch is an expression that the kernel can evaluate (`%di`, `$retval`, `+8(%si)`), or a variable (`sk->__sk_common.skc_dport`). A
+//! variable is resolved to an expression with the kernel's types. Sources: the kernel's `Documentation/trace/kprobetrace.rst` and
+//! `uprobetracer.rst`, and `perf-probe(1)`.
 
 mod kernel;
 mod parse;
@@ -19,68 +19,67 @@ pub use usdt::usdt;
 #[cfg(test)]
 mod tests;
 
-/// A text that is not an argument, or an argument that cannot be taken there. `{:#}` shows the place with a caret.
+/// A text that is not a valid argument, or an argument that is not available at the probe. `{:#}` shows the position with a caret.
 pub type ArgumentError = crate::event::ParseError;
 
-/// One argument.
+/// A probe argument.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Argument {
-    /// The name of the field: as given, else the last member of a variable, else `arg1`, `arg2`… by its place, as the
-    /// kernel has it.
+    /// Field name: the given name, or else the last member of a variable, or else `arg1`, `arg2`… by position, as in the kernel.
     pub name: Arc<str>,
-    /// What is taken.
+    /// The fetched value.
     pub fetch: Fetch,
-    /// What that is; `None`: what its variable is, else 64 bits without a sign, the kernel's own default.
+    /// Type of the value. `None`: the type of its variable, or else unsigned 64 bits, the kernel's default.
     pub kind: Option<FetchType>,
-    /// As it was written.
+    /// The argument as written.
     pub text: Arc<str>,
 }
 
-/// Where a value is.
+/// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Fetch {
     /// `%di`: a register.
     Register(Register),
-    /// `$arg1`: an argument of the function, the first is 1; at its entry only.
+    /// `$arg1`: an argument of the function, from 1. At the function's entry only.
     Argument(u8),
-    /// `$retval`: what the function returns.
+    /// `$retval`: the return value of the function.
     Return,
-    /// `$stack`: the address of the stack; `$stack3`: the fourth word on it.
+    /// `$stack`: the stack address; `$stack3`: the fourth word on the stack.
     Stack(Option<u16>),
-    /// `$comm`: the name of the task.
+    /// `$comm`: the task name.
     Comm,
-    /// `\42`: this number.
+    /// `\42`: a constant.
     Immediate(i64),
-    /// `@0x1234`: what is in memory at an address.
+    /// `@0x1234`: the memory at an address.
     Address(u64),
-    /// `@jiffies+8`: what is in the kernel's memory at a symbol.
+    /// `@jiffies+8`: the kernel memory at a symbol.
     Symbol {
         /// The symbol.
         name: Arc<str>,
-        /// Bytes behind it.
+        /// Offset from the symbol, in bytes.
         offset: i64,
     },
-    /// `@+0x10`: what is in memory where this offset of the probed file is mapped.
+    /// `@+0x10`: the memory at which this offset of the probed file is mapped.
     FileOffset(u64),
-    /// `+8(%si)`: what is in memory so many bytes behind what another fetch is.
+    /// `+8(%si)`: the memory at an offset from the value of another fetch.
     Deref {
-        /// `+u8(…)`: in the memory of the program, although the probe is in the kernel.
+        /// `+u8(…)`: user memory, although the probe is in the kernel.
         user: bool,
-        /// Bytes.
+        /// Offset in bytes.
         offset: i64,
-        /// The address.
+        /// The fetch of the address.
         of: Box<Self>,
     },
-    /// A variable of the source, to be resolved with types first.
+    /// A source variable, which must be resolved with types first.
     Variable(Variable),
 }
 
-/// `sk->__sk_common.skc_dport`: a parameter of the function, and the way from it to a value.
+/// A source variable: a parameter of the function and the path to a value, `sk->__sk_common.skc_dport`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Variable {
     /// The parameter, or `$retval`.
     pub base: Arc<str>,
-    /// Members and elements, in the order in which they are written.
+    /// Members and elements, in the order written.
     pub path: Vec<Step>,
 }
 
@@ -91,53 +90,53 @@ pub enum Step {
     Member {
         /// The member.
         name: Arc<str>,
-        /// Whether it is written with an arrow, thus through a pointer.
+        /// Whether it is written with an arrow (a pointer access).
         arrow: bool,
     },
     /// `[3]`.
     Index(u32),
 }
 
-/// The type of a field, as the kernel spells it: `u32`, `string`, `b4@8/16`, `x8[6]`.
+/// The type of a field in the kernel's notation: `u32`, `string`, `b4@8/16`, `x8[6]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FetchType {
     /// The type of each element.
     pub element: Element,
-    /// How many there are (1 to 64), where it is an array.
+    /// Number of elements (1 to 64) of an array.
     pub count: Option<u8>,
 }
 
 /// The type of one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Element {
-    /// `u8` to `u64`: without a sign.
+    /// `u8` to `u64`: an unsigned integer.
     Unsigned(Width),
-    /// `s8` to `s64`: with a sign.
+    /// `s8` to `s64`: a signed integer.
     Signed(Width),
-    /// `x8` to `x64`: without a sign, shown in hexadecimal.
+    /// `x8` to `x64`: an unsigned integer, printed in hexadecimal.
     Hex(Width),
     /// `char`: one character (Linux 6.4).
     Char,
-    /// `string`: up to a NUL, in the kernel's memory, or in the program's for a probe of a program.
+    /// `string`: a NUL-terminated string in kernel memory, or in user memory for a probe in a program.
     String,
-    /// `ustring`: up to a NUL, in the program's memory.
+    /// `ustring`: a NUL-terminated string in user memory.
     UserString,
-    /// `symbol`: an address of the kernel, shown as a name.
+    /// `symbol`: a kernel address, printed as a symbol.
     Symbol,
-    /// `symstr`: the same, recorded as a string (Linux 6.3).
+    /// `symstr`: a kernel address, recorded as a symbol string (Linux 6.3).
     SymbolString,
-    /// `b<width>@<offset>/<container>`: a bit field, in bits.
+    /// `b<width>@<offset>/<container>`: a bit field. All in bits.
     Bits {
-        /// How many bits.
+        /// Number of bits.
         width: u8,
-        /// The first of them.
+        /// Offset of the first bit.
         offset: u8,
-        /// The size of the integer that they are in: 8, 16, 32 or 64.
+        /// Size of the containing integer: 8, 16, 32 or 64.
         container: Width,
     },
 }
 
-/// How wide an integer is.
+/// Width of an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Width {
     /// 8 bits.
@@ -151,34 +150,34 @@ pub enum Width {
 }
 
 impl Width {
-    /// All of them, the narrowest first.
+    /// All widths, narrowest first.
     pub const ALL: [Self; 4] = [Self::W8, Self::W16, Self::W32, Self::W64];
 
-    /// In bits.
+    /// Returns the width in bits.
     pub const fn bits(self) -> u8 {
         self as u8
     }
 
-    /// The width of so many bytes, if there is one.
+    /// Returns the width of this number of bytes, if there is one.
     pub fn of_bytes(bytes: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|width| u64::from(width.bits() / 8) == bytes)
     }
 
-    /// The width of so many bits, if there is one.
+    /// Returns the width of this number of bits, if there is one.
     pub fn of_bits(bits: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|width| width.bits() == bits)
     }
 }
 
 impl Element {
-    /// An integer.
+    /// Returns an integer type.
     pub(super) fn integer(width: Width, signed: bool) -> Self {
         if signed { Self::Signed(width) } else { Self::Unsigned(width) }
     }
 }
 
 impl Fetch {
-    /// The variable at the bottom, if it is one that has to be resolved.
+    /// Returns the variable that must be resolved, if the fetch contains one.
     pub fn variable(&self) -> Option<&Variable> {
         match self {
             Self::Variable(variable) => Some(variable),
@@ -187,7 +186,7 @@ impl Fetch {
         }
     }
 
-    /// Whether it begins at what the function returns.
+    /// Reports whether the fetch is based on the return value.
     pub fn is_returned(&self) -> bool {
         match self {
             Self::Return => true,
@@ -205,7 +204,7 @@ impl From<Element> for FetchType {
 }
 
 impl fmt::Display for Argument {
-    /// `NAME=FETCH[:TYPE]`, which parses to the same argument.
+    /// Formats the argument as `NAME=FETCH[:TYPE]`, which parses to the same argument.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}", self.name, self.fetch)?;
         self.kind.map_or(Ok(()), |kind| write!(f, ":{kind}"))

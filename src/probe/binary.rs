@@ -1,10 +1,10 @@
-//! Files that programs execute: where their functions and markers are.
+//! Executable files: locations of their functions and USDT probes.
 //!
-//! What the kernel wants for a probe is an offset in the file; what a file tells are addresses in memory. Between both
-//! are the segments that are loaded (`PT_LOAD`).
+//! The kernel expects the file offset of a probe, but the file contains memory addresses. The loaded segments (`PT_LOAD`) map addresses to
+//! offsets.
 //!
-//! A file may be a browser with all its symbols, or made by an enemy. So it is read in pieces, from the front to the
-//! back, and no number in it decides how much memory that takes.
+//! A file may be a browser with a full symbol table, or untrusted input. So it is read in pieces, from front to back, and no number in the
+//! file determines how much memory is allocated.
 
 mod addresses;
 mod code;
@@ -43,22 +43,21 @@ use crate::error::FileError;
 use crate::files::Opened;
 use crate::host::ReadAt;
 
-/// What was read of a file, or why it could not be.
+/// Result of reading a file.
 type Result<T, E = BinaryError> = std::result::Result<T, E>;
 
-/// The most functions whose names are looked at for one that was misspelt: to find it must not take long.
+/// Maximum number of functions that are searched for a similar name, so that a suggestion does not take long.
 const NEAR_LIMIT: usize = 200_000;
-/// The longest name that is suggested, in bytes.
+/// Maximum length of a suggested name, in bytes.
 const SHOWN_LIMIT: usize = 128;
-/// How much memory the names of all functions may take, in bytes.
+/// Maximum memory for the names of all functions, in bytes.
 const LISTING_LIMIT: usize = 128 << 20;
-/// The largest `.note.stapsdt`, in bytes. A Java virtual machine has 100 KB.
+/// Maximum size of `.note.stapsdt`, in bytes. A Java virtual machine has 100 KB.
 const MARKERS_LIMIT: u64 = 16 << 20;
-/// The largest of the sections that tell which debug file belongs to a file, in bytes.
+/// Maximum size of the sections that identify the debug file, in bytes.
 const DEBUG_LINK_LIMIT: u64 = 4096;
 
-/// A program or shared library whose headers were read. It reads from the file what it is asked for, for as long as the
-/// file is lent to it (`'f`), or given.
+/// A program or shared library whose headers were read. Further data is read from the file on demand. The file is borrowed (`'f`) or owned.
 #[derive(Debug)]
 pub struct Binary<'f> {
     input: Input<'f>,
@@ -68,23 +67,23 @@ pub struct Binary<'f> {
 /// A function.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Symbol {
-    /// Its name, as the file has it: C++ and Rust names are mangled. One of several versions is `malloc@GLIBC_2.2.5`;
-    /// the one that programs are linked with today has the bare name.
+    /// Name as in the file: C++ and Rust names are mangled. A non-default version has a suffix, `malloc@GLIBC_2.2.5`; the default version
+    /// has the plain name.
     pub name: Arc<str>,
-    /// Where it begins in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// How long it is, in bytes; 0 if the file does not tell.
+    /// Size in bytes; 0 if the file does not contain it.
     pub size: u64,
 }
 
-/// For which processors a file is.
+/// Instruction set of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
     /// x86-64
     X86_64,
     /// 64-bit Arm
     Aarch64,
-    /// Any other, by its number in the header (`e_machine`).
+    /// Any other instruction set, by its number in the header (`e_machine`).
     Other(u16),
 }
 
@@ -99,7 +98,7 @@ impl From<Machine> for Arch {
 }
 
 impl Opened {
-    /// The headers of the file.
+    /// Reads the headers of the file.
     ///
     /// # Errors
     /// As [`Binary::read`].
@@ -107,7 +106,7 @@ impl Opened {
         Binary::read(self, &self.shown)
     }
 
-    /// The headers of the file, which is closed with them.
+    /// Reads the headers of the file. The file is closed with the result.
     ///
     /// # Errors
     /// As [`Binary::read`].
@@ -121,7 +120,7 @@ impl<'f> Binary<'f> {
     /// Reads the headers of a file, of either class and byte order. `shown` is its path in messages.
     ///
     /// # Errors
-    /// It is not ELF, nothing that is executed, damaged, or cannot be read.
+    /// The file is not ELF, not executable, damaged, or unreadable.
     pub fn read(file: impl ReadAt + 'f, shown: &Path) -> Result<Self> {
         let len = file.length().map_err(|error| FileError::io(shown, &error))?;
         let input = Input { file: Box::new(file), path: shown.to_owned(), len };
@@ -129,17 +128,17 @@ impl<'f> Binary<'f> {
         Ok(Self { input, headers })
     }
 
-    /// For which processors it is.
+    /// Returns the instruction set.
     pub fn machine(&self) -> Machine {
         self.headers.machine
     }
 
-    /// The function of this name: in all names if the file has them (`.symtab`), else in what it exports (`.dynsym`). A
-    /// version may be given, `memcpy@GLIBC_2.2.5`; without one, the default is meant. Goes through the tables once.
+    /// Returns the function of this name: from the full symbol table (`.symtab`) if present, or else from the exported symbols (`.dynsym`).
+    /// The name may include a version, `memcpy@GLIBC_2.2.5`; the default version applies otherwise. Reads the tables once.
     ///
     /// # Errors
-    /// No function has the name, or several at different places have it; it is only called here, chooses its code at
-    /// start, or is not a function. Or the file cannot be read.
+    /// No function has the name, or several functions at different offsets have it. Or the symbol is only imported, is an ifunc, or is not
+    /// a function. Or the file cannot be read.
     pub fn symbol(&self, name: &str) -> Result<Symbol> {
         let (base, version) = match name.split_once('@') {
             Some((base, version)) => (base, Some(version.trim_start_matches('@'))),
@@ -159,11 +158,10 @@ impl<'f> Binary<'f> {
         Err(self.no_function(name, base, &others))
     }
 
-    /// Every function that a probe can be put on, sorted by name; functions of one name are several entries. Takes memory
-    /// for all of them.
+    /// Returns every function that can be probed, sorted by name. Functions of one name are separate entries. Needs memory for all of them.
     ///
     /// # Errors
-    /// There are more than `limit`, or their names take more than 128 MiB; or the file cannot be read.
+    /// There are more than `limit` functions, their names exceed 128 MiB, or the file cannot be read.
     pub fn functions(&self, limit: usize) -> Result<Vec<Symbol>> {
         let (mut symbols, mut memory) = (Vec::<Symbol>::new(), 0usize);
         for table in self.tables() {
@@ -171,12 +169,12 @@ impl<'f> Binary<'f> {
             self.name_each(table, listed, |name, function| {
                 memory = memory.saturating_add(name.len());
                 if memory > LISTING_LIMIT {
-                    return Err(self.too_many("bytes in the names of its functions", LISTING_LIMIT));
+                    return Err(self.too_many("bytes of function names", LISTING_LIMIT));
                 }
                 symbols.push(Symbol { name: name.into(), offset: function.offset, size: function.size });
                 Ok(())
             })?;
-            // What is exported stands in the other table too, if there is one.
+            // The full symbol table contains the exported symbols too.
             if !symbols.is_empty() {
                 break;
             }
@@ -186,10 +184,10 @@ impl<'f> Binary<'f> {
         Ok(symbols)
     }
 
-    /// Whether the byte at an offset in the file is in code.
+    /// Checks that the byte at a file offset is in code.
     ///
     /// # Errors
-    /// It is not; the error names the ranges that are.
+    /// The offset is not in code. The error lists the code ranges.
     pub fn check_offset(&self, offset: u64) -> Result<()> {
         let inside = |&(from, to): &(u64, u64)| (from..to).contains(&offset);
         if self.code().iter().any(inside) {
@@ -199,11 +197,11 @@ impl<'f> Binary<'f> {
         }
     }
 
-    /// The markers that were compiled in (USDT, `.note.stapsdt`), in the order of the file. A marker that the compiler
-    /// has put into several places is as many entries. Those whose code the linker threw away are left out.
+    /// Returns the USDT probes (`.note.stapsdt`), in file order. A probe that the compiler duplicated has one entry per instance. Probes
+    /// whose code the linker removed are skipped.
     ///
     /// # Errors
-    /// There are none, or they break their format, or the file cannot be read.
+    /// There are no USDT probes, they are malformed, or the file cannot be read.
     pub fn usdt(&self) -> Result<Vec<Marker>> {
         let Some(part) = self.headers.markers else {
             return Err(BinaryError::NoMarkers { path: self.input.path.clone() });
@@ -220,7 +218,7 @@ impl<'f> Binary<'f> {
             Some(Marker {
                 offset: self.code_offset(note.address.wrapping_add(moved))?,
                 semaphore: match semaphore {
-                    // Without its semaphore the marker would never be switched on.
+                    // Without its semaphore the USDT probe would never be enabled.
                     Some(address) => Some(self.offset_of(address)?),
                     None => None,
                 },
@@ -232,30 +230,30 @@ impl<'f> Binary<'f> {
         Ok(markers.collect())
     }
 
-    /// The tables of symbols, the one with all names first.
+    /// Returns the symbol tables, the full one first.
     fn tables(&self) -> impl Iterator<Item = &SymbolTable> {
         self.headers.symtab.iter().chain(&self.headers.dynsym)
     }
 
-    /// Where in the file the byte at an address is.
+    /// Returns the file offset of an address.
     fn offset_of(&self, address: u64) -> Option<u64> {
         self.headers.segments.iter().find_map(|segment| segment.offset_of(address))
     }
 
-    /// The same, if it is in code.
+    /// Returns the file offset of an address in code.
     fn code_offset(&self, address: u64) -> Option<u64> {
         let mut code = self.headers.segments.iter().filter(|segment| segment.executable);
         code.find_map(|segment| segment.offset_of(address))
     }
 
-    /// Where code is: offsets in the file, from and to (exclusive).
+    /// Returns the code ranges as file offsets, from and to (exclusive).
     fn code(&self) -> Vec<(u64, u64)> {
         let code = self.headers.segments.iter().filter(|segment| segment.executable && segment.file.size > 0);
         code.map(|segment| (segment.file.offset, segment.file.offset.saturating_add(segment.file.size)))
             .collect()
     }
 
-    /// The function that is meant, if `hits` has one.
+    /// Returns the selected function, if `hits` contains one.
     fn choose(&self, name: &str, base: &str, hits: &[Hit]) -> Result<Option<Symbol>> {
         let placed = |hit: &&Hit| hit.kind == Kind::Function && hit.offset.is_some();
         let old = |hit: &Hit| hit.version.as_ref().is_some_and(|version| !version.default);
@@ -282,7 +280,7 @@ impl<'f> Binary<'f> {
         }
     }
 
-    /// Why there is no function of a name, from what else has it.
+    /// Explains why no function has a name, based on other symbols with this name.
     fn no_function(&self, name: &str, base: &str, others: &[Hit]) -> BinaryError {
         let (path, owned) = (self.input.path.clone(), name.to_owned());
         let of = |kind| others.iter().find(|hit| hit.kind == kind);
@@ -312,9 +310,9 @@ impl<'f> Binary<'f> {
         BinaryError::NoFunction { path, name: owned, near, stripped: self.stripped() }
     }
 
-    /// Names of functions that somebody picks, if there are not too many to look at.
+    /// Returns the function names that `pick` selects, if the file does not have too many functions.
     fn near(&self, pick: impl Fn(&[Symbol]) -> Vec<String>) -> Vec<String> {
-        // Whatever is wrong with the rest of the file, the message is about the name.
+        // Other errors in the file are ignored here, because the message is about the name.
         self.functions(NEAR_LIMIT).map(|functions| pick(&functions)).unwrap_or_default()
     }
 
@@ -326,26 +324,26 @@ impl<'f> Binary<'f> {
         self.input.too_many(what, limit as u64)
     }
 
-    /// What the linker called it (`.note.gnu.build-id`), in hexadecimal; `None` if there is none that can be read.
+    /// Returns the build id (`.note.gnu.build-id`) in hexadecimal. `None` if there is no readable one.
     pub fn build_id(&self) -> Option<String> {
-        let notes = self.input.bytes(self.headers.build_id?, DEBUG_LINK_LIMIT, "its build id").ok()?;
-        // Notes of both classes are alike.
+        let notes = self.input.bytes(self.headers.build_id?, DEBUG_LINK_LIMIT, "the build id").ok()?;
+        // The note format is the same in both classes.
         let endian = self.headers.format.endian;
         let mut notes = NoteIterator::<FileHeader64<Endianness>>::new(endian, 0, &notes).ok()?;
         let note = notes.find_map(|note| note.ok().filter(|note| note.n_type(endian) == NT_GNU_BUILD_ID))?;
         Some(note.desc().iter().take(32).map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// The name of the file that its symbols were moved to, and the CRC-32 of that file (`.gnu_debuglink`).
+    /// Returns the name of the separate debug file, and the CRC-32 of that file (`.gnu_debuglink`).
     pub fn debug_link(&self) -> Option<(String, u32)> {
-        let link = self.input.bytes(self.headers.debug_link?, DEBUG_LINK_LIMIT, "its debug link").ok()?;
+        let link = self.input.bytes(self.headers.debug_link?, DEBUG_LINK_LIMIT, "the debug link").ok()?;
         let name = link.split(|&byte| byte == 0).next().filter(|name| !name.is_empty())?;
-        // Behind the name and its NUL, at the next multiple of 4.
+        // The CRC follows the name and its NUL, at the next multiple of 4.
         let crc = self.headers.format.u32(&link, (name.len() + 1).next_multiple_of(4));
         Some((String::from_utf8_lossy(name).into_owned(), crc))
     }
 
-    /// What tells its debug file, if it is stripped.
+    /// Returns what identifies the debug file, if the file is stripped.
     fn stripped(&self) -> Option<Box<Stripped>> {
         if self.headers.symtab.is_some() {
             return None;
@@ -355,7 +353,7 @@ impl<'f> Binary<'f> {
     }
 }
 
-/// The variants that compilers make of a function (`name.isra.0`), or else the nearest name.
+/// Returns the compiler-generated variants of a function (`name.isra.0`), or else the closest name.
 fn similar(base: &str, functions: &[Symbol]) -> Vec<String> {
     let variant = |name: &str| name.strip_prefix(base).is_some_and(|rest| rest.starts_with('.'));
     let variants: Vec<String> = picked(functions, variant);
@@ -366,12 +364,12 @@ fn similar(base: &str, functions: &[Symbol]) -> Vec<String> {
     variants
 }
 
-/// Names that have all of another in them, as `__strlen_avx2` has `strlen`.
+/// Returns the names that contain another name, as `__strlen_avx2` contains `strlen`.
 fn containing(base: &str, functions: &[Symbol]) -> Vec<String> {
     picked(functions, |name| name.contains(base))
 }
 
-/// The first names that fit, each once; none that would fill the message alone.
+/// Returns the first matching names without duplicates. Very long names are skipped.
 fn picked(functions: &[Symbol], fits: impl Fn(&str) -> bool) -> Vec<String> {
     let names = functions.iter().map(|function| &*function.name);
     let mut names: Vec<&str> = names.filter(|name| name.len() <= SHOWN_LIMIT && fits(name)).collect();

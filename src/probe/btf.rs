@@ -1,11 +1,10 @@
-//! The kernel's own types (BTF), as far as probes need them: the parameters of its functions, and what a parameter
-//! points to.
+//! The kernel's type information (BTF), as far as probes need it: the parameters of functions, and the types that they point to.
 //!
-//! The format is that of the kernel's `Documentation/bpf/btf.rst`: a header, a section of type records that lie one
-//! behind the other and name each other by number, and a section of strings. It is read in place. All that is built is
-//! a table of where each record begins, so that the 6 MB of a kernel take 0.5 MB more and some milliseconds.
+//! The format is described in the kernel's `Documentation/bpf/btf.rst`: a header, a section of consecutive type records that refer to each
+//! other by number, and a section of strings. The file is parsed in place. Only a table of record offsets is built, so that the 6 MB of a
+//! kernel take 0.5 MB more and some milliseconds.
 //!
-//! A module's types (`/sys/kernel/btf/nf_conntrack`) continue the numbers and the strings of `vmlinux`, their base.
+//! The types of a module (`/sys/kernel/btf/nf_conntrack`) continue the numbers and the strings of `vmlinux`, their base.
 
 mod error;
 mod resolve;
@@ -28,57 +27,57 @@ use crate::error::FileError;
 use crate::event::nearest;
 use crate::host::{self, Roots};
 
-/// What was read of the types, or why it could not be.
+/// Result of reading type information.
 type Result<T, E = BtfError> = std::result::Result<T, E>;
 
-/// The most bytes that we read as types of a kernel or a module; those of today's kernels are below 10 MB.
+/// Maximum size of the type information of a kernel or module, in bytes. Current kernels have less than 10 MB.
 const FILE_LIMIT: u64 = 64 << 20;
-/// The first two bytes of a file, read in the byte order of this machine.
+/// The first two bytes of a file, in the byte order of this machine.
 const MAGIC: u16 = 0xeb9f;
-/// Magic, version, flags, and five numbers.
+/// Size of the header, in bytes: magic, version, flags, and five numbers.
 const HEADER: usize = 24;
-/// The longest name of the kernel, `KSYM_NAME_LEN`.
+/// Maximum length of a name in the kernel, `KSYM_NAME_LEN`.
 const NAME_LIMIT: usize = 512;
 
-/// The types of the kernel or of one of its modules. Large: made when a variable is to be resolved, and dropped then.
+/// The types of the kernel or of one of its modules. Large: loaded for the resolution of variables, and dropped afterwards.
 #[derive(Clone)]
 pub struct Btf {
-    /// The file.
+    /// The content of the file.
     bytes: Vec<u8>,
-    /// Where in it the strings are.
+    /// Location of the strings.
     strings: Section,
-    /// Where in the file the record of each type is. The first is type 1, or the one behind the last of the base.
+    /// File offset of each type's record. The first is type 1, or the first type after those of the base.
     records: Vec<u32>,
-    /// What a module's types refer to.
+    /// The kernel's types that a module refers to.
     base: Option<Arc<Self>>,
 }
 
-/// A part of the file.
+/// A section of the file.
 #[derive(Debug, Clone, Copy)]
 struct Section {
     start: usize,
     len: usize,
 }
 
-/// What a function takes and returns.
+/// Parameters and return type of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prototype<'b> {
-    /// The function.
+    /// The function name.
     pub name: &'b str,
-    /// In the order of the source.
+    /// Parameters, in source order.
     pub parameters: Vec<Parameter<'b>>,
-    /// Whether more may follow (`...`).
+    /// Whether it takes variable arguments (`...`).
     pub variadic: bool,
-    /// The type that it returns, as C: `struct sock *`, `void`.
+    /// Return type in C notation: `struct sock *`, `void`.
     pub returns: String,
 }
 
 /// One parameter of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter<'b> {
-    /// Its name, which may be empty.
+    /// Name, which may be empty.
     pub name: &'b str,
-    /// Its type, as C.
+    /// Type in C notation.
     pub kind: String,
 }
 
@@ -105,14 +104,14 @@ impl fmt::Display for Prototype<'_> {
 }
 
 impl Btf {
-    /// Takes the content of a BTF file: that of the kernel, or of a module with the kernel's as its `base`.
+    /// Parses the content of a BTF file: the kernel's, or a module's with the kernel's as its `base`.
     ///
     /// # Errors
-    /// [`BtfError::Broken`]. Records are checked for their size here, and what they refer to when it is looked at.
+    /// [`BtfError::Broken`]. The sizes of records are checked here, references to other types when they are followed.
     pub fn parse(bytes: Vec<u8>, base: Option<Arc<Self>>) -> Result<Self> {
         let (types, strings) = sections(&bytes)?;
         let text = bytes.get(strings.start..strings.start + strings.len).unwrap_or_default();
-        // The first string is the empty one, for what has no name; a module has that of its base.
+        // The first string is empty, for types without a name. A module uses the empty string of its base.
         if text.last().is_some_and(|&last| last != 0) || base.is_none() && text.first() != Some(&0) {
             return Err(BtfError::broken(strings.start, "the strings do not begin and end with a NUL"));
         }
@@ -120,18 +119,18 @@ impl Btf {
         let btf = Self { bytes, strings, records, base };
         let fits =
             btf.first_id().checked_add(btf.records.len()).is_some_and(|ids| u32::try_from(ids).is_ok());
-        if fits { Ok(btf) } else { Err(BtfError::broken(types.start, "more types than have a number")) }
+        if fits { Ok(btf) } else { Err(BtfError::broken(types.start, "too many types for 32-bit type IDs")) }
     }
 
-    /// Reads the types of the running kernel, or of one of its modules together with them. They are there since Linux
-    /// 5.2 (modules: 5.11), where the kernel was built with `CONFIG_DEBUG_INFO_BTF`; everybody may read them.
+    /// Reads the types of the running kernel, or of the kernel and one of its modules. Available since Linux 5.2 (modules: 5.11), if the
+    /// kernel was built with `CONFIG_DEBUG_INFO_BTF`. Needs no privilege.
     ///
     /// # Errors
-    /// [`BtfError::Absent`], [`BtfError::Forbidden`], or [`BtfError::Unreadable`] for a file that is broken.
+    /// [`BtfError::Absent`], [`BtfError::Forbidden`], or [`BtfError::Unreadable`] for a malformed file.
     pub fn load(roots: &Roots, module: Option<&str>) -> Result<Self> {
         let kernel = Self::read(roots, "vmlinux", None)?;
         match module {
-            // What cannot be the name of a module must not become a path.
+            // An invalid module name must not become a path.
             Some(name) if name.is_empty() || name.starts_with('.') || name.contains('/') => {
                 Err(BtfError::NoModule { module: name.into() })
             }
@@ -153,27 +152,26 @@ impl Btf {
         })
     }
 
-    /// The prototype of the function of this name.
+    /// Returns the prototype of the function of this name.
     ///
     /// # Errors
-    /// [`BtfError::NoFunction`] with the nearest name; [`BtfError::Ambiguous`] if there are several of different
-    /// prototypes; [`BtfError::Broken`].
+    /// [`BtfError::NoFunction`] with the closest name; [`BtfError::Ambiguous`] if several functions have different prototypes;
+    /// [`BtfError::Broken`].
     pub fn function(&self, name: &str) -> Result<Prototype<'_>> {
         Prototype::of(self.find(name)?)
     }
 
-    /// The prototypes of at most `limit` functions in the order of the file; of a module, only its own. What cannot be
-    /// read is left out.
+    /// Returns the prototypes of at most `limit` functions in file order; for a module, only its own. Malformed records are skipped.
     pub fn functions(&self, limit: usize) -> impl Iterator<Item = Prototype<'_>> {
         self.own().filter(|of| of.kind() == Kind::Func).filter_map(|of| Prototype::of(of).ok()).take(limit)
     }
 
-    /// The function of this name: a module's own, or else one of its base.
+    /// Returns the function of this name: a module's own, or else one of its base.
     fn find(&self, name: &str) -> Result<Type<'_>> {
         let mut found: Option<Type<'_>> = None;
         let mut prototypes = Vec::new();
         for function in self.own().filter(|of| of.kind() == Kind::Func && of.is_named(name)) {
-            // Equal prototypes are one type: whoever writes BTF leaves out duplicates.
+            // Equal prototypes have the same type, because BTF is deduplicated.
             if !prototypes.contains(&function.refers_to()) && prototypes.len() < VARIANTS {
                 prototypes.push(function.refers_to());
             }
@@ -191,12 +189,12 @@ impl Btf {
         }
     }
 
-    /// All types of this file, without those of its base.
+    /// Returns all types of this file, without those of its base.
     fn own(&self) -> impl Iterator<Item = Type<'_>> {
         self.records.iter().map(|&at| self.record(at))
     }
 
-    /// The type of this number; 0 is `void`.
+    /// Returns the type of this number; 0 is `void`.
     fn get(&self, id: u32) -> Result<Type<'_>> {
         let Some(own) = (id as usize).checked_sub(self.first_id()) else {
             return match &self.base {
@@ -206,7 +204,7 @@ impl Btf {
         };
         match self.records.get(own) {
             Some(&at) => Ok(self.record(at)),
-            None => Err(BtfError::broken(self.bytes.len(), "a type refers to one that is not there")),
+            None => Err(BtfError::broken(self.bytes.len(), "a type refers to a missing type")),
         }
     }
 
@@ -218,7 +216,7 @@ impl Btf {
         self.base.as_ref().map_or(1, |base| base.first_id() + base.records.len())
     }
 
-    /// The strings from this offset on, of the base or of this file, up to the end of the section.
+    /// Returns the bytes of the string section from this offset on, of the base or of this file.
     fn text(&self, offset: u32) -> Option<&[u8]> {
         let of_base = self.base.as_ref().map_or(0, |base| base.strings_end());
         let Some(own) = (offset as usize).checked_sub(of_base) else {
@@ -229,32 +227,32 @@ impl Btf {
             .filter(|text| !text.is_empty())
     }
 
-    /// The first offset behind the strings of this file and its base.
+    /// Returns the end offset of the strings of this file and its base.
     fn strings_end(&self) -> usize {
         self.base.as_ref().map_or(0, |base| base.strings_end()) + self.strings.len
     }
 
-    /// The string at this offset.
+    /// Returns the string at this offset.
     fn string(&self, offset: u32) -> Result<&str> {
         let broken = |what| BtfError::broken(self.strings.start.saturating_add(offset as usize), what);
-        let text = self.text(offset).ok_or_else(|| broken("a name is outside of the strings"))?;
+        let text = self.text(offset).ok_or_else(|| broken("a name is outside the string section"))?;
         let end = text.iter().take(NAME_LIMIT).position(|&byte| byte == 0);
-        let name = &text[..end.ok_or_else(|| broken("a name is longer than the kernel allows"))?];
-        std::str::from_utf8(name).map_err(|_| broken("a name is not text"))
+        let name = &text[..end.ok_or_else(|| broken("a name exceeds the kernel's limit"))?];
+        std::str::from_utf8(name).map_err(|_| broken("a name is not UTF-8"))
     }
 
-    /// Whether the string at this offset is this name.
+    /// Reports whether the string at this offset equals `name`.
     fn is_string(&self, offset: u32, name: &str) -> bool {
         let rest = self.text(offset).and_then(|text| text.strip_prefix(name.as_bytes()));
         rest.is_some_and(|rest| rest.first() == Some(&0))
     }
 }
 
-/// How many prototypes of one function are told apart; two are as bad as more.
+/// Maximum number of prototypes that are distinguished per function. Two are enough to detect ambiguity.
 const VARIANTS: usize = 2;
 
 impl fmt::Debug for Btf {
-    /// Without its megabytes.
+    /// Prints sizes instead of the content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut of = f.debug_struct("Btf");
         of.field("bytes", &self.bytes.len())
@@ -270,7 +268,7 @@ impl<'b> Prototype<'b> {
         let mut parameters = Vec::new();
         let mut variadic = false;
         for (name, kind) in prototype.parameters() {
-            // The kernel writes `...` as a last parameter without a name and a type.
+            // The kernel encodes `...` as a last parameter without a name and a type.
             variadic = kind == 0 && name == 0;
             if !variadic {
                 let kind = text::of(prototype.btf().get(kind)?)?;
@@ -281,22 +279,22 @@ impl<'b> Prototype<'b> {
     }
 }
 
-/// Where in the file the types and the strings are, according to its header.
+/// Returns the locations of types and strings, from the header.
 fn sections(bytes: &[u8]) -> Result<(Section, Section)> {
     let Some(header) = bytes.get(..HEADER) else {
-        return Err(BtfError::broken(bytes.len(), "it ends within its header"));
+        return Err(BtfError::broken(bytes.len(), "truncated header"));
     };
     match u16::from_ne_bytes([header[0], header[1]]) {
         MAGIC => {}
         magic if magic == MAGIC.swap_bytes() => {
-            return Err(BtfError::broken(0, "it is of a machine with the other byte order"));
+            return Err(BtfError::broken(0, "the file has the opposite byte order"));
         }
-        _ => return Err(BtfError::broken(0, "it does not begin with the magic number of BTF")),
+        _ => return Err(BtfError::broken(0, "the magic number of BTF is missing")),
     }
     if header[2] != 1 {
-        return Err(BtfError::broken(2, "it is not of version 1, the only one that is known here"));
+        return Err(BtfError::broken(2, "unsupported version, expected version 1"));
     }
-    // A longer header is that of a newer kernel, which has only added to it.
+    // Newer kernels may append fields to the header.
     let body = word(bytes, 1) as usize;
     let section = |start: u32, len: u32| {
         let start = body.checked_add(start as usize)?;
@@ -305,10 +303,10 @@ fn sections(bytes: &[u8]) -> Result<(Section, Section)> {
     };
     let types = section(word(bytes, 2), word(bytes, 3));
     let strings = section(word(bytes, 4), word(bytes, 5));
-    types.zip(strings).ok_or_else(|| BtfError::broken(4, "its sections reach beyond its end"))
+    types.zip(strings).ok_or_else(|| BtfError::broken(4, "a section extends beyond the end of the file"))
 }
 
-/// Where each record of the section of types begins.
+/// Returns the offset of each type record.
 fn records(bytes: &[u8], types: Section) -> Result<Vec<u32>> {
     let end = types.start + types.len;
     let section = bytes.get(..end).unwrap_or_default();
@@ -320,10 +318,10 @@ fn records(bytes: &[u8], types: Section) -> Result<Vec<u32>> {
         let Some(next) = size.and_then(|size| at.checked_add(size)).filter(|&next| next <= end) else {
             return Err(BtfError::broken(
                 at,
-                "a type is of a kind that is not known here, or reaches beyond the end",
+                "a type has an unknown kind, or extends beyond the end of its section",
             ));
         };
-        records.push(u32::try_from(at).map_err(|_| BtfError::broken(at, "it is larger than 4 GiB"))?);
+        records.push(u32::try_from(at).map_err(|_| BtfError::broken(at, "the file exceeds 4 GiB"))?);
         at = next;
     }
     Ok(records)

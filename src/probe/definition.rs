@@ -1,4 +1,4 @@
-//! A dynamic probe as it is written in YAML or on the command line.
+//! Definition of a dynamic probe in YAML or on the command line.
 
 mod parse;
 mod request;
@@ -13,80 +13,80 @@ use crate::event::{Parsed, fault};
 use crate::files::Root;
 use crate::words::words;
 
-/// A text that is not the place of a probe. `{:#}` shows where with a caret.
+/// A text that is not a valid probe location. `{:#}` shows the position with a caret.
 pub type LocationError = crate::event::ParseError;
 
 words! {
-    /// The kinds of probes, by the words for them.
+    /// Kinds of probes, as spelled in the configuration.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum ProbeKind {
-        /// An instruction of the kernel.
+        /// A kernel instruction.
         Kprobe = "kprobe",
-        /// The return of a function of the kernel.
+        /// The return of a kernel function.
         Kretprobe = "kretprobe",
         /// An instruction of a program.
         Uprobe = "uprobe",
         /// The return of a function of a program.
         Uretprobe = "uretprobe",
-        /// A marker in a program.
+        /// A USDT probe in a program.
         Usdt = "usdt",
     }
 }
 
 impl ProbeKind {
-    /// Whether it is at the return of a function.
+    /// Reports whether the probe is at the return of a function.
     pub const fn returns(self) -> bool {
         matches!(self, Self::Kretprobe | Self::Uretprobe)
     }
 }
 
-/// A probe: where, in whose files, and what is taken from there.
+/// A probe: its location, its root file system, and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Definition {
-    /// Where.
+    /// Location of the probe.
     pub location: Location,
-    /// Whose file system a path is in.
+    /// The root file system in which a path is resolved.
     pub root: Root,
-    /// What is taken.
+    /// Recorded arguments.
     pub arguments: Vec<Argument>,
 }
 
-/// Where a probe is.
+/// Location of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Location {
     /// In the kernel: `tcp_sendmsg`, `tcp_sendmsg+0x10`, `nf_conntrack:nf_conntrack_in`.
     Kernel {
-        /// The module, if one is named.
+        /// The kernel module, if specified.
         module: Option<Arc<str>>,
         /// The function.
         function: Arc<str>,
-        /// Bytes behind its beginning; 0 for its entry.
+        /// Offset from the function's start, in bytes; 0 for its entry.
         offset: u64,
-        /// At its return instead.
+        /// Whether the probe is at the function's return.
         returns: bool,
     },
-    /// In a file that programs execute: `/usr/lib/libc.so.6:malloc`, `…:malloc+0x4`, `…:0x1234` (an offset in the file).
+    /// In an executable file: `/usr/lib/libc.so.6:malloc`, `…:malloc+0x4`, `…:0x1234` (a file offset).
     User {
         /// The file, absolute in its [`Root`].
         path: Arc<str>,
-        /// Where in it.
+        /// Location in the file.
         at: At,
-        /// At the return of the function instead.
+        /// Whether the probe is at the function's return.
         returns: bool,
     },
-    /// A marker that was compiled in (USDT): `/usr/bin/postgres:postgresql:query__start`.
+    /// A USDT probe: `/usr/bin/postgres:postgresql:query__start`.
     Usdt {
         /// The file, absolute in its [`Root`].
         path: Arc<str>,
-        /// The provider; `None`: whichever has the name.
+        /// The provider; `None`: any provider.
         provider: Option<Arc<str>>,
-        /// The name.
+        /// The probe name.
         name: Arc<str>,
     },
 }
 
 impl Location {
-    /// The kind of probe that this is the place of.
+    /// Returns the kind of the probe.
     pub fn kind(&self) -> ProbeKind {
         match self {
             Self::Kernel { returns: false, .. } => ProbeKind::Kprobe,
@@ -97,11 +97,11 @@ impl Location {
         }
     }
 
-    /// Whether an argument can be taken at this place, as far as that shows without the file and the machine: parameters
-    /// are known where a function begins, what it returns where it ends.
+    /// Checks that an argument is available at this location, as far as possible without the file and the machine. Parameters are available
+    /// at a function's entry, return values at its return.
     ///
     /// # Errors
-    /// It cannot.
+    /// The argument is not available.
     pub fn check(&self, argument: &Argument) -> Result<(), ArgumentError> {
         self.admits(&argument.fetch)
             .and_then(|()| self.admits_type(argument))
@@ -118,14 +118,14 @@ impl Location {
             Fetch::Deref { of, .. } => self.admits(of),
             _ if fetch.is_returned() => match returns {
                 true => Ok(()),
-                false => fault(0, "$retval is known at the return only", self.at_return()),
+                false => fault(0, "$retval is available at the return only", self.at_return()),
             },
             Fetch::Argument(_) | Fetch::Variable(_) if returns => {
-                fault(0, format!("{fetch} is known at the entry only"), "take it with a probe at the entry")
+                fault(0, format!("{fetch} is available at the entry only"), "use a probe at the entry")
             }
             Fetch::Argument(_) | Fetch::Variable(_) if inside => {
-                let remedy = "leave the offset out, or name the register that has it there";
-                fault(0, format!("{fetch} is known at the entry of the function only"), remedy)
+                let remedy = "remove the offset, or use the register that holds the value there";
+                fault(0, format!("{fetch} is available at the function's entry only"), remedy)
             }
             _ => Ok(()),
         }
@@ -133,24 +133,26 @@ impl Location {
 
     fn at_return(&self) -> &'static str {
         match self {
-            Self::Kernel { .. } => "make it a kretprobe",
-            Self::User { .. } => "make it a uretprobe",
-            Self::Usdt { .. } => "a marker has $arg1, $arg2, …",
+            Self::Kernel { .. } => "use a kretprobe",
+            Self::User { .. } => "use a uretprobe",
+            Self::Usdt { .. } => "a USDT probe has $arg1, $arg2, …",
         }
     }
 
     fn admits_type(&self, argument: &Argument) -> Parsed<()> {
         match argument.kind.map(|kind| kind.element) {
-            Some(Element::Symbol | Element::SymbolString) if !matches!(self, Self::Kernel { .. }) => {
-                fault(0, "the kernel names its own addresses only, not those of a program", "take it as x64")
-            }
+            Some(Element::Symbol | Element::SymbolString) if !matches!(self, Self::Kernel { .. }) => fault(
+                0,
+                "the kernel symbolizes kernel addresses only, not those of a program",
+                "use x64 instead",
+            ),
             _ => Ok(()),
         }
     }
 }
 
 impl fmt::Display for Location {
-    /// What [`parse`](Self::parse) reads as the same place, given the same [`kind`](Self::kind).
+    /// Formats the location so that [`parse`](Self::parse) with the same [`kind`](Self::kind) returns the same location.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kernel { module, function, offset, .. } => {
@@ -176,22 +178,22 @@ impl fmt::Display for Location {
 
 fn write_symbol(f: &mut fmt::Formatter<'_>, name: &str, offset: u64) -> fmt::Result {
     match offset {
-        // Behind a plus sign in the name an offset is expected.
+        // A plus sign in the name requires an explicit offset.
         0 if !name.contains('+') => f.write_str(name),
         _ => write!(f, "{name}+{offset:#x}"),
     }
 }
 
-/// A place in a file.
+/// A location in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum At {
-    /// So many bytes behind the beginning of a function.
+    /// An offset from the start of a function.
     Symbol {
         /// The function.
         name: Arc<str>,
-        /// Bytes.
+        /// Offset in bytes.
         offset: u64,
     },
-    /// So many bytes behind the beginning of the file.
+    /// An offset from the start of the file, in bytes.
     Offset(u64),
 }

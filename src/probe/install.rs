@@ -1,8 +1,8 @@
-//! The probes of a configuration, put in place.
+//! Installation of the configured probes.
 //!
-//! A probe without arguments that is only counted goes through the PMUs `kprobe` and `uprobe`: it is there for as long
-//! as somebody has it open. One with arguments is defined in tracefs, under a group of this process, and is removed
-//! when the configuration changes, when this process ends, or by the next one that starts.
+//! A probe without arguments that is only counted uses the PMUs `kprobe` and `uprobe`. It exists while its event is open. A probe with
+//! arguments is defined in tracefs, in a group of this process. It is removed when the configuration changes, when this process ends, or by
+//! the next process that starts.
 
 mod events;
 mod kernel;
@@ -28,88 +28,88 @@ use kernel::Kernel;
 use place::Site;
 use seek::{Answer, Seeker, Sought, seek};
 
-/// A probe that somebody wants.
+/// A probe that the configuration requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wish {
-    /// The section of the configuration that its entry is in: `probes`, `profiles`.
+    /// The section of the configuration entry: `probes`, `profiles`.
     pub section: &'static str,
-    /// What it is called.
+    /// Name of the probe.
     pub name: Arc<str>,
-    /// Where, and what is taken there.
+    /// Location and arguments.
     pub definition: Definition,
-    /// Whether it is a function from its entry to its return.
+    /// Whether it measures a function from its entry to its return.
     pub timed: bool,
-    /// Whether only some hits count, so that the kernel must know its fields.
+    /// Whether it has a filter, for which the kernel must have its fields.
     pub filtered: bool,
 }
 
-/// The section and the name of an entry of the configuration.
+/// Section and name of a configuration entry.
 pub type Entry = (&'static str, Arc<str>);
 
-/// What the probes of the configuration became on this machine, by entry: one event, several where a marker is in
-/// several places, or the entry and the return of a timed function.
+/// Result of the installation, by configuration entry: one event, several if a USDT probe has several instances, or the entry and the
+/// return of a timed function.
 pub type Placements = BTreeMap<Entry, Result<Vec<Placed>, Refusal>>;
 
 impl Wish {
-    /// Whose it is.
+    /// Returns the configuration entry.
     pub fn entry(&self) -> Entry {
         (self.section, Arc::clone(&self.name))
     }
 
-    /// Whether the probe is in the kernel, and not in a file.
+    /// Reports whether the probe is in the kernel instead of a file.
     fn is_in_kernel(&self) -> bool {
         matches!(self.definition.location, Location::Kernel { .. })
     }
 }
 
-/// An event, and what its records hold if it has arguments.
+/// An event, and its record format if it has arguments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placed {
-    /// What to open.
+    /// The event to open.
     pub event: Event,
-    /// Its record.
+    /// Its record format.
     pub format: Option<Arc<Format>>,
 }
 
-/// A probe in place.
+/// An installed probe.
 #[derive(Debug)]
 struct Installed {
     wish: Wish,
     placed: Result<Vec<Placed>, Refusal>,
-    /// The names of its definitions in tracefs.
+    /// Names of its tracefs definitions.
     defined: Vec<Arc<str>>,
-    /// What it is to the kernel, for people.
+    /// Description of each event, for users.
     ways: Vec<String>,
-    /// The file that it is in: the kernel finds it through this descriptor.
+    /// The probed file. The kernel accesses it through this descriptor.
     file: Option<Opened>,
-    /// What was at its path then, whether it could be placed there or not.
+    /// The file at the path at that time, whether it could be probed or not.
     seen: Option<FileId>,
 }
 
-/// What a probe is, for people.
+/// Description of a probe, for users.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Look {
-    /// Whose it is.
+    /// The configuration entry.
     pub entry: Entry,
-    /// Its events. They cannot be opened unless the probe is in place, and then they may have fields.
+    /// Its events. They can be opened only if the probe is installed. Only then do they have fields.
     pub events: Vec<Placed>,
-    /// For each of its events the PMU and the place, or its line in tracefs; or why there is none.
+    /// For each event, the PMU and the location, or its line in tracefs. Or the reason why there is none.
     pub ways: Result<Vec<String>, Refusal>,
 }
 
-/// What a probe is defined by in tracefs.
+/// The tracefs definitions of a probe.
 #[derive(Debug)]
 pub struct Definitions {
-    /// One for each of its places.
+    /// One line for each instance.
     pub lines: Vec<Line>,
-    /// The file that the probe is in. Keep it until the kernel has read the lines: they may name it by its descriptor.
+    /// The probed file. Keep it open until the kernel has read the lines, because they may refer to its descriptor.
     pub file: Option<Opened>,
 }
 
-/// Finds where a probe is, and says it in the kernel's words. Changes nothing.
+/// Finds the location of a probe and returns its tracefs definitions. Changes nothing.
 ///
 /// # Errors
-/// The place is not there, may not be looked at, or its arguments cannot be taken.
+/// The location does not exist, is not accessible, or does not support the arguments.
 pub fn definitions(wish: &Wish, files: &Files) -> Result<Definitions, Refusal> {
     let site = find(wish, &mut Kernel::ask(files.roots(), [wish]), files)?;
     Ok(Definitions { lines: events::lines(wish, &site)?, file: site.file })
@@ -119,7 +119,7 @@ fn find(wish: &Wish, kernel: &mut Kernel<'_>, files: &Files) -> Result<Site, Ref
     place::find(wish, cgroups(files.roots()).as_deref(), kernel, files)
 }
 
-/// Where cgroups are mounted.
+/// Returns the mount point of cgroups.
 fn cgroups(roots: &Roots) -> Option<PathBuf> {
     Some(PathBuf::from(CgroupMount::find(roots).ok()?.dir()))
 }
@@ -128,11 +128,11 @@ fn cgroups(roots: &Roots) -> Option<PathBuf> {
 #[derive(Debug)]
 pub struct Installer {
     files: Files,
-    /// Who looks into files; `None` = the calling thread.
+    /// The thread that opens files; `None` = the calling thread.
     seeker: Option<Seeker>,
-    /// Places that were found and not used yet.
+    /// Locations that were found but not used yet.
     found: Vec<Sought>,
-    /// Probes whose paths lead to other files than they are in.
+    /// Probes whose paths now refer to a different file.
     moved: Vec<Entry>,
     probes: Probes,
     installed: Vec<Installed>,
@@ -141,7 +141,7 @@ pub struct Installer {
 }
 
 impl Installer {
-    /// No probes yet. `pid` is the number of this process where procfs does not tell.
+    /// Returns an installer without probes. `pid` is the process ID if procfs is unavailable.
     pub fn new(files: impl Into<Files>, pid: u32) -> Self {
         let files = files.into();
         let probes = Probes::new(files.roots(), pid);
@@ -149,22 +149,22 @@ impl Installer {
         Self { files, seeker: None, found, moved, probes, installed: Vec::new(), stale: Vec::new() }
     }
 
-    /// The same for a thread that must not wait for files: another one looks into them. A probe whose file is not open
-    /// in two seconds is refused for now, and among [`outdated`](Self::outdated) as soon as it is.
+    /// Returns an installer for a thread that must not block on files: another thread opens them. A probe whose file is not open within two
+    /// seconds is rejected temporarily. [`outdated`](Self::outdated) returns it when the file is open.
     pub fn aside(files: &Files, pid: u32) -> Self {
         Self { seeker: Seeker::start(files), ..Self::new(files, pid) }
     }
 
-    /// Removes what exporters left behind that are gone; see [`Probes::sweep`].
+    /// Removes the leftovers of ended exporters; see [`Probes::sweep`].
     ///
     /// # Errors
-    /// A list of probes that is there and cannot be read.
+    /// A list of probes exists but cannot be read.
     pub fn sweep(&self) -> Result<Vec<Leftover>, FileError> {
         self.probes.sweep()
     }
 
-    /// Puts in place what is wanted. Probes that are there already and as they should be stay; those that could not be
-    /// placed are tried again; others are forgotten, to be removed by [`tidy`](Self::tidy) once nobody has them open.
+    /// Installs the requested probes. Installed probes that are unchanged stay, and failed probes are retried. Other probes are marked for
+    /// removal by [`tidy`](Self::tidy), once they are closed.
     pub fn place(&mut self, wishes: &[Wish]) -> Placements {
         let old = std::mem::take(&mut self.installed);
         let moved = std::mem::take(&mut self.moved);
@@ -190,12 +190,12 @@ impl Installer {
         self.installed.iter().map(|probe| (probe.wish.entry(), probe.placed.clone())).collect()
     }
 
-    /// Where probes are, as far as that is known or found soon.
+    /// Returns the locations of probes, as far as they are known or found soon.
     fn places(&mut self, mut missing: Vec<Wish>) -> Vec<Sought> {
         let Some(seeker) = &mut self.seeker else { return seek(&missing, &self.files) };
         let mut sought = std::mem::take(&mut self.found);
         missing.retain(|wish| !sought.iter().any(|sought| sought.wish == *wish));
-        // The kernel's own symbols and types cannot hang: a probe that needs no other file is placed at once.
+        // The kernel's symbols and types cannot block. So kernel probes are located immediately.
         let (in_kernel, in_files): (Vec<_>, Vec<_>) = missing.into_iter().partition(Wish::is_in_kernel);
         sought.extend(seek(&in_kernel, &self.files));
         for answer in seeker.places(in_files) {
@@ -206,7 +206,7 @@ impl Installer {
         sought
     }
 
-    /// What would be put in place, without doing so: for each probe what it would be to the kernel, or why it cannot be.
+    /// Returns a description of each probe without installing it, or the reason why it cannot be installed.
     pub fn look(&self, wishes: &[Wish]) -> Vec<Look> {
         let roots = self.files.roots();
         let mut kernel = Kernel::ask(roots, wishes);
@@ -224,7 +224,7 @@ impl Installer {
         wishes.iter().map(look).collect()
     }
 
-    /// What is in place, or could not be put there.
+    /// Returns a description of each installed or failed probe.
     pub fn placed(&self) -> Vec<Look> {
         let look = |probe: &Installed| {
             let ways = probe.placed.as_ref().map(|_| probe.ways.clone()).map_err(Refusal::clone);
@@ -233,10 +233,9 @@ impl Installer {
         self.installed.iter().map(look).collect()
     }
 
-    /// The probes whose paths lead to other files than they are in: a package was upgraded, a container has started anew,
-    /// or a file could be opened at last. To be placed again. A path that leads nowhere just now is left for later. Where
-    /// another thread looks, this waits for nothing: it has a look begun if that is `due`, and returns what the last ones
-    /// have found.
+    /// Returns the probes whose paths now refer to a different file, which must be installed again: after the upgrade of a package or the
+    /// restart of a container, or because a file was finally opened. Paths that currently lead nowhere are skipped. With a separate thread,
+    /// this call does not block: it starts a new check if `due`, and returns the results of earlier checks.
     pub fn outdated(&mut self, due: bool) -> Vec<Arc<str>> {
         let wishes = || self.installed.iter().map(|probe| probe.wish.clone()).collect::<Vec<_>>();
         let Some(seeker) = &mut self.seeker else {
@@ -265,11 +264,11 @@ impl Installer {
         self.moved.iter().map(|(_, name)| Arc::clone(name)).collect()
     }
 
-    /// Removes the definitions that nobody wants any more. What is still in use is left for the next time.
+    /// Removes the definitions that are no longer requested. Definitions in use are retried on the next call.
     pub fn tidy(&mut self) {
         for event in std::mem::take(&mut self.stale) {
             if let Err(refusal) = self.probes.remove(&event) {
-                tracing::warn!(probe = %event, "a probe cannot be removed yet: {refusal}");
+                tracing::warn!(probe = %event, "probe not removed yet, will retry: {refusal}");
                 self.stale.push(event);
             }
         }

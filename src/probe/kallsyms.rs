@@ -1,9 +1,8 @@
-//! The kernel's functions by name and by address, out of `/proc/kallsyms`: `ffffffff81000010 T tcp_sendmsg`, of a module
-//! with `[nf_conntrack]` behind it. Its 10 MB are read line by line for each question, in some 0.1 s, and no table is
-//! kept: who asks often asks for many addresses at once, and remembers the answers. A [`Table`] is for who asks all the
-//! time.
+//! The kernel's functions by name and by address, from `/proc/kallsyms`: `ffffffff81000010 T tcp_sendmsg`, for modules followed by
+//! `[nf_conntrack]`. Each query reads its 10 MB line by line in about 0.1 s, and keeps no table. Frequent callers look up many addresses at
+//! once and cache the results. A [`Table`] is for continuous lookups.
 //!
-//! Names can be read by everybody. Addresses are zeros for who may not know them.
+//! Names are readable without privileges. Without the permission to see addresses, all addresses are zero.
 
 mod probeable;
 mod table;
@@ -19,20 +18,20 @@ use crate::error::{Errno, FileError, printable};
 use crate::event::nearest;
 use crate::host::{self, Roots};
 
-/// The most bytes that are read of a list of functions. With all debugging compiled in, a kernel has 20 MB of symbols.
+/// Maximum number of bytes read from a list of functions. A kernel with all debug options has 20 MB of symbols.
 const FILE_LIMIT: u64 = 128 << 20;
-/// How far behind its beginning an address is taken to be in a function, in bytes. The end of the last one of a module
-/// is not known, and beyond it may be anything.
+/// Maximum distance of an address from the start of its function, in bytes. The end of a module's last function is unknown, and anything
+/// may follow it.
 const FUNCTION_LIMIT: u64 = 256 << 10;
-/// The most functions in which a near name is looked for.
+/// Maximum number of functions that are searched for a similar name.
 const NEAR_LIMIT: usize = 1 << 20;
 
-/// A function of the kernel. As text as probes are written: `tcp_sendmsg`, `nf_conntrack:nf_conntrack_in`.
+/// A kernel function. Formatted as in probe definitions: `tcp_sendmsg`, `nf_conntrack:nf_conntrack_in`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Function {
-    /// Its name.
+    /// The function name.
     pub name: Arc<str>,
-    /// Its module; `None` for the kernel itself.
+    /// The module; `None` for the kernel itself.
     pub module: Option<Arc<str>>,
 }
 
@@ -45,41 +44,40 @@ impl fmt::Display for Function {
     }
 }
 
-/// The functions of one name.
+/// Functions with the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// How many there are. A probe of a name that several have is refused by the kernel since Linux 6.6, and is at an
-    /// arbitrary one before.
+    /// Number of functions. Since Linux 6.6 the kernel rejects a probe on an ambiguous name. Earlier kernels choose an arbitrary function.
     pub count: usize,
-    /// The module of the first; `None` for the kernel itself.
+    /// The module of the first function; `None` for the kernel itself.
     pub module: Option<Arc<str>>,
 }
 
-/// Why the kernel's functions are not known.
+/// The reason why the kernel's functions are not available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KallsymsError {
-    /// The kernel has no list of its symbols.
-    #[error("{0}: this kernel was built without CONFIG_KALLSYMS, or /proc is not its own")]
+    /// The kernel has no symbol list.
+    #[error("{0}: this kernel was built without CONFIG_KALLSYMS, or /proc is not its procfs")]
     Absent(FileError),
-    /// This process may not read it.
-    #[error("{0}: reading it as root or with CAP_SYSLOG may help")]
+    /// This process lacks the permission to read it.
+    #[error("{0}: run as root or with CAP_SYSLOG")]
     Forbidden(FileError),
-    /// It has the names alone, with zeros for addresses.
+    /// The list contains names only, with zeros for addresses.
     #[error("the kernel hides its addresses from {}", hidden_from(*.restrict))]
     Hidden {
-        /// What `/proc/sys/kernel/kptr_restrict` is, if that can be read.
+        /// Value of `/proc/sys/kernel/kptr_restrict`, if readable.
         restrict: Option<u64>,
     },
-    /// It could not be read, or is broken.
+    /// The list could not be read, or is malformed.
     #[error("{0}")]
     Unreadable(FileError),
-    /// There is no function of this name.
+    /// No function has this name.
     #[error("the kernel has no function {}{}", printable(.function), instead(.near.as_ref()))]
     NoFunction {
-        /// The name, with its module if that was given.
+        /// The function name, with its module if given.
         function: Arc<str>,
-        /// What the compiler made of it (`name.isra.0`), or one that is called much like it.
+        /// A compiler-generated variant (`name.isra.0`), or a function with a similar name.
         near: Option<Function>,
     },
 }
@@ -92,7 +90,7 @@ impl KallsymsError {
 
 fn hidden_from(restrict: Option<u64>) -> &'static str {
     match restrict {
-        Some(2..) => "everybody: set kernel.kptr_restrict to 1 (sysctl), and run with CAP_SYSLOG",
+        Some(2..) => "all processes: set kernel.kptr_restrict to 1 (sysctl), and run with CAP_SYSLOG",
         _ => "this process: run it with CAP_SYSLOG",
     }
 }
@@ -112,12 +110,12 @@ impl From<FileError> for KallsymsError {
     }
 }
 
-/// One line.
+/// One line of the list.
 #[derive(Debug, PartialEq, Eq)]
 struct Symbol<'l> {
     address: u64,
     is_text: bool,
-    /// Known in one file alone.
+    /// Whether the symbol is local to one source file.
     is_local: bool,
     name: &'l [u8],
     module: Option<&'l [u8]>,
@@ -125,7 +123,7 @@ struct Symbol<'l> {
 
 impl<'l> Symbol<'l> {
     fn parse(line: &'l [u8]) -> Option<Self> {
-        // There are some 200 000 lines, so no byte is looked at more often than it must.
+        // There are about 200 000 lines, so the parser scans each byte as rarely as possible.
         let (address, rest) = std::str::from_utf8(line).ok()?.split_once(' ')?;
         let (letter, rest) = rest.split_once(' ')?;
         let (name, module) =
@@ -133,15 +131,15 @@ impl<'l> Symbol<'l> {
         Some(Self {
             address: u64::from_str_radix(address, 16).ok()?,
             is_local: letter == "t",
-            // The letters of nm(1); of the weak ones (`w`), few are not functions.
+            // The letters of nm(1). Most weak symbols (`w`) are functions.
             is_text: matches!(letter, "t" | "T" | "w" | "W"),
             name: name.as_bytes(),
             module,
         })
     }
 
-    /// Whether a probe can be there: no mark of the compiler, no part split off, and not made while running, as BPF
-    /// programs and trampolines are.
+    /// Reports whether the symbol can be probed: it is not a compiler mark or a split-off part, and it was not created at run time, like
+    /// BPF programs and trampolines.
     fn is_function(&self) -> bool {
         const MARKS: [&[u8]; 4] = [b"$", b".L", b"__pfx_", b"__cfi_"];
         let is_mark = MARKS.iter().any(|mark| self.name.starts_with(mark));
@@ -152,7 +150,7 @@ impl<'l> Symbol<'l> {
     }
 }
 
-/// The name in `[name]`.
+/// Returns the name in `[name]`.
 fn module(word: &[u8]) -> Option<&[u8]> {
     word.strip_prefix(b"[")?.strip_suffix(b"]")
 }
@@ -161,7 +159,7 @@ fn text(name: &[u8]) -> Arc<str> {
     String::from_utf8_lossy(name).into()
 }
 
-/// Shows every symbol, in the order of the file.
+/// Passes every symbol to `each`, in file order.
 fn symbols(roots: &Roots, mut each: impl FnMut(Symbol<'_>)) -> Result<(), KallsymsError> {
     let path = roots.proc.join("kallsyms");
     let mut any = false;
@@ -174,11 +172,11 @@ fn symbols(roots: &Roots, mut each: impl FnMut(Symbol<'_>)) -> Result<(), Kallsy
     if any {
         Ok(())
     } else {
-        Err(KallsymsError::Unreadable(FileError::malformed(path, "it holds no symbols")))
+        Err(KallsymsError::Unreadable(FileError::malformed(path, "it contains no symbols")))
     }
 }
 
-/// The last symbol before some address.
+/// The closest symbol before an address.
 #[derive(Debug, Default)]
 struct Nearest {
     address: u64,
@@ -186,25 +184,25 @@ struct Nearest {
     name: Vec<u8>,
 }
 
-/// The names of the functions that these addresses lie in, without their modules, in the same order; `None` for an
-/// address that is in none. It takes one reading of all symbols, however many addresses there are.
+/// Returns the names of the functions that contain these addresses, without modules, in the same order. `None` for an address outside all
+/// functions. Reads the symbols once, for any number of addresses.
 ///
 /// # Errors
-/// [`KallsymsError::Hidden`] if this process may not know where functions are; [`KallsymsError::Absent`],
-/// [`KallsymsError::Forbidden`] and [`KallsymsError::Unreadable`] for the file itself.
+/// [`KallsymsError::Hidden`] if this process may not see addresses. [`KallsymsError::Absent`], [`KallsymsError::Forbidden`] and
+/// [`KallsymsError::Unreadable`] for the file itself.
 pub fn names(roots: &Roots, addresses: &[u64]) -> Result<Vec<Option<Arc<str>>>, KallsymsError> {
     let mut wanted = addresses.to_vec();
     wanted.sort_unstable();
     wanted.dedup();
-    // Each symbol is held against the first address that is not before it alone. What is near to a later one as well
-    // is found in the end.
+    // Each symbol is assigned only to the first address at or after it. If it is also the closest to later addresses, the pass below
+    // propagates it.
     let mut found: Vec<Nearest> = wanted.iter().map(|_| Nearest::default()).collect();
     let mut hidden = true;
     symbols(roots, |symbol| {
         hidden &= symbol.address == 0;
         let place = wanted.partition_point(|&address| address < symbol.address);
         let Some(nearest) = found.get_mut(place) else { return };
-        // Of several names of one address the kernel prints the first.
+        // Of several names of one address, the kernel prints the first.
         if symbol.address > nearest.address {
             (nearest.address, nearest.is_text) = (symbol.address, symbol.is_text);
             nearest.name.clear();
@@ -228,7 +226,7 @@ pub fn names(roots: &Roots, addresses: &[u64]) -> Result<Vec<Option<Arc<str>>>, 
     Ok(addresses.iter().map(name).collect())
 }
 
-/// At most `limit` functions that may be probed, sorted, each name once per module.
+/// Returns at most `limit` functions that may be probed, sorted, each name once per module.
 ///
 /// # Errors
 /// [`KallsymsError::Absent`], [`KallsymsError::Forbidden`] and [`KallsymsError::Unreadable`].
@@ -244,9 +242,9 @@ pub fn functions(roots: &Roots, limit: usize) -> Result<Vec<Function>, KallsymsE
     Ok(functions)
 }
 
-/// Shows every function that may be probed, in the order of the file.
+/// Passes every function that may be probed to `each`, in file order.
 fn each_function(roots: &Roots, mut each: impl FnMut(Function)) -> Result<(), KallsymsError> {
-    // The symbols of a module are in one piece.
+    // The symbols of a module are consecutive.
     let mut last: Option<Arc<str>> = None;
     symbols(roots, |symbol| {
         if symbol.is_function() {
@@ -258,21 +256,21 @@ fn each_function(roots: &Roots, mut each: impl FnMut(Function)) -> Result<(), Ka
     })
 }
 
-/// The functions that are called `function`, or `module:function` for those of one module.
+/// Returns the functions named `function`, or `module:function` for the functions of one module.
 ///
 /// # Errors
-/// [`KallsymsError::NoFunction`] with a near name, and the others as [`functions`].
+/// [`KallsymsError::NoFunction`] with a similar name, and the errors of [`functions`].
 pub fn find(roots: &Roots, function: &str) -> Result<Found, KallsymsError> {
     find_all(roots, &[function])?.pop().unwrap_or_else(|| Err(missing(function, &[])))
 }
 
-/// The module that a function is looked for in, if one is named, and what is found of it.
+/// The module of a searched function, if specified, and the result.
 type Sought<'a> = (Option<&'a [u8]>, &'a mut Found);
 
-/// [`find`] for several, in the same order. It takes one reading of all symbols, and another if some are not there.
+/// Looks up several functions like [`find`], in the same order. Reads the symbols once, and a second time if a function is missing.
 ///
 /// # Errors
-/// For each [`KallsymsError::NoFunction`]; for all the others as [`functions`].
+/// For each missing function [`KallsymsError::NoFunction`]; for all functions the errors of [`functions`].
 pub fn find_all(
     roots: &Roots,
     functions: &[&str],
@@ -304,7 +302,7 @@ pub fn find_all(
     Ok(functions.iter().zip(found).map(judge).collect())
 }
 
-/// The module, if one is named, and the function in it.
+/// Splits a name into the module, if specified, and the function.
 fn in_module(function: &str) -> (Option<&str>, &str) {
     function.split_once(':').map_or((None, function), |(module, name)| (Some(module), name))
 }
@@ -313,7 +311,7 @@ fn missing(function: &str, all: &[Function]) -> KallsymsError {
     KallsymsError::NoFunction { function: function.into(), near: near(all, in_module(function).1) }
 }
 
-/// The function that was meant: the same in another module, what the compiler made of it, or one spelled like it.
+/// Returns the most likely intended function: the same in another module, a compiler-generated variant, or one with a similar name.
 fn near(functions: &[Function], name: &str) -> Option<Function> {
     let variant = |of: &Function| {
         of.name.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -325,7 +323,7 @@ fn near(functions: &[Function], name: &str) -> Option<Function> {
     functions.iter().find(|of| *of.name == *near).cloned()
 }
 
-/// Whether function tracing (`ftrace:function`) can be set to this function, according to tracefs.
+/// Reports whether function tracing (`ftrace:function`) supports this function, according to tracefs.
 ///
 /// # Errors
 /// Absent if tracefs is not mounted, or the kernel has no function tracing.
@@ -337,10 +335,10 @@ pub fn is_traceable(roots: &Roots, function: &str) -> Result<bool, FileError> {
     Ok(found)
 }
 
-/// The functions that the kernel lets nobody probe, sorted: those that a probe itself runs through.
+/// Returns the functions that the kernel does not allow to be probed, sorted: functions that the handling of a probe itself uses.
 ///
 /// # Errors
-/// Absent if debugfs is not mounted, or the kernel has no kprobes; forbidden for all but root.
+/// Absent if debugfs is not mounted, or the kernel has no kprobes. Forbidden for all users except root.
 pub fn blacklist(roots: &Roots) -> Result<Vec<Arc<str>>, FileError> {
     let mut names: Vec<Arc<str>> = Vec::new();
     // `0xffffffff81000010-0xffffffff81000020<tab>do_int3`
@@ -357,7 +355,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Not in the order of addresses, as a file with modules is not.
+    /// Not sorted by address, like a list with modules.
     const SYMBOLS: &str = "\
 0000000000000000 A fixed_percpu_data
 ffffffff81000000 T _stext
@@ -391,10 +389,10 @@ ffffffffc0200000 t bpf_prog_1234_x\t[bpf]
             (0xffff_ffff_8100_017f, Some("tcp_sendmsg")),
             (0xffff_ffff_8100_0008, Some("_stext")),
             (0xffff_ffff_8100_02ff, Some("split.isra.0.cold")),
-            // Of a module that comes after others in memory and before them in the file.
+            // A module after others in memory, but before them in the file.
             (0xffff_ffff_c000_00ff, Some("nf_in")),
             (0xffff_ffff_c010_0001, Some("helper")),
-            // Data; behind data; before everything; far behind the last.
+            // Data; after data; before all symbols; far after the last symbol.
             (0xffff_ffff_8100_0300, None),
             (0xffff_ffff_c000_0200, None),
             (0xffff_8880_0000_0000, None),
@@ -434,7 +432,7 @@ ffffffffc0200000 t bpf_prog_1234_x\t[bpf]
         );
         std::fs::write(dir.path().join("proc/sys/kernel/kptr_restrict"), "2\n").unwrap();
         assert!(message(&roots).contains("set kernel.kptr_restrict to 1"), "{}", message(&roots));
-        // Names need no permission.
+        // Names are readable without privileges.
         assert_eq!(find(&roots, "helper"), Ok(Found { count: 1, module: None }));
     }
 

@@ -1,5 +1,4 @@
-//! Dynamic probes: what a person writes ([`Definition`]), where that is in a file or the kernel, and what is told to
-//! the kernel for it.
+//! Dynamic probes: the user's [`Definition`], its location in a file or the kernel, and its definition in the kernel's syntax.
 //!
 //! ```text
 //! location, arguments ──parse──► Definition ──resolve──► a line of kprobe_events or uprobe_events ──► a tracepoint

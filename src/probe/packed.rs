@@ -1,33 +1,33 @@
-//! A sorted list of addresses, each with a number, in a few bytes each.
+//! Compact sorted list of addresses, each with a number.
 //!
-//! Entries are stored in blocks: the first address of a block as it is, and for each entry the distance to the one
-//! before, and the difference of their numbers, as integers of 7 bits a byte. Functions take 4 to 6 bytes each in this way.
-//! A search is a binary search among blocks, and decodes two or three of them.
+//! Entries are stored in blocks. A block has a full first address. Each entry contains the differences of its address and its number to the
+//! previous entry, encoded with 7 bits per byte. Functions take 4 to 6 bytes each. A lookup is a binary search among the blocks, and
+//! decodes two or three of them.
 
-/// The entries of a block.
+/// Number of entries per block.
 const BLOCK: usize = 32;
 
-/// The list.
+/// The packed list.
 #[derive(Debug, Default)]
 pub(crate) struct Packed {
-    /// The first address of each block.
+    /// First address of each block.
     starts: Box<[u64]>,
-    /// Where the entries of each block begin.
+    /// Offset of each block's entries.
     places: Box<[u32]>,
     bytes: Box<[u8]>,
     len: usize,
 }
 
-/// What is near to an address.
+/// Result of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Near {
-    /// Entries at the address or before it, the nearest first.
+    /// Entries at or before the address, the closest first.
     pub(crate) before: Vec<(u64, u32)>,
-    /// The first address of the list behind it.
+    /// The first address of the list after it.
     pub(crate) next: Option<u64>,
 }
 
-/// A list that is being made.
+/// A list during construction.
 #[derive(Debug, Default)]
 pub(crate) struct Packing {
     starts: Vec<u64>,
@@ -38,7 +38,7 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    /// Adds an entry whose address is not before the last. Returns whether it fits: a list has at most 4 GiB.
+    /// Adds an entry, whose address must not be before the last one. Reports whether it fits: a list has at most 4 GiB.
     pub(crate) fn push(&mut self, address: u64, number: u32) -> bool {
         if self.len.is_multiple_of(BLOCK) {
             let Ok(place) = u32::try_from(self.bytes.len()) else { return false };
@@ -62,7 +62,7 @@ impl Packing {
 }
 
 impl Packed {
-    /// The `most` entries at an address or before it, and where the next one is.
+    /// Returns at most `most` entries at or before an address, and the address of the next entry.
     pub(crate) fn near(&self, address: u64, most: usize) -> Near {
         let behind = self.starts.partition_point(|&start| start <= address);
         let mut near = Near { before: Vec::new(), next: self.starts.get(behind).copied() };
@@ -81,7 +81,7 @@ impl Packed {
         near
     }
 
-    /// All entries, in their order.
+    /// Returns all entries, in order.
     #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
         (0..self.starts.len()).flat_map(|block| self.block(block))
@@ -106,13 +106,13 @@ impl Packed {
         self.len
     }
 
-    /// How much memory it takes, in bytes.
+    /// Returns the memory usage, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&*self.starts) + size_of_val(&*self.places)
     }
 }
 
-/// Appends an integer, 7 bits a byte, the lowest first.
+/// Appends an integer with 7 bits per byte, lowest bits first.
 fn write(bytes: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         bytes.push(value as u8 | 0x80);
@@ -173,7 +173,7 @@ mod tests {
     fn functions_take_a_few_bytes_each() {
         let mut packing = Packing::default();
         for number in 0..100_000u32 {
-            // Places in the table are in no order.
+            // Symbol indices are not sorted by address.
             packing.push(0x40_0000 + u64::from(number) * 208, number.wrapping_mul(2_654_435_761) % 200_000);
         }
         let packed = packing.finish();

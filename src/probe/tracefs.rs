@@ -1,10 +1,9 @@
-//! Probes in tracefs: a line in `kprobe_events` or `uprobe_events` makes a tracepoint of a place, with its arguments as
-//! fields; another line removes it. The lines are those of the kernel's `Documentation/trace/kprobetrace.rst` and
-//! `uprobetracer.rst`.
+//! Probes in tracefs. A line in `kprobe_events` or `uprobe_events` defines a tracepoint at a location, with the probe's arguments as
+//! fields. Another line removes it. The syntax is described in the kernel's `Documentation/trace/kprobetrace.rst` and `uprobetracer.rst`.
 //!
-//! What is defined belongs to the machine, not to the process: it stays until somebody removes it. So the names say
-//! whose it is ([`Owner`]), [`Probes`] removes what it made when it is dropped, and [`Probes::sweep`] removes what
-//! those left behind who could not. A probe that nobody has opened costs nothing.
+//! A definition is global to the machine and persists until it is removed. So the group name identifies the owner ([`Owner`]). [`Probes`]
+//! removes its probes when it is dropped, and [`Probes::sweep`] removes those that ended processes left behind. A probe that is not open
+//! causes no overhead.
 
 mod complaint;
 mod line;
@@ -32,24 +31,24 @@ use super::argument::Site;
 use crate::error::{Errno, FileError};
 use crate::host::Roots;
 
-/// The longest name of an event, in bytes (`MAX_EVENT_NAME_LEN` of the kernel, without its NUL).
+/// Maximum length of an event name, in bytes (`MAX_EVENT_NAME_LEN` of the kernel, without its NUL).
 const NAME_LIMIT: usize = 63;
-/// How many events of one name are told apart by a number.
+/// Maximum number of events whose names differ only by a numeric suffix.
 const SAME_NAME_LIMIT: u32 = 10_000;
 
-/// The group of probes that were made to stay.
+/// Group of persistent probes.
 const LASTING_GROUP: &str = "perf_exporter";
 
-/// A probe that the kernel has taken, as a tracepoint.
+/// A probe that the kernel accepted, as a tracepoint.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Added {
-    /// The system of the tracepoint: the group.
+    /// System of the tracepoint: the group.
     pub system: Arc<str>,
-    /// The event.
+    /// The event name.
     pub event: Arc<str>,
 }
 
-/// The probes of this process. Writing takes what owns tracefs, usually root.
+/// The probes of this process. Writing requires the owner of tracefs, usually root.
 #[derive(Debug)]
 pub struct Probes {
     roots: Roots,
@@ -58,7 +57,7 @@ pub struct Probes {
     held: Vec<Held>,
 }
 
-/// A probe that has to be removed again.
+/// A probe that must be removed later.
 #[derive(Debug)]
 struct Held {
     event: Arc<str>,
@@ -66,27 +65,28 @@ struct Held {
 }
 
 impl Probes {
-    /// No probes yet, in the group of this process. `pid` is its number where procfs does not tell.
+    /// Creates an empty set of probes in the group of this process. `pid` is the process ID if procfs is unavailable.
     pub fn new(roots: &Roots, pid: u32) -> Self {
         let owner = Owner::own(roots, pid);
         Self { roots: roots.clone(), owner: Some(owner), group: owner.group().into(), held: Vec::new() }
     }
 
-    /// Probes that outlive this process, in a group of their own that nobody sweeps: what a person adds at a shell.
+    /// Creates an empty set of probes that outlive this process, in a separate group that is never swept. For probes added on the command
+    /// line.
     pub fn lasting(roots: &Roots) -> Self {
         Self { roots: roots.clone(), owner: None, group: LASTING_GROUP.into(), held: Vec::new() }
     }
 
-    /// The group that all of them are in: the system of their tracepoints.
+    /// Returns the group of all these probes: the system of their tracepoints.
     pub fn group(&self) -> &Arc<str> {
         &self.group
     }
 
-    /// Defines a probe under a name like `event`: what the kernel does not take in a name becomes `_`, and a number is
-    /// appended where the name is taken.
+    /// Defines a probe with a name similar to `event`. Characters that the kernel does not accept become `_`, and a number is appended if
+    /// the name is in use.
     ///
     /// # Errors
-    /// The kernel refuses it, or there is no place to say it.
+    /// The kernel rejected the probe, or the file for definitions could not be opened.
     pub fn add(&mut self, event: &str, line: &Line) -> Result<Added, ProbeRefusal> {
         let event = self.free_name(event)?;
         let definition = line.definition(&self.group, &event);
@@ -96,18 +96,18 @@ impl Probes {
         Ok(Added { system: Arc::clone(&self.group), event })
     }
 
-    /// Whether probes of a site can be defined here. Changes nothing.
+    /// Checks that probes can be defined at this kind of site. Changes nothing.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// The reason why they cannot.
     pub fn check(&self, site: Site) -> Result<(), ProbeRefusal> {
         open(&self.roots, site).map(drop).map_err(|why| why.of_removal(&self.roots, site))
     }
 
-    /// Removes a probe of this group. One that is not there any more counts as removed.
+    /// Removes a probe of this group. Succeeds if the probe does not exist.
     ///
     /// # Errors
-    /// The kernel refuses, usually because the tracepoint is still open somewhere (`EBUSY`). It can be tried again.
+    /// The kernel's error, usually because the tracepoint is still open (`EBUSY`). The call can be retried.
     pub fn remove(&mut self, event: &str) -> Result<(), ProbeRefusal> {
         let held = self.held.iter().position(|held| &*held.event == event);
         let site = match held {
@@ -124,38 +124,38 @@ impl Probes {
         Ok(())
     }
 
-    /// Every probe that is defined on this machine, whoever made it.
+    /// Returns every probe that is defined on this machine, by any owner.
     ///
     /// # Errors
-    /// A file that is there and cannot be read. Kernels that have one kind of probes or none are no error.
+    /// A file exists but cannot be read. Missing support for one or both kinds of probes is not an error.
     pub fn list(&self) -> Result<Vec<Listed>, FileError> {
         listed::list(&self.roots)
     }
 
-    /// Removes the probes of exporters that are gone, and gives the fate of each. Nobody else's are touched.
+    /// Removes the probes of ended exporters and returns the result for each. Other probes are not changed.
     ///
-    /// An exporter is gone if no process has its number and its start time. Another container's has a number that
-    /// means nothing here, so all processes are looked at; where they cannot be seen, because this process has a PID
-    /// namespace of its own, its probes stay. What somebody has open is never removed: the kernel refuses that.
+    /// An exporter has ended if no process has its PID and its start time. The PID of an exporter in another container is not valid here,
+    /// so all processes are searched. If this process cannot see all of them because it is in a PID namespace, the probes stay. Open probes
+    /// are never removed, because the kernel rejects that.
     ///
     /// # Errors
-    /// As [`list`](Self::list).
+    /// Those of [`list`](Self::list).
     pub fn sweep(&self) -> Result<Vec<Leftover>, FileError> {
         sweep::sweep(&self.roots, self.owner)
     }
 
-    /// Where the probe of a name is that this value did not make.
+    /// Returns the site of a probe that this value did not define.
     fn listed_site(&self, event: &str) -> Result<Option<Site>, ProbeRefusal> {
         let listed = self.list().map_err(|error| refusal::unreadable(&self.roots, &error))?;
         let found = listed.iter().find(|probe| probe.system == self.group && &*probe.event == event);
         Ok(found.map(Listed::site))
     }
 
-    /// What [`add`](Self::add) calls a probe: a name that no event of the group has. A second definition of a name would
-    /// not be an error for the kernel: it adds the place to the event.
+    /// Returns the name that [`add`](Self::add) uses for a probe: one that no event of the group has. The kernel would accept a second
+    /// definition of a name, and add the location to the existing event.
     ///
     /// # Errors
-    /// There are too many of this name.
+    /// Too many events have this name.
     pub fn free_name(&self, wanted: &str) -> Result<Arc<str>, ProbeRefusal> {
         let stem = event_name(wanted);
         let dir = self.roots.tracing.join("events").join(&*self.group);
@@ -176,13 +176,13 @@ impl Drop for Probes {
         }
         for Held { event, site } in std::mem::take(&mut self.held) {
             if let Err(refusal) = undefine(&self.roots, site, &self.group, &event) {
-                tracing::warn!("the probe {}/{event} could not be removed: {refusal}", self.group);
+                tracing::warn!("probe {}/{event} could not be removed: {refusal}", self.group);
             }
         }
     }
 }
 
-/// A name as the kernel takes one for an event. It is ASCII.
+/// Returns a valid event name of the kernel, in ASCII.
 fn event_name(wanted: &str) -> String {
     let mut name = String::new();
     if !wanted.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
@@ -195,13 +195,13 @@ fn event_name(wanted: &str) -> String {
 
 fn undefine(roots: &Roots, site: Site, group: &str, event: &str) -> Result<(), ProbeRefusal> {
     match write(roots, site, &format!("-:{group}/{event}")) {
-        // Gone already, perhaps by somebody else's hand.
+        // It was removed already, possibly by another process.
         Ok(()) | Err(Unwritten::Answered(Errno::ENOENT)) => Ok(()),
         Err(why) => Err(why.of_removal(roots, site)),
     }
 }
 
-/// Where probes of a site are defined.
+/// Returns the file in which probes of a site are defined.
 fn events_file(roots: &Roots, site: Site) -> PathBuf {
     roots.tracing.join(match site {
         Site::Kernel => "kprobe_events",
@@ -209,14 +209,14 @@ fn events_file(roots: &Roots, site: Site) -> PathBuf {
     })
 }
 
-/// Tells the kernel one line.
+/// Writes one line.
 fn write(roots: &Roots, site: Site, line: &str) -> Result<(), Unwritten> {
     open(roots, site)?
         .write_all(format!("{line}\n").as_bytes())
         .map_err(|error| Unwritten::Answered(Errno::of(&error)))
 }
 
-/// Opened to append: opening these files to truncate removes everybody's probes.
+/// Opens the file for appending. Opening it with truncation would remove all probes of the machine.
 fn open(roots: &Roots, site: Site) -> Result<File, Unwritten> {
     let opened = OpenOptions::new().append(true).open(events_file(roots, site));
     opened.map_err(|error| Unwritten::Closed(Errno::of(&error)))

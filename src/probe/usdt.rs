@@ -1,66 +1,67 @@
-//! Markers that were compiled into a program (USDT, `sys/sdt.h`), as its notes tell of them. Source of the format: the
-//! page "UserSpaceProbeImplementation" of SystemTap's wiki, which calls it version 3.
+//! USDT probes compiled into a program (`sys/sdt.h`), as described by its ELF notes. Source: the page "UserSpaceProbeImplementation" of
+//! SystemTap's wiki, which calls the format version 3.
 
 use std::sync::Arc;
 
 use object::Endianness;
 use object::read::elf::{FileHeader, NoteIterator};
 
-/// The type of a note of version 3, the only one that compilers have written since 2010.
+/// Note type of version 3, the only version that compilers have written since 2010.
 const VERSION: u32 = 3;
-/// The most markers of one file.
+/// Maximum number of USDT probes in one file.
 const MARKER_LIMIT: usize = 65_536;
-/// The longest of the three texts of a marker, in bytes.
+/// Maximum length of each of a probe's three texts, in bytes.
 const TEXT_LIMIT: usize = 4096;
 
-/// A marker: a `nop` that somebody gave a name.
+/// A USDT probe: a named `nop` instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
-    /// Who offers it, such as `postgresql`.
+    /// The provider, such as `postgresql`.
     pub provider: Arc<str>,
-    /// Its name, such as `query__start`.
+    /// The name, such as `query__start`.
     pub name: Arc<str>,
-    /// Where it is in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Where the number is in the file, in bytes, that must not be 0 for the program to prepare the arguments: what the
-    /// kernel takes as `ref_ctr_offset` and counts up while there is a probe (Linux 4.20). `None`: it always does.
+    /// File offset of the semaphore, in bytes. The program prepares the arguments only if the semaphore is not 0. The kernel accepts the
+    /// offset as `ref_ctr_offset`, and increments the semaphore while a probe is active (Linux 4.20). `None`: the program always prepares
+    /// them.
     pub semaphore: Option<u64>,
-    /// Where the arguments are, in the assembler's words: `-4@%edi 8@-8(%rbp)`.
+    /// Locations of the arguments in assembler syntax: `-4@%edi 8@-8(%rbp)`.
     pub arguments: Arc<str>,
 }
 
-/// A note, with addresses as the linker wrote them.
+/// A note, with the addresses that the linker wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Note {
-    /// Of the marker.
+    /// Address of the probe.
     pub(super) address: u64,
-    /// Of `.stapsdt.base` when the note was written: what moved that since has moved the others as well.
+    /// Address of `.stapsdt.base` when the note was written. A later move applies to the other addresses too.
     pub(super) base: u64,
-    /// Of the semaphore; 0 if there is none.
+    /// Address of the semaphore; 0 if there is none.
     pub(super) semaphore: u64,
     pub(super) provider: Arc<str>,
     pub(super) name: Arc<str>,
     pub(super) arguments: Arc<str>,
 }
 
-/// Why the notes of a file cannot be read.
+/// The reason why the notes of a file are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoteError {
-    #[error("note {0} of .note.stapsdt is cut off")]
+    #[error("note {0} of .note.stapsdt is truncated")]
     Cut(usize),
-    #[error("note {0} of .note.stapsdt lacks its provider, name and arguments, or they are not text")]
+    #[error("note {0} of .note.stapsdt has a missing or invalid provider, name or arguments")]
     Texts(usize),
-    #[error(".note.stapsdt has more than the {MARKER_LIMIT} notes that are read")]
+    #[error(".note.stapsdt exceeds the limit of {MARKER_LIMIT} notes")]
     TooMany,
 }
 
-/// Reads the content of `.note.stapsdt`. Notes of others and of other versions are passed over.
+/// Parses the content of `.note.stapsdt`. Notes with another owner or version are skipped.
 pub(super) fn notes<Elf: FileHeader<Endian = Endianness>>(
     bytes: &[u8],
     endian: Endianness,
 ) -> Result<Vec<Note>, NoteError> {
     let mut found = Vec::new();
-    // No alignment given is four bytes, which these notes always have.
+    // The default alignment is four bytes, which these notes always have.
     let notes = NoteIterator::<Elf>::new(endian, Elf::Word::default(), bytes).into_iter().flatten();
     for (place, note) in notes.enumerate() {
         let note = note.map_err(|_| NoteError::Cut(place))?;
@@ -81,7 +82,7 @@ pub(super) fn notes<Elf: FileHeader<Endian = Endianness>>(
     Ok(found)
 }
 
-/// Takes an address from the front.
+/// Consumes an address.
 fn word(rest: &mut &[u8], wide: bool, endian: Endianness) -> Option<u64> {
     use object::Endian;
     if wide {
@@ -91,7 +92,7 @@ fn word(rest: &mut &[u8], wide: bool, endian: Endianness) -> Option<u64> {
     }
 }
 
-/// Takes a text with its NUL from the front.
+/// Consumes a NUL-terminated text.
 fn text(rest: &mut &[u8]) -> Option<Arc<str>> {
     let end = rest.iter().take(TEXT_LIMIT + 1).position(|&byte| byte == 0)?;
     let text = rest.split_off(..=end)?;
@@ -107,7 +108,7 @@ mod tests {
 
     type Wide = FileHeader64<Endianness>;
 
-    /// A note as an assembler writes it.
+    /// Returns a note in the format of an assembler.
     fn written(kind: u32, owner: &[u8], descriptor: &[u8]) -> Vec<u8> {
         let padded = |bytes: &[u8]| {
             let mut padded = bytes.to_vec();

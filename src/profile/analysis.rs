@@ -1,4 +1,4 @@
-//! From records to sums of stacks. Whatever happens here may read files of other processes, and take any time.
+//! Turns records into sums of stacks. Every function here may read files of other processes, and block for any time.
 
 mod room;
 
@@ -27,20 +27,20 @@ use crate::stack::{self, Analyzer, Frame, ProcessId, StackId, Taken};
 use crate::sys::Ring;
 use crate::target::{Cgroup, CgroupSelection};
 
-/// Stacks of one entry.
+/// The stacks of one entry.
 #[derive(Debug)]
 struct Source {
     sampler: Arc<Sampler>,
     window: Window,
-    /// What was seen in the current turn.
+    /// Sums of the current turn.
     fresh: FxHashMap<(TaskId, Mode, Option<u32>), Sum>,
-    /// How often each stack was seen since functions were counted last.
+    /// Samples of each stack since functions were last counted.
     unnamed: FxHashMap<StackId, u64>,
-    /// Whether the samples of a task are kept.
+    /// Whether the samples of a task are selected.
     chosen: FxHashMap<TaskId, bool>,
     /// Threads that are off the CPU.
     waiting: Waiting,
-    /// Of each CPU, where each record is a wait.
+    /// By CPU, for samplers whose records are waits.
     thinners: FxHashMap<u32, Thinner>,
 }
 
@@ -57,7 +57,7 @@ impl Source {
         }
     }
 
-    /// For how many waits one stands, if its stack is looked at.
+    /// Returns the number of waits that this record represents, or `None` if the record is skipped.
     fn thin(&mut self, cpu: u32, time: u64, weight: u64) -> Option<u64> {
         let Rate::Frequency(limit) = self.sampler.rate else { return Some(weight) };
         self.thinners.entry(cpu).or_insert_with(|| Thinner::new(limit)).take(time, weight)
@@ -80,70 +80,70 @@ fn is_chosen(whose: &Whose, seen: &Seen) -> bool {
         && whose.processes.as_ref().is_none_or(|selection| selection.matches(&seen.process))
 }
 
-/// A profile that somebody waits for.
+/// A recording that was requested.
 #[derive(Debug)]
 struct Recording {
     sampler: Arc<Sampler>,
-    /// From when on, on the clock of the records.
+    /// The start, on the clock of the records.
     begin: u64,
-    /// It follows another one, which has all that was looked at before: what is late belongs to this one.
+    /// Whether it follows another recording, which contains all records analyzed before: late records belong to this one.
     follows: bool,
     tally: Tally,
-    /// What had been lost when it began.
+    /// The losses at its start.
     before: Losses,
 }
 
-/// Stacks with how often they were seen, still without names.
+/// Stacks with their sums, before symbolization.
 #[derive(Debug)]
 pub(super) struct Counted {
     pub(super) sampler: Arc<Sampler>,
     pub(super) tally: Tally,
-    /// Nanoseconds of the records' clock.
+    /// Nanoseconds on the clock of the records.
     pub(super) begin: u64,
     pub(super) end: u64,
-    /// What was lost meanwhile; of a window, since the beginning.
+    /// Records lost in this time; for a window, since the start.
     pub(super) losses: Losses,
 }
 
-/// The most stacks and tasks that are kept before those are dropped that nobody needs any more.
+/// The number of stacks or tasks above which unused ones are dropped.
 const MANY: usize = 1 << 16;
 
-/// How many processes that make code at run time are looked after.
+/// The most processes with run-time generated code that are tracked.
 const MOST_MAKERS: usize = 1 << 12;
 
-/// How many functions that the kernel got or lost wait for somebody to ask: of programs of BPF, dozens at a time.
+/// The most added or removed kernel functions that are queued for the symbolizer: BPF programs come in dozens.
 const MOST_NEWS: usize = 1 << 14;
 
-/// What records come to: stacks, tasks, windows and recordings.
+/// The state that is derived from records: stacks, tasks, windows and recordings.
 #[derive(Debug)]
 pub(super) struct Analysis {
     sources: Vec<Source>,
-    /// For each event what its records are.
+    /// By event, the format of its records.
     taps: FxHashMap<u64, Tap>,
     pub(super) analyzer: Analyzer,
     pub(super) tasks: Tasks,
-    /// Processes that make code at run time, by pid.
+    /// Processes that generate code at run time, by pid.
     makers: FxHashMap<u32, ProcessId>,
-    /// What has to be looked up next.
+    /// Work for the symbolizer.
     news: News,
     /// Switches of each CPU in the current turn.
     switches: FxHashMap<u32, u64>,
-    /// How many stacks there were when the last one was looked at.
+    /// The number of stacks when the last new stack was examined.
     looked_at: usize,
     recordings: BTreeMap<u64, Recording>,
-    /// What was read here, and what could not be.
+    /// Records read here, and records that could not be read.
     own: Losses,
-    /// What was lost in front of this, as of the last batch.
+    /// Records lost before the analysis, as of the last batch.
     before: Losses,
-    /// All records from before this moment are analyzed. Nanoseconds of the records' clock.
+    /// All records before this time are analyzed. Nanoseconds on the clock of the records.
     analyzed: u64,
-    /// What the next turn fills again.
+    /// The buffer that each turn reuses.
     batch: Batch,
     room: Room,
 }
 
 impl Analysis {
-    /// Nothing is analyzed yet.
+    /// Creates an analysis without records.
     pub(super) fn new(files: impl Into<Files>) -> Self {
         let files = files.into();
         Self {
@@ -164,8 +164,8 @@ impl Analysis {
         }
     }
 
-    /// Analyzes some of the records that were pulled, in order, and hands over what they come to. Whether those were
-    /// all: other threads may want something in between.
+    /// Analyzes some of the queued records, in order, and hands over the results. Returns whether no records are left: otherwise the caller
+    /// releases the lock, so that other threads get their turn.
     pub(super) fn turn<R: Ring>(&mut self, rings: &Lock<Rings<R>>, handoff: &Lock<Handoff>) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
         let all = rings.lock().take(&mut batch);
@@ -186,7 +186,7 @@ impl Analysis {
         all
     }
 
-    /// All records from before this moment are analyzed. Nanoseconds of the records' clock.
+    /// Returns the time before which all records are analyzed. Nanoseconds on the clock of the records.
     pub(super) fn analyzed(&self) -> u64 {
         self.analyzed
     }
@@ -220,7 +220,7 @@ impl Analysis {
         self.taps.clear();
     }
 
-    /// Hands over what was seen in this turn.
+    /// Hands over the results of this turn.
     fn report(&mut self, handoff: &Lock<Handoff>) {
         let tasks = &self.tasks;
         let of = |source: &mut Source| {
@@ -251,7 +251,7 @@ impl Analysis {
     }
 
     fn read(&mut self, cpu: u32, bytes: &[u8]) {
-        // The identifier stands behind the header of every sample, whatever else its event writes.
+        // The identifier follows the header of every sample, whatever other fields its event writes.
         let id = bytes.get(8..16).and_then(|id| id.first_chunk()).map(|&id| u64::from_ne_bytes(id));
         let tap = id.and_then(|id| self.taps.get(&id)).copied();
         let fields = tap.map_or(SIDE, |tap| tap.fields);
@@ -307,12 +307,12 @@ impl Analysis {
                 (Some(mode), weight)
             }
         };
-        // No kernel has more CPUs than 16 bits can number.
+        // No kernel supports more CPUs than 16 bits can number.
         let apart = source.sampler.cpus || source.sampler.per.is_some();
         let cpu = if apart { u16::try_from(cpu).ok() } else { None };
         let unwind = match source.sampler.unwind {
             Unwind::Auto { .. } => stack::Unwind::Auto,
-            // Without a chain, a stack is the address that was sampled.
+            // Without a call chain, a stack is only the sampled address.
             Unwind::FramePointers | Unwind::Nothing => stack::Unwind::FramePointers,
             Unwind::Dwarf { .. } => stack::Unwind::Dwarf,
         };
@@ -328,7 +328,7 @@ impl Analysis {
         }
     }
 
-    /// A thread goes on: its wait has ended.
+    /// Ends the wait of a thread that runs again.
     fn resume(&mut self, tid: u32, now: u64) {
         for place in 0..self.sources.len() {
             let Some(source) = self.sources.get_mut(place) else { continue };
@@ -344,7 +344,7 @@ impl Analysis {
 
     fn count(&mut self, place: usize, time: u64, key: Key, sum: Sum) {
         let Some(source) = self.sources.get_mut(place) else { return };
-        // Pages show no CPUs.
+        // Pages do not show CPUs.
         source.window.add(time, key.anywhere(), sum);
         let cpu = source.sampler.per.zip(key.cpu).map(|(per, cpu)| per.number_of(cpu.into()));
         source.fresh.entry((key.task, key.mode, cpu)).or_default().add(sum);
@@ -361,12 +361,12 @@ impl Analysis {
         }
     }
 
-    /// Takes note of processes that make code at run time, whose names are to be found while they run.
+    /// Registers processes that generate code at run time: their symbols must be found while they run.
     fn notice(&mut self, taken: Taken) {
         if self.looked_at >= self.analyzer.stacks().len() {
             return;
         }
-        // It is a stack that nobody has seen before.
+        // The stack is new.
         self.looked_at = self.analyzer.stacks().len();
         let made = |frame: Frame| match frame {
             Frame::Memory { process, .. } => Some(process),
@@ -382,15 +382,15 @@ impl Analysis {
         }
     }
 
-    /// A thread has ended. If its process has, what it told of its code is read now or never.
+    /// Handles the exit of a thread. If its process has exited, its symbols must be read now.
     fn leave(&mut self, pid: u32, tid: u32) {
         if pid == tid && self.news.ended.len() < MOST_MAKERS {
             self.news.ended.extend(self.makers.remove(&pid));
         }
     }
 
-    /// What is to be looked up since this was asked last, if there is anything: with `functions`, the innermost frames of
-    /// all that was seen as well.
+    /// Returns the work for the symbolizer since the last call, if there is any. With `functions`, it includes the innermost frames of all
+    /// samples.
     pub(super) fn take_news(&mut self, functions: bool) -> Option<News> {
         if functions {
             self.news.innermost = self.take_innermost();
@@ -399,14 +399,14 @@ impl Analysis {
         (!self.news.is_empty()).then(|| News { code: code(), ..std::mem::take(&mut self.news) })
     }
 
-    /// Records are missing: what was known of processes may not be true any more.
+    /// Discards the state of processes that may be wrong because records were lost.
     fn distrust(&mut self) {
         self.analyzer.distrust();
         self.tasks.distrust();
         self.sources.iter_mut().for_each(|source| source.waiting.clear());
     }
 
-    /// Drops stacks and tasks that nobody needs any more.
+    /// Drops stacks and tasks that are no longer used.
     fn tidy(&mut self) {
         let waiting = self.sources.iter().flat_map(|source| source.waiting.keys());
         let unnamed: Vec<StackId> =
@@ -417,7 +417,7 @@ impl Analysis {
         let retained = self
             .analyzer
             .retain(keys.iter().map(|key| key.stack).chain(unnamed), self.makers.values().copied());
-        // Their numbers are given to other processes in a later turn at the earliest.
+        // The numbers of these processes are reused in a later turn at the earliest.
         let processes = &self.analyzer.code().processes;
         let gone = retained.processes.iter();
         let gone = gone.filter_map(|id| Some((*id, processes.get(id.0 as usize)?.clone())));
@@ -439,7 +439,7 @@ impl Analysis {
         self.recordings.values_mut().for_each(|recording| recording.tally.renumber(renumber));
     }
 
-    /// The tallies of all windows and recordings.
+    /// Returns the tallies of all windows and recordings.
     fn tallies(&self) -> impl Iterator<Item = &Tally> {
         let windows = self.sources.iter().flat_map(|source| source.window.tallies());
         windows.chain(self.recordings.values().map(|recording| &recording.tally))
@@ -449,7 +449,7 @@ impl Analysis {
         self.sources.iter().find(|source| &*source.sampler.entry == entry)
     }
 
-    /// Begins a recording of an entry. There is none if the entry has gone meanwhile.
+    /// Begins a recording of an entry, unless the entry was removed in the meantime.
     fn begin(&mut self, number: u64, entry: &str, at: u64) {
         let before = self.losses();
         let Some(source) = self.source(entry) else { return };
@@ -458,17 +458,17 @@ impl Analysis {
         self.recordings.insert(number, recording);
     }
 
-    /// Ends it. `None` if its entry has gone meanwhile.
+    /// Ends a recording. Returns `None` if its entry was removed in the meantime.
     pub(super) fn end(&mut self, number: u64, now: u64) -> Option<Counted> {
         let Recording { sampler, begin, tally, before, .. } = self.recordings.remove(&number)?;
         self.sources.iter().find(|source| Arc::ptr_eq(&source.sampler, &sampler))?;
         Some(Counted { sampler, tally, begin, end: now, losses: self.losses().since(before) })
     }
 
-    /// Ends it, and begins the next one of the same entry, under the same number: what has been looked at by now is in
-    /// this one, and all else in the next. `None` if its entry has gone meanwhile.
+    /// Ends a recording and begins the next one of the same entry under the same number. Records analyzed so far are in this one, all
+    /// others in the next. Returns `None` if the entry was removed in the meantime.
     pub(super) fn renew(&mut self, number: u64) -> Option<Counted> {
-        // What is younger has not been analyzed.
+        // Younger records have not been analyzed.
         let begin = self.analyzed.max(self.recordings.get(&number)?.begin);
         let counted = self.end(number, begin)?;
         let (sampler, tally, before) = (Arc::clone(&counted.sampler), Tally::default(), self.losses());
@@ -476,14 +476,14 @@ impl Analysis {
         Some(counted)
     }
 
-    /// What there is of an entry of the last `length` nanoseconds.
+    /// Returns the sums of an entry over the last `length` nanoseconds.
     pub(super) fn last(&mut self, entry: &str, now: u64, length: u64) -> Option<Counted> {
         let source = self.source(entry)?;
         let (tally, begin) = source.window.last(now, length);
         Some(Counted { sampler: Arc::clone(&source.sampler), tally, begin, end: now, losses: self.losses() })
     }
 
-    /// The innermost frame of everything that was seen since this was asked last, by entry.
+    /// Returns, by entry, the innermost frames of all samples since the last call.
     fn take_innermost(&mut self) -> Vec<(Arc<Sampler>, FxHashMap<Frame, u64>)> {
         let Self { sources, analyzer, .. } = self;
         let of = |source: &mut Source| {
@@ -498,7 +498,7 @@ impl Analysis {
         sources.iter_mut().map(of).collect()
     }
 
-    /// What was read and lost, as far as the analysis has come.
+    /// Returns the numbers of records read and lost, up to the current state of the analysis.
     fn losses(&self) -> Losses {
         self.own.plus(self.before)
     }

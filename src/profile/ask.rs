@@ -1,4 +1,4 @@
-//! Asking for profiles, from whatever thread.
+//! Requests for profiles, from any thread.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,100 +30,99 @@ use crate::symbol::{self, Lines, Symbolizer};
 use crate::sys::{Ring, scheduling};
 use crate::target::{ProcessContext, ProcessKey};
 
-/// Profiles on request. [`end`](Self::end), [`renew`](Self::renew) and [`last`](Self::last) read files and look up names,
-/// which may take seconds: they are not for a thread that others wait for. All other calls return at once.
+/// Profiles on request. [`end`](Self::end), [`renew`](Self::renew) and [`last`](Self::last) read files and symbolize, which may take
+/// seconds: do not call them from a latency-sensitive thread. All other calls return at once.
 pub trait Ask: Send + Sync + fmt::Debug {
-    /// The entries that are sampled, in the order of the configuration.
+    /// Returns the sampled entries, in the order of the configuration.
     fn entries(&self) -> Vec<Arc<str>>;
 
-    /// Begins a profile of an entry. Gives its number, to be given to [`end`](Self::end) or [`abandon`](Self::abandon).
+    /// Begins a recording of an entry. Pass the returned number to [`end`](Self::end) or [`abandon`](Self::abandon).
     ///
     /// # Errors
-    /// There is no such entry, or too many profiles are waited for.
+    /// There is no such entry, or too many recordings are in progress.
     fn begin(&self, entry: &str) -> Result<Asked, NoProfile>;
 
-    /// Ends it, and gives what was seen. What `selection` leaves out is counted, and has no stacks: its names need not be
-    /// looked up.
+    /// Ends a recording and returns its profile. Samples outside `selection` are counted but have no stacks, so that their frames need no
+    /// symbolization.
     ///
     /// # Errors
-    /// Its entry has gone meanwhile, or the files of a process do not answer.
+    /// The entry was removed in the meantime, or a read of a file of a process does not return.
     fn end(&self, asked: Asked, selection: &Selection) -> Result<Profile, NoProfile>;
 
-    /// Ends it, gives what was seen, and begins the next one at the same instant: every sample is in exactly one of those
-    /// that follow each other. Tasks have what their processes publish about themselves ([`Task::context`](super::Task::context)), as far as
-    /// these still run. With `selection` as for [`end`](Self::end).
+    /// Ends a recording, returns its profile, and begins the next recording at the same instant: every sample is in exactly one of the
+    /// consecutive profiles. Tasks include the context that their processes publish ([`Task::context`](super::Task::context)), if these
+    /// still run. `selection` works as for [`end`](Self::end).
     ///
     /// # Errors
-    /// [`NoProfile::Gone`]: its entry has gone meanwhile, and there is no next one. [`NoProfile::Stalled`]: the files of a
-    /// process do not answer. The profile goes on under the same number, to be renewed later.
+    /// [`NoProfile::Gone`]: the entry was removed in the meantime, and no next recording begins. [`NoProfile::Stalled`]: a read of a file
+    /// of a process does not return. The recording continues under the same number; renew it later.
     fn renew(&self, asked: Asked, selection: &Selection) -> Result<(Profile, Asked), NoProfile>;
 
-    /// Discards it.
+    /// Discards a recording.
     fn abandon(&self, asked: Asked);
 
-    /// What was seen of an entry in the last while, as far as its window reaches back. With `selection` as for
-    /// [`end`](Self::end).
+    /// Returns the samples of an entry in the last `length`, at most the length of its window. `selection` works as for [`end`](Self::end).
     ///
     /// # Errors
-    /// There is no such entry, or the files of a process do not answer.
+    /// There is no such entry, or a read of a file of a process does not return.
     fn last(&self, entry: &str, length: Duration, selection: &Selection) -> Result<Profile, NoProfile>;
 }
 
-/// The number of a profile that is under way.
+/// The number of a recording in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked(u64);
 
-/// What the reader, the collector and requests for profiles share.
+/// State shared by the reader, the collector and requests for profiles.
 ///
-/// The collector and the HTTP thread take `rings`, `handoff` and the other [`Lock`]s alone. Only the reader, the thread that
-/// looks up names, and threads that answer requests for profiles take an [`IoLock`].
+/// The collector and the HTTP thread take only `rings`, `handoff` and the other [`Lock`]s. Only the reader, the symbolization thread, and
+/// threads that answer requests for profiles take an [`IoLock`].
 #[derive(Debug)]
 pub(super) struct Shared<R> {
     pub(super) rings: Lock<Rings<R>>,
     pub(super) handoff: Lock<Handoff>,
     analysis: IoLock<Analysis>,
     symbols: IoLock<Symbolizer>,
-    /// Apart from names, which more are waiting for.
+    /// Separate from `symbols`, which more threads wait for.
     lines: IoLock<Lines>,
-    /// How many bytes of debug information may be read of a file.
+    /// The maximum bytes of debug information to read from a file.
     pub(super) debug_info: AtomicU64,
-    /// Theirs, as of the last time that they were asked.
+    /// The accounts of `lines` after the last request.
     pub(super) line_accounts: Lock<symbol::LineAccounts>,
-    /// The symbolizer's, as of the last time that it was asked.
+    /// The accounts of the symbolizer after the last request.
     pub(super) accounts: Lock<symbol::Accounts>,
-    /// What the symbolizer holds of its share, likewise.
+    /// The symbolizer's use of its memory share after the last request.
     symbol_memory: Lock<Account>,
-    /// Of the same share, what lines take.
+    /// The use of the same share by `lines`.
     line_memory: Lock<Account>,
-    /// By entry, how often which function was seen innermost.
+    /// By entry, the number of samples with each function as innermost function.
     pub(super) functions: Lock<BTreeMap<Arc<str>, Functions>>,
-    /// When they were counted last, on the clock of the records.
+    /// When functions were last counted, on the clock of the records.
     functions_counted: AtomicU64,
-    /// How often the look-up of names has panicked.
+    /// The number of panics during symbolization.
     pub(super) naming_failures: AtomicU64,
-    /// What processes publish about themselves.
+    /// The contexts that processes publish.
     contexts: IoLock<Contexts>,
-    /// Whose containers cgroups are.
+    /// Maps cgroups to containers.
     directory: Arc<Directory>,
     clock: Clock,
 }
 
-/// How often functions are counted, in nanoseconds.
+/// The interval between two counts of functions, in nanoseconds.
 const FUNCTIONS_EVERY: u64 = 5_000_000_000;
 
-/// Lines take one part in so many of the symbols' share.
+/// Lines may use one in this many bytes of the share for symbols.
 const LINES_PART: u64 = 4;
 
-/// How many names are looked up before others get their turn.
+/// Frames to symbolize before other threads get their turn.
 const AT_A_TIME: usize = 64;
 
 /// In a millisecond.
 const NANOSECONDS: u64 = 1_000_000;
 
-/// How long a request waits for one turn of the analysis, which takes about a millisecond unless a file does not answer.
+/// How long a request waits for one turn of the analysis, which takes about a millisecond unless a read of a file blocks.
 const TURN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a request waits for names that another one has looked up.
+/// How long a request waits while another request symbolizes.
 const NAMES_PATIENCE: Duration = Duration::from_secs(30);
 
 impl<R: Ring> Shared<R> {
@@ -151,7 +150,7 @@ impl<R: Ring> Shared<R> {
         }
     }
 
-    /// Counts for these entries from now on. Those that stay keep their windows.
+    /// Counts for these entries from now on. Entries that stay keep their windows.
     pub(super) fn set_samplers(&self, samplers: &[Arc<Sampler>]) {
         self.handoff.lock().entries = samplers.iter().map(|sampler| Arc::clone(&sampler.entry)).collect();
         self.command(Command::Samplers(samplers.into()));
@@ -165,23 +164,23 @@ impl<R: Ring> Shared<R> {
         rings.add(cpu, ring);
     }
 
-    /// Removes a ring whose events, which bear these numbers, are closed.
+    /// Removes a ring whose events, with these numbers, are closed.
     pub(super) fn remove(&self, cpu: u32, ids: Vec<u64>) {
         let mut rings = self.rings.lock();
         rings.remove(cpu);
         rings.command(self.clock.kernel().saturating_add(1), Command::Forget(ids));
     }
 
-    /// Tells the analysis something that holds for records from now on.
+    /// Queues a command that applies to records from now on.
     pub(super) fn command(&self, command: Command) {
         let mut rings = self.rings.lock();
         rings.command(self.clock.kernel(), command);
     }
 
-    /// The analysis, once all records that were written by now are analyzed. In between other threads have their turns.
+    /// Returns the analysis after all records written before this call are analyzed. Other threads get their turns in between. Returns
     /// `None` if no turn came within `patience`.
     fn caught_up(&self, patience: Duration) -> Option<IoGuard<'_, Analysis>> {
-        // The time is taken before rings are emptied: what is older is in them.
+        // The time is taken before the rings are drained, so that all older records are in them.
         let now = self.clock.kernel();
         self.rings.lock().pull(now);
         loop {
@@ -198,7 +197,7 @@ impl<R: Ring> Shared<R> {
         }
     }
 
-    /// Reads what the rings hold, and has looked up what cannot wait until somebody asks.
+    /// Reads the rings, and queues work for the symbolizer that cannot wait for a request.
     pub(super) fn drain(&self, namer: Option<&Namer>) {
         let Some(mut analysis) = self.caught_up(Duration::MAX) else { return };
         let Some(namer) = namer.filter(|namer| !namer.is_busy()) else { return };
@@ -207,18 +206,18 @@ impl<R: Ring> Shared<R> {
         news.into_iter().for_each(|news| namer.tell(news));
     }
 
-    /// What was read and lost.
+    /// Returns the numbers of records read and lost.
     pub(super) fn losses(&self) -> Losses {
         let before = self.rings.lock().losses;
         self.handoff.lock().report.losses.plus(before)
     }
 
-    /// Time since all recorded samples were analyzed.
+    /// Returns the time since all recorded samples were analyzed.
     pub(super) fn age(&self) -> Duration {
         Duration::from_nanos(self.clock.kernel().saturating_sub(self.handoff.lock().report.analyzed))
     }
 
-    /// Looks up what cannot wait until somebody asks.
+    /// Symbolizes what cannot wait for a request.
     pub(super) fn look_up(&self, news: News) {
         let mut symbols = self.symbols.lock();
         symbols.set_limit(self.symbol_limit());
@@ -233,7 +232,7 @@ impl<R: Ring> Shared<R> {
         self.note(&self.symbols.lock());
     }
 
-    /// Holds no more memory than these shares from now on.
+    /// Limits memory to these shares from now on.
     pub(super) fn keep_within(&self, shares: &MemoryShares) {
         *self.symbol_memory.lock() = shares.symbols.account();
         *self.line_memory.lock() = shares.symbols.account();
@@ -241,12 +240,12 @@ impl<R: Ring> Shared<R> {
         self.command(Command::Memory(shares.clone()));
     }
 
-    /// How many bytes names may take: what lines leave.
+    /// Returns the bytes that symbols may take: the share minus the use by lines.
     fn symbol_limit(&self) -> usize {
         usize::try_from(self.symbol_memory.lock().room()).unwrap_or(usize::MAX)
     }
 
-    /// Forgets the functions of all entries but these.
+    /// Discards the functions of all other entries.
     pub(super) fn keep_functions(&self, entries: &[Arc<str>]) {
         self.functions.lock().retain(|entry, _| entries.contains(entry));
     }
@@ -263,7 +262,7 @@ impl<R: Ring> Shared<R> {
 
     fn is_time_for_functions(&self) -> bool {
         let now = self.clock.kernel();
-        // Only the reader asks.
+        // Only the reader calls this.
         let due = now.saturating_sub(self.functions_counted.load(Ordering::Relaxed)) >= FUNCTIONS_EVERY;
         if due {
             self.functions_counted.store(now, Ordering::Relaxed);
@@ -271,12 +270,12 @@ impl<R: Ring> Shared<R> {
         due
     }
 
-    /// Adds up by function what was seen innermost. Somebody may want other names in between.
+    /// Adds up samples by innermost function. The lock is released in between, so that requests can symbolize.
     fn count_functions(&self, innermost: Vec<(Arc<Sampler>, FxHashMap<Frame, u64>)>, code: &Code) {
         let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
         for (sampler, frames) in innermost {
             let mut frames: Vec<(Frame, u64)> = frames.into_iter().collect();
-            // What is in one file stays together, so that none is read twice.
+            // Frames in one file stay together, so that no file is read twice.
             frames.sort_unstable();
             let (frames, counts): (Vec<Frame>, Vec<u64>) = frames.into_iter().unzip();
             for (frames, counts) in frames.chunks(AT_A_TIME).zip(counts.chunks(AT_A_TIME)) {
@@ -290,7 +289,7 @@ impl<R: Ring> Shared<R> {
         }
     }
 
-    /// Gives names to what was counted. `None` if names could not be looked up in time.
+    /// Symbolizes the counted stacks. Returns `None` if symbolization did not finish in time.
     fn named(&self, counted: &Counted, unnamed: Unnamed) -> Option<Profile> {
         let elapsed = counted.end.saturating_sub(counted.begin);
         let ago = self.clock.kernel().saturating_sub(counted.begin);
@@ -305,7 +304,7 @@ impl<R: Ring> Shared<R> {
         if counted.sampler.lines {
             let mut lines = self.lines.lock_within(NAMES_PATIENCE)?;
             lines.set_limit(self.debug_info.load(Ordering::Relaxed));
-            // Between requests.
+            // The limit that applies between requests.
             let limit = self.line_memory.lock().limit() / LINES_PART;
             lines.set_memory(usize::try_from(limit).unwrap_or(usize::MAX));
             lines.refine(&unnamed.frames, &mut names, &unnamed.code);
@@ -315,13 +314,13 @@ impl<R: Ring> Shared<R> {
         Some(build(counted, unnamed, &names, start, Duration::from_nanos(elapsed)))
     }
 
-    /// Leaves the account where it can be read while names are looked up.
+    /// Publishes the accounts so that they can be read during symbolization.
     fn note(&self, symbols: &Symbolizer) {
         symbols.accounts().clone_into(&mut self.accounts.lock());
         self.symbol_memory.lock().set(symbols.bytes() as u64);
     }
 
-    /// Takes what is counted out of the analysis, once that has caught up, and gives names to it.
+    /// Extracts the counted stacks from the analysis after it has caught up, and symbolizes them.
     fn profile(
         &self,
         selection: &Selection,
@@ -334,7 +333,7 @@ impl<R: Ring> Shared<R> {
                 Unnamed::of(&counted, selection, &analysis.analyzer, &analysis.tasks, &self.directory);
             (counted, unnamed)
         };
-        // No lock that a collection needs is held from here on.
+        // From here on no lock is held that a collection needs.
         scheduling::at_normal_priority(|| self.named(&counted, unnamed)).ok_or(NoProfile::Stalled)
     }
 }

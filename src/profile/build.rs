@@ -1,4 +1,4 @@
-//! From numbers to names: what was counted becomes a [`Profile`].
+//! Builds a [`Profile`] from counted stacks and their symbols.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::ring::Records;
 use crate::stack::{Analyzer, Code, Frame, StackId};
 use crate::symbol::{Named, Segment as Mapping};
 
-/// What a profile needs of the rooms that go on counting, taken out so that nobody waits for names.
+/// The data that a profile needs from the analysis, copied so that the lock is not held during symbolization.
 pub(super) struct Unnamed {
-    /// The frames of each stack, innermost first, as places in `frames`.
+    /// The frames of each stack, innermost first, as indexes into `frames`.
     stacks: FxHashMap<StackId, Box<[u32]>>,
-    /// Each frame once.
+    /// One entry for each frame.
     pub(super) frames: Vec<Frame>,
     tasks: FxHashMap<TaskId, Task>,
     pub(super) code: Code,
@@ -29,7 +29,7 @@ pub(super) struct Unnamed {
 }
 
 impl Unnamed {
-    /// Takes the stacks of what is selected. Those of others need no names.
+    /// Copies the selected stacks. All others need no symbolization.
     pub(super) fn of(
         counted: &Counted,
         selection: &Selection,
@@ -67,7 +67,7 @@ impl Unnamed {
     }
 }
 
-/// Who the cgroup at a path is of. If that is a container that nobody knows yet, it is asked for.
+/// Returns the identity of the container of a cgroup. An unknown container is looked up.
 fn container_of(path: &str, directory: &Directory) -> Option<Arc<container::Identity>> {
     match directory.look_up([path]).pop()? {
         container::State::Known(identity) => Some(identity),
@@ -75,10 +75,10 @@ fn container_of(path: &str, directory: &Directory) -> Option<Arc<container::Iden
     }
 }
 
-/// What tells samples apart: the places of stack and task, the mode, and the CPU.
+/// The identity of a sample: the indexes of stack and task, the mode, and the CPU.
 type Identity = (u32, u32, Mode, Option<u16>);
 
-/// Gives names to what was counted: one for each of its frames.
+/// Builds a profile from counted stacks. `names` has one symbol for each of their frames.
 pub(super) fn build(
     counted: &Counted,
     unnamed: Unnamed,
@@ -99,7 +99,7 @@ pub(super) fn build(
     let mut sums: FxHashMap<Identity, Sum> = FxHashMap::default();
     for (key, sum) in counted.tally.iter() {
         let Some(task) = tasks.get(&key.task) else { continue };
-        // Frames of different numbers may have the same name and place: then so have their stacks.
+        // Frames with different numbers may have the same symbol and address; then their stacks are equal, too.
         let stack = match selection.takes(task, key.mode) {
             true => stacks.get(&key.stack).map_or(&[][..], |stack| stack),
             false => &[],
@@ -132,7 +132,7 @@ fn kind(counted: &Counted) -> Kind {
     }
 }
 
-/// A profile, and the place of each thing in its tables.
+/// A profile, and the index of each entry in its tables.
 #[derive(Default)]
 struct Builder {
     profile: Profile,
@@ -166,7 +166,7 @@ impl Builder {
     }
 }
 
-/// The place of a thing in its table.
+/// Returns the index of an entry in its table.
 fn place<T: Clone + Eq + Hash>(table: &mut Vec<T>, places: &mut FxHashMap<T, u32>, thing: T) -> u32 {
     *places.entry(thing).or_insert_with_key(|thing| {
         table.push(thing.clone());

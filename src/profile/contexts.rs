@@ -1,8 +1,8 @@
-//! What processes publish about themselves ([`ProcessContext`]), for the tasks of a profile.
+//! The contexts that processes publish ([`ProcessContext`]), for the tasks of a profile.
 //!
-//! Reading it may take for ever: a process can make a read of its memory hang. So threads for the purpose read, and each
-//! process has an answer of its own. A thread that gives none in time is written off, and another one goes on with the
-//! other processes, up to four threads in all. A process that ends before it was read stays without.
+//! A read may block forever: a process can make a read of its memory hang. Therefore dedicated threads read, and each process has its own
+//! result. A thread that does not finish in time is written off, and another thread continues with the other processes, up to four threads
+//! in total. A process that exits before it was read has no context.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,20 +16,20 @@ use super::Task;
 use crate::clock::{Clock, Monotonic};
 use crate::target::{ProcessContext, ProcessKey};
 
-/// For how long what was read is believed: less than a window, so that each one looks once, for all entries together.
+/// How long a context is valid: less than a window, so that each process is read once for all entries together.
 const FRESH: Duration = Duration::from_secs(30);
-/// For how long it is known of a process that nobody sees any more.
+/// How long a context is kept for a process without samples.
 const KEPT: Duration = Duration::from_secs(300);
-/// How long a profile waits for all answers.
+/// How long a profile waits for all contexts.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long it waits for one answer before the thread that reads is written off.
+/// How long a profile waits for one context before its thread is written off.
 const ONE_PATIENCE: Duration = Duration::from_millis(250);
-/// The most threads, those that are written off included.
+/// The most threads, including written-off threads.
 const MOST_THREADS: usize = 4;
-/// The most processes that are read at a time, and three times that are known.
+/// The most processes that are read for one profile. Three times as many are kept.
 const MOST: usize = 1 << 12;
 
-/// Reads what a process publishes.
+/// Reads the context that a process publishes.
 type Read = dyn Fn(ProcessKey) -> Option<ProcessContext> + Send + Sync;
 
 #[derive(Debug)]
@@ -38,18 +38,18 @@ struct Known {
     context: Option<Arc<ProcessContext>>,
 }
 
-/// What is known of processes.
+/// The contexts of processes.
 #[derive(Debug)]
 pub(super) struct Contexts {
     known: FxHashMap<ProcessKey, Known>,
     desk: Arc<Desk>,
 }
 
-/// What this shares with the threads that read.
+/// The state that is shared with the reading threads.
 struct Desk {
     read: Box<Read>,
     work: Mutex<Work>,
-    /// There is an answer, or a thread has ended.
+    /// Notified when a result is available or a thread has ended.
     changed: Condvar,
 }
 
@@ -66,12 +66,12 @@ struct Work {
 #[derive(Debug)]
 struct UnderWay {
     key: ProcessKey,
-    /// It has taken too long.
+    /// Whether the read has taken too long.
     written_off: bool,
 }
 
 impl Work {
-    /// Whether a thread reads that is not written off.
+    /// Reports whether there is a reading thread that is not written off.
     fn is_read(&self) -> bool {
         self.threads > self.under_way.values().filter(|read| read.written_off).count()
     }
@@ -88,7 +88,7 @@ impl Desk {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads processes until none is due any more.
+    /// Reads processes until none is due.
     fn run(self: &Arc<Self>) {
         loop {
             let (number, key) = {
@@ -120,14 +120,14 @@ impl<F: FnMut(&mut Work)> Drop for AtEnd<F> {
 }
 
 impl Contexts {
-    /// Nothing is known yet. `read` may take any time.
+    /// Creates an empty cache. `read` may block for any time.
     pub(super) fn new(read: impl Fn(ProcessKey) -> Option<ProcessContext> + Send + Sync + 'static) -> Self {
         let desk = Desk { read: Box::new(read), work: Mutex::default(), changed: Condvar::new() };
         Self { known: FxHashMap::default(), desk: Arc::new(desk) }
     }
 
-    /// Writes to each task what its process publishes. Waits about a second at most; what was not read by then is known
-    /// the next time.
+    /// Adds to each task the context of its process. Waits about a second at most. Contexts that were not read by then are available at the
+    /// next call.
     pub(super) fn enter(&mut self, tasks: &mut [Task], clock: &Clock) {
         let now = clock.monotonic();
         self.known.retain(|_, known| now.since(known.asked) < KEPT);
@@ -141,7 +141,7 @@ impl Contexts {
         let answers = std::mem::take(&mut self.desk.work().answers);
         for (key, context) in answers {
             let before = self.known.remove(&key).and_then(|known| known.context);
-            // One that has ended since publishes nothing more, and was what it was.
+            // A process that has exited keeps its last context.
             self.known.insert(key, Known { asked: now, context: context.or(before) });
         }
         for task in tasks {
@@ -149,20 +149,20 @@ impl Contexts {
         }
     }
 
-    /// Makes those processes due that can be read and were not lately, instead of those that nobody has read yet.
+    /// Makes the processes due that can be read and were not read recently. Replaces those of the previous call.
     fn ask(&self, processes: FxHashSet<ProcessKey>, now: Monotonic) {
         let mut work = self.desk.work();
         let room = MOST.min((3 * MOST).saturating_sub(self.known.len() + work.answers.len()));
         let is_fresh =
             |key: &ProcessKey| self.known.get(key).is_some_and(|known| now.since(known.asked) < FRESH);
         let under_way: FxHashSet<ProcessKey> = work.under_way.values().map(|read| read.key).collect();
-        // A process that had ended when it was seen has no time. One that is stuck is not read by a second thread.
+        // A process that had exited at its first sample has no start time. A process whose read blocks is not read by a second thread.
         let due = (processes.into_iter())
             .filter(|key| key.start_time != 0 && !is_fresh(key) && !under_way.contains(key));
         work.due = due.take(room).collect();
     }
 
-    /// Has somebody read what is due. Whether a thread does.
+    /// Starts a thread that reads the due processes, if necessary. Returns whether one is running.
     fn start(&self) -> bool {
         let mut work = self.desk.work();
         if work.is_read() {
@@ -182,8 +182,8 @@ impl Contexts {
             .is_ok()
     }
 
-    /// Waits until all that is due was read, or it has taken too long since `begin`: true. One read that takes too long is
-    /// written off: false.
+    /// Waits for the due processes. Returns `true` when all are read, or when the wait since `begin` is too long. A read that takes too
+    /// long is written off; then the result is whether no process is due.
     fn wait(&self, clock: &Clock, begin: Monotonic) -> bool {
         let mut work = self.desk.work();
         loop {
@@ -200,7 +200,7 @@ impl Contexts {
             if timeout.timed_out() && work.reads == before {
                 for read in work.under_way.values_mut().filter(|read| !read.written_off) {
                     read.written_off = true;
-                    tracing::debug!(pid = read.key.pid, "the memory of a process does not answer");
+                    tracing::debug!(pid = read.key.pid, "reading the memory of a process takes too long");
                 }
                 return work.due.is_empty();
             }
@@ -219,7 +219,7 @@ mod tests {
     use crate::files::Files;
     use crate::host::Roots;
 
-    /// A directory of procfs in which process 10 says that it is the service `s` (as OTLP's bytes), and 11 nothing.
+    /// Returns a procfs directory. Process 10 publishes the service name `s` (encoded as in OTLP), process 11 publishes nothing.
     fn host() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let payload = b"\x0a\x15\x0a\x13\x0a\x0cservice.name\x12\x03\x0a\x01s";
@@ -286,12 +286,12 @@ mod tests {
         assert_eq!(services(&seen), [Some("s"), Some("s"), None, None]);
     }
 
-    /// Tasks of so many processes.
+    /// Returns one task for each process ID.
     fn many(pids: std::ops::Range<u32>) -> Vec<Task> {
         pids.map(|pid| Task { pid, tid: pid, start_time: 1, ..Task::default() }).collect()
     }
 
-    /// Reads of processes below `stuck` do not end before the sender is dropped; how many began is counted.
+    /// Returns contexts whose reads of processes below `stuck` block until the sender is dropped, with a counter of such reads.
     fn hanging(stuck: u32) -> (Contexts, std::sync::mpsc::Sender<()>, Arc<AtomicUsize>) {
         let (release, released) = channel::<()>();
         let (released, begun) = (Mutex::new(released), Arc::new(AtomicUsize::new(0)));
@@ -315,10 +315,10 @@ mod tests {
                 contexts.enter(&mut seen, &at(turn));
                 services(&seen).iter().flatten().count() as u32
             });
-            // Threads may take their time to start.
+            // Threads may need some time to start.
             assert_eq!(answered.take_while(|&answered| answered < last - 2).count() / 100, 0, "turn {turn}");
         }
-        assert_eq!(begun.load(Ordering::SeqCst), 1, "one that is stuck is not read again");
+        assert_eq!(begun.load(Ordering::SeqCst), 1, "a process whose read blocks is not read again");
         drop(release);
         for turn in 200..10_000 {
             let mut seen = many(1..2);
@@ -328,7 +328,7 @@ mod tests {
             }
             thread::sleep(Duration::from_millis(1));
         }
-        panic!("its answer does not arrive");
+        panic!("its context does not arrive");
     }
 
     #[test]
@@ -350,6 +350,6 @@ mod tests {
             }
             thread::sleep(Duration::from_millis(1));
         }
-        panic!("no thread is left that reads");
+        panic!("no reading thread is left");
     }
 }

@@ -7,11 +7,11 @@ use crate::metrics::Labels;
 use crate::series::{Naming, Table};
 use crate::symbol::Named;
 
-/// Samples in recent collections below which no function takes the series of another.
+/// The number of recent samples below which a function does not take the series of another.
 const LEAST_ACTIVITY: u64 = 5;
 
-/// The functions of an entry: those with the most recent samples as innermost function have a series each, the others one
-/// together.
+/// The functions of an entry. Those with the most recent samples as innermost function have a series each; all others are aggregated into
+/// one.
 #[derive(Debug)]
 pub(super) struct Functions {
     entry: Arc<str>,
@@ -19,16 +19,16 @@ pub(super) struct Functions {
 }
 
 impl Functions {
-    /// Nothing is counted yet.
+    /// Creates an empty table.
     pub(super) fn new(entry: &Arc<str>, limit: usize, now: Timestamp) -> Self {
         Self { entry: Arc::clone(entry), series: Table::new(0, limit, LEAST_ACTIVITY, now) }
     }
 
-    /// Counts samples whose innermost frame has this name.
+    /// Counts samples whose innermost frame has this symbol.
     pub(super) fn add(&mut self, named: &Named, count: u64, now: Monotonic) {
         let module = named.segment.as_ref().map_or("", |segment| &segment.path);
         let module = module.rsplit('/').next().unwrap_or(module);
-        // Addresses are too many to be labels.
+        // There are too many addresses to use them as labels.
         let function = named.lines.first().map_or("[unknown]", |line| &line.name);
         let render = |function: &str, module: &str| {
             Labels::new([("function", function), ("module", module), ("profile", &self.entry)])
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(
             names(&functions),
             ["always", "evening", "other"],
-            "it had fewer samples than morning so far"
+            "evening has fewer samples in total than morning"
         );
         assert_eq!(functions.series.accounts().sum::<u64>(), 90 * 3150, "no sample is missing");
         assert!(functions.series.unnamed() <= 1024);

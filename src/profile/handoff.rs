@@ -1,5 +1,5 @@
-//! What the analysis hands over to collections, scrapes and requests: under a [`Lock`](crate::lock::Lock), so that nobody
-//! waits for the analysis.
+//! Results that the analysis hands over to collections, scrapes and requests. They are under a [`Lock`](crate::lock::Lock), so that these
+//! never wait for the analysis.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,49 +14,48 @@ use crate::stack;
 /// Why there is no profile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoProfile {
-    /// The configuration asks for none.
-    #[error("nothing is sampled: the configuration has no entry under `profiles`")]
+    /// The configuration has no entry under `profiles`.
+    #[error("sampling is off: the configuration has no entry under `profiles`")]
     NothingSampled,
     /// There is no such entry.
-    #[error("no profile is called {asked:?}; there is {}", known.join(", "))]
+    #[error("unknown profile {asked:?}; available: {}", known.join(", "))]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         asked: String,
-        /// What there is.
+        /// The available names.
         known: Vec<String>,
     },
-    /// As many are under way as may be.
-    #[error("too many profiles are waited for at the same time: ask again later")]
+    /// The maximum number of recordings is in progress.
+    #[error("too many profiles are being recorded at the same time: try again later")]
     Busy,
-    /// A reload has dropped its entry.
-    #[error("the configuration was reloaded meanwhile, and has no such entry any more")]
+    /// A reload has removed the entry.
+    #[error("a reload of the configuration removed this profile")]
     Gone,
-    /// The analysis of samples, or the look-up of names, waits for files.
+    /// The analysis of samples, or symbolization, is blocked on a file.
     #[error(
-        "the profile reader waits for a file of another process, which does not answer: ask again later \
-         (perf_exporter_profile_age_seconds tells since when)"
+        "the profile reader is blocked on a file of another process: try again later (perf_exporter_profile_age_seconds reports for how \
+         long)"
     )]
     Stalled,
 }
 
-/// The most profiles that are recorded at a time, beside one of each entry for a reader that takes them one after the
-/// other.
+/// The most recordings at the same time, in addition to one of each entry for consecutive profiles.
 const MOST_RECORDINGS: usize = 16;
 
-/// The most series of one entry between two collections. Samples of others are counted for the task `other`.
+/// The most series of one entry between two collections. Samples of further series are attributed to the task `other`.
 const MOST_SERIES: usize = 1 << 16;
 
-/// Whose samples are added up, and what the thread was doing.
+/// The task and mode to which samples are attributed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Series {
     /// The name of the thread.
     pub(super) comm: Arc<str>,
-    /// Its cgroup, if that is known.
+    /// Its cgroup, if known.
     pub(super) cgroup: Option<Arc<str>>,
-    /// Whether the kernel chose the name.
+    /// Whether the thread is a kernel thread, whose name the kernel chose.
     pub(super) kernel_thread: bool,
     pub(super) mode: Mode,
-    /// The CPU, where metrics tell CPUs apart: a number of [`CpuScope::number_of`](crate::health::CpuScope::number_of).
+    /// The CPU, where metrics are attributed to CPUs: a number of [`CpuScope::number_of`](crate::health::CpuScope::number_of).
     pub(super) cpu: Option<u32>,
 }
 
@@ -68,7 +67,7 @@ pub(super) struct Fresh {
 }
 
 impl Series {
-    /// The series of all for which there is no other.
+    /// Returns the overflow series of a mode.
     fn other(mode: Mode) -> Self {
         Self { comm: "other".into(), cgroup: None, kernel_thread: false, mode, cpu: None }
     }
@@ -91,32 +90,32 @@ impl Fresh {
 /// The state of the analysis after its last turn.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Report {
-    /// What was read by the analysis, and what could not be.
+    /// Records read by the analysis, and records that could not be read.
     pub(super) losses: Losses,
     pub(super) accounts: stack::Accounts,
-    /// All records from before this moment are analyzed. Nanoseconds of the records' clock.
+    /// All records before this time are analyzed. Nanoseconds on the clock of the records.
     pub(super) analyzed: u64,
-    /// Samples that windows lost before they were too old, because the share of stacks was full.
+    /// Samples dropped from windows before they expired, because the share of stacks was full.
     pub(super) dropped: u64,
 }
 
-/// See the module.
+/// Results of the analysis. See the module.
 #[derive(Debug, Default)]
 pub(super) struct Handoff {
     fresh: Vec<Fresh>,
-    /// Of each CPU, since the last collection.
+    /// By CPU, since the last collection.
     switches: FxHashMap<u32, u64>,
     /// The state of the analysis.
     pub(super) report: Report,
-    /// The entries that are sampled.
+    /// The sampled entries.
     pub(super) entries: Vec<Arc<str>>,
-    /// Recordings that have begun and not ended.
+    /// Recordings in progress.
     recordings: BTreeSet<u64>,
     recorded: u64,
 }
 
 impl Handoff {
-    /// Adds what one turn of the analysis came to.
+    /// Adds the results of one turn of the analysis.
     pub(super) fn put(&mut self, fresh: Vec<Fresh>, switches: &FxHashMap<u32, u64>, report: Report) {
         for fresh in fresh {
             let known = self.fresh.iter_mut().find(|known| Arc::ptr_eq(&known.sampler, &fresh.sampler));
@@ -132,20 +131,20 @@ impl Handoff {
         self.report = Report { analyzed, ..report };
     }
 
-    /// Takes out what was seen since this was asked last: samples, and switches of each CPU.
+    /// Takes the results since the last call: samples, and switches of each CPU.
     pub(super) fn take(&mut self) -> (Vec<Fresh>, FxHashMap<u32, u64>) {
         (std::mem::take(&mut self.fresh), std::mem::take(&mut self.switches))
     }
 
-    /// Sampling starts at `now`, and there is nothing older to analyze.
+    /// Registers the start of sampling at `now`: there are no older records to analyze.
     pub(super) fn start(&mut self, now: u64) {
         self.report.analyzed = self.report.analyzed.max(now);
     }
 
-    /// Gives the number of a new recording of an entry.
+    /// Returns the number of a new recording of an entry.
     ///
     /// # Errors
-    /// There is no such entry, or too many are under way.
+    /// There is no such entry, or too many recordings are in progress.
     pub(super) fn begin(&mut self, entry: &str) -> Result<u64, NoProfile> {
         if !self.entries.iter().any(|known| **known == *entry) {
             return Err(self.unknown(entry));
@@ -158,12 +157,12 @@ impl Handoff {
         Ok(self.recorded)
     }
 
-    /// A recording has ended.
+    /// Ends a recording.
     pub(super) fn end(&mut self, number: u64) {
         self.recordings.remove(&number);
     }
 
-    /// Why there is no profile of an entry.
+    /// Returns why there is no profile of an entry.
     pub(super) fn unknown(&self, asked: &str) -> NoProfile {
         let known: Vec<String> = self.entries.iter().map(|entry| (**entry).to_owned()).collect();
         match known.is_empty() {

@@ -1,11 +1,11 @@
-//! What sampling may hold in memory.
+//! The memory limits of sampling.
 
 use crate::budget::{MemoryBudget, Part, Share};
 
-/// The shares of the memory budget that sampling takes. A reload changes their limits at run time.
+/// The shares of the memory budget that sampling uses. A reload changes their limits at run time.
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryShares {
-    /// Rings of samples. How large they may be is decided when they are opened; this is for what they take.
+    /// Rings of samples. Their size is limited when they are opened; this share accounts for it.
     pub(crate) rings: Share,
     /// Unwind tables.
     pub(crate) unwind: Share,
@@ -13,12 +13,12 @@ pub(crate) struct MemoryShares {
     pub(crate) symbols: Share,
     /// Stacks, tasks and windows.
     pub(crate) stacks: Share,
-    /// Records that wait to be ordered.
+    /// Records that are queued for sorting.
     pub(crate) waiting: Share,
 }
 
 impl MemoryShares {
-    /// Those of a budget.
+    /// Returns the shares of a budget.
     pub(crate) fn of(budget: &MemoryBudget) -> Self {
         let [rings, unwind, symbols, stacks, waiting] =
             [Part::Rings, Part::Unwind, Part::Symbols, Part::Stacks, Part::Waiting]
@@ -26,7 +26,7 @@ impl MemoryShares {
         Self { rings, unwind, symbols, stacks, waiting }
     }
 
-    /// Those of a command that runs for a while and that somebody waits for: 64 MiB or more each.
+    /// Returns the shares for a command with a limited run time: 64 MiB or more each.
     pub(crate) fn ample() -> Self {
         let share = |part, mebibytes: u64| Share::fixed(part, mebibytes << 20);
         Self {

@@ -1,4 +1,4 @@
-//! Profiles: how often, or for how long, which stack was seen, with names.
+//! Profiles: the number of samples, or the time, of each stack, with symbolized frames.
 //!
 //! ```text
 //! Rings (Merger) ─► Analysis ─┬► Window: the last minute ──┬► Counted ─► Symbolizer ─► Profile
@@ -6,17 +6,17 @@
 //!                             └► Handoff: sums, accounts ─► collections
 //! ```
 //!
-//! A thread of its own, `profile-reader`, analyzes records: it finds out whose each frame is while the process still runs,
-//! which takes reading files of that process. Names are looked up only when a profile is asked for.
+//! A dedicated thread, `profile-reader`, analyzes records. It attributes each frame to a file while the process still runs. This requires
+//! reading files of that process. Frames are symbolized only when a profile is requested.
 //!
-//! Such files may never answer. So `Analysis` is behind an `lock::IoLock`, which the collector and the
-//! HTTP thread never take. These two reach `rings` and `handoff` alone, which are plain memory behind a
-//! `lock::Lock`: a collection empties the rings, takes what has been analyzed so far, and leaves the rest to
-//! a later one. What the collector tells the analysis is queued between the records.
+//! A read of such a file may block forever. Therefore `Analysis` is behind a `lock::IoLock`, which the collector and the HTTP thread never
+//! take. These two threads access only `rings` and `handoff`, which are plain memory behind a `lock::Lock`. A collection drains the rings
+//! and takes the results of the analysis so far. It leaves the rest to a later collection. Commands from the collector to the analysis are
+//! queued between the records.
 //!
-//! [`Profile`] is what every output is made of, and knows none of them: tables of stacks, locations, functions and files
-//! that refer to each other by place, as in pprof and OTLP, but with no entry that stands for nothing. A [`Selection`]
-//! takes the part of it that somebody asked for.
+//! Every output is made from a [`Profile`], which is independent of output formats. Its tables of stacks, locations, functions and files
+//! refer to each other by index, as in pprof and OTLP. They have no reserved null entry. A [`Selection`] extracts the requested part of a
+//! profile.
 
 mod analysis;
 mod ask;
@@ -77,49 +77,49 @@ pub(crate) use publish::{FUNCTIONS, SAMPLES, Shortfalls};
 use rings::Command;
 pub use selection::{Cgroups, Selection};
 
-/// What frames have names by, too.
+/// Types of the symbolizer that profiles contain.
 pub use crate::symbol::{FileHash, Origin, Segment as Mapping};
 
 type Ring<K> = <<K as Kernel>::Event as Event>::Ring;
 
-/// How often rings are read in any case: what a process has mapped must be looked at while it runs.
+/// The longest interval between two reads of the rings: the mappings of a process must be read while it runs.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// The samplers of all CPUs, and what they saw.
+/// The samplers of all CPUs, and their results.
 #[derive(Debug)]
 pub(crate) struct Profiler<K: Kernel> {
     clock: Clock,
     samplers: Vec<Arc<Sampler>>,
-    /// Who is sampled; `None` = whoever runs.
+    /// The targets that are sampled; `None` = everything that runs.
     whom: Option<Vec<Whom>>,
     rings: RingSet<Tapped<K::Event, open::Tap>>,
     shared: Arc<Shared<Ring<K>>>,
     memory: u64,
     publisher: Publisher,
-    /// Up to when records had been analyzed at the last collection. Nanoseconds of the records' clock.
+    /// The time before which all records had been analyzed at the last collection. Nanoseconds on the clock of the records.
     analyzed: u64,
 }
 
-/// What there is to say about one entry.
+/// The state of one entry of `profiles`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplerState {
-    /// What was planned.
+    /// The planned sampler.
     pub plan: Arc<Sampler>,
-    /// On how many CPUs it is open.
+    /// The number of CPUs on which the sampler is open.
     pub open: usize,
-    /// Samples so far.
+    /// Samples since the start.
     pub samples: u64,
-    /// How many series have no labels of their own: their samples are in `other`.
+    /// The number of series without labels of their own: their samples are aggregated into `other`.
     pub in_other: usize,
     /// Time since all recorded samples were analyzed.
     pub age: Duration,
 }
 
 impl<K: Kernel> Profiler<K> {
-    /// Nothing is open yet. `directory` tells whose containers cgroups are.
+    /// Creates a profiler without open events. `directory` maps cgroups to containers.
     ///
     /// # Errors
-    /// When one of its own metrics cannot be called what it is called: a bug.
+    /// When the name of one of its own metrics is invalid: a bug.
     pub(crate) fn new(
         clock: Clock,
         files: impl Into<Files>,
@@ -137,25 +137,25 @@ impl<K: Kernel> Profiler<K> {
         })
     }
 
-    /// Samples these alone, and nobody else. To be said before anything is sampled.
+    /// Restricts sampling to these targets. Call this before anything is sampled.
     pub(crate) fn only(mut self, whom: Vec<Whom>) -> Self {
         self.whom = Some(whom);
         self
     }
 
-    /// Limits how many names the threads of one cgroup may have in metrics.
+    /// Limits the number of thread names that one cgroup may have in metrics.
     pub(crate) fn limit_names(&mut self, per_cgroup: usize) {
         self.publisher.limit_names(per_cgroup);
     }
 
-    /// Holds no more memory than these shares. To be said before anything is sampled.
+    /// Limits memory to these shares. Call this before anything is sampled.
     pub(crate) fn within(self, shares: &MemoryShares) -> Self {
         self.shared.keep_within(shares);
         self
     }
 
-    /// Samples for these entries from now on. If they are not those that it samples for already, all are opened anew;
-    /// entries that stay keep their windows and totals.
+    /// Samples for these entries from now on. If the entries changed, all events are opened again; entries that stay keep their windows and
+    /// totals.
     pub(crate) fn apply(
         &mut self,
         samplers: &[Arc<Sampler>],
@@ -185,22 +185,23 @@ impl<K: Kernel> Profiler<K> {
         self.publisher.limit_series(limit);
     }
 
-    /// The number of series of each entry.
+    /// Returns the number of series of each entry.
     pub(crate) fn tables(&self) -> impl Iterator<Item = usize> {
         self.publisher.tables()
     }
 
-    /// About how many bytes its series take.
+    /// Returns the approximate number of bytes of its series.
     pub(crate) fn series_bytes(&self) -> u64 {
         self.publisher.bytes() as u64
     }
 
-    /// What profiles are asked for through, whatever is sampled.
+    /// Returns the interface for requesting profiles. It stays valid when the entries change.
     pub(crate) fn asked(&self) -> Arc<dyn Ask> {
         Arc::clone(&self.shared) as Arc<dyn Ask>
     }
 
-    /// Follows the CPUs. Those that were offline in between are closed first: the kernel has removed their events.
+    /// Opens and closes events as CPUs go online and offline. CPUs that were offline in between are closed first: the kernel has removed
+    /// their events.
     pub(crate) fn follow_cpus(&mut self, restarted: &CpuSet, online: &CpuSet, context: &mut Context<'_, K>) {
         self.publisher.set_nodes(&context.facts.nodes);
         if !restarted.is_empty() {
@@ -209,12 +210,12 @@ impl<K: Kernel> Profiler<K> {
         self.follow(online, context);
     }
 
-    /// Holds so many bytes of rings on all CPUs from now on. Rings that are open stay as they are.
+    /// Sets the memory of the rings of all CPUs together, in bytes. Rings that are already open keep their size.
     pub(crate) fn set_ring_memory(&mut self, memory: u64) {
         self.memory = memory;
     }
 
-    /// Opens on the CPUs that came, and closes on those that went.
+    /// Opens events on CPUs that went online and closes events on CPUs that went offline.
     fn follow(&mut self, online: &CpuSet, context: &mut Context<'_, K>) {
         for ring in self.rings.outside(online) {
             self.close_ring(ring, context);
@@ -233,7 +234,7 @@ impl<K: Kernel> Profiler<K> {
         let page_size = rustix::param::page_size();
         self.rings.budget = RingBudget::new(context.facts, self.memory, online.len(), page_size);
         let pages = match self.whom {
-            // Somebody waits for it, and it does not go on for ever: nothing is to be lost while rings grow.
+            // A command runs for a limited time, so its rings have the maximum size from the start: no record is lost while rings grow.
             Some(_) => self.rings.budget.most,
             None => {
                 let rate: f64 = self.samplers.iter().map(bytes_per_second).sum();
@@ -250,7 +251,7 @@ impl<K: Kernel> Profiler<K> {
         }
     }
 
-    /// Lets the events of a ring write, once everybody is ready to read.
+    /// Enables the events of a ring after its reader is ready.
     fn start(&mut self, ring: RingId, tapped: Tapped<K::Event, open::Tap>, made: Made<Ring<K>>) {
         if self.rings.is_idle() {
             let now = self.clock.kernel();
@@ -268,7 +269,7 @@ impl<K: Kernel> Profiler<K> {
                 let drained = catch_unwind(AssertUnwindSafe(|| shared.drain(namer.as_ref())));
                 if drained.is_err() && !std::mem::replace(&mut panicked, true) {
                     tracing::error!(
-                        "the analysis of samples has panicked, which is a bug: some samples are missing"
+                        "the analysis of samples panicked, which is a bug: some samples are missing"
                     );
                 }
             };
@@ -301,7 +302,7 @@ impl<K: Kernel> Profiler<K> {
         context.budget.give_back(tapped.descriptors());
     }
 
-    /// Closes everything. What was seen stays to be asked for. Waits at most a second for a reader that is stuck.
+    /// Closes all events. Results so far can still be requested. Waits at most a second for a blocked reader.
     pub(crate) fn close(&mut self, context: &mut Context<'_, K>) {
         self.close_rings(context);
         self.rings.stop_reader();
@@ -312,7 +313,7 @@ impl<K: Kernel> Profiler<K> {
         self.rings.forgive(&CpuSet::default(), context.board);
     }
 
-    /// Empties the rings, and takes in what has been analyzed since the last time. Never waits for the analysis.
+    /// Drains the rings and takes the results of the analysis since the last collection. Never waits for the analysis.
     pub(crate) fn collect(&mut self) {
         if self.samplers.is_empty() {
             return;
@@ -328,7 +329,7 @@ impl<K: Kernel> Profiler<K> {
         self.publisher.enter(fresh, wall, monotonic);
         self.shared.end_collection(&self.samplers, wall, monotonic);
         let elapsed = analyzed.saturating_sub(std::mem::replace(&mut self.analyzed, analyzed));
-        // Without news nothing is known about rates.
+        // Without newly analyzed records the rates are unknown.
         if elapsed > 0 {
             self.thin(&switches, Duration::from_nanos(elapsed));
         }
@@ -336,11 +337,10 @@ impl<K: Kernel> Profiler<K> {
         self.rings.grow(&mut Growing { shared: &self.shared, lost });
     }
 
-    /// Lets each so manieth switch be sampled where there are more of them than are to be, so that a storm of switches
-    /// costs no more than a breeze.
+    /// Samples one in N context switches where their rate exceeds the limit, so that a high switch rate does not increase the overhead.
     fn thin(&mut self, switches: &FxHashMap<u32, u64>, elapsed: Duration) {
         let samplers = &self.samplers;
-        // A period that is changed is not that of children, so that samples of theirs would be weighed wrongly.
+        // A changed period does not apply to inherited events of children, so their samples would get a wrong weight.
         for (ring, tapped) in self.rings.writers_mut().filter(|(_, tapped)| !tapped.inherited) {
             let rate =
                 switches.get(&ring.cpu).map_or(0.0, |&count| count as f64 / elapsed.as_secs_f64().max(1e-3));
@@ -358,7 +358,7 @@ impl<K: Kernel> Profiler<K> {
         }
     }
 
-    /// The families of all entries.
+    /// Returns the metric families of all entries.
     pub(crate) fn publish(&self) -> Vec<Family> {
         if self.samplers.is_empty() {
             return Vec::new();
@@ -366,22 +366,22 @@ impl<K: Kernel> Profiler<K> {
         self.publisher.publish(&self.shared)
     }
 
-    /// What was read and lost.
+    /// Returns the numbers of records read and lost.
     pub(crate) fn losses(&self) -> Losses {
         self.shared.losses()
     }
 
-    /// Samples that windows lost before they were too old, because memory was short.
+    /// Returns the number of samples that were dropped from windows before they expired, because the memory share was full.
     pub(crate) fn dropped_for_room(&self) -> u64 {
         self.shared.handoff.lock().report.dropped
     }
 
-    /// Why stacks were cut and frames have no names, since the beginning.
+    /// Returns why stacks were truncated and why frames have no symbol, with counts since the start.
     pub(crate) fn shortfalls(&self) -> Shortfalls {
         Shortfalls::of(&self.shared)
     }
 
-    /// What there is to say about each entry.
+    /// Returns the state of each entry.
     pub(crate) fn states(&self) -> Vec<SamplerState> {
         let open = |place: usize| {
             let here = |tapped: &Tapped<K::Event, open::Tap>| {
@@ -402,10 +402,10 @@ impl<K: Kernel> Profiler<K> {
     }
 }
 
-/// The rings while they are replaced by larger ones.
+/// Replaces rings by larger ones.
 struct Growing<'s, R> {
     shared: &'s Shared<R>,
-    /// Records that were lost, of all rings together.
+    /// Records lost in all rings together.
     lost: u64,
 }
 
@@ -423,26 +423,28 @@ impl<R: sys::Ring> Consumer<R> for Growing<'_, R> {
     }
 }
 
-/// Starts the thread that looks up names.
+/// Starts the thread that symbolizes frames.
 fn namer<R: sys::Ring + Send + fmt::Debug + 'static>(shared: &Arc<Shared<R>>) -> Option<Namer> {
     let (shared, failures) = (Arc::clone(shared), Arc::clone(shared));
     let failed = move || {
         if failures.naming_failures.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::error!(
-                "looking up names has panicked, which is a bug: some functions in metrics have no name (counted in \
-                 perf_profile_gaps_total with the reason naming_failed)"
+                "symbolization panicked, which is a bug: some functions in metrics have no name (counted in perf_profile_gaps_total with \
+                 the reason naming_failed)"
             );
         }
     };
     let started = Namer::start(move |news| shared.look_up(news), failed);
     started
-        .inspect_err(|error| tracing::warn!(%error, "there is no thread to look up functions for metrics"))
+        .inspect_err(
+            |error| tracing::warn!(%error, "cannot start the thread that symbolizes functions for metrics"),
+        )
         .ok()
 }
 
-/// What a sampler writes on a CPU at most, if it is not more often than it should be.
+/// Returns the most bytes a second that a sampler writes on a CPU, if it keeps to its configured rate.
 fn bytes_per_second(sampler: &Arc<Sampler>) -> f64 {
-    /// Where the event decides how often it is sampled.
+    /// Samples a second to assume where the event determines the rate.
     const SAMPLES: u64 = 1000;
     sampler.most_samples().unwrap_or(SAMPLES) as f64 * Sampling::of(sampler).most_bytes(None) as f64
 }

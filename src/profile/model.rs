@@ -9,39 +9,39 @@ use crate::symbol::{Origin, Segment as Mapping};
 use crate::target::{ProcessContext, ProcessKey};
 use crate::words::words;
 
-/// What was seen from one moment to another.
+/// The samples of a period of time.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Profile {
-    /// What its values are.
+    /// The type of its values.
     pub kind: Kind,
     /// When it begins.
     pub start: Timestamp,
-    /// How long it goes on.
+    /// Its duration.
     pub duration: Duration,
-    /// Each stack, task, mode and CPU once.
+    /// One entry for each stack, task, mode and CPU.
     pub samples: Vec<Sample>,
-    /// For each stack its locations, innermost first: places in `locations`.
+    /// For each stack its locations, innermost first: indexes into `locations`.
     pub stacks: Vec<Box<[u32]>>,
-    /// Each location once.
+    /// One entry for each location.
     pub locations: Vec<Location>,
-    /// Each function once.
+    /// One entry for each function.
     pub functions: Vec<Function>,
-    /// Each executable segment of a file once.
+    /// One entry for each executable segment of a file.
     pub mappings: Vec<Mapping>,
-    /// Whose stacks they are, each once.
+    /// The tasks to which stacks are attributed, each once.
     pub tasks: Vec<Task>,
-    /// Samples that were lost, with why: `ring_full`, `throttled`, …
+    /// Lost samples, by reason: `ring_full`, `throttled`, …
     pub lost: Vec<(&'static str, u64)>,
 }
 
-/// What the values of a profile are.
+/// The type of the values of a profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kind {
-    /// What it is called in the configuration: `cpu`.
+    /// The name of the entry in the configuration: `cpu`.
     pub name: Arc<str>,
-    /// What a sample's value is: `cpu` in nanoseconds, `off_cpu` in nanoseconds, `page-faults` as a count.
+    /// The value of a sample: `cpu` in nanoseconds, `off_cpu` in nanoseconds, `page-faults` as a count.
     pub value: ValueType,
-    /// One sample stands for so much, if that is fixed: 52631578 ns at 19 Hz, 1 for an event of period 1.
+    /// The value that one sample represents, if it is fixed: 52631578 ns at 19 Hz, 1 for an event of period 1.
     pub period: Option<u64>,
 }
 
@@ -58,125 +58,124 @@ impl Default for Kind {
 /// A quantity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueType {
-    /// Of what: `cpu`, `off_cpu`, `page-faults`.
+    /// The measured quantity: `cpu`, `off_cpu`, `page-faults`.
     pub name: Arc<str>,
-    /// In what.
+    /// Its unit.
     pub unit: Unit,
 }
 
 words! {
-    /// In what values are.
+    /// The unit of values.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Unit {
-        /// Times.
+        /// A time.
         Nanoseconds = "nanoseconds",
-        /// Anything else.
+        /// Any other quantity.
         Count = "count",
     }
 }
 
-/// A stack of a task, and how much of it there was.
+/// A stack of a task, and its sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// A place in [`Profile::stacks`].
+    /// An index into [`Profile::stacks`].
     pub stack: u32,
-    /// A place in [`Profile::tasks`].
+    /// An index into [`Profile::tasks`].
     pub task: u32,
-    /// Where it was interrupted, or why it did not run.
+    /// The mode in which the task was interrupted, or the reason why it did not run.
     pub mode: Mode,
-    /// The CPU that it was interrupted on, or left; `None` where CPUs are not told apart ([`Sampler::cpus`]).
+    /// The CPU on which the task was interrupted or which it left; `None` where samples are not attributed to CPUs ([`Sampler::cpus`]).
     ///
     /// [`Sampler::cpus`]: crate::plan::Sampler::cpus
     pub cpu: Option<u16>,
-    /// How often it was seen.
+    /// The number of samples.
     pub count: u64,
-    /// How much of [`Kind::value`] that is.
+    /// The sum, in the unit of [`Kind::value`].
     pub value: u64,
 }
 
 words! {
-    /// What a task was doing.
+    /// The state of a task when it was sampled.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Mode {
-        /// Its own code.
+        /// Running its own code.
         User = "user",
-        /// The kernel's, for it.
+        /// Running code of the kernel on its behalf.
         Kernel = "kernel",
-        /// It slept, and could be woken up by a signal.
+        /// In interruptible sleep (state `S`).
         Sleeping = "sleeping",
-        /// It waited for a device or a lock, and could not (state `D`).
+        /// Waiting for a device or a lock, in uninterruptible sleep (state `D`).
         Uninterruptible = "uninterruptible",
-        /// It would have run, and another one did.
+        /// Runnable, but preempted by another task.
         Preempted = "preempted",
     }
 }
 
-/// Whose a stack is.
+/// The task to which a stack is attributed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Task {
-    /// The process, on the host.
+    /// The process ID, on the host.
     pub pid: u32,
-    /// The thread, on the host.
+    /// The thread ID, on the host.
     pub tid: u32,
-    /// The name of the thread, which it chose itself.
+    /// The name of the thread, which the thread can set itself.
     pub comm: Arc<str>,
-    /// The path of its cgroup; `None` where it is not known.
+    /// The path of its cgroup; `None` if unknown.
     pub cgroup: Option<Arc<str>>,
-    /// The path of the program that its process executes, as that sees it; `None` for threads of the kernel, and where it
-    /// is not known.
+    /// The path of the program that its process executes, as the process sees it; `None` for kernel threads, and if unknown.
     pub exe: Option<Arc<str>>,
-    /// When its process started, in clock ticks since boot; 0 where it is not known.
+    /// When its process started, in clock ticks since boot; 0 if unknown.
     pub start_time: u64,
-    /// What its process publishes about itself; `None` if that is nothing, or nobody asked.
+    /// The context that its process publishes; `None` if it publishes none or the context was not requested.
     pub context: Option<Arc<ProcessContext>>,
-    /// Which container its cgroup is of; `None` where nobody tells.
+    /// The container of its cgroup; `None` if no metadata source provides it.
     pub container: Option<Arc<Identity>>,
 }
 
 impl Task {
-    /// Its process.
+    /// Returns the key of its process.
     pub fn process(&self) -> ProcessKey {
         ProcessKey { pid: self.pid, start_time: self.start_time }
     }
 }
 
-/// A place in code, with the functions that are there: several if some were inlined.
+/// A code location, with its functions: several if some were inlined.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Location {
-    /// A place in [`Profile::mappings`].
+    /// An index into [`Profile::mappings`].
     pub mapping: Option<u32>,
-    /// The address: as the file's own headers count, or as the kernel or process does where there is no file.
+    /// The address: relative to the file according to its own headers, or the kernel or process address where there is no file.
     pub address: u64,
-    /// Innermost first: all but the last were inlined into the next. Empty where nothing is known.
+    /// Innermost first: all but the last were inlined into the next. Empty if the location has no symbol.
     pub lines: Vec<Line>,
-    /// Whose code it is.
+    /// The kind of code.
     pub origin: Origin,
-    /// What to show in place of a function, where none is known: `libc.so.6+0x2a1c0`, `[unmapped] 0x7f…`.
+    /// The text to show instead of a function if there is no symbol: `libc.so.6+0x2a1c0`, `[unmapped] 0x7f…`.
     pub unknown: Option<Arc<str>>,
 }
 
 /// A line of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Line {
-    /// A place in [`Profile::functions`].
+    /// An index into [`Profile::functions`].
     pub function: u32,
-    /// From 1; 0 where it is not known.
+    /// From 1; 0 if unknown.
     pub line: u32,
 }
 
 /// A function.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Function {
-    /// As its programmers know it, demangled.
+    /// The demangled name.
     pub name: Arc<str>,
-    /// As the linker does.
+    /// The linkage name.
     pub linkage: Arc<str>,
-    /// Its source file, where that is known.
+    /// Its source file, if known.
     pub file: Option<Arc<str>>,
 }
 
 impl Profile {
-    /// What to show of a location, innermost first: names of functions, or what is known instead. Never empty.
+    /// Returns the texts to show for a location, innermost first: function names, or a replacement if there are none. Never empty.
     pub fn names<'p>(&'p self, location: &'p Location) -> Vec<&'p str> {
         let names: Vec<&str> = location
             .lines
@@ -191,13 +190,13 @@ impl Profile {
         }
     }
 
-    /// The locations of a stack, innermost first.
+    /// Returns the locations of a stack, innermost first.
     pub fn locations_of(&self, stack: u32) -> impl DoubleEndedIterator<Item = &Location> {
         let stack = self.stacks.get(stack as usize).map_or(&[][..], |stack| stack);
         stack.iter().filter_map(|&location| self.locations.get(location as usize))
     }
 
-    /// What a location is part of: the path of its file, or a word in brackets where there is none, as perf writes it.
+    /// Returns the module of a location: the path of its file, or a word in brackets if there is no file, as in perf.
     pub fn module(&self, location: &Location) -> &str {
         let mapping = location.mapping.and_then(|place| self.mappings.get(place as usize));
         match (mapping, location.origin) {
@@ -208,12 +207,12 @@ impl Profile {
         }
     }
 
-    /// The sum of all values; the largest number there is, if it is more.
+    /// Returns the sum of all values, saturating at `u64::MAX`.
     pub fn total(&self) -> u64 {
         self.samples.iter().fold(0, |sum, sample| sum.saturating_add(sample.value))
     }
 
-    /// How many samples were taken.
+    /// Returns the number of samples.
     pub fn taken(&self) -> u64 {
         self.samples.iter().fold(0, |sum, sample| sum.saturating_add(sample.count))
     }

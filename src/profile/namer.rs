@@ -1,6 +1,5 @@
-//! The thread that looks names up before anybody asks: those of functions in metrics, and what cannot wait, because a
-//! process that makes code at run time has ended or will. It reads files, which takes as long as it takes; the thread
-//! that empties rings must not wait for that.
+//! The thread that symbolizes before a request: functions in metrics, and processes that generate code at run time, because they have
+//! exited or will. It reads files, which may block; the thread that drains rings must not wait for that.
 
 use std::fmt;
 use std::io;
@@ -15,22 +14,22 @@ use rustc_hash::FxHashMap;
 use crate::plan::Sampler;
 use crate::stack::{Code, Frame, Process, ProcessId};
 
-/// A function that the kernel got or lost: its address, its length, whether it is gone, its name.
+/// A function that was added to or removed from the kernel: its address, its length, whether it was removed, its name.
 pub(super) type KernelFunction = (u64, u32, bool, Box<[u8]>);
 
-/// What there is to be looked up.
+/// Work for the symbolization thread.
 #[derive(Debug, Default)]
 pub(super) struct News {
     pub(super) code: Code,
-    /// Processes that make code at run time.
+    /// Processes that generate code at run time.
     pub(super) makers: Vec<ProcessId>,
-    /// Those of them that have ended.
+    /// Those processes that have exited.
     pub(super) ended: Vec<ProcessId>,
-    /// Processes that no stack refers to any more. Their numbers will be given to others.
+    /// Processes that no stack refers to any more. Their numbers will be reused.
     pub(super) gone: Vec<(ProcessId, Process)>,
-    /// Functions that the kernel got or lost.
+    /// Functions that were added to or removed from the kernel.
     pub(super) kernel_functions: Vec<KernelFunction>,
-    /// By entry, how often which frame was seen innermost.
+    /// By entry, the number of samples with each frame as innermost frame.
     pub(super) innermost: Vec<(Arc<Sampler>, FxHashMap<Frame, u64>)>,
 }
 
@@ -44,7 +43,7 @@ impl News {
     }
 }
 
-/// The thread. It ends when this is dropped and what it looks up is found.
+/// The handle of the thread. After the handle is dropped, the thread finishes its current work and ends.
 pub(super) struct Namer {
     news: SyncSender<News>,
     busy: Arc<AtomicBool>,
@@ -57,10 +56,10 @@ impl fmt::Debug for Namer {
 }
 
 impl Namer {
-    /// Starts it. After a look-up that panicked it goes on with the next one, and calls `failed`.
+    /// Starts the thread. If the work panics, the thread calls `failed` and continues with the next work.
     ///
     /// # Errors
-    /// When there are no threads left.
+    /// When the thread cannot be created.
     pub(super) fn start(
         look_up: impl Fn(News) + Send + 'static,
         failed: impl Fn() + Send + 'static,
@@ -70,7 +69,7 @@ impl Namer {
         let done = Arc::clone(&busy);
         thread::Builder::new().name("profile-names".into()).spawn(move || {
             for news in arrived {
-                // Locks are not poisoned, and a symbol table that is half read is read again.
+                // Locks are not poisoned, and a symbol table that is read in part is read again.
                 if catch_unwind(AssertUnwindSafe(|| look_up(news))).is_err() {
                     failed();
                 }
@@ -80,16 +79,16 @@ impl Namer {
         Ok(Self { news, busy })
     }
 
-    /// Whether it still looks up what it was told last. What is new meanwhile stays where it is.
+    /// Reports whether the thread still works. New work stays with the caller until then.
     pub(super) fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Acquire)
     }
 
-    /// Has it look something up.
+    /// Passes work to the thread.
     pub(super) fn tell(&self, news: News) {
         self.busy.store(true, Ordering::Release);
         if self.news.try_send(news).is_err() {
-            // It takes one at a time, and never ends before this: a bug.
+            // The thread takes one item at a time and never ends before this handle: a bug.
             tracing::error!("the thread profile-names has ended: functions in metrics have no names");
         }
     }
@@ -113,7 +112,7 @@ mod tests {
         let failures = Arc::new(AtomicU32::new(0));
         let failed = Arc::clone(&failures);
         let look_up = move |news: News| {
-            assert_ne!(news.makers, [ProcessId(1)], "this one panics");
+            assert_ne!(news.makers, [ProcessId(1)], "this work panics");
             told.send(news.makers).unwrap();
         };
         let count = move || {
@@ -127,7 +126,7 @@ mod tests {
             }
             thread::sleep(Duration::from_millis(1));
         }
-        assert!(!namer.is_busy(), "it is not off for ever");
+        assert!(!namer.is_busy(), "the thread works after a panic");
         namer.tell(news(2));
         assert_eq!(heard.recv().unwrap(), [ProcessId(2)]);
         assert_eq!(failures.load(Ordering::SeqCst), 1);

@@ -1,5 +1,4 @@
-//! Events that the samplers open on a CPU. All write into one ring; one of them reports the mappings, programs and names of
-//! processes.
+//! Events that the samplers open on a CPU. All write into one ring; one of them reports the mappings, programs and names of processes.
 
 use std::sync::Arc;
 
@@ -8,21 +7,21 @@ use crate::plan::Sampler;
 use crate::ring::{DUMMY, Request};
 use crate::sys::{Attr, Fields, Rate, Sampling, Sideband, Start};
 
-/// What all samples begin with, and what stands at the end of all other records.
+/// The fields at the start of all samples and at the end of all other records.
 pub(super) const SIDE: Fields = Fields { identifier: true, ip: true, tid: true, time: true, ..Fields::NONE };
 
-/// What the records of an event are.
+/// The sampler and record format of an event.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tap {
-    /// The place of its sampler.
+    /// The index of its sampler.
     pub(super) sampler: usize,
-    /// What they carry.
+    /// The fields of its samples.
     pub(super) fields: Fields,
-    /// For how many hits each stands, if it does not say so itself.
+    /// The number of hits that each sample represents, if the sample itself does not contain it.
     pub(super) weight: Option<u64>,
 }
 
-/// What all samplers open on a CPU.
+/// Returns the events that all samplers open on a CPU.
 pub(super) fn request(samplers: &[Arc<Sampler>], cpu: u32) -> Request<'_, Tap> {
     let mut events = Vec::new();
     for (place, sampler) in samplers.iter().enumerate() {
@@ -31,14 +30,14 @@ pub(super) fn request(samplers: &[Arc<Sampler>], cpu: u32) -> Request<'_, Tap> {
         let tap = Tap { sampler: place, fields: sampling.fields, weight };
         events.extend(sampler.events_on(cpu).map(|event| (Attr::sampling(event, sampling), event, tap)));
     }
-    // Whoever may not look into the kernel may not ask an event for it, even if it never fires.
+    // An unprivileged user must exclude the kernel even from an event that never fires.
     let exclude_kernel = events.iter().all(|(_, event, _)| event.modifiers.exclude_kernel);
     let switches = samplers.iter().any(|sampler| sampler.waits.is_some());
     let all = Sideband { comm: true, task: true, cgroup: true, mmap: true, switches, ksymbol: true };
-    // Kernels before 5.7 know no records of cgroups.
+    // Kernels before 5.7 do not support cgroup records.
     let older = Sideband { cgroup: false, ksymbol: false, ..all };
     let holder = |sideband| {
-        // Wakes nobody: what it tells is read together with the samples.
+        // It never wakes the reader: its records are read together with the samples.
         let sampling = Sampling { rate: Rate::Period(1), fields: SIDE, sideband, ordered: true };
         let modifiers = Modifiers { exclude_kernel, ..Modifiers::default() };
         Attr { modifiers, ..Attr::software(DUMMY, Some(sampling), Start::Later) }

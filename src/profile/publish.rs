@@ -1,4 +1,4 @@
-//! The families about samples: how many there were of whom, and what became of them.
+//! The metric families about samples: their numbers by task, and the reasons for incomplete stacks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::stack::{self, Cut, Loss};
 use crate::symbol::{LineReason, Reason};
 use crate::sys::Ring;
 
-/// Those that are there only where something is sampled.
+/// The metrics that exist only if something is sampled.
 pub const METRICS: [&str; 8] = [SAMPLES, FUNCTIONS, THROTTLED, CUT, GAPS, UNRESOLVED, LINELESS, AGE];
 
 pub(crate) const SAMPLES: &str = "perf_samples";
@@ -28,20 +28,20 @@ const UNRESOLVED: &str = "perf_frames_unresolved";
 const LINELESS: &str = "perf_frames_without_line";
 const AGE: &str = "perf_exporter_profile_age_seconds";
 
-/// The reason of gaps where the look-up of names panicked.
+/// The reason of gaps after a panic during symbolization.
 const NAMING_FAILED: &str = "naming_failed";
 
 /// How long a series is published after its last sample: Prometheus considers a series stale after the same time.
 const KEPT: Duration = Duration::from_secs(5 * 60);
 
-/// Samples in recent collections below which no series takes the labels of another.
+/// The number of recent samples below which a series does not take the labels of another.
 const LEAST_ACTIVITY: u64 = 2;
 
 /// The samples of an entry, by name, cgroup and mode.
 #[derive(Debug)]
 struct Book {
     sampler: Arc<Sampler>,
-    /// With the time of the last sample.
+    /// Each with the time of the last sample.
     series: Table<u64, Monotonic>,
 }
 
@@ -59,7 +59,7 @@ impl Book {
         let id = self.series.find_or_insert_with(&labels, now, || Naming {
             labels: Arc::clone(&labels),
             rest: render("other", "other", "other", Some("other")),
-            // The kernel names its own threads.
+            // The kernel names its own threads, so these names do not count against the limit.
             own: (!kernel_thread).then(|| Own {
                 labels: render("other", &cgroup, mode.as_str(), None),
                 name: OwnName { owner: Arc::clone(&cgroup), name: comm },
@@ -73,11 +73,11 @@ impl Book {
     }
 }
 
-/// The totals of all entries, and the metrics that they are published as.
+/// The totals of all entries, and the metrics under which they are published.
 #[derive(Debug)]
 pub(super) struct Publisher {
     books: Vec<Book>,
-    /// How many names of threads a cgroup may have, in each book.
+    /// The most thread names that a cgroup may have, for each entry.
     names: usize,
     nodes: Nodes,
     samples: Arc<Metadata>,
@@ -99,51 +99,48 @@ impl Publisher {
             books: Vec::new(),
             names: usize::MAX,
             nodes: Nodes::default(),
-            samples: counter(SAMPLES, "Samples of an entry of `profiles`, by who was running where.")?,
-            // This is the collector's, too.
+            samples: counter(SAMPLES, "Samples of an entry of `profiles`, by thread name, cgroup and mode.")?,
+            // The collector publishes this metric, too.
             aggregated: counter(
                 "perf_series_aggregated",
-                "Series whose counts were aggregated into \"other\".",
+                "Number of times that a series was aggregated into the series \"other\": the table was full, or a cgroup \
+                 had too many process names.",
             )?,
             rings: RingMetrics::new()?,
             throttled: counter(
                 THROTTLED,
-                "How often the kernel stopped a sampling event until the next tick, for firing too often.",
+                "How often the kernel throttled a sampling event until the next tick because it fired too often.",
             )?,
             functions: counter(
                 FUNCTIONS,
-                "Samples whose innermost function it was: the functions that were seen most.",
+                "Samples by innermost function, for the functions with the most samples.",
             )?,
             gaps: counter(
                 GAPS,
-                "What stacks lack, and why: lists of mappings and files that could not be read, tables to unwind by that \
-                 are missing, damaged or too large.",
+                "Gaps in stacks, by reason: mappings or files that could not be read, unwind tables that are missing, damaged or too \
+                 large.",
             )?,
             cut: counter(
                 CUT,
-                "Stacks whose outer end is not known: deep, deeper than is kept; copy, deeper than what was copied; \
-                 unwound, for want of frame pointers and of tables to unwind by; full, no room for another stack.",
+                "Truncated stacks, by reason: deep, deeper than the limit; copy, deeper than the copied stack memory; unwound, neither \
+                 frame pointers nor unwind tables; full, the stack table was full.",
             )?,
-            unresolved: counter(
-                UNRESOLVED,
-                "Frames of stacks that were asked for and have no name, by reason.",
-            )?,
+            unresolved: counter(UNRESOLVED, "Frames of requested stacks without a symbol, by reason.")?,
             lineless: counter(
                 LINELESS,
-                "Frames of stacks in files that were asked for with `lines`, and have no line or not all that was \
-                 inlined, by reason.",
+                "Frames of requested stacks without a source line or with missing inlined functions, by reason. Only entries with `lines`.",
             )?,
             age: Metadata::new(
                 AGE,
-                "Time since the profile reader last analyzed all recorded samples. It is below a second unless the \
-                 reader waits for a file, or falls behind.",
+                "Time since the profile reader last analyzed all recorded samples. It is below a second unless the reader is blocked on a \
+                 file or falls behind.",
                 "seconds",
                 Kind::Gauge,
             )?,
         })
     }
 
-    /// Changes how many names the threads of one cgroup may have.
+    /// Limits the number of thread names that one cgroup may have.
     pub(super) fn limit_names(&mut self, per_cgroup: usize) {
         self.names = per_cgroup;
         self.books.iter_mut().for_each(|book| book.series.set_names(per_cgroup));
@@ -159,17 +156,17 @@ impl Publisher {
         self.books.iter_mut().for_each(|book| book.series.set_limit(limit));
     }
 
-    /// The number of series of each entry.
+    /// Returns the number of series of each entry.
     pub(super) fn tables(&self) -> impl Iterator<Item = usize> {
         self.books.iter().map(|book| book.series.published())
     }
 
-    /// About how many bytes all series take.
+    /// Returns the approximate number of bytes of all series.
     pub(super) fn bytes(&self) -> usize {
         self.books.iter().map(|book| book.series.bytes()).sum()
     }
 
-    /// Counts for these entries from now on. Those that stay keep their totals; gives their names.
+    /// Counts for these entries from now on. Entries that stay keep their totals; returns their names.
     pub(super) fn set(&mut self, samplers: &[Arc<Sampler>], limit: usize, now: Timestamp) -> Vec<Arc<str>> {
         let mut old = std::mem::take(&mut self.books);
         let mut stay = Vec::new();
@@ -187,7 +184,7 @@ impl Publisher {
         stay
     }
 
-    /// Adds what the analysis handed over. Samples of an entry that has gone meanwhile have no series.
+    /// Adds the results of the analysis. Samples of an entry that was removed in the meantime are discarded.
     pub(super) fn enter(&mut self, fresh: Vec<Fresh>, now: Timestamp, monotonic: Monotonic) {
         for Fresh { sampler, sums } in fresh {
             let Some(book) = self.books.iter_mut().find(|book| Arc::ptr_eq(&book.sampler, &sampler)) else {
@@ -201,12 +198,12 @@ impl Publisher {
         }
     }
 
-    /// Samples of an entry so far.
+    /// Returns the number of samples of an entry since the start.
     pub(super) fn samples(&self, place: usize) -> u64 {
         self.books.get(place).map_or(0, |book| book.series.accounts().sum())
     }
 
-    /// How many series of an entry have no labels of their own.
+    /// Returns the number of series of an entry without labels of their own.
     pub(super) fn in_other(&self, place: usize) -> usize {
         self.books.get(place).map_or(0, |book| book.series.unnamed())
     }
@@ -249,7 +246,7 @@ impl Publisher {
         families
     }
 
-    /// The busiest functions of each entry.
+    /// Returns the functions with the most samples of each entry.
     fn functions<R>(&self, shared: &Shared<R>) -> Family {
         let functions = shared.functions.lock();
         let found = self.books.iter().filter_map(|book| functions.get(&book.sampler.entry));
@@ -258,7 +255,7 @@ impl Publisher {
     }
 }
 
-/// The series of a table as points.
+/// Returns the series of a table as points.
 fn points<I: Clone + Default>(series: &Table<u64, I>) -> Vec<Point> {
     let point = |series: Published<'_, u64, I>| Point {
         labels: Arc::clone(series.labels),
@@ -268,12 +265,12 @@ fn points<I: Clone + Default>(series: &Table<u64, I>) -> Vec<Point> {
     series.iter().map(point).collect()
 }
 
-/// What the samples that were read lack: reasons with how often each was met, those that were not left out.
+/// Reasons for incomplete stacks, with counts. Reasons that did not occur are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Shortfalls {
-    /// Stacks whose outer end is not known.
+    /// Truncated stacks.
     pub(crate) cut: Vec<(&'static str, u64)>,
-    /// Frames that were asked for and have no name.
+    /// Requested frames without a symbol.
     pub(crate) unnamed: Vec<(&'static str, u64)>,
 }
 
@@ -291,25 +288,25 @@ fn counted(labels: Vec<(&'static str, Arc<str>)>, count: u64) -> Point {
     Point { labels: Labels::new(labels), value: Value::Integer(count), start: Timestamp::default() }
 }
 
-/// Why stacks were cut, and how often.
+/// Returns the reasons for truncated stacks, with counts.
 fn cuts(accounts: &stack::Accounts) -> Vec<(&'static str, u64)> {
     Cut::ALL.iter().map(|&cut| (cut.as_str(), accounts.cut(cut))).collect()
 }
 
-/// What stacks lack.
+/// Returns the reasons for gaps in stacks, with counts.
 fn gaps<R>(accounts: &stack::Accounts, shared: &Shared<R>) -> Vec<(&'static str, u64)> {
     let losses = Loss::ALL.iter().map(|&loss| (loss.as_str(), accounts.lost(loss)));
     let failures = shared.naming_failures.load(Ordering::Relaxed);
     losses.chain([(NAMING_FAILED, failures)]).collect()
 }
 
-/// Why frames have no names, and how many.
+/// Returns the reasons for frames without a symbol, with counts.
 fn unresolved<R>(shared: &Shared<R>) -> Vec<(&'static str, u64)> {
     let accounts = shared.accounts.lock();
     Reason::ALL.iter().map(|&reason| (reason.as_str(), accounts.of(reason))).collect()
 }
 
-/// Why frames have no lines, and how many.
+/// Returns the reasons for frames without a source line, with counts.
 fn lineless<R>(shared: &Shared<R>) -> Vec<(&'static str, u64)> {
     let accounts = shared.line_accounts.lock();
     LineReason::ALL.iter().map(|&reason| (reason.as_str(), accounts.of(reason))).collect()
@@ -328,12 +325,12 @@ mod tests {
         let mut publisher = Publisher::new().unwrap();
         let (one, other) = (sampler("one"), sampler("other"));
         let stay = publisher.set(&[Arc::clone(&one), Arc::clone(&other)], 10, Timestamp(1));
-        assert!(stay.is_empty(), "all are new: {stay:?}");
+        assert!(stay.is_empty(), "all entries are new: {stay:?}");
         let changed = Arc::new(Sampler { period: Some(2), ..(*one).clone() });
         assert_eq!(publisher.set(&[changed, other], 10, Timestamp(2)), ["other".into()]);
     }
 
-    /// The series of two samples of CPU 0 and five of CPU 3, with these nodes.
+    /// Returns the series of two samples of CPU 0 and five of CPU 3, with these nodes.
     fn told_apart(per: CpuScope, nodes: &Nodes) -> Vec<(String, u64)> {
         let mut publisher = Publisher::new().unwrap();
         let one = Arc::new(Sampler { per: Some(per), ..(*sampler("one")).clone() });

@@ -1,4 +1,4 @@
-//! What becomes of records that a ring held, without a kernel.
+//! Profiles from recorded ring contents, without a kernel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::host::Roots;
 use crate::plan::Sampler;
 use crate::sys::{Drained, Fields, Ring};
 
-/// The event that writes samples, by the number that they bear.
+/// The event that writes samples, by the identifier in its records.
 pub(crate) const EVENT: u64 = 7;
 
-/// Holds records.
+/// A ring with fixed records.
 #[derive(Debug, Default)]
 pub(crate) struct Held(pub(crate) Vec<Vec<u8>>);
 
@@ -30,15 +30,15 @@ impl Ring for Held {
     }
 }
 
-/// Something that samples nobody, to be asked.
+/// Returns a profiler that samples nothing, for requests.
 pub(crate) fn idle(roots: &Roots) -> Arc<dyn Ask> {
     let shared = Shared::<Held>::new(Clock::manual(Timestamp(0)), roots, nobody());
     shared.set_samplers(&[sampler("cpu"), sampler("off_cpu")]);
     Arc::new(shared)
 }
 
-/// The profile of all records of a CPU that are of the first second, with names by the files below `roots`. Samples are
-/// written by [`EVENT`] and have these `fields`; each stands for a millisecond.
+/// Returns the profile of all records of a CPU within the first second, symbolized with the files below `roots`. Samples are written by
+/// [`EVENT`] and have these `fields`; each represents a millisecond.
 pub(crate) fn replayed(roots: &Roots, fields: Fields, records: Vec<Vec<u8>>) -> Profile {
     let clock = Clock::manual(Timestamp(0));
     let shared = Shared::new(clock.clone(), roots, nobody());
@@ -50,7 +50,7 @@ pub(crate) fn replayed(roots: &Roots, fields: Fields, records: Vec<Vec<u8>>) -> 
     shared.end(asked, &Selection::default()).unwrap()
 }
 
-/// A directory of containers that knows none.
+/// Returns an empty directory of containers.
 fn nobody() -> Arc<crate::container::Directory> {
     Arc::new(crate::container::Directory::new(Clock::manual(Timestamp(0))))
 }

@@ -1,8 +1,7 @@
-//! The rings of all CPUs and the queue in front of the analysis: records in the order of their times, with commands
-//! between them.
+//! The rings of all CPUs and the queue before the analysis: records ordered by time, with commands between them.
 //!
-//! Everything here is memory of this process, so that every thread may do it under a [`Lock`](crate::lock::Lock). What is
-//! queued is bounded: while the analysis does not take records out, rings stay full and the kernel counts what it loses.
+//! Everything here is memory of this process, so that every thread may use it under a [`Lock`](crate::lock::Lock). The queue is bounded:
+//! while the analysis does not take records, the rings stay full and the kernel counts lost records.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,43 +13,43 @@ use crate::plan::Sampler;
 use crate::ring::{Losses, Merger, RingId, Usage, time_of};
 use crate::sys::{Drained, Ring};
 
-/// How many records are analyzed before other threads get their turn: about a millisecond.
+/// Records to analyze before other threads get their turn: about a millisecond.
 const AT_A_TIME: usize = 256;
 /// Bytes of a batch that are kept for the next one.
 const KEPT: usize = 1 << 20;
 
-/// What the analysis does between two records.
+/// An action of the analysis between two records.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// Counts for these entries from now on. Those that stay keep their windows.
+    /// Counts for these entries from now on. Entries that stay keep their windows.
     Samplers(Vec<Arc<Sampler>>),
-    /// An event was opened whose records bear `id`.
+    /// Registers an opened event whose records have this `id`.
     Tap { id: u64, tap: Tap },
-    /// From now on each record of an event stands for so many hits.
+    /// From now on each record of an event represents `weight` hits.
     Weigh { id: u64, weight: u64 },
-    /// These events are closed, and no more records of them follow.
+    /// Removes events that are closed. No more records of them follow.
     Forget(Vec<u64>),
     /// Begins a recording of an entry, at `at` nanoseconds on the clock of the records.
     Begin { number: u64, entry: Arc<str>, at: u64 },
     /// Discards a recording.
     Abandon(u64),
-    /// Holds no more memory than these shares.
+    /// Limits memory to these shares.
     Memory(MemoryShares),
 }
 
-/// Records, in order, with what comes before and after them.
+/// Records in order, with the losses before them and the commands after them.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     bytes: Vec<u8>,
-    /// Of each record its CPU and where it ends in `bytes`.
+    /// For each record its CPU and its end in `bytes`.
     ends: Vec<(u32, usize)>,
-    /// Records before these were damaged: what is known of processes may not be true any more.
+    /// Whether records before these were damaged: the state of processes may be wrong.
     pub(super) torn: bool,
-    /// To be done after the records.
+    /// Commands to execute after the records.
     pub(super) commands: Vec<Command>,
-    /// What has been lost in front of the analysis, since the beginning.
+    /// Records lost before the analysis, since the start.
     pub(super) losses: Losses,
-    /// All records from before this moment are in this batch or an earlier one. Nanoseconds of the records' clock.
+    /// All records before this time are in this batch or an earlier one. Nanoseconds on the clock of the records.
     pub(super) up_to: u64,
 }
 
@@ -71,27 +70,27 @@ impl Batch {
     }
 }
 
-/// The rings, and what was read from them and not analyzed yet.
+/// The rings, and the records that were read but not analyzed yet.
 #[derive(Debug)]
 pub(super) struct Rings<R> {
     rings: BTreeMap<u32, R>,
-    /// How full each was since somebody asked.
+    /// The usage of each ring since the last call of `take_usage`.
     usage: BTreeMap<u32, Usage>,
     merger: Merger,
-    /// When the rings were emptied last, on the clock of the records: what follows is younger.
+    /// When the rings were last drained, on the clock of the records: later records are younger.
     emptied: u64,
-    /// With the moment of each, which never decreases: records from before it are analyzed first.
+    /// Each with its time, which never decreases: records before this time are analyzed first.
     commands: VecDeque<(u64, Command)>,
     torn: bool,
-    /// What has been lost in front of the analysis, since the beginning.
+    /// Records lost before the analysis, since the start.
     pub(super) losses: Losses,
-    /// What is held of the shares of queued records and of rings.
+    /// The memory held of the shares of queued records and of rings.
     queued: Account,
     held: Account,
 }
 
 impl<R: Ring> Rings<R> {
-    /// No rings.
+    /// Creates an empty set of rings.
     pub(super) fn new() -> Self {
         Self {
             rings: BTreeMap::new(),
@@ -106,20 +105,20 @@ impl<R: Ring> Rings<R> {
         }
     }
 
-    /// Holds no more than these shares from now on.
+    /// Limits memory to these shares from now on.
     pub(super) fn keep_within(&mut self, shares: &MemoryShares) {
         (self.queued, self.held) = (shares.waiting.account(), shares.rings.account());
         self.account();
     }
 
-    /// Up to how many bytes of records are queued before rings are left full.
+    /// Returns the number of queued bytes above which rings are not drained.
     fn limit(&self) -> u64 {
-        // One more turn of all rings has to fit. With less room than the rings have, records are read in small turns.
+        // The content of all rings must fit. If the share is smaller than the rings, records are read in small turns.
         let limit = self.queued.limit();
         limit.saturating_sub(self.bytes()).max(limit / 4)
     }
 
-    /// Bytes of queued records.
+    /// Returns the bytes of queued records.
     pub(super) fn queued_bytes(&self) -> u64 {
         self.merger.memory() as u64
     }
@@ -129,7 +128,7 @@ impl<R: Ring> Rings<R> {
         self.held.set(self.bytes());
     }
 
-    /// Bytes of all rings.
+    /// Returns the bytes of all rings.
     pub(super) fn bytes(&self) -> u64 {
         self.rings.values().map(|ring| ring.size() as u64).sum()
     }
@@ -139,7 +138,7 @@ impl<R: Ring> Rings<R> {
         self.rings.insert(cpu, ring);
     }
 
-    /// Removes a ring. What it holds is queued; if the queue is full, it is lost and counted.
+    /// Removes a ring. Its records are queued, or lost and counted if the queue is full.
     pub(super) fn remove(&mut self, cpu: u32) {
         let Some(mut ring) = self.rings.remove(&cpu) else { return };
         if self.merger.bytes() as u64 > self.limit() {
@@ -149,18 +148,18 @@ impl<R: Ring> Rings<R> {
         }
     }
 
-    /// How full a ring was since the last call.
+    /// Returns the usage of a ring since the last call.
     pub(super) fn take_usage(&mut self, cpu: u32) -> Usage {
         self.usage.remove(&cpu).unwrap_or_default()
     }
 
-    /// Queues a command: it is done when all records from before `now` have been analyzed, and before all others.
+    /// Queues a command. It is executed after all records from before `now` have been analyzed, and before all others.
     pub(super) fn command(&mut self, now: u64, command: Command) {
         let last = self.commands.back().map_or(0, |&(at, _)| at);
         self.commands.push_back((now.max(last), command));
     }
 
-    /// Discards a recording. One that has not begun yet leaves nothing behind.
+    /// Discards a recording. If it has not begun yet, its queued command is removed.
     pub(super) fn abandon(&mut self, now: u64, number: u64) {
         let begins = |(_, command): &(u64, Command)| matches!(command, Command::Begin { number: of, .. } if *of == number);
         match self.commands.iter().position(begins) {
@@ -169,10 +168,10 @@ impl<R: Ring> Rings<R> {
         }
     }
 
-    /// Empties the rings at `now`, unless too much is queued already: rings have an end, and the kernel counts the
-    /// records that find no room in them.
+    /// Drains the rings at `now`, unless the queue is full. While it is full, records stay in the rings, and the kernel counts the records
+    /// that do not fit.
     pub(super) fn pull(&mut self, now: u64) {
-        // A queue of which the analysis can take nothing must not stay as it is.
+        // A full queue must still be filled if the analysis cannot take any record from it.
         if self.merger.bytes() as u64 > self.limit() && self.merger.is_ready(self.emptied) {
             return;
         }
@@ -181,12 +180,12 @@ impl<R: Ring> Rings<R> {
             self.torn |= drained.torn;
             self.usage.entry(cpu).or_default().read(drained);
         }
-        // A thread that took its time earlier may come later.
+        // A thread that took its timestamp earlier may get here later.
         self.emptied = self.emptied.max(now);
         self.account();
     }
 
-    /// Takes out some of what was written before the rings were emptied last. Whether that was all, commands included.
+    /// Takes some of the records that were written before the rings were last drained. Returns whether that was all, including commands.
     pub(super) fn take(&mut self, batch: &mut Batch) -> bool {
         batch.clear();
         (batch.torn, batch.losses) = (std::mem::take(&mut self.torn), self.losses);
@@ -204,7 +203,7 @@ impl<R: Ring> Rings<R> {
     }
 }
 
-/// Queues what a ring holds.
+/// Queues the records of a ring.
 fn empty<R: Ring>(cpu: u32, ring: &mut R, merger: &mut Merger, losses: &mut Losses) -> Drained {
     let late = merger.late();
     let drained = ring.drain(|record| match time_of(record, &SIDE) {
@@ -223,13 +222,13 @@ mod tests {
     use crate::profile::replayed::Held;
     use crate::ring::testing::{bytes, record};
 
-    /// A name, then pid and tid, time and identifier: nobody's.
+    /// Returns a COMM record: a name, then pid and tid (both 0), time and identifier.
     fn named(length: usize, time: u64) -> Vec<u8> {
         let name = vec![0; length / 8];
         record(3, 0, &bytes(&[&[0][..], &name, &[0, time, 0]].concat()))
     }
 
-    /// Everything that can be taken out: times of records, and `!` for each command.
+    /// Takes everything that can be taken: times of records, and `!` for each command.
     fn taken(rings: &mut Rings<Held>) -> String {
         let (mut batch, mut found) = (Batch::default(), Vec::new());
         loop {
@@ -253,7 +252,7 @@ mod tests {
         rings.command(30, Command::Abandon(1));
         rings.command(20, Command::Abandon(2));
         rings.pull(25);
-        assert_eq!(taken(&mut rings), "10", "records from before 30 may still come");
+        assert_eq!(taken(&mut rings), "10", "records from before 30 may still arrive");
         rings.command(40, Command::Abandon(3));
         rings.pull(60);
         assert_eq!(taken(&mut rings), "! ! 30 ! 50");
@@ -290,7 +289,7 @@ mod tests {
         }
         assert!(rings.queued_bytes() < 100_000, "{} bytes", rings.merger.memory());
         let held: usize = rings.rings.values().map(|ring| ring.0.len()).sum();
-        assert_eq!((rings.merger.waiting(), held), (100, 900), "the rest stays in the rings");
+        assert_eq!((rings.merger.waiting(), held), (100, 900), "all other records stay in the rings");
         (0..10).for_each(|cpu| rings.remove(cpu));
         assert_eq!((rings.merger.waiting(), rings.losses.queue_full), (100, 900));
     }
@@ -302,7 +301,7 @@ mod tests {
         rings.add(0, Held(many));
         rings.pull(10);
         let mut batch = Batch::default();
-        assert!(!rings.take(&mut batch), "there is more than is analyzed at a time");
+        assert!(!rings.take(&mut batch), "there are more records than one turn analyzes");
         rings.add(1, Held(vec![named(8, 15)]));
         rings.pull(20);
         taken(&mut rings);
@@ -315,7 +314,7 @@ mod tests {
     fn a_queue_of_young_records_alone_does_not_stop_the_rings_from_being_emptied() {
         let mut rings = Rings::new();
         rings.keep_within(&waiting(0));
-        // Written while the rings were emptied.
+        // Written while the rings were being drained.
         rings.add(0, Held(vec![named(8, 15)]));
         rings.pull(10);
         assert_eq!(taken(&mut rings), "");

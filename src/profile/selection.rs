@@ -1,30 +1,30 @@
-//! The part of a profile that somebody asked for.
+//! The requested part of a profile.
 
 use std::sync::Arc;
 
 use super::{Line, Location, Mode, Profile, Sample, Task};
 use crate::target::{Glob, GlobError};
 
-/// Whose samples, and of which kind. What is `None` selects everything.
+/// Conditions on tasks and modes. `None` selects everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selection {
     /// The name of the thread.
     pub comm: Option<Glob>,
-    /// The process, on the host.
+    /// The process ID, on the host.
     pub pid: Option<u32>,
-    /// The cgroup. Tasks whose cgroup is not known are in none.
+    /// The cgroup. A task whose cgroup is unknown does not match.
     pub cgroup: Option<Cgroups>,
-    /// The namespace of the pod. Who is in no container that is known is in none, and so for the next two.
+    /// The namespace of the pod. A task without a known container does not match; the same holds for the next two fields.
     pub namespace: Option<Glob>,
-    /// The pod's name.
+    /// The name of the pod.
     pub pod: Option<Glob>,
-    /// The container's name.
+    /// The name of the container.
     pub container: Option<Glob>,
-    /// What the task was doing.
+    /// The mode of the task.
     pub mode: Option<Mode>,
 }
 
-/// A cgroup with all below it, or a pattern of paths.
+/// A cgroup with all cgroups below it, or a pattern of paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroups(Shape);
 
@@ -35,11 +35,11 @@ enum Shape {
 }
 
 impl Cgroups {
-    /// `/system.slice` is that cgroup and all below it; with `*`, `?`, `[` or `{` in it, it is a [`Glob`] of whole paths,
-    /// where `**` takes in slashes: `/kubepods/**`.
+    /// Parses a path or a pattern. `/system.slice` selects this cgroup and all below it. A text with `*`, `?`, `[` or `{` is a [`Glob`] of
+    /// whole paths, where `**` also matches slashes: `/kubepods/**`.
     ///
     /// # Errors
-    /// When the pattern is none.
+    /// When the pattern is invalid.
     pub fn new(text: &str) -> Result<Self, GlobError> {
         Ok(Self(match text.contains(['*', '?', '[', '{']) {
             true => Shape::Pattern(Glob::new(text)?),
@@ -47,12 +47,12 @@ impl Cgroups {
         }))
     }
 
-    /// The cgroup at `path` and all below it, whatever characters are in its name.
+    /// Selects the cgroup at `path` and all below it, whatever characters its name contains.
     pub fn below(path: &str) -> Self {
         Self(Shape::Below(path.trim_end_matches('/').into()))
     }
 
-    /// Whether the cgroup at `path` is among them.
+    /// Reports whether the cgroup at `path` is selected.
     pub fn matches(&self, path: &str) -> bool {
         match &self.0 {
             Shape::Pattern(glob) => glob.matches(path),
@@ -62,7 +62,7 @@ impl Cgroups {
         }
     }
 
-    /// As it was written, a slash at the end left out.
+    /// Returns the text as it was written, without a trailing slash.
     pub fn as_str(&self) -> &str {
         match &self.0 {
             Shape::Pattern(glob) => glob.as_str(),
@@ -73,17 +73,17 @@ impl Cgroups {
 }
 
 impl Selection {
-    /// Whether nothing is left out.
+    /// Reports whether everything is selected.
     pub fn is_everything(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether samples of `task` in this mode are selected.
+    /// Reports whether samples of `task` in this mode are selected.
     pub fn takes(&self, task: &Task, mode: Mode) -> bool {
         self.mode.is_none_or(|wanted| wanted == mode) && self.takes_of(task)
     }
 
-    /// Whether samples of `task` are selected, if their mode is.
+    /// Reports whether samples of `task` are selected in a selected mode.
     fn takes_of(&self, task: &Task) -> bool {
         let Self { comm, pid, cgroup, namespace, pod, container, mode: _ } = self;
         let identity = task.container.as_deref();
@@ -103,8 +103,8 @@ impl Selection {
 }
 
 impl Profile {
-    /// The same with the selected samples alone, and without the entries of tables that they do not need. What was lost
-    /// stays: nobody knows whose it was.
+    /// Returns the profile with only the selected samples and the table entries that they use. Losses stay: they cannot be attributed to
+    /// tasks.
     #[must_use]
     pub fn select(&self, selection: &Selection) -> Self {
         let tasks: Vec<bool> = self.tasks.iter().map(|task| selection.takes_of(task)).collect();
@@ -116,7 +116,7 @@ impl Profile {
         self.with(&samples)
     }
 
-    /// The same with other samples of its own stacks and tasks. Whatever refers to what is not there is left out.
+    /// Returns the profile with other samples of its own stacks and tasks. References to missing entries are left out.
     fn with(&self, samples: &[Sample]) -> Self {
         let stacks = Kept::new(self.stacks.len(), samples.iter().map(|sample| sample.stack));
         let tasks = Kept::new(self.tasks.len(), samples.iter().map(|sample| sample.task));
@@ -156,11 +156,11 @@ impl Profile {
     }
 }
 
-/// Which entries of a table are kept, and where they are then.
+/// The kept entries of a table, with their new indexes.
 struct Kept(Vec<Option<u32>>);
 
 impl Kept {
-    /// Of a table of `length` entries, those at `places`; they stay in order.
+    /// Keeps the entries at `places` of a table of `length` entries, in order.
     fn new(length: usize, places: impl Iterator<Item = u32>) -> Self {
         let mut kept = vec![None; length];
         for place in places {
@@ -174,12 +174,12 @@ impl Kept {
         Self(kept)
     }
 
-    /// Where an entry is now.
+    /// Returns the new index of an entry.
     fn place(&self, old: u32) -> Option<u32> {
         self.0.get(old as usize).copied().flatten()
     }
 
-    /// The entries of `table` that are kept.
+    /// Returns the kept entries of `table`.
     fn of<'t, T>(&self, table: &'t [T]) -> impl Iterator<Item = &'t T> {
         table.iter().zip(&self.0).filter(|(_, kept)| kept.is_some()).map(|(entry, _)| entry)
     }
@@ -202,7 +202,7 @@ mod tests {
         Selection { cgroup: Some(Cgroups::new(pattern).unwrap()), ..Selection::default() }
     }
 
-    /// What a profile says, whatever the order of its tables: values by task, mode and names.
+    /// Returns the content of a profile independently of the order of its tables: values by task, mode and names.
     fn said(profile: &Profile) -> BTreeMap<String, (u64, u64)> {
         let mut said = BTreeMap::<_, (u64, u64)>::new();
         for sample in &profile.samples {

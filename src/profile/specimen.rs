@@ -11,7 +11,7 @@ use crate::config::profiled::{Rate, Unwind, Whose};
 use crate::plan::{Sampler, Value};
 use crate::stack::BuildId;
 
-/// An entry of `profiles` that opens nothing: time by frame pointers.
+/// Returns an entry of `profiles` that opens no event: CPU time with frame pointers.
 pub(super) fn sampler(entry: &str) -> Arc<Sampler> {
     Arc::new(Sampler {
         entry: entry.into(),
@@ -31,12 +31,12 @@ pub(super) fn sampler(entry: &str) -> Arc<Sampler> {
     })
 }
 
-/// A frame of a stack to be added.
+/// A frame of a stack to add.
 #[derive(Debug, Clone)]
 pub(crate) struct At {
     pub(crate) module: Option<&'static str>,
     pub(crate) origin: Origin,
-    /// Innermost first; with none the place is unknown.
+    /// Innermost first; empty if the location has no symbol.
     pub(crate) names: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn task(pid: u32, comm: &str, cgroup: &str) -> Task {
     Task { pid, tid: pid, comm: comm.into(), cgroup: Some(cgroup.into()), ..Task::default() }
 }
 
-/// Puts things into tables, each once.
+/// Builds tables with unique entries.
 #[derive(Debug, Default)]
 pub(crate) struct Builder(pub(crate) Profile);
 
@@ -73,7 +73,7 @@ fn place<T: PartialEq>(table: &mut Vec<T>, entry: T) -> u32 {
 }
 
 impl Builder {
-    /// Adds samples of a stack, outermost first, of a period of the kind each.
+    /// Adds samples of a stack, outermost first, each with the period of the kind.
     pub(crate) fn add(&mut self, task: &Task, mode: Mode, count: u64, stack: &[At]) -> &mut Self {
         let stack: Box<[u32]> = stack.iter().rev().map(|at| self.location(at)).collect();
         let (stack, task) = (place(&mut self.0.stacks, stack), place(&mut self.0.tasks, task.clone()));
@@ -119,8 +119,7 @@ impl Builder {
     }
 }
 
-/// A minute at 19 Hz of a machine with a web server, a program in a language with a compiler at run time, a database, and
-/// the kernel at work for them.
+/// Returns a minute at 19 Hz of a machine with a web server, a program with a just-in-time compiler, a database, and the kernel.
 pub(crate) fn specimen() -> Profile {
     const NGINX: &str = "/usr/sbin/nginx";
     const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
@@ -190,7 +189,7 @@ pub(crate) fn specimen() -> Profile {
     builder.0
 }
 
-/// Names that are meant to do harm.
+/// Returns a profile with malicious names.
 pub(crate) fn hostile() -> Profile {
     let mut builder = Builder::default();
     let names = [
@@ -214,7 +213,7 @@ pub(crate) fn hostile() -> Profile {
     builder.0
 }
 
-/// Any profile: few tasks and functions, so that much is shared.
+/// Generates any profile: few tasks and functions, so that many entries are shared.
 pub(crate) fn any_profile() -> impl Strategy<Value = Profile> {
     let name = prop_oneof![
         4 => prop::sample::select(vec!["main", "a", "b", "a::b", "a b", "c(int)", "malloc"]).prop_map(str::to_owned),

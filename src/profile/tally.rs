@@ -1,4 +1,4 @@
-//! How often which stack was seen: sums, and windows of them that roll on.
+//! Sums by stack, and rolling windows of such sums.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use super::model::Mode;
 use super::tasks::TaskId;
 use crate::stack::StackId;
 
-/// How many different stacks, tasks, modes and CPUs one tally keeps apart.
+/// The most distinct keys (stack, task, mode and CPU) of one tally.
 const MOST_KEYS: usize = 1 << 17;
 
-/// What is kept apart.
+/// The key of a sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) stack: StackId,
     pub(super) task: TaskId,
     pub(super) mode: Mode,
-    /// `None` where CPUs are not told apart.
+    /// `None` if samples are not attributed to CPUs.
     pub(super) cpu: Option<u16>,
 }
 
 impl Key {
-    /// The same on whatever CPU.
+    /// Returns the same key without the CPU.
     pub(super) fn anywhere(self) -> Self {
         Self { cpu: None, ..self }
     }
 }
 
-/// How much of it there was.
+/// The number of samples and the sum of their values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Sum {
     pub(super) count: u64,
@@ -47,9 +47,9 @@ impl Sum {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
     sums: FxHashMap<Key, Sum>,
-    /// There is no memory for keys that are not in it yet.
+    /// Whether no new keys are added, because the memory share is full.
     closed: bool,
-    /// What found no room.
+    /// Samples dropped because the tally was full.
     pub(super) full: u64,
 }
 
@@ -69,14 +69,14 @@ impl Tally {
         self.full = self.full.saturating_add(other.full);
     }
 
-    /// From now on, whether there is no memory for keys that are not in it yet.
+    /// Sets whether new keys are rejected, because the memory share is full.
     pub(super) fn set_full(&mut self, full: bool) {
         self.closed = full;
     }
 
-    /// How many bytes it takes.
+    /// Returns its size in bytes.
     pub(super) fn bytes(&self) -> usize {
-        // A table has a byte for each place, and an eighth of its places is free.
+        // A hash table has one control byte for each slot, and an eighth of its slots is free.
         self.sums.capacity() / 7 * 8 * (size_of::<(Key, Sum)>() + 1)
     }
 
@@ -84,7 +84,7 @@ impl Tally {
         self.sums.iter().map(|(&key, &sum)| (key, sum))
     }
 
-    /// Calls stacks and tasks by other numbers.
+    /// Replaces the numbers of stacks and tasks.
     pub(super) fn renumber(&mut self, to: impl Fn(Key) -> Option<Key>) {
         let old = std::mem::take(&mut self.sums);
         let closed = std::mem::replace(&mut self.closed, false);
@@ -101,22 +101,22 @@ impl Tally {
 /// A part of a window.
 #[derive(Debug)]
 struct Slot {
-    /// When it begins, in nanoseconds of the records' clock.
+    /// The start, in nanoseconds on the clock of the records.
     start: u64,
     tally: Tally,
 }
 
-/// The last while, in slots: those that are too old are dropped whole.
+/// A rolling window, in slots: expired slots are dropped whole.
 #[derive(Debug)]
 pub(super) struct Window {
     slots: VecDeque<Slot>,
-    /// Nanoseconds of a slot.
+    /// The length of a slot in nanoseconds.
     slot: u64,
-    /// Nanoseconds of all.
+    /// The length of the window in nanoseconds.
     length: u64,
 }
 
-/// In how many slots a window rolls on.
+/// The number of slots of a window.
 const SLOTS: u64 = 12;
 
 impl Window {
@@ -125,11 +125,11 @@ impl Window {
         Self { slots: VecDeque::new(), slot: length / SLOTS, length }
     }
 
-    /// Counts what happened at `time`.
+    /// Adds to the sum of a key at `time`.
     #[inline]
     pub(super) fn add(&mut self, time: u64, key: Key, more: Sum) {
         let start = time - time % self.slot;
-        // Records come in the order of their times, so that a slot that has begun is the last one.
+        // Records arrive in order, so that a slot that has begun is the last one.
         if self.slots.back().is_none_or(|last| last.start < start) {
             self.slots.push_back(Slot { start, tally: Tally::default() });
             self.forget(time);
@@ -139,7 +139,7 @@ impl Window {
         }
     }
 
-    /// Drops what is older than the window. Gives whether there was any.
+    /// Drops expired slots. Returns whether there were any.
     pub(super) fn forget(&mut self, now: u64) -> bool {
         let oldest = now.saturating_sub(self.length);
         let before = self.slots.len();
@@ -149,18 +149,18 @@ impl Window {
         self.slots.len() < before
     }
 
-    /// When the oldest slot begins.
+    /// Returns the start of the oldest slot.
     pub(super) fn begin(&self) -> Option<u64> {
         self.slots.front().map(|slot| slot.start)
     }
 
-    /// Drops the oldest slot before it is too old. Returns how many samples it had.
+    /// Drops the oldest slot before it expires. Returns its number of samples.
     pub(super) fn drop_oldest(&mut self) -> u64 {
         let Some(slot) = self.slots.pop_front() else { return 0 };
         slot.tally.iter().fold(slot.tally.full, |sum, (_, seen)| sum.saturating_add(seen.count))
     }
 
-    /// What there is of the last `length` nanoseconds before `now`, in whole slots, and since when.
+    /// Returns the sums of the last `length` nanoseconds before `now`, in whole slots, and the start of the first slot.
     pub(super) fn last(&self, now: u64, length: u64) -> (Tally, u64) {
         let since = now.saturating_sub(length.min(self.length));
         let mut sum = Tally::default();
@@ -206,7 +206,11 @@ mod tests {
         let (all, start) = window.last(20, u64::MAX);
         assert_eq!((found(&all), start), (vec![(1, 1), (2, 2)], 0));
         window.add(139, key(3), ONE);
-        assert_eq!(found(&window.last(139, u64::MAX).0), [(2, 2), (3, 1)], "the first slot ended 129 before");
+        assert_eq!(
+            found(&window.last(139, u64::MAX).0),
+            [(2, 2), (3, 1)],
+            "the first slot ended 129 ns before"
+        );
         assert_eq!(found(&window.last(139, 20).0), [(3, 1)]);
         assert!(window.forget(1000));
         assert_eq!(found(&window.last(1000, u64::MAX).0), []);

@@ -1,4 +1,4 @@
-//! Whose stacks they are: threads with their names and cgroups, as small numbers.
+//! The tasks to which stacks are attributed: threads with their names and cgroups, as small numbers.
 
 use std::sync::Arc;
 
@@ -14,37 +14,37 @@ use crate::target::{CgroupId, CgroupMount, Need, Process, ProcessKey};
 pub(super) struct TaskId(pub(super) u32);
 
 impl TaskId {
-    /// One task too many.
+    /// The task for all threads beyond the limit.
     pub(super) const OTHER: Self = Self(0);
 }
 
-/// How many processes are known, and how many tasks have a number.
+/// The most processes that are tracked, and the most tasks with a number.
 const MOST: usize = 1 << 17;
 
-/// A thread under one name in one cgroup.
+/// A thread with one name in one cgroup.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     pub(super) tid: u32,
     /// The name of the thread.
     pub(super) comm: Arc<str>,
-    /// Its process, as it was when this was seen first; under its pid alone if it had ended by then.
+    /// Its process, as it was at the first sample; only the pid if the process had already exited.
     pub(super) process: Arc<Process>,
 }
 
-/// What tells tasks apart.
+/// The identity of a task: pid, tid, cgroup ID and name.
 type Key = (u32, u32, u64, Arc<str>);
 
-/// Every thread that was seen.
+/// All sampled threads.
 #[derive(Debug)]
 pub(super) struct Tasks {
     roots: Roots,
     mount: Option<CgroupMount>,
     names: ThreadNames,
-    /// By pid, with the cgroup that each was in.
+    /// By pid, each with its cgroup ID.
     processes: FxHashMap<u32, (u64, Arc<Process>)>,
-    /// The paths of cgroups that were seen or created since.
+    /// The paths of cgroups that were sampled or created since the start.
     paths: CgroupPaths,
-    /// The last number of a thread, and what it was for.
+    /// By tid, the last number and the pid and cgroup ID for which it holds.
     recent: FxHashMap<u32, (u32, u64, TaskId)>,
     numbers: FxHashMap<Key, TaskId>,
     tasks: Vec<(Key, Seen)>,
@@ -65,7 +65,7 @@ impl Tasks {
         }
     }
 
-    /// The number of the thread of a sample, under the name that it has now.
+    /// Returns the number of the thread of a sample, with its current name.
     #[inline]
     pub(super) fn id(&mut self, sample: &Sample<'_>) -> TaskId {
         match self.recent.get(&sample.tid) {
@@ -76,7 +76,7 @@ impl Tasks {
 
     #[cold]
     fn find(&mut self, pid: u32, tid: u32, cgroup: u64) -> TaskId {
-        // It ran before us and is gone already, or the record about it was lost.
+        // The thread ran before sampling began and has exited, or the record with its name was lost.
         let name = self.names.find(&self.roots, pid, tid);
         let comm = name.map_or_else(|| "[gone]".into(), |name| Arc::from(String::from_utf8_lossy(&name)));
         let key = (pid, tid, cgroup, Arc::clone(&comm));
@@ -97,7 +97,7 @@ impl Tasks {
         id
     }
 
-    /// A process while it is in a cgroup.
+    /// Returns a process in a cgroup.
     fn process(&mut self, pid: u32, cgroup: u64, comm: &Arc<str>) -> Arc<Process> {
         if let Some((there, known)) = self.processes.get(&pid)
             && *there == cgroup
@@ -117,7 +117,7 @@ impl Tasks {
         process
     }
 
-    /// What is told besides samples.
+    /// Updates the state from a record other than a sample.
     pub(super) fn hear(&mut self, record: &Record<'_>) {
         match record {
             Record::Comm(comm) => {
@@ -126,7 +126,7 @@ impl Tasks {
                     self.processes.remove(&comm.pid);
                 }
             }
-            // The parent can be asked when the child has ended.
+            // The name of the parent must be known even after the child has exited.
             Record::Fork(task) => {
                 self.names.find(&self.roots, task.parent_pid, task.parent_tid);
                 self.recent.remove(&task.tid);
@@ -143,14 +143,14 @@ impl Tasks {
         self.names.hear(record);
     }
 
-    /// Records were lost: what was known may not be true any more.
+    /// Discards state that may be wrong because records were lost.
     pub(super) fn distrust(&mut self) {
         self.names.clear();
         self.processes.clear();
         self.recent.clear();
     }
 
-    /// Forgets the paths of cgroups that were neither created nor seen since the call before this one.
+    /// Discards the paths of cgroups that were neither created nor sampled since the previous call.
     pub(super) fn age(&mut self) {
         self.paths.begin_generation();
     }
@@ -163,11 +163,11 @@ impl Tasks {
         self.tasks.len()
     }
 
-    /// About how many bytes all of it takes.
+    /// Returns the approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
-        /// A text with its counts, and what the allocator adds.
+        /// A string with its reference counts and the overhead of the allocator.
         const TEXT: usize = 48;
-        /// A process with its texts.
+        /// A process with its strings.
         const PROCESS: usize = 320;
         self.names.bytes()
             + self.processes.capacity() * (size_of::<(u32, (u64, Arc<Process>))>() + 1)
@@ -179,7 +179,7 @@ impl Tasks {
             + self.tasks.len() * TEXT
     }
 
-    /// Forgets all numbers but those in `used`. Gives what they are from now on.
+    /// Discards all numbers that are not in `used`. Returns the new number of each.
     pub(super) fn retain(&mut self, used: impl Iterator<Item = TaskId>) -> FxHashMap<TaskId, TaskId> {
         let old = std::mem::take(&mut self.tasks);
         self.numbers = FxHashMap::default();
@@ -196,7 +196,7 @@ impl Tasks {
             }
             renumbered.insert(id, new);
         }
-        // Processes that run still are read again; threads and processes that ended left room.
+        // Processes that still run are read again; threads and processes that exited have left unused memory.
         let kept: FxHashSet<u32> = self.tasks.iter().map(|(_, seen)| seen.process.key.pid).collect();
         self.processes.retain(|pid, _| kept.contains(pid));
         self.processes.shrink_to_fit();
@@ -205,7 +205,7 @@ impl Tasks {
     }
 }
 
-/// A process of which nothing is left to be read.
+/// Returns a process that has exited and cannot be read.
 fn ended(pid: u32, comm: &Arc<str>, cgroup: Option<Arc<str>>) -> Process {
     let key = ProcessKey { pid, start_time: 0 };
     Process { key, comm: Arc::clone(comm), exe: None, cgroup, kernel_thread: false }
@@ -245,7 +245,7 @@ mod tests {
         hear(&mut tasks, &comm(11, 11, b"ls", true));
         assert_eq!(name(&mut tasks, 11, 11), "ls");
         assert_eq!(id(&mut tasks, 10, 10, 7), shell);
-        assert_ne!(id(&mut tasks, 10, 10, 8), shell, "in another cgroup it is another task");
+        assert_ne!(id(&mut tasks, 10, 10, 8), shell, "a thread in another cgroup is another task");
         hear(&mut tasks, &exit(born));
         assert_eq!(name(&mut tasks, 11, 11), "[gone]");
     }

@@ -1,4 +1,4 @@
-//! The profiler while the files of a process do not answer.
+//! The profiler while reads of files of a process block.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -21,12 +21,12 @@ use crate::ring::testing::{bytes, record};
 use crate::sys::Budget;
 use crate::sys::fake::{FakeKernel, FakePlace};
 
-/// A process whose name is in a file that does not answer.
+/// A process whose name is in a file that blocks.
 const HANGING: u32 = 77;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A machine in which nobody has been sampled yet.
+/// A machine without samples.
 struct Machine {
     dir: tempfile::TempDir,
     kernel: FakeKernel,
@@ -75,7 +75,7 @@ impl Machine {
         profiler.apply(&samplers, 100, (1 << 20, 0), &cpus.parse().unwrap(), &mut context);
     }
 
-    /// A process is sampled on a CPU, for each entry, a second after what was written before.
+    /// Writes a sample of a process on a CPU for each entry, a second after the previous records.
     fn sample(&self, cpu: u32, pid: u32) {
         self.clock.advance(Duration::from_secs(1));
         for open in self.kernel.opened() {
@@ -91,7 +91,7 @@ impl Machine {
         }
     }
 
-    /// Waits until somebody reads the file that does not answer.
+    /// Waits until the blocking file is being read.
     fn wait_until_stuck(&self) -> File {
         loop {
             let nonblocking = OpenOptions::new().write(true).custom_flags(0o4000).open(self.fifo());
@@ -103,7 +103,7 @@ impl Machine {
     }
 }
 
-/// An entry that samples page faults.
+/// Returns an entry that samples page faults.
 fn sampler(entry: &str) -> Arc<Sampler> {
     let dir = tempfile::tempdir().unwrap();
     let catalog = Catalog::load(&Roots::under(dir.path()), &Facts::default());
@@ -112,7 +112,7 @@ fn sampler(entry: &str) -> Arc<Sampler> {
     Arc::new(Sampler { events, rate: Rate::Period(1), window: HOUR, ..(*specimen::sampler(entry)).clone() })
 }
 
-/// The samples of an entry that are published, by the name of the task.
+/// Returns the sum of all published series of a metric.
 fn published(profiler: &Profiler<FakeKernel>, name: &str) -> u64 {
     let families = profiler.publish();
     let family = families.iter().find(|family| family.metadata().name() == name).unwrap();
@@ -124,7 +124,7 @@ fn published(profiler: &Profiler<FakeKernel>, name: &str) -> u64 {
     family.points().iter().map(|point| value(&point.value)).sum()
 }
 
-/// Collects until so many samples are published.
+/// Collects until this number of samples is published.
 fn collect_until(profiler: &mut Profiler<FakeKernel>, samples: u64) {
     for _ in 0..6000 {
         profiler.collect();
@@ -136,7 +136,7 @@ fn collect_until(profiler: &mut Profiler<FakeKernel>, samples: u64) {
     assert_eq!(published(profiler, SAMPLES), samples);
 }
 
-/// Does something on a thread that must not wait for files.
+/// Runs an action on a thread that must not wait for files.
 fn never_blocking(action: impl FnOnce() + Send) {
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -166,7 +166,7 @@ fn a_file_that_does_not_answer_holds_up_no_collection_and_no_sample_is_missing_l
         profiler.collect();
         assert!(published(&profiler, "perf_exporter_profile_age_seconds") >= 100);
         assert!(published(&profiler, SAMPLES) < 3);
-        // A CPU comes and goes, and a reload adds an entry.
+        // A CPU goes online and offline, and a reload adds an entry.
         machine.apply(&mut profiler, &["faults"], "0-1");
         machine.sample(1, 6);
         machine.apply(&mut profiler, &["faults"], "0");
@@ -182,7 +182,7 @@ fn a_file_that_does_not_answer_holds_up_no_collection_and_no_sample_is_missing_l
         assert_eq!(profiler.losses().unreadable, 0);
     });
     answer.unwrap().write_all(b"hanging\n").unwrap();
-    // Three, one on the CPU that went, one before the reload, and one of each entry after it.
+    // Three, one on the CPU that went offline, one before the reload, and one for each entry after it.
     collect_until(&mut profiler, 7);
     assert_eq!(profiler.losses().reasons(Records::Samples).iter().map(|(_, lost)| lost).sum::<u64>(), 0);
     assert_eq!(published(&profiler, "perf_exporter_profile_age_seconds"), 0);
@@ -222,10 +222,10 @@ fn the_end_does_not_wait_for_a_file_that_does_not_answer() {
     machine.sample(0, HANGING);
     machine.clock.advance(Duration::from_secs(1));
     let answer = machine.wait_until_stuck();
-    // A request waits, and gives up.
+    // A request waits, and times out.
     let stalled = ask.last("faults", Duration::MAX, &Selection::default());
     assert_eq!(stalled, Err(NoProfile::Stalled));
-    // Returns, although nothing has been written.
+    // Returns, although nothing was written.
     drop(profiler);
     drop(answer);
 }
@@ -249,6 +249,6 @@ fn the_memory_of_records_that_wait_is_bounded() {
     assert!(shares.waiting.used() < 200_000, "{:?}", shares.waiting);
     answer.write_all(b"hanging\n").unwrap();
     drop(answer);
-    // The fake's rings have no end: what stayed in them is read now.
+    // The rings of the fake are unbounded: records that stayed in them are read now.
     collect_until(&mut profiler, written);
 }

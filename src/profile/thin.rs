@@ -1,35 +1,34 @@
-//! A bound on how many of a CPU's records are looked into, whatever happens: every so manieth is taken and stands for
-//! those that were passed over.
+//! A limit on the number of records of a CPU that are decoded: above it, one in N is taken and represents the skipped ones.
 
-/// Nanoseconds in which the number of records is held against what there may be.
+/// The interval over which records are counted against the limit, in nanoseconds.
 const SLICE: u64 = 100_000_000;
 const SLICES_PER_SECOND: u64 = 1_000_000_000 / SLICE;
 
-/// What one CPU had lately.
+/// The recent records of one CPU.
 #[derive(Debug)]
 pub(super) struct Thinner {
-    /// How many are taken in a slice of time before fewer are.
+    /// The most records taken in an interval before the stride grows.
     most: u64,
-    /// When the current one began.
+    /// The start of the current interval.
     begin: u64,
     seen: u64,
     taken: u64,
-    /// Every so manieth is taken.
+    /// One in this many records is taken.
     stride: u64,
-    /// How many were passed over since, and the hits that they stand for.
+    /// The records skipped since the last one that was taken, and the hits that they represent.
     passed: u64,
     owed: u64,
 }
 
 impl Thinner {
-    /// About so many a second.
+    /// Creates a limit of about `limit` records a second.
     pub(super) fn new(limit: u64) -> Self {
         let most = limit.div_ceil(SLICES_PER_SECOND).max(1);
         Self { most, begin: 0, seen: 0, taken: 0, stride: 1, passed: 0, owed: 0 }
     }
 
-    /// A record of that time which stands for `weight` hits: for how many it is to stand if it is taken, together with
-    /// those that were not.
+    /// Decides about a record at `time` that represents `weight` hits. If the record is taken, returns the hits that it represents together
+    /// with the skipped ones.
     pub(super) fn take(&mut self, time: u64, weight: u64) -> Option<u64> {
         if time.saturating_sub(self.begin) >= SLICE {
             self.stride = self.seen.div_ceil(self.most).max(1);
@@ -42,7 +41,7 @@ impl Thinner {
             return None;
         }
         if self.taken >= self.most {
-            // It is more than it was a slice ago.
+            // The rate is higher than in the previous interval.
             (self.stride, self.taken) = (self.stride.saturating_mul(2), self.most / 2);
         }
         self.taken += 1;
@@ -55,7 +54,7 @@ impl Thinner {
 mod tests {
     use super::*;
 
-    /// What is taken of so many records a second, evenly spread over some seconds.
+    /// Returns what is taken of `rate` records a second, evenly spread over some seconds.
     fn taken(thinner: &mut Thinner, rate: u64, seconds: u64) -> Vec<u64> {
         let step = 1_000_000_000 / rate;
         (0..rate * seconds).filter_map(|at| thinner.take((1 << 40) + at * step, 1)).collect()

@@ -1,4 +1,4 @@
-//! Threads that are off the CPU: where they began to wait, until they run again.
+//! Threads that are off the CPU, from the switch that began the wait until they run again.
 
 use rustc_hash::FxHashMap;
 
@@ -7,31 +7,31 @@ use super::tally::Key;
 use crate::plan::Waits;
 use crate::sched::Left;
 
-/// How many threads are known to wait.
+/// The most waiting threads that are tracked.
 const MOST: usize = 1 << 17;
 
-/// Where and when a wait began.
+/// The start of a wait: its key and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Begun {
     pub(super) key: Key,
     pub(super) time: u64,
-    /// For how many waits it stands.
+    /// The number of waits that it represents.
     pub(super) weight: u64,
 }
 
-/// Threads that wait.
+/// Waiting threads.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(FxHashMap<u32, Begun>);
 
 impl Waiting {
-    /// A thread leaves the CPU.
+    /// Begins the wait of a thread that leaves the CPU.
     pub(super) fn begin(&mut self, tid: u32, begun: Begun) {
         if tid != 0 && (self.0.len() < MOST || self.0.contains_key(&tid)) {
             self.0.insert(tid, begun);
         }
     }
 
-    /// A thread runs again, or has ended.
+    /// Ends the wait of a thread that runs again or has exited.
     pub(super) fn end(&mut self, tid: u32) -> Option<Begun> {
         self.0.remove(&tid)
     }
@@ -44,13 +44,13 @@ impl Waiting {
         self.0.values().map(|begun| begun.key)
     }
 
-    /// Calls stacks and tasks by other numbers.
+    /// Replaces the numbers of stacks and tasks.
     pub(super) fn renumber(&mut self, to: impl Fn(Key) -> Option<Key>) {
         self.0.retain(|_, begun| to(begun.key).map(|key| begun.key = key).is_some());
     }
 }
 
-/// Why a thread leaves the CPU; `None` if it never runs again, or the record does not say.
+/// Returns why a thread leaves the CPU; `None` if it has exited or the record does not contain its state.
 pub(super) fn mode(waits: &Waits, raw: &[u8]) -> Option<Mode> {
     let of_switch = raw.first_chunk().is_some_and(|&number| u16::from_ne_bytes(number) == waits.number);
     match Left::of(waits.state.number(raw).filter(|_| of_switch)?) {

@@ -1,4 +1,4 @@
-//! Paths of cgroups by id, the newest of them: also of cgroups that are removed before the next look at the file system.
+//! Paths of recent cgroups by ID, including those that are removed before the next scan of the file system.
 
 use std::sync::Arc;
 
@@ -10,12 +10,11 @@ use crate::target::CgroupId;
 /// Minimum number of the newest paths that are kept.
 const LEAST: usize = 1 << 13;
 
-/// Number of [rounds](CgroupPaths::end_round) after which a generation is closed. The last counts of a removed cgroup are
-/// attributed by then, and the paths of existing cgroups are known from the file system.
+/// Number of [rounds](CgroupPaths::end_round) after which a generation is closed. By then, the last counts of a removed cgroup are
+/// attributed, and existing cgroups are known from the file system.
 const ROUNDS: u32 = 30;
 
-/// Paths of cgroups by id, in two generations. The older generation is dropped when the younger has 8192 paths, or is as
-/// old as 30 rounds.
+/// Paths of cgroups by ID, in two generations. The older generation is dropped when the younger has 8192 paths or is 30 rounds old.
 #[derive(Debug, Clone, Default)]
 pub struct CgroupPaths {
     young: FxHashMap<CgroupId, Arc<str>>,
@@ -24,14 +23,14 @@ pub struct CgroupPaths {
 }
 
 impl CgroupPaths {
-    /// Adds a cgroup that was created. Its path starts at the root of the hierarchy.
+    /// Adds a created cgroup. Its path starts at the root of the hierarchy.
     pub fn hear(&mut self, created: &ring::Cgroup<'_>) {
         self.insert(CgroupId(created.id), &String::from_utf8_lossy(created.path).into());
     }
 
-    /// Adds a path, which replaces the one before.
+    /// Adds a path, which replaces an earlier one.
     pub fn insert(&mut self, id: CgroupId, path: &Arc<str>) {
-        // The rings of several CPUs may report it.
+        // The rings of several CPUs may report the same cgroup.
         if self.young.get(&id) == Some(path) {
             return;
         }
@@ -56,20 +55,20 @@ impl CgroupPaths {
         }
     }
 
-    /// Drops the older generation. The younger becomes the older.
+    /// Drops the older generation; the younger becomes the older.
     pub fn begin_generation(&mut self) {
         self.old = std::mem::take(&mut self.young);
         self.rounds = 0;
     }
 
-    /// Returns the newest path of a cgroup.
+    /// Returns the most recent path of a cgroup.
     pub fn get(&self, id: CgroupId) -> Option<&Arc<str>> {
         self.young.get(&id).or_else(|| self.old.get(&id))
     }
 
-    /// Approximate size in bytes.
+    /// Returns the approximate size in bytes.
     pub fn bytes(&self) -> usize {
-        /// Bytes of a path with its counts and the overhead of the allocator.
+        /// Bytes of a path, including reference counts and allocator overhead.
         const PATH: usize = 96;
         let entries = self.young.capacity() + self.old.capacity();
         entries * (size_of::<(CgroupId, Arc<str>)>() + 1) + (self.young.len() + self.old.len()) * PATH

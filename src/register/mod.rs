@@ -1,4 +1,4 @@
-//! Processes, threads and cgroups by the ids in records, with their names.
+//! Processes, threads and cgroups by ID, with their names.
 //!
 //! ```text
 //! ring::Record: fork, comm, exit ─┬► Processes: the tasks that counts are attributed to ─ each collection ─┐
@@ -6,11 +6,11 @@
 //! ring::Record: cgroup ────────────► CgroupPaths ─ each collection ─► TargetIndex ◄─ Watch (/proc)       labels
 //! ```
 //!
-//! [`TargetIndex`] is the state of the host as of the last looks at `/proc` and the cgroup file system. There is one, and
-//! all that publish series read it. A room that reads records has its own [`Processes`] or [`ThreadNames`], because its
-//! records are read at other times and in another [`Order`]: a sample gets the name as of the sample.
+//! [`TargetIndex`] is the state of the host as of the last scans of `/proc` and the cgroup file system. There is one index, which all
+//! publishers of series read. Each reader of records has its own [`Processes`] or [`ThreadNames`], because its records are read at other
+//! times and in another [`Order`]: a sample gets the name as of the sample.
 //!
-//! All tables are bounded: untrusted programs create processes, cgroups and names without end.
+//! All tables are bounded, because untrusted programs can create any number of processes, cgroups and names.
 
 mod cgroups;
 mod news;

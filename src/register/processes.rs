@@ -1,4 +1,4 @@
-//! Processes by id, as records and `/proc` describe them, and the tasks that counts are attributed to.
+//! Processes by ID, as described by records and `/proc`, and the tasks to which counts are attributed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use super::news::News;
 use crate::ring::{self, Record};
 use crate::target::{CgroupId, Changed};
 
-/// The process whose children are the kernel's threads.
+/// Parent process of all kernel threads.
 pub const KTHREADD: u32 = 2;
 
-/// Maximum number of known processes. Beyond it those without a name are not kept: their counts stay theirs, their names
-/// are found in `/proc`.
+/// Maximum number of known processes. Further processes without a name are not stored: their counts remain attributed to them, and their
+/// names are looked up in `/proc`.
 const MOST: usize = 1 << 17;
 
 /// Maximum number of tasks in a round.
 const MOST_TASKS: usize = 1 << 17;
 
-/// Minimum number of known processes above which processes are dropped whose end was not reported.
+/// Minimum number of known processes at which processes without an observed exit are dropped.
 const TIDY_FROM: usize = 4096;
 
-/// Maximum number of ancestors that are followed to find the name of a process. Each was created in the same round as the next one, and
-/// took no name of its own before that.
+/// Maximum number of ancestors that are followed for the name of a process. Each was created in the same round as its child, and had no
+/// name of its own before that.
 const MOST_ANCESTORS: usize = 16;
 
-/// Maximum number of names of a process in a round. The names before are dropped.
+/// Maximum number of names of a process per round; earlier names are dropped.
 const MOST_NAMES: usize = 16;
 
 /// The order in which records are read.
@@ -34,109 +34,108 @@ const MOST_NAMES: usize = 16;
 pub enum Order {
     /// By time: the creation of a process is read before everything else about it.
     Time,
-    /// By ring: the records of each CPU by time, one CPU after another. The creation of a process may be read after its
-    /// name, its tasks and its end, and before the name of its parent. Names are inherited at the end of a round, when all rings have
-    /// been read.
+    /// By ring: the records of each CPU by time, one CPU after another. The creation of a process may be read after its name, its tasks and
+    /// its exit, and before the name of its parent. Names are inherited at the end of a round, when all rings have been read.
     Ring,
 }
 
-/// A process, in one cgroup and under one name.
+/// Process in one cgroup and under one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// Its id.
+    /// Process ID.
     pub pid: u32,
-    /// Its name at that time; `None` if it is not known.
+    /// Name at the time; `None` if unknown.
     pub comm: Option<Arc<str>>,
-    /// Whether it is a thread of the kernel; `None` if that is not known.
+    /// Whether it is a kernel thread; `None` if unknown.
     pub kernel: Option<bool>,
-    /// Whether the id still stands for this process under this name.
+    /// Whether the ID still denotes this process under this name.
     pub current: bool,
-    /// Its cgroup, if records carry it.
+    /// Cgroup, if records contain it.
     pub cgroup: Option<CgroupId>,
 }
 
-/// The creation of a process whose name at the beginning, that of its parent, is not known yet.
+/// Creation of a process whose initial name, that of its parent, is not yet known.
 #[derive(Debug, Clone, Copy)]
 struct Origin {
     parent: u32,
     time: u64,
 }
 
-/// The names of a process in a round.
+/// Names of a process in a round.
 #[derive(Debug, Clone, Default)]
 struct Recent {
-    /// Those that it took, each with the time.
+    /// Names with the time of each.
     names: VecDeque<(u64, Arc<str>)>,
-    /// The one before these.
+    /// Name before these.
     before: Option<Arc<str>>,
-    /// Its tasks from before its creation was read, or from before these names: the number, and whether the name is that of the parent
-    /// if it was created in this round.
+    /// Tasks from before its creation was read, or from before these names: the task number, and whether the name is that of the parent if
+    /// the process was created in this round.
     tasks: Vec<(u32, bool)>,
 }
 
-/// What is known of the process that an id stands for now.
+/// State of the process that an ID currently denotes.
 #[derive(Debug, Clone, Default)]
 struct Known {
     comm: Option<Arc<str>>,
     kernel: Option<bool>,
-    /// A record reported its creation.
+    /// Whether a record reported its creation.
     forked: bool,
-    /// Set until its first name is known.
+    /// Set until its initial name is known.
     origin: Option<Origin>,
-    /// What was read of it in this round, [by ring](Order::Ring).
+    /// Data read in this round, for [`Order::Ring`].
     recent: Option<Box<Recent>>,
-    /// Its name is from a record of its own; else it is from `/proc`, or the parent's.
+    /// Whether its name is from a record of its own; otherwise it is from `/proc` or from the parent.
     named: bool,
-    /// It was seen in `/proc`.
+    /// Whether `/proc` listed it.
     seen: bool,
-    /// Its main thread has ended; other threads may go on.
+    /// Whether its main thread has exited; other threads may still run.
     ended: bool,
-    /// The round of its creation, if a record reported it before all others.
+    /// Round of its creation, if a record reported it before all others.
     created: u64,
-    /// The round of its tasks.
+    /// Round of its tasks.
     round: u64,
-    /// The cgroup of its last task.
+    /// Cgroup of its last task.
     cgroup: Option<CgroupId>,
-    /// The numbers of its tasks, one for each cgroup that it ran in; nearly always one.
+    /// Task numbers, one for each cgroup in which it ran; nearly always one.
     tasks: Vec<(CgroupId, u32)>,
 }
 
 impl Known {
-    /// Whether a creation that is read now is that of this process, although other records of it were read before.
+    /// Reports whether a creation record that is read now belongs to this process, although other records of it were read before.
     fn waits_for_its_fork(&self) -> bool {
         !self.forked && (!self.seen || !self.ended)
     }
 
-    /// Whether its name may still turn out to be another one, that of its parent.
+    /// Reports whether its name may still change to that of its parent.
     fn may_inherit(&self) -> bool {
         !self.named && (self.origin.is_some() || !self.forked)
     }
 
-    /// Fills in what was not known when the task was added.
+    /// Sets the values that were unknown when the task was added.
     fn complete(&self, task: &mut Task) {
         task.comm = task.comm.take().or_else(|| self.comm.clone());
         task.kernel = task.kernel.or(self.kernel);
     }
 }
 
-/// Processes by id, and the tasks of a round: a table of counts has a row for each.
+/// Processes by ID, and the tasks of a round: a table of counts has one row per task.
 #[derive(Debug)]
 pub struct Processes {
     order: Order,
     known: FxHashMap<u32, Known>,
-    /// Processes of this round whose ids now stand for others: their creation, and the tasks that wait for the name of the parent.
+    /// Processes of this round whose IDs now denote others: their creation, and the tasks that wait for the name of the parent.
     replaced: Vec<(Origin, Vec<(u32, bool)>)>,
-    /// By number.
+    /// Indexed by task number.
     tasks: Vec<Task>,
-    /// The current round. Tasks of another round have other numbers.
+    /// Current round. Task numbers are only valid in their round.
     round: u64,
-    /// Number of known processes above which processes are dropped whose end was not reported.
+    /// Number of known processes above which processes without an observed exit are dropped.
     tidy_at: usize,
     news: News,
 }
 
 impl Processes {
-    /// Creates an empty register for records that are read in this order.
+    /// Creates an empty register for records in this order.
     pub fn new(order: Order) -> Self {
         Self {
             order,
@@ -149,8 +148,7 @@ impl Processes {
         }
     }
 
-    /// Returns the number of the task of a process in a cgroup, under the name that it has now. `None` if there is none
-    /// in this round yet.
+    /// Returns the task number of a process in a cgroup, under its current name; `None` if there is none in this round yet.
     #[inline]
     pub fn task(&self, pid: u32, cgroup: Option<CgroupId>) -> Option<u32> {
         let id = cgroup.unwrap_or(CgroupId(0));
@@ -158,8 +156,8 @@ impl Processes {
         known.tasks.iter().find(|&&(within, _)| within == id).map(|&(_, task)| task)
     }
 
-    /// Adds the task of a process in a cgroup, and returns its number: that of the task before plus one, from 0 in each
-    /// round. `None` if there are 131 072 already.
+    /// Adds the task of a process in a cgroup, and returns its number. Numbers are consecutive, from 0 in each round. Returns `None` if
+    /// there are already 131 072.
     #[cold]
     pub fn add_task(&mut self, pid: u32, cgroup: Option<CgroupId>) -> Option<u32> {
         let mut untracked = Known::default();
@@ -193,13 +191,13 @@ impl Processes {
         self.known.get(&pid)?.comm.as_ref()
     }
 
-    /// Returns the cgroup of a process, as far as its tasks tell.
+    /// Returns the cgroup of a process, from its tasks.
     pub fn cgroup(&self, pid: u32) -> Option<CgroupId> {
         self.known.get(&pid)?.cgroup
     }
 
-    /// Applies a record. Threads other than the main one make no difference. Only records that are read [by ring](Order::Ring) need the
-    /// `time`, in nanoseconds of the clock that the creations of processes have.
+    /// Applies a record. Only records of main threads have an effect. `time` is only needed for [`Order::Ring`], in nanoseconds of the
+    /// clock of process creations.
     pub fn hear(&mut self, record: &Record<'_>, time: u64) {
         match record {
             Record::Fork(task) if task.pid != task.parent_pid => self.fork(task),
@@ -239,7 +237,7 @@ impl Processes {
         }
     }
 
-    /// Applies a new name. Counts from before stay with the name before.
+    /// Applies a new name. Earlier counts stay with the earlier name.
     fn rename(&mut self, comm: &ring::Comm<'_>, time: u64) {
         self.news.changed(comm.pid);
         if !self.has_room_for(comm.pid) {
@@ -263,7 +261,7 @@ impl Processes {
         known.tasks.clear();
     }
 
-    /// Returns the name that a process had at a time of this round, if all records until then have been read.
+    /// Returns the name that a process had at a time in this round, if all records up to then have been read.
     fn name_at(&self, mut pid: u32, mut time: u64) -> Option<&Arc<str>> {
         for _ in 0..MOST_ANCESTORS {
             let known = self.known.get(&pid)?;
@@ -275,7 +273,7 @@ impl Processes {
             let Some(origin) = known.origin else {
                 return recent.map_or(&known.comm, |recent| &recent.before).as_ref();
             };
-            // It is a later process with the same id.
+            // A later process with the same ID.
             if origin.time > time {
                 return None;
             }
@@ -307,7 +305,7 @@ impl Processes {
         }
     }
 
-    /// Ends the tasks of the process and name that an id stood for until now.
+    /// Ends the tasks of the process and name that an ID denoted until now.
     fn conclude(&mut self, pid: u32) {
         let Some(known) = self.known.get(&pid).filter(|known| known.round == self.round) else { return };
         for &(_, number) in &known.tasks {
@@ -318,7 +316,7 @@ impl Processes {
         }
     }
 
-    /// Adds a process as `/proc` describes it. A name from a record is newer, and stays.
+    /// Adds a process as described by `/proc`. A name from a record is newer, and takes precedence.
     pub fn describe(&mut self, pid: u32, comm: &Arc<str>, kernel: bool) {
         if !self.has_room_for(pid) {
             return;
@@ -329,23 +327,22 @@ impl Processes {
         known.seen = true;
     }
 
-    /// Notes that records are missing.
+    /// Handles missing records.
     pub fn miss(&mut self) {
         self.news.miss();
     }
 
-    /// Returns the processes that changed since the last call; `None` if that is not known, because records are missing or
-    /// this is the first call.
+    /// Returns the processes that changed since the last call; `None` after missing records or at the first call.
     pub fn take_changed(&mut self) -> Option<Changed> {
         self.news.take()
     }
 
-    /// Ends a round, and returns its tasks by number, with the names that are known by now. `there` returns whether a
-    /// process exists as of the last look at `/proc`.
+    /// Ends a round, and returns its tasks by number, with the names known so far. `there` returns whether a process exists as of the last
+    /// scan of `/proc`.
     ///
-    /// Forgets processes that do not exist and had no task in this round: those that ended, and where there are too many,
-    /// or an end may have been read before the creation, the others as well. Keeps those that were created in this round: they may
-    /// be newer than the last look, and not have run yet.
+    /// Drops processes that do not exist and had no task in this round, if they have exited. Drops the others as well if there are too
+    /// many, or if an exit may have been read before the creation. Keeps processes created in this round, because they may be newer than
+    /// the last scan and may not have run yet.
     pub fn end_round(&mut self, there: impl Fn(u32) -> bool) -> Vec<Task> {
         self.inherit();
         let mut tasks = std::mem::take(&mut self.tasks);
@@ -370,7 +367,7 @@ impl Processes {
     }
 }
 
-/// Completes tasks of a process, and names those that have the name of the parent.
+/// Completes tasks of a process, and sets the name of the parent where it applies.
 fn inherit<'a>(
     tasks: &mut [Task],
     incomplete: impl IntoIterator<Item = &'a (u32, bool)>,
@@ -392,7 +389,7 @@ mod tests {
     use super::*;
     use Order::{Ring, Time};
 
-    /// Processes among which 5 is a shell.
+    /// Returns a register in which process 5 is a shell.
     fn with_a_shell(order: Order) -> Processes {
         let mut processes = Processes::new(order);
         processes.describe(5, &"shell".into(), false);
@@ -415,13 +412,13 @@ mod tests {
         processes.hear(&Record::Comm(ring::Comm { pid, tid: pid, name: name.as_bytes(), exec: true }), 0);
     }
 
-    /// The task of a process that runs.
+    /// Returns the task of a process that runs.
     fn runs(processes: &mut Processes, pid: u32) -> usize {
         let task = processes.task(pid, None).or_else(|| processes.add_task(pid, None));
         task.unwrap() as usize
     }
 
-    /// What these tasks are called at the end of the round.
+    /// Returns the names of these tasks at the end of the round.
     fn comms<const N: usize>(processes: &mut Processes, numbers: [usize; N]) -> [String; N] {
         let tasks = processes.end_round(|_| true);
         numbers.map(|number| tasks[number].comm.as_deref().unwrap_or("nobody").to_owned())
@@ -509,10 +506,10 @@ mod tests {
             processes.end_round(|_| false);
             assert!(
                 processes.known.values().all(|known| known.round == 1 || known.created == 1),
-                "those who ran or are new stay until the next time"
+                "processes that ran or are new stay until the next round"
             );
             processes.end_round(|_| false);
-            // Without order an end may have been read already.
+            // Without time order, an exit may already have been read.
             let left = if order == Ring { 0 } else { MOST / 2 };
             assert!(processes.known.len() <= left, "{}", processes.known.len());
         }
@@ -526,7 +523,7 @@ mod tests {
         assert_eq!(processes.add_task(7, None), Some(0), "there is room again");
     }
 
-    /// A shell with the number 1, and a million of its children, of which one lives.
+    /// A shell with the ID 1, and many children, of which one stays alive.
     #[test]
     fn names_of_processes_that_have_ended_are_dropped() {
         let mut processes = Processes::new(Time);

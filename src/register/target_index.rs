@@ -1,4 +1,4 @@
-//! Cgroups and processes of the host by the ids in records.
+//! Cgroups and processes of the host by the IDs in records.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use rustc_hash::FxHashMap;
 use super::{CgroupPaths, Task};
 use crate::target::{Cgroup, CgroupId, Process, ProcessKey, Watch};
 
-/// The root of every cgroup hierarchy (`KERNFS_ROOT_INO`), whatever part of it is mounted here.
+/// Root of every cgroup hierarchy (`KERNFS_ROOT_INO`), whatever part of it is mounted here.
 pub const ROOT: CgroupId = CgroupId(1);
 
-/// Cgroups and processes as of the last look at the host and the look before, whose last counts are published after they
-/// are gone; and cgroups that were created since, as records report them.
+/// Cgroups and processes as of the last scan of the host, and of the scan before, because the last counts of removed targets are published
+/// afterwards. Also contains cgroups that records report as created since then.
 #[derive(Debug, Default)]
 pub struct TargetIndex {
     cgroups: FxHashMap<CgroupId, Arc<str>>,
@@ -19,12 +19,12 @@ pub struct TargetIndex {
     created: CgroupPaths,
     processes: FxHashMap<u32, Arc<Process>>,
     ended: FxHashMap<u32, Arc<Process>>,
-    /// Whether the kernel's paths in records are the paths of the file system here.
+    /// Whether the cgroup paths in records are valid in the file system here.
     whole: bool,
 }
 
 impl TargetIndex {
-    /// Replaces the cgroups and processes by those of the last look.
+    /// Replaces the cgroups and processes by those of the last scan.
     pub fn follow(&mut self, targets: &Watch) {
         let cgroups =
             targets.cgroups().into_iter().map(|cgroup| (cgroup.id, Arc::clone(&cgroup.path))).collect();
@@ -40,35 +40,35 @@ impl TargetIndex {
         self.created.extend(created);
     }
 
-    /// Returns the processes of the last look.
+    /// Returns the processes of the last scan.
     pub fn processes(&self) -> impl Iterator<Item = &Arc<Process>> {
         self.processes.values()
     }
 
-    /// Returns the paths of all cgroups of the last look.
+    /// Returns the paths of all cgroups of the last scan.
     pub fn paths(&self) -> impl Iterator<Item = &Arc<str>> {
         self.cgroups.values()
     }
 
-    /// Whether a process existed at the last look.
+    /// Reports whether a process existed at the last scan.
     pub fn has_process(&self, pid: u32) -> bool {
         self.processes.contains_key(&pid)
     }
 
-    /// Returns the path of a cgroup, also of one that was removed recently.
+    /// Returns the path of a cgroup, including recently removed ones.
     pub fn path_of(&self, id: CgroupId) -> Option<Arc<str>> {
         let seen = self.cgroups.get(&id).or_else(|| self.removed.get(&id));
         seen.or_else(|| self.created.get(id).filter(|_| self.whole)).cloned()
     }
 
-    /// Returns the cgroup with this id, also if it was removed recently.
+    /// Returns the cgroup with this ID, including recently removed ones.
     pub fn cgroup(&self, id: CgroupId) -> Option<Cgroup> {
         let path = self.path_of(id)?;
         let depth = path.split('/').filter(|name| !name.is_empty()).count();
         Some(Cgroup { id, path, depth })
     }
 
-    /// Returns the cgroup of a task; if its records name none, the one in which its process was at the last look.
+    /// Returns the cgroup of a task. If its records contain none, returns that of its process at the last scan.
     pub fn cgroup_of(&self, task: &Task) -> Option<CgroupId> {
         let seen = || {
             let path = self.process(task)?.cgroup.clone()?;
@@ -77,7 +77,7 @@ impl TargetIndex {
         task.cgroup.or_else(seen)
     }
 
-    /// Returns the process of a task. `None` if its name is not known.
+    /// Returns the process of a task; `None` if its name is unknown.
     pub fn process(&self, task: &Task) -> Option<Arc<Process>> {
         let seen =
             self.processes.get(&task.pid).or_else(|| self.ended.get(&task.pid)).filter(|_| task.current);

@@ -1,4 +1,4 @@
-//! Records of one history, read in the order of their times and ring by ring, lead to the same processes.
+//! Tests that records of one history lead to the same processes, in time order and ring by ring.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,28 @@ use super::{Order, Processes, Task};
 use crate::ring::{self, Record};
 use crate::target::{CgroupId, Changed};
 
-/// CPUs, whose rings are read one after another.
+/// Number of CPUs, whose rings are read one after another.
 const CPUS: usize = 3;
-/// The processes from before the records, one on each CPU.
+/// First process ID of the processes that exist before the records, one on each CPU.
 const FIRST: u32 = 10;
 const NAMES: [&str; 3] = ["sh", "tool", "server"];
 
-/// What happens to one of the processes that there are.
+/// Activity of one of the existing processes.
 #[derive(Debug, Clone)]
 enum Step {
-    /// It creates another, which lives on this CPU.
+    /// Creates another process on this CPU.
     Forks(Index, usize),
     TakesName(Index, usize),
     Runs(Index, u64),
     Ends(Index),
 }
 
-/// A record, or a switch.
+/// Record or context switch.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Fork(ring::Task),
     Comm(u32, &'static str, u64),
-    /// The number of the run, the process, and its cgroup.
+    /// Number of the run, process ID, and cgroup.
     Run(usize, u32, u64),
     Exit(ring::Task),
 }
@@ -45,14 +45,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..60)
 }
 
-/// A process of the model.
+/// Process of the model.
 #[derive(Debug, Clone, Copy)]
 struct Model {
     pid: u32,
     cpu: usize,
 }
 
-/// A history: its events with their CPUs, in the order of time.
+/// History: events with their CPUs, in time order.
 #[derive(Debug, Default)]
 struct History {
     events: Vec<(usize, Event)>,
@@ -97,7 +97,7 @@ impl History {
         history
     }
 
-    /// The same, each CPU's events in their order, in pieces as `order` says which CPU is next; then the rest.
+    /// Returns the events ring by ring: `order` selects the CPU of each next event, then the rest follows.
     fn by_ring(&self, order: &[usize]) -> Vec<Event> {
         let of = |cpu: usize| self.events.iter().filter(move |(on, _)| *on == cpu).map(|&(_, event)| event);
         let mut rings: Vec<_> = (0..CPUS).map(of).collect();
@@ -111,11 +111,11 @@ fn told(pid: u32, parent_pid: u32, time: u64) -> ring::Task {
     ring::Task { pid, parent_pid, tid: pid, parent_tid: parent_pid, time }
 }
 
-/// The state after all events.
+/// State after all events.
 struct Outcome {
     processes: Processes,
     changed: Option<Changed>,
-    /// By the number of the run.
+    /// Tasks by the number of the run.
     runs: BTreeMap<usize, Task>,
 }
 

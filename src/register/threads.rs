@@ -1,4 +1,4 @@
-//! Names of threads by id.
+//! Names of threads by ID.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ const MOST: usize = 1 << 17;
 /// Maximum size of a `comm` file, in bytes.
 const COMM_LIMIT: u64 = 4 << 10;
 
-/// Names of threads, as bytes that anybody may have chosen. Records must be read in the order of their times.
+/// Names of threads, as bytes that untrusted programs choose. Records must be read in time order.
 #[derive(Debug, Default)]
 pub struct ThreadNames {
     known: FxHashMap<u32, Arc<[u8]>>,
 }
 
 impl ThreadNames {
-    /// Returns the names of all threads that exist now, as far as they can be read.
+    /// Returns the names of all existing threads that can be read.
     pub fn read(roots: &Roots) -> Self {
         Self { known: threads(roots).map(|(_, tid, name)| (tid, name)).collect() }
     }
@@ -31,8 +31,8 @@ impl ThreadNames {
         self.known.get(&tid).map(|name| &**name)
     }
 
-    /// Returns the name of a thread, from `/proc` unless a record reported it. `None` if it has ended, and either began
-    /// before the records or its record was lost.
+    /// Returns the name of a thread, from `/proc` unless a record reported it. Returns `None` if the thread has exited and no record with
+    /// its name was read.
     pub fn find(&mut self, roots: &Roots, pid: u32, tid: u32) -> Option<Arc<[u8]>> {
         if let Some(name) = self.known.get(&tid) {
             return Some(Arc::clone(name));
@@ -66,33 +66,33 @@ impl ThreadNames {
         self.known.clear();
     }
 
-    /// Gives memory back that ended threads took.
+    /// Releases memory of exited threads.
     pub fn shrink(&mut self) {
         self.known.shrink_to_fit();
     }
 
-    /// Approximate size in bytes.
+    /// Returns the approximate size in bytes.
     pub fn bytes(&self) -> usize {
-        /// Bytes of a name with its counts and the overhead of the allocator.
+        /// Bytes of a name, including reference counts and allocator overhead.
         const NAME: usize = 48;
         self.known.capacity() * (size_of::<(u32, Arc<[u8]>)>() + 1) + self.known.len() * NAME
     }
 }
 
-/// Returns process id, thread id and name of all threads that exist now, as far as they can be read: at most 131 072.
+/// Returns process ID, thread ID and name of all existing threads that can be read: at most 131 072.
 pub fn threads(roots: &Roots) -> impl Iterator<Item = (u32, u32, Arc<[u8]>)> {
     let of_process = |pid: u32| ids_in(&roots.proc.join(format!("{pid}/task"))).map(move |tid| (pid, tid));
     let all = ids_in(&roots.proc).flat_map(of_process);
     all.filter_map(|(pid, tid)| Some((pid, tid, read_name(&roots.proc, pid, tid)?))).take(MOST)
 }
 
-/// The ids that entries of a directory of procfs are called by.
+/// Returns the IDs that are names of entries in a directory of procfs.
 fn ids_in(dir: &Path) -> impl Iterator<Item = u32> + use<> {
     host::list(dir).unwrap_or_default().into_iter().filter_map(|name| name.parse().ok())
 }
 
 fn read_name(proc: &Path, pid: u32, tid: u32) -> Option<Arc<[u8]>> {
-    // It may have ended since.
+    // The thread may have exited since.
     let name = host::read_at_most(&proc.join(format!("{pid}/task/{tid}/comm")), COMM_LIMIT).ok()?;
     Some(name.strip_suffix(b"\n").unwrap_or(&name).into())
 }
@@ -121,7 +121,7 @@ mod tests {
         let mut names = ThreadNames::default();
         names.hear(&Record::Comm(Comm { pid: 9, tid: 9, name: b"one", exec: true }));
         names.hear(&Record::Fork(Task { pid: 9, parent_pid: 5, tid: 9, parent_tid: 5, time: 0 }));
-        assert_eq!(names.get(9), None, "the name of its parent is not known");
+        assert_eq!(names.get(9), None, "the name of its parent is unknown");
     }
 
     #[test]

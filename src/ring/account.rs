@@ -1,4 +1,4 @@
-//! What was read from rings and what was lost on the way: one account for metrics, the status page and the log.
+//! Counts of records that were read from rings and lost, for metrics, the status page and the log.
 
 use std::sync::Arc;
 
@@ -7,62 +7,62 @@ use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::words::words;
 
 words! {
-    /// What the records of rings are.
+    /// Kinds of records in rings.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Records {
-        /// Of the switch stream.
+        /// Records of the switch stream.
         Switches = "switches",
-        /// Of tracepoints and probes.
+        /// Records of tracepoints and probes.
         Tracepoints = "tracepoints",
-        /// Of the scheduler's tracepoints.
+        /// Records of the scheduler's tracepoints.
         Scheduler = "scheduler",
-        /// Of system calls.
+        /// Records of system calls.
         Syscalls = "syscalls",
-        /// Of profiles.
+        /// Records of profiles.
         Samples = "samples",
     }
 }
 
 impl Records {
-    /// What they are called in messages.
+    /// Returns the name of the records in messages, in the plural.
     pub const fn plural(self) -> &'static str {
         match self {
-            Self::Switches => "records of switches",
-            Self::Tracepoints => "records of tracepoints and probes",
-            Self::Scheduler => "records of the scheduler",
-            Self::Syscalls => "records of system calls",
+            Self::Switches => "switch records",
+            Self::Tracepoints => "tracepoint and probe records",
+            Self::Scheduler => "scheduler records",
+            Self::Syscalls => "system call records",
             Self::Samples => "samples",
         }
     }
 }
 
-/// What was read, and what was lost. Each count only grows.
+/// Counts of records that were read and lost. Each count only grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Losses {
-    /// Samples that were read: hits, switches.
+    /// Samples that were read: hits or switches.
     pub records: u64,
-    /// Records that found no room in their ring.
+    /// Records that were lost because their ring was full.
     pub ring_full: u64,
-    /// Switches that the kernel counted and wrote no record of. Some kernels keep threads of their own out of sight.
+    /// Switches that the kernel counted without writing a record. Some kernels write none for some of their own threads.
     pub unrecorded: u64,
-    /// Records that are not what their event should have written.
+    /// Malformed records, which do not have the format of their event.
     pub unreadable: u64,
-    /// Records that came after younger ones had been looked at.
+    /// Records that arrived late, after newer ones had been processed.
     pub late: u64,
     /// Records of a ring that was removed while too many records were queued.
     pub queue_full: u64,
-    /// How often the kernel stopped an event for a while, for firing too often.
+    /// Number of times that the kernel throttled an event because it fired too often.
     pub throttled: u64,
 }
 
 impl Losses {
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.with(other, u64::saturating_add)
     }
 
-    /// What was read and lost after `before`.
+    /// Returns the counts since `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         self.with(before, u64::saturating_sub)
@@ -80,7 +80,7 @@ impl Losses {
         }
     }
 
-    /// Records that were lost, by reason: all reasons that there are for records of this kind.
+    /// Returns the number of lost records for each reason that applies to this kind of record.
     pub fn reasons(self, records: Records) -> Vec<(&'static str, u64)> {
         let (full, unreadable) = (("ring_full", self.ring_full), ("unreadable", self.unreadable));
         let late = ("late", self.late);
@@ -92,7 +92,7 @@ impl Losses {
     }
 }
 
-/// The metrics of rings.
+/// Metadata of the metrics of rings.
 #[derive(Debug)]
 pub(crate) struct RingMetrics {
     records: Arc<Metadata>,
@@ -104,24 +104,24 @@ impl RingMetrics {
     pub(crate) fn new() -> Result<Self, NameError> {
         let counter = |name, help| Metadata::new(name, help, "", Kind::Counter);
         Ok(Self {
-            records: counter("perf_ring_records", "Records that were read from the rings of all CPUs.")?,
+            records: counter("perf_ring_records", "Records read from the rings of all CPUs.")?,
             lost: counter(
                 "perf_lost_records",
-                "Records that were not read: ring_full, for which the kernel found no room; unrecorded, which it did not \
-                 write; unreadable, which are not what they should be; late, which came after younger ones had been read; \
-                 queue_full, which were in a ring that was closed while too many records were queued. What lost records of \
-                 switches would have told is counted as unattributed.",
+                "Lost records, by reason: ring_full, the ring was full; unrecorded, the kernel did not write the record; \
+                 unreadable, the record is malformed; late, the record arrived after newer records were processed; queue_full, \
+                 the ring was closed while too many records were queued. Counts affected by lost switch records are \
+                 unattributed.",
             )?,
             bytes: Metadata::new(
                 "perf_ring_bytes",
-                "Memory of the rings of all CPUs, which is locked.",
+                "Locked memory of the rings of all CPUs.",
                 "bytes",
                 Kind::Gauge,
             )?,
         })
     }
 
-    /// The families of the rings of these records, which have so many bytes.
+    /// Returns the families of the rings of these records, which have a total size of `bytes`.
     pub(crate) fn publish(&self, records: Records, losses: Losses, bytes: u64) -> [Family; 3] {
         let ring = ("ring", records.as_str());
         let point =
@@ -153,10 +153,10 @@ mod tests {
         };
         let (full, unreadable, late) = (("ring_full", 2), ("unreadable", 4), ("late", 5));
         let expected = [
-            (Records::Switches, "records of switches", vec![full, ("unrecorded", 3), unreadable]),
-            (Records::Tracepoints, "records of tracepoints and probes", vec![full, unreadable, late]),
-            (Records::Scheduler, "records of the scheduler", vec![full, unreadable, late]),
-            (Records::Syscalls, "records of system calls", vec![full, unreadable, late]),
+            (Records::Switches, "switch records", vec![full, ("unrecorded", 3), unreadable]),
+            (Records::Tracepoints, "tracepoint and probe records", vec![full, unreadable, late]),
+            (Records::Scheduler, "scheduler records", vec![full, unreadable, late]),
+            (Records::Syscalls, "system call records", vec![full, unreadable, late]),
             (Records::Samples, "samples", vec![full, unreadable, late, ("queue_full", 6)]),
         ];
         for (records, plural, reasons) in expected {

@@ -1,16 +1,16 @@
-//! Names of rings.
+//! Identifiers of rings.
 
-/// A ring: its CPU, and which of the rings of that CPU it is.
+/// A ring, identified by its CPU and its number on that CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RingId {
     /// The CPU.
     pub cpu: u32,
-    /// The number among the rings of this CPU, from 0 on.
+    /// Number among the rings of this CPU, from 0.
     pub number: u32,
 }
 
 impl RingId {
-    /// The first ring of a CPU.
+    /// Returns the first ring of a CPU.
     pub const fn of_cpu(cpu: u32) -> Self {
         Self { cpu, number: 0 }
     }

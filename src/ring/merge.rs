@@ -1,23 +1,22 @@
-//! Records of several rings in the order of their times: each CPU has a ring of its own, and what begins on one may
-//! end on another.
+//! Merging of the records of several rings by time: each CPU has its own ring, and an operation may start on one CPU and end on another.
 
 use super::RingId;
 use crate::sys::Fields;
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 
-/// What the buffers keep in any case, in bytes.
+/// Minimum capacity that the buffers keep, in bytes.
 const KEPT: usize = 1 << 20;
 
-/// Records that wait for those of other rings.
+/// Queue of records until older records of other rings have arrived.
 #[derive(Debug, Default)]
 pub struct Merger {
     bytes: Vec<u8>,
     waiting: Vec<Waiting>,
-    /// Whether those from `gone` on are in the order of their times.
+    /// Whether the records from index `gone` on are sorted by time.
     sorted: bool,
-    /// How many of those, from the first on, were given away already.
+    /// Number of records at the front that were already passed on.
     gone: usize,
-    /// Up to when records were given away.
+    /// Time up to which records were passed on.
     given: u64,
     late: u64,
 }
@@ -31,7 +30,7 @@ struct Waiting {
 }
 
 impl Merger {
-    /// Takes a copy of a record of a ring, which bears a time.
+    /// Adds a copy of a record of a ring, which has a time.
     #[inline]
     pub fn push(&mut self, ring: RingId, time: u64, record: &[u8]) {
         self.late += u64::from(time < self.given);
@@ -40,17 +39,17 @@ impl Merger {
         self.bytes.extend_from_slice(record);
     }
 
-    /// Gives away all records from before `until`, the oldest first. All rings have been emptied after that moment, so
-    /// that no older one can follow.
+    /// Passes on all records from before `until`, the oldest first. All rings must have been emptied after that time, so that no older
+    /// record can follow.
     pub fn flush(&mut self, until: u64, each: impl FnMut(RingId, &[u8])) {
         self.flush_some(until, usize::MAX, each);
     }
 
-    /// The same for no more than `most` records. Whether those were all.
+    /// Passes on at most `most` records. Returns whether these were all.
     pub fn flush_some(&mut self, until: u64, most: usize, mut each: impl FnMut(RingId, &[u8])) -> bool {
         let Some(waiting) = self.waiting.get_mut(self.gone..) else { return true };
         if !std::mem::replace(&mut self.sorted, true) {
-            // Runs that are sorted already, one for each ring, are merged.
+            // A stable merge sort: it merges the sorted runs, one for each ring.
             waiting.sort_by_key(|record| record.time);
         }
         let ready = waiting.partition_point(|record| record.time < until);
@@ -69,9 +68,9 @@ impl Merger {
         now == ready
     }
 
-    /// Forgets what was given away.
+    /// Removes the records that were passed on.
     fn compact(&mut self) {
-        // What a burst took stays for as long as it goes on: given back each time, it would be made each time.
+        // Keeps the capacity that a burst needs, to avoid allocating it repeatedly while the burst continues.
         let kept = self.bytes.len().max(KEPT);
         let mut left = Vec::new();
         self.waiting.drain(..std::mem::take(&mut self.gone));
@@ -86,46 +85,45 @@ impl Merger {
         self.bytes.extend_from_slice(&left);
     }
 
-    /// How many records wait.
+    /// Returns the number of queued records.
     pub fn waiting(&self) -> usize {
         self.waiting.len() - self.gone
     }
 
-    /// Whether records from before `until` wait. Takes time for all that wait.
+    /// Reports whether records from before `until` are queued. Scans all queued records.
     pub fn is_ready(&self, until: u64) -> bool {
         self.waiting.iter().skip(self.gone).any(|record| record.time < until)
     }
 
-    /// Up to when records were given away.
+    /// Returns the time up to which records were passed on.
     pub fn given(&self) -> u64 {
         self.given
     }
 
-    /// Bytes of the records that are kept, given away or not, with what it takes to order them.
+    /// Returns the size of the stored records, passed on or not, including their entries in the queue, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.len() + self.waiting.len() * size_of::<Waiting>()
     }
 
-    /// Bytes that are allocated.
+    /// Returns the allocated memory, in bytes.
     pub fn memory(&self) -> usize {
         self.bytes.capacity() + self.waiting.capacity() * size_of::<Waiting>()
     }
 
-    /// How many records came after younger ones had been given away: they were written for longer than it took to
-    /// empty all rings.
+    /// Returns the number of records that arrived after newer ones had been passed on: writing them took longer than emptying all rings.
     pub fn late(&self) -> u64 {
         self.late
     }
 }
 
-/// Whether a record is a sample: it tells of a hit.
+/// Reports whether a record is a sample, and thus a hit.
 #[inline]
 pub fn is_sample(record: &[u8]) -> bool {
     record.first_chunk().is_some_and(|&kind| u32::from_ne_bytes(kind) == PERF_RECORD_SAMPLE)
 }
 
-/// When a record was written, from the bytes of one whose event has [`ordered`](crate::sys::Sampling::ordered) records
-/// with these fields: in a sample behind identifier and thread, in others at the end (`sample_id_all`).
+/// Returns the time of a record of an event with [`ordered`](crate::sys::Sampling::ordered) records and these fields. In a sample it
+/// follows the identifier, the instruction pointer and the thread; in other records it is at the end (`sample_id_all`).
 pub fn time_of(record: &[u8], fields: &Fields) -> Option<u64> {
     const HEADER: usize = 8;
     let word = size_of::<u64>();
@@ -206,10 +204,10 @@ mod tests {
             merger.push(RingId::of_cpu(0), time, &[0; 8]);
         }
         assert_eq!([3, 4, 9].map(|until| merger.is_ready(until)), [false, true, true]);
-        // Two of the three that are ready: the oldest that is left may be followed by others of the same time.
+        // Two of the three that are ready: the oldest of the others may be followed by records with the same time.
         assert!(!merger.flush_some(9, 2, |_, _| {}));
         assert_eq!((merger.waiting(), merger.given()), (1, 5));
-        assert_eq!([5, 6].map(|until| merger.is_ready(until)), [false, true], "3 and 4 were given away");
+        assert_eq!([5, 6].map(|until| merger.is_ready(until)), [false, true], "3 and 4 were passed on");
         assert!(merger.flush_some(9, 2, |_, _| {}));
         assert_eq!((merger.waiting(), merger.given(), merger.is_ready(u64::MAX)), (0, 9, false));
         merger.flush(7, |_, _| {});
@@ -226,7 +224,7 @@ mod tests {
         }
         assert_eq!(merger.bytes(), 16 + 3 * EACH);
         merger.flush_some(5, 1, |_, _| {});
-        assert_eq!(merger.bytes(), 16 + 3 * EACH, "one was given away, and another one is ready");
+        assert_eq!(merger.bytes(), 16 + 3 * EACH, "one was passed on, and another one is ready");
         merger.flush_some(5, 1, |_, _| {});
         assert_eq!(merger.bytes(), 5 + EACH);
         for time in 10..1000 {
@@ -266,7 +264,7 @@ mod tests {
             }
             let mut found = Vec::new();
             while !merger.flush_some(until, most, |ring, record| found.push((ring.cpu, record.to_vec()))) {
-                // Another ring goes on meanwhile.
+                // Another ring continues meanwhile.
                 merger.push(RingId::of_cpu(9), until, &until.to_ne_bytes());
             }
             let more = merger.waiting() - rings.iter().flatten().filter(|&&time| time >= until).count();

@@ -1,5 +1,5 @@
-//! Rings: what writes into them (`open`), where they are and how they grow (`RingSet`), how large they are
-//! ([`RingBudget`]), who empties them ([`Reader`]), and what stands in them ([`Record`]).
+//! Ring buffers of perf events. `open` opens the events that write into them, and `RingSet` manages the rings of all CPUs. [`RingBudget`]
+//! limits their size, [`Reader`] is the thread that empties them, and [`Record`] is a parsed record.
 
 mod account;
 mod id;

@@ -1,9 +1,9 @@
-//! Opening events that write into one ring. The ring belongs to an event that never fires: it reports besides what threads
-//! do, and the others may come and go.
+//! Opening of events that write into one ring. The ring belongs to a dummy event, which never fires and writes the sideband records. The
+//! other events can be opened and closed independently.
 //!
-//! Whoever runs on the CPU is looked at, or what runs in cgroups, or threads with all that they start. The first two need
-//! the right to look at CPUs. Threads have events of their own, on every CPU, which the kernel opens for children as
-//! well: so exactly they are looked at, however short a child lives, and whoever may trace them may do so.
+//! Targets are everything on the CPU, cgroups, or threads with everything that they start. The first two need the right to observe CPUs.
+//! Threads have events of their own on every CPU, which their children inherit. These record exactly the threads and their children,
+//! however short-lived, and need only the right to trace the threads.
 
 use std::os::fd::AsFd;
 
@@ -18,10 +18,10 @@ use crate::target::Whom;
 use super::id::RingId;
 use super::set::{Made, RingSet, Writers};
 
-/// `PERF_COUNT_SW_DUMMY`: counts nothing, and tells of what its sideband asks for.
+/// `PERF_COUNT_SW_DUMMY`: counts nothing, and writes the sideband records that it is opened with.
 pub(crate) const DUMMY: u64 = 9;
 
-/// What opening needs besides the events.
+/// Resources needed to open events.
 pub(crate) struct Context<'a, K> {
     pub(crate) kernel: &'a K,
     pub(crate) facts: &'a Facts,
@@ -30,18 +30,19 @@ pub(crate) struct Context<'a, K> {
     pub(crate) board: &'a mut Board,
 }
 
-/// What is to write into a ring.
+/// Events to open for a ring.
 pub(crate) struct Request<'a, T> {
-    /// The event that has the ring, as it is opened. If the kernel does not know a field of the first one, the next is tried.
+    /// Attributes of the event that owns the ring, in the order of preference. The next one is tried if the kernel does not support a field
+    /// of the previous one.
     pub(crate) holders: Vec<Attr>,
-    /// How each event is opened, and what its records are for.
+    /// Attributes of each event, and the purpose of its records.
     pub(crate) events: Vec<(Attr, &'a Named, T)>,
 }
 
-/// A refused event.
+/// An event that could not be opened.
 #[derive(Debug)]
 pub(crate) struct Refused<T> {
-    /// What its records were to be for; `None` = all events of the ring.
+    /// Purpose of its records; `None` = all events of the ring.
     pub(crate) event: Option<T>,
     pub(crate) refusal: Refusal,
 }
@@ -50,21 +51,21 @@ pub(crate) struct Refused<T> {
 #[derive(Debug)]
 pub(crate) struct Tapped<E, T> {
     holder: E,
-    /// What reports of further threads the same as the holder.
+    /// Dummy events of further threads, with the same sideband records as the holder.
     tellers: Vec<E>,
     pub(crate) events: Vec<Tap<E, T>>,
     start: Start,
-    /// What they look at is looked at in children as well, by events that nobody can reach.
+    /// Whether children inherit the events. The inherited events cannot be accessed.
     pub(crate) inherited: bool,
 }
 
-/// One of them.
+/// An event that writes into a ring.
 #[derive(Debug)]
 pub(crate) struct Tap<E, T> {
     pub(crate) event: E,
-    /// The number that its records bear.
+    /// The identifier in its records.
     pub(crate) id: u64,
-    /// What its records are for.
+    /// The purpose of its records.
     pub(crate) of: T,
 }
 
@@ -83,7 +84,7 @@ impl<E: Event, T> Writers for Tapped<E, T> {
         1 + self.tellers.len() + self.events.len()
     }
 
-    /// Those that begin with an `execve` are left to it.
+    /// Events that start with an `execve` are enabled by the kernel.
     fn start(&self) -> Result<(), Errno> {
         if self.start == Start::OnExec {
             return Ok(());
@@ -97,26 +98,26 @@ impl<E: Event, T> Writers for Tapped<E, T> {
 }
 
 impl<E: Event, T> Tapped<E, T> {
-    /// The events, to be closed.
+    /// Returns the events, to be closed.
     pub(crate) fn into_events(self) -> impl Iterator<Item = E> {
         std::iter::once(self.holder).chain(self.tellers).chain(self.events.into_iter().map(|tap| tap.event))
     }
 
-    /// Lets none write any more.
+    /// Stops all events.
     pub(crate) fn stop(&self) {
         for event in self.all() {
             if let Err(errno) = event.disable() {
-                tracing::debug!(%errno, "an event goes on until it is closed");
+                tracing::debug!(%errno, "cannot disable an event: it stays enabled until it is closed");
             }
         }
     }
 
-    /// How often the events that `counts` chooses were hit so far, whether their records found room or not: they count with a
-    /// period of 1.
+    /// Returns the number of hits so far of the events selected by `counts`, including hits whose records were lost: the events count with
+    /// a period of 1.
     pub(crate) fn hits(&self, counts: impl Fn(&T) -> bool) -> u64 {
         let count = |event: &E| {
             let mut words = [0; 4];
-            // Number of members, two times, the count. Where it cannot be read, what the kernel tells of losses is left.
+            // Number of members, two times, the count. If it cannot be read, only the kernel's reports of losses are available.
             event.read(&mut words).map_or(0, |length| if length == words.len() { words[3] } else { 0 })
         };
         self.events.iter().filter(|tap| counts(&tap.of)).map(|tap| count(&tap.event)).sum()
@@ -127,16 +128,15 @@ impl<E: Event, T> Tapped<E, T> {
     }
 }
 
-/// What was opened for a ring, and what was refused.
+/// The events that were opened for a ring, and the failures.
 type Events<E, T> = (Option<Tapped<E, T>>, Vec<Refused<T>>);
 
-/// What was opened for a ring, the ring, and what was refused.
+/// The events that were opened for a ring, the ring, and the failures.
 pub(crate) type Opened<E, T> = (Option<(Tapped<E, T>, Made<<E as Event>::Ring>)>, Vec<Refused<T>>);
 
 impl<E: Event, T: Copy> RingSet<Tapped<E, T>> {
-    /// Opens what is requested for `whom`, and makes a ring of `pages` pages or of the most that the kernel gives; nothing writes
-    /// yet. `None` if nobody of `whom` is looked at on the CPU, or nothing could be opened. Threads that have ended meanwhile are
-    /// left out without a word.
+    /// Opens the requested events for `whom`, and creates a ring of `pages` pages, or of the maximum that the kernel allows. The events are
+    /// not started. `None` if no target is on the CPU, or no event could be opened. Threads that have ended meanwhile are silently skipped.
     pub(crate) fn open<K: Kernel<Event = E>>(
         &self,
         ring: RingId,
@@ -183,7 +183,7 @@ fn open<K: Kernel, T: Copy>(
     for spot in &tellers {
         match open_teller(context.kernel, spot, &request.holders) {
             Ok(event) => told.push(event),
-            // A thread that has ended, or a CPU that is about to go and is still in the list of CPUs.
+            // The thread has ended, or the CPU is about to go offline but is still listed as online.
             Err(Errno::ESRCH | Errno::ENODEV) => {}
             Err(errno) => {
                 let user_only = request.holders.iter().any(|attr| attr.modifiers.exclude_kernel);
@@ -233,7 +233,7 @@ fn open_teller<K: Kernel>(kernel: &K, spot: &Spot<'_>, holders: &[Attr]) -> Resu
     answer
 }
 
-/// Somebody who is looked at on a CPU.
+/// A target on a CPU.
 struct Spot<'w> {
     place: Place<'w>,
     scope: Scope,
@@ -243,7 +243,7 @@ struct Spot<'w> {
 }
 
 impl<'w> Spot<'w> {
-    /// Whoever runs there.
+    /// Returns everything on a CPU as the target.
     fn everybody(cpu: u32) -> Self {
         let (inherit, start) = (Inherit::Nothing, Start::Later);
         Self { place: Place::Cpu(cpu), scope: Scope::CPU, inherit, start, name: format!("cpu {cpu}") }
@@ -258,7 +258,7 @@ impl<'w> Spot<'w> {
         Self { place, scope: Scope::Process, inherit: Inherit::Children, start, name }
     }
 
-    /// Where each of `whom` is found on a CPU.
+    /// Returns the targets of `whom` on a CPU.
     fn all(whom: &'w [Whom], cpu: u32) -> Vec<Self> {
         let mut spots = Vec::new();
         for whom in whom {
@@ -279,14 +279,14 @@ impl<'w> Spot<'w> {
         spots
     }
 
-    /// Those that tell what happens besides: of threads each by itself, else the CPU as a whole.
+    /// Returns the targets of dummy events: each thread, or the CPU as a whole if there are no threads.
     fn tellers(spots: &[Self], cpu: u32) -> Vec<Spot<'_>> {
         let threads = spots.iter().filter(|spot| spot.scope == Scope::Process);
         let threads: Vec<Spot<'_>> = threads.map(|spot| Spot { name: spot.name.clone(), ..*spot }).collect();
         if threads.is_empty() && !spots.is_empty() { vec![Spot::everybody(cpu)] } else { threads }
     }
 
-    /// What the kernel's refusal of an event means.
+    /// Returns the refusal of an event for an errno of the kernel.
     fn refusal<K: Kernel>(
         &self,
         attr: &Attr,
@@ -302,7 +302,7 @@ impl<'w> Spot<'w> {
     }
 }
 
-/// Whether it is the filter that the kernel does not take, for without it the event opens; with its own words.
+/// Returns a judgement with the kernel's message if the kernel rejects the filter, that is, if the event opens without it.
 fn filter_refused<K: Kernel>(
     attr: &Attr,
     named: &Named,
@@ -315,8 +315,8 @@ fn filter_refused<K: Kernel>(
     let mut name = named.name.split(':');
     let said = name.next().zip(name.next());
     let said = said.and_then(|(system, event)| tracefs::complaint(context.roots, system, event, filter));
-    let said = said.map(|said| format!("; it says: {}", said.trim_end())).unwrap_or_default();
-    let reason = format!("the kernel does not take the filter {filter:?} ({errno}){said}");
+    let said = said.map(|said| format!("; message: {}", said.trim_end())).unwrap_or_default();
+    let reason = format!("the kernel rejects the filter {filter:?} ({errno}){said}");
     Some(Judgement { cause: Cause::Broken, reason, remedy: None })
 }
 

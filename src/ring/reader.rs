@@ -1,4 +1,4 @@
-//! The thread that empties rings: asleep until one of them has records enough to read.
+//! The thread that empties rings. It sleeps until a ring has enough records.
 
 use std::convert::Infallible;
 use std::io;
@@ -15,20 +15,20 @@ use super::RingId;
 use crate::error::Errno;
 use crate::sys::scheduling::{self, Scheduling, Urgency};
 
-/// What the signal to look at [`Shared`] is called among the rings.
+/// Epoll data of the wake-up signal, besides those of rings.
 const SIGNAL: u64 = u64::MAX;
 
-/// How many rings one wake-up tells of at most; the next one tells of the others.
+/// Maximum number of rings per wake-up; the next wake-up reports the others.
 const BATCH: usize = 64;
 
-/// How often rings are read that are too small to wake the reader up in time.
+/// Interval of reading rings that are too small to wake the reader up in time.
 const SMALL: Duration = Duration::from_millis(20);
 
-/// How long the end waits for a callback that is under way. One that waits for a file may never return.
+/// Maximum time to wait at the end for a running callback. A callback that waits for a file may never return.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A thread that calls back when rings want to be read. Dropping it ends the thread, and waits for that at most a second:
-/// a callback that does not return is left behind, and is the last one.
+/// A thread that calls a callback when rings are to be read. Dropping it ends the thread, and waits for at most a second: a callback that
+/// does not return is left running, and is the last one.
 #[derive(Debug)]
 pub struct Reader {
     shared: Arc<Shared>,
@@ -38,7 +38,7 @@ pub struct Reader {
     ended: Receiver<Infallible>,
 }
 
-/// What the thread and its owner know. The thread may outlive its owner, and must then still find out that it is to stop.
+/// State shared by the thread and its owner. The thread may outlive its owner, and must then still be able to see that it is to stop.
 #[derive(Debug)]
 struct Shared {
     epoll: OwnedFd,
@@ -54,7 +54,7 @@ impl Shared {
     }
 }
 
-/// Wakes a [`Reader`] up, if it is still there.
+/// Wakes a [`Reader`] up, if it still exists.
 #[derive(Debug)]
 pub(crate) struct Waker(Arc<Shared>);
 
@@ -65,11 +65,11 @@ impl Waker {
 }
 
 impl Reader {
-    /// Starts it; `name` is the thread's, at most 15 bytes. `read` gets the rings that want to be read; none if `every`
-    /// has passed without any, or a small ring may have records.
+    /// Starts the thread; `name` is its name, at most 15 bytes. `read` receives the rings to read. It receives none if `every` has passed
+    /// without any, or if a small ring may have records.
     ///
     /// # Errors
-    /// When there are no descriptors left (it takes two), or no threads.
+    /// When no descriptors are left (it needs two), or no thread can be created.
     pub fn start(
         name: &str,
         every: Option<Duration>,
@@ -87,7 +87,7 @@ impl Reader {
         let (scheduled, schedules) = channel();
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
             let (_running, mut read) = (running, read);
-            // On a machine with more to do than CPUs a ring fills up while its reader waits for one.
+            // On an overloaded machine, a ring fills up while its reader waits for a CPU.
             scheduled.send(scheduling::prefer(urgency)).ok();
             while let Some(ready) = wait(&waiting, every) {
                 read(&ready);
@@ -97,35 +97,35 @@ impl Reader {
         Ok(Self { shared, thread, scheduling, ended })
     }
 
-    /// The name of its thread.
+    /// Returns the name of its thread.
     pub fn name(&self) -> &str {
         self.thread.thread().name().unwrap_or_default()
     }
 
-    /// How its thread is scheduled.
+    /// Returns how its thread is scheduled.
     pub fn scheduling(&self) -> Scheduling {
         self.scheduling
     }
 
-    /// Listens to a ring from now on, by the descriptor of its event. That ends when the event is closed and the ring
-    /// dropped. What the descriptor says is reported once each time that it changes: one that hangs up, because its
-    /// thread has ended or its ring was removed, is reported once and does not delay other rings.
+    /// Watches a ring from now on, by the descriptor of its event, until the event is closed and the ring dropped. Each change of the
+    /// descriptor's state is reported once. A hangup, because the thread has ended or the ring was removed, is also reported once and does
+    /// not delay other rings.
     ///
     /// # Errors
-    /// The kernel's errno; `EEXIST` if it listens already.
+    /// The kernel's errno; `EEXIST` if it already watches the ring.
     pub fn listen(&self, event: BorrowedFd<'_>, ring: RingId) -> Result<(), Errno> {
-        // The kernel forgets that a perf event wants to be read as soon as it has said so: it is edge-triggered anyway.
+        // The kernel resets the readiness of a perf event once it has reported it: the event is edge-triggered anyway.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&self.shared.epoll, event, epoll::EventData::new_u64(ring.token()), flags)?;
         Ok(())
     }
 
-    /// What wakes it up, with no ring named.
+    /// Returns a waker, which wakes the reader up without a ring.
     pub(crate) fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.shared))
     }
 
-    /// Reads often from now on, for a ring that is too small to wake it up in time.
+    /// Reads more often from now on, for a ring that is too small to wake it up in time.
     pub fn read_often(&self) {
         if !self.shared.small.swap(true, Ordering::Relaxed) {
             self.shared.signal();
@@ -142,7 +142,7 @@ impl Drop for Reader {
         match self.ended.recv_timeout(PATIENCE) {
             Err(RecvTimeoutError::Timeout) => tracing::warn!(
                 thread = self.thread.thread().name(),
-                "the thread does not end, because it waits for a file: it is left behind"
+                "the thread did not end within a second because it waits for a file: it is left running"
             ),
             Err(RecvTimeoutError::Disconnected) => {}
             Ok(never) => match never {},
@@ -150,18 +150,18 @@ impl Drop for Reader {
     }
 }
 
-/// Waits for rings that want to be read, at most for so long. `None` when it is time to stop.
+/// Waits for rings to read, at most for `every`. Returns `None` when the thread is to stop.
 fn wait(shared: &Shared, every: Option<Duration>) -> Option<Vec<RingId>> {
     let mut events = Vec::with_capacity(BATCH);
     let small = shared.small.load(Ordering::Relaxed);
     let most = if small { Some(every.map_or(SMALL, |every| every.min(SMALL))) } else { every };
-    // A duration that the kernel has no number for is no limit.
+    // A duration that the kernel cannot represent means no limit.
     let most = most.and_then(|most| Timespec::try_from(most).ok());
     match epoll::wait(&shared.epoll, rustix::buffer::spare_capacity(&mut events), most.as_ref()) {
         Ok(_) => {}
         Err(rustix::io::Errno::INTR) => return Some(Vec::new()),
         Err(errno) => {
-            tracing::error!(%errno, "the ring reader stops: collections still empty the rings");
+            tracing::error!(%errno, "the ring reader stopped: only collections empty the rings");
             return None;
         }
     }
@@ -178,14 +178,14 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// How long a test waits for a thread. A reader that does not work fails the test, and does not hang it.
+    /// Maximum time that a test waits for a thread, so that a broken reader fails the test instead of blocking it.
     const LIMIT: Duration = Duration::from_secs(10);
 
     fn next<T>(heard: &Receiver<T>) -> T {
         heard.recv_timeout(LIMIT).unwrap()
     }
 
-    /// Whether the thread that sends ends.
+    /// Reports whether the sending thread ends.
     fn ends<T>(heard: &Receiver<T>) -> bool {
         loop {
             match heard.recv_timeout(LIMIT) {
@@ -278,7 +278,7 @@ pub(super) mod tests {
         rustix::io::write(&b, &1u64.to_ne_bytes()).unwrap();
         assert_eq!(next(&heard), [RingId::of_cpu(8)]);
         drop(reader);
-        // The thread is gone, and with it whoever could send.
+        // The thread has ended, and with it the sender.
         assert!(ends(&heard));
     }
 
@@ -303,7 +303,7 @@ pub(super) mod tests {
                     break;
                 }
             }
-            assert!(tellings <= 1, "it was told {tellings} times by turn {turn}");
+            assert!(tellings <= 1, "it was reported {tellings} times by turn {turn}");
         }
         drop(reader);
     }
@@ -317,12 +317,12 @@ pub(super) mod tests {
         let reader = Reader::start("reader", every, Urgency::Raised, move |_| {
             let _gone = &gone;
             begun.send(()).unwrap();
-            // As a file that does not answer.
+            // Like a file that does not respond.
             released.recv().ok();
         })
         .unwrap();
         next(&begins);
-        // Returns although nobody has released it.
+        // Returns although the callback is still blocked.
         drop(reader);
         drop(release);
         assert!(ends(&end), "it ends when it can");

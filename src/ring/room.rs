@@ -1,63 +1,63 @@
-//! Making a ring: as large as the kernel allows, and why there is none.
+//! Creation of rings: the largest size that the kernel allows, or the reason why there is no ring.
 
 use super::RingBudget;
 use crate::error::Errno;
 use crate::health::{Cause, Judgement};
 use crate::sys::Event;
 
-/// Makes a ring for an event, of `wanted` pages or of the most that the kernel gives. Gives its pages too.
+/// Creates a ring for an event, of `wanted` pages or of the maximum that the kernel allows. Returns the ring and its number of pages.
 ///
 /// # Errors
-/// The kernel's errno where it gives not even one page, or something else than room is missing.
+/// The kernel's errno, if not even one page is allowed, or for other errors than a lack of memory.
 pub fn make<E: Event>(event: &E, wanted: usize) -> Result<(E::Ring, usize), Errno> {
     let mut pages = wanted;
     loop {
         match event.map(pages) {
             Ok(ring) => return Ok((ring, pages)),
-            // Others of the same user may have locked memory, so the limit is not ours alone.
+            // Other processes of the same user may have locked memory: the limit applies to all of them together.
             Err(Errno::EPERM | Errno::ENOMEM) if pages > 1 => pages /= 2,
             Err(errno) => return Err(errno),
         }
     }
 }
 
-/// Tells that a ring of these records, which ran over, is as large as may be.
+/// Logs a warning that a ring of these records, which lost records, has the maximum size.
 pub fn warn_of_the_largest(records: &str, cpu: u32, pages: usize, budget: RingBudget) {
     let remedy = remedy(budget);
     tracing::warn!(
         cpu,
         kilobytes = kilobytes(pages),
-        "{records} are lost because their ring is full, and counted as lost; {remedy}"
+        "{records} are lost because their ring is full; {remedy}"
     );
 }
 
-/// Returns what helps against a full ring of the largest size.
+/// Returns the remedy for a full ring of the maximum size.
 fn remedy(budget: RingBudget) -> &'static str {
     match budget {
-        budget if budget.bound_by_kernel => "give CAP_IPC_LOCK, or raise kernel.perf_event_mlock_kb",
+        budget if budget.bound_by_kernel => "grant CAP_IPC_LOCK, or raise kernel.perf_event_mlock_kb",
         budget if budget.is_ample() => {
-            "memory would not help: let the program have more CPU time, or ask for less"
+            "more memory does not help: give the program more CPU time, or record fewer events"
         }
         _ => "raise limits.memory",
     }
 }
 
-/// The size of a ring, in KiB.
+/// Returns the size of a ring, in KiB.
 pub fn kilobytes(pages: usize) -> usize {
     pages * rustix::param::page_size() / 1024
 }
 
-/// Why there is no ring.
+/// Returns the reason why a ring could not be created, and the remedy.
 pub fn refused(errno: Errno) -> Judgement {
     match errno {
         Errno::EPERM => Judgement::new(
             Cause::Exhausted,
-            "no more memory may be locked for its ring: kernel.perf_event_mlock_kb and RLIMIT_MEMLOCK are used up",
+            "no more memory may be locked for its ring: kernel.perf_event_mlock_kb and RLIMIT_MEMLOCK are exhausted",
         )
-        .remedy("give it CAP_IPC_LOCK, or raise kernel.perf_event_mlock_kb"),
-        Errno::ENOMEM => Judgement::new(Cause::Exhausted, "there is no memory for its ring")
-            .remedy("free some, or lower limits.memory"),
-        errno => Judgement::new(Cause::Broken, format!("the kernel makes no ring for it: {errno}")),
+        .remedy("grant CAP_IPC_LOCK, or raise kernel.perf_event_mlock_kb"),
+        Errno::ENOMEM => Judgement::new(Cause::Exhausted, "not enough memory for its ring")
+            .remedy("free memory, or lower limits.memory"),
+        errno => Judgement::new(Cause::Broken, format!("the kernel cannot create its ring: {errno}")),
     }
 }
 

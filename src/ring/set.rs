@@ -1,5 +1,4 @@
-//! The rings of one kind of records on all CPUs: who writes into each, how large it is, and the thread that is woken up when
-//! there is something to read.
+//! The rings of one kind of record on all CPUs, with the events that write into them, their sizes, and the thread that reads them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,19 +13,19 @@ use super::{Reader, RingBudget, RingId, room};
 
 /// Events of a CPU that write into one ring.
 pub(crate) trait Writers {
-    /// What is open.
+    /// The type of the open events.
     type Event: Event;
 
-    /// The event that the ring belongs to.
+    /// Returns the event that the ring belongs to.
     fn holder(&self) -> &Self::Event;
 
-    /// All others that write into it.
+    /// Returns all other events that write into it.
     fn others(&self) -> impl Iterator<Item = &Self::Event>;
 
-    /// How many descriptors they are.
+    /// Returns the number of descriptors.
     fn descriptors(&self) -> usize;
 
-    /// Lets them write.
+    /// Starts the events.
     ///
     /// # Errors
     /// The errno of the first event that does not start. The others are started.
@@ -36,46 +35,46 @@ pub(crate) trait Writers {
 /// The memory of the ring of an event.
 type Memory<W> = <<W as Writers>::Event as Event>::Ring;
 
-/// Whoever empties the rings of a set.
+/// The consumer of the records of a set of rings.
 pub(crate) trait Consumer<R> {
-    /// Reads what is left of a ring, and drops it. Its events go on.
+    /// Reads the remaining records of a ring, and drops it. Its events continue.
     fn remove(&mut self, ring: RingId);
 
     /// Reads this ring from now on.
     fn add(&mut self, ring: RingId, memory: R);
 
-    /// What became of a ring since the last call.
+    /// Returns the usage of a ring since the last call.
     fn usage(&mut self, ring: RingId) -> Usage;
 }
 
-/// How well a ring served.
+/// Usage of a ring, to determine whether its size suffices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Usage {
-    /// How many records the ring, with those that it replaced, has lost.
+    /// Number of records lost in the ring, and in the rings that it replaced.
     pub(crate) lost: u64,
-    /// The most bytes that were found in it since the last call.
+    /// Maximum number of bytes found in it since the last call.
     pub(crate) most: usize,
 }
 
 impl Usage {
-    /// Takes in that a ring was read.
+    /// Accounts a read of the ring.
     pub(crate) fn read(&mut self, drained: Drained) {
         self.most = self.most.max(drained.bytes);
     }
 
-    /// Gives it for [`Consumer::usage`], and begins anew.
+    /// Returns the usage for [`Consumer::usage`], and resets the maximum.
     pub(crate) fn take(&mut self) -> Self {
         Self { most: std::mem::take(&mut self.most), ..*self }
     }
 }
 
-/// How large a ring is.
+/// Size of a ring.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     pages: usize,
-    /// Whether a larger ring was refused.
+    /// Whether a larger ring could not be created.
     largest: bool,
-    /// Records that it had lost when it was looked at last.
+    /// Number of lost records at the last check.
     lost: u64,
 }
 
@@ -84,32 +83,32 @@ impl Size {
         self.pages * rustix::param::page_size()
     }
 
-    /// Whether it may be full before anybody is woken up.
+    /// Reports whether it may be full before the reader is woken up.
     fn is_small(self) -> bool {
         self.bytes() < 2 * WAKE_UP
     }
 }
 
-/// What is open on a CPU for one ring.
+/// The events and the size of one ring.
 #[derive(Debug)]
 struct Kept<W> {
     writers: W,
     size: Size,
 }
 
-/// The rings of one kind of records.
+/// The rings of one kind of record.
 #[derive(Debug)]
 pub(crate) struct RingSet<W> {
-    /// What the records are, for messages and refusals.
+    /// Name of the records in messages and refusals, in the plural.
     pub(super) records: &'static str,
     rings: BTreeMap<RingId, Kept<W>>,
     reader: Option<Reader>,
     pub(crate) budget: RingBudget,
-    /// What was refused, and for which ring.
+    /// Tickets of refusals, by ring.
     refused: Vec<(RingId, Ticket)>,
 }
 
-/// A ring that was made, for writers that are not in the set yet.
+/// A ring that was created, for writers that are not in the set yet.
 #[derive(Debug)]
 pub(crate) struct Made<R> {
     pub(crate) memory: R,
@@ -117,28 +116,28 @@ pub(crate) struct Made<R> {
 }
 
 impl<W: Writers> RingSet<W> {
-    /// Nothing is open. `records` is what they are, in the plural.
+    /// Returns an empty set. `records` is the name of the records, in the plural.
     pub(crate) fn new(records: &'static str) -> Self {
         let budget = RingBudget { most: 1, bound_by_kernel: false };
         Self { records, rings: BTreeMap::new(), reader: None, budget, refused: Vec::new() }
     }
 
-    /// Makes the ring of `writers`, of `wanted` pages or of the most that the kernel gives.
+    /// Creates the ring of `writers`, of `wanted` pages or of the maximum that the kernel allows.
     ///
     /// # Errors
-    /// Why there is none, with the kernel's errno.
+    /// The reason why there is none, with the kernel's errno.
     pub(crate) fn make(&self, writers: &W, wanted: usize) -> Result<Made<Memory<W>>, (Judgement, Errno)> {
         make(writers, wanted).map_err(|errno| (room::refused(errno), errno))
     }
 
-    /// Keeps `writers` and the size of their ring, whose memory it gives, to be read.
+    /// Stores `writers` and the size of their ring. Returns the memory of the ring.
     pub(crate) fn add(&mut self, ring: RingId, writers: W, made: Made<Memory<W>>) -> Memory<W> {
         self.rings.insert(ring, Kept { writers, size: made.size });
         made.memory
     }
 
-    /// Wakes the reader up when a ring has [`WAKE_UP`] bytes of records; `start` starts the reader if there is none. Without a
-    /// reader, only collections read the rings.
+    /// Wakes the reader up when a ring has [`WAKE_UP`] bytes of records. Starts the reader by `start` if there is none. Without a reader,
+    /// only collections read the rings.
     pub(crate) fn listen(&mut self, ring: RingId, start: impl FnOnce() -> io::Result<Reader>) {
         let (records, cpu) = (self.records, ring.cpu);
         if self.reader.is_none() {
@@ -152,7 +151,7 @@ impl<W: Writers> RingSet<W> {
                 }
                 Err(error) => tracing::warn!(
                     %error,
-                    "cannot start the thread that reads {records}: collections read them, and rings may run over between two"
+                    "cannot start the thread that reads {records}: only collections read them, and rings may overflow in between"
                 ),
             }
         }
@@ -165,53 +164,53 @@ impl<W: Writers> RingSet<W> {
             tracing::warn!(
                 cpu,
                 %errno,
-                "a ring of {records} is read by collections alone, and may run over between two"
+                "cannot watch a ring of {records}: only collections read it, and it may overflow in between"
             );
         }
     }
 
-    /// Lets the events of a ring write.
+    /// Starts the events of a ring.
     pub(crate) fn start(&self, ring: RingId) {
         let (records, cpu) = (self.records, ring.cpu);
         let started = self.rings.get(&ring).map(|kept| kept.writers.start());
         if let Some(Err(errno)) = started {
-            tracing::warn!(cpu, %errno, "an event does not start: some {records} of this CPU are missing");
+            tracing::warn!(cpu, %errno, "cannot start an event: some {records} of this CPU are missing");
         }
     }
 
-    /// Takes out what is open for a ring.
+    /// Removes a ring, and returns its events.
     pub(crate) fn remove(&mut self, ring: RingId) -> Option<W> {
         self.rings.remove(&ring).map(|kept| kept.writers)
     }
 
-    /// What wakes up the thread that reads, if there is one.
+    /// Returns a waker of the reader thread, if there is one.
     pub(crate) fn waker(&self) -> Option<Waker> {
         self.reader.as_ref().map(Reader::waker)
     }
 
-    /// Ends the thread that reads.
+    /// Ends the reader thread.
     pub(crate) fn stop_reader(&mut self) {
         self.reader = None;
     }
 
-    /// All rings.
+    /// Returns all rings.
     pub(crate) fn ids(&self) -> Vec<RingId> {
         self.rings.keys().copied().collect()
     }
 
-    /// The rings of CPUs that are not among these.
+    /// Returns the rings of CPUs that are not among these.
     pub(crate) fn outside(&self, online: &CpuSet) -> Vec<RingId> {
         self.rings.keys().copied().filter(|ring| !online.contains(ring.cpu)).collect()
     }
 
-    /// Those of the first `numbers` rings of each CPU that are not open, and were not tried in vain.
+    /// Returns the rings that are not open, among the first `numbers` rings of each CPU. Omits rings that could not be opened before.
     pub(crate) fn missing(&self, online: &CpuSet, numbers: u32) -> Vec<RingId> {
         let all = online.iter().flat_map(|cpu| (0..numbers).map(move |number| RingId { cpu, number }));
         let tried = |ring: &RingId| self.refused.iter().any(|(refused, _)| refused == ring);
         all.filter(|ring| !self.rings.contains_key(ring) && !tried(ring)).collect()
     }
 
-    /// Remembers a refusal that stands on the board.
+    /// Stores the ticket of a refusal on the board.
     pub(crate) fn refuse(&mut self, ring: RingId, ticket: Ticket) {
         self.refused.push((ring, ticket));
     }
@@ -220,19 +219,19 @@ impl<W: Writers> RingSet<W> {
         !self.refused.is_empty()
     }
 
-    /// Takes refusals from the board: those of CPUs that are not among these.
+    /// Removes the refusals of CPUs that are not among these from the board.
     pub(crate) fn forgive(&mut self, online: &CpuSet, board: &mut Board) {
         for (_, ticket) in self.refused.extract_if(.., |(ring, _)| !online.contains(ring.cpu)) {
             board.remove(ticket);
         }
     }
 
-    /// Whether nothing is open, and nobody reads.
+    /// Reports whether there are no open rings, and no reader.
     pub(crate) fn is_idle(&self) -> bool {
         self.rings.is_empty() && self.reader.is_none()
     }
 
-    /// All that is open, in the order of CPUs.
+    /// Returns the events of all rings, in the order of CPUs.
     pub(crate) fn writers(&self) -> impl Iterator<Item = (RingId, &W)> {
         self.rings.iter().map(|(&ring, kept)| (ring, &kept.writers))
     }
@@ -241,23 +240,23 @@ impl<W: Writers> RingSet<W> {
         self.rings.iter_mut().map(|(&ring, kept)| (ring, &mut kept.writers))
     }
 
-    /// Descriptors of all events.
+    /// Returns the number of descriptors of all events.
     pub(crate) fn descriptors(&self) -> usize {
         self.rings.values().map(|kept| kept.writers.descriptors()).sum()
     }
 
-    /// Makes the rings larger that lost records, or were more than half full, since the last call, as far as memory goes.
+    /// Enlarges the rings that lost records or were more than half full since the last call, within the memory limit.
     pub(crate) fn grow(&mut self, consumer: &mut impl Consumer<Memory<W>>) {
         let (records, budget) = (self.records, self.budget);
         for (&ring, Kept { writers, size }) in &mut self.rings {
             let (cpu, Usage { lost, most }) = (ring.cpu, consumer.usage(ring));
             let lost_more = lost != std::mem::replace(&mut size.lost, lost);
-            // What a full ring lost the kernel tells in front of the next record: a new ring would not know it.
+            // The kernel reports losses of a full ring in front of the next record: replacing the ring would discard this report.
             let filled = most > size.bytes() / 2 && most <= size.bytes() / 16 * 15;
             if size.largest || !lost_more && !filled {
                 continue;
             }
-            // Records come in bursts, so twice is often not enough.
+            // Records come in bursts, so doubling is often not enough.
             let wanted = (size.pages * 4).min(budget.most);
             if wanted <= size.pages {
                 if lost_more {
@@ -277,7 +276,7 @@ impl<W: Writers> RingSet<W> {
                         cpu,
                         kilobytes,
                         lost_more,
-                        "a ring of {records} was nearly full, and is larger now"
+                        "enlarged a ring of {records} because it was nearly full"
                     );
                 }
                 Err(errno) => {
@@ -285,8 +284,8 @@ impl<W: Writers> RingSet<W> {
                     tracing::error!(
                         cpu,
                         %errno,
-                        "a ring of {records} was nearly full, and no other ring can be made: none of this CPU are read until \
-                         the program is started again"
+                        "a ring of {records} was nearly full and could not be replaced: records of this CPU are not read until \
+                         the program is restarted"
                     );
                 }
             }

@@ -1,32 +1,32 @@
-//! How large a ring may be, and how large it should be.
+//! Limits and default size of rings.
 
 use crate::host::{Capabilities, Facts};
 
-/// The smallest ring, in pages, where there is memory for it: 512 KiB hold five thousand records, which the
-/// fastest switching writes in twenty milliseconds. Its reader is woken up when an eighth of that is written.
+/// Minimum size of a ring in pages, if there is enough memory: 512 KiB hold five thousand records, which the fastest switching writes in
+/// twenty milliseconds. Its reader is woken up when an eighth of that is written.
 const LEAST: usize = 128;
 
-/// The largest ring, in pages: 4 MiB, which hold forty thousand records. A reader that is further behind will not
-/// catch up by memory.
+/// Maximum size of a ring in pages: 4 MiB, which hold forty thousand records. For a reader that is further behind, more memory does not
+/// help.
 const MOST: usize = 1024;
 
-/// How many pages each ring may have.
+/// Maximum size of each ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingBudget {
-    /// The most pages for records of one ring, a power of two.
+    /// Maximum number of pages for records of one ring, a power of two.
     pub most: usize,
-    /// Whether the kernel's limit on locked memory is what bounds it, and not the configured one.
+    /// Whether the kernel's limit on locked memory is the reason for the maximum, not the configured limit.
     pub bound_by_kernel: bool,
 }
 
 impl RingBudget {
-    /// Whether no ring would get more, whatever memory there were.
+    /// Reports whether more memory would not increase the size of any ring.
     pub fn is_ample(&self) -> bool {
         self.most >= MOST
     }
 
-    /// Shares `memory` bytes among `rings`, within what the kernel lets a user lock: `perf_event_mlock_kb` for each
-    /// CPU, from which `CAP_IPC_LOCK` and a `perf_event_paranoid` of -1 exempt.
+    /// Divides `memory` bytes among `rings`, within the kernel's limit on locked memory of a user: `perf_event_mlock_kb` for each CPU.
+    /// `CAP_IPC_LOCK` and a `perf_event_paranoid` of -1 exempt from this limit.
     pub fn new(facts: &Facts, memory: u64, rings: usize, page_size: usize) -> Self {
         let page_size = page_size.max(1) as u64;
         let exempt = facts.capabilities.has(Capabilities::IPC_LOCK)
@@ -41,15 +41,15 @@ impl RingBudget {
         Self { most: floor(most.max(1)), bound_by_kernel: kernel < configured.min(MOST as u64) }
     }
 
-    /// The size, in pages, for a CPU that writes `rate` records of `record` bytes a second: what it holds of a second
-    /// at the usual rate holds a quarter of a second of four times as much.
+    /// Returns the size, in pages, for a CPU that writes `rate` records of `record` bytes per second. The ring holds a second at this rate,
+    /// or a quarter of a second at four times the rate.
     pub fn pages(&self, rate: f64, record: usize, page_size: usize) -> usize {
         let wanted = (rate.max(0.0) * record as f64 / page_size.max(1) as f64) as usize;
         floor(wanted.clamp(LEAST, MOST)).min(self.most)
     }
 }
 
-/// The largest power of two that is not above `number`, which is not 0.
+/// Returns the largest power of two that is not above `number`.
 fn floor(number: usize) -> usize {
     1 << number.max(1).ilog2()
 }

@@ -1,22 +1,22 @@
-//! Records made by hand, for tests of whatever reads them.
+//! Synthetic records, for tests of their consumers.
 
 use perf_event_open_sys::bindings as abi;
 
 use super::record::{Ksymbol, MappedFile, Mmap, Task};
 use crate::sys::{Fields, Registers};
 
-/// A record of any kind.
+/// Returns a record of any kind.
 pub(crate) fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
     let size = u16::try_from(8 + body.len()).unwrap();
     [&kind.to_ne_bytes()[..], &misc.to_ne_bytes(), &size.to_ne_bytes(), body].concat()
 }
 
-/// Numbers as bytes.
+/// Returns numbers as bytes.
 pub(crate) fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// A name or path, filled up to a multiple of 8 as the kernel does it.
+/// Returns a name or path, padded to a multiple of 8 like in the kernel.
 fn text(text: &[u8]) -> Vec<u8> {
     let mut bytes = text.to_vec();
     bytes.resize((text.len() + 1).next_multiple_of(8), 0);
@@ -32,7 +32,7 @@ pub(crate) fn comm(pid: u32, tid: u32, name: &[u8], exec: bool) -> Vec<u8> {
     record(abi::PERF_RECORD_COMM, misc, &[halves(&[pid, tid]), text(name)].concat())
 }
 
-/// The record with this at its end (`sample_id_all`).
+/// Appends `end` to a record (`sample_id_all`).
 pub(crate) fn longer(mut record: Vec<u8>, end: &[u8]) -> Vec<u8> {
     record.extend(end);
     let size = u16::try_from(record.len()).unwrap();
@@ -56,7 +56,8 @@ pub(crate) fn exit(task: Task) -> Vec<u8> {
     task_record(abi::PERF_RECORD_EXIT, task)
 }
 
-/// `PERF_RECORD_SWITCH_CPU_WIDE` of a thread that is switched out, or in. `other` is the task that it replaces, or that replaces it.
+/// Returns the `PERF_RECORD_SWITCH_CPU_WIDE` of a thread that is switched out, or in. `other` is the task that replaces it, or that it
+/// replaces.
 pub(crate) fn switch((pid, tid): (u32, u32), out: bool, other: (u32, u32), time: u64) -> Vec<u8> {
     let misc = if out { abi::PERF_RECORD_MISC_SWITCH_OUT as u16 } else { 0 };
     let body = [halves(&[other.0, other.1, pid, tid]), bytes(&[time])].concat();
@@ -87,7 +88,7 @@ pub(crate) fn ksymbol(symbol: &Ksymbol<'_>) -> Vec<u8> {
     record(abi::PERF_RECORD_KSYMBOL, 0, &body.concat())
 }
 
-/// What a sample of a stack is to carry.
+/// Contents of a sample with a stack.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stack {
     pub(crate) ip: u64,
@@ -95,7 +96,7 @@ pub(crate) struct Stack {
     pub(crate) tid: u32,
     /// Addresses and `PERF_CONTEXT_*`.
     pub(crate) callchain: Vec<u64>,
-    /// Registers, what was copied of the stack, and whether there may be more.
+    /// Registers, the copied part of the stack, and whether the stack may continue.
     pub(crate) user: Option<(Registers, Vec<u8>, bool)>,
 }
 
@@ -104,7 +105,7 @@ impl Stack {
     pub(crate) const FIELDS: Fields =
         Fields { ip: true, tid: true, callchain: true, user_stack: 8, ..Fields::NONE };
 
-    /// The record, as an event of [`Self::FIELDS`] writes it, whatever the size of the stack.
+    /// Returns the record, as an event of [`Self::FIELDS`] writes it, with a stack of any size.
     pub(crate) fn record(&self) -> Vec<u8> {
         let mut body = bytes(&[self.ip]);
         body.extend(halves(&[self.pid, self.tid]));
@@ -129,7 +130,7 @@ impl Stack {
     }
 }
 
-/// What a sample is to carry.
+/// Contents of a sample.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Switch {
     pub(crate) identifier: u64,
@@ -144,7 +145,7 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
-    /// The record, with as much of it as an event of these `fields` writes.
+    /// Returns the record, with the contents that an event of these `fields` writes.
     pub(crate) fn record(&self, fields: &Fields) -> Vec<u8> {
         let mut body = Vec::new();
         if fields.identifier {

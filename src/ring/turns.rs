@@ -1,33 +1,33 @@
-//! Records of switches that one room reads from its rings, and another one follows: each switch is recorded once.
+//! Thread switches that one module reads from its rings and passes on to another, so that each switch is recorded once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::reader::Waker;
 
-/// How many turns wait at most (5 MiB). One more, and all of them are lost.
+/// Maximum number of queued turns (5 MiB). If it is exceeded, all of them are discarded.
 const MOST: usize = 1 << 17;
 
-/// After so many turns whoever follows is woken up.
+/// Number of queued turns at which the follower is woken up.
 const MANY: usize = 1 << 10;
 
-/// A record of the switch stream: who was on a CPU, and until when.
+/// A record of the switch stream: the thread that was on a CPU until `time`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn {
-    /// On `CLOCK_MONOTONIC`, in nanoseconds.
+    /// Time on `CLOCK_MONOTONIC`, in nanoseconds.
     pub(crate) time: u64,
     pub(crate) cgroup: u64,
     pub(crate) cpu: u32,
-    /// `u32::MAX`, as the thread, if it was reaped.
+    /// `u32::MAX`, like the thread, if it was reaped.
     pub(crate) pid: u32,
     pub(crate) tid: u32,
-    /// Whether the thread leaves the CPU then; else it goes on, as the clock of the stream tells.
+    /// Whether the thread is switched out. Otherwise it continues to run: the record is from the clock of the stream.
     pub(crate) leaves: bool,
-    /// Whether there is a record of each switch since the turn before.
+    /// Whether each switch since the previous turn has a record.
     pub(crate) complete: bool,
 }
 
-/// Turns that wait to be followed.
+/// Queue of turns for the follower.
 #[derive(Debug, Default)]
 struct Inbox {
     turns: Vec<Turn>,
@@ -35,16 +35,16 @@ struct Inbox {
     waker: Option<Waker>,
 }
 
-/// The end at which turns are passed on.
+/// The sending end of the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Passing {
     inbox: Mutex<Inbox>,
-    /// Nobody follows any more.
+    /// Whether the receiving end was dropped.
     closed: AtomicBool,
 }
 
 impl Passing {
-    /// Takes all `turns` over. `false` if nobody follows.
+    /// Queues all `turns`. Returns `false` if the receiving end was dropped.
     pub(crate) fn pass(&self, turns: &mut Vec<Turn>, gap: bool) -> bool {
         if self.closed.load(Ordering::Relaxed) {
             turns.clear();
@@ -65,12 +65,12 @@ impl Passing {
     }
 }
 
-/// The end at which they are followed. Dropping it ends that.
+/// The receiving end of the queue. Dropping it stops the passing of turns.
 pub(crate) struct Turns {
     passing: Arc<Passing>,
     /// Empties the rings that turns come from.
     refill: Box<dyn Fn() + Send + Sync>,
-    /// Turns from before this time are all in the inbox.
+    /// All turns from before this time are in the inbox.
     complete: AtomicU64,
 }
 
@@ -79,28 +79,28 @@ impl Turns {
         Self { passing, refill: Box::new(refill), complete: AtomicU64::new(0) }
     }
 
-    /// Whoever is woken up when many turns wait.
+    /// Sets the waker to wake up when many turns are queued.
     pub(crate) fn wake(&self, waker: Waker) {
         lock(&self.passing.inbox).waker = Some(waker);
     }
 
-    /// Empties the rings that turns come from, which hold all from before `now`.
+    /// Empties the rings that turns come from, which contain all turns from before `now`.
     pub(crate) fn refill(&self, now: u64) {
         (self.refill)();
         self.complete.fetch_max(now, Ordering::Relaxed);
     }
 
-    /// Turns from before this time can be taken.
+    /// Returns the time before which all turns can be taken.
     pub(crate) fn complete(&self) -> u64 {
         self.complete.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody passes turns on.
+    /// Reports whether the sending end still exists.
     pub(crate) fn is_open(&self) -> bool {
         Arc::strong_count(&self.passing) > 1
     }
 
-    /// Moves all that wait to the end of `turns`. Whether some were lost.
+    /// Moves all queued turns to the end of `turns`. Returns whether some were lost.
     pub(crate) fn take(&self, turns: &mut Vec<Turn>) -> bool {
         let mut inbox = lock(&self.passing.inbox);
         turns.append(&mut inbox.turns);
@@ -120,7 +120,7 @@ impl std::fmt::Debug for Turns {
     }
 }
 
-/// A panic of somebody else with the lock leaves a list that is still a list.
+/// Locks the inbox. A lock that was poisoned by a panic still protects a valid list.
 fn lock(inbox: &Mutex<Inbox>) -> MutexGuard<'_, Inbox> {
     inbox.lock().unwrap_or_else(PoisonError::into_inner)
 }

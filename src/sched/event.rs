@@ -1,32 +1,31 @@
-//! What the scheduler's tracepoints tell, out of their records.
+//! Events decoded from the records of scheduler tracepoints.
 
 use crate::event::format::{Field, FieldKind, Format};
 
-/// The states that `sched:sched_switch` tells (`TASK_REPORT`); another bit says that the thread was preempted.
+/// States reported by `sched:sched_switch` (`TASK_REPORT`); a further bit indicates preemption.
 const STATES: u64 = 0xff;
 /// `TASK_UNINTERRUPTIBLE`.
 const UNINTERRUPTIBLE: u64 = 0x02;
-/// `TASK_REPORT_IDLE`: a thread of the kernel that has nothing to do. It sleeps without being woken by signals, but nobody
-/// waits for a disk there.
+/// `TASK_REPORT_IDLE`: an idle kernel thread. It ignores signals while it sleeps, but does not wait for I/O.
 const IDLE: u64 = 0x80;
-/// `EXIT_DEAD` and `EXIT_ZOMBIE`: these never run again.
+/// `EXIT_DEAD` and `EXIT_ZOMBIE`: threads that never run again.
 const DEAD: u64 = 0x30;
 
-/// How a thread left the CPU.
+/// State in which a thread left the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Left {
-    /// It would have gone on, and somebody else was let run, or nobody.
+    /// Still runnable: another thread or the idle task runs instead.
     Preempted,
-    /// It waits for something, and signals wake it.
+    /// Interruptible sleep.
     Sleeping,
-    /// It waits for something that must come: a disk, most often, or a lock in the kernel.
+    /// Uninterruptible sleep: usually disk I/O or a lock in the kernel.
     Blocked,
-    /// It has ended.
+    /// Exited.
     Dead,
 }
 
 impl Left {
-    /// By `prev_state` of `sched:sched_switch`.
+    /// Converts `prev_state` of `sched:sched_switch`.
     pub fn of(state: u64) -> Self {
         match state & STATES {
             0 => Self::Preempted,
@@ -36,7 +35,7 @@ impl Left {
         }
     }
 
-    /// The letter that perf and ps write for it.
+    /// Returns the letter that perf and ps use.
     pub fn letter(self) -> char {
         match self {
             Self::Preempted => 'R',
@@ -47,87 +46,86 @@ impl Left {
     }
 }
 
-/// A thread as a record names it.
+/// Thread in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Party<'r> {
-    /// 0 is the idle task of a CPU.
+    /// Thread ID; 0 is the idle task of a CPU.
     pub tid: u32,
-    /// Its name: bytes that anybody may choose, up to 15.
+    /// Name: arbitrary bytes, at most 15.
     pub comm: &'r [u8],
 }
 
-/// A filter of `sched:sched_switch` that leaves out what [`Event::Leaves`] tells as well: threads that sleep
-/// (`TASK_INTERRUPTIBLE`, `TASK_REPORT_IDLE`), and the idle task.
+/// Filter of `sched:sched_switch` that drops the switches which [`Event::Leaves`] also reports: threads that sleep (`TASK_INTERRUPTIBLE`,
+/// `TASK_REPORT_IDLE`), and the idle task.
 pub const NOT_TO_SLEEP: &str = "prev_state != 1 && prev_state != 128 && prev_pid != 0";
 
-/// What the scheduler did.
+/// Scheduler event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'r> {
-    /// `sched:sched_switch`: a CPU goes from one thread to another.
+    /// `sched:sched_switch`: a CPU switches from one thread to another.
     Switch {
-        /// Who leaves.
+        /// Outgoing task.
         from: Party<'r>,
-        /// How.
+        /// State of the outgoing task.
         left: Left,
-        /// Who comes.
+        /// Incoming task.
         to: Party<'r>,
     },
-    /// `PERF_RECORD_SWITCH_CPU_WIDE`: a thread goes onto the CPU. Told for each of them, also where the kernel passes
-    /// `sched:sched_switch` over, as some do when the CPU was idle. It says nothing of names.
+    /// `PERF_RECORD_SWITCH_CPU_WIDE`: incoming task of a CPU. Written for every switch, including those that some kernels omit from
+    /// `sched:sched_switch` when the CPU was idle. Contains no names.
     Comes {
-        /// Which.
+        /// Incoming task.
         tid: u32,
     },
-    /// A record of the switch stream: a thread leaves the CPU. It sleeps, unless [`Event::Switch`] told otherwise just before. Who
-    /// comes is known when that one leaves, or by [`Event::Runs`].
+    /// Record of the switch stream: outgoing task. The task sleeps, unless an immediately preceding [`Event::Switch`] reports another
+    /// state. The incoming task is determined by its own `Leaves` record or by [`Event::Runs`].
     Leaves {
-        /// Which; `u32::MAX` if it has ended and was reaped.
+        /// Outgoing task; `u32::MAX` if it has exited and was reaped.
         tid: u32,
     },
-    /// A thread runs: a record of the clock of the switch stream, or one of the CPU that tells who is next
-    /// (`PERF_RECORD_SWITCH_CPU_WIDE`).
+    /// Running thread: a clock record of the switch stream, or the incoming task of a CPU (`PERF_RECORD_SWITCH_CPU_WIDE`).
     Runs {
-        /// Which.
+        /// Running thread.
         tid: u32,
     },
-    /// `sched:sched_waking` and `sched:sched_wakeup_new`: a thread may run from now on.
+    /// `sched:sched_waking` and `sched:sched_wakeup_new`: a thread becomes runnable.
     Wakes(Party<'r>),
-    /// `sched:sched_migrate_task`: a thread that waits is given to another CPU.
+    /// `sched:sched_migrate_task`: a queued thread is migrated to another CPU.
     Migrates(Party<'r>),
 }
 
-/// Where in the records of a tracepoint things are.
+/// Location of fields in the records of a tracepoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// Of `sched:sched_switch`.
+    /// `sched:sched_switch`.
     Switch {
         /// `prev_pid` and `prev_comm`.
         from: Place,
-        /// `prev_state`: where, and in how many bytes (4 or 8).
+        /// `prev_state`: offset and size in bytes (4 or 8).
         state: (u16, u16),
         /// `next_pid` and `next_comm`.
         to: Place,
     },
-    /// Of `sched:sched_waking`, `sched:sched_wakeup` and `sched:sched_wakeup_new`.
+    /// `sched:sched_waking`, `sched:sched_wakeup` and `sched:sched_wakeup_new`.
     Wakes(Place),
-    /// Of `sched:sched_migrate_task`.
+    /// `sched:sched_migrate_task`.
     Migrates(Place),
 }
 
-/// Where a thread stands in a record: in bytes from its beginning.
+/// Location of a thread in a record, as byte offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Its number, in four bytes.
+    /// Offset of the thread ID, which has four bytes.
     tid: u16,
     comm: Name,
 }
 
-/// Where the name of a thread stands.
+/// Location of a thread name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Name {
-    /// In so many bytes, with its NULs.
+    /// Offset and size of a fixed array, including NULs.
     Here(u16, u16),
-    /// Elsewhere in the record: four bytes here tell where, and how many there are (`__data_loc`). Since Linux 6.18.
+    /// Offset of four bytes with the offset and size of the name (`__data_loc`). Since Linux 6.18.
     Elsewhere(u16),
 }
 
@@ -169,21 +167,21 @@ impl Place {
     }
 }
 
-/// Where a field stands, and how long it is.
+/// Returns the offset and size of a field.
 fn span(format: &Format, name: &str, fits: impl Fn(&Field) -> bool) -> Result<(u16, u16), String> {
     let field = format.field(name).ok_or_else(|| format!("{} has no field {name}", format.name()))?;
     let (at, size) = field.span();
     let place = u16::try_from(at).ok().zip(u16::try_from(size).ok());
     place.filter(|_| fits(field)).ok_or_else(|| {
-        format!("the field {name} of {} is something else here: {}", format.name(), field.declaration)
+        format!("the field {name} of {} has an unsupported declaration: {}", format.name(), field.declaration)
     })
 }
 
 impl Layout {
-    /// By the format of the tracepoint.
+    /// Determines the layout from the format of the tracepoint.
     ///
     /// # Errors
-    /// What this kernel's format lacks.
+    /// The field that is missing or unsupported in this kernel's format.
     pub fn of(format: &Format) -> Result<Self, String> {
         let is_state = |field: &Field| field.is_number() && matches!(field.span().1, 4 | 8);
         match format.name() {
@@ -194,11 +192,11 @@ impl Layout {
             }),
             "sched_waking" | "sched_wakeup" | "sched_wakeup_new" => Place::of(format, "").map(Self::Wakes),
             "sched_migrate_task" => Place::of(format, "").map(Self::Migrates),
-            other => Err(format!("{other} tells nothing of when threads run")),
+            other => Err(format!("{other} is not one of the supported scheduler tracepoints")),
         }
     }
 
-    /// What a record says; `None` where it is too short for that.
+    /// Decodes a record; `None` if it is too short.
     #[inline]
     pub fn read<'r>(&self, raw: &'r [u8]) -> Option<Event<'r>> {
         match self {

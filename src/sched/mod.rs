@@ -1,7 +1,7 @@
-//! The scheduler's decisions: who ran and for how long, who waited for a CPU, and for whom.
+//! Scheduler analysis: time on and off CPUs, run queue latency, and preemption.
 //!
 //! ```text
-//! records, in the order of their times ─► Event ─► Timeline ─► Told: Came, Ran, Went, Migrated ─► Sums
+//! records, in time order ─► Event ─► Timeline ─► Told: Came, Ran, Went, Migrated ─► Sums
 //! ```
 
 mod event;

@@ -1,4 +1,4 @@
-//! What the scheduler's decisions add up to, by whose threads they are about.
+//! Aggregation of scheduler facts by owner.
 
 use std::hash::Hash;
 
@@ -9,30 +9,30 @@ use super::timeline::{Came, Told, Went, Who};
 use crate::metrics::{Buckets, Histogram};
 use crate::words::words;
 
-/// How many owners are kept apart between two collections.
+/// Maximum number of owners between two collections.
 const MOST: usize = 1 << 16;
-/// How many pairs of who was preempted and by whom are.
+/// Maximum number of pairs of a preempted owner and a preempting cgroup.
 const MOST_PAIRS: usize = 1 << 14;
 
 words! {
-    /// By whom a thread was preempted.
+    /// Kind of the preempting task.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum By {
-        /// Another thread of its cgroup.
+        /// Another thread of the same cgroup.
         Own = "own",
         /// A thread of another cgroup.
         Other = "other",
-        /// A thread of the kernel.
+        /// Kernel thread.
         Kernel = "kernel",
-        /// Nobody: the CPU is idle, though the thread would go on. Its cgroup has used up its quota, or it is moved.
+        /// Idle task, although the preempted thread is runnable: its cgroup has exhausted its CPU quota, or the thread is being migrated.
         Throttled = "throttled",
-        /// Somebody of whom nobody knows yet where it belongs.
+        /// Unknown, because the cgroup of one of the threads is unknown.
         Unknown = "unknown",
     }
 }
 
 impl By {
-    /// Who came in the place of one that would have gone on.
+    /// Determines the kind of the incoming task that preempted a thread.
     fn of(who: &Who, next: &Who) -> Self {
         match next {
             next if next.tid == 0 => Self::Throttled,
@@ -44,35 +44,35 @@ impl By {
     }
 }
 
-/// The longest delay.
+/// Longest run queue latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Longest {
-    /// How long, in nanoseconds.
+    /// Latency in nanoseconds.
     pub delay: u64,
-    /// Whose.
+    /// Delayed thread.
     pub who: Who,
-    /// When it ended, on the clock of the records.
+    /// Time when it ended, on the clock of the records.
     pub time: u64,
-    /// On which CPU it ended.
+    /// CPU on which it ended.
     pub cpu: u32,
 }
 
-/// What an owner's threads did.
+/// Facts of an owner's threads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sum {
-    /// How long they ran, in nanoseconds.
+    /// Time on a CPU, in nanoseconds.
     pub ran: u64,
-    /// How long they were off the CPU by how they had left it, in nanoseconds: preempted, sleeping, blocked.
+    /// Time off the CPU by state, in nanoseconds: preempted, sleeping, blocked.
     pub waited: [u64; 3],
-    /// Of that, how long they were ready and waited for a CPU: a histogram in seconds.
+    /// Histogram of run queue latencies in seconds; they are part of `waited`.
     pub delays: Histogram,
-    /// How often they left a CPU of themselves.
+    /// Number of voluntary context switches.
     pub voluntary: u64,
-    /// By whom they were preempted, in the order of [`By::ALL`].
+    /// Number of preemptions by kind of the preempting task, in the order of [`By::ALL`].
     pub preempted: [u64; By::ALL.len()],
-    /// How often they were given to another CPU.
+    /// Number of migrations to another CPU.
     pub migrations: u64,
-    /// The longest delay.
+    /// Longest run queue latency.
     pub longest: Option<Longest>,
 }
 
@@ -111,7 +111,7 @@ impl Sum {
         }
     }
 
-    /// Adds what another has.
+    /// Adds the values of another sum.
     pub fn merge(&mut self, other: &Self) {
         let add = |ours: &mut u64, theirs: u64| *ours = ours.saturating_add(theirs);
         add(&mut self.ran, other.ran);
@@ -125,14 +125,14 @@ impl Sum {
     }
 }
 
-/// What was added up since it was taken out last.
+/// Values aggregated since the previous [`Sums::take`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Taken<O> {
-    /// By owner; `None` are those for whom there was no room.
+    /// Sums by owner; `None` is the sum of all owners that were not stored because the table was full.
     pub sums: Vec<(Option<O>, Sum)>,
-    /// How often threads of an owner were preempted by those of another cgroup: whose, by which, how often.
+    /// Preemptions by another cgroup: preempted owner, preempting cgroup, number.
     pub pairs: Vec<(O, u64, u64)>,
-    /// Preemptions by another cgroup of which there was no room to say by which.
+    /// Preemptions by another cgroup that were not recorded as pairs because the table was full.
     pub unpaired: u64,
 }
 
@@ -142,7 +142,7 @@ impl<O> Default for Taken<O> {
     }
 }
 
-/// Adds up what is told, for owners that whoever tells has numbers for.
+/// Aggregates facts by owner. The caller defines the owners.
 #[derive(Debug)]
 pub struct Sums<O> {
     buckets: Buckets,
@@ -153,7 +153,7 @@ pub struct Sums<O> {
 }
 
 impl<O: Copy + Eq + Hash> Sums<O> {
-    /// Delays go into `buckets`, which are of seconds.
+    /// Creates an empty aggregation with latency `buckets` in seconds.
     pub fn new(buckets: Buckets) -> Self {
         Self {
             buckets,
@@ -164,7 +164,7 @@ impl<O: Copy + Eq + Hash> Sums<O> {
         }
     }
 
-    /// Adds what a thread did. What idle tasks do is nobody's.
+    /// Adds a fact of a thread. Facts of idle tasks are not attributed.
     #[inline]
     pub fn add(&mut self, owner: O, who: &Who, told: &Told) {
         if who.tid == 0 {
@@ -184,7 +184,7 @@ impl<O: Copy + Eq + Hash> Sums<O> {
         }
     }
 
-    /// Takes out what was added up.
+    /// Returns the aggregated values and resets them.
     pub fn take(&mut self) -> Taken<O> {
         self.places.clear();
         let pairs = self.pairs.drain().map(|((whose, by), count)| (whose, by, count)).collect();
@@ -202,7 +202,7 @@ impl<O: Copy + Eq + Hash> Sums<O> {
             sums.push((owner, Sum::new(buckets)));
             sums.len() - 1
         });
-        // In bounds: places are of what was pushed since both were emptied.
+        // In bounds: the indexes refer to entries pushed since both were cleared.
         &mut sums[place].1
     }
 

@@ -1,29 +1,27 @@
-//! Who is on which CPU, who waits for one and since when: what follows from the scheduler's events, in the order of their
-//! times.
+//! State of CPUs and threads, derived from scheduler events in time order.
 //!
-//! The rules are those of `perf sched timehist` (`tools/perf/builtin-sched.c`): a thread runs from the switch that brings
-//! it to the switch that takes it away. It is ready when somebody wakes it, first come, or when it is taken from a CPU
-//! though it would go on; from then until it runs it waits for a CPU: that is the delay. All of the time since it left the
-//! CPU before is its wait, which is put down to how it left.
+//! The rules are those of `perf sched timehist` (`tools/perf/builtin-sched.c`). A thread runs from the switch at which it is the incoming
+//! task to the switch at which it is the outgoing task. It is runnable after its first wakeup, or after it was preempted. The delay is the
+//! time from then until it runs. The wait is the whole time since it left the CPU, and is attributed to the state in which it left.
 
 use rustc_hash::FxHashMap;
 
 use super::event::{Event, Left, Party};
 
-/// How many threads are known at most. One more is nobody's: its time is counted as unknown.
+/// Maximum number of tracked threads. Events of further threads are counted as unknown.
 const MOST: usize = 1 << 17;
-/// For how long a thread runs before its cgroup is taken for known, in nanoseconds: the clock of the switch stream records it much
-/// sooner. Without the stream it may run until then on a CPU of its own and write no record.
+/// Time on a CPU, in nanoseconds, after which the cgroup of a thread is considered final. A clock record of the switch stream normally
+/// contains it much sooner. Without the stream, a thread alone on a CPU may write no record for this long.
 const SETTLED: u64 = 1_000_000_000;
-/// The longest name of a thread, in bytes (`TASK_COMM_LEN` without its NUL).
+/// Maximum length of a thread name, in bytes (`TASK_COMM_LEN` without the NUL).
 const NAME: usize = 15;
 
-/// The name of a thread.
+/// Thread name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Comm([u8; NAME + 1]);
 
 impl Comm {
-    /// What does not fit is left out.
+    /// Creates a name; longer names are truncated.
     pub fn new(name: &[u8]) -> Self {
         let mut bytes = [0; NAME + 1];
         let length = name.len().min(NAME);
@@ -31,7 +29,7 @@ impl Comm {
         Self(bytes)
     }
 
-    /// Its bytes, whatever they are.
+    /// Returns the bytes, which may be invalid UTF-8.
     pub fn bytes(&self) -> &[u8] {
         let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
         &self.0[..end]
@@ -42,107 +40,106 @@ impl Comm {
     }
 }
 
-/// What is known of a thread.
+/// Identity of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Who {
-    /// The thread; 0 is the idle task of a CPU.
+    /// Thread ID; 0 is the idle task of a CPU.
     pub tid: u32,
-    /// Its process; 0 until that is known.
+    /// Process ID; 0 while unknown.
     pub pid: u32,
-    /// Its cgroup, as its own records bear it; 0 until that is known. Until its first record, that of its parent.
+    /// Cgroup ID from the thread's own records; 0 while unknown. Before its first record, that of its parent.
     pub cgroup: u64,
-    /// Its name.
+    /// Name.
     pub comm: Comm,
-    /// Whether it is the kernel's.
+    /// Whether it is a kernel thread.
     pub kernel: bool,
 }
 
-/// A thread comes onto a CPU.
+/// Start of a thread's time on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Came {
-    /// When, in nanoseconds of the clock of the records.
+    /// Time in nanoseconds, on the clock of the records.
     pub time: u64,
-    /// Where.
+    /// CPU.
     pub cpu: u32,
-    /// How long it was ready and waited for a CPU, in nanoseconds; `None` where nobody saw since when.
+    /// Run queue latency in nanoseconds; `None` if its start was not observed.
     pub delay: Option<u64>,
-    /// How it had left the CPU before, and how long ago, in nanoseconds; `None` where nobody saw that.
+    /// State in which the thread left its previous CPU, and nanoseconds since then; `None` if not observed.
     pub wait: Option<(Left, u64)>,
-    /// How long it had been ready when it was given to another CPU the last time, in nanoseconds.
+    /// Nanoseconds from runnable to the last migration to another CPU.
     pub migrated: Option<u64>,
 }
 
-/// A thread leaves a CPU.
+/// End of a thread's time on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Went {
-    /// When, in nanoseconds of the clock of the records.
+    /// Time in nanoseconds, on the clock of the records.
     pub time: u64,
-    /// Where from.
+    /// CPU.
     pub cpu: u32,
-    /// How it came; `None` if nobody saw that, and its time on the CPU is not known.
+    /// Start of the time on the CPU; `None` if it was not observed, so that the run time is unknown.
     pub came: Option<Came>,
-    /// How it leaves.
+    /// State in which the thread leaves.
     pub left: Left,
-    /// Who comes in its place.
+    /// Incoming task.
     pub next: Who,
 }
 
 impl Went {
-    /// How long it ran, in nanoseconds.
+    /// Returns the run time in nanoseconds.
     pub fn run(&self) -> Option<u64> {
         self.came.map(|came| self.time - came.time)
     }
 }
 
-/// What comes of the events.
+/// Fact derived from events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// A thread comes onto a CPU.
+    /// The thread starts to run on a CPU.
     Came(Came),
-    /// It leaves it again.
+    /// The thread stops running.
     Went(Went),
-    /// It runs since the moment that was told last, and until this one: so many nanoseconds.
+    /// The thread ran for this many nanoseconds since the previously reported time.
     Ran(u64),
-    /// It was given to another CPU.
+    /// The thread was migrated to another CPU.
     Migrated,
 }
 
-/// What could not be told. Everything only grows.
+/// Counters of facts that could not be derived; monotonic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Untold {
-    /// Times that lie before those that they follow: the clocks of CPUs differ, or a record came late.
+    /// Events with a time before their predecessor: the clocks of CPUs differ, or a record arrived late.
     pub backwards: u64,
-    /// Switches from a thread that was not seen to come onto the CPU.
+    /// Switches from a thread whose start on the CPU was not observed.
     pub unseen: u64,
-    /// Threads that slept and came onto a CPU, and nobody was seen to wake them: their delay is not known. Some kernels
-    /// write no record of what interrupts do while a CPU is idle.
+    /// Threads that run after sleeping without an observed wakeup, so that their latency is unknown. Some kernels write no records of
+    /// interrupts while a CPU is idle.
     pub unwoken: u64,
-    /// Threads about which something was known that counts no more, for records were lost meanwhile.
+    /// Threads whose in-flight state was discarded because records were lost.
     pub dropped: u64,
-    /// Events of threads for which there was no room.
+    /// Events of threads that were dropped because the table was full.
     pub full: u64,
 }
 
-/// Since when a thread is what it is. Times are 0 until they are known.
+/// State of a thread. Unknown times are `None`.
 #[derive(Debug, Clone, Copy, Default)]
 struct Task {
     who: Who,
-    /// Whether a record of its own has named its cgroup. A process can be started in another one than its parent's
-    /// (`CLONE_INTO_CGROUP`), and no record of its creation tells.
+    /// Whether a record of the thread itself has contained its cgroup. A process can be created in another cgroup than its parent's
+    /// (`CLONE_INTO_CGROUP`), which no record of its creation contains.
     placed: bool,
-    /// When it left the CPU, and how.
+    /// Time and state in which it left the CPU.
     left: Option<(u64, Left)>,
-    /// Since when it is ready.
+    /// Time at which it became runnable.
     ready: Option<u64>,
-    /// When it was given to another CPU.
+    /// Time of its last migration.
     migrated: Option<u64>,
-    /// Whether it runs.
+    /// Whether it is running.
     runs: bool,
 }
 
 impl Task {
-    /// Takes over process and cgroup from a record of its own. A thread that was reaped has lost its ids; `cgroup` is 0 if the record
-    /// has none.
+    /// Sets process and cgroup from a record of the thread. A reaped thread has lost its IDs; `cgroup` is 0 if the record has none.
     #[inline]
     fn tell(&mut self, (pid, cgroup): (u32, u64)) {
         let reaped = pid == u32::MAX;
@@ -154,40 +151,40 @@ impl Task {
         }
     }
 
-    /// The same thread, of which nothing is known but who it is.
+    /// Returns the thread with its identity and without other state.
     fn anew(&self) -> Self {
         Self { who: self.who, placed: self.placed, ..Self::default() }
     }
 }
 
-/// What runs on a CPU.
+/// Running thread of a CPU.
 #[derive(Debug, Clone, Copy)]
 struct Running {
     tid: u32,
     came: Came,
-    /// Whether [`Told::Came`] was told. It waits for the first record that names the cgroup of the thread.
+    /// Whether [`Told::Came`] was reported. It is delayed until the first record that contains the cgroup of the thread.
     announced: bool,
-    /// Up to when its time was told.
+    /// Time up to which the run time was reported.
     told: u64,
 }
 
-/// Who is on a CPU.
+/// Occupant of a CPU.
 #[derive(Debug, Clone, Copy, Default)]
 enum Occupant {
-    /// Nobody knows who, or since when.
+    /// Thread or start time unknown.
     #[default]
     Unknown,
-    /// This thread.
+    /// Known thread.
     Known(Running),
-    /// Nobody has told who came since a thread left at this time.
+    /// Unknown thread that started when the previous one left, at this time.
     CameAt(u64),
 }
 
-/// What is known of a CPU.
+/// State of a CPU.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cpu {
     occupant: Occupant,
-    /// Who left last, as `sched:sched_switch` told, until the record of the switch stream tells the same.
+    /// Outgoing task of the last `sched:sched_switch`, until the corresponding record of the switch stream.
     announced: Option<u32>,
 }
 
@@ -200,22 +197,21 @@ impl Cpu {
     }
 }
 
-/// All CPUs and threads.
+/// State of all CPUs and threads.
 #[derive(Debug, Default)]
 pub struct Timeline {
     cpus: FxHashMap<u32, Cpu>,
     tasks: FxHashMap<u32, Task>,
-    /// Whether records name cgroups: one did.
+    /// Whether records contain cgroups, because one did.
     names_cgroups: bool,
-    /// Threads that have any of these bits in their numbers are not followed.
+    /// Bits of thread IDs that must be 0 for a thread to be tracked.
     ignored: u32,
     untold: Untold,
 }
 
 impl Timeline {
-    /// An event on a CPU. `pid` and `cgroup` are of the thread that ran there then, as its record tells: of a switch that
-    /// is who leaves, of [`Event::Comes`] who comes; `cgroup` is 0 where the record does not tell. What comes of it is told
-    /// with whom it is about.
+    /// Processes an event on a CPU. `pid` and `cgroup` are those of the current thread of the record: the outgoing task of a switch, or the
+    /// incoming task of [`Event::Comes`]. `cgroup` is 0 if the record does not contain it. Calls `told` for each fact, with its thread.
     #[inline]
     pub fn enter(
         &mut self,
@@ -252,9 +248,8 @@ impl Timeline {
         }
     }
 
-    /// Tells of those that run, and have run for a while: nobody else may want their CPU for long. Of a thread whose cgroup no record
-    /// has named, it waits for that, for a second at most.
-    /// What comes of it is told with the CPU.
+    /// Reports running threads with their run time up to `time`, because a thread can occupy a CPU for long without a switch. Threads whose
+    /// cgroup is not confirmed by a record are reported after at most a second. Calls `told` for each fact, with its CPU and thread.
     pub fn pass(&mut self, time: u64, mut told: impl FnMut(u32, &Who, Told)) {
         for (&number, cpu) in &mut self.cpus {
             let Occupant::Known(running) = &mut cpu.occupant else { continue };
@@ -274,12 +269,12 @@ impl Timeline {
         }
     }
 
-    /// Those that wait for a CPU, and since when.
+    /// Returns the runnable threads that wait for a CPU, with the time since when.
     pub fn ready(&self) -> impl Iterator<Item = (&Who, u64)> {
         self.tasks.values().filter(|task| !task.runs).filter_map(|task| Some((&task.who, task.ready?)))
     }
 
-    /// Enters a thread as `/proc` describes it, unless records have told of it.
+    /// Adds a thread as described by `/proc`, without overriding records.
     pub fn describe(&mut self, who: Who) {
         if who.tid == 0 || !self.follows(who.tid) || self.tasks.len() >= MOST {
             return;
@@ -294,8 +289,8 @@ impl Timeline {
         }
     }
 
-    /// Records were lost: what is under way is not known any more. Names stay, unless there are so many that most may be of
-    /// threads whose end was lost.
+    /// Discards in-flight state after lost records. Identities are kept, unless there are so many threads that most may have exited
+    /// unnoticed.
     pub fn mark_gap(&mut self) {
         let many = self.tasks.len() > MOST / 2;
         for task in self.tasks.values_mut() {
@@ -309,8 +304,8 @@ impl Timeline {
         }
     }
 
-    /// Others may have run on a CPU since the switch stream told of it: since when its thread runs there is not known, unless the CPU
-    /// itself has told who came.
+    /// Handles missed switches on a CPU since the last record of the switch stream: the start of its thread is unknown, unless the CPU
+    /// itself has reported the incoming task.
     pub fn miss(&mut self, cpu: u32) {
         if let Some(known) = self.cpus.get_mut(&cpu)
             && matches!(known.occupant, Occupant::CameAt(_))
@@ -319,7 +314,7 @@ impl Timeline {
         }
     }
 
-    /// A thread was made: nothing of what was known about its number counts any more.
+    /// Handles the creation of a thread: earlier state of its ID is discarded.
     pub fn born(&mut self, who: Who) {
         if who.tid != 0
             && self.follows(who.tid)
@@ -329,13 +324,12 @@ impl Timeline {
         }
     }
 
-    /// What is known of a thread.
+    /// Returns the identity of a thread.
     pub fn who(&self, tid: u32) -> Option<&Who> {
         self.tasks.get(&tid).map(|task| &task.who)
     }
 
-    /// Follows only one of so many threads from now on, a power of two, by the last bits of their numbers. Of the others
-    /// nothing is told.
+    /// Restricts tracking to one in N threads, N a power of two, by the last bits of their IDs. Other threads are not reported.
     pub fn sample(&mut self, one_of: u32) {
         self.ignored = one_of.max(1) - 1;
         let ignored = self.ignored;
@@ -347,29 +341,29 @@ impl Timeline {
         tid & self.ignored == 0
     }
 
-    /// A thread has ended without leaving a CPU that was seen.
+    /// Handles the exit of a thread that was not observed on a CPU.
     pub fn forget(&mut self, tid: u32) {
         if self.tasks.get(&tid).is_some_and(|task| !task.runs) {
             self.tasks.remove(&tid);
         }
     }
 
-    /// What could not be told so far.
+    /// Returns the counters of facts that could not be derived.
     pub fn untold(&self) -> Untold {
         self.untold
     }
 
-    /// How many threads are known.
+    /// Returns the number of known threads.
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Whether none is.
+    /// Reports whether no thread is known.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// The thread that a record names; `None` for the idle task, and where there is no room.
+    /// Returns the thread of a record; `None` for the idle task, or if the table is full.
     #[inline]
     fn task(&mut self, party: Party<'_>) -> Option<&mut Task> {
         let task = self.task_of(party.tid)?;
@@ -379,7 +373,7 @@ impl Timeline {
         Some(task)
     }
 
-    /// The same by its number alone.
+    /// Returns the thread with this ID, under the same conditions.
     #[inline]
     fn task_of(&mut self, tid: u32) -> Option<&mut Task> {
         if tid == 0 || !self.follows(tid) {
@@ -410,7 +404,7 @@ impl Timeline {
         self.untold.backwards += u64::from(late);
         let unannounced = seen.filter(|seen| !seen.announced);
         let seen = seen.filter(|_| !late);
-        // Of one that is not followed only the name is known.
+        // For a thread that is not tracked, only the name is known.
         let stranger = Who { tid: to.tid, comm: Comm::new(to.comm), ..Who::default() };
         let next = self.task(to).map_or(stranger, |task| task.who);
         let mut idle = Task::default();
@@ -444,13 +438,13 @@ impl Timeline {
         self.cpus.insert(cpu, Cpu { occupant, announced: None });
     }
 
-    /// Tells that a thread came, if that still waits, with what is known of the thread.
+    /// Reports the start of a thread that is still unreported, with its known identity.
     fn announce(&self, running: &Running, told: &mut impl FnMut(&Who, Told)) {
         let task = self.tasks.get(&running.tid).filter(|_| !running.announced);
         task.into_iter().for_each(|task| told(&task.who, Told::Came(running.came)));
     }
 
-    /// A record of the thread that runs on a CPU names its cgroup: what waits for that is told.
+    /// Reports the delayed start of a running thread, if this record contains its cgroup.
     #[inline]
     fn place(&mut self, cpu: u32, of: (u32, u64), tid: u32, told: &mut impl FnMut(&Who, Told)) {
         let Some(Cpu { occupant: Occupant::Known(running), .. }) = self.cpus.get_mut(&cpu) else { return };
@@ -464,7 +458,7 @@ impl Timeline {
         }
     }
 
-    /// A thread leaves a CPU, as the switch stream tells.
+    /// Handles an outgoing task in the switch stream.
     fn left(&mut self, (cpu, time): (u32, u64), of: (u32, u64), tid: u32, told: &mut impl FnMut(&Who, Told)) {
         let known = self.cpus.entry(cpu).or_default();
         if known.announced.take().is_some_and(|from| from == tid || tid == u32::MAX) {
@@ -479,7 +473,7 @@ impl Timeline {
         self.cpus.entry(cpu).or_default().occupant = Occupant::CameAt(time);
     }
 
-    /// Who runs on a CPU is known by now: this thread came when the one before left.
+    /// Handles a record that identifies the running thread: it started when the previous thread left.
     #[inline]
     fn resolve(&mut self, cpu: u32, of: (u32, u64), tid: u32, told: &mut impl FnMut(&Who, Told)) {
         let Some(&Cpu { occupant: Occupant::CameAt(time), announced }) = self.cpus.get(&cpu) else { return };
@@ -489,19 +483,19 @@ impl Timeline {
         self.cpus.insert(cpu, Cpu { occupant: Occupant::Unknown, announced });
         if let Some(task) = self.task_of(tid) {
             task.tell(of);
-            // Who is woken while it runs does not wait for a CPU.
+            // A thread that is woken while it runs does not wait for a CPU.
             task.ready = task.ready.filter(|&ready| ready <= time);
         }
         self.comes((cpu, time), tid, told);
     }
 
-    /// A thread is on a CPU now, which a switch may have told before.
+    /// Handles an incoming task, which a switch may have reported before.
     fn came(&mut self, (cpu, time): (u32, u64), tid: u32, of: (u32, u64), told: &mut impl FnMut(&Who, Told)) {
         let before = self.cpus.get(&cpu).copied().and_then(Cpu::running);
         if before.is_some_and(|before| before.tid == tid) {
             return;
         }
-        // Between two threads every kernel tells of the switch. So it was idle, or somebody was missed before.
+        // All kernels report switches between two threads. So the CPU was idle, or an earlier switch was missed.
         if let Some(before) = before
             && before.tid != 0
         {

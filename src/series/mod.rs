@@ -1,4 +1,4 @@
-//! Tables of series: totals by label set that never fall and never jump.
+//! Tables of series: totals by label set that never decrease and never jump.
 //!
 //! Each table publishes at most `limit` series with labels of their own, those with the most recent activity (`rank`).
 //! Counts of the other series are added to aggregated series, usually with the label value `other`:
@@ -8,9 +8,9 @@
 //! - A series that loses its labels is absent from the next publication, and goes stale in Prometheus. Its total is kept, and is
 //!   continued if the series regains its labels.
 //! - A series is absent five minutes after its last target ended. Its total is dropped from all published series.
-//! - A new series counts since the previous collection, and its created timestamp is the time of that collection.
+//! A new series counts from the previous collection, and its created timestamp is the time of that collection.
 //!
-//! So the increase of all series together is what was counted, in any interval.
+//! So the increase of all series together equals the counted events, in any interval.
 
 mod names;
 mod rank;
@@ -35,7 +35,7 @@ pub trait Total: Clone + Debug {
     /// Adds `from`, which is empty afterwards.
     fn absorb(&mut self, from: &mut Self);
 
-    /// Forgets what holds for one collection only.
+    /// Resets the values that apply to one collection only.
     fn begin_collection(&mut self) {}
 
     /// Approximate number of bytes on the heap.
@@ -50,36 +50,36 @@ impl Total for u64 {
     }
 }
 
-/// How many series a table has.
+/// Number of series in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SeriesCount {
-    /// Those in the last publication.
+    /// Series in the last publication.
     pub published: usize,
-    /// Those without labels of their own: their counts are in the series `other`.
+    /// Series without labels of their own, which are aggregated into the series `other`.
     pub in_other: usize,
 }
 
-/// Identifies a series as long as it is in its table.
+/// Identifier of a series, valid while the series is in its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeriesId(u64);
 
-/// The labels of a series, and where it is aggregated.
+/// Labels of a series and of the series into which it is aggregated.
 #[derive(Debug, Clone)]
 pub struct Naming<I = ()> {
     /// Labels of its own.
     pub labels: Arc<Labels>,
     /// Labels of the aggregated series that counts for it while it has no labels of its own.
     pub rest: Arc<Labels>,
-    /// A label value that a process chose, and the series to use if its cgroup has too many of those.
+    /// Label value chosen by a process, and the fallback series if its cgroup has too many such values.
     pub own: Option<Own<I>>,
     /// Data of the caller.
     pub info: I,
 }
 
-/// A label value that a process chose.
+/// Label value chosen by a process.
 #[derive(Debug, Clone)]
 pub struct Own<I = ()> {
-    /// The name, and the cgroup whose names are limited.
+    /// Name, and the cgroup whose names are limited.
     pub name: OwnName,
     /// Labels without the name.
     pub labels: Arc<Labels>,
@@ -90,7 +90,7 @@ pub struct Own<I = ()> {
 /// One label set and its total.
 #[derive(Debug, Clone)]
 pub struct Series<T, I = ()> {
-    /// The counts: since its creation if it has labels of its own, else since the previous collection.
+    /// Counts: since its creation if it has labels of its own, otherwise since the previous collection.
     pub total: T,
     /// Data of the caller.
     pub info: I,
@@ -101,17 +101,17 @@ pub struct Series<T, I = ()> {
     start: Timestamp,
     /// Activity in recent collections; see `rank`.
     activity: u64,
-    /// The total that was published before it lost its labels.
+    /// Total that was published before it lost its labels.
     kept: Option<Box<T>>,
-    /// With labels: not published yet, for its counts of this collection are in the aggregated series. Without labels: published
-    /// for the last time, from `kept`.
+    /// With labels: not yet published, because its counts of this collection are in the aggregated series. Without labels: published for
+    /// the last time, from `kept`.
     changed: bool,
-    /// [`Table::aggregated`] includes it.
+    /// Whether [`Table::aggregated`] includes it.
     aggregated: bool,
     targets: usize,
     ended: Option<End>,
     own: Option<OwnName>,
-    /// It takes the place of series whose names were refused.
+    /// Whether it is the fallback of series whose names were rejected.
     of_refused: bool,
 }
 
@@ -130,7 +130,7 @@ pub struct Published<'a, T, I = ()> {
     pub labels: &'a Arc<Labels>,
     /// Its total.
     pub total: &'a T,
-    /// The time since which it counts, not after the first count.
+    /// Start time of the counts, not later than the first count.
     pub start: Timestamp,
     /// Data of the caller.
     pub info: &'a I,
@@ -141,17 +141,17 @@ pub struct Published<'a, T, I = ()> {
 pub struct Table<T, I = ()> {
     empty: T,
     limit: usize,
-    /// The activity in recent collections below which no series takes the labels of another.
+    /// Minimum recent activity of a series that takes the labels of another.
     least_activity: u64,
     named: BTreeMap<SeriesId, Series<T, I>>,
     unnamed: BTreeMap<SeriesId, Series<T, I>>,
-    /// Both.
+    /// IDs of named and unnamed series.
     by_labels: HashMap<Arc<Labels>, SeriesId>,
     /// The aggregated series.
     rest: BTreeMap<Arc<Labels>, Series<T, I>>,
     /// The labels of aggregated series that a series refers to, each once.
     rest_labels: HashSet<Arc<Labels>>,
-    /// Totals of series that are not in the table any more.
+    /// Totals of series that are no longer in the table.
     gone: T,
     names: NameLimiter,
     next: u64,
@@ -188,8 +188,8 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         self.by_labels.get(labels).copied()
     }
 
-    /// Returns the series with these labels, which is new if there is none. `naming` has the labels, and is called for a new
-    /// series only: it renders others.
+    /// Returns the series with these labels, creating it if necessary. `naming` is only called for a new series, because it renders further
+    /// labels.
     pub fn find_or_insert_with(
         &mut self,
         labels: &Labels,
@@ -202,8 +202,8 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         }
     }
 
-    /// Returns the series with these labels, which is new if there is none. If its cgroup has too many names it is the series
-    /// without the name.
+    /// Returns the series with these labels, creating it if necessary. If its cgroup has too many names, returns the series without the
+    /// name.
     pub fn find_or_insert(&mut self, naming: Naming<I>, monotonic: Monotonic) -> SeriesId {
         match self.find_or_admit(naming, monotonic) {
             Ok(id) => id,
@@ -218,7 +218,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         }
     }
 
-    /// Returns the series with these labels, unless it is new and its cgroup has too many names.
+    /// Returns the series with these labels; fails if it is new and its cgroup has too many names.
     fn find_or_admit(
         &mut self,
         Naming { labels, rest, own, info }: Naming<I>,
@@ -243,8 +243,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         id
     }
 
-    /// Adds a target to the series with its name, if the name was refused before and is admitted now. The target is still in
-    /// `from`.
+    /// Adds a target to the series with its name, if the name was rejected before and is now admitted. The target remains in `from`.
     pub fn enter_again(
         &mut self,
         from: SeriesId,
@@ -257,7 +256,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         Some(id)
     }
 
-    /// Counts go on for a series: it has not ended.
+    /// Marks a series as active again.
     fn resume(&mut self, id: SeriesId) -> SeriesId {
         self.get_mut(id).into_iter().for_each(|series| series.ended = None);
         id
@@ -277,7 +276,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         }
     }
 
-    /// Marks the series as ended for which `is_there` returns false, for tables whose targets are not counted one by one.
+    /// Marks the series for which `is_there` returns false as ended, for tables without target counts.
     pub fn follow(&mut self, now: Monotonic, is_there: impl Fn(&Series<T, I>) -> bool) {
         let end = self.end(now);
         for series in self.iter_mut() {
@@ -304,7 +303,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         });
     }
 
-    /// Begins a collection: every series forgets what holds for the one before only.
+    /// Begins a collection: resets the values of each series that apply to one collection only.
     pub fn begin_collection(&mut self) {
         let rest = self.rest.values_mut();
         rest.chain(self.named.values_mut())
@@ -312,8 +311,8 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
             .for_each(|series| series.total.begin_collection());
     }
 
-    /// Ends a collection after all counts were added: aggregates those of series without labels, and decides which series have
-    /// labels in the next collection.
+    /// Ends a collection after all counts were added: aggregates the counts of series without labels, and decides which series have labels
+    /// in the next collection.
     pub fn end_collection(&mut self, now: Timestamp, monotonic: Monotonic) {
         self.drop_ended(monotonic);
         self.aggregate();
@@ -326,19 +325,19 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         self.named.get_mut(&id).or_else(|| self.unnamed.get_mut(&id))
     }
 
-    /// Returns every series that can have targets, with labels of its own or without.
+    /// Returns all series that can have targets, with and without labels of their own.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Series<T, I>> {
         self.named.values_mut().chain(self.unnamed.values_mut())
     }
 
-    /// Returns the totals of all series, with those of aggregated series.
+    /// Returns the totals of all series, including aggregated series.
     pub fn totals_mut(&mut self) -> impl Iterator<Item = (&mut T, &mut I)> {
         let rest = self.rest.values_mut();
         let all = rest.chain(self.named.values_mut()).chain(self.unnamed.values_mut());
         all.map(|series| (&mut series.total, &mut series.info))
     }
 
-    /// Returns what is published after [`end_collection`](Self::end_collection).
+    /// Returns the published series, after [`end_collection`](Self::end_collection).
     pub fn iter(&self) -> impl Iterator<Item = Published<'_, T, I>> {
         let named = self.named.values().filter(|series| !series.changed);
         let whole = self.rest.values().chain(named).map(|series| (series, &series.total));
@@ -352,7 +351,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         })
     }
 
-    /// Returns all totals that were ever counted, published or not: they add up to all counts.
+    /// Returns all totals, published or not; their sum is the number of all counted events.
     pub fn accounts(&self) -> impl Iterator<Item = &T> {
         let series = self.rest.values().chain(self.named.values()).chain(self.unnamed.values());
         let all =
@@ -360,46 +359,46 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         all.chain([&self.gone])
     }
 
-    /// Limits the number of series with labels of their own, from the next collection on.
+    /// Sets the maximum number of series with labels of their own, from the next collection on.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// Limits how many names the processes of one cgroup may have.
+    /// Sets the maximum number of names of the processes of one cgroup.
     pub fn set_names(&mut self, per_cgroup: usize) {
         self.names.set_limit(per_cgroup);
     }
 
-    /// Number of series with labels of their own in the last publication.
+    /// Returns the number of series with labels of their own in the last publication.
     pub fn published(&self) -> usize {
         let named = self.named.values().filter(|series| !series.changed);
         named.count() + self.unnamed.values().filter(|series| series.changed).count()
     }
 
-    /// Number of series in the last publication.
+    /// Returns the number of series in the last publication.
     pub fn count(&self) -> SeriesCount {
         SeriesCount { published: self.published(), in_other: self.unnamed() }
     }
 
-    /// Approximate number of bytes. The number of series without labels of their own is bounded by that of targets.
+    /// Returns the approximate size in bytes. Series without labels of their own are bounded by the number of targets.
     pub fn bytes(&self) -> usize {
-        /// Labels, and the places in two maps.
+        /// Bytes of the labels and of the entries in two maps.
         const EACH: usize = 320;
         let series = self.rest.values().chain(self.named.values());
         series.map(|series| size_of::<Series<T, I>>() + EACH + series.total.bytes()).sum()
     }
 
-    /// Time at which the table was created.
+    /// Returns the creation time of the table.
     pub fn start(&self) -> Timestamp {
         self.start
     }
 
-    /// How often counts of a series were aggregated from then on, because the table was full or its cgroup had too many names.
+    /// Returns how often a series began to be aggregated, because the table was full or its cgroup had too many names.
     pub fn aggregated(&self) -> u64 {
         self.aggregated
     }
 
-    /// Number of series with targets whose counts are aggregated now.
+    /// Returns the number of series with targets that are currently aggregated.
     pub fn unnamed(&self) -> usize {
         self.unnamed.values().filter(|series| !series.is_rest() && series.ended.is_none()).count()
     }
@@ -432,7 +431,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
 
     /// Drops the series whose last targets ended long ago.
     fn drop_ended(&mut self, now: Monotonic) {
-        // Counts up to the end were published then.
+        // The counts up to the end have been published.
         let collections = self.collections;
         let is_old = |series: &Series<T, I>| {
             series.ended.is_some_and(|end| now.since(end.at) > KEPT && end.collections < collections)
@@ -459,7 +458,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
                 )
             });
             rest.total.absorb(&mut series.total);
-            // The counts of an ended series that was published were published with it.
+            // The counts of an ended series that was published have been published with it.
             let was_published = series.ended.is_some() && series.kept.is_some();
             if !std::mem::replace(&mut series.aggregated, true) && !was_published && !series.is_rest() {
                 self.aggregated += 1;
@@ -471,7 +470,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
 }
 
 impl<I> Series<u64, I> {
-    /// Adds counts, which are its activity as well.
+    /// Adds counts to the total and to the activity.
     pub fn count(&mut self, count: u64) {
         self.total = self.total.saturating_add(count);
         self.active = self.active.saturating_add(count);
@@ -498,7 +497,7 @@ impl<T, I> Series<T, I> {
         }
     }
 
-    /// Whether it is called like the aggregated series, so that it has no other labels.
+    /// Reports whether the series has the labels of the aggregated series.
     fn is_rest(&self) -> bool {
         self.labels == self.rest
     }

@@ -1,7 +1,7 @@
-//! Limits how many names processes can put into labels.
+//! Limits on process names in labels.
 //!
-//! A process chooses its name, and can change it at any time. So names are limited by the owner of the process, its cgroup:
-//! in number, and in how many new ones there are in a minute. What a container does then leaves the series of others alone.
+//! A process chooses its name and can change it at any time. So names are limited per owner, which is the cgroup of the process: in total,
+//! and in new names per minute. A container therefore does not affect the series of other containers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,44 +9,44 @@ use std::time::Duration;
 
 use crate::clock::{Allowance, Monotonic};
 
-/// New names of all owners together: at once, and a minute from then on.
+/// New names of all owners together: initial allowance, and rate per minute.
 const ALL: (u64, u64) = (20_000, 2_000);
-/// The part of its names that an owner may replace by new ones each minute.
+/// Divisor of the rate: an owner may replace one in N of its names each minute.
 const REPLACED: u64 = 5;
 const MINUTE: Duration = Duration::from_secs(60);
-/// The most owners.
+/// Maximum number of owners.
 const OWNERS: usize = 1 << 16;
 
-/// A name that a process chose.
+/// Name chosen by a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnName {
-    /// The cgroup of the process; empty if it is not known.
+    /// Cgroup of the process; empty if unknown.
     pub owner: Arc<str>,
     /// The name.
     pub name: Arc<str>,
 }
 
-/// The names in one table of series.
+/// Names in one table of series.
 ///
-/// A name is held as often as it was admitted, until it was released as often. Every call takes amortized constant time.
+/// A name is reference-counted: each admission must be released. Every call takes amortized constant time.
 #[derive(Debug)]
 pub struct NameLimiter {
     per_owner: usize,
     owners: HashMap<Arc<str>, Owner>,
     all: Allowance,
-    /// With how many owners those are looked for that need not be remembered.
+    /// Number of owners at which removable owners are searched.
     tidy_at: usize,
 }
 
 #[derive(Debug)]
 struct Owner {
-    /// The names that are held, and how often.
+    /// Held names with their reference counts.
     names: HashMap<Arc<str>, u32>,
     fresh: Allowance,
 }
 
 impl NameLimiter {
-    /// Nothing is held. An owner may hold `per_owner` names, and replace a fifth of them each minute.
+    /// Creates an empty limiter. An owner may hold `per_owner` names, and replace a fifth of them each minute.
     pub fn new(per_owner: usize) -> Self {
         Self {
             per_owner,
@@ -56,7 +56,7 @@ impl NameLimiter {
         }
     }
 
-    /// Sets how many names an owner may hold. Those that are held stay.
+    /// Sets the maximum number of names per owner. Held names are kept.
     pub fn set_limit(&mut self, per_owner: usize) {
         if per_owner != self.per_owner {
             *self = Self { owners: std::mem::take(&mut self.owners), ..Self::new(per_owner) };
@@ -66,7 +66,7 @@ impl NameLimiter {
         }
     }
 
-    /// Holds a name once more, and returns whether its owner may have it. If not, it is to be aggregated into `other`.
+    /// Adds a reference to a name, and returns whether the owner may have it. Otherwise the series must be aggregated into `other`.
     pub fn admit(&mut self, OwnName { owner, name }: &OwnName, now: Monotonic) -> bool {
         let (burst, rate) = self.rate();
         if !self.owners.contains_key(owner) {
@@ -106,7 +106,7 @@ impl NameLimiter {
         (burst, (burst / REPLACED).max(1))
     }
 
-    /// Forgets owners without names, once they could have as many new ones as if they had never been there.
+    /// Removes owners without names whose allowance is full again, so that they do not differ from new owners.
     fn tidy(&mut self, now: Monotonic) {
         if self.owners.len() < self.tidy_at {
             return;
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn an_owner_is_remembered_while_it_holds_names_or_has_used_up_its_allowance() {
         let mut limiter = NameLimiter::new(2);
-        // Owners that could have both names again soon: a new owner does not differ from them.
+        // Owners whose allowance is soon full again, so that they do not differ from new owners.
         for n in 0..1022 {
             assert!(limiter.admit(&name(&n.to_string(), "x"), second(0)));
             limiter.release(&name(&n.to_string(), "x"));
@@ -191,7 +191,7 @@ mod tests {
             assert!(limiter.admit(&name("/spent", new), second(600)));
             limiter.release(&name("/spent", new));
         }
-        assert_eq!(limiter.owners.len(), 1024, "few owners are not looked through");
+        assert_eq!(limiter.owners.len(), 1024, "few owners are not tidied");
         assert!(limiter.admit(&name("/new", "a"), second(600)));
         let mut left: Vec<&str> = limiter.owners.keys().map(|owner| &**owner).collect();
         left.sort_unstable();

@@ -1,20 +1,20 @@
-//! Gives labels of their own to the series with the most recent activity, with hysteresis.
+//! Selection of the series with labels of their own: the most active recently, with hysteresis.
 
 use std::cmp::Reverse;
 
 use super::{End, Series, SeriesId, Table, Total};
 
-/// How many series take the labels of less active ones at one collection. Each ends a published series of every metric and
-/// begins another, which the database has to index and to keep. At four collections a minute a thousand new series have
-/// labels after a quarter of an hour, and the most active of them at once.
+/// Maximum number of series that take the labels of less active ones at one collection. Each swap ends a published series of every metric
+/// and begins another, which the database must index and store. At four collections per minute, a thousand new series have labels after a
+/// quarter of an hour, the most active first.
 const SWAPS: usize = 16;
 
-/// Series without targets and without labels are remembered up to this number at least, or as many as there may be labels.
+/// Minimum number of remembered series without targets and labels; the limit of the table, if that is higher.
 const CANDIDATES: usize = 1024;
 
 impl<T, I> Series<T, I> {
-    /// Adds the activity of this collection. An eighth of the activity before is forgotten, so that half is forgotten after five
-    /// collections: with less memory, series that are active in every other collection would alternate.
+    /// Adds the activity of this collection. Earlier activity decays by an eighth per collection, so that its half-life is five
+    /// collections. With a faster decay, series that are active in every second collection would alternate.
     fn note_activity(&mut self) {
         let forgotten = self.activity.div_ceil(8);
         self.activity = (self.activity - forgotten).saturating_add(std::mem::take(&mut self.active));
@@ -22,8 +22,8 @@ impl<T, I> Series<T, I> {
 }
 
 impl<T: Total, I: Clone + Default> Table<T, I> {
-    /// Gives labels to the most active series, within the limit. Series that lose their labels are published once more, and
-    /// series that gain labels from the next collection on.
+    /// Gives labels to the most active series, within the limit. Series that lose their labels are published once more. Series that gain
+    /// labels are published from the next collection on.
     pub(super) fn rank(&mut self) {
         self.named.values_mut().for_each(|series| series.changed = false);
         self.iter_mut().for_each(Series::note_activity);
@@ -42,7 +42,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
 
         let excess = self.named.len().saturating_sub(self.limit);
         let free = self.limit.saturating_sub(self.named.len());
-        // Of two that are equally active the older keeps its labels, or gets them.
+        // Of two equally active series, the older keeps or gets the labels.
         let named = self.named.iter().map(|(&id, series)| (series.activity, Reverse(id))).collect();
         let mut idlest = least(named, excess.saturating_add(SWAPS)).into_iter();
         let mut busiest = least(candidates, free.saturating_add(SWAPS)).into_iter();
@@ -66,14 +66,14 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         let Some(mut series) = self.unnamed.remove(&id) else { return };
         match series.kept.take() {
             Some(mut kept) => series.total.absorb(&mut kept),
-            // All that it counted before is in the aggregated series, up to this collection.
+            // Earlier counts are in the aggregated series, up to this collection.
             None => series.start = self.previous,
         }
         (series.changed, series.aggregated) = (true, false);
         self.named.insert(id, series);
     }
 
-    /// Takes the labels of a series.
+    /// Removes the labels of a series.
     fn hide(&mut self, id: SeriesId) {
         let Some(mut series) = self.named.remove(&id) else { return };
         series.kept = Some(Box::new(std::mem::replace(&mut series.total, self.empty.clone())));
@@ -81,14 +81,14 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         self.unnamed.insert(id, series);
     }
 
-    /// Takes the labels of up to `number` series that have no targets any more.
+    /// Removes the labels of up to `number` ended series, the oldest first.
     fn hide_oldest_ended(&mut self, number: usize) {
         let ended = self.named.iter().filter_map(|(&id, series)| Some((series.ended?, id)));
         let oldest: Vec<(End, SeriesId)> = least(ended.collect(), number);
         oldest.into_iter().for_each(|(_, id)| self.hide(id));
     }
 
-    /// Forgets the least active series without labels that no target holds, if there are too many.
+    /// Removes the least active series without labels and targets, if there are too many.
     fn forget_candidates(&mut self) {
         let held = |series: &Series<T, I>| series.targets > 0 || series.is_rest();
         let candidates = self.unnamed.iter().filter(|(_, series)| !held(series));
@@ -100,12 +100,12 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
     }
 }
 
-/// Twice as active, or else two similar series would take the labels from each other for ever.
+/// Reports whether a series is at least twice as active. Otherwise two similar series would exchange the labels repeatedly.
 fn is_clearly_busier(unnamed: u64, named: u64) -> bool {
     unnamed / 2 >= named
 }
 
-/// The `number` least of `all`, in order.
+/// Returns the `number` smallest elements, in order.
 fn least<T: Ord>(mut all: Vec<T>, number: usize) -> Vec<T> {
     if number < all.len() {
         all.select_nth_unstable(number);

@@ -20,7 +20,7 @@ fn enter(table: &mut Plain, comm: &str) -> SeriesId {
     table.enter(naming(comm), at(0))
 }
 
-/// Adds counts, which are the activity as well.
+/// Adds counts to the total and the activity.
 fn count(table: &mut Plain, id: SeriesId, n: u64) {
     let series = table.get_mut(id).unwrap();
     series.total += n;
@@ -40,7 +40,7 @@ fn comm<I>(series: &Published<'_, u64, I>) -> String {
     series.labels.get("comm").unwrap().to_owned()
 }
 
-/// The totals that are published, in the order of the alphabet.
+/// Returns the published totals, sorted by name.
 fn totals(table: &Plain) -> Vec<(String, u64)> {
     let mut totals: Vec<_> = table.iter().map(|series| (comm(&series), *series.total)).collect();
     totals.sort();
@@ -51,7 +51,7 @@ fn expected(totals: &[(&str, u64)]) -> Vec<(String, u64)> {
     totals.iter().map(|&(comm, total)| (comm.to_owned(), total)).collect()
 }
 
-/// Published series but the aggregated one.
+/// Returns the published series without the aggregated one.
 fn named(table: &Plain) -> String {
     let named = totals(table).into_iter().map(|(comm, _)| comm).filter(|comm| comm != "other");
     named.collect::<Vec<_>>().join(" ")
@@ -297,7 +297,7 @@ fn a_series_ends_when_the_caller_finds_no_target_and_resumes_when_it_finds_one()
     assert_eq!(follow(&mut table, 200, "a b"), "a b", "b has a target again");
     assert_eq!(follow(&mut table, 400, "a"), "a b");
     assert_eq!(follow(&mut table, 700, "a"), "a b", "five minutes are not over");
-    assert_eq!(follow(&mut table, 701, "a"), "a", "it ended at 400 s, not when the caller asked last");
+    assert_eq!(follow(&mut table, 701, "a"), "a", "it ended at 400 s, not at the last call");
     assert_eq!(table.accounts().sum::<u64>(), 10);
 }
 
@@ -329,7 +329,7 @@ fn an_ended_series_stays_for_five_minutes_and_its_aggregated_labels_are_kept_whi
     assert_eq!((named(&table).as_str(), table.rest_labels.len()), ("", 0));
 }
 
-/// A total with a part that holds for one collection, and 10,000 bytes on the heap.
+/// Total with a part that applies to one collection, and 10,000 bytes on the heap.
 #[derive(Debug, Clone, Default)]
 struct Heavy {
     all: u64,
@@ -351,7 +351,7 @@ impl Total for Heavy {
     }
 }
 
-/// One series with labels, one without, and the aggregated one.
+/// Returns a table with one series with labels, one without, and the aggregated one.
 fn heavy() -> Table<Heavy> {
     let mut table = Table::new(Heavy::default(), 1, 10, Timestamp(0));
     for comm in ["a", "b"] {
@@ -380,7 +380,7 @@ fn the_memory_of_a_table_includes_the_heap_of_each_published_series() {
     assert_eq!(table(1).bytes(), 0);
 }
 
-/// What can happen to a table. Targets are chosen by their number among those that there are.
+/// Operation on a table. Targets are selected by index.
 #[derive(Debug, Clone)]
 enum Step {
     Enter(u8),
@@ -403,11 +403,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..120)
 }
 
-/// What Prometheus knows of a series: its last sample with the created timestamp, and the collection of the sample.
+/// Prometheus' state of a series: its last sample with the created timestamp, and the collection of the sample.
 type Sample = (u64, Timestamp, usize);
 
-/// The increase of a series as Prometheus computes it with created timestamps: since the last sample; or, where the created
-/// timestamp is newer than that, since zero.
+/// Returns the increase of a series as Prometheus computes it with created timestamps: since the last sample, or since zero if the created
+/// timestamp is newer.
 fn increase(before: Option<&Sample>, (total, start, _): Sample) -> u64 {
     match before {
         Some(&(old, old_start, _)) if start <= old_start => total - old,
@@ -422,12 +422,12 @@ proptest! {
         let mut targets: Vec<(u8, SeriesId)> = Vec::new();
         let (mut seconds, mut collections, mut counted) = (1, 0, 0);
         let mut all = 0;
-        // The model: a dictionary of all samples ever.
+        // Model: all samples so far.
         let mut samples: HashMap<String, Sample> = HashMap::new();
         let mut lowered = false;
         for step in steps.into_iter().chain([Step::Collect(1)]) {
             match step {
-                // Eleven has the labels of the aggregated series.
+                // Target 11 has the labels of the aggregated series.
                 Step::Enter(who) => {
                     let comm = if who == 11 { "other".to_owned() } else { who.to_string() };
                     targets.push((who, enter(&mut table, &comm)));
@@ -490,7 +490,7 @@ proptest! {
     }
 }
 
-/// A process in a cgroup, in series by name alone.
+/// Returns the naming of a process in a cgroup, in series by name only.
 fn process(comm: &str, cgroup: &str) -> Naming {
     let name = OwnName { owner: cgroup.into(), name: comm.into() };
     let own = Own { name, labels: labels(&format!("rest of {cgroup}")), info: () };
@@ -503,7 +503,7 @@ fn a_process_that_renames_itself_all_the_time_leaves_the_names_of_other_cgroups_
     table.set_names(100);
     let mut last = None;
     for number in 0..10_000u64 {
-        // Ten minutes, in which 20 names a minute are new; those of the first five have ended.
+        // Ten minutes with 20 new names per minute; those of the first five have ended.
         let now = at(number * 60 / 1000);
         let id = table.enter(process(&format!("renamed-{number}"), "/pod"), now);
         count(&mut table, id, 1);

@@ -1,49 +1,49 @@
-//! What could not be had, and why.
+//! Counters of missing data, by reason.
 
 use super::Cut;
 use crate::words::words;
 
 words! {
-    /// Why something is missing from stacks. Each is counted once where it happens: a file when it is seen first, a sample
-    /// when it is taken.
+    /// The reason why something is missing from stacks. Each is counted once where it happens: for a file when it is first mapped, for a
+    /// sample when it is analyzed.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Loss {
         /// A sample had neither a call chain nor an address.
         NoStack = "no_stack",
-        /// A process has more mappings, or a longer list of them, than are read; the rest of it is not known.
+        /// A process has more mappings, or a longer list of them, than the limit; the remaining mappings are unknown.
         MapsCut = "maps_cut",
-        /// This process may not read what another one has mapped.
+        /// The exporter has no permission to read the mappings of a process.
         MapsForbidden = "maps_forbidden",
-        /// The process had ended before anybody looked.
+        /// The process had exited before its mappings were read.
         MapsGone = "maps_gone",
-        /// The list of mappings could not be read for another reason.
+        /// The mappings could not be read for another reason.
         MapsBroken = "maps_broken",
-        /// Processes were forgotten because there were too many. What they have mapped is read again when it is needed.
+        /// Processes were dropped because their table was full. Their mappings are read again when needed.
         ProcessesFull = "processes_full",
-        /// There is no room for another file.
+        /// The table of files is full.
         ModulesFull = "modules_full",
-        /// A file, or the process that mapped it, was gone before it could be opened.
+        /// A file, or the process that mapped it, was gone before the file could be opened.
         FileGone = "file_gone",
-        /// This process may not open a file.
+        /// The exporter has no permission to open a file.
         FileForbidden = "file_forbidden",
-        /// Another file is at the path of the one that was mapped.
+        /// The path of a mapped file now leads to another file.
         FileReplaced = "file_replaced",
         /// A file could not be opened for another reason.
         FileBroken = "file_broken",
-        /// The file system of a file, or of a list of mappings, did not answer in time. The file is opened when it does.
+        /// Access to a file, or to a list of mappings, timed out. The file is opened when its file system responds again.
         FileStuck = "file_stuck",
-        /// A file has nothing that says how to unwind its functions.
+        /// A file has no unwind information.
         UnwindAbsent = "unwind_absent",
-        /// Call frame information of a file is damaged, or of a kind that could take any time.
+        /// Call frame information of a file is damaged, or could take unbounded time to evaluate.
         UnwindBroken = "unwind_broken",
-        /// A sample was unwound by frame pointers in part, because the byte limit has no room for the index of a file.
+        /// A sample was unwound by frame pointers in part, because the index of a file exceeds the memory limit.
         UnwindLarge = "unwind_large",
         /// A sample was unwound by frame pointers in part, because call frame information has not been read yet.
         UnwindLater = "unwind_later",
     }
 }
 
-/// Totals since the beginning, which only grow.
+/// Totals since the start, which only grow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Accounts {
     samples: u64,
@@ -52,17 +52,17 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// How many samples were taken.
+    /// Returns the number of analyzed samples.
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// How many of them have a stack that was cut for this reason.
+    /// Returns the number of samples whose stack was truncated for this reason.
     pub fn cut(&self, cut: Cut) -> u64 {
         self.cuts[cut as usize]
     }
 
-    /// How often something was lost for this reason.
+    /// Returns how often something was missing for this reason.
     pub fn lost(&self, loss: Loss) -> u64 {
         self.losses[loss as usize]
     }
@@ -70,7 +70,7 @@ impl Accounts {
     pub(super) fn take(&mut self, cut: Option<Cut>) {
         self.samples += 1;
         if let Some(cut) = cut {
-            // There is a place for each, in the order in which they are declared.
+            // Each reason has an element, in the order of declaration.
             self.cuts[cut as usize] += 1;
         }
     }

@@ -1,4 +1,4 @@
-//! From records to stacks.
+//! Turns records into stacks.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::files::Files;
 use crate::host;
 use crate::ring::{Record, Sample};
 
-/// How many addresses the kernel writes at most, unless `kernel.perf_event_max_stack` says something else.
+/// The most addresses that the kernel writes, unless `kernel.perf_event_max_stack` differs.
 const MAX_STACK: u64 = 127;
-/// The fewest and the most places that are remembered: powers of two.
+/// The fewest and the most cached places: powers of two.
 const REMEMBERED: (usize, usize) = (1 << 12, 1 << 16);
-/// The space of the kernel's addresses.
+/// The address space of the kernel.
 const KERNEL_SPACE: u64 = 0;
-/// The space of those whose process we cannot see.
+/// The address space of processes that are not visible in this PID namespace.
 const NO_SPACE: u64 = 1;
 
-/// How much is kept. What is over a limit is counted, and told apart from what is not there.
+/// Limits on stored data. Data above a limit is counted, separately from data that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Processes whose mappings are known at a time.
+    /// Processes whose mappings are kept at a time.
     pub processes: usize,
     /// Executable mappings of one process.
     pub mappings: usize,
@@ -35,14 +35,14 @@ pub struct Limits {
     pub maps_bytes: u64,
     /// Files whose code is executed.
     pub modules: usize,
-    /// How many of them are held open: descriptors of this process.
+    /// The files that are held open: descriptors of this process.
     pub files: usize,
-    /// What is kept of what files say about unwinding, for all of them together, in bytes. A quarter holds rules, 24 bytes
-    /// for each instruction that turns up in stacks; a quarter pages of files; half indexes of files without their own.
+    /// Memory for unwind information of all files together, in bytes. A quarter is for rules, 24 bytes for each instruction that occurs in
+    /// stacks. A quarter is for pages of files. Half is for indexes of files without their own.
     pub unwind_bytes: u64,
-    /// Frames that are unwound of one stack.
+    /// The most frames to unwind of one stack.
     pub depth: usize,
-    /// Stacks.
+    /// Limits on stacks.
     pub stacks: StackLimits,
 }
 
@@ -61,27 +61,27 @@ impl Default for Limits {
     }
 }
 
-/// What a sample says.
+/// The result of analyzing a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
-    /// Who called whom.
+    /// The call stack.
     pub stack: StackId,
-    /// Whose it is. The idle task, and processes that our PID namespace does not have, are a process of number 0.
+    /// The process of the sample. The idle task, and processes outside our PID namespace, have process number 0.
     pub process: ProcessId,
-    /// It was in the kernel, for itself or for the process.
+    /// Whether the task was in the kernel, for itself or for its process.
     pub kernel: bool,
-    /// Why the stack is not whole.
+    /// The reason why the stack is truncated.
     pub cut: Option<Cut>,
 }
 
-/// What [`Analyzer::retain`] has forgotten.
+/// The result of [`Analyzer::retain`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retained {
     /// The new numbers of stacks.
     pub stacks: Remap,
-    /// Files that are gone. Their numbers will be given to others: whoever remembers something about them must forget it.
+    /// Dropped files. Their numbers will be reused: discard all state that is keyed by them.
     pub modules: Vec<ModuleId>,
-    /// Processes that are gone, as for files.
+    /// Dropped processes, as for files.
     pub processes: Vec<ProcessId>,
 }
 
@@ -95,19 +95,19 @@ pub struct Analyzer {
     tables: Tables,
     stacks: Stacks,
     places: Places,
-    /// What stacks and places together may take, in bytes.
+    /// The most bytes of stacks and places together.
     stack_memory: usize,
-    // What the next sample fills again.
+    // Buffers that each sample reuses.
     chain: Chain,
     user: Vec<u64>,
     frames: Vec<FrameId>,
 }
 
 impl Analyzer {
-    /// One that knows nothing yet. Reads `kernel.perf_event_max_stack`.
+    /// Creates an analyzer without any state. Reads `kernel.perf_event_max_stack`.
     ///
-    /// To look at processes of others it needs `CAP_SYS_PTRACE`, to open files that were deleted `CAP_CHECKPOINT_RESTORE`;
-    /// without them stacks have addresses where they would have places in files.
+    /// Reading other users' processes requires `CAP_SYS_PTRACE`, opening deleted files `CAP_CHECKPOINT_RESTORE`. Without them stacks
+    /// contain addresses instead of file offsets.
     pub fn new(files: impl Into<Files>, limits: Limits) -> Self {
         let files = files.into();
         let spaces = SpaceLimits {
@@ -131,7 +131,7 @@ impl Analyzer {
         }
     }
 
-    /// Takes note of what a record says about processes. Samples say nothing here; give them to [`Self::stack`].
+    /// Updates the state of processes from a record. Samples have no effect here; pass them to [`Self::stack`].
     pub fn hear(&mut self, record: &Record<'_>) {
         match record {
             Record::Mmap(mmap) => self.spaces.mmap(mmap, &mut self.library),
@@ -143,13 +143,13 @@ impl Analyzer {
         }
     }
 
-    /// Records were lost in another way than [`Record::Lost`] tells: what is known of each process is read again when it
-    /// is needed next. That is not done more often than every thousand samples.
+    /// Reports a loss of records without a [`Record::Lost`]. The state of each process is read again when it is needed next. This happens
+    /// at most once every 1024 samples.
     pub fn distrust(&mut self) {
         self.spaces.distrust();
     }
 
-    /// The stack of a sample. All records that were written before it have been heard.
+    /// Returns the stack of a sample. Pass all records that were written before it to [`Self::hear`] first.
     pub fn stack(&mut self, sample: &Sample<'_>, unwind: Unwind) -> Taken {
         self.chain.take(sample, self.max_stack);
         let copy = sample.user.filter(|user| unwind != Unwind::FramePointers && !user.bytes.is_empty());
@@ -169,7 +169,7 @@ impl Analyzer {
             (Some(copy), Some(map)) => {
                 let subject = Subject { pid: sample.pid, map, user: &copy, depth: self.depth };
                 let unwound = subject.walk(&mut self.tables, library, &mut self.user);
-                // A chain that was cut in the kernel's part is cut, however far the program's was unwound.
+                // If the chain was truncated in its kernel part, the stack is truncated, however far the user part was unwound.
                 cut = cut.filter(|_| chain.user.is_empty() && !chain.kernel.is_empty());
                 if unwound.is_some() {
                     let helped = unwind == Unwind::Auto && splice(&mut self.user, &chain.user, self.depth);
@@ -210,9 +210,9 @@ impl Analyzer {
         Taken { stack, process, kernel: !self.chain.kernel.is_empty(), cut }
     }
 
-    /// Forgets all stacks but `stacks`, and files and processes that neither they nor any process that runs have to do
-    /// with, but for `processes`. All numbers of stacks change, and those of files and processes that are forgotten will
-    /// be given to others. Takes time for all there are.
+    /// Drops all stacks except `stacks`, and all files and processes that neither these stacks nor running processes refer to, except
+    /// `processes`. All numbers of stacks change. Numbers of dropped files and processes will be reused. Takes time proportional to the
+    /// number of entries.
     pub fn retain(
         &mut self,
         stacks: impl IntoIterator<Item = StackId>,
@@ -237,54 +237,54 @@ impl Analyzer {
         Retained { stacks, modules, processes }
     }
 
-    /// The files and processes that frames tell of.
+    /// Returns the files and processes that frames refer to.
     pub fn code(&self) -> &Code {
         &self.library.code
     }
 
-    /// The stacks.
+    /// Returns the stacks.
     pub fn stacks(&self) -> &Stacks {
         &self.stacks
     }
 
-    /// What could not be had, and why.
+    /// Returns the counters of missing data.
     pub fn accounts(&self) -> &Accounts {
         &self.library.accounts
     }
 
-    /// Files are held open for at least so many nanoseconds after the last sample of their code.
+    /// Sets the minimum time for which files are held open after the last sample of their code, in nanoseconds.
     pub fn keep_open_for(&mut self, window: u64) {
         self.library.keep_open_for(window);
     }
 
-    /// How many files are held open.
+    /// Returns the number of open files.
     pub fn open_files(&self) -> usize {
         self.library.held()
     }
 
-    /// How many processes are known.
+    /// Returns the number of known processes.
     pub fn processes(&self) -> usize {
         self.spaces.len()
     }
 
-    /// Stacks hold at most `stacks` bytes from now on, and unwind tables `unwind`.
+    /// Limits stacks to `stacks` bytes and unwind tables to `unwind` bytes from now on.
     pub fn set_memory(&mut self, stacks: u64, unwind: u64) {
         self.stack_memory = usize::try_from(stacks).unwrap_or(usize::MAX);
         self.stacks.set_memory(self.stack_memory.saturating_sub(self.places.bytes()));
         self.tables.set_limit(unwind);
     }
 
-    /// Drops what is cached of unwind tables, and frees its memory. It is read again when it is needed.
+    /// Clears the caches of unwind tables and frees their memory. Entries are read again when needed.
     pub fn clear_caches(&mut self) {
         self.tables.clear_caches();
     }
 
-    /// How many bytes stacks take.
+    /// Returns the bytes of stacks.
     pub fn stack_bytes(&self) -> usize {
         self.stacks.memory() + self.places.bytes()
     }
 
-    /// How many bytes are kept of what files say about unwinding.
+    /// Returns the bytes of unwind information.
     pub fn unwind_bytes(&self) -> u64 {
         self.tables.bytes()
     }
@@ -298,7 +298,7 @@ fn mark(marks: &mut Vec<bool>, number: u32) {
     marks[place] = true;
 }
 
-/// Whose addresses are looked up.
+/// The process whose addresses are looked up.
 struct Owner<'a> {
     pid: u32,
     process: ProcessId,
@@ -321,8 +321,7 @@ impl Owner<'_> {
     }
 }
 
-/// The frames of addresses that were looked up lately. Each address has one place where it can be, and whoever was there
-/// before gives way.
+/// A direct-mapped cache of the frames of recently used addresses. Each address has one slot; a new entry replaces the old one.
 #[derive(Debug)]
 struct Places(Box<[Place]>);
 
@@ -334,7 +333,7 @@ struct Place {
 }
 
 impl Places {
-    /// As many as take a sixteenth of so many bytes.
+    /// Creates a cache that takes about a sixteenth of `bytes`, within [`REMEMBERED`].
     fn within(bytes: usize) -> Self {
         let (fewest, most) = REMEMBERED;
         let number = 1 << (bytes / 16 / size_of::<Place>()).clamp(fewest, most).ilog2();
@@ -347,7 +346,7 @@ impl Places {
 
     fn slot(&mut self, space: u64, address: u64) -> &mut Place {
         let mixed = (address ^ space.rotate_right(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // A number below that of places, which is a power of two.
+        // The number is below the number of places, which is a power of two.
         &mut self.0[(mixed >> (u64::BITS - self.0.len().trailing_zeros())) as usize]
     }
 

@@ -1,8 +1,8 @@
 //! The call frame information (CFI) of one function: its entry (FDE) and the common entry (CIE) that it refers to.
 //!
-//! It is a program (`DW_CFA_*`), and may hold expressions (`DW_OP_*`) that jump, and so never end. No compiler writes
-//! such. A hostile file could stop this program with one, so all of an entry is checked before any of it is followed.
-//! Both are copied out of the file first: what is checked is what is followed, whoever writes to the file meanwhile.
+//! CFI is a program (`DW_CFA_*`), and may contain expressions (`DW_OP_*`) with jumps, which may loop forever. No compiler writes such
+//! expressions, but a malicious file could block the exporter with one. Therefore an entry is checked completely before it is evaluated.
+//! Both entries are copied out of the file first, so that the checked bytes are the evaluated bytes, even if the file changes.
 
 use std::io::{self, ErrorKind};
 
@@ -22,17 +22,17 @@ type Function<'b> = FrameDescriptionEntry<Bytes<'b>>;
 const FUNCTION_LIMIT: u32 = 64 << 10;
 /// The longest common entry, in bytes. Compilers write less than 50.
 const COMMON_LIMIT: u32 = 1 << 10;
-/// The most instructions and operations of a function that has expressions: its rules are not cached.
+/// The most instructions and operations of a function with expressions, because its rules are not cached.
 const EXPRESSION_LIMIT: usize = 1 << 12;
-/// Above so many bytes the buffer is given back after use.
+/// The size in bytes above which the buffer is freed after use.
 const BUFFER_LIMIT: usize = 4 << 10;
 
-/// Why nothing is known about a function.
+/// The reason why there is no information about a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     /// The content of the file is not available yet.
     Later,
-    /// The entry is damaged, too long, or could take any time.
+    /// The entry is damaged, too long, or could take unbounded time.
     Broken,
 }
 
@@ -51,19 +51,19 @@ impl From<gimli::Error> for Fault {
     }
 }
 
-/// What begins at a place of a section.
+/// The kind of entry at an offset of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// Nothing more.
+    /// The end of the section.
     End,
-    /// An entry that is not of a function; the next one begins here.
+    /// An entry that is not of a function; the next entry begins at `next`.
     Other { next: u64 },
     /// The entry of a function.
     Function { next: u64 },
 }
 
 impl FrameSection {
-    /// Reads a number, which has to be in the section.
+    /// Reads a number within the section.
     fn word(&self, file: &dyn ReadAt, at: u64) -> Result<u32, Fault> {
         let mut word = [0; 4];
         self.read(file, at, &mut word)?;
@@ -76,12 +76,12 @@ impl FrameSection {
         Ok(file.read_exact_at(buffer, offset)?)
     }
 
-    /// Whether an entry is a common one, by the number behind its length.
+    /// Reports whether an entry is a common one, by the number after its length.
     fn is_common(&self, id: u32) -> bool {
         id == if self.debug { u32::MAX } else { 0 }
     }
 
-    /// Returns what begins at `at`. Entries of 64-bit DWARF are not read.
+    /// Returns the kind of entry at `at`. Entries of 64-bit DWARF are not supported.
     pub(super) fn entry(&self, file: &dyn ReadAt, at: u64) -> Result<Entry, Fault> {
         if at.saturating_add(4) > self.size {
             return Ok(Entry::End);
@@ -99,17 +99,17 @@ impl FrameSection {
     }
 }
 
-/// Reads entries. Holds what that takes, to be used again.
+/// A reader of entries, with reusable buffers.
 pub(super) struct Cfi {
-    /// A common entry, and behind it that of a function.
+    /// A common entry, followed by the entry of a function.
     bytes: Vec<u8>,
     context: UnwindContext<usize>,
 }
 
-/// An entry that was read.
+/// The location of an entry that was read.
 #[derive(Clone, Copy)]
 struct Place {
-    /// Where the function's is in the buffer.
+    /// The offset of the function entry in the buffer.
     at: usize,
     /// The address at which the buffer would have to be loaded.
     address: u64,
@@ -136,7 +136,7 @@ impl Cfi {
         if !(4..=COMMON_LIMIT).contains(&common_length) {
             return Err(Fault::Broken);
         }
-        // Both are short.
+        // Both limits are small, so that the casts cannot overflow.
         let middle = common_length as usize + 4;
         self.bytes.resize(middle + length as usize + 4, 0);
         let (common, function) = self.bytes.split_at_mut(middle);
@@ -165,7 +165,7 @@ impl Cfi {
         })
     }
 
-    /// Calls `answer` with the row for an address; `None` if the function of the entry at `at` does not cover it.
+    /// Calls `answer` with the row for an address. Returns `None` if the function of the entry at `at` does not contain it.
     ///
     /// # Errors
     /// See [`Fault`].
@@ -228,13 +228,13 @@ fn row<'b, S: UnwindSection<Bytes<'b>>, T>(
     if !function.contains(address) {
         return Ok(None);
     }
-    // A table that cannot be followed up to the address says nothing about it.
+    // If the table cannot be evaluated up to the address, there is no row for it.
     let row = function.unwind_info_for_address(section, &bases, context, address).ok();
     let encoding = function.cie().encoding();
     Ok(row.map(|row| answer(Row { row, encoding, bytes })))
 }
 
-/// Checks that an entry can be followed in a time that its length bounds.
+/// Checks that an entry can be evaluated in a time that its length bounds.
 fn check<'b, S: UnwindSection<Bytes<'b>>>(
     section: &S,
     function: &Function<'b>,
@@ -261,7 +261,7 @@ impl Cost {
         encoding: gimli::Encoding,
     ) -> Result<Self, Fault> {
         let mut cost = Self { steps: 0, expressions: false };
-        // Whoever follows them stops at what is not an instruction, too.
+        // Evaluation stops at an invalid instruction, too.
         while let Ok(Some(instruction)) = instructions.next() {
             cost.steps += 1;
             let expression = match instruction {
@@ -272,7 +272,7 @@ impl Cost {
             };
             cost.expressions = true;
             let mut operations = expression.get(section)?.operations(encoding);
-            // Without a jump each is followed once.
+            // Without a jump each operation is evaluated once.
             while let Ok(Some(operation)) = operations.next() {
                 cost.steps += 1;
                 if matches!(operation, Operation::Bra { .. } | Operation::Skip { .. }) {
@@ -284,16 +284,16 @@ impl Cost {
     }
 }
 
-/// An `.eh_frame` for tests: one common entry and one function, which begins at `start`.
+/// Returns an `.eh_frame` for tests: one common entry and one function, which begins at `start`.
 #[cfg(test)]
 pub(super) fn section(address: u64, start: u64, size: u32, instructions: &[u8]) -> Vec<u8> {
     let padded = |mut bytes: Vec<u8>| {
-        // The length counts what is behind it; DW_CFA_nop fills up.
+        // The length excludes itself; DW_CFA_nop pads the entry.
         bytes.resize((bytes.len() + 4).next_multiple_of(8) - 4, 0);
         [&(bytes.len() as u32).to_le_bytes()[..], &bytes].concat()
     };
-    // Version 1, augmentation "zR", code by 1, data by -8, return address in register 16, pointers pcrel | sdata4,
-    // then DW_CFA_def_cfa r7, 8 and DW_CFA_offset r16, -8.
+    // Version 1, augmentation "zR", code alignment 1, data alignment -8, return address in register 16, pointers pcrel | sdata4, then
+    // DW_CFA_def_cfa r7, 8 and DW_CFA_offset r16, -8.
     let common = [&[0; 4][..], b"\x01zR\0\x01\x78\x10\x01\x1b", &[0x0c, 7, 8, 0x80 | 16, 1]].concat();
     let common = padded(common);
     let back = common.len() as u32 + 4;
@@ -312,7 +312,7 @@ mod tests {
     use proptest::prelude::*;
     use std::cell::RefCell;
 
-    /// A file in memory, which is nothing but a section.
+    /// A file in memory that consists of one section.
     struct Memory(Vec<u8>);
 
     impl ReadAt for Memory {
@@ -328,7 +328,7 @@ mod tests {
         }
     }
 
-    /// Whether each entry of functions can be followed, and how many there are.
+    /// Checks all entries of functions. Returns their number.
     fn all(file: &dyn ReadAt, section: FrameSection) -> Result<usize, Fault> {
         let (mut cfi, mut at, mut functions) = (Cfi::new(), 0, 0);
         loop {
@@ -356,7 +356,7 @@ mod tests {
         let (pages, allowance) = (RefCell::new(Pages::new(1 << 20)), Allowance::new(u64::MAX));
         let file = PagedFile::new(&file, 1, &pages, &allowance);
         let frames = Elf::read(&file).unwrap().frames().unwrap();
-        // The beginning of it: there are 100 000 functions.
+        // Only a part of the 100 000 functions is checked.
         let part = FrameSection { size: frames.size.min(400 << 10), ..frames };
         let (mut cfi, mut at, mut functions) = (Cfi::new(), 0, 0);
         while let Ok(Entry::Function { next } | Entry::Other { next }) = part.entry(&file, at)
@@ -375,10 +375,10 @@ mod tests {
 
     #[test]
     fn an_expression_that_jumps_is_refused() {
-        // DW_CFA_def_cfa_expression of 3 bytes: DW_OP_skip -3, for ever.
+        // DW_CFA_def_cfa_expression of 3 bytes: DW_OP_skip -3, an infinite loop.
         let endless = section(0x2000, 0x1000, 16, &[0x0f, 3, 0x2f, 0xfd, 0xff]);
         assert_eq!(check(endless, false), Err(Fault::Broken));
-        // DW_OP_breg7 8 is what it takes to be of use.
+        // DW_OP_breg7 8 makes it a useful expression.
         let plain = section(0x2000, 0x1000, 16, &[0x0f, 2, 0x77, 8]);
         assert_eq!(check(plain, false), Ok(1));
     }

@@ -1,28 +1,27 @@
-//! Call chains as the kernel writes them (`PERF_SAMPLE_CALLCHAIN`): addresses, and markers that say of whom those behind
-//! them are.
+//! Call chains as the kernel writes them (`PERF_SAMPLE_CALLCHAIN`): addresses, and context markers that apply to the addresses after them.
 //!
 //! Source of the format: `enum perf_callchain_context` in the kernel's `include/uapi/linux/perf_event.h`.
 
 use super::Cut;
 use crate::ring::Sample;
 
-/// From here on a number is a marker, not an address (`PERF_CONTEXT_MAX`).
+/// The lowest number that is a context marker, not an address (`PERF_CONTEXT_MAX`).
 const MARKERS: u64 = -4095i64 as u64;
 /// `PERF_CONTEXT_KERNEL`
 const KERNEL: u64 = -128i64 as u64;
 /// `PERF_CONTEXT_USER`
 const USER: u64 = -512i64 as u64;
-/// The half of all addresses that belongs to the kernel, on every processor that is known here.
+/// The first address of the kernel half on all supported processors.
 const KERNEL_HALF: u64 = 1 << 63;
 
-/// A call chain, taken apart. Each part begins with the address of an instruction; those behind it are return addresses.
+/// A parsed call chain. Each part begins with the address of an instruction; all further addresses are return addresses.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Chain {
-    /// In the kernel, innermost first.
+    /// The kernel part, innermost first.
     pub(super) kernel: Vec<u64>,
-    /// In the program, innermost first.
+    /// The user part, innermost first.
     pub(super) user: Vec<u64>,
-    /// It has as many addresses as the kernel writes, so that it may go on.
+    /// Whether the chain has as many addresses as the kernel writes, so that it may be truncated.
     pub(super) deep: bool,
 }
 
@@ -30,14 +29,14 @@ pub(super) struct Chain {
 enum Part {
     Kernel,
     User,
-    /// Of a guest or a hypervisor, whose code is not ours to look at.
+    /// A guest or a hypervisor, whose code cannot be attributed here.
     Other,
-    /// Nothing was said yet.
+    /// Before the first marker.
     Unmarked,
 }
 
 impl Chain {
-    /// Takes the chain of a sample apart. `limit` is how many addresses the kernel writes at most.
+    /// Parses the chain of a sample. `limit` is the most addresses that the kernel writes.
     pub(super) fn take(&mut self, sample: &Sample<'_>, limit: usize) {
         self.kernel.clear();
         self.user.clear();
@@ -54,7 +53,7 @@ impl Chain {
             }
             addresses += 1;
             match part {
-                // Where unwinding begins in a function that was called through a null pointer, 0 is an address too.
+                // 0 is a valid address: a function called through a null pointer begins there.
                 Part::Kernel => self.kernel.push(address),
                 Part::User => self.user.push(address),
                 Part::Other => {}
@@ -67,28 +66,27 @@ impl Chain {
         }
     }
 
-    /// An address that nothing is said of but itself.
+    /// Adds an address without a marker.
     fn push(&mut self, address: u64) {
         if address >= KERNEL_HALF { self.kernel.push(address) } else { self.user.push(address) }
     }
 
-    /// Why its outermost end may not be the stack's.
+    /// Returns why the outer end of the chain may be missing.
     pub(super) fn cut(&self) -> Option<Cut> {
         self.deep.then_some(Cut::Deep)
     }
 }
 
-/// The addresses to look up: of a call the last byte of the instruction, which is before the return address.
+/// Returns the addresses to look up: for a call the last byte of the call instruction, which is before the return address.
 pub(super) fn places(addresses: &[u64]) -> impl Iterator<Item = u64> {
     addresses.iter().enumerate().map(|(depth, &address)| address.saturating_sub(u64::from(depth > 0)))
 }
 
-/// Goes on with the chain of frame pointers where unwinding has stopped: behind the outermost frame that both know.
-/// Whether that brought anything.
+/// Continues an incomplete stack with the chain of frame pointers, after the outermost frame that both contain. Returns whether frames were
+/// added.
 ///
-/// A chain leaves out functions that keep no frame pointer, and ends where another one uses the register for something
-/// else. So frames that only unwinding knows stay; and where they have no caller in common, nothing says that the chain
-/// is about this stack at all.
+/// A chain omits functions without a frame pointer, and ends where a function uses the register for another purpose. Therefore frames that
+/// only unwinding found are kept. Without a common caller, nothing shows that the chain belongs to this stack.
 pub(super) fn splice(frames: &mut Vec<u64>, chain: &[u64], depth: usize) -> bool {
     let Some((&first, callers)) = chain.split_first() else { return false };
     let rest = match &frames[..] {
@@ -103,7 +101,7 @@ pub(super) fn splice(frames: &mut Vec<u64>, chain: &[u64], depth: usize) -> bool
         [_, unwound @ ..] => {
             let common = (0..unwound.len()).rev().find(|&place| callers.contains(&unwound[place]));
             let Some(common) = common else { return false };
-            // Of a function that calls itself there are many: the same number of them is inside of both.
+            // A recursive function occurs several times: match the occurrence with the same number of inner occurrences.
             let address = unwound[common];
             let inside = unwound[..common].iter().filter(|&&inner| inner == address).count();
             let mut places = (0..callers.len()).filter(|&place| callers[place] == address);
@@ -195,7 +193,7 @@ mod tests {
 
     #[test]
     fn recursion_is_neither_shortened_nor_drawn_out() {
-        // 7 called itself five times; the copy held two of the calls.
+        // 7 called itself five times; the copy contained two of the calls.
         assert_eq!(spliced(&[1, 7, 7], &[1, 7, 7, 7, 7, 7, 9]), (vec![1, 7, 7, 7, 7, 7, 9], true));
     }
 

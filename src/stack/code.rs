@@ -1,4 +1,4 @@
-//! What stacks are about: files whose code is executed, and the processes that execute them.
+//! The objects that frames refer to: files whose code is executed, and the processes that execute them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ pub struct ModuleId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessId(pub u32);
 
-/// What the linker called a file (`.note.gnu.build-id`): at most 20 bytes.
+/// The identifier that the linker wrote into a file (`.note.gnu.build-id`): at most 20 bytes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BuildId(pub Box<[u8]>);
 
 impl fmt::Display for BuildId {
-    /// As `file` and debuggers write it.
+    /// Writes it in hexadecimal, as `file` and debuggers do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -33,27 +33,27 @@ impl fmt::Debug for BuildId {
 /// A file whose code is executed. Processes of one image share it.
 #[derive(Debug, Clone)]
 pub struct Module {
-    /// Its path in the root of the process that mapped it first; `[vdso]` for what the kernel gives every process.
+    /// Its path in the root of the process that mapped it first; `[vdso]` for the code that the kernel maps into every process.
     pub path: Arc<str>,
-    /// What its linker called it, if that is known.
+    /// Its build id, if known.
     pub build_id: Option<BuildId>,
-    /// Who mapped it first, for whoever looks for files beside it.
+    /// The process that mapped it first, in whose root related files are looked up.
     pub process: ProcessId,
-    /// The file, held open since it was seen first, so that it can be read when its processes have ended or another one
-    /// is at its path; or a sentence why not.
+    /// The file, or the reason why it is not open. It is held open from its first use, so that it can be read after its processes have
+    /// exited or its path was replaced.
     pub file: Result<Arc<Opened>, Arc<str>>,
 }
 
-/// A process, from when it was seen first until it ended or executed another program.
+/// A process, from its first sample until it exits or executes another program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its number on the host.
+    /// Its process ID on the host.
     pub pid: u32,
-    /// Its number in the innermost PID namespace that it is in, by which it calls itself (`NSpid`).
+    /// Its process ID in its innermost PID namespace, as the process itself sees it (`NSpid`).
     pub own_pid: u32,
 }
 
-/// Every file and process that frames tell of.
+/// All files and processes that frames refer to.
 #[derive(Debug, Clone, Default)]
 pub struct Code {
     /// By [`ModuleId`].

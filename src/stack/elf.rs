@@ -1,8 +1,8 @@
-//! What stacks need of an ELF file: who its linker says it is, where its segments are loaded, and what says how to unwind
-//! its functions. Source of the format: `elf(5)`, and the Linux Standard Base for `.eh_frame_hdr`.
+//! The parts of an ELF file that stacks need: its build id, its loaded segments, and its unwind information. Source of the format:
+//! `elf(5)`, and the Linux Standard Base for `.eh_frame_hdr`.
 //!
-//! Whoever runs programs here has made the file. So it is read in pieces, no number in it decides how much memory that
-//! takes, and nothing here fails in another way than by finding nothing.
+//! The file is untrusted input: any user who runs programs can create one. Therefore it is read in pieces, and no number in it determines
+//! the amount of memory. On an error each function returns nothing.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::host::{self, ReadAt, Roots};
 
 /// The most program headers that are read.
 const SEGMENT_LIMIT: u64 = 1024;
-/// The most parts of a file that are loaded. Linkers make fewer than ten.
+/// The most loaded segments. Linkers create fewer than ten.
 pub(super) const LOADS_LIMIT: usize = 64;
 /// The most section headers that are read.
 const SECTION_LIMIT: u64 = 65_536;
-/// The largest segment of notes that is read, in bytes.
+/// The largest note segment that is read, in bytes.
 const NOTES_LIMIT: u64 = 64 << 10;
 /// The longest build id, in bytes: the kernel's `BUILD_ID_SIZE_MAX`.
 const BUILD_ID_LIMIT: usize = 20;
@@ -31,7 +31,7 @@ const NT_GNU_BUILD_ID: u32 = 3;
 const NT_GO_BUILD_ID: u32 = 4;
 /// `DW_EH_PE_pcrel | DW_EH_PE_sdata4`
 const PCREL_SDATA4: u8 = 0x1b;
-/// The longest of Go, in bytes. They have 83.
+/// The longest Go build id, in bytes. Typical ones have 83.
 const GO_BUILD_ID_LIMIT: usize = 256;
 
 /// The headers of a file.
@@ -45,7 +45,7 @@ pub(super) struct Elf<'f> {
     sections: Sections,
 }
 
-/// A program header: addresses as the file's headers count.
+/// A program header, with addresses as in the headers of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Segment {
     kind: ProgramType,
@@ -56,13 +56,13 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// How far an address is behind the first one, if it is inside.
+    /// Returns the distance of an address from the first one, if it is inside.
     pub(super) fn within(&self, address: u64) -> Option<u64> {
         address.checked_sub(self.address).filter(|&into| into < self.size)
     }
 }
 
-/// Where the section headers are.
+/// The location of the section headers.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sections {
     offset: u64,
@@ -70,23 +70,23 @@ struct Sections {
     names: u32,
 }
 
-/// The table of `.eh_frame_hdr`, in the form that all linkers write: for each function the distances of its first
-/// instruction and of its entry from `address`, as two `i32`, sorted by the first (`DW_EH_PE_datarel | sdata4`).
+/// The table of `.eh_frame_hdr`, in the form that all linkers write (`DW_EH_PE_datarel | sdata4`). It has two `i32` for each function: the
+/// distances of its first instruction and of its entry from `address`. It is sorted by the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SearchTable {
     pub(super) address: u64,
-    /// Where the table begins in the file.
+    /// The offset of the table in the file.
     pub(super) offset: u64,
     pub(super) count: u32,
 }
 
-/// What says how to unwind.
+/// A section with unwind information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameSection {
     pub(super) address: u64,
     pub(super) offset: u64,
     pub(super) size: u64,
-    /// It is `.debug_frame`, not `.eh_frame`.
+    /// Whether it is `.debug_frame`, not `.eh_frame`.
     pub(super) debug: bool,
 }
 
@@ -121,7 +121,7 @@ impl<'f> Elf<'f> {
             size: program.p_filesz(endian).into(),
         });
         let (offset, width) = (header.e_shoff(endian).into(), size_of::<H::SectionHeader>());
-        // A stripped image may keep numbers of a table that is gone.
+        // A stripped image may keep the fields of a section table that was removed.
         let sections = if offset == 0 || usize::from(header.e_shentsize(endian)) != width {
             Sections::default()
         } else {
@@ -138,27 +138,27 @@ impl<'f> Elf<'f> {
         self.segments.iter().filter(move |segment| segment.kind == kind)
     }
 
-    /// What `find` finds first in a segment of notes.
+    /// Returns the first result of `find` in a note segment.
     fn in_notes<T>(&self, find: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
         self.of_kind(PT_NOTE).find_map(|notes| find(&self.bytes(notes.offset, notes.size, NOTES_LIMIT)?))
     }
 
-    /// What its linker called it (`NT_GNU_BUILD_ID`): the first such note, as the kernel takes it.
+    /// Returns its build id (`NT_GNU_BUILD_ID`): the first such note, as in the kernel.
     pub(super) fn build_id(&self) -> Option<BuildId> {
         self.in_notes(|notes| build_id_in(notes, self.endian))
     }
 
-    /// Whether its functions are for the processor that this program runs on, so that they can be unwound.
+    /// Reports whether the file is for the processor of this program, so that its functions can be unwound.
     pub(super) fn is_native(&self) -> bool {
         self.native
     }
 
-    /// The parts of it that are loaded.
+    /// Returns the loaded segments.
     pub(super) fn loads(&self) -> impl Iterator<Item = Segment> {
         self.of_kind(PT_LOAD).copied()
     }
 
-    /// Where functions can be looked up. `None` if there is no such table, or one of another form.
+    /// Returns the search table of functions. Returns `None` if there is no such table, or it has another form.
     pub(super) fn search_table(&self) -> Option<SearchTable> {
         const UDATA4: u8 = 0x03;
         const DATAREL_SDATA4: u8 = 0x3b;
@@ -173,8 +173,8 @@ impl<'f> Elf<'f> {
         (fits && count > 0).then_some(SearchTable { address: index.address, offset, count })
     }
 
-    /// What says how to unwind its functions: `.eh_frame`, or else `.debug_frame` if that is not compressed. A file
-    /// without section headers has the former where its program headers say. Reads all section headers.
+    /// Returns the section with unwind information: `.eh_frame`, otherwise `.debug_frame` if it is not compressed. In a file without
+    /// section headers, `.eh_frame` is found through the program headers. Reads all section headers.
     pub(super) fn frames(&self) -> Option<FrameSection> {
         let mut debug = None;
         for (is_debug, section) in self.named_sections().into_iter().flatten() {
@@ -186,7 +186,7 @@ impl<'f> Elf<'f> {
         self.frames_by_segment().or(debug)
     }
 
-    /// The sections of unwind information that have bytes in the file, and whether each is `.debug_frame`.
+    /// Returns the sections with unwind information that have bytes in the file, and whether each is `.debug_frame`.
     fn named_sections(&self) -> Option<impl Iterator<Item = (bool, FrameSection)>> {
         type Header = object::elf::SectionHeader64<Endianness>;
         const WIDTH: u64 = size_of::<Header>() as u64;
@@ -200,7 +200,7 @@ impl<'f> Elf<'f> {
         }
         let (mut count, mut names) = (self.sections.count, self.sections.names);
         if count == 0 || names == u32::from(SHN_XINDEX.0) {
-            // What did not fit is in the first section.
+            // Values that do not fit are in the first section header.
             let first = header(0)?;
             count = if count == 0 { first.sh_size(self.endian) } else { count };
             names = if names == u32::from(SHN_XINDEX.0) { first.sh_link(self.endian) } else { names };
@@ -222,8 +222,8 @@ impl<'f> Elf<'f> {
         Some((0..count.min(SECTION_LIMIT)).map_while(header).filter_map(section))
     }
 
-    /// `.eh_frame` as `.eh_frame_hdr` points to it, in the form that all linkers write (`DW_EH_PE_pcrel | sdata4`). It is
-    /// taken to go on to the end of its segment; a terminator ends it before.
+    /// Returns `.eh_frame` as `.eh_frame_hdr` points to it, in the form that all linkers write (`DW_EH_PE_pcrel | sdata4`). It is assumed
+    /// to extend to the end of its segment; a terminator ends it before.
     fn frames_by_segment(&self) -> Option<FrameSection> {
         let index = self.of_kind(PT_GNU_EH_FRAME).next()?;
         let head = self.bytes(index.offset, 8, 8)?;
@@ -235,7 +235,7 @@ impl<'f> Elf<'f> {
         Some(FrameSection { address, offset, size, debug: false })
     }
 
-    /// A part of the file, of at most `limit` bytes.
+    /// Returns a part of the file, of at most `limit` bytes.
     pub(super) fn bytes(&self, offset: u64, size: u64, limit: u64) -> Option<Vec<u8>> {
         bytes(self.file, self.len, offset, size, limit)
     }
@@ -250,8 +250,8 @@ fn bytes(file: &dyn ReadAt, len: u64, offset: u64, size: u64, limit: u64) -> Opt
     Some(bytes)
 }
 
-/// What Go's linker called a file (`go tool buildid`): four hashes with slashes between. `None` for what is not written in
-/// Go.
+/// Returns the build id of Go's linker (`go tool buildid`): four hashes separated by slashes. Returns `None` for a file that is not written
+/// in Go.
 pub(crate) fn go_build_id(file: &dyn ReadAt) -> Option<Arc<str>> {
     let elf = Elf::read(file)?;
     elf.in_notes(|notes| {
@@ -261,7 +261,7 @@ pub(crate) fn go_build_id(file: &dyn ReadAt) -> Option<Arc<str>> {
     })
 }
 
-/// What the linker called the kernel, or one of its modules.
+/// Returns the build id of the kernel or of one of its modules.
 pub(crate) fn kernel_build_id(roots: &Roots, module: Option<&str>) -> Option<BuildId> {
     let path = match module {
         None => roots.sys.join("kernel/notes"),
@@ -272,12 +272,12 @@ pub(crate) fn kernel_build_id(roots: &Roots, module: Option<&str>) -> Option<Bui
     build_id_in(&notes, if cfg!(target_endian = "big") { Endianness::Big } else { Endianness::Little })
 }
 
-/// The build id among notes.
+/// Returns the build id in notes.
 fn build_id_in(notes: &[u8], endian: Endianness) -> Option<BuildId> {
     note_in(notes, endian, NT_GNU_BUILD_ID, b"GNU\0", BUILD_ID_LIMIT).map(|id| BuildId(id.into()))
 }
 
-/// The text of the first note of a kind, if it is no longer than `limit` and not empty.
+/// Returns the content of the first note of a kind, if it is not empty and not longer than `limit`.
 fn note_in<'n>(
     notes: &'n [u8],
     endian: Endianness,
@@ -285,7 +285,7 @@ fn note_in<'n>(
     owner: &[u8],
     limit: usize,
 ) -> Option<&'n [u8]> {
-    // Notes of both classes are alike.
+    // Notes of both ELF classes have the same format.
     let notes = NoteIterator::<FileHeader64<Endianness>>::new(endian, 0, notes).ok()?;
     let mut wanted = notes.map_while(Result::ok).filter(|note| note.n_type(endian).0 == wanted);
     let found = wanted.find(|note| note.name_bytes() == owner && (1..=limit).contains(&note.desc().len()));
@@ -317,7 +317,7 @@ mod tests {
         assert!(elf.is_native());
         let frames = elf.frames().unwrap();
         assert!(!frames.debug && frames.size > 10_000, "{frames:?}");
-        // The program headers lead to the same place.
+        // The program headers lead to the same offset.
         let by_segment = elf.frames_by_segment().unwrap();
         assert_eq!((by_segment.address, by_segment.offset), (frames.address, frames.offset));
         assert!(elf.loads().any(|load| load.executable));

@@ -3,45 +3,45 @@
 use super::{ModuleId, ProcessId};
 use crate::words::words;
 
-/// Where a function was, or called another.
+/// The location of an instruction.
 ///
-/// Of a call it is the last byte of the instruction (the return address less one), so that it is within the function
-/// that called, even if the call was its last instruction.
+/// For a call it is the last byte of the call instruction: the return address minus one. It lies within the calling function, even if the
+/// call was its last instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Frame {
     /// An address in the kernel.
     Kernel(u64),
-    /// In a file that a process executes.
+    /// A location in a file that a process executes.
     File {
-        /// Which.
+        /// The file.
         module: ModuleId,
-        /// Where in it, in bytes.
+        /// The offset in the file, in bytes.
         offset: u64,
     },
-    /// An address in memory of a process that is no file's: code that was made at run time.
+    /// An address in memory of a process without a file: code that was generated at run time.
     Memory {
-        /// Which.
+        /// The process.
         process: ProcessId,
         /// The address.
         address: u64,
     },
-    /// An address of a process at which nothing is mapped that we know of.
+    /// An address of a process outside all known mappings.
     Nowhere(u64),
-    /// The outermost entry of a stack of which the rest is not known.
+    /// The outermost entry of a truncated stack.
     Cut(Cut),
 }
 
 words! {
-    /// Why the rest of a stack is not known.
+    /// The reason why a stack is truncated.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Cut {
-        /// It is deeper than the kernel writes, or than is kept.
+        /// The stack is deeper than the kernel writes, or deeper than the limit.
         Deep = "deep",
-        /// The copy of the stack ended, and there were no frame pointers to go on with.
+        /// The copy of the stack ended, and there were no frame pointers to continue with.
         Copy = "copy",
-        /// What says how to go on is missing or damaged.
+        /// Unwind information is missing or damaged.
         Unwound = "unwound",
-        /// There is no room for another stack.
+        /// The stack table is full.
         Full = "full",
     }
 }

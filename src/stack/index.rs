@@ -1,5 +1,5 @@
-//! An index of the functions of a file, for files whose own search table is missing or odd: 8 bytes a function. A thread
-//! makes it, in one bounded pass through the entries.
+//! An index of the functions of a file, for files whose own search table is missing or unusable: 8 bytes a function. A dedicated thread
+//! builds it, in one bounded pass through the entries.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use crate::host::ReadAt;
 
 /// The largest section that is read, in bytes.
 const SECTION_LIMIT: u64 = 64 << 20;
-/// The largest `.debug_frame` that is read where there is nothing better, in bytes.
+/// The largest `.debug_frame` that is read as a fallback, in bytes.
 const DEBUG_FRAME_LIMIT: u64 = 16 << 20;
-/// The pages that are held meanwhile: of headers, of names, of the entries and of what they refer to.
+/// Cached pages during indexing: of headers, names, entries, and of the common entries that they refer to.
 const PAGES: u64 = 32;
 
-/// Where the entries of functions are, by the addresses of functions.
+/// The entries of functions, by the addresses of functions.
 pub(super) struct Index {
     section: FrameSection,
-    /// What addresses are counted from.
+    /// The base address of `functions`.
     first: u64,
-    /// Where a function begins, and where its entry is in the section; sorted.
+    /// The start of each function, and the offset of its entry in the section; sorted.
     functions: Box<[(u32, u32)]>,
 }
 
 impl Index {
-    /// Returns the bytes that it takes.
+    /// Returns its size in bytes.
     pub(super) fn bytes(&self) -> u64 {
         size_of_val(&*self.functions) as u64
     }
 
-    /// Returns where the entry of the last function is that begins at an address or before it.
+    /// Returns the offset of the entry of the last function that begins at or before an address.
     pub(super) fn find(&self, address: u64) -> Option<(FrameSection, u64)> {
         let wanted = u32::try_from(address.checked_sub(self.first)?).ok()?;
         let behind = self.functions.partition_point(|&(start, _)| start <= wanted);
@@ -44,19 +44,19 @@ impl Index {
     }
 }
 
-/// What indexing a file came to.
+/// The result of indexing a file.
 pub(super) enum Indexed {
     Done(Box<[Segment]>, Index),
-    /// The file says nothing about unwinding.
+    /// The file has no unwind information.
     Absent,
     Broken,
-    /// It takes at least so many bytes, and there are fewer.
+    /// The index takes at least this many bytes, more than the limit.
     Large(u64),
     /// The content of the file is not available yet.
     Later,
 }
 
-/// Indexes a file, in at most `limit` bytes. Takes time for each byte of the section.
+/// Indexes a file, in at most `limit` bytes. Takes time proportional to the size of the section.
 pub(super) fn index(file: &dyn ReadAt, limit: u64) -> Indexed {
     let (pages, allowance) = (RefCell::new(Pages::new(PAGES * PAGE as u64)), Allowance::new(u64::MAX));
     let file = PagedFile::new(file, 1, &pages, &allowance);
@@ -68,7 +68,7 @@ pub(super) fn index(file: &dyn ReadAt, limit: u64) -> Indexed {
     }
     let loads: Box<[Segment]> = elf.loads().take(LOADS_LIMIT).collect();
     let code = || loads.iter().filter(|load| load.executable);
-    // As most files are linked, addresses are small enough.
+    // In most files addresses fit into 32 bits.
     let end = code().map(|load| load.address.saturating_add(load.size)).max().unwrap_or(0);
     let small = u32::try_from(end).is_ok();
     let first = if small { 0 } else { code().map(|load| load.address).min().unwrap_or(0) };
@@ -78,7 +78,7 @@ pub(super) fn index(file: &dyn ReadAt, limit: u64) -> Indexed {
     }
 }
 
-/// Reads where all functions begin. What is damaged is left out; of a section in which nothing is sound nothing is.
+/// Reads the start of all functions. Damaged entries are skipped. If no entry is valid, the result is an error.
 fn functions(
     file: &dyn ReadAt,
     section: &FrameSection,
@@ -127,14 +127,14 @@ fn functions(
 type Asked = (ModuleId, u32, u64, Arc<Opened>);
 type Answer = (ModuleId, u32, Indexed);
 
-/// The thread that indexes files. It ends when its owner does.
+/// The thread that indexes files. It ends when this handle is dropped.
 pub(super) struct Aside {
     asked: Sender<Asked>,
     answers: Receiver<Answer>,
 }
 
 impl Aside {
-    /// `None` if there are no threads left.
+    /// Starts the thread. Returns `None` if the thread cannot be created.
     pub(super) fn start() -> Option<Self> {
         let (asked, questions) = channel::<Asked>();
         let (given, answers) = channel();
@@ -149,12 +149,12 @@ impl Aside {
         Some(Self { asked, answers })
     }
 
-    /// Has a file indexed, in at most `limit` bytes. Whether the thread is there.
+    /// Queues a file to be indexed, in at most `limit` bytes. Returns whether the thread is running.
     pub(super) fn ask(&self, module: ModuleId, number: u32, limit: u64, file: &Arc<Opened>) -> bool {
         self.asked.send((module, number, limit, Arc::clone(file))).is_ok()
     }
 
-    /// Returns what came of a file, if there is an answer by now.
+    /// Returns the result for a file, if one is available.
     pub(super) fn answer(&self) -> Option<Answer> {
         self.answers.try_recv().ok()
     }

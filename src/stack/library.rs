@@ -1,16 +1,15 @@
-//! The files whose code is executed: each known by a number, held open, and forgotten when nobody wants it any more.
+//! The files whose code is executed: each identified by a number, held open, and dropped when no longer used.
 //!
-//! A file is told from others by device and inode, and by its path. Files of other devices that turn out to have the same
-//! build id and path are the same: so all containers of an image share one, whatever device the kernel made up for each.
-//! (Who forges a build id gets the functions of another program shown for his own, or his for those of whoever comes
-//! later.)
+//! A file is identified by device, inode and path. Files on different devices with the same build id and path are the same file. Thus all
+//! containers of an image share one, whatever device number the kernel assigned to each. (A forged build id confuses two programs: the one
+//! that is mapped later gets the functions of the other.)
 //!
-//! The kernel could tell build ids when files are mapped (`perf_event_attr.build_id`, Linux 5.12). It is not asked: then
-//! it marks the records of everybody else's older events as if they had build ids as well, which they have not, and
-//! `perf script` aborts over the file of whoever was recording (seen with Linux 6.18 and perf 6.1).
+//! The kernel could report build ids in mapping records (`perf_event_attr.build_id`, Linux 5.12). The exporter does not use this. The
+//! kernel would then mark records of other users' older events as if they had build ids, which they do not. `perf script` aborts on such a
+//! file (seen with Linux 6.18 and perf 6.1).
 //!
-//! A file is opened when it is seen first, because its process may be gone a moment later. As many are held open as the
-//! limit says; then the one that was used least lately is closed, and opened again if its code turns up in a stack.
+//! A file is opened when it is first mapped, because its process may exit a moment later. The number of open files is limited. At the limit
+//! the least recently used file is closed, and opened again if its code occurs in a stack.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,26 +22,26 @@ use crate::files::{Files, Opened, Root, RootError};
 use crate::host;
 use crate::ring::MappedFile;
 
-/// How often a file that could not be opened is tried again, when another process maps it.
+/// The most attempts to open a file again, when another process maps it.
 const ATTEMPTS: u8 = 8;
 /// The longest `/proc/PID/status`, in bytes.
 const STATUS_LIMIT: u64 = 64 << 10;
-/// How long a file is held open after the last sample of its code, unless windows are longer: nanoseconds. An open file
-/// keeps its file system from being unmounted.
+/// How long a file is held open after the last sample of its code, unless windows are longer: nanoseconds. An open file prevents its file
+/// system from being unmounted.
 const IDLE: u64 = 120_000_000_000;
-/// How often idle files are looked for, in nanoseconds.
+/// The interval at which idle files are closed, in nanoseconds.
 const SWEEP: u64 = 10_000_000_000;
-/// Below this address ends what 32-bit programs can reach; the functions that the kernel gives them are others.
+/// The end of the addresses that 32-bit programs can use. Their vDSO differs.
 const NARROW: u64 = 1 << 32;
 
-/// Where a file was seen.
+/// The process and mapping of a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen<'a> {
-    /// Who mapped it.
+    /// The process that mapped it.
     pub(super) pid: u32,
     pub(super) start: u64,
     pub(super) end: u64,
-    /// In the root of the process.
+    /// The path in the root of the process.
     pub(super) path: &'a [u8],
     pub(super) stored: MappedFile,
 }
@@ -53,27 +52,27 @@ struct Key {
     path: Box<[u8]>,
 }
 
-/// What is known of a module besides.
+/// Further state of a module.
 #[derive(Debug, Default)]
 struct Shelf {
     free: bool,
-    /// `None` of what is not in a file.
+    /// `None` for a module without a file.
     stored: Option<MappedFile>,
-    /// It was opened, and closed again because others were wanted more.
+    /// Whether the file was open, and was closed to limit the number of open files.
     closed: bool,
     attempts: u8,
-    /// Its file system did not answer, as of this [generation](Files::generation): it is tried again in another one.
+    /// The [generation](Files::generation) in which access to its file system timed out: retried in another one.
     stuck: Option<u64>,
-    /// When its code was seen last, on the clock of the records. Nanoseconds.
+    /// The time of the last sample in its code, on the clock of the records. Nanoseconds.
     used: u64,
 }
 
-/// The files and processes that frames tell of.
+/// The files and processes that frames refer to.
 #[derive(Debug)]
 pub(super) struct Library {
     files: Files,
     pub(super) code: Code,
-    /// What could not be had, here and by those who are lent this.
+    /// Counters of missing data, also for the callers.
     pub(super) accounts: Accounts,
     keys: HashMap<Key, ModuleId>,
     by_build_id: HashMap<(BuildId, Arc<str>), ModuleId>,
@@ -84,14 +83,14 @@ pub(super) struct Library {
     module_limit: usize,
     file_limit: usize,
     held: usize,
-    /// The time of the last sample, and when idle files were closed last.
+    /// The time of the last sample, and when idle files were last closed.
     now: u64,
     swept: u64,
-    /// After so many nanoseconds without a sample a file is closed.
+    /// The time without a sample after which a file is closed, in nanoseconds.
     idle: u64,
 }
 
-/// Nobody: the idle task, and processes that we cannot see.
+/// The process number of the idle task, and of processes outside our PID namespace.
 pub(super) const NOBODY: ProcessId = ProcessId(0);
 
 impl Library {
@@ -115,7 +114,7 @@ impl Library {
         }
     }
 
-    /// A number for a process that has none.
+    /// Returns a number for a new process.
     pub(super) fn add_process(&mut self, pid: u32) -> ProcessId {
         let process = Process { pid, own_pid: self.own_pid(pid).unwrap_or(pid) };
         let id = self.free_processes.pop().unwrap_or(ProcessId(self.code.processes.len() as u32));
@@ -123,7 +122,7 @@ impl Library {
         id
     }
 
-    /// Its number in its innermost namespace, which stands last.
+    /// Returns the process ID in the innermost namespace, which is the last field.
     fn own_pid(&self, pid: u32) -> Option<u32> {
         let path = self.files.roots().proc.join(pid.to_string()).join("status");
         let status = host::read_at_most(&path, STATUS_LIMIT).ok()?;
@@ -131,7 +130,7 @@ impl Library {
         std::str::from_utf8(line).ok()?.split_ascii_whitespace().next_back()?.parse().ok()
     }
 
-    /// The module of a file; `None` if there is no room for another. `process` gives the number of who mapped it.
+    /// Returns the module of a file; `None` if the table is full. `process` returns the number of the mapping process.
     pub(super) fn module(
         &mut self,
         seen: &Seen<'_>,
@@ -144,7 +143,7 @@ impl Library {
         }
         let path: Arc<str> = String::from_utf8_lossy(seen.path).into();
         if self.free_modules.is_empty() && self.code.modules.len() >= self.module_limit {
-            // Nothing is opened for what nothing will be known of.
+            // A file without a module number is not opened.
             self.accounts.lose(Loss::ModulesFull);
             return None;
         }
@@ -190,7 +189,7 @@ impl Library {
         id
     }
 
-    /// Keys are no more than a few for each module: one device each for the containers of an image that run at a time.
+    /// Adds a key. A module has few keys: one for each device of the concurrent containers of an image.
     fn remember(&mut self, key: Key, module: ModuleId) {
         if self.keys.len() >= self.module_limit.saturating_mul(4) {
             self.keys.clear();
@@ -198,7 +197,7 @@ impl Library {
         self.keys.insert(key, module);
     }
 
-    /// The module of what the kernel gives every process.
+    /// Returns the module of the vDSO.
     pub(super) fn vdso(
         &mut self,
         start: u64,
@@ -211,12 +210,12 @@ impl Library {
             let process = process(self);
             let image = vdso::image();
             let build_id = image.as_ref().and_then(|image| Elf::read(&image.file)?.build_id());
-            let refusal = "the kernel has it in memory, and our own copy cannot be read".into();
+            let refusal = "the vDSO is only in memory, and the exporter's own copy cannot be read".into();
             let module = Module { path: "[vdso]".into(), build_id, process, file: Err(refusal) };
             let module = self.add(module, Shelf { attempts: ATTEMPTS, ..Shelf::default() });
             if let Some(image) = image {
                 self.hold(module, image);
-                // It cannot be opened again.
+                // The vDSO cannot be opened again.
                 self.shelves[module.0 as usize].used = u64::MAX;
             }
             self.vdso = Some(module);
@@ -224,13 +223,13 @@ impl Library {
         self.vdso
     }
 
-    /// The file of a module, opened again through `seen` if it was closed.
+    /// Returns the file of a module, opened again through `seen` if it was closed.
     pub(super) fn file(&mut self, module: ModuleId, seen: (u32, u64, u64)) -> Option<Arc<Opened>> {
         self.touch(module, seen);
         self.code.modules.get(module.0 as usize)?.file.as_ref().ok().cloned()
     }
 
-    /// Code of a module was seen in a stack of a process (`pid`, and from where to where it has it mapped).
+    /// Registers a sample in the code of a module: the process, and the start and end of its mapping.
     pub(super) fn touch(&mut self, module: ModuleId, (pid, start, end): (u32, u64, u64)) {
         let place = module.0 as usize;
         let generation = self.files.generation();
@@ -239,7 +238,7 @@ impl Library {
         };
         shelf.used = shelf.used.max(self.now);
         if known.file.as_ref().is_ok_and(|file| file.file.is_gone()) {
-            // The helper that held it has ended.
+            // The helper process that held the file has exited.
             shelf.closed = true;
             self.held -= 1;
             self.code.modules[place].file = Err("its file is opened again when it is needed".into());
@@ -277,11 +276,11 @@ impl Library {
                 known.build_id = known.build_id.take().or(found.build_id);
                 self.hold(module, found.file);
             }
-            // That it is missing was counted when it was seen first.
+            // The missing file was counted when it was first mapped.
             Err((loss, sentence)) => {
                 self.code.modules[module.0 as usize].file = Err(sentence.into());
                 if loss == Loss::FileStuck {
-                    // It says nothing about the file.
+                    // A timeout gives no information about the file.
                     let shelf = &mut self.shelves[module.0 as usize];
                     (shelf.stuck, shelf.attempts) = (Some(generation), shelf.attempts - 1);
                 }
@@ -289,12 +288,12 @@ impl Library {
         }
     }
 
-    /// Keeps a file open, and closes another one if they are too many.
+    /// Holds a file open, and closes another one if there are too many.
     fn hold(&mut self, module: ModuleId, file: Opened) {
         if self.held >= self.file_limit {
             self.close_one();
         }
-        // Who calls has the number from the list.
+        // The caller has the number from the list.
         let shelf = &mut self.shelves[module.0 as usize];
         (shelf.closed, shelf.attempts, shelf.stuck) = (false, 0, None);
         shelf.used = shelf.used.max(self.now);
@@ -302,7 +301,7 @@ impl Library {
         self.held += 1;
     }
 
-    /// A sample was taken at this time: closes files whose code was not seen for long.
+    /// Advances the time to that of a sample. Closes files without recent samples.
     pub(super) fn tick(&mut self, now: u64) {
         self.now = self.now.max(now);
         if self.now - self.swept < SWEEP {
@@ -313,18 +312,18 @@ impl Library {
         for (shelf, module) in self.shelves.iter_mut().zip(&mut self.code.modules) {
             if shelf.used < since && module.file.is_ok() {
                 shelf.closed = true;
-                module.file = Err("it was closed because no sample was in its code for long".into());
+                module.file = Err("it was closed because its code had no samples for a long time".into());
                 self.held -= 1;
             }
         }
     }
 
-    /// Files are wanted for so many nanoseconds after the last sample of their code.
+    /// Sets the time for which files are needed after the last sample of their code, in nanoseconds.
     pub(super) fn keep_open_for(&mut self, window: u64) {
         self.idle = IDLE.max(window.saturating_add(SWEEP));
     }
 
-    /// How many files are held open.
+    /// Returns the number of open files.
     pub(super) fn held(&self) -> usize {
         self.held
     }
@@ -335,7 +334,7 @@ impl Library {
         if let Some((shelf, module)) = held.min_by_key(|(shelf, _)| shelf.used) {
             shelf.closed = true;
             let sentence = format!(
-                "{} is not held open, because {} others were wanted more lately",
+                "{} is not open, because {} others were used more recently",
                 printable(&module.path),
                 self.file_limit
             );
@@ -344,8 +343,8 @@ impl Library {
         }
     }
 
-    /// Opens the file that was mapped: by its path in the root of its process, by its path on the host if that is where
-    /// it is, or through the mapping itself.
+    /// Opens the file of a mapping. Tries its path in the root of its process, its path on the host if the file is the same there, and the
+    /// mapping itself.
     fn open(&self, seen: &Seen<'_>) -> Result<Found, (Loss, String)> {
         let path = String::from_utf8_lossy(seen.path);
         let shown = printable(&path);
@@ -356,7 +355,7 @@ impl Library {
                     Some(found) => return Ok(found),
                     None => refusal = refusal.or(Some((Loss::FileReplaced, None))),
                 },
-                // Any other way to the file leads to the same file system.
+                // Any other path leads to the same file system.
                 Err(error) if error.is_temporary() => return Err((Loss::FileStuck, error.to_string())),
                 Err(error) => refusal = refusal.or(Some((loss_of(&error), Some(error)))),
             }
@@ -368,7 +367,7 @@ impl Library {
         ) {
             Ok(opened) => match Found::check(opened, seen, false) {
                 Some(found) => return Ok(found),
-                None => "leads to another file as well".to_owned(),
+                None => "leads to another file, too".to_owned(),
             },
             Err(error) => format!("does not lead to it either: {error}"),
         };
@@ -377,16 +376,16 @@ impl Library {
             Some(RootError::NoProcess(pid)) => {
                 return Err((
                     loss,
-                    format!("process {pid}, which had {shown} mapped, ended before it was opened"),
+                    format!("process {pid}, which had mapped {shown}, exited before the file was opened"),
                 ));
             }
             Some(error) => error.to_string(),
-            None => format!("{shown} is another file now than the one that was mapped"),
+            None => format!("{shown} is not the file that was mapped"),
         };
         Err((loss, format!("{why}; /proc/{}/map_files {through}", seen.pid)))
     }
 
-    /// Forgets modules and processes that nobody wants, and tells which: their numbers will be given to others.
+    /// Drops unused modules and processes and returns them: their numbers will be reused.
     pub(super) fn retain(
         &mut self,
         modules: &[bool],
@@ -411,7 +410,7 @@ impl Library {
                 path: "".into(),
                 build_id: None,
                 process: NOBODY,
-                file: Err("nobody uses it".into()),
+                file: Err("the file is no longer used".into()),
             };
             gone.push(id);
         }
@@ -433,16 +432,15 @@ impl Library {
     }
 }
 
-/// A file that was opened and is the one that was sought.
+/// An opened file that is the mapped one.
 struct Found {
     file: Opened,
     build_id: Option<BuildId>,
 }
 
 impl Found {
-    /// Whether a file that was opened is the one that was mapped: the number on the device decides. The device itself is
-    /// compared only where the path is looked up in a root that may be another one: overlayfs and btrfs name other
-    /// devices in mappings than `stat` does.
+    /// Checks whether an opened file is the mapped one, by its inode. The device is compared only if the path was looked up in a root that
+    /// may differ. overlayfs and btrfs report other devices in mappings than `stat` does.
     fn check(file: Opened, seen: &Seen<'_>, with_device: bool) -> Option<Self> {
         let stat = file.file.stat().ok()?;
         let device = rustix::fs::makedev(seen.stored.major, seen.stored.minor);
@@ -451,7 +449,7 @@ impl Found {
     }
 }
 
-/// Puts something at a place that is free, or behind all others.
+/// Stores an item at a free index or appends it.
 fn put<T>(list: &mut Vec<T>, place: u32, item: T) {
     match list.get_mut(place as usize) {
         Some(free) => *free = item,

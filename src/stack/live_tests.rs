@@ -1,4 +1,4 @@
-//! The stack of this test itself, as the running kernel samples it.
+//! The stack of this test itself, as sampled by the running kernel.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::ring::Record;
 use crate::sys::live::{Live, LiveEvent};
 use crate::sys::{Attr, Event, Fields, Kernel, Place, Rate, Ring, Sampling, Sideband, Start};
 
-/// What is called is looked up by these parts of its name.
+/// Parts of the names of the called functions.
 const CALLED: [&str; 3] = ["innermost_of_three", "middle_of_three", "outermost_of_three"];
 
 #[inline(never)]
@@ -52,7 +52,7 @@ const FIELDS: Fields = Fields {
     cgroup: false,
 };
 
-/// An event on this thread that samples it each half a millisecond in which it runs its own code.
+/// Returns an event on this thread that samples every half millisecond of user time.
 fn event(fields: Fields) -> Option<LiveEvent> {
     let sampling =
         Sampling { rate: Rate::Period(500_000), fields, sideband: Sideband::default(), ordered: false };
@@ -64,17 +64,16 @@ fn event(fields: Fields) -> Option<LiveEvent> {
     match Live.open(&attr, Place::Thread(tid), None) {
         Ok(event) => Some(event),
         Err(errno) => {
-            eprintln!("skipped: this kernel lets nobody sample himself ({errno})");
+            eprintln!("skipped: this kernel does not allow a process to sample itself ({errno})");
             None
         }
     }
 }
 
-/// Samples of the functions above, as records.
+/// Returns samples of the functions above, as records.
 fn samples(fields: Fields) -> Option<Vec<Vec<u8>>> {
     let event = event(fields)?;
-    let mut ring =
-        event.map(128).or_else(|_| event.map(32)).expect("a ring of 128 KiB is allowed to anybody");
+    let mut ring = event.map(128).or_else(|_| event.map(32)).expect("every user may map a ring of 128 KiB");
     event.enable().unwrap();
     let mut records = Vec::new();
     for _ in 0..400 {
@@ -88,7 +87,7 @@ fn samples(fields: Fields) -> Option<Vec<Vec<u8>>> {
     Some(records)
 }
 
-/// Which of the functions are in a stack from the innermost on, all of it, and how it ended.
+/// Returns the functions in a stack from the innermost on, the whole stack, and why it was truncated.
 type Found = (Vec<usize>, Vec<Frame>, Option<Cut>);
 
 fn stacks(unwind: Unwind, fields: Fields) -> Option<(Analyzer, Vec<Found>)> {
@@ -125,7 +124,7 @@ fn the_callers_of_this_test_are_found_by_call_frame_information() {
         let Some((analyzer, stacks)) = stacks(unwind, FIELDS) else { return };
         let whole = stacks.iter().filter(|(known, ..)| *known == [0, 1, 2]).count();
         assert!(whole * 2 > stacks.len(), "{whole} of {}: {stacks:#?}\n{:#?}", stacks.len(), analyzer.code());
-        // A thread begins somewhere, and 16 KiB hold all of it.
+        // The stack of a thread has an outer end, and 16 KiB contain all of it.
         let ends: BTreeSet<_> =
             stacks.iter().filter(|(known, ..)| *known == [0, 1, 2]).map(|(.., cut)| *cut).collect();
         assert_eq!(ends, BTreeSet::from([None]), "{stacks:#?}");

@@ -1,20 +1,20 @@
-//! Which addresses of a process hold what.
+//! The address space of a process.
 
 use std::collections::BTreeMap;
 
 use super::ModuleId;
 
-/// What stands at some addresses.
+/// The content of a range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     /// A file, from this offset on.
     File { module: ModuleId, offset: u64 },
-    /// No file.
+    /// Memory without a file.
     Memory,
 }
 
 impl What {
-    /// The same, from `bytes` further on.
+    /// Returns the content from `bytes` further on.
     fn after(self, bytes: u64) -> Self {
         match self {
             Self::File { module, offset } => Self::File { module, offset: offset.wrapping_add(bytes) },
@@ -23,7 +23,7 @@ impl What {
     }
 }
 
-/// Addresses from `start` up to `end` (exclusive), and what is there.
+/// Addresses from `start` up to `end` (exclusive), and their content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mapping {
     pub(super) start: u64,
@@ -31,12 +31,12 @@ pub(super) struct Mapping {
     pub(super) what: What,
 }
 
-/// The executable mappings of a process; none overlaps another.
+/// The executable mappings of a process, which do not overlap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Map(BTreeMap<u64, (u64, What)>);
 
 impl Map {
-    /// How many there are.
+    /// Returns the number of mappings.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -45,18 +45,18 @@ impl Map {
         self.0.iter().map(|(&start, &(end, what))| Mapping { start, end, what })
     }
 
-    /// The mapping that an address is in.
+    /// Returns the mapping that contains an address.
     pub(super) fn find(&self, address: u64) -> Option<Mapping> {
         let (&start, &(end, what)) = self.0.range(..=address).next_back()?;
         (address < end).then_some(Mapping { start, end, what })
     }
 
-    /// Maps something, in place of whatever was there.
+    /// Adds a mapping, which replaces all others in its range.
     pub(super) fn insert(&mut self, new: Mapping) {
         if new.start >= new.end {
             return;
         }
-        // What began before it ends where it begins, and may go on behind it.
+        // An earlier mapping is truncated at the start of the new one, and may continue after its end.
         let before = self.0.range(..new.start).next_back().map(|(&start, &entry)| (start, entry));
         if let Some((start, (end, what))) = before.filter(|&(_, (end, _))| end > new.start) {
             self.0.insert(start, (new.start, what));
@@ -69,7 +69,7 @@ impl Map {
         self.0.insert(new.start, (new.end, new.what));
     }
 
-    /// What is left of a mapping behind `from`.
+    /// Keeps the part of a mapping after `from`.
     fn go_on(&mut self, start: u64, end: u64, what: What, from: u64) {
         if end > from {
             self.0.insert(from, (end, what.after(from - start)));

@@ -1,18 +1,18 @@
-//! What a process has mapped: the lines of `/proc/PID/maps`, and what the names in them and in `PERF_RECORD_MMAP2` mean.
+//! Mappings of a process: the lines of `/proc/PID/maps`, and the meaning of the names in them and in `PERF_RECORD_MMAP2`.
 //!
-//! Source of the format: `proc_pid_maps(5)`; of the names, `show_map_vma` in the kernel's `fs/proc/task_mmu.c` and
-//! `perf_event_mmap_event` in `kernel/events/core.c`.
+//! Source of the format: `proc_pid_maps(5)`; of the names, `show_map_vma` in the kernel's `fs/proc/task_mmu.c` and `perf_event_mmap_event`
+//! in `kernel/events/core.c`.
 
 use std::borrow::Cow;
 
 use crate::ring::MappedFile;
 
-/// A mapping: a line of a list, or what a record reports.
+/// A mapping: a line of a list, or the content of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line<'a> {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// Where in the file it begins, in bytes.
+    /// The offset of its start in the file, in bytes.
     pub(super) offset: u64,
     pub(super) executable: bool,
     /// The inode is 0 for memory without a file.
@@ -21,7 +21,7 @@ pub(super) struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Parses a line without its newline; `None` if it is none.
+    /// Parses a line without its newline. Returns `None` if the line is malformed.
     pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.splitn(6, |&byte| byte == b' ');
         let (start, end) = pair(fields.next()?, b'-')?;
@@ -39,7 +39,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// What its name stands for.
+    /// Returns the meaning of its name.
     pub(super) fn name(&self) -> Name<'_> {
         Name::of(&self.path, self.file.inode)
     }
@@ -55,7 +55,7 @@ fn pair(field: &[u8], between: u8) -> Option<(u64, u64)> {
     Some((hex(&field[..at])?, hex(&field[at + 1..])?))
 }
 
-/// The kernel writes a newline in a path as `\012`, and a backslash as itself.
+/// Decodes a path: the kernel writes a newline as `\012`, and a backslash unescaped.
 fn unescaped(path: &[u8]) -> Cow<'_, [u8]> {
     const NEWLINE: &[u8] = b"\\012";
     if memchr::memmem::find(path, NEWLINE).is_none() {
@@ -71,26 +71,26 @@ fn unescaped(path: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(plain)
 }
 
-/// What the name of a mapping stands for.
+/// The meaning of the name of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Name<'a> {
-    /// A file, by its path without the remark that it was deleted.
+    /// A file, by its path without the suffix ` (deleted)`.
     File(&'a [u8]),
-    /// The functions that the kernel gives every process.
+    /// The vDSO, which the kernel maps into every process.
     Vdso,
-    /// Memory, or a file that only lives in memory and has no path.
+    /// Memory, or a memory-only file without a path.
     Memory,
 }
 
 impl<'a> Name<'a> {
-    /// `inode` is 0 for memory.
+    /// Classifies a name. `inode` is 0 for memory.
     pub(super) fn of(path: &'a [u8], inode: u64) -> Self {
         if path == b"[vdso]" {
             return Self::Vdso;
         }
         // `anon_inode:[perf_event]`, `[anon:dalvik-jit]`, `socket:[4711]`, …
         let nameless = !path.starts_with(b"/");
-        // Names that the kernel makes up for files that have none: shared memory, and what JITs write their code through.
+        // Names that the kernel generates for files without a name: shared memory, and memory into which JIT compilers write.
         let made_up = [&b"//anon"[..], b"/memfd:", b"/dev/zero", b"/SYSV", b"/anon_hugepage", b"/dmabuf:"];
         let made_up = made_up.iter().any(|start| path.starts_with(start));
         if inode == 0 || (nameless && !path.starts_with(b"(unreachable)")) || made_up {

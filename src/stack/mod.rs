@@ -1,12 +1,12 @@
-//! Stacks: who called whom, in the kernel and in programs.
+//! Call stacks in the kernel and in programs.
 //!
 //! ```text
-//! Record ─► Spaces: what each process has mapped where ─┐
+//! Record ─► Spaces: the mappings of each process ────────┐
 //! Sample ─► chain (frame pointers), unwind (DWARF) ─────┴► Frame ─► Stacks: each one once, by a number
 //! ```
 //!
-//! Frames are kept as places in files, not as addresses of a process: they mean the same in every process that runs the
-//! file, and still do when it has ended.
+//! Frames are stored as file offsets, not as addresses of a process. They are the same in every process that executes the file, and stay
+//! valid after it has exited.
 
 mod account;
 mod analyzer;

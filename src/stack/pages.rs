@@ -1,7 +1,7 @@
 //! Pages of files, cached within a byte limit.
 //!
-//! Each page is read with a bounded `pread` when it is needed first. Files are not mapped: a process that truncates a
-//! mapped file ends the programs that read it (`SIGBUS`).
+//! Each page is read with a bounded `pread` on first use. Files are not mapped: if another process truncates a mapped file, readers of the
+//! mapping get `SIGBUS`.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind};
@@ -12,7 +12,7 @@ use crate::host::ReadAt;
 
 /// The size of a page in bytes.
 pub(super) const PAGE: usize = 4096;
-/// The bytes that a cached page takes, with its places in the list and in the index.
+/// The bytes of a cached page, including its entries in the list and the index.
 const PAGE_COST: u64 = PAGE as u64 + 64;
 /// The fewest pages that the cache holds, whatever the limit: enough for one search.
 const MIN_PAGES: usize = 16;
@@ -22,13 +22,12 @@ const NO_PAGE: Key = (0, 0);
 /// The number of a file, and the number of a page in it.
 type Key = (u32, u32);
 
-/// A cache of pages. The clock algorithm decides which page makes room for another.
+/// A cache of pages with clock replacement.
 #[derive(Debug)]
 pub(super) struct Pages {
     index: FxHashMap<Key, usize>,
     pages: Vec<Page>,
-    /// The content of each page, in one block of memory: it does not lie between smaller allocations, and goes back to the
-    /// kernel as a whole.
+    /// The content of each page, in one block of memory: it does not fragment the heap, and is returned to the kernel as a whole.
     contents: Vec<[u8; PAGE]>,
     hand: usize,
     limit: usize,
@@ -43,7 +42,7 @@ struct Page {
 }
 
 impl Pages {
-    /// An empty cache of at most `bytes`.
+    /// Creates an empty cache of at most `bytes`.
     pub(super) fn new(bytes: u64) -> Self {
         let mut pages =
             Self { index: FxHashMap::default(), pages: Vec::new(), contents: Vec::new(), hand: 0, limit: 0 };
@@ -66,7 +65,7 @@ impl Pages {
         self.index.shrink_to_fit();
     }
 
-    /// Drops all pages, and frees their memory.
+    /// Drops all pages and frees their memory.
     pub(super) fn clear(&mut self) {
         (self.index, self.pages, self.contents, self.hand) = Default::default();
     }
@@ -76,20 +75,20 @@ impl Pages {
         self.pages.len() as u64 * PAGE_COST
     }
 
-    /// Returns the place of a page that is cached.
+    /// Returns the index of a cached page.
     fn find(&mut self, key: Key) -> Option<usize> {
         let place = *self.index.get(&key)?;
-        // The index leads to pages that exist.
+        // The index contains only pages that exist.
         self.pages[place].used = true;
         Some(place)
     }
 
-    /// Returns what a page holds. `place` is from [`find`](Self::find) or [`load`](Self::load).
+    /// Returns the content of a page. `place` is from [`find`](Self::find) or [`load`](Self::load).
     fn content(&self, place: usize) -> &[u8] {
         &self.contents[place][..self.pages[place].length]
     }
 
-    /// Reads a page in place of one that was not used lately.
+    /// Reads a page in place of one that was not used recently.
     fn load(&mut self, key: Key, file: &dyn ReadAt) -> io::Result<usize> {
         let place = self.vacate();
         let page = &mut self.pages[place];
@@ -99,7 +98,7 @@ impl Pages {
         Ok(place)
     }
 
-    /// Finds a place for a page. It holds none now.
+    /// Returns an empty slot for a page.
     fn vacate(&mut self) -> usize {
         if self.pages.len() < self.limit {
             self.pages.push(Page { key: NO_PAGE, length: 0, used: false });
@@ -136,13 +135,13 @@ fn fill(file: &dyn ReadAt, buffer: &mut [u8], offset: u64) -> io::Result<usize> 
 /// A file whose pages are cached.
 pub(super) struct PagedFile<'a> {
     file: &'a dyn ReadAt,
-    /// No other file has the same number.
+    /// A number that no other file has.
     number: u32,
     pages: &'a RefCell<Pages>,
     allowance: &'a Allowance,
 }
 
-/// How much may be read before the caller has to do something else.
+/// The bytes that may be read before the caller must continue with other work.
 #[derive(Debug)]
 pub(super) struct Allowance {
     left: Cell<u64>,
@@ -150,14 +149,14 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    /// The cost of a byte that is copied out of the cache and interpreted, in bytes that are read from a file.
+    /// The cost of a byte that is copied out of the cache and interpreted, in bytes read from a file.
     const COPY: u64 = 16;
 
     pub(super) fn new(bytes: u64) -> Self {
         Self { left: Cell::new(bytes), exceeded: Cell::new(false) }
     }
 
-    /// Whether a file answered that its content is not available yet, or the allowance is used up.
+    /// Reports whether content was not available yet, or the allowance was used up.
     pub(super) fn is_exceeded(&self) -> bool {
         self.exceeded.get()
     }
@@ -221,7 +220,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A file in memory, which answers only from a number of reads on.
+    /// A file in memory whose first reads fail.
     struct Slow {
         bytes: Vec<u8>,
         refusals: Cell<u32>,
@@ -243,7 +242,7 @@ mod tests {
             }
             self.reads.set(self.reads.get() + 1);
             let rest = self.bytes.get(offset as usize..).unwrap_or_default();
-            // No more than some bytes at a time, as pread may do.
+            // At most some bytes at a time, as pread may do.
             let count = rest.len().min(buffer.len()).min(3000);
             buffer[..count].copy_from_slice(&rest[..count]);
             Ok(count)

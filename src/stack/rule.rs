@@ -1,7 +1,7 @@
-//! Rules that lead from the registers of a function to those of its caller: a row of a call frame table in 16 bytes.
+//! Rules that compute the registers of the caller from those of a function: a row of a call frame table in 16 bytes.
 //!
-//! Only the registers of a sample take part: instruction, stack and frame pointers, and on arm64 the link register. What
-//! needs an expression has no rule, and is computed from the table each time.
+//! Only the registers of a sample are used: instruction, stack and frame pointers, and on arm64 the link register. Rows with expressions
+//! have no rule, and are evaluated from the table each time.
 
 use gimli::{
     AArch64, CfaRule, EndianSlice, Evaluation, EvaluationResult, Expression, LittleEndian, Location,
@@ -17,22 +17,22 @@ pub(super) enum Machine {
     Aarch64,
 }
 
-/// The processor that this program runs on.
+/// The processor of this program.
 pub(super) const NATIVE: Machine =
     if cfg!(target_arch = "aarch64") { Machine::Aarch64 } else { Machine::X86_64 };
 
-/// Return addresses may be signed, in the bits that no address of a program has.
+/// The address bits: arm64 return addresses may be signed, in the bits that no user address uses.
 const ADDRESS_MASK: u64 = u64::MAX >> 16;
 
-/// How to find the caller.
+/// A rule to find the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
     Frame(Frame),
-    /// No entry covers the instruction. The innermost function has no frame yet; others have frame pointers.
+    /// No entry covers the instruction. An innermost function has no frame yet; others have frame pointers.
     Uncovered,
     /// There is no caller.
     End,
-    /// The table has expressions.
+    /// The row has expressions.
     Computed,
 }
 
@@ -52,7 +52,7 @@ enum Base {
     Fp,
 }
 
-/// Where the caller's value of a register is: at a distance from the CFA, in bytes, or where it was.
+/// The location of the caller's value of a register: a distance from the CFA in bytes, or unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slot(i32);
 
@@ -75,20 +75,20 @@ pub(super) type Answer = Result<Option<u64>, Stuck>;
 /// A step from a function to its caller.
 pub(super) struct Step<'r> {
     pub(super) machine: Machine,
-    /// Nothing was called from here, the instruction itself was sampled.
+    /// Whether this is the innermost frame: the sampled instruction itself, not a call.
     pub(super) first: bool,
-    /// Set to those of the caller.
+    /// Set to the registers of the caller.
     pub(super) registers: &'r mut Registers,
     /// Reads a word of the stack.
     pub(super) read: &'r mut dyn FnMut(u64) -> Option<u64>,
 }
 
 impl Rule {
-    /// What applies where no table does.
+    /// The rule that applies without a table.
     pub(super) const FRAME_POINTER: Self =
         Self::Frame(Frame { base: Base::Fp, cfa: 16, fp: Slot(-16), ra: Slot(-8) });
 
-    /// Finds the caller, and sets the registers to its.
+    /// Finds the caller, and sets the registers to those of the caller.
     #[inline]
     pub(super) fn apply(self, step: &mut Step<'_>) -> Answer {
         match self {
@@ -101,9 +101,9 @@ impl Rule {
                 };
                 Frame { base: Base::Sp, cfa, fp: Slot::SAME, ra }.apply(step)
             }
-            // A frame pointer of 0 says nothing about a function of which nothing is known.
+            // A frame pointer of 0 gives no information about an unknown function.
             Self::Uncovered if step.registers.fp == 0 => Err(Stuck),
-            // Whoever has a table for what is computed, does not ask here.
+            // `Tables::step` evaluates computed rows itself and comes here only if that failed.
             Self::Uncovered | Self::Computed => Self::FRAME_POINTER.apply(step),
         }
     }
@@ -116,7 +116,7 @@ impl Frame {
         let Registers { sp, fp, lr, .. } = *step.registers;
         let base = match self.base {
             Base::Sp => sp,
-            // The outermost function has none.
+            // The outermost function has no frame pointer.
             Base::Fp if machine == Machine::X86_64 && fp == 0 => return Ok(None),
             Base::Fp => fp,
         };
@@ -129,7 +129,7 @@ impl Frame {
         let caller_fp = match self.fp.stored().map(&mut load).transpose()? {
             None => fp,
             Some((_, Some(word))) => word,
-            // What was popped already is no longer there. Compilers do not always say that it was.
+            // A popped value is no longer on the stack. Compilers do not always describe the pop.
             Some((at, None)) if machine == Machine::X86_64 && first && at < sp => fp,
             Some((_, None)) => return Err(Stuck),
         };
@@ -144,7 +144,7 @@ impl Frame {
             Some(distance) => load(distance)?.1.ok_or(Stuck)?,
             None if first => lr,
             None if self.ra == Slot::UNDEFINED => return Ok(None),
-            // Only a function that calls nothing returns to what is in the register.
+            // Only a leaf function returns to the address in the register.
             None => return Err(Stuck),
         };
         step.commit(Caller { cfa, fp: caller_fp, ra })
@@ -159,7 +159,7 @@ struct Caller {
 }
 
 impl Step<'_> {
-    /// Sets the registers to those of the caller, if that leads on.
+    /// Sets the registers to those of the caller, if the step makes progress.
     #[inline]
     fn commit(&mut self, caller: Caller) -> Answer {
         let ra = match self.machine {
@@ -183,7 +183,7 @@ impl Step<'_> {
     }
 }
 
-/// The row of a table that applies to an instruction, and the bytes that its expressions are in.
+/// The row of a table that applies to an instruction, and the bytes with its expressions.
 #[derive(Clone, Copy)]
 pub(super) struct Row<'r> {
     pub(super) row: &'r UnwindTableRow<usize>,
@@ -192,7 +192,7 @@ pub(super) struct Row<'r> {
 }
 
 impl Row<'_> {
-    /// What the table says about the frame pointer and the return address.
+    /// Returns the rules of the frame pointer and the return address.
     fn columns(&self, machine: Machine) -> (Option<RegisterRule<usize>>, Option<RegisterRule<usize>>) {
         let (fp, ra) = match machine {
             Machine::X86_64 => (X86_64::RBP, X86_64::RA),
@@ -230,7 +230,7 @@ impl Row<'_> {
         if unusual { Rule::Computed } else { Rule::Frame(Frame { base, cfa, fp, ra }) }
     }
 
-    /// Finds the caller by a row that has expressions, as [`Rule::apply`]. Takes time for each of their operations.
+    /// Finds the caller with a row that has expressions, as [`Rule::apply`]. Takes time proportional to their operations.
     pub(super) fn compute(&self, step: &mut Step<'_>) -> Answer {
         match self.caller(step) {
             Some(caller) => step.commit(caller),
@@ -277,7 +277,7 @@ impl Row<'_> {
         }
     }
 
-    /// The value of an expression over the registers. It has no jumps, so that each operation is followed once.
+    /// Returns the value of an expression over the registers. The expression has no jumps, so that each operation is evaluated once.
     fn evaluate(
         &self,
         expression: &gimli::UnwindExpression<usize>,
@@ -308,7 +308,7 @@ fn base(machine: Machine, register: Register) -> Option<Base> {
     }
 }
 
-/// The value of a register, if a sample has it.
+/// Returns the value of a register, if a sample contains it.
 fn value(machine: Machine, registers: &Registers, register: Register) -> Option<u64> {
     match (machine, register) {
         (Machine::X86_64, X86_64::RA) => Some(registers.ip),
@@ -320,8 +320,8 @@ fn value(machine: Machine, registers: &Registers, register: Register) -> Option<
     }
 }
 
-/// Rules by file and place, within a byte limit. Each place has two entries where its rule can be; the one that was used
-/// less recently gives way.
+/// A cache of rules by file and offset, within a byte limit. Each offset has two slots for its rule; the less recently used one is
+/// replaced.
 #[derive(Debug)]
 pub(super) struct Rules {
     entries: Vec<Entry>,
@@ -332,7 +332,7 @@ pub(super) struct Rules {
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    /// The number of the file; 0 for an entry that is free.
+    /// The number of the file; 0 for a free entry.
     file: u32,
     offset: u32,
     rule: Rule,
@@ -343,19 +343,19 @@ const FREE: Entry = Entry { file: 0, offset: 0, rule: Rule::End };
 const MIN_ENTRIES: usize = 1024;
 
 impl Rules {
-    /// An empty table of at most `bytes`.
+    /// Creates an empty table of at most `bytes`.
     pub(super) fn new(bytes: u64) -> Self {
         let mut rules = Self { entries: vec![FREE; MIN_ENTRIES], filled: 0, most: 0 };
         rules.set_limit(bytes);
         rules
     }
 
-    /// Forgets all rules, and frees their memory.
+    /// Drops all rules and frees their memory.
     pub(super) fn clear(&mut self) {
         (self.entries, self.filled) = (vec![FREE; MIN_ENTRIES], 0);
     }
 
-    /// Changes the limit. Forgets all rules if there are too many.
+    /// Changes the limit. Drops all rules if they exceed it.
     pub(super) fn set_limit(&mut self, bytes: u64) {
         let most = usize::try_from(bytes / size_of::<Entry>() as u64).unwrap_or(usize::MAX);
         self.most = 1 << most.max(MIN_ENTRIES).ilog2();
@@ -369,11 +369,11 @@ impl Rules {
         (self.entries.len() * size_of::<Entry>()) as u64
     }
 
-    /// The first of the two entries of a place.
+    /// Returns the first of the two slots of an offset.
     #[inline]
     fn place(&self, file: u32, offset: u32) -> usize {
         let mixed = (u64::from(file) << 32 | u64::from(offset)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // Fewer bits than there are entries, and even.
+        // Below the number of entries, and even.
         (mixed >> (u64::BITS - self.entries.len().trailing_zeros())) as usize & !1
     }
 
@@ -391,7 +391,7 @@ impl Rules {
     }
 
     pub(super) fn insert(&mut self, file: u32, offset: u32, rule: Rule) {
-        // Half of the entries are in use, or fewer that are in each other's way.
+        // The table is half full, or has collisions when a sixteenth is full.
         let evicts = self.entries[self.place(file, offset) + 1].file != 0;
         let crowded = self.filled > self.entries.len() / if evicts { 16 } else { 2 };
         if crowded && self.entries.len() < self.most {

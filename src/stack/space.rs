@@ -1,8 +1,8 @@
-//! Address spaces: what each process has mapped where, as far as it can be executed.
+//! Address spaces: the executable mappings of each process.
 //!
-//! Records tell of what happens while somebody listens: a process maps a file, is copied by a fork, executes another
-//! program, ends. What was there before is read from `/proc/PID/maps` when a sample first needs it, or a child that is a
-//! copy of it. Nobody tells of what is unmapped; what is mapped there later takes its place.
+//! Records report changes while the exporter runs: a process maps a file, forks, executes another program, exits. Earlier mappings are read
+//! from `/proc/PID/maps` when a sample, or a forked child, first needs them. No record reports unmapping; later mappings replace earlier
+//! ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,19 +19,18 @@ use crate::files::{Files, Opened, ProcessFile, RootError};
 use crate::host;
 use crate::ring::{Comm, Mmap, Task};
 
-/// How many processes that have ended are kept: threads of theirs may run for a moment longer than the first one, whose
-/// end is told.
+/// The most exited processes that are kept: further threads may run for a moment after the first thread, whose exit is reported.
 const ENDED: usize = 256;
-/// For so many samples everything is read again at most once. Where records are lost there is too much to do already.
+/// The shortest interval, in samples, at which the state of all processes is read again. When records are lost, the load is already high.
 pub(super) const PATIENCE: u64 = 1024;
 /// `PROT_EXEC`
 const EXECUTABLE: u32 = 4;
 
-/// How much is kept and read.
+/// Limits on what is kept and read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SpaceLimits {
     pub(super) processes: usize,
-    /// Of one process.
+    /// Mappings of one process.
     pub(super) mappings: usize,
     /// The longest list of mappings, in bytes.
     pub(super) maps_bytes: u64,
@@ -43,37 +42,37 @@ pub(super) struct Spaces {
     files: Files,
     limits: SpaceLimits,
     spaces: FxHashMap<u32, Space>,
-    /// Processes that have ended, and by which number of their spaces they did.
+    /// Exited processes, with the serial number of their space at exit.
     ended: VecDeque<(u32, u64)>,
     serial: u64,
-    /// Goes up when records were lost.
+    /// Incremented after records were lost.
     doubt: u32,
-    /// Counts samples.
+    /// The number of samples so far.
     now: u64,
-    /// From this sample on, doubt may go up again.
+    /// The sample from which on `doubt` may be incremented again.
     doubts_from: u64,
-    /// It has to.
+    /// Whether `doubt` must be incremented.
     doubtful: bool,
 }
 
-/// That of one process.
+/// The address space of one process.
 #[derive(Debug)]
 pub(super) struct Space {
-    /// No space, and none at another time, has the same number and other contents.
+    /// A unique number: no other space, and no earlier content of this one, has the same number.
     pub(super) serial: u64,
     process: Option<ProcessId>,
-    /// What it has mapped.
+    /// Its mappings.
     pub(super) map: Arc<Map>,
-    /// All that it has mapped is known, or cannot be.
+    /// Whether all mappings are known, or cannot be read.
     complete: bool,
-    /// How large [`Spaces::doubt`] was then.
+    /// The value of [`Spaces::doubt`] when the mappings were read.
     doubt: u32,
-    /// Samples were taken of it lately.
+    /// Whether there were recent samples.
     used: bool,
 }
 
 impl Space {
-    /// Its number.
+    /// Returns the number of its process.
     pub(super) fn process(&mut self, pid: u32, library: &mut Library) -> ProcessId {
         *self.process.get_or_insert_with(|| library.add_process(pid))
     }
@@ -100,13 +99,13 @@ impl Spaces {
         self.serial
     }
 
-    /// Records were lost: what is known of any process is read again when it is needed next, or a little later if that
-    /// was done just now.
+    /// Reports a loss of records. The mappings of each process are read again when needed next, or a little later if they were read just
+    /// now.
     pub(super) fn distrust(&mut self) {
         self.doubtful = true;
     }
 
-    /// A sample is looked at.
+    /// Counts a sample.
     pub(super) fn tick(&mut self) {
         self.now += 1;
         if self.doubtful && self.now >= self.doubts_from {
@@ -116,7 +115,7 @@ impl Spaces {
         }
     }
 
-    /// A process mapped something.
+    /// Handles a new mapping of a process.
     pub(super) fn mmap(&mut self, mmap: &Mmap<'_>, library: &mut Library) {
         let end = mmap.start.saturating_add(mmap.length);
         if mmap.protection & EXECUTABLE == 0 || is_nobody(mmap.pid) || mmap.start >= end {
@@ -137,29 +136,29 @@ impl Spaces {
         Arc::make_mut(&mut space.map).insert(mapping);
     }
 
-    /// A process was created, as a copy of another one, or a thread, which shares all.
+    /// Handles the creation of a process, as a copy of its parent. A new thread shares everything.
     pub(super) fn fork(&mut self, task: &Task, library: &mut Library) {
         if task.pid == task.parent_pid || is_nobody(task.pid) {
             return;
         }
-        // Of a parent that is not known nothing will be read when the child has ended before anybody looks at it.
+        // If the parent is unknown, its mappings are read now: the child may exit before its own can be read.
         let known = self.spaces.get(&task.parent_pid).is_some_and(|parent| parent.complete);
         if !known && !is_nobody(task.parent_pid) {
             self.read(task.parent_pid, task.parent_tid, library);
         }
         let Some(parent) = self.spaces.get(&task.parent_pid) else {
-            // Whoever had the number is gone.
+            // The previous process with this number is gone.
             self.spaces.remove(&task.pid);
             return;
         };
-        // What was read just now may be another program, which the parent executes since.
+        // The mappings just read may belong to another program that the parent has executed since.
         let (map, complete, doubt) = (Arc::clone(&parent.map), known, parent.doubt);
         let serial = self.next_serial();
         let space = self.entry(task.pid, false, library);
         *space = Space { serial, process: None, map, complete, doubt, used: false };
     }
 
-    /// A thread took another name; with another program, nothing of the one before is left.
+    /// Handles a new name of a thread. If the process executed another program, its earlier mappings are dropped.
     pub(super) fn comm(&mut self, comm: &Comm<'_>, library: &mut Library) {
         if comm.exec && !is_nobody(comm.pid) {
             let (serial, doubt) = (self.next_serial(), self.doubt);
@@ -169,7 +168,7 @@ impl Spaces {
         }
     }
 
-    /// A thread ended; if it was the first of its process, the process is kept only a little longer.
+    /// Handles the exit of a thread. If it was the first thread of its process, the process is kept only a little longer.
     pub(super) fn exit(&mut self, task: &Task) {
         if task.pid != task.tid {
             return;
@@ -182,7 +181,7 @@ impl Spaces {
         }
     }
 
-    /// Forgets the process that ended first, unless its number is another one's by now.
+    /// Drops the process that exited first, unless its number has been reused.
     fn bury(&mut self) {
         let Some((pid, serial)) = self.ended.pop_front() else { return };
         if self.spaces.get(&pid).is_some_and(|space| space.serial == serial) {
@@ -190,14 +189,14 @@ impl Spaces {
         }
     }
 
-    /// Forgets all processes that have ended.
+    /// Drops all exited processes.
     pub(super) fn bury_all(&mut self) {
         while !self.ended.is_empty() {
             self.bury();
         }
     }
 
-    /// What a process has mapped, which is read if it is not known and `mapped` is wanted. `tid` is one of its threads.
+    /// Returns the address space of a process. If it is unknown and `mapped` is set, its mappings are read. `tid` is one of its threads.
     pub(super) fn of(&mut self, (pid, tid): (u32, u32), mapped: bool, library: &mut Library) -> &mut Space {
         let doubt = self.doubt;
         let known = self.spaces.get(&pid).is_some_and(|space| space.complete && space.doubt == doubt);
@@ -209,7 +208,7 @@ impl Spaces {
         space
     }
 
-    /// The space of a process, which begins empty.
+    /// Returns the space of a process, which is initially empty.
     fn entry(&mut self, pid: u32, complete: bool, library: &mut Library) -> &mut Space {
         if !self.spaces.contains_key(&pid) && self.spaces.len() >= self.limits.processes {
             self.make_room();
@@ -222,7 +221,7 @@ impl Spaces {
         })
     }
 
-    /// Forgets those of whom no samples were taken since it was done last; all, if that is none.
+    /// Drops the processes without samples since the previous call, or all processes if there are none.
     fn make_room(&mut self) {
         let before = self.spaces.len();
         self.bury_all();
@@ -232,7 +231,7 @@ impl Spaces {
         }
     }
 
-    /// Reads what a process has mapped. What is known stays where that cannot be.
+    /// Reads the mappings of a process. If that fails, the known mappings stay.
     fn read(&mut self, pid: u32, tid: u32, library: &mut Library) {
         let (serial, doubt) = (self.next_serial(), self.doubt);
         let mut process = self.spaces.get(&pid).and_then(|space| space.process);
@@ -241,7 +240,7 @@ impl Spaces {
             read_list(&opened, pid, &self.limits, &mut process, library)
         };
         let mut found = list(ProcessFile::Maps);
-        // The first thread of a process may end before others, which still have all that it had.
+        // The first thread of a process may exit before others, which still have all mappings.
         if tid != pid && found.as_ref().is_ok_and(|map| map.len() == 0) {
             found = list(ProcessFile::ThreadMaps(tid));
         }
@@ -250,41 +249,41 @@ impl Spaces {
         match found {
             Ok(map) => {
                 if space.map.len() > 0 && !have_common(&space.map, &map) {
-                    // Another program runs under the number.
+                    // The number has been reused by another program.
                     space.process = None;
                 }
                 space.map = Arc::new(map);
             }
             Err(error) => {
-                // Nothing is known yet: it is read again when it is needed next.
+                // The failure is temporary: the mappings are read again when needed next.
                 space.complete = !error.is_temporary();
                 library.accounts.lose(loss_of(&error));
             }
         }
     }
 
-    /// How many processes are known.
+    /// Returns the number of known processes.
     pub(super) fn len(&self) -> usize {
         self.spaces.len()
     }
 
-    /// All of them.
+    /// Calls `each` for all processes.
     pub(super) fn each(&self, mut each: impl FnMut(Option<ProcessId>, &Arc<Map>)) {
         self.spaces.values().for_each(|space| each(space.process, &space.map));
     }
 }
 
-/// Whose number is nobody's: the idle task, the kernel, and processes that this namespace does not have.
+/// Reports whether a process ID is not a known process: the idle task, the kernel, and processes outside this PID namespace.
 pub(super) fn is_nobody(pid: u32) -> bool {
     pid == 0 || pid == u32::MAX
 }
 
-/// Whether something is at the same place in both.
+/// Reports whether the same content is at the same address in both.
 fn have_common(one: &Map, other: &Map) -> bool {
     one.iter().any(|mapping| other.find(mapping.start).is_some_and(|found| found.what == mapping.what))
 }
 
-/// What a process has mapped there; `None` if there is no room for another file.
+/// Returns the mapping of a line; `None` if the table of files is full.
 fn mapping(
     line: &Line<'_>,
     pid: u32,

@@ -1,8 +1,7 @@
-//! Stacks, each kept once and known by a number.
+//! Stacks, each stored once and identified by a number.
 //!
-//! A stack is a run of numbers of frames in one long list. Stacks that share their outer end do not share memory, as
-//! they would in a tree of callers: but a sample costs one look into a table then instead of one for each frame, and the
-//! table and its neighbours in memory are what such a look costs.
+//! A stack is a sequence of frame numbers in one long list. Stacks with a common outer end do not share memory, as they would in a tree of
+//! callers. In return a sample costs one table look-up instead of one for each frame, and cache misses dominate the cost of a look-up.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -17,16 +16,16 @@ pub struct StackId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameId(u32);
 
-/// How much is kept.
+/// Limits on stored stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackLimits {
-    /// Stacks. Each takes some 20 bytes besides its frames.
+    /// Stacks. Each takes about 20 bytes in addition to its frames.
     pub stacks: usize,
-    /// Different frames. Each takes some 60 bytes.
+    /// Distinct frames. Each takes about 60 bytes.
     pub frames: usize,
     /// The depths of all stacks together: 4 bytes each.
     pub depths: usize,
-    /// All of it together, in bytes.
+    /// The total, in bytes.
     pub bytes: usize,
 }
 
@@ -36,40 +35,40 @@ impl Default for StackLimits {
     }
 }
 
-/// Every stack that was seen and is still wanted.
+/// All stacks in use.
 #[derive(Debug)]
 pub struct Stacks {
     limits: StackLimits,
     frames: Vec<Frame>,
     frame_ids: HashMap<Frame, u32>,
-    /// The frames of all stacks, one stack behind the other.
+    /// The frames of all stacks, one stack after the other.
     depths: Vec<u32>,
-    /// Where each stack ends in `depths`; it begins where the one before it ends.
+    /// The end of each stack in `depths`; it begins at the end of the previous one.
     ends: Vec<u32>,
-    /// For each stack what it is looked up by.
+    /// The hash of each stack.
     hashes: Vec<u32>,
-    /// One more than the number of a stack, or 0; at the place that its hash says, or the next free one. At least half
-    /// is free. A power of two.
+    /// The number of a stack plus one, or 0, at the slot of its hash or the next free one. At least half is free. The length is a power of
+    /// two.
     table: Vec<u32>,
-    /// Nobody who runs a program here can choose addresses so that many stacks have the same hash.
+    /// A random seed, so that a program cannot choose addresses for which many stacks have the same hash.
     seed: u64,
 }
 
-/// For what there is no room: one frame, which is always the first, in one stack, which is too.
+/// The overflow stack, which is always the first: its only frame is also the first.
 pub(super) const FULL: StackId = StackId(0);
 const SMALLEST_TABLE: usize = 1024;
-/// Bytes of a number.
+/// The bytes of a number.
 const WORD: usize = size_of::<u32>();
-/// Bytes that the number of a frame takes in the table of frames.
+/// The bytes of a frame number in the table of frames.
 const NUMBERED: usize = size_of::<(Frame, u32)>() + 1;
 
-/// By how many items a list grows when `more` are added: a quarter, and by none as long as there is room.
+/// Returns by how many items a list grows when `more` are added: a quarter, or none if its capacity suffices.
 fn growth<T>(list: &Vec<T>, more: usize) -> usize {
     if list.len() + more <= list.capacity() { 0 } else { (list.capacity() / 4).max(more).max(64) }
 }
 
 impl Stacks {
-    /// None.
+    /// Creates an empty table.
     pub fn new(limits: StackLimits) -> Self {
         let full = Frame::Cut(Cut::Full);
         let mut stacks = Self {
@@ -87,40 +86,40 @@ impl Stacks {
         stacks
     }
 
-    /// How many there are; the one for what there is no room for is one of them.
+    /// Returns the number of stacks, including the overflow stack.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none but the one for what there is no room for.
+    /// Reports whether there is no stack except the overflow stack.
     pub fn is_empty(&self) -> bool {
         self.len() <= 1
     }
 
-    /// How many different frames they have.
+    /// Returns the number of distinct frames.
     pub fn distinct_frames(&self) -> usize {
         self.frames.len()
     }
 
-    /// How many bytes all of it takes, about.
+    /// Returns the approximate size in bytes.
     pub fn memory(&self) -> usize {
         let words = self.depths.capacity() + self.ends.capacity() + self.hashes.capacity() + self.table.len();
         words * WORD + self.frames.capacity() * size_of::<Frame>() + self.frame_ids.capacity() * NUMBERED
     }
 
-    /// Holds no more bytes than this from now on. What is beyond stays until the next [`retain`](Self::retain).
+    /// Limits the size in bytes from now on. Data above the limit stays until the next [`retain`](Self::retain).
     pub fn set_memory(&mut self, bytes: usize) {
         self.limits.bytes = bytes;
     }
 
-    /// Whether so many bytes more fit.
+    /// Reports whether `more` bytes fit.
     fn fits(&self, more: usize) -> bool {
         self.memory() + more <= self.limits.bytes
     }
 
-    /// The frames of a stack, innermost first: the kernel's, then the program's. None for a number that was not given.
+    /// Returns the frames of a stack, innermost first: the kernel part, then the user part. Empty for an unknown number.
     pub fn frames(&self, stack: StackId) -> impl DoubleEndedIterator<Item = Frame> + ExactSizeIterator {
-        // What is in a stack is the number of a frame.
+        // The entries of a stack are frame numbers.
         self.entries(stack).iter().map(|&frame| self.frames[frame as usize])
     }
 
@@ -131,7 +130,7 @@ impl Stacks {
         self.depths.get(start as usize..end as usize).unwrap_or_default()
     }
 
-    /// The number of a frame; `None` if there is no room for another one.
+    /// Returns the number of a frame; `None` if the table of frames is full.
     pub(super) fn frame(&mut self, frame: Frame) -> Option<FrameId> {
         if let Some(&known) = self.frame_ids.get(&frame) {
             return Some(FrameId(known));
@@ -151,12 +150,12 @@ impl Stacks {
         Some(FrameId(number))
     }
 
-    /// The number of a stack.
+    /// Returns the number of a stack.
     pub(super) fn intern(&mut self, stack: &[FrameId]) -> StackId {
         let hash = self.hash(stack.iter().map(|frame| frame.0));
         let mask = self.table.len() - 1;
         let mut place = hash as usize & mask;
-        // Half of the table is free, so that this ends.
+        // Half of the table is free, so that this loop ends.
         while let Some(known) = self.table[place].checked_sub(1) {
             let same = self.hashes[known as usize] == hash
                 && self.entries(StackId(known)).iter().eq(stack.iter().map(|frame| &frame.0));
@@ -196,7 +195,7 @@ impl Stacks {
         StackId(number)
     }
 
-    /// Puts a stack into the table.
+    /// Adds a stack to the hash table.
     fn enter(&mut self, stack: u32) {
         let mask = self.table.len() - 1;
         let mut place = self.hashes[stack as usize] as usize & mask;
@@ -206,7 +205,7 @@ impl Stacks {
         self.table[place] = stack + 1;
     }
 
-    /// The size of a new table.
+    /// Returns the size of a new hash table.
     fn table_size(&self) -> usize {
         (self.ends.len() * 4).next_power_of_two().max(SMALLEST_TABLE)
     }
@@ -235,8 +234,8 @@ impl Stacks {
         (hash ^ (hash >> 32)) as u32
     }
 
-    /// Forgets all stacks but those in `used`, and all frames that only the others had. Numbers change: the answer tells
-    /// the new ones. Takes time for all there are.
+    /// Drops all stacks that are not in `used`, and all frames that only they had. Returns the new numbers. Takes time proportional to the
+    /// number of stacks.
     pub fn retain(&mut self, used: impl IntoIterator<Item = StackId>) -> Remap {
         let mut kept = vec![false; self.ends.len()];
         kept[FULL.0 as usize] = true;
@@ -246,7 +245,7 @@ impl Stacks {
             }
         }
         let mut new = Self { seed: self.seed, ..Self::new(self.limits) };
-        // The stack that is always there was entered under another seed.
+        // The overflow stack was added with another seed.
         new.hashes[0] = new.hash([0]);
         new.rehash();
         let mut stacks = vec![GONE; self.ends.len()];
@@ -256,7 +255,7 @@ impl Stacks {
         for number in (1..self.ends.len()).filter(|&number| kept[number]) {
             stack.clear();
             for &frame in self.entries(StackId(number as u32)) {
-                // As above: the number of a frame, of which there is room for fewer than there were.
+                // As above: entries are frame numbers, and the new table has no more frames than the old one.
                 let new_frame = &mut frames[frame as usize];
                 if *new_frame == GONE {
                     *new_frame = new.frame(self.frames[frame as usize]).map_or(0, |frame| frame.0);
@@ -269,7 +268,7 @@ impl Stacks {
         Remap(stacks)
     }
 
-    /// The files and processes that stacks tell of.
+    /// Calls `module` and `process` for each file and process that frames refer to.
     pub(super) fn each_owner(&self, mut module: impl FnMut(ModuleId), mut process: impl FnMut(ProcessId)) {
         for frame in &self.frames {
             match *frame {
@@ -294,7 +293,7 @@ const GONE: u32 = u32::MAX;
 pub struct Remap(Vec<u32>);
 
 impl Remap {
-    /// The new number of a stack; `None` if it was forgotten.
+    /// Returns the new number of a stack; `None` if it was dropped.
     pub fn get(&self, old: StackId) -> Option<StackId> {
         self.0.get(old.0 as usize).copied().filter(|&new| new != GONE).map(StackId)
     }
@@ -325,14 +324,14 @@ mod tests {
         let one = put(&mut stacks, &[1, 2]);
         let cut = [Frame::Cut(Cut::Full)];
         let deep = put(&mut stacks, &[1, 2, 1, 2]);
-        assert_eq!(of(&stacks, deep), cut, "too deep for what is left");
+        assert_eq!(of(&stacks, deep), cut, "deeper than the remaining limit");
         let full = put(&mut stacks, &[7, 8]);
         assert_eq!(of(&stacks, full), cut, "too many frames");
         put(&mut stacks, &[2]);
         let many = put(&mut stacks, &[1]);
         assert_eq!(of(&stacks, many), cut, "too many stacks");
         assert_eq!(of(&stacks, one), kernel(&[1, 2]));
-        // Room that is made is room.
+        // Freed memory can be used again.
         let remap = stacks.retain([]);
         assert_eq!((remap.get(one), remap.get(full)), (None, Some(FULL)));
         let many = put(&mut stacks, &[1]);
@@ -351,7 +350,7 @@ mod tests {
             );
             let whole = all.iter().filter(|&&stack| stack != FULL).count();
             assert!(whole > bytes / 300 && all.contains(&FULL), "{whole} of {bytes}");
-            // Room that is made is room, and more memory is more of it.
+            // Freed memory can be used again, and a higher limit allows more.
             stacks.retain([]);
             assert_ne!(put(&mut stacks, &[1_000_000, 2]), FULL);
             stacks.set_memory(16 << 20);

@@ -1,9 +1,10 @@
-//! Unwind rules for places in files, looked up in the tables of the files themselves, within a byte limit.
+//! Unwind rules for file offsets, looked up in the tables of the files themselves, within a byte limit.
 //!
-//! A function is looked up in `.eh_frame_hdr`, which linkers sort, by reading the few pages that the search leads to.
-//! The table is not trusted: its order is checked along the way, and the entry that it leads to must cover the place and
-//! is [checked](super::cfi) before it is followed. The rule that comes of it is cached. Files without such a table are
-//! indexed by a thread of their own; until that is done their functions are unwound by frame pointers.
+//! A function is looked up in `.eh_frame_hdr`, which linkers sort, by reading the few pages that the search touches. The table is untrusted
+//! input. Its order is checked during the search. The resulting entry must cover the offset and is [checked](super::cfi) before it is
+//! evaluated. The resulting rule is cached.
+//!
+//! Files without such a table are indexed by a dedicated thread. Until then their functions are unwound by frame pointers.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -18,19 +19,19 @@ use super::pages::{Allowance, PAGE, PagedFile, Pages};
 use super::rule::{Answer, NATIVE, Row, Rule, Rules, Step};
 use crate::host::ReadAt;
 
-/// For how many samples a file must not have been used to make room for another one: else two that do not fit beside
-/// each other would be read anew for each sample.
+/// The number of samples for which a file must be unused before it may be evicted. Otherwise two files that do not fit together would be
+/// read again for each sample.
 pub(super) const IDLE: u64 = 4096;
-/// What is read of files for one sample, in bytes. The rest is left to the samples that follow.
+/// The most bytes to read from files for one sample. Further reads are left to later samples.
 const SAMPLE_ALLOWANCE: u64 = 1024 * PAGE as u64;
 
-/// A place in a file that a process executes.
+/// A location in a file that a process executes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub(super) module: ModuleId,
-    /// In the file.
+    /// The offset in the file.
     pub(super) offset: u64,
-    /// The process, and from where to where it has the file mapped.
+    /// The process, and the start and end of its mapping of the file.
     pub(super) seen: (u32, u64, u64),
 }
 
@@ -41,48 +42,48 @@ pub(super) struct Tables {
     files: Vec<Option<Known>>,
     /// The bytes of all [`Head`]s.
     kept: u64,
-    /// Counts samples.
+    /// The number of samples so far.
     now: u64,
-    /// Counts files that were read.
+    /// The number of files read so far.
     numbers: u32,
     pages: RefCell<Pages>,
     rules: Rules,
     cfi: Cfi,
     aside: Option<Aside>,
     allowance: Allowance,
-    /// Something of this sample is not available yet.
+    /// Whether data for this sample is not available yet.
     later: bool,
-    /// There is no room for something of this sample.
+    /// Whether data for this sample does not fit into memory.
     large: bool,
 }
 
-/// What is known about a file.
+/// The state of a file.
 struct Known {
     state: State,
-    /// The sample that needed it last.
+    /// The last sample that used it.
     used: u64,
 }
 
 enum State {
     Ready(Box<Head>),
-    /// It is being indexed, under this number.
+    /// The file is being indexed, under this number.
     Asked(u32),
-    /// There was no room for so many bytes. It is tried again after this sample.
+    /// There was no memory for this many bytes. Retried after this sample.
     Waits {
         bytes: u64,
         until: u64,
     },
-    /// It has no tables.
+    /// The file has no tables.
     Nothing,
 }
 
-/// What it takes to look functions of a file up.
+/// The data that is needed to look up functions of a file.
 pub(super) struct Head {
-    /// No other file has the same.
+    /// A number that no other file has.
     pub(super) number: u32,
     pub(super) loads: Box<[Segment]>,
     pub(super) functions: Functions,
-    /// That entries are damaged was counted.
+    /// Whether damaged entries were already counted.
     pub(super) broken: bool,
 }
 
@@ -91,10 +92,10 @@ pub(super) enum Functions {
     Index(Index),
 }
 
-/// Where the entry of a function is.
+/// The result of a search for the entry of a function.
 enum Found {
     Entry(FrameSection, u64),
-    /// No function begins before the place, or no code is there.
+    /// No function begins before the location, or there is no code.
     Nothing,
     /// The table is not sorted.
     Odd,
@@ -109,7 +110,7 @@ impl Head {
         size_of::<Self>() as u64 + size_of_val(&*self.loads) as u64 + index
     }
 
-    /// The address of a place, as the headers of the file count.
+    /// Returns the address of an offset, relative to the file according to its own headers.
     fn address(&self, offset: u64) -> Option<u64> {
         self.loads.iter().filter(|load| load.executable).find_map(|load| {
             let into = offset.checked_sub(load.offset).filter(|&into| into < load.size)?;
@@ -167,7 +168,7 @@ impl fmt::Debug for Tables {
 }
 
 impl Tables {
-    /// Tables of at most `limit` bytes in all; some 100 KiB are used in any case.
+    /// Creates tables of at most `limit` bytes in total; about 100 KiB are used in any case.
     pub(super) fn new(limit: u64) -> Self {
         Self {
             limit,
@@ -185,7 +186,7 @@ impl Tables {
         }
     }
 
-    /// Changes the limit, and forgets what is above it: a quarter for pages, a quarter for rules, half for indexes.
+    /// Changes the limit and drops data above it: a quarter for pages, a quarter for rules, half for indexes.
     pub(super) fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
         self.pages.get_mut().set_limit(limit / 4);
@@ -193,7 +194,7 @@ impl Tables {
         while self.kept > limit / 2 && self.evict(0) {}
     }
 
-    /// Drops pages and rules. They are read again when they are needed: a rule takes some microseconds.
+    /// Drops pages and rules. They are read again when needed, which takes some microseconds a rule.
     pub(super) fn clear_caches(&mut self) {
         self.pages.get_mut().clear();
         self.rules.clear();
@@ -205,7 +206,7 @@ impl Tables {
         self.kept + files + self.pages.borrow().bytes() + self.rules.bytes()
     }
 
-    /// Begins a sample. Takes in what was indexed.
+    /// Begins a sample. Takes the results of the indexing thread.
     pub(super) fn begin(&mut self, library: &mut Library) {
         self.now += 1;
         self.allowance = Allowance::new(SAMPLE_ALLOWANCE);
@@ -217,7 +218,7 @@ impl Tables {
         }
     }
 
-    /// Ends a sample. Counts what it had to do without.
+    /// Ends a sample. Counts missing data.
     pub(super) fn end(&mut self, library: &mut Library) {
         if std::mem::take(&mut self.later) {
             library.accounts.lose(Loss::UnwindLater);
@@ -231,7 +232,7 @@ impl Tables {
         self.files.get(module.0 as usize)?.as_ref()
     }
 
-    /// Forgets what is known about a file. Its number will be another one's.
+    /// Drops the state of a file. Its number will be reused.
     pub(super) fn forget(&mut self, module: ModuleId) {
         let known = self.files.get_mut(module.0 as usize).and_then(Option::take);
         if let Some(Known { state: State::Ready(head), .. }) = known {
@@ -239,8 +240,8 @@ impl Tables {
         }
     }
 
-    /// Finds the caller of a place, and sets the registers to its: by the tables of the file, or else by frame pointers.
-    /// See [`Rule::apply`].
+    /// Finds the caller of a location, and sets the registers to those of the caller: with the tables of the file, otherwise by frame
+    /// pointers. See [`Rule::apply`].
     #[inline]
     pub(super) fn step(
         &mut self,
@@ -278,7 +279,7 @@ impl Tables {
         self.look_up(place, offset, library)
     }
 
-    /// Looks a rule up that is not cached.
+    /// Looks up a rule that is not cached.
     #[cold]
     fn look_up(&mut self, place: &Place, offset: u32, library: &mut Library) -> Rule {
         let Some(number) = self.open(place, library) else { return Rule::FRAME_POINTER };
@@ -298,7 +299,7 @@ impl Tables {
                 self.count_broken(place.module, library);
                 Rule::FRAME_POINTER
             }
-            // Why the file is not open was counted where it was opened. It may be open another time.
+            // The reason was counted when opening failed. A later attempt may succeed.
             None => return Rule::FRAME_POINTER,
         };
         self.rules.insert(number, offset, rule);
@@ -313,7 +314,7 @@ impl Tables {
         }
     }
 
-    /// Searches a file for the row of a place. `None` if the file is not open.
+    /// Searches a file for the row of a location. Returns `None` if the file is not open.
     fn row<T>(
         &mut self,
         place: &Place,
@@ -341,7 +342,7 @@ impl Tables {
         Some(sought)
     }
 
-    /// Reads the headers of a file unless that was done. Returns its number if functions can be looked up in it.
+    /// Reads the headers of a file if necessary. Returns its number if functions can be looked up in it.
     fn open(&mut self, place: &Place, library: &mut Library) -> Option<u32> {
         let waits = match self.known(place.module).map(|known| &known.state) {
             Some(State::Ready(head)) => return Some(head.number),
@@ -357,7 +358,7 @@ impl Tables {
             self.large = true;
             return None;
         }
-        // Why it is not open was counted where it was opened. It may be open another time.
+        // The reason was counted when opening failed. A later attempt may succeed.
         let opened = library.file(place.module, place.seen)?;
         let number = self.next_number();
         let file = PagedFile::new(&opened.file, number, &self.pages, &self.allowance);
@@ -388,7 +389,7 @@ impl Tables {
     }
 
     fn next_number(&mut self) -> u32 {
-        // 0 is no file's.
+        // 0 marks a free entry.
         self.numbers = self.numbers.wrapping_add(1).max(1);
         self.numbers
     }
@@ -405,7 +406,7 @@ impl Tables {
         self.files[place] = Some(Known { state, used: self.now });
     }
 
-    /// The state of a file whose functions can be looked up, if there is room.
+    /// Returns the state of a file whose functions can be looked up, if it fits into memory.
     fn keep(&mut self, head: Head) -> State {
         match self.make_room(head.bytes()) {
             true => State::Ready(Box::new(head)),
@@ -418,7 +419,7 @@ impl Tables {
         State::Waits { bytes, until: self.now + IDLE }
     }
 
-    /// Has a file indexed.
+    /// Queues a file to be indexed.
     fn ask(&mut self, place: &Place, library: &mut Library) {
         self.later = true;
         let Some(opened) = library.file(place.module, place.seen) else { return };
@@ -432,13 +433,13 @@ impl Tables {
                 self.aside = Some(aside);
                 State::Asked(number)
             }
-            // There are no threads left.
+            // The thread cannot be created.
             _ => State::Waits { bytes: 0, until: self.now + IDLE },
         };
         self.set(place.module, state);
     }
 
-    /// Takes in what came of indexing a file.
+    /// Takes the result of indexing a file.
     fn take(&mut self, module: ModuleId, number: u32, indexed: Indexed, library: &mut Library) {
         let state = match indexed {
             Indexed::Done(loads, index) => {
@@ -458,7 +459,7 @@ impl Tables {
         self.set(module, state);
     }
 
-    /// Makes room for so many bytes, by forgetting what was not used lately. Whether there is.
+    /// Frees this many bytes by evicting idle files. Returns whether they are available.
     fn make_room(&mut self, bytes: u64) -> bool {
         let share = self.limit / 2;
         while self.kept.saturating_add(bytes) > share {
@@ -469,7 +470,7 @@ impl Tables {
         true
     }
 
-    /// Forgets the file that was used least lately, if it was not for `idle` samples. Whether it did.
+    /// Evicts the least recently used file, if it was unused for `idle` samples. Returns whether it did.
     fn evict(&mut self, idle: u64) -> bool {
         let ready = |known: &Known| matches!(known.state, State::Ready(_));
         let files = self.files.iter().zip(0..);
@@ -484,7 +485,7 @@ impl Tables {
     }
 }
 
-/// What a search in a file came to.
+/// The result of a search in a file.
 enum Sought<T> {
     Row(T),
     Uncovered,

@@ -1,4 +1,4 @@
-//! A host that is made by hand, and files that can be executed on it.
+//! A fake host, and executable files on it.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -29,7 +29,7 @@ impl Host {
         Self { dir, roots }
     }
 
-    /// A process with this list of mappings, whose root is a directory of this name.
+    /// Creates a process with this list of mappings, whose root is a directory of this name.
     pub(super) fn process(&self, pid: u32, root: &str, maps: &str) {
         let dir = self.roots.proc.join(pid.to_string());
         fs::create_dir_all(&dir).unwrap();
@@ -40,17 +40,17 @@ impl Host {
         symlink(self.dir.path().join(root), dir.join("root")).unwrap();
     }
 
-    /// It ended.
+    /// Removes a process.
     pub(super) fn end(&self, pid: u32) {
         fs::remove_dir_all(self.roots.proc.join(pid.to_string())).unwrap();
     }
 
-    /// Where a path of a root is on this machine.
+    /// Returns the location of a path of a root on this machine.
     pub(super) fn path(&self, root: &str, path: &str) -> PathBuf {
         self.dir.path().join(root).join(path.trim_start_matches('/'))
     }
 
-    /// Puts a file there. What stands in a list of mappings before its path.
+    /// Creates a file. Returns the fields before its path in a list of mappings.
     pub(super) fn file(&self, root: &str, path: &str, content: &[u8]) -> String {
         let path = self.path(root, path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -69,7 +69,7 @@ fn device_of(path: &Path) -> (u32, u32, u64) {
     (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()), metadata.ino())
 }
 
-/// By what a record names a file.
+/// Returns the identity of a file in a record.
 pub(super) fn inode_of(path: &Path) -> MappedFile {
     let (major, minor, inode) = device_of(path);
     MappedFile { major, minor, inode }
@@ -91,7 +91,7 @@ pub(super) fn mmap<'a>(pid: u32, at: (u64, u64), file: MappedFile, path: &'a [u8
     })
 }
 
-/// What is there at an address of a process.
+/// Returns the frame at an address of a process.
 pub(super) fn frame_at(analyzer: &mut Analyzer, pid: u32, address: u64) -> Frame {
     let stack = Stack { ip: address, pid, tid: pid, callchain: vec![USER, address], user: None };
     let (_, frames) = take(analyzer, &stack);
@@ -109,8 +109,8 @@ pub(super) fn take_by(unwind: Unwind, analyzer: &mut Analyzer, stack: &Stack) ->
     (taken, analyzer.stacks().frames(taken.stack).collect())
 }
 
-/// A program whose code is at the addresses from 0x1000 up to 0x3000, which are its places in the file as well, with a
-/// build id if that is not empty, and `.eh_frame` if that is not, whose second entry is that of the code.
+/// Returns a program with code at the addresses 0x1000 to 0x3000, which are also its file offsets. It has a build id and an `.eh_frame` if
+/// these are not empty. The second entry of `.eh_frame` is that of the code.
 pub(super) fn program(build_id: &[u8], eh_frame: &[u8]) -> Vec<u8> {
     let table = match eh_frame.first_chunk() {
         Some(length) => search_table(eh_frame, &[(0x1000, u32::from_le_bytes(*length).wrapping_add(4))]),
@@ -119,8 +119,8 @@ pub(super) fn program(build_id: &[u8], eh_frame: &[u8]) -> Vec<u8> {
     program_with(build_id, eh_frame, &table)
 }
 
-/// `.eh_frame_hdr` that stands behind `.eh_frame`, with these functions: where each begins, and where its entry is in
-/// the section.
+/// Returns an `.eh_frame_hdr` that follows `.eh_frame`, with these functions: the start of each, and the offset of its entry in the
+/// section.
 pub(super) fn search_table(eh_frame: &[u8], functions: &[(u32, u32)]) -> Vec<u8> {
     let at = EH_FRAME as u32 + eh_frame.len() as u32;
     let section = (EH_FRAME as u32).wrapping_sub(at + 4);
@@ -133,7 +133,7 @@ pub(super) fn search_table(eh_frame: &[u8], functions: &[(u32, u32)]) -> Vec<u8>
     table
 }
 
-/// As [`program`], with these bytes as `.eh_frame_hdr` if there are any.
+/// Returns a [`program`] with these bytes as `.eh_frame_hdr`, if there are any.
 pub(super) fn program_with(build_id: &[u8], eh_frame: &[u8], table: &[u8]) -> Vec<u8> {
     const NOTE: u64 = 0x200;
     const NAMES: u64 = 0x300;
@@ -176,5 +176,5 @@ pub(super) fn program_with(build_id: &[u8], eh_frame: &[u8], table: &[u8]) -> Ve
     file
 }
 
-/// Where `.eh_frame` of a [`program`] is.
+/// The offset of `.eh_frame` in a [`program`].
 pub(super) const EH_FRAME: u64 = 0x4000;

@@ -1,4 +1,4 @@
-//! What records and samples become.
+//! Stacks from records and samples.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -31,10 +31,10 @@ fn module_of(frame: Frame) -> ModuleId {
     }
 }
 
-/// The sentence why a file is not open.
+/// Returns the reason why a file is not open.
 fn why(analyzer: &Analyzer, frame: Frame) -> String {
     let file = &analyzer.code().modules[module_of(frame).0 as usize].file;
-    file.as_ref().expect_err("it is open").to_string()
+    file.as_ref().expect_err("the file is open").to_string()
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_child_has_what_its_parent_had_and_changes_nothing_for_it() {
     assert!(at(&mut analyzer, 8, 0x7000_0000) && at(&mut analyzer, 8, 0x9000_0000));
     assert!(at(&mut analyzer, 7, 0x7000_0000) && !at(&mut analyzer, 7, 0x9000_0000));
     let own = |analyzer: &mut Analyzer, pid| frame_at(analyzer, pid, 0x7000_0000);
-    assert_ne!(own(&mut analyzer, 7), own(&mut analyzer, 8), "memory is of one process");
+    assert_ne!(own(&mut analyzer, 7), own(&mut analyzer, 8), "memory belongs to one process");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_child_that_ended_soon_has_what_a_parent_that_ran_before_has() {
     let mut analyzer = host.analyzer();
     analyzer.hear(&fork(8, 7));
     assert!(matches!(frame_at(&mut analyzer, 8, 0x8000_0000), Frame::Memory { .. }));
-    // Of one that is still there it is read, for its parent may be another program by now.
+    // The mappings of a running child are read, because its parent may have executed another program.
     host.process(9, "r", "90000000-90001000 r-xp 00000000 00:00 0 \n");
     host.process(10, "r", "70000000-70001000 r-xp 00000000 00:00 0 \n");
     analyzer.hear(&fork(9, 10));
@@ -152,7 +152,7 @@ fn a_process_that_ended_is_known_until_its_records_are_through() {
     analyzer.hear(&mmap(7, AT, NO_FILE, b"//anon"));
     analyzer.hear(&exit(7, 8));
     analyzer.retain([], []);
-    assert_eq!(analyzer.processes(), 1, "a thread of many");
+    assert_eq!(analyzer.processes(), 1, "one thread of several");
     analyzer.hear(&exit(7, 7));
     assert!(matches!(frame_at(&mut analyzer, 7, AT.0), Frame::Memory { .. }));
     analyzer.retain([], []);
@@ -171,18 +171,18 @@ fn after_a_loss_everything_is_read_again_and_who_is_the_same_keeps_its_number() 
     analyzer.hear(&Record::Lost { id: 1, count: 9 });
     let Frame::Memory { process: same, .. } = frame_at(&mut analyzer, 7, 0x9000_0000) else { panic!() };
     assert_eq!(first, same);
-    // Nothing is where it was: another program.
+    // No mapping is the same: another program.
     host.process(7, "r", &memory(0x5000_0000));
     analyzer.distrust();
     let wait = |analyzer: &mut Analyzer| {
         assert!(matches!(frame_at(analyzer, 7, 0x6000_0000), Frame::Nowhere(_)));
         (0..super::space::PATIENCE).for_each(|_| _ = frame_at(analyzer, 0, 0x1000));
     };
-    assert!(matches!(frame_at(&mut analyzer, 7, 0x9000_0000), Frame::Memory { .. }), "losses come in swarms");
+    assert!(matches!(frame_at(&mut analyzer, 7, 0x9000_0000), Frame::Memory { .. }), "losses come in bursts");
     wait(&mut analyzer);
     let Frame::Memory { process: other, .. } = frame_at(&mut analyzer, 7, 0x5000_0000) else { panic!() };
     assert_ne!(first, other);
-    // It has ended: what was known is all there is.
+    // The process has exited: the known mappings are all there is.
     host.end(7);
     analyzer.distrust();
     wait(&mut analyzer);
@@ -204,9 +204,9 @@ fn too_many_mappings_and_processes_are_counted() {
     assert_eq!(analyzer.accounts().lost(Loss::MapsCut), 2);
     (8..=10).for_each(|pid| analyzer.hear(&exec(pid)));
     assert!(analyzer.processes() <= 2 && analyzer.accounts().lost(Loss::ProcessesFull) > 0);
-    // Whoever is needed again is read again.
+    // A dropped process is read again when needed.
     assert!(matches!(frame_at(&mut analyzer, 7, 0x3000), Frame::Memory { .. }));
-    // The file itself is too long.
+    // The list itself is too long.
     let limits = Limits { maps_bytes: 30, ..Limits::default() };
     let mut analyzer = Analyzer::new(&host.roots, limits);
     frame_at(&mut analyzer, 7, 0x3000);
@@ -224,7 +224,7 @@ fn another_file_at_the_path_is_not_taken_for_the_one_that_was_mapped() {
     analyzer.hear(&mmap(7, AT, inode_of(&host.path("r", "/bin/old")), b"/bin/x"));
     let frame = frame_at(&mut analyzer, 7, AT.0);
     let text = why(&analyzer, frame);
-    assert!(text.contains("/bin/x is another file now than the one that was mapped"), "{text}");
+    assert!(text.contains("/bin/x is not the file that was mapped"), "{text}");
     assert_eq!(analyzer.accounts().lost(Loss::FileReplaced), 1);
 }
 
@@ -239,9 +239,9 @@ fn a_file_that_was_deleted_is_reached_through_its_mapping_if_that_is_allowed() {
     analyzer.hear(&mmap(7, AT, file, b"/bin/x (deleted)"));
     let frame = frame_at(&mut analyzer, 7, AT.0);
     let text = why(&analyzer, frame);
-    assert!(text.contains("/bin is not there") && text.contains("map_files does not lead"), "{text}");
+    assert!(text.contains("/bin does not exist") && text.contains("map_files does not lead"), "{text}");
     assert_eq!(analyzer.accounts().lost(Loss::FileGone), 1);
-    // Another process maps it, and there it can be opened.
+    // Another process maps the file, and there it can be opened.
     host.process(8, "r", "");
     let links = host.roots.proc.join("8/map_files");
     fs::create_dir_all(&links).unwrap();
@@ -264,7 +264,7 @@ fn a_process_that_ended_before_its_file_was_opened_is_named() {
     let frame = frame_at(&mut analyzer, 7, AT.0);
     assert_eq!(
         why(&analyzer, frame),
-        "process 7, which had /bin/x\\n\\u{1b}[2J\u{fffd} mapped, ended before it was opened"
+        "process 7, which had mapped /bin/x\\n\\u{1b}[2J\u{fffd}, exited before the file was opened"
     );
 }
 
@@ -282,7 +282,7 @@ fn containers_of_one_image_share_its_files() {
     }
     assert_eq!(frame_at(&mut analyzer, 7, AT.0), frame_at(&mut analyzer, 8, AT.0));
     assert_eq!(analyzer.code().modules.len(), 1);
-    // Of another path it is another file: a program that has many names behaves by them.
+    // With another path it is another file: a program may depend on its name.
     analyzer.hear(&mmap(8, AT, inode_of(&host.path("two", "/bin/y")), b"/bin/y"));
     assert_eq!(module_of(frame_at(&mut analyzer, 8, AT.0)), ModuleId(1));
 }
@@ -305,14 +305,14 @@ fn what_is_used_is_held_open_and_no_more_than_the_limit() {
         files.collect::<Vec<_>>()
     };
     assert_eq!(open(&analyzer), [false, true, true]);
-    // There is no room for the fourth at all.
+    // The table is full, so that the fourth file is not added.
     assert_eq!(frame_at(&mut analyzer, 7, 3 << 32), Frame::Nowhere(3 << 32));
     assert_eq!(analyzer.accounts().lost(Loss::ModulesFull), 1);
     let first = frame_at(&mut analyzer, 7, 0);
     assert_eq!(open(&analyzer), [true, false, true]);
     assert_eq!(module_of(first), ModuleId(0));
     let closed = analyzer.code().modules[1].file.as_ref().unwrap_err();
-    assert_eq!(&**closed, "/lib/1 is not held open, because 2 others were wanted more lately");
+    assert_eq!(&**closed, "/lib/1 is not open, because 2 others were used more recently");
 }
 
 #[test]
@@ -337,11 +337,11 @@ fn what_nobody_wants_is_forgotten_and_its_numbers_are_given_again() {
     let stack = kept.stacks.get(one.stack).unwrap();
     assert!(analyzer.stacks().frames(stack).eq(frames));
     assert!(analyzer.code().modules[0].file.is_ok() && analyzer.code().modules[1].file.is_err());
-    // A third one, in the place of the second.
+    // A third file, in the slot of the second.
     let (three, frames) = start(&mut analyzer, 9);
     assert_eq!((three.process, module_of(frames[0])), (two.process, ModuleId(1)));
     assert_eq!(&*analyzer.code().modules[1].path, "/bin/9");
-    // Whose samples somebody still has stays, even without a stack.
+    // A process in `processes` stays, even without a stack.
     analyzer.hear(&exit(9, 9));
     let kept = analyzer.retain([], [three.process]);
     assert_eq!(kept.processes, [one.process]);
@@ -393,7 +393,7 @@ fn without_room_a_stack_says_so() {
     }
 }
 
-/// What a test may tell, in small numbers.
+/// Generated test input, in small numbers.
 #[derive(Debug, Clone)]
 enum Told {
     Mmap(u32, u64, u64, Vec<u8>),

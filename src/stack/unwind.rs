@@ -1,8 +1,6 @@
-//! Unwinding by what compilers write about each function (DWARF call frame information), from the registers and the piece
-//! of the stack that a sample carries.
+//! Unwinding with call frame information that compilers write (DWARF CFI), from the registers and the copied stack memory of a sample.
 //!
-//! What is found out about a file serves all processes that run it: a frame is looked up by its place in the file, not by
-//! its address.
+//! Results for a file serve all processes that execute it: a frame is looked up by its file offset, not by its address.
 
 use super::Cut;
 use super::library::Library;
@@ -11,25 +9,25 @@ use super::rule::{NATIVE, Step};
 use super::tables::{Place, Tables};
 use crate::ring::UserStack;
 
-/// How to find out who called whom in programs.
+/// The method to unwind user stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Unwind {
-    /// By frame pointers, as the kernel does it: costs little, and leaves out the callers of what was compiled without.
+    /// By frame pointers, in the kernel: low overhead, but omits callers of functions compiled without frame pointers.
     FramePointers,
-    /// By call frame information, from the copy of the stack: as far as that reaches.
+    /// By call frame information, up to the end of the copied stack memory.
     Dwarf,
-    /// By call frame information where a sample has a copy of the stack, and on from there by frame pointers.
+    /// By call frame information if a sample has a copy of the stack, continued by frame pointers.
     #[default]
     Auto,
 }
 
-/// How far above the copy of the stack something is sought that would be there if the copy went on, in bytes. What is
-/// farther away was never on this stack.
+/// The distance above the copy within which a missing word is attributed to the limited copy, in bytes. A more distant address was never on
+/// this stack.
 const BEYOND: u64 = 16 << 20;
 
 /// A stack to unwind.
 pub(super) struct Subject<'a> {
-    /// Whose it is, and what that process has mapped.
+    /// The process and its mappings.
     pub(super) pid: u32,
     pub(super) map: &'a Map,
     pub(super) user: &'a UserStack<'a>,
@@ -38,8 +36,8 @@ pub(super) struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// Puts the addresses of a stack into `frames`, innermost first: that of an instruction, then return addresses. Why
-    /// it ended before the stack did, if so.
+    /// Appends the addresses of a stack to `frames`, innermost first: the address of an instruction, then return addresses. Returns why the
+    /// stack is truncated, if it is.
     pub(super) fn walk(
         &self,
         tables: &mut Tables,
@@ -58,11 +56,11 @@ impl Subject<'_> {
         loop {
             let &address = frames.last()?;
             let first = frames.len() == 1;
-            // Of a call the last byte of the instruction.
+            // For a call, the last byte of the call instruction.
             let at = if first { address } else { address.saturating_sub(1) };
             let mapping = self.map.find(at);
             if mapping.is_none() && !first {
-                // What was taken for a return address is none.
+                // The supposed return address is not one.
                 frames.pop();
                 return Some(Cut::Unwound);
             }
@@ -88,7 +86,7 @@ impl Subject<'_> {
             let answer = tables.step(place.as_ref(), &mut step, library);
             let missed = missed.filter(|&address| address >= self.user.registers.sp || answer.is_err());
             match (answer, missed) {
-                // What could not be read was guessed.
+                // After a failed read, the result is a guess.
                 (_, Some(address)) => return Some(self.cut(address)),
                 (Ok(None | Some(0)), None) => return None,
                 (Ok(Some(caller)), None) => frames.push(caller),
@@ -97,14 +95,14 @@ impl Subject<'_> {
         }
     }
 
-    /// A word of the piece of the stack that the sample carries.
+    /// Reads a word of the copied stack memory.
     fn read(&self, address: u64) -> Option<u64> {
         let from = usize::try_from(address.checked_sub(self.user.registers.sp)?).ok()?;
         let word = self.user.bytes.get(from..)?.first_chunk()?;
         Some(u64::from_ne_bytes(*word))
     }
 
-    /// Why nothing can be read there: because the copy ends before, or because the stack was never there.
+    /// Returns why a word cannot be read: because the copy ends before it, or because the address was never on the stack.
     fn cut(&self, address: u64) -> Cut {
         let above = address.wrapping_sub(self.user.registers.sp);
         match above.checked_sub(self.user.bytes.len() as u64 & !7) {

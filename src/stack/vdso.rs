@@ -1,5 +1,5 @@
-//! The functions that the kernel gives every process (`vdso(7)`). They are in no file, but in the memory of every 64-bit
-//! process there are the same: so ours are copied into a file without a name.
+//! The functions that the kernel maps into every process (`vdso(7)`). They are in no file, but are the same in every 64-bit process:
+//! therefore the vDSO of this process is copied into an anonymous file.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,7 +17,7 @@ const LIMIT: u64 = 1 << 20;
 /// The largest list of our own mappings, in bytes.
 const MAPS_LIMIT: u64 = 4 << 20;
 
-/// The image of this process, as a file.
+/// Returns the image of this process, as a file.
 pub(super) fn image() -> Option<Opened> {
     let bytes = vdso(Path::new("/proc"))?;
     let mut file: File = rustix::fs::memfd_create("vdso", MemfdFlags::CLOEXEC).ok()?.into();
@@ -25,7 +25,7 @@ pub(super) fn image() -> Option<Opened> {
     Some(Opened::own(file, PathBuf::from("[vdso]")))
 }
 
-/// The image of this process. `proc` is where the file system of processes is.
+/// Returns the image of this process. `proc` is the mount point of procfs.
 pub(crate) fn vdso(proc: &Path) -> Option<Vec<u8>> {
     let mut found = None;
     host::lines(&proc.join("self/maps"), MAPS_LIMIT, |line| {
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn the_vdso_is_a_library_with_functions_that_tell_the_time() {
         let Some(image) = image() else {
-            eprintln!("skipped: this process has no vdso");
+            eprintln!("skipped: this process has no vDSO");
             return;
         };
         let elf = Elf::read(&image.file).unwrap();

@@ -1,4 +1,4 @@
-//! What is counted: groups of counters, and the switch stream.
+//! Status of counter groups and of the switch stream.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,90 +13,89 @@ use crate::plan::Source;
 /// One entry of `counters` in one scope.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CounterStatus {
-    /// The entry's name in the file.
+    /// Name of the entry in the file.
     pub entry: String,
-    /// For whom.
+    /// Scope of the counters.
     pub scope: Scope,
-    /// How it is done, in a few words: `16 CPUs, own descriptors`, `212 cgroups, switch stream`.
+    /// Short description of the measurement: `16 CPUs, own descriptors`, `212 cgroups, switch stream`.
     pub how: String,
-    /// Its events.
+    /// Events of the entry.
     pub events: Vec<EventStatus>,
 }
 
-/// One event of an entry in one scope. The counts are of open or refused instances: one for each CPU, cgroup or
-/// process.
+/// One event of an entry in one scope. The fields count instances, opened or not: one for each CPU, cgroup or process.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct EventStatus {
-    /// The event as perf prints it.
+    /// Name of the event as perf prints it.
     pub event: String,
-    /// Count all the time that they are enabled.
+    /// Instances that count during all of their enabled time.
     pub counting: u64,
-    /// Share the PMU with other events, so that their counts are scaled.
+    /// Instances that are multiplexed, so that their counts are scaled.
     pub shared: Option<Shared>,
-    /// Are open and never came to the PMU, or stand still where they must not.
+    /// Instances that were opened but never scheduled on the PMU, or that do not advance although they must.
     pub stalled: u64,
-    /// Could not be opened.
+    /// Instances that could not be opened.
     pub refused: u64,
 }
 
-/// Instances of an event that were multiplexed.
+/// Multiplexed instances of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Shared {
-    /// How many.
+    /// Number of instances.
     pub count: u64,
-    /// The smallest share of the time that one of them ran, in percent.
+    /// Lowest running ratio of an instance, in percent.
     pub lowest_percent: u8,
 }
 
-/// The switch stream: one group of counters for each CPU, and a record of them at each switch.
+/// The switch stream: one group of counters for each CPU, with a record of their values at each switch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Stream {
-    /// What it tells apart: `cgroup` or `process`.
+    /// Granularity of attribution: `cgroup` or `process`.
     pub granularity: String,
-    /// The event at which the kernel writes a record.
+    /// Event at which the kernel writes a record.
     pub leader: &'static str,
-    /// On how many CPUs it is open.
+    /// Number of CPUs on which the stream is open.
     pub cpus: u64,
-    /// Perf event descriptors on all of them.
+    /// Number of perf event descriptors on all CPUs.
     pub descriptors: u64,
-    /// The groups of hardware events on a CPU, as the entries of `counters` that each counts for. Several take turns on the PMU.
-    /// Software events have one group more.
+    /// Groups of hardware events on a CPU, each as the entries of `counters` that it serves. Several groups are multiplexed on the PMU.
+    /// Software events have one more group.
     pub groups: Vec<Vec<Arc<str>>>,
-    /// Bytes of a record.
+    /// Size of a record in bytes.
     pub record_bytes: u64,
-    /// Bytes of all rings, and what they may grow to where they run over.
+    /// Size of all rings in bytes, and the limit up to which they grow after overflows.
     pub ring_bytes: Usage,
-    /// Records that were read since it was opened.
+    /// Number of records read since the stream was opened.
     pub records: u64,
-    /// Records that were not. Their counts are `lost` or `unrecorded` among what is unattributed.
+    /// Number of lost records. Their counts are unattributed, with the reason `lost` or `unrecorded`.
     pub lost: u64,
-    /// What the CPUs counted and no series has, by scope.
+    /// Counts of the CPUs that are in no series, by scope.
     pub unattributed: Vec<Unattributed>,
 }
 
-/// What the CPUs counted of one event, and no series of a scope has.
+/// Counts of one event on the CPUs that are in no series of a scope.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Unattributed {
-    /// Whether cgroups or processes have the series.
+    /// Scope of the series: cgroups or processes.
     pub scope: Scope,
-    /// The event: CPU time, if it is counted.
+    /// The event: CPU time, if available.
     pub event: Arc<str>,
-    /// How much of all counts since the counters were opened series do have, in percent.
+    /// Percentage of all counts since the counters were opened that is in series.
     pub attributed_percent: f64,
-    /// Why the rest is in none, the largest part first.
+    /// Reasons why the rest is in no series, the largest part first.
     pub reasons: Vec<UnattributedPart>,
 }
 
-/// What no series has for one reason.
+/// Unattributed counts for one reason.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct UnattributedPart {
-    /// As in `perf_unattributed_<event>_total`.
+    /// Reason as in `perf_unattributed_<event>_total`.
     pub reason: &'static str,
-    /// How much of all counts.
+    /// Percentage of all counts.
     pub percent: f64,
 }
 
-/// Groups of one entry and scope together, with the events that were refused beside those that count.
+/// Combines groups of one entry and scope, with the events that could not be opened.
 pub(crate) fn counters(groups: &[GroupState], board: &Board) -> Vec<CounterStatus> {
     let mut by_entry: BTreeMap<(usize, Scope), CounterStatus> = BTreeMap::new();
     let mut order: Vec<&str> = Vec::new();
@@ -142,12 +141,12 @@ fn how(group: &GroupState) -> String {
     match (group.targets, group.left_out) {
         (targets, 0) => format!("{targets} {what}, {way}"),
         (0, left_out) => format!("none of {left_out} {what}, {way}"),
-        (targets, left_out) => format!("{targets} {what}, {way}, {left_out} more cannot be counted"),
+        (targets, left_out) => format!("{targets} {what}, {way}, {left_out} omitted"),
     }
 }
 
 impl Stream {
-    /// What the stream counts and loses, for these groups among others.
+    /// Describes the stream and its losses. `groups` may include groups of other sources.
     pub(crate) fn new(state: StreamState, groups: &[GroupState]) -> Self {
         Self {
             granularity: state.granularity.to_string(),
@@ -167,7 +166,7 @@ impl Stream {
     }
 }
 
-/// What no series of a scope has, of CPU time if any group of the scope counts it.
+/// Returns the unattributed counts of a scope, of CPU time if a group of the scope counts it.
 fn unattributed(scope: Scope, groups: &[GroupState]) -> Option<Unattributed> {
     let of_scope = groups.iter().filter(|group| group.plan.scope() == scope);
     let parts = of_scope.filter_map(|group| group.unattributed.as_ref());
@@ -182,7 +181,7 @@ fn unattributed(scope: Scope, groups: &[GroupState]) -> Option<Unattributed> {
     Some(Unattributed { scope, event: Arc::clone(&parts.event), attributed_percent: 100.0 - rest, reasons })
 }
 
-/// The series of its metrics.
+/// Returns the number of series of each metric of a group.
 pub(crate) fn series(group: &GroupState) -> impl Iterator<Item = Series> {
     let (series, in_other) = (group.series as u64, group.in_other as u64);
     group.plan.counters.iter().map(move |counter| Series {

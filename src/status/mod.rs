@@ -1,8 +1,8 @@
-//! What the exporter tells people about itself: the content of the page and of `/api/v1/status`.
+//! Status of the exporter: the content of the status page and of `/api/v1/status`.
 //!
-//! Plain data, filled by whoever runs the collection. Every text may come from outside (names of commands, of cgroups,
-//! of events, the text of a file); the page escapes it and cuts it, JSON escapes it. Fields of JSON are the fields
-//! here, times are RFC 3339 in UTC, durations seconds.
+//! Plain data, filled by the collection. Every text may be untrusted input (names of commands, cgroups and events, text of a file). The
+//! page escapes and truncates texts, JSON escapes them. JSON fields are the fields of these types, times are RFC 3339 in UTC, durations are
+//! in seconds.
 
 pub(crate) mod counters;
 pub(crate) mod profiles;
@@ -34,153 +34,153 @@ pub use pushes::{PushFailure, PushStatus};
 pub use threads::{Delay, Stuck, Threads};
 pub use traces::{Pairs, TraceStatus, Unpaired};
 
-/// Everything, as of one moment.
+/// Complete status at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Status {
-    /// The moment.
+    /// Time of the status.
     pub now: Timestamp,
-    /// When the process started.
+    /// Start time of the process.
     pub started: Timestamp,
-    /// The version of the program, with its commit where that is known.
+    /// Version of the program, with its commit if known.
     pub version: String,
-    /// The configuration in force.
+    /// The active configuration.
     pub configuration: Configuration,
     /// The machine.
     pub host: Host,
-    /// What is counted, per entry of `counters` and scope, in the order of the file.
+    /// Counters by entry of `counters` and scope, in the order of the file.
     pub counters: Vec<CounterStatus>,
-    /// What counts for the entries whose `how` is the switch stream; `None` if there are none.
+    /// The switch stream, for entries whose `how` is the switch stream; `None` if there are none.
     pub stream: Option<Stream>,
-    /// What looks into the fields of tracepoints and probes, in the order of the file.
+    /// Tracepoints and probes with decoded fields, in the order of the file.
     pub traces: Vec<TraceStatus>,
-    /// What is told of threads; `None` if nothing is.
+    /// Threads with the longest waits; `None` if threads are not traced.
     pub threads: Option<Threads>,
-    /// What is sampled with its callers.
+    /// Sampled profiles.
     pub profiles: Vec<ProfileStatus>,
-    /// Who containers are, and who tells.
+    /// Containers and their metadata sources.
     pub containers: container::Account,
-    /// What is pushed, and whether it is taken.
+    /// Push exports and their state.
     pub pushes: Vec<PushStatus>,
-    /// What could not be opened.
+    /// Events that could not be opened.
     pub refusals: Vec<SameReason>,
     /// Perf event descriptors.
     pub descriptors: Usage,
-    /// Series of each metric.
+    /// Number of series of each metric.
     pub series: Vec<Series>,
-    /// What was measured and lost.
+    /// Measurements that were lost.
     pub losses: Vec<Loss>,
     /// The last collection; `None` before the first.
     pub collection: Option<Collection>,
-    /// What the exporter itself costs.
+    /// Resource usage of the exporter.
     pub cost: Cost,
-    /// What each part of the exporter holds of `limits.memory`.
+    /// Memory usage of each part of the exporter within `limits.memory`.
     pub memory: Vec<PartState>,
     /// Open descriptors of every kind.
     pub open_descriptors: OpenDescriptors,
-    /// Files of other processes.
+    /// Access to files of other processes.
     pub files: files::Report,
 }
 
-/// Where the configuration came from and how the last attempt to load it went.
+/// Origin of the configuration and result of the last attempt to load it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Configuration {
-    /// The file; `None` = the built-in configuration.
+    /// Path of the file; `None` for the built-in configuration.
     #[serde(serialize_with = "shown")]
     pub file: Option<PathBuf>,
-    /// When the configuration in force was loaded.
+    /// Time at which the active configuration was loaded.
     pub loaded: Timestamp,
-    /// The attempt to reload that failed since then, if one did: the configuration in force is the one before it.
+    /// The last reload, if it failed. The active configuration is then the one loaded before it.
     pub failed_reload: Option<FailedReload>,
 }
 
-/// An attempt to reload the configuration that changed nothing.
+/// A failed reload of the configuration, which had no effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FailedReload {
-    /// When.
+    /// Time of the reload.
     pub at: Timestamp,
-    /// Each problem of the file, with its line.
+    /// All problems of the file, with line numbers.
     pub problems: Vec<String>,
 }
 
-/// The machine, as far as it decides what can be measured.
+/// Properties of the machine that determine what can be measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Host {
-    /// `uname -r` and the architecture.
+    /// Output of `uname -r`, and the architecture.
     pub kernel: String,
-    /// The CPUs that are online, as the kernel lists them: `0-7,9`.
+    /// Online CPUs in the kernel's list format: `0-7,9`.
     pub cpus: String,
-    /// `kernel.perf_event_paranoid`; `None` where the kernel has no perf events.
+    /// Value of `kernel.perf_event_paranoid`; `None` if the kernel does not support perf events.
     pub paranoid: Option<i32>,
-    /// Effective capabilities that matter here: `CAP_PERFMON`, …
+    /// Relevant effective capabilities: `CAP_PERFMON`, …
     pub capabilities: Vec<String>,
-    /// PMUs by their names in sysfs.
+    /// Names of the PMUs in sysfs.
     pub pmus: Vec<String>,
-    /// Whether this is a virtual machine: hardware events may be missing or wrong there.
+    /// Whether this is a virtual machine, where hardware events may be missing or wrong.
     pub virtual_machine: bool,
-    /// Further facts worth a line: the NMI watchdog holds a counter, lockdown is on, …
+    /// Further relevant facts: the NMI watchdog uses a counter, lockdown is on, …
     pub notes: Vec<String>,
 }
 
-/// How much of something limited is used.
+/// Usage of a limited resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Usage {
-    /// So much.
+    /// Amount in use.
     pub used: u64,
-    /// Of so much; `None` = without a limit of its own.
+    /// Limit; `None` if there is no separate limit.
     pub limit: Option<u64>,
 }
 
-/// The series of one metric.
+/// Series of one metric.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Series {
-    /// The name, as it is scraped.
+    /// Exposed name of the metric.
     pub metric: String,
-    /// How many series it has.
+    /// Number of its series.
     pub series: u64,
-    /// How many targets have none with labels of their own: their counts are in the series `other`.
+    /// Number of targets without a series of their own: their counts are aggregated into the series `other`.
     pub in_other: u64,
 }
 
-/// Measurements that were made and did not arrive.
+/// Measurements that were lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Loss {
-    /// What was lost: `records`, `series`, …
+    /// Kind of lost data: `records`, `series`, …
     pub what: &'static str,
-    /// Why.
+    /// Reason of the loss.
     pub reason: &'static str,
-    /// How many since the start.
+    /// Number of losses since the start.
     pub count: u64,
 }
 
 /// The last collection.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Collection {
-    /// When it ended.
+    /// End time.
     pub at: Timestamp,
-    /// How long it took.
+    /// Duration.
     #[serde(rename = "duration_seconds", with = "crate::clock::seconds")]
     pub duration: Duration,
-    /// The longest time until the next.
+    /// Maximum time until the next collection.
     #[serde(rename = "interval_seconds", with = "crate::clock::seconds")]
     pub interval: Duration,
-    /// How many series it has.
+    /// Number of series.
     pub series: u64,
 }
 
-/// What the exporter itself costs.
+/// Resource usage of the exporter.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cost {
     /// CPU time since the start.
     #[serde(rename = "cpu_seconds", with = "crate::clock::seconds")]
     pub cpu: Duration,
-    /// CPU time of late, in percent of one CPU; `None` in the first second.
+    /// CPU usage over the last interval of at least one second, in percent of one CPU; `None` in the first second.
     pub cpu_percent: Option<f64>,
     /// Resident memory in bytes.
     pub resident_bytes: u64,
 }
 
 impl Host {
-    /// The machine, with further `notes`.
+    /// Describes the machine, with additional `notes`.
     pub(crate) fn of(facts: &Facts, catalog: &Catalog, watch: &Watch, notes: Vec<String>) -> Self {
         let known = [
             ("CAP_PERFMON", Capabilities::PERFMON),
@@ -192,7 +192,7 @@ impl Host {
         let mut all: Vec<String> = watch.problems().collect();
         all.extend(catalog.problems().iter().map(ToString::to_string));
         if facts.nmi_watchdog && catalog.has_core_pmu() {
-            all.push("the NMI watchdog holds one hardware counter on every CPU".into());
+            all.push("the NMI watchdog uses one hardware counter on every CPU".into());
         }
         if let Some(mode) = &facts.lockdown {
             all.push(format!("kernel lockdown is in {mode} mode"));
@@ -212,27 +212,27 @@ impl Host {
 }
 
 impl Loss {
-    /// `count` of `what`.
+    /// Creates a loss of `count` units of `what`.
     pub(crate) fn new(what: &'static str, reason: &'static str, count: usize) -> Self {
         Self { what, reason, count: count as u64 }
     }
 
-    /// What rings with records of a kind lost.
+    /// Returns the losses of rings for one kind of records.
     pub(crate) fn of_rings(records: Records, losses: Losses) -> impl Iterator<Item = Self> {
         let reasons = losses.reasons(records).into_iter();
         reasons.map(move |(reason, count)| Self { what: records.plural(), reason, count })
     }
 
-    /// Cgroups and processes that are not followed.
+    /// Returns the cgroups and processes that are omitted from the selection.
     pub(crate) fn of_targets(watch: &Watch) -> Vec<Self> {
         let (cgroups, processes) = watch.left_out();
         let reasons = |(what, left_out): (&'static str, LeftOut)| {
             [
-                ("more than are followed", left_out.too_many),
+                ("above the limit", left_out.too_many),
                 ("too deep below the root", left_out.too_deep),
-                ("may not be looked at", left_out.forbidden),
-                ("cannot be read", left_out.broken),
-                ("names that cannot be told apart", left_out.ambiguous),
+                ("permission denied", left_out.forbidden),
+                ("unreadable", left_out.broken),
+                ("ambiguous names", left_out.ambiguous),
             ]
             .map(|(reason, count)| Self::new(what, reason, count))
         };

@@ -1,4 +1,4 @@
-//! What is sampled with its callers.
+//! Status of profiles.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use crate::health::Board;
 use crate::metrics::{Family, Snapshot};
 use crate::profile::{FUNCTIONS, SAMPLES, SamplerState};
 
-/// From this age on the status says that the analysis of samples is behind.
+/// Delay of the sample analysis from which the status reports it.
 const BEHIND: Duration = Duration::from_secs(10);
 
 /// An entry of `profiles`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProfileStatus {
-    /// Its name.
+    /// Name of the entry.
     pub entry: Arc<str>,
-    /// How it is sampled, in a few words.
+    /// Short description of the sampling.
     pub what: String,
-    /// What writes its samples.
+    /// Events that write the samples.
     pub events: Vec<EventStatus>,
-    /// So far.
+    /// Number of samples so far.
     pub samples: u64,
 }
 
-/// One entry.
+/// Returns the status of one entry.
 pub(crate) fn profile(state: &SamplerState, board: &Board) -> ProfileStatus {
     let sampler = &*state.plan;
     let event = |event: &crate::event::Event| EventStatus {
@@ -46,7 +46,7 @@ pub(crate) fn profile(state: &SamplerState, board: &Board) -> ProfileStatus {
     };
     let lines = if sampler.lines { ", with lines" } else { "" };
     let behind = match state.age >= BEHIND {
-        true => format!("; the analysis is {} s behind", state.age.as_secs()),
+        true => format!("; analysis delayed by {} s", state.age.as_secs()),
         false => String::new(),
     };
     ProfileStatus {
@@ -57,7 +57,7 @@ pub(crate) fn profile(state: &SamplerState, board: &Board) -> ProfileStatus {
     }
 }
 
-/// Their metrics.
+/// Returns the number of series of each metric.
 pub(crate) fn series(states: &[SamplerState], snapshot: &Snapshot) -> Vec<Series> {
     let samples_in_other: usize = states.iter().map(|state| state.in_other).sum();
     let series = |family: &Family| {

@@ -1,45 +1,45 @@
-//! What is pushed.
+//! Status of push exports.
 
 use serde::Serialize;
 
 use crate::clock::Timestamp;
 
-/// A signal that is pushed in a format. Counts are of data points, samples or log records since the start.
+/// A signal that is pushed in a format. Counts are data points, samples or log records since the start.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct PushStatus {
-    /// The name of the format's section under `export`: `otlp`.
+    /// Name of the format's section under `export`: `otlp`.
     pub format: &'static str,
     /// `metrics`, `profiles` or `logs`.
     pub signal: &'static str,
-    /// Where to.
+    /// URL of the receiver.
     pub endpoint: String,
     /// `grpc` or `http/protobuf`.
     pub protocol: &'static str,
-    /// Why the last request was not taken; `None` if it was.
+    /// Failure of the last request; `None` if it was accepted.
     pub failing: Option<PushFailure>,
-    /// When a request was taken last.
+    /// Time of the last accepted request.
     pub last_taken: Option<Timestamp>,
-    /// What the receiver said last about a part that it did not take.
+    /// Last message of the receiver about a partial rejection.
     pub message: Option<String>,
-    /// Taken.
+    /// Accepted items.
     pub taken: u64,
-    /// Not taken, of requests that were.
+    /// Items rejected from accepted requests.
     pub rejected: u64,
-    /// Refused with their requests.
+    /// Items rejected with their requests.
     pub refused: u64,
-    /// Dropped because too much waited, or the exporter did not wait for them.
+    /// Items dropped because the queue was full or the exporter stopped.
     pub dropped: u64,
-    /// Requests that wait.
+    /// Number of queued requests.
     pub waiting_requests: u64,
-    /// Their bytes.
+    /// Size of the queued requests in bytes.
     pub waiting_bytes: u64,
 }
 
-/// Why a request was not taken.
+/// A failure to push.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PushFailure {
-    /// Since when none is.
+    /// Time of the first failure since the last success.
     pub since: Timestamp,
-    /// The reason, and what may help.
+    /// The reason and a remedy.
     pub why: String,
 }

@@ -1,4 +1,4 @@
-//! A status of which every field is set, and what it looks like.
+//! A status with all fields set, and its snapshot.
 
 use super::*;
 use crate::budget::Part;
@@ -10,7 +10,7 @@ fn the_json_is_as_recorded() {
     insta::assert_snapshot!(serde_json::to_string_pretty(&specimen()).unwrap());
 }
 
-/// A machine on a bad day, with hostile names.
+/// Creates the status of a machine with many problems and hostile names.
 pub(crate) fn specimen() -> Status {
     let event = |event: &str, counting, stalled, refused| EventStatus {
         event: event.to_owned(),
@@ -42,7 +42,7 @@ pub(crate) fn specimen() -> Status {
             capabilities: vec!["CAP_PERFMON".to_owned(), "CAP_DAC_READ_SEARCH".to_owned()],
             pmus: ["cpu", "msr", "software", "tracepoint", "uncore_imc_0"].map(str::to_owned).into(),
             virtual_machine: true,
-            notes: vec!["the NMI watchdog holds one hardware counter on every CPU".to_owned()],
+            notes: vec!["the NMI watchdog uses one hardware counter on every CPU".to_owned()],
         },
         counters: vec![
             CounterStatus {
@@ -178,7 +178,7 @@ pub(crate) fn specimen() -> Status {
             TraceStatus {
                 entry: "block_latency".to_owned(),
                 section: "tracepoints",
-                what: "time from the first to the second, by op, per host".to_owned(),
+                what: "time from begin to end, by op, per host".to_owned(),
                 events: vec![
                     event("block:block_rq_issue", 4, 0, 0),
                     event("block:block_rq_complete", 4, 0, 0),

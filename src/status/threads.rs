@@ -1,4 +1,4 @@
-//! What is told of threads.
+//! Status of threads.
 
 use serde::Serialize;
 
@@ -8,51 +8,51 @@ use crate::sched::{Comm, Longest};
 use crate::syscall::Begun;
 use crate::tracepoint::{Remarkable, TraceState};
 
-/// What is told of the scheduler and of system calls, and the threads that stand out.
+/// Threads with the longest waits, from the scheduler and system call traces.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Threads {
-    /// What is told at present, if that is less than the configuration asks for: it takes too much of the CPUs.
+    /// Current level of detail, if it is reduced because the exporter exceeds its CPU limit.
     pub reduced: Option<String>,
-    /// The threads that waited longest for a CPU in the last minute, the longest first.
+    /// Threads with the longest waits for a CPU in the last minute, the longest first.
     pub delays: Vec<Delay>,
-    /// The system calls that have been under way for longest, longer than the threshold.
+    /// System calls in progress for longer than the threshold, the longest first.
     pub stuck: Vec<Stuck>,
 }
 
 /// A thread that waited for a CPU.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Delay {
-    /// Its name.
+    /// Name of the thread.
     pub comm: String,
-    /// Its process; 0 if that is not known.
+    /// Process ID; 0 if unknown.
     pub pid: u32,
-    /// The thread.
+    /// Thread ID.
     pub tid: u32,
-    /// For how long.
+    /// Duration of the wait in seconds.
     pub seconds: f64,
-    /// When it came onto the CPU.
+    /// Time at which the thread ran on the CPU.
     pub at: Timestamp,
-    /// Which.
+    /// Number of the CPU.
     pub cpu: u32,
 }
 
-/// A system call that has not ended.
+/// A system call in progress.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Stuck {
-    /// The name of the thread, if it is known.
+    /// Name of the thread, if known.
     pub comm: String,
-    /// Its process.
+    /// Process ID.
     pub pid: u32,
-    /// The thread.
+    /// Thread ID.
     pub tid: u32,
-    /// The call.
+    /// Name of the system call.
     pub syscall: String,
-    /// For how long it has been under way.
+    /// Time in seconds since the system call was entered.
     pub seconds: f64,
 }
 
 impl Threads {
-    /// `None` where no trace tells of threads. `now` is the same moment on the wall clock and on that of the records.
+    /// Returns `None` if no trace covers threads. `now` is the same moment in wall-clock time and in the clock of the records.
     pub(crate) fn of(
         traces: &[TraceState],
         remarkable: &Remarkable,

@@ -1,4 +1,4 @@
-//! Tracepoints and probes whose records are looked into.
+//! Status of tracepoints and probes with decoded records.
 
 use serde::Serialize;
 
@@ -8,45 +8,44 @@ use crate::metrics::Kind;
 use crate::plan::{Amount, Feed, Trace};
 use crate::tracepoint::TraceState;
 
-/// One entry of `tracepoints` or `probes` whose records are looked into. Entries that only count hits stand among the
-/// counters.
+/// One entry of `tracepoints` or `probes` with decoded records. Entries that only count hits are listed under counters.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TraceStatus {
-    /// The entry's name in the file.
+    /// Name of the entry in the file.
     pub entry: String,
     /// `tracepoints` or `probes`.
     pub section: &'static str,
-    /// What becomes of its hits: `histogram of size in bytes, by comm, per host`.
+    /// Short description of the result: `histogram of size in bytes, by comm, per host`.
     pub what: String,
-    /// Its events; the counts are of CPUs.
+    /// Events of the entry; the states count CPUs.
     pub events: Vec<EventStatus>,
-    /// Hits in its series; of a pair, pairs.
+    /// Number of hits in its series; for a pair, number of pairs.
     pub hits: u64,
-    /// Its series.
+    /// Number of its series.
     pub series: u64,
-    /// What tells how its pairs are found; `None` if it is none.
+    /// State of the pairing; `None` if the entry is not a pair.
     pub pairs: Option<Pairs>,
 }
 
-/// What came of the events of a pair.
+/// Results of the pairing of events.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pairs {
-    /// First events that wait for their second.
+    /// Number of begin events without an end event so far.
     pub waiting: u64,
-    /// Events that found no partner, by reason, as in `perf_unpaired_events_total`.
+    /// Events without a partner, by reason, as in `perf_unpaired_events_total`.
     pub unpaired: Vec<Unpaired>,
 }
 
-/// Events of a pair that found no partner for one reason.
+/// Events of a pair without a partner, for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unpaired {
     /// The reason.
     pub reason: &'static str,
-    /// How many.
+    /// Number of events.
     pub count: u64,
 }
 
-/// Each entry. What is told of threads is one, with several metrics.
+/// Returns the status of all entries. The traces of threads are one entry with several metrics.
 pub(crate) fn all(states: &[TraceState], board: &Board) -> Vec<TraceStatus> {
     let mut all: Vec<TraceStatus> = Vec::new();
     for state in states {
@@ -61,7 +60,7 @@ pub(crate) fn all(states: &[TraceState], board: &Board) -> Vec<TraceStatus> {
     all
 }
 
-/// One entry.
+/// Returns the status of one entry.
 fn trace(state: &TraceState, board: &Board) -> TraceStatus {
     let trace = &*state.plan;
     let of_threads = trace.feed != Feed::Records;
@@ -86,7 +85,7 @@ fn trace(state: &TraceState, board: &Board) -> TraceStatus {
     }
 }
 
-/// What becomes of its hits, in a few words.
+/// Returns a short description of the result.
 fn what(trace: &Trace) -> String {
     let field = || trace.sources.iter().find_map(|source| source.value.as_ref());
     let field = field().map_or("", |field| &*field.name);
@@ -94,8 +93,8 @@ fn what(trace: &Trace) -> String {
         Amount::Hits => "count".to_owned(),
         Amount::Sum(_) => format!("sum of {field}"),
         Amount::Histogram(..) => format!("histogram of {field}"),
-        Amount::Elapsed(_) => "time from the first to the second".to_owned(),
-        Amount::Most(..) => "the largest of late".to_owned(),
+        Amount::Elapsed(_) => "time from begin to end".to_owned(),
+        Amount::Most(..) => "maximum over the last minute".to_owned(),
     };
     if !trace.labels.is_empty() {
         words.push_str(&format!(", by {}", trace.labels.join(", ")));
@@ -103,13 +102,13 @@ fn what(trace: &Trace) -> String {
     format!("{words}, {}", of_whom(trace))
 }
 
-/// For whom it is told.
+/// Returns the scopes of a trace as text.
 fn of_whom(trace: &Trace) -> String {
     let scopes: Vec<&str> = trace.outputs.iter().map(|output| output.targets.scope().as_str()).collect();
     format!("per {}", scopes.join(", "))
 }
 
-/// Its metrics.
+/// Returns the number of series of each metric.
 pub(crate) fn series(state: &TraceState) -> impl Iterator<Item = Series> + '_ {
     let outputs = state.plan.outputs.iter().zip(&state.series);
     outputs.flat_map(|(output, count)| {

@@ -1,12 +1,12 @@
-//! Answers that are kept for the next time they are asked for.
+//! A cache of results.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// What was used most recently, within a limit of memory.
+/// The most recently used entries, within a memory limit.
 ///
-/// There are two generations. What is used is moved into the younger; when that has grown to half of the limit, it
-/// becomes the older, and what was in the older and not used meanwhile is dropped. Every call takes logarithmic time.
+/// There are two generations. A used entry is moved into the young generation. When that has grown to half of the limit, it becomes the old
+/// generation, and the unused entries of the old one are dropped. Every call takes logarithmic time.
 #[derive(Debug)]
 pub(super) struct Cache<K, V> {
     young: Generation<K, V>,
@@ -27,7 +27,7 @@ impl<K, V> Default for Generation<K, V> {
 }
 
 impl<K: Ord + Copy, V> Generation<K, V> {
-    /// The last key in `range`, if `fits` accepts its value.
+    /// Returns the last key in `range`, if `fits` accepts its value.
     fn last_in(&self, range: &RangeInclusive<K>, fits: impl Fn(&V) -> bool) -> Option<(K, &V)> {
         let (&key, (value, _)) = self.entries.range(range.clone()).next_back()?;
         fits(value).then_some((key, value))
@@ -41,15 +41,15 @@ impl<K: Ord + Copy, V> Generation<K, V> {
 }
 
 impl<K: Ord + Copy, V: Clone> Cache<K, V> {
-    /// Bytes of an entry beside those that its value points to: nodes of the tree are half empty at worst.
+    /// The bytes of an entry without those that its value points to: nodes of the tree are half empty at worst.
     pub(super) const ENTRY: usize = size_of::<(K, (V, usize))>() * 3 / 2;
 
-    /// `limit` is in bytes.
+    /// Creates an empty cache. `limit` is in bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self { young: Generation::default(), old: Generation::default(), limit }
     }
 
-    /// Changes the limit. What is over it is dropped.
+    /// Changes the limit. Entries above it are dropped.
     pub(super) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
         if self.bytes() > limit {
@@ -60,12 +60,12 @@ impl<K: Ord + Copy, V: Clone> Cache<K, V> {
         }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(super) fn get(&mut self, key: &K) -> Option<V> {
         self.last_in(*key..=*key, |_| true)
     }
 
-    /// The value of the last key in `range`, if `fits` accepts it.
+    /// Returns the value of the last key in `range`, if `fits` accepts it.
     pub(super) fn last_in(&mut self, range: RangeInclusive<K>, fits: impl Fn(&V) -> bool) -> Option<V> {
         if let Some((_, value)) = self.young.last_in(&range, &fits) {
             return Some(value.clone());
@@ -76,13 +76,13 @@ impl<K: Ord + Copy, V: Clone> Cache<K, V> {
         Some(value)
     }
 
-    /// Keeps a value that points to `held` bytes, unless it takes more than half of the limit.
+    /// Adds a value that points to `held` bytes, unless it takes more than half of the limit.
     pub(super) fn insert(&mut self, key: K, value: V, held: usize) {
         self.put(key, value, held + Self::ENTRY);
     }
 
     fn put(&mut self, key: K, value: V, held: usize) {
-        // The value before is not true any more, even if there is no room for the new one.
+        // The previous value is outdated, even if the new one does not fit.
         self.young.remove(&key);
         self.old.remove(&key);
         if self.young.bytes + held > self.limit / 2 {
@@ -94,7 +94,7 @@ impl<K: Ord + Copy, V: Clone> Cache<K, V> {
         }
     }
 
-    /// Drops what was not used since the last call, or since it was moved into the older generation.
+    /// Drops entries that were not used since the last call, or since they were moved into the old generation.
     pub(super) fn age(&mut self) {
         self.old = std::mem::take(&mut self.young);
     }
@@ -112,7 +112,7 @@ impl<K: Ord + Copy, V: Clone> Cache<K, V> {
         }
     }
 
-    /// How much memory it takes, in bytes, roughly.
+    /// Returns the approximate memory in use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.young.bytes + self.old.bytes
     }

@@ -1,4 +1,4 @@
-//! The file that the symbols of a stripped file were moved to.
+//! Separate debug files with the symbols of a stripped file.
 
 use std::path::{Component, Path};
 
@@ -11,14 +11,14 @@ use crate::host::ReadAt;
 use crate::probe::Root;
 use crate::probe::binary::Binary;
 
-/// Where distributions install debug files.
+/// The directory where distributions install debug files.
 const DEBUG_DIR: &str = "/usr/lib/debug";
-/// The largest file that a checksum is taken of, in bytes. That of a browser has more, and is found by its build id.
+/// The largest file whose checksum is computed, in bytes. The debug file of a browser is larger, and is found by its build id.
 const CHECKED_LIMIT: u64 = 512 << 20;
-/// How much is read at a time, in bytes.
+/// The bytes to read at a time.
 const CHUNK: usize = 256 << 10;
 
-/// What a debug file is looked for.
+/// The required contents of a debug file.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wanted {
     /// The names of all functions.
@@ -30,7 +30,7 @@ pub(super) enum Wanted {
 /// No debug file was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// It may be there: files could not be opened at the moment.
+    /// Whether files could temporarily not be opened, so that a debug file may be found later.
     pub(super) temporary: bool,
 }
 
@@ -43,9 +43,8 @@ impl Wanted {
     }
 }
 
-/// The debug file of `binary`, which a process has at `path`: by its build id, then by the name in `.gnu_debuglink`; in
-/// the root of the process first, then on the host. One that belongs to another build is none, nor is one that does not
-/// have what is wanted.
+/// Finds the debug file of `binary`, which a process has at `path`. Tries its build id, then the name in `.gnu_debuglink`; the root of the
+/// process first, then the host. A debug file of another build, or without the required contents, is ignored.
 pub(super) fn find(
     files: &Files,
     pid: Option<u32>,
@@ -82,7 +81,7 @@ pub(super) fn find(
     Err(missing)
 }
 
-/// Where debuggers look for a debug file of this name.
+/// Returns the paths where debuggers look for a debug file with this name.
 fn beside(path: &str, name: &str) -> Vec<String> {
     let mut components = Path::new(name).components();
     let is_name = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
@@ -100,7 +99,7 @@ fn beside(path: &str, name: &str) -> Vec<String> {
     }
 }
 
-/// The CRC-32 of a whole file, if it is not too large.
+/// Returns the CRC-32 of a whole file, if it is not too large.
 fn checksum(opened: &Opened) -> Option<u32> {
     let length = opened.length().ok()?;
     if length > CHECKED_LIMIT {

@@ -1,4 +1,4 @@
-//! What programmers call a function, from what the linker does.
+//! Demangling of linkage names.
 
 use std::fmt::{self, Write};
 
@@ -6,16 +6,15 @@ use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
 
 use crate::error::printable;
 
-/// The longest name that is taken apart, in bytes: a short one can stand for much.
+/// The longest name that is demangled, in bytes: a short one can expand to a long one.
 const MANGLED_LIMIT: usize = 4096;
-/// The longest name that is made, in bytes. What would be longer stays as the linker has it.
+/// The longest result, in bytes. A name with a longer result stays mangled.
 const NAME_LIMIT: usize = 4096;
-/// How deep names may be nested, so that none takes the stack.
+/// The deepest nesting of names, so that no name exhausts the stack.
 const DEPTH: u32 = 128;
 
-/// The name of a function of a file. Rust's lose their hash, C++'s their parameters, as in `perf report`; the version
-/// of a symbol (`@@GLIBC_2.2.5`) is left out; all others stay what they are. Characters that would play tricks on a
-/// terminal are escaped.
+/// Returns the demangled name of a function of a file. Rust names lose their hash, and C++ names their parameters, as in `perf report`. The
+/// version of a symbol (`@@GLIBC_2.2.5`) is removed. All other names are unchanged. Control characters are escaped to protect terminals.
 pub(super) fn demangle(linkage: &str) -> String {
     let base = match linkage.split_once('@') {
         Some((base, _)) if !base.is_empty() => base,
@@ -36,7 +35,7 @@ fn cpp(name: &str) -> Option<String> {
     if !name.starts_with("_Z") {
         return None;
     }
-    // What compilers put behind: `.isra.0`, `.cold`.
+    // Suffixes that compilers append: `.isra.0`, `.cold`.
     let (mangled, mark) = name.split_at(name.find('.').unwrap_or(name.len()));
     let parsing = ParseOptions::default().recursion_limit(DEPTH);
     let (symbol, rest) = BorrowedSymbol::with_tail_and_options(mangled.as_bytes(), &parsing).ok()?;
@@ -47,7 +46,7 @@ fn cpp(name: &str) -> Option<String> {
     Some(text.0)
 }
 
-/// A text that takes no more than a name may have.
+/// A text with a limited length.
 struct Bounded(String);
 
 impl Write for Bounded {
@@ -91,7 +90,7 @@ mod tests {
         assert_eq!(demangle("_ZN5space3fooEii.part.0.cold"), "space::foo.part.0.cold");
     }
 
-    /// Each level has the one before twice: names that are exponentially longer than what stands for them.
+    /// Each level contains the previous one twice: names that are exponentially longer than their mangled form.
     #[test]
     fn a_short_name_that_stands_for_a_long_one_stays_short() {
         let mut doubling = "_Z1fI1AE".to_owned();

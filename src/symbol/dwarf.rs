@@ -1,10 +1,10 @@
-//! Lines and inlined functions out of what compilers tell of their code (DWARF 2 to 5).
+//! Source lines and inlined functions from debug information (DWARF 2 to 5).
 //!
-//! Containers bring their own files, and `addr2line`, which reads this as well, calls itself for every level of what is
-//! nested in them: a file of some megabytes would end the exporter. And what it has read it keeps. Here nothing is kept:
-//! it is known which addresses are wanted, so units are gone through once, from the front to the back, and what is not
-//! about these addresses is passed over. The memory that takes is that of the sections, and a little for each address.
-//! How long it takes is bounded by a [`Budget`].
+//! Containers bring their own files, which are untrusted input. The crate `addr2line` also reads this format, but recurses for every level
+//! of nesting. A file of some megabytes could overflow the stack and end the exporter. `addr2line` also keeps everything that it has read.
+//!
+//! This module keeps nothing. The requested addresses are known, so units are read once, from start to end, and everything about other
+//! addresses is skipped. The memory is that of the sections, and a little for each address. The time is limited by a [`Budget`].
 //!
 //! Source of the format: the DWARF Debugging Information Format, versions 2 to 5.
 
@@ -33,21 +33,21 @@ type UnitRef<'u, 'd> = gimli::UnitRef<'u, Bytes<'d>>;
 type Value<'d> = gimli::AttributeValue<Bytes<'d>>;
 type Result<T, E = Trouble> = std::result::Result<T, E>;
 
-/// How much work may be done.
+/// The limits of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Budget {
-    /// Steps that are left: an attribute of an entry, a byte of a line program, a range, 16 bytes of a text.
+    /// Steps left: an attribute of an entry, a byte of a line program, a range, 16 bytes of a text.
     pub(super) steps: u64,
-    /// Bytes that are left for what is found.
+    /// Bytes left for results.
     pub(super) memory: usize,
 }
 
-/// Why something is not known.
+/// The reason for a missing result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// It breaks the format, or is of a version that is not known.
+    /// The information is malformed, or has an unknown version.
     Damaged,
-    /// It takes more work, or more memory, than it may.
+    /// It exceeds the budget.
     Exhausted,
 }
 
@@ -68,33 +68,34 @@ impl Budget {
         Ok(())
     }
 
-    /// For so many bytes.
+    /// Spends the steps for these bytes.
     fn take_bytes(&mut self, bytes: usize) -> Result<()> {
         self.take(bytes as u64 / 16 + 1)
     }
 }
 
-/// A place in the source.
+/// A location in the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Level {
-    /// The function, as the linker calls it, or as the source does if it says no more; `None` if it is not known.
+    /// The function, by its linkage name, or else by its name in the source; `None` if unknown.
     pub(super) function: Option<Arc<str>>,
-    /// The file; `None` if it is not known.
+    /// The file; `None` if unknown.
     pub(super) file: Option<Arc<str>>,
-    /// From 1; 0 if it is not known.
+    /// From 1; 0 if unknown.
     pub(super) line: u32,
 }
 
-/// What is at an address.
+/// The result for an address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Innermost first: all but the last were inlined into the next. Empty if nothing is known.
+    /// Innermost first: all but the last were inlined into the next. Empty if there is no information.
     pub(super) levels: Box<[Level]>,
-    /// Whether a part of what is known is in another file: functions of split DWARF (`.dwo`), names of `dwz`.
+    /// Whether a part of the information is in another file: functions of split DWARF (`.dwo`), names of `dwz`.
     pub(super) elsewhere: bool,
 }
 
-/// What is at each of these addresses, which are in order and each there once; as far as it came before there was trouble.
+/// Returns the result for each of these addresses, which must be sorted and unique. If an error occurs, earlier results are returned
+/// together with it.
 pub(super) fn look_up(
     info: &DebugInfo,
     addresses: &[u64],
@@ -110,7 +111,7 @@ pub(super) fn look_up(
     (found, trouble)
 }
 
-/// Goes through all units for what is wanted.
+/// Reads all units until every address has a result.
 fn look_through(
     units: &mut Units<'_>,
     addresses: &[u64],
@@ -121,27 +122,27 @@ fn look_through(
     let mut headers = units.dwarf.units();
     let mut trouble = Ok(());
     while missing > 0 {
-        // Where one header is damaged, nobody knows where the next one is.
+        // After a damaged header, the start of the next one is unknown.
         let Some(header) = headers.next()? else { break };
         budget.take(1)?;
         match look_into(units, header, addresses, found, budget) {
             Ok(more) => missing = missing.saturating_sub(more),
             Err(Trouble::Exhausted) => return Err(Trouble::Exhausted),
-            // Another unit may be whole.
+            // Another unit may be valid.
             Err(Trouble::Damaged) => trouble = Err(Trouble::Damaged),
         }
     }
     trouble
 }
 
-/// The places of the addresses from `from` up to `to` (exclusive). The addresses are in order.
+/// Returns the indexes of the addresses from `from` up to `to` (exclusive). The addresses are sorted.
 fn between(addresses: &[u64], from: u64, to: u64) -> Range<usize> {
     let first = addresses.partition_point(|&address| address < from);
     let count = addresses[first..].iter().take_while(|&&address| address < to).count();
     first..first + count
 }
 
-/// What a unit knows of the addresses of which nothing is known yet; of how many it knew something.
+/// Looks up the addresses without a result in a unit. Returns the number of new results.
 fn look_into<'d>(
     units: &mut Units<'d>,
     header: UnitHeader<Bytes<'d>>,

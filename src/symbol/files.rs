@@ -1,8 +1,7 @@
-//! Names of functions of files that are executed.
+//! Function names of executed files.
 //!
-//! Of a file is kept how its functions are divided into regions, and the lists of those regions that were asked for, within
-//! a limit of memory; what was not used for longest goes. No file is held open: see [`Source`]. A file that cannot be read
-//! is not tried again.
+//! The functions of a file are divided into regions. The division is kept, and the lists of those regions that were looked up, within a
+//! memory limit; the least recently used are dropped. No file is held open: see [`Source`]. A file that cannot be read is not read again.
 
 use std::fmt;
 use std::path::Path;
@@ -23,29 +22,29 @@ use crate::host::ReadAt;
 use crate::probe::binary::{self, Addresses, Binary, BinaryError, Region, Stubs};
 use crate::stack::{self, Code, Module, ModuleId};
 
-/// What is known of a file beside its tables, in bytes, roughly.
+/// The approximate memory of a file without its tables, in bytes.
 const KNOWN: usize = 400;
-/// The most functions that a region is to have: a list of 160 KiB, made in 512 KiB.
+/// The most functions of a region: a list of 160 KiB, which takes 512 KiB while it is built.
 const REGION: usize = 32 << 10;
-/// Into how many regions all memory for lists is to go at least, and how much a function takes there, in bytes.
+/// The least number of regions that the memory for lists must hold, and the bytes of a function in a list.
 const REGIONS: usize = 8;
 const FUNCTION: usize = 8;
 
-/// The files that were asked for.
+/// The files that were looked up.
 #[derive(Debug)]
 pub(super) struct FileNames {
     known: FxHashMap<ModuleId, Known>,
-    /// What [`Known`] takes, in bytes.
+    /// The bytes of `known`.
     known_bytes: usize,
     lists: Lists,
     /// Files that are open until [`finish`](Self::finish).
     open: Readers,
     pub(super) work: Work,
-    /// How much memory all may take, in bytes.
+    /// The memory limit for all, in bytes.
     limit: usize,
-    /// Grows with each use.
+    /// Incremented with each use.
     now: u64,
-    /// What it was at the last call of [`age`](Self::age).
+    /// The value of `now` at the last call of [`age`](Self::age).
     aged: u64,
 }
 
@@ -56,7 +55,7 @@ struct Lists {
     bytes: usize,
 }
 
-/// A file, the place of one of its tables, and a region of it.
+/// A file, the index of one of its tables, and a region of it.
 type Key = (ModuleId, usize, usize);
 
 #[derive(Debug)]
@@ -65,7 +64,7 @@ struct List {
     used: u64,
 }
 
-/// Files that names are read from: that of a table, or the module's own ([`OWN`]).
+/// Files with symbols: that of a table, or the module's own ([`OWN`]).
 #[derive(Default)]
 struct Readers(FxHashMap<(ModuleId, usize), Result<Reader, Reason>>);
 
@@ -75,10 +74,10 @@ impl fmt::Debug for Readers {
     }
 }
 
-/// Stands for the module's own file in [`Readers`].
+/// The key of the module's own file in [`Readers`].
 const OWN: usize = usize::MAX;
 
-/// A place in a file.
+/// A location in a file.
 pub(super) struct Found {
     pub(super) name: Result<Name, Reason>,
     pub(super) segment: Arc<Segment>,
@@ -88,35 +87,35 @@ pub(super) struct Found {
 #[derive(Debug)]
 struct Known {
     identity: Identity,
-    /// What of it is loaded, what has code first; with what is shown of it, once it was asked for.
+    /// The loaded segments, those with code first; each with its public form after its first use.
     segments: Vec<(binary::Segment, Option<Arc<Segment>>)>,
-    /// The file, where its headers tell nothing.
+    /// The whole file, for offsets outside all segments.
     whole: Arc<Segment>,
     names: Result<Names, Reason>,
-    /// A file with more names may be there, and could not be opened.
+    /// Whether a file with more symbols could not be opened, but may be later.
     temporary: bool,
     used: u64,
 }
 
-/// What there is of names.
+/// The symbols of a file.
 #[derive(Debug)]
 struct Names {
-    /// The tables of functions, the one that is believed first in front.
+    /// The tables of functions, in the order of precedence.
     tables: Vec<Table>,
-    /// What calls functions of other files.
+    /// Stubs that call functions of other files.
     stubs: Option<(Stubs, Source)>,
-    /// What is said of an address that is in no function.
+    /// The reason for an address outside all functions.
     otherwise: Reason,
 }
 
-/// How functions are divided, and the file that has their names.
+/// The division of functions, and the file with their names.
 #[derive(Debug)]
 struct Table {
     addresses: Addresses,
     source: Source,
 }
 
-/// What the names of one module are read with.
+/// The context for reading the names of one module.
 struct Reading<'r> {
     id: ModuleId,
     module: &'r Module,
@@ -129,7 +128,7 @@ struct Reading<'r> {
 }
 
 impl FileNames {
-    /// All take at most `limit` bytes.
+    /// Creates an empty table of at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             known: FxHashMap::default(),
@@ -143,13 +142,13 @@ impl FileNames {
         }
     }
 
-    /// Changes the limit. Whether a file is not known any more.
+    /// Changes the limit. Returns whether files were dropped.
     pub(super) fn set_limit(&mut self, limit: usize) -> bool {
         self.limit = limit;
         self.make_room(None)
     }
 
-    /// Forgets what a number stood for that stands for another file now. Whether there was any.
+    /// Drops files whose number now belongs to another file. Returns whether there were any.
     pub(super) fn begin(&mut self, code: &Code, now: Monotonic) -> bool {
         self.work.refill(now);
         self.retain(0, |id, known| {
@@ -158,8 +157,8 @@ impl FileNames {
         })
     }
 
-    /// Drops the files for which `keep` returns false, with their lists, and lists not used after `since`. Whether a file
-    /// was dropped.
+    /// Drops the files for which `keep` returns false, with their lists, and lists not used after `since`. Returns whether a file was
+    /// dropped.
     fn retain(&mut self, since: u64, keep: impl FnMut(&ModuleId, &mut Known) -> bool) -> bool {
         let before = self.known.len();
         self.known.retain(keep);
@@ -169,8 +168,7 @@ impl FileNames {
         self.known.len() < before
     }
 
-    /// Whether answers about a space hold: those about a file that is not known any more do not, for its number may be
-    /// given to another.
+    /// Reports whether cached results of a space are valid: those of a dropped file are not, because its number may be reused.
     pub(super) fn answers_for(&self, space: Space) -> bool {
         match space {
             Space::Kernel => true,
@@ -183,12 +181,12 @@ impl FileNames {
         self.open.0.clear();
     }
 
-    /// How many files are open: none but while names are looked up.
+    /// Returns the number of open files: 0 except during symbolization.
     pub(super) fn open(&self) -> usize {
         self.open.0.values().filter(|file| file.is_ok()).count()
     }
 
-    /// What is at an offset in a file; from `spans` if it is there.
+    /// Returns the function at an offset in a file, from `spans` if it is cached.
     pub(super) fn find(
         &mut self,
         id: ModuleId,
@@ -212,7 +210,7 @@ impl FileNames {
             let mut known = Known::read(module, code, files, self.limit);
             self.work.take(known.passes());
             if matches!(known.names, Err(Reason::Unreadable)) {
-                // Its file system may answer the next time.
+                // The file system may respond next time.
                 let (segment, address) = known.locate(offset);
                 return Some(Found { name: Err(Reason::Unreadable), segment, address });
             }
@@ -242,8 +240,8 @@ impl FileNames {
         Some(Found { name, segment, address })
     }
 
-    /// Takes away what was not used for longest, but not what is known of `but`: lists first, then files as a whole where
-    /// there are so many that what is known of them fills half of the memory. Whether any of these had to go.
+    /// Drops the least recently used data, except the state of `but`. Lists are dropped first. Whole files are dropped if their state takes
+    /// more than half of the memory. Returns whether files were dropped.
     fn make_room(&mut self, but: Option<ModuleId>) -> bool {
         let before = self.known.len();
         while self.known_bytes > self.limit / 2 {
@@ -258,13 +256,13 @@ impl FileNames {
         self.known.len() < before
     }
 
-    /// Drops what is known of files that were not used since the last call. Whether there was any.
+    /// Drops files that were not used since the last call. Returns whether there were any.
     pub(super) fn age(&mut self) -> bool {
         let since = std::mem::replace(&mut self.aged, self.now);
         self.retain(since, |_, known| known.used > since)
     }
 
-    /// How much memory they take, in bytes, roughly.
+    /// Returns the approximate memory in use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.known_bytes + self.lists.bytes
     }
@@ -276,7 +274,7 @@ impl Lists {
         self.bytes = self.held.values().map(List::bytes).sum();
     }
 
-    /// Takes away those that were not used for longest, but this one.
+    /// Drops the least recently used lists, except one.
     fn shrink(&mut self, limit: usize, but: Option<Key>) {
         while self.bytes > limit {
             let others = self.held.iter().filter(|(key, _)| Some(**key) != but);
@@ -332,7 +330,7 @@ impl Known {
         Self { identity, whole: whole.into(), segments, names, temporary, used: 0 }
     }
 
-    /// The segment that an offset is in, and its address.
+    /// Returns the segment of an offset, and its address.
     fn locate(&mut self, offset: u64) -> (Arc<Segment>, u64) {
         let mut found = self.segments.iter_mut();
         let found = found.find_map(|(segment, shown)| Some((segment.address_of(offset)?, segment, shown)));
@@ -344,13 +342,13 @@ impl Known {
         (Arc::clone(shown), address)
     }
 
-    /// How many bytes of tables were read to know it.
+    /// Returns the bytes of tables that were read to build this state.
     fn passes(&self) -> u64 {
         let tables = self.names.iter().flat_map(|names| &names.tables);
         tables.map(|table| table.addresses.pass()).sum()
     }
 
-    /// As if all of its segments were shown.
+    /// Returns its bytes as if all its segments were in use.
     fn bytes(&self) -> usize {
         let segment = size_of::<(binary::Segment, Option<Arc<Segment>>)>() + size_of::<Segment>();
         KNOWN + self.segments.len() * segment + self.names.as_ref().map_or(0, Names::bytes)
@@ -387,7 +385,7 @@ fn read(
     {
         names.add(Some(found), Source::Beside(beside));
     } else {
-        // What is exported is left out of what is compressed.
+        // The compressed symbols do not contain exported ones.
         if let Ok(Some(bytes)) = binary.mini_debug(limit as u64 / 4)
             && let Some(found) = in_all_names(&bytes, find)
         {
@@ -416,7 +414,7 @@ fn read(
     Ok(names)
 }
 
-/// The functions of a file in memory, if it has the names of all of them.
+/// Returns the functions of a file in memory, if it has all symbols.
 fn in_all_names(
     bytes: &[u8],
     find: impl Fn(&Binary<'_>) -> Result<Option<Addresses>, Reason>,
@@ -436,14 +434,14 @@ impl Names {
     }
 }
 
-/// A name or why there is none, and from where to where that holds; `None` if it is to be asked for again.
+/// A name or the reason why there is none, and the span for which the result is valid; `None` if it must not be cached.
 type Told = (Result<Name, Reason>, Option<Span>);
 
 impl Reading<'_> {
-    /// The name of the function that an address is in.
+    /// Returns the name of the function that contains an address.
     fn name(&mut self, names: &Names, address: u64) -> Told {
         let (mut best, mut span) = (None, (0, u64::MAX));
-        // Of two tables the one counts whose function begins nearer: sizes may be guessed.
+        // Of several tables, the function that begins nearest takes precedence: sizes may be guessed.
         for (number, table) in names.tables.iter().enumerate().rev() {
             let (reader, place) = match self.place(number, table, address) {
                 Ok(found) => found,
@@ -470,7 +468,7 @@ impl Reading<'_> {
         }
     }
 
-    /// What calls a function of another file is called after it, as perf does.
+    /// Names a stub after the function of another file that it calls, as perf does.
     fn stub(&mut self, names: &Names, address: u64, span: Span) -> Told {
         let Some((stubs, source)) = &names.stubs else { return (Err(names.otherwise), Some(span)) };
         let (own, is_stub) = stubs.span(address);
@@ -493,7 +491,7 @@ impl Reading<'_> {
         }
     }
 
-    /// What a table tells of an address.
+    /// Looks up an address in a table.
     fn place(
         &mut self,
         number: usize,
@@ -517,14 +515,14 @@ impl Reading<'_> {
             self.lists.held.insert(key, list);
             self.lists.shrink(self.limit, Some(key));
         }
-        // It was there, or was put there.
+        // The list was there or has just been added.
         let Some(list) = self.lists.held.get_mut(&key) else { return Err((Reason::TooLarge, None)) };
         list.used = self.now;
         let place = addresses.find(&*reader, &list.region, address);
         Ok((reader, place.map_err(|_| (Reason::Unreadable, None))?))
     }
 
-    /// Opens a file, once for all names that are looked up together.
+    /// Opens a file, once for all symbols that are looked up together.
     fn open(&mut self, number: usize, source: &Source) -> Result<Reader, Reason> {
         let opened = self.open.0.entry((self.id, number));
         opened.or_insert_with(|| source.open(self.module, self.files)).clone()

@@ -11,14 +11,14 @@ use crate::host::ReadAt;
 
 /// Bytes that are read at a time.
 const CHUNK: usize = 256 << 10;
-/// Bytes that are read in one round, at most. What lies behind them is read in the next round.
+/// The most bytes that are read in one round. The rest is read in the next round.
 pub(super) const ROUND: u64 = 1 << 20;
-/// How many of the last bytes that were read must still be there, or else the file was rewritten.
+/// The number of last read bytes that must be unchanged, or else the file was rewritten.
 const TAIL: usize = 64;
 
-/// Parses pieces of a file, from its beginning to its end.
+/// Parses pieces of a file, from its start to its end.
 pub(super) trait Reader {
-    /// Parses as much as it can of a piece, and returns how many bytes of it are done with.
+    /// Parses as much as possible of a piece, and returns the number of consumed bytes.
     fn take(&mut self, bytes: &[u8]) -> usize;
 
     /// Returns how many of the next `most` bytes are not needed and can be left unread.
@@ -27,7 +27,7 @@ pub(super) trait Reader {
         0
     }
 
-    /// Forgets everything: the next piece is the beginning of the file.
+    /// Discards everything: the next piece is the start of the file.
     fn restart(&mut self);
 }
 
@@ -37,16 +37,16 @@ pub(super) trait Made: Reader + Debug + Send + Sync {
 
     fn functions_mut(&mut self) -> &mut Regions;
 
-    /// How many lines or records could not be parsed.
+    /// Returns the number of lines or records that could not be parsed.
     fn malformed(&self) -> u64;
 
-    /// Memory in use, in bytes, roughly.
+    /// Returns the approximate memory in use, in bytes.
     fn bytes(&self) -> usize {
         self.functions().bytes()
     }
 }
 
-/// A file and how far it was read. It stays open, so that the rest can be read when its writer has ended.
+/// A file and the position up to which it was read. It stays open, so that the rest can be read after its writer has exited.
 #[derive(Debug)]
 pub(super) struct Followed {
     opened: Arc<Opened>,
@@ -58,22 +58,21 @@ impl Followed {
         Self { opened, position: Position::default() }
     }
 
-    /// Whether `other` is the same file.
+    /// Reports whether `other` is the same file.
     pub(super) fn is(&self, other: &Opened) -> bool {
         Arc::as_ptr(&self.opened) == std::ptr::from_ref(other)
             || self.opened.id().is_some_and(|id| other.id() == Some(id))
     }
 
-    /// Whether the file has bytes that were not read yet, as of the last round.
+    /// Reports whether the file had unread bytes after the last round.
     pub(super) fn is_behind(&self) -> bool {
         self.position.behind
     }
 
-    /// Reads one round of what was written since the last one, as far as each of `allowances` goes. Returns whether the
-    /// reader has changed.
+    /// Reads one round of what was written since the last one, within each of `allowances`. Returns whether the reader has changed.
     ///
     /// # Errors
-    /// The refusal of the kernel to read.
+    /// When the kernel rejects a read.
     pub(super) fn poll(
         &mut self,
         reader: &mut dyn Reader,
@@ -85,17 +84,17 @@ impl Followed {
     }
 }
 
-/// How far a file was read.
+/// The read position of a file.
 #[derive(Debug, Default)]
 struct Position {
     read: u64,
-    /// The bytes in front of `read`.
+    /// The bytes before `read`.
     tail: Vec<u8>,
     behind: bool,
 }
 
 impl Position {
-    /// As [`Followed::poll`]. Reads at most [`ROUND`] bytes, besides those that show whether the file was rewritten.
+    /// As [`Followed::poll`]. Reads at most [`ROUND`] bytes, in addition to those that show whether the file was rewritten.
     fn poll(
         &mut self,
         file: &impl ReadAt,
@@ -113,7 +112,7 @@ impl Position {
         let granted = allowances.iter_mut().map(|allowance| allowance.left(now)).min().unwrap_or(0);
         let wanted = length - self.read;
         self.behind = wanted > 0;
-        // A smaller piece might end within the first line, and would be read for nothing.
+        // A smaller piece might end within the first line, and would be read in vain.
         if granted < wanted.min(CHUNK as u64) {
             return Ok(changed);
         }
@@ -133,7 +132,7 @@ impl Position {
                 self.advance(&buffer[..taken]);
                 changed = true;
             } else if filled == buffer.len() {
-                // The rest of what it waits for was not written yet, or is longer than all it may see.
+                // The rest of the item was not written yet, or the item is larger than the buffer.
                 break;
             }
             buffer.copy_within(taken..filled, 0);
@@ -148,14 +147,14 @@ impl Position {
         Ok(changed)
     }
 
-    /// Goes behind bytes that were read.
+    /// Advances the position past bytes that were read.
     fn advance(&mut self, bytes: &[u8]) {
         self.read += bytes.len() as u64;
         self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL)..]);
         self.tail.drain(..self.tail.len().saturating_sub(TAIL));
     }
 
-    /// Goes behind bytes that are not read.
+    /// Advances the position past bytes that are not read.
     fn jump(&mut self, file: &impl ReadAt, bytes: u64) -> std::io::Result<()> {
         self.read += bytes;
         self.tail.resize(TAIL.min(usize::try_from(self.read).unwrap_or(TAIL)), 0);
@@ -163,7 +162,7 @@ impl Position {
         file.read_exact_at(&mut self.tail, at)
     }
 
-    /// Whether the bytes that were read last are still there.
+    /// Reports whether the last read bytes are unchanged.
     fn is_continued(&self, file: &impl ReadAt) -> std::io::Result<bool> {
         let mut there = vec![0; self.tail.len()];
         let at = self.read.saturating_sub(there.len() as u64);
@@ -191,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// A file in memory that counts what is read of it.
+    /// A file in memory that counts how much of it is read.
     #[derive(Default)]
     struct Memory {
         content: RefCell<Vec<u8>>,
@@ -213,7 +212,7 @@ mod tests {
         }
     }
 
-    /// Takes lines, and skips so many bytes behind each.
+    /// Takes lines, and skips a number of bytes after each.
     #[derive(Default)]
     struct Lines {
         lines: Vec<String>,
@@ -286,7 +285,7 @@ mod tests {
             file.content.borrow_mut().resize(length, b'x');
         }
         poll(&mut position, &file, &mut lines);
-        // A chunk may begin with a line and hold bytes that are not needed.
+        // A chunk may begin with a line and contain bytes that are not needed.
         while poll(&mut position, &file, &mut lines) {}
         assert_eq!(lines.restarts, 0);
         assert_eq!(lines.lines.first().map(String::as_str), Some("one"));

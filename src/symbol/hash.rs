@@ -1,4 +1,4 @@
-//! What tells the contents of a file from those of others, whether or not its linker gave it a name.
+//! A hash that identifies the contents of a file, with or without a build id.
 //!
 //! Source: `process.executable.build_id.htlhash` ("head, tail, length") in OpenTelemetry's
 //! [specification](https://github.com/open-telemetry/opentelemetry-specification/blob/v1.60.0/specification/profiles/mappings.md).
@@ -9,7 +9,7 @@ use ::ring::digest::{Context, SHA256};
 
 use crate::host::ReadAt;
 
-/// How much of the beginning and of the end is taken, in bytes. In shorter files both are all of it.
+/// The bytes at the start and at the end that are hashed. In shorter files both are the whole file.
 const PART: u64 = 4096;
 
 /// The first half of the SHA-256 of the first and the last 4096 bytes of a file, and of its length.
@@ -17,11 +17,11 @@ const PART: u64 = 4096;
 pub struct FileHash([u8; 16]);
 
 impl FileHash {
-    /// Of a file, of which at most 8 KiB are read. `None` if it cannot be read.
+    /// Returns the hash of a file, of which at most 8 KiB are read. Returns `None` if the file cannot be read.
     pub fn of(file: &dyn ReadAt) -> Option<Self> {
         let length = file.length().ok()?;
         let mut bytes = [0; PART as usize];
-        // In bounds: it is not longer than what there is room for.
+        // In bounds: the length is limited to the size of the buffer.
         let part = &mut bytes[..usize::try_from(length.min(PART)).ok()?];
         let mut context = Context::new(&SHA256);
         for at in [0, length - part.len() as u64] {
@@ -32,8 +32,8 @@ impl FileHash {
         Self::finish(context)
     }
 
-    /// Of something that is no file and has no other name than these words: no file has the same, and the same words
-    /// have the same everywhere.
+    /// Returns the hash of an object without a file, which is identified only by these words. The hash differs from those of all files, and
+    /// is the same for the same words on every host.
     pub fn of_words(words: &str) -> Option<Self> {
         let mut context = Context::new(&SHA256);
         context.update(b"perf-exporter: not a file: ");
@@ -47,7 +47,7 @@ impl FileHash {
 }
 
 impl fmt::Display for FileHash {
-    /// In hexadecimal digits.
+    /// Writes hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -66,7 +66,7 @@ mod tests {
         FileHash::of(&file).unwrap().to_string()
     }
 
-    /// By the program of coreutils; `None` where there is none.
+    /// Returns the result of `sha256sum` from coreutils; `None` if it is not installed.
     fn sha256(bytes: &[u8]) -> Option<String> {
         let mut command = Command::new("sha256sum");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
@@ -77,13 +77,13 @@ mod tests {
 
     #[test]
     fn beginning_end_and_length_make_the_hash() {
-        // SHA-256 of eight bytes of zero, as the specification takes an empty file.
+        // SHA-256 of eight zero bytes, as the specification defines it for an empty file.
         assert_eq!(hash(b""), "af5570f5a1810b7af78caf4bc70a660f");
         for length in [1, 4095, 4096, 4097, 8192, 100_000_usize] {
             let bytes: Vec<u8> = (0..length).map(|at| (at * 7 + at / 256) as u8).collect();
             let (head, tail) = (&bytes[..length.min(4096)], &bytes[length.saturating_sub(4096)..]);
             let Some(expected) = sha256(&[head, tail, &(length as u64).to_be_bytes()].concat()) else {
-                eprintln!("skipped: there is no sha256sum");
+                eprintln!("skipped: sha256sum is not installed");
                 return;
             };
             assert_eq!(hash(&bytes), expected, "{length}");

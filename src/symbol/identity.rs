@@ -1,11 +1,11 @@
-//! Whether a file is still what it was when it was looked at.
+//! Detection of files that changed after the first access.
 
 use std::sync::{Arc, Weak};
 
 use crate::files::Opened;
 use crate::stack::{BuildId, Module};
 
-/// By what a file is told from what it was before somebody wrote into it.
+/// The state of a file that changes when it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Written {
     modified: (i64, i64),
@@ -19,13 +19,13 @@ impl Written {
     }
 }
 
-/// By what a module is told from another that has got its number. It does not hold the file open.
+/// Distinguishes a module from a later one with the same number. It does not hold the file open.
 #[derive(Debug)]
 pub(super) struct Identity {
     path: Arc<str>,
     build_id: Option<BuildId>,
     file: Option<Weak<Opened>>,
-    /// When it was written to last, as it was looked at first.
+    /// When the file was last written, as of the first access.
     written: Option<Written>,
 }
 
@@ -40,7 +40,7 @@ impl Identity {
         }
     }
 
-    /// Whether the module is the same. A file that was closed meanwhile, or closed and opened again, is.
+    /// Reports whether the module is the same. A file that was closed, or closed and opened again, is the same.
     pub(super) fn is(&mut self, module: &Module) -> bool {
         if self.path != module.path || (self.build_id.is_some() && self.build_id != module.build_id) {
             return false;
@@ -57,7 +57,7 @@ impl Identity {
         }
     }
 
-    /// When the file was written to last, as it was looked at first.
+    /// Returns when the file was last written, as of the first access.
     pub(super) fn written(&self) -> Option<Written> {
         self.written
     }

@@ -1,4 +1,4 @@
-//! Names of code that was made at run time, from the files that run times write for `perf`.
+//! Names of code generated at run time, from the files that language runtimes write for `perf`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,67 +18,66 @@ use crate::host;
 use crate::probe::Root;
 use crate::stack::{Code, Process, ProcessId};
 
-/// The most processes whose files are followed. Each keeps one or two open.
+/// The most processes whose files are followed. One or two files of each are held open.
 const PROCESS_LIMIT: usize = 256;
-/// Memory for a process besides its functions, in bytes, roughly.
+/// The approximate memory of a process without its functions, in bytes.
 const KNOWN: usize = 400;
-/// Memory for a text that was looked up, besides the text itself, in bytes, roughly.
+/// The approximate memory of a cached text, without the text itself, in bytes.
 const LOOKED_UP: usize = 64;
 
-/// Bytes that are read of the files of one process: at first, and each second from then on. A file that is rewritten all the
-/// time is read no faster; frames that miss a name because of that have [`Reason::MapBehind`].
+/// The bytes to read from the files of one process: at first, and each second from then on. A file that is rewritten continuously is read
+/// no faster; frames without a symbol because of that have [`Reason::MapBehind`].
 const OF_ONE: (u64, u64) = (32 << 20, 512 << 10);
-/// Bytes that are read of the files of all processes, likewise.
+/// The bytes to read from the files of all processes: at first, and each second.
 const OF_ALL: (u64, u64) = (4 << 20, 4 << 20);
 const SECOND: Duration = Duration::from_secs(1);
 /// The time between two rounds of a file that was not read to its end.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long, and in how many rounds, the files of a process that has ended are read to their end.
+/// The time and the rounds in which the files of an exited process are read to their end.
 const FINAL: (Duration, u64) = (Duration::from_secs(5), (16 << 20) / ROUND);
 
-/// The processes that make code at run time.
+/// The processes that generate code at run time.
 ///
-/// A call of [`look`](Self::look) or [`end`](Self::end) reads at most four rounds of [`ROUND`] bytes: what there is beyond is
-/// read by later calls.
+/// A call of [`look`](Self::look) or [`end`](Self::end) reads at most four rounds of [`ROUND`] bytes: later calls read the rest.
 #[derive(Debug)]
 pub(super) struct Jits {
     known: FxHashMap<ProcessId, Jit>,
-    /// Processes that have ended and whose files were not read to their end.
+    /// Exited processes whose files were not read to their end.
     ending: VecDeque<ProcessId>,
-    /// When the files of one of them were read last.
+    /// When the files of one of them were last read.
     caught_up: Option<Monotonic>,
     allowance: Allowance,
-    /// Memory for all processes, in bytes, and for a file of one.
+    /// Memory limits in bytes: for all processes, and for one file of a process.
     limit: usize,
     each: usize,
-    /// Grows with each use.
+    /// Incremented with each use.
     now: u64,
 }
 
 #[derive(Debug)]
 struct Jit {
     process: Process,
-    /// Its list, or why there is none, or none that can be trusted.
+    /// Its perf map, or why there is none or it is not trusted.
     map: Result<Told, Reason>,
     dump: Option<Told>,
     allowance: Allowance,
-    /// When its files were looked for, and read, last.
+    /// When its files were last looked for, and last read.
     looked: Option<Monotonic>,
     polled: Option<Monotonic>,
     ended: Option<Ended>,
     used: u64,
 }
 
-/// The process has ended: another one may have its number.
+/// The state after the exit of the process: its process ID may be reused.
 #[derive(Debug, Clone, Copy)]
 struct Ended {
     at: Monotonic,
     rounds: u64,
-    /// Its files were closed before their end was read.
+    /// Whether its files were closed before their end was read.
     unread: bool,
 }
 
-/// A file in which a process tells of its functions.
+/// A symbol file of a process.
 #[derive(Debug)]
 struct Told {
     /// `None` if it is closed.
@@ -108,8 +107,7 @@ impl Losses {
 }
 
 impl Jits {
-    /// No processes yet. All of them take at most `limit` bytes of memory, and one at most half of that for each of its
-    /// files.
+    /// Creates an empty table. All processes take at most `limit` bytes of memory, and each file of a process at most half of that.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             known: FxHashMap::default(),
@@ -122,12 +120,12 @@ impl Jits {
         }
     }
 
-    /// How many files are held open.
+    /// Returns the number of open files.
     pub(super) fn open_files(&self) -> usize {
         self.known.values().flat_map(Jit::told).filter(|told| told.file.is_some()).count()
     }
 
-    /// Sets the limit of memory in bytes, and keeps it at once.
+    /// Sets the memory limit in bytes, and enforces it at once.
     pub(super) fn set_limit(&mut self, limit: usize) {
         (self.limit, self.each) = (limit, limit / 2);
         for told in self.known.values_mut().flat_map(Jit::told_mut) {
@@ -137,7 +135,7 @@ impl Jits {
         self.make_space(None);
     }
 
-    /// Reads what a process has written since it was looked at last, unless that is not longer ago than `refresh`.
+    /// Reads what a process has written since the last call, unless that was less than `refresh` ago.
     pub(super) fn look(
         &mut self,
         id: ProcessId,
@@ -170,7 +168,7 @@ impl Jits {
         losses.and(ending)
     }
 
-    /// Ends a process that has ended or executes another program: the rest of its files is read, and no others are opened.
+    /// Handles a process that has exited or executes another program: the rest of its files is read, and no others are opened.
     pub(super) fn end(&mut self, id: ProcessId, now: Monotonic) -> Losses {
         let Some(jit) = self.known.get_mut(&id).filter(|jit| jit.ended.is_none()) else {
             return Losses::default();
@@ -179,7 +177,7 @@ impl Jits {
         self.finish(id, now)
     }
 
-    /// Reads one round of the files of a process that has ended.
+    /// Reads one round of the files of an exited process.
     fn finish(&mut self, id: ProcessId, now: Monotonic) -> Losses {
         let Some(jit) = self.known.get_mut(&id).filter(|jit| jit.ended.is_some()) else {
             return Losses::default();
@@ -191,14 +189,14 @@ impl Jits {
         jit.losses().since(before)
     }
 
-    /// Drops what is known of a process, unless its number was given to another one already.
+    /// Drops a process, unless its number was already reused.
     pub(super) fn forget(&mut self, id: ProcessId, process: &Process) {
         if self.known.get(&id).is_some_and(|jit| jit.process == *process) {
             self.known.remove(&id);
         }
     }
 
-    /// Reads one round of the files of one process that has ended.
+    /// Reads one round of the files of one exited process.
     fn catch_up(&mut self, now: Monotonic) -> Losses {
         if self.caught_up.is_some_and(|last| now.since(last) < PAUSE) {
             return Losses::default();
@@ -210,12 +208,12 @@ impl Jits {
         losses
     }
 
-    /// The function that contains an address of a process.
+    /// Returns the function that contains an address of a process.
     pub(super) fn find(&mut self, id: ProcessId, address: u64) -> Result<NamedLine, Reason> {
         self.known.get_mut(&id).map_or(Err(Reason::MapMissing), |jit| jit.find(address))
     }
 
-    /// Forgets the processes that were used longest ago, except one.
+    /// Drops the least recently used processes, except one.
     fn make_space(&mut self, except: Option<ProcessId>) {
         let mut bytes = self.bytes();
         if bytes <= self.limit && self.known.len() <= PROCESS_LIMIT {
@@ -236,7 +234,7 @@ impl Jits {
         }
     }
 
-    /// Memory in use, in bytes, roughly.
+    /// Returns the approximate memory in use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.known.values().map(Jit::bytes).sum()
     }
@@ -264,12 +262,12 @@ impl Jit {
         self.map.iter_mut().chain(&mut self.dump)
     }
 
-    /// Opens the files that it writes, as far as they are not open.
+    /// Opens the files that the process writes, if they are not open.
     fn open(&mut self, id: ProcessId, code: &Code, files: &Files, limit: usize) {
         match open_map(files, &self.process) {
             Ok(opened) if self.map.as_ref().is_ok_and(|told| told.is_of(&opened)) => {}
             Ok(opened) => self.map = Ok(Told::new(Arc::new(opened), PerfMap::new(limit))),
-            // What was read of a file that is gone is still true.
+            // Functions that were read from a removed file stay valid.
             Err(reason) => self.map = std::mem::replace(&mut self.map, Err(reason)).or(Err(reason)),
         }
         if self.dump.is_none() {
@@ -292,8 +290,7 @@ impl Jit {
         }
     }
 
-    /// Reads one more round after the process has ended, and closes the files if it was the last. Returns whether there
-    /// are more.
+    /// Reads one more round after the exit of the process, and closes the files after the last one. Returns whether further rounds follow.
     fn finish(&mut self, all: &mut Allowance, now: Monotonic) -> bool {
         self.poll(all, now);
         let is_behind = self.is_behind();
@@ -307,7 +304,7 @@ impl Jit {
         false
     }
 
-    /// Whether a file has bytes that were not read.
+    /// Reports whether a file has unread bytes.
     fn is_behind(&self) -> bool {
         self.told().filter_map(|told| told.file.as_ref()).any(Followed::is_behind)
     }
@@ -320,7 +317,7 @@ impl Jit {
         })
     }
 
-    /// Why an address is in no function, though there is a file.
+    /// Returns why an address is in no function although there is a file.
     fn why_not(&self) -> Reason {
         if self.is_behind() || self.ended.is_some_and(|ended| ended.unread) {
             Reason::MapBehind
@@ -348,17 +345,17 @@ impl Told {
         Self { file: Some(Followed::new(file)), made: Box::new(made), texts: LookedUp::default() }
     }
 
-    /// Whether it is this file, and open.
+    /// Reports whether this is the same file, and open.
     fn is_of(&self, opened: &Opened) -> bool {
         self.file.as_ref().is_some_and(|file| file.is(opened))
     }
 
-    /// Reads one round of what was appended, if the file is open. Whether it could be read.
+    /// Reads one round of what was appended, if the file is open. Returns whether it could be read.
     fn poll(&mut self, allowances: [&mut Allowance; 2], now: Monotonic) -> bool {
         let Some(file) = &mut self.file else { return true };
         let polled = file.poll(&mut *self.made, allowances, now);
         if !matches!(polled, Ok(false)) {
-            // The numbers of names may be others now.
+            // The numbers of names may have changed.
             self.texts.clear();
         }
         polled.is_ok()
@@ -370,14 +367,14 @@ impl Told {
         functions.touch(found.start);
         let (name, line) = name_and_line(functions, &found);
         let file = line.filter(|line| !line.file.is_empty());
-        // The name has the first place.
+        // Place 0 is for the name.
         let file = file.map(|line| self.texts.text(found.name, line.place.saturating_add(1), line.file));
         let name = self.texts.text(found.name, 0, name);
         Some(NamedLine { linkage: Arc::clone(&name), name, file, line: line.map_or(0, |line| line.number) })
     }
 }
 
-/// Texts that were looked up, as they are shown, by the entry that they are in and the place in it.
+/// Cached texts in their printable form, by their entry and the place in it.
 #[derive(Debug, Default)]
 struct LookedUp {
     texts: FxHashMap<(TextId, u32), Arc<str>>,
@@ -400,8 +397,8 @@ impl LookedUp {
     }
 }
 
-/// Opens the list that a process keeps for `perf`: in its own root, by the number that it calls itself. `/tmp` is
-/// everybody's, so it must be its user's or root's, as for `perf` itself.
+/// Opens the perf map of a process, in its own root, with the process ID in its own namespace. Any user can write to `/tmp`, so the owner
+/// must be the user of the process or root, as for `perf` itself.
 fn open_map(files: &Files, process: &Process) -> Result<Opened, Reason> {
     let path = format!("/tmp/perf-{}.map", process.own_pid);
     let opened = files.open(&Root::Process(process.pid), &path, None).map_err(|error| match error {
@@ -417,7 +414,7 @@ fn open_map(files: &Files, process: &Process) -> Result<Opened, Reason> {
     }
 }
 
-/// The users that a process acts for: real, effective, saved and of file systems. None if it has ended.
+/// Returns the user IDs of a process: real, effective, saved and file system. Empty if it has exited.
 fn users(files: &Files, pid: u32) -> Vec<u32> {
     let status =
         host::read_text(&files.roots().proc.join(pid.to_string()).join("status")).unwrap_or_default();
@@ -425,7 +422,7 @@ fn users(files: &Files, pid: u32) -> Vec<u32> {
     line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-/// The file that a process has mapped so that `perf` knows where it tells of its code.
+/// Returns the jitdump file of a process, which it has mapped so that `perf` finds it.
 fn dump_of(id: ProcessId, process: &Process, code: &Code) -> Option<Arc<Opened>> {
     let name = format!("jit-{}.dump", process.own_pid);
     let mut modules = code.modules.iter().filter(|module| module.process == id);

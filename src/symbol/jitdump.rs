@@ -1,9 +1,8 @@
-//! What a run time tells of the code that it makes, in the form that `perf inject --jit` reads: `jit-PID.dump`.
+//! The functions that a language runtime generates, in the format that `perf inject --jit` reads: `jit-PID.dump`.
 //!
-//! Source of the format: `tools/perf/Documentation/jitdump-specification.txt`. The byte order is the writer's, which the
-//! first word tells. Of the records `JIT_CODE_LOAD`, `JIT_CODE_MOVE` and `JIT_CODE_DEBUG_INFO` are read; the code itself
-//! is passed over. V8 adds 64 to the addresses of lines, for the header of the ELF file that perf makes: its lines are
-//! so much behind.
+//! Source of the format: `tools/perf/Documentation/jitdump-specification.txt`. The byte order is that of the writer, and is detected from
+//! the first word. The records `JIT_CODE_LOAD`, `JIT_CODE_MOVE` and `JIT_CODE_DEBUG_INFO` are decoded; the code itself is skipped. V8 adds
+//! 64 to the addresses of lines, for the header of the ELF file that perf generates: its lines are off by this amount.
 
 use gimli::{EndianSlice, Reader as _, RunTimeEndian};
 
@@ -15,9 +14,9 @@ use super::texts;
 const MAGIC: u32 = 0x4a69_5444;
 /// The header of a record, in bytes.
 const HEADER: usize = 16;
-/// The least that the header of the file has, in bytes.
+/// The minimum size of the file header, in bytes.
 const FILE_HEADER: usize = 40;
-/// The most bytes of a record that are parsed; the rest is skipped. The longest field in front of the code is the name.
+/// The most bytes of a record that are parsed; the rest is skipped. The longest field before the code is the name.
 const PARSED: usize = 64 << 10;
 /// The most lines of a function.
 const LINES_LIMIT: usize = 4096;
@@ -27,44 +26,44 @@ const MOVE: u32 = 1;
 const DEBUG_INFO: u32 = 2;
 const CLOSE: u32 = 3;
 
-/// Bytes that are not read yet.
+/// A reader of unread bytes.
 type Words<'b> = EndianSlice<'b, RunTimeEndian>;
 
 /// The functions of a jitdump.
 ///
-/// Bytes take constant time each, and a record amortized O(log n) steps for n functions ([`Regions`]), whatever the records
-/// are: the lines of a function are stored with its name and move with it. Code is not read at all. When the memory is used
-/// up, the functions that were written and used longest ago are dropped.
+/// For any input, bytes take constant time each, and a record amortized O(log n) steps for n functions ([`Regions`]). The lines of a
+/// function are stored with its name and move with it. Code is not read at all. When the memory limit is reached, the functions that were
+/// written and used longest ago are dropped.
 #[derive(Debug)]
 pub(super) struct JitDump {
     /// The name of a function is followed by its [`lines`](encode).
     pub(super) functions: Regions,
     /// The lines of the next function, and its address.
     ahead: Option<(u64, Vec<u8>)>,
-    /// Records that break the format.
+    /// Malformed records.
     pub(super) malformed: u64,
     state: State,
-    /// How many bytes are skipped before the next record.
+    /// The bytes to skip before the next record.
     skip: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The header of the file is to come.
+    /// Before the header of the file.
     Beginning,
-    /// Records are to come, in this byte order.
+    /// Before a record, in this byte order.
     Records(RunTimeEndian),
-    /// Nothing is: the file was closed, or it breaks the format.
+    /// At the end: the file was closed, or it is malformed.
     Over,
 }
 
 impl JitDump {
-    /// An empty dump of at most `limit` bytes of memory.
+    /// Creates an empty dump of at most `limit` bytes of memory.
     pub(super) fn new(limit: usize) -> Self {
         Self { functions: Regions::new(limit), ahead: None, malformed: 0, state: State::Beginning, skip: 0 }
     }
 
-    /// The header of the file; how long it is.
+    /// Parses the header of the file. Returns its length.
     fn begin(&mut self, bytes: &[u8]) -> u64 {
         let orders = [RunTimeEndian::Little, RunTimeEndian::Big].map(|order| Words::new(bytes, order));
         for mut words in orders {
@@ -85,7 +84,7 @@ impl JitDump {
         self.state = State::Over;
     }
 
-    /// One record without its header.
+    /// Parses one record without its header.
     fn record(&mut self, kind: u32, mut words: Words<'_>) -> gimli::Result<()> {
         match kind {
             LOAD => {
@@ -117,7 +116,7 @@ impl JitDump {
         if let Some((_, lines)) = lines.filter(|(_, lines)| lines.len() < texts::LONGEST - entry.len()) {
             entry.extend(lines);
         }
-        // Lines are the first thing to do without.
+        // If the memory limit is reached, lines are dropped first.
         let kept = self.functions.insert(start, size, &entry).is_ok()
             || self.functions.insert(start, size, name).is_ok();
         self.functions.dropped += u64::from(!kept);
@@ -125,7 +124,7 @@ impl JitDump {
 }
 
 impl Reader for JitDump {
-    /// Takes whole records, or the part of one that is parsed.
+    /// Takes whole records, or the parsed part of one.
     fn take(&mut self, bytes: &[u8]) -> usize {
         let mut taken = 0;
         loop {
@@ -144,7 +143,7 @@ impl Reader for JitDump {
                     let (Ok(kind), Ok(size), Ok(_)) = header else { return taken };
                     let size = size as usize;
                     if size < HEADER {
-                        // Where the next one begins is not known.
+                        // The start of the next record is unknown.
                         self.give_up();
                         return bytes.len();
                     }
@@ -189,8 +188,7 @@ impl Made for JitDump {
     }
 }
 
-/// The name of a function that was found, and the line of the address that was looked for: `None` in a list, which has
-/// names alone.
+/// Returns the name of a function, and the line of the looked-up address: `None` for a perf map, which has only names.
 pub(super) fn name_and_line<'r>(functions: &'r Regions, found: &Found) -> (&'r [u8], Option<Line<'r>>) {
     let entry = functions.name(found.name);
     let name = truncated(entry);
@@ -203,7 +201,7 @@ pub(super) fn name_and_line<'r>(functions: &'r Regions, found: &Found) -> (&'r [
 pub(super) struct Line<'b> {
     /// The path of the file.
     pub(super) file: &'b [u8],
-    /// Where in its entry the path is stored: the same for lines of the same file one after the other.
+    /// The place of the path in its entry: the same for consecutive lines of the same file.
     pub(super) place: u32,
     /// From 1.
     pub(super) number: u32,
@@ -216,7 +214,7 @@ struct Written<'b> {
     number: u32,
 }
 
-/// The lines of a function, up to the first that breaks the format.
+/// Parses the lines of a function, up to the first malformed one.
 fn lines<'b>(words: &mut Words<'b>, count: u64) -> Vec<Written<'b>> {
     let mut lines = Vec::new();
     let mut file: &[u8] = b"";
@@ -224,7 +222,7 @@ fn lines<'b>(words: &mut Words<'b>, count: u64) -> Vec<Written<'b>> {
         let numbers = (words.read_u64(), words.read_u32(), words.read_u32());
         let (Ok(address), Ok(number), Ok(_column)) = numbers else { break };
         let Ok(name) = words.read_null_terminated_slice() else { break };
-        // This one byte stands for the file of the line before.
+        // This single byte repeats the file of the previous line.
         if name.slice() != b"\xff" {
             file = name.slice();
         }
@@ -233,17 +231,19 @@ fn lines<'b>(words: &mut Words<'b>, count: u64) -> Vec<Written<'b>> {
     lines
 }
 
-/// The lines of the function that begins at `start`, in a compact form: their number (2 bytes), for each its offset in the
-/// function, its number and where its file begins (4 bytes each), sorted by offset; then the files, each with its length
-/// (2 bytes) in front. A file is stored once as long as it does not change from line to line.
+/// Encodes the lines of the function that begins at `start` in a compact form.
+///
+/// - The number of lines (2 bytes).
+/// - For each line its offset in the function, its line number and the place of its file (4 bytes each), sorted by offset.
+/// - The files, each prefixed with its length (2 bytes). A file is stored once as long as it does not change from line to line.
 fn encode(mut lines: Vec<Written<'_>>, start: u64) -> Vec<u8> {
     lines.retain(|line| line.address.checked_sub(start).is_some_and(|offset| u32::try_from(offset).is_ok()));
     lines.sort_by_key(|line| line.address);
-    // Of several lines of one address the last counts.
+    // Of several lines of one address the last one is used.
     lines.reverse();
     lines.dedup_by_key(|line| line.address);
     lines.reverse();
-    // Their number is limited, and so are their files, by the size of a record.
+    // The number of lines, and the size of their files, are limited by the size of a record.
     let (mut table, mut files) = ((lines.len() as u16).to_ne_bytes().to_vec(), Vec::new());
     let mut before: Option<(&[u8], u32)> = None;
     for Written { address, file, number } in lines {
@@ -262,9 +262,9 @@ fn encode(mut lines: Vec<Written<'_>>, start: u64) -> Vec<u8> {
     table
 }
 
-/// The line of an offset in a function, out of what [`encode`] made.
+/// Returns the line of an offset in a function, from the output of [`encode`].
 fn decode(bytes: &[u8], offset: u32) -> Option<Line<'_>> {
-    /// The length of a line.
+    /// The size of a line.
     const LINE: usize = 12;
     let (count, rest) = bytes.split_first_chunk()?;
     let (table, files) = rest.split_at_checked(usize::from(u16::from_ne_bytes(*count)) * LINE)?;
@@ -286,7 +286,7 @@ fn decode(bytes: &[u8], offset: u32) -> Option<Line<'_>> {
 
 #[cfg(test)]
 pub(super) mod testing {
-    //! Files made by hand.
+    //! Generated files.
 
     pub(in crate::symbol) fn header() -> Vec<u8> {
         let words = [super::MAGIC, 1, 40, 62, 0, 7].map(u32::to_ne_bytes).concat();

@@ -1,4 +1,4 @@
-//! Names of the kernel's functions: those that it lists, and those that it told of since.
+//! Names of kernel functions: those in the kernel's list, and those reported by later records.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,24 +14,24 @@ use crate::probe::kallsyms::{KallsymsError, Table};
 use crate::ring::Ksymbol;
 use crate::stack;
 
-/// The most functions that are kept of those that the kernel told of: programs of BPF, and what jumps to them.
+/// The most functions that are kept from records: BPF programs and trampolines.
 const HEARD_LIMIT: usize = 16_384;
-/// How long the list is not read again at most, if reading it again and again does not help.
+/// The longest interval between two reads of the list, if reading it does not help.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
-/// The longest of their names, in bytes. The kernel has `KSYM_NAME_LEN`, 512.
+/// The longest name, in bytes. The kernel's `KSYM_NAME_LEN` is 512.
 const NAME_LIMIT: usize = 512;
 
-/// The kernel.
+/// The functions of the kernel.
 #[derive(Debug)]
 pub(super) struct Kernel {
-    /// Its list, or why there is none; `None` until it was asked for first.
+    /// The list, or why there is none; `None` before the first look-up.
     table: Option<Result<Listed, (Reason, KallsymsError)>>,
     read_at: Monotonic,
-    /// How long it is not read again after that.
+    /// The minimum time before the list is read again.
     wait: Duration,
-    /// By their first addresses.
+    /// Functions from records, by their first addresses.
     heard: BTreeMap<u64, Heard>,
-    /// How many of them are gone, at most.
+    /// The most of them that are marked as removed.
     removed: usize,
     limit: usize,
 }
@@ -39,7 +39,7 @@ pub(super) struct Kernel {
 #[derive(Debug)]
 struct Listed {
     table: Table,
-    /// For each of its ranges.
+    /// For each range of the list.
     segments: Vec<Arc<Segment>>,
 }
 
@@ -47,20 +47,20 @@ struct Listed {
 struct Heard {
     end: u64,
     name: Arc<str>,
-    /// It is gone. Samples from before may come yet.
+    /// Whether it was removed. Earlier samples may still arrive.
     removed: bool,
 }
 
 impl Kernel {
-    /// Its list takes at most `limit` bytes.
+    /// Creates an empty state with a list of at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         let (read_at, wait) = (Monotonic::default(), Duration::ZERO);
         Self { table: None, read_at, wait, heard: BTreeMap::new(), removed: 0, limit }
     }
 
-    /// Reads the list, if it was not read yet; or if one of these addresses is in nothing that is known, for then there
-    /// may be a new module, and it was read longer ago than `refresh`. If that does not help, the next time is after
-    /// twice as long, for reading it takes 0.1 s. Whether it did.
+    /// Reads the list if necessary. It is read at the first call. It is read again if one of these addresses is in no known function, and
+    /// the last read was longer ago than `refresh`: a module may have been loaded. If a read does not help, the interval doubles, because a
+    /// read takes 0.1 s. Returns whether the list was read.
     pub(super) fn prepare(
         &mut self,
         roots: &Roots,
@@ -85,7 +85,7 @@ impl Kernel {
         true
     }
 
-    /// The kernel has a function more, or one less. Whether there was room for it.
+    /// Adds or removes a function. Returns whether the table had room for it.
     pub(super) fn hear(&mut self, symbol: &Ksymbol<'_>) -> bool {
         let (start, end) = (symbol.address, symbol.address.saturating_add(symbol.length.into()));
         if symbol.removed {
@@ -113,7 +113,7 @@ impl Kernel {
         has_room
     }
 
-    /// What is at an address, and from where to where that holds.
+    /// Returns the function at an address, and the span for which the result is valid.
     pub(super) fn find(&self, address: u64) -> (Answer, Span) {
         let before = self.heard.range(..=address).next_back();
         let heard = before.filter(|(_, heard)| address < heard.end);
@@ -138,18 +138,18 @@ impl Kernel {
         }
     }
 
-    /// Whether an address is in a function that is known.
+    /// Reports whether an address is in a known function.
     fn knows(&self, address: u64) -> bool {
         let heard = self.heard.range(..=address).next_back().is_some_and(|(_, heard)| address < heard.end);
         heard || matches!(&self.table, Some(Ok(listed)) if listed.table.covers(address))
     }
 
-    /// Why there is no list.
+    /// Returns why there is no list.
     pub(super) fn refusal(&self) -> Option<&KallsymsError> {
         self.table.as_ref().and_then(|table| table.as_ref().err()).map(|(_, error)| error)
     }
 
-    /// Its list takes at most `limit` bytes, once it is read again.
+    /// Limits the list to `limit` bytes. A larger list is dropped.
     pub(super) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
         if self.table.iter().flatten().any(|listed| listed.table.bytes() > limit) {
@@ -157,7 +157,7 @@ impl Kernel {
         }
     }
 
-    /// How much memory it takes, in bytes.
+    /// Returns the memory in use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let heard: usize = self.heard.values().map(|heard| 64 + heard.name.len()).sum();
         heard + self.table.iter().flatten().map(|listed| listed.table.bytes()).sum::<usize>()
@@ -308,7 +308,7 @@ ffffffffc0000100 d table\t[nf_conntrack]
         let limit = HEARD_LIMIT as u64;
         let room = (0..2 * limit).filter(|&number| kernel.hear(&symbol(number, false))).count();
         assert_eq!((kernel.heard.len(), room), (HEARD_LIMIT, HEARD_LIMIT));
-        // Those that are gone make room.
+        // Removed functions are dropped first.
         kernel.hear(&symbol(5, true));
         assert!(kernel.hear(&symbol(limit, false)));
         assert_eq!(name(&kernel, limit * 64).unwrap(), "x ");

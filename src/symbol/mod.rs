@@ -1,4 +1,4 @@
-//! Symbols: what the functions are called that frames are in.
+//! Symbols: the names of the functions of frames.
 //!
 //! ```text
 //! Frame::Kernel ─► /proc/kallsyms, Ksymbol records ────────────────┐
@@ -7,13 +7,13 @@
 //! Frame::Nowhere, Frame::Cut ──────────────────────────────────────┘
 //! ```
 //!
-//! Every frame gets an answer: names, or a text that says what is known instead and a [`Reason`] that is counted.
+//! Every frame gets a result: names, or a replacement text and a [`Reason`] that is counted.
 //!
-//! [`Lines`] adds what only debug information tells (DWARF): lines, and functions that were inlined. It is apart, with a
-//! lock of its own, for that takes longer than names do.
+//! [`Lines`] adds the contents of debug information (DWARF): source lines and inlined functions. It has a separate lock, because it takes
+//! longer than symbolization.
 //!
-//! Files are read, never mapped, for somebody may cut them off meanwhile. Debug files are found by build id and by
-//! `.gnu_debuglink`; a stripped file may bring names along compressed (`.gnu_debugdata`).
+//! Files are read, never mapped, because another process may truncate them. Debug files are found by build id and by `.gnu_debuglink`; a
+//! stripped file may contain compressed symbols (`.gnu_debugdata`).
 
 mod account;
 mod cache;
@@ -57,84 +57,81 @@ use crate::ring::Ksymbol;
 use crate::stack::{BuildId, Code, Frame, ModuleId, Process, ProcessId};
 use crate::words::words;
 
-/// A frame with names.
+/// A symbolized frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
-    /// Whose code it is.
+    /// The kind of code.
     pub origin: Origin,
-    /// The functions that are there, innermost first: all but the last were inlined into the next. Empty where none is
-    /// known.
+    /// The functions at the address, innermost first: all but the last were inlined into the next. Empty if there is no symbol.
     pub lines: Box<[NamedLine]>,
-    /// What to show in place of a function: `libc.so.6+0x2a1c0`, `[unmapped] 0x7f…`. There if `lines` is empty.
+    /// The text to show instead of a function: `libc.so.6+0x2a1c0`, `[unmapped] 0x7f…`. Present if `lines` is empty.
     pub unknown: Option<Arc<str>>,
-    /// Why it has no name; `None` for an end of a stack that was cut off, which is no function.
+    /// Why there is no symbol; `None` for the end of a truncated stack, which is not a function.
     pub reason: Option<Reason>,
-    /// What it is a part of; `None` where that is no file and not the kernel.
+    /// The segment that contains the address; `None` if it belongs neither to a file nor to the kernel.
     pub segment: Option<Arc<Segment>>,
-    /// The address: as the file's headers count, or as the kernel or process does where there is no file. 0 for where a
-    /// stack was cut off.
+    /// The address: relative to the file according to its headers, or the kernel or process address where there is no file. 0 for the end
+    /// of a truncated stack.
     pub address: u64,
 }
 
 words! {
-    /// Whose code something is.
+    /// A kind of code.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Origin {
         /// The kernel and its modules.
         Kernel = "kernel",
-        /// A file that was compiled.
+        /// A compiled file.
         Native = "native",
-        /// Made at run time, by node, Java and their kin.
+        /// Generated at run time, for example by node or Java.
         Jit = "jit",
-        /// Nobody knows, or it is no code: where a stack was cut off.
+        /// Unknown, or not code: the end of a truncated stack.
         Unknown = "unknown",
     }
 }
 
-/// A function, and where in it.
+/// A function and a line in it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamedLine {
-    /// As its programmers know it, demangled.
+    /// The demangled name.
     pub name: Arc<str>,
-    /// As the linker does.
+    /// The linkage name.
     pub linkage: Arc<str>,
-    /// Its source file, where that is known.
+    /// Its source file, if known.
     pub file: Option<Arc<str>>,
-    /// From 1; 0 where it is not known.
+    /// From 1; 0 if unknown.
     pub line: u32,
 }
 
-/// A part of a file that is executed, or the kernel or a module of it.
+/// An executable segment of a file, or the kernel or a module of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Segment {
-    /// The first address, as the file's own headers count.
+    /// The first address, relative to the file according to its own headers.
     pub start: u64,
-    /// The end, which is not in it.
+    /// The end address (exclusive).
     pub limit: u64,
-    /// Where it begins in the file, in bytes.
+    /// The offset of its start in the file, in bytes.
     pub offset: u64,
     /// The path: `/usr/lib/libc.so.6`, `[kernel.kallsyms]`, `[nf_conntrack]`, `[vdso]`.
     pub path: Arc<str>,
-    /// What the linker called the file.
+    /// The build id of the file.
     pub build_id: Option<BuildId>,
-    /// What Go's linker called it (`.note.go.buildid`); `None` for what is not written in Go.
+    /// The build id of Go's linker (`.note.go.buildid`); `None` for a file that is not written in Go.
     pub go_build_id: Option<Arc<str>>,
-    /// What tells its contents from others'; `None` where it is no file, or the file was not open any more.
+    /// The hash of its contents; `None` if there is no file, or the file was no longer open.
     pub hash: Option<FileHash>,
-    /// Whether its functions have names.
+    /// Whether it has a symbol table.
     pub named: bool,
 }
 
-/// How much a [`Symbolizer`] may take.
+/// The limits of a [`Symbolizer`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Memory, in bytes: a quarter for the kernel at most, a quarter for functions that were made at run time, a quarter
-    /// for names that were found, and the rest for lists of the functions of files. Below 8 MiB, large kernels lose their
-    /// names ([`Reason::TooLarge`]), and tables of files are read again and again. While the kernel's list is read, it
-    /// takes four times its share; a table of a file takes 2 MiB then.
+    /// Memory in bytes. The kernel, functions generated at run time, and found symbols get at most a quarter each. Function lists of files
+    /// get the rest. Below 8 MiB, large kernels have no symbols ([`Reason::TooLarge`]), and symbol tables of files are read repeatedly.
+    /// While the kernel's list is read, it takes four times its share. Reading a symbol table of a file takes 2 MiB more.
     pub memory: usize,
-    /// How long it is believed that nothing has changed: no module of the kernel was loaded, no function was made at run
-    /// time.
+    /// How long to assume that nothing has changed: no kernel module was loaded, no function was generated at run time.
     pub refresh: Duration,
 }
 
@@ -144,30 +141,30 @@ impl Default for Options {
     }
 }
 
-/// How much memory a [`Symbolizer`] holds, in bytes, roughly.
+/// The approximate memory of a [`Symbolizer`], in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Held {
-    /// The list of the kernel's functions.
+    /// The list of kernel functions.
     pub kernel: usize,
-    /// Lists of the functions of files, and what else is known of files.
+    /// Function lists of files, and further state of files.
     pub files: usize,
-    /// Functions that were made at run time.
+    /// Functions generated at run time.
     pub jits: usize,
-    /// Names that were found.
+    /// Found symbols.
     pub names: usize,
 }
 
 impl Held {
-    /// All of it.
+    /// Returns the sum.
     pub fn total(&self) -> usize {
         self.kernel + self.files + self.jits + self.names
     }
 }
 
-/// Unused names are dropped after this time at the earliest, and after twice this time at the latest.
+/// Unused symbols are dropped after once to twice this time.
 const AGE: Duration = Duration::from_secs(150);
 
-/// Finds the names of frames. Keeps what it has read within a limit of memory.
+/// Symbolizes frames. Caches what it has read within a memory limit.
 #[derive(Debug)]
 pub struct Symbolizer {
     opener: Files,
@@ -176,17 +173,17 @@ pub struct Symbolizer {
     kernel: Kernel,
     files: FileNames,
     jits: Jits,
-    /// Names in the kernel and in files.
+    /// Symbols of the kernel and of files.
     names: Spans,
-    /// When what was not used was dropped.
+    /// When unused symbols were last dropped.
     aged: Monotonic,
-    /// Whether the kernel told of something, so that answers for its frames may be wrong.
+    /// Whether a kernel record arrived, so that cached symbols of the kernel may be wrong.
     heard: bool,
     accounts: Accounts,
 }
 
 impl Symbolizer {
-    /// One that has read nothing yet.
+    /// Creates a symbolizer that has read nothing yet.
     pub fn new(files: impl Into<Files>, clock: Clock, options: Options) -> Self {
         let quarter = options.memory / 4;
         Self {
@@ -203,7 +200,7 @@ impl Symbolizer {
         }
     }
 
-    /// Changes how much memory may be held, in bytes. What is over it is forgotten at once.
+    /// Changes the memory limit, in bytes. Data above it is dropped at once.
     pub fn set_limit(&mut self, bytes: usize) {
         if bytes == self.options.memory {
             return;
@@ -213,12 +210,12 @@ impl Symbolizer {
         self.kernel.set_limit(quarter);
         self.jits.set_limit(quarter);
         self.names.set_limit(quarter);
-        // What was too large may not be any more.
+        // A table that was too large may fit now.
         self.names.retain(|_, (_, answer)| answer.name != Err(Reason::TooLarge));
         self.share();
     }
 
-    /// Files get what the kernel leaves of its quarter.
+    /// Files get the unused part of the kernel's quarter.
     fn share(&mut self) {
         let quarter = self.options.memory / 4;
         let rest = self.options.memory.saturating_sub(2 * quarter);
@@ -227,12 +224,12 @@ impl Symbolizer {
         }
     }
 
-    /// Names each frame: one answer per frame, in their order. Tables of symbols are read when an address in them is asked
-    /// for first, at most 1 GiB of them at once and 64 MiB a second in the long run ([`Reason::Postponed`]); the kernel's
-    /// list is read in 0.1 s. Files are open in the meantime only.
+    /// Symbolizes each frame. Returns one result per frame, in their order. A symbol table is read when an address in it is first looked
+    /// up. The rate is limited to 1 GiB at once and 64 MiB a second on average ([`Reason::Postponed`]). Reading the kernel's list takes 0.1
+    /// s. Files are open only during the call.
     pub fn resolve(&mut self, frames: &[Frame], code: &Code) -> Vec<Arc<Named>> {
         self.prepare(frames, code);
-        // What is in one file is asked for together, so that none is read twice however little memory there is.
+        // Frames of one file are looked up together, so that no file is read twice with little memory.
         let mut order: Vec<usize> = (0..frames.len()).collect();
         order.sort_unstable_by_key(|&place| frames.get(place));
         let mut answers: Vec<Option<Arc<Named>>> = vec![None; frames.len()];
@@ -247,47 +244,47 @@ impl Symbolizer {
             }
         }
         self.files.finish();
-        // Each place was in the order.
+        // The order contains each index.
         answers.into_iter().flatten().collect()
     }
 
-    /// Says that the kernel has a function more, or one less: a program of BPF, or what jumps to it.
+    /// Registers that the kernel added or removed a function: a BPF program or a trampoline.
     pub fn hear(&mut self, symbol: &Ksymbol<'_>) {
         self.accounts.dropped += u64::from(!self.kernel.hear(symbol));
         self.heard = true;
     }
 
-    /// Looks for what a process tells of the code that it makes, and keeps it open. To be called when a frame in its
-    /// memory is seen first: when it has ended, its files cannot be found any more.
+    /// Opens and reads the JIT symbol files of a process. Call this when a frame in its memory is first sampled: after its exit, its files
+    /// can no longer be found.
     pub fn notice(&mut self, process: ProcessId, code: &Code) {
         let now = self.clock.monotonic();
         let losses = self.jits.look(process, code, &self.opener, now, self.options.refresh);
         self.lose(losses);
     }
 
-    /// Says that a process has ended or executes another program: what it told last is read, and nobody else is asked
-    /// who gets its number.
+    /// Registers that a process has exited or executes another program. The rest of its files is read. No file of a later process with the
+    /// same process ID is opened.
     pub fn end(&mut self, process: ProcessId) {
         let losses = self.jits.end(process, self.clock.monotonic());
         self.lose(losses);
     }
 
-    /// Drops the functions of a process whose number will be given to another one: no frame refers to it any more.
+    /// Drops the functions of a process whose number will be reused: no frame refers to it any more.
     pub fn forget(&mut self, id: ProcessId, process: &Process) {
         self.jits.forget(id, process);
     }
 
-    /// How many frames have names, and why the others have none.
+    /// Returns the number of frames with symbols, and the reasons for frames without.
     pub fn accounts(&self) -> &Accounts {
         &self.accounts
     }
 
-    /// Why the kernel's functions have no names, and what would help.
+    /// Returns why the kernel's functions have no symbols, and the remedy.
     pub fn kernel_refusal(&self) -> Option<&KallsymsError> {
         self.kernel.refusal()
     }
 
-    /// How much memory is held, by parts.
+    /// Returns the memory in use, by parts.
     pub fn held(&self) -> Held {
         Held {
             kernel: self.kernel.bytes(),
@@ -297,17 +294,17 @@ impl Symbolizer {
         }
     }
 
-    /// How much memory is held, in bytes, roughly.
+    /// Returns the approximate memory in use, in bytes.
     pub fn bytes(&self) -> usize {
         self.held().total()
     }
 
-    /// How many files are held open: those in which processes tell of functions that they make.
+    /// Returns the number of open files: JIT symbol files of processes.
     pub fn open_files(&self) -> usize {
         self.files.open() + self.jits.open_files()
     }
 
-    /// Reads what the frames need that may have changed.
+    /// Reads data that the frames need and that may have changed.
     fn prepare(&mut self, frames: &[Frame], code: &Code) {
         let now = self.clock.monotonic();
         let mut gone = self.files.begin(code, now);
@@ -369,7 +366,7 @@ impl Symbolizer {
 
     fn name_in_file(&mut self, module: ModuleId, offset: u64, code: &Code) -> Named {
         let Some(found) = self.files.find(module, offset, code, &self.opener, &mut self.names) else {
-            // Somebody asks for a file that is not among those that were given.
+            // The frame refers to a file that is not in `code`.
             let text = format!("[unknown file]+{offset:#x}");
             return Named::unknown(Origin::Unknown, offset, text, Some(Reason::NoFile));
         };
@@ -387,7 +384,7 @@ impl Symbolizer {
 }
 
 impl Named {
-    /// With a name, or else a text that says what is known.
+    /// Creates a result with a name, or with a replacement text.
     fn of(
         origin: Origin,
         address: u64,
@@ -407,7 +404,7 @@ impl Named {
     }
 }
 
-/// `libfoo.so+0x1234`: a place in a file, by the address that its headers give it, which `addr2line` takes.
+/// Returns `libfoo.so+0x1234`: a location in a file, by its address according to the headers, as `addr2line` expects it.
 pub(crate) fn place_in(path: &str, address: u64) -> String {
     let name = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path);
     format!("{}+{address:#x}", printable(name))

@@ -1,8 +1,8 @@
-//! The list of functions that a run time writes for `perf`, `/tmp/perf-PID.map`: a line for each, `START SIZE NAME`,
-//! both numbers hexadecimal. Source of the format: `tools/perf/Documentation/jit-interface.txt`.
+//! The list of functions that a language runtime writes for `perf`, `/tmp/perf-PID.map`: a line for each, `START SIZE NAME`, both numbers
+//! hexadecimal. Source of the format: `tools/perf/Documentation/jit-interface.txt`.
 //!
-//! The file is untrusted, and often damaged: some writers put `0x` in front of numbers, lines are mixed up by threads or
-//! truncated by a full disk. A line that cannot be parsed is counted and skipped.
+//! The file is untrusted input, and often damaged: some writers prefix numbers with `0x`, threads mix lines, a full disk truncates them. A
+//! line that cannot be parsed is counted and skipped.
 
 use super::follow::{Made, Reader};
 use super::regions::Regions;
@@ -14,19 +14,19 @@ pub(super) const NAME_LIMIT: usize = 4096;
 
 /// The functions of a perf map.
 ///
-/// A line takes time linear in its length, and amortized O(log n) steps for n functions ([`Regions`]), whatever the lines
-/// are. When the memory is used up, the functions that were written and used longest ago are dropped.
+/// For any input, a line takes time linear in its length, and amortized O(log n) steps for n functions ([`Regions`]). When the memory limit
+/// is reached, the functions that were written and used longest ago are dropped.
 #[derive(Debug)]
 pub(super) struct PerfMap {
     pub(super) functions: Regions,
     /// Lines that could not be parsed.
     pub(super) malformed: u64,
-    /// The next bytes continue a line that is too long.
+    /// Whether the next bytes continue a line that is too long.
     in_long_line: bool,
 }
 
 impl PerfMap {
-    /// An empty map of at most `limit` bytes of memory.
+    /// Creates an empty map of at most `limit` bytes of memory.
     pub(super) fn new(limit: usize) -> Self {
         Self { functions: Regions::new(limit), malformed: 0, in_long_line: false }
     }
@@ -85,7 +85,7 @@ impl Made for PerfMap {
     }
 }
 
-/// A name up to its first NUL, of at most [`NAME_LIMIT`] bytes.
+/// Returns a name up to its first NUL, of at most [`NAME_LIMIT`] bytes.
 pub(super) fn truncated(name: &[u8]) -> &[u8] {
     let name = name.get(..NAME_LIMIT).unwrap_or(name);
     memchr::memchr(0, name).and_then(|end| name.get(..end)).unwrap_or(name)
@@ -96,12 +96,12 @@ fn parse(line: &[u8]) -> Option<(u64, u64, &[u8])> {
     let (size, name) = word(rest)?;
     let (start, size, name) = (hex(start)?, hex(size)?, name.trim_ascii());
     let is_piece = size > 0 && start.checked_add(size).is_some();
-    // Names end at a NUL, and this one would be no name.
+    // Names end at a NUL, so this name would be empty.
     let is_named = !matches!(name.first(), None | Some(0));
     (is_piece && is_named).then_some((start, size, name))
 }
 
-/// The first word, and what stands behind it.
+/// Returns the first word and the rest.
 fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = text.trim_ascii_start();
     let end = text.iter().position(u8::is_ascii_whitespace)?;
@@ -110,7 +110,7 @@ fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
 
 fn hex(word: &[u8]) -> Option<u64> {
     let word = word.strip_prefix(b"0x").or_else(|| word.strip_prefix(b"0X")).unwrap_or(word);
-    // `from_str_radix` takes a sign.
+    // `from_str_radix` accepts a sign.
     let digits = std::str::from_utf8(word).ok().filter(|word| !word.starts_with('+'))?;
     u64::from_str_radix(digits, 16).ok()
 }

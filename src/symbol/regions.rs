@@ -1,36 +1,36 @@
-//! Named address ranges that are added, replaced and moved, as code made at run time is.
+//! Named address ranges that are added, replaced and moved, for code generated at run time.
 
 use std::collections::BTreeMap;
 
 use super::texts::{TextId, Texts};
 
-/// Bytes of memory for a range in the tree, with the free space of its nodes.
+/// The bytes of a range in the tree, including the free space of its nodes.
 const REGION: usize = 40;
-/// One in this many parts of the limit becomes free when the limit is reached.
+/// One in this many parts of the limit is freed when the limit is reached.
 const FREED: usize = 4;
 /// A generation ends when one in this many parts of the limit was added in it.
 const GENERATIONS: usize = 16;
 
 /// Address ranges that do not overlap: a later one replaces the earlier ones that it covers.
 ///
-/// Every operation takes amortized O(log n) steps for n ranges, and time linear in the name, whatever the input. Only a
-/// full table costs more: then garbage is removed and, if that is too little, the oldest ranges are evicted, in O(n log n)
-/// steps. At least a quarter of the limit is free afterwards, so that this happens once in so many added bytes.
+/// For any input, every operation takes amortized O(log n) steps for n ranges, and time linear in the name. Only a full table costs more.
+/// Then garbage is removed and, if that is too little, the oldest ranges are evicted, in O(n log n) steps. At least a quarter of the limit
+/// is free afterwards, so that the next time is many added bytes later.
 ///
-/// What is evicted first is what was inserted or [used](Self::touch) longest ago: samples hit recent code.
+/// Ranges that were inserted or [used](Self::touch) longest ago are evicted first: samples hit recent code.
 #[derive(Debug)]
 pub(super) struct Regions {
     by_start: BTreeMap<u64, Region>,
     names: Texts,
-    /// Memory, in bytes.
+    /// The memory limit, in bytes.
     limit: usize,
-    /// The number of the present generation.
+    /// The number of the current generation.
     generation: u32,
-    /// Bytes that were added in the present generation.
+    /// Bytes that were added in the current generation.
     added: usize,
-    /// How many ranges were evicted. A caller adds those that it could not insert.
+    /// The number of evicted ranges. A caller adds those that it could not insert.
     pub(super) dropped: u64,
-    /// How many ranges were looked at, and how many bytes were moved, to make space.
+    /// The number of examined ranges and moved bytes when space was freed.
     #[cfg(test)]
     work: usize,
 }
@@ -40,9 +40,9 @@ struct Region {
     /// The end, exclusive.
     end: u64,
     name: TextId,
-    /// When it was inserted or used last.
+    /// The generation in which it was last inserted or used.
     generation: u32,
-    /// How far its start lies behind the start of the range that was inserted, of which it is a part.
+    /// The distance of its start from the start of the inserted range of which it is a part.
     into: u32,
 }
 
@@ -51,16 +51,16 @@ struct Region {
 pub(super) struct Found {
     pub(super) start: u64,
     pub(super) name: TextId,
-    /// The offset of the address in the range that was inserted.
+    /// The offset of the address in the inserted range.
     pub(super) offset: u64,
 }
 
-/// The entry takes more than a quarter of the limit.
+/// The error for an entry that takes more than a quarter of the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Full;
 
 impl Regions {
-    /// An empty table of at most `limit` bytes of memory.
+    /// Creates an empty table of at most `limit` bytes of memory.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             by_start: BTreeMap::new(),
@@ -74,7 +74,7 @@ impl Regions {
         }
     }
 
-    /// Sets the limit of memory in bytes. Ranges above it are evicted at once.
+    /// Sets the memory limit in bytes. Ranges above it are evicted at once.
     pub(super) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
         if self.bytes() > limit {
@@ -82,7 +82,7 @@ impl Regions {
         }
     }
 
-    /// Gives a range a name. Does nothing for an empty range or one that exceeds the address space.
+    /// Adds a named range. Does nothing for an empty range or one that exceeds the address space.
     ///
     /// # Errors
     /// If the name alone takes more than a quarter of the limit, or is longer than 64 KiB.
@@ -98,7 +98,7 @@ impl Regions {
     /// Moves the range that begins at `from` to `to`. Does nothing if there is none.
     ///
     /// # Errors
-    /// If the limit is too small for anything.
+    /// If the limit is too small for any range.
     pub(super) fn shift(&mut self, from: u64, to: u64) -> Result<(), Full> {
         self.reserve(2 * REGION)?;
         let Some(region) = self.by_start.remove(&from) else { return Ok(()) };
@@ -109,14 +109,14 @@ impl Regions {
         Ok(())
     }
 
-    /// The range that contains an address.
+    /// Returns the range that contains an address.
     pub(super) fn find(&self, address: u64) -> Option<Found> {
         let (&start, region) = self.by_start.range(..=address).next_back()?;
         let offset = u64::from(region.into) + (address - start);
         (address < region.end).then_some(Found { start, name: region.name, offset })
     }
 
-    /// Notes that the range that begins at `start` is in use, so that older ones are evicted before it.
+    /// Marks the range that begins at `start` as used, so that older ones are evicted first.
     pub(super) fn touch(&mut self, start: u64) {
         if let Some(region) = self.by_start.get_mut(&start) {
             region.generation = self.generation;
@@ -131,12 +131,12 @@ impl Regions {
         self.by_start.is_empty()
     }
 
-    /// Removes all ranges. Those that were dropped still count.
+    /// Removes all ranges. The number of dropped ranges is kept.
     pub(super) fn restart(&mut self) {
         *self = Self { dropped: self.dropped, ..Self::new(self.limit) };
     }
 
-    /// Memory in use, in bytes, roughly.
+    /// Returns the approximate memory in use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.by_start.len() * REGION + self.names.bytes()
     }
@@ -146,7 +146,7 @@ impl Regions {
         self.by_start.insert(start, region);
     }
 
-    /// Removes what lies between `start` and `end`. Of a range that reaches beyond, the rest stays.
+    /// Removes everything between `start` and `end`. The rest of a range that extends beyond is kept.
     fn clear(&mut self, start: u64, end: u64) {
         if let Some((&before, region)) = self.by_start.range_mut(..start).next_back()
             && region.end > start
@@ -168,7 +168,7 @@ impl Regions {
         }
     }
 
-    /// Makes sure that so many more bytes stay within the limit.
+    /// Ensures that `bytes` more fit within the limit.
     fn reserve(&mut self, bytes: usize) -> Result<(), Full> {
         if bytes > self.limit / FREED {
             return Err(Full);
@@ -183,8 +183,8 @@ impl Regions {
         Ok(())
     }
 
-    /// Removes garbage, and evicts the oldest ranges until a quarter of the limit is free. Takes O(n log n) steps, and 16
-    /// bytes of memory for each range meanwhile.
+    /// Removes garbage, and evicts the oldest ranges until a quarter of the limit is free. Takes O(n log n) steps, and temporarily 16 bytes
+    /// of memory for each range.
     fn make_space(&mut self) {
         let wanted = self.limit - self.limit / FREED;
         if self.live_bytes() > wanted {
@@ -215,7 +215,7 @@ impl Regions {
 }
 
 impl Region {
-    /// What is left of it from so many bytes behind its start on.
+    /// Returns the rest of the range from `bytes` after its start on.
     fn from(self, bytes: u64) -> Self {
         Self { into: u32::try_from(u64::from(self.into) + bytes).unwrap_or(u32::MAX), ..self }
     }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against one name and offset for each address. What is evicted is missing, and never wrong.
+        /// Compares with a model of one name and offset for each address. An evicted range is missing, but never wrong.
         #[test]
         fn each_address_has_what_was_put_there_last_or_nothing_if_it_was_evicted(
             steps in proptest::collection::vec((0u64..200, 0u64..50, 0u8..40, any::<bool>()), 0..80),
@@ -242,7 +242,7 @@ mod tests {
             let mut model = vec![None; 400];
             for (start, size, name, shift) in steps {
                 if shift {
-                    // What is evicted for it is so before it is looked for.
+                    // The space is freed before the look-up.
                     prop_assert_eq!(regions.reserve(2 * REGION), Ok(()));
                     let Some(first) = regions.find(start).map(|found| found.start) else { continue };
                     let count = (first..).take_while(|at| {
@@ -296,7 +296,7 @@ mod tests {
             regions.touch(0);
         }
         let kept = |number: u64| regions.find(number * 16).is_some();
-        assert!(kept(0), "it is used all the time");
+        assert!(kept(0), "the range is used all the time");
         assert!((9_500..10_000).all(kept) && !(1..8_000).any(kept));
         assert!(regions.dropped > 8_000 && regions.bytes() <= 100_000);
     }
@@ -321,8 +321,8 @@ mod tests {
         assert!(regions.dropped > 0);
     }
 
-    /// What the kinds of input come to that made every line cost as much as the whole table: the work to make space
-    /// stays within a few times what was inserted.
+    /// The work to free space must stay within a few times the inserted bytes. The kinds of input are those that once made every line cost
+    /// as much as the whole table.
     #[test]
     fn making_space_takes_time_linear_in_what_is_inserted() {
         const LINES: u64 = 60_000;
@@ -332,13 +332,13 @@ mod tests {
                 (n * 64, 64, format!("LazyCompile:*f{n} /app/{}.js:1", "x".repeat(90)))
             }),
             ("functions that replace others", |n| (n % 700 * 64, 64, format!("f{n} {}", "x".repeat(90)))),
-            ("the same name again and again", |n| (n * 64, 64, "same".into())),
+            ("the same name repeatedly", |n| (n * 64, 64, "same".into())),
             ("short names", |n| (n * 2, 1, format!("{n:x}"))),
-            ("a large function with a long name, split into pieces and replaced", |n| match n % 1000 {
+            ("a large function with a long name, split and replaced", |n| match n % 1000 {
                 0 => (0, 1 << 40, "x".repeat(4096)),
                 at => (at * 1024, 1, "y".into()),
             }),
-            ("long names that replace each other beside many short ones", |n| match n % 2 {
+            ("long names that replace each other among many short ones", |n| match n % 2 {
                 0 => (n * 4, 2, format!("{n:x}")),
                 _ => (u64::MAX - 8, 8, format!("{n} {}", "z".repeat(2000))),
             }),

@@ -1,5 +1,4 @@
-//! Files that names are read from. None is held open: each is opened when it is read, or borrowed from whoever holds it
-//! open for other reasons.
+//! Files with symbols. None is held open: each is opened when it is read, or borrowed from a holder that needs it open for other reasons.
 
 use std::sync::Arc;
 
@@ -13,27 +12,27 @@ use crate::stack::Module;
 /// An open file, or a copy of one in memory.
 pub(super) type Reader = Arc<dyn ReadAt + Send + Sync>;
 
-/// Where names are.
+/// The location of symbols.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// In the module's own file.
+    /// The module's own file.
     Own(Option<Written>),
-    /// In a debug file.
+    /// A debug file.
     Beside(Beside),
-    /// In memory.
+    /// A copy in memory.
     Copied(Arc<Bytes>),
 }
 
-/// A file that belongs to a module, by where it was found.
+/// A file that belongs to a module, by the path where it was found.
 #[derive(Debug, Clone)]
 pub(super) struct Beside {
     pub(super) root: Root,
     pub(super) path: String,
-    /// When it was written to last, as it was looked at first.
+    /// When it was last written, as of the first access.
     pub(super) written: Option<Written>,
 }
 
-/// What is in no file, or was inflated.
+/// Contents that are in no file or were decompressed.
 #[derive(Debug)]
 pub(super) struct Bytes(pub(super) Vec<u8>);
 
@@ -48,7 +47,7 @@ impl ReadAt for Bytes {
 }
 
 impl Source {
-    /// The file, if it is what it was. One that is not open any more, and cannot be opened again, is [`Reason::NoFile`].
+    /// Opens the file, if it is unchanged. A file that is closed and cannot be opened again is [`Reason::NoFile`].
     pub(super) fn open(&self, module: &Module, files: &Files) -> Result<Reader, Reason> {
         match self {
             Self::Own(written) => {
@@ -64,7 +63,7 @@ impl Source {
         }
     }
 
-    /// How much memory it takes, in bytes.
+    /// Returns its memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Own(_) => 0,
@@ -75,8 +74,8 @@ impl Source {
 }
 
 impl Beside {
-    /// Opens the file in the root of the process that it was found through, or on the host: that process may have ended, and the
-    /// file may belong to the program of others.
+    /// Opens the file in the root of the process through which it was found, or on the host. That process may have exited, and other
+    /// processes may use the file.
     pub(super) fn open(&self, files: &Files) -> Result<Arc<Opened>, Reason> {
         let mut reason = Reason::NoFile;
         for root in [&self.root, &Root::Host] {

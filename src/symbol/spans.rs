@@ -1,4 +1,4 @@
-//! Names that were found, kept for the next time they are asked for.
+//! A cache of symbols.
 
 use std::sync::Arc;
 
@@ -6,27 +6,27 @@ use super::cache::Cache;
 use super::{NamedLine, Reason, Segment};
 use crate::stack::ModuleId;
 
-/// What addresses belong to.
+/// An address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Space {
     /// The kernel and its modules.
     Kernel,
-    /// A file, by the addresses that its headers give.
+    /// A file, with addresses according to its headers.
     File(ModuleId),
 }
 
-/// From where to where (exclusive).
+/// From the first address to the end (exclusive).
 pub(super) type Span = (u64, u64);
 
-/// What is at an address, and at all others of its span.
+/// The result for all addresses of a span.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) name: Result<Name, Reason>,
-    /// That of the kernel or its module.
+    /// The segment of the kernel or its module.
     pub(super) segment: Option<Arc<Segment>>,
 }
 
-/// The name of a function: one text if the linker has the same.
+/// The name of a function: one text if the linkage name is the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
     name: Arc<str>,
@@ -40,7 +40,7 @@ impl Name {
         Self { name, linkage }
     }
 
-    /// One that the linker has as well.
+    /// Creates a name that is also the linkage name.
     pub(super) fn plain(name: Arc<str>) -> Self {
         Self { linkage: Arc::clone(&name), name }
     }
@@ -50,7 +50,7 @@ impl Name {
         NamedLine { name, linkage, file: None, line: 0 }
     }
 
-    /// How much memory its texts take, in bytes.
+    /// Returns the memory of its texts, in bytes.
     fn bytes(&self) -> usize {
         /// The counters of an [`Arc`].
         const SHARED: usize = 16;
@@ -59,10 +59,10 @@ impl Name {
     }
 }
 
-/// Answers that were used most recently, within a limit of memory.
+/// The most recently used results, within a memory limit.
 ///
-/// An answer is kept for the addresses that share it, which are one function or a part of it that no other is nested in.
-/// So one entry serves every address of a function, and which one was asked for first makes no difference.
+/// A result is stored for all addresses that share it: a function or a part of it in which no other function is nested. Thus one entry
+/// serves every address of a function, whichever was looked up first.
 pub(super) type Spans = Cache<(Space, u64), (u64, Answer)>;
 
 impl Spans {
@@ -71,7 +71,7 @@ impl Spans {
         self.last_in(before, |(end, _)| address < *end).map(|(_, answer)| answer)
     }
 
-    /// Keeps the answer of the addresses from `start` to `end` (exclusive).
+    /// Adds the result for the addresses from `start` to `end` (exclusive).
     pub(super) fn keep(&mut self, space: Space, (start, end): Span, answer: Answer) {
         let held = answer.name.as_ref().map_or(0, Name::bytes);
         self.insert((space, start), (end, answer), held);

@@ -1,4 +1,4 @@
-//! Frames of programs that are built here, of this test itself, and of processes in directories of fixtures.
+//! Frames of programs that are built here, of this test itself, and of processes in fixture directories.
 
 use std::fs;
 use std::io::Write as _;
@@ -23,7 +23,7 @@ mod lines;
 mod node;
 mod other_tables;
 
-/// A machine in a directory, with one process that is number 7 on it and number 1 in its container.
+/// A host in a directory, with one process whose process ID is 7 on the host and 1 in its container.
 struct Machine {
     dir: tempfile::TempDir,
     clock: Clock,
@@ -65,7 +65,7 @@ impl Machine {
         Roots::under(self.dir.path())
     }
 
-    /// A module of the process, opened in its container.
+    /// Adds a module of the process, opened in its container.
     fn module(&mut self, path: &str) -> ModuleId {
         let opened = Files::here(&self.roots()).open(&Root::Process(7), path, None);
         self.add(path, opened.map_err(|error| error.to_string().into()))
@@ -110,7 +110,7 @@ fn shown(named: &Named) -> String {
     }
 }
 
-/// What is shown of one frame.
+/// Returns the displayed text of one frame.
 fn ask(symbolizer: &mut Symbolizer, code: &Code, frame: Frame) -> String {
     shown(&symbolizer.resolve(&[frame], code)[0])
 }
@@ -119,7 +119,7 @@ fn run(tool: &str, arguments: &[&Path]) {
     assert!(Command::new(tool).args(arguments).status().unwrap().success(), "{tool}");
 }
 
-/// A program out of C, built once.
+/// Returns a C program, built once.
 fn program() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {
@@ -144,7 +144,7 @@ fn program() -> &'static [u8] {
     })
 }
 
-/// Where a function of a file is: its offset, size and, by `nm`, its address.
+/// Returns the location of a function of a file: its offset, size and, by `nm`, its address.
 fn place(path: &Path, name: &str) -> (u64, u64, u64) {
     let binary = crate::probe::binary::Binary::read(fs::File::open(path).unwrap(), path).unwrap();
     let symbol = binary.symbol(name).unwrap();
@@ -177,7 +177,7 @@ fn a_place_in_a_program_has_the_name_of_its_function() {
     assert_eq!(symbolizer.accounts().named, 6);
 }
 
-/// `$x` is what marks code on Arm.
+/// `$x` is a mapping symbol on Arm.
 #[test]
 fn a_label_in_a_function_is_not_its_end_and_a_function_without_size_ends_with_its_section() {
     let mut machine = Machine::new();
@@ -200,7 +200,7 @@ fn a_label_in_a_function_is_not_its_end_and_a_function_without_size_ends_with_it
     assert_eq!(symbolizer.accounts().of(Reason::Between), 1);
 }
 
-/// What is looked for in the test itself.
+/// A function that the test looks up in itself.
 #[inline(never)]
 fn looked_for_in_this_test(number: u64) -> u64 {
     std::hint::black_box(number) * 3
@@ -228,13 +228,13 @@ fn functions_of_this_test_have_their_names() {
     let named = &symbolizer.resolve(&[Frame::File { module, offset }], &machine.code)[0];
     assert_eq!(shown(named), "perf_exporter::symbol::tests::looked_for_in_this_test");
     assert!(named.lines[0].linkage.starts_with("_"), "{named:?}");
-    println!("{} bytes are held", symbolizer.bytes());
+    println!("{} bytes in use", symbolizer.bytes());
 }
 
 #[test]
 fn what_the_kernel_maps_into_every_process_has_names() {
     let mut machine = Machine::new();
-    let module = machine.add("[vdso]", Err("it is no file".into()));
+    let module = machine.add("[vdso]", Err("it is not a file".into()));
     let mut symbolizer = Symbolizer::new(&Roots::default(), machine.clock.clone(), Options::default());
     let frames: Vec<Frame> = (0..0x3000).step_by(16).map(|offset| Frame::File { module, offset }).collect();
     let named = symbolizer.resolve(&frames, &machine.code);
@@ -242,7 +242,7 @@ fn what_the_kernel_maps_into_every_process_has_names() {
     assert!(time.is_some_and(|named| &*named.segment.as_ref().unwrap().path == "[vdso]"), "{named:?}");
 }
 
-/// A program without symbols, and the file that they were moved to.
+/// Returns a program without symbols, and its debug file.
 fn stripped(dir: &Path, arguments: &[&str]) -> (PathBuf, PathBuf) {
     let (path, debug, bare) = (dir.join("whole"), dir.join("program.debug"), dir.join("program"));
     fs::write(&path, program()).unwrap();
@@ -257,7 +257,7 @@ fn stripped(dir: &Path, arguments: &[&str]) -> (PathBuf, PathBuf) {
 #[test]
 fn a_stripped_program_gets_its_names_from_its_debug_file() {
     let dir = tempfile::tempdir().unwrap();
-    // With a build id, and without, so that the checksum counts.
+    // With a build id, and without, so that the checksum is used.
     for (arguments, by_id) in [(&[][..], true), (&["--remove-section=.note.gnu.build-id"][..], false)] {
         let (bare, debug) = stripped(dir.path(), arguments);
         let whole = dir.path().join("whole");
@@ -301,7 +301,7 @@ fn a_debug_file_has_names_after_the_process_ended_that_it_was_found_through() {
     fs::hard_link(host, process).unwrap();
     let module = machine.module("/bin/program");
     let mut symbolizer = machine.symbolizer();
-    // The file is found, and no name is read yet.
+    // The file is found, but no name is read yet.
     ask(&mut symbolizer, &machine.code, Frame::File { module, offset: 0 });
     fs::remove_dir_all(machine.path("proc/7")).unwrap();
     assert_eq!(ask(&mut symbolizer, &machine.code, Frame::File { module, offset }), "hidden");
@@ -386,7 +386,7 @@ fn a_bad_file_is_not_read_again() {
     machine.later();
     assert!(ask(&mut symbolizer, &machine.code, frame(offset)).starts_with("program+0x"));
     assert_eq!(symbolizer.accounts().of(Reason::NotElf), 2);
-    // The same file, opened once more by somebody else, is another module.
+    // The same file, opened again, is another module.
     machine.code.modules.clear();
     machine.module("/bin/program");
     assert_eq!(ask(&mut symbolizer, &machine.code, frame(offset)), "main");
@@ -412,7 +412,7 @@ fn a_file_that_is_overwritten_gives_no_names_that_are_not_its_own() {
 fn code_that_a_process_made_has_the_names_that_it_tells() {
     let machine = Machine::new();
     machine.write("proc/7/root/tmp/perf-1.map", "1000 10 LazyCompile:*foo /app/x.js:12\nbad\n2000 10 cu");
-    // Another process's, and one by the number that only the host knows.
+    // The map of another process, and one with the process ID on the host.
     machine.write("proc/7/root/tmp/perf-7.map", "1000 10 wrong\n");
     machine.write("tmp/perf-1.map", "1000 10 wrong\n");
     let mut symbolizer = machine.symbolizer();
@@ -420,7 +420,7 @@ fn code_that_a_process_made_has_the_names_that_it_tells() {
     assert_eq!(ask(&mut symbolizer, 0x1008), "LazyCompile:*foo /app/x.js:12");
     assert_eq!(ask(&mut symbolizer, 0x2008), "[anon] 0x2008");
     machine.append("proc/7/root/tmp/perf-1.map", "t short\n1000 10 again\n");
-    assert_eq!(ask(&mut symbolizer, 0x2008), "[anon] 0x2008", "it is not looked at all the time");
+    assert_eq!(ask(&mut symbolizer, 0x2008), "[anon] 0x2008", "the file is not read for every request");
     machine.later();
     assert_eq!(ask(&mut symbolizer, 0x2008), "cut short");
     assert_eq!(ask(&mut symbolizer, 0x1008), "again");
@@ -448,13 +448,13 @@ fn a_list_that_is_written_anew_replaces_what_was_read() {
     }
     fs::remove_file(machine.path(path)).unwrap();
     machine.later();
-    assert_eq!(ask(&mut symbolizer, &machine.code, memory(0x1000)), "c", "what was told stays true");
+    assert_eq!(ask(&mut symbolizer, &machine.code, memory(0x1000)), "c", "names that were read stay valid");
     machine.write(path, "1000 10 d\n");
     machine.later();
     assert_eq!(ask(&mut symbolizer, &machine.code, memory(0x1000)), "d");
 }
 
-/// `/tmp` is everybody's.
+/// Any user can write to `/tmp`.
 #[test]
 fn a_list_that_somebody_else_wrote_is_not_believed() {
     let machine = Machine::new();
@@ -467,7 +467,7 @@ fn a_list_that_somebody_else_wrote_is_not_believed() {
     let mut symbolizer = machine.symbolizer();
     assert_eq!(ask(&mut symbolizer, &machine.code, memory(0x1000)), "[anon] 0x1000");
     assert_eq!(symbolizer.accounts().of(Reason::MapForbidden), 1);
-    // It may act for the user that owns it.
+    // The process may act for the user that owns the file.
     let uid = fs::metadata(&path).unwrap().uid();
     machine.write("proc/7/status", format!("Uid:\t4243\t{uid}\t4243\t4243\n"));
     machine.later();
@@ -492,11 +492,11 @@ fn a_process_that_has_ended_keeps_the_names_that_it_told_in_time() {
     machine.write(path, "1000 10 first\n");
     let (mut noticed, mut late) = (machine.symbolizer(), machine.symbolizer());
     noticed.notice(PROCESS, &machine.code);
-    // It tells more, its file is removed, and it ends.
+    // The process writes more, its file is removed, and it exits.
     machine.append(path, "2000 10 last\n");
     fs::remove_dir_all(machine.path("proc/7")).unwrap();
     noticed.end(PROCESS);
-    // Another one gets its number.
+    // Another process gets its process ID.
     machine.write(path, "1000 10 wrong\n2000 10 wrong\n");
     machine.later();
     assert_eq!(ask(&mut noticed, &machine.code, memory(0x1000)), "first");
@@ -536,7 +536,7 @@ fn a_program_of_bpf_has_its_name_as_soon_as_the_kernel_tells_it() {
     assert_eq!(ask(&mut symbolizer, &machine.code, frame), "bpf_prog_6deef7357e7b4530_x");
 }
 
-/// The bytes of a program, of which some are changed.
+/// Generates the bytes of a program, with some of them changed.
 fn broken() -> impl Strategy<Value = Vec<u8>> {
     let length = program().len();
     let place = prop_oneof![0..64usize, 64..800usize, length - 2500..length, 0..length];

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 /// The header of an entry: its slot (4 bytes) and the length of its text (2 bytes).
 const HEADER: usize = 6;
-/// Bytes of memory for a slot and for its entry in the hash table, roughly.
+/// The approximate bytes of a slot and of its entry in the hash table.
 const SLOT: usize = 34;
 /// The longest text, in bytes.
 pub(super) const LONGEST: usize = u16::MAX as usize;
@@ -17,11 +17,11 @@ pub(super) struct TextId(u32);
 
 /// Byte strings with reference counts.
 ///
-/// Each operation takes amortized constant time and time linear in the text, except [`compact`](Self::compact). The hash
-/// function has a random key, so nobody who chooses the texts can make them collide.
+/// Each operation takes amortized constant time and time linear in the text, except [`compact`](Self::compact). The hash function has a
+/// random key, so that untrusted input cannot cause collisions.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
-    /// Entries one after the other: slot, length, text.
+    /// Consecutive entries: slot, length, text.
     arena: Vec<u8>,
     slots: Vec<Slot>,
     /// Slots without a text.
@@ -34,19 +34,18 @@ pub(super) struct Texts {
 
 #[derive(Debug, Clone, Copy)]
 struct Slot {
-    /// Where the entry begins in the arena.
+    /// The offset of the entry in the arena.
     at: u32,
     references: u32,
 }
 
 impl Texts {
-    /// The most memory that one more text of this length takes, in bytes.
+    /// Returns the most memory that one more text of this length takes, in bytes.
     pub(super) fn needed(length: usize) -> usize {
         HEADER + SLOT + length
     }
 
-    /// Adds a reference to a text, which is stored if it is new. `None` if it is longer than [`LONGEST`] or the arena has
-    /// 4 GiB.
+    /// Adds a reference to a text, which is stored if it is new. Returns `None` if it is longer than [`LONGEST`] or the arena has 4 GiB.
     pub(super) fn intern(&mut self, text: &[u8]) -> Option<TextId> {
         let hash = self.hasher.hash_one(text);
         if let Some(&known) = self.by_hash.get(&hash)
@@ -78,7 +77,7 @@ impl Texts {
         Some(TextId(number))
     }
 
-    /// Adds a reference to a text that is stored.
+    /// Adds a reference to a stored text.
     pub(super) fn retain(&mut self, TextId(number): TextId) {
         if let Some(slot) = self.slots.get_mut(number as usize) {
             slot.references = slot.references.saturating_add(1);
@@ -97,7 +96,7 @@ impl Texts {
         }
         let text = self.get(id);
         let (hash, length) = (self.hasher.hash_one(text), text.len());
-        // Another text with the same hash may have taken its place.
+        // Another text with the same hash may have replaced it.
         if self.by_hash.get(&hash) == Some(&number) {
             self.by_hash.remove(&hash);
         }
@@ -105,7 +104,7 @@ impl Texts {
         self.free.push(number);
     }
 
-    /// The text; empty for a number that is not valid any more.
+    /// Returns the text; empty for a number that is no longer valid.
     pub(super) fn get(&self, TextId(number): TextId) -> &[u8] {
         let entry = self.slots.get(number as usize).and_then(|slot| self.arena.get(slot.at as usize..));
         let Some((length, rest)) = entry.and_then(|entry| entry.get(4..)?.split_first_chunk()) else {
@@ -114,7 +113,7 @@ impl Texts {
         rest.get(..u16::from_ne_bytes(*length).into()).unwrap_or_default()
     }
 
-    /// Removes garbage: moves every text to the front and numbers them anew. Returns the new number of each old one.
+    /// Removes garbage: moves every text to the front and renumbers it. Returns the new number of each old one.
     ///
     /// It moves at most [`bytes`](Self::bytes) bytes.
     pub(super) fn compact(&mut self) -> Renumbered {
@@ -148,7 +147,7 @@ impl Texts {
         Renumbered(renumbered)
     }
 
-    /// The slot and the length of the entry that begins at a place of the arena.
+    /// Returns the slot and the length of the entry at an offset of the arena.
     fn entry(&self, at: usize) -> Option<(u32, usize)> {
         let (number, rest) = self.arena.get(at..)?.split_first_chunk()?;
         let (length, rest) = rest.split_first_chunk()?;
@@ -163,12 +162,12 @@ impl Texts {
         }
     }
 
-    /// Memory in use, garbage included, in bytes, roughly.
+    /// Returns the approximate memory in use, garbage included, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.arena.len() + self.slots.len() * SLOT
     }
 
-    /// Memory that would be in use after [`compact`](Self::compact), in bytes, roughly.
+    /// Returns the approximate memory that would be in use after [`compact`](Self::compact), in bytes.
     pub(super) fn live_bytes(&self) -> usize {
         self.arena.len() - self.garbage + (self.slots.len() - self.free.len()) * SLOT
     }
@@ -179,7 +178,7 @@ impl Texts {
 pub(super) struct Renumbered(Vec<u32>);
 
 impl Renumbered {
-    /// The new number of a text that has references.
+    /// Returns the new number of a text that has references.
     pub(super) fn of(&self, TextId(old): TextId) -> TextId {
         TextId(self.0.get(old as usize).copied().unwrap_or(u32::MAX))
     }
@@ -216,7 +215,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of references.
+        /// Compares with a list of references.
         #[test]
         fn references_keep_their_texts(
             steps in proptest::collection::vec((0u8..4, "[a-c]{0,3}"), 0..100)

@@ -1,16 +1,16 @@
-//! How fast tables of symbols may be read.
+//! The rate limit for reading symbol tables.
 
 use std::time::Duration;
 
 use crate::clock::{Allowance, Monotonic};
 
-/// How much may be read in the long run, in bytes for each second: some per cent of a CPU.
+/// The most bytes to read a second on average: a few percent of a CPU.
 const RATE: u64 = 64 << 20;
-/// How much may be read at once, in bytes: some hundred passes over the tables of compilers.
+/// The most bytes to read at once: some hundred passes over the tables of compilers.
 const BURST: u64 = 1 << 30;
 
-/// What may still be read. Programs decide how large their tables are and where in them they execute code. With this, no
-/// choice of theirs takes more of a CPU, or holds up the names of other programs for longer than a second.
+/// The bytes that may still be read. Programs determine the size of their tables and the executed addresses. This limit bounds the CPU time
+/// that any program can cause, and the delay for other programs to a second.
 #[derive(Debug)]
 pub(super) struct Work {
     allowance: Allowance,
@@ -25,19 +25,19 @@ impl Default for Work {
 }
 
 impl Work {
-    /// Adds what the time since the last call allows.
+    /// Adds the allowance for the time since the last call.
     pub(super) fn refill(&mut self, now: Monotonic) {
         self.now = now;
     }
 
-    /// Takes so many bytes; `false` if there is nothing left.
+    /// Spends bytes. Returns `false` if nothing was left before.
     pub(super) fn take(&mut self, bytes: u64) -> bool {
         let is_left = !self.is_spent();
         self.allowance.spend(bytes);
         is_left
     }
 
-    /// Whether nothing is left.
+    /// Reports whether nothing is left.
     pub(super) fn is_spent(&mut self) -> bool {
         self.allowance.left(self.now) == 0
     }

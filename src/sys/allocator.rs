@@ -1,28 +1,28 @@
-//! The C library's allocator: bounded arenas, and freed memory that goes back to the kernel.
+//! Settings of the C library's allocator: a bounded number of arenas, and return of freed memory to the kernel.
 //!
-//! glibc makes up to eight arenas for each CPU, one for each thread that finds the others busy, and keeps free memory that
-//! lies between allocations. Other C libraries have no such settings.
+//! glibc creates up to eight arenas for each CPU, one for each thread that finds the others busy, and keeps free memory between
+//! allocations. Other C libraries have no such settings.
 
-/// How much of the memory that the allocator keeps without need is worth looking for it.
+/// Minimum amount of unused memory for which trimming is worthwhile, in bytes.
 const WORTH: u64 = 4 << 20;
 
-/// Bounds the number of arenas and fixes the size from which an allocation is a mapping of its own. To be called before
-/// threads are started: arenas that exist stay.
+/// Limits the number of arenas, and sets the size from which an allocation is a mapping of its own. Call this before threads are started:
+/// existing arenas remain.
 pub fn configure() {
     libc_allocator::configure();
 }
 
-/// Gives memory that was freed back to the kernel where that is worth the time.
+/// Returns freed memory to the kernel if that is worthwhile.
 #[derive(Debug, Default)]
 pub struct Trimmer {
-    /// What was left of the excess when memory was given back last.
+    /// Excess that remained after the last trim, in bytes.
     left: u64,
 }
 
 impl Trimmer {
-    /// Gives memory back if the process has at least 4 MiB more of it than is allocated, and than it had left after the
-    /// last time. `anonymous` measures the resident anonymous memory of this process, in bytes. Returns how many bytes went
-    /// back. Takes some milliseconds, in which other threads may wait for the allocator.
+    /// Returns memory to the kernel if the process has at least 4 MiB more than is allocated, and than remained after the last trim.
+    /// `anonymous` measures the resident anonymous memory of this process, in bytes. Returns the number of bytes returned. Takes some
+    /// milliseconds, in which other threads may wait for the allocator.
     pub fn trim(&mut self, anonymous: impl Fn() -> Option<u64>) -> u64 {
         let excess = |allocated: u64| anonymous().map(|resident| resident.saturating_sub(allocated));
         let Some(before) = libc_allocator::allocated().and_then(excess) else { return 0 };
@@ -38,25 +38,24 @@ impl Trimmer {
 
 #[cfg(target_env = "gnu")]
 mod libc_allocator {
-    /// Two arenas: one for the thread that collects, one for those that read rings meanwhile.
+    /// Two arenas: one for the thread that collects, one for the threads that read rings meanwhile.
     const ARENAS: libc::c_int = 2;
-    /// Larger allocations are mappings, which are gone when they are freed. Smaller ones leave holes, which others that live
-    /// longer divide: with 256 KiB, twelve minutes of trouble left 5 MiB more.
+    /// Larger allocations are mappings, which are unmapped when they are freed. Smaller ones leave holes, which longer-lived allocations
+    /// fragment: with 256 KiB, twelve minutes of overload left 5 MiB more.
     const MAPPING: libc::c_int = 64 << 10;
-    /// More free memory than this at the end of the heap goes back at once.
+    /// More free memory than this at the end of the heap is returned at once.
     const TOP: libc::c_int = 1 << 20;
 
     pub(super) fn configure() {
         for (option, value) in
             [(libc::M_ARENA_MAX, ARENAS), (libc::M_MMAP_THRESHOLD, MAPPING), (libc::M_TRIM_THRESHOLD, TOP)]
         {
-            // SAFETY: mallopt takes two numbers, changes the allocator's settings under its own lock, and rejects what it
-            // does not know.
+            // SAFETY: mallopt takes two numbers, changes the allocator's settings under its own lock, and rejects unknown options.
             unsafe { libc::mallopt(option, value) };
         }
     }
 
-    /// Bytes that are allocated.
+    /// Returns the number of allocated bytes.
     pub(super) fn allocated() -> Option<u64> {
         // SAFETY: mallinfo2 takes nothing and returns numbers by value; it locks each arena while it counts.
         let info = unsafe { libc::mallinfo2() };
@@ -64,7 +63,7 @@ mod libc_allocator {
     }
 
     pub(super) fn trim() {
-        // SAFETY: malloc_trim releases free pages alone, under the lock of each arena.
+        // SAFETY: malloc_trim only releases free pages, under the lock of each arena.
         unsafe { libc::malloc_trim(0) };
     }
 }
@@ -73,7 +72,7 @@ mod libc_allocator {
 mod libc_allocator {
     pub(super) fn configure() {}
 
-    /// Not known, and not needed: nothing is kept.
+    /// Returns `None`: unknown, and not needed because these allocators keep no free memory.
     pub(super) fn allocated() -> Option<u64> {
         None
     }

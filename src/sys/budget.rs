@@ -1,39 +1,38 @@
-//! The descriptors that events may take: worked out before they are opened, so that the last ones are left for
-//! files and connections.
+//! The number of descriptors available for events: computed before events are opened, to reserve the last descriptors for files and
+//! connections.
 
 /// A budget of file descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
-    /// How many events may be open.
+    /// Maximum number of open events.
     pub limit: usize,
-    /// How many are.
+    /// Number of open events.
     pub used: usize,
 }
 
 impl Budget {
-    /// Descriptors that stay free for everything that is not an event: the log, `/proc` and cgroup directories being
-    /// read, the listener, its connections, the runtime.
+    /// Descriptors that are reserved for everything except events: the log, `/proc` and cgroup directories being read, the listener, its
+    /// connections, the runtime.
     pub const RESERVE: usize = 64;
 
-    /// What is left of `process_limit` (`RLIMIT_NOFILE`) besides the reserve and `connections`, or `configured` if
-    /// that is less.
+    /// Returns the budget: `process_limit` (`RLIMIT_NOFILE`) minus the reserve and `connections`, or `configured` if that is less.
     pub fn new(process_limit: u64, connections: usize, configured: Option<usize>) -> Self {
         let process_limit = usize::try_from(process_limit).unwrap_or(usize::MAX);
         let free = process_limit.saturating_sub(Self::RESERVE + connections);
         Self { limit: configured.map_or(free, |configured| configured.min(free)), used: 0 }
     }
 
-    /// Whether `descriptors` more fit.
+    /// Reports whether `descriptors` more fit.
     pub fn has_room_for(&self, descriptors: usize) -> bool {
         self.used + descriptors <= self.limit
     }
 
-    /// `descriptors` were opened.
+    /// Accounts `descriptors` that were opened.
     pub fn take(&mut self, descriptors: usize) {
         self.used += descriptors;
     }
 
-    /// `descriptors` were closed.
+    /// Accounts `descriptors` that were closed.
     pub fn give_back(&mut self, descriptors: usize) {
         self.used = self.used.saturating_sub(descriptors);
     }

@@ -1,4 +1,4 @@
-//! The descriptors that this process has open, by kind.
+//! The open descriptors of this process, by kind.
 
 use std::fs;
 use std::path::Path;
@@ -7,10 +7,10 @@ use serde::{Serialize, Serializer};
 
 use crate::host;
 
-/// How many descriptors are looked at beside those of events. What is beyond them counts as [`OpenDescriptors::other`].
+/// Maximum number of descriptors to examine, besides those of events. Any others count as [`OpenDescriptors::other`].
 const MOST: usize = 4096;
 
-/// Open descriptors by kind; a descriptor counts once.
+/// Open descriptors by kind. Each descriptor counts once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenDescriptors {
     /// Perf events.
@@ -24,8 +24,8 @@ pub struct OpenDescriptors {
 }
 
 impl OpenDescriptors {
-    /// Looks at the descriptors of this process, of which `events` are known to be perf events. Touches none of the files
-    /// behind them, and takes about a microsecond for each.
+    /// Counts the descriptors of this process, of which `events` are known to be perf events. Does not access the files themselves, and
+    /// takes about a microsecond per descriptor.
     pub fn count(events: usize) -> Self {
         // Not below a configured root: `self` may be another process in the host's /proc.
         let dir = Path::new("/proc/self/fd");
@@ -42,7 +42,7 @@ impl OpenDescriptors {
                 _ => found.file += 1,
             }
         }
-        // Less the one by which the directory was read, which is closed by now.
+        // Without the descriptor that the directory was read with, which is closed by now.
         let known = found.event + found.file + found.socket + found.other;
         if looked_at == events.saturating_add(MOST) {
             found.other += (names.len() as u64).saturating_sub(known);
@@ -50,13 +50,13 @@ impl OpenDescriptors {
         found
     }
 
-    /// Each kind with its name, as the label `kind` has it.
+    /// Returns the count of each kind, with the value of the label `kind`.
     pub fn kinds(self) -> [(&'static str, u64); 4] {
         [("event", self.event), ("file", self.file), ("socket", self.socket), ("other", self.other)]
     }
 }
 
-/// A list of the kinds: `[{"kind": "event", "open": 12}, …]`.
+/// Serialized as a list of the kinds: `[{"kind": "event", "open": 12}, …]`.
 impl Serialize for OpenDescriptors {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
@@ -79,7 +79,7 @@ mod tests {
         let files: Vec<fs::File> = (0..50).map(|_| file.try_clone().unwrap()).collect();
         let sockets: Vec<_> = (0..50).map(|_| std::os::unix::net::UnixDatagram::unbound().unwrap()).collect();
         let now = OpenDescriptors::count(7);
-        // Tests beside this one open and close some, too.
+        // Concurrent tests open and close some, too.
         assert!(now.file >= before.file + 30, "{now:?} {before:?} {}", files.len());
         assert!(now.socket >= before.socket + 30, "{now:?} {before:?} {}", sockets.len());
         assert_eq!(now.event, 7);

@@ -1,5 +1,5 @@
-//! A kernel that answers from a table, for tests and benchmarks of everything above the seam: refusals, frozen and
-//! multiplexed counters, full descriptor tables. It makes no system call.
+//! A kernel that responds from a table, for tests and benchmarks of everything above this interface: failures, stalled and multiplexed
+//! counters, full descriptor tables. It makes no system call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,21 +10,21 @@ use super::sample::{Unread, in_portions, records};
 use super::{Attr, Drained, Event, Kernel, Place, Ring};
 use crate::error::Errno;
 
-/// What an event of the fake was opened for. A cgroup is known by the inode number of its directory.
+/// Place of an event of the fake kernel. A cgroup is identified by the inode number of its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FakePlace {
-    /// As [`Place::Cpu`].
+    /// Like [`Place::Cpu`].
     Cpu(u32),
-    /// As [`Place::Cgroup`].
+    /// Like [`Place::Cgroup`].
     Cgroup {
         /// The inode number of the directory.
         inode: u64,
         /// The CPU.
         cpu: u32,
     },
-    /// As [`Place::Thread`].
+    /// Like [`Place::Thread`].
     Thread(u32),
-    /// As [`Place::ThreadOn`].
+    /// Like [`Place::ThreadOn`].
     ThreadOn {
         /// The thread.
         tid: u32,
@@ -43,47 +43,47 @@ impl FakePlace {
     }
 }
 
-/// An event that is open in the fake.
+/// An open event of the fake kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
-    /// As it was asked for.
+    /// The requested options.
     pub attr: Attr,
-    /// Where.
+    /// The place.
     pub place: FakePlace,
-    /// What it reads.
+    /// The count that is read.
     pub count: Count,
-    /// Whether its counting was started, by [`Event::enable`] of itself or of its leader.
+    /// Whether it was enabled by [`Event::enable`] of itself or of its leader.
     pub enabled: bool,
-    /// Whether its CPU went offline: it counts nothing more, and its group is dissolved.
+    /// Whether its CPU went offline: it no longer counts, and its group is dissolved.
     pub removed: bool,
     leader: u64,
     id: u64,
 }
 
 impl Opened {
-    /// The number by which records name it.
+    /// Returns its ID in records.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Whether it was opened as a member of another event's group.
+    /// Reports whether it was opened as a member of another event's group.
     pub fn is_member(&self) -> bool {
         self.leader != self.id
     }
 }
 
-/// What a counter reads.
+/// Reading of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Count {
     /// The count.
     pub value: u64,
     /// Nanoseconds since it was enabled.
     pub enabled: u64,
-    /// Nanoseconds of these in which it counted.
+    /// The part of `enabled` in which it counted, in nanoseconds.
     pub running: u64,
 }
 
-/// The fake. Clones share their state, so that a test keeps one while the program owns the other.
+/// The fake kernel. Clones share their state, so that a test can keep one while the program owns the other.
 #[derive(Clone, Default)]
 pub struct FakeKernel(Arc<Mutex<State>>);
 
@@ -92,7 +92,7 @@ type Rule = Box<dyn Fn(&Attr, FakePlace, bool) -> bool + Send>;
 #[derive(Default)]
 struct State {
     open: BTreeMap<u64, Opened>,
-    /// Leader → its members that are open, itself first.
+    /// Leader → its open members, itself first.
     groups: BTreeMap<u64, Vec<u64>>,
     next: u64,
     refusals: Vec<(Rule, Errno)>,
@@ -107,27 +107,27 @@ struct State {
 }
 
 impl FakeKernel {
-    /// A kernel in which everything opens and counts nothing.
+    /// Returns a kernel in which all events open and count nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Refuses with `errno` what `when` holds for: attribute, place, and whether it is to join a group.
+    /// Fails with `errno` for events for which `when` holds: options, place, and whether it is to join a group.
     pub fn refuse(&self, errno: Errno, when: impl Fn(&Attr, FakePlace, bool) -> bool + Send + 'static) {
         self.state().refusals.push((Box::new(when), errno));
     }
 
-    /// Allows `limit` open events; the next one is refused with `EMFILE`.
+    /// Allows `limit` open events. Opening another one fails with `EMFILE`.
     pub fn limit_descriptors(&self, limit: usize) {
         self.state().limit = Some(limit);
     }
 
-    /// Changes what open events read; those whose CPU went offline stay as they are.
+    /// Changes the counts of open events, except those whose CPU went offline.
     pub fn update(&self, change: impl FnMut(&mut Opened)) {
         self.state().open.values_mut().filter(|event| !event.removed).for_each(change);
     }
 
-    /// Takes a CPU offline. Its events count nothing more, in groups of one, and no others can be opened there (`ENODEV`).
+    /// Takes a CPU offline. Its events no longer count, in groups of one, and no others can be opened there (`ENODEV`).
     pub fn take_offline(&self, cpu: u32) {
         let State { open, groups, offline, .. } = &mut *self.state();
         offline.insert(cpu);
@@ -141,22 +141,22 @@ impl FakeKernel {
         }
     }
 
-    /// Brings a CPU online again. Events from before stay removed.
+    /// Brings a CPU online again. Earlier events remain removed.
     pub fn bring_online(&self, cpu: u32) {
         self.state().offline.remove(&cpu);
     }
 
-    /// Whether reads of leaders find their pinned group in error state.
+    /// Sets whether reads of leaders find their pinned group in error state.
     pub fn set_unplaced(&self, unplaced: bool) {
         self.state().unplaced = unplaced;
     }
 
-    /// Allows rings of at most `pages` pages; larger ones are refused with `EPERM`.
+    /// Allows rings of at most `pages` pages. Creating a larger one fails with `EPERM`.
     pub fn limit_rings(&self, pages: usize) {
         self.state().most_ring_pages = Some(pages);
     }
 
-    /// Writes whole records into the ring of the event that `of` holds for. Nothing happens if it has none.
+    /// Writes whole records into the ring of the event for which `of` holds. Does nothing if there is none.
     pub fn write(&self, of: impl Fn(&Opened) -> bool, bytes: &[u8]) {
         let state = &mut *self.state();
         let event = state.open.values().find(|&event| state.rings.contains_key(&event.id) && of(event));
@@ -165,12 +165,12 @@ impl FakeKernel {
         }
     }
 
-    /// What is open, in the order of opening.
+    /// Returns the open events, in the order of opening.
     pub fn opened(&self) -> Vec<Opened> {
         self.state().open.values().cloned().collect()
     }
 
-    /// How many opens were tried so far.
+    /// Returns the number of attempts to open an event so far.
     pub fn open_calls(&self) -> u64 {
         self.state().calls
     }
@@ -186,7 +186,7 @@ impl fmt::Debug for FakeKernel {
     }
 }
 
-/// An event of the fake.
+/// An event of the fake kernel.
 #[derive(Debug)]
 pub struct FakeEvent {
     kernel: FakeKernel,
@@ -303,7 +303,7 @@ impl Event for FakeEvent {
     }
 }
 
-/// A ring of the fake, filled by [`FakeKernel::write`].
+/// A ring of the fake kernel, filled by [`FakeKernel::write`].
 #[derive(Debug)]
 pub struct FakeRing {
     kernel: FakeKernel,
@@ -320,7 +320,7 @@ impl Ring for FakeRing {
         let size = bytes.len().next_power_of_two();
         let drained = in_portions((0, bytes.len() as u64), size, portion, |_| {});
         bytes.clear();
-        // The memory stays, as that of a ring does: benchmarks do not measure the making of it.
+        // Keeps the memory, like a real ring: benchmarks are not to measure its allocation.
         if let Some(ring) = self.kernel.state().rings.get_mut(&self.id).filter(|ring| ring.is_empty()) {
             *ring = bytes;
         }

@@ -1,4 +1,4 @@
-//! The kernel itself.
+//! The running kernel.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -35,13 +35,13 @@ impl Kernel for Live {
             Place::ThreadOn { tid, cpu } => (number(tid)?, number(cpu)?),
         };
         let group = leader.map_or(-1, |leader| leader.0.as_raw_fd());
-        // SAFETY: `raw` is an initialised attribute structure whose `size` is its own, and lives over the call. The
-        // descriptors are open: they are borrowed by this function's arguments.
+        // SAFETY: `raw` is an initialized attribute structure whose `size` is its own, and outlives the call. The descriptors are open:
+        // they are borrowed by this function's arguments.
         let fd = unsafe { perf_event_open(&raw mut raw, pid, cpu, group, flags.into()) };
         if fd < 0 {
             return Err(Errno::last());
         }
-        // SAFETY: the call has just returned this descriptor, so it is open and nobody else owns it.
+        // SAFETY: the call has just returned this descriptor, so it is open and has no other owner.
         let event = LiveEvent(unsafe { OwnedFd::from_raw_fd(fd) });
         if let Some(filter) = &attr.filter {
             event.set_filter(filter)?;
@@ -50,13 +50,13 @@ impl Kernel for Live {
     }
 
     fn close(&self, events: Vec<LiveEvent>) {
-        // Each collection asks, and hardly ever for anything.
+        // Called at every collection, usually without events.
         if events.is_empty() {
             return;
         }
-        // Without a thread the caller waits: a closure that does not run is dropped.
+        // If the thread cannot be started, the closure is dropped, and the caller waits for the events to be closed.
         if let Err(error) = thread::Builder::new().name("closer".into()).spawn(move || drop(events)) {
-            tracing::debug!(%error, "events are closed by the thread that wanted it");
+            tracing::debug!(%error, "cannot start a thread to close events: closed them in the calling thread");
         }
     }
 }
@@ -64,8 +64,8 @@ impl Kernel for Live {
 impl LiveEvent {
     fn set_filter(&self, filter: &str) -> Result<(), Errno> {
         let filter = CString::new(filter).map_err(|_| Errno::EINVAL)?;
-        // SAFETY: SET_FILTER reads a string that ends with NUL, which `filter` is and stays over the call; the kernel
-        // does not write to it. The descriptor is open.
+        // SAFETY: SET_FILTER reads a string that ends with NUL, which `filter` is, and which outlives the call; the kernel does not write
+        // to it. The descriptor is open.
         check(unsafe { ioctls::SET_FILTER(self.0.as_raw_fd(), filter.as_ptr().cast_mut()) })
     }
 }
@@ -74,8 +74,8 @@ impl Event for LiveEvent {
     type Ring = LiveRing;
 
     fn read(&self, words: &mut [u64]) -> Result<usize, Errno> {
-        // SAFETY: the pointer and the length in bytes describe exactly the memory of `words`, which any bytes may
-        // fill; the descriptor is open for as long as `self` lives.
+        // SAFETY: the pointer and the length in bytes describe exactly the memory of `words`, for which any bytes are valid. The descriptor
+        // is open for as long as `self` lives.
         let bytes = unsafe { libc::read(self.0.as_raw_fd(), words.as_mut_ptr().cast(), size_of_val(words)) };
         match usize::try_from(bytes) {
             Ok(bytes) => Ok(bytes / size_of::<u64>()),
@@ -110,8 +110,8 @@ impl Event for LiveEvent {
     }
 
     fn set_period(&self, period: u64) -> Result<(), Errno> {
-        // SAFETY: PERIOD reads one u64 through its argument, which the bindings take for a number, and which is the address
-        // of one that lives over the call; the descriptor is open.
+        // SAFETY: PERIOD reads one u64 through its argument. The bindings declare the argument as a number; it is the address of a u64 that
+        // outlives the call. The descriptor is open.
         check(unsafe { ioctls::PERIOD(self.0.as_raw_fd(), (&raw const period) as u64) })
     }
 
@@ -126,7 +126,7 @@ impl AsFd for LiveEvent {
     }
 }
 
-/// The structure of the ABI. Older kernels take the newer structure as long as what they do not know is zero.
+/// Returns the structure of the ABI. Older kernels accept the newer structure as long as fields unknown to them are zero.
 fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
     let mut raw = abi::perf_event_attr::default();
     raw.size = size_of_val(&raw) as u32;
@@ -141,13 +141,13 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
     raw.config1 = config1;
     raw.config2 = config2;
     if let Some(probe) = &attr.probe {
-        // The kernel reads the string while the event is opened, and `attr` lends it for that long.
+        // The kernel reads the string while the event is opened; `attr` is borrowed for that long.
         raw.config1 = probe.place.as_ptr() as u64;
         raw.config2 = probe.offset;
     }
     raw.config3 = config3;
-    // The kernel reads a group by its leader's format. After the CPU has gone offline, a member with PERF_FORMAT_GROUP would read the
-    // count of its former leader.
+    // The kernel reads a group in its leader's format. After the CPU went offline, a member with PERF_FORMAT_GROUP would read the count of
+    // its former leader.
     if !attr.reads_alone() {
         raw.read_format = u64::from(
             abi::PERF_FORMAT_GROUP
@@ -179,7 +179,7 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
     raw
 }
 
-/// What an event that writes records has besides.
+/// Sets the fields of an event that writes records.
 fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
     let Sampling { rate, fields, sideband, .. } = *sampling;
     match rate {
@@ -215,7 +215,7 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
         raw.sample_stack_user = fields.user_stack;
     }
     if fields.width && fields.user_stack == 0 {
-        // Without any register the kernel leaves the first word out as well.
+        // Without any register, the kernel also omits the first word.
         raw.sample_regs_user = 1;
     }
     raw.set_mmap(u64::from(sideband.mmap));
@@ -225,14 +225,14 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
     raw.set_comm(u64::from(sideband.comm));
     raw.set_task(u64::from(sideband.task));
     raw.set_cgroup(u64::from(sideband.cgroup));
-    // Most of the other records have no time, and those of switches have no thread either.
+    // Most of the other records contain no time, and those of switches contain no thread either.
     raw.set_sample_id_all(u64::from(fields.time));
-    // Half of a ring would be too late where records come in bursts: the other half is full before the reader has a CPU.
+    // Half of the ring would be too late for bursts: the other half would be full before the reader gets a CPU.
     raw.set_watermark(1);
     raw.__bindgen_anon_2.wakeup_watermark = WAKE_UP as u32;
 }
 
-/// A CPU or thread number as the system call takes it.
+/// Converts a CPU or thread number to the type of the system call.
 fn number(number: u32) -> Result<i32, Errno> {
     i32::try_from(number).map_err(|_| Errno::EINVAL)
 }
@@ -278,7 +278,7 @@ mod tests {
         let mut attr = attr(1, [0; 4]);
         attr.start = Start::WithLeader;
         assert_eq!(raw_attr(&attr).disabled(), 0);
-        assert_eq!(raw_attr(&attr).read_format, 0, "it reads its own count");
+        assert_eq!(raw_attr(&attr).read_format, 0, "a member reads its own count");
         attr.start = Start::OnExec;
         let raw = raw_attr(&attr);
         assert_eq!((raw.disabled(), raw.enable_on_exec()), (1, 1));

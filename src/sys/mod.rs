@@ -1,10 +1,10 @@
-//! The seam to the kernel, and the only unsafe code of the program.
+//! The interface to the kernel, and the only unsafe code of the program.
 //!
-//! Everything that `perf_event_open` is asked for is a value ([`Attr`], [`Place`]), given to a [`Kernel`]: the
-//! [live](live::Live) one makes the system call, the [fake](fake::FakeKernel) one answers from a table. An errno
-//! passes through unchanged; what it means is judged in [`health`](crate::health).
+//! A call of `perf_event_open` is described by values ([`Attr`], [`Place`]) that are passed to a [`Kernel`]: [`Live`](live::Live) makes the
+//! system call, [`FakeKernel`](fake::FakeKernel) responds from a table. An errno is passed through unchanged; [`health`](crate::health)
+//! explains it.
 
-#![expect(unsafe_code, reason = "this is the one module where it may stand; each block is argued")]
+#![expect(unsafe_code, reason = "the only module with unsafe code; each block has a safety comment")]
 
 pub mod allocator;
 mod budget;
@@ -32,20 +32,20 @@ use std::sync::Arc;
 use crate::error::Errno;
 use crate::event::{self, Modifiers, ProbePoint, Selector};
 
-/// What can open events.
+/// A kernel that opens events.
 pub trait Kernel {
-    /// An open event; dropping it closes it.
+    /// An open event. Dropping it closes it.
     type Event: Event + fmt::Debug + Send + 'static;
 
     /// Opens one event, as a member of `leader`'s group if there is one.
     ///
     /// # Errors
-    /// The kernel's errno; `EINVAL` also for a filter that it does not take.
+    /// The kernel's errno; `EINVAL` also for a filter that it rejects.
     fn open(&self, attr: &Attr, place: Place<'_>, leader: Option<&Self::Event>)
     -> Result<Self::Event, Errno>;
 
-    /// Closes events, and may do so after it has returned. When the last event of a tracepoint is closed, the kernel waits until
-    /// no CPU can be in its handler (an RCU grace period): seconds, on a machine in trouble.
+    /// Closes events, possibly after this function has returned. When the last event of a tracepoint is closed, the kernel waits until no
+    /// CPU can be in its handler (an RCU grace period). On an overloaded machine this takes seconds.
     fn close(&self, events: Vec<Self::Event>) {
         drop(events);
     }
@@ -56,101 +56,100 @@ pub trait Event {
     /// A ring for the records of this event.
     type Ring: Ring + Send + fmt::Debug + 'static;
 
-    /// Reads the group that this event leads into `words`: the number of members, nanoseconds enabled, nanoseconds
-    /// running, then one value per member in the order in which they were opened
-    /// (`PERF_FORMAT_GROUP | TOTAL_TIME_ENABLED | TOTAL_TIME_RUNNING`; without the times if this event's
-    /// [`ReadFormat`] leaves them out). Returns how many words were read: 0 means
-    /// that a pinned group could not be placed on the PMU and is in error state.
+    /// Reads the group that this event leads into `words`: the number of members, nanoseconds enabled, nanoseconds running, then one value
+    /// per member in the order of opening. The format is `PERF_FORMAT_GROUP | TOTAL_TIME_ENABLED | TOTAL_TIME_RUNNING`, without the times
+    /// if this event's [`ReadFormat`] omits them. Returns the number of words read. 0 means that a pinned group could not be placed on the
+    /// PMU and is in error state.
     ///
-    /// When a CPU goes offline, the kernel dissolves the groups of its events: the leader is then the only member. A member that
-    /// writes no records ([`Attr::reads_alone`]) always reads one word, its own count, which it keeps after its CPU has gone.
+    /// When a CPU goes offline, the kernel dissolves the groups of its events: the leader is then the only member. A read of a member that
+    /// writes no records ([`Attr::reads_alone`]) always returns one word, its own count. It keeps this count after its CPU went offline.
     ///
     /// # Errors
     /// The kernel's errno; `ENOSPC` when `words` is too small for the group.
     fn read(&self, words: &mut [u64]) -> Result<usize, Errno>;
 
-    /// Starts the counting of the whole group.
+    /// Starts the whole group.
     ///
     /// # Errors
     /// The kernel's errno.
     fn enable(&self) -> Result<(), Errno>;
 
-    /// Stops the counting of the whole group.
+    /// Stops the whole group.
     ///
     /// # Errors
     /// The kernel's errno.
     fn disable(&self) -> Result<(), Errno>;
 
-    /// The number by which records name this event.
+    /// Returns the ID of this event in records.
     ///
     /// # Errors
     /// The kernel's errno.
     fn id(&self) -> Result<u64, Errno>;
 
-    /// Makes a ring of `pages` pages for records, a power of two, besides one page for positions. There is one ring
-    /// at a time: drop it before asking for another.
+    /// Creates a ring of `pages` pages for records, a power of two, plus one page for positions. An event has one ring at a time: drop it
+    /// before creating another.
     ///
     /// # Errors
-    /// `EPERM` when the memory does not fit into `perf_event_mlock_kb` and `RLIMIT_MEMLOCK`, which do not bind a
-    /// process with `CAP_IPC_LOCK`; `ENOMEM`; `EINVAL` for other numbers of pages.
+    /// `EPERM` when the memory exceeds `perf_event_mlock_kb` and `RLIMIT_MEMLOCK`, which do not apply to a process with `CAP_IPC_LOCK`;
+    /// `ENOMEM`; `EINVAL` for other numbers of pages.
     fn map(&self, pages: usize) -> Result<Self::Ring, Errno>;
 
-    /// Lets this event write into the ring of `to`, which counts on the same CPU. Holds until that ring is dropped.
+    /// Redirects the records of this event into the ring of `to`, an event on the same CPU, until that ring is dropped.
     ///
     /// # Errors
     /// The kernel's errno; `EINVAL` for events of other CPUs or clocks.
     fn write_to(&self, to: &Self) -> Result<(), Errno>;
 
-    /// Writes a record each time it counted so many from now on, instead of as often as it was opened for.
+    /// Changes the sampling period: the event writes a record each time that it has counted `period` from now on.
     ///
     /// # Errors
     /// The kernel's errno; `EINVAL` for 0, and for an event that writes no records.
     fn set_period(&self, period: u64) -> Result<(), Errno>;
 
-    /// What can be polled for unread records; `None` if nothing can.
+    /// Returns the descriptor to poll for unread records; `None` if there is none.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 }
 
-/// How an event is opened.
+/// Options for opening an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attr {
-    /// What to count.
+    /// The event to count.
     pub selector: Selector,
-    /// With which bits. `precise`, `weak` and `leader_sampling` do not change a count and are not passed on.
+    /// Modifiers. `precise`, `weak` and `leader_sampling` do not change a count and are not passed on.
     pub modifiers: Modifiers,
-    /// Who is counted besides the thread that the event is opened for.
+    /// Whether children of the thread inherit the event.
     pub inherit: Inherit,
     /// When counting starts.
     pub start: Start,
-    /// Whether it writes records besides counting.
+    /// Whether and how it writes records.
     pub sampling: Option<Sampling>,
-    /// Where its probe is, for the PMUs that make one.
+    /// The location of its probe, for the PMUs of dynamic probes.
     pub probe: Option<Arc<ProbePoint>>,
-    /// Which hits count (`PERF_EVENT_IOC_SET_FILTER`).
+    /// Filter of hits (`PERF_EVENT_IOC_SET_FILTER`).
     pub filter: Option<Arc<str>>,
-    /// Whether it is a member of a group whose records are [`ordered`](Sampling::ordered): all members have one clock.
+    /// Whether it is a member of a group whose records are [`ordered`](Sampling::ordered): all members use one clock.
     pub ordered: bool,
 }
 
 impl Attr {
-    /// What counts `event` for whom it is opened for, from the first [`Event::enable`] on.
+    /// Returns the options for counting `event`, starting with the first [`Event::enable`].
     pub fn counting(event: &event::Event) -> Self {
         let (probe, filter) = (event.probe.clone(), event.filter.clone());
         Self { modifiers: event.modifiers, probe, filter, ..Self::of(event.selector) }
     }
 
-    /// The same as a member of a group, which follows its leader.
+    /// Returns the same options for a member of a group, which starts with its leader.
     #[must_use]
     pub fn of_member(self) -> Self {
         Self { modifiers: self.modifiers.of_member(), start: Start::WithLeader, ..self }
     }
 
-    /// Whether a read gives the count of this event alone: it is a member of a group, and writes no records.
+    /// Reports whether a read returns the count of this event only: it is a member of a group, and writes no records.
     pub fn reads_alone(&self) -> bool {
         self.start == Start::WithLeader && self.sampling.is_none()
     }
 
-    /// A software event of the kernel (`PERF_COUNT_SW_*`).
+    /// Returns the options of a software event of the kernel (`PERF_COUNT_SW_*`).
     pub fn software(config: u64, sampling: Option<Sampling>, start: Start) -> Self {
         let selector = Selector { kind: SOFTWARE, config: [config, 0, 0, 0] };
         Self { start, sampling, ..Self::of(selector) }
@@ -173,10 +172,10 @@ impl Attr {
 /// `PERF_TYPE_SOFTWARE`.
 pub const SOFTWARE: u32 = 1;
 
-/// Whether what the thread starts later is counted too.
+/// Whether threads or processes that the thread starts later are also counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Inherit {
-    /// The thread alone. The only choice for CPUs and cgroups.
+    /// The thread only. The only valid choice for CPUs and cgroups.
     #[default]
     Nothing,
     /// Threads that it creates, but not processes. Linux 5.13.
@@ -196,27 +195,27 @@ pub enum Start {
     /// With the next `execve` of the thread.
     #[doc(alias = "enable_on_exec")]
     OnExec,
-    /// As soon as the leader counts: what every member of a group is opened with.
+    /// Together with the leader: for every member of a group.
     WithLeader,
 }
 
-/// Where to count. Only the combinations that the kernel has can be written.
+/// Target of an event. Only combinations that the kernel supports can be expressed.
 #[derive(Debug, Clone, Copy)]
 pub enum Place<'a> {
     /// Everything on one CPU. Needs `CAP_PERFMON` or `perf_event_paranoid` below 1.
     Cpu(u32),
-    /// What runs in a cgroup, and in those below it, on one CPU. Needs what [`Place::Cpu`] needs.
+    /// Tasks in a cgroup, and in those below it, on one CPU. Needs the same privileges as [`Place::Cpu`].
     #[doc(alias = "PERF_FLAG_PID_CGROUP")]
     Cgroup {
-        /// The cgroup's directory, open.
+        /// The open directory of the cgroup.
         dir: BorrowedFd<'a>,
         /// The CPU.
         cpu: u32,
     },
-    /// One thread, on whatever CPU it runs. Needs to be allowed to trace it, or `CAP_PERFMON`.
+    /// One thread, on any CPU. Needs the right to trace it, or `CAP_PERFMON`.
     Thread(u32),
-    /// One thread while it is on one CPU. Needs what [`Place::Thread`] needs. Events that are inherited and write records
-    /// are opened on each CPU by itself, for the kernel gives a ring to no other.
+    /// One thread while it is on one CPU. Needs the same privileges as [`Place::Thread`]. Inherited events that write records are opened on
+    /// each CPU separately, because the kernel does not allow a ring otherwise.
     ThreadOn {
         /// The thread.
         tid: u32,

@@ -15,15 +15,15 @@ use crate::error::Errno;
 #[derive(Debug)]
 pub struct LiveRing {
     base: NonNull<u8>,
-    /// Bytes before the records: the page with the positions.
+    /// Size in bytes of the page with the positions, which precedes the records.
     page: usize,
-    /// Bytes for records, a power of two.
+    /// Size for records in bytes, a power of two.
     size: usize,
-    /// Where a record that goes around the end is put together.
+    /// Buffer to assemble a record that wraps around the end.
     scratch: Vec<u8>,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and nothing else holds a pointer into it.
+// SAFETY: the mapping belongs to the process, not to a thread, and there are no other pointers into it.
 unsafe impl Send for LiveRing {}
 
 impl LiveRing {
@@ -33,7 +33,7 @@ impl LiveRing {
         let size = pages.checked_mul(page).filter(|_| pages.is_power_of_two()).ok_or(Errno::EINVAL)?;
         let length = size.checked_add(page).ok_or(Errno::EINVAL)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that Rust knows of.
+        // SAFETY: a new mapping at an address of the kernel's choice does not affect memory that Rust uses.
         let base = unsafe {
             libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, event.as_raw_fd(), 0)
         };
@@ -48,15 +48,15 @@ impl LiveRing {
         self.base.as_ptr().cast()
     }
 
-    /// How far the kernel has written.
+    /// Returns the position up to which the kernel has written.
     fn head(&self) -> &AtomicU64 {
         // SAFETY: the first page of the mapping is this structure; the pointer is only formed, not read.
         let head = unsafe { &raw mut (*self.positions()).data_head };
-        // SAFETY: the field is aligned, lives as long as the mapping, and is accessed by atomic operations alone.
+        // SAFETY: the field is aligned, lives as long as the mapping, and is only accessed by atomic operations.
         unsafe { AtomicU64::from_ptr(head) }
     }
 
-    /// How far we have read.
+    /// Returns the position up to which this process has read.
     fn tail(&self) -> &AtomicU64 {
         // SAFETY: as for `head`.
         let tail = unsafe { &raw mut (*self.positions()).data_tail };
@@ -64,22 +64,22 @@ impl LiveRing {
         unsafe { AtomicU64::from_ptr(tail) }
     }
 
-    /// Lends what is unread, up to the end of the ring and from its start, to `read`.
+    /// Lends the unread bytes, up to the end of the ring and from its start, to `read`.
     ///
-    /// The slices are exactly the bytes between tail and head. The kernel never writes there: it looks for room between
-    /// the head and the tail that this process published last (`perf_output_begin`, `ring_buffer_has_space`), and drops the
-    /// record if there is none, for the ring is mapped writable and so does not overwrite. Bytes outside of that range are
-    /// written at any time, and no reference ever covers them.
+    /// The slices are exactly the bytes between tail and head. The kernel never writes there. It looks for space between the head and the
+    /// tail that this process published last (`perf_output_begin`, `ring_buffer_has_space`). It drops the record if there is none. It does
+    /// not overwrite because the ring is mapped writable. Bytes outside of that range may be written at any time, and no reference ever
+    /// covers them.
     fn lend(&self, unread: Unread, read: impl FnOnce(&[u8], &[u8]) -> usize) -> usize {
         debug_assert!(unread.start + unread.to_end <= self.size && unread.from_start <= unread.start);
         // SAFETY: the pages behind the first are the ring's; `page` is within the mapping.
         let data = unsafe { self.base.as_ptr().add(self.page) };
         // SAFETY: `start` is within the ring.
         let start = unsafe { data.add(unread.start) };
-        // SAFETY: `to_end` bytes from there are mapped for as long as `self` lives, are initialized, and are not written
-        // before `drain` moves the tail, which is after `read` has returned.
+        // SAFETY: `to_end` bytes from there are mapped for as long as `self` lives, and are initialized. They are not written before
+        // `drain` moves the tail, which is after `read` has returned.
         let to_end = unsafe { slice::from_raw_parts(start, unread.to_end) };
-        // SAFETY: as for the bytes up to the end; the two ranges are apart.
+        // SAFETY: as for the bytes up to the end; the two ranges do not overlap.
         let from_start = unsafe { slice::from_raw_parts(data, unread.from_start) };
         read(to_end, from_start)
     }
@@ -87,8 +87,8 @@ impl LiveRing {
 
 impl Ring for LiveRing {
     fn drain(&mut self, mut each: impl FnMut(&[u8])) -> Drained {
-        // Pairs with the kernel's barrier before it moves the head: the records up to there are complete. See
-        // perf_output_put_handle() in kernel/events/ring_buffer.c, which describes both pairs.
+        // Pairs with the kernel's barrier before it moves the head: the records up to there are complete. See perf_output_put_handle() in
+        // kernel/events/ring_buffer.c, which describes both pairs.
         let head = self.head().load(Ordering::Acquire);
         let tail = self.tail().load(Ordering::Relaxed);
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -97,7 +97,7 @@ impl Ring for LiveRing {
                 records(to_end, from_start, enough, &mut scratch, &mut each)
             })
         };
-        // Ordered behind all reads of the portion: from here on the kernel may write there.
+        // Ordered after all reads of the portion: from here on the kernel may write there.
         let release = |tail| self.tail().store(tail, Ordering::Release);
         let drained = in_portions((tail, head), self.size, portion, release);
         self.scratch = scratch;
@@ -111,7 +111,7 @@ impl Ring for LiveRing {
 
 impl Drop for LiveRing {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping that `map` made, with its length; no reference into it outlives `self`.
+        // SAFETY: this is the mapping that `map` created, with its length; no reference into it outlives `self`.
         let result = unsafe { libc::munmap(self.base.as_ptr().cast(), self.page + self.size) };
         debug_assert_eq!(result, 0);
     }
@@ -124,7 +124,7 @@ mod tests {
     use crate::sys::live::Live;
     use crate::sys::{Attr, Event, Fields, Kernel, Place, Rate, ReadFormat, Ring, Sampling, Sideband, Start};
 
-    /// Context switches of this thread, which any user may count of itself.
+    /// Returns options for context switches of this thread, which any user may count for its own threads.
     fn switches() -> Attr {
         let sampling = Sampling {
             rate: Rate::Period(1),

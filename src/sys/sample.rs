@@ -1,60 +1,60 @@
-//! Events that write records: how often, with what in them, and the ring they write to.
+//! Events that write records: the rate, the contents of records, and the ring.
 
 use super::Rate;
 
-/// After so many bytes of records whoever polls a ring is woken up. A ring of less than twice as many has to be looked at now and
-/// then.
+/// Number of bytes of records after which the poller of a ring is woken up. A ring of less than twice this size has to be read
+/// periodically.
 pub const WAKE_UP: usize = 64 << 10;
 
-/// How an event writes records into a ring. Whoever polls it is woken up each time that [`WAKE_UP`] bytes were written.
+/// How an event writes records into a ring. The poller of the ring is woken up each time that [`WAKE_UP`] bytes were written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampling {
-    /// How often. Software events of period 1 are never throttled; a frequency is at most
-    /// `kernel.perf_event_max_sample_rate`, else `EINVAL`.
+    /// The sampling rate. Software events with period 1 are never throttled. A frequency above `kernel.perf_event_max_sample_rate` fails
+    /// with `EINVAL`.
     pub rate: Rate,
-    /// What each record carries.
+    /// The fields of each record.
     pub fields: Fields,
-    /// What else is written into the ring.
+    /// Other records that are written into the ring.
     pub sideband: Sideband,
     /// Whether times are those of `CLOCK_MONOTONIC`, which is the same on all CPUs.
     pub ordered: bool,
 }
 
-/// What a `PERF_RECORD_SAMPLE` carries. Each costs time in the kernel, in the path that the record is about.
+/// Fields of a `PERF_RECORD_SAMPLE`. Each field costs time in the kernel, in the code path that is observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Fields {
-    /// The id of the event that wrote it (`PERF_SAMPLE_IDENTIFIER`).
+    /// The ID of the event that wrote it (`PERF_SAMPLE_IDENTIFIER`).
     pub identifier: bool,
     /// The address of the instruction (`PERF_SAMPLE_IP`).
     pub ip: bool,
     /// Process and thread (`PERF_SAMPLE_TID`).
     pub tid: bool,
-    /// When, in nanoseconds of the kernel's scheduler clock (`PERF_SAMPLE_TIME`). The other records of the event then end with the time
-    /// as well (`sample_id_all`).
+    /// Time in nanoseconds of the kernel's scheduler clock (`PERF_SAMPLE_TIME`). The other records of the event then end with the time as
+    /// well (`sample_id_all`).
     pub time: bool,
-    /// How much the hit counts for (`PERF_SAMPLE_PERIOD`). Where that may be more than 1, an event of period 1 without
-    /// it writes as many records for one hit.
+    /// The weight of the hit (`PERF_SAMPLE_PERIOD`). If it may be more than 1, an event of period 1 without this field writes that many
+    /// records for one hit.
     pub period: bool,
     /// The counts of the whole group, with the times that it was enabled and running (`PERF_SAMPLE_READ`).
     pub read: Option<ReadFormat>,
-    /// Who called it, as far as the kernel knows: its own functions, and those of the program by frame pointers
+    /// The call chain, as far as the kernel can determine it: its own functions, and those of the program by frame pointers
     /// (`PERF_SAMPLE_CALLCHAIN`). At most `kernel.perf_event_max_stack` addresses.
     pub callchain: bool,
-    /// What the tracepoint or probe tells (`PERF_SAMPLE_RAW`).
+    /// The record of the tracepoint or probe (`PERF_SAMPLE_RAW`).
     pub raw: bool,
-    /// The registers of the program that unwinding begins with, and so many bytes of its stack
-    /// (`PERF_SAMPLE_REGS_USER`, `PERF_SAMPLE_STACK_USER`): a multiple of 8 below 65528; 0 is neither. The whole record
-    /// has at most 65535 bytes, and the kernel copies less stack where that would be exceeded.
+    /// Number of bytes of the program's stack, together with the registers that unwinding starts from (`PERF_SAMPLE_REGS_USER`,
+    /// `PERF_SAMPLE_STACK_USER`). A multiple of 8 below 65528; 0 = neither. The whole record has at most 65535 bytes; the kernel copies
+    /// less of the stack if that would be exceeded.
     pub user_stack: u32,
-    /// Whether the program has 64 bits or 32 (the first word of `PERF_SAMPLE_REGS_USER`, with one register behind it that
-    /// nobody reads). Not together with `user_stack`.
+    /// Whether the program has 64 or 32 bits (the first word of `PERF_SAMPLE_REGS_USER`, followed by one register that is not used). Not
+    /// together with `user_stack`.
     pub width: bool,
     /// The cgroup of the task (`PERF_SAMPLE_CGROUP`). Linux 5.7, with `CONFIG_CGROUP_PERF`.
     pub cgroup: bool,
 }
 
 impl Fields {
-    /// Nothing: [`Default`] in constants.
+    /// No fields: [`Default`] for constants.
     pub const NONE: Self = Self {
         identifier: false,
         ip: false,
@@ -70,57 +70,56 @@ impl Fields {
     };
 }
 
-/// What stands beside each count of a group.
+/// Additional values for each count of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct ReadFormat {
-    /// Leave out for how long the group was enabled and running (`PERF_FORMAT_TOTAL_TIME_ENABLED`, `…_RUNNING`), which
-    /// cost a look at the clock. They are the same in a group that never has to wait for a PMU.
+    /// Omits the times that the group was enabled and running (`PERF_FORMAT_TOTAL_TIME_ENABLED`, `…_RUNNING`), which cost a read of the
+    /// clock. The two are equal for a group that never waits for a PMU.
     pub untimed: bool,
-    /// The id of the event (`PERF_FORMAT_ID`).
+    /// The ID of the event (`PERF_FORMAT_ID`).
     pub id: bool,
-    /// How many of its records were lost (`PERF_FORMAT_LOST`). Linux 6.0.
+    /// The number of its records that were lost (`PERF_FORMAT_LOST`). Linux 6.0.
     pub lost: bool,
 }
 
-/// Records about things that happen besides, written on the CPU where they happen, whether the event is on the PMU or
-/// not.
+/// Additional kinds of records, written on the CPU where the event occurs, whether or not the perf event is on the PMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Sideband {
-    /// A task took another name, by `execve` or by itself (`PERF_RECORD_COMM`).
+    /// A task changed its name, by `execve` or by itself (`PERF_RECORD_COMM`).
     pub comm: bool,
-    /// A task was created or ended (`PERF_RECORD_FORK`, `PERF_RECORD_EXIT`).
+    /// A task was created or exited (`PERF_RECORD_FORK`, `PERF_RECORD_EXIT`).
     pub task: bool,
-    /// A cgroup was created (`PERF_RECORD_CGROUP`). Written only if `comm` or `task` is asked for as well. Linux 5.7.
+    /// A cgroup was created (`PERF_RECORD_CGROUP`). Written only if `comm` or `task` is also requested. Linux 5.7.
     pub cgroup: bool,
-    /// A process mapped a file that it can execute (`PERF_RECORD_MMAP2`).
+    /// A process mapped an executable file (`PERF_RECORD_MMAP2`).
     pub mmap: bool,
-    /// A task goes onto the CPU or leaves it (`PERF_RECORD_SWITCH_CPU_WIDE`), told by the scheduler itself: some kernels
-    /// pass `sched:sched_switch` over when the CPU was idle. Linux 4.3.
+    /// A task is switched in or out (`PERF_RECORD_SWITCH_CPU_WIDE`), written by the scheduler itself: some kernels omit
+    /// `sched:sched_switch` when the CPU was idle. Linux 4.3.
     pub switches: bool,
-    /// The kernel has a new function, or one less: BPF programs, trampolines (`PERF_RECORD_KSYMBOL`). Linux 5.0.
+    /// The kernel registered or unregistered a function: BPF programs, trampolines (`PERF_RECORD_KSYMBOL`). Linux 5.0.
     pub ksymbol: bool,
 }
 
 /// Memory that the kernel writes records into.
 pub trait Ring {
-    /// Lends every unread record to `each`, header included, oldest first, then gives the space back to the kernel.
+    /// Passes every unread record to `each`, including its header, oldest first, then releases the space to the kernel.
     fn drain(&mut self, each: impl FnMut(&[u8])) -> Drained;
 
-    /// Bytes for records.
+    /// Returns the size for records, in bytes.
     fn size(&self) -> usize;
 }
 
-/// What a ring held.
+/// Result of draining a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Drained {
-    /// Bytes of records, read or not.
+    /// Number of bytes of records, read or not.
     pub bytes: usize,
-    /// A header made no sense, and what stood behind it was given up.
+    /// Whether a header was invalid, and the bytes behind it were discarded.
     pub torn: bool,
 }
 
-/// Where the unread bytes of a ring are: the offset and length of the part up to the end of the ring, and the length of
-/// the part that goes on at its start.
+/// Location of the unread bytes of a ring: `start` and `to_end` are the offset and length of the part up to the end of the ring.
+/// `from_start` is the length of the part that continues at its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unread {
     pub start: usize,
@@ -129,8 +128,8 @@ pub(super) struct Unread {
 }
 
 impl Unread {
-    /// Locates the bytes between two positions of a ring of `size` bytes, a power of two. `head` and `tail` count all bytes
-    /// ever written and read. `None` if there are more than the ring holds.
+    /// Locates the bytes between two positions of a ring of `size` bytes, a power of two. `head` and `tail` count all bytes ever written
+    /// and read. Returns `None` if there are more than the ring can hold.
     pub(super) fn between(tail: u64, head: u64, size: usize) -> Option<Self> {
         let length = usize::try_from(head.wrapping_sub(tail)).ok().filter(|length| *length <= size)?;
         let start = (tail & (size as u64 - 1)) as usize;
@@ -139,9 +138,9 @@ impl Unread {
     }
 }
 
-/// Reads the records between `tail` and `head` of a ring of `size` bytes in portions of a sixteenth of it. `portion` is asked for
-/// each: it reads records at a place, and returns the bytes of those that it read, 0 if there is no record. `release` is told how
-/// far it came, so that the kernel has room while the rest is read.
+/// Reads the records between `tail` and `head` of a ring of `size` bytes in portions of a sixteenth of the ring. `portion` reads records at
+/// a location, and returns the number of bytes read, or 0 if there is no valid record. `release` receives the position reached, so that the
+/// kernel can write while the rest is read.
 pub(super) fn in_portions(
     (mut tail, head): (u64, u64),
     size: usize,
@@ -158,10 +157,10 @@ pub(super) fn in_portions(
     drained
 }
 
-/// Reads records from the front of the unread bytes of a ring, those up to its end and those from its start: until `enough`
-/// bytes or the end of the ring are passed. Returns how many bytes they have; 0 means that there is no record.
+/// Reads records from the start of the unread bytes of a ring, given as those up to its end and those from its start. Stops after `enough`
+/// bytes, or at the end of the ring. Returns the number of bytes read; 0 means that there is no valid record.
 ///
-/// A record that goes around the end is put together in `scratch`.
+/// A record that wraps around the end is assembled in `scratch`.
 pub(super) fn records(
     to_end: &[u8],
     from_start: &[u8],
@@ -173,7 +172,7 @@ pub(super) fn records(
     if read > 0 {
         return read;
     }
-    // Records are aligned to 8 bytes, so that a header never goes around the end.
+    // Records are aligned to 8 bytes, so a header never wraps around the end.
     let [_, _, _, _, _, _, low, high, ..] = to_end else { return 0 };
     let size = usize::from(u16::from_ne_bytes([*low, *high]));
     let around = size.checked_sub(to_end.len()).filter(|_| size.is_multiple_of(8));
@@ -185,7 +184,7 @@ pub(super) fn records(
     size
 }
 
-/// Hands over whole records from the front of `bytes` until there were `enough` bytes, and returns what is left.
+/// Passes whole records from the start of `all` to `each` until `enough` bytes were passed, and returns the remaining bytes.
 fn split(all: &[u8], enough: usize, mut each: impl FnMut(&[u8])) -> &[u8] {
     let mut bytes = all;
     while let [_, _, _, _, _, _, low, high, ..] = bytes {
@@ -212,7 +211,7 @@ mod tests {
         bytes
     }
 
-    /// Puts `bytes` into a ring of 64 bytes from `tail` on.
+    /// Puts `bytes` into a ring of 64 bytes, starting at `tail`.
     fn ring(tail: u64, bytes: &[u8]) -> Vec<u8> {
         let mut data = vec![0xee; 64];
         for (offset, &byte) in bytes.iter().enumerate() {
@@ -221,7 +220,7 @@ mod tests {
         data
     }
 
-    /// Reads them as a ring of the kernel is read.
+    /// Reads the bytes like a ring of the kernel.
     fn read(tail: u64, bytes: &[u8]) -> (Vec<Vec<u8>>, Drained) {
         let mut found = Vec::new();
         let data = ring(tail, bytes);
@@ -271,7 +270,7 @@ mod tests {
         for size in [0u16, 4, 12, 48] {
             let mut torn = record(16, 1);
             torn[6..8].copy_from_slice(&size.to_ne_bytes());
-            // In one part, in two, and as the first of the second.
+            // In one part, in two parts, and as the first record of the second part.
             for tail in [8, 48, 56, 40] {
                 let (found, drained) = read(tail, &[record(8, 0), torn.clone()].concat());
                 let expected = (1, Drained { bytes: 24, torn: true });
@@ -289,7 +288,7 @@ mod tests {
             prop_assert_eq!(drained.torn, whole != drained.bytes);
         }
 
-        /// Wherever the ring ends in them.
+        /// For any position of the end of the ring.
         #[test]
         fn records_come_out_as_they_went_in(tail: u64, sizes in proptest::collection::vec(1u16..4, 0..8)) {
             let mut written: Vec<_> = sizes.iter().zip(1..).map(|(size, fill)| record(8 * size, fill)).collect();

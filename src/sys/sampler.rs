@@ -1,35 +1,35 @@
-//! What the events of a profile are opened with.
+//! Options of the events of a profile.
 
 use super::{Attr, Fields, Rate, Registers, Sampling, Sideband};
 use crate::config::profiled;
 use crate::event;
 use crate::plan::Sampler;
 
-/// The header of a record, and the words of a sample that are always there: its id, address, task and time.
+/// Size of the record header, and of the words that every sample contains: ID, address, task and time.
 const FIXED: usize = 8 + 4 * 8;
-/// What a sample has of `sched:sched_switch`: a size, four common fields, two names, and who goes and comes.
+/// Size of `sched:sched_switch` in a sample: a size, four common fields, two names, and the outgoing and incoming task.
 const SWITCH: usize = 72;
-/// Words in a call chain that tell whose addresses follow (`PERF_MAX_CONTEXTS_PER_STACK`).
+/// Maximum number of words in a call chain that mark the context of the following addresses (`PERF_MAX_CONTEXTS_PER_STACK`).
 const CONTEXTS: u64 = 8;
-/// The addresses of a call chain unless the machine says otherwise (`PERF_MAX_STACK_DEPTH`).
+/// Maximum number of addresses of a call chain, unless configured otherwise (`PERF_MAX_STACK_DEPTH`).
 const DEPTH: u64 = 127;
-/// A record's size has 16 bits, and is a multiple of 8.
+/// Maximum size of a record: the size has 16 bits, and is a multiple of 8.
 const RECORD: usize = 65_528;
 
 impl Attr {
-    /// What samples `event` as a profile wants it, from the first [`Event::enable`](super::Event::enable) on.
+    /// Returns the options for sampling `event`, starting with the first [`Event::enable`](super::Event::enable).
     pub fn sampling(event: &event::Event, sampling: Sampling) -> Self {
         Self { sampling: Some(sampling), ..Self::counting(event) }
     }
 }
 
 impl Sampling {
-    /// How the samples of a profile are written. Their times are those of `CLOCK_MONOTONIC`, so that they can be held
-    /// against what another ring tells of files that were mapped.
+    /// Returns the sampling options of a profile. Times are those of `CLOCK_MONOTONIC`, so that they can be compared with records of mapped
+    /// files in another ring.
     pub fn of(sampler: &Sampler) -> Self {
         let waits = sampler.waits.is_some();
-        // A frequency would not do: switches come in bursts, after which the kernel goes on with a period that is by far
-        // too long, and what its samples then say of their weight does not make up for that.
+        // A frequency is not suitable: switches come in bursts, after which the kernel continues with a period that is much too long. The
+        // weights of its samples do not compensate for that.
         let rate = if waits { Rate::Period(1) } else { sampler.rate };
         let fields = Fields {
             identifier: true,
@@ -47,7 +47,7 @@ impl Sampling {
         Self { rate, fields, sideband: Sideband::default(), ordered: true }
     }
 
-    /// How large a sample of a profile is at most, in bytes, where call chains have at most `depth` addresses
+    /// Returns the maximum size of a sample of a profile, in bytes, for call chains of at most `depth` addresses
     /// (`kernel.perf_event_max_stack`).
     pub fn most_bytes(&self, depth: Option<u64>) -> usize {
         let Fields { period, callchain, raw, user_stack, cgroup, .. } = self.fields;
@@ -57,7 +57,7 @@ impl Sampling {
             if period { 8 } else { 0 },
             if callchain { chain.saturating_mul(8) } else { 0 },
             if raw { SWITCH } else { 0 },
-            // The kind of the registers, and they; the size of the copy before it, and how much was filled behind it.
+            // The ABI and the registers; the size of the stack copy before it, and its filled size behind it.
             if user_stack > 0 { (1 + Registers::COUNT + 2) * 8 + user_stack as usize } else { 0 },
             if cgroup { 8 } else { 0 },
         ];

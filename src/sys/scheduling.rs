@@ -1,4 +1,4 @@
-//! How the kernel schedules threads that others wait for.
+//! Scheduling of threads that other threads depend on.
 
 use std::fmt;
 use std::mem::size_of;
@@ -7,16 +7,15 @@ use rustix::process::{getpriority_process, setpriority_process};
 
 use crate::error::Errno;
 
-/// The nice value of threads that others wait for. Among twenty busy threads on two CPUs such a thread has three quarters of a
-/// CPU.
+/// Nice value of threads that other threads depend on. Among twenty busy threads on two CPUs, such a thread gets three quarters of a CPU.
 const NICE: i32 = -15;
 
-/// What a thread that reads rings may use of a CPU before any real-time thread gets it: 2 ms in each 10 ms. A million records
-/// take about 100 ms.
+/// CPU time of a thread that reads rings, available before any real-time thread runs: 2 ms in each 10 ms. Reading a million records takes
+/// about 100 ms.
 const BUDGET: libc::sched_attr = libc::sched_attr {
     size: size_of::<libc::sched_attr>() as u32,
     sched_policy: SCHED_DEADLINE,
-    // A thread that it starts has an ordinary policy; time that nobody has reserved is its own.
+    // Threads that it starts get an ordinary policy. Unreserved CPU time may be used in addition.
     sched_flags: (libc::SCHED_FLAG_RESET_ON_FORK | libc::SCHED_FLAG_RECLAIM) as u64,
     sched_nice: 0,
     sched_priority: 0,
@@ -28,12 +27,12 @@ const BUDGET: libc::sched_attr = libc::sched_attr {
 /// `SCHED_DEADLINE` of `include/uapi/linux/sched.h`. Linux 3.14.
 const SCHED_DEADLINE: u32 = 6;
 
-/// How urgent the work of a thread is.
+/// Urgency of the work of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Urgency {
-    /// It empties rings and does nothing else: what it comes too late for is lost.
+    /// It only empties rings: records that it reads too late are lost.
     Rings,
-    /// Others wait for it.
+    /// Other threads wait for it.
     Raised,
 }
 
@@ -42,14 +41,14 @@ pub enum Urgency {
 pub enum Scheduling {
     /// Before real-time threads, within a budget (`SCHED_DEADLINE`).
     Deadline,
-    /// Before ordinary threads, by its nice value; with why there is no budget, if there was to be one.
+    /// Before ordinary threads, by its nice value; with the reason why a requested budget was not granted.
     Nice(Option<Errno>),
-    /// As any other, because the kernel refuses a lower nice value.
+    /// Like any other thread, because the kernel rejects a lower nice value.
     Ordinary(Errno),
 }
 
 impl Scheduling {
-    /// What would help; `None` where nothing is missing.
+    /// Returns the remedy; `None` if nothing is missing.
     pub fn remedy(self) -> Option<&'static str> {
         match self {
             Self::Deadline | Self::Nice(None) => None,
@@ -57,7 +56,7 @@ impl Scheduling {
                 Some("other threads have reserved the CPUs with SCHED_DEADLINE")
             }
             Self::Nice(Some(_)) | Self::Ordinary(_) => Some(
-                "give it CAP_SYS_NICE and all CPUs of the machine, and allow sched_setattr (seccomp profile, \
+                "grant CAP_SYS_NICE, allow all CPUs of the machine, and allow sched_setattr (seccomp profile, \
                  RestrictRealtime=no of systemd)",
             ),
         }
@@ -77,15 +76,15 @@ impl fmt::Display for Scheduling {
 /// Gives the calling thread, and threads that it starts later, priority over those of most processes.
 ///
 /// # Errors
-/// `EPERM` or `EACCES` without `CAP_SYS_NICE`. The thread works as before, but waits for a CPU like any other.
+/// `EPERM` or `EACCES` without `CAP_SYS_NICE`. The thread then waits for a CPU like any other.
 #[doc(alias = "setpriority")]
 pub fn raise_priority() -> Result<(), Errno> {
     Ok(setpriority_process(None, NICE)?)
 }
 
-/// Lets the calling thread, which reads rings, run before real-time threads, within a budget, or else before ordinary ones; any other
-/// thread before ordinary ones. SCHED_FIFO is not tried: without a limit it can hold a CPU for ever, and with one (`RLIMIT_RTTIME`)
-/// the kernel kills the process.
+/// Gives the calling thread priority. A thread that reads rings runs before real-time threads, within a budget, if the kernel allows that.
+/// Otherwise, and for any other urgency, it runs before ordinary threads. SCHED_FIFO is not used: without a limit it can occupy a CPU
+/// forever, and with a limit (`RLIMIT_RTTIME`) the kernel kills the process.
 #[doc(alias = "sched_setattr")]
 pub fn prefer(urgency: Urgency) -> Scheduling {
     let refused = match urgency {
@@ -102,20 +101,20 @@ pub fn prefer(urgency: Urgency) -> Scheduling {
 }
 
 fn reserve() -> Result<(), Errno> {
-    // SAFETY: the third argument points to a `sched_attr` that outlives the call and begins with its own size; the call writes
-    // at most that size back. 0 is the calling thread, and no flags are defined.
+    // SAFETY: the pointer argument points to a `sched_attr` that outlives the call and begins with its own size. The call writes at most
+    // that size back. 0 is the calling thread; no flags are defined.
     let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, std::ptr::from_ref(&BUDGET), 0) };
     if result == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
-/// Does `work` on the calling thread at the nice value 0, and then restores the priority that the thread had. Without
-/// `CAP_SYS_NICE` the thread keeps the nice value 0.
+/// Runs `work` on the calling thread at the nice value 0, and then restores the previous priority. Without `CAP_SYS_NICE` the thread keeps
+/// the nice value 0.
 #[doc(alias = "setpriority")]
 pub fn at_normal_priority<T>(work: impl FnOnce() -> T) -> T {
     struct Restored(i32);
     impl Drop for Restored {
         fn drop(&mut self) {
-            // It is the priority that the thread had, and without it the thread only waits longer for a CPU.
+            // This is the previous priority of the thread. If it cannot be restored, the thread only waits longer for a CPU.
             setpriority_process(None, self.0).ok();
         }
     }

@@ -1,4 +1,4 @@
-//! A child that waits at its `execve` until its counters are open.
+//! A child process that stops before its `execve` until its counters are open.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -7,21 +7,21 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::thread;
 
-/// The order to run the program. Every other byte, and the end of the pipe, is the order to end.
+/// The order to run the program. Any other byte, and the end of the pipe, is the order to exit.
 const START: u8 = 1;
-/// The order to end without having run the program.
+/// The order to exit without running the program.
 const END: u8 = 0;
 
-/// A child process that has not yet become the program that it is to run.
+/// A child process that has not yet executed its program.
 ///
-/// The child never reports through `Command` that the program is not to be run: the standard library's child aborts when the
-/// parent does not live to read the report. The child ends by itself instead, whether the parent dropped this value
-/// or ended without dropping it. Dropping this value waits for the end of the child and reaps it.
+/// The child never reports through `Command` that the program is not to be run. The standard library's child aborts if the parent exits
+/// before it reads the report. The child exits by itself instead, whether the parent dropped this value or exited without dropping it.
+/// Dropping this value waits for the exit of the child and reaps it.
 #[derive(Debug)]
 pub struct Waiting {
     pid: u32,
     orders: File,
-    /// `None` once its result was taken.
+    /// `None` after its result was taken.
     spawner: Option<Spawner>,
 }
 
@@ -31,7 +31,7 @@ impl Waiting {
     /// Forks a child for `command` that stops before its `execve`.
     ///
     /// # Errors
-    /// When no pipe, thread or process can be made.
+    /// When no pipe, thread or process can be created.
     pub fn fork(mut command: Command) -> io::Result<Self> {
         let (mut ready_read, ready_write) = pipe()?;
         let (orders_read, orders_write) = pipe()?;
@@ -39,7 +39,7 @@ impl Waiting {
         let (ready, orders) = (ready_write.as_raw_fd(), orders_read.as_raw_fd());
         let other_end = orders_write.as_raw_fd();
         let wait = move || {
-            // The child's own copy of the writing end would keep it from ever seeing that the parent is gone.
+            // With its own copy of the writing end, the child would never see the end of the pipe after the parent has exited.
             // SAFETY: closing a descriptor number of the child's own table touches no memory.
             unsafe { libc::close(other_end) };
             let pid = std::process::id().to_ne_bytes();
@@ -56,9 +56,9 @@ impl Waiting {
             }
             Ok(())
         };
-        // SAFETY: between fork and execve the closure makes system calls alone and touches nothing but its stack.
+        // SAFETY: between fork and execve the closure only makes system calls, and touches only its stack.
         unsafe { command.pre_exec(wait) };
-        // `spawn` returns only after the child's execve, which waits for us: so it needs a thread of its own.
+        // `spawn` returns only after the child's execve, which waits for this process: so it needs a thread of its own.
         let spawner = thread::Builder::new().name("spawn".into()).spawn(move || {
             let child = command.spawn();
             drop((ready_write, orders_read));
@@ -74,12 +74,12 @@ impl Waiting {
         Ok(waiting)
     }
 
-    /// Returns the child's process id.
+    /// Returns the child's process ID.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Lets the child run its program.
+    /// Makes the child run its program.
     ///
     /// # Errors
     /// When the program cannot be executed: it does not exist, or execution is not permitted.
@@ -93,12 +93,12 @@ impl Waiting {
     /// # Errors
     /// When no process was created, or this was called before.
     fn end(&mut self) -> io::Result<ExitStatus> {
-        // A write fails only if the child ended already.
+        // A write fails only if the child has already exited.
         drop(self.orders.write_all(&[END]));
         self.spawned()?.wait()
     }
 
-    /// Waits until the child has either executed its program or ended.
+    /// Waits until the child has either executed its program or exited.
     fn spawned(&mut self) -> io::Result<Child> {
         let Some(spawner) = self.spawner.take() else {
             return Err(io::Error::other("the command was started before"));
@@ -118,7 +118,7 @@ impl Drop for Waiting {
     }
 }
 
-/// A pipe that programs do not inherit: (read end, write end).
+/// Creates a pipe that programs do not inherit: (read end, write end).
 fn pipe() -> io::Result<(File, File)> {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let file = |fd: OwnedFd| File::from(fd);
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(waiting.start().unwrap_err().raw_os_error(), Some(libc::ENOENT));
     }
 
-    /// More than once: the order in which parent and child end differs from run to run.
+    /// Repeated: the order in which parent and child end differs from run to run.
     #[test]
     fn a_child_that_is_never_started_does_not_run_and_ends_in_peace() {
         let dir = tempfile::tempdir().unwrap();
@@ -181,14 +181,14 @@ mod tests {
         std::process::exit(0);
     }
 
-    /// As often as that: with a child that reports why it did not start, one process in five printed that it aborts.
+    /// This often: with a child that reports why it did not start, one process in five printed that it aborts.
     #[test]
     fn a_child_whose_parent_ended_a_thousand_times_ends_in_peace() {
         let (_crate, module) = module_path!().split_once("::").unwrap();
         let parent = format!("{module}::ends_while_its_child_waits");
         for time in 0..1000 {
             let mut command = Command::new(std::env::current_exe().unwrap());
-            // The output ends when the child has ended too.
+            // The output ends when the child has exited, too.
             let output = command.args(["--ignored", "--exact", "--nocapture", &parent]).output().unwrap();
             let printed = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success() && printed.is_empty(), "{time}: {}: {printed}", output.status);

@@ -1,4 +1,4 @@
-//! What this process costs, and the limits it runs under.
+//! Resource usage of this process, and its resource limits.
 
 use std::io;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::host::read_text;
 
-/// CPU time, to the microsecond.
+/// CPU time, in microsecond resolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTime {
     /// In user space.
@@ -18,7 +18,7 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// What was used since `earlier`.
+    /// Returns the CPU time since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -28,20 +28,20 @@ impl CpuTime {
     }
 }
 
-/// CPU time used by this process so far, user and system together, to the microsecond.
+/// Returns the CPU time of this process so far, user and system together, in microsecond resolution.
 pub fn cpu_time() -> Duration {
     let used = used_by(libc::RUSAGE_SELF);
     used.user + used.system
 }
 
-/// CPU time used by the calling thread so far, user and system together.
+/// Returns the CPU time of the calling thread so far, user and system together.
 #[doc(alias = "CLOCK_THREAD_CPUTIME_ID")]
 pub fn thread_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// CPU time used so far by children that have ended and were waited for, and by theirs.
+/// Returns the CPU time so far of children that have exited and were reaped, and of their children.
 #[doc(alias = "RUSAGE_CHILDREN")]
 pub fn children_cpu_time() -> CpuTime {
     used_by(libc::RUSAGE_CHILDREN)
@@ -54,7 +54,7 @@ fn used_by(who: i32) -> CpuTime {
     if result != 0 {
         return CpuTime::default();
     }
-    // SAFETY: zeroed above, and a `rusage` of zeros is a valid one even if the call had filled nothing.
+    // SAFETY: zeroed above, and a `rusage` of zeros is valid even if the call had filled nothing.
     let usage = unsafe { usage.assume_init() };
     CpuTime { user: of(usage.ru_utime), system: of(usage.ru_stime) }
 }
@@ -66,27 +66,27 @@ fn of(time: libc::timeval) -> Duration {
 /// Resident memory of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Memory {
-    /// All of it, in bytes.
+    /// All resident memory, in bytes.
     pub resident: u64,
-    /// What is not backed by files: heaps and stacks, in bytes.
+    /// Memory that is not backed by files: heaps and stacks, in bytes.
     pub anonymous: u64,
 }
 
-/// Resident memory of this process, from `/proc/self/statm`; `None` if that cannot be read. Not below a configured root:
-/// that is the host's `/proc`, in which `self` may be another process.
+/// Returns the resident memory of this process, from `/proc/self/statm`; `None` if that cannot be read. Not below a configured root: that
+/// is the host's `/proc`, in which `self` may be another process.
 pub fn memory() -> Option<Memory> {
     statm(Path::new("/proc/self/statm"))
 }
 
-/// The same for a child of this process.
+/// Returns the resident memory of a child of this process.
 pub fn memory_of(child: u32) -> Option<Memory> {
     statm(Path::new(&format!("/proc/{child}/statm")))
 }
 
-/// CPU time of a child that runs, user and system together, to the tick of the clock that the kernel counts by.
+/// Returns the CPU time of a running child, user and system together, in clock ticks of the kernel.
 pub fn cpu_time_of(child: u32) -> Option<Duration> {
     let stat = read_text(Path::new(&format!("/proc/{child}/stat"))).ok()?;
-    // The name may hold anything; behind it `utime` and `stime` are the 12th and 13th field.
+    // The name may contain anything; behind it `utime` and `stime` are the 12th and 13th field.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
     Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64))
@@ -100,7 +100,7 @@ fn statm(path: &Path) -> Option<Memory> {
     Some(Memory { resident: resident * page, anonymous: resident.saturating_sub(shared) * page })
 }
 
-/// Raises the soft limit on open descriptors to the hard one and returns what is then allowed.
+/// Raises the soft limit on open descriptors to the hard limit, and returns the resulting limit.
 pub fn raise_descriptor_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -111,11 +111,11 @@ pub fn raise_descriptor_limit() -> u64 {
     in_force.unwrap_or(u64::MAX)
 }
 
-/// Ends the process by a signal's default action, so that a parent sees the death that the child had. Leaves no core
-/// dump: the child's own is the one to look at.
+/// Ends the process by a signal's default action, so that a parent sees the same exit status as that of the child. Writes no core dump:
+/// that of the child is the relevant one.
 ///
 /// # Errors
-/// When the signal cannot be sent; returns only then or when the signal is blocked or ignored.
+/// When the signal cannot be sent. Returns only then, or when the signal is blocked or ignored.
 pub fn die_by_signal(signal: i32) -> io::Result<()> {
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: getrlimit(Resource::Core).maximum })?;
     // SAFETY: setting the default action installs no handler, and the number is checked by the call.
@@ -125,11 +125,11 @@ pub fn die_by_signal(signal: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Ends the process at once with all of its threads. No destructor and no `atexit` handler runs, and nothing is flushed: for
-/// a process whose orderly end is stuck.
+/// Ends the process at once with all of its threads. Runs no destructor and no `atexit` handler, and flushes nothing: for a process whose
+/// orderly shutdown is stuck.
 #[doc(alias = "_exit")]
 pub fn end_now(code: i32) -> ! {
-    // SAFETY: the call takes a number and no memory, and does not return, so nothing that it leaves half done is seen.
+    // SAFETY: the call takes a number and no memory, and does not return, so no incomplete state is observable.
     unsafe { libc::_exit(code) }
 }
 

@@ -1,76 +1,76 @@
-//! System calls from their beginning to their end.
+//! Tracking of system calls from entry to exit.
 
 use rustc_hash::FxHashMap;
 
 use super::names::Call;
 use crate::sched::Who;
 
-/// How many threads may be in calls at a time.
+/// Maximum number of threads in calls.
 const MOST: usize = 1 << 17;
-/// The largest error (`MAX_ERRNO`): a result above its negative is an error, and any other a number or an address.
+/// Largest error number (`MAX_ERRNO`). Results from -`MAX_ERRNO` to -1 are errors; others are numbers or addresses.
 const MAX_ERRNO: i64 = 4095;
 
-/// A call that has not ended.
+/// Call in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Begun {
-    /// Who calls.
+    /// Calling thread.
     pub who: Who,
-    /// What.
+    /// System call.
     pub call: Call,
-    /// Since when, in nanoseconds of the clock of the records.
+    /// Start time in nanoseconds, on the clock of the records.
     pub time: u64,
-    /// On which CPU it began.
+    /// CPU on which it started.
     pub cpu: u32,
 }
 
-/// A call that has.
+/// Completed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// Who called.
+    /// Calling thread.
     pub who: Who,
-    /// What.
+    /// System call.
     pub call: Call,
-    /// When it ended, in nanoseconds of the clock of the records.
+    /// End time in nanoseconds, on the clock of the records.
     pub time: u64,
-    /// How long it took, in nanoseconds.
+    /// Duration in nanoseconds.
     pub took: u64,
-    /// What it gave.
+    /// Return value.
     pub result: i64,
 }
 
 impl Ended {
-    /// The number of the error, if it gave one.
+    /// Returns the error number, if the call failed.
     pub fn error(&self) -> Option<u16> {
         let number = self.result.checked_neg().filter(|number| (1..=MAX_ERRNO).contains(number))?;
         u16::try_from(number).ok()
     }
 }
 
-/// What could not be told. Everything only grows.
+/// Counters of calls that could not be measured; monotonic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Untold {
-    /// Ends of calls whose beginning was not seen: of those who called before anybody looked.
+    /// Exits without an observed entry: the call started before tracing.
     pub unbegun: u64,
-    /// Beginnings that were followed by another, or the end of another call.
+    /// Entries that were followed by another entry or by the exit of another call.
     pub unended: u64,
-    /// Ends that bear an earlier time than their beginning.
+    /// Exits with an earlier time than their entry.
     pub backwards: u64,
-    /// Calls under way when records were lost.
+    /// Calls in progress when records were lost.
     pub dropped: u64,
-    /// Beginnings for which there was no room.
+    /// Entries that were dropped because the table was full.
     pub full: u64,
 }
 
-/// What a thread does in the kernel.
+/// Call state of a thread.
 #[derive(Debug, Clone, Copy)]
 enum Under {
-    /// A call that is followed.
+    /// Tracked call.
     Followed(Begun),
-    /// One that is not: when it ends, nothing is told.
+    /// Untracked call: its exit is ignored.
     LeftOut,
 }
 
-/// The calls that are under way.
+/// Calls in progress.
 #[derive(Debug, Default)]
 pub struct Calls {
     under: FxHashMap<u32, Under>,
@@ -78,7 +78,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// A thread enters the kernel.
+    /// Handles the entry of a call.
     #[inline]
     pub fn begin(&mut self, begun: Begun) {
         if self.has_room(begun.who.tid) {
@@ -89,8 +89,8 @@ impl Calls {
         }
     }
 
-    /// A thread is in a call of which only the end may be recorded, and that is not followed: another call has the same number, or
-    /// the thread was made by it.
+    /// Marks a thread as being in an untracked call whose exit may be recorded: another call has the same number, or the call created the
+    /// thread.
     #[inline]
     pub fn leave_out(&mut self, tid: u32) {
         if self.has_room(tid) {
@@ -104,7 +104,7 @@ impl Calls {
         self.under.len() < MOST || self.under.contains_key(&tid)
     }
 
-    /// A thread leaves the kernel; the call that it ends, if its beginning is known.
+    /// Handles the exit of a call, and returns the completed call if its entry is known.
     #[inline]
     pub fn end(&mut self, tid: u32, number: u32, time: u64, result: i64) -> Option<Ended> {
         let begun = match self.under.remove(&tid) {
@@ -115,7 +115,7 @@ impl Calls {
                 return None;
             }
         };
-        // What a signal handler returns to is the call that it interrupted, under the number of that one or of none.
+        // A signal handler returns to the interrupted call, under its number or under none.
         if begun.call.number != number {
             self.untold.unended += 1;
             return None;
@@ -128,18 +128,18 @@ impl Calls {
         Some(Ended { who, call, time, took, result })
     }
 
-    /// A thread has ended, in whatever call.
+    /// Handles the exit of a thread.
     pub fn forget(&mut self, tid: u32) {
         self.under.remove(&tid);
     }
 
-    /// Records were lost: nobody knows which calls have ended.
+    /// Discards all calls in progress after lost records.
     pub fn mark_gap(&mut self) {
         self.untold.dropped += self.followed().count() as u64;
         self.under.clear();
     }
 
-    /// Those that take longer than `threshold` nanoseconds by now, and for how long.
+    /// Returns the calls that have been running longer than `threshold` nanoseconds, with their age.
     pub fn stuck(&self, now: u64, threshold: u64) -> impl Iterator<Item = (&Begun, u64)> {
         let aged = self.followed().map(move |begun| (begun, now.saturating_sub(begun.time)));
         aged.filter(move |&(_, age)| age > threshold)
@@ -152,7 +152,7 @@ impl Calls {
         })
     }
 
-    /// What could not be told so far.
+    /// Returns the counters of calls that could not be measured.
     pub fn untold(&self) -> Untold {
         self.untold
     }
@@ -215,7 +215,7 @@ mod tests {
         calls.leave_out(1);
         assert_eq!(calls.stuck(10_000, 0).count(), 0);
         calls.begin(begun(1, 0, 20));
-        assert!(calls.end(1, 0, 30, 0).is_some(), "its end was not recorded either");
+        assert!(calls.end(1, 0, 30, 0).is_some(), "the exit of the untracked call was not recorded");
         assert_eq!((calls.under.len(), calls.untold()), (0, Untold::default()));
         calls.begin(begun(1, 0, 40));
         calls.leave_out(1);

@@ -1,7 +1,7 @@
-//! System calls: how often, how long, and how they end.
+//! System calls: number, duration and results.
 //!
 //! ```text
-//! raw_syscalls:sys_enter, sys_exit, in the order of their times ─► Calls ─► Ended ─► Sums
+//! raw_syscalls:sys_enter, sys_exit, in time order ─► Calls ─► Ended ─► Sums
 //! ```
 
 mod calls;

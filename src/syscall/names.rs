@@ -1,25 +1,25 @@
-//! System calls by their numbers, as each architecture has them.
+//! Names of system calls by number and architecture.
 
 use std::fmt;
 
 use syscalls::{Errno, aarch64, arm, x86, x86_64};
 
-/// By whose numbers a program calls the kernel.
+/// System call numbering of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Abi {
-    /// Programs of 64 bits.
+    /// 64-bit programs.
     X86_64,
-    /// Programs of 32 bits on it.
+    /// 32-bit programs on x86-64.
     I386,
-    /// Programs of 64 bits.
+    /// 64-bit programs.
     Aarch64,
-    /// Programs of 32 bits on it.
+    /// 32-bit programs on arm64.
     Arm,
 }
 
 impl Abi {
-    /// What programs of this machine use, if they have 64 bits or 32; `None` on machines whose numbers are not known. A
-    /// program of 64 bits that calls by `int $0x80` all the same uses the numbers of 32, and nothing in a record tells.
+    /// Returns the ABI of 64-bit or 32-bit programs on this machine; `None` for architectures without a table. A 64-bit program that uses
+    /// `int $0x80` uses the 32-bit numbers, which records do not indicate.
     pub const fn here(bits_64: bool) -> Option<Self> {
         match (cfg!(target_arch = "x86_64"), cfg!(target_arch = "aarch64"), bits_64) {
             (true, _, true) => Some(Self::X86_64),
@@ -31,22 +31,22 @@ impl Abi {
     }
 }
 
-/// A system call.
+/// System call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Call {
-    /// By whose numbers.
+    /// ABI of the number.
     pub abi: Abi,
-    /// Its number.
+    /// Number.
     pub number: u32,
 }
 
-/// Set in the numbers of programs of the x32 ABI, which are else those of x86-64 (`__X32_SYSCALL_BIT`).
+/// Bit that is set in the numbers of the x32 ABI, which are otherwise those of x86-64 (`__X32_SYSCALL_BIT`).
 const X32: u32 = 0x4000_0000;
-/// Where the calls begin that only arm's own kernel code has (`__ARM_NR_BASE`).
+/// First number of calls that are private to arm (`__ARM_NR_BASE`).
 const ARM: u32 = 0x0f_0000;
 
 impl Call {
-    /// Its name; `None` for a number that stands for nothing, or for a call that came after Linux 6.17.
+    /// Returns the name; `None` for an unused number, or a call added after Linux 6.17.
     pub fn name(self) -> Option<&'static str> {
         let number = usize::try_from(self.number).ok()?;
         match self.abi {
@@ -64,15 +64,15 @@ impl Call {
         }
     }
 
-    /// The calls of this name, or whose names a glob matches.
+    /// Returns the calls whose names match.
     pub fn matching(abi: Abi, matches: impl Fn(&str) -> bool) -> Vec<Self> {
-        // No architecture has more, and numbers are looked up in no time.
+        // No architecture has more numbers, and lookups by number are cheap.
         let all = (0..1024).map(|number| Self { abi, number });
         all.filter(|call| call.name().is_some_and(&matches)).collect()
     }
 }
 
-/// The name, or `syscall_600`.
+/// Formats the name, or `syscall_600` without one.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
@@ -82,11 +82,11 @@ impl fmt::Display for Call {
     }
 }
 
-/// Numbers that the kernel keeps to itself: it starts the call again, and no program sees them.
+/// Internal error numbers of the kernel: it restarts the call, and programs do not see them.
 const RESTARTS: [(u16, &str); 4] =
     [(512, "ERESTARTSYS"), (513, "ERESTARTNOINTR"), (514, "ERESTARTNOHAND"), (516, "ERESTART_RESTARTBLOCK")];
 
-/// The name of an error: `ENOENT`. Numbers that have none are `errno_600`.
+/// Returns the name of an error, such as `ENOENT`, or `errno_600` without one.
 pub fn errno(number: u16) -> std::borrow::Cow<'static, str> {
     let own = RESTARTS.iter().find(|&&(restart, _)| restart == number).map(|&(_, name)| name);
     match own.or_else(|| Errno::new(number.into()).name()) {

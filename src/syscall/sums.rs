@@ -1,4 +1,4 @@
-//! What system calls add up to, by call and by who makes it.
+//! Aggregation of system calls by call and owner.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -9,17 +9,17 @@ use super::calls::Ended;
 use super::names::Call;
 use crate::metrics::{Buckets, Histogram};
 
-/// How many pairs of an owner and a call are kept apart between two collections.
+/// Maximum number of pairs of an owner and a call between two collections.
 const MOST: usize = 1 << 16;
 
-/// What one call was for one owner.
+/// Sum of one call of one owner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sum {
-    /// How long it took: a histogram in seconds.
+    /// Histogram of durations in seconds.
     pub durations: Histogram,
-    /// How often it failed, by error.
+    /// Number of failures, by error.
     pub errors: BTreeMap<u16, u64>,
-    /// The longest, in nanoseconds.
+    /// Longest duration in nanoseconds.
     pub longest: u64,
 }
 
@@ -32,7 +32,7 @@ impl Sum {
         }
     }
 
-    /// Adds what another has.
+    /// Adds the values of another sum.
     pub fn merge(&mut self, other: &Self) {
         self.durations.merge(&other.durations);
         self.longest = self.longest.max(other.longest);
@@ -43,10 +43,10 @@ impl Sum {
     }
 }
 
-/// One call of one owner; `None` are those for whom there was no room.
+/// Sum of one call of one owner; `None` is the sum of all owners that were not stored because the table was full.
 pub type Row<O> = (Option<O>, Call, Sum);
 
-/// Adds up calls, for owners that whoever tells has numbers for.
+/// Aggregates calls by owner. The caller defines the owners.
 #[derive(Debug)]
 pub struct Sums<O> {
     buckets: Buckets,
@@ -55,7 +55,7 @@ pub struct Sums<O> {
 }
 
 impl<O: Copy + Eq + Hash> Sums<O> {
-    /// Durations go into `buckets`, which are of seconds.
+    /// Creates an empty aggregation with duration `buckets` in seconds.
     pub fn new(buckets: Buckets) -> Self {
         Self { buckets, places: FxHashMap::default(), sums: Vec::new() }
     }
@@ -64,7 +64,7 @@ impl<O: Copy + Eq + Hash> Sums<O> {
     #[inline]
     pub fn add(&mut self, owner: O, ended: &Ended) {
         let (mut owner, call) = (Some(owner), ended.call);
-        // There are a few hundred calls, so there is an end without owners.
+        // There are only a few hundred calls, so the number of rows without an owner is bounded.
         if self.sums.len() >= MOST && !self.places.contains_key(&(owner, call)) {
             owner = None;
         }
@@ -74,11 +74,11 @@ impl<O: Copy + Eq + Hash> Sums<O> {
             sums.push((owner, call, sum));
             sums.len() - 1
         });
-        // In bounds: places are of what was pushed since both were emptied.
+        // In bounds: the indexes refer to entries pushed since both were cleared.
         sums[place].2.add(ended);
     }
 
-    /// Takes out what was added up since it was taken out last.
+    /// Returns the values aggregated since the previous call, and resets them.
     pub fn take(&mut self) -> Vec<Row<O>> {
         self.places.clear();
         std::mem::take(&mut self.sums)

@@ -1,25 +1,26 @@
-//! How counts are told apart by cgroup or process.
+//! Method of attributing counts to cgroups or processes.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// How counts are told apart by cgroup or process.
+/// Method of attributing counts to cgroups or processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Attribution {
-    /// Whichever is cheaper: `dedicated` for at most 4 targets that are named (cgroups without patterns, processes by
-    /// pid) and on kernels that have no stream, else `stream`.
+    /// The method with less overhead: `dedicated` for at most 4 targets that are selected by name (cgroups without patterns, processes by
+    /// pid) and on kernels without support for `stream`, otherwise `stream`.
     #[default]
     Auto,
-    /// One event group per CPU, in whose records at context switches the kernel says what was counted, and for whom.
+    /// One event group per CPU, which writes a record at each context switch. The record contains the counts and the outgoing task or
+    /// cgroup.
     #[doc(alias = "PERF_SAMPLE_CGROUP")]
     Stream,
-    /// Descriptors for every target.
+    /// Events and descriptors for every target.
     #[doc(alias = "PERF_FLAG_PID_CGROUP")]
     Dedicated,
 }
 
-/// Up to so many named targets, descriptors of their own are taken to be cheaper than the stream: they cost
-/// descriptors on each CPU and a PMU that is programmed anew when one of the few is switched to or from, while the
-/// stream costs a record for every switch of everybody.
+/// Maximum number of targets selected by name for which dedicated descriptors are assumed to have less overhead than the stream. Dedicated
+/// events cost descriptors on each CPU, and the PMU is reprogrammed when one of the targets is switched in or out. The stream costs a
+/// record for every switch.
 pub(super) const FEW_TARGETS: usize = 4;

@@ -1,10 +1,10 @@
-//! Patterns over paths and names.
+//! Patterns for paths and names.
 
 use std::fmt;
 
 use globset::{GlobBuilder, GlobMatcher};
 
-/// A pattern: `*` and `?` stop at a slash, `**` does not, `{a,b}` and `[a-z]` are alternatives.
+/// A pattern: `*` and `?` do not match a slash, `**` does; `{a,b}` and `[a-z]` are alternatives.
 #[derive(Clone)]
 pub struct Glob {
     text: String,
@@ -12,7 +12,7 @@ pub struct Glob {
     name: GlobMatcher,
 }
 
-/// What is wrong with a pattern.
+/// Error of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{pattern:?} is not a pattern: {reason}")]
 pub struct GlobError {
@@ -21,10 +21,10 @@ pub struct GlobError {
 }
 
 impl Glob {
-    /// Compiles a pattern. A backslash is an ordinary character, for systemd writes `\x2d` into cgroup names.
+    /// Compiles a pattern. A backslash is an ordinary character, because systemd writes `\x2d` into cgroup names.
     ///
     /// # Errors
-    /// When a bracket or brace is not closed, or the pattern is too large to be compiled.
+    /// When a bracket or brace is not closed, or the pattern is too large to compile.
     pub fn new(pattern: &str) -> Result<Self, GlobError> {
         let compile = |stop_at_slash| {
             let glob =
@@ -35,18 +35,17 @@ impl Glob {
         Ok(Self { text: pattern.to_owned(), path: compile(true)?, name: compile(false)? })
     }
 
-    /// Whether all of the path `text` matches.
+    /// Reports whether the whole path `text` matches.
     pub fn matches(&self, text: &str) -> bool {
         self.path.is_match(text)
     }
 
-    /// Whether all of the name `text` matches. In a name a slash is a character like any other: `*` takes in the
-    /// whole of `kworker/0:1`.
+    /// Reports whether the whole name `text` matches. In a name, a slash is an ordinary character: `*` matches `kworker/0:1`.
     pub fn matches_name(&self, text: &str) -> bool {
         self.name.is_match(text)
     }
 
-    /// The pattern as written.
+    /// Returns the pattern as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }

@@ -1,8 +1,7 @@
-//! Who and where: the CPUs, cgroups and processes of this machine, found, selected and followed. [`Watch`] looks, and
-//! its [`Changes`] tell what came and what went since it looked before.
+//! Targets: the CPUs, cgroups and processes of this machine. [`Watch`] scans them, and returns the [`Changes`] since its last scan.
 //!
-//! Whatever stands in `/proc` or in a cgroup's name may have been written by anybody who can start a process. So
-//! every look is bounded, and what it could not take in is counted by reason in [`LeftOut`].
+//! Contents of `/proc` and names of cgroups are untrusted input: any user who can start a process controls a part of them. Every scan is
+//! therefore bounded, and [`LeftOut`] counts what a scan skipped, by reason.
 
 mod attribution;
 mod cgroup;
@@ -29,20 +28,20 @@ pub use whom::Whom;
 
 use crate::error::{Errno, FileError};
 
-/// What changed between two looks. To be applied in the order removed, changed, added.
+/// Changes between two scans. Apply them in the order removed, changed, added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diff<T, K> {
-    /// What is new.
+    /// New targets.
     pub added: Vec<T>,
-    /// What is the same thing as before but is described differently: a process after `exec`, a cgroup that was
-    /// renamed (which only cgroup v1 can do). What was opened for it stays good; its labels do not.
+    /// Targets with the same identity but a new description: a process after `exec`, or a renamed cgroup (cgroup v1 only). Their open
+    /// events stay valid, their labels do not.
     pub changed: Vec<T>,
-    /// What is there no more.
+    /// Targets that no longer exist.
     pub removed: Vec<K>,
 }
 
 impl<T, K> Diff<T, K> {
-    /// Whether everything is as it was.
+    /// Reports whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
     }
@@ -54,25 +53,25 @@ impl<T, K> Default for Diff<T, K> {
     }
 }
 
-/// How many cgroups or processes the last look met and could not take in, by reason.
+/// Number of cgroups or processes that the last scan found and skipped, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LeftOut {
-    /// They were over the limit on their number.
+    /// Exceeded the maximum number.
     pub too_many: usize,
-    /// They lay deeper than the limit (cgroups only).
+    /// Deeper than the depth limit (cgroups only).
     pub too_deep: usize,
-    /// The kernel did not let us look.
+    /// Permission denied.
     pub forbidden: usize,
-    /// Looking failed in another way, or what was found is not in its format.
+    /// Reading failed for another reason, or the content is malformed.
     pub broken: usize,
-    /// Their names, made printable, could not be told from another's (cgroups only).
+    /// The printable form of the name is the same as that of another cgroup (cgroups only).
     pub ambiguous: usize,
 }
 
-/// Why one cgroup or process could not be looked at.
+/// Reason why a cgroup or process could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Obstacle {
-    /// It is gone, which is no fault.
+    /// It no longer exists, which is not an error.
     Absent,
     Forbidden,
     Broken,

@@ -1,9 +1,9 @@
-//! What a group counts for: a scope, and which cgroups or processes of it.
+//! Targets of a group: a scope, and the selected cgroups or processes.
 
 use super::{Attribution, CgroupSelection, Needs, ProcessSelection};
 use crate::health::{CpuScope, Scope};
 
-/// The targets of an entry of the configuration, or of a group.
+/// The targets of a configuration entry, or of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Targets {
     /// CPUs, with everything that runs on them.
@@ -20,7 +20,7 @@ impl Targets {
     /// Each CPU.
     pub const CPU: Self = Self::Cpus(CpuScope::Cpu);
 
-    /// The scope.
+    /// Returns the scope.
     pub fn scope(&self) -> Scope {
         match self {
             Self::Cpus(cpus) => Scope::Cpus(*cpus),
@@ -29,7 +29,7 @@ impl Targets {
         }
     }
 
-    /// The targets of a scope.
+    /// Returns the targets of a scope.
     pub fn new(scope: Scope, cgroups: &CgroupSelection, processes: &ProcessSelection) -> Self {
         match scope {
             Scope::Cpus(cpus) => Self::Cpus(cpus),
@@ -38,7 +38,7 @@ impl Targets {
         }
     }
 
-    /// Whether its series have a label of this name.
+    /// Reports whether its series have a label with this name.
     pub fn has_label(&self, name: &str) -> bool {
         match self {
             Self::Cpus(_) | Self::Cgroups(_) => self.scope().label() == Some(name),
@@ -46,7 +46,7 @@ impl Targets {
         }
     }
 
-    /// How the configuration wants counts to be attributed, where there is a choice.
+    /// Returns the configured attribution method; `None` for CPUs, where there is no choice.
     pub fn attribution(&self) -> Option<Attribution> {
         match self {
             Self::Cpus(_) => None,
@@ -55,7 +55,7 @@ impl Targets {
         }
     }
 
-    /// Whether it is a few targets, each by its name.
+    /// Reports whether a few targets are selected, each by name.
     pub fn names_few(&self) -> bool {
         match self {
             Self::Cpus(_) => false,
@@ -64,17 +64,17 @@ impl Targets {
         }
     }
 
-    /// Whether processes must be told apart by their cgroups.
+    /// Reports whether processes in different cgroups belong to different series.
     pub fn needs_cgroup(&self) -> bool {
         matches!(self, Self::Processes(selection) if selection.need().cgroup)
     }
 
-    /// Whether whole CPUs are counted, whoever runs there.
+    /// Reports whether whole CPUs are counted, with everything that runs there.
     pub fn are_cpus(&self) -> bool {
         matches!(self, Self::Cpus(_))
     }
 
-    /// Adds what must be looked for on the host.
+    /// Adds the kinds of targets to scan for.
     pub fn add_needs(&self, needs: &mut Needs) {
         match self {
             Self::Cpus(_) => {}

@@ -1,10 +1,10 @@
-//! What several tests of this module need.
+//! Helpers for several tests of this module.
 
 use std::thread;
 
 use rustix::thread::{CapabilitySets, capabilities, set_capabilities};
 
-/// Runs `body` on a thread without any effective capability, as an unprivileged service would run it.
+/// Runs `body` on a thread without any effective capability, like an unprivileged service.
 pub(super) fn unprivileged<T: Send>(body: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let thread = scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! Everybody who may be counted, looked at once for all groups.
+//! Scan of all possible targets, shared by all groups.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -10,37 +10,37 @@ use super::{
 use crate::error::FileError;
 use crate::host::{CpuSet, Online, Roots};
 
-/// Who is to be looked for.
+/// Kinds of targets to scan for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Needs {
     /// Cgroups.
     pub cgroups: bool,
-    /// Processes, and what must be known of them.
+    /// Processes, and the properties of processes to read.
     processes: Option<Need>,
 }
 
 impl Needs {
-    /// Adds what a selection of processes needs.
+    /// Adds the needs of a selection of processes.
     pub fn add_processes(&mut self, selection: &ProcessSelection) {
         let mut need = selection.need();
-        // Names are limited by cgroup.
+        // The number of names is limited per cgroup.
         need.cgroup |= selection.has_own_names();
         self.processes = Some(self.processes.map_or(need, |so_far| so_far.and(need)));
     }
 }
 
-/// What changed since the look before.
+/// Changes since the previous scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// CPUs that are online, and were offline between the two looks: their events are gone.
+    /// CPUs that are online now and were offline since the previous scan: their events are gone.
     pub restarted: CpuSet,
-    /// Cgroups; those added come parents first.
+    /// Cgroups; `added` has parents first.
     pub cgroups: Diff<Arc<Cgroup>, CgroupId>,
     /// Processes.
     pub processes: Diff<Arc<Process>, ProcessKey>,
 }
 
-/// The CPUs, cgroups and processes of the host, as of the last look.
+/// The CPUs, cgroups and processes of the host, as of the last scan.
 #[derive(Debug)]
 pub struct Watch {
     roots: Roots,
@@ -50,12 +50,12 @@ pub struct Watch {
     mount: Result<CgroupMount, CgroupAbsent>,
     cgroups: Option<Cgroups>,
     processes: Option<Processes>,
-    /// What went wrong at the last look, beside absent cgroups.
+    /// Errors of the last scan, besides a missing cgroup mount.
     problems: Vec<FileError>,
 }
 
 impl Watch {
-    /// Nobody is known before the first [`refresh`](Self::refresh).
+    /// Returns a watch without targets. The first [`refresh`](Self::refresh) finds them.
     pub fn new(roots: Roots) -> Self {
         Self {
             needs: Needs::default(),
@@ -69,8 +69,8 @@ impl Watch {
         }
     }
 
-    /// Says who is to be looked for from now on. Those who are no longer needed are forgotten; those who still are
-    /// stay known, unless the cgroup file system is another one by now.
+    /// Sets the kinds of targets to scan for. Discards targets of other kinds, and all targets if the mount of the cgroup file system has
+    /// changed.
     pub fn need(&mut self, needs: Needs) {
         let mount = CgroupMount::find(&self.roots);
         if mount != self.mount {
@@ -85,22 +85,22 @@ impl Watch {
         self.needs = needs;
     }
 
-    /// Looks again. What cannot be read is a [problem](Self::problems), and stays as it was.
+    /// Scans again. Targets that cannot be read are reported as [problems](Self::problems) and stay unchanged.
     pub fn refresh(&mut self) -> Changes {
         self.look(None)
     }
 
-    /// The same where no other processes than these have changed since the last look: only they are looked at.
+    /// Scans again, but reads only the processes in `changed`. No other process may have changed since the last scan.
     pub fn refresh_changed(&mut self, changed: &Changed) -> Changes {
         self.look(Some(changed))
     }
 
-    /// Looks at the CPUs alone. If that fails, they stay as they were; the next [`refresh`](Self::refresh) tells why.
+    /// Scans the CPUs only. If that fails, they stay unchanged; the next [`refresh`](Self::refresh) reports the error.
     pub fn refresh_cpus(&mut self) -> Changes {
         Changes { restarted: self.look_at_cpus().unwrap_or_default(), ..Changes::default() }
     }
 
-    /// Looks at the CPUs, and returns those that were offline in between.
+    /// Scans the CPUs, and returns those that were offline since the previous scan.
     fn look_at_cpus(&mut self) -> Result<CpuSet, FileError> {
         let before = std::mem::replace(&mut self.cpus, Online::read(&self.roots)?);
         self.online = self.cpus.cpus();
@@ -137,29 +137,29 @@ impl Watch {
         changes
     }
 
-    /// The CPUs that are online.
+    /// Returns the CPUs that are online.
     pub fn online(&self) -> &CpuSet {
         &self.online
     }
 
-    /// The cgroups, parents first.
+    /// Returns the cgroups, parents first.
     pub fn cgroups(&self) -> Vec<Arc<Cgroup>> {
         let mut all: Vec<Arc<Cgroup>> = self.cgroups.iter().flat_map(Cgroups::iter).cloned().collect();
         all.sort_by(|a, b| (a.depth, &a.path).cmp(&(b.depth, &b.path)));
         all
     }
 
-    /// The processes, by process id.
+    /// Returns the processes, sorted by process ID.
     pub fn processes(&self) -> Vec<Arc<Process>> {
         let mut all: Vec<Arc<Process>> = self.processes.iter().flat_map(Processes::iter).cloned().collect();
         all.sort_by_key(|process| process.key);
         all
     }
 
-    /// The threads of a process, by their ids.
+    /// Returns the thread IDs of a process.
     ///
     /// # Errors
-    /// The kernel's refusal; absent if the process has ended.
+    /// The kernel's error; absent if the process has ended.
     pub fn threads(&self, key: ProcessKey) -> Result<Vec<u32>, FileError> {
         match &self.processes {
             Some(processes) => processes.threads(key),
@@ -170,7 +170,7 @@ impl Watch {
     /// Opens the directory of a cgroup; `None` if it was removed.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel's error.
     pub fn open_cgroup(&self, cgroup: &Cgroup) -> Result<Option<File>, FileError> {
         let Some(cgroups) = &self.cgroups else { return Ok(None) };
         match cgroups.open(cgroup) {
@@ -180,18 +180,18 @@ impl Watch {
         }
     }
 
-    /// The cgroup file system, or why there is none for events.
+    /// Returns the mount of the cgroup file system, or the reason why it cannot be used for events.
     pub fn mount(&self) -> Result<&CgroupMount, &CgroupAbsent> {
         self.mount.as_ref()
     }
 
-    /// What stood in the way of the last look.
+    /// Returns the errors of the last scan.
     pub fn problems(&self) -> impl Iterator<Item = String> {
         let absent = self.mount.as_ref().err().filter(|_| self.needs.cgroups).map(ToString::to_string);
         absent.into_iter().chain(self.problems.iter().map(ToString::to_string))
     }
 
-    /// Which cgroups and processes the last look met and could not take in.
+    /// Returns the numbers of cgroups and of processes that the last scan found and skipped.
     pub fn left_out(&self) -> (LeftOut, LeftOut) {
         let cgroups = self.cgroups.as_ref().map(Cgroups::left_out).unwrap_or_default();
         (cgroups, self.processes.as_ref().map(Processes::left_out).unwrap_or_default())

@@ -1,32 +1,32 @@
-//! Whom a person at a shell named.
+//! Targets of a command-line measurement.
 
 use std::fs::File;
 
 use crate::health::Scope;
 use crate::host::CpuSet;
 
-/// Whom a measurement counts.
+/// The targets of a measurement.
 #[derive(Debug)]
 pub enum Whom {
     /// Everything on these CPUs.
     Cpus(CpuSet),
     /// A cgroup on these CPUs.
     Cgroup {
-        /// Its directory, open.
+        /// Its open directory.
         dir: File,
-        /// Its path, for refusals.
+        /// Its path, for error messages.
         path: String,
-        /// Where.
+        /// The CPUs.
         cpus: CpuSet,
     },
     /// These threads, and all threads and processes that they start from now on.
     Threads(Vec<u32>),
-    /// A process that waits at its `execve`, and everything that it starts: counted from the `execve` on.
+    /// A process that is stopped before its `execve`, and everything that it starts: counted from the `execve` on.
     Command(u32),
 }
 
 impl Whom {
-    /// What refusals of their events are about.
+    /// Returns the scope of its events, for error messages.
     pub fn scope(&self) -> Scope {
         match self {
             Self::Cpus(_) => Scope::CPU,

@@ -1,4 +1,4 @@
-//! What the hits of one entry add up to, from one collection to the next.
+//! Sums over the hits of one entry, from one collection to the next.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use crate::metrics::Histogram;
 use crate::plan::{Amount, Output, Take, Trace, TraceSource as Source};
 use crate::target::Targets;
 
-/// How many label sets are kept apart in one round: what comes then goes to `other` until the next collection.
+/// Maximum number of label sets in one round. Further hits are aggregated into `other` until the next collection.
 const MOST_CELLS: usize = 1 << 16;
 
-/// What one label set counted.
+/// Sums of one label set.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cell {
     pub(super) hits: u64,
-    /// Of the field, as it stands there.
+    /// Sum of the field, in the unit of the field.
     pub(super) sum: u64,
     pub(super) histogram: Option<Histogram>,
 }
 
 impl Cell {
-    /// What `by` of them have together.
+    /// Multiplies the sums by a factor, to extrapolate from a sample.
     pub(super) fn multiply(&mut self, by: u32) {
         self.hits = self.hits.saturating_mul(by.into());
         self.sum = self.sum.saturating_mul(by.into());
@@ -36,7 +36,7 @@ impl Cell {
     }
 }
 
-/// Who hit, the event where there are several, and the value of each label.
+/// The owner, the event if there are several, and the value of each label.
 pub(super) type Key = (OwnerId, u32, Box<[ValueId]>);
 
 /// The cells of one output, by label set: the owner, the event, and the value of each label.
@@ -47,14 +47,14 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The cell of a label set.
+    /// Returns the cell of a label set.
     #[inline]
     fn cell(&mut self, set: &[u32]) -> &mut Cell {
         let place = match self.places.get(set) {
             Some(place) => place,
             None => self.add(set.into()),
         };
-        // In range: a place is one among the cells.
+        // In range: every place is an index into `cells`.
         &mut self.cells[place].1
     }
 
@@ -75,7 +75,7 @@ impl Table {
         place
     }
 
-    /// Takes everything out.
+    /// Removes and returns all cells.
     fn take(&mut self) -> Vec<(Key, Cell)> {
         self.places.clear();
         let taken = std::mem::take(&mut self.cells).into_iter().filter_map(|(set, cell)| {
@@ -86,10 +86,10 @@ impl Table {
     }
 }
 
-/// Where the cells of label sets are. The sets of a table are all of one length, so that one of the two is empty.
+/// Indexes of the cells by label set. All sets of a table have the same length, so one of the two maps is empty.
 #[derive(Debug, Default)]
 struct Places {
-    /// Up to four numbers as one: at most two labels, which is what most entries have.
+    /// Sets of up to four numbers, packed into one: at most two labels, as most entries have.
     short: FxHashMap<u128, usize>,
     long: FxHashMap<Box<[u32]>, usize>,
 }
@@ -111,7 +111,7 @@ impl Places {
         };
     }
 
-    /// Forgets them, and keeps room for some.
+    /// Removes all label sets, and keeps some capacity.
     fn clear(&mut self) {
         self.short.clear();
         self.short.shrink_to(1024);
@@ -125,16 +125,16 @@ fn packed(set: &[u32]) -> Option<u128> {
     (set.len() <= 4).then(|| set.iter().fold(0, |packed, &number| packed << 32 | u128::from(number)))
 }
 
-/// What could not be counted of an entry.
+/// Hits of an entry that could not be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Dropped {
-    /// A record lacked a field that is added up.
+    /// Records without the field that is summed.
     pub(super) short: u64,
-    /// The number was below zero, and sums only grow.
+    /// Negative values, which cannot be added because sums only grow.
     pub(super) negative: u64,
 }
 
-/// One entry.
+/// The sums of one entry.
 #[derive(Debug)]
 pub(super) struct Aggregate {
     pub(super) trace: Arc<Trace>,
@@ -142,7 +142,7 @@ pub(super) struct Aggregate {
     pending: Option<Pending>,
 }
 
-/// What the hits of an entry add up to.
+/// Sums over the hits of an entry.
 #[derive(Debug)]
 struct Sums {
     /// For each label.
@@ -154,7 +154,7 @@ struct Sums {
     scratch: Scratch,
 }
 
-/// Kept from hit to hit, so that none of them allocates.
+/// Buffers that are reused for every hit, to avoid allocations.
 #[derive(Debug, Default)]
 struct Scratch {
     /// A label set: the owner, the event, and the value of each label.
@@ -162,22 +162,22 @@ struct Scratch {
     pair: Vec<u8>,
 }
 
-/// What a collection takes out of an entry.
+/// Sums of an entry that one collection takes.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     /// For each output.
     pub(super) tables: Vec<Vec<(Key, Cell)>>,
-    /// For each label the values that are new.
+    /// For each label: its new values.
     pub(super) fresh: Vec<Vec<Fresh>>,
-    /// For each label those whose numbers will stand for others from now on.
+    /// For each label: values whose numbers will be reused for other values.
     pub(super) expired: Vec<Vec<ValueId>>,
-    /// Why events of a pair found no partner, since the beginning.
+    /// Number of unpaired events by reason, since the start.
     pub(super) unpaired: Vec<(&'static str, u64)>,
     pub(super) waiting: usize,
     pub(super) dropped: Dropped,
 }
 
-/// A hit: where its record is from, and what it holds.
+/// A hit: the source and the contents of its record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hit<'r> {
     pub(super) source: usize,
@@ -223,15 +223,15 @@ impl Aggregate {
         }
     }
 
-    /// Records were lost.
+    /// Discards pending first events, because records were lost.
     pub(super) fn mark_gap(&mut self) {
         if let Some(pending) = &mut self.pending {
             pending.clear();
         }
     }
 
-    /// Takes out what was counted since the last time. `now` is on the clock of the records; values that were not met
-    /// in the last `kept` rounds make room for others.
+    /// Takes the sums since the last call. `now` is a time of the clock of the records. If there is no space for new values, values that
+    /// did not occur in the last `kept` rounds are removed.
     pub(super) fn take(&mut self, now: u64, kept: u64) -> Taken {
         if let Some(pending) = &mut self.pending {
             pending.expire(now);
@@ -256,7 +256,7 @@ impl Aggregate {
 }
 
 impl Sums {
-    /// The label set, but for the owner. Of a pair it is always the first event's.
+    /// Determines the label set except the owner. The event of a pair is always the first one.
     #[inline]
     fn look_up(&mut self, source: &Source, hit: Hit<'_>, event: usize) {
         self.scratch.set.clear();
@@ -291,7 +291,7 @@ impl Sums {
         }
     }
 
-    /// The number that is added up, if it can be.
+    /// Returns the number to add, if the record has a valid one.
     #[inline]
     fn number(&mut self, field: &Field, hit: Hit<'_>) -> Option<u64> {
         match field.value(hit.raw) {
@@ -309,7 +309,7 @@ impl Sums {
     }
 
     fn elapsed(&mut self, trace: &Trace, begun: &Begun, elapsed: u64, owners: &mut Owners) {
-        // Each label is told by one of the two.
+        // Each label comes from one of the two events.
         for (label, first) in self.scratch.set.iter_mut().skip(2).zip(&begun.labels) {
             if *label == ValueId::NONE.0 {
                 *label = first.0;
@@ -325,7 +325,7 @@ impl Sums {
     }
 }
 
-/// The cell that a hit belongs to in the table of an output.
+/// Returns the cell of a hit in the table of an output.
 #[inline]
 fn cell<'t>(
     table: &'t mut Table,
@@ -345,7 +345,7 @@ fn cell<'t>(
     table.cell(set)
 }
 
-/// A value of a hit.
+/// Returns a value of a hit.
 #[inline]
 fn taken<'r>(take: &Take, hit: Hit<'r>) -> Option<Value<'r>> {
     match take {
@@ -356,8 +356,8 @@ fn taken<'r>(take: &Take, hit: Hit<'r>) -> Option<Value<'r>> {
     }
 }
 
-/// For each source the first one in which a value of this label is called the same: one kernel's 3 is a softirq's
-/// `NET_RX` in one tracepoint, and just 3 in another.
+/// Returns, for each source, the first source in which values of this label have the same text. For example, 3 can be the softirq `NET_RX`
+/// in one tracepoint, and just 3 in another.
 fn meanings(trace: &Trace, label: usize) -> Box<[usize]> {
     let field = |source: &Source| match source.labels.get(label) {
         Some(Some(Take::Field(field))) => Some((field.kind, field.show.clone())),
@@ -374,7 +374,7 @@ fn meanings(trace: &Trace, label: usize) -> Box<[usize]> {
     first.collect()
 }
 
-/// Writes a part of a key so that no two keys look alike. `false` if the record lacks it.
+/// Appends a part of a key, such that different keys have different bytes. Returns `false` if the record does not contain the part.
 fn append(key: &mut Vec<u8>, value: Option<Value<'_>>) -> bool {
     match value {
         Some(Value::Unsigned(number)) => key.extend(number.to_ne_bytes()),

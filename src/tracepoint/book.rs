@@ -1,4 +1,4 @@
-//! The series of one entry: totals that only grow, by label sets that come and go.
+//! The series of one entry: totals that only grow, with label sets that appear and disappear.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,28 +15,28 @@ use crate::metrics::{Family, Histogram, Labels, Point, Value};
 use crate::plan::{Amount, Output, Trace};
 use crate::series::{Naming, Own, OwnName, Published, SeriesCount, Table, Total};
 
-/// How many collections the largest of late is looked for in at most: one a second.
+/// Maximum number of collections in the window of a maximum: one per second.
 const MOST_LATE: usize = 64;
 
-/// What stands for owners and values that have no name of their own.
+/// Label value for owners and values that have no labels of their own.
 const OTHER: &str = "other";
 
-/// Recent hits below which no series takes the labels of another.
+/// Recent hits below which a series cannot take over the labels of another.
 const LEAST_ACTIVITY: u64 = 16;
 
 /// The totals of one label set.
 #[derive(Debug, Clone, Default)]
 struct Sum {
     cell: Cell,
-    /// Of a maximum in a window: the maxima of collections, the latest last.
+    /// For a maximum over a window: the maxima of the collections, the latest last.
     window: Option<VecDeque<(Monotonic, Cell)>>,
 }
 
-/// What the labels of a series were made of.
+/// The values from which the labels of a series were rendered.
 #[derive(Debug, Clone, Default)]
 struct Parts {
     owner: OwnerLabels,
-    /// The texts of the labels.
+    /// The text of each label.
     values: Box<[Arc<str>]>,
 }
 
@@ -48,23 +48,23 @@ struct Page {
     rest: BTreeMap<&'static str, Cell>,
 }
 
-/// Everything that an entry has counted.
+/// The series of an entry.
 #[derive(Debug)]
 pub(super) struct Book {
     pub(super) trace: Arc<Trace>,
     pages: Vec<Page>,
-    /// For each label the text of each value.
+    /// For each label: the text of each value.
     texts: Vec<FxHashMap<ValueId, Arc<str>>>,
     pub(super) unpaired: Vec<(&'static str, u64)>,
     pub(super) waiting: usize,
     pub(super) dropped: Dropped,
     pub(super) start: Timestamp,
-    /// A collection has ended, and nothing was entered since.
+    /// Whether a collection has ended, and no hits were added since.
     ended: bool,
 }
 
 impl Book {
-    /// At most `limit` series of each metric have a name of their own.
+    /// Returns a book without series. At most `limit` series of each metric have labels of their own.
     pub(super) fn new(trace: Arc<Trace>, limit: usize, start: Timestamp) -> Self {
         let window = matches!(trace.measure, Amount::Most(..)).then(VecDeque::new);
         let empty = Sum { cell: Cell::default(), window };
@@ -88,12 +88,12 @@ impl Book {
         self.pages.iter_mut().for_each(|page| page.series.set_limit(limit));
     }
 
-    /// Limits how many names the processes of one cgroup may have.
+    /// Limits the number of process names per cgroup.
     pub(super) fn set_names(&mut self, per_cgroup: usize) {
         self.pages.iter_mut().for_each(|page| page.series.set_names(per_cgroup));
     }
 
-    /// Enters what was taken out of the entry's sums.
+    /// Adds the sums of one round to the series.
     pub(super) fn enter(&mut self, mut taken: Taken, round: &Round, names: &Names<'_>, monotonic: Monotonic) {
         self.learn(&mut taken, names);
         if std::mem::take(&mut self.ended) {
@@ -133,14 +133,14 @@ impl Book {
         (self.unpaired, self.waiting, self.dropped) = (taken.unpaired, taken.waiting, taken.dropped);
     }
 
-    /// Ends a collection. What was entered since the last one is published.
+    /// Ends a collection. Hits that were added since the last one are published.
     pub(super) fn end_collection(&mut self, now: Timestamp, monotonic: Monotonic) {
         self.pages.iter_mut().for_each(|page| page.series.end_collection(now, monotonic));
         self.look_back(monotonic);
         self.ended = true;
     }
 
-    /// Notes the maxima of this collection, finds those of the window, and removes the series without any.
+    /// Records the maxima of this collection, computes those of the window, and removes series without any.
     fn look_back(&mut self, monotonic: Monotonic) {
         let Amount::Most(_, window) = self.trace.measure else { return };
         for page in &mut self.pages {
@@ -149,7 +149,7 @@ impl Book {
         }
     }
 
-    /// Gives texts to the values that are new.
+    /// Stores the texts of new values.
     fn learn(&mut self, taken: &mut Taken, names: &Names<'_>) {
         for (label, fresh) in taken.fresh.iter_mut().enumerate() {
             let Some(texts) = self.texts.get_mut(label) else { continue };
@@ -165,7 +165,7 @@ impl Book {
         known.unwrap_or_else(|| if id == ValueId::NONE { "".into() } else { OTHER.into() })
     }
 
-    /// Adds to the series of an owner.
+    /// Adds a cell to the series of an owner.
     fn add(
         &mut self,
         place: usize,
@@ -195,12 +195,12 @@ impl Book {
         }
     }
 
-    /// Removes the series of values whose numbers will stand for others.
+    /// Removes the series of values whose numbers will be reused for other values.
     fn forget(&mut self, expired: &[Vec<ValueId>]) {
         for (label, ids) in expired.iter().enumerate() {
             let Some(texts) = self.texts.get_mut(label) else { continue };
             let mut gone: FxHashSet<Arc<str>> = ids.iter().filter_map(|id| texts.remove(id)).collect();
-            // Values that differ can have the same text.
+            // Different values can have the same text.
             let left: FxHashSet<&Arc<str>> = texts.values().collect();
             gone.retain(|text| !left.contains(text));
             if gone.is_empty() {
@@ -214,32 +214,32 @@ impl Book {
         }
     }
 
-    /// The number of series of each of its outputs.
+    /// Returns the number of series of each of its outputs.
     pub(super) fn tables(&self) -> impl Iterator<Item = usize> {
         self.pages.iter().map(|page| page.series.published())
     }
 
-    /// The number of series of each output.
+    /// Returns the series counts of each output.
     pub(super) fn series(&self) -> impl Iterator<Item = SeriesCount> {
         self.pages.iter().map(|page| page.series.count())
     }
 
-    /// About how many bytes its series take.
+    /// Returns the approximate size of its series, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.pages.iter().map(|page| page.series.bytes()).sum()
     }
 
-    /// Hits in all series of its first output.
+    /// Returns the number of hits in all series of its first output.
     pub(super) fn hits(&self) -> u64 {
         self.pages.first().map_or(0, |page| page.series.accounts().map(|sum| sum.cell.hits).sum())
     }
 
-    /// How often a series of an output was aggregated from then on.
+    /// Returns the number of times that a series of each output was aggregated into `other`.
     pub(super) fn aggregated(&self) -> impl Iterator<Item = (&Output, u64)> {
         self.trace.outputs.iter().zip(&self.pages).map(|(output, page)| (output, page.series.aggregated()))
     }
 
-    /// The families of its metrics.
+    /// Returns the families of its metrics.
     pub(super) fn publish(&self) -> Vec<Family> {
         let mut families = Vec::new();
         for (output, page) in self.trace.outputs.iter().zip(&self.pages) {
@@ -286,7 +286,7 @@ impl Sum {
         }
     }
 
-    /// Notes the maximum of this collection, and finds that of the window.
+    /// Records the maximum of this collection, and computes that of the window.
     fn look_back(&mut self, now: Monotonic, window: Duration) {
         let Some(maxima) = &mut self.window else { return };
         maxima.retain(|&(at, _)| now.since(at) < window);
@@ -331,7 +331,8 @@ impl Page {
     }
 }
 
-/// A sum in another unit. A thousandth is divided by: there is no number that is exactly that.
+/// Converts a sum to another unit. Divides by the reciprocal if the factor is a fraction such as a thousandth, which has no exact
+/// floating-point value.
 fn times(sum: u64, factor: f64) -> f64 {
     let part = factor.recip().round();
     let is_part = factor < 1.0 && (part * factor - 1.0).abs() < 1e-9;

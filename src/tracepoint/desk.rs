@@ -1,4 +1,4 @@
-//! Where records go: from the event that wrote them to the entries that look into them.
+//! Routing of records: from the event that wrote a record to the entries that decode it.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::plan::{Feed, Lane, Trace};
 use crate::ring::{Losses, Malformed, Record, Turn, is_sample, time_of};
 use crate::sys::Fields;
 
-/// So many threads left a CPU that they were not seen to come to, and nobody knows yet that the kernel does not tell: a few
-/// may be told out of order.
+/// Minimum number of threads that left a CPU without a record of their arrival, for which the kernel is considered to omit switch records.
+/// Fewer can be due to records out of order.
 const UNSEEN: u64 = 8;
 
-/// Where the series of an entry come from.
+/// Source of the series of an entry.
 #[derive(Debug)]
 enum Source {
     Fields(Aggregate),
@@ -40,18 +40,18 @@ impl Source {
     }
 }
 
-/// What a collection takes out.
+/// Data that one collection takes.
 #[derive(Debug)]
 pub(super) struct DeskTaken {
-    /// Of each entry.
+    /// Sums of each entry.
     pub(super) entries: Vec<Taken>,
-    /// Whose it is.
+    /// The owners of the sums.
     pub(super) round: Round,
-    /// What is told one by one.
+    /// Threads with unusual behavior.
     pub(super) remarkable: Remarkable,
 }
 
-/// Every entry, and what leads to it.
+/// All entries, and the routes to them.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     sources: Vec<Source>,
@@ -59,16 +59,16 @@ pub(super) struct Desk {
     /// Events by the identifiers in their records.
     taps: FxHashMap<u64, Arc<Wanted>>,
     owners: Owners,
-    /// Turns before which the switch stream has no record of a switch.
+    /// Number of turns that follow a gap in the switches of the switch stream.
     incomplete: u64,
-    /// The lane whose records say which processes and threads begin and end.
+    /// The lane whose records report the creation and exit of processes and threads.
     leading: Option<Lane>,
     pub(super) losses: ByLane<Losses>,
 }
 
 impl Desk {
-    /// Leads records to these entries from now on. Those that stay keep what they have counted and the values that
-    /// they know; pairs begin anew, for nobody saw what was hit in between.
+    /// Routes records to these entries from now on. Entries that remain keep their counts and known values. Pairs start anew, because hits
+    /// in between were not recorded.
     pub(super) fn retrace(&mut self, traces: &[Arc<Trace>]) {
         let mut old = std::mem::take(&mut self.sources);
         for trace in traces {
@@ -83,17 +83,17 @@ impl Desk {
         Lane::ALL.into_iter().for_each(|lane| self.mark_gap(lane));
     }
 
-    /// An event was opened whose records bear `id`.
+    /// Adds the route of an opened event whose records contain `id`.
     pub(super) fn tap(&mut self, id: u64, wanted: &Arc<Wanted>) {
         self.taps.insert(id, Arc::clone(wanted));
     }
 
-    /// It was closed, and what it wrote has been read.
+    /// Removes the route of a closed event, after its records were read.
     pub(super) fn untap(&mut self, id: u64) {
         self.taps.remove(&id);
     }
 
-    /// Reads a record of a CPU. `fields` are those that all of its lane have.
+    /// Processes a record of a CPU. `fields`: the fields that all records of its lane have.
     #[inline]
     pub(super) fn read(&mut self, lane: Lane, cpu: u32, record: &[u8], fields: &Fields) {
         if is_sample(record) {
@@ -106,7 +106,7 @@ impl Desk {
     #[inline]
     fn sample(&mut self, lane: Lane, cpu: u32, record: &[u8]) {
         let losses = &mut self.losses[lane];
-        // Its identifier comes first, and tells what else there is.
+        // The identifier comes first, and determines the layout of the rest.
         let id = record.get(8..).and_then(|rest| rest.first_chunk()).map(|&id| u64::from_ne_bytes(id));
         let Some(tap) = id.and_then(|id| self.taps.get(&id)) else {
             losses.unreadable += 1;
@@ -133,14 +133,14 @@ impl Desk {
         }
     }
 
-    /// What the switch stream tells of a CPU.
+    /// Processes a thread switch of the switch stream.
     #[inline]
     pub(super) fn turn(&mut self, turn: &Turn) {
         self.incomplete += u64::from(!turn.complete);
         self.tasks.turn(turn, &mut self.owners);
     }
 
-    /// What is no hit.
+    /// Processes a record that is not a sample.
     fn other(&mut self, lane: Lane, cpu: u32, record: &[u8], fields: &Fields) {
         match Record::parse(record, fields) {
             Ok(Record::Lost { count, .. } | Record::LostSamples { count }) => {
@@ -180,7 +180,7 @@ impl Desk {
         }
     }
 
-    /// Records of a lane are missing. What is read as it comes is complete by itself.
+    /// Notes that records of a lane are missing. Records of the direct lane do not depend on each other.
     pub(super) fn mark_gap(&mut self, lane: Lane) {
         match lane {
             Lane::Direct => return,
@@ -199,13 +199,13 @@ impl Desk {
         }
     }
 
-    /// Enters a process as `/proc` describes it.
+    /// Adds a process as `/proc` describes it.
     pub(super) fn describe(&mut self, pid: u32, comm: &Arc<str>, kernel: bool) {
         self.owners.describe(pid, comm, kernel);
         self.tasks.describe(pid, comm, kernel);
     }
 
-    /// Takes out what every entry counted; see [`Aggregate::take`] and [`Owners::end_round`].
+    /// Takes the sums of every entry; see [`Aggregate::take`] and [`Owners::end_round`].
     pub(super) fn take(&mut self, now: u64, kept: u64, there: impl Fn(u32) -> bool) -> DeskTaken {
         let tasks = self.tasks.take(now, &mut self.owners);
         let taken = self.sources.iter_mut().map(|source| match source {
@@ -216,13 +216,13 @@ impl Desk {
         DeskTaken { entries, round: self.owners.end_round(there), remarkable: tasks.remarkable }
     }
 
-    /// What could not be told of threads.
+    /// Returns the counts of untracked activity of threads.
     pub(super) fn untold(&self) -> Untold {
         self.tasks.untold()
     }
 
-    /// Whether threads come onto CPUs without a switch, so that the CPUs themselves must tell. Even where that is rare, each
-    /// of them may have run for long since.
+    /// Reports whether threads start to run on CPUs without a record of a switch, so that `PERF_RECORD_SWITCH` is needed. Even if this is
+    /// rare, each of these threads may have run for long.
     pub(super) fn misses_switches(&self) -> bool {
         self.tasks.unseen() + self.incomplete >= UNSEEN
     }

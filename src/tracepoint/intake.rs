@@ -1,4 +1,4 @@
-//! The rings of all CPUs, shared by the reader and the collector.
+//! The rings of all CPUs, shared by the reader thread and the collector.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use crate::plan::{Lane, Trace};
 use crate::ring::{Consumer, Losses, Merger, RingId, Turn, Turns, Usage, is_sample, time_of};
 use crate::sys::{Fields, Ring};
 
-/// What the events of a ring counted, and what of it was read. The kernel tells of losses only in front of the next record
-/// that finds room, which may not come for long; but its events count each hit, so that what is not read is known.
+/// Hits counted by the events of a ring, and hits read from it. The kernel reports losses only in front of the next record that fits, which
+/// may be much later. The events count each hit, so the difference is the number of lost records.
 #[derive(Debug, Default)]
 struct Account {
     /// Hits that were read.
     read: u64,
-    /// Records that the kernel says it lost; there may be others than hits among them.
+    /// Number of lost records that the kernel reported. Not all of them need to be hits.
     told: u64,
-    /// Hits that the events had counted when they were asked last.
+    /// Hits that the events had counted at the last call of `settle`.
     hits: u64,
-    /// What is known to be lost, and how full the ring was.
+    /// Number of records known to be lost, and maximum fill level of the ring.
     usage: Usage,
 }
 
 impl Account {
-    /// So many hits were counted before the ring was emptied last. Gives whether more are missing than was known.
+    /// Updates the losses: `hits` were counted before the ring was last emptied. Returns whether additional records are missing.
     fn settle(&mut self, hits: u64) -> bool {
         let missing = hits.saturating_sub(self.read);
         let news = missing > self.lost();
@@ -33,33 +33,33 @@ impl Account {
         news
     }
 
-    /// What is lost as far as anybody knows: of some lanes by the kernel's word alone.
+    /// Returns the number of lost records. For some lanes only the kernel's reports are available.
     fn lost(&self) -> u64 {
         self.usage.lost.max(self.told)
     }
 }
 
-/// The rings and what comes of them.
+/// The rings and the consumer of their records.
 #[derive(Debug)]
 pub(super) struct Intake<R> {
     clock: Clock,
     rings: BTreeMap<RingId, R>,
-    /// For each open ring, whatever ring was there before.
+    /// For each open ring: its account, which continues when the ring is replaced.
     accounts: BTreeMap<RingId, Account>,
-    /// What rings lost that are closed.
+    /// Number of records lost in rings that are closed.
     closed: ByLane<u64>,
-    /// What the records of each lane carry.
+    /// The fields of the records of each lane.
     fields: ByLane<Fields>,
     merger: Merger,
-    /// What the switch stream tells of threads, if it does.
+    /// Thread switches of the switch stream, if it is their source.
     turns: Option<Arc<Turns>>,
-    /// Of it, what waits for records.
+    /// Thread switches that are queued until older records have arrived.
     waiting: Vec<Turn>,
     pub(super) desk: Desk,
 }
 
 impl<R: Ring> Intake<R> {
-    /// Nothing is read yet.
+    /// Returns an intake without rings.
     pub(super) fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -74,7 +74,7 @@ impl<R: Ring> Intake<R> {
         }
     }
 
-    /// Reads records with these fields for these entries from now on, and follows these turns. There is no ring yet.
+    /// Reads records with these fields for these entries from now on, and follows these thread switches. There is no ring yet.
     pub(super) fn retrace(
         &mut self,
         fields: ByLane<Fields>,
@@ -82,7 +82,7 @@ impl<R: Ring> Intake<R> {
         turns: Option<Arc<Turns>>,
     ) {
         (self.turns, self.waiting) = (turns, Vec::new());
-        // What still waits bears a time that has not come: nothing that the kernel wrote.
+        // Records that are still queued have times in the future: the kernel did not write these times.
         let until = u64::MAX;
         std::mem::take(&mut self.merger)
             .flush(until, |ring, _| self.desk.losses[lane_of(ring)].unreadable += 1);
@@ -90,9 +90,9 @@ impl<R: Ring> Intake<R> {
         self.desk.retrace(traces);
     }
 
-    /// Closes a ring whose events have stopped, and had counted so many `hits`.
+    /// Closes a ring whose events have stopped after counting this many `hits`.
     pub(super) fn close(&mut self, ring: RingId, hits: u64) {
-        // Those of this very moment, too: who wrote them will not be known any more.
+        // Includes records of this very moment, because their event can no longer be identified afterwards.
         let until = self.clock.kernel().saturating_add(1);
         self.empty_all(Lane::is_ordered);
         self.flush(until);
@@ -106,7 +106,7 @@ impl<R: Ring> Intake<R> {
         }
     }
 
-    /// The events of a ring, which was emptied since this was told last, have counted so many `hits` by now.
+    /// Updates the losses of a ring: its events have counted `hits` by now. The ring was emptied since the previous call.
     pub(super) fn settle(&mut self, ring: RingId, hits: u64) {
         let Some(account) = self.accounts.get_mut(&ring) else { return };
         let before = std::mem::replace(&mut account.hits, hits);
@@ -115,7 +115,7 @@ impl<R: Ring> Intake<R> {
         }
     }
 
-    /// Empties rings that have something to read; all of them where none is named. What is older than `now` is in the rings.
+    /// Empties the given rings, or all rings if none is given. Records older than `now` are already in the rings.
     pub(super) fn drain(&mut self, rings: &[RingId], now: u64) {
         if rings.is_empty() {
             return self.drain_all(now);
@@ -127,7 +127,7 @@ impl<R: Ring> Intake<R> {
         }
     }
 
-    /// Empties all rings; records from after `now`, on their clock, may wait for the next time.
+    /// Empties all rings. Records later than `now`, on their clock, may stay queued until the next call.
     pub(super) fn drain_all(&mut self, now: u64) {
         self.empty_all(|lane| !lane.is_ordered());
         self.drain_ordered(now);
@@ -139,13 +139,13 @@ impl<R: Ring> Intake<R> {
         rings.into_iter().for_each(|ring| self.empty(ring));
     }
 
-    /// Reads what was written on all CPUs before `now`, in order.
+    /// Processes the records of all CPUs that were written before `now`, in order.
     fn drain_ordered(&mut self, now: u64) {
         self.empty_all(Lane::is_ordered);
         self.flush(self.turns.as_ref().map_or(now, |turns| now.min(turns.complete())));
     }
 
-    /// Reads records and turns from before `until` that wait, in the order of their times.
+    /// Processes queued records and thread switches from before `until`, in the order of their times.
     fn flush(&mut self, until: u64) {
         if let Some(turns) = &self.turns {
             if turns.take(&mut self.waiting) {
@@ -180,7 +180,7 @@ impl<R: Ring> Intake<R> {
         self.waiting.drain(..followed);
     }
 
-    /// Empties a ring: reads its records, or queues them where they are read in order.
+    /// Empties a ring: processes its records, or queues them if they have to be processed in order.
     fn empty(&mut self, id: RingId) {
         let Some(ring) = self.rings.get_mut(&id) else { return };
         let lane = lane_of(id);
@@ -209,19 +209,19 @@ impl<R: Ring> Intake<R> {
         }
     }
 
-    /// What was read from the rings of a lane and what was lost.
+    /// Returns the counts of records that were read from the rings of a lane, and lost.
     pub(super) fn losses(&self, lane: Lane) -> Losses {
         let accounts = self.accounts.iter().filter(|&(&ring, _)| lane_of(ring) == lane);
         let open: u64 = accounts.map(|(_, account)| account.lost()).sum();
         Losses { ring_full: self.closed[lane].saturating_add(open), ..self.desk.losses[lane] }
     }
 
-    /// Bytes of the records that wait to be read in order.
+    /// Returns the size of the records that are queued to be processed in order, in bytes.
     pub(super) fn waiting_bytes(&self) -> u64 {
         (self.merger.memory() + self.waiting.capacity() * size_of::<Turn>()) as u64
     }
 
-    /// Bytes of the rings of a lane.
+    /// Returns the size of the rings of a lane, in bytes.
     pub(super) fn bytes(&self, lane: Lane) -> u64 {
         let rings = self.rings.iter().filter(|&(&ring, _)| lane_of(ring) == lane);
         rings.map(|(_, ring)| ring.size() as u64).sum()
@@ -256,12 +256,9 @@ mod tests {
         assert!(account.settle(10));
         assert_eq!(account.lost(), 3);
         account.told = 3;
-        assert!(!account.settle(10), "it is the same loss");
+        assert!(!account.settle(10), "the same loss is counted once");
         account.told = 5;
-        assert!(
-            !account.settle(10),
-            "others than hits were lost as well, and the kernel told of it in its place"
-        );
+        assert!(!account.settle(10), "the kernel reported lost records that were not hits");
         assert_eq!(account.lost(), 5);
     }
 }

@@ -1,16 +1,16 @@
-//! Tracepoints and probes whose fields are looked into: labels, sums, histograms, and the time between two of them.
+//! Tracepoints and probes whose fields are decoded: labels, sums, histograms, and the time between two events.
 //!
-//! Each event is opened once per CPU, whoever looks into its records, and writes a record for every hit that its
-//! filter lets pass. What only counts hits needs no record, and is a [counter](crate::counter). Records of the scheduler, of system
-//! calls, and of tracepoints and probes have separate rings: a ring that is full loses records of one kind only.
+//! Each event is opened once per CPU, even if several entries use its records, and writes a record for every hit that passes its filter.
+//! Entries that only count hits need no records: they are [counters](crate::counter). Records of the scheduler, of system calls, and of
+//! tracepoints and probes have separate rings: a full ring loses records of one kind only.
 //!
 //! ```text
 //! rings ─► Desk ─► Aggregate: labels → Cell {hits, sum, histogram} ─ each collection ─► Book: series
-//!   └► Merger ┘       └► Pending: the first event of a pair waits for the second
+//!   └► Merger ┘       └► Pending: first events of pairs, until the second arrives
 //! ```
 //!
-//! Most records are read as they come. Those of pairs, and those whose processes are told by name, are put into the
-//! order of their times first: what begins on one CPU may end on another.
+//! Most records are processed as they are read. Records of pairs, and records whose processes are labeled by name, are first sorted by
+//! time: an operation may start on one CPU and end on another.
 
 mod aggregate;
 mod book;
@@ -53,95 +53,94 @@ pub use tasks::{Remarkable, Untold};
 
 type Ring<K> = <<K as Kernel>::Event as Event>::Ring;
 
-/// For how many collections a value that nobody meets keeps its place among the values of a label, where there is no
-/// room for others.
+/// Number of collections for which an unused value of a label is kept, when there is no space for new values.
 const KEPT_ROUNDS: u64 = 30;
 
-/// How many records of switches, wake-ups and system calls a busy CPU writes in a second, and how long they are, in bytes: a
-/// reader that others keep from the CPU for a while finds all of them.
+/// Assumed number of records of switches, wake-ups and system calls of a busy CPU per second, and their length in bytes. Rings of this size
+/// lose no records while the reader waits for a CPU for some time.
 const THREADS: (f64, usize) = (20_000.0, 120);
 
-/// Everything that is opened for its records.
+/// All events that are opened for their records.
 #[derive(Debug)]
 pub(crate) struct Tracer<K: Kernel> {
     clock: Clock,
     books: Vec<Book>,
     wanted: Vec<Arc<Wanted>>,
-    /// Of each lane.
+    /// Common fields of the records of each lane.
     carried: ByLane<Carried>,
-    /// How switches are told.
+    /// Sources of thread switches.
     switches: Switches,
-    /// What the switch stream tells of threads, where switches are told so.
+    /// Thread switches of the switch stream, if it is the source.
     turns: Option<Arc<Turns>>,
-    /// The events of each by their places among those wanted.
+    /// The events of each ring, by their index in `wanted`.
     rings: RingSet<Tapped<K::Event, usize>>,
     intake: Arc<Mutex<Intake<Ring<K>>>>,
-    /// Events that write no more. They are closed after others were opened: to close the last one of a tracepoint takes long.
+    /// Events that are disabled. They are closed after others were opened, because closing the last event of a tracepoint takes long.
     stopped: Vec<K::Event>,
     memory: u64,
-    /// What was refused is to be tried again.
+    /// Whether to retry events that could not be opened.
     again: bool,
-    /// How many names the processes of one cgroup may have, in each book.
+    /// Maximum number of process names per cgroup, in each book.
     names: usize,
     remarkable: Remarkable,
     metrics: Metrics,
 }
 
-/// What there is to say about one entry.
+/// State of one entry, for status pages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TraceState {
-    /// What was planned.
+    /// The planned entry.
     pub plan: Arc<Trace>,
-    /// For each source, on how many CPUs it is open.
+    /// For each source: the number of CPUs on which it is open.
     pub open: Vec<usize>,
     /// Hits in its series.
     pub hits: u64,
-    /// The series of each output.
+    /// Number of series of each output.
     pub series: Vec<SeriesCount>,
-    /// Why events of a pair found no partner.
+    /// Number of unpaired events, by reason.
     pub unpaired: Vec<(&'static str, u64)>,
-    /// First events of a pair that wait for their second.
+    /// Number of first events of a pair that are pending.
     pub waiting: usize,
 }
 
-/// What there is to say about the rings.
+/// State of the rings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TracerState {
-    /// Descriptors on all CPUs.
+    /// Number of descriptors on all CPUs.
     pub descriptors: usize,
-    /// Of each kind of records that entries need.
+    /// State of the rings of each kind of record that entries need.
     pub rings: Vec<RingsState>,
-    /// Bytes of the records that were read from rings and wait for older ones.
+    /// Size of the records that were read from rings and are queued until older ones have arrived, in bytes.
     pub waiting_bytes: u64,
-    /// What could not be told of threads.
+    /// Untracked activity of threads.
     pub untold: Untold,
 }
 
 impl TracerState {
-    /// Bytes of all rings.
+    /// Returns the size of all rings, in bytes.
     pub fn ring_bytes(&self) -> u64 {
         self.rings.iter().map(|rings| rings.bytes).sum()
     }
 }
 
-/// What there is to say about the rings of one kind of records, of all CPUs.
+/// State of the rings of one kind of record, on all CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingsState {
-    /// Kind of records.
+    /// Kind of record.
     pub records: Records,
-    /// Bytes of the rings.
+    /// Size of the rings, in bytes.
     pub bytes: u64,
-    /// What was read and lost.
+    /// Counts of records read and lost.
     pub losses: Losses,
 }
 
 impl<K: Kernel> Tracer<K> {
-    /// About how many bytes its series take.
+    /// Returns the approximate size of all series, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.books.iter().map(Book::bytes).sum()
     }
 
-    /// The number of series of each metric.
+    /// Returns the number of series of each metric.
     pub(crate) fn tables(&self) -> impl Iterator<Item = usize> {
         self.books.iter().flat_map(Book::tables)
     }
@@ -151,10 +150,10 @@ impl<K: Kernel> Tracer<K> {
         self.books.iter_mut().for_each(|book| book.set_limit(limit));
     }
 
-    /// Nothing is open yet.
+    /// Returns a tracer without open events.
     ///
     /// # Errors
-    /// When one of its own metrics cannot be called what it is called: a bug.
+    /// When the name of one of its own metrics is invalid: a bug.
     pub(crate) fn new(clock: Clock) -> Result<Self, NameError> {
         Ok(Self {
             intake: Arc::new(Mutex::new(Intake::new(clock.clone()))),
@@ -174,9 +173,9 @@ impl<K: Kernel> Tracer<K> {
         })
     }
 
-    /// Looks into `traces` from now on. If they are not those that it looks into already, all are opened anew; entries
-    /// that stay go on with what they have counted. `turns` are for those that follow threads. Call [`collect`](Self::collect) just
-    /// before, so that those that go are published to the end.
+    /// Decodes the records of `traces` from now on. If these are not the current traces, all events are opened again; entries that remain
+    /// keep their counts. `turns` are the thread switches for entries that follow threads. Call [`collect`](Self::collect) just before, so
+    /// that the last counts of entries that end are published.
     pub(crate) fn apply(
         &mut self,
         traces: &[Arc<Trace>],
@@ -201,7 +200,7 @@ impl<K: Kernel> Tracer<K> {
                 book.set_names(names);
                 self.books.push(book);
             }
-            // What tells of threads has no probes.
+            // Entries of threads have no probes.
             let of_threads =
                 |book: &Book| matches!(book.trace.kind, TracedKind::Scheduler | TracedKind::Syscalls);
             removes_probes = !old.iter().all(of_threads);
@@ -210,24 +209,24 @@ impl<K: Kernel> Tracer<K> {
         }
         self.open_and_close(online, None, context);
         if removes_probes {
-            // The caller can remove those that nobody has open.
+            // The caller can then remove probes that are no longer open.
             self.stopped.clear();
         }
         context.kernel.close(std::mem::take(&mut self.stopped));
     }
 
-    /// Limits how many names the processes of one cgroup may have in the labels of one entry.
+    /// Limits the number of process names per cgroup in the labels of one entry.
     pub(crate) fn limit_names(&mut self, per_cgroup: usize) {
         self.names = per_cgroup;
         self.books.iter_mut().for_each(|book| book.set_names(per_cgroup));
     }
 
-    /// Holds so many bytes of rings on all CPUs from now on. Rings that are open stay as they are.
+    /// Limits the rings of all CPUs to `memory` bytes from now on. Open rings stay as they are.
     pub(crate) fn set_ring_memory(&mut self, memory: u64) {
         self.memory = memory;
     }
 
-    /// Leads what is opened from now on to the entries; nothing is open.
+    /// Routes the records of events that are opened from now on to the entries. No event is open.
     fn retrace(&mut self) {
         let traces: Vec<Arc<Trace>> = self.books.iter().map(|book| Arc::clone(&book.trace)).collect();
         (self.wanted, self.carried) = open::wanted(&traces, self.switches);
@@ -235,22 +234,22 @@ impl<K: Kernel> Tracer<K> {
         self.intake().retrace(fields, &traces, self.turns.clone());
     }
 
-    /// Whether it follows threads, so that it could do with what the switch stream tells of them.
+    /// Reports whether it follows threads, and can therefore use the thread switches of the switch stream.
     pub(crate) fn follows_threads(&self) -> bool {
         self.wanted.iter().any(|wanted| matches!(wanted.role, Role::Scheduler(_)))
     }
 
-    /// Whether the switch stream tells it of threads.
+    /// Reports whether it receives thread switches from the switch stream.
     pub(crate) fn has_turns(&self) -> bool {
         self.turns.as_ref().is_some_and(|turns| turns.is_open())
     }
 
-    /// Whether the switch stream tells it nothing more.
+    /// Reports whether the switch stream that provided thread switches has stopped.
     fn lost_turns(&self) -> bool {
         self.turns.is_some() && !self.has_turns()
     }
 
-    /// Follows these turns from now on; else those that it follows already, if there will be more. Nothing is open.
+    /// Follows these thread switches from now on, or continues with the current ones if their source is still open. No event is open.
     fn set_turns(&mut self, turns: Option<Turns>) {
         match turns {
             Some(turns) => self.turns = Some(Arc::new(turns)),
@@ -273,12 +272,12 @@ impl<K: Kernel> Tracer<K> {
         self.retrace();
     }
 
-    /// Whether anything is looked into.
+    /// Reports whether there are no entries.
     pub(crate) fn is_idle(&self) -> bool {
         self.books.is_empty()
     }
 
-    /// Enters the processes that are there, so that none of them is a stranger.
+    /// Adds the existing processes, so that their names are known.
     pub(crate) fn describe(&self, index: &TargetIndex) {
         let mut intake = self.intake();
         for process in index.processes() {
@@ -286,7 +285,7 @@ impl<K: Kernel> Tracer<K> {
         }
     }
 
-    /// Opens on the CPUs that came, and closes on those that went. `turns` are followed from now on, if there are any.
+    /// Opens events on CPUs that came online, and closes those of CPUs that went offline. Follows `turns` from now on, if there are any.
     pub(crate) fn follow(&mut self, online: &CpuSet, turns: Option<Turns>, context: &mut Context<'_, K>) {
         self.open_and_close(online, turns, context);
         context.kernel.close(std::mem::take(&mut self.stopped));
@@ -303,7 +302,7 @@ impl<K: Kernel> Tracer<K> {
             self.close_ring(ring, context);
         }
         self.rings.forgive(online, context.board);
-        // Where there is no room for both, they are closed before.
+        // If the descriptors do not suffice for both, the stopped events are closed first.
         if !context.budget.has_room_for(2 * self.stopped.len()) {
             self.stopped.clear();
         }
@@ -332,12 +331,12 @@ impl<K: Kernel> Tracer<K> {
         }
     }
 
-    /// Whether there are events of a lane.
+    /// Reports whether there are events of a lane.
     fn has(&self, lane: Lane) -> bool {
         self.wanted.iter().any(|wanted| wanted.lane == lane)
     }
 
-    /// Lets the events of a ring write, once everybody is ready to read.
+    /// Starts the events of a ring, after their records can be routed and read.
     fn start(&mut self, ring: RingId, tapped: Tapped<K::Event, usize>, made: Made<Ring<K>>) {
         let mut intake = lock(&self.intake);
         for tap in &tapped.events {
@@ -352,7 +351,7 @@ impl<K: Kernel> Tracer<K> {
         self.rings.listen(ring, || {
             let (intake, turns, clock) = (Arc::clone(intake), turns.clone(), clock.clone());
             let drain = move |ready: &[RingId]| {
-                // Taken before: what is older is in the rings.
+                // Read before the rings are drained: older records are already in the rings.
                 let now = clock.kernel();
                 turns.iter().for_each(|turns| turns.refill(now));
                 lock(&intake).drain(ready, now);
@@ -379,7 +378,7 @@ impl<K: Kernel> Tracer<K> {
             let mut told: Vec<&Arc<str>> = Vec::new();
             for &(book, _) in &wanted.uses {
                 let Some(trace) = self.books.get(book).map(|book| &book.trace) else { continue };
-                // What is told of threads is one entry with several books.
+                // All entries of threads are one configuration entry with several books.
                 if trace.feed != Feed::Records && told.contains(&&trace.entry) {
                     continue;
                 }
@@ -405,25 +404,25 @@ impl<K: Kernel> Tracer<K> {
         self.stopped.extend(tapped.into_events());
     }
 
-    /// Closes everything. What it has counted stays to be collected.
+    /// Closes everything. Counts so far can still be collected.
     pub(crate) fn close(&mut self, context: &mut Context<'_, K>) {
         self.stop(context);
         self.stopped.clear();
     }
 
-    /// Lets nothing write any more.
+    /// Stops all events and closes their rings.
     fn stop(&mut self, context: &mut Context<'_, K>) {
         self.rings.ids().into_iter().for_each(|ring| self.close_ring(ring, context));
         self.rings.forgive(&CpuSet::default(), context.board);
         self.rings.stop_reader();
     }
 
-    /// Lets the next [`apply`](Self::apply) try again what was refused.
+    /// Makes the next [`apply`](Self::apply) retry events that could not be opened.
     pub(crate) fn forgive(&mut self) {
         self.again = self.rings.has_refusals();
     }
 
-    /// Takes in what was hit since the last time.
+    /// Adds the hits since the last call to the series.
     pub(crate) fn collect(&mut self, index: &mut TargetIndex, roots: &Roots, nodes: &Nodes) {
         if self.books.is_empty() {
             return;
@@ -447,9 +446,9 @@ impl<K: Kernel> Tracer<K> {
         self.rings.grow(&mut *lock(&self.intake));
     }
 
-    /// Whether what the events of a lane count says how many records they should have written. Some count amounts, and some
-    /// kernels count what the scheduler does while a CPU is idle, and write no record of it: there only the kernel can tell
-    /// how many were lost.
+    /// Reports whether the counts of a lane's events equal the number of records to be written. Some events count amounts. On some kernels,
+    /// scheduler events count hits of an idle CPU without writing records. For these lanes only the kernel can report the number of lost
+    /// records.
     fn counts_hits(&self, lane: Lane) -> bool {
         let of_scheduler =
             |name: &str| name.starts_with("sched:") && !name.starts_with("sched:sched_process");
@@ -457,7 +456,7 @@ impl<K: Kernel> Tracer<K> {
         !self.carried[lane].fields.period && !mine.any(|wanted| of_scheduler(&wanted.event.name))
     }
 
-    /// Ends a collection, and gives the families of all entries.
+    /// Ends a collection, and returns the families of all entries.
     pub(crate) fn publish(&mut self) -> Vec<Family> {
         let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
         self.books.iter_mut().for_each(|book| book.end_collection(now, monotonic));
@@ -468,7 +467,7 @@ impl<K: Kernel> Tracer<K> {
         families
     }
 
-    /// What there is to say about each entry.
+    /// Returns the state of each entry.
     pub(crate) fn states(&self) -> Vec<TraceState> {
         let state = |(number, book): (usize, &Book)| {
             let open = |place: usize| {
@@ -490,7 +489,7 @@ impl<K: Kernel> Tracer<K> {
         self.books.iter().enumerate().map(state).collect()
     }
 
-    /// In how many places each event is counted, by scope.
+    /// Returns the number of instances of each event that are open, by scope.
     pub(crate) fn places(&self) -> Vec<(Arc<str>, Scope, usize)> {
         let of = |state: TraceState| {
             let scope = state.plan.outputs.first().map_or(Scope::HOST, |output| output.targets.scope());
@@ -500,12 +499,12 @@ impl<K: Kernel> Tracer<K> {
         self.states().into_iter().flat_map(of).collect()
     }
 
-    /// What threads did that is told one by one.
+    /// Returns the threads with unusual behavior.
     pub(crate) fn remarkable(&self) -> &Remarkable {
         &self.remarkable
     }
 
-    /// What there is to say about the rings.
+    /// Returns the state of the rings.
     pub(crate) fn state(&self) -> TracerState {
         let intake = self.intake();
         TracerState {
@@ -532,7 +531,7 @@ impl<K: Kernel> Tracer<K> {
     }
 }
 
-/// A panic of somebody else with the lock leaves sums that are still sums.
+/// Locks the intake. A lock that was poisoned by a panic still protects valid sums.
 fn lock<R>(intake: &Mutex<Intake<R>>) -> MutexGuard<'_, Intake<R>> {
     intake.lock().unwrap_or_else(PoisonError::into_inner)
 }

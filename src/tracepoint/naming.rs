@@ -1,4 +1,4 @@
-//! What owners and values are called.
+//! Labels of owners, and texts of values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::target::{Cgroup, CgroupId, Targets, parent_of};
 /// The labels of an owner.
 pub(super) type OwnerLabels = Vec<(&'static str, Arc<str>)>;
 
-/// An owner as labels show it.
+/// An owner, as shown in labels.
 #[derive(Debug, Clone)]
 pub(super) struct Named {
     pub(super) labels: OwnerLabels,
-    /// The name in them that a process chose, and the labels in case that it has too many.
+    /// The name in the labels that the process chose itself, and the labels to use if its cgroup has too many such names.
     pub(super) own: Option<(OwnName, OwnerLabels)>,
 }
 
@@ -32,17 +32,17 @@ impl From<OwnerLabels> for Named {
     }
 }
 
-/// Why a hit stands in no series.
+/// Reasons for hits that are in no series.
 mod rest {
-    /// The CPU had nothing to do.
+    /// The CPU was idle.
     pub(super) const IDLE: &str = "idle";
-    /// Its owner is not selected, nor any cgroup above it.
+    /// Neither the owner nor any cgroup above it is selected.
     pub(super) const NOT_SELECTED: &str = "not_selected";
-    /// Nobody knows what its owner is called.
+    /// The name of the owner is unknown.
     pub(super) const UNKNOWN: &str = "unknown";
 }
 
-/// Where names are looked up.
+/// Sources of names.
 pub(super) struct Names<'a> {
     pub(super) roots: &'a Roots,
     pub(super) nodes: &'a Nodes,
@@ -50,7 +50,8 @@ pub(super) struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// The labels of an owner, several if those above it count its hits as well; or the reason why there are none.
+    /// Returns the labels of an owner, several if the hits also count for cgroups above it. Otherwise returns the reason why there are
+    /// none.
     pub(super) fn owner(
         &self,
         targets: &Targets,
@@ -87,7 +88,7 @@ impl Names<'_> {
         }
     }
 
-    /// The labels of every owner that is there now; `None` where owners do not come and go.
+    /// Returns the labels of every existing owner; `None` if the set of owners is fixed.
     pub(super) fn there(&self, targets: &Targets) -> Option<FxHashSet<OwnerLabels>> {
         match targets {
             Targets::Cpus(_) => None,
@@ -101,7 +102,7 @@ impl Names<'_> {
         }
     }
 
-    /// The texts of new values of a label.
+    /// Returns the texts of new values of a label.
     pub(super) fn texts(&self, trace: &Trace, label: usize, fresh: &[Fresh]) -> Vec<(ValueId, Arc<str>)> {
         let field = |fresh: &Fresh| match trace.sources.get(fresh.source)?.labels.get(label)? {
             Some(Take::Field(field)) => Some(field),
@@ -130,12 +131,12 @@ impl Names<'_> {
         fresh.iter().map(|fresh| (fresh.id, text(fresh))).collect()
     }
 
-    /// The path of a cgroup.
+    /// Returns the path of a cgroup.
     fn path(&self, id: CgroupId) -> Option<Arc<str>> {
         if id == ROOT { Some("/".into()) } else { self.index.path_of(id) }
     }
 
-    /// The functions of the kernel at some addresses.
+    /// Returns the kernel functions at some addresses.
     fn functions(&self, addresses: Vec<u64>) -> BTreeMap<u64, Arc<str>> {
         if addresses.is_empty() {
             return BTreeMap::new();
@@ -146,7 +147,7 @@ impl Names<'_> {
                 known.filter_map(|(address, name)| Some((address, name?))).collect()
             }
             Err(error) => {
-                tracing::warn!("functions of the kernel stand as addresses in labels: {error}");
+                tracing::warn!("labels contain addresses instead of kernel functions: {error}");
                 BTreeMap::new()
             }
         }

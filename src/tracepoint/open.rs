@@ -1,4 +1,4 @@
-//! Which events the traces need, each once on a CPU, and how they are opened.
+//! Events that the traces need, each once on a CPU, and how they are opened.
 
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use crate::ring::{DUMMY, Records, Request, RingId};
 use crate::sched::{Layout, NOT_TO_SLEEP};
 use crate::sys::{Attr, Fields, Rate, Sampling, Sideband, Start};
 
-/// The lane of a ring.
+/// Returns the lane of a ring.
 pub(super) fn lane_of(ring: RingId) -> Lane {
     Lane::ALL.get(ring.number as usize).copied().unwrap_or(Lane::Direct)
 }
 
-/// What the records of a lane are called in metrics and messages.
+/// Returns the kind of record of a lane, as used in metrics and messages.
 pub(super) fn records_of(lane: Lane) -> Records {
     match lane {
         Lane::Direct | Lane::Ordered => Records::Tracepoints,
@@ -23,7 +23,7 @@ pub(super) fn records_of(lane: Lane) -> Records {
     }
 }
 
-/// What belongs to each lane.
+/// A value for each lane.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ByLane<T>([T; Lane::ALL.len()]);
 
@@ -47,46 +47,46 @@ impl<T> IndexMut<Lane> for ByLane<T> {
     }
 }
 
-/// The lane whose records say which processes and threads begin and end, for all lanes that are read in order; `None` if there are
-/// none of these.
+/// Returns the lane whose records report the creation and exit of processes and threads, for all lanes that are read in order; `None` if
+/// there are no such lanes.
 pub(super) fn leading(traces: &[Arc<Trace>]) -> Option<Lane> {
     let has = |lane: &Lane| traces.iter().any(|trace| trace.lane() == *lane);
     [Lane::Scheduler, Lane::Ordered, Lane::Syscalls].into_iter().find(has)
 }
 
-/// An entry, and the place of an event among its sources.
+/// The index of an entry, and the index of an event among its sources.
 pub(super) type Use = (usize, usize);
 
-/// An event to open once on each CPU, whoever looks into its records.
+/// An event to open once on each CPU, for all entries that use its records.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub(super) lane: Lane,
     pub(super) event: Named,
     pub(super) number: Option<u16>,
-    /// What its records carry: what all of the lane do, and what is its own.
+    /// Fields of its records: those of all records of the lane, and its own.
     pub(super) fields: Fields,
-    /// What it tells of threads.
+    /// Use of its records to follow threads.
     pub(super) role: Role,
     pub(super) uses: Vec<Use>,
 }
 
-/// What the records of a lane have in common.
+/// Common properties of the records of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Carried {
     pub(super) fields: Fields,
     pub(super) sideband: Sideband,
 }
 
-/// How it is told which thread leaves a CPU, and which one comes, besides `sched:sched_switch`.
+/// Sources of the outgoing and incoming threads of a CPU, besides `sched:sched_switch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Switches {
-    /// The switch stream tells who leaves, and `sched:sched_switch` only of threads that do for another reason than to sleep.
+    /// The switch stream reports outgoing threads, and `sched:sched_switch` only threads that leave for another reason than to sleep.
     pub(super) of_stream: bool,
-    /// CPUs tell who comes, for this kernel writes no records while the idle task runs.
+    /// `PERF_RECORD_SWITCH` reports incoming threads, because this kernel writes no samples while the idle task runs.
     pub(super) of_cpus: bool,
 }
 
-/// Which events the traces need, each once, and what the records of each lane carry.
+/// Returns the events that the traces need, each once, and the fields of the records of each lane.
 pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Arc<Wanted>>, ByLane<Carried>) {
     let mut found: Vec<Wanted> = Vec::new();
     let fields = Fields { identifier: true, raw: true, ..Fields::default() };
@@ -98,7 +98,7 @@ pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Arc<Want
         let Carried { fields, sideband } = &mut carried[lane];
         fields.tid |= trace.needs_task();
         fields.time |= trace.is_ordered();
-        // Calls that are under way begin and end with threads, whatever the leading lane loses.
+        // Calls in progress begin and end with threads, even if the leading lane loses records.
         sideband.task |= leads || lane == Lane::Syscalls || trace.needs_cgroup();
         sideband.comm |= leads;
         sideband.cgroup |= trace.needs_cgroup();
@@ -112,8 +112,8 @@ pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Arc<Want
             };
             let same = |found: &&mut Wanted| found.lane == lane && found.event.counts_as(&event);
             match found.iter_mut().find(same) {
-                // The second event of a pair goes before the first: if they are the same one, a hit ends what the hit
-                // before it began.
+                // The second event of a pair comes before the first: if both are the same event, a hit ends the operation that the previous
+                // hit began.
                 Some(known) => {
                     known.uses.insert(0, (number, place));
                     known.fields.cgroup |= cgroup;
@@ -139,7 +139,7 @@ pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Arc<Want
     (found.into_iter().map(Arc::new).collect(), carried)
 }
 
-/// What to open for a source.
+/// Returns the event to open for a source.
 fn event_of(source: &Source, switches: Switches) -> Named {
     let mut event = source.event.clone();
     if switches.of_stream && matches!(source.role, Role::Scheduler(Layout::Switch { .. })) {
@@ -152,7 +152,7 @@ fn event_of(source: &Source, switches: Switches) -> Named {
     event
 }
 
-/// What to open for a lane on each CPU; the events by their places among those wanted.
+/// Returns the events to open for a lane on each CPU, by their index in `wanted`.
 pub(super) fn request(lane: Lane, wanted: &[Arc<Wanted>], carried: Carried) -> Request<'_, usize> {
     let ordered = lane.is_ordered();
     let sampling = |fields, sideband| Some(Sampling { rate: Rate::Period(1), fields, sideband, ordered });

@@ -1,4 +1,4 @@
-//! Who hit: cgroups and processes as small numbers.
+//! Owners of hits: cgroups and processes as small numbers.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::target::CgroupId;
 /// Maximum number of cgroups in a round.
 const MOST: usize = 1 << 17;
 
-/// What a record tells of who caused it.
+/// The cause of a record, as far as the record contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Who {
     pub(super) cpu: u32,
-    /// `u32::MAX` if it has none any more.
+    /// `u32::MAX` if the process has exited and been reaped.
     pub(super) pid: u32,
     /// 0 is the idle task.
     pub(super) tid: u32,
@@ -27,9 +27,9 @@ pub(super) struct Who {
 pub(super) struct OwnerId(pub(super) u32);
 
 impl OwnerId {
-    /// One owner too many.
+    /// Owner of hits beyond the maximum number of owners.
     pub(super) const UNKNOWN: Self = Self(u32::MAX);
-    /// Nobody: the CPU was idle.
+    /// Owner of hits while the CPU was idle.
     pub(super) const IDLE: Self = Self(u32::MAX - 1);
 }
 
@@ -53,17 +53,17 @@ impl Default for Owners {
     }
 }
 
-/// The owners of one round, by their numbers.
+/// The owners of one round, by number.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     pub(super) cgroups: Vec<CgroupId>,
     pub(super) tasks: Vec<Task>,
-    /// The cgroups that were created.
+    /// Cgroups that were created.
     pub(super) created: CgroupPaths,
 }
 
 impl Owners {
-    /// The number of a cgroup.
+    /// Returns the number of a cgroup.
     #[inline]
     pub(super) fn cgroup(&mut self, who: Who) -> OwnerId {
         if let Some(&id) = self.cgroups.get(&who.cgroup) {
@@ -78,7 +78,7 @@ impl Owners {
         id
     }
 
-    /// The number of a process, under the name that it has now.
+    /// Returns the number of a process with its current name.
     #[inline]
     pub(super) fn process(&mut self, who: Who) -> OwnerId {
         if who.tid == 0 {
@@ -92,12 +92,12 @@ impl Owners {
         }
     }
 
-    /// What a process is called.
+    /// Returns the name of a process.
     pub(super) fn name(&self, pid: u32) -> Option<&Arc<str>> {
         self.processes.name(pid)
     }
 
-    /// What is told besides hits.
+    /// Processes a record that is not a hit.
     pub(super) fn hear(&mut self, record: &Record<'_>) {
         match record {
             Record::Cgroup(cgroup) => self.created.hear(cgroup),
@@ -105,7 +105,7 @@ impl Owners {
         }
     }
 
-    /// Enters a process as `/proc` describes it, unless records have told its name.
+    /// Adds a process as `/proc` describes it, unless its name is known from records.
     pub(super) fn describe(&mut self, pid: u32, comm: &Arc<str>, kernel: bool) {
         self.processes.describe(pid, comm, kernel);
     }

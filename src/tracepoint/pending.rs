@@ -1,4 +1,4 @@
-//! The first events of pairs, which wait for their second.
+//! The first events of pairs, until their second event arrives.
 
 use std::time::Duration;
 
@@ -11,27 +11,27 @@ use crate::plan::Pairing;
 /// A first event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Begun {
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     pub(super) time: u64,
     pub(super) who: Who,
-    /// What its record tells of each label.
+    /// The values of labels in its record.
     pub(super) labels: Box<[ValueId]>,
 }
 
-/// Why events found no partner.
+/// Reasons for unpaired events.
 #[derive(Debug, Clone, Copy)]
 enum Unpaired {
-    /// A second event without a first: it began before we listened, or its first was filtered out.
+    /// A second event without a first: the first was before the event was opened, or was filtered out.
     NoBegin,
-    /// A first event that was followed by another first of the same key.
+    /// A first event that was followed by another first event with the same key.
     NoEnd,
-    /// A first event that waited for longer than the timeout.
+    /// A first event that was pending for longer than the timeout.
     Expired,
-    /// A first event for which there was no room.
+    /// A first event that was dropped because the table is full.
     Full,
-    /// Records were lost, so what waited may belong to nobody.
+    /// Discarded after lost records, because the second event may be among them.
     Lost,
-    /// The second event bears a time before that of the first.
+    /// The time of the second event is before that of the first.
     Backwards,
 }
 
@@ -51,7 +51,7 @@ impl Pending {
         Self { limits, begun: FxHashMap::default(), unpaired: [0; REASONS.len()] }
     }
 
-    /// A first event.
+    /// Adds a first event.
     pub(super) fn begin(&mut self, key: &[u8], begun: Begun) {
         if let Some(waiting) = self.begun.get_mut(key) {
             *waiting = begun;
@@ -63,7 +63,7 @@ impl Pending {
         }
     }
 
-    /// A second event, at `time`: its first, and the nanoseconds between them.
+    /// Matches a second event at `time`. Returns its first event, and the nanoseconds between them.
     pub(super) fn end(&mut self, key: &[u8], time: u64) -> Option<(Begun, u64)> {
         let begun = self.begun.remove(key);
         let elapsed = begun.as_ref().map(|begun| time.checked_sub(begun.time));
@@ -79,13 +79,13 @@ impl Pending {
         None
     }
 
-    /// Records were lost: who waits now may have been answered by one of them.
+    /// Discards all pending events, because their second events may be among the lost records.
     pub(super) fn clear(&mut self) {
         self.count(Unpaired::Lost, self.begun.len() as u64);
         self.begun.clear();
     }
 
-    /// Values of a label whose numbers will stand for others: who waits with one of them has one of the others now.
+    /// Replaces values of a label whose numbers will be reused by `other`.
     pub(super) fn forget(&mut self, label: usize, gone: &[ValueId]) {
         if gone.is_empty() {
             return;
@@ -95,7 +95,7 @@ impl Pending {
         labels.filter(|value| gone.contains(value)).for_each(|value| *value = ValueId::OTHER);
     }
 
-    /// Gives up those that have waited too long at `now`.
+    /// Discards events that are pending for longer than the timeout at `now`.
     pub(super) fn expire(&mut self, now: u64) {
         let timeout = self.limits.timeout;
         let before = self.begun.len();
@@ -110,12 +110,12 @@ impl Pending {
         }
     }
 
-    /// How many found no partner so far, by reason.
+    /// Returns the number of unpaired events so far, by reason.
     pub(super) fn unpaired(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         REASONS.into_iter().zip(self.unpaired)
     }
 
-    /// How many wait.
+    /// Returns the number of pending events.
     pub(super) fn waiting(&self) -> usize {
         self.begun.len()
     }

@@ -1,4 +1,4 @@
-//! The families about entries and rings themselves, whatever they tell of.
+//! The families about entries and rings themselves.
 
 use std::iter::zip;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::plan::Feed;
 use crate::ring::RingMetrics;
 
-/// Those that are there only where there is something to tell.
+/// Metrics that are present only with certain entries or counts.
 pub const METRICS: [&str; 4] = [UNPAIRED, PENDING, DROPPED, UNTOLD];
 
 const UNPAIRED: &str = "perf_unpaired_events";
@@ -18,7 +18,7 @@ const PENDING: &str = "perf_pending_events";
 const DROPPED: &str = "perf_dropped_hits";
 const UNTOLD: &str = "perf_untold_events";
 
-/// Their metrics.
+/// The metadata of these families.
 #[derive(Debug)]
 pub(super) struct Metrics {
     rings: RingMetrics,
@@ -35,29 +35,30 @@ impl Metrics {
         let gauge = |name, help| Metadata::new(name, help, "", Kind::Gauge);
         Ok(Self {
             rings: RingMetrics::new()?,
-            // This is the collector's, too.
+            // The collector publishes a metric with this name, too.
             aggregated: counter(
                 "perf_series_aggregated",
-                "Series whose counts were aggregated into \"other\".",
+                "Number of times that a series was aggregated into the series \"other\": the table was full, or a cgroup \
+                 had too many process names.",
             )?,
             unpaired: counter(
                 UNPAIRED,
-                "Events of a pair that found no partner: no_begin, a second without a first; no_end, a first that was \
-                 followed by another first; expired, a first that waited too long; full, a first for which there was no \
-                 room; lost, firsts given up when records were lost; backwards, a second that bears an earlier time.",
+                "Events of a pair without a partner, by reason: no_begin, an end without a begin; no_end, a begin followed by \
+                 another begin; expired, a begin whose end did not arrive in time; full, a begin dropped because the table \
+                 is full; lost, begins discarded after lost records; backwards, an end with an earlier time than its begin.",
             )?,
-            waiting: gauge(PENDING, "First events of a pair that wait for their second.")?,
+            waiting: gauge(PENDING, "Begin events of a pair whose end event has not arrived.")?,
             dropped: counter(
                 DROPPED,
-                "Hits that could not be added up: negative, for the number is below zero; short, for the record lacks it.",
+                "Hits whose value was not added, by reason: negative, the value is below zero; short, the record lacks the field.",
             )?,
             untold: counter(
                 UNTOLD,
-                "What threads did that could not be told: backwards, for a time lies before the one that it follows; unseen, a \
-                 thread left a CPU that it was not seen to come to; unwoken, a thread that slept came to a CPU and nobody was \
-                 seen to wake it, so its delay is not known; lost, what was under way when records were lost; full, for \
-                 want of room; no_begin, the end of a system call that began before anybody looked; no_end, the beginning of one \
-                 that was followed by another.",
+                "Scheduler and system call events that could not be accounted, by reason: backwards, the time is earlier than \
+                 that of the preceding event; unseen, the outgoing task has no recorded switch to the CPU; unwoken, a sleeping \
+                 task was switched in without a recorded wakeup, so its delay is unknown; lost, in-flight state discarded after \
+                 lost records; full, the table is full; no_begin, the exit of a system call whose entry was not recorded; \
+                 no_end, the entry of a system call that was followed by another entry.",
             )?,
         })
     }
@@ -91,7 +92,7 @@ impl Metrics {
                 let metric =
                     output.hits.as_ref().or(output.amount.as_ref()).map(|metric| metric.name().into());
                 let first = book.trace.sources.first().map(|source| Arc::clone(&source.event.name));
-                // What is told of threads is one entry with several metrics.
+                // All entries of threads are one configuration entry with several metrics.
                 let leader = if book.trace.feed == Feed::Records { first } else { metric };
                 let labels = vec![
                     ("counters", Arc::clone(&book.trace.entry)),
@@ -107,7 +108,7 @@ impl Metrics {
     }
 }
 
-/// What could not be told of threads, for the sections that tell of them.
+/// Returns the untracked activity of threads, for the configured sections.
 fn untold(books: &[Book], state: &TracerState) -> Vec<Point> {
     let (sched, calls) = (state.untold.sched, state.untold.calls);
     let reasons = ["backwards", "unseen", "unwoken", "lost", "full"];

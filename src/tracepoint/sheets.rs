@@ -1,4 +1,4 @@
-//! What threads did, as the tables that books are made of: each fact a sheet of its own, with its labels.
+//! Activity of threads, as the tables that books are made of: one sheet for each fact, with its labels.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::plan::{Fact, Trace};
 use crate::sched::{By, Sum};
 use crate::syscall::{self, errno};
 
-/// How threads had left the CPU, in the order of a sum's waits.
+/// States in which threads left the CPU, in the order of `waited` in a sum.
 const STATES: [&str; 3] = ["preempted", "sleeping", "uninterruptible"];
 
-/// One row: who, the texts or numbers of its labels, and what is added to it.
+/// One row: the owner, the texts or numbers of its labels, and the amount to add.
 type Row = (OwnerId, Vec<Label>, Cell);
 
 /// The value of a label before it has a number.
@@ -31,7 +31,7 @@ enum Label {
 pub(super) struct Sheet {
     pub(super) trace: Arc<Trace>,
     fact: Fact,
-    /// For which part of all threads what was seen stands.
+    /// Sampling: one in this number of threads is observed.
     one_of: u32,
     /// For each label.
     values: Vec<Values>,
@@ -44,7 +44,8 @@ impl Sheet {
         Self { trace, fact, one_of, values, round: 1 }
     }
 
-    /// The tables of this collection. Values of labels that were not met in the last `kept` make room for others.
+    /// Returns the tables of this collection. If there is no space for new values of labels, values that did not occur in the last `kept`
+    /// collections are removed.
     pub(super) fn take(&mut self, taken: &tasks::Taken, kept: u64) -> Taken {
         let oldest = self.round.saturating_sub(kept);
         let expired = self.values.iter_mut().map(|values| values.expire(oldest)).collect();
@@ -63,7 +64,7 @@ impl Sheet {
         }
     }
 
-    /// Numbers the values of a row's labels.
+    /// Assigns numbers to the values of a row's labels.
     fn number(&mut self, (owner, labels, mut cell): Row) -> ((OwnerId, u32, Box<[ValueId]>), Cell) {
         let round = self.round;
         let numbers = labels.iter().zip(&mut self.values).map(|(label, values)| match label {
@@ -81,7 +82,7 @@ impl Sheet {
     }
 }
 
-/// The rows of a fact for one output.
+/// Returns the rows of a fact for one output.
 fn rows(fact: Fact, taken: &tasks::Taken, output: usize) -> Vec<Row> {
     match fact {
         Fact::Calls | Fact::Errors | Fact::Durations => {
@@ -98,7 +99,7 @@ fn rows(fact: Fact, taken: &tasks::Taken, output: usize) -> Vec<Row> {
         Fact::PreemptedBy => {
             let Some(taken) = taken.sched.get(output) else { return Vec::new() };
             let mut pairs = taken.pairs.clone();
-            // Those who do it most get a name of their own first.
+            // The most frequent ones get labels of their own first.
             pairs.sort_by_key(|&(_, _, count)| std::cmp::Reverse(count));
             let row = |(owner, by, count)| (owner, vec![Label::Cgroup(by)], cell(count, 0));
             pairs.into_iter().map(row).collect()

@@ -1,4 +1,4 @@
-//! What threads do: the scheduler's decisions and system calls, added up by those who own them.
+//! Activity of threads: scheduling decisions and system calls, aggregated by owner.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::ring::{Sample, Task, Turn};
 use crate::sched::{self, Event, Longest, Timeline, Told};
 use crate::syscall::{self, Abi, Begun, Call, Calls};
 
-/// How many of the longest delays and of the oldest calls are told one by one.
+/// Maximum number of the longest delays, and of the oldest calls, that are listed individually.
 const MOST_TOLD: usize = 16;
-/// For how long delays are told one by one, in nanoseconds.
+/// Time for which delays are listed individually, in nanoseconds.
 const MINUTE: u64 = 60_000_000_000;
 
-/// The number of the owner of what a thread did on a CPU, in the sums of a scope.
+/// Returns the number of the owner of an activity of a thread on a CPU, in the sums of a scope.
 #[inline]
 fn owner_in(scope: Scope, cpu: u32, who: &sched::Who, owners: &mut Owners) -> OwnerId {
     let of = Who { cpu, pid: who.pid, tid: who.tid, cgroup: who.cgroup };
@@ -32,11 +32,11 @@ fn owner_in(scope: Scope, cpu: u32, who: &sched::Who, owners: &mut Owners) -> Ow
     }
 }
 
-/// Sums of one kind, once for each way in which they are kept apart.
+/// Sums of one kind, once for each scope.
 #[derive(Debug)]
 struct Side<S> {
     sums: Vec<(Scope, S)>,
-    /// The outputs of its traces.
+    /// The scopes of the outputs of its traces.
     outputs: Vec<Scope>,
 }
 
@@ -47,7 +47,8 @@ impl<S> Default for Side<S> {
 }
 
 impl<S> Side<S> {
-    /// What all together have follows from what each has, so that it is added up apart only where nothing else is.
+    /// Returns empty sums for these outputs. Sums for the whole host are derived from those of another scope, and kept separately only if
+    /// there is no other.
     fn new(outputs: Vec<Scope>, sums: impl Fn() -> S) -> Self {
         let mut scopes = outputs.clone();
         if scopes.iter().any(|&scope| scope != Scope::HOST) {
@@ -62,14 +63,14 @@ impl<S> Side<S> {
         self.outputs.is_empty()
     }
 
-    /// Is for these outputs from now on. What was added up for the same stays.
+    /// Sets the outputs. Keeps the sums if the outputs are the same as before.
     fn follow(&mut self, outputs: Vec<Scope>, sums: impl Fn() -> S) {
         if self.outputs != outputs {
             *self = Self::new(outputs, sums);
         }
     }
 
-    /// Takes out what each output gets: what was kept apart for it, or all of it together.
+    /// Takes the sums of each output: those of its scope, or the total over another scope.
     fn take<T: Clone + Default>(&mut self, take: impl Fn(&mut S) -> T, all: impl Fn(&T) -> T) -> Vec<T> {
         let taken: Vec<(Scope, T)> = self.sums.iter_mut().map(|(scope, sums)| (*scope, take(sums))).collect();
         let of = |scope: &Scope| match taken.iter().find(|(of, _)| of == scope) {
@@ -80,7 +81,7 @@ impl<S> Side<S> {
     }
 }
 
-/// What could not be told, since the beginning.
+/// Counts of untracked activity, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Untold {
     /// Of the scheduler.
@@ -89,23 +90,23 @@ pub struct Untold {
     pub calls: syscall::Untold,
 }
 
-/// What is told one by one, the longest first.
+/// Delays and calls that are listed individually, the longest first.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Remarkable {
     /// Delays that ended in the last minute.
     pub delays: Vec<Longest>,
-    /// Calls that have not ended, and for how long they have been under way, in nanoseconds.
+    /// Calls that have not returned, and their duration so far in nanoseconds.
     pub stuck: Vec<(Begun, u64)>,
 }
 
 impl Remarkable {
-    /// What was told before, with what is told now.
+    /// Merges the items of a collection into the list.
     pub(super) fn follow(&mut self, news: Self, now: u64) {
         let late = |longest: &Longest| now.saturating_sub(longest.time) < MINUTE;
         self.delays.retain(late);
         self.delays.extend(news.delays);
         self.delays.sort_by_key(|longest| std::cmp::Reverse(longest.delay));
-        // A thread has one line, whenever that was.
+        // At most one delay per thread.
         let mut named = Vec::new();
         self.delays.retain(|longest| {
             let first = !named.contains(&longest.who.tid);
@@ -117,23 +118,23 @@ impl Remarkable {
     }
 }
 
-/// What threads did since the last collection.
+/// Activity of threads since the last collection.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     /// For each output of the scheduler's traces.
     pub(super) sched: Vec<sched::Taken<OwnerId>>,
-    /// For each output of those of system calls.
+    /// For each output of the traces of system calls.
     pub(super) calls: Vec<Vec<syscall::Row<OwnerId>>>,
-    /// For each of the same, the calls that are stuck, and for how many nanoseconds.
+    /// For each output of the traces of system calls: the stuck calls, and their duration so far in nanoseconds.
     pub(super) stuck: Vec<Vec<(OwnerId, Call, u64)>>,
     pub(super) remarkable: Remarkable,
 }
 
-/// The longest delays since the last collection, one of each thread.
+/// The longest delays since the last collection, one per thread.
 #[derive(Debug, Default)]
 struct Longests {
     delays: Vec<Longest>,
-    /// What a delay must exceed to be one of them.
+    /// Delays up to this length are not added, in nanoseconds.
     least: u64,
 }
 
@@ -167,7 +168,7 @@ impl Longests {
     }
 }
 
-/// All threads.
+/// State and sums of all threads.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     timeline: Timeline,
@@ -180,8 +181,7 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// Tells what these traces want from now on. What is known of threads stays, and so does what was added up for whoever is
-    /// told of it still.
+    /// Provides the sums that these traces need from now on. Keeps the state of threads, and the sums of outputs that remain.
     pub(super) fn retrace(&mut self, traces: &[Arc<Trace>]) {
         let outputs = |of: fn(Fact) -> bool| {
             let feeds = |trace: &&Arc<Trace>| matches!(trace.feed, Feed::Tasks(fact, _) if of(fact));
@@ -207,12 +207,12 @@ impl Tasks {
         }
     }
 
-    /// Whether nobody wants to know anything: then nothing is followed.
+    /// Reports whether no output needs the state of threads; it is not tracked then.
     fn is_idle(&self) -> bool {
         self.sched.is_empty() && self.syscalls.is_empty()
     }
 
-    /// A record of an event of theirs; `None` if it cannot be read.
+    /// Processes a sample of an event; `None` if it cannot be decoded.
     #[inline]
     pub(super) fn read(
         &mut self,
@@ -250,7 +250,7 @@ impl Tasks {
     fn begin(&mut self, number: u32, cpu: u32, wanted: Option<&[Call]>, sample: &Sample<'_>) {
         let call = Abi::here(!sample.narrow).map(|abi| Call { abi, number });
         let is_wanted = |call: &Call| wanted.is_none_or(|wanted| wanted.binary_search(call).is_ok());
-        // The kernel's filter knows numbers alone, which are of two calls where programs of 32 bits run.
+        // The kernel filters by number only. Where 32-bit programs run, one number can be two calls.
         let Some(call) = call.filter(is_wanted) else { return self.calls.leave_out(sample.tid) };
         let Sample { pid, tid, cgroup, time, .. } = *sample;
         let known = self.timeline.who(tid).map(|who| who.comm).unwrap_or_default();
@@ -265,8 +265,8 @@ impl Tasks {
         }
     }
 
-    /// A thread goes onto a CPU, as the CPU itself tells; `next`: when the thread before it leaves. Who was reaped before it came has
-    /// no number any more.
+    /// Processes `PERF_RECORD_SWITCH`: a thread starts to run on a CPU. `next`: the record is that of the outgoing thread. A thread that
+    /// was reaped before has no number any more.
     pub(super) fn comes(&mut self, at: (u32, u64), (pid, tid): (u32, u32), next: bool, owners: &mut Owners) {
         if !self.sched.is_empty() && tid != u32::MAX {
             let event = if next { Event::Runs { tid } } else { Event::Comes { tid } };
@@ -274,7 +274,7 @@ impl Tasks {
         }
     }
 
-    /// A thread was made: it is in the cgroup of who made it, most often.
+    /// Adds a new thread. Its cgroup is assumed to be that of its parent.
     pub(super) fn fork(&mut self, task: &Task) {
         if self.is_idle() {
             return;
@@ -285,12 +285,12 @@ impl Tasks {
         self.timeline.born(sched::Who { tid, pid, cgroup: parent.cgroup, comm: parent.comm, kernel });
     }
 
-    /// A thread was made by a call, which ends in the child as well.
+    /// Ignores the call that created a thread, because it also returns in the child.
     pub(super) fn fork_in_call(&mut self, task: &Task) {
         self.calls.leave_out(task.tid);
     }
 
-    /// What the switch stream tells of a CPU.
+    /// Processes a thread switch of the switch stream.
     #[inline]
     pub(super) fn turn(&mut self, turn: &Turn, owners: &mut Owners) {
         let &Turn { time, cgroup, cpu, pid, tid, leaves, complete } = turn;
@@ -301,19 +301,19 @@ impl Tasks {
         self.enter((cpu, time), (pid, cgroup), event, owners);
     }
 
-    /// A thread has ended, on the CPU where it runs.
+    /// Processes the exit of a thread on the CPU where it runs.
     pub(super) fn exit(&mut self, cpu: u32, task: &Task, owners: &mut Owners) {
         let &Task { pid, tid, time, .. } = task;
         self.enter((cpu, time), (pid, 0), Event::Runs { tid }, owners);
         self.timeline.forget(task.tid);
     }
 
-    /// A thread has ended, and with it the calls that do not return.
+    /// Ends the calls of a thread that has exited: they do not return.
     pub(super) fn end_calls(&mut self, task: &Task) {
         self.calls.forget(task.tid);
     }
 
-    /// Enters a process as `/proc` describes it, by its first thread.
+    /// Adds a process as `/proc` describes it, by its main thread.
     pub(super) fn describe(&mut self, pid: u32, comm: &str, kernel: bool) {
         if self.is_idle() {
             return;
@@ -322,27 +322,27 @@ impl Tasks {
         self.timeline.describe(sched::Who { tid: pid, pid, cgroup: 0, comm, kernel });
     }
 
-    /// Records of the scheduler were lost.
+    /// Notes that records of the scheduler were lost.
     pub(super) fn mark_gap(&mut self) {
         self.timeline.mark_gap();
     }
 
-    /// Records of system calls were lost.
+    /// Notes that records of system calls were lost.
     pub(super) fn mark_gap_of_calls(&mut self) {
         self.calls.mark_gap();
     }
 
-    /// What could not be told.
+    /// Returns the counts of untracked activity.
     pub(super) fn untold(&self) -> Untold {
         Untold { sched: self.timeline.untold(), calls: self.calls.untold() }
     }
 
-    /// Threads that left a CPU that they were not seen to come to.
+    /// Returns the number of threads that left a CPU without a record of their arrival.
     pub(super) fn unseen(&self) -> u64 {
         self.timeline.untold().unseen
     }
 
-    /// Takes out what was added up until `now`, which is on the clock of the records.
+    /// Takes the sums up to `now`, a time of the clock of the records.
     pub(super) fn take(&mut self, now: u64, owners: &mut Owners) -> Taken {
         let sums = &mut self.sched.sums;
         self.timeline.pass(now, |cpu, who, told| add(sums, cpu, who, &told, owners));

@@ -1,40 +1,40 @@
-//! The values of one label, as small numbers: a hit looks a value up, and only a new one is kept.
+//! The values of one label, as small numbers: a hit looks up its value, and only new values are stored.
 
 use rustc_hash::FxHashMap;
 
 use crate::event::format::Value;
 
-/// A value of a label.
+/// The number of a value of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ValueId(pub(super) u32);
 
 impl ValueId {
-    /// One value too many.
+    /// Any value beyond the maximum number of values.
     pub(super) const OTHER: Self = Self(0);
-    /// The record has none.
+    /// The record has no value.
     pub(super) const NONE: Self = Self(1);
-    /// The first that stands for a value.
+    /// The first number that is assigned to a value.
     const FIRST: u32 = 2;
 }
 
-/// How much of a text is kept, in bytes.
+/// Maximum length of a stored text, in bytes.
 const LONGEST: usize = 256;
 
-/// A value that was met for the first time, to be given a text.
+/// A value that occurred for the first time and needs a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fresh {
     pub(super) id: ValueId,
-    /// The source that it was met in, whose format tells what it means.
+    /// The source in which it occurred. The format of the source defines the meaning of the value.
     pub(super) source: usize,
     pub(super) value: Owned,
 }
 
-/// A value by itself.
+/// An owned value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Owned {
-    /// A number without a sign.
+    /// An unsigned number.
     Unsigned(u64),
-    /// A number with a sign.
+    /// A signed number.
     Signed(i64),
     /// A text or an array.
     Bytes(Box<[u8]>),
@@ -54,25 +54,25 @@ impl Owned {
 #[derive(Debug)]
 pub(super) struct Values {
     limit: usize,
-    /// How many there are.
+    /// Number of values.
     count: usize,
-    /// For each source, the first one in which the same values mean the same.
+    /// For each source: the first source in which equal values have the same meaning.
     meanings: Box<[usize]>,
-    /// For each such source, its values.
+    /// For each such source: its values.
     known: Box<[Known]>,
-    /// For each value, the round in which it was last met.
+    /// For each value: the round in which it last occurred.
     met: Vec<u64>,
     free: Vec<ValueId>,
     fresh: Vec<Fresh>,
 }
 
-/// Values that mean the same wherever they are.
+/// Values of sources in which equal values have the same meaning.
 #[derive(Debug, Default)]
 struct Known {
     numbers: FxHashMap<u64, ValueId>,
     /// Texts that are [`packed`]; names of tasks always are.
     short: FxHashMap<u128, ValueId>,
-    /// All others.
+    /// All other texts.
     texts: FxHashMap<Box<[u8]>, ValueId>,
 }
 
@@ -111,7 +111,7 @@ impl Known {
         }
     }
 
-    /// Forgets those for which `old` holds.
+    /// Removes and returns the values for which `old` holds.
     fn extract(&mut self, old: impl Fn(&ValueId) -> bool) -> Vec<ValueId> {
         let numbers = self.numbers.extract_if(|_, id| old(id)).map(|(_, id)| id);
         let short = self.short.extract_if(|_, id| old(id)).map(|(_, id)| id);
@@ -120,14 +120,14 @@ impl Known {
     }
 }
 
-/// A text of at most 15 bytes, and how many they are, as one number: found faster than bytes elsewhere.
+/// Returns a text of at most 15 bytes and its length as one number, which is faster to look up than a slice.
 #[inline]
 fn packed(text: &[u8]) -> Option<u128> {
     if text.len() > 15 {
         return None;
     }
     let bytes = match (text.first_chunk(), text.last_chunk()) {
-        // Two words that overlap say the same where they do.
+        // Where the two words overlap, their bytes are the same.
         (Some(&first), Some(&last)) => {
             let last = u128::from(u64::from_le_bytes(last));
             u128::from(u64::from_le_bytes(first)) | last << (8 * (text.len() - 8))
@@ -138,8 +138,8 @@ fn packed(text: &[u8]) -> Option<u128> {
 }
 
 impl Values {
-    /// At most `limit` are kept apart. `meanings` says for each source which is the first one in which the same values
-    /// mean the same.
+    /// Returns an empty set of at most `limit` values. `meanings`: for each source, the first source in which equal values have the same
+    /// meaning.
     pub(super) fn new(limit: usize, meanings: Box<[usize]>) -> Self {
         Self {
             limit,
@@ -152,7 +152,7 @@ impl Values {
         }
     }
 
-    /// The number of a value that was met in `round` in a record of `source`.
+    /// Returns the number of a value that occurred in `round` in a record of `source`.
     #[inline]
     pub(super) fn id(&mut self, value: Value<'_>, source: usize, round: u64) -> ValueId {
         let Some(&meaning) = self.meanings.get(source) else { return ValueId::OTHER };
@@ -183,13 +183,12 @@ impl Values {
         id
     }
 
-    /// Those that were met for the first time since this was asked last.
+    /// Returns the values that occurred for the first time since the last call.
     pub(super) fn take_fresh(&mut self) -> Vec<Fresh> {
         std::mem::take(&mut self.fresh)
     }
 
-    /// If there is no room for new ones, forgets those that were not met since `round`. Gives them: their numbers will
-    /// stand for others.
+    /// If there is no space for new values, removes those that did not occur since `round`. Returns them: their numbers will be reused.
     pub(super) fn expire(&mut self, round: u64) -> Vec<ValueId> {
         if self.count < self.limit {
             return Vec::new();
@@ -203,7 +202,7 @@ impl Values {
     }
 }
 
-/// The beginning of a text that is too long for a label.
+/// Returns the beginning of a text that is too long for a label.
 fn cut(bytes: &[u8]) -> &[u8] {
     bytes.get(..LONGEST).unwrap_or(bytes)
 }

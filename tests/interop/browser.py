@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 
-PATIENCE = 60  # seconds for any one thing
+PATIENCE = 60  # seconds for each wait
 
 FLAGS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
@@ -26,7 +26,7 @@ class Browser:
         self.profile = tempfile.TemporaryDirectory(prefix="chromium.", ignore_cleanup_errors=True)
         ours_in, its_out = os.pipe()
         its_in, ours_out = os.pipe()
-        # It reads from descriptor 3 and writes to 4.
+        # The browser reads from descriptor 3 and writes to 4.
         command = f'exec "$@" 3<&{its_in} 4>&{its_out}'
         self.process = subprocess.Popen(
             ["bash", "-c", command, "bash", program, *FLAGS, f"--user-data-dir={self.profile.name}", "about:blank"],
@@ -143,7 +143,7 @@ class Browser:
         )
         for kind in ("mouseMoved", "mousePressed"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-        # Whoever asks something when the button comes up is to be answered before this is.
+        # A dialog that opens when the button is released must be answered before this call returns.
         self.send("Input.dispatchMouseEvent", type="mouseReleased", x=x, y=y, button="left", clickCount=1)
 
     def control(self, letter):

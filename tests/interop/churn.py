@@ -23,9 +23,9 @@ import urllib.request
 EVENTS = {"page-faults": "page_faults", "context-switches": "context_switches"}
 CGROUPS = 500
 SERIES = 50
-# Part of what perf counted by which the increase may differ.
+# Maximum relative difference between perf's count and the increase.
 BOUND = 0.005
-# Seconds without churn at both ends: what is counted between the last scrape and the end of perf is little then.
+# Seconds without churn at both ends, so that counts between the last scrape and the end of perf are few.
 QUIET = 15
 WORK = "while :; do for i in 1 2 3 4 5; do /bin/true; done; sleep {pause}; done"
 

@@ -23,11 +23,11 @@ sys.path[:0] = [str(DIRECTORY), str(HERE)]
 import hardware  # noqa: E402
 from src import grafana, variables  # noqa: E402
 
-# What a virtual machine has no counters for.
+# Metrics that need hardware counters, which a virtual machine may lack.
 HARDWARE = re.compile(
     r"perf_(cpu|cgroup)_(cycles|instructions|cache_references|cache_misses|branches|branch_misses)_total|perf_pmu_\w+|perf_event_running_ratio"
 )
-# What there is nothing of where all is well.
+# Metrics and selectors that have data only in case of a problem.
 HEALTHY = {
     "perf_dropped_hits_total",
     "perf_exporter_http_connections_aborted_total",
@@ -36,20 +36,20 @@ HEALTHY = {
     "perf_frames_without_line_total",
     "perf_series_aggregated_total",
     "perf_tracepoint_block_errors_total",
-    # A selector in these queries keeps only what is wrong.
+    # Selectors that keep only problems.
     'by="throttled"',
     "perf_exporter_config_last_reload_successful",
     "perf_exporter_detail_reduced",
     'state=~"never_ran|stalled|implausible|full"',
 }
 METRIC = re.compile(r"\bperf_[a-z0-9_]+|\bprocess_[a-z_]+")
-# Ends of the names of a histogram's series.
+# Suffixes of a histogram's series.
 SERIES = re.compile(r"_(bucket|sum|count)$")
-# Variables that Grafana itself has; those in links to other dashboards and pages stand in no query.
+# Variables of Grafana itself. Variables in links to other dashboards and pages are not part of queries.
 BUILT_IN = {"__rate_interval", "__interval", "__range"}
-# What there is to say whether or not all is well.
+# Messages that are printed in any case.
 said = []
-# Seconds that rates are taken over, and that Grafana would show.
+# Seconds of the rate window, and of the displayed range.
 RATE, SHOWN = 20, 40
 
 
@@ -117,7 +117,7 @@ def wrong_in(dashboard, known):
     names = [variable["name"] for variable in dashboard["templating"]["list"]]
     if len(set(names)) != len(names):
         yield "two variables have the same name"
-    # `auto` only shows when a variable came after one that uses it.
+    # The order matters for a variable that uses another one.
     for at, variable in enumerate(dashboard["templating"]["list"]):
         if not variable.get("description"):
             yield f"variable {variable['name']} has no description"
@@ -127,7 +127,7 @@ def wrong_in(dashboard, known):
                     yield f"variable {variable['name']} uses {first or second}, which is not before it"
     used = json.dumps(dashboard)
     for name in names:
-        # Links hand the first two on to the other dashboards.
+        # Links pass the first two variables on to the other dashboards.
         if name not in ("datasource", "names") and not re.search(rf"\$\{{?{name}\b", used):
             yield f"nothing uses the variable {name}"
     for where, query, _ in queries_of(dashboard):
@@ -148,7 +148,7 @@ def static(names):
     uids = [dashboard["uid"] for _, dashboard in dashboards()]
     if len(set(uids)) != len(uids):
         wrong.append("two dashboards have the same uid")
-    # Links between the dashboards lead to dashboards that there are.
+    # Links between the dashboards must lead to existing dashboards.
     for file, dashboard in dashboards():
         wrong += [
             f"{file}: there is no dashboard {uid}"
@@ -165,7 +165,7 @@ def static(names):
 
 
 def has_data(prometheus, query, instant, values, now):
-    # `or vector(0)` always has data: what counts is what stands before it.
+    # `or vector(0)` always has data, so only the expression before it is evaluated.
     query = grafana.replaced(query.replace(" or vector(0)", ""), values)
     series = prometheus.now(query, now) if instant else prometheus.over(query, now - SHOWN, now, 5)
     return any(grafana.is_number(value) for _, points in series for _, value in points)
@@ -214,7 +214,7 @@ def queries(url):
         ):
             if reason in (None, "no data") and query and may_be_absent(query):
                 absent.append(query)
-            # Hosts without Kubernetes have no namespaces and pods, and targets no cluster unless somebody labels them.
+            # Hosts without Kubernetes have no namespaces and pods, and targets have no cluster unless a user adds the label.
             elif query or where not in ("variable cluster", "variable namespace", "variable pod"):
                 wrong.append(f"{names}: {file}: {where}: {reason or 'no value'}: {' '.join(query.split())}")
         for group in variables.GROUPS:
@@ -234,14 +234,14 @@ def native(url):
 
     def wanted(query):
         if not query or "push_duration" in query or "http_request" in query:
-            return False  # histograms that the exporter has no native buckets of
+            return False  # histograms for which the exporter has no native buckets
         if "label_replace" in query and not keeps:
             left_out.append(query)
             return False
         # The first query of a heat map is for classic buckets.
         return is_native(query) or ("_bucket" in query and not query.startswith("sum by (le) (increase("))
 
-    # Prometheus 2.42 makes a zero of it.
+    # Prometheus 2.42 converts it to a zero.
     kept = prometheus.now('histogram_count(label_replace(perf_exporter_collect_duration_seconds, "x", "y", "", ""))', now)
     keeps, left_out = bool(kept), []
     chosen = {"instance": "node-1", "group": "cgroup"}
@@ -278,9 +278,9 @@ def pages(address):
 
 
 ENUM = re.compile(r"(export )?declare (?:const )?enum (\w+) \{(.*?)\}", re.S)
-# Kinds of panels that have types of their own.
+# Kinds of panels that have their own types.
 KINDS = ("bargauge", "heatmap", "stat", "table", "timeseries")
-# What the data source of Prometheus adds to an annotation.
+# Fields that the Prometheus data source adds to an annotation.
 OF_PROMETHEUS = {"expr", "step", "titleFormat", "textFormat", "useValueForTime"}
 
 
@@ -305,7 +305,7 @@ def typescript(directory):
     for kind in KINDS:
         (file,) = types.glob(f"raw/composable/{kind}/panelcfg/x/*_types.gen.d.ts")
         program.append(f'import * as {kind} from "./{file.relative_to(directory).as_posix().removesuffix(".d.ts")}";')
-    # A kind without settings of fields of its own has none here.
+    # A kind without its own field options gets an empty type.
     program.append("namespace stat_ { export type FieldConfig = {}; }\nnamespace bargauge_ { export type FieldConfig = {}; }")
     checked = 0
     for at, (file, dashboard) in enumerate(dashboards()):
@@ -346,7 +346,7 @@ def main(arguments):
     commands = {"static": static, "queries": queries, "native": native, "typescript": typescript, "pages": pages}
     if len(arguments) != 2 or arguments[0] not in commands:
         sys.exit(__doc__.strip())
-    # A machine that others use as well may miss scrapes; what the exporter does not have is not there later either.
+    # A shared machine may miss scrapes, so the check is repeated. Data that the exporter does not have is missing later as well.
     for pause in [10, 15, None] if arguments[0] in ("queries", "native") else [None]:
         said.clear()
         wrong = commands[arguments[0]](arguments[1])

@@ -1,17 +1,16 @@
 #!/bin/bash
 # dashboards.sh EXPORTER [PICTURES]
 #
-# Lets a real Prometheus scrape a running exporter under load, and asks it every query of every dashboard, as Grafana would: each
-# has data, with the labels of a scrape and with those of OTLP, with classic buckets and with native histograms. What a machine
-# without hardware counters, or one in good health, has nothing of comes from recorded series with the same names
-# (hardware.py). Before that: the files are what their sources make, panels and variables are complete, and all has the types that
-# Grafana's schema gives it.
-# With PICTURES, a directory, it goes on for some minutes and draws a picture of each dashboard there (dashboards/render.py, with
-# matplotlib of PyPI) instead; DASHBOARDS_WAIT=SECONDS keeps Prometheus for those who want to look around.
-# Needs prometheus, curl and python3. The types and a compiler for them come from npm: where they cannot be had, that check is
-# skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names `npm`. The queries need a cgroup file system that may be written to
-# and a tracefs that may be read: `cgroup`, `tracepoint`.
-# Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
+# Lets a real Prometheus scrape a running exporter under load, and runs every query of every dashboard as Grafana does. Each query must have
+# data: with labels of a scrape and with those of OTLP, with classic buckets and with native histograms. Series that need hardware counters
+# or faults come from recorded series with the same names (hardware.py). Before that it checks that the files match their sources, that
+# panels and variables are complete, and that all values have the types of Grafana's schema.
+# With the directory PICTURES it runs for some minutes and draws a picture of each dashboard there instead (dashboards/render.py, with
+# matplotlib from PyPI). DASHBOARDS_WAIT=SECONDS keeps Prometheus running for manual inspection.
+# Requires prometheus, curl and python3. The types and their compiler come from npm. If they are not available, that check is skipped with a
+# reason, or fails if PERF_EXPORTER_REQUIRE names `npm`. The queries require a writable cgroup file system and a readable tracefs: `cgroup`,
+# `tracepoint`.
+# Exit code: 0 if every check passes, 1 if not, 2 if a requirement is missing.
 set -euo pipefail
 
 exporter=${1:?usage: dashboards.sh EXPORTER [PICTURES]}
@@ -20,7 +19,7 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 top=$here/../..
 . "$here/lib.sh"
 
-# Set as soon as it is ours.
+# Set after the mount is created by this script.
 cgroup_dir=''
 
 cache=${DASHBOARDS_CACHE:-$(dirname "$exporter")/../interop}
@@ -36,7 +35,7 @@ tell() {
   python3 "$here/dashboards.py" "$@"
 }
 
-# target NAME ADDRESS PATH PARAMETERS: one that Prometheus calls so
+# target NAME ADDRESS PATH PARAMETERS: prints a target with this name for Prometheus
 target() {
   cat <<-END
 	  - job_name: $1
@@ -47,7 +46,7 @@ target() {
 	END
 }
 
-# start_prometheus NAME PORT [OPTIONS]: with the targets of standard input
+# start_prometheus NAME PORT [OPTIONS]: starts it with the targets from standard input
 start_prometheus() {
   {
     echo 'global: {scrape_interval: 4s, scrape_timeout: 4s}'
@@ -70,7 +69,7 @@ targets() {
   fi
 }
 
-# start_in CGROUP COMMAND...: a load in the cgroup
+# start_in CGROUP COMMAND...: starts a load in the cgroup
 start_in() {
   mkdir -p "$mount$1"
   (
@@ -80,7 +79,7 @@ start_in() {
   pids+=($!)
 }
 
-# A service that does a little of everything, and a batch job that wants its CPUs.
+# Starts a service with different kinds of work, and a batch job that competes for its CPUs.
 start_load() {
   start_in "$cgroup/web.service" python3 "$here/load.py" service "$scratch/service"
   start_in "$cgroup/worker.service" python3 "$here/load.py" worker
@@ -91,7 +90,7 @@ start_batch() {
   start_in "$cgroup/batch.service" python3 "$here/load.py" batch "$(getconf _NPROCESSORS_ONLN)"
 }
 
-# Processes of the load have processes of their own.
+# Processes of the load have child processes.
 is_removed() {
   [ ! -d "$1" ] || { xargs -r kill -KILL <"$1/cgroup.procs" 2>/dev/null || true; rmdir "$1" 2>/dev/null; }
 }
@@ -112,8 +111,7 @@ sees_calls_of_the_service() {
   scrapes && grep -q "$scratch/metrics.txt" -e "perf_cgroup_syscalls_total{.*$cgroup/web.service"
 }
 
-# Every metric that the exporter may have: those of the real one, those that are written down in its sources, and events
-# that this machine lacks.
+# All metrics of the exporter: those of the running one, those in its sources, and those of events that this machine lacks.
 known_metrics() {
   cat "$scratch/metrics.txt" "$top/docs/otlp.md" "$top/tests/it/snapshots/check-uncore.snap"
   grep -rhoE '"perf_[a-z_]+"' "$top/src" --include='*.rs'
@@ -155,7 +153,7 @@ check_queries() {
   for name in node-1 recorded-1 recorded-2 otlp-1 otlp-recorded-1 otlp-recorded-2; do
     expect "Prometheus scrapes $name" within 30 holds "up{instance=\"$name\"} == 1"
   done
-  # Rates need more than one scrape of what the load did.
+  # Rates need several scrapes of the load.
   sleep 40
   expect "links lead to pages that the exporter has" tell pages "$exporter_address"
   expect "every query has data" tell queries "http://127.0.0.1:$prometheus_port"
@@ -222,7 +220,7 @@ pids+=($!)
 recorded=127.0.0.1:$recorded_port
 start_prometheus prometheus "$prometheus_port" < <(targets)
 if [ -n "$pictures" ]; then
-  # The batch job comes in the middle of what the pictures show, here and on the recorded node.
+  # The batch job starts in the middle of the pictures, here and on the recorded node.
   sleep 135
   start_batch
   sleep 125

@@ -114,7 +114,7 @@ def flame_graph(pages, comm):
     browser.until("the frame is as it was", lambda: abs(width(browser, "one_quarter") - before) < 0.5)
     expect("and is", width(browser, "three_quarters") > 50 and not is_shown(browser, "unzoom"))
     pages.is_quiet("all of that")
-    # By then the picture is another, but the frames are where they were, about: it is opened, or nothing is enlarged.
+    # The profile has changed by then, but frames have about the same positions. Either the frame is opened, or nothing is enlarged.
     pages.open("the address of an enlarged frame", address.removeprefix(pages.address))
 
 
@@ -155,7 +155,7 @@ def others(pages):
         ("a refusal", "/flamegraph?seconds=0"),
     ]:
         pages.browser.open(pages.address + path)
-        # What the server refuses is logged, and is what it should be.
+        # Requests that the server rejects are logged, as expected.
         pages.browser.errors = [error for error in pages.browser.errors if "status of 400" not in error]
         pages.is_quiet(what)
         pages.show("page" + path.split("=")[0].replace("/", "-").replace("?", "-"))

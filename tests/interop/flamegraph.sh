@@ -1,18 +1,16 @@
 #!/bin/bash
 # flamegraph.sh EXPORTER
 #
-# Opens the pages of a running exporter in Chromium, without a window, and uses them: the flame graph is searched and
-# enlarged, the table sorted, and nothing that they need comes from anywhere else. Screenshots stay in a directory in
-# TMPDIR, whose name is the last line.
-# Needs gcc, curl and python3. Without chromium all of it is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names
-# `chromium`.
-# Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
+# Opens the pages of a running exporter in headless Chromium and uses them: searches the flame graph, enlarges a frame, sorts the table. The
+# pages must not load anything from other servers. Screenshots stay in a directory in TMPDIR, whose name is the last line.
+# Requires gcc, curl and python3. Without chromium all checks are skipped with a reason, or fail if PERF_EXPORTER_REQUIRE names `chromium`.
+# Exit code: 0 if every check passes, 1 if not, 2 if a requirement is missing.
 set -euo pipefail
 
 exporter=${1:?usage: flamegraph.sh EXPORTER}
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# Whether the profile of the last minute has enough samples for its shares to be told.
+# Reports whether the profile of the last minute has enough samples for accurate shares.
 has_samples() {
   fetch '/top?type=cpu&comm=flaming&format=json' 2>/dev/null |
     python3 -c 'import json, sys; sys.exit(json.load(sys.stdin)["samples"] < 500)' 2>/dev/null
@@ -24,7 +22,7 @@ if [ -z "$chromium" ]; then
   lacks chromium "a browser shows the pages" "there is none in PATH; Debian has it in chromium"
   finish
 fi
-# Small copies of the stack, so that a debug build on a busy machine keeps up.
+# Small stack copies, so that a debug build on a loaded machine does not fall behind.
 start_exporter "$exporter" <<'YAML'
 counters:
   os: {events: [task-clock, context-switches], per: [cpu, cgroup]}

@@ -22,11 +22,10 @@ import urllib.request
 
 CPUS = 4
 CLOCK = 3.0e9
-# Those that the exporter has, for buckets of several nodes are added up.
+# The bounds of the exporter, because buckets of several nodes are added up.
 LATENCY_BOUNDS = [2.0**power for power in range(-20, 5)]
 
-# Per pod: node, namespace, CPUs that it uses, instructions per cycle, cache misses per 1000 instructions, part of branches
-# that are missed.
+# For each pod: node, namespace, used CPUs, instructions per cycle, cache misses per 1000 instructions, share of mispredicted branches.
 PODS = {
     "cart-7f5d9": (1, "shop", 0.9, 1.6, 2.0, 0.010),
     "checkout-5c8bb": (1, "shop", 0.5, 1.2, 4.0, 0.015),
@@ -91,7 +90,7 @@ class Node:
                 continue
             if noisy and node == 1:
                 cpus, ipc, mpki = (2.4, 0.5, 32.0) if namespace == "batch" else (cpus, ipc * 0.45, mpki * 5)
-            # Nobody's load is even.
+            # No load is constant.
             cpus *= 1 + 0.1 * ((int(now / 7) + len(pod)) % 3 - 1)
             used += cpus
             labels = {
@@ -201,7 +200,7 @@ def otlp_labels():
 def by_otlp(text):
     """The text with the names that labels have by OTLP."""
     renamed = otlp_labels()
-    # A quote inside of a value has a backslash before it, so no value looks like a label.
+    # A quote inside a value has a backslash before it, so no value looks like a label.
     return re.sub(r'(?<=[{,])(\w+)(?==")', lambda found: renamed.get(found[1], found[1]), text)
 
 

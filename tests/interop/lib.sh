@@ -1,6 +1,5 @@
-# What the scripts beside this file have in common: they read it with `. lib.sh`, after `set -euo pipefail`, and end with
-# `finish`. Everything that they start is in `pids` and everything that they write in `scratch`; both are gone when they
-# end.
+# Common functions of the scripts in this directory. Scripts source it with `. lib.sh` after `set -euo pipefail`, and end with `finish`.
+# Started processes are in `pids`, written files in `scratch`; both are removed at the end.
 # shellcheck shell=bash
 
 failures=0
@@ -16,7 +15,7 @@ fail() {
   failures=$((failures + 1))
 }
 
-# expect SENTENCE COMMAND...: what should be true, and the command that succeeds if it is
+# expect SENTENCE COMMAND...: reports the sentence as passed if the command succeeds, else as failed
 expect() {
   local sentence=$1
   shift
@@ -27,7 +26,7 @@ expect() {
   fi
 }
 
-# within SECONDS COMMAND...: whether the command succeeds in that time
+# within SECONDS COMMAND...: repeats the command until it succeeds; fails after this time
 within() {
   local end=$((SECONDS + $1))
   shift
@@ -37,7 +36,7 @@ within() {
   done
 }
 
-# lacks FEATURE CHECK OBSTACLE: a check that cannot be made, which is a failure if PERF_EXPORTER_REQUIRE names the feature
+# lacks FEATURE CHECK OBSTACLE: skips a check. This is a failure if PERF_EXPORTER_REQUIRE names the feature
 lacks() {
   case ,${PERF_EXPORTER_REQUIRE-}, in
     *,"$1",*) fail "$2: $3" ;;
@@ -45,7 +44,7 @@ lacks() {
   esac
 }
 
-# needs EXPORTER TOOLS PACKAGES...: ends the script if the exporter or one of the tools is not there
+# needs EXPORTER TOOLS PACKAGES...: ends the script if the exporter or one of the tools is missing
 needs() {
   local exporter=$1 tool missing=()
   for tool in $2; do
@@ -61,8 +60,8 @@ needs() {
   fi
 }
 
-# start_exporter EXPORTER: with the configuration of standard input. Sets exporter_address as soon as it serves; the log
-# is in exporter.log.
+# start_exporter EXPORTER: starts it with the configuration from standard input. Sets exporter_address when it serves; the log is in
+# exporter.log.
 start_exporter() {
   cat >"$scratch/exporter.yaml"
   : >"$scratch/exporter.log"
@@ -72,19 +71,19 @@ start_exporter() {
   within 20 serves_somewhere || true
 }
 
-# The check of whether it answers is up to the caller: here it only has an address.
+# Only checks for an address. The caller checks whether the exporter answers.
 serves_somewhere() {
   exporter_address=$(sed -n 's|.*serving on http://\([^/]*\)/.*|\1|p' "$scratch/exporter.log")
   [ -n "$exporter_address" ]
 }
 
-# fetch PATH [CURL ARGUMENTS]: what the exporter has there
+# fetch PATH [CURL ARGUMENTS]: requests a path of the exporter
 fetch() {
   curl -sSf --max-time 120 "${@:2}" "http://$exporter_address$1"
 }
 
-# start_hot NAME [GCC ARGUMENTS]: a program of that name, in $scratch/NAME, that does nothing but burn its CPU: below
-# three_quarters() three quarters of its time, below one_quarter() the rest. Sets hot_pid.
+# start_hot NAME [GCC ARGUMENTS]: compiles and starts a program with this name, $scratch/NAME, that only uses CPU time: three quarters of it
+# in three_quarters(), the rest in one_quarter(). Sets hot_pid.
 start_hot() {
   gcc -O2 "${@:2}" -o "$scratch/$1" "$(dirname "${BASH_SOURCE[0]}")/../data/programs/hot.c"
   "$scratch/$1" <<<'spins 3600000' >/dev/null &
@@ -92,14 +91,14 @@ start_hot() {
   pids+=("$hot_pid")
 }
 
-# Where the hierarchy that perf_event is on is mounted: the v1 hierarchy that names it, else v2.
+# Prints the mount point of the hierarchy with perf_event: the v1 hierarchy that names it, else v2.
 cgroup_mount() {
   awk '$3 == "cgroup" && $4 ~ /(^|,)perf_event(,|$)/ { v1 = $2 }
        $3 == "cgroup2" { v2 = $2 }
        END { print v1 != "" ? v1 : v2 }' /proc/self/mounts
 }
 
-# The cgroup "$cgroup", in which one process does nothing but burn its CPU. Sets cgroup_dir, or leaves it empty.
+# Creates the cgroup "$cgroup" with one process that only uses CPU time. Sets cgroup_dir, or leaves it empty.
 start_busy_cgroup() {
   local mount
   mount=$(cgroup_mount)
@@ -115,13 +114,13 @@ start_busy_cgroup() {
   pids+=($!)
 }
 
-# stop PID: ends a process at once, without a word of the shell about it
+# stop PID: kills a process without a message of the shell
 stop() {
   kill -KILL "$1" 2>/dev/null || true
   wait "$1" 2>/dev/null || true
 }
 
-# finish LOGS...: the exit code; after a failure, the ends of these logs too
+# finish LOGS...: exits with the result; after a failure, prints the ends of these logs
 finish() {
   local log
   [ $failures -gt 0 ] || exit 0
@@ -132,7 +131,7 @@ finish() {
   exit 1
 }
 
-# Whatever the script has to remove besides what is in `pids` and `scratch`.
+# Removes further objects of a script, besides `pids` and `scratch`.
 clean_up_more() {
   :
 }

@@ -21,17 +21,17 @@ from pathlib import Path
 import yaml
 
 CUSTOM = "monitoring.coreos.com/"
-# What kubectl keeps of an object in an annotation, and annotations may have.
+# Annotation in which kubectl stores the applied object; it may contain arbitrary text.
 APPLIED = 256 * 1024
-# For each mode, the features of the table that it has.
+# The features in the table of privileges that each mode has.
 FEATURES = {
-    "restricted": {"counters-cpu", "counters-cgroup", "counters-process"},
+    "least-privilege": {"counters-cpu", "counters-cgroup", "counters-process"},
     "metrics": {"tracepoints", "scheduler", "syscalls"},
     "profiles": {"profiles", "user-names", "unreadable-files", "deleted-files", "kernel-names", "processes-by-exe", "rings"},
     "full": {"probe-arguments", "container-probes"},
 }
-INHERITS = {"restricted": [], "metrics": ["restricted"], "profiles": ["restricted", "metrics"],
-            "full": ["restricted", "metrics", "profiles"]}
+INHERITS = {"least-privilege": [], "metrics": ["least-privilege"], "profiles": ["least-privilege", "metrics"],
+            "full": ["least-privilege", "metrics", "profiles"]}
 problems = []
 
 
@@ -63,7 +63,7 @@ def schemas(version, *paths):
                 continue
             try:
                 kubernetes_validate.validate(entry, version, strict=True)
-            except Exception as error:  # noqa: BLE001: several kinds, which all say what is wrong
+            except Exception as error:  # noqa: BLE001: several kinds of exceptions, all with a useful message
                 wrong(f"{path}: {name_of(entry)}: Kubernetes {version}: {str(error).splitlines()[0]}")
 
 
@@ -114,7 +114,7 @@ def least(mode, names, table_path, path):
     rights, shared = container["securityContext"], pod["securityContext"]
     features = set().union(FEATURES[mode], *(FEATURES[other] for other in INHERITS[mode]))
     rows = table(table_path)
-    needed = set().union(*(rows[feature][1 if mode == "restricted" else 0] for feature in features))
+    needed = set().union(*(rows[feature][1 if mode == "least-privilege" else 0] for feature in features))
     given = set(rights["capabilities"]["add"])
     for what, holds in {
         f"has {sorted(given)}, and {mode} takes {sorted(needed)}": given == needed,
@@ -124,7 +124,7 @@ def least(mode, names, table_path, path):
         "can write its root": rights["readOnlyRootFilesystem"] is True,
         "has no seccomp profile": shared["seccompProfile"]["type"] in ("RuntimeDefault", "Localhost"),
         "AppArmor": ("appArmorProfile" in shared) == (mode in ("profiles", "full")),
-        "the user": shared["runAsUser"] == (65532 if mode == "restricted" else 0),
+        "the user": shared["runAsUser"] == (65532 if mode == "least-privilege" else 0),
         "shares the network or IPC of the node": not pod.get("hostNetwork") and not pod.get("hostIPC"),
         "does not see the pids of the node": pod["hostPID"] is True,
         "has no bounds of memory": "memory" in container["resources"]["limits"],
@@ -139,7 +139,7 @@ def least(mode, names, table_path, path):
     volumes = {volume["name"]: volume.get("hostPath", {}).get("path") for volume in pod["volumes"]}
     mounts = {volumes[mount["name"]]: mount for mount in container["volumeMounts"]}
     wanted = {None, "/sys/fs/cgroup"}
-    wanted |= set() if mode == "restricted" else {"/sys/kernel/tracing"}
+    wanted |= set() if mode == "least-privilege" else {"/sys/kernel/tracing"}
     wanted |= {"/run/containerd", "/run/crio", "/run/k3s/containerd"} if names == "cri" else set()
     if set(mounts) != wanted or set(volumes.values()) != wanted:
         wrong(f"{path}: mounts {sorted(map(str, mounts))}, and not {sorted(map(str, wanted))}")
@@ -278,10 +278,10 @@ def bundle(path, image, seccomp, address, folder):
         "process": {
             "user": {"uid": shared["runAsUser"], "gid": shared["runAsGroup"]},
             "args": ["/usr/bin/perf-exporter", *container["args"]],
-            # Who is to be asked for names of pods is nowhere, which is to disturb nothing.
+            # The metadata source for pods is an unreachable address, so that it does not disturb.
             "env": ["PATH=/usr/bin", "NODE_NAME=here", "KUBERNETES_SERVICE_HOST=127.0.0.1", "KUBERNETES_SERVICE_PORT=1", *environment, f"PERF_EXPORTER_LISTEN={address}"],
             "cwd": "/",
-            # As containerd gives them: nothing is inherited, nothing ambient.
+            # As containerd sets them: none inheritable, none ambient.
             "capabilities": {kind: capabilities for kind in ("bounding", "effective", "permitted")},
             "noNewPrivileges": not rights["allowPrivilegeEscalation"],
         },

@@ -1,28 +1,26 @@
 #!/bin/bash
 # manifests.sh EXPORTER
 #
-# Renders deploy/kubernetes with kustomize and deploy/helm/perf-exporter with helm, each in all the ways that they are meant
-# for, and holds what comes out against the schemas of Kubernetes and of the Prometheus Operator, against docs/privileges.md,
-# and against each other. Every configuration in it passes `perf-exporter check`. Then runc runs each kind of pod on this machine,
-# which measures what it is meant to.
-# Needs python3; for the pods root, runc, curl, setcap (libcap2-bin) and readelf (binutils), else they are skipped, or fail if
-# PERF_EXPORTER_REQUIRE names `container`. kustomize and helm are built from Go modules unless they are installed, schemas come
-# from PyPI and a Go module: where they cannot be had that part is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names
-# `manifests`.
-# Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
+# Renders deploy/kubernetes with kustomize and deploy/helm/perf-exporter with helm, in all supported variants. Compares the results with the
+# schemas of Kubernetes and of the Prometheus Operator, with docs/privileges.md, and with each other. Every contained configuration must
+# pass `perf-exporter check`. Then runc runs each kind of pod on this machine, where it must measure all that its mode supports.
+# Requires python3. The pods require root, runc, curl, setcap (libcap2-bin) and readelf (binutils); otherwise they are skipped, or fail if
+# PERF_EXPORTER_REQUIRE names `container`. kustomize and helm are built from Go modules unless they are installed; schemas come from PyPI
+# and a Go module. If these are not available, that part is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names `manifests`.
+# Exit code: 0 if every check passes, 1 if not, 2 if a requirement is missing.
 set -euo pipefail
 
 exporter=${1:?usage: manifests.sh EXPORTER}
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 . "$here/lib.sh"
 
-# What is kept from one run to the next: packages and programs.
+# Cache for later runs: packages and programs.
 cache=${MANIFESTS_CACHE:-$(dirname "$exporter")/../interop}
 go=$(PATH=$PATH:/usr/local/go/bin command -v go || true)
 HELM=helm.sh/helm/v3/cmd/helm@v3.19.5
 KUSTOMIZE=sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
 OPERATOR=github.com/prometheus-operator/prometheus-operator@v0.85.0
-# appArmorProfile came with 1.30; helm leaves it out before. Without a cluster it has to be told for which one it renders.
+# Kubernetes 1.30 introduced appArmorProfile; helm omits it for older versions. Without a cluster, helm needs the version as an option.
 versions=(1.30 1.33 1.36)
 usual=1.33
 older=1.27
@@ -43,7 +41,7 @@ install_schemas() {
   fi
 }
 
-# tool NAME MODULE: sets the variable of that name to the program, which is built if it is not installed
+# tool NAME MODULE: sets the variable NAME to the path of the program, which is built if it is not installed
 tool() {
   local path
   if path=$(command -v "$1") || { path=$cache/bin/$1 && [ -x "$path" ]; }; then
@@ -61,7 +59,7 @@ tool() {
   printf -v "$1" %s "$cache/bin/$1"
 }
 
-# Dashboards and rules are checked as they are; where there are none, made-up ones show that they would be delivered.
+# Copies dashboards and rules. If there are none, it creates examples to check that they would be delivered.
 copy_sources() {
   local name
   mkdir -p "$sources"
@@ -74,7 +72,7 @@ copy_sources() {
   fi
   if [ -z "$(compgen -G "$sources/deploy/prometheus/*.rules.yaml")" ]; then
     cat >"$sources/deploy/prometheus/made-up.rules.yaml" <<'END'
-# Braces are Prometheus' and not helm's.
+# Braces are syntax of Prometheus here, not of helm.
 groups:
   - name: made-up
     rules:
@@ -109,12 +107,12 @@ rendered() {
   }
 }
 
-# refused WORDS ARGUMENTS...: helm does not take these, and says why in such words
+# refused WORDS ARGUMENTS...: checks that helm rejects these arguments with these words in its message
 refused() {
   ! "$helm" template perf-exporter "$chart" --kube-version "$usual" "${@:2}" >/dev/null 2>"$scratch/rendering.log" && grep -q -- "$1" "$scratch/rendering.log"
 }
 
-# A kustomization of the base with other components, as users write them.
+# Creates a kustomization of the base with other components, as users write it.
 with_components() {
   local component
   mkdir -p "$sources/deploy/kubernetes/overlays/$1"
@@ -131,7 +129,7 @@ check_kustomize() {
   local overlay
   expect "what sync.sh writes is current" "$here/../../deploy/sync.sh" --check
   kustomized kustomize-top .
-  for overlay in default profiles full api-server restricted prometheus-operator; do
+  for overlay in default profiles full api-server least-privilege prometheus-operator; do
     kustomized "kustomize-$overlay" "overlays/$overlay"
   done
   with_components all ../full selinux seccomp node-critical network-policy prometheus-operator dashboards
@@ -140,7 +138,7 @@ check_kustomize() {
   least kustomize-default metrics cri
   least kustomize-profiles profiles cri
   least kustomize-full full cri
-  least kustomize-restricted restricted api-server
+  least kustomize-least-privilege least-privilege api-server
   least kustomize-api-server metrics api-server
 }
 
@@ -155,9 +153,9 @@ check_helm() {
   helmed helm-metrics
   helmed helm-profiles --set mode=profiles
   helmed helm-full --set mode=full
-  helmed helm-restricted --set mode=restricted
+  helmed helm-least-privilege --set mode=least-privilege
   helmed helm-api --set names=api-server
-  helmed helm-nobody --set mode=restricted,names=off
+  helmed helm-nobody --set mode=least-privilege,names=off
   helmed helm-off --set names=off,serviceAccount.create=false,service.enabled=false
   helmed helm-older --set mode=full "${operated[@]}" --kube-version "$older"
   helmed helm-operated "${operated[@]}"
@@ -167,15 +165,15 @@ check_helm() {
   least helm-metrics metrics cri
   least helm-profiles profiles cri
   least helm-full full cri
-  least helm-restricted restricted api-server
+  least helm-least-privilege least-privilege api-server
   least helm-api metrics api-server
   least helm-off metrics off
-  least helm-nobody restricted off
+  least helm-nobody least-privilege off
   expect "and who is to ask nobody for names asks nobody" asks_nobody
   expect "a mode that is none is refused" refused mode --set mode=metric
   expect "and a value that nobody reads" refused reosurces --set reosurces.x=1
   expect "and CAP_ before a capability" refused extraCapabilities --set 'extraCapabilities={CAP_SYS_NICE}'
-  expect "and the runtime's socket for who is not root" refused "names: cri" --set mode=restricted,names=cri
+  expect "and the runtime's socket for who is not root" refused "names: cri" --set mode=least-privilege,names=cri
   expect "what is changed in the configuration is changed, and the rest stays" grep -q '^      series: 100' "$scratch/out/helm-changed.yaml"
 }
 
@@ -183,10 +181,10 @@ asks_nobody() {
   grep -q 'cri: "off"' "$scratch/out/helm-nobody.yaml" && ! grep -q api_server "$scratch/out/helm-nobody.yaml"
 }
 
-# Both at once: each pair is the same thing.
+# The overlay and the chart's mode of each pair must be equal.
 check_both() {
   local pair
-  for pair in default:metrics profiles:profiles full:full restricted:restricted api-server:api prometheus-operator:operated; do
+  for pair in default:metrics profiles:profiles full:full least-privilege:least-privilege api-server:api prometheus-operator:operated; do
     expect "the overlay ${pair%:*} and the chart's ${pair#*:} are the same" \
       judge same "$scratch/out/kustomize-${pair%:*}.yaml" "$scratch/out/helm-${pair#*:}.yaml"
   done
@@ -243,8 +241,8 @@ checked() {
   }
 }
 
-# The pods themselves, without a cluster: runc runs their container as containerd would have it do, with the files of the image,
-# and the seccomp profile that is shipped.
+# Runs the containers of the pods without a cluster: runc runs them as containerd would, with the files of the image and the shipped seccomp
+# profile.
 check_containers() {
   local tool overlay
   for tool in runc setcap readelf curl; do
@@ -260,7 +258,7 @@ check_containers() {
   expect "the files of the image can be put together" "$here/../../deploy/docker/image.sh" "$exporter" "$scratch/image"
   expect "it has no shell, and no file that nobody needs" image_is_small
   start_busy_cgroup
-  for overlay in default profiles full restricted; do
+  for overlay in default profiles full least-privilege; do
     run_container "$overlay"
   done
 }
@@ -278,7 +276,7 @@ run_container() {
   local port bundle=$scratch/perf-exporter-$1-$$
   port=$(python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
   mkdir "$bundle"
-  # The directory of configurations has to be found by who is not root.
+  # The configuration directory must be accessible to users other than root.
   chmod 755 "$scratch"
   judge bundle "$scratch/out/kustomize-$1.yaml" "$scratch/image" "$sources/deploy/kubernetes/components/seccomp/perf-exporter.json" \
     "127.0.0.1:$port" "$bundle"
@@ -296,7 +294,7 @@ run_container() {
     expect "$1: so are cgroups of the host, by their paths there" within 20 has_metric "^perf_cgroup_task_clock_seconds_total{cgroup=\"$cgroup\""
   fi
   expect "$1: so are processes of the host" within 20 has_metric '^perf_process_task_clock_seconds_total{comm="sh"'
-  if [ "$1" != restricted ]; then
+  if [ "$1" != least-privilege ]; then
     expect "$1: threads are followed through the scheduler" within 20 has_metric '^perf_cgroup_sched_run_seconds_total'
   fi
   if [ "$1" = profiles ] || [ "$1" = full ]; then
@@ -325,8 +323,8 @@ has_function() {
   fetch '/top?format=text' >"$scratch/top" && grep -q -- "$1" "$scratch/top"
 }
 
-# Into the C library of this script, which the container sees as a process of the host. The configuration is in a directory that is
-# mounted, and read again when that is asked for.
+# Puts a probe into the C library of this script, which is a process of the host for the container. The configuration is in a mounted
+# directory, and is reloaded on request.
 probes_host() {
   local library
   library=$(sed -n 's/.* \(\/.*libc\.so\.6\)$/\1/p' "/proc/$$/maps" | head -n 1)
@@ -350,7 +348,7 @@ is_gone() {
 
 clean_up_more() {
   local name
-  for name in default profiles full restricted; do
+  for name in default profiles full least-privilege; do
     runc --root "$scratch/runc" delete --force "perf-exporter-$name-$$" 2>/dev/null || true
   done
   if [ -n "$cgroup_dir" ]; then
@@ -358,7 +356,7 @@ clean_up_more() {
   fi
 }
 
-# The scrape configuration, where promtool is there. Debian's knows no pods, so they are replaced.
+# Checks the scrape configuration if promtool is installed. Debian's version does not support the role pod, so it is replaced.
 check_scraping() {
   if ! command -v promtool >/dev/null; then
     lacks promtool "the scrape configuration" "promtool is not installed"
@@ -400,5 +398,5 @@ if install_schemas; then
     check_containers
   fi
 fi
-touch "$scratch"/{default,profiles,full,restricted}.log
-finish default profiles full restricted
+touch "$scratch"/{default,profiles,full,least-privilege}.log
+finish default profiles full least-privilege

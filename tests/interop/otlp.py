@@ -118,10 +118,10 @@ def attributes(pairs):
     return found
 
 
-# What the Collector's exporters for Prometheus make of a unit.
+# Suffixes that the Collector's Prometheus exporters derive from a unit.
 UNITS = {"s": "seconds", "By": "bytes", "J": "joules", "W": "watts", "Cel": "celsius"}
 
-# The labels that are told in other words, by the keys that they have then.
+# Attribute keys that differ from the label names, with the labels.
 LABELS = {
     "cpu.logical_number": "cpu",
     "perf.by_cgroup": "by_cgroup",

@@ -1,25 +1,24 @@
 #!/bin/bash
 # otlp.sh EXPORTER
 #
-# Pushes to receivers that others wrote: one in Python on the stubs that OpenTelemetry generates, over gRPC and over HTTP, and
-# the OpenTelemetry Collector. Metrics that arrive are those that a scrape of the same collection has; profiles have the hot
-# function of a program.
-# Needs gcc, curl and python3. The Python receiver needs the packages opentelemetry-proto and grpcio of PyPI, the Collector is
-# built from Go modules: where they cannot be had that part is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names
-# `otlp` or `collector`.
-# Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
+# Pushes to independent receivers: one in Python with OpenTelemetry's generated stubs, over gRPC and HTTP, and the OpenTelemetry Collector.
+# The received metrics must equal those of a scrape of the same collection, and the profiles must contain the hot function of a program.
+# Requires gcc, curl and python3. The Python receiver requires the packages opentelemetry-proto and grpcio from PyPI; the Collector is built
+# from Go modules. If these are not available, that part is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names `otlp` or
+# `collector`.
+# Exit code: 0 if every check passes, 1 if not, 2 if a requirement is missing.
 set -euo pipefail
 
 exporter=${1:?usage: otlp.sh EXPORTER}
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 . "$here/lib.sh"
 
-# What is kept from one run to the next: packages and the Collector.
+# Cache for later runs: packages and the Collector.
 cache=${OTLP_CACHE:-$(dirname "$exporter")/../interop}
 go=$(PATH=$PATH:/usr/local/go/bin command -v go || true)
 
-# start PROTOCOL ENDPOINT: an exporter that pushes there. Collections are made when it starts and when it is told to, so that
-# a scrape and a push are of the same one.
+# start PROTOCOL ENDPOINT: starts an exporter that pushes to the endpoint. Collections are made at the start and on request only, so that a
+# scrape and a push contain the same one.
 start() {
   start_exporter "$exporter" <<-END
 	collection: {interval: 10m, freshness: 10m}
@@ -42,18 +41,18 @@ tells() {
   tell "$@" >"$scratch/told" 2>&1
 }
 
-# Whether there are so many requests of a signal.
+# Reports whether this many requests of a signal have arrived.
 has() {
   [ "$(tell counts "$scratch/received" "$1" "$2")" -ge "$3" ]
 }
 
-# Where there is no network it would try for long.
+# Without a network, pip would retry for a long time.
 install_stubs() {
   python3 -m venv "$cache/venv" &&
     timeout 180 "$cache/venv/bin/pip" install -q --timeout 15 --retries 1 'opentelemetry-proto>=1.45' grpcio
 }
 
-# The receiver in Python, once for both protocols: $scratch/received has what it gets.
+# Starts the Python receiver for both protocols. It writes to $scratch/received.
 start_receiver() {
   if [ ! -x "$cache/venv/bin/python" ] || ! "$cache/venv/bin/python" -c 'import opentelemetry.proto, grpc' 2>/dev/null; then
     if ! install_stubs >"$scratch/pip.log" 2>&1; then
@@ -75,10 +74,10 @@ check_receiver() {
   within 20 fetch /-/ready -o "$scratch/ready" || true
   start_hot "hot_$1"
   within 60 has "$1" profiles 2 || true
-  # What is collected from here on has counts of the cgroup.
+  # Later collections contain counts of the cgroup.
   within 60 reload || true
   before=$(tell counts "$scratch/received" "$1" metrics)
-  # The second one that arrives from now on was made after the reload.
+  # The second request from now on was made after the reload.
   within 20 has "$1" metrics $((before + 2)) || true
   fetch /metrics -o "$scratch/exposition"
   expect "over $2 the newest metrics are those of a scrape of the same collection" \
@@ -110,7 +109,7 @@ build_collector() {
   fi
 }
 
-# holds FILE PYTHON: whether the expression is true of `requests`, those that the Collector has written to a file
+# holds FILE PYTHON: reports whether the expression is true of `requests`, the requests in a file that the Collector wrote
 holds() {
   python3 -c "import json, sys
 requests = [json.loads(line) for line in open('$scratch/$1.json')]
@@ -141,7 +140,7 @@ check_collector() {
   pids+=($!)
   start_hot hot_collected
   start grpc "http://127.0.0.1:$port"
-  # The first collection comes after some milliseconds, in which the cgroup may not have been on a CPU.
+  # The first collection is made after some milliseconds, when the cgroup may not have run on a CPU yet.
   sleep 1
   reload
   expect "a Collector takes metrics, and writes those of cgroups with their values" within 60 holds metrics \

@@ -78,7 +78,7 @@ def calls(path, summary):
         named = set().union(*(members(word) if word.startswith("@") else {word} for word in words))
         allowed = allowed - named if value.startswith("~") else allowed | named
     used = {line.split()[-1] for line in Path(summary).read_text().splitlines()[2:] if line and not line.startswith(("-", "100.00"))}
-    # Before the filter is there
+    # Called before the filter is installed
     used -= {"execve", "total"}
     if len(used) < 20:
         wrong(f"strace has seen {sorted(used)} only")
@@ -91,7 +91,7 @@ def assets(root):
     targets = set()
     for source, target, _ in package["assets"]:
         found = list(Path(root).glob(source))
-        # Built by cargo, and made by others
+        # Built by cargo, or generated
         if not found and not source.startswith(("target/", "dashboards/", "deploy/prometheus/")):
             wrong(f"{source} is nowhere")
         targets |= {f"/{target}{path.name}" if target.endswith("/") else f"/{target}" for path in found}
@@ -128,7 +128,7 @@ def docker(root):
     for path in ("target", ".git", "tests", "deploy/helm"):
         if sent(path):
             wrong(f"{path} is sent to Docker, and nobody needs it")
-    # What cargo wants to be there
+    # Files that cargo requires
     for bench in tomllib.loads(Path(root, "Cargo.toml").read_text()).get("bench", []):
         if not sent(f"benches/{bench['name']}.rs"):
             wrong(f"benches/{bench['name']}.rs is named by Cargo.toml and not sent")

@@ -1,12 +1,12 @@
 #!/bin/bash
 # packages.sh EXPORTER
 #
-# The systemd unit with its drop-ins, the Debian package and the Dockerfile: units are valid, closed and have the capabilities
-# of docs/privileges.md, the exporter counts with these, calls nothing that the unit forbids, and tells systemd how it is; what
-# packages are to have is there.
-# Needs python3 and curl; systemd-analyze (systemd), strace, setpriv (util-linux) and cargo-deb for some of it: what cannot be
-# checked is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names `systemd`, `strace`, `notify` or `cargo-deb`.
-# Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
+# Checks the systemd unit with its drop-ins, the Debian package and the Dockerfile. Units must be valid, restricted and have the
+# capabilities of docs/privileges.md. With these, the exporter must count, make no forbidden system call, and notify systemd. Packages must
+# contain all their files.
+# Requires python3 and curl. Some checks require systemd-analyze (systemd), strace, setpriv (util-linux) and cargo-deb. Without them they
+# are skipped with a reason, or fail if PERF_EXPORTER_REQUIRE names `systemd`, `strace`, `notify` or `cargo-deb`.
+# Exit code: 0 if every check passes, 1 if not, 2 if a requirement is missing.
 set -euo pipefail
 
 exporter=${1:?usage: packages.sh EXPORTER}
@@ -19,7 +19,7 @@ judge() {
   python3 "$here/packages.py" "$@"
 }
 
-# has_units NAME DROPINS...: a directory of units, with the exporter where it is here
+# has_units NAME DROPINS...: creates a directory of units with the path of this exporter
 has_units() {
   local dir=$scratch/$1 name
   mkdir -p "$dir/perf-exporter.service.d"
@@ -34,7 +34,7 @@ verified() {
     ! grep -v '^$' "$scratch/verified"
 }
 
-# closed NAME EXPOSURE: systemd's figure for what a service could do, 0.0 to 10.0, is at most that, in tenths
+# closed NAME EXPOSURE: checks that systemd's exposure level of a service (0.0 to 10.0) is at most EXPOSURE, in tenths
 closed() {
   SYSTEMD_UNIT_PATH="$scratch/$1:" systemd-analyze security --offline=true --no-pager --threshold="$2" "$scratch/$1/perf-exporter.service" \
     >"$scratch/security" 2>&1
@@ -73,13 +73,13 @@ check_calls() {
 	END
   within 60 fetch /top -o "$scratch/top" 2>/dev/null || true
   fetch /metrics -o "$scratch/metrics" || true
-  # strace hands its own signals to nobody.
+  # strace does not forward its own signals.
   pkill -TERM -P "$traced" || true
   within 60 test -s "$scratch/calls" || true
   expect "the unit allows what the exporter calls" judge calls "$unit" "$scratch/calls"
 }
 
-# The same as start_exporter, within strace.
+# The same as start_exporter, under strace.
 start_traced() {
   cat >"$scratch/exporter.yaml"
   : >"$scratch/exporter.log"
@@ -89,7 +89,7 @@ start_traced() {
   within 60 serves_somewhere || true
 }
 
-# As the unit has it: a user without anything, and capabilities that are handed on.
+# As in the unit: an unprivileged user with ambient capabilities.
 check_rights() {
   local list program=$scratch/program
   if [ "$(id -u)" != 0 ] || [ ! -d /sys/kernel/tracing/events ]; then
@@ -139,11 +139,11 @@ check_deb() {
     lacks cargo-deb "building the Debian package" "cargo-deb is not installed"
     return
   fi
-  # With the program that is here, in a copy of the sources.
+  # With the program of this test, in a copy of the sources.
   mkdir -p "$scratch/deb/target/release"
   (cd "$root" && tar -c --exclude=./target --exclude=./.git .) | tar -xC "$scratch/deb"
   cp "$exporter" "$scratch/deb/target/release/perf-exporter"
-  # cargo-deb wants a file for each pattern.
+  # cargo-deb requires a file for each pattern.
   compgen -G "$scratch/deb/dashboards/*.json" >/dev/null || echo '{}' >"$scratch/deb/dashboards/made-up.json"
   compgen -G "$scratch/deb/deploy/prometheus/*.rules.yaml" >/dev/null || echo 'groups: []' >"$scratch/deb/deploy/prometheus/made-up.rules.yaml"
   expect "cargo deb builds it" builds_deb

@@ -1,29 +1,28 @@
 #!/bin/bash
 # pprof.sh EXPORTER
 #
-# Lets `go tool pprof` read profiles of a program whose functions take known shares of its time, as a person and as the
-# scrapers of Pyroscope and Parca do: the table of functions, what the profile says of files, processes and cgroups, and
-# the instructions that are hot, of a program at any address, of one at its own, and of one whose file is elsewhere.
-# Needs gcc, readelf, curl and Go, which is looked for in PATH and in /usr/local/go/bin. (The pprof of google-perftools is
-# another: it knows an older format.) Without Go all of it is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE
-# names `pprof`.
-# Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
+# Reads profiles of a program with known shares of its time by `go tool pprof`, as a user and as the scrapers of Pyroscope and Parca do.
+# Checks the table of functions; the files, processes and cgroups in the profile; and the hot instructions of a position-independent
+# program, of one with a fixed address, and of one whose file is at another path.
+# Requires gcc, readelf, curl and Go, which is searched in PATH and in /usr/local/go/bin. (The pprof of google-perftools reads an older
+# format only.) Without Go all checks are skipped with a reason, or fail if PERF_EXPORTER_REQUIRE names `pprof`.
+# Exit code: 0 if every check passes, 1 if not, 2 if a requirement is missing.
 set -euo pipefail
 
 exporter=${1:?usage: pprof.sh EXPORTER}
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# How many samples a profile must have for its shares to be told.
+# Number of samples that a profile needs for accurate shares.
 enough=300
 
 go=$(PATH=$PATH:/usr/local/go/bin command -v go || true)
 
-# Nothing is fetched, and nothing written elsewhere, but what Go keeps of programs that it builds.
+# Nothing is downloaded, and only Go's cache of built programs is written elsewhere.
 pprof() {
   PPROF_TMPDIR=$scratch GOTOOLCHAIN=local "$go" tool pprof "$@"
 }
 
-# take WHOM: what pprof fetches of them, in $scratch/profile.pb.gz. True if that is enough samples.
+# take WHOM: fetches their profile by pprof into $scratch/profile.pb.gz. Succeeds if it has enough samples.
 take() {
   pprof -proto -output="$scratch/profile.pb.gz" \
     "http://$exporter_address/debug/pprof/profile?seconds=3&type=cpu&$1" >"$scratch/pprof.log" 2>&1 &&
@@ -31,23 +30,23 @@ take() {
     [ "$(samples)" -ge "$enough" ]
 }
 
-# How many samples the profile has.
+# Prints the number of samples in the profile.
 samples() {
   awk '/^Samples:/ { inside = 1 } /^Locations/ { inside = 0 } inside && /^ +[0-9]+ +[0-9]+: / { sum += $1 }
     END { print sum + 0 }' "$scratch/raw"
 }
 
-# report OPTIONS...: a report of the profile, in $scratch/report
+# report OPTIONS...: writes a report of the profile to $scratch/report
 report() {
   pprof "$@" "$scratch/profile.pb.gz" >"$scratch/report" 2>>"$scratch/pprof.log"
 }
 
-# says PATTERN: whether a line of the profile, as -raw shows it, matches
+# says PATTERN: reports whether a line of the profile, in the format of -raw, matches
 says() {
   grep -Eq -- "$1" "$scratch/raw"
 }
 
-# share FUNCTION COLUMN: its part in percent, by `-top`: of itself in column 2, of all below it in column 5
+# share FUNCTION COLUMN: prints its share in percent from `-top`: column 2 is flat, column 5 is cumulative
 share() {
   awk -v name="$1" -v column="$2" '$NF == name { sub("%", "", $column); print $column; found = 1 }
     END { if (!found) print -1 }' "$scratch/report"
@@ -66,7 +65,7 @@ build_id() {
   readelf -n "$1" | sed -n 's/.*Build ID: *//p'
 }
 
-# The path of the cgroup that the profile's samples bear; the kernel has several for a process on a machine with v1.
+# Prints the cgroup path in the profile's samples. On a machine with v1, the kernel has several for a process.
 labelled_cgroup() {
   sed -n 's/.*cgroup:\[\([^]]*\)\].*/\1/p' "$scratch/raw" | sort -u
 }
@@ -75,8 +74,8 @@ is_in_cgroup() {
   [ -n "$2" ] && cut -d: -f3- "/proc/$1/cgroup" | grep -qxF -- "$2"
 }
 
-# Whether the report of -disasm has the function, instructions with values on them, and all of its values there: what
-# stands at an address that is none of an instruction is in the sum of the function alone.
+# Reports whether the report of -disasm contains the function and attributes all of its values to instructions. A value at an address
+# without an instruction is only in the sum of the function.
 instructions_have_it_all() {
   awk -v name="$1" '
     function ms(text) { return text ~ /ms$/ ? text + 0 : text ~ /us$/ ? text / 1000 : text ~ /s$/ ? text * 1000 : 0 }
@@ -86,7 +85,7 @@ instructions_have_it_all() {
     END { exit !(lines > 3 && whole > 0 && sum > 0.98 * whole && sum < 1.02 * whole) }' "$scratch/report"
 }
 
-# Whether no time is shown twice: functions at the same addresses of two files have no more than there is.
+# Reports whether no time is shown twice: functions at equal addresses of two files have at most the total time.
 time_is_shown_once() {
   awk -v name="$1" '
     function ms(text) { return text ~ /ms$/ ? text + 0 : text ~ /us$/ ? text / 1000 : text ~ /s$/ ? text * 1000 : 0 }
@@ -123,19 +122,19 @@ check_contents() {
   expect "and can select by them" test "$(first_function)" = burns
 }
 
-# check_instructions WHAT [FILE]: in the file, where it is not at the path that the profile has.
-# pprof matches the name with the address before it, so that the pattern cannot begin with ^.
+# check_instructions WHAT [FILE]: checks instructions in FILE, if the file is not at the path in the profile. pprof matches the name with
+# the address before it, so the pattern cannot begin with ^.
 check_instructions() {
   report -disasm='\bburns\b' "${@:2}" || true
   expect "pprof -disasm has all of the time on instructions of $1" instructions_have_it_all burns
 }
 
-# Instructions beside the lines of the source, which pprof looks up in the program's debug information.
+# Checks instructions next to source lines, which pprof finds in the program's debug information.
 check_lines() {
   start_hot lined -g
   if within 60 take "pid=$hot_pid"; then
     report -symbolize=force -weblist='\bburns\b' -output="$scratch/weblist.html" || true
-    # A line of the source with time on it, and instructions of that line below it.
+    # A source line with time, and instructions of that line after it.
     expect "pprof -weblist has the hot line of the source" \
       grep -Eq '[0-9.]+m?s +[0-9.]+m?s .*sink .*= i . i;' "$scratch/weblist.html"
     expect "and its hot instructions" grep -Eiq '[0-9.]+m?s +[0-9.]+m?s +[0-9a-f]+: .*\b(i?mul|add|madd)' "$scratch/weblist.html"
@@ -145,7 +144,7 @@ check_lines() {
   stop "$hot_pid"
 }
 
-# Two programs whose functions are at the same addresses of their files.
+# Two programs whose functions have equal addresses in their files.
 check_neighbours() {
   local first
   start_hot neighbour1
@@ -161,7 +160,7 @@ check_neighbours() {
   stop "$hot_pid"
 }
 
-# What scrapers look at before they read: one layer of gzip, in a type that is no text.
+# Checks that scrapers rely on: one layer of gzip, with a binary content type.
 check_transport() {
   fetch '/debug/pprof/profile?seconds=1' -D "$scratch/headers" -H 'Accept-Encoding: gzip' -o "$scratch/scraped" || true
   expect "the type is application/octet-stream" \
@@ -172,7 +171,7 @@ check_transport() {
   expect "and in it is no other" test "$(gzip -dc "$scratch/scraped" | head -c 2 | od -An -tx1)" != ' 1f 8b'
 }
 
-# The same stacks as text, added up without any other program.
+# Checks the same stacks as text, added up without another program.
 check_folded() {
   fetch "/folded?type=cpu&pid=$hot_pid" -o "$scratch/folded" || true
   local in_hot
@@ -215,7 +214,7 @@ if ! pprof -h >"$scratch/pprof.log" 2>&1 && ! grep -q 'Output formats' "$scratch
   lacks pprof "pprof reads profiles" "$go tool pprof does not run: $(tail -n 1 "$scratch/pprof.log")"
   finish
 fi
-# Small copies of the stack, so that a debug build on a busy machine keeps up.
+# Small stack copies, so that a debug build on a loaded machine does not fall behind.
 start_exporter "$exporter" <<END
 counters: {}
 profiles:

@@ -1,20 +1,18 @@
 #!/bin/bash
 # prometheus.sh EXPORTER
 #
-# Lets a real Prometheus scrape a running exporter, and asks Prometheus what it got: the target is up, OpenMetrics was
-# negotiated, the counters have rates per CPU and per cgroup, and promtool finds nothing wrong with the text format. A
-# second one, with native histograms switched on, scrapes the same as protobuf; the median of how long a program slept, by
-# the native histogram of its system calls, is what the program itself measured.
-# Needs prometheus, promtool, curl and python3. Without a cgroup file system that may be written to, the check of a
-# cgroup is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names `cgroup`; without a tracefs that may be read,
-# that of the sleeps, and `tracepoint`.
-# Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
+# Lets a real Prometheus scrape a running exporter, and queries the result. The target must be up, with OpenMetrics negotiated; the counters
+# must have rates by CPU and by cgroup; promtool must accept the text format. A second Prometheus with native histograms scrapes protobuf.
+# The median sleep of a program, from the native histogram of its system calls, must equal the program's own measurement.
+# Requires prometheus, promtool, curl and python3. Without a writable cgroup file system, the check of a cgroup is skipped with a reason, or
+# fails if PERF_EXPORTER_REQUIRE names `cgroup`. The check of the sleeps requires a readable tracefs in the same way: `tracepoint`.
+# Exit code: 0 if every check passes, 1 if not, 2 if a requirement is missing.
 set -euo pipefail
 
 exporter=${1:?usage: prometheus.sh EXPORTER}
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# Two different ports that nobody listens on.
+# Two different unused ports.
 free_ports() {
   python3 -c '
 import socket
@@ -43,18 +41,18 @@ serves() {
   scrape -o "$scratch/metrics.txt" 2>/dev/null
 }
 
-# api PATH PYTHON [CURL ARGUMENTS]: whether the expression is true of `data`, the answer of Prometheus' API on the path
+# api PATH PYTHON [CURL ARGUMENTS]: reports whether the expression is true of `data`, the answer of Prometheus' API for the path
 api() {
   curl -sSf --max-time 5 --get "${@:3}" "http://127.0.0.1:$prometheus_port/api/v1/$1" 2>/dev/null |
     python3 -c "import json, sys; data = json.load(sys.stdin)['data']; sys.exit(not ($2))" 2>/dev/null
 }
 
-# holds PROMQL: whether the query has a result; a comparison that is false has none
+# holds PROMQL: reports whether the query has a result; a false comparison has none
 holds() {
   api query "data['result']" --data-urlencode "query=$1"
 }
 
-# Prometheus knows a counter without its _total, and a unit, only from OpenMetrics.
+# Only OpenMetrics gives Prometheus metadata of a counter without its _total, and a unit.
 negotiated_openmetrics() {
   api targets/metadata "any(m['metric'] == 'perf_cpu_context_switches' and m['type'] == 'counter' for m in data)"
 }
@@ -65,12 +63,12 @@ openmetrics_is_complete() {
     [ "$(tail -n 1 "$scratch/openmetrics.txt")" = '# EOF' ]
 }
 
-# Whether Prometheus, asked on the port of the one with native histograms, has a result.
+# Reports whether the Prometheus with native histograms has a result.
 holds_natively() {
   prometheus_port=$native_port holds "$1"
 }
 
-# A process that sleeps for 5 ms over and over, and writes how long the last thousand naps took, in seconds: the median.
+# A process that sleeps for 5 ms repeatedly, and writes the median of its last thousand sleeps, in seconds.
 start_napper() {
   python3 - "$scratch/nap" <<-'END' &
 	import collections, os, statistics, sys, time
@@ -93,8 +91,8 @@ counts_naps() {
   serves && grep -q "$scratch/metrics.txt" -e 'perf_process_syscall_duration_seconds_count{comm="napper"'
 }
 
-# Whether the median by the buckets and the one that was measured are not further apart than a bucket is wide: a factor of
-# two to the 1/8, for there are eight to a power of two.
+# Reports whether the median from the buckets and the measured one differ by at most the width of a bucket: a factor of two to the 1/8,
+# because there are eight buckets for each power of two.
 median_agrees() {
   local median naps='rate(perf_process_syscall_duration_seconds{comm="napper",syscall=~".*nanosleep"}[5s])'
   median=$(cat "$scratch/nap") &&
@@ -110,14 +108,14 @@ check_naps() {
   expect "the sleeps have classic buckets in text" has_classic_buckets
 }
 
-# In protobuf both stand side by side, in text only the classic ones.
+# Protobuf contains both kinds of buckets, text only the classic ones.
 has_classic_buckets() {
   serves && grep -q "$scratch/metrics.txt" \
     -e 'perf_process_syscall_duration_seconds_bucket{comm="napper",.*le="0.0078125"'
 }
 
-# What it negotiated shows in what it stores: there are no classic buckets of a native histogram, and the count and the
-# quantile of what has none are nothing.
+# The stored series show the negotiated format: a native histogram has no classic buckets, and a histogram without native buckets has no
+# count and quantile.
 check_native() {
   local metric=perf_exporter_collect_duration_seconds
   expect "Prometheus with native histograms scrapes the target" within 20 holds_natively 'up{job="perf"} == 1'
@@ -139,7 +137,7 @@ check() {
   local cpus
   cpus=$(getconf _NPROCESSORS_ONLN)
   expect "the exporter answers within 10 s" within 10 serves
-  serves || return 0 # all else would fail for the same reason, slowly
+  serves || return 0 # all further checks would fail for the same reason, slowly
   expect "promtool finds nothing wrong with the text format" promtool_is_content
   expect "OpenMetrics is served on request, to its EOF" openmetrics_is_complete
   expect "the target is up within 20 s" within 20 holds 'up{job="perf"} == 1'
@@ -149,7 +147,7 @@ check() {
     within 15 holds "count(rate(perf_cpu_context_switches_total{cpu=~\".+\"}[5s])) == $cpus"
   expect "the CPUs switch contexts" within 15 holds 'sum(rate(perf_cpu_context_switches_total[5s])) > 0'
   if [ -n "$cgroup_dir" ]; then
-    # Other programs may take their share of the CPU from the loop, but not this much.
+    # Other programs may use part of the loop's CPU, but not this much.
     expect "the busy cgroup uses a CPU: between 0.05 and 1.2 of it" within 15 \
       holds "rate(perf_cgroup_task_clock_seconds_total{cgroup=\"$cgroup\"}[5s]) > 0.05 < 1.2"
   fi

@@ -1,16 +1,16 @@
 #!/bin/bash
 # remote_write.sh EXPORTER
 #
-# Pushes to a real Prometheus by remote write: queries return what is pushed, with external labels, a histogram has a
-# quantile, a series that ends is gone at once, and what was measured while Prometheus was down is there afterwards.
-# Needs prometheus, curl and python3.
-# Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
+# Pushes to a real Prometheus by remote write. Queries must return the pushed samples with external labels, and a quantile of a histogram.
+# An ended series must disappear at once, and samples taken while Prometheus is down must arrive later.
+# Requires prometheus, curl and python3.
+# Exit code: 0 if every check passes, 1 if not, 2 if a requirement is missing.
 set -euo pipefail
 
 exporter=${1:?usage: remote_write.sh EXPORTER}
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# A port that nobody listens on.
+# An unused port.
 free_port() {
   python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])'
 }
@@ -24,7 +24,7 @@ start_prometheus() {
   pids+=("$prometheus_pid")
 }
 
-# configure EVENTS: the configuration, which counts these for each CPU
+# configure EVENTS: writes a configuration that counts these events for each CPU
 configure() {
   cat <<-END
 	collection: {interval: 1s}
@@ -39,7 +39,7 @@ configure() {
 	END
 }
 
-# holds PROMQL: whether the query has a result; a comparison that is false has none
+# holds PROMQL: reports whether the query has a result; a false comparison has none
 holds() {
   curl -sSf --max-time 5 --get "http://127.0.0.1:$port/api/v1/query" --data-urlencode "query=$1" 2>/dev/null |
     python3 -c "import json, sys; sys.exit(not json.load(sys.stdin)['data']['result'])" 2>/dev/null
@@ -49,7 +49,7 @@ lacks_series() {
   holds 'vector(1)' && ! holds "$1"
 }
 
-# serves LINE: whether /metrics has it
+# serves LINE: reports whether /metrics contains the line
 serves() {
   fetch /metrics --max-time 5 -o "$scratch/metrics.txt" 2>/dev/null && grep -qxF "$1" "$scratch/metrics.txt"
 }
@@ -73,7 +73,7 @@ check() {
   cpus=$(getconf _NPROCESSORS_ONLN)
   expect "each of the $cpus CPUs has a rate of context switches, with external labels" within 30 \
     holds "count(rate(perf_cpu_context_switches_total{$series}[5s])) == $cpus"
-  holds "perf_cpu_context_switches_total{$series}" || return 0 # all else would fail for the same reason, slowly
+  holds "perf_cpu_context_switches_total{$series}" || return 0 # all further checks would fail for the same reason, slowly
   expect "the CPUs switch contexts" within 15 holds 'sum(rate(perf_cpu_context_switches_total[5s])) > 0'
   expect "a histogram has a quantile" within 15 \
     holds 'histogram_quantile(0.9, rate(perf_exporter_collect_duration_seconds_bucket[10s])) > 0'

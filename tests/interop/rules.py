@@ -19,8 +19,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-# The recorded machine: a pod of two containers, and a service. Counts per second, by metric. They are made up: instructions
-# per cycle are 1.25 of the pod, 4 cache misses in 1000 instructions, and so on.
+# The recorded machine: a pod of two containers, and a service. Counts per second, by metric. The numbers are made up: the pod has 1.25
+# instructions per cycle, 4 cache misses in 1000 instructions, and so on.
 APP = {"cgroup": "/kubepods/app", "namespace": "shop", "pod": "cart-1", "container": "app"}
 SIDECAR = {"cgroup": "/kubepods/sidecar", "namespace": "shop", "pod": "cart-1", "container": "sidecar"}
 SERVICE = {"cgroup": "/system.slice/db.service"}
@@ -39,8 +39,8 @@ ERRORS = (90, 10, 0)
 HISTORY = 3 * 3600
 STEP = 30
 
-# Which rules need what this machine may not have: hardware events, and a past of more than an hour. Those are asked of the
-# recorded series, all others of the exporter.
+# Rules that need what this machine may lack: hardware events, or a history of more than an hour. They are evaluated with the recorded
+# series, all others with the exporter.
 NEEDS = {
     "cycles and instructions": [
         "cgroup:perf_instructions_per_cycle:ratio_rate5m",
@@ -101,7 +101,7 @@ def series():
 
 
 def written(name, labels, rate, now):
-    # A week or so is what the counters have been growing for: the same at each call.
+    # The counters have grown for about a week, by the same amount at each call.
     grown = rate * (now % (7 * 86400) + 86400)
     inside = ",".join(f'{label}="{value}"' for label, value in sorted(labels.items()))
     return f"{name}_total{{{inside}}} {grown:.3f}"
@@ -180,7 +180,7 @@ def anchors(path):
 def cases(tests):
     """Of each alert: of each time that it is asked about, in order, whether it is to fire."""
     fires = {}
-    # Either way to write a case: on one line without alerts, or with what is expected below.
+    # The two forms of a case: on one line without alerts, or with the expected alerts below.
     case = re.compile(r"alertname: (\w+)(?:, exp_alerts: (\[\])|\s+exp_alerts:\s*(\[\])?)")
     for match in case.finditer(tests):
         fires.setdefault(match[1], []).append(not (match[2] or match[3]))
@@ -237,12 +237,12 @@ def lint(prometheus, repository):
             problems.append(f"{name} is not tested")
     for name in {name for names in NEEDS.values() for name in names} - recorded:
         problems.append(f"rules.py: there is no rule {name}")
-    # Whatever a rule asks for by a name with colons must be recorded.
+    # Every metric with a colon in its name that a rule uses must be recorded.
     for rule in everything:
         for name in re.findall(r"\b(?:perf|cgroup|pod|instance):\w+:\w+", rule["query"]):
             if name not in recorded:
                 problems.append(f"{rule['name']} asks for {name}, which nothing records")
-    # What somebody is to type at three in the morning has to be right.
+    # Queries that users type during an incident must be valid.
     typed = queries(os.path.join(repository, "docs/runbooks.md"))
     for query in [rule["query"] for rule in everything] + typed:
         for name in re.findall(r"(?<![:\w])perf_\w+", query):
@@ -264,10 +264,10 @@ def without_data(prometheus, job, pattern="."):
     recorded = [rule["name"] for rule in rules(prometheus) if rule["type"] == "recording"]
     for name in filter(re.compile(pattern).search, recorded):
         selector = "" if name.endswith(":limit") else f'{{job="{RECORDED if name in needs else job}"}}'
-        # NaN is no data.
+        # NaN counts as missing data.
         if not ask(prometheus, "query", query=f"{name}{selector} > -Inf")["result"]:
             missing.append(name + (f" (needs {needs[name]})" if name in needs else ""))
-    # A rule that failed has said why.
+    # Failed rules are reported with their error.
     missing += [f"{rule['name']}: {rule['lastError']}" for rule in rules(prometheus) if rule.get("lastError")]
     print(*missing, sep="\n")
     return not missing

@@ -1,15 +1,15 @@
 #!/bin/bash
 # rules.sh EXPORTER
 #
-# Holds the rules of deploy/prometheus against the program. promtool checks them and runs their tests. A real Prometheus
-# scrapes a running exporter under load and evaluates every rule each second: each recording rule has data. Those that need
-# hardware events or a past of hours are asked of recorded series (rules.py says which, and by what they need), which
-# promtool imports and a server continues. A second Prometheus, with native histograms, has the same rules with shorter times:
-# there two alerts are made to fire, and one to end, and Debian's Alertmanager tells a receiver in Python.
-# Needs prometheus, promtool and python3. Without a cgroup file system that may be written to, without a tracefs that may be
-# read, or without prometheus-alertmanager, what needs them is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names
-# `cgroup`, `tracepoint` or `alertmanager`. stress-ng adds to the load if it is there.
-# Exit code: 0 if every check holds, 1 if not, 2 if something that is needed is missing.
+# Checks the rules of deploy/prometheus. promtool checks them and runs their tests. A real Prometheus scrapes a running exporter under load
+# and evaluates every rule each second; each recording rule must have data. Rules that need hardware events or hours of history use recorded
+# series, which promtool imports and a server continues (rules.py lists these rules and their needs). A second Prometheus with native
+# histograms has the same rules with shorter times. There, two alerts must fire and one must resolve, and Debian's Alertmanager must notify
+# a receiver in Python.
+# Requires prometheus, promtool and python3. Parts need a writable cgroup file system, a readable tracefs, or prometheus-alertmanager. They
+# are skipped with a reason without them, or fail if PERF_EXPORTER_REQUIRE names `cgroup`, `tracepoint` or `alertmanager`. stress-ng adds to
+# the load if it is installed.
+# Exit code: 0 if every check passes, 1 if not, 2 if a requirement is missing.
 set -euo pipefail
 
 exporter=${1:?usage: rules.sh EXPORTER}
@@ -18,7 +18,7 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 repository=$(readlink -f "$here/../..")
 rules=$repository/deploy/prometheus
 
-# Different ports that nobody listens on.
+# Different unused ports.
 free_ports() {
   python3 -c '
 import socket
@@ -30,12 +30,12 @@ tell() {
   python3 -B "$here/rules.py" "$@"
 }
 
-# told NAME ARGUMENTS...: the same, and what it says is in a file of that name
+# told NAME ARGUMENTS...: runs the same and writes its output to a file with this name
 told() {
   tell "${@:2}" >"$scratch/$1" 2>&1
 }
 
-# start_prometheus NAME PORT [OPTIONS]: with the rules in $scratch/NAME.rules and the data in $scratch/NAME.data
+# start_prometheus NAME PORT [OPTIONS]: starts it with the rules in $scratch/NAME.rules and the data in $scratch/NAME.data
 start_prometheus() {
   cat >"$scratch/$1.yaml" <<-END
 	global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}
@@ -52,28 +52,28 @@ start_prometheus() {
   within 20 curl -sSf -o "$scratch/ready" "http://127.0.0.1:$2/-/ready" 2>/dev/null
 }
 
-# holds PORT PROMQL: whether the query has a result; a comparison that is false has none
+# holds PORT PROMQL: reports whether the query has a result; a false comparison has none
 holds() {
   curl -sSf --max-time 5 --get --data-urlencode "query=$2" "http://127.0.0.1:$1/api/v1/query" 2>/dev/null |
     grep -q '"result":\[{'
 }
 
-# The rules as they are, but for how often groups are evaluated: with evaluation_interval, each second.
+# Copies the rules with another evaluation interval: evaluation_interval, each second.
 copy_rules() {
   mkdir -p "$scratch/$1.rules"
   sed '/^    interval: /d' "$rules/recording.rules.yaml" >"$scratch/$1.rules/recording.yaml"
   sed '/^    interval: /d' "$rules/alerts.rules.yaml" >"$scratch/$1.rules/alerts.yaml"
 }
 
-# The same with windows of 10 s and an end to patience after 2 s, so that an alert fires and ends within the time of a test;
-# and the objective for run queues set to 2 ms, as somebody would who wants to be told early.
+# Copies the rules with windows of 10 s and a `for` of 2 s, so that an alert fires and resolves within the time of a test. The objective for
+# run queues is 2 ms, as for a user who wants early alerts.
 shorten_rules() {
   sed -i 's/\[5m\]/[10s]/g; s/^        for: .*/        for: 2s/' "$scratch/$1.rules"/*.yaml
   sed -i '/record: perf:runqueue_latency_seconds:limit/{n;s/vector(.*)/vector(0.002)/}' "$scratch/$1.rules/alerts.yaml"
 }
 
-# The past of the recorded machine: its counters, and what the recording rules make of them, which takes a Prometheus that
-# has the counters.
+# Imports the history of the recorded machine: its counters, and the results of the recording rules, which are computed by a Prometheus with
+# the counters.
 import_history() {
   local start end
   mkdir -p "$scratch/prometheus.data"
@@ -83,13 +83,13 @@ import_history() {
   start_prometheus prometheus "$prometheus_port" || return 1
   promtool tsdb create-blocks-from rules --start="$start" --end="$end" --url="http://127.0.0.1:$prometheus_port" \
     --output-dir="$scratch/prometheus.data" "$rules/recording.rules.yaml" >>"$scratch/import" 2>&1 || return 1
-  # Prometheus looks for new blocks when it starts.
+  # Prometheus searches for new blocks at its start.
   kill "${pids[-1]}"
   wait "${pids[-1]}" || true
   unset 'pids[-1]'
 }
 
-# in_cgroup COMMAND...: starts it in the cgroup "$cgroup"
+# in_cgroup COMMAND...: starts the command in the cgroup "$cgroup"
 in_cgroup() {
   (
     echo "$BASHPID" >"$cgroup_dir/cgroup.procs"
@@ -98,7 +98,7 @@ in_cgroup() {
   pids+=($!)
 }
 
-# A bit of everything that the rules are about: what sleeps and comes back, files that are not there, new processes.
+# Starts a load that covers the rules: sleeps and wakeups, missing files, new processes.
 start_load() {
   in_cgroup python3 -c '
 import os, time
@@ -115,7 +115,7 @@ while True:
   fi
 }
 
-# Two loops that do nothing but start processes. Sets forkers.
+# Starts two loops that only start processes. Sets forkers.
 start_forkers() {
   local i
   forkers=()
@@ -125,7 +125,7 @@ start_forkers() {
   done
 }
 
-# Four loops for each CPU that do nothing but want it.
+# Starts four loops for each CPU that only use CPU time.
 start_spinners() {
   local i
   for ((i = 0; i < 4 * $(getconf _NPROCESSORS_ONLN); i++)); do
@@ -133,7 +133,7 @@ start_spinners() {
   done
 }
 
-# told_of STATUS ALERT: whether the receiver was told so of the cgroup, with the labels and texts that it should have
+# told_of STATUS ALERT: reports whether the receiver was notified for the cgroup, with the expected labels and annotations
 told_of() {
   python3 - "$scratch/posts" "$cgroup" "$exporter_address" "$1" "$2" <<-'END'
 	import glob, json, sys
@@ -165,7 +165,7 @@ start_alertmanager() {
 
 check_files() {
   expect "promtool finds nothing wrong with the rules" promtool check rules "$rules"/*.rules.yaml
-  # These are about days, and take a while: meanwhile there is other work, most of it waiting.
+  # These tests cover days and take a while, so that other checks, which mostly wait, run meanwhile.
   promtool test rules "$rules"/tests/*.test.yaml >"$scratch/tests" 2>&1 &
   tests=$!
   pids+=("$tests")
@@ -216,7 +216,7 @@ check_data() {
 
 clean_up_more() {
   if [ -n "$cgroup_dir" ]; then
-    # What the loops have started dies with them, but not at once.
+    # Children of the loops exit with them, but not at once.
     within 5 rmdir "$cgroup_dir" 2>/dev/null || true
   fi
 }

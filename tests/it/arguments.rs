@@ -1,10 +1,10 @@
-//! Arguments and places of probes that nobody meant: what `fuzz/` looks for with more time.
+//! Malformed arguments and locations of probes. The fuzz targets under `fuzz/` test the same with more time.
 
 use proptest::prelude::*;
 
 use crate::any_argument;
 
-/// Pieces of the languages, so that texts come near to what is meant.
+/// Fragments of the syntax, so that many texts are almost valid.
 const PIECES: [&str; 48] = [
     "%",
     "di",

@@ -1,5 +1,5 @@
-//! The executable from outside: exit codes, messages, signals, reloads. Needs no privilege: what this machine refuses
-//! is refused to the program as well, and it runs all the same.
+//! The executable from outside: exit codes, messages, signals, reloads. These tests need no privileges: the program also runs if the kernel
+//! rejects its events.
 
 use std::fs;
 use std::io::Write;
@@ -15,15 +15,15 @@ use serde_json::Value;
 
 use crate::program::{Outcome, Service, command, ended, host, repository, run};
 
-/// Arguments that make a command look at a small host, and open nothing.
+/// Options for a command that inspects a small host and opens no events.
 const LOOK: [&str; 3] = ["--no-open", "--host-root", "tests/data/hosts/vm"];
 
-/// `check --no-open` on a small host, with these arguments besides.
+/// Runs `check --no-open` on a small host, with these additional arguments.
 fn check(arguments: &[&str]) -> Outcome {
     run(["check"].iter().chain(&LOOK).chain(arguments))
 }
 
-/// A directory with `test.yaml` in it, and the path of that.
+/// Creates a directory with the file `test.yaml`, and returns its path.
 fn file(text: &str) -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("test.yaml");
@@ -56,9 +56,9 @@ fn a_configuration_with_mistakes_is_refused_with_all_of_them() {
     let (_dir, path) = file(MISTAKES);
     let expected = format!(
         "perf-exporter: the configuration cannot be used:\n\
-         {path}:1:9: listen: `nonsense` is not an IP address and a port; write it like `0.0.0.0:7373` or `[::]:7373`\n\
+         {path}:1:9: listen: `nonsense` is not an IP address and a port; use the form `0.0.0.0:7373` or `[::]:7373`\n\
          {path}:3:36: counters.a.per[1]: expected `cpu`, `numa`, `cgroup` or `process`, found `moon`\n\
-         {path}:4:7: counters.b.evnts: there is no setting `evnts`; did you mean `events`?\n\
+         {path}:4:7: counters.b.evnts: unknown setting `evnts`; did you mean `events`?\n\
          {path}:5:18: limits.series: 0 is not between 1 and 10000000\n"
     );
     for command in ["run", "check"] {
@@ -93,7 +93,7 @@ fn an_event_that_no_host_has_is_an_error_of_the_file_and_the_others_are_counted(
     let outcome = check(&["--config", &path]);
     assert_eq!((outcome.code, &*outcome.stderr), (2, ""));
     let told = format!(
-        "{path}: 1 error, no warnings\n  counters.a: pgae-faults: there is no event of this name; did you mean \
+        "{path}: 1 error, no warnings\n  counters.a: pgae-faults: there is no event with this name; did you mean \
          page-faults?\n"
     );
     assert!(outcome.stdout.starts_with(&told), "{}", outcome.stdout);
@@ -109,7 +109,10 @@ fn an_event_that_other_hosts_have_fails_only_a_strict_check() {
     assert_eq!((outcome.code, &*outcome.stderr), (0, ""), "{}", outcome.stdout);
     assert!(outcome.stdout.contains("a per cpu: nosuch:event"), "{}", outcome.stdout);
     let strict = check(&["--config", &path, "--strict"]);
-    assert_eq!((strict.code, &*strict.stderr), (1, "perf-exporter: --strict: 1 refused, 0 warnings\n"));
+    assert_eq!(
+        (strict.code, &*strict.stderr),
+        (1, "perf-exporter: --strict: events that cannot be opened: 1, warnings: 0\n")
+    );
 }
 
 #[test]
@@ -119,13 +122,13 @@ fn arguments_that_are_wrong_end_with_2_and_say_how_they_are_written() {
         (&["chekc"], "'check'"),
         (&["check", "--strcit"], "a similar argument exists: '--strict'"),
         (&["check", "--output", "xml"], "[possible values: text, json]"),
-        (&["--listen", "nonsense"], "write an IP address and a port, like 0.0.0.0:7373 or [::]:7373"),
-        (&["--config", "x.yaml", "check"], "--config stands before check, where it does nothing"),
-        (&["--log", "inof"], "\"inof\" is not one of error, warn, info, debug, trace and off"),
+        (&["--listen", "nonsense"], "expected an IP address and a port, such as 0.0.0.0:7373 or [::]:7373"),
+        (&["--config", "x.yaml", "check"], "--config is before check, where it has no effect"),
+        (&["--log", "inof"], "\"inof\" is not a log level: use error, warn, info, debug, trace or off"),
         (&["--log-format", "xml"], "[possible values: text, json]"),
         (&["list", "["], "\"[\" is not a pattern: unclosed character class; missing ']'"),
-        (&["record", "-o", "perf.data", "true"], "-o perf.data: the name does not say how to write it"),
-        (&["record", "-e", "faults,cs", "true"], "is more than one event, and a profile is of one event"),
+        (&["record", "-o", "perf.data", "true"], "-o perf.data: unknown file extension"),
+        (&["record", "-e", "faults,cs", "true"], "is more than one event, but a profile samples one event"),
         (&["record", "-F", "0", "true"], "0 is not in 1.."),
         (&["record", "-F", "99", "-c", "9", "true"], "cannot be used with"),
         (&["record", "--call-graph", "lbr", "true"], "expected auto, fp, dwarf, dwarf,SIZE or no"),
@@ -135,7 +138,7 @@ fn arguments_that_are_wrong_end_with_2_and_say_how_they_are_written() {
         (&["record", "-p", "1", "-a"], "cannot be used with"),
         (&["top", "-d", "0"], "0 is not in 1..=3600"),
         (&["top", "-z", "--window", "5"], "cannot be used with"),
-        (&["top", "-p", "x"], "expected numbers with commas between, such as 812,4711"),
+        (&["top", "-p", "x"], "expected comma-separated numbers, such as 812,4711"),
         (&["top", "true"], "unexpected argument 'true' found"),
     ] {
         let outcome = run(arguments);
@@ -155,7 +158,7 @@ fn options_of_every_command_may_stand_before_it_and_come_from_the_environment() 
     assert_eq!(ended(checked).stdout, check(&["--config", &path]).stdout);
     let mut quiet = command(["check", "--no-open"]);
     quiet.env("PERF_EXPORTER_LOG", "").env("PERF_EXPORTER_HOST_ROOT", &vm);
-    assert_eq!(ended(quiet).code, 0, "an empty filter is none");
+    assert_eq!(ended(quiet).code, 0, "an empty filter counts as no filter");
 }
 
 #[test]
@@ -168,7 +171,7 @@ fn a_port_that_is_taken_is_named_with_who_may_have_it() {
     assert_eq!(
         outcome.stderr,
         format!(
-            "perf-exporter: cannot listen on {address}: EADDRINUSE: Address already in use; another process has port \
+            "perf-exporter: cannot listen on {address}: EADDRINUSE: Address already in use; another process uses port \
              {port} (`ss -ltnp 'sport = :{port}'` shows it): stop it, or choose another port with `listen:` or \
              `--listen`\n"
         )
@@ -212,7 +215,7 @@ fn help_says_what_each_command_does() {
     }
 }
 
-/// As `perf-exporter list | head -1` does it.
+/// As in `perf-exporter list | head -1`.
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     for arguments in
@@ -237,7 +240,7 @@ fn a_full_disk_is_an_error() {
         command.stdout(full);
         let outcome = ended(command);
         assert_eq!(outcome.code, 1, "{arguments:?}");
-        let told = "perf-exporter: the result cannot be written: No space left on device (os error 28)\n";
+        let told = "perf-exporter: cannot write the result: No space left on device (os error 28)\n";
         assert_eq!(outcome.stderr, told);
     }
 }
@@ -246,19 +249,19 @@ fn a_full_disk_is_an_error() {
 fn a_pattern_that_no_event_matches_ends_with_1() {
     let outcome = run(["list", "nosuchthing"].iter().chain(&LOOK));
     assert_eq!((outcome.code, &*outcome.stdout), (1, ""));
-    let told = "perf-exporter: no event here matches \"nosuchthing\"; perf-exporter list shows all, and functions and \
-                markers are found by perf-exporter probe\n";
+    let told = "perf-exporter: no event matches \"nosuchthing\"; run perf-exporter list to list all events, and perf-exporter \
+                probe to find functions and USDT probes\n";
     assert_eq!(outcome.stderr, told);
 }
 
-/// A configuration that costs next to nothing, on a host without cgroups and processes.
+/// A cheap configuration, on a host without cgroups and processes.
 const SMALL: &str = "counters: {a: {events: [page-faults]}}\ncollection: {freshness: 0s}\n";
 
 fn small(path: &str) -> Service {
     Service::start(["--config", path, "--host-root", "tests/data/hosts/vm"])
 }
 
-/// The value of a series without labels.
+/// Returns the value of a series without labels.
 fn value<'a>(scrape: &'a str, name: &str) -> Option<&'a str> {
     scrape.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
 }
@@ -280,14 +283,18 @@ fn a_reload_of_a_broken_file_changes_nothing_and_says_why_until_the_file_is_repa
     assert_eq!(status["counters"][0]["events"][0]["event"], "page-faults");
     assert!(service.get("/status").1.contains("found `moon`"));
     assert_eq!(value(&service.get("/metrics").1, RELOADED), Some("0"));
-    assert!(service.wait_for_log("the configuration in force stays").contains("ERROR"));
+    assert!(
+        service
+            .wait_for_log("configuration reload failed; the previous configuration stays in force")
+            .contains("ERROR")
+    );
     let (code, answer) = service.post("/-/reload");
     assert_eq!(code, 500);
-    assert!(answer.contains(told) && answer.starts_with("not reloaded"), "{answer}");
+    assert!(answer.contains(told) && answer.starts_with("reload failed"), "{answer}");
 
     fs::write(&path, "counters: {a: {events: [context-switches]}}\nlisten: 127.0.0.1:1\n").unwrap();
     let (code, answer) = service.post("/-/reload");
-    let told = "the configuration was reloaded; the new listen will hold after a restart";
+    let told = "configuration reloaded; restart to apply the new listen";
     assert_eq!((code, answer.trim_end()), (200, told));
     service.wait_for_log(told);
     let status: Value = serde_json::from_str(&service.get("/api/v1/status").1).unwrap();
@@ -315,7 +322,7 @@ fn both_signals_end_the_service_with_0_and_are_named_in_the_log() {
         service.signal(signal);
         let (status, log) = service.end();
         assert_eq!(status.code(), Some(0), "{log:#?}");
-        assert!(log.iter().any(|line| line.ends_with(&format!("stopping on {name}"))), "{log:#?}");
+        assert!(log.iter().any(|line| line.ends_with(&format!("stopping: received {name}"))), "{log:#?}");
     }
 }
 
@@ -336,7 +343,7 @@ fn a_service_manager_is_told_of_readiness_reloads_life_and_the_end() {
             if text.starts_with(wanted) {
                 return;
             }
-            // It is alive all the while.
+            // Watchdog notifications continue during the wait.
             assert_eq!(text, "WATCHDOG=1", "instead of {wanted}");
         }
     };
@@ -356,14 +363,14 @@ fn a_client_that_never_ends_its_request_does_not_hold_up_the_end() {
     let service = small(&path);
     let mut client = service.connect();
     client.write_all(b"GET /metrics HTTP/1.1\r\nhost: ").unwrap();
-    // The answer to another shows that the server has seen the first.
+    // An answer to a second client shows that the server has accepted the first one.
     assert_eq!(service.get("/-/healthy").0, 200);
     service.signal(Signal::TERM);
     let (status, log) = service.end();
     assert_eq!(status.code(), Some(0), "{log:#?}");
 }
 
-/// A pipe that nobody writes to, in the place of a file that the collection reads, holds it up for ever.
+/// A FIFO without a writer blocks the collection that reads it forever.
 #[test]
 fn a_collection_that_does_not_end_does_not_hold_up_the_end() {
     let dir = tempfile::tempdir().unwrap();
@@ -374,14 +381,11 @@ fn a_collection_that_does_not_end_does_not_hold_up_the_end() {
     let (_dir, path) = file("counters: {a: {events: [page-faults], per: process}}");
     let service = Service::start(["--config", &path, "--host-root", root]);
     let (code, answer) = service.get("/-/ready");
-    assert_eq!((code, &*answer), (503, "not ready: the first collection is under way\n"));
+    assert_eq!((code, &*answer), (503, "not ready: the first collection has not completed yet\n"));
     service.signal(Signal::TERM);
     let (status, log) = service.end();
     assert_eq!(status.code(), Some(0), "{log:#?}");
-    assert!(
-        log.iter().any(|line| line.ends_with("stopped during a collection that does not end")),
-        "{log:#?}"
-    );
+    assert!(log.iter().any(|line| line.ends_with("stopped during an unfinished collection")), "{log:#?}");
 }
 
 fn pipe(path: &Path) {

@@ -1,4 +1,4 @@
-//! Types of any bytes.
+//! BTF of arbitrary bytes.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,8 +6,7 @@ use proptest::prelude::*;
 use crate::any_btf;
 
 proptest! {
-    /// A function and its prototype, and records of types by their kinds, each with few parts that name types and
-    /// strings by small numbers.
+    /// A function and its prototype, and type records of all kinds, each with few parts that refer to types and strings by small numbers.
     #[test]
     fn any_bytes_are_the_types_of_a_kernel_or_none(
         records in vec((1u8..20, 0u8..3, vec(0u32..12, 8)), 0..12), bytes in vec(any::<u8>(), 0..200)

@@ -1,4 +1,4 @@
-//! Counting with the fake kernel: what is opened, what is refused, and what is published of it.
+//! Counting with the fake kernel: opened events, events that could not be opened, and the published series.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +25,7 @@ const SECOND: u64 = 1_000_000_000;
 /// The CPUs of each NUMA node.
 const NUMA: Targets = Targets::Cpus(CpuScope::Numa);
 
-/// A host in a directory, a kernel in memory, and a collector that believes in both.
+/// A host in a directory, a kernel in memory, and a collector that uses both.
 struct World {
     dir: tempfile::TempDir,
     kernel: FakeKernel,
@@ -37,7 +37,7 @@ struct World {
 }
 
 impl World {
-    /// Two CPUs, a cgroup file system, no process.
+    /// Creates a host with two CPUs and a cgroup file system, without processes.
     fn new(descriptors: usize) -> Self {
         Self::with_kernel(descriptors, "6.12.0\n")
     }
@@ -76,7 +76,7 @@ impl World {
         self.collector.apply(&plan, Bounds { series, ring_memory: 1 << 20 }, &self.watch);
     }
 
-    /// Writes which CPUs each NUMA node has, and reads the facts of the host again.
+    /// Writes the CPUs of each NUMA node, and reads the facts of the host again.
     fn set_nodes(&mut self, nodes: &[&str]) {
         for (number, cpus) in nodes.iter().enumerate() {
             let node = self.roots.sys.join(format!("devices/system/node/node{number}"));
@@ -106,7 +106,7 @@ impl World {
         fs::write(dir.join("stat"), stat).unwrap();
     }
 
-    /// Adds to what matching events read: a second in which they counted `value`.
+    /// Adds one second and `value` counts to the readings of matching events.
     fn run(&self, value: u64, matching: impl Fn(&Opened) -> bool) {
         self.run_for(value, SECOND, SECOND, matching);
     }
@@ -120,7 +120,7 @@ impl World {
         });
     }
 
-    /// Looks, reads, and gives what is published.
+    /// Refreshes the targets, makes a collection, and returns the published families.
     fn collect(&mut self) -> Vec<Family> {
         let changes = self.watch.refresh();
         self.collector.follow(&changes, &self.watch);
@@ -132,7 +132,7 @@ impl World {
     }
 }
 
-/// The value of one series; `None` if it is not published.
+/// Returns the value of one series; `None` if it is not published.
 fn value(families: &[Family], name: &str, labels: &str) -> Option<u64> {
     let points = families.iter().filter(|family| family.metadata().name() == name).flat_map(Family::points);
     let point = points.into_iter().find(|point| point.labels.text() == labels)?;
@@ -198,7 +198,7 @@ fn a_refused_member_leaves_the_others_counting_and_says_why() {
     world.count("{page-faults,context-switches}", Targets::CPU);
     world.run(7, on_cpu(0));
     let families = world.collect();
-    // PERF_COUNT_SW_PAGE_FAULTS is 2: the leader is refused, and the member leads.
+    // PERF_COUNT_SW_PAGE_FAULTS is 2: the leader cannot be opened, so the member becomes the leader.
     assert_eq!(value(&families, "perf_cpu_page_faults", "cpu=\"0\""), None);
     assert_eq!(value(&families, "perf_cpu_context_switches", "cpu=\"0\""), Some(7));
     assert_eq!(state(&families, "page-faults", "cpu", "absent"), 2);
@@ -242,11 +242,15 @@ fn a_group_that_waits_for_the_pmu_is_not_idle_while_its_cgroup_sleeps() {
         |families: &[Family]| ["idle", "never_ran"].map(|word| state(families, "cycles", "cgroup", word));
     let total = |families: &[Family]| value(families, "perf_cgroup_cycles", "cgroup=\"/a\"");
     let families = world.collect();
-    assert_eq!((states(&families), total(&families)), ([2, 0], Some(0)), "it has not run");
+    assert_eq!((states(&families), total(&families)), ([2, 0], Some(0)), "the event has not run");
     world.run_for(0, SECOND, 0, in_cgroup(&a));
     for _ in 0..2 {
         let families = world.collect();
-        assert_eq!((states(&families), total(&families)), ([1, 1], None), "on one of the CPUs it waits");
+        assert_eq!(
+            (states(&families), total(&families)),
+            ([1, 1], None),
+            "the event is multiplexed on one of the CPUs"
+        );
     }
     world.run_for(5_000_000_000, SECOND, SECOND, in_cgroup(&a));
     let families = world.collect();
@@ -288,7 +292,7 @@ fn a_cgroup_counts_what_is_its_own_and_the_sum_is_the_whole() {
     let mut world = World::new(100);
     let (a, b) = (world.cgroup("a"), world.cgroup("a/x/b"));
     world.count("page-faults", Targets::Cgroups(cgroups(&["/a", "/a/x/b"])));
-    // The kernel counts the parent together with what is below it.
+    // The kernel counts the parent including its descendants.
     world.run(100, in_cgroup(&a));
     world.run(30, in_cgroup(&b));
     let families = world.collect();
@@ -388,7 +392,11 @@ fn a_kernel_that_runs_out_of_descriptors_first_is_no_different() {
     world.kernel.limit_descriptors(2);
     world.count("page-faults", Targets::Cgroups(cgroups(&["/**"])));
     assert_eq!(world.collector.states()[0].targets, 1);
-    assert!(world.reasons()[0].contains("the process has no file descriptor left"), "{:?}", world.reasons());
+    assert!(
+        world.reasons()[0].contains("the process has reached its limit on file descriptors"),
+        "{:?}",
+        world.reasons()
+    );
 }
 
 #[test]
@@ -404,7 +412,7 @@ fn the_counts_of_all_cpus_of_a_numa_node_are_added_up() {
     let faults = |node: u32| value(&families, "perf_numa_page_faults", &format!("numa_node=\"{node}\""));
     assert_eq!([faults(0), faults(1), faults(2)], [Some(301), Some(4020), None]);
     assert_eq!(value(&families, "perf_numa_context_switches", "numa_node=\"1\""), Some(4020));
-    assert_eq!(state(&families, "page-faults", "numa", "counting"), 4, "each CPU is a place");
+    assert_eq!(state(&families, "page-faults", "numa", "counting"), 4, "the reason is reported for each CPU");
     assert_eq!(world.kernel.opened().len(), 8);
 }
 
@@ -426,14 +434,14 @@ fn a_numa_node_never_falls_when_its_cpus_go_and_come() {
         value(&world.collect(), "perf_numa_page_faults", &format!("numa_node=\"{node}\""))
     };
     assert_eq!(faults(&mut world, 0), Some(10));
-    // What a CPU counted before it went stays. The kernel lists only CPUs that are online.
+    // Counts of a CPU are kept after it goes offline. The kernel lists only online CPUs.
     world.run(2, |_| true);
     world.set_online("0");
     world.set_nodes(&["0"]);
     assert_eq!(faults(&mut world, 0), Some(14));
     world.run(1, |_| true);
     assert_eq!(faults(&mut world, 0), Some(15));
-    // It comes back, and so does one of another node that was never there.
+    // The CPU comes back online, together with a CPU of another node that was never online.
     world.set_online("0-2");
     world.set_nodes(&["0-1", "2"]);
     assert_eq!(faults(&mut world, 0), Some(15));
@@ -507,7 +515,7 @@ fn a_process_whose_name_was_refused_gets_it_once_its_cgroup_has_room() {
     assert_eq!(value(&families, "perf_process_page_faults", "comm=\"second\""), None);
     assert_eq!(value(&families, "perf_process_page_faults", "comm=\"other\""), Some(3));
     fs::remove_dir_all(world.roots.proc.join("10")).unwrap();
-    // The name of the one that ended stays for five minutes, and refused names are tried once a minute.
+    // The name of the process that exited is kept for five minutes, and series in `other` are tried again once a minute.
     for _ in 0..8 {
         world.clock.advance(Duration::from_secs(60));
         world.collect();
@@ -515,7 +523,11 @@ fn a_process_whose_name_was_refused_gets_it_once_its_cgroup_has_room() {
     world.run(4, of(20));
     let families = world.collect();
     assert_eq!(value(&families, "perf_process_page_faults", "comm=\"second\""), Some(4));
-    assert_eq!(value(&families, "perf_process_page_faults", "comm=\"other\""), Some(3), "they stay there");
+    assert_eq!(
+        value(&families, "perf_process_page_faults", "comm=\"other\""),
+        Some(3),
+        "the counts stay in `other`"
+    );
 }
 
 #[test]
@@ -596,7 +608,7 @@ fn the_busiest_are_kept_by_name_and_nothing_that_was_counted_is_lost() {
     assert_eq!(value(&families, "perf_series_aggregated", group), Some(4));
 }
 
-/// Beside the others of `other`, of which it is one of many.
+/// The counter is one of many that are aggregated into `other`.
 #[test]
 fn a_counter_that_is_not_believed_takes_nothing_away_from_the_others_without_a_name() {
     let mut world = World::new(100);
@@ -607,7 +619,7 @@ fn a_counter_that_is_not_believed_takes_nothing_away_from_the_others_without_a_n
     world.run(5_000_000_000, |_| true);
     let other = |families: &[Family]| value(families, "perf_process_cycles", "comm=\"other\"");
     assert_eq!(other(&world.collect()), Some(10_000_000_000));
-    // The first stays busy, so that it keeps the name.
+    // The first one stays busy, so that it keeps its individual series.
     let of = |wanted: u32| move |event: &Opened| event.place == FakePlace::Thread(wanted);
     world.run(5_000_000_000, of(1));
     world.run(0, of(3));

@@ -1,5 +1,5 @@
-//! Those who tell the names of containers, as hosts have them and as strangers play them: what they say is entered, what is
-//! wrong with them is told, and nobody waits.
+//! Metadata sources of containers, as real hosts have them and as hostile servers: answers are used, errors are reported, and no request
+//! blocks for long.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 const ID: &str = "4f0cdeadbeef00112233445566778899aabbccddeeff00112233445566778899";
 
-/// Nobody is asked.
+/// Returns a configuration without metadata sources.
 fn nobody() -> Containers {
     Containers { cri: Socket::Off, docker: Socket::Off, ..Containers::default() }
 }
@@ -28,7 +28,7 @@ fn docker(socket: &Path) -> Containers {
     Containers { docker: Socket::At(socket.to_owned()), ..nobody() }
 }
 
-/// Who is asked once, and what comes of it: a number of containers, or why there is none.
+/// Makes one request. Returns the number of containers, or the error.
 fn asked(wanted: &Containers) -> Result<usize, String> {
     let (asked, problems) =
         ask_once(wanted, &Roots::default(), &Environment::default(), Some(&Clock::system()));
@@ -36,11 +36,11 @@ fn asked(wanted: &Containers) -> Result<usize, String> {
     let [asked] = <[_; 1]>::try_from(asked).unwrap();
     match asked.failure {
         Some(failure) => Err(failure.why),
-        None => Ok(asked.answered.map(|_| asked.containers).expect("it was asked")),
+        None => Ok(asked.answered.map(|_| asked.containers).expect("a request was made")),
     }
 }
 
-/// A socket on which whoever comes is given `answer`, whatever he asks; it is left open if there is nothing to say.
+/// Listens on a socket and sends `answer` to each client. An empty answer leaves the connection open.
 fn talker(dir: &tempfile::TempDir, answer: &'static [u8]) -> PathBuf {
     let path = dir.path().join("s");
     let listener = UnixListener::bind(&path).unwrap();
@@ -66,10 +66,13 @@ fn what_docker_says_is_read_whatever_it_is() {
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nc\r\n[{\"Id\":\"a\"}]\r\n0\r\n\r\n", Ok(1)),
         (
             b"HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\nno \x1b[2J!\n",
-            Err("it answered 500 Internal Server Error: no \u{fffd}[2J!"),
+            Err("the server returned 500 Internal Server Error: no \u{fffd}[2J!"),
         ),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n<html", Err("its answer is no list of containers: ")),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n[", Err("the answer broke off: ")),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n<html",
+            Err("the response is not a list of containers: "),
+        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n[", Err("the response was incomplete: ")),
         (b"SSH-2.0-OpenSSH\r\n", Err("invalid HTTP version parsed")),
         (b"\x00\x00\x00\x04\x00\x00\x00\x00\x00", Err("invalid HTTP version parsed")),
     ];
@@ -78,7 +81,7 @@ fn what_docker_says_is_read_whatever_it_is() {
         match (asked(&docker(&talker(&dir, answer))), expected) {
             (Ok(containers), Ok(expected)) => assert_eq!(containers, expected),
             (Err(why), Err(expected)) => assert!(why.contains(expected), "{why}"),
-            (said, expected) => panic!("{said:?} instead of {expected:?}"),
+            (said, expected) => panic!("{said:?}, expected {expected:?}"),
         }
     }
 }
@@ -108,7 +111,7 @@ fn a_socket_that_is_not_there_is_named_with_what_helps() {
 #[test]
 fn who_says_nothing_is_left_after_five_seconds() {
     let dir = tempfile::tempdir().unwrap();
-    assert_eq!(asked(&docker(&talker(&dir, b""))), Err("it did not answer within 5s".to_owned()));
+    assert_eq!(asked(&docker(&talker(&dir, b""))), Err("no response within 5s".to_owned()));
 }
 
 #[test]
@@ -121,7 +124,7 @@ fn sockets_are_found_where_runtimes_have_them() {
         assert_eq!(problems, Vec::<String>::new());
         found.iter().map(|found| found.kind().to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(found(&roots), Vec::<String>::new(), "a host without containers is no fault");
+    assert_eq!(found(&roots), Vec::<String>::new(), "a host without containers is not an error");
     let _listeners: Vec<UnixListener> = ["run/k3s/containerd/containerd.sock", "run/podman/podman.sock"]
         .map(|path| roots.mounted(path))
         .map(|path| {
@@ -132,7 +135,7 @@ fn sockets_are_found_where_runtimes_have_them() {
     assert_eq!(found(&roots), ["cri", "docker"]);
 }
 
-/// An HTTP server that answers every request alike, and keeps what it was asked. With TLS, if it has a certificate.
+/// An HTTP server that gives the same answer to each request and keeps the requests. It uses TLS if it has a certificate.
 fn server(status: &'static str, body: &'static str, tls: bool) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -244,7 +247,10 @@ fn the_api_server_is_asked_for_the_pods_of_this_node_alone() {
     assert_eq!(found[0].place(), expected);
     let pods = Pods { url: Some(url), node: Some("n".into()), token: Some(token(&dir)), ..Pods::default() };
     let why = asked(&Containers { api_server: Some(pods), ..nobody() }).unwrap_err();
-    assert!(why.starts_with("it answered 403 Forbidden: no pods; the service account needs"), "{why}");
+    assert!(
+        why.starts_with("the server returned 403 Forbidden: no pods; the service account needs"),
+        "{why}"
+    );
     assert!(
         requests.lock().unwrap()[0]
             .starts_with("GET /api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%3Dn ")
@@ -261,7 +267,7 @@ fn where_a_pod_does_not_know_its_cluster_that_is_said() {
     let service = [("KUBERNETES_SERVICE_HOST", "::1"), ("KUBERNETES_SERVICE_PORT", "443")];
     assert!(problems(&service).contains("NODE_NAME"));
     let odd = [service[0], service[1], ("NODE_NAME", "a&b")];
-    assert!(problems(&odd).contains("is no name of a node"));
+    assert!(problems(&odd).contains("is not a valid node name"));
 }
 
 #[test]

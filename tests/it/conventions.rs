@@ -1,4 +1,4 @@
-//! What docs/otlp.md says of names, units and attributes, held against the program.
+//! Compares names, units and attributes in docs/otlp.md with the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ struct Row {
     kind: String,
 }
 
-/// The cells of the tables whose first column has this title.
+/// Returns the cells of the tables whose first column has this title.
 fn table(title: &str) -> Vec<Vec<String>> {
     let page = files::read_text(&repository("docs/otlp.md")).unwrap();
     let rows = page.lines().skip_while(|line| !line.starts_with(&format!("| {title} |"))).skip(2);
@@ -41,7 +41,8 @@ fn rows() -> Vec<Row> {
     table("Prometheus").into_iter().map(row).collect()
 }
 
-/// What stands for the placeholder of a pattern, if the text fits; for one without a placeholder, nothing.
+/// Returns the text that matches the placeholder of a pattern, or an empty text if the pattern has no placeholder. `None` if the text does
+/// not match.
 fn fits<'t>(pattern: &str, text: &'t str) -> Option<&'t str> {
     match pattern.split_once('<') {
         None => (pattern == text).then_some(""),
@@ -60,7 +61,7 @@ fn filled(pattern: &str, within: &str) -> String {
 }
 
 impl Row {
-    /// Whether it says of this metric what the program does.
+    /// Checks that the row describes this metric as the program exports it.
     #[track_caller]
     fn check(&self, exposed: &str, instrument: &Instrument) {
         let within = fits(&self.prometheus, exposed).unwrap();
@@ -88,7 +89,7 @@ fn exposed(metadata: &Metadata) -> String {
     format!("{}{suffix}", metadata.name())
 }
 
-/// The families of a text in the OpenMetrics format.
+/// Parses the families of a text in the OpenMetrics format.
 fn served(text: &str) -> Vec<Arc<Metadata>> {
     let described = |word: &str| -> BTreeMap<String, String> {
         let lines = text.lines().filter_map(|line| line.strip_prefix(word)?.split_once(' '));
@@ -108,7 +109,7 @@ fn served(text: &str) -> Vec<Arc<Metadata>> {
     described("# TYPE ").into_iter().map(family).collect()
 }
 
-/// Every family that the program has for any configuration of the repository on any fixture host, by its name there.
+/// Returns every family that the program exports for any configuration of the repository on any fixture host, by its exposed name.
 pub(crate) fn families() -> BTreeMap<String, Arc<Metadata>> {
     let mut known = Vec::new();
     for (path, yaml) in configurations() {
@@ -143,12 +144,12 @@ fn every_metric_is_called_what_the_table_says() {
     for (exposed, metadata) in &families {
         let fitting = rows.iter().filter(|row| fits(&row.prometheus, exposed).is_some());
         let row = fitting.max_by_key(|row| (!row.prometheus.contains('<'), row.prometheus.len()));
-        let row = row.unwrap_or_else(|| panic!("{exposed} stands in no row"));
+        let row = row.unwrap_or_else(|| panic!("{exposed} has no row in docs/otlp.md"));
         row.check(exposed, &Instrument::of(metadata, |name| names.contains(name)));
     }
 }
 
-/// So that no row is of yesterday's names, also those that no configuration here has.
+/// Finds rows with outdated names, including those of metrics that no configuration here enables.
 #[test]
 fn every_row_follows_from_the_rules() {
     for row in rows() {

@@ -1,4 +1,4 @@
-//! Programs of any bytes, and real ones of which an enemy or a disk has changed some.
+//! Programs of arbitrary bytes, and real programs with some bytes corrupted.
 
 use std::fs;
 use std::process::Command;
@@ -26,7 +26,7 @@ const LIBRARY: &str = r#"
     }
 "#;
 
-/// A small library with symbols, versions and a marker, as bytes.
+/// Returns a small library with symbols, versions and a USDT probe, as bytes.
 fn library() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {
@@ -43,7 +43,7 @@ fn library() -> &'static [u8] {
     })
 }
 
-/// Where to change a byte: anywhere, and more often in the headers, which are at both ends.
+/// Selects the offset of a changed byte: anywhere, but more often in the headers at both ends.
 fn place() -> impl Strategy<Value = usize> {
     let length = library().len();
     prop_oneof![0..64usize, 64..800usize, length - 2048..length, 0..length]
@@ -70,7 +70,7 @@ proptest! {
 
     #[test]
     fn a_program_that_ends_anywhere_is_read_or_refused(length in 0..library().len()) {
-        prop_assert_eq!(holds(&library()[..length]), 0, "its section headers are at the end");
+        prop_assert_eq!(holds(&library()[..length]), 0, "the section headers are at the end");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Events on whole hosts: what names come to on each machine under `tests/data/hosts`.
+//! Event names resolved on each machine under `tests/data/hosts`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn catalog(name: &str) -> Catalog {
     catalog
 }
 
-/// The words of one event that are not what they are by default.
+/// Writes the fields of an event that differ from the default.
 fn line(event: &Event) -> String {
     let [config, rest @ ..] = event.selector.config;
     let mut line = format!(
@@ -67,7 +67,7 @@ fn bits(m: &Modifiers) -> String {
     bits
 }
 
-/// What each text comes to, one event or complaint per line.
+/// Resolves each text, and writes one event or error per line.
 fn resolved(catalog: &Catalog, texts: &[&str]) -> String {
     let mut page = String::new();
     for text in texts {
@@ -82,7 +82,7 @@ fn resolved(catalog: &Catalog, texts: &[&str]) -> String {
     page
 }
 
-/// What is asked of every host.
+/// Event names that are resolved on every host.
 const EVERYWHERE: &[&str] = &[
     "{cycles,instructions:k}:u",
     "LLC-load-misses",
@@ -99,7 +99,7 @@ const EVERYWHERE: &[&str] = &[
     "mem:0x1000/8:w:u",
 ];
 
-/// Compares what the texts come to on a host with `snapshots/events-HOST.snap`.
+/// Compares the resolved texts on a host with `snapshots/events-HOST.snap`.
 fn assert_golden(name: &str, texts: &[&str]) {
     let catalog = catalog(name);
     let page = resolved(&catalog, EVERYWHERE) + &resolved(&catalog, texts);
@@ -209,8 +209,8 @@ fn a_virtual_machine_says_what_only_its_host_has() {
     );
 }
 
-/// One row per form of the grammar, as `perf test "Parse event definition strings"` has them: the text, and type,
-/// configuration words and bits of each event.
+/// One row for each form of the grammar, as in `perf test "Parse event definition strings"`: the text, and the type, configuration words
+/// and bits of each event.
 #[test]
 fn texts_become_the_attributes_that_perf_makes_of_them() {
     let catalog = catalog("intel-server");
@@ -265,14 +265,14 @@ fn texts_become_the_attributes_that_perf_makes_of_them() {
     }
 }
 
-/// `type/config,config1,…` without the zeros at the end, and the bits.
+/// Writes `type/config,config1,…` without trailing zeros, and the bits.
 fn attributes(event: &Event) -> String {
     let words = event.selector.config.map(|word| format!("{word:x}"));
     let used = 1 + event.selector.config.iter().rposition(|word| *word != 0).unwrap_or(0);
     format!("{}/{}{}", event.selector.kind, words[..used].join(","), bits(&event.modifiers))
 }
 
-/// Who may count user space only is told so by the name, and never gets a zero for what happens in the kernel.
+/// An event that may be counted in user space only has this in its name, and never reports zero for kernel work.
 #[test]
 fn without_rights_on_the_kernel_a_name_says_that_user_space_is_counted() {
     let catalog = catalog("intel-server");
@@ -314,14 +314,14 @@ fn a_kind_of_core_that_is_offline_has_no_events() {
     assert_eq!(
         resolved(&catalog, &["cycles", "cpu_atom/event=1/", "cpu_atom/cycles/"]),
         "cycles\n  cpu_core/cycles/ = cycles Hardware type=0 config=0x400000000 pmu=cpu_core\n\
-         cpu_atom/event=1/\n  AbsentOnHost: cpu_atom/event=0x1/: none of the CPUs of cpu_atom is online; \
-         put one of them online, or leave the event out\n\
-         cpu_atom/cycles/\n  AbsentOnHost: cpu_atom/cycles/: none of the CPUs of the PMU is online; \
-         put one of them online, or leave the event out\n"
+         cpu_atom/event=1/\n  AbsentOnHost: cpu_atom/event=0x1/: no CPU of cpu_atom is online; \
+         bring one of its CPUs online, or remove the event\n\
+         cpu_atom/cycles/\n  AbsentOnHost: cpu_atom/cycles/: no CPU of the PMU is online; \
+         bring one of its CPUs online, or remove the event\n"
     );
 }
 
-/// Intel's kernels list only the CPUs of a kind of core that are online.
+/// Kernels on Intel list only the online CPUs of each kind of core.
 #[test]
 fn a_kind_of_core_keeps_the_cpus_that_are_offline_for_a_while() {
     let dir = tempfile::tempdir().unwrap();
@@ -353,19 +353,22 @@ fn a_software_event_that_is_younger_than_the_kernel_says_so() {
     facts.kernel = KernelVersion(5, 10);
     let catalog = Catalog::load(&roots, &facts);
     let page = resolved(&catalog, &["cgroup-switches"]);
-    assert!(page.contains("AbsentOnHost: cgroup-switches: it needs Linux 5.13, and this is 5.10"), "{page}");
+    assert!(
+        page.contains("AbsentOnHost: cgroup-switches: it needs Linux 5.13, but this kernel is 5.10"),
+        "{page}"
+    );
     assert!(catalog.events().all(|listed| &*listed.name != "cgroup-switches"));
 }
 
 #[test]
 fn events_of_a_pattern_cannot_share_a_name() {
     let page = resolved(&catalog("vm"), &["sched:*/name=all/", "sched:sched_sw*/name=switches/"]);
-    assert!(page.contains("Refused: sched:*/name=all/: it stands for 6 events"), "{page}");
+    assert!(page.contains("Refused: sched:*/name=all/: it matches 6 events"), "{page}");
     assert!(page.contains("switches = switches Tracepoint"), "{page}");
 }
 
 proptest! {
-    /// Whatever a configuration holds, each event of it gets an answer: events, or a complaint that can be printed.
+    /// Every event of an arbitrary configuration is resolved to events or to an error that can be printed.
     #[test]
     fn every_text_gets_an_answer(text in "(cpu|uncore_imc|uncore_*|sched|mem|cycles|r|[0-9]|msr)?[:/][a-z0-9_*?=,.{}\\[\\]-]{0,20}[:/]?[a-zA-Z]{0,3}") {
         let catalog = catalog("intel-server");
@@ -397,7 +400,7 @@ fn everything_that_is_listed_can_be_resolved() {
     }
 }
 
-/// Whether a text can stand inside a metric's name as Prometheus' conventions have it.
+/// Reports whether a text can be part of a metric name by Prometheus conventions.
 fn is_stem(text: &str) -> bool {
     let plain = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
     plain && !text.is_empty() && !text.contains("__") && !text.starts_with('_') && !text.ends_with('_')

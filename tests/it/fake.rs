@@ -1,4 +1,4 @@
-//! A whole collection with the fake kernel: from a configuration and a host in a directory to what is scraped.
+//! A whole collection with the fake kernel: from a configuration and a host in a directory to the scrape.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use perf_exporter::sys::Budget;
 use perf_exporter::sys::fake::{Count, FakeKernel};
 use perf_exporter::target::Watch;
 
-/// Everything that `config` counts on the host below `root`, each counter at seven.
+/// Scrapes all counters of `config` on the host at `root`, with each counter at seven.
 pub(crate) fn scrape(root: &Path, config: &Config, format: Format) -> String {
     let roots = Roots::under(root);
     let (kernel, clock) = (FakeKernel::new(), Clock::manual(Timestamp(1_000_000)));

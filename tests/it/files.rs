@@ -30,7 +30,7 @@ fn a_local_file_is_handed_over_as_a_descriptor() {
     opened.file.sequential().read_to_string(&mut text).unwrap();
     assert_eq!(text, "contents");
     assert_eq!(opened.kernel_path().unwrap(), fs::canonicalize(&path).unwrap());
-    // It is the same through the root of a process, and the helper is the same too.
+    // Opening through the root of a process gives the same file, by the same helper process.
     let through = files.open(&Root::Process(own()), path.to_str().unwrap(), None).unwrap();
     assert_eq!((through.id(), through.pid), (opened.id(), Some(own())));
     let report = files.report();
@@ -45,7 +45,10 @@ fn the_reason_why_a_file_cannot_be_opened_arrives_whole() {
     let files = files(&Roots::default());
     let missing = dir.path().join("libc.so.7");
     let error = files.open(&Root::Host, missing.to_str().unwrap(), None).unwrap_err();
-    assert_eq!(error.to_string(), format!("{} is not there; the directory has libc.so.6", missing.display()));
+    assert_eq!(
+        error.to_string(),
+        format!("{} does not exist; the directory contains libc.so.6", missing.display())
+    );
     let error = files.open(&Root::Process(u32::MAX - 1), "/x", None).unwrap_err();
     assert_eq!(error, RootError::NoProcess(u32::MAX - 1));
     let error = files.open_process(u32::MAX - 1, ProcessFile::Maps).unwrap_err();
@@ -69,7 +72,7 @@ fn lists_of_mappings_and_memory_are_read_by_the_helper() {
     memory.file.read_exact_at(&mut bytes, std::ptr::from_ref(&*word) as u64).unwrap();
     assert_eq!(u64::from_ne_bytes(bytes), *word);
     memory.file.read_exact_at(&mut bytes, 8).unwrap_err();
-    // More than one message holds.
+    // Larger than one message.
     let many: Vec<u8> = (0..300_000u32).map(|number| number as u8).collect();
     let mut read = vec![0; many.len()];
     memory.file.read_exact_at(&mut read, many.as_ptr() as u64).unwrap();
@@ -109,7 +112,7 @@ fn a_helper_that_ends_is_started_again_and_files_that_it_held_say_so() {
     let mut byte = [0];
     let mut tries = 0..2000;
     while maps.file.read_at(&mut byte, 0).is_ok() {
-        assert!(tries.next().is_some(), "it still answers");
+        assert!(tries.next().is_some(), "the helper still answers");
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(maps.file.read_at(&mut byte, 0).unwrap_err().raw_os_error(), Some(libc::ESTALE));
@@ -118,7 +121,7 @@ fn a_helper_that_ends_is_started_again_and_files_that_it_held_say_so() {
             Ok(opened) => break opened,
             Err(error) => assert!(error.is_temporary(), "{error}"),
         }
-        assert!(tries.next().is_some(), "it is not started again");
+        assert!(tries.next().is_some(), "the helper is not started again");
         std::thread::sleep(Duration::from_millis(10));
     };
     assert_eq!(again.file.read_at(&mut byte, 0).unwrap(), 1);
@@ -132,14 +135,14 @@ fn a_helper_that_ends_is_started_again_and_files_that_it_held_say_so() {
 fn paths_in_a_root_below_a_prefix_stay_inside() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("proc/7/root/etc")).unwrap();
-    fs::write(dir.path().join("proc/7/root/etc/x"), "the container's").unwrap();
+    fs::write(dir.path().join("proc/7/root/etc/x"), "the file of the container").unwrap();
     symlink("../../../../../../etc/x", dir.path().join("proc/7/root/up")).unwrap();
     let files = files(&Roots::under(dir.path()));
     for path in ["/etc/x", "/up"] {
         let opened = files.open(&Root::Process(7), path, None).unwrap();
         let mut text = String::new();
         opened.file.sequential().read_to_string(&mut text).unwrap();
-        assert_eq!(text, "the container's", "{path}");
+        assert_eq!(text, "the file of the container", "{path}");
     }
     assert!(Path::new(dir.path()).exists());
 }

@@ -1,4 +1,4 @@
-//! Formats of tracepoints with records and filters that nobody wrote for them: what `fuzz/` looks for with more time.
+//! Tracepoint formats with arbitrary records and filters. The fuzz targets under `fuzz/` test the same with more time.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::any_format;
 
-/// The captured formats.
+/// Returns the captured formats.
 fn captured() -> Vec<Vec<u8>> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/formats");
     host::list(&dir).unwrap().iter().map(|name| host::read(&dir.join(name)).unwrap()).collect()

@@ -1,5 +1,5 @@
-//! A host whose files were written by an enemy, or by a disk that is dying. Nothing panics, what is printed and served
-//! stays what it should be, and what could not be read is told.
+//! A host whose files are hostile or corrupted. The program does not panic, its output and metrics stay valid, and unreadable files are
+//! reported.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::fake::scrape;
 use crate::program::{Outcome, Service, run};
 
-/// Names that cgroups and processes may have, for anybody may choose them.
+/// Names of cgroups and processes. Unprivileged users can choose them.
 const NAMES: [&[u8]; 8] = [
     b"quote\"} 1",
     b"two\nperf_up 1",
@@ -34,7 +34,7 @@ const NAMES: [&[u8]; 8] = [
 struct Host(tempfile::TempDir);
 
 impl Host {
-    /// One CPU, a cgroup file system, no process: sane so far.
+    /// Creates a valid host with one CPU and a cgroup file system, without processes.
     fn new() -> Self {
         let host = Self(tempfile::tempdir().unwrap());
         host.file("sys/devices/system/cpu/online", b"0\n");
@@ -65,7 +65,7 @@ impl Host {
         fs::write(path, content).unwrap();
     }
 
-    /// A symbolic link to itself.
+    /// Creates a symbolic link to itself.
     fn circle(&self, path: impl AsRef<Path>) {
         let path = self.at(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -81,7 +81,7 @@ impl Host {
         self.dir(format!("proc/{pid}/task/{pid}"));
     }
 
-    /// Cgroups and processes with each of [`NAMES`].
+    /// Creates cgroups and processes with each of [`NAMES`].
     fn with_hostile_names() -> Self {
         let host = Self::new();
         for (number, name) in NAMES.iter().enumerate() {
@@ -102,7 +102,7 @@ impl Host {
     }
 }
 
-/// A name that a directory can have.
+/// Returns a valid directory name for `name`.
 fn file_name(name: &[u8]) -> Vec<u8> {
     name.iter().map(|&byte| if byte == b'/' { b'|' } else { byte }).collect()
 }
@@ -114,7 +114,7 @@ struct Sample {
     labels: Vec<(String, String)>,
 }
 
-/// Reads the text format 0.0.4 as its specification has it, and no line that is not in it.
+/// Parses the text format 0.0.4 by its specification. Panics at any other line.
 fn parse(text: &str) -> Vec<Sample> {
     assert!(text.ends_with('\n'));
     text.lines()
@@ -159,7 +159,7 @@ fn sample(line: &str) -> Option<Sample> {
     good.then(|| Sample { name: name.to_owned(), labels })
 }
 
-/// The value up to its closing quote, and what follows.
+/// Returns the value up to its closing quote, and the remaining text.
 fn label_value(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -176,7 +176,7 @@ fn label_value(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// Has Prometheus' own parser read it too, where it is installed.
+/// Parses the text with Prometheus' own parser as well, if it is installed.
 fn assert_promtool_reads(text: &str) {
     let promtool = Command::new("promtool")
         .args(["check", "metrics", "--extended"])
@@ -185,14 +185,14 @@ fn assert_promtool_reads(text: &str) {
         .stderr(Stdio::piped())
         .spawn();
     let Ok(mut promtool) = promtool else {
-        // As print would hide it if the test passes.
+        // Not eprintln!, because the harness hides its output if the test passes.
         std::io::stderr().write_all(b"skipped in part: promtool is not installed\n").unwrap();
         return;
     };
     promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let output = promtool.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
-    // Advice on names is not what is asked for here: 3 stands for that, 1 for what cannot be read.
+    // Exit code 3 is advice on names, which is not tested here; 1 is a parse error.
     assert_ne!(output.status.code(), Some(1), "{told}");
 }
 
@@ -232,7 +232,7 @@ fn the_service_on_a_host_with_hostile_names_serves_and_logs_what_can_be_read() {
     assert_eq!(status.code(), Some(0));
     for line in log {
         let stamp = line.split('T').next().unwrap();
-        assert!(stamp.len() == 10 && stamp.starts_with("20"), "not a line of ours: {line:?}");
+        assert!(stamp.len() == 10 && stamp.starts_with("20"), "unexpected line: {line:?}");
         assert!(!line.chars().any(char::is_control), "{line:?}");
     }
 }
@@ -245,7 +245,7 @@ fn commands_on_a_host_with_hostile_names_print_no_control_characters() {
     assert_eq!(host.run(&["check", "--output", "json"]).code, 0);
 }
 
-/// What a dying disk or an enemy makes of `/proc`.
+/// Corrupts `/proc`.
 fn break_proc(host: &Host) {
     let garbage: Vec<u8> = (0..1 << 20).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     host.file("proc/sys/kernel/osrelease", &garbage);
@@ -271,7 +271,7 @@ fn break_proc(host: &Host) {
     host.file("proc/17/cgroup", &garbage);
 }
 
-/// What they make of `/sys`.
+/// Corrupts `/sys`.
 fn break_sys(host: &Host) {
     let long = vec![b'x'; 1 << 20];
     let pmus = "sys/bus/event_source/devices";
@@ -344,7 +344,7 @@ fn a_check_on_a_broken_host_tells_each_file_that_it_could_not_use() {
     ] {
         assert!(outcome.stdout.contains(told), "{told}: {}", outcome.stdout);
     }
-    assert!(outcome.stdout.len() < 64 << 10, "a file of a megabyte is not printed");
+    assert!(outcome.stdout.len() < 64 << 10, "a file of a megabyte must not be printed");
 }
 
 #[test]
@@ -359,7 +359,7 @@ fn the_service_runs_on_a_broken_host_and_finds_what_is_left() {
     assert!(notes.iter().any(|note| note.as_str().unwrap().contains("uncore_x_0/type")), "{notes:#?}");
     let samples = parse(&scrape(host.root(), &Config::default(), Format::Text));
     let good = samples.iter().filter(|sample| sample.labels.iter().any(|(_, value)| value == "good"));
-    assert!(good.count() > 0, "the one good process among the broken is counted");
+    assert!(good.count() > 0, "the only valid process is counted");
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn a_list_of_cpus_without_end_is_refused_and_told() {
     assert!(outcome.stdout.contains(told), "{}", outcome.stdout);
 }
 
-/// Root reads it all the same, and then there is nothing to tell.
+/// Root can read the file all the same, so root gets no error.
 #[test]
 fn what_may_not_be_read_is_told_with_its_path() {
     let host = Host::new();
@@ -381,7 +381,7 @@ fn what_may_not_be_read_is_told_with_its_path() {
     host.file("c.yaml", b"counters: {a: {events: [\"sched:sched_switch\"]}}");
     let path = host.at("c.yaml");
     let outcome = host.run(&["check", "--no-open", "--config", path.to_str().unwrap()]);
-    let told = outcome.stdout.contains("forbidden: tracefs may not be read: ");
+    let told = outcome.stdout.contains("forbidden: tracefs could not be read: ");
     assert_eq!(told, files::list(&forbidden).is_err(), "{}", outcome.stdout);
     fs::set_permissions(&forbidden, fs::Permissions::from_mode(0o755)).unwrap();
 }

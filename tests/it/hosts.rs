@@ -1,5 +1,4 @@
-//! What the program makes of a configuration on each machine under `tests/data/hosts`: the plan, as values and as
-//! `check` and `list` print it.
+//! Plans for configurations on each machine under `tests/data/hosts`, as values and as printed by `check` and `list`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -22,10 +21,10 @@ use crate::program::{host, repository, run};
 
 const HOSTS: [&str; 5] = ["intel-hybrid", "intel-server", "amd", "arm", "vm"];
 
-/// The built-in configuration, as a file.
+/// Path of the built-in configuration.
 const DEFAULT: &str = "config/examples/default.yaml";
 
-/// The plan for a YAML text on a host.
+/// Returns the plan for a YAML text on a host.
 fn planned(on: &str, yaml: &str) -> Plan {
     let roots = Roots::under(&host(on));
     let (config, warnings): (Config, _) = load(yaml.as_bytes(), "test.yaml").unwrap();
@@ -38,7 +37,7 @@ fn planned(on: &str, yaml: &str) -> Plan {
     )
 }
 
-/// The names of each group's members, with commas between.
+/// Returns the names of each group's members, separated by commas.
 fn groups(plan: &Plan) -> Vec<String> {
     let events = |group: &Group| {
         let names: Vec<&str> = group.counters.iter().map(|counter| &*counter.event.name).collect();
@@ -47,7 +46,7 @@ fn groups(plan: &Plan) -> Vec<String> {
     plan.groups.iter().map(|group| events(group)).collect()
 }
 
-/// The refusals as the log tells them.
+/// Returns the events that cannot be opened, as in the log.
 fn refusals(plan: &Plan) -> Vec<String> {
     plan.refusals.iter().map(|refused| refused.refusal.to_string()).collect()
 }
@@ -74,7 +73,7 @@ fn on_a_hybrid_machine_a_group_is_split_by_kind_of_core_and_software_is_opened_o
     let on = |pmu, cpus: &str| (Some(pmu), Some(cpus.to_owned()));
     assert_eq!(places, [(None, None), on("cpu_atom", "8-15"), on("cpu_core", "0-7")]);
     let metrics: Vec<&str> = plan.groups[1..].iter().map(|group| group.counters[0].metric.name()).collect();
-    assert_eq!(metrics, ["perf_cpu_cycles", "perf_cpu_cycles"], "one metric, told apart by the label pmu");
+    assert_eq!(metrics, ["perf_cpu_cycles", "perf_cpu_cycles"], "one metric, with the label pmu");
 }
 
 #[test]
@@ -103,8 +102,8 @@ fn a_pmu_beside_the_cores_is_refused_for_cgroups_with_the_remedy() {
     assert_eq!(
         refusals(&plan),
         [
-            "power/energy-pkg/ on each cgroup: absent: power counts for a whole socket or die and cannot tell one \
-          cgroup from another; count it with per: [cpu]"
+            "power/energy-pkg/ on each cgroup: absent: power counts for a whole socket or die and cannot attribute \
+          events to a cgroup; count it with per: [cpu]"
         ]
     );
 }
@@ -120,8 +119,8 @@ fn a_pmu_beside_the_cores_is_refused_for_numa_nodes_because_a_socket_may_have_se
     let expected =
         ["perf_cpu_cycles per cpu", "perf_numa_cycles per numa", "perf_pmu_power_energy_pkg_joules per pmu"];
     assert_eq!(named, expected);
-    let refusal = "power/energy-pkg/ on each NUMA node: absent: power counts for a whole socket or die and cannot tell \
-                   one NUMA node from another; count it with per: [cpu]";
+    let refusal = "power/energy-pkg/ on each NUMA node: absent: power counts for a whole socket or die and cannot \
+                   attribute events to a NUMA node; count it with per: [cpu]";
     assert_eq!(refusals(&plan), [refusal]);
 }
 
@@ -133,8 +132,8 @@ fn the_same_metric_twice_is_refused_and_its_owner_is_named() {
     assert_eq!(
         refusals(&plan),
         [
-            "cpu-cycles on entry b: broken: perf_cpu_cycles_total is counted by entry a already; give it a name of \
-          its own: {event: …, name: …}"
+            "cpu-cycles on entry b: broken: perf_cpu_cycles_total is already counted by entry a; give it another \
+          name: {event: …, name: …}"
         ]
     );
     let named = "counters: {a: {events: [cycles]}, b: {events: [{event: cpu-cycles, name: again}]}}";
@@ -166,14 +165,14 @@ fn an_event_that_is_not_there_takes_nothing_else_with_it() {
     assert_eq!(
         refusals(&plan),
         [
-            "cycels on this host: absent: there is no event of this name; did you mean cycles?",
+            "cycels on this host: absent: there is no event with this name; did you mean cycles?",
             "sched:sched_swich on this host: absent: the system sched has no tracepoint sched_swich; did you mean \
              sched:sched_switch?",
         ]
     );
 }
 
-/// How each group is counted, and why.
+/// Returns the way of attribution of each group, and its reason.
 fn ways(on: &str, yaml: &str) -> Vec<String> {
     let support = StreamSupport::foreseen(&Facts::read(&Roots::under(&host(on))));
     let way = |group: &Group| format!("{}: {:?}, {}", group.scope(), group.source, group.why(&support));
@@ -183,7 +182,7 @@ fn ways(on: &str, yaml: &str) -> Vec<String> {
 #[test]
 fn the_plan_says_of_each_group_why_it_is_counted_as_it_is() {
     let table = [
-        ("cgroup", "", "", "cgroup: Stream, auto: all or many"),
+        ("cgroup", "", "", "cgroup: Stream, auto: all or many targets"),
         ("cgroup", "cgroups: {attribution: dedicated}", "", "cgroup: Dedicated, attribution: dedicated"),
         (
             "cgroup",
@@ -191,10 +190,10 @@ fn the_plan_says_of_each_group_why_it_is_counted_as_it_is() {
             "",
             "cgroup: Stream, attribution: stream",
         ),
-        ("cgroup", "cgroups: {include: [/a]}", "", "cgroup: Dedicated, auto: a few named ones"),
-        ("cgroup", "", ":D", "cgroup: Dedicated, auto: for its modifiers"),
-        ("process", "", "", "process: Stream, auto: all or many"),
-        ("cpu", "", "", "cpu: Dedicated, nothing to tell apart"),
+        ("cgroup", "cgroups: {include: [/a]}", "", "cgroup: Dedicated, auto: few named targets"),
+        ("cgroup", "", ":D", "cgroup: Dedicated, auto: event modifiers"),
+        ("process", "", "", "process: Stream, auto: all or many targets"),
+        ("cpu", "", "", "cpu: Dedicated, no attribution needed"),
     ];
     for (scope, selection, modifiers, expected) in table {
         let yaml = format!("counters: {{a: {{events: [\"cycles{modifiers}\"], per: {scope}}}}}\n{selection}");
@@ -203,9 +202,9 @@ fn the_plan_says_of_each_group_why_it_is_counted_as_it_is() {
     let both = "counters: {a: {events: [cycles, instructions], per: [cpu, cgroup]}, \
                 b: {events: [{event: cycles, name: mine}], per: cgroup, cgroups: {include: [/a]}}}";
     let expected = [
-        "cpu: Stream, it counts this anyway",
-        "cgroup: Stream, auto: all or many",
-        "cgroup: Stream, it counts this anyway",
+        "cpu: Stream, already in the stream",
+        "cgroup: Stream, auto: all or many targets",
+        "cgroup: Stream, already in the stream",
     ];
     assert_eq!(ways("amd", both), expected);
 }
@@ -213,14 +212,16 @@ fn the_plan_says_of_each_group_why_it_is_counted_as_it_is() {
 #[test]
 fn the_plan_says_why_there_is_no_stream_on_a_host() {
     let yaml = "counters: {a: {events: [page-faults], per: [cgroup, process]}}";
-    let old = ["cgroup: Dedicated, auto: not in this kernel", "process: Stream, auto: all or many"];
+    let old = [
+        "cgroup: Dedicated, auto: not supported by this kernel",
+        "process: Stream, auto: all or many targets",
+    ];
     assert_eq!(ways("intel-server", yaml), old);
-    let unprivileged =
-        ["cgroup: Dedicated, auto: not allowed here", "process: Dedicated, auto: not allowed here"];
+    let unprivileged = ["cgroup: Dedicated, auto: not permitted", "process: Dedicated, auto: not permitted"];
     assert_eq!(ways("arm", yaml), unprivileged);
 }
 
-/// Everything that a configuration counts on a host, opened with a fake kernel; and its plan.
+/// Opens everything that a configuration counts on a host with a fake kernel. Returns the collector and the plan.
 fn opened(on: &str, config: &Config, kernel: &FakeKernel) -> (Collector<FakeKernel>, Plan) {
     let roots = Roots::under(&host(on));
     let facts = Facts::read(&roots);
@@ -239,7 +240,7 @@ fn opened(on: &str, config: &Config, kernel: &FakeKernel) -> (Collector<FakeKern
     (collector, plan)
 }
 
-/// `check --no-open` must not promise anything else than what `check` finds.
+/// `check --no-open` must predict the same events that `check` opens.
 #[test]
 fn what_is_foreseen_of_the_stream_is_what_is_opened() {
     for on in ["intel-hybrid", "intel-server", "amd", "vm"] {
@@ -259,7 +260,7 @@ fn what_is_foreseen_of_the_stream_is_what_is_opened() {
 #[test]
 fn entries_that_find_no_place_on_the_pmu_together_are_told_by_group() {
     let kernel = FakeKernel::new();
-    // On each CPU the first attempt to add r99 fails, and one in another group does not.
+    // On each CPU the first attempt to add r99 fails, but an attempt in another group succeeds.
     let tried = Mutex::new(BTreeSet::new());
     kernel.refuse(Errno::EINVAL, move |attr, place, _| match place {
         FakePlace::Cpu(cpu) => attr.selector.config[0] == 0x99 && tried.lock().unwrap().insert(cpu),
@@ -271,7 +272,7 @@ fn entries_that_find_no_place_on_the_pmu_together_are_told_by_group() {
     let (collector, _) = opened("amd", &config, &kernel);
     let groups = collector.stream_state().unwrap().groups;
     let groups: Vec<String> = groups.iter().map(|entries| entries.join(",")).collect();
-    // What needs no PMU does not take turns with what does: it has a group of its own.
+    // Events that need no PMU are in a separate group, so that they are not multiplexed with PMU events.
     assert_eq!(groups, ["a", "b"]);
     let opened = kernel.opened().into_iter().filter(|event| event.place == FakePlace::Cpu(1));
     assert_eq!(opened.filter(|event| event.attr.sampling.is_some() && !event.is_member()).count(), 3);
@@ -293,14 +294,13 @@ fn an_entry_of_the_stream_that_is_refused_everywhere_counts_for_nobody() {
     assert_eq!((of("core"), of("os")), ((0, 64), (64, 0)));
 }
 
-/// The number of descriptors that are allowed is that of whoever runs the test.
+/// Removes the descriptor limit, which depends on the environment of the test.
 fn without_limit(text: &str) -> String {
     let mut page = String::new();
     for line in text.lines() {
-        let allowed =
-            line.split_once("; ").filter(|(_, rest)| rest.contains(" are allowed. Nothing was opened"));
+        let allowed = line.split_once("; ").filter(|(_, rest)| rest.contains(". Nothing was opened"));
         match allowed {
-            Some((takes, _)) => writeln!(page, "{takes}; … are allowed. Nothing was opened").unwrap(),
+            Some((takes, _)) => writeln!(page, "{takes}; the limit is …. Nothing was opened").unwrap(),
             None if line.trim_start().starts_with("\"limit\": ") => page.push_str("    \"limit\": …,\n"),
             None => writeln!(page, "{line}").unwrap(),
         }
@@ -308,7 +308,7 @@ fn without_limit(text: &str) -> String {
     page
 }
 
-/// What a command without an error prints for a host.
+/// Returns the output of a successful command for a host.
 fn printed(on: &str, arguments: &[&str]) -> String {
     printed_with(0, on, arguments)
 }
@@ -317,7 +317,7 @@ fn printed_with(code: i32, on: &str, arguments: &[&str]) -> String {
     let root = host(on);
     let outcome = run(arguments.iter().copied().chain(["--no-open", "--host-root", root.to_str().unwrap()]));
     assert_eq!((outcome.code, &*outcome.stderr), (code, ""), "{}", outcome.stdout);
-    // Where the clone lies is nobody else's business.
+    // Removes the path of the repository, which depends on the machine.
     without_limit(&outcome.stdout.replace(root.to_str().unwrap(), ""))
 }
 
@@ -328,7 +328,7 @@ fn assert_golden(name: String, page: &str) {
     settings.bind(|| insta::assert_snapshot!(name, page));
 }
 
-/// Every file under `config/examples`, as a user names it.
+/// Returns the paths of all files under `config/examples`, as a user writes them.
 fn examples() -> Vec<String> {
     let names = files::list(&repository("config/examples")).unwrap();
     names.iter().map(|name| format!("config/examples/{name}")).collect()
@@ -360,7 +360,7 @@ fn check_says_the_same_to_programs() {
     }
 }
 
-/// What the examples do not have: PMUs beside the cores, names that are wrong, metrics that clash.
+/// Cases that the examples do not contain: uncore PMUs, wrong names, conflicting metrics.
 #[test]
 fn check_tells_pmus_of_one_kind_together_and_each_reason_once() {
     let outcome = printed_with(2, "intel-server", &["check", "--config", "tests/data/config/uncore.yaml"]);

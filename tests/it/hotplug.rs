@@ -1,5 +1,4 @@
-//! CPUs that go offline and come back, on a host and with a kernel that the test keeps: what they counted is not lost, and what is open
-//! on other CPUs is not touched.
+//! CPUs that go offline and come back, on a simulated host and kernel. Their counts are kept, and events on other CPUs stay open.
 
 use std::fs;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use perf_exporter::sys::fake::Opened;
 
 use crate::traced::World;
 
-/// The switch stream, descriptors of a cgroup's own, tracepoints whose records are read at once and in order, and the scheduler.
+/// The switch stream, event descriptors of a cgroup, tracepoints with unordered and ordered records, and the scheduler.
 const EVERYTHING: &str = "counters:
   stream: {events: [page-faults, minor-faults], per: [cpu, process]}
   own: {events: [\"{context-switches,cpu-migrations}\"], per: cgroup}
@@ -19,19 +18,19 @@ tracepoints: {work: {event: \"toy:work\", labels: [task], per: [cpu]}}
 scheduler: {per: [host]}
 ";
 
-/// The numbers of the events of a CPU.
+/// Returns the ids of the open events on a CPU.
 fn open_on(world: &World, cpu: u32) -> Vec<u64> {
     world.kernel.opened().iter().filter(|event| event.place.cpu() == Some(cpu)).map(Opened::id).collect()
 }
 
-/// A host whose CPUs have a directory each, as sysfs has while they are online.
+/// Creates a host with a directory for each online CPU, as sysfs has.
 fn world() -> World {
     let mut world = World::with_threads();
     for cpu in 0..2 {
         fs::create_dir_all(topology(&world, cpu)).unwrap();
     }
     world.cgroup("a");
-    // Without it there are no perf events, and no switch stream.
+    // Without this file, perf events and the switch stream count as unavailable.
     fs::write(world.roots.proc.join("sys/kernel/perf_event_paranoid"), "-1\n").unwrap();
     world.apply(EVERYTHING);
     assert_eq!(world.reasons(), [""; 0]);
@@ -42,18 +41,18 @@ fn topology(world: &World, cpu: u32) -> std::path::PathBuf {
     world.roots.sys.join(format!("devices/system/cpu/cpu{cpu}/topology"))
 }
 
-/// The CPU has come online again since the last look.
+/// Takes the CPU offline and online again between two scans.
 fn restart(world: &World, cpu: u32) {
     world.kernel.take_offline(cpu);
     world.kernel.bring_online(cpu);
-    // The new directory is made before the old one is removed, so that it has another inode.
+    // The new directory is created before the old one is removed, so that it has another inode.
     let new = topology(world, cpu).with_file_name("new");
     fs::create_dir(&new).unwrap();
     fs::remove_dir(topology(world, cpu)).unwrap();
     fs::rename(new, topology(world, cpu)).unwrap();
 }
 
-/// Every event of a CPU counts so many more, in a second.
+/// Advances every event of a CPU by `count`, in a second.
 fn run(world: &World, cpu: u32, count: u64) {
     world.kernel.update(|event| {
         if event.place.cpu() == Some(cpu) {
@@ -83,7 +82,7 @@ fn the_last_counts_of_a_cpu_that_went_are_in_its_series_and_are_attributed() {
         let cgroup = format!("perf_cgroup_{metric}_total{{cgroup=\"/a\"}}");
         assert_eq!(scrape.value(&cgroup), Some(108.0), "{metric} of the cgroup on both CPUs");
     }
-    assert_eq!(open_on(&world, 1), [0; 0], "nothing is left open there");
+    assert_eq!(open_on(&world, 1), [0; 0], "no event is left open on the CPU");
     assert_eq!(world.reasons(), [""; 0]);
 }
 
@@ -103,9 +102,9 @@ fn only_the_events_of_the_cpu_that_went_and_came_are_opened_anew() {
             restart(&world, 1);
         }
         world.collect();
-        assert_eq!(open_on(&world, 0), before[0], "of the other CPU");
-        assert_eq!(open_on(&world, 1).len(), before[1].len(), "as many as before");
-        assert!(open_on(&world, 1).iter().all(|id| !before[1].contains(id)), "all of them are new");
+        assert_eq!(open_on(&world, 0), before[0], "events of the other CPU");
+        assert_eq!(open_on(&world, 1).len(), before[1].len(), "the number of events differs");
+        assert!(open_on(&world, 1).iter().all(|id| !before[1].contains(id)), "some events were not reopened");
         assert!(world.kernel.opened().iter().all(|event| !event.removed));
         run(&world, 1, 2);
     }
@@ -126,7 +125,7 @@ fn the_stream_finds_out_by_itself_that_the_kernel_has_removed_its_events() {
     run(&world, 1, 5);
     world.kernel.take_offline(1);
     world.kernel.bring_online(1);
-    // The collection finds it, and the look before the next one follows.
+    // This collection detects the change, and the scan before the next one handles it.
     assert_eq!(world.collect().value("perf_cpu_page_faults_total{cpu=\"1\"}"), Some(5.0));
     world.collect();
     run(&world, 1, 2);
@@ -138,7 +137,7 @@ fn the_stream_finds_out_by_itself_that_the_kernel_has_removed_its_events() {
 fn a_cpu_that_is_about_to_go_is_no_refusal_and_disturbs_no_other() {
     let mut world = world();
     let before = open_on(&world, 0);
-    // The kernel has removed the events already, and the list of CPUs still has the CPU.
+    // The kernel has already removed the events, but its list of CPUs still contains the CPU.
     world.kernel.take_offline(1);
     world.collect();
     world.collect();
@@ -151,14 +150,14 @@ fn a_cpu_that_is_about_to_go_is_no_refusal_and_disturbs_no_other() {
     assert_eq!(world.collect().value("perf_cpu_page_faults_total{cpu=\"1\"}"), Some(4.0));
 }
 
-/// The sums over all series of each metric of the world's CPUs, processes and cgroups.
+/// Returns the sum of all series of each metric of the world's CPUs, processes and cgroups.
 fn sums(world: &mut World) -> Vec<f64> {
     let scrape = world.collect();
     let metrics = ["cpu_page_faults", "unattributed_page_faults", "cgroup_context_switches"];
     metrics.iter().map(|metric| scrape.sum(&format!("perf_{metric}_total"))).collect()
 }
 
-/// All CPUs but the first go and come while the machine is suspended, and the clock on the wall goes on.
+/// During a suspend, all CPUs except the first go offline and come back, while wall-clock time passes.
 #[test]
 fn after_a_suspension_counts_go_on_where_they_were() {
     let mut world = world();
@@ -167,7 +166,7 @@ fn after_a_suspension_counts_go_on_where_they_were() {
     let before = sums(&mut world);
     world.clock.suspend(Duration::from_secs(3600));
     restart(&world, 1);
-    // What the CPU had counted is attributed when it goes.
+    // Counts of the CPU are attributed when it goes offline.
     assert_eq!(sums(&mut world), [before[0], before[1] + 5.0, before[2]]);
     run(&world, 0, 10);
     run(&world, 1, 1);
@@ -186,7 +185,7 @@ fn a_step_of_the_clock_on_the_wall_changes_no_count() {
     }
 }
 
-/// A hypervisor that pauses its guest for an hour leaves an hour in which the counters could have counted and did not.
+/// A hypervisor pauses its guest for an hour, in which the counters are enabled but do not run.
 #[test]
 fn a_guest_that_was_paused_counts_no_more_than_it_did() {
     let mut world = world();

@@ -1,4 +1,4 @@
-//! The structure that ARCHITECTURE.md draws, held against the code: who may import whom, and where `unsafe` may stand.
+//! Compares the architecture in ARCHITECTURE.md with the code: allowed imports between modules, and the files that may contain `unsafe`.
 
 mod imports;
 
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use perf_exporter::host;
 
-/// The modules in the order in which they may know of each other: each imports only from what stands before it.
+/// The modules in order of dependency: each imports only from modules before it.
 const ORDER: [&str; 34] = [
     "error",
     "clean",
@@ -45,7 +45,7 @@ const ORDER: [&str; 34] = [
     "main",
 ];
 
-/// Every source file below `src`, with its path relative to that.
+/// Returns every source file below `src`, with its path relative to `src`.
 fn sources() -> Vec<(PathBuf, String)> {
     fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
         for name in host::list(dir).unwrap() {
@@ -65,13 +65,13 @@ fn sources() -> Vec<(PathBuf, String)> {
     found.iter().map(|path| (relative(path), host::read_text(path).unwrap())).collect()
 }
 
-/// The top-level module that a file belongs to.
+/// Returns the top-level module that a file belongs to.
 fn module(path: &Path) -> String {
     let first = path.components().next().unwrap().as_os_str().to_str().unwrap();
     first.trim_end_matches(".rs").to_owned()
 }
 
-/// The code of a file without its tests, which may look at anything, and without comments.
+/// Returns the code of a file without comments and without its tests, which may import anything.
 fn code(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     let lines = lines.collect::<Vec<_>>().join("\n");
@@ -83,7 +83,7 @@ fn code(text: &str) -> String {
     code + rest
 }
 
-/// What stands behind the item that a text begins with.
+/// Returns the text after the item at the beginning of `text`.
 fn behind_item(text: &str) -> &str {
     let mut depth = 0;
     for (at, c) in text.char_indices() {
@@ -99,7 +99,7 @@ fn behind_item(text: &str) -> &str {
     ""
 }
 
-/// The top-level modules that `code` names through `crate::` or the library's name, in braces too.
+/// Returns the top-level modules that `code` names through `crate::` or the library's name, also in braces.
 fn imports(code: &str) -> Vec<String> {
     let mut found = Vec::new();
     for prefix in ["crate::", "perf_exporter::"] {
@@ -127,18 +127,18 @@ fn a_module_imports_only_from_those_before_it() {
         if own == "lib" {
             continue;
         }
-        let here = *place.get(&*own).unwrap_or_else(|| panic!("{own} has no place in the order"));
+        let here = *place.get(&*own).unwrap_or_else(|| panic!("{own} is missing in ORDER"));
         for import in imports(&code(&text)) {
             let Some(&there) = place.get(&*import) else { continue };
             assert!(
                 there <= here,
-                "{}: {own} must not import {import}, which stands after it",
+                "{}: {own} must not import {import}, which is after it in ORDER",
                 path.display()
             );
             seen += usize::from(there < here);
         }
     }
-    assert!(seen > 50, "the test reads no imports any more");
+    assert!(seen > 50, "this test found no imports: its parser does not match the code");
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn what_pushes_knows_formats_by_their_list_alone() {
         if !path.starts_with("export/push/") {
             continue;
         }
-        // Every format is given the resource and the log, which are types of OTLP.
+        // Every format receives the resource and the log, which are types of OTLP.
         let formats = if path == "export/push/surroundings.rs" {
             &["remote_write"][..]
         } else {
@@ -159,11 +159,11 @@ fn what_pushes_knows_formats_by_their_list_alone() {
         if path == "export/push/formats.rs" {
             lists += named;
         } else {
-            assert_eq!(named, 0, "{path} names a format");
+            assert_eq!(named, 0, "{path} must not name a format");
             machinery += 1;
         }
     }
-    assert!(machinery > 5 && lists == 2, "the test reads no files any more");
+    assert!(machinery > 5 && lists == 2, "this test found no files: its path does not match the code");
 }
 
 #[test]
@@ -176,13 +176,13 @@ fn unsafe_stands_in_sys_alone_and_each_block_is_argued() {
         assert!(!unsafe_code || module(&path) == "sys", "{}: unsafe outside of sys", path.display());
         blocks += text.matches("unsafe {").count();
     }
-    assert!(blocks > 0, "the test finds no unsafe block any more");
+    assert!(blocks > 0, "this test found no unsafe block: its parser does not match the code");
 }
 
 #[test]
 fn no_source_file_is_longer_than_a_reader_can_hold() {
     for (path, text) in sources() {
         let lines = text.lines().count();
-        assert!(lines <= 700, "{}: {lines} lines; split it by what it is about", path.display());
+        assert!(lines <= 700, "{}: {lines} lines; split it by topic", path.display());
     }
 }

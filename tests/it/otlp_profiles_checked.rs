@@ -1,4 +1,4 @@
-//! The checker of OTLP profiles: what it must take, and what it must refuse and for which reason.
+//! The checker of OTLP profiles: requests that it must accept, and requests that it must reject with a certain rule.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ fn sample(stack: i32, link: i32, value: i64) -> Sample {
     Sample { stack_index: stack, link_index: link, values: vec![value], ..Sample::default() }
 }
 
-/// On the CPU at 20 Hz for a second, with the texts that the specification's examples begin with.
+/// Returns a CPU profile of 20 Hz for a second, with the first strings of the specification's examples.
 fn profile(time: u64, samples: Vec<Sample>) -> Profile {
     Profile {
         sample_type: Some(ValueType { type_strindex: 1, unit_strindex: 2 }),
@@ -59,7 +59,7 @@ fn request(
     ExportProfilesServiceRequest { resource_profiles, dictionary: Some(dictionary) }
 }
 
-/// "Simple CPU profile" of the specification's `data-format.md`.
+/// Returns "Simple CPU profile" of the specification's `data-format.md`.
 fn simple() -> ExportProfilesServiceRequest {
     let dictionary = ProfilesDictionary {
         string_table: strings(&[
@@ -99,7 +99,7 @@ fn simple() -> ExportProfilesServiceRequest {
     request(dictionary, None, profile(1_234_567_890_000_000_000, vec![sample(1, 0, 3), sample(2, 0, 2)]))
 }
 
-/// "CPU profile with resource attributes and span link", from the same place.
+/// Returns "CPU profile with resource attributes and span link" of the same file.
 fn linked() -> ExportProfilesServiceRequest {
     let dictionary = ProfilesDictionary {
         string_table: strings(&[
@@ -143,7 +143,7 @@ fn linked() -> ExportProfilesServiceRequest {
     )
 }
 
-/// The simple one with a mapping, which has a build id.
+/// Returns the simple profile with a mapping that has a build id.
 fn mapped() -> ExportProfilesServiceRequest {
     let mut request = simple();
     let dictionary = request.dictionary.as_mut().unwrap();
@@ -182,7 +182,7 @@ fn the_examples_of_the_specification_are_taken_and_their_references_noticed() {
 
 type Break = fn(&mut ProfilesDictionary, &mut Profile);
 
-/// One fault each.
+/// Changes that break exactly one rule.
 const BROKEN: [(Rule, &str, Break); 35] = [
     (Rule::Index, "a stack", |_, profile| profile.samples.push(sample(3, 0, 1))),
     (Rule::Index, "a negative stack", |_, profile| profile.samples.push(sample(-1, 0, 1))),
@@ -272,7 +272,7 @@ fn whatever_breaks_a_rule_is_refused_for_that_rule() {
         let profile = &mut request.resource_profiles[0].scope_profiles[0].profiles[0];
         breaks(request.dictionary.as_mut().unwrap(), profile);
         let mut found = broken(&request);
-        // What nobody refers to any more is an orphan besides.
+        // An entry that is no longer referenced is an orphan as well.
         if rule != Rule::Orphan {
             found.remove(&Rule::Orphan);
         }

@@ -1,5 +1,5 @@
-//! `perf-exporter probe` and what `list` says of fields, as a user runs them: on a host of files, on programs that gcc
-//! builds here, and on the types of the kernel that runs.
+//! `perf-exporter probe` and the output of `list` about fields, as a user runs them: on a simulated host, on programs compiled here, and on
+//! the BTF of the running kernel.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::program::{Outcome, repository, run};
 
-/// A host with kprobes and uprobes, whose lists of probes are ordinary files: what is told to them is appended.
+/// A host with kprobes and uprobes, whose probe lists are ordinary files. Definitions are appended to them.
 struct Host(tempfile::TempDir);
 
 const SYMBOLS: &str = "\
@@ -50,12 +50,12 @@ impl Host {
         fs::write(path, text).unwrap();
     }
 
-    /// What is told to the kernel about programs.
+    /// Returns the definitions of user probes written to the kernel.
     fn told(&self) -> String {
         read_text(&self.path("sys/kernel/tracing/uprobe_events")).unwrap()
     }
 
-    /// `perf-exporter probe` on this host.
+    /// Runs `perf-exporter probe` on this host.
     fn probe(&self, arguments: &[&str]) -> Outcome {
         let root = self.0.path().to_str().unwrap();
         run([&["--host-root", root, "probe"], arguments].concat())
@@ -66,7 +66,7 @@ impl Host {
         run([&["--host-root", root, "list", "--no-open"], arguments].concat())
     }
 
-    /// The types of the kernel that runs, if it has any.
+    /// Adds the BTF of the running kernel, if it has BTF.
     fn has_types(&self) -> bool {
         let types = Path::new("/sys/kernel/btf");
         if !types.join("vmlinux").exists() {
@@ -77,7 +77,7 @@ impl Host {
         true
     }
 
-    /// A program in C on it, with a marker.
+    /// Adds a C program with a USDT probe.
     fn program(&self) -> &'static str {
         let source = repository("tests/data/programs/probed.c");
         let mut gcc = Command::new("gcc");
@@ -100,7 +100,7 @@ fn rows(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The configuration of some entries of a section; names of two entries may be the same word.
+/// Parses entries of a section as a configuration. Two entries may have the same name.
 fn loaded<'y>(section: &str, entries: impl IntoIterator<Item = &'y str>) -> Config {
     let mut yaml = format!("{section}:\n");
     for (number, entry) in entries.into_iter().enumerate() {
@@ -112,7 +112,7 @@ fn loaded<'y>(section: &str, entries: impl IntoIterator<Item = &'y str>) -> Conf
     config
 }
 
-/// Every entry is one that the configuration takes, and that has a place on the host.
+/// Asserts that each entry is a valid configuration and can be resolved on the host.
 fn assert_placed<'y>(host: &Host, entries: impl IntoIterator<Item = &'y str>) {
     let wishes = wishes(&loaded("probes", entries).traced, &[]);
     assert!(!wishes.is_empty());
@@ -129,7 +129,7 @@ fn functions_of_the_kernel_are_shown_as_they_are_written() {
         shown,
         "nf_conntrack:nf_in\ntcp_sendmsg\ntcp_sendmsg_locked\n\n\
          In the configuration: probes: {nf_in: {kprobe: \"nf_conntrack:nf_in\"}}\n\
-         What can be taken there: perf-exporter probe --vars nf_conntrack:nf_in\n"
+         Its variables: perf-exporter probe --vars nf_conntrack:nf_in\n"
     );
     assert!(said(host.probe(&["_in*"])).starts_with("_inner\n"));
     assert!(said(host.probe(&["nf_conntrack:*"])).starts_with("nf_conntrack:nf_in\n"));
@@ -141,10 +141,10 @@ fn functions_of_the_kernel_are_shown_as_they_are_written() {
 fn a_function_that_cannot_be_probed_is_told_why() {
     let host = Host::new();
     for (pattern, told) in [
-        ("tcp_sendmgs", "did you mean tcp_sendmsg?; one of a program is found in its file, with -x FILE"),
-        ("shown", "the kernel has 2 functions shown"),
-        ("do_int3", "the kernel lets nobody probe do_int3"),
-        ("x*", "no function of the kernel matches \"x*\""),
+        ("tcp_sendmgs", "did you mean tcp_sendmsg?; for a function of a program, add -x FILE"),
+        ("shown", "the kernel has 2 functions named shown"),
+        ("do_int3", "the kernel does not allow probes on do_int3"),
+        ("x*", "no kernel function matches \"x*\""),
     ] {
         refused(&host.probe(&[pattern]), 1, told);
     }
@@ -153,8 +153,8 @@ fn a_function_that_cannot_be_probed_is_told_why() {
     assert_eq!(
         outcome.stderr,
         format!(
-            "perf-exporter: 2 more are not shown: give a PATTERN, or a higher --limit\n\
-             perf-exporter: here hits can only be counted, without arguments and filters: absent: this kernel has no \
+            "perf-exporter: 2 more rows are not shown: give a PATTERN or a higher --limit\n\
+             perf-exporter: this host can only count hits, without arguments and filters: absent: this kernel has no \
              kprobes: {} does not exist; use a kernel with CONFIG_KPROBE_EVENTS\n",
             host.path("sys/kernel/tracing/kprobe_events").display()
         )
@@ -185,14 +185,10 @@ fn what_a_function_of_the_kernel_takes_is_shown_by_its_types() {
     assert_eq!(found["variables"][0]["type"], "__be16");
     let yaml = found["yaml"].as_array().unwrap();
     assert_placed(&host, yaml.iter().map(|entry| entry.as_str().unwrap()));
-    refused(
-        &host.probe(&["--vars", "tcp_sendmsg", "nosuch"]),
-        1,
-        "it has no variable that matches \"nosuch\"",
-    );
+    refused(&host.probe(&["--vars", "tcp_sendmsg", "nosuch"]), 1, "no variable matches \"nosuch\"");
 }
 
-/// Whatever is shown for a variable, the kernel is told when it is asked for.
+/// Every variable that the command lists can be used as an argument of a probe.
 #[test]
 fn variables_that_are_shown_can_be_added() {
     let host = Host::new();
@@ -207,7 +203,7 @@ fn variables_that_are_shown_can_be_added() {
             continue;
         };
         let place = if row["at_return"] == true { "tcp_sendmsg%return" } else { "tcp_sendmsg" };
-        // Those of one kind tell nothing new.
+        // More variables of the same kind would test nothing new.
         if tried < 12 {
             let line = said(host.probe(&["--dry-run", "--add", &format!("{place} x={variable}")]));
             assert!(line.ends_with(&format!("tcp_sendmsg x={taken}\n")), "{variable}: {line}");
@@ -239,10 +235,10 @@ fn functions_and_markers_of_a_program_are_shown_as_they_are_written() {
         let yaml = shown["yaml"].as_array().unwrap();
         assert_placed(&host, yaml.iter().map(|entry| entry.as_str().unwrap()));
     }
-    refused(&host.probe(&["-x", program, "--vars", "0x1"]), 1, "offset 0x1 is not in code");
-    refused(&host.probe(&["-x", program, "taeks"]), 1, "it has takes");
-    refused(&host.probe(&["-x", program, "--vars", "%stop"]), 1, "has no marker stop");
-    refused(&host.probe(&["-x", "/nosuch"]), 1, "nosuch is not there");
+    refused(&host.probe(&["-x", program, "--vars", "0x1"]), 1, "offset 0x1 is not in the code of");
+    refused(&host.probe(&["-x", program, "taeks"]), 1, "similar names: takes");
+    refused(&host.probe(&["-x", program, "--vars", "%stop"]), 1, "has no USDT probe stop");
+    refused(&host.probe(&["-x", "/nosuch"]), 1, "nosuch does not exist");
     refused(&host.probe(&["-x", "/proc/kallsyms"]), 1, "is not an ELF file");
 }
 
@@ -267,7 +263,7 @@ fn what_is_added_is_told_to_the_kernel_in_its_words() {
     assert_eq!(listed.len(), 2);
     assert_eq!((&listed[1]["event"], &listed[1]["owner"]), (&"perf_exporter:back".into(), &"person".into()));
     let marker = said(host.probe(&["-x", program, "-n", "-a", "x=%sdt_live:step $arg2"]));
-    // Where it is, and where its semaphore is.
+    // Location of the probe, and of its semaphore.
     assert!(marker.starts_with("p:perf_exporter/x ") && marker.contains("(0x"), "{marker}");
     assert!(marker.trim_end().ends_with(":s32"), "{marker}");
     let kernel = said(host.probe(&["-n", "-a", "nf_conntrack:nf_in+0x10 %si"]));
@@ -279,26 +275,28 @@ fn a_request_that_cannot_be_is_refused_and_the_others_are_made() {
     let host = Host::new();
     let program = host.program();
     for (request, told) in [
-        ("takes:12", "this is a line of the source\n  takes:12\n  ^ lines of the source are not known here"),
-        ("probe:x=takes", "all probes are added to the group perf_exporter"),
-        ("takes $retval", "make it a uretprobe"),
-        ("", "what to probe is missing"),
+        ("takes:12", "this is a source line\n  takes:12\n  ^ source lines are not supported"),
+        ("probe:x=takes", "probes are always added to the group perf_exporter"),
+        ("takes $retval", "use a uretprobe"),
+        ("", "the probe location is missing"),
     ] {
         refused(&host.probe(&["-x", program, "--add", request]), 2, told);
     }
     let outcome = host.probe(&["-x", program, "-a", "taeks", "-a", "hit", "-a", "hit %nosuch"]);
     assert_eq!(outcome.code, 1);
-    assert!(outcome.stderr.contains("--add taeks: absent: ") && outcome.stderr.contains("it has takes"));
-    assert!(outcome.stderr.contains("the kernel knows no register %nosuch"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("--add taeks: absent: ") && outcome.stderr.contains("similar names: takes")
+    );
+    assert!(outcome.stderr.contains("the kernel has no register %nosuch"), "{}", outcome.stderr);
     assert_eq!(host.told().lines().count(), 1);
     refused(&host.probe(&["--add", "do_int3"]), 1, "the kernel does not allow a probe in do_int3");
-    refused(&host.probe(&["--dry-run"]), 2, "this changes nothing without --add or --del");
+    refused(&host.probe(&["--dry-run"]), 2, "only valid with --add or --del");
     refused(
         &host.probe(&["--in", "moon", "-x", "/x"]),
         2,
-        "write pid:4711 or cgroup:/system.slice/nginx.service",
+        "expected pid:4711 or cgroup:/system.slice/nginx.service",
     );
-    refused(&host.probe(&["/bin/sh"]), 2, "/bin/sh is a file: name it with -x");
+    refused(&host.probe(&["/bin/sh"]), 2, "/bin/sh is a file: use -x FILE");
     refused(&host.probe(&["--add", "x", "--list"]), 2, "cannot be used with");
 }
 
@@ -315,10 +313,13 @@ fn only_what_a_person_added_is_removed() {
     assert!(
         listed.contains("probe_libc:free                          uretprobe /lib/libc.so.6:0x10(0x20)\n")
     );
-    assert!(listed.contains("whether it runs cannot be seen from here"), "{listed}");
+    assert!(listed.contains("its state is not visible from this PID namespace"), "{listed}");
     for (event, told) in [
-        ("free", "probe_libc:free was made by somebody else: perf probe --del probe_libc:free"),
-        ("probe_libc:*", "was made by somebody else"),
+        (
+            "free",
+            "probe_libc:free was not created by perf-exporter; remove it with perf probe --del probe_libc:free",
+        ),
+        ("probe_libc:*", "was not created by perf-exporter"),
         ("mine", "perf_exporter_7_70:mine belongs to an exporter"),
         ("nosuch", "the group perf_exporter has no such probe"),
         ("[", "is not a pattern"),
@@ -341,7 +342,7 @@ fn no_probes_are_told_from_no_place_for_them() {
     refused(&host.probe(&["--list"]), 1, "tracefs is not mounted");
 }
 
-/// The tracepoints under `tests/data/formats`, on a host.
+/// Adds the tracepoints under `tests/data/formats` to a host.
 fn with_formats(host: &Host) -> Vec<String> {
     let names = perf_exporter::host::list(&repository("tests/data/formats")).unwrap();
     for name in &names {
@@ -362,10 +363,10 @@ fn the_fields_of_a_tracepoint_are_shown_with_what_a_label_shows() {
     assert_eq!(
         fields,
         "In the configuration: counters: {mine: {events: [\"irq:softirq_entry\"]}}\n\n\
-         Its fields, and what a label shows of each:\n  \
+         Fields, declarations and the content of a label:\n  \
            vec                      unsigned int vec                     names: HI, TIMER, NET_TX, NET_RX, BLOCK, \
          IRQ_POLL, TASKLET, SCHED, …\n\n\
-         With fields: tracepoints: {softirq_entry: {event: \"irq:softirq_entry\", labels: [vec]}}\n"
+         With labels, in the configuration: tracepoints: {softirq_entry: {event: \"irq:softirq_entry\", labels: [vec]}}\n"
     );
     refused(&host.list(&["irq:softirq_enrty"]), 1, "did you mean irq:softirq_entry?");
 }

@@ -1,5 +1,4 @@
-//! What entries of `profiles` come to on the machines under `tests/data/hosts`: what is opened, what its samples are
-//! worth, and what is refused.
+//! Entries of `profiles` on the machines under `tests/data/hosts`: opened events, the values of their samples, and rejected entries.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use perf_exporter::sys::{Attr, Sampling};
 
 use crate::program::host;
 
-/// The plan for the section `profiles` on a host, and what is known of that.
+/// Returns the plan for a section `profiles` on a host, and the facts of the host.
 fn planned(on: &str, profiles: &str) -> (Plan, Facts) {
     let roots = Roots::under(&host(on));
     let yaml = format!("profiles: {{{profiles}}}");
@@ -27,7 +26,7 @@ fn planned(on: &str, profiles: &str) -> (Plan, Facts) {
     (plan(&entries, &Catalog::load(&roots, &facts), &StreamSupport::foreseen(&facts)), facts)
 }
 
-/// The same where the probe of the entry `a` has become these events.
+/// Returns the plan where the probe of the entry `a` has been resolved to these events.
 fn planned_with(on: &str, profiles: &str, events: &[Event]) -> Plan {
     let roots = Roots::under(&host(on));
     let (config, _) = load(format!("profiles: {{{profiles}}}").as_bytes(), "test.yaml").unwrap();
@@ -38,7 +37,7 @@ fn planned_with(on: &str, profiles: &str, events: &[Event]) -> Plan {
     plan(&entries, &Catalog::load(&roots, &facts), &StreamSupport::foreseen(&facts))
 }
 
-/// The sampler of one entry.
+/// Returns the sampler of one entry.
 fn sampler(on: &str, entry: &str) -> Arc<Sampler> {
     let (plan, _) = planned(on, &format!("a: {{{entry}}}"));
     assert_eq!(plan.refusals, [], "{entry}");
@@ -46,7 +45,7 @@ fn sampler(on: &str, entry: &str) -> Arc<Sampler> {
     Arc::clone(sampler)
 }
 
-/// Why one entry is refused, and whether that is a mistake on every host.
+/// Returns why one entry is rejected, and whether it is invalid on every host.
 fn refused(on: &str, entry: &str) -> (Cause, String, bool) {
     let (plan, _) = planned(on, &format!("a: {{{entry}}}"));
     assert!(plan.samplers.is_empty(), "{entry}");
@@ -55,7 +54,7 @@ fn refused(on: &str, entry: &str) -> (Cause, String, bool) {
     (refused.refusal.cause, refused.refusal.to_string(), refused.mistake)
 }
 
-/// What its samples are worth: of what, in what, how much one stands for.
+/// Returns the type and unit of a sampler's values, and the value of one sample.
 fn worth(sampler: &Sampler) -> (&str, &str, Option<u64>) {
     let unit = if sampler.value.nanoseconds { "ns" } else { "" };
     (&sampler.value.name, unit, sampler.period)
@@ -88,7 +87,7 @@ fn other_events_are_counted_and_each_sample_says_for_how_many_it_stands() {
     let each = sampler("vm", "event: page-faults, period: 1");
     assert_eq!((worth(&each), each.most_samples()), (("page-faults", "", Some(1)), None));
     assert!(!Sampling::of(&each).fields.period);
-    // Asked for it, the kernel writes a sample for each hit of a software event, whatever the period.
+    // Without this, the kernel would write a sample for each hit of a software event, regardless of the period.
     let some = sampler("vm", "event: page-faults, period: 100");
     assert_eq!((some.period, Sampling::of(&some).fields.period), (Some(100), false));
     assert!(!faults.events[0].modifiers.exclude_idle);
@@ -102,8 +101,8 @@ fn the_kernel_is_left_out_where_the_event_can_tell_it_apart() {
     assert_eq!((cause, mistake), (Cause::Broken, true));
     assert_eq!(
         text,
-        "context-switches on this host: broken: it happens in the kernel alone, and would stay zero; leave out \
-         `kernel: false`"
+        "context-switches on this host: broken: the event occurs only in the kernel, so its count would stay zero; \
+         leave out `kernel: false`"
     );
 }
 
@@ -133,7 +132,7 @@ fn without_a_pmu_cycles_are_refused_and_nothing_is_taken_in_their_place() {
     assert!(
         text.starts_with(
             "cycles on this host: absent: this virtual machine has no hardware counters; write event: cpu-clock, which \
-             samples time and needs none; or turn on the virtual PMU"
+             samples time and needs no PMU; or enable the virtual PMU"
         ),
         "{text}"
     );
@@ -149,13 +148,13 @@ fn what_cannot_be_sampled_says_why() {
             "intel-server",
             "event: 'uncore_imc/cas_count_read/'",
             Cause::Absent,
-            "counts for a whole socket or die, and takes no samples; count it instead",
+            "counts for a whole socket or die and does not support sampling; count it instead",
         ),
         (
             "vm",
             "event: cpu-clock, frequency: 9000",
             Cause::Forbidden,
-            "kernel.perf_event_max_sample_rate is 8000, and 9000 samples a second are wanted; write frequency: 8000 or \
+            "kernel.perf_event_max_sample_rate is 8000, but 9000 samples per second are requested; write frequency: 8000 or \
              less, or set the sysctl to 9000",
         ),
         ("vm", "limit: 9000", Cause::Forbidden, "write limit: 8000 or less, or set the sysctl to 9000"),
@@ -163,7 +162,7 @@ fn what_cannot_be_sampled_says_why() {
             "vm",
             "event: cpu-clock, cpus: 2-5",
             Cause::Absent,
-            "none of the CPUs 2-5 is online: here there are 0-1; leave out `cpus`",
+            "none of the CPUs 2-5 is online; the online CPUs are 0-1; leave out `cpus`",
         ),
         (
             "vm",
@@ -175,7 +174,7 @@ fn what_cannot_be_sampled_says_why() {
         let (found, text, _) = refused(on, entry);
         assert!(found == cause && text.contains(expected), "{entry}: {text}");
     }
-    // Nobody knows of a limit where it cannot be read.
+    // If the sysctl cannot be read, no limit is assumed.
     sampler("amd", "event: cpu-clock, frequency: 10000");
     sampler("vm", "event: cpu-clock, cpus: 1-5");
 }
@@ -248,11 +247,11 @@ fn waits_are_sampled_where_threads_leave_the_cpu() {
     assert_eq!(&*waits.state.name, "prev_state");
     let sampled = Sampling::of(waiting);
     assert!(sampled.fields.raw && sampled.fields.callchain && !sampled.fields.period);
-    // Each switch at first: it is seen later whether there are too many.
+    // Each switch is sampled at first; the rate is adapted later.
     assert_eq!(sampled.rate, Rate::Period(1));
-    // The event, the clock, and what holds the ring, on each of two CPUs.
+    // The event, the clock, and the event that holds the ring, on each of two CPUs.
     assert_eq!(plan.sampled_descriptors(&facts.online), 2 * (1 + 1 + 1));
-    // Where tracefs tells of the tracepoint and not of its fields, it is said.
+    // The error if tracefs contains the tracepoint but not its format.
     let (_, text, mistake) = refused("amd", "threshold: 1ms");
     assert!(text.starts_with("sched:sched_switch on this host: broken: ") && !mistake, "{text}");
 }

@@ -1,4 +1,4 @@
-//! The executable as a user runs it: commands that end, and the service with its page.
+//! The executable as a user runs it: commands that exit, and the service with its page.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,20 +11,20 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Long enough for a loaded machine; whatever has not happened by then does not happen.
+/// Long enough for a loaded machine. An event that has not happened by then counts as missing.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A directory of the repository.
+/// Returns a directory of the repository.
 pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Where one of the fixture hosts has its files.
+/// Returns the directory of a fixture host.
 pub(crate) fn host(name: &str) -> PathBuf {
     repository("tests/data/hosts").join(name)
 }
 
-/// The executable with no environment but `PATH`, and relative paths taken from the repository.
+/// Returns a command that runs the executable with only `PATH` in its environment. Relative paths start at the repository.
 pub(crate) fn command<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_perf-exporter"));
     command.args(arguments).current_dir(repository(".")).env_clear().stdin(Stdio::null());
@@ -34,7 +34,7 @@ pub(crate) fn command<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -
     command
 }
 
-/// How a command ended and what it wrote.
+/// Exit status and output of a command.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: i32,
@@ -42,15 +42,15 @@ pub(crate) struct Outcome {
     pub(crate) stderr: String,
 }
 
-/// Runs a command to its end.
+/// Runs a command until it exits.
 ///
 /// # Panics
-/// If a signal ended it, or it panicked, or it wrote what is not text.
+/// If a signal ended it, or it panicked, or its output is not UTF-8.
 pub(crate) fn run<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Outcome {
     ended(command(arguments))
 }
 
-/// As [`run`], of a command that is prepared already.
+/// Runs a prepared command like [`run`].
 pub(crate) fn ended(mut command: Command) -> Outcome {
     let output = command.output().unwrap();
     let outcome = Outcome {
@@ -62,7 +62,7 @@ pub(crate) fn ended(mut command: Command) -> Outcome {
     outcome
 }
 
-/// The running service. It is killed if the test ends before it.
+/// The running service. It is killed if the test ends first.
 pub(crate) struct Service {
     child: Child,
     log: Receiver<String>,
@@ -71,14 +71,14 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts it on a free port, with these arguments besides, and waits until it serves.
+    /// Starts the service on a free port with these additional arguments, and waits until it serves.
     pub(crate) fn start<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Self {
         let mut command = command(["run", "--listen", "127.0.0.1:0"]);
         command.args(arguments);
         Self::start_by(command)
     }
 
-    /// Starts it on a fixture host where it pushes to nobody, and waits until it tells of that.
+    /// Starts the service on a fixture host with an unreachable receiver, and waits until it reports the failure.
     pub(crate) fn start_pushing(host: &str) -> Self {
         let mut command = command(["run", "--listen", "127.0.0.1:0", "--host-root", host]);
         command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9");
@@ -89,7 +89,7 @@ impl Service {
         service
     }
 
-    /// Starts it by a command, and waits until it serves.
+    /// Starts the service by a command, and waits until it serves.
     pub(crate) fn start_by(mut command: Command) -> Self {
         command.stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -97,7 +97,7 @@ impl Service {
         let (lines, log) = channel();
         thread::spawn(move || {
             for line in stderr.lines() {
-                // The test may not care for the log any more.
+                // The test may have dropped the receiver of the log.
                 if lines.send(line.unwrap()).is_err() {
                     return;
                 }
@@ -111,7 +111,7 @@ impl Service {
         service
     }
 
-    /// Waits until the log has a line with `text`, and gives the line.
+    /// Waits until a line of the log contains `text`, and returns the line.
     pub(crate) fn wait_for_log(&mut self, text: &str) -> String {
         if let Some(line) = self.seen.iter().find(|line| line.contains(text)) {
             return line.clone();
@@ -125,13 +125,13 @@ impl Service {
                     }
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    panic!("no line of the log has {text:?}: {:#?}", self.seen)
+                    panic!("no line of the log contains {text:?}: {:#?}", self.seen)
                 }
             }
         }
     }
 
-    /// Asks again until the answer is as wanted, and gives its body.
+    /// Repeats a request until its body satisfies `wanted`, and returns the body.
     pub(crate) fn wait_for(&self, path: &str, wanted: impl Fn(&str) -> bool) -> String {
         let pause = Duration::from_millis(20);
         let mut last = String::new();
@@ -142,27 +142,27 @@ impl Service {
             }
             thread::sleep(pause);
         }
-        panic!("{path} never was as wanted: {last}");
+        panic!("{path} did not become as expected: {last}");
     }
 
-    /// Code and body of a GET.
+    /// Returns status code and body of a GET.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
         self.ask("GET", path, "")
     }
 
-    /// The body of a GET of this media type.
+    /// Returns the body of a GET of this media type.
     pub(crate) fn get_as(&self, path: &str, accept: &str) -> String {
         self.ask("GET", path, &format!("accept: {accept}\r\n")).1
     }
 
-    /// Code and body of a POST.
+    /// Returns status code and body of a POST.
     pub(crate) fn post(&self, path: &str) -> (u16, String) {
         self.ask("POST", path, "")
     }
 
     fn ask(&self, method: &str, path: &str, header: &str) -> (u16, String) {
         let mut stream = self.connect();
-        // A scrape waits for a new collection for a twentieth of its timeout: here as long as that may take.
+        // A scrape waits for a new collection for a twentieth of its timeout. The timeout here allows for the longest possible wait.
         let header = format!("x-prometheus-scrape-timeout-seconds: 600\r\n{header}");
         write!(stream, "{method} {path} HTTP/1.1\r\nhost: x\r\n{header}connection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
@@ -173,7 +173,7 @@ impl Service {
         (code, if chunked { unchunked(body) } else { body.to_owned() })
     }
 
-    /// A connection on which nothing is said yet.
+    /// Opens a connection and sends nothing.
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -185,14 +185,14 @@ impl Service {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for its end, and gives that and the whole log.
+    /// Waits for the exit of the service, and returns its status and the whole log.
     pub(crate) fn end(mut self) -> (ExitStatus, Vec<String>) {
         // The log ends with the process.
         loop {
             match self.log.recv_timeout(PATIENCE) {
                 Ok(line) => self.seen.push(line),
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => panic!("it still runs: {:#?}", self.seen),
+                Err(RecvTimeoutError::Timeout) => panic!("the service did not exit: {:#?}", self.seen),
             }
         }
         (self.child.wait().unwrap(), std::mem::take(&mut self.seen))
@@ -201,13 +201,13 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // It has ended already in a test that went well.
+        // In a test that passed, it has already exited.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// The content of a chunked body of text.
+/// Decodes a chunked text body.
 fn unchunked(mut body: &str) -> String {
     let mut content = String::new();
     loop {

@@ -1,5 +1,5 @@
-//! Pushing to receivers that are well and to those that are not: what is collected goes on, nothing grows, all is told, and what
-//! was cumulative is complete as soon as somebody takes it.
+//! Pushes to working and to failing receivers: collections continue, memory stays bounded, failures are reported, and cumulative sums are
+//! complete as soon as a receiver accepts them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,10 +26,10 @@ use crate::receiver::{Answer, Receiver, Tls, pem, stranger};
 
 const BOTH: [Protocol; 2] = [Protocol::Grpc, Protocol::Http];
 
-/// The metric that is fed, as it is called on its way.
+/// Name in OTLP of the metric that the test source provides.
 const COUNTED: &str = "perf.test_collections";
 
-/// Something to push: how often it was asked for.
+/// A metric source whose value is the number of its collections.
 #[derive(Debug, Clone, Default)]
 struct Collections(Arc<AtomicU64>);
 
@@ -73,7 +73,7 @@ impl Ask for Unsampled {
     }
 }
 
-/// Something that is sampled from the third time on that somebody asks, and refuses to say more.
+/// A profile source that has samples from the third request on, and no metrics.
 #[derive(Debug, Clone, Default)]
 struct Late {
     looks: Arc<AtomicU64>,
@@ -82,7 +82,7 @@ struct Late {
 
 impl Feed for Late {
     async fn snapshot(&self) -> Result<Arc<Snapshot>, Unavailable> {
-        Err(Unavailable("there are no metrics".into()))
+        Err(Unavailable("this source has no metrics".into()))
     }
 
     fn profiles(&self) -> Arc<dyn Ask> {
@@ -116,7 +116,7 @@ impl Ask for Late {
     }
 }
 
-/// What pushes in a test.
+/// A running push of the test.
 struct Pushing {
     collections: Collections,
     settings: watch::Sender<Option<Arc<push::Settings>>>,
@@ -150,7 +150,7 @@ fn settings(target: Target) -> Settings {
     }
 }
 
-/// These settings of OTLP, and nothing in other formats.
+/// Returns settings with these OTLP settings and no other format.
 fn by_otlp(settings: Settings) -> Option<Arc<push::Settings>> {
     Some(Arc::new(push::Settings { otlp: Some(settings), ..push::Settings::default() }))
 }
@@ -186,7 +186,7 @@ impl Pushing {
         self.collections.0.load(Ordering::SeqCst)
     }
 
-    /// Waits until the state is as it should be.
+    /// Waits until the state satisfies a condition.
     #[track_caller]
     fn becomes(&self, what: &str, is: impl Fn(&PushStatus) -> bool) -> PushStatus {
         eventually(what, || Some(self.state()).filter(&is))
@@ -198,7 +198,7 @@ impl Pushing {
     }
 }
 
-/// Tries for up to a minute.
+/// Retries for up to a minute.
 pub(crate) fn eventually<T>(_what: &str, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     for _ in 0..3000 {
         if let Some(found) = attempt() {
@@ -219,8 +219,8 @@ fn metrics_arrive_compressed_with_their_headers_and_their_resource() {
         let taken = receiver.taken();
         let values: Vec<_> = taken.iter().map(|received| received.value(COUNTED)).collect();
         let expected: Vec<_> = (1..=taken.len()).map(|count| i64::try_from(count).ok()).collect();
-        assert_eq!(values, expected, "each collection once and in order");
-        assert_eq!(values.len() as u64, pushing.collected(), "the last one too");
+        assert_eq!(values, expected, "each collection is received once and in order");
+        assert_eq!(values.len() as u64, pushing.collected(), "the last collection is received");
         let first = &taken[0];
         assert_eq!(first.headers["x-tenant"], "a");
         let user_agent = &first.headers["user-agent"];
@@ -236,7 +236,7 @@ fn metrics_arrive_compressed_with_their_headers_and_their_resource() {
     }
 }
 
-/// Codes that are worth another attempt, and some of those that are not.
+/// Returns the codes that are retried, and some codes that are not.
 fn codes(protocol: Protocol) -> (&'static [u16], &'static [u16]) {
     match protocol {
         Protocol::Grpc => (&[1, 4, 10, 11, 14, 15], &[2, 3, 5, 6, 7, 8, 9, 12, 13, 16]),
@@ -244,7 +244,7 @@ fn codes(protocol: Protocol) -> (&'static [u16], &'static [u16]) {
     }
 }
 
-/// Does the same for several codes side by side, for each waits for a while.
+/// Runs `act` for several codes in parallel, because each one waits.
 fn for_each(codes: &[u16], act: impl Fn(u16) + Sync) {
     thread::scope(|scope| {
         for &code in codes {
@@ -262,13 +262,13 @@ fn what_a_receiver_cannot_take_now_is_sent_again_and_nothing_is_lost() {
             receiver.answers([Answer::Code(code, None)]);
             let mut pushing = Pushing::to(target(protocol, receiver.address));
             let failing = pushing.becomes("failing", |state| state.failing.is_some());
-            assert!(failing.failing.unwrap().why.starts_with("it answered"), "{code}");
-            pushing.becomes("taken again", |state| state.failing.is_none() && state.taken >= 3);
+            assert!(failing.failing.unwrap().why.starts_with("the server returned"), "{code}");
+            pushing.becomes("accepted again", |state| state.failing.is_none() && state.taken >= 3);
             pushing.stop();
             let taken = receiver.taken();
             let values: Vec<_> = taken.iter().filter_map(|received| received.value(COUNTED)).collect();
             let expected: Vec<i64> = (1..=i64::try_from(pushing.collected()).unwrap()).collect();
-            assert_eq!(values, expected, "{code}: none is missing, none comes twice");
+            assert_eq!(values, expected, "{code}: collections are missing or repeated");
             let state = pushing.board.states();
             assert!(state.is_empty(), "{state:?}");
         });
@@ -307,7 +307,7 @@ fn a_receiver_is_left_alone_for_as_long_as_it_asks() {
 fn what_a_receiver_does_not_take_of_a_request_is_counted_and_told_in_its_words() {
     for protocol in BOTH {
         let receiver = Receiver::start(protocol, Tls::No);
-        // What it says is shown until it takes something without a word.
+        // A warning is shown until a push is accepted without a message.
         let warns = std::iter::repeat_n(Answer::Partly(0, "slow\u{1b}down"), 1000);
         receiver.answers(std::iter::once(Answer::Partly(1, "too old")).chain(warns));
         let mut pushing = Pushing::to(target(protocol, receiver.address));
@@ -316,14 +316,14 @@ fn what_a_receiver_does_not_take_of_a_request_is_counted_and_told_in_its_words()
         assert_eq!(state.failing, None);
         pushing.stop();
         let last = receiver.taken().last().unwrap().value(COUNTED);
-        assert_eq!(last, i64::try_from(pushing.collected()).ok(), "nothing is sent twice");
+        assert_eq!(last, i64::try_from(pushing.collected()).ok(), "a collection was sent twice");
     }
 }
 
 #[test]
 fn while_nobody_is_there_collecting_goes_on_nothing_grows_and_all_is_there_afterwards() {
     for protocol in BOTH {
-        // A port that is free again.
+        // A port without a listener.
         let address = Receiver::start(protocol, Tls::No).address;
         let free = {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -344,8 +344,12 @@ fn while_nobody_is_there_collecting_goes_on_nothing_grows_and_all_is_there_after
         pushing.stop();
         let taken = receiver.taken();
         let values: Vec<i64> = taken.iter().filter_map(|received| received.value(COUNTED)).collect();
-        assert!(values.is_sorted() && values[0] > 1, "the oldest made room: {values:?}");
-        assert_eq!(values.last().copied(), i64::try_from(pushing.collected()).ok(), "the sum is complete");
+        assert!(values.is_sorted() && values[0] > 1, "the oldest collections were not dropped: {values:?}");
+        assert_eq!(
+            values.last().copied(),
+            i64::try_from(pushing.collected()).ok(),
+            "the sum is not complete"
+        );
     }
 }
 
@@ -378,7 +382,7 @@ fn an_answer_that_breaks_off_or_is_none_takes_nothing() {
         let mut pushing = Pushing::to(target(Protocol::Http, receiver.address));
         let failure = pushing.becomes("failing", |state| state.failing.is_some()).failing.unwrap();
         assert!(
-            failure.why.contains("broke off")
+            failure.why.contains("incomplete")
                 || failure.why.contains("OTLP")
                 || failure.why.contains("closed"),
             "{failure:?}"
@@ -397,10 +401,10 @@ fn a_receiver_that_does_not_answer_is_given_up_and_the_next_attempt_has_all() {
         slow.timeout = Duration::from_millis(300);
         let mut pushing = Pushing::to(slow);
         let failure = pushing.becomes("failing", |state| state.failing.is_some()).failing.unwrap();
-        assert_eq!(failure.why, "it did not answer within 300ms");
+        assert_eq!(failure.why, "no response within 300ms");
         pushing.becomes("taken", |state| state.failing.is_none() && state.taken >= 2);
         pushing.stop();
-        assert_eq!(receiver.taken()[0].value(COUNTED), Some(1), "it was sent again");
+        assert_eq!(receiver.taken()[0].value(COUNTED), Some(1), "the collection was not sent again");
     }
 }
 
@@ -418,7 +422,7 @@ fn certificates_are_checked_on_both_sides() {
             (Tls::Server, files("other-ca.pem", false), Some("certificate")),
             (Tls::Mutual, files("ca.pem", false), Some("")),
             (Tls::Server, files("missing.pem", false), Some("missing.pem")),
-            (Tls::Server, files("server.key", false), Some("tls.ca holds no certificate")),
+            (Tls::Server, files("server.key", false), Some("tls.ca contains no certificate")),
         ] {
             let receiver = Receiver::start(protocol, tls);
             let mut secure = target(protocol, format_args!("localhost:{}", receiver.address.port()));
@@ -447,12 +451,16 @@ fn other_settings_hold_at_once_and_what_waits_goes_where_it_was_meant_to() {
     pushing.settings.send_replace(by_otlp(settings(target(Protocol::Http, second.address))));
     assert!(eventually("moved", || (second.taken().len() > 1).then_some(())).is_some());
     let moved_at = first.taken().last().unwrap().value(COUNTED).unwrap();
-    assert_eq!(second.taken()[0].value(COUNTED), Some(moved_at + 1), "no collection is missing between them");
+    assert_eq!(second.taken()[0].value(COUNTED), Some(moved_at + 1), "collections are missing in between");
     pushing.settings.send_replace(None);
     assert!(eventually("ended", || pushing.board.states().is_empty().then_some(())).is_some());
     let (collected, taken) = (pushing.collected(), second.taken().len());
     thread::sleep(Duration::from_millis(300));
-    assert_eq!((pushing.collected(), second.taken().len()), (collected, taken), "nobody asks any more");
+    assert_eq!(
+        (pushing.collected(), second.taken().len()),
+        (collected, taken),
+        "requests continue after the stop"
+    );
     pushing.stop();
 }
 
@@ -510,7 +518,7 @@ fn profiles_begin_as_soon_as_something_is_sampled_however_long_they_are() {
     assert!(eventually("begun", || (begun() > 0).then_some(())).is_some());
     let before = begun();
     thread::sleep(Duration::from_millis(1500));
-    assert!((before + 1..=before + 3).contains(&begun()), "tried again, and not all the time: {}", begun());
+    assert!((before + 1..=before + 3).contains(&begun()), "not retried, or retried too often: {}", begun());
     pusher.stop(Duration::from_secs(10));
 }
 
@@ -524,7 +532,7 @@ fn the_log_is_pushed_where_that_is_wanted() {
     let mut pushing = Pushing::to(logs);
     let subscriber = tracing_subscriber::registry().with(pushing.log.clone());
     tracing::subscriber::with_default(subscriber, || {
-        // Until the switch is on nobody takes it.
+        // The receiver is reachable only after the switch is on.
         let taken = eventually("pushed", || {
             tracing::warn!(answer = 42, "something happened");
             thread::sleep(Duration::from_millis(100));

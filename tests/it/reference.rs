@@ -1,4 +1,4 @@
-//! docs/metrics.md: made of what the program tells of its metrics and of the rows of `support/reference.rs`.
+//! docs/metrics.md, generated from the metadata of the metrics and the rows of `support/reference.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -14,16 +14,17 @@ use crate::references::{CHAPTERS, Row, row_of};
 const HEAD: &str = "\
 # Metrics
 
-Every metric that the exporter has, as `/metrics` serves it. `BLESS=1 cargo test --locked --test it reference` writes this page
-anew; a test holds it against the program. [otlp.md](otlp.md) says how each is called when it is pushed.
+All metrics of the exporter, as exposed on `/metrics`. `BLESS=1 cargo test --locked --test it reference` regenerates this page;
+a test compares it with the program. [otlp.md](otlp.md) lists the names of the metrics in OTLP.
 
-- `<…>` is the name of an event or of an entry of the configuration, or, in front of `sched_` and `syscall`, `cgroup_`,
-  `process_`, `numa_` or nothing: all CPUs together.
-- A series with the label `cgroup` has `namespace`, `pod` and `container` besides, where a container runtime tells them, and
-  what `containers` adds: `service`, and labels of pods. Series of processes have the labels that `processes.by` names, those of
-  tracepoints and probes the labels of their entries.
+- `<…>` is a placeholder for the name of an event or of a configuration entry. Before `sched_` and `syscall`, it is `cgroup_`,
+  `process_`, `numa_`, or empty for all CPUs together.
+- A series with the label `cgroup` also has `namespace`, `pod` and `container` if a container runtime provides them. The section
+  `containers` can add `service` and pod labels.
+- Series of processes have the labels listed in `processes.by`. Series of tracepoints and probes have the labels of their entries.
 - Series beyond `limits.series` are aggregated into the series `other` of each metric: see [series](series.md).
-- Where a metric comes from is a section of the [configuration](../config/perf-exporter.yaml), or `self`: it is always there.
+- The column *section* names the section of the [configuration](../config/perf-exporter.yaml) that enables the metric. Metrics with
+  `self` are always present.
 
 ";
 
@@ -59,7 +60,8 @@ fn page(families: &BTreeMap<String, Arc<Metadata>>) -> String {
     }
     let mut page = HEAD.to_owned();
     for (chapter, rows) in CHAPTERS {
-        writeln!(page, "## {chapter}\n\n| metric | says | type | unit | labels | from | for example |\n|---|---|---|---|---|---|---|").unwrap();
+        let titles = "| metric | description | type | unit | labels | section | example query |\n|---|---|---|---|---|---|---|";
+        writeln!(page, "## {chapter}\n\n{titles}").unwrap();
         for row in *rows {
             let guessed = guess(row.name);
             writeln!(page, "{}", line(row, of_rows.get(row.name).copied().unwrap_or(&guessed))).unwrap();
@@ -69,7 +71,7 @@ fn page(families: &BTreeMap<String, Arc<Metadata>>) -> String {
     page.trim_end().to_owned() + "\n"
 }
 
-/// What no configuration here has: its kind and unit follow from its name.
+/// Infers kind and unit from the name, for metrics that no configuration in this repository enables.
 fn guess(name: &str) -> Arc<Metadata> {
     let name = name.replace(['<', '>', ' '], "");
     let (name, kind) = match name.strip_suffix("_total") {
@@ -92,7 +94,7 @@ fn the_reference_has_every_metric_and_is_current() {
     let committed = files::read(&path).unwrap_or_default();
     assert!(
         committed == page.as_bytes(),
-        "docs/metrics.md is not current: BLESS=1 cargo test --locked --test it reference"
+        "docs/metrics.md is outdated: run BLESS=1 cargo test --locked --test it reference"
     );
 }
 

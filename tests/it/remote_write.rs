@@ -1,4 +1,4 @@
-//! Pushing by Prometheus remote write to receivers that are well and to those that are not.
+//! Prometheus remote write to working and to failing receivers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ const LONG: &str = r#"perf_test_collections_total{cluster="c",instance="n1",job=
 const SHORT: &str =
     r#"perf_test_collections_total{cluster="c",instance="n1",job="perf-exporter",of="first"}"#;
 
-/// Collections that are counted; in the first two there is another series.
+/// A source of collections with their number. The first two collections contain an additional series.
 #[derive(Debug, Clone, Default)]
 struct Collections(Arc<AtomicU64>);
 
@@ -63,7 +63,7 @@ fn settings(receiver: &Receiver) -> RemoteWrite {
         url: format!("http://{}/api/v1/write", receiver.address).parse().unwrap(),
         headers: vec![("x-scope-orgid".into(), "a".into())],
         credentials_file: None,
-        // A machine with much to do may be slow, and what is sent twice is not what these tests are about.
+        // Long, because a loaded machine may be slow and repeated pushes are not tested here.
         timeout: Duration::from_secs(60),
         tls: Files::default(),
         queue: 1 << 20,
@@ -116,13 +116,13 @@ fn taken(receiver: &Receiver) -> Vec<WriteRequest> {
     taken.iter().map(|one| read(&snap::raw::Decoder::new().decompress_vec(&one.raw).unwrap())).collect()
 }
 
-/// Times and values; `None` is a stale marker.
+/// Returns times and values; `None` is a staleness marker.
 fn shown(samples: &[Sample]) -> Vec<(i64, Option<f64>)> {
     samples.iter().map(|one| (one.timestamp, (!one.is_stale()).then_some(one.value))).collect()
 }
 
-/// Holds that a series has the values of all collections from `first` on, up to some collection: what is left when it is stopped is
-/// sent as far as there is time for it.
+/// Asserts that a series has the values of all collections from `first` up to some collection. Collections that are queued when the push
+/// stops are sent only within its time limit.
 #[track_caller]
 fn has_all_from(first: usize, series: &[Sample], collections: u64) {
     let (shown, collections) = (shown(series), usize::try_from(collections).unwrap());
@@ -218,5 +218,9 @@ fn other_settings_continue_the_series_and_a_token_is_read_for_each_request() {
     assert_eq!(receiver.taken().last().unwrap().headers["authorization"], "Bearer secret");
     let stored = stored(&taken(&receiver));
     has_all_from(1, &stored[LONG], collections);
-    assert_eq!(shown(&stored[SHORT]).last(), Some(&(1003, None)), "the end is told across a reload");
+    assert_eq!(
+        shown(&stored[SHORT]).last(),
+        Some(&(1003, None)),
+        "staleness markers are sent after a reload"
+    );
 }

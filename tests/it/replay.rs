@@ -1,5 +1,4 @@
-//! What the rings of a running kernel held, read again: `tests/data/rings`, which `CAPTURE_RINGS=1 cargo test --test
-//! live stream_records` writes anew.
+//! Replays recorded rings of a running kernel: `tests/data/rings`, which `CAPTURE_RINGS=1 cargo test --test live stream_records` records.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,7 +26,7 @@ fn read(attributor: &mut Attributor, ring: &Ring, records: &[&[u8]]) {
     attributor.read(ring.cpu, ring.bundle, |read| records.iter().for_each(|record| read(record)));
 }
 
-/// Everything in the order in which it was captured.
+/// Replays all batches in the recorded order.
 fn replay(capture: &Capture) -> (Attributor, Shares) {
     let mut attributor = capture.attributor();
     for (ring, records) in capture.batches() {
@@ -37,7 +36,7 @@ fn replay(capture: &Capture) -> (Attributor, Shares) {
     (attributor, shares)
 }
 
-/// An owner without what depends on the order in which rings were read: names may be told late.
+/// Formats an owner without the parts that depend on the order in which rings are read: names may arrive late.
 fn who(owner: &Owner) -> String {
     match owner {
         Owner::Idle => "idle".to_owned(),
@@ -47,7 +46,7 @@ fn who(owner: &Owner) -> String {
     }
 }
 
-/// The counts of each owner, and behind them its nanoseconds.
+/// Adds the counts of each owner, followed by its nanoseconds.
 fn add_up(shares: &Shares, name: impl Fn(&Owner) -> String, to: &mut BTreeMap<String, Vec<u64>>) {
     for (owner, Share { counts, time, .. }) in shares.iter() {
         let sum = to.entry(name(owner)).or_insert_with(|| vec![0; counts.len() + 1]);
@@ -68,11 +67,11 @@ fn every_count_of_a_capture_is_charged() {
         sums(&shares, &mut charged);
         sums(&capture.end(attributor), &mut charged);
         assert_eq!(charged, capture.totals(), "{name}: {:?}", capture.counters);
-        assert!(charged.iter().all(|&sum| sum > 0), "{name}: nothing of it is tested by a count of 0");
+        assert!(charged.iter().all(|&sum| sum > 0), "{name}: a count of 0 tests nothing");
     }
 }
 
-/// Who counted what: a table of each capture.
+/// Writes a table of the counts of each owner for each capture.
 #[test]
 fn the_shares_of_a_capture_are_these() {
     for name in CAPTURES {
@@ -116,7 +115,7 @@ fn a_cgroup_that_was_made_in_a_capture_leaves_its_path() {
     assert!(paths.iter().any(|path| path.ends_with("/short")), "{paths:?}");
 }
 
-/// The same records, each ring's in its order, in other batches and with collections in between.
+/// Replays the same records in other batches and with collections in between. The order within each ring is kept.
 fn shuffled(capture: &Capture, choices: &[(usize, usize, bool)]) -> BTreeMap<String, Vec<u64>> {
     let mut waiting: Vec<Vec<&[u8]>> = capture.rings.iter().map(|_| Vec::new()).collect();
     for (ring, records) in capture.batches() {
@@ -159,7 +158,7 @@ proptest! {
     }
 }
 
-/// What `fuzz/` looks for with more time: all are given random bytes.
+/// Arbitrary bytes. The fuzz targets under `fuzz/` test the same with more time.
 mod any_bytes {
     use proptest::collection::vec;
     use proptest::prelude::*;
@@ -184,8 +183,8 @@ mod any_bytes {
             any_stream::holds(&bytes);
         }
 
-        /// A function and its prototype, and records of types by their kinds, each with few parts that name types and
-        /// strings by small numbers.
+        /// A function and its prototype, and type records of all kinds, each with few parts that refer to types and strings by small
+        /// numbers.
         #[test]
         fn are_the_types_of_a_kernel_or_none(
             records in vec((1u8..20, 0u8..3, vec(0u32..12, 8)), 0..12), bytes in vec(any::<u8>(), 0..200)

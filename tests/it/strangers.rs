@@ -1,4 +1,4 @@
-//! What processes of strangers are made of: stacks, and files with names of functions.
+//! Untrusted input from processes: stacks, and files with function names.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::{any_made, any_stack, any_symbols};
 
-/// A small program with symbols and lines, as bytes.
+/// Returns a small program with symbols and lines, as bytes.
 fn program() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {
@@ -28,7 +28,8 @@ fn program() -> &'static [u8] {
     })
 }
 
-/// A stack of the program whose frames take 16 bytes, called from two places in it, by the tables or as told.
+/// Returns a stack of the program, with frames of 16 bytes and return addresses at two places in it. It is unwound by the tables or as
+/// `bits` select.
 fn stack(bits: u8, section: &[u8]) -> Vec<u8> {
     let at = |region: u64, place: u64| (region << 56 | place).to_le_bytes();
     let registers = [at(1, 0), at(2, 0), at(0, 0), at(0, 0)].concat();
@@ -36,22 +37,22 @@ fn stack(bits: u8, section: &[u8]) -> Vec<u8> {
     [&[bits, section.len() as u8][..], section, &registers, &words].concat()
 }
 
-/// `DW_CFA_def_cfa_offset 16`
+/// `DW_CFA_def_cfa_offset 16`.
 const FRAME: &[u8] = &[0x0e, 16];
 
 #[test]
 fn what_is_broken_below_is_whole() {
-    // Two functions, and lines in them.
+    // Two functions and their lines.
     assert!(any_symbols::holds(program()) >= 4);
     assert_eq!(any_made::list_holds(b"\x801000 10 foo\n2000 10 bar\n"), 4);
     let dump = dump(&[(0, vec![0x7, 0x1000, 0x1000, 0x10, 1])], b"foo\0");
     assert!(any_made::dump_holds(&[&[128][..], &dump].concat()) >= 2);
-    // Three of each way that unwinds; frame pointers know none below the first.
+    // Three frames for each kind of unwinding; frame pointers find none after the first frame.
     #[cfg(target_arch = "x86_64")]
     assert!(any_stack::holds(&stack(0, FRAME)) >= 6);
 }
 
-/// A jitdump of records of these kinds, each of these words and the name.
+/// Returns a jitdump of records of these kinds, each with these words and the name.
 fn dump(records: &[(u32, Vec<u64>)], name: &[u8]) -> Vec<u8> {
     let header = [0x4a69_5444_u32, 1, 40, 62, 0, 7].map(u32::to_ne_bytes).concat();
     let mut file = [header, vec![0; 16]].concat();

@@ -1,4 +1,4 @@
-//! Tracepoints whose fields are looked into, without a kernel: from a configuration and records to what is scraped.
+//! Tracepoints with decoded fields, without a kernel: from a configuration and records to the scrape.
 
 mod conservation;
 mod labels;

@@ -1,8 +1,8 @@
-//! Our counts against those of `perf stat`, over the same work.
+//! Counts of the exporter compared with those of `perf stat`, over the same work.
 //!
-//! The machine never stands still, and two programs never start at the same instant. So we read twice at each end:
-//! perf's interval lies within our outer one, and our inner one within perf's, and so must the counts. The worker
-//! waits at both ends, so that for it alone the three must be the same.
+//! Other work on the machine never stops, and two programs never start at the same instant. So the exporter is read twice at each end.
+//! perf's interval lies within the outer interval of the exporter, and the inner interval within perf's; the counts must be in the same
+//! order. The worker waits at both ends, so for the worker alone all three counts must be equal.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::support::cgroup::TestCgroup;
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, lacks};
 
-/// What is counted: perf's names, and what the metrics are called behind their scope.
+/// Counted events: the names that perf uses, and the names of the metrics without their scope.
 const EVENTS: [(&str, &str); 3] = [
     ("context-switches", "context_switches"),
     ("page-faults", "page_faults"),
@@ -24,23 +24,23 @@ const EVENTS: [(&str, &str); 3] = [
 
 const WORK: [Work; 3] = [Work::Naps(300), Work::Faults(4096), Work::Spin(20_000_000)];
 
-/// What three counted of one event.
+/// Three counts of one event.
 pub(crate) struct Counts {
     pub(crate) event: &'static str,
-    /// We, in an interval within perf's.
+    /// Count of the exporter in an interval within perf's.
     pub(crate) inner: f64,
     pub(crate) perf: f64,
-    /// We, in an interval around perf's.
+    /// Count of the exporter in an interval around perf's.
     pub(crate) outer: f64,
 }
 
 impl Counts {
-    /// Counts may differ by what perf rounds off: times are printed in hundredths of milliseconds.
+    /// Reports whether the counts are in order, within perf's rounding: perf prints times in hundredths of milliseconds.
     pub(crate) fn are_in_order(&self) -> bool {
         self.inner <= self.perf + 1e-5 && self.perf <= self.outer + 1e-5
     }
 
-    /// Whether perf and we counted the same, to a part of `tolerance`.
+    /// Reports whether perf and the exporter differ by at most `tolerance`, a relative difference.
     pub(crate) fn agree_to(&self, tolerance: f64) -> bool {
         (self.inner - self.perf).abs() <= tolerance * self.perf
     }
@@ -49,11 +49,15 @@ impl Counts {
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { event, inner, perf, outer } = self;
-        write!(f, "{event}: perf counted {perf}, we {inner} within its interval and {outer} around it")
+        write!(
+            f,
+            "{event}: perf counted {perf}, the exporter {inner} within perf's interval and {outer} around it"
+        )
     }
 }
 
-/// Has the worker work while we and perf count; `value` finds our count of a metric, named without its scope.
+/// Lets the worker work while the exporter and perf count. `value` returns the exporter's count of a metric that is named without its
+/// scope.
 fn compare(
     worker: &mut Worker,
     mut counting: Counting,
@@ -83,7 +87,7 @@ fn compare(
 
 fn assert_for_each(counts: &[Counts; 3], holds: impl Fn(&Counts) -> bool) {
     let [switches, faults, time] = counts;
-    // A nap is no switch if its time is over before the CPU is given away: of a guest that stood still meanwhile.
+    // A nap causes no switch if its time is over before the CPU is released, for instance in a guest that was paused meanwhile.
     let worked = switches.inner >= 100.0 && faults.inner >= 4096.0 && time.inner > 0.0;
     assert!(worked && counts.iter().all(holds), "\n{switches}\n{faults}\n{time}");
 }
@@ -122,7 +126,7 @@ fn a_cgroup_is_counted_as_perf_counts_it() {
     let value = |collected: &Collected, metric: &str| {
         collected.value(&format!("perf_cgroup_{metric}"), ("cgroup", path)).unwrap_or(0.0)
     };
-    // perf wants the cgroup once for each event, and the path without the first slash.
+    // perf requires the cgroup once for each event, and the path without the first slash.
     let name = &path[1..];
     let counts = compare(&mut worker, counting, &["-a", "-G", &[name; EVENTS.len()].join(",")], value);
     assert_for_each(&counts, |counts| counts.are_in_order() && counts.agree_to(0.01));
@@ -141,7 +145,7 @@ fn the_whole_machine_is_counted_as_perf_counts_it() {
     assert_for_each(&counts, Counts::are_in_order);
 }
 
-/// The time-stamp counters of all CPUs run at one rate, and so they show that all CPUs are read over the same time.
+/// The time-stamp counters of all CPUs run at the same rate, so equal increases show that all CPUs are read over the same time.
 #[test]
 fn the_time_stamp_counters_of_all_cpus_advance_alike() {
     if lacks(Feature::Tsc) {
@@ -149,7 +153,7 @@ fn the_time_stamp_counters_of_all_cpus_advance_alike() {
     }
     let mut worker = Worker::start("clocked");
     let mut counting = Counting::of("counters: {clock: {events: [msr/tsc/], per: [cpu]}}\n");
-    // CPUs are read one after the other, and on a busy machine the reader may lose its own CPU in between.
+    // CPUs are read one after the other, and on a loaded machine the reader may be preempted in between.
     let clock = Clock::system();
     let begin = clock.monotonic();
     let before = counting.collect();
@@ -173,6 +177,6 @@ fn the_time_stamp_counters_of_all_cpus_advance_alike() {
     let apart = longest.as_secs_f64() / shortest.as_secs_f64();
     assert!(
         least > 0.0 && most <= least * apart.max(1.05),
-        "by CPU: {advanced:?}, read in {shortest:?} to {longest:?}"
+        "increases by CPU: {advanced:?}, between {shortest:?} and {longest:?} apart"
     );
 }

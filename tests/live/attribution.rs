@@ -1,5 +1,5 @@
-//! The program's two ways to tell whose counts are whose, descriptors of each target and the switch stream, against
-//! those who count the same in another way: `perf stat`, the parent of many processes, the CPUs.
+//! The two ways of attribution, event descriptors of each target and the switch stream, compared with independent counts: `perf stat`, the
+//! parent of many processes, and the CPUs.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -15,14 +15,14 @@ use crate::support::service::Service;
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, can_choose_attribution, lacks};
 
-/// What is counted: perf's names, and what the metrics are called behind their scope.
+/// Counted events: the names that perf uses, and the names of the metrics without their scope.
 const EVENTS: [(&str, &str); 3] = [
     ("task-clock", "task_clock_seconds"),
     ("context-switches", "context_switches"),
     ("page-faults", "page_faults"),
 ];
 
-/// How the program may find out whose counts are whose.
+/// A way of attribution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attribution {
     Dedicated,
@@ -30,7 +30,7 @@ enum Attribution {
 }
 
 impl Attribution {
-    /// The setting, to be put behind others.
+    /// Returns the setting, to be appended to other settings.
     fn setting(self) -> &'static str {
         match self {
             Self::Stream => ", attribution: stream",
@@ -40,17 +40,17 @@ impl Attribution {
     }
 }
 
-/// The machine, for one test at a time: the stream sees everybody's switches, and a load here is made to be hard on it.
-/// `None` if the machine lacks one of `features`, or the program the way.
+/// Locks the machine for one test at a time, because the stream records all switches on the machine and the loads are demanding. Returns
+/// `None` if the machine lacks one of `features`, or the program this way of attribution.
 fn machine_with(features: &[Feature], attribution: Attribution) -> Option<MutexGuard<'static, ()>> {
     static MACHINE: Mutex<()> = Mutex::new(());
     let stream = (attribution == Attribution::Stream).then_some(&Feature::Stream);
     let lacking = features.iter().chain(stream).any(|feature| lacks(*feature));
-    // A test that failed leaves nothing running: all its processes are killed.
+    // A failed test leaves no process behind, because all its processes are killed.
     (!lacking).then(|| MACHINE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Starts the service for those events; `rest` says of whom.
+/// Starts the service for these events. `rest` is the configuration of the targets.
 fn service(per: &str, rest: &str) -> Service {
     let events = EVENTS.map(|(event, _)| event).join(", ");
     Service::start(&format!(
@@ -59,14 +59,13 @@ fn service(per: &str, rest: &str) -> Service {
     ))
 }
 
-/// A scrape that has all that was counted until now, of everybody who waits since: the stream is up to date by a tenth
-/// of a second.
+/// Makes a scrape that contains all counts of tasks that wait by now. The stream is at most a tenth of a second behind.
 fn settled(service: &Service) -> Exposition {
     thread::sleep(Duration::from_millis(300));
     service.metrics()
 }
 
-/// What was counted from one scrape to another.
+/// The increase from one scrape to another.
 #[derive(Clone, Copy)]
 struct Interval<'a>(&'a Exposition, &'a Exposition);
 
@@ -75,14 +74,14 @@ impl Interval<'_> {
         self.1.sum(metric, labels) - self.0.sum(metric, labels)
     }
 
-    /// Of one cgroup or process.
+    /// Returns the increase of one cgroup or process.
     fn of(&self, scope: &str, metric: &str, target: &str) -> f64 {
         let label = if scope == "cgroup" { "cgroup" } else { "comm" };
         self.sum(&format!("perf_{scope}_{metric}_total"), &[(label, target)])
     }
 }
 
-/// Has `load` run while the service and perf count, both from before its begin until after its end.
+/// Runs `load` while the service and perf count. Both count from before its start until after its end.
 fn beside_perf(
     service: &Service,
     whom: &[&str],
@@ -97,15 +96,14 @@ fn beside_perf(
     (before, after, perf.counts())
 }
 
-/// What all of one event went to, in one scope.
+/// All counts of one event in one scope.
 struct Account {
     attributed: f64,
-    /// For a reason that is no fault: nobody ran, or nobody whom the configuration names.
+    /// Unattributed by design: idle time, and tasks outside the selection.
     left_out: f64,
-    /// By reasons that are.
+    /// Unattributed because of a failure, by reason.
     failed: [(&'static str, f64); 3],
-    /// Because the kernel wrote no record of a switch, which some kernels do for threads that they hide: a part of
-    /// what is left out.
+    /// Unattributed because the kernel wrote no record of a switch, as some kernels do for threads that they hide. Included in `left_out`.
     unrecorded: f64,
 }
 
@@ -130,20 +128,19 @@ fn sum(counts: [(&str, f64); 3]) -> f64 {
     counts.iter().map(|(_, count)| count).sum()
 }
 
-/// Asserts that we counted for a target of a scope what perf counted, to a hundredth.
+/// Asserts that the exporter and perf counted the same for a target of a scope, within one percent.
 fn assert_same(interval: Interval<'_>, (scope, target): (&str, &str), perfs: impl Fn(&str) -> f64) {
     for (event, metric) in EVENTS {
         let (ours, theirs) = (interval.of(scope, metric, target), perfs(event));
         let Account { failed, unrecorded, .. } = Account::of(interval, scope, metric);
-        // Perf counts the time from when a task is on the CPU, the stream from when another has left it, some
-        // microseconds earlier. And perf prints times in hundredths of milliseconds.
+        // Perf counts the time from the moment when a task is on the CPU; the stream counts from the end of the outgoing task, some
+        // microseconds earlier. Perf prints times in hundredths of milliseconds.
         let switching = if event == "task-clock" { 1e-5 * (1.0 + perfs("context-switches")) } else { 0.0 };
-        // What is nobody's may be the target's: on a busy machine, what the program could not read in time. Elsewhere
-        // that is nothing.
+        // Unattributed counts may belong to the target: on a loaded machine, the counts of lost records. Otherwise there are none.
         let nobodys = sum(failed) + unrecorded;
         assert!(
             theirs > 0.0 && (ours - theirs).abs() <= 0.01 * theirs + switching + nobodys,
-            "{event} of {target}: we counted {ours}, and perf {theirs}; nobody's {failed:?}, {unrecorded} unrecorded"
+            "{event} of {target}: the exporter counted {ours}, perf {theirs}; unattributed {failed:?}, {unrecorded} unrecorded"
         );
     }
 }
@@ -164,7 +161,7 @@ fn two_cgroups_are_counted_as_perf_counts_them(attribution: Attribution) {
         workers[1].does(Work::Burn(1200));
         workers[0].does(Work::Faults(8 * 1024));
         workers[1].does(Work::Faults(4 * 1024));
-        // So few that no ring runs over.
+        // Few enough that no ring overflows.
         switching.run(0, 1000);
     });
     for (cgroup, name) in [&one, &other].into_iter().zip(names) {
@@ -207,11 +204,11 @@ fn a_cgroup_that_comes_and_goes_unseen_counts_for_those_above_it_as_well() {
     let interval = Interval(&before, &after);
     let own = interval.of("cgroup", "page_faults", &name);
     let above = interval.of("cgroup", "page_faults", &path);
-    // What ran beside a thread that the kernel hides has no owner.
+    // Counts next to a thread that the kernel hides are unattributed.
     let hidden = interval.sum("perf_unattributed_page_faults_total", &[("reason", "unrecorded")]);
     assert!(
         own + hidden >= 4096.0 && above >= own,
-        "{own} page faults of its own, {above} of the one above it, before {before:?}, after {after:?}"
+        "{own} page faults of the child, {above} of the parent, before {before:?}, after {after:?}"
     );
 }
 
@@ -253,25 +250,24 @@ fn a_thousand_processes_that_end_at_once_are_counted_under_their_name() {
     let interval = Interval(&before, &after);
     let ours = interval.of("process", "page_faults", "thousand");
     let failed = Account::of(interval, "process", "page_faults").failed;
-    // The parent's account has faults that are no event of this name: those before the execve, when the process still
-    // had its parent's name, and those by which the kernel itself writes the arguments to the new stack. It lacks those
-    // that had to be tried again, which are an event each time. Both are few beside what it takes to load a program.
-    // And what is nobody's may be theirs.
-    assert!(theirs > 50_000.0, "processes with {theirs} page faults were hardly run");
+    // The parent's account includes faults that are no events under this name: those before execve, when the process still had its parent's
+    // name, and those in which the kernel writes the arguments to the new stack. It excludes retried faults, which are one event for each
+    // attempt. Both are few compared with the faults of loading a program. Unattributed faults may belong to these processes as well.
+    assert!(theirs > 50_000.0, "{theirs} page faults are too few for a thousand processes");
     assert!(
         (0.95 * theirs - sum(failed)..=1.02 * theirs).contains(&ours),
-        "{ours} page faults, the parent has {theirs}; nobody's {failed:?}"
+        "{ours} page faults, {theirs} in the account of the parent; unattributed {failed:?}"
     );
     let Account { failed, .. } = Account::of(interval, "process", "context_switches");
     let switches = interval.of("process", "context_switches", "thousand");
     assert!(
         switches + sum(failed) >= 1000.0,
-        "each left a CPU at least once, but there were {switches} switches; nobody's {failed:?}"
+        "each process left a CPU at least once, but only {switches} switches were counted; unattributed {failed:?}"
     );
 }
 
-/// Runs every kind of load at once, for some seconds. How many switches a second are too many is for the benchmarks:
-/// here the program is not optimized, and other tests run beside it.
+/// Runs all kinds of load at once, for some seconds. Benchmarks measure the maximum rate of switches: here the program is not optimized,
+/// and other tests run beside it.
 fn mixed_load(top: &TestCgroup, switching: &mut PingPong) {
     let (third, churned) = (top.below("third"), top.below("churned"));
     let mut busy = Worker::start("busy");
@@ -288,17 +284,17 @@ fn mixed_load(top: &TestCgroup, switching: &mut PingPong) {
     storm.finish();
 }
 
-/// Asserts that the parts are the whole, from the second of four scrapes, between which there was no load but for the
-/// middle, to the third. Tells what was lost, if that is more than a thousandth.
+/// Asserts that the parts add up to the whole between the second and the third of four scrapes. The load runs only in this middle interval.
+/// Returns an error with the losses if they exceed one in a thousand.
 fn conserved([earlier, before, after, later]: [&Exposition; 4], online: &CpuSet) -> Result<(), String> {
     let mut losses = Vec::new();
     for (event, metric) in EVENTS {
         let cpus = |interval: Interval<'_>| interval.sum(&format!("perf_cpu_{metric}_total"), &[]);
         let counted = cpus(Interval(before, after));
-        // What comes between the last record of a CPU and the scrape is missing at the end, and what came there at the
-        // begin is too much. In time that is as long as there may be no record: a tenth of a second for each CPU.
-        // Faults and switches come in bursts, from whatever runs on this machine and from the scrape itself: at each
-        // end no more than in the third of a second next to it, in which there was no load and one scrape.
+        // Counts between the last record of a CPU and a scrape are missing at the end, and are too many at the start. For time the bound is
+        // the longest interval without a record: a tenth of a second for each CPU. Faults and switches come in bursts, from other work on
+        // the machine and from the scrape itself. At each end their bound is the count of the adjacent third of a second, which contains
+        // one scrape and no load.
         let tail = match event {
             "task-clock" => 0.1 * online.len() as f64,
             _ => cpus(Interval(earlier, before)) + cpus(Interval(after, later)),
@@ -309,8 +305,8 @@ fn conserved([earlier, before, after, later]: [&Exposition; 4], online: &CpuSet)
             let missing = counted - attributed - left_out - sum(failed);
             assert!(
                 attributed > 0.0 && missing.abs() <= 0.01 * counted + tail,
-                "{event} by {scope}: {attributed} attributed, {left_out} left out, nobody's {failed:?}, \
-                 of {counted} give or take {tail}",
+                "{event} by {scope}: {attributed} attributed, {left_out} left out, {failed:?} failed, \
+                 of {counted} counted, within {tail}",
             );
             if sum(failed) > 0.001 * counted {
                 losses.push(format!("{event} by {scope}: of {counted} nobody's are {failed:?}"));
@@ -334,14 +330,14 @@ fn what_is_attributed_and_what_cannot_be_is_together_what_the_cpus_counted() {
     let online = Facts::read(&Roots::default()).online;
     let scrape = |switching: &mut PingPong| {
         thread::sleep(Duration::from_millis(300));
-        // What a CPU counts is attributed when it switches. Let them all do so, for the less is missing then.
+        // Counts of a CPU are attributed at its next switch, so all CPUs switch here to reduce the missing counts.
         for cpu in online.iter() {
             switching.run(cpu as usize, 10);
         }
         service.metrics()
     };
-    // On a busy machine the program may be kept from its rings for longer than they last. Then it makes them larger, so
-    // that the same load comes to be counted whole; the sums must be right at once.
+    // On a loaded machine the program may read its rings too late. It then enlarges them, so that the same load is counted completely
+    // later. The sums must be right at once.
     let mut losses = String::new();
     for _ in 0..4 {
         let (earlier, before) = (scrape(&mut switching), scrape(&mut switching));
@@ -352,5 +348,5 @@ fn what_is_attributed_and_what_cannot_be_is_together_what_the_cpus_counted() {
             Err(lost) => losses = lost,
         }
     }
-    panic!("each time something was lost, at last\n{losses}");
+    panic!("counts were lost in every attempt, in the last one\n{losses}");
 }

@@ -1,4 +1,4 @@
-//! More hits than anybody can read: what is lost is counted, and memory stays where it is.
+//! Bursts of hits that are too fast for any reader: lost hits are counted, and memory stays bounded.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,20 +11,20 @@ use crate::support::program::{Program, Running};
 use crate::support::service::Service;
 use crate::support::{Feature, eventually, lacks};
 
-/// The smallest rings that a file may ask for.
+/// The smallest ring memory that a configuration accepts.
 const TINY: &str = "limits: {ring_memory: 256KiB}\n";
 
-/// What a service may grow by. The records of the larger bursts here would take several times as much.
+/// Maximum growth of a service, in bytes. The records of the larger bursts here would need several times as much.
 const GROWTH: u64 = 8 << 20;
 
-/// A service that counts the same calls without records and with them; and the caller.
+/// A service that counts the same calls with and without records, and the program that makes the calls.
 struct Storm {
     service: Service,
     running: Running,
 }
 
 impl Storm {
-    /// `records` is what the entry that takes records has besides its event, and `more` what the file has.
+    /// `records` are the additional settings of the entry with records, and `more` is appended to the configuration.
     fn with(records: &str, more: &str) -> Option<Self> {
         if lacks(Feature::Compiler) || lacks(Feature::Tracepoint) {
             return None;
@@ -47,15 +47,15 @@ impl Storm {
         kill_process(Pid::from_child(&self.service.child), signal).unwrap();
     }
 
-    /// What is known once everything that was lost has been told: the kernel does so in front of the next record that
-    /// finds room.
+    /// Makes one more call and a scrape, so that all losses are reported: the kernel reports a loss in front of the next record that fits
+    /// into the ring.
     fn settled(&mut self) -> Exposition {
         self.service.metrics();
         self.running.does("asks 1");
         self.service.metrics()
     }
 
-    /// The most memory that the service ever had, in bytes.
+    /// Returns the peak memory of the service, in bytes.
     fn peak(&self) -> u64 {
         let status = read_text(&PathBuf::from(format!("/proc/{}/status", self.service.child.id()))).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -67,7 +67,7 @@ fn lost(metrics: &Exposition) -> f64 {
     metrics.sum("perf_lost_records_total", &[("ring", "tracepoints")])
 }
 
-/// Calls that left a record that was read, and those whose record was lost, against those that there were.
+/// Compares read and lost records with the number of calls.
 #[track_caller]
 fn assert_all_accounted(metrics: &Exposition, calls: f64) {
     assert_eq!(metrics.value("perf_tracepoint_plain_total", &[]), Some(calls));
@@ -85,7 +85,7 @@ fn a_million_calls_at_once_are_counted_or_counted_as_lost_in_the_same_memory() {
     let metrics = storm.settled();
     assert_all_accounted(&metrics, 1_001_001.0);
     let after = storm.peak();
-    assert!(after < before + GROWTH, "{before} bytes, and then {after}");
+    assert!(after < before + GROWTH, "memory grew from {before} to {after} bytes");
 }
 
 #[test]
@@ -96,8 +96,8 @@ fn what_nobody_reads_is_lost_and_counted() {
     storm.pause(false);
     let metrics = storm.settled();
     assert_all_accounted(&metrics, 50_001.0);
-    // The ring holds a few thousand.
-    assert!(lost(&metrics) > 40_000.0, "{} were lost", lost(&metrics));
+    // The ring holds a few thousand records.
+    assert!(lost(&metrics) > 40_000.0, "only {} records were lost", lost(&metrics));
     assert_eq!(metrics.value("perf_ring_bytes", &[("ring", "tracepoints")]), Some(262_144.0));
 }
 
@@ -113,17 +113,17 @@ fn rings_that_ran_over_are_made_larger_and_no_call_is_forgotten_on_the_way() {
         assert_all_accounted(&storm.settled(), f64::from(round) * 100_001.0);
     }
     let after = bytes(&storm.service.metrics());
-    assert!(after > before, "{before} bytes, and then {after}");
+    assert!(after > before, "memory grew from {before} to {after} bytes");
 }
 
-/// The kernel tells what was lost in front of the next record, and there may be none for long.
+/// The kernel reports a loss in front of the next record, which may not come for a long time.
 #[test]
 fn what_was_lost_is_told_although_nobody_calls_again() {
     let Some(mut storm) = Storm::with("per: [host]", TINY) else { return };
     storm.pause(true);
     storm.running.does("asks 50000");
     storm.pause(false);
-    // What is being written while the one looks is known to the other.
+    // A record that is being written during one scrape is accounted in the next scrape.
     storm.service.metrics();
     assert_all_accounted(&storm.service.metrics(), 50_000.0);
     assert_all_accounted(&storm.settled(), 50_001.0);
@@ -140,15 +140,15 @@ fn a_reload_after_a_burst_forgets_no_loss() {
     let more = "tracepoints:\n  forks: {event: \"sched:sched_process_fork\", labels: [child_pid]}\n";
     fs::write(&storm.service.configuration, configuration.replace("tracepoints:\n", more)).unwrap();
     kill_process(Pid::from_child(&storm.service.child), Signal::HUP).unwrap();
-    eventually("the new entry is there", || {
+    eventually("the new entry has a series", || {
         storm.running.does("forks 1");
         (storm.service.metrics().sum("perf_tracepoint_forks_total", &[]) > 0.0).then_some(())
     });
     assert_all_accounted(&storm.settled(), 50_001.0);
 }
 
-/// In the rings of what is told by process there are other records as well, and those can be lost too: so there may be
-/// more of them than calls that are missing.
+/// Rings of entries by process contain other records as well, and those can be lost too. So there may be more lost records than missing
+/// calls.
 #[test]
 fn calls_by_process_are_counted_or_lost_and_memory_stays_where_it_is() {
     let more = format!("processes: {{include: [{{comm: \"**\"}}], by: [pid]}}\n{TINY}");
@@ -167,5 +167,5 @@ fn calls_by_process_are_counted_or_lost_and_memory_stays_where_it_is() {
     assert!(read <= 351_001.0 && read + lost(&metrics) >= 351_001.0, "{read}: {metrics:?}");
     assert!(read >= 1001.0 && lost(&metrics) > 40_000.0, "{read}: {metrics:?}");
     let after = storm.peak();
-    assert!(after < before + GROWTH, "{before} bytes, and then {after}");
+    assert!(after < before + GROWTH, "memory grew from {before} to {after} bytes");
 }

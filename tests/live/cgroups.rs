@@ -1,4 +1,4 @@
-//! Cgroups: what each counts by itself, what it counts with those below it, and what stays when it is gone.
+//! Cgroups: their own counts, counts including their descendants, and series of removed cgroups.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::{Feature, lacks};
 
 const FAULTS: &str = "perf_cgroup_page_faults";
 
-/// Counts the page faults of a cgroup and all below it.
+/// Counts the page faults of a cgroup and all its descendants.
 fn page_faults_below(top: &TestCgroup, descendants: bool) -> Counting {
     let path = top.path();
     Counting::of(&format!(
@@ -36,9 +36,13 @@ fn each_count_belongs_to_one_cgroup_and_the_sum_is_the_kernels_count_of_the_pare
     below.does(Work::Faults(4096));
     let (own, inclusive) = (own.collect(), inclusive.collect());
     let (of_outer, of_inner) = (("cgroup", outer.path()), ("cgroup", inner.path()));
-    assert!(about(own.value(FAULTS, of_outer), 1024), "the parent's own: {own:?}");
-    assert!(about(own.value(FAULTS, of_inner), 4096), "the child's own: {own:?}");
-    assert_eq!(inclusive.value(FAULTS, of_inner), own.value(FAULTS, of_inner), "the child has none below it");
+    assert!(about(own.value(FAULTS, of_outer), 1024), "page faults of the parent: {own:?}");
+    assert!(about(own.value(FAULTS, of_inner), 4096), "page faults of the child: {own:?}");
+    assert_eq!(
+        inclusive.value(FAULTS, of_inner),
+        own.value(FAULTS, of_inner),
+        "the child has no descendants"
+    );
     assert_eq!(inclusive.value(FAULTS, of_outer), Some(own.sum(FAULTS)), "own: {own:?}");
 }
 
@@ -52,7 +56,7 @@ fn a_cgroup_that_is_removed_keeps_its_count_for_five_minutes() {
     let mut counting = page_faults_below(&outer, false);
     let worker = Worker::start("short");
     inner.take(worker.pid());
-    // Its last counts are made after the last collection that saw it.
+    // The last counts are made after the last collection that read the cgroup.
     counting.collect();
     worker.ends_after(Work::Faults(2048));
     let path = inner.path().to_owned();
@@ -64,7 +68,11 @@ fn a_cgroup_that_is_removed_keeps_its_count_for_five_minutes() {
     counting.advance(Duration::from_secs(301));
     let later = counting.collect();
     assert_eq!(later.value(FAULTS, ("cgroup", &path)), None, "{later:?}");
-    assert_eq!(later.value(FAULTS, ("cgroup", "other")), None, "its total goes nowhere: {later:?}");
+    assert_eq!(
+        later.value(FAULTS, ("cgroup", "other")),
+        None,
+        "the total of the removed cgroup was added to `other`: {later:?}"
+    );
 }
 
 #[test]
@@ -116,15 +124,18 @@ fn series_beyond_their_share_of_the_memory_are_aggregated_and_the_busiest_keep_t
         numbers.push(named(&service.metrics()));
     }
     let metrics = service.metrics();
-    assert!(numbers[3..].iter().all(|&number| number == named(&metrics)), "series come and go: {numbers:?}");
+    assert!(
+        numbers[3..].iter().all(|&number| number == named(&metrics)),
+        "the number of series changes: {numbers:?}"
+    );
     let [used, limit] = held(&metrics);
-    assert!(used <= limit, "{used} bytes of {limit}");
+    assert!(used <= limit, "{used} bytes used, the limit is {limit}");
     assert!((64..4000).contains(&named(&metrics)), "{numbers:?} series");
     let faults = metrics.value("perf_cgroup_page_faults_total", &[("cgroup", inner.path())]);
-    // The cgroup may be one too many for `limits.series` until its first counts, which `other` has then.
+    // The cgroup may exceed `limits.series` until its first counts, which are then aggregated into `other`.
     let other = metrics.value("perf_cgroup_page_faults_total", &[("cgroup", "other")]).unwrap_or(0.0);
     assert!(other < 25_000.0, "{other}");
-    // On a busy machine the kernel does not write a record of every switch.
+    // On a loaded machine the kernel does not write a record of every switch.
     let lost: f64 = ["lost", "unrecorded"]
         .into_iter()
         .filter_map(|reason| {
@@ -132,6 +143,9 @@ fn series_beyond_their_share_of_the_memory_are_aggregated_and_the_busiest_keep_t
         })
         .sum();
     let faults = faults.unwrap_or_default();
-    assert!(faults + other + lost >= 119_000.0, "{faults}, {other} in `other`, {lost} not attributed");
+    assert!(
+        faults + other + lost >= 119_000.0,
+        "{faults} page faults, {other} in `other`, {lost} unattributed"
+    );
     service.has_logged(&["series exceed their share of limits.memory", "set limits.memory higher"]);
 }

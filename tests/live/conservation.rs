@@ -1,5 +1,5 @@
-//! The switch stream loses no count: what the CPUs counted is what cgroups and processes are charged with, and what
-//! nobody can be charged with, to the last nanosecond and page fault, whatever happens in between.
+//! The switch stream loses no count. The counts of the CPUs equal the counts attributed to cgroups and processes plus the unattributed
+//! counts, to the last nanosecond and page fault, under any load.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,26 +20,26 @@ use crate::support::{Feature, eventually, lacks};
 const EVENTS: &str =
     "task-clock, context-switches, page-faults, cpu-migrations, \"sched:sched_process_fork\"";
 
-/// The metrics of these events, without their scope.
+/// Metrics of these events, without their scope.
 const METRICS: [&str; 5] =
     ["task_clock_seconds", "context_switches", "page_faults", "cpu_migrations", "sched_sched_process_fork"];
 
-/// How often the clock of the stream writes a record, and how late it may come, in nanoseconds.
+/// Period of the stream's clock records and their maximum delay, in nanoseconds.
 const CLOCK_PERIOD: u64 = 100_000_000;
 const LATE_TICK: u64 = 20_000_000;
 
-/// About ten seconds for two CPUs.
+/// About ten seconds on two CPUs.
 const LOAD: Amounts = Amounts { bursts: 80, burn: 4000, processes: 1000, cgroups: 500 };
 
-/// The machine, for one test at a time: the stream sees everybody's switches, and a load here is made to be hard on it.
-/// `None` if it has no stream.
+/// Locks the machine for one test at a time, because the stream records all switches on the machine and the loads are demanding. Returns
+/// `None` if the machine has no stream.
 fn machine() -> Option<MutexGuard<'static, ()>> {
     static MACHINE: Mutex<()> = Mutex::new(());
     let lacking = [Feature::Stream, Feature::Cgroup, Feature::Tracepoint].into_iter().any(lacks);
     (!lacking).then(|| MACHINE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Everything of everybody.
+/// Returns a configuration that counts all events for all targets.
 fn configuration(scopes: &[&str]) -> String {
     let mut file = format!("counters: {{os: {{events: [{EVENTS}], per: [cpu, {}]}}}}\n", scopes.join(", "));
     for scope in scopes {
@@ -51,7 +51,7 @@ fn configuration(scopes: &[&str]) -> String {
     file
 }
 
-/// Counts a load from before its begin until after its end.
+/// Counts a load from before its start until after its end.
 fn nothing_is_lost(name: &str, scopes: &[&str]) {
     let Some(_machine) = machine() else { return };
     let top = TestCgroup::new(name);
@@ -59,7 +59,7 @@ fn nothing_is_lost(name: &str, scopes: &[&str]) {
     let mut accountant = Accountant::of(&configuration(scopes));
     assert_eq!(accountant.refusals(), [""; 0]);
     let mut growth = Growth::default();
-    // Others may switch on this machine as well, faster than we can. Rings grow with that.
+    // Other work on this machine may also switch faster than the reader can follow. The rings grow after a loss.
     let before = (0..3).find_map(|_| {
         let before = accountant.collect();
         load.run(|| growth.take(&accountant.collect()));
@@ -68,7 +68,7 @@ fn nothing_is_lost(name: &str, scopes: &[&str]) {
         (after.lost_records() == before.lost_records()).then_some(before)
     });
     let state = accountant.stream();
-    let before = before.unwrap_or_else(|| panic!("records are lost each time: {state:?}"));
+    let before = before.unwrap_or_else(|| panic!("records were lost in every attempt: {state:?}"));
     let cpus = state.cpus as u64;
     let books = load.while_switching(|| accountant.finish());
     growth.take(&books);
@@ -79,32 +79,32 @@ fn nothing_is_lost(name: &str, scopes: &[&str]) {
         }
         let clock = books.balance(scope, METRICS[0]);
         let earlier = before.balance(scope, METRICS[0]);
-        // A CPU that is closed had its last record when its last thread came, or a tenth of a second ago by the clock of the
-        // stream. Beside others who never leave their CPU that is no small part of these seconds, however long they are.
+        // The last record of a closed CPU is that of its last incoming task, or a clock record of the stream at most a tenth of a second
+        // ago. If other tasks never leave their CPU, this part is not negligible.
         let ended = clock.of("ended");
         assert!(ended < cpus * (CLOCK_PERIOD + LATE_TICK), "a record is missing at the end: {clock:?}");
         let failed = clock.failed() - earlier.failed() - (ended - earlier.of("ended"));
         let counted = clock.counted - earlier.counted;
         assert!(
             failed * 1000 < counted,
-            "more than one in a thousand has no owner: {earlier:?} then {clock:?}"
+            "more than one in a thousand is unattributed: {earlier:?} then {clock:?}"
         );
     }
     if scopes.contains(&"process") {
-        // Each of them left a CPU once at least, for good.
+        // Each of these processes leaves a CPU at least once, when it exits.
         let switches = books.by("perf_process_context_switches", "comm", &[]);
         for (comm, processes) in [(Mixed::SHORT, LOAD.processes), (Mixed::BRIEF, LOAD.cgroups)] {
             let counted = switches.get(comm).copied().unwrap_or(0);
-            assert!(counted >= processes, "{counted} switches of {processes} processes called {comm}");
+            assert!(counted >= processes, "{counted} switches of {processes} processes named {comm}");
         }
     }
     let clocks = books.by("perf_cgroup_task_clock_seconds", "cgroup", &[]);
     let below = format!("{}/", load.churned());
     let used = clocks.iter().filter(|&(path, &clock)| path.starts_with(&below) && clock > 0);
-    // Where the kernel hides threads of its own, what ran next to one of them has no owner.
+    // Where the kernel hides its own threads, counts next to such a thread are unattributed.
     let hidden = books.balance(scopes[0], METRICS[0]).of("unrecorded") > 0;
     let (used, least) = (used.count() as u64, if hidden { LOAD.cgroups * 9 / 10 } else { LOAD.cgroups });
-    assert!(used >= least, "of {} cgroups that are gone {used} have a clock", LOAD.cgroups);
+    assert!(used >= least, "of {} removed cgroups only {used} have CPU time", LOAD.cgroups);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn what_cgroups_and_processes_are_charged_with_is_what_the_cpus_counted() {
 #[test]
 fn what_a_numa_node_counted_is_what_its_cpus_counted() {
     let Some(_machine) = machine() else { return };
-    // The stream counts all three, so that one reading of a CPU is in all of them.
+    // The stream counts all three events, so that one reading of a CPU contains all of them.
     let mut accountant = Accountant::of(&format!(
         "counters: {{os: {{events: [{EVENTS}], per: [cpu, numa, cgroup]}}}}\n\
          cgroups: {{include: [\"/**\"], attribution: stream}}\n"
@@ -136,12 +136,12 @@ fn what_a_numa_node_counted_is_what_its_cpus_counted() {
                 *by_node.entry(nodes.cpu(cpu.parse().unwrap()).node.to_string()).or_default() += count;
             }
             assert_eq!(books.by(&format!("perf_numa_{metric}"), "numa_node", &[]), by_node, "{metric}");
-            assert!(metric != METRICS[0] || by_node.values().sum::<u64>() > 0, "a clock goes on");
+            assert!(metric != METRICS[0] || by_node.values().sum::<u64>() > 0, "a clock has advanced");
         }
     }
 }
 
-/// As in production, where a burst of switches may be more than a ring holds; only sooner.
+/// As in production, where a burst of switches may exceed a ring; here a smaller burst is enough.
 #[test]
 fn what_rings_lose_is_counted_as_lost_and_nothing_else_is() {
     let Some(_machine) = machine() else { return };
@@ -151,16 +151,20 @@ fn what_rings_lose_is_counted_as_lost_and_nothing_else_is() {
     let mut accountant = Accountant::with_rings_of(Some(1), &configuration(&scopes));
     let page = rustix::param::page_size();
     let rings = |accountant: &Accountant| accountant.stream().ring_bytes;
-    assert_eq!(rings(&accountant), (page * accountant.stream().cpus) as u64, "a page for each CPU");
+    assert_eq!(rings(&accountant), (page * accountant.stream().cpus) as u64, "each ring has one page");
     let mut growth = Growth::default();
-    eventually("a ring has run over", || {
+    eventually("a ring has overflowed", || {
         load.while_switching(|| ());
         let books = accountant.collect();
         growth.take(&books);
         (books.lost_records() > 0).then_some(())
     });
     load.while_switching(|| growth.take(&accountant.collect()));
-    assert_eq!(rings(&accountant), (page * accountant.stream().cpus) as u64, "there is no memory to grow");
+    assert_eq!(
+        rings(&accountant),
+        (page * accountant.stream().cpus) as u64,
+        "the rings must not grow beyond the limit"
+    );
     let books = accountant.finish();
     growth.take(&books);
     for scope in scopes {
@@ -174,7 +178,7 @@ fn what_rings_lose_is_counted_as_lost_and_nothing_else_is() {
     }
 }
 
-/// Some kernels write no samples of switches out of idle. The stream finds out, and asks for records of switches there.
+/// Some kernels write no samples of switches away from idle. The stream detects it and enables records of switches on such CPUs.
 #[test]
 fn who_wakes_up_on_an_idle_cpu_is_charged_although_no_sample_tells_that_idle_left() {
     let Some(_machine) = machine() else { return };
@@ -193,7 +197,7 @@ fn who_wakes_up_on_an_idle_cpu_is_charged_although_no_sample_tells_that_idle_lef
             scopes.map(|scope| since(&|books| books.balance(scope, METRICS[1]).of("unrecorded")));
         (unrecorded, all, before, after)
     };
-    // A CPU is asked once it was seen to hide switches, which can be later on one than on the other.
+    // Records of switches are enabled on a CPU after it was seen to hide switches. This can take longer on some CPUs.
     let mut seen = Vec::new();
     let (before, after) = loop {
         let (unrecorded, all, before, after) = trade();
@@ -201,17 +205,17 @@ fn who_wakes_up_on_an_idle_cpu_is_charged_although_no_sample_tells_that_idle_lef
             break (before, after);
         }
         seen.push((unrecorded, all));
-        assert!(seen.len() < 6, "switches without an owner, by cgroup and process, of all: {seen:?}");
+        assert!(seen.len() < 6, "unattributed switches by cgroup and by process, and all switches: {seen:?}");
     };
     for cgroup in [&one, &other] {
         let switches =
             |books: &Books| books.sum("perf_cgroup_context_switches", &[("cgroup", cgroup.path())]);
         let (before, after) = (switches(&before), switches(&after));
-        assert!(after - before >= 4_950, "{} left the CPU {} times", cgroup.path(), after - before);
+        assert!(after - before >= 4_950, "process {} left the CPU {} times", cgroup.path(), after - before);
     }
 }
 
-/// The clock of the stream ends a slice at least ten times a second.
+/// The clock of the stream ends a slice at least ten times per second.
 #[test]
 fn a_process_that_never_leaves_its_cpu_is_charged_soon() {
     let Some(_machine) = machine() else { return };
@@ -222,7 +226,7 @@ fn a_process_that_never_leaves_its_cpu_is_charged_soon() {
     let scopes = ["cgroup", "process"];
     let mut accountant = Accountant::of(&configuration(&scopes));
     let before = cpu_time_of(hog.pid());
-    // What nobody can be charged with may have been the hog's: where the kernel hides threads of its own, for one.
+    // Unattributed time may belong to the hog, for example next to threads that the kernel hides.
     let nobodys = |books: &Books, scope| {
         let balance = books.balance(scope, METRICS[0]);
         balance.failed() + balance.of("unrecorded")
@@ -232,8 +236,8 @@ fn a_process_that_never_leaves_its_cpu_is_charged_soon() {
     hog.begin(&Work::Burn(3000).to_string());
     let (mut charged_while_it_ran, mut late) = (0, Vec::new());
     for look in 1..=20 {
-        // By its own time, of which others on that CPU leave it little.
-        let used = eventually("the hog has the CPU", || {
+        // Waits by the hog's own CPU time, because other tasks may use most of that CPU.
+        let used = eventually("the hog has used enough CPU time", || {
             let used = cpu_time_of(hog.pid()) - before;
             (used >= look * Duration::from_millis(70)).then_some(used)
         });
@@ -246,7 +250,7 @@ fn a_process_that_never_leaves_its_cpu_is_charged_soon() {
             let failed = Duration::from_nanos(nobodys(&books, scope) - nobodys_before);
             if charged + failed + LATE < used {
                 late.push(format!(
-                    "by {scope} it is charged with {charged:?} of {used:?}, nobody with {failed:?}"
+                    "{scope}: {charged:?} of {used:?} are attributed to the hog, {failed:?} unattributed"
                 ));
             }
             charged_while_it_ran += u32::from(charged > LATE);
@@ -256,23 +260,23 @@ fn a_process_that_never_leaves_its_cpu_is_charged_soon() {
     assert!(late.is_empty(), "{late:#?}");
     assert!(
         charged_while_it_ran > 20,
-        "of 40 looks {charged_while_it_ran} saw it charged with more than that"
+        "only {charged_while_it_ran} of 40 collections attributed new time to the running hog"
     );
 }
 
-/// Waits until each CPU has served its timers: `/proc/stat` counts the ticks that a CPU has had.
+/// Waits until each CPU has handled timer ticks, which `/proc/stat` counts.
 ///
-/// While the host of a guest runs others on a CPU, the clock of that CPU ends no slice. The CPU time of its thread grows all the
-/// same: a wake-up onto that CPU updates it from another CPU.
+/// While the host of a guest runs other tasks on a CPU, the clock of that CPU ends no slice. The CPU time of its thread still grows,
+/// because a wakeup onto that CPU updates it from another CPU.
 fn each_cpu_ticks() {
     let ticks = || CpuTimes::of_each_cpu().iter().map(CpuTimes::all).collect::<Vec<_>>();
     let before = ticks();
-    eventually("each CPU has ticked", || {
+    eventually("each CPU has handled timer ticks", || {
         ticks().iter().zip(&before).all(|(now, before)| *now >= *before + 2 * CpuTimes::TICK).then_some(())
     });
 }
 
-/// CPU time of the threads of a process, up to the last tick of those that run: the first field of `schedstat`.
+/// Returns the CPU time of the threads of a process, up to the last tick of running ones: the first field of `schedstat`.
 fn cpu_time_of(pid: u32) -> Duration {
     let tasks = PathBuf::from(format!("/proc/{pid}/task"));
     let of_thread = |thread: &String| -> u64 {
@@ -282,7 +286,7 @@ fn cpu_time_of(pid: u32) -> Duration {
     Duration::from_nanos(list(&tasks).unwrap().iter().map(of_thread).sum())
 }
 
-/// The kernel counts idle time in the root cgroup, as everything else that is in no other.
+/// The kernel counts idle time in the root cgroup, like all other time outside of child cgroups.
 #[test]
 fn idle_time_is_not_charged_to_the_root_cgroup() {
     let Some(_machine) = machine() else { return };
@@ -291,7 +295,7 @@ fn idle_time_is_not_charged_to_the_root_cgroup() {
          cgroups: {{include: [\"/\", \"/**\"], exclude: [], attribution: stream}}\n"
     ));
     let mut look = || {
-        // In this order at the begin and at the end, so that what comes between the two is there only once.
+        // The order of the readings is the same at both ends, so that the delay between them counts once.
         let books = accountant.collect();
         let clock = books.balance("cgroup", METRICS[0]);
         let root = books.sum("perf_cgroup_task_clock_seconds", &[("cgroup", "/")]);
@@ -304,19 +308,19 @@ fn idle_time_is_not_charged_to_the_root_cgroup() {
     let (after, waiting) = look();
     let advanced: Vec<Duration> = after.iter().zip(before).map(|(after, before)| *after - before).collect();
     let &[idle, unrecorded, root, slept, worked] = &advanced[..] else { panic!("{advanced:?}") };
-    // Each CPU may have a tenth of a second that is not charged yet, and the kernel rounds to ticks.
+    // Each CPU may have a tenth of a second that is not accounted yet, and the kernel rounds to ticks.
     let slack = Duration::from_millis(250) * Facts::read(&Roots::default()).online.len() as u32;
     let told = format!(
-        "{idle:?} idle, {unrecorded:?} unrecorded, {waited:?} then {waiting:?} waiting, and {root:?} in the root cgroup; the kernel says {slept:?} idle and \
-         {worked:?} in all cgroups"
+        "{idle:?} idle, {unrecorded:?} unrecorded, {waited:?} then {waiting:?} not accounted yet, and {root:?} in the root cgroup; \
+         the kernel reports {slept:?} idle and {worked:?} in all cgroups"
     );
-    // Where the kernel hides threads of its own, idle time next to one of them has no owner either; and where it stops
-    // the timers of a CPU that has nothing to do, that time is charged when it has something to do again.
+    // Where the kernel hides its own threads, idle time next to such a thread is unattributed as well. Where the kernel stops the timer of
+    // an idle CPU, the idle time is accounted when the CPU runs a task again.
     assert!(idle + unrecorded + waiting + slack >= slept && idle <= slept + waited + slack, "{told}");
     assert!(root <= worked + slack, "{told}");
 }
 
-/// How long all CPUs were idle, and how long they were not, since boot.
+/// Returns the idle time and the busy time of all CPUs since boot.
 fn times_of_all_cpus() -> [Duration; 2] {
     let times = CpuTimes::of_all_cpus();
     let idle = times.idle + times.iowait;

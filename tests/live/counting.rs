@@ -15,7 +15,7 @@ use perf_exporter::sys::live::Live;
 use perf_exporter::sys::usage::raise_descriptor_limit;
 use perf_exporter::target::{Attribution, Targets, Watch};
 
-/// A collector that believes in this machine, on a clock that stands still.
+/// A collector for this machine with a manual clock.
 #[derive(Debug)]
 pub(crate) struct Counting {
     clock: Clock,
@@ -24,7 +24,7 @@ pub(crate) struct Counting {
 }
 
 impl Counting {
-    /// Counts what a configuration file says, each with descriptors of its own. Everybody who is there now is counted from now on.
+    /// Counts according to a configuration file, each target with its own event descriptors. All existing targets are counted from now on.
     pub(crate) fn of(configuration: &str) -> Self {
         let (mut config, warnings) = config::load(configuration.as_bytes(), "test.yaml").unwrap();
         assert_eq!(warnings, []);
@@ -57,23 +57,23 @@ impl Counting {
         Self { clock, watch, collector }
     }
 
-    /// One collection.
+    /// Makes one collection.
     pub(crate) fn collect(&mut self) -> Collected {
         let changes = self.watch.refresh();
         self.collector.follow(&changes, &self.watch);
         Collected(self.collector.collect())
     }
 
-    /// Lets time pass, without waiting.
+    /// Advances the clock without waiting.
     pub(crate) fn advance(&self, by: Duration) {
         self.clock.advance(by);
     }
 }
 
-/// What a collection published.
+/// The families that one collection published.
 pub(crate) struct Collected(Vec<Family>);
 
-/// A line for each series.
+/// Writes a line for each series.
 impl fmt::Debug for Collected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|family| {
@@ -86,11 +86,10 @@ impl fmt::Debug for Collected {
 }
 
 impl Collected {
-    /// The value of the one series of that name (without `_total`) that has this label; `None` if it is not
-    /// published.
+    /// Returns the value of the only series of a metric (named without `_total`) that has this label; `None` if it is not published.
     ///
     /// # Panics
-    /// If there are several.
+    /// If several series match.
     pub(crate) fn value(&self, name: &str, label: (&str, &str)) -> Option<f64> {
         let found: Vec<f64> = self
             .points(name)
@@ -101,7 +100,7 @@ impl Collected {
         found.first().copied()
     }
 
-    /// The sum over all series of that name.
+    /// Returns the sum over all series of a metric.
     pub(crate) fn sum(&self, name: &str) -> f64 {
         self.points(name).map(|(_, value)| value).sum()
     }
@@ -119,8 +118,8 @@ impl Collected {
     }
 }
 
-/// Whether `counted` is the work that was done and hardly more: what a thread does between orders is a few system
-/// calls and page faults.
+/// Reports whether `counted` is the known amount of work with a small margin. Between orders, a thread makes only a few system calls and
+/// page faults.
 pub(crate) fn about(counted: Option<f64>, done: u64) -> bool {
     counted.is_some_and(|counted| counted >= done as f64 && counted <= done as f64 * 1.05 + 20.0)
 }

@@ -1,4 +1,4 @@
-//! Functions and markers of a program that does known things: what probes of them tell is exact.
+//! Probes of functions and USDT probes of a program with known behavior: their results are exact.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,12 +12,12 @@ use crate::support::program::{Program, Running};
 use crate::support::service::{Service, TEXT, get};
 use crate::support::{Feature, lacks};
 
-/// What every test here needs.
+/// Reports whether the machine lacks a feature that every test here needs.
 fn lacks_probes() -> bool {
     [Feature::Compiler, Feature::Uprobe, Feature::Tracefs].into_iter().any(lacks)
 }
 
-/// A service with these probes, one a line. Nothing else is counted that could hide what they tell.
+/// Starts a service with these probes, one per line. Nothing else is counted, so that no limit affects the results.
 pub(crate) fn probing(probes: &[String], more: &str) -> Service {
     let probes: String = probes.iter().map(|probe| format!("  {probe}\n")).collect();
     Service::start_fresh(&format!(
@@ -25,15 +25,15 @@ pub(crate) fn probing(probes: &[String], more: &str) -> Service {
     ))
 }
 
-/// What the program calls [`takes`](Program) with.
+/// Returns the arguments with which the program calls [`takes`](Program).
 fn level_and_text(size: u64) -> (i64, &'static str) {
     ((size % 4) as i64 - 2, if size % 2 == 1 { "odd" } else { "even" })
 }
 
-/// No record was lost, so that everything must be exact.
+/// Asserts that no record was lost, so that all results must be exact.
 #[track_caller]
 pub(crate) fn assert_nothing_lost(metrics: &Exposition) {
-    // What comes late is counted all the same.
+    // Records that arrive late are counted all the same.
     for reason in ["ring_full", "unreadable"] {
         let lost = metrics.sum("perf_lost_records_total", &[("ring", "tracepoints"), ("reason", reason)]);
         assert_eq!(lost, 0.0, "{reason}: {metrics:?}");
@@ -197,10 +197,10 @@ fn a_filter_lets_pass_what_it_says_and_one_of_a_wrong_type_is_refused_for_that_e
     assert_eq!(bytes("even"), sum(&|size| size % 2 == 0));
     assert_eq!(bytes("bits"), sum(&|size| size & 64 != 0));
     assert_eq!(bytes("wrong"), None);
-    service.has_logged(&["text is a text, at \"3\""]);
+    service.has_logged(&["text is a string, at \"3\""]);
 }
 
-/// What no label should have in it, and what must come out: bytes that are no UTF-8 are replaced.
+/// Hostile label values and the expected output: bytes that are not UTF-8 are replaced.
 const HOSTILE: [(&[u8], &str); 7] = [
     (b"new\nline", "new\nline"),
     (b"quo\"te", "quo\"te"),
@@ -273,8 +273,8 @@ fn the_time_in_a_function_is_between_what_it_slept_and_what_its_caller_waited() 
     assert_nothing_lost(&metrics);
     assert_eq!(metrics.value("perf_probe_slept_seconds_count", &[]), Some(3.0), "{metrics:?}");
     let slept = metrics.value("perf_probe_slept_seconds_sum", &[]).unwrap();
-    // Records bear the clock that the program looks at.
-    assert!((0.03..=waited as f64 / 1e9).contains(&slept), "{slept}, and {waited} ns in all");
+    // Record timestamps use the clock that the program reads.
+    assert!((0.03..=waited as f64 / 1e9).contains(&slept), "{slept} s measured, {waited} ns in total");
     assert_eq!(metrics.sum("perf_unpaired_events_total", &[("entry", "slept")]), 0.0, "{metrics:?}");
 }
 
@@ -288,7 +288,7 @@ fn a_marker_is_armed_by_its_semaphore_while_somebody_listens_and_has_its_argumen
     assert_eq!(running.does("semaphore"), 0, "before");
     let marker = program.at("live:step");
     let counting = probing(&[format!("counted: {{usdt: {marker}}}")], "");
-    assert!(running.does("semaphore") > 0, "a marker that is only counted");
+    assert!(running.does("semaphore") > 0, "a USDT probe that is only counted");
     running.does("marks 1 10");
     assert_eq!(counting.metrics().value("perf_probe_counted_total", &[]), Some(10.0));
     drop(counting);
@@ -301,7 +301,7 @@ fn a_marker_is_armed_by_its_semaphore_while_somebody_listens_and_has_its_argumen
         )],
         "",
     );
-    assert!(running.does("semaphore") > 0, "a marker whose arguments are taken");
+    assert!(running.does("semaphore") > 0, "a USDT probe whose arguments are read");
     running.does("marks 1 10");
     let metrics = taking.metrics();
     assert_nothing_lost(&metrics);
@@ -372,7 +372,7 @@ fn calls_belong_to_the_cgroups_and_processes_that_made_them() {
     };
     let mut all: [Running; 3] =
         [start(&one, "called-one"), start(&inner, "called-inner"), start(&other, "called-other")];
-    // Those that descriptors of their own count are found with a collection.
+    // Targets with their own event descriptors are discovered by a collection.
     service.metrics();
     for (running, calls) in all.iter_mut().zip([100, 20, 3]) {
         running.does(&format!("takes 1 {calls}"));
@@ -389,7 +389,7 @@ fn calls_belong_to_the_cgroups_and_processes_that_made_them() {
             [100.0, 20.0, 3.0].map(Some),
             "{entry}"
         );
-        // A cgroup that is not selected counts for the one above it.
+        // Calls in an unselected cgroup are attributed to its nearest selected ancestor.
         let of = |cgroup: &TestCgroup| calls("cgroup", "cgroup", cgroup.path());
         assert_eq!([of(&one), of(&other)], [Some(120.0), Some(3.0)], "{entry}: {metrics:?}");
         assert_eq!(metrics.sum(&format!("perf_cpu_{entry}_total"), &[]), 123.0, "{entry}");
@@ -409,7 +409,7 @@ fn a_function_in_a_container_is_found_through_a_process_or_a_cgroup() {
     let (root, mount) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     program.copy_to(&root.path().join("probed"));
     let mut jailed = Running::by(Command::new("chroot").arg(root.path()).arg("/probed"));
-    // Nobody outside sees the file system that this one's file is on.
+    // The file system of this file is not visible outside its mount namespace.
     let mount = mount.path();
     let script = "mount -t tmpfs none \"$0\" && cp \"$1\" \"$0/probed\" && exec \"$0/probed\"";
     let mut unshare = Command::new("unshare");
@@ -477,7 +477,7 @@ fn what_cannot_be_probed_is_told_and_the_rest_is_counted() {
     assert_eq!(service.metrics().value("perf_probe_plain_total", &[]), Some(12.0));
     let log = service.log();
     for name in
-        ["it has takes", "not an ELF file", "it is stripped", "probed.so is not there", "it has live:step"]
+        ["it has takes", "not an ELF file", "it is stripped", "probed.so does not exist", "it has live:step"]
     {
         assert!(log.contains(name), "{name} is not in the log:\n{log}");
     }

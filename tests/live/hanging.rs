@@ -1,7 +1,7 @@
-//! A file system that stops answering, below the executable of a program that is sampled. Only what is on that file system
-//! waits for it: scrapes, health checks, profiles of other programs, reloads and the end of the service do not.
+//! A file system that stops answering, with the executable of a sampled program on it. Only work on files of that file system may wait for
+//! it. Scrapes, health checks, profiles of other programs, reloads and the exit of the service may not.
 //!
-//! The file system keeps each request after it has read it, so whoever asked waits uninterruptibly.
+//! The file system keeps each request after it has read it, so the requesting thread waits uninterruptibly.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -21,23 +21,23 @@ use crate::support::program::{Program, Running};
 use crate::support::service::Service;
 use crate::support::{Feature, eventually, lacks};
 
-/// How long a scrape and a health check may take.
+/// Maximum duration of a scrape and of a health check.
 const SCRAPE: Duration = Duration::from_secs(2);
-/// How long a profile and a reload may take.
+/// Maximum duration of a profile and of a reload.
 const PROFILE: Duration = Duration::from_secs(10);
-/// How long the service may take to end.
+/// Maximum time until the service exits.
 const END: Duration = Duration::from_secs(5);
-/// How long it may take until the file system is used again after it answers.
+/// Maximum time until the service uses the file system again after it answers.
 const RECOVERY: Duration = Duration::from_secs(15);
-/// The file system fails by itself after this time, so that a test that fails does not hang.
+/// The file system fails by itself after this time, so that a failed test does not hang.
 const LONGEST_STOP: Duration = Duration::from_secs(120);
-/// How long it may take until the service has come to the file system.
+/// Maximum time until the service uses the file system for the first time.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Longer than any test.
 const FOR_EVER: &str = "spins 600000";
 
-/// A service, and a program on a file system of its own. The file system is the first to be dropped: as long as it does
-/// not answer, the others cannot end.
+/// A service, and a program on its own file system. The file system is dropped first, because the other two cannot exit while it does not
+/// answer.
 struct Scene {
     mount: Mount,
     service: Service,
@@ -58,15 +58,15 @@ fn configuration(more: &str) -> String {
 }
 
 impl Scene {
-    /// Starts the program, and then the service. What the program needs to spin is resident, and the service has not
-    /// seen it run.
+    /// Starts the program and then the service. The pages that the program needs to spin are resident, and the service has not sampled it
+    /// yet.
     fn new(read_ahead: u32, more: impl Fn(&Mount) -> String) -> Self {
         let program = Program::compile_mapping("hanging");
         let mount = Mount::of(&[("hanging", program.path()), ("data", program.path())], read_ahead);
         let mut program = Running::by(&mut Command::new(mount.file("hanging")));
         program.does("spins 20");
         assert_ne!(program.does(&format!("maps {}", mount.file("data").display())), 0, "the file is mapped");
-        // The pages of the code that starts a thread become resident.
+        // Makes the code pages resident that start a thread.
         assert_eq!(program.does("touches 10"), 1);
         program.does("spins 20");
         let service = Service::start(&configuration(&more(&mount)));
@@ -78,7 +78,7 @@ impl Scene {
             .unwrap_or_else(|error| panic!("{method} {path}: {error} (within {patience:?})"))
     }
 
-    /// Scrapes, in time.
+    /// Makes a scrape within the time limit.
     fn metrics(&self) -> Exposition {
         let answer = self.ask("GET", "/metrics", SCRAPE);
         assert_eq!(answer.code, 200, "/metrics: {}", answer.body);
@@ -89,7 +89,7 @@ impl Scene {
         self.metrics().value("perf_exporter_stuck_files", &[]).expect("stuck files are a metric")
     }
 
-    /// The entries of `files.stuck` on the status page.
+    /// Returns the entries of `files.stuck` on the status page.
     fn stuck(&self) -> Vec<Value> {
         let answer = self.ask("GET", "/api/v1/status", PROFILE);
         assert_eq!(answer.code, 200, "{}", answer.body);
@@ -97,22 +97,22 @@ impl Scene {
         status["files"]["stuck"].as_array().expect("files.stuck is a list").clone()
     }
 
-    /// Those that are about our mount. Other tests have mounts too, and a service looks into all programs that run.
+    /// Returns the entries for the mount of this test. Other tests have mounts too, and the service reads files of all running programs.
     fn stuck_here(&self) -> Vec<Value> {
         let here = |entry: &Value| entry["mount"].as_str() == self.mount.path().to_str();
         self.stuck().into_iter().filter(here).collect()
     }
 
-    /// Stacks of the threads that are called `comm`.
+    /// Requests the stacks of the threads named `comm`.
     fn folded(&self, comm: &str) -> Answer {
         self.ask("GET", &format!("/folded?type=cpu&comm={comm}"), PROFILE)
     }
 
-    /// Stops the file system, has the program run, and waits until the service asked the file system for something.
+    /// Stops the file system, lets the program run, and waits until a request of the service hangs.
     fn stop(&mut self, stop: Stop) {
         self.mount.stop(stop, LONGEST_STOP);
         self.program.told(FOR_EVER);
-        // Names are looked up when a profile is asked for. What the answer is does not matter here.
+        // Functions are symbolized when a profile is requested. The answer itself does not matter here.
         let service = Pid::from_child(&self.service.child).as_raw_nonzero().get() as u32;
         let end = now() + PATIENCE;
         while !self.mount.delays(service) {
@@ -121,7 +121,7 @@ impl Scene {
         }
     }
 
-    /// All that must go on while the file system does not answer.
+    /// Asserts that the service keeps working while the file system does not answer.
     fn goes_on(&mut self) {
         for _ in 0..10 {
             self.metrics();
@@ -135,27 +135,27 @@ impl Scene {
         let reload = self.ask("POST", "/-/reload", PROFILE);
         assert_eq!(reload.code, 200, "{}", reload.body);
         self.metrics();
-        // Other files of the mount cannot be had either, and that is an answer.
+        // Other files of the mount cannot be read either, so the answer comes without their symbols.
         let answer = self.folded("hanging");
         assert!([200, 503].contains(&answer.code), "{answer:?}");
     }
 
-    /// A program that the service has not seen before.
+    /// Profiles a program that the service has not seen before.
     fn profile_of_another(&mut self) {
         let name = format!("other{}", self.others.len());
         let program = Program::compile_hot(&name, &["-fno-omit-frame-pointer"]);
         let mut other = program.start();
         other.told(FOR_EVER);
         self.others.push(other);
-        eventually("the stacks of another program have names", || {
+        eventually("the stacks of another program are symbolized", || {
             let answer = self.folded(&name);
             (answer.code == 200 && answer.body.contains(";burns ")).then_some(())
         });
     }
 
-    /// The service says what waits, and where.
+    /// Asserts that the service reports the stuck files and the mount.
     fn says_so(&self) {
-        eventually("stuck files are counted", || (self.stuck_files() > 0.0).then_some(()));
+        eventually("the metric counts stuck files", || (self.stuck_files() > 0.0).then_some(()));
         let stuck = eventually("the status names the mount", || {
             Some(self.stuck_here()).filter(|stuck| !stuck.is_empty())
         });
@@ -168,7 +168,7 @@ impl Scene {
         assert!(stuck.iter().any(|entry| entry["pid"].as_u64() == Some(pid)), "{pid} in {stuck:?}");
     }
 
-    /// SIGTERM ends the service although the file system does not answer, and what it had is free for the next.
+    /// Asserts that SIGTERM ends the service although the file system does not answer, and that a new service can use the same port.
     fn ends_and_starts_again(&mut self, more: &str) {
         kill_process(Pid::from_child(&self.service.child), Signal::TERM).unwrap();
         let end = now() + END;
@@ -176,10 +176,10 @@ impl Scene {
             if let Some(status) = self.service.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(now() < end, "the service did not end within {END:?}");
+            assert!(now() < end, "the service did not exit within {END:?}");
             thread::sleep(Duration::from_millis(20));
         };
-        assert!(status.success(), "the service ended with {status}");
+        assert!(status.success(), "the service exited with {status}");
         let port = TcpListener::bind(&self.service.address);
         assert!(port.is_ok(), "{}: {port:?}", self.service.address);
         self.service = Service::start(&configuration(more));
@@ -187,7 +187,7 @@ impl Scene {
         self.profile_of_another();
     }
 
-    /// Nothing is stuck on the mount any more, and the program's functions have names.
+    /// Waits until nothing on the mount is stuck and the program's functions are symbolized.
     fn recovers(&self) {
         self.mount.resume();
         let end = now() + RECOVERY;
@@ -198,12 +198,12 @@ impl Scene {
         eventually("the metric counts what the status shows", || {
             (self.stuck_files() == self.stuck().len() as f64).then_some(())
         });
-        eventually("the stacks of the program have names", || {
+        eventually("the stacks of the program are symbolized", || {
             self.folded("hanging").body.contains(";three_quarters;burns ").then_some(())
         });
     }
 
-    /// The whole story.
+    /// Runs the whole sequence.
     fn plays(mut self, stop: Stop, more: impl Fn(&Mount) -> String) {
         self.metrics();
         self.stop(stop);
@@ -249,7 +249,7 @@ fn nothing_else_waits_for_a_program_that_waits_for_a_page_of_a_file_itself() {
     scene.mount.stop(Stop::Read, LONGEST_STOP);
     assert_eq!(scene.program.does("touches 90"), 1);
     let program = scene.program.pid();
-    eventually("a page of the mapping is waited for", || scene.mount.delays(program).then_some(()));
+    eventually("a thread waits for a page of the mapping", || scene.mount.delays(program).then_some(()));
     scene.plays(Stop::Everything, nothing_more);
 }
 
@@ -272,10 +272,10 @@ fn a_file_system_that_was_mounted_a_moment_ago_is_known_by_its_type() {
     let program = Program::compile_mapping("late");
     let files = Files::apart(&Roots::default(), PathBuf::from(env!("CARGO_BIN_EXE_perf-exporter")));
     let here = Root::Process(std::process::id());
-    let path = |path: &Path| path.to_str().expect("paths of tests are text").to_owned();
+    let path = |path: &Path| path.to_str().expect("the paths of tests are UTF-8").to_owned();
     files
         .open(&here, &path(program.path()), None)
-        .expect("a local file is opened, and the list of mounts read");
+        .expect("a local file can be opened and the list of mounts read");
     let mount = Mount::of(&[("late", program.path())], 0);
     mount.stop(Stop::Everything, LONGEST_STOP);
     let error = files.open(&here, &path(&mount.file("late")), None).unwrap_err();

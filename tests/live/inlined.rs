@@ -1,4 +1,4 @@
-//! Functions that were inlined, and lines, of programs that spend their time there.
+//! Inlined functions and source lines of programs that spend their time in inlined code.
 
 use std::io::Read;
 
@@ -9,7 +9,7 @@ use crate::support::program::Program;
 use crate::support::service::{Service, get_bytes, get_path};
 use crate::support::{Feature, lacks};
 
-/// As much of pprof's messages as tells lines.
+/// The part of pprof's messages that contains functions and lines.
 #[derive(Clone, PartialEq, Message)]
 struct Profile {
     #[prost(message, repeated, tag = "4")]
@@ -52,7 +52,7 @@ impl Profile {
         Self::decode(&bytes[..]).unwrap()
     }
 
-    /// Name, file and line of each function of each location, innermost first.
+    /// Returns name, file and line of each function of each location, innermost first.
     fn levels(&self) -> Vec<Vec<(&str, &str, i64)>> {
         let text = |place: i64| &*self.string_table[usize::try_from(place).unwrap()];
         let level = |line: &Line| {
@@ -63,7 +63,7 @@ impl Profile {
     }
 }
 
-/// The line of the source that bears a mark.
+/// Returns the number of the source line that contains a mark.
 fn marked(source: &str, mark: &str) -> i64 {
     let at = source.lines().position(|line| line.ends_with(mark)).unwrap();
     i64::try_from(at + 1).unwrap()
@@ -80,7 +80,7 @@ fn lacks_profiles() -> bool {
     lacks(Feature::Compiler) || lacks(Feature::Software)
 }
 
-/// The program's hot loop is shown in the function that it was written in, below those that it was inlined into.
+/// Asserts that the program's hot loop is shown in its inlined function, below the functions that it was inlined into.
 fn inlined_functions_are_shown(program: &Program, source: &str, marks: [&str; 3], path: &str, prefix: &str) {
     let service = profiling(true);
     let mut running = program.start();
@@ -98,7 +98,7 @@ fn inlined_functions_are_shown(program: &Program, source: &str, marks: [&str; 3]
                 && levels[at + 1..].iter().map(|(name, _, line)| (*name, *line)).eq(callers)
         })
     };
-    // What pprof gets is sampled while it waits; of a busy machine that may be nothing for a second.
+    // A pprof request samples while it waits. On a loaded machine a second may have no samples.
     let mut last = Profile::default();
     let found = (0..15).any(|_| {
         running.told("spins 1500");

@@ -1,4 +1,4 @@
-//! What is defined in tracefs belongs to the machine: nothing of ours stays, and nothing of others goes.
+//! Definitions in tracefs are global to the machine: the exporter leaves none behind, and removes none of other programs.
 
 use std::fs;
 use std::io::Write;
@@ -16,7 +16,7 @@ fn lacks_probes() -> bool {
     [Feature::Compiler, Feature::Uprobe, Feature::Tracefs].into_iter().any(lacks)
 }
 
-/// The definitions of user probes that belong to the exporter of a process.
+/// Returns the definitions of user probes that belong to the exporter process `pid`.
 pub(crate) fn defined_by(pid: u32) -> Vec<String> {
     lines_with(&format!(":perf_exporter_{pid}_"))
 }
@@ -26,11 +26,11 @@ fn lines_with(text: &str) -> Vec<String> {
     list.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
 }
 
-/// Probes that a test defines as anybody may, in a group of its own. They are removed with the value, so whoever has
-/// them open must be gone before.
+/// Probes that a test defines like any other program, in its own group. They are removed when the value is dropped, so their users must
+/// have exited before.
 #[derive(Debug)]
 pub(crate) struct Neighbour {
-    /// The group.
+    /// Name of the group.
     pub(crate) system: String,
     events: Vec<String>,
 }
@@ -40,7 +40,7 @@ impl Neighbour {
         Self { system: format!("live_{name}_{}", std::process::id()), events: Vec::new() }
     }
 
-    /// Defines a probe at a function, with arguments as the kernel takes them.
+    /// Defines a probe at a function, with arguments in the kernel's syntax.
     pub(crate) fn defines(&mut self, event: &str, program: &Program, function: &str, arguments: &str) {
         let (path, offset) = (program.path().display(), program.offset_of(function));
         tell(&format!("p:{}/{event} {path}:{offset:#x} {arguments}", self.system)).unwrap();
@@ -59,7 +59,7 @@ impl Drop for Neighbour {
             if std::thread::panicking() {
                 let _left_behind_by_a_failed_test = removed();
             } else {
-                eventually("a test's probe is free", removed);
+                eventually("the probe of the test is not in use", removed);
             }
         }
     }
@@ -121,7 +121,7 @@ fn a_reload_removes_the_probes_that_it_drops_and_leaves_the_others_counting() {
     fs::write(&service.configuration, without.map(|line| format!("{line}\n")).collect::<String>()).unwrap();
     send(&service, Signal::HUP);
     eventually("the probe is removed", || (defined_by(pid) == [kept.clone()]).then_some(()));
-    eventually("its metric is gone", || bytes("dropped").is_none().then_some(()));
+    eventually("its metric is removed", || bytes("dropped").is_none().then_some(()));
     running.does("takes 1 10");
     assert_eq!(bytes("kept"), Some(110.0));
     assert_eq!(neighbour.definitions().len(), 1);
@@ -163,7 +163,7 @@ fn two_services_leave_each_other_alone() {
     assert_eq!((bytes(&first), bytes(&second)), (Some(110.0), Some(55.0)));
     send(&second, Signal::TERM);
     let pid = second.child.id();
-    eventually("the second one's probe is removed", || defined_by(pid).is_empty().then_some(()));
+    eventually("the probe of the second exporter is removed", || defined_by(pid).is_empty().then_some(()));
     assert_eq!(defined_by(first.child.id()).len(), 1);
     running.does("takes 1 10");
     assert_eq!(bytes(&first), Some(165.0));
@@ -185,17 +185,17 @@ fn a_probe_follows_its_path_to_another_file() {
     Running::by(&mut Command::new(&path)).does("takes 1 10");
     assert_eq!((value("perf_probe_sums_bytes_total"), value("perf_probe_counts_total")), (55.0, 10.0));
 
-    // As package managers do it: the old file stays with those that run it.
+    // As package managers do: running processes keep the old file.
     let new = dir.path().join("new");
     program.copy_to(&new);
     fs::rename(&new, &path).unwrap();
     let mut running = Running::by(&mut Command::new(&path));
-    eventually("calls in the new file are seen", || {
+    eventually("calls in the new file are counted", || {
         running.does("takes 1 1");
         let seen = (value("perf_probe_sums_bytes_total") > 55.0, value("perf_probe_counts_total") != 10.0);
         (seen == (true, true)).then_some(())
     });
-    assert_eq!(defined_by(service.child.id()).len(), 1, "the old definition is gone");
+    assert_eq!(defined_by(service.child.id()).len(), 1, "the old definition is removed");
     let before = value("perf_probe_sums_bytes_total");
     running.does("takes 1 10");
     assert_eq!(value("perf_probe_sums_bytes_total"), before + 55.0);

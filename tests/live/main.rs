@@ -1,16 +1,16 @@
-//! Tests on the kernel of this machine, of the library with the live kernel and of the program as a service. Each
-//! test asks for what it needs and is skipped, with the reason on stderr, where the machine does not have it.
+//! Tests on the kernel of this machine: of the library with the live kernel, and of the program as a service. A test that needs a missing
+//! feature is skipped, with the reason on stderr.
 
 #![cfg(test)]
 
 #[path = "../support/mod.rs"]
 mod support;
 
-#[allow(dead_code, reason = "here all receivers are well")]
+#[allow(dead_code, reason = "receivers of these tests accept everything")]
 #[path = "../support/receiver.rs"]
 mod receiver;
 
-#[allow(dead_code, reason = "the page itself is made elsewhere")]
+#[allow(dead_code, reason = "other targets generate the page")]
 #[path = "../support/reference.rs"]
 mod references;
 

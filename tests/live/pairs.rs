@@ -1,5 +1,5 @@
-//! The time between two events, and what is said of those that are alone. The events are probes that the test defines,
-//! so that nobody else causes any.
+//! The time between two events, and the reasons for unpaired events. The events are probes that the test defines, so that no other process
+//! causes any.
 
 use perf_exporter::host::{Facts, Roots};
 
@@ -11,12 +11,12 @@ use crate::support::service::Service;
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, eventually, lacks};
 
-/// The name of the argument in a register, where calls put their first.
+/// An argument in the register that holds the first argument of a call.
 const FIRST: &str = if cfg!(target_arch = "x86_64") { "number=%di:u64" } else { "number=%x0:u64" };
 
 /// A program, two tracepoints of it, and a service that pairs them.
 struct Bench {
-    // In the order in which they have to go.
+    // Fields are dropped in this order.
     service: Service,
     running: Running,
     _neighbour: Neighbour,
@@ -24,7 +24,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// `settings` are those of the entry `pair`, besides its events.
+    /// `settings` are the settings of the entry `pair` besides its events.
     fn with(name: &str, settings: &str) -> Self {
         let program = Program::compile();
         let mut neighbour = Neighbour::new(name);
@@ -50,12 +50,12 @@ fn lacks_probes() -> bool {
     [Feature::Compiler, Feature::Uprobe, Feature::Tracefs, Feature::Tracepoint].into_iter().any(lacks)
 }
 
-/// How many were paired.
+/// Returns the number of pairs.
 fn pairs(metrics: &Exposition) -> f64 {
     metrics.sum("perf_tracepoint_pair_seconds_count", &[])
 }
 
-/// Why others were not, in the order of the words.
+/// Returns the number of unpaired events by reason, in alphabetical order.
 fn alone(metrics: &Exposition) -> Vec<(&str, f64)> {
     metrics.by("perf_unpaired_events_total", "reason").filter(|&(_, count)| count > 0.0).collect()
 }
@@ -70,7 +70,7 @@ fn what_begins_on_one_cpu_and_ends_on_another_is_one_pair() {
     let mut bench = Bench::with("cpus", "key: [number], labels: {number: from.number}, timeout: 1h");
     let there = format!("moves {first} {first}");
     let back = format!("moves {last} {last}");
-    // On two CPUs, then on the other way round, so that neither ring is always read first.
+    // Pairs across two CPUs in both directions, so that neither ring is always read first.
     let metrics =
         bench.does(&[&there, "begins 1 50", &back, "ends 1 50", "begins 51 90", &there, "ends 51 90"]);
     assert_nothing_lost(&metrics);
@@ -88,14 +88,14 @@ fn events_that_find_no_partner_are_told_apart() {
         return;
     }
     let mut bench = Bench::with("alone", "key: [number], timeout: 1h, pending: 20");
-    // 1 to 10 are pairs; 5 has begun twice; 11 to 13 never began; 21 to 45 are five more than may wait.
+    // 1 to 10 are pairs; 5 has a second begin; 11 to 13 have no begin; 21 to 45 exceed the limit of pending events by five.
     let metrics = bench.does(&["begins 1 10", "begins 5 5", "ends 1 13", "begins 21 45"]);
     assert_nothing_lost(&metrics);
     assert_eq!(pairs(&metrics), 10.0, "{metrics:?}");
     assert_eq!(alone(&metrics), [("full", 5.0), ("no_begin", 3.0), ("no_end", 1.0)]);
     assert_eq!(metrics.value("perf_pending_events", &[("entry", "pair")]), Some(20.0));
     let metrics = bench.does(&["ends 21 45"]);
-    assert_eq!(pairs(&metrics), 30.0, "those who waited are not lost: {metrics:?}");
+    assert_eq!(pairs(&metrics), 30.0, "pending events were lost: {metrics:?}");
     assert_eq!(alone(&metrics), [("full", 5.0), ("no_begin", 8.0), ("no_end", 1.0)]);
 }
 
@@ -115,7 +115,7 @@ fn what_waits_for_longer_than_the_timeout_is_given_up() {
     assert_eq!(alone(&metrics), [("expired", 25.0), ("no_begin", 25.0)], "{metrics:?}");
 }
 
-/// The other way to write a pair: an entry and a return of one function, by thread, whatever the CPU.
+/// The other form of a pair: entry and return of one function, paired by thread on any CPU.
 #[test]
 fn a_function_that_returns_on_another_cpu_has_its_time_and_its_process() {
     if lacks_probes() {
@@ -151,7 +151,7 @@ fn system_calls_from_entry_to_exit_are_pairs_of_their_threads() {
          per: [process]}\n\
          processes: {include: [{comm: \"**\"}], by: [pid]}\n",
     );
-    // Their records fit into a ring of 1 MiB: in two milliseconds, a busy machine may not let the reader run.
+    // All records fit into a ring of 1 MiB, because on a loaded machine the reader may not run for two milliseconds.
     for _ in 0..5 {
         worker.does(Work::Getppid(1000));
         service.metrics();

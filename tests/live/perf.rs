@@ -1,4 +1,4 @@
-//! perf as an oracle, started and stopped at known moments: what `perf stat` counts and what `perf record` samples.
+//! perf as a reference, started and stopped at known moments: counts of `perf stat` and samples of `perf record`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::support::cgroup::TestCgroup;
 use crate::support::folded::Folded;
 use crate::support::lines::Lines;
 
-/// A perf that waits for orders before it counts or samples anything.
+/// A perf process that waits for orders before it counts or samples.
 #[derive(Debug)]
 struct Controlled {
     child: Child,
@@ -20,9 +20,9 @@ struct Controlled {
 }
 
 impl Controlled {
-    /// Starts it with what it is to open.
+    /// Starts perf with its events.
     fn start(command: &mut Command) -> Self {
-        // Delay -1 starts disabled; orders come on descriptor 0 and are acknowledged on 1.
+        // Delay -1 starts disabled. Orders are read from descriptor 0 and acknowledged on 1.
         command.args(["--delay=-1", "--control=fd:0,1"]);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -31,16 +31,16 @@ impl Controlled {
         Self { child, orders, acknowledgements }
     }
 
-    /// Tells it something, and returns when that is done.
+    /// Sends an order, and returns when it is acknowledged.
     fn order(&mut self, order: &str) {
         writeln!(self.orders, "{order}").unwrap();
         // perf ends its lines with "\n\0".
         let said = self.acknowledgements.next();
         let acknowledged = said.as_deref().is_some_and(|line| line.trim_start_matches('\0') == "ack");
-        assert!(acknowledged, "perf was told to {order} and said {said:?}");
+        assert!(acknowledged, "perf replied {said:?} to the order {order}");
     }
 
-    /// Waits until it has written what it has, and ended.
+    /// Waits until perf has written its output and exited.
     fn end(mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
@@ -62,7 +62,7 @@ pub(crate) struct PerfStat {
 }
 
 impl PerfStat {
-    /// Opens `events` for those whom `whom` says, in perf's own options.
+    /// Opens `events` for the targets given by `whom`, as options of perf.
     pub(crate) fn open(events: &[&str], whom: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let output = dir.path().join("counts");
@@ -72,19 +72,19 @@ impl PerfStat {
         Self { perf: Controlled::start(&mut command), output, _dir: dir }
     }
 
-    /// Starts to count, and returns when it does.
+    /// Starts to count, and returns when perf has acknowledged it.
     pub(crate) fn enable(&mut self) {
         self.perf.order("enable");
     }
 
-    /// Stops, and returns when it has.
+    /// Stops to count, and returns when perf has acknowledged it.
     pub(crate) fn disable(&mut self) {
         self.perf.order("disable");
     }
 
-    /// What it counted.
+    /// Returns the counts.
     pub(crate) fn counts(self) -> PerfCounts {
-        // It writes its counts when it is interrupted, and then dies by that signal.
+        // perf writes its counts when it is interrupted, and then terminates by that signal.
         kill_process(Pid::from_child(&self.perf.child), Signal::INT).unwrap();
         self.perf.end();
         PerfCounts(read_text(&self.output).unwrap())
@@ -96,7 +96,7 @@ impl PerfStat {
 pub(crate) struct PerfCounts(String);
 
 impl PerfCounts {
-    /// What was counted of an event, added up over CPUs. Milliseconds are given as seconds.
+    /// Returns the count of an event, summed over CPUs. Milliseconds are converted to seconds.
     ///
     /// # Panics
     /// If perf did not count it.
@@ -104,7 +104,7 @@ impl PerfCounts {
         self.sum(event, |_| true)
     }
 
-    /// The same for one of the cgroups of `--for-each-cgroup`, by the name that perf was given.
+    /// Returns the count for one of the cgroups of `--for-each-cgroup`, by the name that was passed to perf.
     ///
     /// # Panics
     /// If perf did not count it.
@@ -112,11 +112,11 @@ impl PerfCounts {
         self.sum(event, |behind| behind == Some(&cgroup))
     }
 
-    /// Adds up the lines of an event for which holds what the field behind its name says.
+    /// Adds up the lines of an event for whose following field `wanted` returns true.
     fn sum(&self, event: &str, wanted: impl Fn(Option<&&str>) -> bool) -> f64 {
         let counted = |line: &str| {
             let fields: Vec<&str> = line.split(',').collect();
-            // value, unit, event, cgroup if there are several, …; with -A the CPU stands in front.
+            // value, unit, event, cgroup if there are several, …; with -A the CPU comes first.
             let at = fields.iter().position(|field| *field == event)?;
             wanted(fields.get(at + 1)).then_some(())?;
             let value: f64 = fields[at.checked_sub(2)?].parse().ok()?;
@@ -137,39 +137,39 @@ pub(crate) struct PerfRecord {
 }
 
 impl PerfRecord {
-    /// Samples `event` so many times a second; callers are found by frame pointers.
+    /// Samples `event` at this frequency per second. Call chains are found by frame pointers.
     pub(crate) fn open(event: &str, frequency: u64, cgroup: &TestCgroup) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let output = dir.path().join("perf.data");
         let mut command = Command::new("perf");
-        // It wants the cgroup's path without the first slash. Build ids (-B) of everybody's files take it seconds.
+        // perf requires the cgroup's path without the first slash. Collecting build ids of all files (-B disables it) would take seconds.
         command.args(["record", "-a", "-g", "-B", "-e", event, "-F", &frequency.to_string()]);
         command.args(["-G", &cgroup.path()[1..], "-o"]).arg(&output);
         Self { perf: Controlled::start(&mut command), output, _dir: dir }
     }
 
-    /// Starts to sample, and returns when it does.
+    /// Starts to sample, and returns when perf has acknowledged it.
     pub(crate) fn enable(&mut self) {
         self.perf.order("enable");
     }
 
-    /// The samples of a process until now, and how many records of anybody found no room.
+    /// Returns the samples of a process so far, and the number of records lost because a ring was full.
     pub(crate) fn samples_of(mut self, pid: u32) -> (Folded, u64) {
         self.perf.order("disable");
         self.perf.order("stop");
         let status = self.perf.end();
-        assert!(status.success(), "perf record ended with {status}");
+        assert!(status.success(), "perf record exited with {status}");
         let mut script = Command::new("perf");
-        // Inlined functions are looked up by a program that takes minutes.
+        // perf finds inlined functions with a program that takes minutes.
         script.args(["script", "--show-lost-events", "--no-inline", "-F", "pid,ip,sym", "-i"]);
         let output = script.arg(&self.output).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "perf script ended with {}: {said}", output.status);
+        assert!(output.status.success(), "perf script exited with {}: {said}", output.status);
         samples(&String::from_utf8_lossy(&output.stdout), pid)
     }
 }
 
-/// Reads paragraphs of `perf script`: a line that begins with the process, and one for each frame, innermost first:
+/// Parses paragraphs of `perf script`: a line with the process, and one line for each frame, innermost first:
 ///
 /// ```text
 ///  4711
@@ -177,7 +177,7 @@ impl PerfRecord {
 ///                     1761 part_6
 /// ```
 ///
-/// What was lost has a line of its own: `… PERF_RECORD_LOST lost 12`.
+/// Lost records have their own line: `… PERF_RECORD_LOST lost 12`.
 fn samples(script: &str, pid: u32) -> (Folded, u64) {
     let (mut stacks, mut lost) = (Vec::new(), 0);
     for paragraph in script.split("\n\n") {

@@ -1,7 +1,6 @@
-//! Just as much of perf's file format as `perf sched record` writes.
+//! A reader for the part of perf's file format that `perf sched record` writes.
 //!
-//! Source: `tools/perf/Documentation/perf.data-file-format.txt`, and for the order of the fields of a sample
-//! `perf_event_open(2)`.
+//! Sources: `tools/perf/Documentation/perf.data-file-format.txt`; `perf_event_open(2)` for the order of the fields of a sample.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,15 +18,15 @@ struct Sample {
     time: u64,
     cpu: u32,
     pid: u32,
-    /// Which tracepoint: its place in the list of layouts.
+    /// The tracepoint: an index into the list of layouts.
     layout: usize,
     raw: Vec<u8>,
 }
 
-/// The scheduler's records of a file, in the order of their times.
+/// The scheduler's records of a file, in order of time.
 #[derive(Debug)]
 pub(crate) struct Recorded {
-    /// How many more there would have been.
+    /// Number of lost records.
     pub(crate) lost: u64,
     layouts: Vec<Layout>,
     /// `prev_state` of `sched:sched_switch`.
@@ -35,22 +34,22 @@ pub(crate) struct Recorded {
     samples: Vec<Sample>,
 }
 
-/// What `perf sched latency` makes of the events, by its age.
+/// The events on which `perf sched latency` is based, by its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rules {
-    /// A thread is ready from `sched:sched_waking` on, as somebody begins to wake it.
+    /// A thread is runnable from `sched:sched_waking` on, when its wakeup begins.
     New,
-    /// It is from `sched:sched_wakeup` on, as it is put into a queue. One that is taken from the CPU within the kernel (`R+`)
-    /// counts as one that sleeps.
+    /// A thread is runnable from `sched:sched_wakeup` on, when it is put into a run queue. A thread that is preempted within the kernel
+    /// (`R+`) counts as sleeping.
     Old,
 }
 
-/// What is read of a file, the events that [`Rules`] choose between first.
+/// Events that are read from a file. [`Rules`] select between the first ones.
 const FOLLOWED: [&str; 5] =
     ["sched_waking", "sched_wakeup", "sched_switch", "sched_wakeup_new", "sched_migrate_task"];
 
 impl Recorded {
-    /// Reads a file that was written on this machine, however much happened there meanwhile.
+    /// Reads a file that was written on this machine, regardless of other activity on it.
     pub(crate) fn read(path: &Path) -> Self {
         let mut bytes = Vec::new();
         File::open(path).unwrap().read_to_end(&mut bytes).unwrap();
@@ -72,18 +71,18 @@ impl Recorded {
                 _ => {}
             }
         }
-        // As perf does: those of one time stay in the order of the file.
+        // As perf does: samples with equal times stay in the order of the file.
         samples.sort_by_key(|sample| sample.time);
         let state = format("sched_switch").field("prev_state").cloned().unwrap();
         Self { lost, layouts, state, samples }
     }
 
-    /// Gives each that counts by these rules to `enter`: CPU and time, process and cgroup, and what it says.
+    /// Calls `enter` for each event that counts under these rules, with CPU and time, process and cgroup, and the event itself.
     pub(crate) fn events(&self, rules: Rules, mut enter: impl FnMut((u32, u64), (u32, u64), Event<'_>)) {
         let other = if rules == Rules::New { 1 } else { 0 };
         for sample in self.samples.iter().filter(|sample| sample.layout != other) {
             let layout = &self.layouts[sample.layout];
-            let mut event = layout.read(&sample.raw).expect("a record of its format");
+            let mut event = layout.read(&sample.raw).expect("the record matches its format");
             if let (Event::Switch { left, .. }, Layout::Switch { .. }, Rules::Old) =
                 (&mut event, layout, rules)
                 && *left == Left::Preempted
@@ -96,13 +95,13 @@ impl Recorded {
     }
 }
 
-/// Of a tracepoint of the scheduler on this machine.
+/// Returns the format of a scheduler tracepoint on this machine.
 fn format(name: &str) -> Format {
     let path = Roots::default().tracing.join("events/sched").join(name).join("format");
     Format::parse(&read_text(&path).unwrap()).unwrap()
 }
 
-/// The layouts that are known here, and by the identifier of each event which it has, and what its samples hold.
+/// Returns the known layouts, and for the id of each event its layout and the fields of its samples.
 fn events(bytes: &[u8], attributes: &[u8], size: usize) -> (Vec<Layout>, BTreeMap<u64, (usize, u64)>) {
     let (mut layouts, mut numbers) = (Vec::new(), BTreeMap::new());
     for name in FOLLOWED {
@@ -121,14 +120,14 @@ fn events(bytes: &[u8], attributes: &[u8], size: usize) -> (Vec<Layout>, BTreeMa
     (layouts, events)
 }
 
-/// The identifiers of an event, whose place stands at the end of its entry.
+/// Returns the ids of an event. Their file section is given at the end of the event's attribute entry.
 fn identifiers(bytes: &[u8], attribute: &[u8]) -> Vec<u64> {
     let place = attribute.len() - 16;
     let (at, length) = (number(attribute, place) as usize, number(attribute, place + 8) as usize);
     bytes[at..at + length].chunks_exact(8).map(|id| number(id, 0)).collect()
 }
 
-/// A sample without its header.
+/// Parses a sample without its header.
 fn sample(bytes: &[u8], layout: usize, fields: u64) -> Sample {
     let mut at = 0;
     let mut take = |bit: u32| {
@@ -152,7 +151,7 @@ fn sample(bytes: &[u8], layout: usize, fields: u64) -> Sample {
     Sample { time: number(bytes, time), cpu: word(bytes, cpu), pid: word(bytes, task), layout, raw }
 }
 
-/// A part of the file whose place and length stand at `at`.
+/// Returns the file section whose offset and size are stored at `at`.
 fn section(bytes: &[u8], at: usize) -> &[u8] {
     let (place, length) = (number(bytes, at) as usize, number(bytes, at + 8) as usize);
     &bytes[place..place + length]

@@ -1,4 +1,4 @@
-//! Presets on the kernel of this machine: each of them against something that was done for it.
+//! Presets on the kernel of this machine, each compared with work that causes its events.
 
 use std::fs;
 use std::process::Command;
@@ -10,14 +10,14 @@ use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, eventually, lacks};
 use crate::traces::LoopDevice;
 
-/// A service with this list of presets, and nothing else that is traced.
+/// Starts a service with this list of presets and no other traces.
 fn ready_made(presets: &str, more: &str) -> Service {
     Service::start_fresh(&format!(
         "counters: {{os: {{events: [context-switches], per: [cpu]}}}}\npresets: [{presets}]\n{more}"
     ))
 }
 
-/// A cgroup with a worker in it, and the file's part that counts for it alone.
+/// Creates a cgroup with a worker in it. The text is the configuration that selects only this cgroup.
 fn in_a_cgroup(name: &str) -> (TestCgroup, Worker, String) {
     let cgroup = TestCgroup::new(name);
     let worker = Worker::start(name);
@@ -40,8 +40,8 @@ fn forks_executions_and_exits_of_a_cgroup_are_counted_exactly() {
         let service = ready_made("forks", &selection);
         worker.does(Work::Children(37));
         worker.does(Work::Children(5));
-        // The last exit belongs to a task that its parent may not wait for until it is over. Where the kernel tells nothing of
-        // switches from an idle CPU, it is not guessed by the stream whose counts these were.
+        // The last exit belongs to a task for which its parent may not be able to wait. Where the kernel writes no records of switches from
+        // an idle CPU, the stream leaves its counts unattributed.
         let counts = |metrics: &Exposition| {
             ["forks", "execs", "exits"].map(|name| {
                 let labels = [("cgroup", cgroup.path())];
@@ -68,7 +68,7 @@ fn page_faults_of_a_cgroup_are_those_of_its_programs() {
         return;
     }
     if !fs::exists("/sys/kernel/tracing/events/exceptions/page_fault_user").is_ok_and(|there| there) {
-        // What is said instead is the test below.
+        // The test below checks the message in this case.
         return;
     }
     let (cgroup, mut worker, selection) = in_a_cgroup("faults");
@@ -82,7 +82,7 @@ fn page_faults_of_a_cgroup_are_those_of_its_programs() {
     let (pages, counted) = (20.0 * Work::PAGES_AT_ONCE as f64, faults(&metrics) - before);
     assert!((pages..pages * 1.02 + 20.0).contains(&counted), "{counted} of {pages}");
     let all = metrics.value("perf_tracepoint_page_faults_user_total", &[]).unwrap_or_default();
-    assert!(all >= counted, "{all} on the host");
+    assert!(all >= counted, "{all} are counted on the host");
     assert!(metrics.value("perf_tracepoint_page_faults_kernel_total", &[]).is_some(), "{metrics:?}");
 }
 
@@ -99,17 +99,19 @@ fn requests_to_a_block_device_have_latency_and_size() {
         assert!(dd.arg(format!("of={}", device.path.display())).status().unwrap().success());
         service.metrics()
     };
-    // Everybody's requests come through the same rings, and others may have too many.
+    // All block requests of the host use the same rings, and other processes may cause too many.
     let lost = |metrics: &Exposition| metrics.sum("perf_lost_records_total", &[("ring", "tracepoints")]);
-    let metrics =
-        (0..5).map(|_| written()).find(|metrics| lost(metrics) == 0.0).expect("once nothing is lost");
+    let metrics = (0..5)
+        .map(|_| written())
+        .find(|metrics| lost(metrics) == 0.0)
+        .expect("an attempt without lost records");
     let writes = [("device", &*device.numbers()), ("op", "WS")];
     let value = |name: &str| metrics.value(&format!("perf_tracepoint_block_{name}"), &writes);
     assert_eq!(value("latency_seconds_count"), Some(100.0), "{metrics:?}");
     assert!(value("latency_seconds_sum").is_some_and(|seconds| seconds > 0.0));
     assert_eq!(value("size_bytes_count"), Some(100.0));
     assert_eq!(value("size_bytes_sum"), Some(819_200.0));
-    assert_eq!(value("errors_total"), None, "nothing failed: {metrics:?}");
+    assert_eq!(value("errors_total"), None, "an event failed: {metrics:?}");
 }
 
 #[test]
@@ -119,21 +121,24 @@ fn softirqs_and_work_of_the_kernel_have_their_times() {
     }
     let service = ready_made("softirq, irq, kworkers", "");
     let histograms = ["softirq_latency", "softirq_run", "kworker_run", "kworker_delay"];
-    let metrics = eventually("timers have fired and work was done", || {
+    let metrics = eventually("timers have fired and work items were executed", || {
         let metrics = service.metrics();
         let grown = |name: &&str| metrics.sum(&format!("perf_tracepoint_{name}_seconds_count"), &[]) >= 3.0;
         histograms.iter().all(grown).then_some(metrics)
     });
-    // Some kernels count what happens while a CPU is idle and write no record of it: what is lost is not asked for.
+    // Some kernels count events while a CPU is idle and write no record of them, so lost records are not checked here.
     let softirqs: Vec<&str> =
         metrics.by("perf_tracepoint_softirq_run_seconds_count", "softirq").map(|(vec, _)| vec).collect();
-    assert!(softirqs.contains(&"TIMER") || softirqs.contains(&"RCU"), "by the kernel's names: {softirqs:?}");
+    assert!(
+        softirqs.contains(&"TIMER") || softirqs.contains(&"RCU"),
+        "unexpected names of softirqs: {softirqs:?}"
+    );
     for name in histograms {
         let of = |end: &str| metrics.sum(&format!("perf_tracepoint_{name}_seconds_{end}"), &[]);
         let mean = of("sum") / of("count");
         assert!((0.0..10.0).contains(&mean), "{name}: {mean} s");
     }
-    // Not every machine has a device that interrupts just now, but each knows the tracepoint.
+    // A machine may have no device interrupts just now, but its kernel has the tracepoint.
     assert_eq!(metrics.sum("perf_event_state", &[("state", "absent")]), 0.0, "{metrics:?}");
 }
 
@@ -148,7 +153,7 @@ fn a_preset_that_this_kernel_lacks_is_refused_by_its_name() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&check.stdout).into_owned();
-    assert!(said.contains("  absent: this kernel has no tracepoints of a system exceptions"), "{said}");
+    assert!(said.contains("  absent: this kernel has no tracepoint system exceptions"), "{said}");
     assert!(
         said.contains("page-faults per host: exceptions:page_fault_user, exceptions:page_fault_kernel"),
         "{said}"

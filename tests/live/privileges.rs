@@ -1,5 +1,5 @@
-//! The table of `docs/privileges.md`, row by row: the service runs with exactly these capabilities, as root's uid and as
-//! somebody else. What they are enough for works, and everything else is refused and told as the table says.
+//! The table of `docs/privileges.md`, row by row. The service runs with exactly the listed capabilities, as root and as another user.
+//! Features within the capabilities work; all others fail and are reported as in the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
@@ -23,7 +23,7 @@ use crate::support::{Feature, eventually, lacks};
 
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/privileges.md");
 
-/// Who has nothing to do with anybody: neither the exporter's files nor those of whom it looks at are theirs.
+/// A uid that owns neither the exporter's files nor any file or process of the targets.
 const NOBODY: u32 = 65534;
 
 type Capabilities = BTreeSet<String>;
@@ -32,13 +32,13 @@ type Capabilities = BTreeSet<String>;
 #[derive(Debug)]
 struct Row {
     feature: String,
-    /// For root's uid, and for other users.
+    /// Required capabilities, for uid 0 and for other users.
     needs: [Capabilities; 2],
-    /// Metrics with their labels, one of which is above 0 where the feature is refused.
+    /// Metrics with labels. At least one of them is above 0 where the feature fails.
     told: Vec<String>,
 }
 
-/// What stands between backticks.
+/// Returns the texts between backticks.
 fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
@@ -55,7 +55,7 @@ fn table() -> Vec<Row> {
     rows.collect()
 }
 
-/// With those that are implied by others.
+/// Returns the capabilities and those that they imply.
 fn implied(given: &Capabilities) -> Capabilities {
     let mut all = given.clone();
     for (strong, weak) in
@@ -68,7 +68,7 @@ fn implied(given: &Capabilities) -> Capabilities {
     all
 }
 
-/// What to run with: nothing, what each row says, and that without one of it.
+/// Returns the sets of capabilities to test: none, those of each row, and those of each row without one.
 fn sets(rows: &[Row], user: usize) -> BTreeSet<Capabilities> {
     let mut sets = BTreeSet::from([Capabilities::new()]);
     for row in rows {
@@ -76,12 +76,12 @@ fn sets(rows: &[Row], user: usize) -> BTreeSet<Capabilities> {
         sets.insert(needs.clone());
         sets.extend(needs.iter().map(|left| needs.iter().filter(|name| *name != left).cloned().collect()));
     }
-    // Without it nothing that the service has to show is there.
+    // Without CAP_PERFMON the service can show no data.
     sets.retain(|set| set.is_empty() || implied(set).contains("PERFMON"));
     sets
 }
 
-/// A command that becomes `program` as this user and with these capabilities, in all sets of the process.
+/// Returns a command that executes `program` as this user with these capabilities, in all capability sets of the process.
 fn with(user: u32, given: &Capabilities, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let list = given.iter().fold("-all".to_owned(), |list, name| format!("{list},+{}", name.to_lowercase()));
     let mut command = Command::new("setpriv");
@@ -93,20 +93,20 @@ fn with(user: u32, given: &Capabilities, program: impl AsRef<std::ffi::OsStr>) -
     command
 }
 
-/// Programs that burn CPU time as the user 65533: one on this machine, and three in a mount namespace of their own, as in a
-/// container, of which one may be read by everybody, one by its owner alone, and one is deleted.
+/// Programs that use CPU time as uid 65533: one on this machine, and three in their own mount namespace as in a container. Of the three
+/// files, one is readable by all, one by its owner only, and one is deleted.
 struct Neighbours {
     dir: tempfile::TempDir,
     shell: Child,
-    /// Another one outside, which makes the kernel work.
+    /// Another program outside the namespace, which causes kernel work.
     faulting: Child,
     outside: Option<Running>,
-    /// By name.
+    /// Pids by name.
     pids: BTreeMap<String, u32>,
     cgroup: Option<TestCgroup>,
 }
 
-/// In a mount namespace of its own, with a root of its own: three programs that wait until that is theirs too.
+/// Starts three programs in a mount namespace with its own root. They wait until the root is switched.
 const STARTS: &str = r#"
 mount -t tmpfs -o mode=755 none "$0" && mkdir "$0/old" && mkdir -m 777 "$0/ready" || exit
 for name in open closed gone; do cp "$1" "$0/pe_$name"; chmod 755 "$0/pe_$name"; done
@@ -138,11 +138,11 @@ impl Neighbours {
         let lines = Lines::of(shell.stdout.take().unwrap());
         let mut pids = BTreeMap::new();
         loop {
-            let line = lines.next().expect("the programs start");
+            let line = lines.next().expect("the programs have started");
             let Some((name, pid)) = line.split_once(' ') else { break };
             pids.insert(name.to_owned(), pid.parse().unwrap());
         }
-        // And one outside.
+        // Another one outside the namespace.
         let mut outside = Command::new("setpriv");
         outside.args(["--reuid=65533", "--regid=65533", "--clear-groups"]).arg(&host);
         let mut outside = Running::by(&mut outside);
@@ -161,13 +161,13 @@ impl Neighbours {
         }
         for (name, pid) in &pids {
             let comm = || read_text(Path::new(&format!("/proc/{pid}/comm"))).is_ok_and(|comm| comm == *name);
-            eventually("it is what it is called", || comm().then_some(()));
+            eventually("the process has the expected name", || comm().then_some(()));
         }
         fs::remove_file(format!("/proc/{}/root/pe_gone", pids["pe_gone"])).unwrap();
         Self { dir, shell, faulting, outside: Some(outside), pids, cgroup: Some(cgroup) }
     }
 
-    /// CPU time of each of the programs: the first field of `schedstat`.
+    /// Returns the CPU time of each program: the first field of `schedstat`.
     fn cpu_times(&self) -> Vec<Duration> {
         let of = |pid: &u32| {
             let schedstat = read_text(Path::new(&format!("/proc/{pid}/schedstat"))).unwrap();
@@ -207,7 +207,7 @@ impl Drop for Neighbours {
     }
 }
 
-/// One exporter, with some capabilities.
+/// An exporter with some capabilities.
 struct Attempt<'n> {
     neighbours: &'n Neighbours,
     service: Service,
@@ -217,7 +217,7 @@ struct Attempt<'n> {
 }
 
 impl Attempt<'_> {
-    /// Whether something works.
+    /// Reports whether a feature works.
     fn works(&self, feature: &str, metrics: &Exposition) -> bool {
         let counts = |name: &str, labels: &[(&str, &str)]| metrics.sum(name, labels) > 0.0;
         let cgroup = self.neighbours.cgroup.as_ref().unwrap().path();
@@ -252,32 +252,32 @@ impl Attempt<'_> {
             "runtime-socket" => {
                 self.may("test -w \"$0\"", &self.neighbours.dir.path().join("cri.sock").display().to_string())
             }
-            other => panic!("{TABLE} has {other:?}, and nobody knows how to see whether that works"),
+            other => panic!("{TABLE} contains the feature {other:?}, for which this test has no check"),
         }
     }
 
-    /// Whether functions of a program have names.
+    /// Reports whether functions of a program are symbolized.
     fn names(&self, comm: &str) -> bool {
         let folded = Folded::of(&self.service, &format!("comm={comm}"));
         folded.anywhere().keys().any(|name| *name == "burns")
     }
 
-    /// Whether no limit of the kernel holds for memory of rings.
+    /// Reports whether ring memory is not limited by the kernel.
     fn rings_are_free(&self) -> bool {
         let mut check = with(self.user, &self.given, &self.program);
         let checked = check.args(["check", "--config"]).arg(&self.service.configuration).output().unwrap();
         let said = String::from_utf8_lossy(&checked.stdout);
-        said.contains("of locked memory") && !said.contains("which CAP_IPC_LOCK lifts")
+        said.contains("of locked memory") && !said.contains("which does not apply with CAP_IPC_LOCK")
     }
 
-    /// Whether a shell with the same rights can do it.
+    /// Reports whether a shell with the same rights succeeds.
     fn may(&self, what: &str, argument: &str) -> bool {
         let mut shell = with(self.user, &self.given, "sh");
         let tried = shell.args(["-c", what, argument]).stderr(Stdio::null()).status().unwrap();
         tried.success()
     }
 
-    /// Whether one of the metrics of the last column is above 0.
+    /// Reports whether one of the metrics in the last column is above 0.
     fn tells(&self, row: &Row, metrics: &Exposition) -> bool {
         row.told.is_empty()
             || row.told.iter().any(|selector| {
@@ -305,14 +305,14 @@ fn lacks_anything() -> bool {
     .any(lacks)
 }
 
-/// Where everybody may execute it, whoever may see the place that it was built in.
+/// Copies the program to a path where every user can execute it, because the build directory may not be accessible.
 fn program_for_everybody(dir: &Path) -> PathBuf {
     let program = dir.join("perf-exporter");
     copy_program(Path::new(env!("CARGO_BIN_EXE_perf-exporter")), &program);
     program
 }
 
-/// Holds every row for one kind of user.
+/// Checks every row for one user.
 fn holds_for(user: u32, name: &str) {
     let column = usize::from(user != 0);
     let neighbours = Neighbours::start(name);
@@ -321,15 +321,15 @@ fn holds_for(user: u32, name: &str) {
     let _listener = UnixListener::bind(&socket).unwrap();
     fs::set_permissions(&socket, Permissions::from_mode(0o660)).unwrap();
     let mut rows = table();
-    assert!(rows.len() > 15, "{TABLE} has {} rows that can be read", rows.len());
-    // It changes the machine, and has a test of its own.
+    assert!(rows.len() > 15, "{TABLE} has only {} rows that can be parsed", rows.len());
+    // This feature changes the machine and has its own test.
     rows.retain(|row| row.feature != "mount-tracefs");
     let facts = Facts::read(&Roots::default());
-    // Older kernels may have either rule, for it was brought to them later.
+    // Older kernels may have either rule, because it was backported.
     if facts.kernel < KernelVersion(6, 16) {
         rows.retain(|row| row.feature != "probe-counts");
     }
-    // Where the kernel hides its addresses from everybody, or shows them to everybody, no capability matters.
+    // Where the kernel hides or shows its addresses to all users, no capability matters.
     let hides = read_text(&Roots::default().proc.join("sys/kernel/kptr_restrict")).unwrap_or_default();
     if hides == "2" || (hides == "0" && facts.paranoid <= Some(1)) {
         rows.retain(|row| row.feature != "kernel-names");
@@ -348,7 +348,7 @@ fn holds_for(user: u32, name: &str) {
             rows.iter().partition(|row| row.needs[column].is_subset(&all));
         let mut missing: Vec<&Row> = should;
         let mut untold: Vec<&Row> = should_not.clone();
-        // Each of the neighbours has been on a CPU often enough to be seen, however many others want it.
+        // Each neighbor has used enough CPU time to be sampled, even on a loaded machine.
         let (before, enough) = (neighbours.cpu_times(), Duration::from_millis(500));
         let all_ran =
             || before.iter().zip(neighbours.cpu_times()).all(|(before, now)| now - *before >= enough);
@@ -359,7 +359,7 @@ fn holds_for(user: u32, name: &str) {
             assert!(Command::new("true").status().unwrap().success());
             let metrics = attempt.service.metrics();
             missing.retain(|row| !attempt.works(&row.feature, &metrics));
-            // What is refused for want of PERFMON hides what else would be.
+            // Without CAP_PERFMON, earlier failures hide the failures of other features.
             untold.retain(|row| {
                 let first = given.is_empty() && row.needs[column].len() > 1;
                 !first && !attempt.tells(row, &metrics)
@@ -373,7 +373,7 @@ fn holds_for(user: u32, name: &str) {
         let unexpected = should_not.iter().filter(|row| attempt.works(&row.feature, &metrics));
         for (what, rows) in [
             ("does not work", missing),
-            ("is refused, and not told so", untold),
+            ("fails, and the failure is not reported", untold),
             ("works with less than the table says", unexpected.copied().collect()),
         ] {
             for row in rows {
@@ -408,7 +408,7 @@ fn tracefs_is_mounted_by_whom_the_table_says() {
     let program = program_for_everybody(dir.path());
     for (user, needs) in [0, NOBODY].into_iter().zip(&row.needs) {
         for (given, works) in [(needs.clone(), true), (Capabilities::from(["PERFMON".to_owned()]), false)] {
-            // A mount namespace of its own, in which tracefs is not mounted.
+            // A mount namespace in which tracefs is not mounted.
             let inner = with(user, &given, &program);
             let mut command = Command::new("unshare");
             command.args(["--mount", "--propagation", "private", "sh", "-c"]);
@@ -421,7 +421,7 @@ fn tracefs_is_mounted_by_whom_the_table_says() {
                 command,
                 "tracefs: {mount: true}\ncounters: {os: {events: [task-clock]}}\n",
             );
-            let expected = if works { "tracefs was mounted" } else { "tracefs cannot be mounted" };
+            let expected = if works { "tracefs mounted" } else { "cannot mount tracefs" };
             service.has_logged(&[expected]);
         }
     }

@@ -1,4 +1,4 @@
-//! Probes in tracefs: what the kernel takes, what it refuses and how that is said, and who removes them.
+//! Probes in tracefs: definitions that the kernel accepts or rejects, the reported errors, and their removal.
 
 use std::fs;
 use std::hint::black_box;
@@ -16,13 +16,13 @@ use perf_exporter::target::ProcessKey;
 use crate::support::worker::Worker;
 use crate::support::{Feature, lacks};
 
-/// A function whose arguments a probe can take, two of them from the stack on x86-64.
+/// A function whose arguments a probe can read; two of them are on the stack on x86-64.
 #[inline(never)]
 extern "C" fn probed(a: u64, b: i32, c: u8, d: *const u8, e: u64, f: u64, g: u64, h: u64) -> u64 {
     black_box(a + u64::from(c) + e + f + g + h) + u64::from(b.unsigned_abs()) + u64::from(d.is_null())
 }
 
-/// The file that this test runs from, and where in it [`probed`] begins.
+/// Returns the file that this test runs from, and the offset of [`probed`] in it.
 fn here() -> (PathBuf, u64) {
     let address = probed as *const () as u64;
     let maps = host::read_text(Path::new("/proc/self/maps")).unwrap();
@@ -56,7 +56,7 @@ fn probes() -> (Roots, Probes) {
     (roots, probes)
 }
 
-/// A tracing instance that records events of one group, so that nobody else's tracing is touched.
+/// A tracing instance that records events of one group, so that other tracing is not affected.
 struct Recording {
     dir: PathBuf,
     group: PathBuf,
@@ -75,7 +75,7 @@ impl Recording {
         fs::write(self.group.join(event).join("enable"), "1").unwrap();
     }
 
-    /// What was recorded of an event: all that stands behind the address.
+    /// Returns the recorded arguments of an event: the text after the address.
     fn stop(&self, event: &str) -> Vec<String> {
         fs::write(self.group.join(event).join("enable"), "0").unwrap();
         let trace = host::read_text(&self.dir.join("trace")).unwrap();
@@ -87,7 +87,7 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // An event that a failed test left on keeps it, and that test has said enough.
+        // The instance stays if a failed test left an event enabled, and that test has reported its error.
         drop(fs::remove_dir(&self.dir));
     }
 }
@@ -175,7 +175,7 @@ fn a_refused_probe_is_explained_in_the_kernels_words() {
     let (path, offset) = here();
     let line = Line::user(&path, offset, None, false, &arguments(&["a=%none"]), Arch::Other).unwrap();
     let refusal = probes.add("refused", &line).unwrap_err();
-    assert_eq!(refusal.to_string(), "broken: the kernel says: Invalid register name, at \"%none\"");
+    assert_eq!(refusal.to_string(), "broken: the kernel reported: Invalid register name, at \"%none\"");
     let line = Line::user(Path::new("/nonexistent/file"), 0, None, false, &[], Arch::HOST).unwrap();
     let refusal = probes.add("refused", &line).unwrap_err();
     assert_eq!(refusal.judgement.cause, Cause::Absent, "{refusal}");
@@ -196,7 +196,7 @@ fn what_a_dead_exporter_left_is_removed_and_what_a_live_one_has_is_not() {
     let worker = Worker::start("lives");
     let key = ProcessKey::read(&PathBuf::from(format!("/proc/{}", worker.pid()))).unwrap();
     let alive = format!("perf_exporter_{}_{}", key.pid, key.start_time);
-    // As a container sees itself: another number, the same start.
+    // As seen in a container: another pid, the same start time.
     let contained = format!("perf_exporter_1_{}", key.start_time);
     let dead = format!("perf_exporter_{}_999999999999", key.pid);
     let somebodys = format!("probe_perf_exporter_{}", std::process::id());
@@ -213,7 +213,7 @@ fn what_a_dead_exporter_left_is_removed_and_what_a_live_one_has_is_not() {
     let fate = |group: &str| swept.iter().find(|left| &*left.system == group).map(|left| left.fate.clone());
     assert_eq!([&alive, &contained].map(|group| fate(group)), [Some(Fate::Kept), Some(Fate::Kept)]);
     assert_eq!([&*somebodys, &own.system].map(fate), [None, None]);
-    // Unless another exporter began just then and was faster.
+    // Unless another exporter started at that moment and removed it first.
     assert!(matches!(fate(&dead), Some(Fate::Removed) | None), "{swept:?}");
     assert!(Owner::of_group(probes.group()).is_some());
 }
@@ -276,7 +276,7 @@ fn functions_of_the_kernel_that_cannot_be_probed_are_told_apart() {
     let blacklisted = refusal("kprobe_exceptions_notify", 0, false);
     assert!([Cause::Forbidden, Cause::Absent].contains(&blacklisted.judgement.cause), "{blacklisted}");
     let inside = refusal("vfs_read", 5, true);
-    assert!(inside.to_string().contains("the kernel says"), "{inside}");
+    assert!(inside.to_string().contains("the kernel reported"), "{inside}");
     if Arch::HOST == Arch::X86_64 {
         let middle = refusal("vfs_read", 1, false);
         assert!(middle.to_string().contains("middle of an instruction"), "{middle}");

@@ -1,5 +1,5 @@
-//! `perf-exporter probe` for a person: what it adds is a tracepoint that counts each call, also for others than us, until
-//! it removes it; what it shows of a process's own files can be probed by the exporter.
+//! `perf-exporter probe` on the command line. An added probe is a tracepoint that counts each call, also for other tools, until it is
+//! removed. Listed functions of a process's own files can be probed by the exporter.
 
 use std::process::Command;
 
@@ -7,12 +7,12 @@ use crate::functions::probing;
 use crate::support::program::Program;
 use crate::support::{Feature, lacks};
 
-/// What every test here needs.
+/// Reports whether the machine lacks a feature that every test here needs.
 fn lacks_probes() -> bool {
     [Feature::Compiler, Feature::Uprobe, Feature::Tracefs].into_iter().any(lacks)
 }
 
-/// What a command writes, if it ends well.
+/// Returns the output of a command that succeeds.
 fn said(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_perf-exporter")).args(arguments).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -20,7 +20,7 @@ fn said(arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// A probe that was added, as `group:event`. It is removed with the value.
+/// An added probe, as `group:event`. It is removed when the value is dropped.
 struct Added(String);
 
 impl Added {

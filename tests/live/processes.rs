@@ -1,4 +1,4 @@
-//! Processes: their threads, their names, their ends.
+//! Processes: their threads, their names, and their exit.
 
 use crate::counting::{Counting, about};
 use crate::support::worker::{Work, Worker};
@@ -25,14 +25,14 @@ fn threads_are_counted_whether_they_start_before_or_after_the_counters() {
     counting.collect();
     worker.does_in_thread(Work::Faults(1024));
     let early = counting.collect().value(FAULTS, thread);
-    assert!(about(early, 1024), "of a thread that was there: {early:?}");
+    assert!(about(early, 1024), "page faults of a thread that existed before: {early:?}");
     worker.starts_thread();
     worker.does_in_thread(Work::Faults(2048));
     let late = counting.collect().value(FAULTS, thread);
-    assert!(about(late, 3072), "of a thread that came later as well: {late:?}");
+    assert!(about(late, 3072), "page faults including a thread that was created later: {late:?}");
     worker.does(Work::Faults(512));
     let own = counting.collect().value(FAULTS, thread);
-    assert!(about(own, 3584), "of the thread that started them as well: {own:?}");
+    assert!(about(own, 3584), "page faults including the main thread: {own:?}");
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn what_a_process_counts_after_an_execve_goes_to_its_new_name() {
     worker.does(Work::Faults(1024));
     assert!(about(counting.collect().value(FAULTS, ("comm", "caterpillar")), 1024));
     worker.executes("butterfly");
-    // A name may be noticed late. What was counted until then stays with the old one, once and for all.
+    // A rename may be detected late. Earlier counts stay with the old name permanently.
     let noticed = std::iter::repeat_with(|| counting.collect()).nth(8).unwrap();
     let old = noticed.value(FAULTS, ("comm", "caterpillar"));
     let new = noticed.value(FAULTS, ("comm", "butterfly")).unwrap_or(0.0);
@@ -68,8 +68,8 @@ fn what_a_process_did_just_before_it_ended_is_counted() {
     worker.ends_after(Work::Faults(1024));
     let after = counting.collect().value(FAULTS, ("comm", "mayfly"));
     let end = after.zip(before).map(|(after, before)| after - before);
-    // A process that ends touches a little more of its memory than one that waits.
+    // An exiting process touches a little more of its memory than a waiting one.
     assert!(end.is_some_and(|end| (1024.0..1300.0).contains(&end)), "{before:?} then {after:?}");
     let later = counting.collect().value(FAULTS, ("comm", "mayfly"));
-    assert_eq!(later, after, "its series stays");
+    assert_eq!(later, after, "its series is kept");
 }

@@ -8,7 +8,7 @@ use crate::support::program::{Program, Running};
 use crate::support::service::Service;
 use crate::support::{Feature, eventually, lacks};
 
-/// Often enough that a second has many samples, and not a multiple of what timers of the kernel are set to.
+/// High enough for many samples per second, and not a multiple of the kernel's timer frequencies.
 const FREQUENCY: u64 = 499;
 
 pub(crate) fn lacks_profiles() -> bool {
@@ -21,17 +21,17 @@ pub(crate) fn profiling(entry: &str) -> Service {
     ))
 }
 
-/// On the CPU, unwound like this.
+/// Starts a service that samples on-CPU stacks with this kind of unwinding.
 fn on_cpu(unwind: &str) -> Service {
-    // The program's stack is small, and what is not copied is not lost for want of time.
+    // The program's stack is small, and smaller copies lose fewer records.
     let stack = if unwind == "fp" { "" } else { ", stack: 2KiB" };
     profiling(&format!(
         "cpu: {{event: cpu-clock, frequency: {FREQUENCY}, unwind: {unwind}{stack}, window: 600s}}"
     ))
 }
 
-/// A frame pointer in every function. With optimisation the innermost has none if it calls nobody, and its caller is
-/// passed over.
+/// Options for a frame pointer in every function. With optimization, an innermost function without calls has none, and its caller would be
+/// skipped.
 pub(crate) const FRAME_POINTERS: [&str; 2] = ["-O0", "-fno-omit-frame-pointer"];
 
 #[track_caller]
@@ -40,11 +40,11 @@ fn assert_share(folded: &Folded, functions: &[&str], expected: f64, within: f64)
     assert!((share - expected).abs() < within, "{share:.3} of {expected} in {functions:?}: {folded:#?}");
 }
 
-/// Of so many samples a share is off by less than seven hundredths in all but one of a million cases.
+/// With this many samples, the error of a share is below 0.07 in all but one of a million cases.
 const ENOUGH: f64 = 1000.0;
 
-/// Has the program spin until there are [`ENOUGH`] samples of it: on a busy machine records are lost while tables to
-/// unwind by are read for the first time. Gives the seconds of CPU time as well.
+/// Lets the program spin until it has [`ENOUGH`] samples. On a loaded machine, records are lost while unwind tables are read for the first
+/// time. Returns the stacks and the seconds of CPU time.
 fn spin(service: &Service, running: &mut Running, query: &str) -> (Folded, f64) {
     for seconds in 1..=10 {
         running.does("spins 1000");
@@ -53,10 +53,10 @@ fn spin(service: &Service, running: &mut Running, query: &str) -> (Folded, f64) 
             return (folded, f64::from(seconds));
         }
     }
-    panic!("there are too few samples of {query}: {:#?}", service.metrics());
+    panic!("too few samples of {query}: {:#?}", service.metrics());
 }
 
-/// Every function of the program, from `main` to the innermost, has its share.
+/// Asserts that every function of the program, from `main` to the innermost, has its share.
 fn functions_have_their_shares(name: &str, options: &[&str], unwind: &str) {
     if lacks_profiles() {
         return;
@@ -78,7 +78,7 @@ fn functions_have_their_shares(name: &str, options: &[&str], unwind: &str) {
         "{samples} of {expected} samples, and {lost} lost"
     );
     let published = metrics.sum("perf_samples_total", &[("comm", name), ("profile", "cpu")]);
-    assert!(published >= samples.floor(), "{published} of {samples} samples are in the metric");
+    assert!(published >= samples.floor(), "the metric contains {published} of {samples} samples");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn processes_that_have_ended_have_names_for_their_functions() {
     let program = Program::compile_hot("ended", &[]);
     let service = on_cpu("auto");
     let mut running = program.start();
-    // Nobody asks for names while there is somebody who executes the file, and then the file is gone as well.
+    // Symbols are requested only after the process has exited and the file is deleted.
     let samples = |service: &Service| {
         service.metrics().sum("perf_samples_total", &[("comm", "ended"), ("profile", "cpu")])
     };
@@ -137,7 +137,7 @@ fn a_program_in_a_container_has_names_for_its_functions() {
     unshare.args(["--mount", "--pid", "--fork", "sh", "-c", script]).arg(mount.path()).arg(program.path());
     let service = on_cpu("auto");
     let mut contained = Running::by(&mut unshare);
-    assert!(!mount.path().join("contained").exists(), "nobody outside sees its file");
+    assert!(!mount.path().join("contained").exists(), "its file is not visible outside its mount namespace");
     let (folded, _) = spin(&service, &mut contained, "type=cpu&comm=contained");
     assert_share(&folded, &["spins", "three_quarters", "burns"], 0.75, 0.07);
 }
@@ -152,11 +152,11 @@ fn a_profile_of_some_seconds_has_what_happened_in_them_alone() {
     let mut running = program.start();
     running.does("spins 1000");
     let folded = Folded::of(&service, &format!("type=cpu&seconds=1&pid={}", running.pid()));
-    assert!(folded.total() < 2e7, "it slept meanwhile: {folded:#?}");
+    assert!(folded.total() < 2e7, "the stacks contain sleep: {folded:#?}");
     running.told("spins 3000");
     let folded = Folded::of(&service, &format!("type=cpu&seconds=1&pid={}", running.pid()));
     let seen = folded.total() / 1e9;
-    assert!((0.02..2.5).contains(&seen), "{seen} s of the four that it used: {folded:#?}");
+    assert!((0.02..2.5).contains(&seen), "{seen} s of its four seconds of CPU time: {folded:#?}");
     running.answers();
 }
 
@@ -173,7 +173,7 @@ fn threads_that_sleep_have_the_stack_that_they_sleep_in_and_how_long() {
     running.does("naps 200 5");
     let folded = Folded::of(&service, &format!("type=off_cpu&pid={}&mode=sleeping", running.pid()));
     let slept = folded.share(&["naps", "waits_a_while"]) * folded.total() / 1e9;
-    // Two hundred times five milliseconds, and what it takes to be woken up. Some waits stand for others.
+    // Two hundred sleeps of five milliseconds, plus the wakeup latency. Some sampled waits represent others.
     assert!((0.4..10.0).contains(&slept), "{slept} s asleep: {folded:#?}");
 }
 
@@ -183,13 +183,13 @@ fn page_faults_have_the_stacks_that_they_happen_in() {
         return;
     }
     let program = Program::compile_hot("faults", &FRAME_POINTERS);
-    // Thousands of faults come within a few milliseconds: without copies of the stack the ring has room for them.
-    // Those of others, who may have any number, are thrown away.
+    // Thousands of faults occur within a few milliseconds. Without stack copies the ring holds their samples. Samples of other processes,
+    // which may be many, are discarded by a filter.
     let service = profiling(
         "faults: {event: page-faults, period: 1, unwind: fp, processes: {include: [{comm: faults}]}}",
     );
     let mut running = program.start();
-    // Where others have so many faults that the ring runs over, more is done until enough is seen.
+    // Where the faults of other processes overflow the ring, the work is repeated until enough samples arrive.
     for ordered in (1..=20).map(|times| f64::from(3000 * times)) {
         running.does("faults 3000");
         let folded = Folded::of(&service, &format!("type=faults&pid={}", running.pid()));
@@ -204,10 +204,10 @@ fn page_faults_have_the_stacks_that_they_happen_in() {
             return;
         }
     }
-    panic!("too few of its faults are seen: {:#?}", service.metrics());
+    panic!("too few of its faults are sampled: {:#?}", service.metrics());
 }
 
-/// A program that goes on until this is dropped.
+/// A program that runs until it is dropped.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -217,7 +217,7 @@ impl Drop for Ended {
     }
 }
 
-/// Whether a program is installed here.
+/// Reports whether a program is installed.
 fn is_installed(program: &str) -> bool {
     let dirs = std::env::var("PATH").unwrap_or_default();
     dirs.split(':').any(|dir| Path::new(dir).join(program).exists())
@@ -234,14 +234,14 @@ fn functions_that_are_made_at_run_time_have_the_names_of_their_perf_map() {
     }
     let script = "function hotInJavaScript(n) { let s = 0; for (let i = 0; i < n; i++) s += i % 7; return s; }\n\
                   for (;;) hotInJavaScript(1e5);";
-    // Code that node makes keeps frame pointers.
+    // Code generated by node keeps frame pointers.
     let service = on_cpu("fp");
-    // It leaves a log where it runs.
+    // node writes a log into its working directory.
     let dir = tempfile::tempdir().unwrap();
     let mut node = Command::new("node");
     let node = node.args(["--perf-basic-prof", "-e", script]).current_dir(dir.path());
     let _node = Ended(node.spawn().unwrap());
-    eventually("a fifth of what node does has its name", || {
+    eventually("a fifth of node's samples are in the named function", || {
         let folded = Folded::of(&service, "type=cpu&comm=node*");
         let named = folded.share_of(|stack| stack.iter().any(|name| name.contains("hotInJavaScript")));
         (folded.total() > 0.0 && named > 0.2).then_some(())

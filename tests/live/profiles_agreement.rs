@@ -1,7 +1,7 @@
-//! Our samples against those of `perf record`, of the same process over the same time.
+//! Samples of the exporter compared with those of `perf record`, of the same process over the same time.
 //!
-//! Both sample by a clock of their own, so that no two samples are the same, and what is compared are shares. The
-//! process waits at both ends: who begins earlier or ends later sees no more of it.
+//! Each samples by its own clock, so no two samples are equal, and only shares are compared. The process waits at both ends, so a longer
+//! interval contains no additional work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,27 +13,27 @@ use crate::support::load::switches_from;
 use crate::support::program::Program;
 use crate::support::{Feature, lacks};
 
-/// Not a multiple of what timers of the kernel are set to.
+/// Not a multiple of the kernel's timer frequencies.
 const FREQUENCY: u64 = 997;
 
-/// The CPU time that is sampled: enough for four thousand samples.
+/// Sampled CPU time in milliseconds: enough for four thousand samples.
 const MILLISECONDS: u64 = 4000;
 
-/// In how many parts the time of the program is, one for the first function and so on.
+/// Number of parts into which the program's time is divided; function `part_1` takes one part, and so on.
 const PARTS: f64 = 325.0;
 
-/// What two saw of one process.
+/// Samples of one process by the exporter and by perf.
 struct Seen {
     ours: Folded,
     perfs: Folded,
-    /// Records that found no room, of anybody.
+    /// Records of all processes lost because a ring was full.
     lost: f64,
-    /// How often the process was taken from its CPU meanwhile.
+    /// Number of times the process was switched off its CPU.
     switches: f64,
 }
 
 impl Seen {
-    /// Has a program work while both sample it.
+    /// Runs a program while both sample it.
     fn once() -> Self {
         let program = Program::compile_hot("parts", &FRAME_POINTERS);
         let service = profiling(&format!(
@@ -52,40 +52,40 @@ impl Seen {
         for (reason, count) in
             metrics.by("perf_frames_unresolved_total", "reason").filter(|found| found.1 > 0.0)
         {
-            eprintln!("{count} frames without a name: {reason}");
+            eprintln!("{count} frames are not symbolized: {reason}");
         }
         let lost_by_us = metrics.sum("perf_lost_records_total", &[("ring", "samples")]);
         Self { ours, perfs, lost: lost as f64 + lost_by_us, switches: switches as f64 }
     }
 
-    /// How many samples we took: each stands for a period.
+    /// Returns the number of the exporter's samples. Each represents one period.
     fn samples(&self) -> f64 {
         self.ours.total() / (1_000_000_000 / FREQUENCY) as f64
     }
 }
 
-/// Four times what a share of so many samples is off by chance, squared.
+/// Returns the square of four standard errors of a share of this many samples.
 fn chance(share: f64, samples: f64) -> f64 {
-    // Sums of shares may be a little above one.
+    // Sums of shares may be slightly above one.
     let share = share.min(1.0);
     16.0 * share * (1.0 - share) / samples
 }
 
-/// The functions with the largest shares, without those below a hundredth.
+/// Returns the functions with the largest shares, without those below one percent.
 fn largest<'a>(shares: &BTreeMap<&'a str, f64>) -> BTreeSet<&'a str> {
     let mut shares: Vec<(&str, f64)> = shares.iter().map(|(&name, &share)| (name, share)).collect();
     shares.sort_by(|one, other| other.1.total_cmp(&one.1));
     shares.into_iter().take(20).filter(|(_, share)| *share > 0.01).map(|(name, _)| name).collect()
 }
 
-/// Spearman's rank correlation.
+/// Returns Spearman's rank correlation.
 fn rank_correlation(pairs: &[(f64, f64)]) -> f64 {
     let ranks = |of: fn(&(f64, f64)) -> f64| -> Vec<f64> {
         let rank = |pair: &(f64, f64)| {
             let among = |than: fn(&f64, &f64) -> bool| {
                 pairs.iter().filter(|other| than(&of(other), &of(pair))).count() as f64
             };
-            // Those that are the same share the middle of their ranks.
+            // Equal values share the mean of their ranks.
             among(|other, own| other < own) + (among(|other, own| other == own) - 1.0) / 2.0
         };
         pairs.iter().map(rank).collect()
@@ -96,7 +96,7 @@ fn rank_correlation(pairs: &[(f64, f64)]) -> f64 {
     product(&ones, &others) / (product(&ones, &ones) * product(&others, &others)).sqrt()
 }
 
-/// The largest functions of both have the same shares, and are in the same order.
+/// Asserts that the largest functions of both have the same shares and the same order.
 fn assert_agree(ours: &BTreeMap<&str, f64>, perfs: &BTreeMap<&str, f64>, samples: f64) {
     let of = |shares: &BTreeMap<&str, f64>, name: &str| shares.get(name).copied().unwrap_or(0.0);
     let names: BTreeSet<&str> = largest(ours).union(&largest(perfs)).copied().collect();
@@ -109,7 +109,7 @@ fn assert_agree(ours: &BTreeMap<&str, f64>, perfs: &BTreeMap<&str, f64>, samples
         assert!((ours - perfs).abs() < off, "{name} is off by more than {off:.4}:\n{told}");
     }
     let correlation = rank_correlation(&rows.iter().map(|row| (row.1, row.2)).collect::<Vec<_>>());
-    assert!(correlation > 0.85, "the order of functions is another: {correlation:.3}\n{told}");
+    assert!(correlation > 0.85, "the order of functions differs: {correlation:.3}\n{told}");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn functions_have_the_shares_that_perf_gives_them() {
     }
     let seen = Seen::once();
     let (samples, perfs) = (seen.samples(), seen.perfs.total());
-    // Each time that it is on a CPU, a clock ticks once more or once less than its time has periods.
+    // For each stay on a CPU, a clock may tick once more or once less than the time contains periods.
     let by_chance = 4.0 * (seen.switches / 2.0).sqrt() + 2.0;
     assert!(
         (samples - perfs).abs() <= 0.02 * perfs + by_chance + seen.lost,
@@ -140,7 +140,7 @@ fn functions_have_the_shares_that_perf_gives_them() {
     }
 }
 
-/// The kernel spoils what it tells others about mapped files once somebody asks it for their build ids.
+/// The kernel corrupts the mapping records of other readers once a reader requests build ids.
 #[test]
 fn perf_that_records_already_is_not_disturbed() {
     if lacks_profiles() || lacks(Feature::Perf) || lacks(Feature::Cgroup) {

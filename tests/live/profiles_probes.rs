@@ -1,4 +1,4 @@
-//! Stacks of those who pass probes, of a program that calls its functions a known number of times.
+//! Stacks sampled at probes, of a program that calls its functions a known number of times.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ fn lacks_probes() -> bool {
     [Feature::Compiler, Feature::Uprobe, Feature::Tracefs].into_iter().any(lacks)
 }
 
-/// A service with these entries of `profiles`, with little of the stack copied.
+/// Starts a service with these entries of `profiles`, with small stack copies.
 fn sampling(entries: &[String]) -> Service {
     let entries: Vec<String> = entries.iter().map(|entry| entry.replace("}", ", stack: 1KiB}")).collect();
     profiling(&entries.join(", "))
@@ -23,7 +23,7 @@ fn folded(service: &Service, entry: &str, running: &Running) -> Folded {
     Folded::of(service, &format!("type={entry}&pid={}", running.pid()))
 }
 
-/// Records that found no room.
+/// Returns the number of records lost because a ring was full.
 fn lost(service: &Service) -> f64 {
     service.metrics().sum("perf_lost_records_total", &[("ring", "samples")])
 }
@@ -47,15 +47,15 @@ fn every_call_is_a_sample_with_the_stack_of_its_caller_and_needs_no_definition()
 
     let calls = folded(&service, "calls", &running);
     let lost = lost(&service);
-    // Each stands for itself.
+    // Each sample represents one call.
     assert!(calls.total() <= CALLS && calls.total() + lost >= CALLS, "{lost} lost: {calls:#?}");
     assert_eq!(calls.share(&["main", "hit"]), 1.0, "{calls:#?}");
-    // A CPU that counted some and not a hundred has no sample of them.
+    // A CPU with fewer than a hundred calls has no sample of them.
     let some = folded(&service, "some", &running);
     let cpus = perf_exporter::host::Facts::read(&perf_exporter::host::Roots::default()).online.len() as f64;
     assert_eq!(some.total() % 100.0, 0.0, "{some:#?}");
     assert!(some.total() <= CALLS && some.total() + 100.0 * (cpus + lost) > CALLS, "{lost} lost: {some:#?}");
-    // It has returned when it is seen.
+    // The function has returned when the sample is taken.
     let returns = folded(&service, "returns", &running);
     assert!(returns.total() <= CALLS && returns.total() + lost >= CALLS, "{lost} lost: {returns:#?}");
     assert_eq!(returns.innermost().into_keys().collect::<Vec<_>>(), ["main"], "{returns:#?}");
@@ -89,9 +89,9 @@ fn a_probe_moves_to_the_file_that_takes_the_place_of_its_own_and_goes_on_countin
     program.copy_to(&path);
     let start = || Running::by(&mut std::process::Command::new(&path));
     let mut service = sampling(&[format!("calls: {{uprobe: \"{}:hit\"}}", path.display())]);
-    // A collection has what was analyzed before it: the reader of samples comes five times a second.
+    // A collection contains the samples analyzed before it. The sample reader runs five times per second.
     let sampled = |service: &Service, count: f64| {
-        eventually("all hits are samples", || {
+        eventually("all hits are sampled", || {
             let sampled =
                 service.metrics().sum("perf_samples_total", &[("profile", "calls")]) + lost(service);
             assert!(sampled <= count, "{sampled} of {count}");
@@ -105,13 +105,13 @@ fn a_probe_moves_to_the_file_that_takes_the_place_of_its_own_and_goes_on_countin
     program.copy_to(&dir.path().join("new"));
     fs::rename(dir.path().join("new"), &path).unwrap();
     let mut new = start();
-    eventually("the probe is placed anew", || {
+    eventually("the probe is attached to the new file", || {
         service.metrics();
-        service.log().contains("placed anew").then_some(())
+        service.log().contains("attaching the probes to the new files").then_some(())
     });
     new.does("hits 1 10");
     old.does("hits 1 1000");
-    // Those of the new file, on top of the old ones.
+    // Samples of the new file, in addition to the old ones.
     sampled(&service, 110.0);
     let both = Folded::of(&service, "type=calls");
     assert_eq!(both.total() + lost(&service), 110.0, "{both:#?}");
@@ -127,7 +127,7 @@ fn what_cannot_be_probed_is_told_and_the_rest_is_sampled() {
         format!("misspelt: {{uprobe: \"{}\"}}", program.at("hid")),
         format!("calls: {{uprobe: \"{}\"}}", program.at("hit")),
     ]);
-    service.has_logged(&["it has hit"]);
+    service.has_logged(&["the probe was hit"]);
     let mut running = program.start();
     running.does("hits 1 12");
     assert_eq!(folded(&service, "calls", &running).total() + lost(&service), 12.0);

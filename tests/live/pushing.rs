@@ -1,4 +1,4 @@
-//! What the program pushes is what it serves.
+//! The program pushes the same metrics that it serves.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::support::service::Service;
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, eventually, lacks};
 
-/// The values of a counter by one of its attributes.
+/// Returns the values of a counter by one of its attributes.
 fn counted(received: &Received, name: &str, attribute: &str) -> BTreeMap<String, f64> {
     let metrics = received.body.resource_metrics.iter().flat_map(|resource| &resource.scope_metrics);
     let metric = metrics.flat_map(|scope| &scope.metrics).find(|metric| metric.name == name);
@@ -50,7 +50,7 @@ fn what_is_pushed_are_the_values_of_a_scrape_of_the_same_collection() {
             Protocol::Grpc => ("grpc", receiver.address),
             Protocol::Http => ("http/protobuf", receiver.address),
         };
-        // Collections are made when it starts, and when it is told to.
+        // Collections are made at the start and on request only.
         let mut service = Service::start(&format!(
             "collection: {{interval: 10m, freshness: 10m}}\n\
              counters: {{os: {{events: [context-switches, task-clock], per: [cpu, cgroup]}}}}\n\
@@ -60,12 +60,12 @@ fn what_is_pushed_are_the_values_of_a_scrape_of_the_same_collection() {
         ));
         worker.does(Work::Naps(100));
         kill_process(Pid::from_child(&service.child), Signal::HUP).unwrap();
-        service.has_logged(&["the configuration was reloaded"]);
+        service.has_logged(&["configuration reloaded"]);
         let last = || receiver.taken().last().cloned();
         let switches = "perf.cgroup.context_switches";
         let of_cgroup =
             |received: &Received| counted(received, switches, "perf.cgroup").get(cgroup.path()).copied();
-        let pushed = eventually("a push of what the program did", || {
+        let pushed = eventually("a push contains the counts of the work", || {
             last().filter(|received| of_cgroup(received).is_some_and(|count| count >= 100.0))
         });
         let served = service.metrics();

@@ -1,5 +1,4 @@
-//! `perf-exporter record` and `top`: a program whose functions take known shares of its time, recorded in every way in
-//! which it can be named.
+//! `perf-exporter record` and `top`: a program whose functions take known shares of its time, recorded with every way of selecting it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -20,22 +19,22 @@ use crate::support::{Feature, lacks};
 
 const OURS: &str = env!("CARGO_BIN_EXE_perf-exporter");
 
-/// Often enough that two seconds have many samples.
+/// High enough that two seconds have many samples.
 const FREQUENCY: &str = "499";
 
 fn lacks_recording() -> bool {
     lacks(Feature::Compiler) || lacks(Feature::Software)
 }
 
-/// The program, in a directory for what it writes.
+/// The program, in a directory for its output files.
 struct Recorder {
     dir: tempfile::TempDir,
     program: PathBuf,
-    /// As nobody.
+    /// Whether it runs as user nobody.
     unprivileged: bool,
 }
 
-/// How it ended, and what it said.
+/// Exit status and output of the program.
 #[derive(Debug)]
 struct Ended {
     status: ExitStatus,
@@ -47,7 +46,7 @@ impl Recorder {
         Self { dir: tempfile::tempdir().unwrap(), program: OURS.into(), unprivileged: false }
     }
 
-    /// Without privileges, wherever it is called from: a directory and an executable that everybody may use.
+    /// Creates a recorder without privileges: the directory and the executable are accessible to every user.
     fn unprivileged() -> Self {
         let everybody = Permissions::from_mode(0o777);
         let dir = tempfile::Builder::new().permissions(everybody.clone()).tempdir().unwrap();
@@ -76,7 +75,7 @@ impl Recorder {
         Ended { status: output.status, said: String::from_utf8(output.stderr).unwrap() }
     }
 
-    /// Records with these arguments, while the program at work does something.
+    /// Records with these arguments while the program works.
     fn record(&self, arguments: &[&str]) -> Recording {
         let mut command = self.command(&[&["record", "-F", FREQUENCY], arguments].concat());
         let mut child = command.spawn().unwrap();
@@ -85,7 +84,7 @@ impl Recorder {
     }
 }
 
-/// A recording that is under way.
+/// A running recording.
 struct Recording {
     child: Child,
     said: Lines,
@@ -123,7 +122,7 @@ impl Folded {
         self.0.values().sum::<u64>() as f64
     }
 
-    /// The share of stacks in which these stand one directly above the other.
+    /// Returns the share of stacks that contain these functions as consecutive frames.
     fn share(&self, functions: &[&str]) -> f64 {
         let has = |stack: &&Vec<String>| stack.windows(functions.len()).any(|part| part == functions);
         let found: u64 = self.0.iter().filter(|(stack, _)| has(stack)).map(|(_, value)| value).sum();
@@ -131,8 +130,8 @@ impl Folded {
     }
 }
 
-/// Three quarters of the time that it spins are spent in one function and one quarter in another; of hundreds of samples.
-/// What it takes to start it, and its children, comes on top.
+/// Asserts that three quarters of the spinning time are in one function and one quarter in another, with hundreds of samples. The start of
+/// the program and of its children comes on top.
 #[track_caller]
 fn assert_shares(folded: &Folded) {
     let spins = folded.share(&["spins"]);
@@ -143,7 +142,7 @@ fn assert_shares(folded: &Folded) {
     }
 }
 
-/// How many samples the last words tell of.
+/// Returns the number of samples in the final message.
 #[track_caller]
 fn samples(ended: &Ended) -> u64 {
     let (before, _) = ended.said.split_once(" samples in ").unwrap_or_else(|| panic!("{ended:?}"));
@@ -151,7 +150,7 @@ fn samples(ended: &Ended) -> u64 {
     digits.parse().unwrap_or_else(|_| panic!("{ended:?}"))
 }
 
-/// A shell that has the program do something, and ends with 7.
+/// Returns a shell script that runs an order of the program and exits with 7.
 fn script(program: &Program, order: &str) -> String {
     format!("echo {order} | {}; exit 7", program.path().display())
 }
@@ -169,12 +168,12 @@ fn a_command_is_recorded_with_what_it_starts_and_its_exit_code_is_passed_on() {
     let folded = Folded::read(&recorder.path("x.folded"));
     assert_shares(&folded);
     assert!(folded.0.keys().all(|stack| stack[0] == "recorded" || stack[0] == "sh"), "{folded:#?}");
-    // Its CPU time, in samples.
+    // CPU time in samples.
     let (taken, lost) = (samples(&ended), ended.said.contains("lost"));
     assert!(taken < 900 && (taken > 600 || lost), "{ended:?}");
     assert!(ended.said.contains("wrote ") && ended.said.contains(" to x.folded: "), "{ended:?}");
-    assert!(!ended.said.contains('\r'), "no progress where nobody looks: {ended:?}");
-    assert_eq!(host::list(recorder.dir.path()).unwrap(), ["x.folded"], "nothing is left beside it");
+    assert!(!ended.said.contains('\r'), "progress was printed without a terminal: {ended:?}");
+    assert_eq!(host::list(recorder.dir.path()).unwrap(), ["x.folded"], "no other files are left");
 }
 
 #[test]
@@ -187,7 +186,7 @@ fn a_process_that_runs_already_is_recorded_with_its_children_until_it_ends() {
     let mut running = program.start();
     let other = program.start();
     let recording = recorder.record(&["-o", "x.folded", "-p", &running.pid().to_string()]);
-    // Until it is recorded, whenever that begins, its children come and go.
+    // Its children start and exit until the recording covers them, whenever that begins.
     running.does("forks 150");
     running.does("spins 1500");
     running.ends();
@@ -195,7 +194,10 @@ fn a_process_that_runs_already_is_recorded_with_its_children_until_it_ends() {
     assert!(ended.status.success(), "{ended:?}");
     let folded = Folded::read(&recorder.path("x.folded"));
     assert_shares(&folded);
-    assert!(folded.share(&["main", "obeys", "forks", "spins"]) > 0.1, "its children as well: {folded:#?}");
+    assert!(
+        folded.share(&["main", "obeys", "forks", "spins"]) > 0.1,
+        "the children are missing: {folded:#?}"
+    );
     other.ends();
 }
 
@@ -218,7 +220,7 @@ fn what_runs_in_a_cgroup_is_recorded_and_nobody_else() {
     let ended = recording.ends_by(Signal::INT);
     assert_eq!(ended.status.signal(), Some(Signal::INT.as_raw()), "{ended:?}");
     let folded = Folded::read(&recorder.path("x.folded"));
-    // Of three seconds, those since it was recorded; counted once, though two of its cgroups were named.
+    // The part of three seconds since the recording began, counted once although two of its cgroups were named.
     let seconds = folded.total() / 1e9;
     assert!((0.1..3.3).contains(&seconds), "{seconds}: {folded:#?}");
     assert!(folded.0.keys().all(|stack| stack[0] == "grouped"), "{folded:#?}");
@@ -226,7 +228,7 @@ fn what_runs_in_a_cgroup_is_recorded_and_nobody_else() {
     outside.ends();
 }
 
-/// Waits until a recording has seen the program at work, as long as that takes.
+/// Waits until a recording contains the running program.
 fn works_until_seen(running: &mut Running) {
     for _ in 0..3 {
         running.does("spins 700");
@@ -271,7 +273,7 @@ fn a_recording_for_some_seconds_of_the_machine_is_a_profile_that_pprof_reads() {
     let mut message = Vec::new();
     let file = host::read(&recorder.path("profile.pb.gz")).unwrap();
     GzDecoder::new(&file[..]).read_to_end(&mut message).unwrap();
-    // Without frame pointers its own caller is passed over.
+    // Without frame pointers the direct caller is skipped.
     for name in ["burns", "machine", "nanoseconds", "cpu"] {
         let found = message.windows(name.len()).any(|part| part == name.as_bytes());
         assert!(found, "{name} is missing: {ended:?}");
@@ -318,12 +320,12 @@ fn exit_codes_tell_arguments_failures_and_commands_apart() {
     }
     let recorder = Recorder::new();
     for (arguments, code, words) in [
-        (&["/nonexistent/program"][..], 127, "/nonexistent/program cannot be run"),
-        (&["/"], 126, "/ cannot be run"),
+        (&["/nonexistent/program"][..], 127, "cannot run /nonexistent/program"),
+        (&["/"], 126, "cannot run /"),
         (&["-e", "cylces", "true"], 2, "did you mean cycles?"),
         (&["-C", "8191"], 2, "CPU 8191 is not online"),
-        (&["-F", "4000000000", "true"], 2, "this kernel takes at most"),
-        (&["-o", "x.data", "touch", "ran"], 2, "the name does not say how to write it"),
+        (&["-F", "4000000000", "true"], 2, "this kernel allows at most"),
+        (&["-o", "x.data", "touch", "ran"], 2, "unknown file extension"),
         (&["-p", "2147483647"], 1, "there is no process 2147483647"),
         (&["-G", "nowhere/at/all"], 1, "there is no cgroup \"nowhere/at/all\""),
         (&["-o", "/nonexistent/x.svg", "touch", "ran"], 1, "-o /nonexistent/x.svg"),
@@ -332,8 +334,8 @@ fn exit_codes_tell_arguments_failures_and_commands_apart() {
         assert_eq!(ended.status.code(), Some(code), "{arguments:?}: {ended:?}");
         assert!(ended.said.contains(words), "{arguments:?}: {ended:?}");
     }
-    assert!(!recorder.path("ran").exists(), "nothing is run that cannot be recorded");
-    assert!(!recorder.path("profile.pb.gz").exists(), "nothing is written where nothing was recorded");
+    assert!(!recorder.path("ran").exists(), "the command must not run if it cannot be recorded");
+    assert!(!recorder.path("profile.pb.gz").exists(), "no file may be written without a recording");
 }
 
 #[test]
@@ -351,7 +353,10 @@ fn without_privileges_ones_own_programs_are_recorded_in_user_space_and_the_machi
     if level > 2 {
         return;
     }
-    assert!(machine.said.contains("one's own programs need neither: -p PID, or a command"), "{machine:?}");
+    assert!(
+        machine.said.contains("your own programs need no privileges: use -p PID or a command"),
+        "{machine:?}"
+    );
     let own = recorder.record(&["-o", "x.folded", "--", "sh", "-c", &script(&program, "spins 1500")]).ends();
     assert_eq!(own.status.code(), Some(7), "{own:?}");
     let folded = Folded::read(&recorder.path("x.folded"));

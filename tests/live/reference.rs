@@ -1,10 +1,10 @@
-//! docs/metrics.md says which labels metrics have: no series of a service that tells of everything has another one.
+//! With all features enabled, no series has a label that docs/metrics.md does not list.
 
 use crate::references::row_of;
 use crate::support::service::Service;
 use crate::support::{Feature, eventually, lacks};
 
-/// Everything that this kernel has, for the whole host, by cgroup and by process.
+/// A configuration with everything that this kernel supports, for the whole host, by cgroup and by process.
 const EVERYTHING: &str = "
 counters:
   os: {events: [task-clock, context-switches, cpu-migrations, page-faults, major-faults], per: [cpu, cgroup, process]}
@@ -14,10 +14,10 @@ syscalls: {per: [host, cgroup, process], include: [read, write, nanosleep, clock
 profiles: {cpu: {event: cpu-clock, frequency: 19}}
 ";
 
-/// Labels that series have for other reasons: buckets, and containers.
+/// Labels that any series may have: those of buckets and containers.
 const ANYWHERE: [&str; 5] = ["le", "namespace", "pod", "container", "service"];
 
-/// The name of a metric by that of one of its samples.
+/// Returns the name of a metric from the name of one of its samples.
 fn metric(sample: &str) -> &str {
     let histogram = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| sample.strip_suffix(suffix));
     histogram
@@ -33,7 +33,7 @@ fn every_series_has_the_labels_that_the_reference_says() {
         return;
     }
     let service = Service::start(EVERYTHING);
-    let metrics = eventually("every part has told something", || {
+    let metrics = eventually("every section has produced series", || {
         let metrics = service.metrics();
         let parts = [
             "perf_cgroup_sched_switches_total",
@@ -46,8 +46,8 @@ fn every_series_has_the_labels_that_the_reference_says() {
     let mut seen = 0;
     for (sample, labels) in metrics.all() {
         let name = metric(sample);
-        let row = row_of(name).unwrap_or_else(|| panic!("{sample} stands in no row"));
-        // Their labels are those of their entries.
+        let row = row_of(name).unwrap_or_else(|| panic!("{sample} has no row in docs/metrics.md"));
+        // The labels of these metrics are those of their entries.
         if name.starts_with("perf_tracepoint_") {
             continue;
         }

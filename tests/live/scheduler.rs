@@ -1,5 +1,4 @@
-//! What is told of the scheduler, held against what the kernel tells of each thread itself: `/proc/PID/task/TID/schedstat`
-//! and `status`.
+//! Scheduler metrics compared with the kernel's own statistics of each thread: `/proc/PID/task/TID/schedstat` and `status`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,22 +16,22 @@ use crate::support::program::{Program, Running};
 use crate::support::service::{Service, get_path};
 use crate::support::{Feature, eventually, lacks};
 
-/// What times may differ by: 2 %, or a tick of the slowest kernels; and what the host of a guest took meanwhile, which the
-/// kernel's own account leaves out and its clock does not.
+/// Asserts that times differ by at most 2 % or a tick of the slowest kernels, plus the steal time of a guest. The kernel's statistics
+/// exclude steal time, but its clock includes it.
 #[track_caller]
 fn assert_about(what: &str, ours: f64, theirs: f64, stolen: f64) {
     let allowed = (theirs * 0.02).max(0.01) + stolen;
-    assert!((ours - theirs).abs() <= allowed, "{what}: {ours} s, and the kernel says {theirs} s");
+    assert!((ours - theirs).abs() <= allowed, "{what}: the exporter reports {ours} s, the kernel {theirs} s");
 }
 
-/// What the kernel says about a thread.
+/// Kernel statistics of a process.
 #[derive(Debug, Clone, Copy)]
 struct Figures {
     ran: f64,
     delayed: f64,
     voluntary: f64,
     involuntary: f64,
-    /// What the host of this guest has taken of all CPUs.
+    /// Steal time of all CPUs of this guest.
     stolen: f64,
 }
 
@@ -56,7 +55,7 @@ impl Figures {
         }
     }
 
-    /// What we say about a process.
+    /// Returns the metrics of a process.
     fn told(metrics: &Exposition, pid: &str) -> Self {
         let pid = [("pid", pid)];
         let switches = |kind| metrics.sum("perf_process_sched_switches_total", &[pid[0], ("kind", kind)]);
@@ -79,7 +78,7 @@ impl Figures {
         }
     }
 
-    /// Whether both say the same. The last stay on the CPU, which the kernel has not added up yet, is a tick at most.
+    /// Asserts that both agree. The current stay on a CPU, which the kernel has not added yet, is at most a tick.
     #[track_caller]
     fn assert_is(self, theirs: Self) {
         assert_about("on a CPU", self.ran, theirs.ran, theirs.stolen);
@@ -88,21 +87,21 @@ impl Figures {
             ("voluntary", self.voluntary, theirs.voluntary),
             ("involuntary", self.involuntary, theirs.involuntary),
         ] {
-            // One at the beginning and one at the end may lie on either side.
+            // One switch at the start and one at the end may be on either side.
             let allowed = (theirs * 0.001).max(2.0);
             assert!((ours - theirs).abs() <= allowed, "{kind}: {ours} and {theirs}: {self:?}");
         }
     }
 }
 
-/// A service that tells of the scheduler, after it knows whether CPUs must tell who comes.
+/// Starts a service with scheduler metrics, and waits until it has detected whether CPUs must report the incoming task.
 fn following(running: &mut Running, way: Way, more: &str) -> Service {
     let per = if way == Way::Stream { "cpu, process" } else { "cpu" };
     let service = Service::start_fresh(&format!(
         "counters: {{os: {{events: [context-switches], per: [{per}]}}}}\nprofiles: {{}}\n\
          scheduler: {{per: [host, cgroup, process]}}\nprocesses: {{by: [pid]}}\nlimits: {{cpu: off}}\n{more}"
     ));
-    // Two looks: the first may open everything anew.
+    // Two collections, because the first may reopen all events.
     for _ in 0..2 {
         running.does("sleeps 700 50");
         service.metrics();
@@ -110,11 +109,11 @@ fn following(running: &mut Running, way: Way, more: &str) -> Service {
     service
 }
 
-/// What we and the kernel say about what some programs do meanwhile.
+/// Returns the statistics of the exporter and of the kernel for work of some programs.
 ///
-/// Some kernels write no record of a switch from an idle CPU. The service finds out when it has missed one, which can be long
-/// after the start on a busy machine; then it has CPUs tell who comes, and what is under way is lost. If that happens meanwhile,
-/// the programs do it again: from then on nothing may be missing.
+/// Some kernels write no record of a switch from an idle CPU. The service detects this when it has missed a switch, which can be long after
+/// the start on a loaded machine. It then lets CPUs report the incoming task, and in-flight state is lost. If that happens during the work,
+/// the programs repeat it; from then on nothing may be missing.
 fn both<const N: usize>(
     service: &Service,
     mut running: [&mut Running; N],
@@ -144,14 +143,14 @@ fn both_at_once<const N: usize>(
     };
     let (before, lost) = look(running);
     meanwhile(running);
-    // What is under way when it is looked is told up to the last switch.
+    // In-flight time is reported up to the last switch.
     running.iter_mut().for_each(|running| assert_eq!(running.does("sleeps 1 1000"), 1));
     let (after, lost_by_now) = look(running);
     assert_eq!(lost_by_now, lost, "records were lost");
     std::array::from_fn(|at| (after[at].0.since(before[at].0), after[at].1.since(before[at].1)))
 }
 
-/// Waits until a program waits for orders: it may still be on a CPU, or have to wait for one, when its answer is here.
+/// Waits until a program waits for orders. When its answer arrives, it may still be on a CPU or wait for one.
 fn wait_for_sleep(running: &Running) {
     let stat = PathBuf::from(format!("/proc/{}/stat", running.pid()));
     eventually("the program waits for orders", || {
@@ -160,7 +159,7 @@ fn wait_for_sleep(running: &Running) {
     });
 }
 
-/// Has two programs burn CPU time in the same so many milliseconds, which begin when both have their orders.
+/// Lets two programs use CPU time in the same interval of this many milliseconds, which begins when both have their orders.
 fn meet(first: &mut Running, second: &mut Running, milliseconds: u64) {
     let begin = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap() + Duration::from_secs(1);
     let order = format!("meets {} {milliseconds}", begin.as_millis());
@@ -170,7 +169,7 @@ fn meet(first: &mut Running, second: &mut Running, milliseconds: u64) {
     second.answers();
 }
 
-/// Tests that measure how a CPU is shared do so one after the other.
+/// Locks the CPUs for tests that measure how a CPU is shared.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -181,16 +180,16 @@ fn lacks_any(way: Way) -> bool {
     [Feature::Tracepoint, Feature::Tracefs, Feature::Compiler].into_iter().chain(stream).any(lacks)
 }
 
-/// How switches are told.
+/// Source of switch records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// By a record of `sched:sched_switch` each.
+    /// A record of `sched:sched_switch` for each switch.
     Tracepoint,
-    /// By the switch stream, which counts for processes as well.
+    /// The switch stream, which also counts for processes.
     Stream,
 }
 
-/// Tests that hold whichever way switches are told.
+/// Defines tests that must pass with either source of switch records.
 macro_rules! either_way {
     ($($test:ident),* $(,)?) => {
         mod by_tracepoint {
@@ -229,7 +228,7 @@ fn who_sleeps_and_burns_is_told_as_the_kernel_has_it(way: Way) {
     let (mut begin, mut before) = (now(), [0.0; 2]);
     let [(ours, theirs)] = both(&service, [&mut worker], |[worker]| {
         begin = now();
-        // What it slept before this order is told with it.
+        // Its sleep before this order is reported with it.
         worker.does("sleeps 1 1000");
         before = ["sleeping", "preempted"].map(|state| waited(&service, state));
         worker.does("sleeps 50 10000");
@@ -240,11 +239,11 @@ fn who_sleeps_and_burns_is_told_as_the_kernel_has_it(way: Way) {
     let [slept, preempted] = [("sleeping", before[0]), ("preempted", before[1])]
         .map(|(state, before)| waited(&service, state) - before);
     let elapsed = (now() - begin).as_secs_f64();
-    assert!(slept >= 0.5, "it slept 50 times for 10 ms, and was told to have slept {slept} s");
-    // It also sleeps until it has its orders, but not while it is on a CPU or preempted. How long it waits for a CPU after it was
-    // woken is a part of the wait.
+    assert!(slept >= 0.5, "it slept 50 times for 10 ms, the exporter reports {slept} s");
+    // It also sleeps until it has its orders, but not while it is on a CPU or preempted. The runqueue latency after a wakeup is part of the
+    // wait.
     let most = elapsed - theirs.ran - preempted + 0.01;
-    assert!(slept <= most, "it was told to have slept {slept} s of {elapsed} s: {preempted} s, {theirs:?}");
+    assert!(slept <= most, "{slept} s of sleep reported in {elapsed} s: {preempted} s preempted, {theirs:?}");
     assert!(preempted <= theirs.delayed + 0.01, "{preempted} s: {theirs:?}");
 }
 
@@ -260,7 +259,7 @@ fn two_who_share_a_cpu_preempt_one_another_and_each_is_told_by_whom(way: Way) {
     other.take(second.pid());
     first.does("pins 0");
     second.does("pins 0");
-    // Before all others who want that CPU.
+    // Higher priority than all other tasks on that CPU.
     first.does("nice -20");
     second.does("nice -20");
     let service = following(
@@ -296,7 +295,7 @@ fn two_who_share_a_cpu_preempt_one_another_and_each_is_told_by_whom(way: Way) {
         let preempted = grew("perf_cgroup_sched_wait_seconds_total", &[mine, ("state", "preempted")]);
         assert!(
             (0.3..0.9).contains(&preempted),
-            "half of a second of the CPU was another's, and it was {preempted}"
+            "the other program had half of one second of the CPU, but {preempted} s of preemption are reported"
         );
         let longest = metrics.value("perf_cgroup_sched_runqueue_latency_max_seconds", &[mine]).unwrap();
         assert!((0.0005..1.0).contains(&longest), "{longest}");
@@ -313,7 +312,7 @@ fn who_is_nicer_gets_less_and_both_are_told_as_the_kernel_has_it(way: Way) {
     let service = following(&mut first, way, "");
     first.does("pins 0");
     second.does("pins 0");
-    // Before all others who want that CPU.
+    // Higher priority than all other tasks on that CPU.
     first.does("nice -20");
     second.does("nice -15");
     second.does("sleeps 3 1000");
@@ -345,7 +344,7 @@ fn threads_that_trade_bytes_switch_as_often_as_the_kernel_counts(way: Way) {
     let after = switches(&service, &mut worker);
     let (ours, theirs) = (after.0 - before.0, after.1 - before.1);
     assert!(theirs >= 8000.0, "{theirs}");
-    assert!((ours - theirs).abs() <= theirs * 0.001, "{ours}, and the kernel counts {theirs}");
+    assert!((ours - theirs).abs() <= theirs * 0.001, "the exporter reports {ours}, the kernel {theirs}");
 }
 
 fn who_has_used_up_its_quota_is_throttled(way: Way) {
@@ -370,31 +369,37 @@ fn who_has_used_up_its_quota_is_throttled(way: Way) {
     let told = |metrics: &Exposition| ["throttled", "other", "kernel", "unknown"].map(|who| by(metrics, who));
     let (before, throttled) = (told(&service.metrics()), quota.throttled());
     let idle_before = CpuTimes::of_all_cpus().idle;
-    // Where somebody else wants the CPU at that moment, it is whoever comes.
+    // Where another task wants the CPU at that moment, the incoming task is that one.
     for round in 1..=5 {
         worker.does("lasts 2000");
         worker.does("sleeps 1 1000");
         let now = told(&service.metrics());
         let theirs = quota.throttled() - throttled;
         let ours: [f64; 4] = std::array::from_fn(|at| now[at] - before[at]);
-        assert!(theirs >= 10.0, "a fifth of a CPU for 2 s, in periods of 100 ms: {theirs}");
+        assert!(
+            theirs >= 10.0,
+            "a fifth of a CPU for 2 s in periods of 100 ms, but throttled only {theirs} times"
+        );
         assert!(
             ours.iter().sum::<f64>() >= theirs * 0.9,
-            "{ours:?}, and the kernel throttled {theirs} times"
+            "the exporter reports {ours:?}, the kernel throttled {theirs} times"
         );
         if ours[0] >= 1.0 {
             return;
         }
-        eprintln!("round {round}: the CPU was wanted by others each time: {ours:?}");
+        eprintln!("round {round}: other tasks wanted the CPU each time: {ours:?}");
     }
     let idle = (CpuTimes::of_all_cpus().idle - idle_before).as_secs_f64();
-    assert!(idle < 0.5, "throttled again and again, and nobody was told to be; CPUs were idle for {idle} s");
+    assert!(
+        idle < 0.5,
+        "the kernel throttled the cgroup, but no throttling was reported; CPUs were idle for {idle} s"
+    );
 }
 
-/// A cgroup that may use a fifth of a CPU, and gets it before all others who want the CPU.
+/// A cgroup with a quota of a fifth of a CPU and a higher priority than all other tasks.
 struct Quota {
     dir: PathBuf,
-    /// Where the hierarchy that perf sees is another one.
+    /// Used where perf events see another hierarchy.
     own: Option<TestCgroup>,
 }
 
@@ -423,7 +428,7 @@ impl Quota {
         fs::write(self.dir.join("cgroup.procs"), pid.to_string()).unwrap();
     }
 
-    /// How often the kernel has throttled it.
+    /// Returns how often the kernel has throttled it.
     fn throttled(&self) -> f64 {
         let stat = read_text(&self.dir.join("cpu.stat")).unwrap();
         let line = stat.lines().find_map(|line| line.strip_prefix("nr_throttled ")).unwrap();
@@ -434,8 +439,8 @@ impl Quota {
 impl Drop for Quota {
     fn drop(&mut self) {
         if self.own.as_ref().is_some_and(|own| own.dir() != self.dir) {
-            // Whoever was in it has ended a moment ago.
-            eventually("a cgroup is empty", || fs::remove_dir(&self.dir).ok());
+            // Its processes exited a moment ago.
+            eventually("the cgroup is empty when it is removed", || fs::remove_dir(&self.dir).ok());
         }
     }
 }
@@ -450,7 +455,7 @@ fn the_page_names_who_waited_longest(way: Way) {
     let service = following(&mut first, way, "");
     first.does("pins 0");
     second.does("pins 0");
-    // Who is nicest waits longest, again and again until it has got what it wants.
+    // The process with the highest nice value waits longest, repeatedly, until it has used its CPU time.
     second.does("nice 19");
     first.told("lasts 700");
     second.told("spins 10");
@@ -463,7 +468,7 @@ fn the_page_names_who_waited_longest(way: Way) {
     assert!(page.contains("latecomer"), "{page}");
 }
 
-/// The kernel counts each wait for a CPU in `schedstat`, the first one as well.
+/// The kernel counts each wait for a CPU in `schedstat`, including the first one.
 fn first_waits_of_processes_are_counted_in_the_cgroup_that_they_are_started_in(way: Way) {
     if lacks_any(way) || lacks(Feature::Cgroup) {
         return;
@@ -485,14 +490,14 @@ fn first_waits_of_processes_are_counted_in_the_cgroup_that_they_are_started_in(w
     );
     for (sleeps, forker) in [(0, false), (3, false), (0, true), (3, true)] {
         let (parent, cgroup) = if forker { (&mut forks, &own) } else { (&mut clones, &other) };
-        // As in `both`: it may begin anew once.
+        // As in `both`, one restart is allowed.
         let held = (0..2).any(|_| first_waits_hold(&service, parent, cgroup, sleeps));
-        assert!(held, "what was under way was lost twice");
+        assert!(held, "in-flight state was lost twice");
     }
 }
 
-/// Has a process start others in a cgroup, which may be its own, and holds their waits against the kernel's. `false` if what was under
-/// way was lost meanwhile.
+/// Lets a process start others in a cgroup, which may be its own, and compares their waits with the kernel's count. Returns `false` if
+/// in-flight state was lost meanwhile.
 fn first_waits_hold(service: &Service, parent: &mut Running, cgroup: &TestCgroup, sleeps: u32) -> bool {
     let pid = parent.pid();
     let members = read_text(&cgroup.dir().join("cgroup.procs")).unwrap();
@@ -508,20 +513,21 @@ fn first_waits_hold(service: &Service, parent: &mut Running, cgroup: &TestCgroup
     let ours = grew("perf_cgroup_sched_runqueue_latency_seconds_count", &[("cgroup", cgroup.path())]);
     let (lost, unwoken) = (untold("lost"), untold("unwoken"));
     let said = format!(
-        "{sleeps} sleeps, in the cgroup of the parent: {is_member}; {ours} waits, the kernel counts {theirs}, nobody woke {unwoken}"
+        "{sleeps} sleeps, in the cgroup of the parent: {is_member}; {ours} waits, the kernel counts {theirs}, \
+         {unwoken} without a recorded wakeup"
     );
     eprintln!("{said}, {lost} lost");
     if lost > 0.0 {
         return false;
     }
     assert!(ours <= theirs + 1.0, "{said}");
-    // Some kernels do not record who is woken by the timer of an idle CPU.
+    // Some kernels do not record wakeups by the timer of an idle CPU.
     let missing = if sleeps == 0 { 1.0 } else { unwoken + 1.0 };
     assert!(ours >= theirs - missing, "{said}");
     true
 }
 
-/// How often a process of one thread has waited for a CPU, as the kernel counts it.
+/// Returns how often a single-threaded process has waited for a CPU, as counted by the kernel.
 fn waits(pid: u32) -> f64 {
     let times = read_text(&PathBuf::from(format!("/proc/{pid}/schedstat"))).unwrap();
     times.split_ascii_whitespace().nth(2).unwrap().parse().unwrap()

@@ -1,4 +1,4 @@
-//! The program as a service: scraped, reloaded, stopped, short of descriptors, and without any privilege.
+//! The program as a service: scrapes, reloads, exit, too few descriptors, and no privileges.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -18,14 +18,14 @@ use crate::support::service::{Service, TEXT, get};
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, core_pmus, eventually, lacks};
 
-/// Every scrape reads anew.
+/// Every scrape makes a collection.
 const ALWAYS_FRESH: &str = "collection: {interval: 1m, freshness: 0s}\n";
 
 fn signal(service: &Service, signal: Signal) {
     kill_process(Pid::from_child(&service.child), signal).unwrap();
 }
 
-/// What two scrapes of one collection have in common: all but how old it is by now.
+/// Returns the part that is equal in two scrapes of one collection: everything except its age.
 fn same(text: &str) -> String {
     text.lines()
         .filter(|line| !line.starts_with("perf_exporter_snapshot_age_seconds "))
@@ -44,7 +44,7 @@ fn text_and_openmetrics_say_the_same() {
         assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
         let (kind, open) = get(&service.address, "application/openmetrics-text;version=1.0.0");
         assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
-        assert!(open.ends_with("# EOF\n"), "OpenMetrics without an end");
+        assert!(open.ends_with("# EOF\n"), "OpenMetrics without # EOF");
         [text, open].map(|text| Exposition::parse(&same(&text)).unwrap())
     };
     let of_one_collection = || {
@@ -53,8 +53,8 @@ fn text_and_openmetrics_say_the_same() {
             |of: &Exposition| of.value("perf_exporter_collect_duration_seconds_count", &[]).unwrap();
         (collections(&text) == collections(&open)).then_some((text, open))
     };
-    // The first collection comes some milliseconds after the start: threads may not have left their CPU by then.
-    eventually("a collection that has counted page faults and switches", || {
+    // The first collection is some milliseconds after the start, when threads may not have left their CPU yet.
+    eventually("a collection contains page faults and switches", || {
         let (text, open) = of_one_collection()?;
         assert!(text == open, "they differ: {text:?}\n\nand {open:?}");
         let counted = |name: &str| text.sum(name, &[]) > 0.0;
@@ -77,13 +77,13 @@ fn a_cgroup_that_is_made_while_the_service_runs_gets_a_series_and_keeps_it_when_
     let faults = |path: &str| service.metrics().value("perf_cgroup_page_faults_total", &[("cgroup", path)]);
     let late = top.below("late");
     let path = late.path().to_owned();
-    assert_eq!(faults(&path), Some(0.0), "it has a series as soon as it is found");
+    assert_eq!(faults(&path), Some(0.0), "the process has a series as soon as it is discovered");
     let worker = Worker::start("late");
     late.take(worker.pid());
     worker.ends_after(Work::Faults(1024));
     drop(late);
-    assert!(about(faults(&path), 1024), "its last counts: {:?}", faults(&path));
-    assert_eq!(faults("other"), None, "nothing was folded yet");
+    assert!(about(faults(&path), 1024), "its last counts are missing: {:?}", faults(&path));
+    assert_eq!(faults("other"), None, "no series is aggregated into `other` yet");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_reload_adds_counters_and_leaves_those_that_stay_undisturbed() {
     worker.does(Work::Faults(1024));
     eventually("the new counter has a series", || value("perf_process_task_clock_seconds_total"));
     let faults = value("perf_process_page_faults_total");
-    assert!(about(faults, 2048), "the old counter went on while the new one came: {faults:?}");
+    assert!(about(faults, 2048), "the old counter did not continue while the new one was opened: {faults:?}");
 }
 
 #[test]
@@ -130,8 +130,8 @@ fn a_reload_of_a_broken_file_changes_nothing_and_is_told() {
         let metrics = service.metrics();
         (metrics.value("perf_exporter_config_last_reload_successful", &[]) == Some(0.0)).then_some(metrics)
     });
-    assert!(metrics.sum("perf_cpu_page_faults_total", &[]) > 0.0, "the counters of the old file go on");
-    service.has_logged(&["the configuration in force stays", "nowhere"]);
+    assert!(metrics.sum("perf_cpu_page_faults_total", &[]) > 0.0, "the counters of the old file continue");
+    service.has_logged(&["configuration reload failed", "nowhere"]);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_scraper_that_wants_fresh_counts_gets_a_collection_of_its_own() {
 fn sigterm_ends_the_service_with_success() {
     let mut service = Service::start(ALWAYS_FRESH);
     signal(&service, Signal::TERM);
-    let status = eventually("the service ended", || service.child.try_wait().unwrap());
+    let status = eventually("the service exited", || service.child.try_wait().unwrap());
     assert!(status.success(), "{status}: {}", service.log());
 }
 
@@ -180,7 +180,7 @@ fn a_service_that_is_short_of_descriptors_says_what_does_not_fit_and_serves_the_
         return;
     }
     let cpus = Facts::read(&Roots::default()).online.len();
-    // Of the limit 64 are kept for files and 4 for connections; all CPUs fit, and then three threads.
+    // Of the limit, 64 are reserved for files and 4 for connections. All CPUs fit, and three threads.
     let limit = 64 + 4 + cpus + 3;
     let mut shell = Command::new("sh");
     shell.args([
@@ -202,7 +202,10 @@ fn a_service_that_is_short_of_descriptors_says_what_does_not_fit_and_serves_the_
     let state =
         |event: &str, state: &str| metrics.sum("perf_event_state", &[("event", event), ("state", state)]);
     assert_eq!(state("page-faults", "counting"), cpus as f64, "every CPU is counted");
-    assert!(state("context-switches", "exhausted") > 0.0, "what does not fit is told: {metrics:?}");
+    assert!(
+        state("context-switches", "exhausted") > 0.0,
+        "events beyond the limit are not reported: {metrics:?}"
+    );
     assert_eq!(metrics.sum("perf_exporter_open_descriptors", &[]), (cpus + 3) as f64);
     let used_up = format!("the budget of {} descriptors is used up", cpus + 3);
     service.has_logged(&[&used_up, "raise LimitNOFILE (systemd) or ulimit -n"]);
@@ -213,13 +216,13 @@ fn without_privileges_the_service_says_what_it_may_not_and_what_would_help() {
     if lacks(Feature::Paranoid) {
         return;
     }
-    // Where nobody can execute it, whoever may see the place that it was built in.
+    // A copy that every user can execute, because the build directory may not be accessible.
     let dir = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
     let program = dir.path().join("perf-exporter");
     copy_program(Path::new(env!("CARGO_BIN_EXE_perf-exporter")), &program);
     let mut command = Command::new(&program);
     if rustix::process::geteuid().is_root() {
-        // Leaving root takes all capabilities with it.
+        // Changing the uid from root drops all capabilities.
         command.uid(65534).gid(65534);
     }
     let mut service = Service::start_by(
@@ -227,11 +230,18 @@ fn without_privileges_the_service_says_what_it_may_not_and_what_would_help() {
         &format!("{ALWAYS_FRESH}counters: {{os: {{events: [context-switches], per: [cpu]}}}}\n"),
     );
     let metrics = service.metrics();
-    assert_eq!(metrics.value("perf_cpu_context_switches_total", &[("cpu", "0")]), None, "no count, not zero");
+    assert_eq!(
+        metrics.value("perf_cpu_context_switches_total", &[("cpu", "0")]),
+        None,
+        "an event that did not count must have no series"
+    );
     let forbidden = metrics.sum("perf_event_state", &[("event", "context-switches"), ("state", "forbidden")]);
     assert!(forbidden > 0.0, "{metrics:?}");
-    assert!(metrics.value("perf_exporter_cpu_seconds_total", &[]).is_some(), "it tells about itself");
-    service.has_logged(&["CAP_PERFMON is missing", "give perf-exporter CAP_PERFMON"]);
+    assert!(
+        metrics.value("perf_exporter_cpu_seconds_total", &[]).is_some(),
+        "the metrics of the exporter itself are missing"
+    );
+    service.has_logged(&["CAP_PERFMON is missing", "grant perf-exporter CAP_PERFMON"]);
 }
 
 #[test]
@@ -250,11 +260,11 @@ fn the_thread_that_reads_switches_has_reserved_cpu_time_or_the_log_says_what_is_
         read_text(&stat).unwrap_or_default()
     });
     let stat = stats.into_iter().find(|stat| stat.contains("(switch-reader)")).unwrap();
-    // The policy is the 41st field, and the name the second.
+    // The policy is the 41st field, and the name is the second.
     let policy: u32 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(38).unwrap().parse().unwrap();
     const SCHED_DEADLINE: u32 = 6;
     if policy != SCHED_DEADLINE {
-        service.has_logged(&["no CPU time is reserved to read records of switches", "CAP_SYS_NICE"]);
+        service.has_logged(&["no CPU time is reserved to read switch records", "CAP_SYS_NICE"]);
     }
 }
 

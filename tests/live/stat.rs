@@ -1,4 +1,4 @@
-//! `perf-exporter stat` beside `perf stat`, and what a shell sees of it.
+//! `perf-exporter stat` compared with `perf stat`, and its behavior in a shell.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -16,13 +16,13 @@ use crate::support::program::copy_program;
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, lacks};
 
-/// How it ended, and what it printed to standard error.
+/// Exit status, and the text on standard error.
 struct Ended {
     status: ExitStatus,
     printed: String,
 }
 
-/// The program, or perf, to be run as `stat` with these arguments.
+/// Returns a command that runs the program, or perf, as `stat` with these arguments.
 fn command(program: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.arg("stat").args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -40,7 +40,7 @@ fn stat(arguments: &[&str]) -> Ended {
     run(command(OURS, arguments))
 }
 
-/// The counts of an event in perf's CSV, added up; milliseconds as they are.
+/// Returns the sum of the counts of an event in perf's CSV. Milliseconds are not converted.
 fn count(csv: &str, event: &str) -> f64 {
     let counted = |line: &str| {
         let fields: Vec<&str> = line.split(',').collect();
@@ -52,7 +52,7 @@ fn count(csv: &str, event: &str) -> f64 {
     counts.iter().sum()
 }
 
-/// A running `stat -I` of ours, of which the first interval is over: so it counts.
+/// A running `stat -I` of the exporter. It has printed its first interval, so it counts.
 struct Running {
     child: Child,
     lines: Lines,
@@ -68,7 +68,7 @@ impl Running {
         running
     }
 
-    /// Waits for one more line; there is none after its end.
+    /// Waits for one more line. Returns `false` at the end of the output.
     fn read_line(&mut self) -> bool {
         let Some(line) = self.lines.next() else { return false };
         self.printed += &line;
@@ -76,7 +76,7 @@ impl Running {
         true
     }
 
-    /// Ends it by a signal, and gives all that it printed.
+    /// Ends it by a signal, and returns its whole output.
     fn end(mut self, signal: Signal) -> Ended {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
         while self.read_line() {}
@@ -84,7 +84,7 @@ impl Running {
     }
 }
 
-/// The worker waits when either of the two begins and ends, so that both count the same.
+/// The worker waits whenever one of the two starts or stops, so that both count the same work.
 #[test]
 fn a_process_is_counted_as_perf_stat_counts_it() {
     if lacks(Feature::Perf) || lacks(Feature::Software) {
@@ -104,11 +104,14 @@ fn a_process_is_counted_as_perf_stat_counts_it() {
     let ours = ours.end(Signal::INT).printed;
     for event in ["context-switches", "page-faults"] {
         let (ours, perf) = (count(&ours, event), perf.of(event));
-        assert!((ours - perf).abs() <= 0.01 * perf, "{event}: we counted {ours}, perf {perf}");
+        assert!((ours - perf).abs() <= 0.01 * perf, "{event}: the exporter counted {ours}, perf {perf}");
     }
     let (ours, perf) = (count(&ours, "task-clock") / 1e3, perf.of("task-clock"));
-    // Each of our intervals is printed in hundredths of milliseconds.
-    assert!((ours - perf).abs() <= 0.01 * perf + 1e-3, "task-clock: we counted {ours} s, perf {perf} s");
+    // The exporter prints each interval in hundredths of milliseconds.
+    assert!(
+        (ours - perf).abs() <= 0.01 * perf + 1e-3,
+        "task-clock: the exporter counted {ours} s, perf {perf} s"
+    );
 }
 
 #[test]
@@ -116,7 +119,7 @@ fn a_commands_page_faults_are_those_that_perf_stat_counts() {
     if lacks(Feature::Perf) || lacks(Feature::Software) {
         return;
     }
-    // One block of 32 MiB: some eight thousand pages, besides about a hundred for its start.
+    // One block of 32 MiB: some eight thousand pages, and about a hundred for the start of the program.
     let arguments = [
         "-x,",
         "-e",
@@ -130,7 +133,7 @@ fn a_commands_page_faults_are_those_that_perf_stat_counts() {
     ];
     let of = |ended: Ended| count(&ended.printed, "page-faults");
     let (ours, perf) = (of(stat(&arguments)), of(run(command("perf", &arguments))));
-    assert!(perf > 100.0 && (ours - perf).abs() <= 0.01 * perf, "we counted {ours}, perf {perf}");
+    assert!(perf > 100.0 && (ours - perf).abs() <= 0.01 * perf, "the exporter counted {ours}, perf {perf}");
 }
 
 #[test]
@@ -142,7 +145,7 @@ fn a_command_is_counted_from_its_start_with_everything_that_it_starts() {
     let script = "for i in 1 2 3 4 5 6 7; do (exec true); done; exit 3";
     let ended = stat(&["-x,", "-e", events, "--", "sh", "-c", script]);
     assert_eq!(count(&ended.printed, "sched:sched_process_fork"), 7.0, "{}", ended.printed);
-    // Its own end is the eighth.
+    // Its own exit is the eighth.
     assert_eq!(count(&ended.printed, "sched:sched_process_exit"), 8.0, "{}", ended.printed);
     assert_eq!(ended.status.code(), Some(3));
 }
@@ -165,7 +168,7 @@ fn each_cgroup_has_its_own_counts() {
     worker.ends_after(Work::Faults(0));
 }
 
-/// The fields of a line of CSV that do not change from run to run.
+/// Returns the fields of CSV lines that do not change from run to run.
 fn shape(csv: &str) -> Vec<(usize, String, String)> {
     let line = |line: &str| {
         let fields: Vec<&str> = line.split(',').collect();
@@ -215,7 +218,7 @@ fn a_commands_death_by_a_signal_is_passed_on() {
     for signal in [Signal::KILL, Signal::ABORT] {
         let ended = stat(&["-e", "task-clock", "--", "sh", "-c", &format!("kill -{} $$", signal.as_raw())]);
         assert_eq!(ended.status.signal(), Some(signal.as_raw()), "{:?}", ended.status);
-        assert!(!ended.status.core_dumped(), "the command's own core dump is the one to look at");
+        assert!(!ended.status.core_dumped(), "the program itself must not dump core");
         assert!(ended.printed.contains("seconds time elapsed"), "{}", ended.printed);
     }
 }
@@ -241,8 +244,8 @@ fn exit_codes_tell_arguments_failures_and_commands_apart() {
         return;
     }
     for (arguments, code, words) in [
-        (&["-e", "faults", "/nonexistent/program"][..], 127, "/nonexistent/program cannot be run"),
-        (&["-e", "faults", "/"], 126, "/ cannot be run"),
+        (&["-e", "faults", "/nonexistent/program"][..], 127, "cannot run /nonexistent/program"),
+        (&["-e", "faults", "/"], 126, "cannot run /"),
         (&["-e", "cylces", "true"], 2, "did you mean cycles?"),
         (&["-C", "8191"], 2, "CPU 8191 is not online"),
         (&["-p", "2147483647"], 1, "there is no process 2147483647"),
@@ -267,7 +270,7 @@ fn a_process_that_ends_ends_its_measurement() {
     assert!(ours.child.wait().unwrap().success());
 }
 
-/// Asked for standard output, the result goes there, and the limit on descriptors that the command finds is its caller's.
+/// With `-o` for standard output, the result goes there. The command runs with the caller's limit of descriptors.
 #[test]
 fn a_command_finds_what_its_caller_gave_it() {
     if lacks(Feature::Software) {
@@ -297,7 +300,7 @@ fn without_privileges_a_name_says_that_user_space_is_counted_and_nothing_is_zero
             "<not supported>      context-switches\n",
             "perf_event_paranoid=1",
         ],
-        // Debian's third level lets nobody count anything; to other kernels it is the second.
+        // Debian's third level forbids all counting; other kernels treat it as the second.
         _ => &["perf_event_paranoid=1"],
     };
     let dir = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The switch stream, record by record: what the kernel writes is charged to the last count. With `CAPTURE_RINGS=1`
-//! the records are kept under `tests/data/rings`, where tests read them that need no kernel.
+//! The switch stream, record by record: every count in the records of the kernel is attributed. With `CAPTURE_RINGS=1` the records are
+//! stored under `tests/data/rings`, for tests that need no kernel.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,17 +24,17 @@ const CONTEXT_SWITCHES: (&str, u64) = ("context-switches", 3);
 const CPU_MIGRATIONS: (&str, u64) = ("cpu-migrations", 4);
 const CGROUP_SWITCHES: u64 = 11;
 
-/// The processes of the load. Names of others are not kept.
+/// The processes of the load. Names of other processes are not stored.
 const LOAD: [&str; 4] = ["ring-first", "ring-second", "ring-third", "true"];
 
-/// What is captured.
+/// Settings of a capture.
 struct Plan<'a> {
     by_process: bool,
     /// The counters of each bundle.
     bundles: &'a [&'a [(&'a str, u64)]],
     /// Pages of each ring.
     pages: usize,
-    /// How long the rings are left alone.
+    /// Interval between two reads of the rings.
     pause: Duration,
 }
 
@@ -48,7 +48,7 @@ struct Open {
 }
 
 impl Plan<'_> {
-    /// Captures what the rings of all CPUs hold while `load` runs.
+    /// Captures the contents of the rings of all CPUs while `load` runs.
     fn capture(&self, load: impl FnOnce() + Send) -> Capture {
         let facts = Facts::read(&Roots::default());
         let mut open: Vec<Open> = Vec::new();
@@ -85,7 +85,7 @@ impl Plan<'_> {
         }
     }
 
-    /// A group as the stream opens it: a leader that fires at each switch, a clock, and what is counted.
+    /// Opens a group as the stream does: a leader that samples at each switch, a clock, and the counters.
     fn open(&self, cpu: u32, bundle: usize) -> Open {
         let stream = Capture::stream(self.by_process);
         let leads = if self.by_process { CONTEXT_SWITCHES.1 } else { CGROUP_SWITCHES };
@@ -110,7 +110,7 @@ impl Plan<'_> {
         Open { cpu, bundle, leader, ring, _members: members }
     }
 
-    /// For each bundle and each of its members, the counters that it is.
+    /// Returns the counter index of each member of each bundle.
     fn numbers(&self) -> Vec<Vec<Vec<usize>>> {
         let mut next = 0..;
         let numbers = |bundle: &&[(&str, u64)]| {
@@ -132,7 +132,7 @@ fn drain(open: &mut [Open], batches: &mut Vec<(usize, usize)>, bytes: &mut Vec<u
     }
 }
 
-/// Charges what was captured, and holds the sums against the counters.
+/// Attributes the captured records, and compares the sums with the counters.
 fn charged_to_the_last_count(capture: &Capture) {
     let mut attributor = capture.attributor();
     for (ring, records) in capture.batches() {
@@ -145,7 +145,7 @@ fn charged_to_the_last_count(capture: &Capture) {
     assert_eq!(charged, capture.totals(), "of {:?}", capture.counters);
 }
 
-/// Keeps a capture, if that is wanted.
+/// Stores a capture, if requested.
 fn keep(mut capture: Capture, name: &str) {
     if std::env::var_os("CAPTURE_RINGS").is_none() {
         return;
@@ -158,14 +158,14 @@ fn keep(mut capture: Capture, name: &str) {
 }
 
 impl Capture {
-    /// Takes out the names of whoever else ran on this machine.
+    /// Removes the names of all other processes of this machine.
     fn forget_strangers(&mut self) {
         let names = LOAD.into_iter().map(str::as_bytes).collect::<BTreeSet<_>>();
         let mut kept = Vec::new();
         for record in split(&self.bytes) {
             let mut record = record.to_vec();
             let kind = u32::from_ne_bytes(record[..4].try_into().unwrap());
-            // PERF_RECORD_COMM and PERF_RECORD_CGROUP: the text is behind the header and eight bytes.
+            // PERF_RECORD_COMM and PERF_RECORD_CGROUP: the text follows the header and eight bytes.
             if kind == 3 || kind == 19 {
                 let text = &mut record[16..];
                 let name = text.split(|&byte| byte == 0).next().unwrap();
@@ -180,7 +180,7 @@ impl Capture {
     }
 }
 
-/// Two processes in a cgroup each, which wait, fault and start others.
+/// Two processes, each in a cgroup, that wait, fault and start other processes.
 fn load(first: &TestCgroup, second: &TestCgroup) {
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -197,7 +197,7 @@ fn load(first: &TestCgroup, second: &TestCgroup) {
             worker.does_in_thread(Work::Naps(150));
             worker.executes(LOAD[2]);
             worker.does(Work::Faults(256));
-            // It is created and removed while the stream runs.
+            // A cgroup that is created and removed while the stream runs.
             let short = second.below("short");
             short.take(worker.pid());
             worker.does(Work::Naps(20));
@@ -255,7 +255,7 @@ fn every_count_is_charged_where_rings_run_over() {
     let capture = plan.capture(|| load(&first, &second));
     // PERF_RECORD_LOST.
     let lost = |record: &&[u8]| record[..4] == 2u32.to_ne_bytes();
-    assert!(split(&capture.bytes).iter().any(lost), "the rings were large enough");
+    assert!(split(&capture.bytes).iter().any(lost), "the rings did not overflow");
     charged_to_the_last_count(&capture);
     keep(capture, "overflow");
 }

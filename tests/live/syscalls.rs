@@ -1,4 +1,4 @@
-//! System calls of a program that makes known ones, held against what it did and against `strace`.
+//! System calls of a program that makes known calls, compared with its own report and with `strace`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn lacks_any() -> bool {
     [Feature::Tracepoint, Feature::Tracefs, Feature::Compiler].into_iter().any(lacks)
 }
 
-/// A service that tells of system calls of a process.
+/// Starts a service that traces the system calls of a process.
 fn calling(running: &Running, section: &str, more: &str) -> Service {
     Service::start_fresh(&format!(
         "counters: {{os: {{events: [context-switches], per: [cpu]}}}}\nprofiles: {{}}\nscheduler: {{per: []}}\n\
@@ -56,7 +56,7 @@ fn calls_and_their_errors_are_counted_to_the_last_one_by_process_and_cgroup() {
         let errors = |call, errno| grew("syscall_errors_total", &[("syscall", call), ("errno", errno)]);
         assert_eq!([errors("openat", "ENOENT"), errors("close", "EBADF")], [300.0, 300.0], "{metrics:?}");
         assert_eq!(grew("syscall_duration_seconds_count", &[("syscall", "getppid")]), 5000.0);
-        assert_eq!(grew("syscalls_total", &[("syscall", "write")]), 0.0, "it was not asked for");
+        assert_eq!(grew("syscalls_total", &[("syscall", "write")]), 0.0, "this call is not included");
     }
     assert!(metrics.sum("perf_syscalls_total", &[("syscall", "getppid")]) >= 5000.0);
     assert_eq!(metrics.sum("perf_syscalls_total", &[("syscall", "write")]), 0.0);
@@ -76,10 +76,10 @@ fn a_sleep_lasts_as_long_as_it_was_asked_for() {
     };
     let before = delayed(worker.pid());
     worker.does("sleeps 40 25000");
-    // Whoever is woken up may have to wait for a CPU.
+    // A woken thread may have to wait for a CPU.
     let delayed = delayed(worker.pid()) - before;
     let metrics = service.metrics();
-    // The library sleeps by whichever of the two the machine has.
+    // The C library uses one of two calls to sleep, depending on the machine.
     let of = |name: &str| {
         let calls = ["nanosleep", "clock_nanosleep"];
         calls.iter().map(|call| metrics.sum(name, &[("syscall", call)])).sum::<f64>()
@@ -88,7 +88,7 @@ fn a_sleep_lasts_as_long_as_it_was_asked_for() {
     let slept = of("perf_process_syscall_duration_seconds_sum");
     assert!(
         (1.0..1.05 + delayed).contains(&slept),
-        "40 times 25 ms are not {slept} s, of which {delayed} for a CPU"
+        "40 sleeps of 25 ms are not {slept} s, of which {delayed} s were runqueue latency"
     );
 }
 
@@ -101,12 +101,12 @@ fn who_is_stuck_is_told_in_which_call_and_for_how_long() {
     let mut worker = program.start();
     let service = calling(&worker, "per: [host, process], include: [pause, ppoll], stuck: 200ms", "");
     let tid = worker.does("sticks");
-    // Machines without `pause` wait by `ppoll`.
+    // On machines without `pause`, the C library uses `ppoll`.
     let calls = ["pause", "ppoll"];
     let of = |metrics: &Exposition, name: &str| {
         calls.iter().map(|call| metrics.sum(name, &[("syscall", call)])).sum::<f64>()
     };
-    let metrics = eventually("a thread is stuck", || {
+    let metrics = eventually("a thread is in a call", || {
         let metrics = service.metrics();
         (of(&metrics, "perf_process_syscalls_stuck") > 0.0).then_some(metrics)
     });
@@ -126,7 +126,7 @@ fn programs_of_32_bits_have_numbers_of_their_own_and_the_same_names() {
         return;
     }
     let Some(program) = Program::compile_narrow() else {
-        eprintln!("skipped: this machine has no programs of 32 bits");
+        eprintln!("skipped: this machine cannot run 32-bit programs");
         return;
     };
     let mut worker = program.start();
@@ -134,7 +134,7 @@ fn programs_of_32_bits_have_numbers_of_their_own_and_the_same_names() {
     worker.does("calls");
     let metrics = service.metrics();
     let calls = |call| metrics.sum("perf_process_syscalls_total", &[("syscall", call)]);
-    // 64 is getppid in these programs, and semget in others.
+    // 64 is getppid in 32-bit programs, and semget in others.
     assert_eq!([calls("getppid"), calls("semget")], [100.0, 0.0], "{metrics:?}");
 }
 
@@ -145,7 +145,7 @@ fn calls_that_the_filter_leaves_out_lack_no_beginning() {
     }
     let program = Program::compile_threads("filtered");
     let mut worker = program.start();
-    // What is read in programs of 32 bits is close in others.
+    // The number of read in 32-bit programs is that of close in others.
     let service = calling(&worker, "per: [process], include: [read, clone, clone3]", "");
     let unbegun = |metrics: &Exposition| {
         metrics.sum("perf_untold_events_total", &[("section", "syscalls"), ("reason", "no_begin")])
@@ -156,9 +156,9 @@ fn calls_that_the_filter_leaves_out_lack_no_beginning() {
     let metrics = service.metrics();
     let calls = |call| metrics.sum("perf_process_syscalls_total", &[("syscall", call)]);
     assert_eq!((calls("close"), calls("clone") + calls("clone3")), (0.0, 100.0), "{metrics:?}");
-    // Other programs may have been in a call when the service began to look.
+    // Other programs may have been in a call when the service started to trace.
     let grown = unbegun(&metrics) - before;
-    assert!(grown < 50.0, "{grown} calls had no beginning");
+    assert!(grown < 50.0, "{grown} calls without an entry");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tracepoints count each event exactly once, whoever causes it.
+//! Tracepoints count each event exactly once, regardless of the process that causes it.
 
 use crate::counting::Counting;
 use crate::support::cgroup::TestCgroup;
@@ -42,8 +42,8 @@ fn every_fork_is_counted_where_it_was_made() {
     worker.starts_thread();
     let collected = counting.collect();
     let name = |scope: &str| format!("perf_{scope}_sched_sched_process_fork");
-    // A thread is forked as well.
-    assert_eq!(collected.value(&name("process"), ("comm", "forks")), Some(21.0), "by its process");
-    assert_eq!(collected.value(&name("cgroup"), ("cgroup", cgroup.path())), Some(21.0), "by its cgroup");
-    assert!(collected.sum(&name("cpu")) >= 21.0, "by the CPUs: {}", collected.sum(&name("cpu")));
+    // A fork includes the creation of a thread.
+    assert_eq!(collected.value(&name("process"), ("comm", "forks")), Some(21.0), "events by process");
+    assert_eq!(collected.value(&name("cgroup"), ("cgroup", cgroup.path())), Some(21.0), "events by cgroup");
+    assert!(collected.sum(&name("cpu")) >= 21.0, "events by CPU: {}", collected.sum(&name("cpu")));
 }

@@ -1,4 +1,4 @@
-//! Tracepoints of the kernel whose fields are labels and sums, held against what was done, and against `perf stat`.
+//! Tracepoints of the kernel whose fields are labels and sums, compared with known work and with `perf stat`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::support::service::Service;
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, eventually, lacks};
 
-/// A service with these entries, one a line.
+/// Starts a service with these entries, one per line.
 fn tracing(entries: &[&str], more: &str) -> Service {
     let entries: String = entries.iter().map(|entry| format!("  {entry}\n")).collect();
     Service::start_fresh(&format!(
@@ -174,8 +174,8 @@ fn addresses_of_the_kernel_are_functions_in_labels() {
         &["work: {event: \"workqueue:workqueue_queue_work\", labels: {function: function}, values: 10000}"],
         "",
     );
-    // The kernel itself queues something in every second or two.
-    let metrics = eventually("some work was queued", || {
+    // The kernel itself queues work every second or two.
+    let metrics = eventually("a work item was queued", || {
         let metrics = service.metrics();
         (metrics.by("perf_tracepoint_work_total", "function").count() >= 3).then_some(metrics)
     });
@@ -200,7 +200,7 @@ impl LoopDevice {
         Self { path: String::from_utf8(output.stdout).unwrap().trim_end().into(), _file: file }
     }
 
-    /// Its numbers, `MAJOR,MINOR`.
+    /// Returns its device number, `MAJOR,MINOR`.
     pub(crate) fn numbers(&self) -> String {
         let device = rustix::fs::stat(&self.path).unwrap().st_rdev;
         format!("{},{}", rustix::fs::major(device), rustix::fs::minor(device))
@@ -236,12 +236,14 @@ fn requests_to_a_block_device_are_counted_by_size_and_each_has_its_time() {
         assert!(dd.arg(format!("of={}", device.path.display())).status().unwrap().success());
         service.metrics()
     };
-    // Everybody's requests come through the same rings, and others may have too many.
+    // All block requests of the host use the same rings, and other processes may cause too many.
     let lost = |metrics: &Exposition| metrics.sum("perf_lost_records_total", &[("ring", "tracepoints")]);
-    let metrics =
-        (0..5).map(|_| written()).find(|metrics| lost(metrics) == 0.0).expect("once nothing is lost");
+    let metrics = (0..5)
+        .map(|_| written())
+        .find(|metrics| lost(metrics) == 0.0)
+        .expect("an attempt without lost records");
     assert_nothing_lost(&metrics);
-    // Others may look at a new device, but nobody else writes to it, and so synchronously.
+    // Other processes may read from a new device, but only the test writes to it synchronously.
     let writes = [("device", &*device.numbers()), ("op", "WS")];
     let value = |name: &str| metrics.value(&format!("perf_tracepoint_{name}"), &writes);
     assert_eq!(value("written_bytes_count"), Some(100.0), "{metrics:?}");
@@ -257,7 +259,7 @@ fn requests_to_a_block_device_are_counted_by_size_and_each_has_its_time() {
     assert!(value("latency_seconds_sum").is_some_and(|seconds| seconds > 0.0));
 }
 
-/// What is held against perf, and the entry that looks into it.
+/// Events that are compared with perf, and the entry that decodes them.
 const AGREED: [(&str, &str); 3] = [
     ("sched:sched_switch", "switches"),
     ("sched:sched_process_fork", "forks"),
@@ -270,7 +272,7 @@ const ENTRIES: [&str; 3] = [
     "asks: {event: \"syscalls:sys_enter_getppid\", labels: {nr: __syscall_nr}, per: [cpu, process]}",
 ];
 
-/// Reads twice at each end, as in [`agreement`](crate::agreement), while `work` is done.
+/// Reads twice at each end, as in [`agreement`](crate::agreement), while `work` runs.
 fn compare(
     service: &Service,
     whom: &[&str],

@@ -1,4 +1,4 @@
-//! `perf-exporter trace`: calls of a program that makes known ones, counted and timed exactly.
+//! `perf-exporter trace`: calls of a program that makes known calls, with exact counts and times.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -16,20 +16,20 @@ fn lacks_tracing() -> bool {
 
 fn trace(arguments: &[&str]) -> Command {
     let mut command = Command::new(OURS);
-    // Libraries are looked for in each place that it names.
+    // The loader would search for libraries in each directory of this variable.
     command.env_remove("LD_LIBRARY_PATH");
     command.arg("trace").args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit());
     command
 }
 
-/// What is printed of the program that makes known calls.
+/// Returns the output for the program that makes known calls.
 fn of_calls(arguments: &[&str], program: &Program) -> String {
     let output = trace(arguments).arg("--").arg(program.path()).arg("calls").output().unwrap();
     assert!(output.status.success(), "{}", output.status);
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Calls, errors and milliseconds of each call in a summary.
+/// Parses a summary: calls, errors and milliseconds of each call.
 fn summary(text: &str) -> BTreeMap<&str, (u64, u64, f64)> {
     let row = |line: &'_ str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -39,7 +39,7 @@ fn summary(text: &str) -> BTreeMap<&str, (u64, u64, f64)> {
     text.lines().filter_map(|line| Some((line.split_whitespace().next()?, row(line)?))).collect()
 }
 
-/// The same of `strace -c`, without times.
+/// Returns the same from `strace -c`, without times.
 fn strace(program: &Program) -> Option<BTreeMap<String, (u64, u64)>> {
     let mut command = Command::new("strace");
     command
@@ -87,7 +87,7 @@ fn every_call_is_counted_that_strace_counts() {
         eprintln!("skipped: there is no strace, or it may not trace");
         return;
     };
-    // It begins before anybody looks, and this program ends as everybody does.
+    // This call is made before tracing begins, and the program exits like every other program.
     theirs.remove("execve");
     let text = of_calls(&["-s"], &program);
     let ours: BTreeMap<String, (u64, u64)> = summary(&text)
@@ -134,15 +134,15 @@ fn a_call_that_never_ends_is_shown_without_a_result() {
     assert!(line.contains("(         ): ") && line.ends_with(" = ?"), "{line}");
 }
 
-/// What a summary of `whom` says, while the worker makes a thousand calls of a kind that nobody else makes.
+/// Returns the summary for `whom`, while the worker makes a thousand calls that no other process makes.
 fn of_the_worker(whom: &[&str], worker: &mut Worker) -> String {
     let dir = tempfile::tempdir().unwrap();
     let (begun, done) = (dir.path().join("begun"), dir.path().join("done"));
-    // It runs as soon as everything is followed, and ends when there is no more to see.
+    // The command starts when tracing is enabled, and exits when the work is done.
     let script = format!("touch {} && until [ -e {} ]; do sleep 0.05; done", begun.display(), done.display());
     let arguments = [&["-s"], whom, &["--", "sh", "-c", &script]].concat();
     let child = trace(&arguments).stdout(Stdio::piped()).spawn().unwrap();
-    eventually("it follows", || begun.exists().then_some(()));
+    eventually("tracing is enabled", || begun.exists().then_some(()));
     worker.does(Work::Getppid(1000));
     std::fs::write(done, "").unwrap();
     String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
@@ -158,7 +158,7 @@ fn a_process_is_followed_and_nobody_else() {
     other.does(Work::Getppid(7));
     let text = of_the_worker(&["-p", &pid], &mut worker);
     assert_eq!(summary(&text)["getppid"].0, 1000, "{text}");
-    assert_eq!(text.matches(" events, ").count(), 1, "it is one thread that does what it is told: {text}");
+    assert_eq!(text.matches(" events, ").count(), 1, "the calls of exactly one thread are expected: {text}");
 }
 
 #[test]

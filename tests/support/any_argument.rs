@@ -1,10 +1,10 @@
-//! What must hold for a text as an argument of a probe, as the arguments of a marker, and as the place of a probe.
-//! Called by a fuzz target, and by a test that keeps it from rotting.
+//! Invariants for arbitrary text parsed as a probe argument, as the arguments of a USDT probe, and as a probe location. Called by a fuzz
+//! target and by a test that keeps the target working.
 
 use perf_exporter::probe::argument::{Arch, Argument, Site, fetch_text, usdt};
 use perf_exporter::probe::{Location, ProbeKind};
 
-/// What is read is written as a text that means the same, and an error lies within the text.
+/// Checks that a parsed argument is written back as equivalent text, and that the position of each error lies within the text.
 pub(crate) fn holds(bytes: &[u8]) {
     let text = &*String::from_utf8_lossy(bytes);
     let markers = usdt(text, Arch::X86_64);
@@ -14,7 +14,7 @@ pub(crate) fn holds(bytes: &[u8]) {
     }
     for machine in [Arch::X86_64, Arch::Aarch64, Arch::Other] {
         for argument in usdt(text, machine).into_iter().flatten() {
-            // Whatever can be taken at a marker can be told to the kernel, if it is short enough.
+            // Any argument of a USDT probe can be written in the kernel's syntax, if it is short enough.
             let told = fetch_text(&argument, Site::User, machine);
             assert!(told.is_ok_and(|told| Argument::parse(&told).is_ok()), "{argument:?}");
         }

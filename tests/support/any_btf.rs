@@ -1,14 +1,14 @@
-//! What must hold for types of any bytes. Called by a fuzz target, and by a test that keeps it from rotting.
+//! Invariants for BTF of arbitrary bytes. Called by a fuzz target and by a test that keeps the target working.
 
 use perf_exporter::probe::argument::{Argument, Fetch, Step, Variable};
 use perf_exporter::probe::btf::{Btf, Prototype, resolve, variables};
 
-/// How many functions are looked at.
+/// Maximum number of functions that are checked.
 const FUNCTIONS: usize = 8;
-/// How many structures deep.
+/// Maximum depth of nested structures.
 const DEPTH: usize = 3;
 
-/// A file of these types and strings, with the header that belongs to them.
+/// Returns a BTF file with these types and strings and a matching header.
 fn file(types: &[u8], strings: &[u8]) -> Vec<u8> {
     let len = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     let mut file = 0xeb9f_u16.to_ne_bytes().to_vec();
@@ -16,7 +16,7 @@ fn file(types: &[u8], strings: &[u8]) -> Vec<u8> {
     let words = [24, 0, len(types), len(types), len(strings) + 2];
     file.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
     file.extend(types);
-    // What has no name has the first string, and the last one ends.
+    // The string table begins with the empty string, and its last string is terminated.
     file.push(0);
     file.extend(strings);
     file.push(0);
@@ -28,7 +28,7 @@ fn argument(base: &str, path: Vec<Step>) -> Argument {
     Argument { name: "x".into(), fetch, kind: None, text: base.into() }
 }
 
-/// Whatever becomes of a variable, none is left in what the kernel is told, and it has a type.
+/// Checks that a resolved argument contains no variable and has a type.
 fn follow(btf: &Btf, function: &Prototype<'_>) {
     let member = |name: &str| Step::Member { name: name.into(), arrow: true };
     let paths = [vec![], vec![member("a")], vec![Step::Index(3)], vec![member("b"), member("a")]];
@@ -42,7 +42,7 @@ fn follow(btf: &Btf, function: &Prototype<'_>) {
     }
 }
 
-/// The bytes are a file; and behind the first two, which say how many words the types are, types and strings.
+/// Checks the bytes as a BTF file. Then checks them as types and strings: the first two bytes are the number of words of types.
 pub(crate) fn holds(bytes: &[u8]) {
     let Some((words, rest)) = bytes.split_first_chunk() else { return };
     let (types, strings) = rest.split_at(rest.len().min(4 * usize::from(u16::from_le_bytes(*words))));
@@ -53,7 +53,7 @@ pub(crate) fn holds(bytes: &[u8]) {
         for function in &functions {
             assert!(!function.to_string().is_empty());
             follow(&btf, function);
-            // Types that are broken further down end it.
+            // Broken nested types end the listing with an error.
             drop(variables(&btf, function.name, DEPTH, |known| {
                 assert!(known.depth <= DEPTH && !known.text.is_empty());
             }));

@@ -1,5 +1,4 @@
-//! What must hold for a file of any bytes that is read as a program. Called by a fuzz target, and by tests that keep it
-//! from rotting.
+//! Invariants for a file of arbitrary bytes that is parsed as a program. Called by a fuzz target and by tests that keep the target working.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,20 +6,20 @@ use std::path::Path;
 
 use perf_exporter::probe::binary::{Addresses, Binary, BinaryError};
 
-/// The bytes as a file that is gone when it is closed.
+/// Returns a temporary file with these bytes. It is deleted when it is closed.
 fn file(bytes: &[u8]) -> File {
-    let mut file = tempfile::tempfile().expect("a temporary file");
-    file.write_all(bytes).expect("room for it");
+    let mut file = tempfile::tempfile().expect("a temporary file can be created");
+    file.write_all(bytes).expect("the temporary file can be written");
     file
 }
 
-/// Everything that can be asked, answered without a panic and within the file. Returns how many functions it has, 0 if
-/// it is refused.
+/// Runs every query: none panics, and each result lies within the file. Returns the number of functions in the file, 0 if the file is
+/// rejected.
 pub(crate) fn holds(bytes: &[u8]) -> usize {
     asked(bytes).unwrap_or(0)
 }
 
-/// Every place that a number of the file may stand for is in one region, and in the span that is told of it.
+/// Checks that each number of the file, taken as an address, lies in one region and in the span reported for that region.
 fn by_address(bytes: &[u8], addresses: &Addresses) {
     let numbers = bytes.rchunks_exact(8).filter_map(|chunk| chunk.first_chunk());
     let numbers = numbers.map(|&chunk| u64::from_le_bytes(chunk)).filter(|&number| number < u64::MAX);
@@ -39,20 +38,20 @@ fn by_address(bytes: &[u8], addresses: &Addresses) {
 
 fn asked(bytes: &[u8]) -> Result<usize, BinaryError> {
     let binary = Binary::read(file(bytes), Path::new("any"))?;
-    // Names are escaped where they are printed, which makes them up to eight times as long.
+    // Printed names are escaped, which makes them up to eight times as long.
     let told = |name: &str, error: BinaryError| {
         assert!(error.to_string().len() < 10_000 + 8 * name.len(), "{error}");
     };
     for name in ["main", "a", "call@LIB_1", "@", "", "\0", "work.part"] {
         match binary.symbol(name) {
-            Ok(symbol) => binary.check_offset(symbol.offset).expect("a function is in code"),
+            Ok(symbol) => binary.check_offset(symbol.offset).expect("a function lies in executable code"),
             Err(error) => told(name, error),
         }
     }
     match binary.usdt() {
         Ok(markers) => {
             for marker in &markers {
-                binary.check_offset(marker.offset).expect("a marker is in code");
+                binary.check_offset(marker.offset).expect("a USDT probe lies in executable code");
             }
             assert!(markers.len() <= bytes.len() / 12);
         }
@@ -76,7 +75,7 @@ fn asked(bytes: &[u8]) -> Result<usize, BinaryError> {
     let functions = binary.functions(10_000)?;
     assert!(functions.is_sorted() && functions.len() <= bytes.len() / 16);
     for symbol in functions.iter().take(100) {
-        binary.check_offset(symbol.offset).expect("a function is in code");
+        binary.check_offset(symbol.offset).expect("a function lies in executable code");
         match binary.symbol(&symbol.name) {
             Ok(found) => assert_eq!(found.offset, symbol.offset, "{}", symbol.name),
             Err(error) => told(&symbol.name, error),

@@ -1,11 +1,11 @@
-//! What must hold for a format of any text, a record of any bytes, and a filter of any text. Called by a fuzz target,
-//! and by a test that keeps it from rotting.
+//! Invariants for a format of arbitrary text, a record of arbitrary bytes, and a filter of arbitrary text. Called by a fuzz target and by a
+//! test that keeps the target working.
 
 use perf_exporter::event::filter;
 use perf_exporter::event::format::{Format, Value};
 
-/// The text of the format, the record and the filter are what stands between the first bytes of 0xff, which are in no
-/// text.
+/// Checks a format, a filter and a record. They are the parts of the input between the first bytes of 0xff, a byte that no UTF-8 text
+/// contains.
 pub(crate) fn holds(bytes: &[u8]) {
     let mut parts = bytes.splitn(3, |byte| *byte == 0xff);
     let mut part = || parts.next().unwrap_or_default();
@@ -19,7 +19,7 @@ pub(crate) fn holds(bytes: &[u8]) {
             if let Value::Bytes(bytes) = value {
                 assert!(bytes.len() <= raw.len() && !(field.is_text() && bytes.contains(&0)));
             }
-            // A name can be as long as the text, and each bit can have one.
+            // A name can be as long as the text, and each bit can have a name.
             assert!(field.render(&value).len() <= 5 * raw.len() + 64 * text.len() + 64);
         }
     }

@@ -1,17 +1,16 @@
-//! What must hold for what an enemy tells of code that it makes at run time. Called by fuzz targets, and by a test that
-//! keeps it from rotting.
+//! Invariants for hostile descriptions of code generated at run time. Called by fuzz targets and by a test that keeps the targets working.
 
 use perf_exporter::stack::Frame;
 
 use crate::machine::{Machine, PROCESS, asked};
 
-/// For names, in bytes: little, so that it is not enough now and then.
+/// Memory for names, in bytes; small, so that some inputs exceed it.
 const MEMORY: usize = 1 << 20;
-/// The most places that are asked for.
+/// Maximum number of addresses that are symbolized.
 const PLACES: usize = 64;
 
-/// The bytes are a list for `perf`, and the first of them says how much of it is there at first. Returns how many places
-/// have a name.
+/// Checks the bytes as a perf map. The first byte selects the part of the file that exists at first. Returns the number of symbolized
+/// addresses.
 pub(crate) fn list_holds(bytes: &[u8]) -> usize {
     let words = bytes
         .get(1..)
@@ -22,14 +21,15 @@ pub(crate) fn list_holds(bytes: &[u8]) -> usize {
     told(bytes, "/tmp/perf-1.map", numbers.take(PLACES).collect())
 }
 
-/// The same of a jitdump, in which numbers stand at any fourth byte.
+/// Checks the bytes as a jitdump. A number may begin at each fourth byte.
 pub(crate) fn dump_holds(bytes: &[u8]) -> usize {
     let places = bytes.get(1..).unwrap_or_default().windows(8).step_by(4).filter_map(<[u8]>::first_chunk);
     let numbers = places.flat_map(|&place| [u64::from_le_bytes(place), u64::from_be_bytes(place)]);
     told(bytes, "/app/jit-1.dump", numbers.filter(|&number| number != 0).take(PLACES).collect())
 }
 
-/// One part is read before it is asked, one when it is asked again, and the rest when the process ends.
+/// Symbolizes three times: with the first part of the file, with the second part appended, and with the rest appended after the process
+/// exits.
 fn told(bytes: &[u8], path: &str, places: Vec<u64>) -> usize {
     let Some((&part, bytes)) = bytes.split_first() else { return 0 };
     let (first, rest) = bytes.split_at(bytes.len() * usize::from(part) / 256);

@@ -1,9 +1,9 @@
-//! What must hold for a record of any bytes. Called by a fuzz target, and by a test that keeps it from rotting.
+//! Invariants for a record of arbitrary bytes. Called by a fuzz target and by a test that keeps the target working.
 
 use perf_exporter::ring::{Group, Record};
 use perf_exporter::sys::{Fields, ReadFormat};
 
-/// Fields as the bits of a number have them.
+/// Returns the record fields that the bits select.
 fn fields(bits: u16) -> Fields {
     let bit = |place: u8| bits >> place & 1 == 1;
     Fields {
@@ -13,9 +13,9 @@ fn fields(bits: u16) -> Fields {
         read: bit(3).then_some(ReadFormat { untimed: false, id: bit(4), lost: bit(5) }),
         cgroup: bit(6),
         raw: bit(7),
-        // Together, as tracepoints may ask for them.
+        // One bit for both, as tracepoints request them together.
         period: bit(7),
-        // And these, as profiles do.
+        // One bit for these, as profiles request them together.
         ip: bit(8),
         callchain: bit(8),
         user_stack: if bit(9) { 1024 } else { 0 },
@@ -23,7 +23,7 @@ fn fields(bits: u16) -> Fields {
     }
 }
 
-/// The first two bytes say how the event was opened, the others are the record.
+/// Checks a record. The first two bytes select the fields of the event; the others are the record.
 pub(crate) fn holds(bytes: &[u8]) {
     let Some((bits, bytes)) = bytes.split_first_chunk() else { return };
     let fields = fields(u16::from_le_bytes(*bits));
@@ -42,7 +42,7 @@ pub(crate) fn holds(bytes: &[u8]) {
         }
         Ok(Record::Comm(comm)) => assert!(comm.name.len() <= bytes.len() && !comm.name.contains(&0)),
         Ok(Record::Cgroup(cgroup)) => assert!(cgroup.path.len() <= bytes.len() && !cgroup.path.contains(&0)),
-        // Whatever its parts are, they have been read.
+        // All parts of a parsed record have been read by now.
         Ok(_) | Err(_) => {}
     }
     if let Ok(group) = Group::parse_read(bytes, ReadFormat::default()) {

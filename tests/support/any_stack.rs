@@ -1,5 +1,5 @@
-//! What must hold for a stack that an enemy has made: what its file says about unwinding, its registers, its memory, and
-//! what the kernel follows of it. Called by a fuzz target, and by a test that keeps it from rotting.
+//! Invariants for a hostile stack: the unwind table of the file, the registers, the stack memory, and the call chain of the kernel. Called
+//! by a fuzz target and by a test that keeps the target working.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,20 +10,20 @@ use perf_exporter::sys::Registers;
 
 use crate::machine::{Machine, PID};
 
-/// The most frames that are unwound.
+/// Maximum number of unwound frames.
 const DEPTH: usize = 32;
-/// Where the code of the program is, in the file and as its headers count, and what says how to unwind it behind it.
+/// Start and end of the program's code, as file offset and as virtual address. The unwind table follows it.
 const CODE: (u64, u64) = (0x1000, 0x3000);
-/// How far above that it is loaded.
+/// Load bias.
 const LOADED: u64 = 0x7000_0000;
-/// Where memory without a file is.
+/// Start address of an anonymous mapping.
 const ANONYMOUS: u64 = 0x9000_0000;
-/// Where the stack is.
+/// Start address of the stack.
 const STACK: u64 = 0x7fff_0000;
-/// `PERF_CONTEXT_USER`
+/// `PERF_CONTEXT_USER`.
 const USER: u64 = -512i64 as u64;
 
-/// Takes what it needs from the front.
+/// Unread input. Values are taken from its front.
 struct Input<'b>(&'b [u8]);
 
 impl Input<'_> {
@@ -33,7 +33,7 @@ impl Input<'_> {
         byte
     }
 
-    /// Any number, and more often one that leads somewhere: the highest byte says where.
+    /// Returns any number, in most cases an address of the program: the highest byte selects the base.
     fn word(&mut self) -> Option<u64> {
         let (word, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -47,31 +47,30 @@ impl Input<'_> {
     }
 }
 
-/// An entry of `.eh_frame`; its length counts what is behind it, and DW_CFA_nop fills up.
+/// Returns an entry of `.eh_frame`. The length excludes the length field itself; the padding is DW_CFA_nop.
 fn entry(parts: &[&[u8]]) -> Vec<u8> {
     let mut body = parts.concat();
     body.resize((body.len() + 4).next_multiple_of(8) - 4, 0);
-    let length = u32::try_from(body.len()).expect("it is short");
+    let length = u32::try_from(body.len()).expect("an entry is short");
     [&length.to_le_bytes()[..], &body].concat()
 }
 
-/// `.eh_frame` at an address, with these instructions for all of the code.
+/// Returns an `.eh_frame` section for an address, with these instructions for the whole code.
 fn section(address: u64, instructions: &[u8]) -> Vec<u8> {
-    // Version 1, "zR", code by 1, data by -8, return address in register 16, pointers pcrel | sdata4; then
-    // DW_CFA_def_cfa r7, 8 and DW_CFA_offset r16, -8.
+    // Version 1, "zR", code alignment 1, data alignment -8, return address in register 16, pointers pcrel | sdata4; then DW_CFA_def_cfa r7,
+    // 8 and DW_CFA_offset r16, -8.
     let common = entry(&[&[0; 4], b"\x01zR\0\x01\x78\x10\x01\x1b", &[0x0c, 7, 8, 0x80 | 16, 1]]);
-    let back = u32::try_from(common.len() + 4).expect("it is short");
+    let back = u32::try_from(common.len() + 4).expect("an entry is short");
     let distance = CODE.0.wrapping_sub(address + u64::from(back) + 4) as u32;
     let size = (CODE.1 - CODE.0) as u32;
     let numbers = [back, distance, size].map(u32::to_le_bytes).concat();
     [common, entry(&[&numbers, &[0], instructions]), vec![0; 4]].concat()
 }
 
-/// How long `.eh_frame_hdr` is: its head, and an entry.
+/// Size of `.eh_frame_hdr` in bytes: its header and one entry.
 const INDEX: usize = 20;
 
-/// A program without section headers, whose code is at [`CODE`] and behind it `.eh_frame_hdr` of `index` and whatever is
-/// `behind` it.
+/// Returns a program without section headers: its code at [`CODE`], then `.eh_frame_hdr` with the content `index`, then the bytes `behind`.
 fn program(index: &[u8; INDEX], behind: &[u8]) -> Vec<u8> {
     let machine: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
     let size = (INDEX + behind.len()) as u64;
@@ -83,7 +82,7 @@ fn program(index: &[u8; INDEX], behind: &[u8]) -> Vec<u8> {
     file.extend([&machine.to_le_bytes()[..], &1u32.to_le_bytes()].concat());
     file.extend([CODE.0, 64, 0].map(u64::to_le_bytes).concat());
     file.extend([&[0; 4][..], &[64, 56, 3, 0, 0, 0].map(u16::to_le_bytes).concat()].concat());
-    // PT_LOAD of the code, readable and executable; PT_LOAD of what is behind it; PT_GNU_EH_FRAME.
+    // PT_LOAD of the code, readable and executable; PT_LOAD of the unwind data; PT_GNU_EH_FRAME.
     file.extend(program(1, 5, CODE.0, CODE.1 - CODE.0));
     file.extend(program(1, 4, CODE.1, size));
     file.extend(program(0x6474_e550, 4, CODE.1, INDEX as u64));
@@ -91,15 +90,14 @@ fn program(index: &[u8; INDEX], behind: &[u8]) -> Vec<u8> {
     [&file[..], index, behind].concat()
 }
 
-/// What a file says about unwinding. `bits` say whether it is about the code, or any bytes.
+/// Returns a program with an unwind table. `bits` select whether the table covers the code or consists of arbitrary bytes.
 fn unwinding(bits: u8, bytes: &[u8]) -> Vec<u8> {
-    // Version 1, and the encodings that all linkers use; `.eh_frame` is what follows, of which the second entry is about
-    // the code.
+    // Version 1 with the encodings that all linkers use. `.eh_frame` follows; its second entry covers the code.
     let code = (CODE.0 as u32).wrapping_sub(CODE.1 as u32);
     let numbers = [INDEX as u32 - 4, 1, code, INDEX as u32 + 24].map(u32::to_le_bytes).concat();
     let mut usual = [1, 0x1b, 0x03, 0x3b].repeat(INDEX / 4);
     usual[4..].copy_from_slice(&numbers);
-    let usual = usual.first_chunk().expect("it is as long");
+    let usual = usual.first_chunk().expect("the header has this length");
     match (bits & 1, bytes.split_first_chunk::<INDEX>()) {
         (0, _) => program(usual, &section(CODE.1 + INDEX as u64, bytes)),
         (_, Some((index, behind))) if bits & 2 != 0 => program(index, behind),
@@ -107,12 +105,12 @@ fn unwinding(bits: u8, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A process of the program.
+/// Returns an analyzer that knows one process of the program.
 fn process(machine: &Machine, file: &[u8]) -> Analyzer {
     machine.write("proc/7/root/bin/program", file);
     machine.write("proc/7/maps", "");
     let mut analyzer = Analyzer::new(&machine.roots(), Limits { depth: DEPTH, ..Limits::default() });
-    let metadata = fs::metadata(machine.path("proc/7/root/bin/program")).expect("it was written");
+    let metadata = fs::metadata(machine.path("proc/7/root/bin/program")).expect("the program was written");
     let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
     let program = MappedFile { major, minor, inode: metadata.ino() };
     let nothing = MappedFile { major: 0, minor: 0, inode: 0 };
@@ -128,8 +126,8 @@ fn process(machine: &Machine, file: &[u8]) -> Analyzer {
     analyzer
 }
 
-/// The bytes say how it is unwound, what the file says, the registers, and the rest is the stack, which is the call chain
-/// as well. Returns how many frames are places in the file.
+/// Checks a sample. The bytes select the unwinding, the unwind table and the registers; the rest is the stack and the call chain. Returns
+/// the number of frames that lie in the file.
 pub(crate) fn holds(bytes: &[u8]) -> usize {
     let mut input = Input(bytes);
     let (bits, length) = (input.byte(), usize::from(input.byte()));
@@ -147,18 +145,17 @@ pub(crate) fn holds(bytes: &[u8]) -> usize {
     for unwind in [Unwind::Auto, Unwind::Dwarf, Unwind::FramePointers] {
         let sample = Sample { ip, pid: PID, tid: PID, callchain: &chain, user, ..Sample::default() };
         let taken = analyzer.stack(&sample, unwind);
-        // The same sample is the same stack, unless the file is read aside.
+        // The same sample gives the same stack, unless unwinding waits for the file to be read in the background.
         let again = analyzer.stack(&sample, unwind);
         assert!(again == taken || analyzer.accounts().lost(Loss::UnwindLater) > 0, "{taken:?} {again:?}");
         let frames: Vec<Frame> = analyzer.stacks().frames(taken.stack).collect();
-        // A stack of nothing is told. What is of the kernel in the chain is in every one, and one frame says that the
-        // rest is missing.
+        // An empty stack is accounted as lost. Each stack contains the kernel part of the chain, and one frame stands for the missing rest.
         assert!(!frames.is_empty() || analyzer.accounts().lost(Loss::NoStack) > 0);
         assert!(frames.len() <= DEPTH + chain.len() + 2, "{} frames", frames.len());
         if unwind == Unwind::Dwarf {
             let unwound =
                 frames.iter().filter(|frame| !matches!(frame, Frame::Kernel(_) | Frame::Cut(_))).count();
-            assert!(unwound <= DEPTH, "{unwound} frames were unwound");
+            assert!(unwound <= DEPTH, "{unwound} frames were unwound, more than the limit");
         }
         places += frames.iter().filter(|frame| matches!(frame, Frame::File { .. })).count();
     }

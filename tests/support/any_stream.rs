@@ -1,4 +1,4 @@
-//! What must hold for rings of any records. Called by a fuzz target, and by a test that keeps it from rotting.
+//! Invariants for rings of arbitrary records. Called by a fuzz target and by a test that keeps the target working.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use perf_exporter::sys::{Fields, ReadFormat};
 const CPUS: u32 = 2;
 const BUNDLES: usize = 2;
 
-/// Members of a bundle besides leader and clock.
+/// Members of a bundle besides the leader and the clock.
 const COUNTERS: usize = 2;
 
 /// `PERF_RECORD_SAMPLE`.
 const SAMPLE: u32 = 9;
 
-/// What a bundle said last, and how much that was above what it said before, added up.
+/// Last reading of a bundle, and the sum of all increases between readings.
 #[derive(Debug, Default, Clone)]
 struct Told {
     values: [u64; COUNTERS],
@@ -25,8 +25,8 @@ struct Told {
     nanoseconds: u64,
 }
 
-/// The first byte says what owners are told apart by, and what samples carry. Then for each batch a byte for its ring,
-/// its length and what happens after it, and for each record a byte for its length, one for its kind, and the body.
+/// Replays records. The first byte selects how counts are attributed and the fields of samples. Each batch follows as three bytes (ring,
+/// length, what happens after the batch), and each record as two bytes (length, kind) and its body.
 pub(crate) fn holds(bytes: &[u8]) {
     let Some((&bits, mut rest)) = bytes.split_first() else { return };
     let granularity = if bits & 1 == 1 { Granularity::Process } else { Granularity::Cgroup };
@@ -86,14 +86,14 @@ fn bundle(bundle: usize) -> Bundle {
     }
 }
 
-/// A record with a good header, as the bytes in front say.
+/// Returns a record with a valid header, as the leading bytes select.
 fn record(bytes: &mut &[u8], fields: &Fields) -> Option<Vec<u8>> {
     let (&[length, kind], rest) = bytes.split_first_chunk()?;
     let (body, rest) = rest.split_at_checked(usize::from(length & 127)).unwrap_or((rest, &[]));
     *bytes = rest;
     let (mut body, mut kind) = (body.to_vec(), u32::from(kind));
     if length > 127 {
-        // Of the right size: its numbers alone are hostile.
+        // Its size is right, so only its values are hostile.
         let format = fields.read.unwrap_or_default();
         let members = 2 + COUNTERS;
         let before = [fields.identifier, fields.tid, fields.time].map(usize::from).iter().sum::<usize>();
@@ -107,7 +107,7 @@ fn record(bytes: &mut &[u8], fields: &Fields) -> Option<Vec<u8>> {
 }
 
 impl Told {
-    /// Takes a reading, if it is of this bundle.
+    /// Adds a reading, if it belongs to this bundle.
     fn takes(&mut self, group: &Group<'_>) {
         if group.members() != 2 + COUNTERS {
             return;

@@ -1,5 +1,5 @@
-//! What must hold for the names of functions of a file of any bytes, and for its lines. Called by a fuzz target, and by a test that keeps it
-//! from rotting.
+//! Invariants for the function names and source lines of a file of arbitrary bytes. Called by a fuzz target and by a test that keeps the
+//! target working.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use perf_exporter::symbol::{LineReason, Lines, Named};
 
 use crate::machine::{Machine, asked};
 
-/// For names, in bytes.
+/// Memory for names, in bytes.
 const MEMORY: usize = 4 << 20;
-/// For debug information, in bytes.
+/// Memory for debug information, in bytes.
 const DEBUG_INFO: u64 = 1 << 20;
-/// The most functions that one place is in, each but the last inlined into the next.
+/// Maximum number of functions at one address, each except the last inlined into the next.
 const LEVELS: usize = 64;
-/// The longest path of a source, and the longest name that is made of one there, in bytes. Characters that would play
-/// tricks are escaped, which makes them up to eight times as long.
+/// Maximum length in bytes of a source path and of a name made from debug information. Control characters are escaped, which makes a text
+/// up to eight times as long.
 const TEXT: usize = 8 * DEBUG_INFO as usize;
-/// The most places that are asked for, at any fourth byte of its end: where symbols usually are.
+/// Maximum number of addresses that are symbolized. They are read at each fourth byte of the file's end, where symbols usually are.
 const PLACES: usize = 1024;
 
-/// The bytes are a program that an enemy runs. Returns how many places in it have a name.
+/// Checks the bytes as an untrusted program. Returns the number of symbolized addresses.
 pub(crate) fn holds(bytes: &[u8]) -> usize {
     let mut machine = Machine::new();
     machine.write("proc/7/root/bin/program", bytes);
@@ -35,7 +35,7 @@ pub(crate) fn holds(bytes: &[u8]) -> usize {
     named + lines(&machine, &frames)
 }
 
-/// How many of the places have a line.
+/// Returns the number of frames that have a source line.
 fn lines(machine: &Machine, frames: &[Frame]) -> usize {
     let named = machine.symbolizer(MEMORY).resolve(frames, &machine.code);
     let mut lines = Lines::new(&machine.roots(), DEBUG_INFO);
@@ -56,7 +56,7 @@ fn lines(machine: &Machine, frames: &[Frame]) -> usize {
         assert!(before.lines.is_empty() || own(before) == own(after), "{before:?} became {after:?}");
     }
     if lines.accounts().of(LineReason::Postponed) == 0 {
-        assert_eq!(ask(&mut lines), refined, "asked again, it is the same");
+        assert_eq!(ask(&mut lines), refined, "a repeated query returns the same lines");
     }
     refined.iter().filter(|named| named.lines.iter().any(|line| line.line > 0)).count()
 }

@@ -1,5 +1,5 @@
-//! What must hold whatever tracepoints write: every hit has one place, and totals only grow. Called by a fuzz target,
-//! and by a test that keeps it from rotting.
+//! Invariants for arbitrary tracepoint records: each hit is accounted exactly once, and totals only grow. Called by a fuzz target and by a
+//! test that keeps the target working.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,11 +14,11 @@ use crate::traced::{BEGIN, END, Hit, PLAY, WORK, World, hit, record};
 /// `PERF_RECORD_SAMPLE`.
 const SAMPLE: u32 = 9;
 
-/// Values of the label of `all` that are kept apart, and how many `op` may wait for.
+/// Limit of label values of `all`, and of pending begin events of `op`.
 const VALUES: usize = 3;
 const PENDING: u64 = 3;
 
-/// Records in order and as they come, single and paired, for everybody.
+/// Entries with ordered and with unordered records, single and paired, host-wide.
 const ENTRIES: &str = "processes: {include: [{comm: 'p*'}], by: [comm]}\n\
     cgroups: {include: ['/a', '/b']}\n\
     tracepoints:\n  \
@@ -27,10 +27,10 @@ const ENTRIES: &str = "processes: {include: [{comm: 'p*'}], by: [comm]}\n\
     op: {from: 'pair:begin', to: 'pair:end', key: [key], timeout: 2s, pending: 3, labels: [kind], values: 2, \
     per: [host, process]}\n";
 
-/// One that comes and goes, so that all are opened anew.
+/// An entry that is added and removed. Each change reopens all events.
 const GUEST: &str = "  guest: {event: 'toy:play', labels: [kind]}\n";
 
-/// Hits that were written, by what should become of them.
+/// Written hits, by their expected outcome.
 #[derive(Debug, Default, Clone, Copy)]
 struct Fed {
     counted: u64,
@@ -49,7 +49,7 @@ impl Fed {
     }
 }
 
-/// The bytes say what happens, one after the other.
+/// Checks a sequence of operations that the bytes select, one after the other.
 pub(crate) fn holds(bytes: &[u8]) {
     let mut story = Story::new();
     let mut bytes = bytes.iter().copied();
@@ -62,12 +62,12 @@ pub(crate) fn holds(bytes: &[u8]) {
 
 struct Story {
     world: World,
-    /// Of two cgroups that are selected, one that is not, and one that nobody knows.
+    /// Hits in each cgroup: two selected, one not selected, one unknown.
     cgroups: [u64; 4],
     all: Fed,
     any: Fed,
     begun: u64,
-    /// Without their key.
+    /// Hits without their key.
     keyless: u64,
     guest: bool,
     online: bool,
@@ -105,7 +105,7 @@ impl Story {
             0x80..0x90 => self.collect(),
             0x90..0x98 => self.world.lose(cpu, ordered, next().into()),
             0x98..0xa0 => {
-                // What stands behind a header without sense is given up, and nothing does.
+                // The reader discards all bytes after an invalid header. Here nothing follows it.
                 self.world.write(cpu, ordered, &[0; 8]);
                 self.collect();
             }
@@ -125,7 +125,7 @@ impl Story {
         }
     }
 
-    /// What is hit, and on which CPU; by whom; and what its record holds.
+    /// Writes a hit. `what` selects the tracepoint and the CPU, `who` the thread, and `value` the content of the record.
     fn hit(&mut self, what: u8, who: u8, value: u8) {
         let id = [WORK, PLAY, BEGIN, END][usize::from(what & 3)];
         let of = |hit: Hit| {
@@ -158,7 +158,7 @@ impl Story {
         }
     }
 
-    /// A record of any kind, in which no event is told that there is.
+    /// Writes a record of any kind that does not belong to any known event.
     fn junk(&mut self, cpu: u32, ordered: bool, kind: u8, length: u8) {
         let body = vec![kind | 0x80; usize::from(length & 63)];
         let kind = u32::from(kind % 24);
@@ -208,7 +208,7 @@ impl Story {
         self.ledger = books.ledger;
     }
 
-    /// Every first event has found its second, waits for it, or has a reason why it does neither.
+    /// Checks that each begin event has found its end event, is pending, or is accounted with a reason.
     fn balance_pairs(&self, books: &Books) {
         let paired = books.sum("perf_tracepoint_op_seconds", &[]);
         let waiting = books.sum("perf_pending_events", &[]);
@@ -227,14 +227,13 @@ fn inode(world: &World, path: &str) -> u64 {
     fs::metadata(world.cgroup(path)).expect("a directory").ino()
 }
 
-/// The idle task, some processes, and one that has no number any more.
+/// Returns the idle task, one of some processes, or a process without a pid (one that exited).
 fn pid(byte: u8) -> u32 {
     [0, 10, 10, 11, 12, 13, 14, u32::MAX][usize::from(byte & 7)]
 }
 
-/// What a collection published.
-/// A series as of its last sample, and what it counted as Prometheus sees it: all increases, and the value of each sample
-/// that was created after the one before.
+/// A published series: its last value, and its count as Prometheus computes it. The count is the sum of all increases and of the first
+/// value after each reset of the creation time.
 #[derive(Debug)]
 struct Entry {
     last: u64,
@@ -242,7 +241,7 @@ struct Entry {
     counted: u64,
 }
 
-/// All series ever, by metric and labels.
+/// All series since the start, by metric and labels.
 type Ledger = BTreeMap<String, BTreeMap<Arc<Labels>, Entry>>;
 
 struct Books {
@@ -251,7 +250,7 @@ struct Books {
 }
 
 impl Books {
-    /// Enters the samples into the ledger. None may fall unless it was created anew.
+    /// Enters the samples into the ledger. Panics if a value falls without a new creation time.
     fn enter(mut self) -> Self {
         for family in self.families.iter().filter(|family| family.metadata().kind() != Kind::Gauge) {
             let name = family.metadata().name();
@@ -266,7 +265,7 @@ impl Books {
                 let of_guest = name.contains("guest") || point.labels.get("entry") == Some("guest");
                 assert!(
                     now >= entry.last || of_guest,
-                    "{name}{:?} fell from {} to {now}",
+                    "{name}{:?} fell from {} to {now} without a new creation time",
                     point.labels,
                     entry.last
                 );
@@ -285,7 +284,8 @@ impl Books {
         self.families.iter().any(|family| family.metadata().name() == name)
     }
 
-    /// What the series of a metric with these labels ever counted; of gauges, the sum of their values; of histograms, counts.
+    /// Returns the total count of the series of a metric with these labels: for gauges the sum of the values, for histograms the number of
+    /// observations.
     fn sum(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let has = |all: &Labels| labels.iter().all(|(name, value)| all.get(name) == Some(*value));
         match self.ledger.get(name) {
@@ -304,7 +304,7 @@ impl Books {
         self.sum("perf_unpaired_events", &[("reason", reason)])
     }
 
-    /// The values of a label.
+    /// Returns the values of a label.
     fn values<'a>(&'a self, name: &'a str, label: &'a str) -> BTreeSet<&'a str> {
         self.points(name).filter_map(|point| point.labels.get(label)).collect()
     }
@@ -314,6 +314,6 @@ fn count(point: &Point) -> u64 {
     match &point.value {
         Value::Integer(count) => *count,
         Value::Histogram(histogram) => histogram.count(),
-        Value::Float(number) => panic!("{number} is no count"),
+        Value::Float(number) => panic!("{number} is not a count"),
     }
 }

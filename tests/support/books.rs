@@ -1,5 +1,5 @@
-//! The library counting on the running kernel by the switch stream, with everything that belongs to it (the reader of
-//! the rings too), and its books: what CPUs counted on one side, what is charged to whom on the other.
+//! The library counting on the running kernel by the switch stream, including the ring reader, and its accounting: what the CPUs counted,
+//! and what is attributed to each cgroup or process.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,10 +16,10 @@ use perf_exporter::sys::live::Live;
 use perf_exporter::sys::usage::raise_descriptor_limit;
 use perf_exporter::target::Watch;
 
-/// Reasons that say that attribution failed; the others say that nobody asked, or that nobody ran.
+/// Reasons of failed attribution. The other reasons are counts outside the selection and idle time.
 const FAILURES: [&str; 4] = ["lost", "rotated", "unknown", "ended"];
 
-/// A collector at work.
+/// A running collector.
 #[derive(Debug)]
 pub(crate) struct Accountant {
     watch: Watch,
@@ -27,12 +27,13 @@ pub(crate) struct Accountant {
 }
 
 impl Accountant {
-    /// Counts what a configuration file says, from now on.
+    /// Starts to count according to a configuration file.
     pub(crate) fn of(configuration: &str) -> Self {
         Self::with_rings_of(None, configuration)
     }
 
-    /// The same with so many bytes for the rings of all CPUs, which may be fewer than a file may say.
+    /// Starts to count with this much memory in bytes for the rings of all CPUs. It may be less than the minimum that a configuration
+    /// accepts.
     pub(crate) fn with_rings_of(ring_memory: Option<u64>, configuration: &str) -> Self {
         let (config, warnings) = config::load(configuration.as_bytes(), "test.yaml").unwrap();
         assert_eq!(warnings, []);
@@ -50,46 +51,46 @@ impl Accountant {
         let mut bounds = Bounds::new(&config.limits, &shares);
         bounds.ring_memory = ring_memory.unwrap_or(bounds.ring_memory);
         collector.apply(&plan, bounds, &watch);
-        // Processes that began after the first look, and before there were events to tell of them.
+        // Processes that were created after the first scan and before the events were open.
         let changes = watch.refresh();
         collector.follow(&changes, &watch);
         Self { watch, collector }
     }
 
-    /// What could not be opened, a line each.
+    /// Returns the events that could not be opened, one line each.
     pub(crate) fn refusals(&self) -> Vec<String> {
         self.collector.board().lines().map(|line| line.refusal.to_string()).collect()
     }
 
-    /// What there is to say about the stream.
+    /// Returns the state of the stream.
     pub(crate) fn stream(&self) -> StreamState {
         self.collector.stream_state().expect("the stream is open")
     }
 
-    /// One collection.
+    /// Makes one collection.
     pub(crate) fn collect(&mut self) -> Books {
         let changes = self.watch.refresh();
         self.collector.follow(&changes, &self.watch);
         Books(self.collector.collect())
     }
 
-    /// Follows the CPUs alone.
+    /// Follows changes of the online CPUs only.
     #[allow(dead_code, reason = "only guests take CPUs offline")]
     pub(crate) fn follow_cpus(&mut self) {
         let changes = self.watch.refresh_cpus();
         self.collector.follow_cpus(&changes.restarted, &self.watch);
     }
 
-    /// The end of counting, after which the books must balance.
+    /// Ends counting and returns the last collection. Afterwards all counts must be attributed or accounted.
     pub(crate) fn finish(mut self) -> Books {
         Books(self.collector.finish())
     }
 }
 
-/// What a collection published.
+/// The families that one collection published.
 pub(crate) struct Books(Vec<Family>);
 
-/// A line for each sum over the series of a metric, and for each reason why something is in none.
+/// Writes a line for each metric's sum over its series, and for each reason of unattributed counts.
 impl fmt::Debug for Books {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, sum) in self.sums() {
@@ -103,13 +104,13 @@ impl fmt::Debug for Books {
 }
 
 impl Books {
-    /// The sum over the series of that name (without `_total`) that have these labels, as the kernel counted: whole
-    /// numbers, times in nanoseconds.
+    /// Returns the sum over the series of a metric (named without `_total`) that have these labels, in the kernel's units: whole numbers,
+    /// times in nanoseconds.
     pub(crate) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         self.points(name, labels).map(|(_, count)| count).sum()
     }
 
-    /// The same by the values of one label, of the series that have it.
+    /// Returns the sums by the values of one label, over the series that have that label.
     pub(crate) fn by(&self, name: &str, label: &str, labels: &[(&str, &str)]) -> BTreeMap<String, u64> {
         let mut sums = BTreeMap::new();
         for (all, count) in self.points(name, labels) {
@@ -120,7 +121,7 @@ impl Books {
         sums
     }
 
-    /// The sum of each metric that counts for somebody, or for nobody.
+    /// Returns the sum of each metric of attributed or unattributed counts.
     pub(crate) fn sums(&self) -> BTreeMap<String, u64> {
         let scopes = ["perf_cpu_", "perf_cgroup_", "perf_process_", "perf_unattributed_"];
         let names = self.0.iter().map(|family| family.metadata().name());
@@ -128,12 +129,12 @@ impl Books {
         names.map(|name| (name.to_owned(), self.sum(name, &[]))).collect()
     }
 
-    /// Whether there is any series of that name: no count is not a count of nothing.
+    /// Reports whether the metric has any series. A missing series differs from a count of zero.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.points(name, &[]).next().is_some()
     }
 
-    /// How a metric, named without its scope, stands in the books of a scope.
+    /// Returns the balance of a scope for a metric that is named without its scope.
     pub(crate) fn balance(&self, scope: &str, metric: &str) -> Balance {
         Balance {
             what: format!("{metric} by {scope}"),
@@ -143,7 +144,7 @@ impl Books {
         }
     }
 
-    /// The value of the gauge of that name that has these labels.
+    /// Returns the value of the gauge with this name and these labels.
     #[allow(dead_code, reason = "only guests have counters that are scaled")]
     pub(crate) fn gauge(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let family = self.0.iter().find(|family| family.metadata().name() == name)?;
@@ -155,7 +156,7 @@ impl Books {
         }
     }
 
-    /// Records that were lost, for any reason.
+    /// Returns the number of lost records, for all reasons.
     pub(crate) fn lost_records(&self) -> u64 {
         ["ring_full", "unreadable"]
             .iter()
@@ -173,65 +174,65 @@ impl Books {
         families.flat_map(Family::points).filter(move |point| has(&point.labels)).map(move |point| {
             let count = match point.value {
                 Value::Integer(count) => count,
-                // Counts of nanoseconds are whole up to 104 days.
+                // A count of nanoseconds is exact up to 104 days.
                 Value::Float(seconds) if name.ends_with("_seconds") => (seconds * 1e9).round() as u64,
-                Value::Float(_) | Value::Histogram(_) => panic!("{name} is no count: {:?}", point.value),
+                Value::Float(_) | Value::Histogram(_) => panic!("{name} is not a count: {:?}", point.value),
             };
             (&*point.labels, count)
         })
     }
 }
 
-/// Both sides of one account.
+/// Both sides of the accounting of one metric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Balance {
     what: String,
-    /// By the CPUs.
+    /// Counted by the CPUs.
     pub(crate) counted: u64,
-    /// In the series of the scope.
+    /// Attributed to the series of the scope.
     pub(crate) attributed: u64,
-    /// In none of them, by reason.
+    /// Unattributed, by reason.
     pub(crate) rest: BTreeMap<String, u64>,
 }
 
 impl Balance {
-    /// What has no owner for this reason.
+    /// Returns the unattributed count with this reason.
     pub(crate) fn of(&self, reason: &str) -> u64 {
         self.rest.get(reason).copied().unwrap_or(0)
     }
 
-    /// What has no owner because attribution failed.
+    /// Returns the unattributed count for which attribution failed.
     pub(crate) fn failed(&self) -> u64 {
         FAILURES.iter().map(|reason| self.of(reason)).sum()
     }
 
-    /// What somebody was charged with, or nobody.
+    /// Returns the accounted count: attributed, or unattributed with a reason.
     pub(crate) fn charged(&self) -> u64 {
         self.attributed + self.rest.values().sum::<u64>()
     }
 
-    /// What the CPUs counted since their last records, which nobody is charged with yet.
+    /// Returns the count since the CPUs' last records, which is not yet accounted.
     pub(crate) fn waiting(&self) -> u64 {
         self.counted.saturating_sub(self.attributed + self.rest.values().sum::<u64>())
     }
 
-    /// Every single count is on both sides.
+    /// Checks that both sides are equal, to the last count.
     pub(crate) fn assert_exact(&self) {
-        assert_eq!(self.charged(), self.counted, "charged and counted: {self:?}");
+        assert_eq!(self.charged(), self.counted, "the accounted sum differs from the counted sum: {self:?}");
     }
 }
 
-/// Holds collections against those before.
+/// Compares each collection with the one before.
 #[derive(Debug, Default)]
 pub(crate) struct Growth(BTreeMap<String, u64>);
 
 impl Growth {
-    /// No sum that was published before is smaller now, whoever is gone since.
+    /// Checks that no published sum has decreased, even when its owners have exited.
     pub(crate) fn take(&mut self, books: &Books) {
         let now = books.sums();
         for (name, before) in std::mem::take(&mut self.0) {
             let after = now.get(&name).copied().unwrap_or(0);
-            assert!(after >= before, "{name} was {before} and is {after}: {books:?}");
+            assert!(after >= before, "{name} decreased from {before} to {after}: {books:?}");
         }
         self.0 = now;
     }

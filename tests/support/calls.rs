@@ -1,4 +1,4 @@
-//! System calls with known arguments, made by a worker so many times.
+//! System calls with known arguments that a worker makes a known number of times.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,25 +11,25 @@ use std::time::Duration;
 
 use super::load::number;
 
-/// What a worker can be told to call.
+/// A system call that a worker can make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Calls<'a> {
-    /// Reads so many bytes of `/dev/zero` at once.
+    /// Reads this many bytes of `/dev/zero` in one call.
     Read(u64),
-    /// Opens a file that is not there.
+    /// Opens a file that does not exist.
     Open(&'a [u8]),
-    /// Sends so many bytes at once to a port of this machine, all through one connection.
+    /// Sends this many bytes in one call to a local port, always through the same connection.
     Send(u16, u64),
-    /// Sleeps for so many milliseconds.
+    /// Sleeps for this many milliseconds.
     Sleep(u64),
 }
 
 impl Calls<'_> {
-    /// What to tell a worker that it makes the call so many times, each after the one before.
+    /// Returns the order for a worker to make the call `times` times, one after the other.
     pub(crate) fn times(self, times: u64) -> String {
         match self {
             Self::Read(bytes) => format!("read {times} {bytes}"),
-            // A path may hold any byte, and an order is a line of words.
+            // A path may contain any byte, but an order is a line of words.
             Self::Open(path) => {
                 let path: String = path.iter().map(|byte| format!("{byte:02x}")).collect();
                 format!("open {times} {path}")
@@ -40,7 +40,7 @@ impl Calls<'_> {
     }
 }
 
-/// The side of the worker. `false` if nobody knows that order.
+/// Runs an order in the worker. Returns `false` if the order is unknown.
 pub(super) fn run(order: &str, arguments: &[&str]) -> bool {
     match (order, arguments) {
         ("read", [times, bytes]) => read(number(times), number(bytes)),
@@ -68,11 +68,11 @@ fn open(times: u64, path: &str) {
     let bytes = bytes.map(|digits| u8::from_str_radix(digits, 16).unwrap()).collect();
     let path = PathBuf::from(OsString::from_vec(bytes));
     for _ in 0..times {
-        assert!(File::open(&path).is_err(), "{} is there", path.display());
+        assert!(File::open(&path).is_err(), "{} exists", path.display());
     }
 }
 
-/// A blocking socket takes all of it in one call.
+/// Sends over a blocking socket, which accepts all bytes in one call.
 fn send(times: u64, port: u64, bytes: u64) {
     let mut stream = TcpStream::connect(("127.0.0.1", port.try_into().unwrap())).unwrap();
     let bytes = vec![0; bytes.try_into().unwrap()];

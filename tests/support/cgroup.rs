@@ -1,4 +1,4 @@
-//! Cgroups of a test's own.
+//! Cgroups that a test creates.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use perf_exporter::target::CgroupMount;
 
 use super::eventually;
 
-/// A cgroup in the hierarchy that perf events see, removed when it is dropped. Whoever is in it must end before.
+/// A cgroup in the hierarchy that perf events use. It is removed when it is dropped; its processes must have exited by then.
 #[derive(Debug)]
 pub(crate) struct TestCgroup {
     dir: PathBuf,
@@ -16,14 +16,14 @@ pub(crate) struct TestCgroup {
 }
 
 impl TestCgroup {
-    /// Makes one at the top. Its name holds the id of this process, so that two runs do not meet.
+    /// Creates a cgroup below the root. Its name contains the id of this process, so that two runs do not collide.
     pub(crate) fn new(name: &str) -> Self {
         let mount = CgroupMount::find(&Roots::default()).unwrap();
         let path = format!("/perf-exporter-{name}-{}", std::process::id());
         Self::make(mount.dir().join(&path[1..]), path)
     }
 
-    /// Makes one inside it.
+    /// Creates a child cgroup.
     pub(crate) fn below(&self, name: &str) -> Self {
         Self::make(self.dir.join(name), format!("{}/{name}", self.path))
     }
@@ -33,17 +33,17 @@ impl TestCgroup {
         Self { dir, path }
     }
 
-    /// Where its files are.
+    /// Returns the directory of its files.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The path that the label `cgroup` shows.
+    /// Returns the path as the label `cgroup` contains it.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
-    /// Moves a process in.
+    /// Moves a process into the cgroup.
     pub(crate) fn take(&self, pid: u32) {
         let procs = self.dir.join("cgroup.procs");
         fs::write(&procs, pid.to_string()).unwrap_or_else(|error| panic!("{}: {error}", procs.display()));
@@ -52,12 +52,12 @@ impl TestCgroup {
 
 impl Drop for TestCgroup {
     fn drop(&mut self) {
-        // A process leaves its cgroup some time after its parent has seen it end.
+        // A process leaves its cgroup some time after its parent has reaped it.
         let removed = || fs::remove_dir(&self.dir).ok();
         if std::thread::panicking() {
             let _left_behind_by_a_failed_test = removed();
         } else {
-            eventually("a test's cgroup is empty", removed);
+            eventually("the cgroup of a test is empty when it is removed", removed);
         }
     }
 }

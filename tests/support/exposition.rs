@@ -1,4 +1,4 @@
-//! A strict reader of the two text formats, apart from the writer: text 0.0.4 and OpenMetrics 1.0.
+//! A strict parser of the two text formats, Prometheus text 0.0.4 and OpenMetrics 1.0, independent of the writer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,18 +9,18 @@ pub(crate) struct Exposition {
     samples: BTreeMap<Series, f64>,
 }
 
-/// Name and labels.
+/// Name and labels of a series.
 type Series = (String, BTreeMap<String, String>);
 
-/// What may follow the name of a family in the names of its samples.
+/// Suffixes that the samples of a family may have after its name.
 const SUFFIXES: [&str; 6] = ["", "_total", "_info", "_bucket", "_sum", "_count"];
 
 impl Exposition {
-    /// Reads a scrape.
+    /// Parses a scrape.
     ///
     /// # Errors
-    /// The first line that is against the format: no metadata before it, a series that comes twice, a name that is
-    /// none, a family in two places, anything after `# EOF`.
+    /// Returns the first violation of the format: missing metadata, a duplicate series, an invalid name, a family in two parts, or text
+    /// after `# EOF`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut exposition = Self::default();
         let (mut family, mut families, mut ended) = (None::<String>, BTreeSet::new(), false);
@@ -57,40 +57,40 @@ impl Exposition {
         Ok(exposition)
     }
 
-    /// The value of the one series of that name that has these labels, whatever else it has.
+    /// Returns the value of the only series with this name and these labels; further labels are ignored.
     ///
     /// # Panics
-    /// If there are several.
+    /// If several series match.
     pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let found: Vec<_> = self.with(name, labels).collect();
         assert!(found.len() <= 1, "{name} {labels:?} is {found:?}");
         found.first().map(|(_, value)| **value)
     }
 
-    /// The sum over the series of that name that have these labels.
+    /// Returns the sum over the series with this name and these labels.
     pub(crate) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.with(name, labels).map(|(_, value)| value).sum()
     }
 
-    /// The name and the labels of each series.
+    /// Returns the name and the labels of each series.
     #[allow(dead_code, reason = "not every target looks at all series")]
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &BTreeMap<String, String>)> {
         self.samples.keys().map(|(name, labels)| (name.as_str(), labels))
     }
 
-    /// The labels of each series of that name.
+    /// Returns the labels of each series with this name.
     #[allow(dead_code, reason = "not every target looks at all labels")]
     pub(crate) fn series<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a BTreeMap<String, String>> {
         self.with(name, &[]).map(|(series, _)| &series.1)
     }
 
-    /// What a label says in each series of that name, and the value of the series.
+    /// Returns the value of a label in each series with this name, and the value of the series.
     #[allow(dead_code, reason = "not every target looks at all values of a label")]
     pub(crate) fn by<'a>(&'a self, name: &'a str, label: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
         self.by_with(name, &[], label)
     }
 
-    /// The same in the series that have these labels.
+    /// Returns the same for the series that also have these labels.
     #[allow(dead_code, reason = "not every target looks at all values of a label")]
     pub(crate) fn by_with<'a>(
         &'a self,
@@ -115,7 +115,7 @@ impl Exposition {
     }
 }
 
-/// What was counted, a line for each series, without what the exporter tells of itself.
+/// Writes one line for each series, without the metrics of the exporter itself.
 impl fmt::Debug for Exposition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = |name: &str| name.starts_with("perf_") && !name.starts_with("perf_exporter_");
@@ -128,7 +128,7 @@ impl fmt::Debug for Exposition {
     }
 }
 
-/// Reads `name{label="value",…} value`.
+/// Parses `name{label="value",…} value`.
 fn sample(line: &str) -> Option<(Series, f64)> {
     let name_end = line.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'))?;
     let (name, mut rest) = line.split_at(name_end);
@@ -147,7 +147,7 @@ fn sample(line: &str) -> Option<(Series, f64)> {
     Some(((name.to_owned(), labels), value))
 }
 
-/// Reads `label="value"` with its escapes, and gives what comes after.
+/// Parses `label="value"` with its escapes. Returns the name, the value and the remaining text.
 fn label(text: &str) -> Option<(String, String, &str)> {
     let (name, quoted) = text.split_once("=\"")?;
     let mut value = String::new();

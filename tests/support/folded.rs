@@ -1,15 +1,15 @@
-//! Sampled stacks as lines of names, outermost first, each with how often it was seen or for how long.
+//! Sampled stacks as lists of function names, outermost first, each with its number of samples or its time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::service::{Service, get_path};
 
-/// Stacks of names, outermost first, with what they were seen for.
+/// Stacks of names, outermost first, each with its weight.
 #[derive(Debug, Default)]
 pub(crate) struct Folded(BTreeMap<Vec<String>, u64>);
 
 impl Folded {
-    /// What a service has at `/folded`. Each stack begins with the name of its thread.
+    /// Fetches the stacks of a service from `/folded`. Each stack begins with the name of its thread.
     pub(crate) fn of(service: &Service, query: &str) -> Self {
         let (_, body) = get_path(&service.address, &format!("/folded?{query}"));
         let line = |line: &str| {
@@ -24,23 +24,23 @@ impl Folded {
         self.0.values().sum::<u64>() as f64
     }
 
-    /// The share of stacks in which these functions stand one directly above the other, outermost first.
+    /// Returns the share of stacks that contain these functions as consecutive frames, outermost first.
     pub(crate) fn share(&self, functions: &[&str]) -> f64 {
         self.share_of(|stack| stack.windows(functions.len()).any(|part| part == functions))
     }
 
-    /// The share of the stacks for which something holds.
+    /// Returns the share of stacks for which `holds` returns true.
     pub(crate) fn share_of(&self, holds: impl Fn(&[String]) -> bool) -> f64 {
         let found: u64 = self.0.iter().filter(|(stack, _)| holds(stack)).map(|(_, value)| value).sum();
         found as f64 / self.total()
     }
 
-    /// The share of each function that is the innermost of a stack.
+    /// Returns the share of stacks in which each function is the innermost frame.
     pub(crate) fn innermost(&self) -> BTreeMap<&str, f64> {
         self.shares(|stack| stack.last().map(String::as_str).into_iter().collect())
     }
 
-    /// The share of the stacks that each function is in.
+    /// Returns the share of stacks that contain each function.
     pub(crate) fn anywhere(&self) -> BTreeMap<&str, f64> {
         self.shares(|stack| stack.iter().map(String::as_str).collect())
     }
@@ -57,7 +57,7 @@ impl Folded {
     }
 }
 
-/// Stacks that come several times are added up.
+/// Equal stacks are added up.
 impl FromIterator<(Vec<String>, u64)> for Folded {
     fn from_iter<I: IntoIterator<Item = (Vec<String>, u64)>>(stacks: I) -> Self {
         let mut folded = Self::default();

@@ -1,11 +1,11 @@
-//! A read-only FUSE file system that stops answering when a test says so. It talks to `/dev/fuse` itself, without libfuse.
+//! A read-only FUSE file system that stops answering on a test's request. It uses `/dev/fuse` directly, without libfuse.
 //!
-//! A stopped file system still reads each request and keeps it. This is the hard case: the kernel lets a caller whose
-//! request was read wait uninterruptibly, and even SIGKILL does not end that wait. Names and attributes are never cached,
-//! so each look-up and each `stat` is a request. Contents are cached, so a program whose pages are resident keeps running.
+//! A stopped file system still reads each request and keeps it. This is the hard case: a caller whose request was read waits
+//! uninterruptibly, and even SIGKILL does not end that wait. Names and attributes are never cached, so each look-up and each `stat` is a
+//! request. Contents are cached, so a program whose pages are resident keeps running.
 //!
-//! The daemon is a thread of the test. `/dev/fuse` closes with the thread or with the process, and the kernel then fails
-//! all requests: nothing waits longer than the test runs, or than the test allowed when it stopped the file system.
+//! The daemon is a thread of the test. `/dev/fuse` is closed when the thread or the process exits, and the kernel then fails all requests.
+//! So no caller waits longer than the test runs, or than the limit given to [`Mount::stop`].
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -24,20 +24,20 @@ use rustix::time::{ClockId, clock_gettime};
 /// Maximum size of a file, in bytes.
 const FILE_LIMIT: u64 = 256 << 20;
 
-/// Size of the buffer for requests, in bytes. The kernel wants at least 8 KiB.
+/// Size of the request buffer in bytes. The kernel requires at least 8 KiB.
 const REQUEST_SIZE: usize = 64 << 10;
 
-/// The inode of the root directory. Files have the numbers after it.
+/// Inode number of the root directory. Files have the numbers after it.
 const ROOT: u64 = 1;
 
 /// The requests that a stopped file system does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// Look-ups of names and opening.
+    /// Look-ups of names, and opening of files.
     Open,
-    /// Reading of contents, by `read` and by page faults.
+    /// Reads of contents, by `read` and by page faults.
     Read,
-    /// Reading of attributes.
+    /// Reads of attributes.
     Stat,
     /// All of these.
     Everything,
@@ -55,7 +55,7 @@ impl Stop {
     }
 }
 
-/// A mounted file system. It is unmounted with the value, and requests that it keeps then fail.
+/// A mounted file system. It is unmounted when it is dropped, and kept requests then fail.
 #[derive(Debug)]
 pub(crate) struct Mount {
     shared: Arc<Shared>,
@@ -64,11 +64,10 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// Mounts copies of `files`, given by their names and sources. `read_ahead` is in bytes; with 0 only pages that are
-    /// asked for become resident.
+    /// Mounts copies of `files`, given as pairs of name and source. `read_ahead` is in bytes; with 0, only requested pages become resident.
     ///
     /// # Panics
-    /// If the file system cannot be mounted. Ask for [`Feature::Fuse`](super::Feature::Fuse) before.
+    /// If the file system cannot be mounted. Check [`Feature::Fuse`](super::Feature::Fuse) before.
     pub(crate) fn of(files: &[(&str, &Path)], read_ahead: u32) -> Self {
         let files = files.iter().map(|(name, source)| Node {
             name: (*name).to_owned(),
@@ -103,13 +102,13 @@ impl Mount {
         self.dir.path().join(name)
     }
 
-    /// Stops answering these requests. The test itself must not touch the mount from now on. If nobody resumes it for
-    /// `at_most`, the daemon ends and all requests fail: a test that fails is better than one that hangs.
+    /// Stops answering these requests. The test itself must not touch the mount from now on. Without a call of `resume` within `at_most`,
+    /// the daemon ends and all requests fail, so the test fails instead of hanging.
     pub(crate) fn stop(&self, stop: Stop, at_most: Duration) {
         self.shared.control().stopped = Some((stop, now() + at_most));
     }
 
-    /// Answers all requests that were kept, and those that follow.
+    /// Answers all kept requests and all later ones.
     pub(crate) fn resume(&self) {
         self.shared.control().stopped = None;
         self.shared.wake();
@@ -120,8 +119,8 @@ impl Mount {
         self.shared.control().kept.iter().map(|request| request.tid).collect()
     }
 
-    /// Returns whether a thread of a process, or of one of its children, waits for an answer: to its own request, or to
-    /// somebody's who reads the same page.
+    /// Reports whether a thread of a process or of its children waits for an answer, either to its own request or to the request of another
+    /// thread for the same page.
     pub(crate) fn delays(&self, pid: u32) -> bool {
         let of_page = || !self.waiting().is_empty() && threads(pid).iter().any(|task| uninterruptible(task));
         // A wait for a disk is shorter.
@@ -140,7 +139,7 @@ impl Mount {
     }
 }
 
-/// The threads of a process and its children, as directories in `/proc`.
+/// Returns the threads of a process and of its children, as directories in `/proc`.
 fn threads(pid: u32) -> Vec<PathBuf> {
     let dir = PathBuf::from(format!("/proc/{pid}/task"));
     let mut tasks: Vec<PathBuf> =
@@ -164,7 +163,7 @@ impl Drop for Mount {
     fn drop(&mut self) {
         self.shared.control().ended = true;
         self.shared.wake();
-        // The thread takes /dev/fuse along, and so ends all waiting.
+        // The end of the thread closes /dev/fuse, which ends all waits.
         drop(self.daemon.take().map(JoinHandle::join));
         if let Err(error) = unmount(self.dir.path(), UnmountFlags::DETACH) {
             eprintln!("{}: unmount: {error}", self.dir.path().display());
@@ -172,7 +171,7 @@ impl Drop for Mount {
     }
 }
 
-/// What the test and the daemon share.
+/// State shared by the test and the daemon.
 #[derive(Debug)]
 struct Shared {
     control: Mutex<Control>,
@@ -192,7 +191,7 @@ impl Shared {
     }
 
     fn wake(&self) {
-        // A full counter wakes as well.
+        // An event counter that is full wakes the daemon as well.
         rustix::io::write(&self.wake, &1u64.to_ne_bytes()).ok();
     }
 }
@@ -203,7 +202,7 @@ struct Node {
     content: Vec<u8>,
 }
 
-/// Operations, by the numbers of `linux/fuse.h`.
+/// Operations, with the numbers of `linux/fuse.h`.
 mod op {
     pub(super) const LOOKUP: u32 = 1;
     pub(super) const FORGET: u32 = 2;
@@ -223,13 +222,13 @@ mod op {
     pub(super) const STATX: u32 = 52;
 }
 
-/// A request, as `struct fuse_in_header` and what follows it.
+/// A request: `struct fuse_in_header` and the bytes after it.
 #[derive(Debug)]
 struct Request {
     opcode: u32,
     unique: u64,
     node: u64,
-    /// The thread that asked.
+    /// Thread that made the request.
     tid: u32,
     body: Vec<u8>,
 }
@@ -254,7 +253,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// The side that answers. Its thread ends with the mount.
+/// The answering side. Its thread ends when the file system is unmounted.
 struct Daemon {
     device: File,
     files: Vec<Node>,
@@ -262,7 +261,7 @@ struct Daemon {
     shared: Arc<Shared>,
 }
 
-/// What a request is answered with: contents or an errno.
+/// Answer to a request: contents or an errno.
 type Answer = Result<Vec<u8>, i32>;
 
 impl Daemon {
@@ -275,9 +274,9 @@ impl Daemon {
             }
             let size = match self.device.read(&mut buffer) {
                 Ok(size) => size,
-                // It was unmounted.
+                // The file system was unmounted.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return,
-                // Nothing is there, or the request was interrupted.
+                // No request is queued, or the read was interrupted.
                 Err(_) => continue,
             };
             let request = Request::parse(&buffer[..size]);
@@ -306,7 +305,7 @@ impl Daemon {
         rustix::io::read(&self.shared.wake, &mut [0; 8]).ok();
     }
 
-    /// Takes the kept requests that may be answered now.
+    /// Removes and returns the kept requests that may now be answered.
     fn released(&self) -> Vec<Request> {
         let mut control = self.shared.control();
         let stopped = control.stopped.map(|(stop, _)| stop);
@@ -334,11 +333,11 @@ impl Daemon {
         let mut reply = Reply::default();
         reply.u32s(&[16 + body.len() as u32, error as u32]).u64s(&[request.unique]);
         reply.0.extend(body);
-        // Whoever asked may have gone.
+        // The requesting thread may have exited.
         drop(self.device.write(&reply.0));
     }
 
-    /// `struct fuse_init_out` of version 7.31.
+    /// Returns `struct fuse_init_out` of version 7.31.
     fn init(&self, body: &[u8]) -> Vec<u8> {
         const ASYNC_READ: u32 = 1;
         let flags = u32_at(body, 12) & ASYNC_READ;
@@ -353,7 +352,7 @@ impl Daemon {
         let found = self.files.iter().position(|file| file.name.as_bytes() == name).ok_or(libc::ENOENT)?;
         let node = ROOT + 1 + found as u64;
         let mut reply = Reply::default();
-        // Node and generation; nothing may be cached for any time.
+        // Node and generation, then cache validity times of zero.
         reply.u64s(&[node, 0, 0, 0]).u32s(&[0, 0]);
         self.attribute(node, &mut reply);
         Ok(reply.0)
@@ -386,7 +385,7 @@ impl Daemon {
         content[start..end].to_vec()
     }
 
-    /// `struct fuse_dirent` of each file that was not told yet. All fit into one answer.
+    /// Returns a `struct fuse_dirent` for each file that was not listed yet. All of them fit into one answer.
     fn entries(&self, body: &[u8]) -> Vec<u8> {
         let mut reply = Reply::default();
         for (index, file) in self.files.iter().enumerate().skip(u64_at(body, 8) as usize) {
@@ -399,7 +398,7 @@ impl Daemon {
         reply.0
     }
 
-    /// `struct fuse_kstatfs`.
+    /// Returns `struct fuse_kstatfs`.
     fn statfs(&self) -> Vec<u8> {
         let mut reply = Reply::default();
         reply.u64s(&[1, 0, 0, self.files.len() as u64, 0]).u32s(&[4096, 255, 4096]).u32s(&[0; 7]);
@@ -407,7 +406,7 @@ impl Daemon {
     }
 }
 
-/// `struct fuse_open_out`: contents that are cached stay valid.
+/// Returns `struct fuse_open_out`: cached contents stay valid.
 fn opened() -> Vec<u8> {
     const KEEP_CACHE: u32 = 1 << 1;
     let mut reply = Reply::default();

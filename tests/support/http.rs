@@ -1,4 +1,4 @@
-//! A client of HTTP that waits no longer than it is told to: to see who answers in time while something hangs.
+//! An HTTP client with a deadline, for tests of requests that must be answered while another part hangs.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// An answer: the code and the body.
+/// An answer: status code and body.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) body: String,
 }
 
-/// Asks for `path`, and gives the whole answer if it is there within `patience`, from the connection on.
+/// Requests `path`. Returns the answer if it is complete within `patience`, which includes the connection.
 ///
 /// # Errors
-/// `TimedOut` if it is not; what the connection says; `InvalidData` where the answer is no HTTP.
+/// `TimedOut` after the deadline; errors of the connection; `InvalidData` if the answer is not HTTP.
 pub(crate) fn ask(address: &str, method: &str, path: &str, patience: Duration) -> io::Result<Answer> {
     let end = now() + patience;
     let left = || {
@@ -34,7 +34,7 @@ pub(crate) fn ask(address: &str, method: &str, path: &str, patience: Duration) -
         match stream.read(&mut part) {
             Ok(0) => break,
             Ok(size) => answer.extend(&part[..size]),
-            // A socket with a timeout reports that the process was stopped for a moment.
+            // A socket with a timeout returns EINTR after the process was stopped.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
             Err(error) => return Err(error),

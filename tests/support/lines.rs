@@ -1,15 +1,14 @@
-//! What a child process says, line by line, without ever waiting for it longer than is sensible.
+//! Output of a child process, line by line, with a limit on each wait.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How long a child may be silent before a test gives up. Guests are slow, and so are machines with much to do; nothing
-/// that is alive takes this long.
+/// Maximum silence of a child before a test fails. Guests and loaded machines are slow, but no working child is silent for this long.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The lines of a pipe, read by a thread that ends with the pipe.
+/// Lines of a pipe, read by a thread that ends with the pipe.
 #[derive(Debug)]
 pub(crate) struct Lines(Receiver<String>);
 
@@ -17,14 +16,14 @@ impl Lines {
     pub(crate) fn of(pipe: impl Read + Send + 'static) -> Self {
         let (sender, receiver) = channel();
         thread::spawn(move || {
-            // A test that has seen enough drops the receiver: the rest is read and thrown away, so that the child
-            // never waits for a full pipe.
+            // A test may drop the receiver early. The rest of the pipe is then read and discarded, so that the child does not block on a
+            // full pipe.
             BufReader::new(pipe).lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)));
         });
         Self(receiver)
     }
 
-    /// The next line; `None` once the pipe is closed.
+    /// Returns the next line, or `None` once the pipe is closed.
     ///
     /// # Panics
     /// After five minutes of silence.
@@ -36,7 +35,7 @@ impl Lines {
         }
     }
 
-    /// The lines that are there already.
+    /// Returns the lines that are available now.
     pub(crate) fn ready(&self) -> impl Iterator<Item = String> {
         self.0.try_iter()
     }

@@ -1,6 +1,6 @@
-//! Loads that are hard on whoever counts by cgroup or process: many switches, many short processes, many short cgroups.
+//! Loads that are demanding for counting by cgroup or process: many context switches, many short processes, many short-lived cgroups.
 //!
-//! Workers do them, so each load runs wherever a worker does.
+//! Workers run them, so a load runs in any place where a worker can run.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -19,11 +19,11 @@ use super::cgroup::TestCgroup;
 use super::eventually;
 use super::worker::{Worker, cpu_time, nothing};
 
-/// How many processes of a storm run at a time.
+/// Number of processes of a storm that run at a time.
 const PARALLEL: u64 = 4;
 
-/// Two processes on one CPU, each in a cgroup of its own, that send one byte to and fro: two switches for a round trip,
-/// and hardly anything else.
+/// Two processes on one CPU, each in its own cgroup, that send one byte back and forth. Each round trip is two context switches and almost
+/// nothing else.
 #[derive(Debug)]
 pub(crate) struct PingPong {
     ping: Worker,
@@ -31,27 +31,27 @@ pub(crate) struct PingPong {
     pipes: tempfile::TempDir,
 }
 
-/// What a [`PingPong`] took.
+/// Result of a [`PingPong`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Switches {
-    /// How many there were.
+    /// Number of context switches.
     pub(crate) count: u64,
-    /// By the clock on the wall.
+    /// Elapsed wall-clock time.
     pub(crate) elapsed: Duration,
-    /// CPU time of the two. On a CPU of their own it is all that elapsed; on a shared one it is what switches cost, for
-    /// what the kernel does at a switch is on the account of the process that comes next.
+    /// CPU time of both processes. On an otherwise idle CPU it equals the elapsed time. On a shared CPU it is the cost of the switches: the
+    /// kernel charges the work of a switch to the incoming task.
     pub(crate) cpu: Duration,
 }
 
 impl Switches {
-    /// CPU time for one, in nanoseconds.
+    /// Returns the CPU time of one switch, in nanoseconds.
     pub(crate) fn nanoseconds(self) -> f64 {
         self.cpu.as_nanos() as f64 / self.count as f64
     }
 }
 
 impl PingPong {
-    /// Starts the two, called `ping` and `pong`.
+    /// Starts the two processes, named `ping` and `pong`.
     pub(crate) fn between(one: &TestCgroup, other: &TestCgroup) -> Self {
         let (ping, pong) = (Worker::start("ping"), Worker::start("pong"));
         one.take(ping.pid());
@@ -63,28 +63,28 @@ impl PingPong {
         Self { ping, pong, pipes }
     }
 
-    /// Has them do so many round trips on a CPU.
+    /// Runs this many round trips on a CPU.
     pub(crate) fn run(&mut self, cpu: usize, trips: u64) -> Switches {
         self.begin(cpu, trips);
         self.finish()
     }
 
-    /// Has them begin with it.
+    /// Begins this many round trips on a CPU.
     pub(crate) fn begin(&mut self, cpu: usize, trips: u64) {
         self.begin_on([cpu, cpu], trips);
     }
 
-    /// Has each begin with it on a CPU of its own.
+    /// Begins this many round trips, each process on its own CPU.
     pub(crate) fn begin_on(&mut self, [ping, pong]: [usize; 2], trips: u64) {
         let pipes = self.pipes.path().display();
         self.ping.begin(&format!("ping {ping} {trips} {pipes}"));
         self.pong.begin(&format!("pong {pong} {trips} {pipes}"));
     }
 
-    /// Waits until they have done it.
+    /// Waits until the round trips are done.
     pub(crate) fn finish(&mut self) -> Switches {
         let [ping, pong] = [&mut self.ping, &mut self.pong].map(Worker::finish);
-        let &[trips, elapsed, cpu] = &ping[..] else { panic!("ping reports {ping:?}") };
+        let &[trips, elapsed, cpu] = &ping[..] else { panic!("unexpected report of ping: {ping:?}") };
         Switches {
             count: 2 * trips,
             elapsed: Duration::from_nanos(elapsed),
@@ -93,7 +93,7 @@ impl PingPong {
     }
 }
 
-/// Starts processes that end at once, some at a time.
+/// Starts processes that exit at once, some at a time.
 #[derive(Debug)]
 pub(crate) struct Storm {
     worker: Worker,
@@ -101,31 +101,31 @@ pub(crate) struct Storm {
 }
 
 impl Storm {
-    /// Of processes that are called `comm`.
+    /// Starts a worker for processes named `comm`.
     pub(crate) fn of(comm: &str) -> Self {
         let worker = Worker::start("stormy");
         let program = worker.program(comm);
         Self { worker, program }
     }
 
-    /// Who starts them.
+    /// Returns the pid of the parent.
     pub(crate) fn pid(&self) -> u32 {
         self.worker.pid()
     }
 
-    /// Has it begin with so many processes; a multiple of four.
+    /// Begins to start this many processes; a multiple of four.
     pub(crate) fn begin(&mut self, processes: u64) {
-        assert!(processes.is_multiple_of(PARALLEL), "{processes} processes, {PARALLEL} at a time");
+        assert!(processes.is_multiple_of(PARALLEL), "{processes} is not a multiple of {PARALLEL}");
         self.worker.begin(&format!("storm {processes} {}", self.program.display()));
     }
 
-    /// Waits until all of them have ended, and gives the page faults that the kernel put on their parent's account.
+    /// Waits until all of them have exited. Returns the page faults that the kernel added to their parent's account of children.
     pub(crate) fn finish(&mut self) -> u64 {
         self.worker.finish()[0]
     }
 }
 
-/// Makes cgroups that live as long as one short process.
+/// Creates cgroups that exist as long as one short process.
 #[derive(Debug)]
 pub(crate) struct Churn {
     worker: Worker,
@@ -134,7 +134,7 @@ pub(crate) struct Churn {
 }
 
 impl Churn {
-    /// Below a cgroup, of processes that are called `comm`.
+    /// Starts a worker for cgroups below `top` with processes named `comm`.
     pub(crate) fn below(top: &TestCgroup, comm: &str) -> Self {
         let worker = Worker::start("churning");
         let program = worker.program(comm);
@@ -142,12 +142,12 @@ impl Churn {
         Self { worker, program, dir: top.dir().to_owned() }
     }
 
-    /// Has it begin to make and remove so many, `0` and up.
+    /// Begins to create and remove this many cgroups, named `0` and up.
     pub(crate) fn begin(&mut self, cgroups: u64) {
         self.order("churn", cgroups);
     }
 
-    /// Runs a short process in so many that are there, `0` and up.
+    /// Runs a short process in each of this many existing cgroups, named `0` and up.
     pub(crate) fn visit(&mut self, cgroups: u64) {
         self.order("visit", cgroups);
         self.finish();
@@ -158,13 +158,13 @@ impl Churn {
         self.worker.begin(&format!("{name} {cgroups} {program} {dir}"));
     }
 
-    /// Waits until all are gone again.
+    /// Waits until all cgroups are removed again.
     pub(crate) fn finish(&mut self) {
         self.worker.finish();
     }
 }
 
-/// The side of the worker: what it was told, and the figures that it replies. `None` if nobody knows that order.
+/// Runs an order in the worker and returns the figures that it reports. Returns `None` if the order is unknown.
 pub(super) fn run(order: &str, arguments: &[&str]) -> Option<Vec<u64>> {
     match (order, arguments) {
         ("ping", [cpu, trips, pipes]) => Some(ping_pong(cpu, trips, Path::new(pipes), true)),
@@ -186,14 +186,13 @@ pub(super) fn number(text: &str) -> u64 {
     text.parse().unwrap_or_else(|error| panic!("{text:?}: {error}"))
 }
 
-/// Gives the round trips, and how long they took: elapsed and CPU time of this thread, in nanoseconds. The thread stays
-/// on the CPU.
+/// Makes the round trips. Returns their elapsed time and the CPU time of this thread, in nanoseconds. The thread stays on the CPU.
 fn ping_pong(cpu: &str, trips: &str, pipes: &Path, first: bool) -> Vec<u64> {
     let mut only = CpuSet::new();
     only.set(number(cpu).try_into().unwrap());
     sched_setaffinity(None, &only).unwrap();
     let trips = number(trips);
-    // To open a pipe is to wait for the other end, so both open them in the same order.
+    // Opening a pipe blocks until the other end is opened, so both processes open the pipes in the same order.
     let write = |name: &str| File::options().write(true).open(pipes.join(name)).unwrap();
     let read = |name: &str| File::open(pipes.join(name)).unwrap();
     let (mut to, mut from) = if first {
@@ -207,7 +206,7 @@ fn ping_pong(cpu: &str, trips: &str, pipes: &Path, first: bool) -> Vec<u64> {
     if first {
         to.write_all(&byte).unwrap();
     }
-    // Both have come to this CPU once the first byte is here.
+    // After the first byte both processes run on this CPU.
     from.read_exact(&mut byte).unwrap();
     let (start, used) = (now(), cpu_time());
     for _ in 0..trips {
@@ -216,13 +215,13 @@ fn ping_pong(cpu: &str, trips: &str, pipes: &Path, first: bool) -> Vec<u64> {
     }
     let figures = vec![trips, nanoseconds(now() - start), nanoseconds(cpu_time() - used)];
     if !first {
-        // The answer to the byte that came before the first round trip.
+        // Answers the byte that was sent before the first round trip.
         to.write_all(&byte).unwrap();
     }
     figures
 }
 
-/// Gives the minor page faults of all processes together.
+/// Returns the minor page faults of all processes together.
 fn storm(processes: u64, program: &Path) -> u64 {
     let before = faults_of_children();
     thread::scope(|scope| {
@@ -233,8 +232,7 @@ fn storm(processes: u64, program: &Path) -> u64 {
     faults_of_children() - before
 }
 
-/// Minor page faults of the children of this process that ended: the eleventh field of `/proc/PID/stat`, which is what
-/// `getrusage` says of children.
+/// Returns the minor page faults of the reaped children of this process: field 11 of `/proc/PID/stat`, the same value as in `getrusage`.
 fn faults_of_children() -> u64 {
     let stat = read_text(Path::new("/proc/self/stat")).unwrap();
     let after_name = stat.rsplit_once(") ").unwrap().1;
@@ -245,10 +243,10 @@ fn run_briefly(program: &Path) {
     let mut command = nothing(program);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let status = command.status().unwrap();
-    assert!(status.success(), "{} ended with {status}", program.display());
+    assert!(status.success(), "{} exited with {status}", program.display());
 }
 
-/// Goes into each cgroup itself to start a process there, for what a process starts is where it is.
+/// Enters each cgroup itself to start a process there, because a child starts in the cgroup of its parent.
 fn churn(cgroups: u64, program: &Path, dir: &Path, make: bool) {
     for name in 0..cgroups {
         let cgroup = dir.join(name.to_string());
@@ -257,12 +255,12 @@ fn churn(cgroups: u64, program: &Path, dir: &Path, make: bool) {
         }
         enter(&cgroup).unwrap();
         run_briefly(program);
-        // The stream gives what a CPU counted to the cgroup that is there at the next switch to another. This process
-        // must not take the child's counts along because it leaves before there was one.
+        // The stream attributes counts of a CPU to the cgroup that is current at the next switch between cgroups. This process must not
+        // carry the counts of the child along by leaving before such a switch.
         thread::sleep(Duration::from_micros(100));
         enter(dir).unwrap();
         if make {
-            eventually("a cgroup is empty", || fs::remove_dir(&cgroup).ok());
+            eventually("a cgroup is empty when it is removed", || fs::remove_dir(&cgroup).ok());
         }
     }
 }
@@ -280,7 +278,7 @@ fn nanoseconds(time: Duration) -> u64 {
     time.as_nanos().try_into().unwrap()
 }
 
-/// How often CPUs switched from the threads of a process to others.
+/// Returns the number of context switches away from the threads of a process.
 pub(crate) fn switches_from(pid: u32) -> u64 {
     let tasks = PathBuf::from(format!("/proc/{pid}/task"));
     let of_thread = |thread: &String| {
@@ -337,7 +335,7 @@ mod tests {
         let kept = top.below("0");
         let mut churn = Churn::below(&top, "brief");
         churn.visit(1);
-        assert!(there("0"), "one that was only visited stays");
+        assert!(there("0"), "a cgroup that was only visited is not removed");
         drop(kept);
         churn.begin(5);
         churn.finish();

@@ -1,4 +1,4 @@
-//! A machine in a directory, with one process that an enemy runs: number 7 there, and number 1 in its container.
+//! A simulated machine in a directory, with one untrusted process: pid 7 on the machine and pid 1 in its container.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -15,13 +15,13 @@ use perf_exporter::symbol::{Named, Options, Symbolizer};
 
 /// The process.
 pub(crate) const PROCESS: ProcessId = ProcessId(0);
-/// Its number on the machine.
+/// Its pid on the machine.
 pub(crate) const PID: u32 = 7;
-/// The longest name that is kept of what was made at run time, and the longest that is made of one of a file, in bytes.
-/// Characters that would play tricks are escaped, which makes them up to eight times as long.
+/// Maximum length in bytes of a stored name of generated code, and of a name made from a file. Control characters are escaped, which makes
+/// a name up to eight times as long.
 const NAME: usize = 8 * 4096;
 
-/// The machine, which is gone with the value.
+/// The machine. Its directory is removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Machine {
     dir: tempfile::TempDir,
@@ -34,7 +34,7 @@ impl Machine {
         let dir = tempfile::tempdir().expect("a directory");
         let code = Code { modules: Vec::new(), processes: vec![Process { pid: PID, own_pid: 1 }] };
         let machine = Self { dir, clock: Clock::manual(Timestamp(1_000_000)), code };
-        let user = fs::metadata(machine.dir.path()).expect("it is there").uid();
+        let user = fs::metadata(machine.dir.path()).expect("the directory exists").uid();
         machine.write(
             "proc/7/status",
             format!("Name:\tx\nUid:\t{user}\t{user}\t{user}\t{user}\nNSpid:\t7\t1\n"),
@@ -42,52 +42,52 @@ impl Machine {
         machine
     }
 
-    /// Where the machine's files are.
+    /// Returns the roots of the machine's file systems.
     pub(crate) fn roots(&self) -> Roots {
         Roots::under(self.dir.path())
     }
 
-    /// Where a path of it is on this machine.
+    /// Returns the path on this host of a path on the machine.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.dir.path().join(path)
     }
 
     pub(crate) fn write(&self, path: &str, content: impl AsRef<[u8]>) {
         let path = self.path(path);
-        fs::create_dir_all(path.parent().expect("it is in the machine")).expect("room for a directory");
-        fs::write(path, content).expect("room for a file");
+        fs::create_dir_all(path.parent().expect("the path lies in the machine"))
+            .expect("the directory can be created");
+        fs::write(path, content).expect("the file can be written");
     }
 
     pub(crate) fn append(&self, path: &str, content: &[u8]) {
         let file = OpenOptions::new().append(true).open(self.path(path));
-        file.expect("it was written before").write_all(content).expect("room for more");
+        file.expect("the file was written before").write_all(content).expect("the file can be extended");
     }
 
-    /// A file that the process has mapped, by its path in the container.
+    /// Adds a file that the process has mapped, by its path in the container.
     pub(crate) fn module(&mut self, path: &str) -> ModuleId {
         let opened = Files::here(&self.roots()).open(&Root::Process(PID), path, None).map(Arc::new);
         let file = opened.map_err(|error| error.to_string().into());
         self.code.modules.push(Module { path: path.into(), build_id: None, process: PROCESS, file });
-        ModuleId(u32::try_from(self.code.modules.len() - 1).expect("there are few"))
+        ModuleId(u32::try_from(self.code.modules.len() - 1).expect("the number of modules is small"))
     }
 
-    /// Who finds names in it, with so much memory.
+    /// Returns a symbolizer for the machine with this much memory in bytes.
     pub(crate) fn symbolizer(&self, memory: usize) -> Symbolizer {
         let options = Options { memory, ..Options::default() };
         Symbolizer::new(&self.roots(), self.clock.clone(), options)
     }
 
-    /// What is believed for a while is looked at again.
+    /// Expires all results that are cached for a time.
     pub(crate) fn later(&self) {
         self.clock.advance(Duration::from_secs(60));
     }
 }
 
-/// Asks for the names of frames, and for them again. Returns how many have one.
+/// Symbolizes frames twice. Returns the number of symbolized frames.
 ///
 /// # Panics
-/// If an answer is missing, changes, has no text, or one that is longer than a name may be; or if more is held than may
-/// be, and what was asked for.
+/// If an answer is missing, changes, has no text, or is longer than a name may be. Also if more memory is held than allowed or requested.
 pub(crate) fn asked(
     symbolizer: &mut Symbolizer,
     machine: &Machine,
@@ -105,7 +105,7 @@ pub(crate) fn asked(
     let held = symbolizer.bytes();
     assert!(
         held <= memory + 2 * told + 64 * 1024,
-        "{held} bytes are held of {memory}, {told} of them asked for"
+        "{held} bytes are held, the limit is {memory}, {told} are needed by the answers"
     );
     assert_eq!(symbolizer.resolve(frames, &machine.code), answers);
     answers.iter().filter(|named| !named.lines.is_empty()).count()

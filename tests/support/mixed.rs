@@ -1,4 +1,4 @@
-//! Loads of every kind at once.
+//! Loads of all kinds at the same time.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -10,27 +10,27 @@ use super::cgroup::TestCgroup;
 use super::load::{Churn, PingPong, Storm};
 use super::worker::{Work, Worker};
 
-/// How much of everything.
+/// Amount of each kind of work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Amounts {
-    /// How often two cgroups on the first CPU send a byte [`Amounts::BURST`] times to and fro, with a rest after it.
+    /// Number of bursts. In each burst two cgroups on the first CPU send a byte [`Amounts::BURST`] times back and forth, and then rest.
     pub(crate) bursts: u64,
-    /// Milliseconds of CPU time that a process in a cgroup of its own uses.
+    /// CPU time in milliseconds that a process in its own cgroup uses.
     pub(crate) burn: u64,
-    /// Processes that end at once; a multiple of four.
+    /// Number of processes that exit at once; a multiple of four.
     pub(crate) processes: u64,
-    /// Cgroups that are made, used by one process, and removed.
+    /// Number of cgroups that are created, used by one process, and removed.
     pub(crate) cgroups: u64,
 }
 
 impl Amounts {
-    /// Few enough for the smallest ring, and far apart enough for a reader that has to wait for a CPU, and does all
-    /// that an unoptimised program does.
+    /// Round trips of one burst. They fit into the smallest ring, and the rests are long enough for a reader that waits for a CPU and runs
+    /// unoptimized code.
     const BURST: u64 = 500;
     const REST: Duration = Duration::from_millis(100);
 }
 
-/// Everybody who makes the load, each in a cgroup. They wait until they are told to begin.
+/// All workers of the load, each in its own cgroup. They wait for an order.
 #[derive(Debug)]
 pub(crate) struct Mixed {
     amounts: Amounts,
@@ -38,19 +38,19 @@ pub(crate) struct Mixed {
     hog: Worker,
     storm: Storm,
     churn: Churn,
-    /// One couple for each CPU.
+    /// One pair of processes for each CPU.
     at_the_end: Vec<(usize, PingPong)>,
-    // Behind those who are in them: they are dropped first.
+    // Declared after the workers, because fields are dropped in order of declaration.
     cgroups: [TestCgroup; 5],
 }
 
 impl Mixed {
-    /// The name of the processes that end at once.
+    /// Name of the processes that exit at once.
     pub(crate) const SHORT: &str = "squall";
-    /// The name of those in cgroups that are made for them.
+    /// Name of the processes in the short-lived cgroups.
     pub(crate) const BRIEF: &str = "brief";
 
-    /// In cgroups below `top`.
+    /// Starts the workers in cgroups below `top`.
     pub(crate) fn below(top: &TestCgroup, amounts: Amounts) -> Self {
         let cgroups = ["ping", "pong", "hog", "storm", "churn"].map(|name| top.below(name));
         let [ping, pong, alone, stormy, churned] = &cgroups;
@@ -70,12 +70,12 @@ impl Mixed {
         }
     }
 
-    /// Where cgroups are made and removed.
+    /// Returns the path of the cgroup in which cgroups are created and removed.
     pub(crate) fn churned(&self) -> &str {
         self.cgroups[4].path()
     }
 
-    /// Has them do everything once, and calls back about every second until it is done.
+    /// Runs every load once, and calls `each_second` about every second until all are done.
     pub(crate) fn run(&mut self, mut each_second: impl FnMut()) {
         let Self { amounts, switching, hog, storm, churn, .. } = self;
         hog.begin(&Work::Burn(amounts.burn).to_string());
@@ -99,8 +99,7 @@ impl Mixed {
         });
     }
 
-    /// Calls back while every CPU goes from one cgroup to another all the time, and so has counted hardly anything
-    /// since its last record.
+    /// Calls `act` while every CPU switches between cgroups continuously, so that each CPU has counted very little since its last record.
     pub(crate) fn while_switching<T>(&mut self, act: impl FnOnce() -> T) -> T {
         for (cpu, couple) in &mut self.at_the_end {
             couple.begin(*cpu, 4 * Amounts::BURST);

@@ -1,25 +1,25 @@
-//! What a test needs of the machine, and what happens where it is missing: the test says so on stderr and passes, or
-//! fails if `PERF_EXPORTER_REQUIRE` names what is missing. So `cargo test` is green on every machine, and CI cannot
-//! lose a test by losing a privilege.
+//! Checks for what a test needs from the machine. If a feature is missing, the test prints a message to stderr and passes; if
+//! `PERF_EXPORTER_REQUIRE` names the feature, the test fails. So `cargo test` passes on every machine, and CI cannot lose a test by losing
+//! a privilege.
 
-#[allow(dead_code, reason = "each target asks what it needs to know")]
+#[allow(dead_code, reason = "each target uses only some of the readings")]
 pub(crate) mod books;
-#[allow(dead_code, reason = "not every target tells workers what to call")]
+#[allow(dead_code, reason = "not every target makes system calls by workers")]
 pub(crate) mod calls;
 pub(crate) mod cgroup;
-#[allow(dead_code, reason = "each target asks for the times that it needs")]
+#[allow(dead_code, reason = "each target uses only some of the times")]
 pub(crate) mod cpu_times;
 pub(crate) mod exposition;
 #[allow(dead_code, reason = "not every target samples stacks")]
 pub(crate) mod folded;
 #[allow(dead_code, reason = "not every target mounts file systems")]
 pub(crate) mod fuse;
-#[allow(dead_code, reason = "not every target asks with a deadline")]
+#[allow(dead_code, reason = "not every target makes requests with a deadline")]
 pub(crate) mod http;
 pub(crate) mod lines;
-#[allow(dead_code, reason = "each target takes the loads that it needs")]
+#[allow(dead_code, reason = "each target uses only some of the loads")]
 pub(crate) mod load;
-#[allow(dead_code, reason = "not every target mixes loads")]
+#[allow(dead_code, reason = "not every target runs mixed loads")]
 pub(crate) mod mixed;
 #[allow(dead_code, reason = "not every target compiles programs")]
 pub(crate) mod program;
@@ -37,10 +37,10 @@ use std::time::Duration;
 use perf_exporter::host::{self, Facts, KernelVersion, Roots};
 use rustix::fs::{Access, access};
 
-/// The environment variable that lists, with commas between, the features whose absence is a failure.
+/// Environment variable with a comma-separated list of features. A test fails if such a feature is missing.
 const REQUIRE: &str = "PERF_EXPORTER_REQUIRE";
 
-/// What the variable may name besides, for the scripts in `tests/interop`.
+/// Further names that the variable may contain, for the scripts in `tests/interop`.
 const OF_SCRIPTS: [&str; 11] = [
     "pprof",
     "chromium",
@@ -55,14 +55,14 @@ const OF_SCRIPTS: [&str; 11] = [
     "cargo-deb",
 ];
 
-/// Something that a machine may have, lack or forbid.
+/// A feature that a machine may have, lack or forbid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Feature {
-    /// Software events, of any process and any CPU.
+    /// Software events for any process and any CPU.
     Software,
-    /// Tracepoints: a tracefs that can be read.
+    /// Tracepoints: a readable tracefs.
     Tracepoint,
-    /// Cgroups that events can be opened for, in a hierarchy in which a test may make its own.
+    /// Cgroups for which events can be opened, in a hierarchy in which a test may create cgroups.
     Cgroup,
     /// A tracefs in which probes can be defined.
     Tracefs,
@@ -70,34 +70,34 @@ pub(crate) enum Feature {
     Uprobe,
     /// Probes of kernel functions by `perf_event_open`.
     Kprobe,
-    /// A CPU's hardware counters.
+    /// Hardware counters of a CPU.
     Pmu,
-    /// x86's time-stamp counter as an event, `msr/tsc/`.
+    /// The time-stamp counter of x86 as an event, `msr/tsc/`.
     Tsc,
-    /// The program `perf`, to hold our counts against.
+    /// The program `perf`, to compare counts with.
     Perf,
-    /// The PMU that QEMU emulates for the arm64 guest: six counters for any event and one for cycles, and four cycles for
-    /// each instruction.
+    /// The PMU that QEMU emulates for the arm64 guest: six counters for any event and one for cycles. It counts four cycles for each
+    /// instruction.
     Emulated,
-    /// A kernel that keeps events of whole CPUs from ordinary users.
+    /// A kernel that forbids ordinary users to open events of whole CPUs.
     Paranoid,
-    /// A compiler of C, with the C library to link statically too.
+    /// A C compiler, with a C library for static linking.
     Compiler,
-    /// Mount namespaces, and file systems mounted in them.
+    /// Mount namespaces, and the right to mount file systems in them.
     Mounts,
     /// Loop devices.
     Loop,
-    /// File systems of our own, by FUSE.
+    /// File systems in user space (FUSE).
     Fuse,
-    /// The program `promtool`, which reads what we serve as Prometheus does.
+    /// The program `promtool`, which parses scrapes as Prometheus does.
     Promtool,
-    /// The program `strace`, which counts system calls by stopping at each.
+    /// The program `strace`, which counts system calls by stopping at each call.
     Strace,
     /// The container runtime `containerd`, with `runc`, and the right to run containers.
     Containerd,
-    /// The switch stream: a program that can be told to use it, and `cgroup-switches` of Linux 5.13.
+    /// The switch stream: a program with the setting for it, and `cgroup-switches` of Linux 5.13.
     Stream,
-    /// A CPU that may be taken offline. Only a guest allows it, by requiring it: it disturbs everything else on a machine.
+    /// A CPU that may be taken offline. Only guests require it, because it disturbs all other work on a machine.
     Hotplug,
 }
 
@@ -125,7 +125,7 @@ impl Feature {
         Self::Hotplug,
     ];
 
-    /// Why `roots` does not offer it, or `None` if it does.
+    /// Returns why `roots` does not offer the feature, or `None` if it does.
     fn obstacle(self, roots: &Roots) -> Option<String> {
         match self {
             Self::Software => events_of_others_refused(roots),
@@ -140,7 +140,7 @@ impl Feature {
             Self::Tsc => no_pmu("msr", roots)
                 .or_else(|| unreadable(&pmus(roots).join("msr/events/tsc")))
                 .or_else(|| events_of_others_refused(roots)),
-            // Run, for Debian's `/usr/bin/perf` is there for every kernel and refuses to work without the package of one.
+            // Runs `perf`, because `/usr/bin/perf` of Debian exists for every kernel and fails without the package of the running one.
             Self::Perf => fails("perf", &["--version"]).or_else(|| events_of_others_refused(roots)),
             Self::Emulated => no_emulator(roots).or_else(|| events_of_others_refused(roots)),
             Self::Paranoid => not_paranoid(roots),
@@ -188,25 +188,25 @@ impl fmt::Display for Feature {
     }
 }
 
-/// Whether this machine lacks `feature`; the test that asks returns if so.
+/// Reports whether this machine lacks `feature`. The calling test then returns.
 ///
 /// # Panics
-/// If the feature is missing and `PERF_EXPORTER_REQUIRE` names it, or if that variable names no feature at all.
+/// If the feature is missing and `PERF_EXPORTER_REQUIRE` names it, or if that variable contains an unknown name.
 pub(crate) fn lacks(feature: Feature) -> bool {
     let required = required(&env::var(REQUIRE).unwrap_or_default()).unwrap_or_else(|error| panic!("{error}"));
     let Some(obstacle) = feature.obstacle(&Roots::default()) else { return false };
     assert!(!required.contains(&feature), "{REQUIRE} names {feature}, but {obstacle}");
     let test = thread::current();
     let line = format!("skipped: {}: needs {feature}, but {obstacle}\n", test.name().unwrap_or("a test"));
-    // Not eprintln!: what that prints is shown only if the test fails.
-    io::stderr().write_all(line.as_bytes()).expect("stderr takes a line");
+    // Not eprintln!, because the harness shows its output only if the test fails.
+    io::stderr().write_all(line.as_bytes()).expect("a line can be written to stderr");
     true
 }
 
-/// Asks until there is an answer, for half a minute at least.
+/// Calls `ask` until it returns a value, for at least half a minute.
 ///
 /// # Panics
-/// If there is none by then; `what` says what was waited for.
+/// If it returns none by then. `what` is the description of the expected event.
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     for _ in 0..1500 {
         if let Some(answer) = ask() {
@@ -214,10 +214,10 @@ pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
         }
         thread::sleep(Duration::from_millis(20));
     }
-    panic!("not within half a minute: {what}");
+    panic!("did not happen within half a minute: {what}");
 }
 
-/// The features that a value of `PERF_EXPORTER_REQUIRE` names.
+/// Parses a value of `PERF_EXPORTER_REQUIRE` into features.
 fn required(list: &str) -> Result<Vec<Feature>, String> {
     let names = list.split(',').map(str::trim);
     let names = names.filter(|name| !name.is_empty() && !OF_SCRIPTS.contains(name));
@@ -226,7 +226,7 @@ fn required(list: &str) -> Result<Vec<Feature>, String> {
             let feature = Feature::ALL.into_iter().find(|feature| feature.to_string() == name);
             feature.ok_or_else(|| {
                 let known = Feature::ALL.map(|feature| feature.to_string()).join(", ");
-                format!("{REQUIRE} names {name:?}, which no test can need; known are {known}")
+                format!("{REQUIRE} contains the unknown feature {name:?}; known features: {known}")
             })
         })
         .collect()
@@ -241,7 +241,7 @@ fn no_writable_tracefs(roots: &Roots) -> Option<String> {
 fn events_of_others_refused(roots: &Roots) -> Option<String> {
     let facts = Facts::read(roots);
     match facts.paranoid {
-        None => Some("the kernel has no perf events".to_owned()),
+        None => Some("the kernel does not support perf events".to_owned()),
         Some(_) if facts.capabilities.perfmon() => None,
         Some(level) => {
             Some(format!("this process has no CAP_PERFMON (kernel.perf_event_paranoid is {level})"))
@@ -249,7 +249,7 @@ fn events_of_others_refused(roots: &Roots) -> Option<String> {
     }
 }
 
-/// Why a program does not do what it is run for.
+/// Returns why a program fails, or `None` if it succeeds.
 fn fails(program: &str, arguments: &[&str]) -> Option<String> {
     match Command::new(program).args(arguments).output() {
         Ok(output) if output.status.success() => None,
@@ -257,7 +257,7 @@ fn fails(program: &str, arguments: &[&str]) -> Option<String> {
             let said = String::from_utf8_lossy(&output.stderr);
             Some(format!("{program} {} fails: {}", arguments.join(" "), said.trim()))
         }
-        Err(error) => Some(format!("{program} cannot be run: {error}")),
+        Err(error) => Some(format!("{program} could not be run: {error}")),
     }
 }
 
@@ -273,7 +273,7 @@ fn no_loop_device(roots: &Roots) -> Option<String> {
     unreadable(&roots.mounted("/dev/loop-control")).or_else(|| fails("losetup", &["--find"]))
 }
 
-/// `access` does not tell: the device refuses to be opened where the kernel has no FUSE.
+/// Opens the device, because `access` succeeds even where the kernel does not support FUSE.
 fn no_fuse(roots: &Roots) -> Option<String> {
     let path = roots.mounted("/dev/fuse");
     let opened = std::fs::OpenOptions::new().read(true).write(true).open(&path);
@@ -284,14 +284,14 @@ fn no_emulator(roots: &Roots) -> Option<String> {
     let path = roots.proc.join("device-tree/compatible");
     match host::read_text(&path) {
         Ok(machine) if machine.contains("linux,dummy-virt") => no_core_pmu(roots),
-        Ok(machine) => Some(format!("this machine is {machine:?}")),
+        Ok(machine) => Some(format!("unexpected machine {machine:?}")),
         Err(error) => Some(error.to_string()),
     }
 }
 
 fn not_paranoid(roots: &Roots) -> Option<String> {
     match Facts::read(roots).paranoid {
-        None => Some("the kernel has no perf events".to_owned()),
+        None => Some("the kernel does not support perf events".to_owned()),
         Some(level) if level < 1 => Some(format!("kernel.perf_event_paranoid is {level}")),
         Some(_) => None,
     }
@@ -299,7 +299,7 @@ fn not_paranoid(roots: &Roots) -> Option<String> {
 
 fn no_hotplug(roots: &Roots) -> Option<String> {
     if !env::var(REQUIRE).unwrap_or_default().split(',').any(|word| word.trim() == "hotplug") {
-        return Some(format!("{REQUIRE} does not name it, and it disturbs the machine"));
+        return Some(format!("it disturbs the machine, and {REQUIRE} does not name it"));
     }
     unreadable(&roots.sys.join("devices/system/cpu/cpu1/online"))
 }
@@ -307,20 +307,20 @@ fn no_hotplug(roots: &Roots) -> Option<String> {
 fn no_stream(roots: &Roots) -> Option<String> {
     let kernel = Facts::read(roots).kernel;
     if kernel < KernelVersion(5, 13) {
-        return Some(format!("Linux {kernel} has no cgroup-switches"));
+        return Some(format!("Linux {kernel} does not support cgroup-switches"));
     }
     (!can_choose_attribution())
-        .then(|| "the program does not know the setting cgroups.attribution".to_owned())
+        .then(|| "the program does not have the setting cgroups.attribution".to_owned())
 }
 
-/// Whether the program takes `attribution`. Only if it says that there is no such setting is the answer no: whatever
-/// else is wrong with it is for the tests to find.
+/// Reports whether the program accepts the setting `attribution`. The answer is no only if the program reports the setting as unknown; the
+/// tests find all other errors.
 pub(crate) fn can_choose_attribution() -> bool {
     let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
     file.write_all(b"cgroups: {attribution: stream}\nprocesses: {attribution: stream}\n").unwrap();
     let mut check = Command::new(env!("CARGO_BIN_EXE_perf-exporter"));
     let checked = check.args(["check", "--no-open", "--config"]).arg(file.path()).output().unwrap();
-    !String::from_utf8_lossy(&checked.stderr).contains("there is no setting `attribution`")
+    !String::from_utf8_lossy(&checked.stderr).contains("unknown setting `attribution`")
 }
 
 fn unreadable(path: &Path) -> Option<String> {
@@ -339,7 +339,7 @@ fn pmus(roots: &Roots) -> PathBuf {
     roots.sys.join("bus/event_source/devices")
 }
 
-/// The directories of the PMUs that count for CPUs: `cpu`, or one per kind of core (`cpu_core`, `armv8_pmuv3_0`).
+/// Returns the directories of CPU PMUs: `cpu`, or one for each kind of core (`cpu_core`, `armv8_pmuv3_0`).
 pub(crate) fn core_pmus(roots: &Roots) -> Vec<PathBuf> {
     let names = host::list(&pmus(roots)).unwrap_or_default();
     let core = |name: &String| name == "cpu" || name.starts_with("cpu_") || name.starts_with("armv");
@@ -352,11 +352,11 @@ fn no_writable_cgroup(roots: &Roots) -> Option<String> {
         None => Some("no cgroup hierarchy with perf_event is mounted".to_owned()),
         Some(path) => access(roots.mounted(path), Access::WRITE_OK | Access::EXEC_OK)
             .err()
-            .map(|errno| format!("cgroups cannot be made in {path}: {errno}")),
+            .map(|errno| format!("cgroups cannot be created in {path}: {errno}")),
     }
 }
 
-/// Where the hierarchy that the controller `perf_event` is on is mounted: the v1 hierarchy that names it, else v2.
+/// Returns the mount point of the hierarchy with the controller `perf_event`: the v1 hierarchy that names it, else v2.
 fn perf_cgroup_mount(mounts: &str) -> Option<&str> {
     let find = |wanted: fn(&str, &str) -> bool| {
         mounts.lines().find_map(|line| {
@@ -381,7 +381,7 @@ mod tests {
         assert!(required("pmu,cgroups").unwrap_err().contains("\"cgroups\""));
     }
 
-    /// Found here once, even where no test asks for the feature.
+    /// Runs the check once in every target, even if no test of the target needs the feature.
     #[test]
     fn this_machine_has_every_feature_that_is_required_of_it() {
         for feature in required(&env::var(REQUIRE).unwrap_or_default()).unwrap() {

@@ -1,7 +1,7 @@
-//! Whether a request of OTLP profiles is as the specification wants it, and as receivers take it.
+//! Validation of OTLP profiles requests against the specification and the limits of known receivers.
 //!
-//! Written from `profiles.proto` v1.11 (the comments of its fields), `specification/profiles/mappings.md` and what backends
-//! are known to refuse; from no encoder, and with none of ours.
+//! Written from the comments in `profiles.proto` v1.11, from `specification/profiles/mappings.md` and from known rejections by backends. It
+//! is independent of all encoders, including the exporter's.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -11,61 +11,61 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::profiles::v1development::{Profile, ProfilesDictionary, Sample};
 use prost::Message;
 
-/// What can be wrong.
+/// A rule that a request can break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rule {
-    /// Every index is one of an entry.
+    /// Every index refers to an entry.
     Index,
-    /// The first entry of every table is there and stands for nothing.
+    /// The first entry of every table exists and is the zero value.
     Zero,
-    /// No two entries of a table are equal.
+    /// All entries of a table are distinct.
     Duplicate,
     /// Every entry is used.
     Orphan,
-    /// A sample has values or times; with both, as many of each; and all samples of a profile are of one shape.
+    /// A sample has values or times; if it has both, their numbers are equal. All samples of a profile have one shape.
     Shape,
-    /// Samples without times have one value: receivers take no other.
+    /// A sample without times has one value, because receivers accept no other number.
     OneValue,
-    /// No two samples of a profile have the same stack, attributes and link.
+    /// All samples of a profile differ in stack, attributes or link.
     Identity,
-    /// Times are within those of their profile, whose end is not.
+    /// Times are within the time range of their profile, whose end is exclusive.
     Time,
     /// Every mapping has a build id.
     BuildId,
-    /// Keys of attributes are not empty, and none is there twice.
+    /// Keys of attributes are not empty and not repeated.
     Key,
-    /// Texts stand where they are, for receivers do not resolve references.
+    /// Strings are inline, because receivers do not resolve references.
     Reference,
-    /// The addresses of a mapping are a range, and lines are no negative numbers.
+    /// The addresses of a mapping are a range, and line numbers are not negative.
     Range,
     /// Links have a trace and a span.
     Link,
-    /// A function has some name.
+    /// A function has a name.
     Function,
-    /// A profile says of what its values are.
+    /// A profile has the type of its values.
     Type,
-    /// A profile has no number or one of 16 bytes, which is not zero and nobody else's.
+    /// A profile has no id, or an id of 16 bytes that is not zero and unique.
     Number,
-    /// What a profile was made from comes with its format, or neither does.
+    /// The original payload and its format are both present or both absent.
     Original,
-    /// The request is no larger than its receiver takes.
+    /// The request does not exceed the size limit of its receiver.
     Size,
 }
 
-/// A rule that is broken, and where.
+/// A broken rule, and its position in the request.
 pub(crate) type Fault = (Rule, String);
 
-/// Holds the bytes of a request against all rules.
+/// Checks the bytes of a request against all rules.
 pub(crate) fn check(bytes: &[u8], limit: usize) -> Result<ExportProfilesServiceRequest, Vec<Fault>> {
-    let request = ExportProfilesServiceRequest::decode(bytes).expect("it is no request of OTLP profiles");
+    let request = ExportProfilesServiceRequest::decode(bytes).expect("not an OTLP profiles request");
     let mut faults = faults(&request);
     if bytes.len() > limit {
-        faults.push((Rule::Size, format!("{} bytes of {limit}", bytes.len())));
+        faults.push((Rule::Size, format!("{} bytes, the limit is {limit}", bytes.len())));
     }
     if faults.is_empty() { Ok(request) } else { Err(faults) }
 }
 
-/// All that is wrong with a request, whatever its size.
+/// Returns all broken rules of a request, except for its size.
 pub(crate) fn faults(request: &ExportProfilesServiceRequest) -> Vec<Fault> {
     let empty = ProfilesDictionary::default();
     let dictionary = request.dictionary.as_ref().unwrap_or(&empty);
@@ -92,7 +92,7 @@ pub(crate) fn faults(request: &ExportProfilesServiceRequest) -> Vec<Fault> {
     checker.faults
 }
 
-/// The tables.
+/// Tables of the dictionary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Table {
     Mapping,
@@ -114,7 +114,7 @@ const TABLES: [Table; 7] = [
     Table::Stack,
 ];
 
-/// What samples are like.
+/// Shape of the samples of a profile.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 enum Shape {
     Times,
@@ -146,7 +146,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The entries of a table as bytes: equal ones have equal bytes.
+    /// Returns the entries of a table as bytes. Equal entries have equal bytes.
     fn entries(&self, table: Table) -> Vec<Vec<u8>> {
         fn bytes<M: Message>(entries: &[M]) -> Vec<Vec<u8>> {
             entries.iter().map(Message::encode_to_vec).collect()
@@ -163,7 +163,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether an index is one; if so, its entry is used.
+    /// Checks an index and marks its entry as used. Returns `None` if the index is out of range.
     fn index(&mut self, table: Table, index: i32, whose: &str) -> Option<usize> {
         let length = self.length(table);
         let found = usize::try_from(index).ok().filter(|&index| index < length);
@@ -255,7 +255,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The keys of attributes.
+    /// Returns the keys of attributes.
     fn attributes(&mut self, indices: &[i32], whose: &str) -> BTreeSet<String> {
         let mut keys = BTreeSet::new();
         for &index in indices {
@@ -278,7 +278,7 @@ impl Checker<'_> {
                 self.fault(Rule::Reference, format!("{whose}: a key"));
                 let place = self.index(Table::String, pair.key_strindex, whose);
                 if !key.is_empty() {
-                    self.fault(Rule::Key, format!("{whose}: {key:?} and a reference"));
+                    self.fault(Rule::Key, format!("{whose}: {key:?} contains a reference"));
                 }
                 key = place.map(|place| self.dictionary.string_table[place].clone()).unwrap_or_default();
             }
@@ -311,7 +311,7 @@ impl Checker<'_> {
             }
         }
         if profile.sample_type.is_none_or(|kind| kind.type_strindex == 0) {
-            self.fault(Rule::Type, "a profile has no sample_type");
+            self.fault(Rule::Type, "a profile without sample_type");
         }
         if profile.original_payload.is_empty() != profile.original_payload_format.is_empty() {
             self.fault(Rule::Original, profile.original_payload_format.clone());
@@ -328,7 +328,7 @@ impl Checker<'_> {
             }
         }
         if shapes.windows(2).any(|pair| pair[0] != pair[1]) {
-            self.fault(Rule::Shape, "samples of a profile differ");
+            self.fault(Rule::Shape, "samples of a profile differ in shape");
         }
     }
 

@@ -1,5 +1,5 @@
-//! A program in C to put probes into: `tests/data/programs/probed.c`, compiled where a test can say what is probed. Each
-//! copy is a file of its own, so that nobody else's calls are counted.
+//! C programs with functions to probe, in `tests/data/programs`. A test compiles them at run time. Each copy is a separate file, so that
+//! calls in other copies are not counted.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,26 +9,26 @@ use super::lines::Lines;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/probed.c");
 
-/// A program whose time goes where it is told to.
+/// A program that spends its CPU time in known functions.
 const HOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/hot.c");
 
-/// One whose threads run, wait and call the kernel.
+/// A program whose threads run, wait and make system calls.
 const THREADS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/threads.c");
 
-/// One of 32 bits, for x86.
+/// A 32-bit program for x86.
 const NARROW: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/narrow.c");
 
-/// One that spends its time in what was inlined, in C and in Rust.
+/// Programs that spend their time in inlined functions, in C and in Rust.
 const INLINING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/inlining.c");
 const INLINING_RUST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/inlining.rs");
 
-/// One that the scheduler has known things to do for, and that makes known system calls.
+/// A program with known scheduling and known system calls.
 const SCHEDULED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/scheduled.c");
 
-/// One that spins, and touches files by mappings.
+/// A program that spins and touches mapped files.
 const MAPPING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/mapping.c");
 
-/// The program as a file, which is there as long as the value.
+/// A compiled program as a file. The file is deleted when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Program {
     path: PathBuf,
@@ -36,29 +36,29 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Compiles it.
+    /// Compiles the program with probed functions.
     pub(crate) fn compile() -> Self {
         Self::compile_with(&[])
     }
 
-    /// Compiles it so that it needs no other files.
+    /// Compiles the same program with static linking.
     pub(crate) fn compile_static() -> Self {
         Self::compile_with(&["-static"])
     }
 
-    /// Compiles the one whose functions take known shares of its time, optimised as programs are, under a name of its own.
+    /// Compiles the program whose functions take known shares of its time, optimized like released programs, under its own name.
     #[allow(dead_code, reason = "not every target samples stacks")]
     pub(crate) fn compile_hot(name: &str, options: &[&str]) -> Self {
         Self::compile_source(HOT, name, &[&["-O2"], options].concat())
     }
 
-    /// Compiles the one whose threads run, wait and call the kernel, under a name of its own.
+    /// Compiles the program whose threads run, wait and make system calls, under its own name.
     #[allow(dead_code, reason = "not every target follows threads")]
     pub(crate) fn compile_threads(name: &str) -> Self {
         Self::compile_source(THREADS, name, &["-O2", "-pthread"])
     }
 
-    /// Compiles one of 32 bits that calls the kernel 100 times for each order; `None` where no such program can be made.
+    /// Compiles a 32-bit program that makes 100 system calls for each order. Returns `None` if no such program can be compiled.
     #[allow(dead_code, reason = "not every target follows threads")]
     pub(crate) fn compile_narrow() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
@@ -66,24 +66,24 @@ impl Program {
         let mut compiler = Command::new("gcc");
         compiler.args(["-m32", "-nostdlib", "-static", "-ffreestanding", "-fno-stack-protector", "-o"]);
         let made = compiler.arg(&path).arg(NARROW).output().is_ok_and(|output| output.status.success());
-        // The kernel may know nothing of such programs.
+        // The kernel may not support 32-bit programs.
         let runs = || Command::new(&path).stdin(Stdio::null()).stdout(Stdio::null()).status().is_ok();
         (made && runs()).then(|| Self { path, _dir: dir })
     }
 
-    /// Compiles the one that is scheduled and calls the kernel in known ways.
-    #[allow(dead_code, reason = "not every target looks at the scheduler")]
+    /// Compiles the program with known scheduling and known system calls.
+    #[allow(dead_code, reason = "not every target tests the scheduler")]
     pub(crate) fn compile_scheduled() -> Self {
         Self::compile_source(SCHEDULED, "scheduled", &["-O1"])
     }
 
-    /// Compiles the one that spends its time in functions that are inlined into `outermost`, with debug information.
+    /// Compiles the program that spends its time in functions inlined into `outermost`, with debug information.
     #[allow(dead_code, reason = "not every target samples stacks")]
     pub(crate) fn compile_inlining(name: &str) -> Self {
         Self::compile_source(INLINING, name, &["-O2", "-g"])
     }
 
-    /// The same in Rust.
+    /// Compiles the same program in Rust.
     #[allow(dead_code, reason = "not every target samples stacks")]
     pub(crate) fn compile_inlining_rust(name: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -94,8 +94,7 @@ impl Program {
         Self { path, _dir: dir }
     }
 
-    /// Compiles the one that spins, and touches files by mappings. It is one file of some hundred pages, of which few are
-    /// resident while it runs.
+    /// Compiles the program that spins and touches mapped files. It has some hundred pages, of which few are resident while it runs.
     #[allow(dead_code, reason = "not every target mounts file systems")]
     pub(crate) fn compile_mapping(name: &str) -> Self {
         Self::compile_source(MAPPING, name, &["-O2", "-static", "-pthread"])
@@ -119,13 +118,13 @@ impl Program {
         &self.path
     }
 
-    /// A place in it, as a configuration names one.
+    /// Returns a probe location in it, in the syntax of a configuration.
     pub(crate) fn at(&self, function: &str) -> String {
         format!("{}:{function}", self.path.display())
     }
 
-    /// Where in the file a function begins: the program's segments are as far from their places in the file as the
-    /// linker wants, and `nm` and `readelf` tell where.
+    /// Returns the file offset of a function. It is computed from `nm` and `readelf`, because the linker chooses the difference between
+    /// addresses and file offsets.
     pub(crate) fn offset_of(&self, function: &str) -> u64 {
         let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
         let symbols = said(Command::new("nm").arg(&self.path));
@@ -141,22 +140,22 @@ impl Program {
             .expect("a segment holds the function")
     }
 
-    /// Runs it.
+    /// Starts the program.
     pub(crate) fn start(&self) -> Running {
         Running::by(&mut Command::new(&self.path))
     }
 
-    /// Makes a copy, which is another file.
+    /// Copies the program to another file.
     pub(crate) fn copy_to(&self, path: &Path) {
         copy_program(&self.path, path);
     }
 }
 
-/// Makes a copy that can be executed at once. A process of its own writes it: a file that this one had open for writing would
-/// still be open in whatever another test forks at that moment, and Linux executes no such file (`ETXTBSY`).
+/// Copies a program so that it can be executed at once. Another process writes the copy. A file that this process had open for writing
+/// would stay open in any child that another test forks at that moment, and Linux does not execute such a file (`ETXTBSY`).
 pub(crate) fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").args([from, to]).status().unwrap();
-    assert!(copied.success(), "{} is not copied to {}", from.display(), to.display());
+    assert!(copied.success(), "{} could not be copied to {}", from.display(), to.display());
 }
 
 fn said(command: &mut Command) -> String {
@@ -165,7 +164,7 @@ fn said(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The program at work. It is killed with the value.
+/// A running program. It is killed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -174,7 +173,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// By a command that becomes the program.
+    /// Starts a command that executes the program.
     pub(crate) fn by(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let orders = child.stdin.take();
@@ -188,48 +187,48 @@ impl Running {
         self.child.id()
     }
 
-    /// Has it do something, waits until that is done, and gives what it reports.
+    /// Sends an order, waits until it is done, and returns the reported number.
     pub(crate) fn does(&mut self, order: &str) -> u64 {
         self.told(order);
         self.answers()
     }
 
-    /// Has it do something.
+    /// Sends an order.
     pub(crate) fn told(&mut self, order: &str) {
         writeln!(self.orders.as_mut().unwrap(), "{order}").unwrap();
     }
 
-    /// Waits until that is done, and gives what it reports.
+    /// Waits until an order is done, and returns the reported number.
     pub(crate) fn answers(&mut self) -> u64 {
         let said = self.replies.next();
         let figure = said.as_deref().and_then(|said| said.strip_prefix("done "));
-        let figure = figure.unwrap_or_else(|| panic!("the program was told something and said {said:?}"));
+        let figure = figure.unwrap_or_else(|| panic!("the program replied {said:?} to an order"));
         figure.parse().unwrap()
     }
 
-    /// The same with bytes of any kind.
+    /// Sends an order with arbitrary bytes, and waits until it is done.
     pub(crate) fn does_with(&mut self, order: &str, bytes: &[u8]) {
         let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         self.does(&format!("{order} {digits}"));
     }
 
-    /// Has it execute a file in which the same program is.
+    /// Orders it to execute a file that contains the same program.
     pub(crate) fn executes(&mut self, path: &Path) {
         writeln!(self.orders.as_mut().unwrap(), "executes {}", path.display()).unwrap();
         assert_eq!(self.replies.next().as_deref(), Some("ready"));
     }
 
-    /// Lets it end, and waits for that.
+    /// Closes its input and waits for its exit.
     pub(crate) fn ends(mut self) {
         self.orders = None;
         let status = self.child.wait().unwrap();
-        assert!(status.success(), "the program ended with {status}");
+        assert!(status.success(), "the program exited with {status}");
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already, by itself.
+        // It may have exited already.
         drop(self.child.kill());
         drop(self.child.wait());
     }

@@ -1,5 +1,4 @@
-//! Receivers of OTLP, and over HTTP of anything, that do as a test tells them: well or badly, over gRPC and HTTP, with TLS and
-//! without.
+//! Receivers of OTLP and of arbitrary HTTP requests whose answers a test chooses, valid or not: over gRPC and HTTP, with and without TLS.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -30,37 +29,37 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Code, Request, Response, Status};
 
-/// What it does with a request.
+/// Answer to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Answer {
-    /// Takes it.
+    /// Accepts the request.
     Take,
-    /// Takes it but for so many items.
+    /// Accepts the request except for this many items, with a message.
     Partly(i64, &'static str),
-    /// Answers with a code of its protocol, and says after how many seconds to come again.
+    /// Answers with a status code of the protocol, and with the seconds after which the client may retry.
     Code(u16, Option<u64>),
-    /// Sends these bytes instead of an answer over HTTP, and closes.
+    /// Sends these bytes instead of an HTTP answer, and closes the connection.
     Bytes(&'static [u8]),
-    /// Says nothing for so long, and closes.
+    /// Sends nothing for this time, and closes the connection.
     Silence(Duration),
 }
 
-/// What it was sent.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct Received {
     pub(crate) path: String,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: ExportMetricsServiceRequest,
-    /// The body as it came over HTTP, but for gzip.
+    /// The HTTP body after decompression.
     pub(crate) raw: Vec<u8>,
-    /// Whether it was taken.
+    /// Whether the request was accepted.
     pub(crate) taken: bool,
-    /// When, on a clock of the receiver.
+    /// Time of arrival, on a clock of the receiver.
     pub(crate) at: Duration,
 }
 
 impl Received {
-    /// The value of the only point of a metric that is a sum of whole numbers.
+    /// Returns the value of the only data point of a metric that is an integer sum.
     pub(crate) fn value(&self, name: &str) -> Option<i64> {
         let metrics = self.body.resource_metrics.iter().flat_map(|resource| &resource.scope_metrics);
         let metric = metrics.flat_map(|scope| &scope.metrics).find(|metric| metric.name == name)?;
@@ -86,7 +85,7 @@ pub(crate) struct Receiver {
     state: Arc<Mutex<State>>,
 }
 
-/// Whether clients must show a certificate.
+/// Whether the receiver uses TLS and requires client certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tls {
     No,
@@ -94,7 +93,7 @@ pub(crate) enum Tls {
     Mutual,
 }
 
-/// A file of certificates.
+/// Returns the path of a certificate file.
 pub(crate) fn pem(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/tls").join(name)
 }
@@ -104,7 +103,7 @@ fn content(name: &str) -> Vec<u8> {
 }
 
 impl Receiver {
-    /// One that takes everything until it is told otherwise.
+    /// Starts a receiver that accepts all requests until [`Receiver::answers`] is called.
     pub(crate) fn start(protocol: Protocol, tls: Tls) -> Self {
         Self::start_at(protocol, tls, "127.0.0.1:0".parse().unwrap())
     }
@@ -125,7 +124,7 @@ impl Receiver {
         receiver
     }
 
-    /// What it does with the next requests; those that follow are taken.
+    /// Sets the answers to the next requests. Later requests are accepted.
     pub(crate) fn answers(&self, answers: impl IntoIterator<Item = Answer>) {
         self.state.lock().unwrap().script = answers.into_iter().collect();
     }
@@ -134,7 +133,7 @@ impl Receiver {
         self.state.lock().unwrap().received.clone()
     }
 
-    /// Those that were taken.
+    /// Returns the accepted requests.
     pub(crate) fn taken(&self) -> Vec<Received> {
         self.received().into_iter().filter(|received| received.taken).collect()
     }
@@ -160,7 +159,7 @@ impl Receiver {
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let (receiver, config) = (receiver.clone(), config.clone());
-                // A client that breaks off is part of some tests.
+                // Some tests close the connection early.
                 thread::spawn(move || match config {
                     None => drop(receiver.converse(stream.unwrap())),
                     Some(config) => {
@@ -237,7 +236,7 @@ impl Receiver {
                 }
                 let service = MetricsServiceServer::new(receiver)
                     .accept_compressed(CompressionEncoding::Gzip)
-                    // As receivers written in Go do.
+                    // Compresses answers, as receivers written in Go do.
                     .send_compressed(CompressionEncoding::Gzip);
                 server.add_service(service).serve_with_incoming(TcpIncoming::from(listener)).await.unwrap();
             });
@@ -263,9 +262,13 @@ impl MetricsService for Receiver {
             )),
             Answer::Code(code, after) => {
                 let details = after.map(retry_info).unwrap_or_default();
-                Err(Status::with_details(Code::from(i32::from(code)), "as told", details.into()))
+                Err(Status::with_details(
+                    Code::from(i32::from(code)),
+                    "as ordered by the test",
+                    details.into(),
+                ))
             }
-            Answer::Bytes(_) => Err(Status::unknown("not over gRPC")),
+            Answer::Bytes(_) => Err(Status::unknown("this answer is not possible over gRPC")),
             Answer::Silence(pause) => {
                 tokio::time::sleep(pause).await;
                 Err(Status::unavailable("late"))
@@ -280,7 +283,7 @@ fn response(rejected_data_points: i64, error_message: &str) -> Vec<u8> {
     ExportMetricsServiceResponse { partial_success: partial }.encode_to_vec()
 }
 
-/// `google.rpc.Status` with a `RetryInfo`, byte by byte: fields 1 (code), 3 (details: 1 URL, 2 content: 1 delay: 1 seconds).
+/// Returns `google.rpc.Status` with a `RetryInfo`, byte by byte: fields 1 (code), 3 (details: 1 URL, 2 content: 1 delay: 1 seconds).
 fn retry_info(seconds: u64) -> Vec<u8> {
     let delimited = |field: u8, content: &[u8]| {
         let mut bytes = vec![field << 3 | 2, u8::try_from(content.len()).unwrap()];
@@ -316,7 +319,7 @@ fn server_config(tls: Tls) -> ServerConfig {
     builder.with_single_cert(certificates("server.pem"), key).unwrap()
 }
 
-/// Something that accepts connections, does this with each, and speaks no protocol.
+/// Starts a listener that calls `act` with each connection and speaks no protocol itself.
 pub(crate) fn stranger(act: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,17 +1,17 @@
-//! The rows of docs/metrics.md: what of a metric the code does not tell about itself, and which row a metric has.
+//! The rows of docs/metrics.md: the parts that are not in the metadata of a metric, and the assignment of metrics to rows.
 
-/// What stands in a row beside what the program tells of the metric.
+/// The parts of a row that are not in the metadata of the metric.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// The name as it is served, with `<…>` for a part that events or entries fill in.
+    /// Exposed name, with `<…>` as a placeholder for the name of an event or an entry.
     pub(crate) name: &'static str,
-    /// What it says, where the program has no one text for it.
+    /// Description, for metrics whose help text is not fixed.
     pub(crate) says: &'static str,
-    /// Its labels, but for those of containers and those that a configuration gives.
+    /// Labels, without those of containers and those defined in a configuration.
     pub(crate) labels: &'static [&'static str],
-    /// The section of the configuration that it comes from; empty of what is always there.
+    /// Section of the configuration that enables the metric; empty if it is always present.
     pub(crate) section: &'static str,
-    /// Something to ask Prometheus.
+    /// Example query.
     pub(crate) query: &'static str,
 }
 
@@ -25,56 +25,56 @@ const fn row(
     Row { name, says, labels, section, query }
 }
 
-/// Chapters with their rows.
+/// The chapters with their rows.
 pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
     (
         "CPUs",
         &[
             row(
                 "perf_cpu_<event>_total",
-                "How often an event happened on a CPU",
+                "Number of events on a CPU",
                 &["cpu", "pmu", "event"],
                 "counters",
                 "sum by (instance) (rate(perf_cpu_instructions_total[5m])) / sum by (instance) (rate(perf_cpu_cycles_total[5m]))",
             ),
             row(
                 "perf_cpu_<clock>_seconds_total",
-                "Time that a clock of a CPU went on",
+                "Time counted by a clock event on a CPU",
                 &["cpu", "pmu", "event"],
                 "counters",
                 "rate(perf_cpu_task_clock_seconds_total[5m])",
             ),
             row(
                 "perf_numa_<event>_total",
-                "How often an event happened on the CPUs of a NUMA node",
+                "Number of events on the CPUs of a NUMA node",
                 &["numa_node", "pmu", "event"],
                 "counters",
-                "sum by (node) (rate(perf_numa_cache_misses_total[5m]))",
+                "sum by (numa_node) (rate(perf_numa_cache_misses_total[5m]))",
             ),
             row(
                 "perf_numa_<clock>_seconds_total",
-                "Time that a clock of these CPUs went on",
+                "Time counted by a clock event on the CPUs of a NUMA node",
                 &["numa_node", "pmu", "event"],
                 "counters",
-                "sum by (node) (rate(perf_numa_task_clock_seconds_total[5m]))",
+                "sum by (numa_node) (rate(perf_numa_task_clock_seconds_total[5m]))",
             ),
             row(
                 "perf_pmu_<event>_total",
-                "How often an event of a PMU beside the cores happened",
+                "Number of events of an uncore PMU",
                 &["cpu", "pmu", "event", "socket"],
                 "counters",
                 "sum by (pmu) (rate(perf_pmu_clockticks_total[5m]))",
             ),
             row(
                 "perf_pmu_<event>_bytes_total",
-                "What an event of a PMU beside the cores stands for",
+                "Bytes counted by an event of an uncore PMU",
                 &["cpu", "pmu", "event", "socket"],
                 "counters",
                 "sum by (instance) (rate(perf_pmu_cas_count_read_bytes_total[5m]))",
             ),
             row(
                 "perf_pmu_<event>_joules_total",
-                "Energy used, by a PMU that meters it",
+                "Energy counted by an event of an uncore PMU",
                 &["cpu", "pmu", "event", "socket"],
                 "counters",
                 "sum by (instance) (rate(perf_pmu_energy_pkg_joules_total[5m]))",
@@ -86,21 +86,21 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
         &[
             row(
                 "perf_cgroup_<event>_total",
-                "How often an event happened in a cgroup, without those below it that have series of their own",
+                "Number of events in a cgroup, without descendant cgroups that have series of their own",
                 &["cgroup", "pmu", "event"],
                 "counters",
                 "topk(10, rate(perf_cgroup_cache_misses_total[5m]))",
             ),
             row(
                 "perf_cgroup_<clock>_seconds_total",
-                "Time that a cgroup ran, likewise",
+                "Time counted by a clock event in a cgroup, without descendant cgroups that have series of their own",
                 &["cgroup", "pmu", "event"],
                 "counters",
                 "sum by (namespace, pod) (rate(perf_cgroup_task_clock_seconds_total[5m]))",
             ),
             row(
                 "perf_container_info",
-                "What is known of the container that a cgroup is of; the value is 1",
+                "Metadata of the container of a cgroup; the value is 1",
                 &["cgroup", "container_id", "image", "pod_uid"],
                 "containers",
                 "rate(perf_cgroup_page_faults_total[5m]) * on (instance, cgroup) group_left (image) perf_container_info",
@@ -112,28 +112,28 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
         &[
             row(
                 "perf_process_<event>_total",
-                "How often an event happened in the processes that share these labels",
+                "Number of events in the processes that share these labels",
                 &["comm", "pid", "cgroup", "exe", "unit", "pmu", "event"],
                 "counters",
                 "topk(10, rate(perf_process_context_switches_total[5m]))",
             ),
             row(
                 "perf_process_<clock>_seconds_total",
-                "Time that they ran",
+                "Time counted by a clock event in the processes that share these labels",
                 &["comm", "pid", "cgroup", "exe", "unit", "pmu", "event"],
                 "counters",
                 "topk(10, rate(perf_process_task_clock_seconds_total[5m]))",
             ),
             row(
                 "perf_process_<amount>_bytes",
-                "Sizes that an entry looks into, by process",
+                "Distribution of sizes in the fields of an entry, by process",
                 &["comm", "pid", "cgroup", "exe", "unit"],
                 "tracepoints, probes",
                 "histogram_quantile(0.9, sum by (le, comm) (rate(perf_process_malloc_bytes_bucket[5m])))",
             ),
             row(
                 "perf_process_<time>_seconds",
-                "Times that an entry looks into, by process",
+                "Distribution of times in the fields of an entry, by process",
                 &["comm", "pid", "cgroup", "exe", "unit"],
                 "tracepoints, probes",
                 "histogram_quantile(0.9, sum by (le, comm) (rate(perf_process_query_seconds_bucket[5m])))",
@@ -152,28 +152,28 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
             ),
             row(
                 "perf_tracepoint_<entry>_seconds",
-                "Times in its fields, or between two tracepoints",
+                "Distribution of times in a field, or between two tracepoints",
                 &[],
                 "tracepoints, presets",
                 "histogram_quantile(0.99, sum by (le, device) (rate(perf_tracepoint_block_latency_seconds_bucket[5m])))",
             ),
             row(
                 "perf_tracepoint_<entry>_bytes",
-                "Sizes in its fields",
+                "Distribution of sizes in a field",
                 &[],
                 "tracepoints, presets",
                 "histogram_quantile(0.5, sum by (le, op) (rate(perf_tracepoint_block_size_bytes_bucket[5m])))",
             ),
             row(
                 "perf_tracepoint_<entry>_seconds_total",
-                "The sum of times in its fields",
+                "Sum of times in a field",
                 &[],
                 "tracepoints, presets",
                 "rate(perf_tracepoint_iowait_seconds_total[5m])",
             ),
             row(
                 "perf_tracepoint_<entry>_bytes_total",
-                "The sum of sizes in its fields",
+                "Sum of sizes in a field",
                 &[],
                 "tracepoints, presets",
                 "rate(perf_tracepoint_sent_bytes_total[5m])",
@@ -187,42 +187,42 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
             ),
             row(
                 "perf_probe_<entry>_seconds",
-                "Times in its arguments, or how long a function took",
+                "Distribution of times in an argument, or of the durations of a function",
                 &[],
                 "probes",
                 "histogram_quantile(0.9, rate(perf_probe_query_seconds_bucket[5m]))",
             ),
             row(
                 "perf_probe_<entry>_bytes",
-                "Sizes in its arguments",
+                "Distribution of sizes in an argument",
                 &[],
                 "probes",
                 "histogram_quantile(0.9, rate(perf_probe_malloc_bytes_bucket[5m]))",
             ),
             row(
                 "perf_probe_<entry>_bytes_total",
-                "The sum of sizes in its arguments",
+                "Sum of sizes in an argument",
                 &[],
                 "probes",
                 "rate(perf_probe_send_bytes_total[5m])",
             ),
             row(
                 "perf_probe_<entry>_seconds_total",
-                "The sum of times",
+                "Sum of times in an argument",
                 &[],
                 "probes",
                 "rate(perf_probe_locked_seconds_total[5m])",
             ),
             row(
                 "perf_cgroup_<amount>_bytes",
-                "Sizes, by cgroup",
+                "Distribution of sizes, by cgroup",
                 &["cgroup"],
                 "tracepoints, probes",
                 "histogram_quantile(0.9, sum by (le, cgroup) (rate(perf_cgroup_malloc_bytes_bucket[5m])))",
             ),
             row(
                 "perf_cgroup_<time>_seconds",
-                "Times, by cgroup",
+                "Distribution of times, by cgroup",
                 &["cgroup"],
                 "tracepoints, probes",
                 "histogram_quantile(0.9, sum by (le, cgroup) (rate(perf_cgroup_query_seconds_bucket[5m])))",
@@ -243,35 +243,35 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
             ),
             row(
                 "perf_cpu_<amount>_bytes",
-                "Sizes, by CPU",
+                "Distribution of sizes, by CPU",
                 &["cpu"],
                 "tracepoints, probes",
                 "histogram_quantile(0.9, sum by (le, cpu) (rate(perf_cpu_tcp_send_bytes_bucket[5m])))",
             ),
             row(
                 "perf_cpu_<time>_seconds",
-                "Times, by CPU",
+                "Distribution of times, by CPU",
                 &["cpu"],
                 "tracepoints, probes",
                 "histogram_quantile(0.9, sum by (le, cpu) (rate(perf_cpu_softirq_run_seconds_bucket[5m])))",
             ),
             row(
                 "perf_pending_events",
-                "Events that wait for their partner",
+                "Begin events of a pair whose end event has not arrived",
                 &["entry"],
                 "tracepoints, probes",
                 "perf_pending_events > 1000",
             ),
             row(
                 "perf_unpaired_events_total",
-                "Events that found none, by reason",
+                "Events of a pair without a partner, by reason",
                 &["entry", "reason"],
                 "tracepoints, probes",
                 "rate(perf_unpaired_events_total[5m])",
             ),
             row(
                 "perf_dropped_hits_total",
-                "Hits that stand in no series, by reason",
+                "Hits whose value was not added, by reason",
                 &["entry", "reason"],
                 "tracepoints, probes",
                 "rate(perf_dropped_hits_total[5m]) > 0",
@@ -279,67 +279,67 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
         ],
     ),
     (
-        "The scheduler",
+        "Scheduler",
         &[
             row(
                 "perf_<scope>sched_runqueue_latency_seconds",
-                "How long threads waited for a CPU after they were woken or preempted",
+                "Time from the wakeup or preemption of a thread until it runs on a CPU",
                 &["numa_node", "cgroup", "comm"],
                 "scheduler",
                 "histogram_quantile(0.99, sum by (le, pod) (rate(perf_cgroup_sched_runqueue_latency_seconds_bucket[5m])))",
             ),
             row(
                 "perf_<scope>sched_runqueue_latency_max_seconds",
-                "The longest such wait since the collection before",
+                "Maximum runqueue latency of a thread over the last minute",
                 &["numa_node", "cgroup", "comm"],
                 "scheduler",
                 "max by (instance) (perf_sched_runqueue_latency_max_seconds)",
             ),
             row(
                 "perf_<scope>sched_run_seconds_total",
-                "How long threads ran",
+                "Time that threads ran on a CPU",
                 &["numa_node", "cgroup", "comm"],
                 "scheduler",
                 "rate(perf_cgroup_sched_run_seconds_total[5m])",
             ),
             row(
                 "perf_<scope>sched_wait_seconds_total",
-                "How long they did not, by why: preempted, sleeping, blocked",
+                "Time that threads were off the CPU, by state: preempted, sleeping, uninterruptible",
                 &["state", "numa_node", "cgroup", "comm"],
                 "scheduler",
                 "sum by (pod, state) (rate(perf_cgroup_sched_wait_seconds_total[5m]))",
             ),
             row(
                 "perf_<scope>sched_switches_total",
-                "How often they left a CPU, by whether they wanted to",
+                "Context switches of threads off a CPU, by kind: voluntary, involuntary",
                 &["kind", "numa_node", "cgroup", "comm"],
                 "scheduler",
                 "rate(perf_sched_switches_total{kind=\"involuntary\"}[5m])",
             ),
             row(
                 "perf_<scope>sched_migrations_total",
-                "How often they were moved to another CPU",
+                "Migrations of threads to another CPU",
                 &["numa_node", "cgroup", "comm"],
                 "scheduler",
                 "rate(perf_sched_migrations_total[5m])",
             ),
             row(
                 "perf_<scope>sched_preemptions_total",
-                "How often they were preempted, by whom",
+                "Preemptions of threads, by the incoming task",
                 &["by", "numa_node", "cgroup", "comm"],
                 "scheduler",
                 "sum by (by) (rate(perf_cgroup_sched_preemptions_total[5m]))",
             ),
             row(
                 "perf_<scope>sched_preempted_by_cgroup_total",
-                "How often by which cgroup: those that do it most",
+                "Preemptions of threads by threads of another cgroup, by that cgroup; only the cgroups with the most preemptions",
                 &["by_cgroup", "numa_node", "cgroup", "comm"],
                 "scheduler",
                 "topk(10, rate(perf_cgroup_sched_preempted_by_cgroup_total[5m]))",
             ),
             row(
                 "perf_untold_events_total",
-                "What threads did and nobody could tell, by reason",
+                "Scheduler and system call events that could not be accounted, by reason",
                 &["reason", "section"],
                 "scheduler, syscalls",
                 "rate(perf_untold_events_total[5m]) > 0",
@@ -351,35 +351,35 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
         &[
             row(
                 "perf_<scope>syscalls_total",
-                "System calls that have ended",
+                "Completed system calls",
                 &["syscall", "numa_node", "cgroup", "comm"],
                 "syscalls",
                 "topk(10, sum by (syscall) (rate(perf_syscalls_total[5m])))",
             ),
             row(
                 "perf_<scope>syscall_errors_total",
-                "Those that failed, by error",
+                "System calls that returned an error, by error name",
                 &["errno", "syscall", "numa_node", "cgroup", "comm"],
                 "syscalls",
                 "sum by (pod, errno) (rate(perf_cgroup_syscall_errors_total[5m]))",
             ),
             row(
                 "perf_<scope>syscall_duration_seconds",
-                "How long they took",
+                "Duration of system calls",
                 &["syscall", "numa_node", "cgroup", "comm"],
                 "syscalls",
                 "histogram_quantile(0.99, sum by (le, syscall) (rate(perf_syscall_duration_seconds_bucket[5m])))",
             ),
             row(
                 "perf_<scope>syscalls_stuck",
-                "Calls that have lasted longer than `syscalls.stuck`, now",
+                "Number of system calls in progress for longer than `syscalls.stuck`",
                 &["syscall", "numa_node", "cgroup", "comm"],
                 "syscalls",
                 "perf_syscalls_stuck > 0",
             ),
             row(
                 "perf_<scope>syscalls_stuck_longest_seconds",
-                "How long the longest of these has lasted",
+                "Duration of the longest system call in progress for longer than `syscalls.stuck`",
                 &["syscall", "numa_node", "cgroup", "comm"],
                 "syscalls",
                 "max by (syscall) (perf_syscalls_stuck_longest_seconds)",
@@ -391,14 +391,14 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
         &[
             row(
                 "perf_samples_total",
-                "Samples, by what the thread was doing",
+                "Samples, by thread name, cgroup and mode",
                 &["profile", "mode", "comm", "cgroup", "cpu", "numa_node"],
                 "profiles",
                 "sum by (mode) (rate(perf_samples_total{profile=\"cpu\"}[5m]))",
             ),
             row(
                 "perf_function_samples_total",
-                "Samples of the functions that were innermost most often",
+                "Samples by innermost function, for the functions with the most samples",
                 &["profile", "function", "module"],
                 "profiles",
                 "topk(10, rate(perf_function_samples_total{profile=\"cpu\"}[5m]))",
@@ -420,7 +420,7 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
             ),
             row(
                 "perf_frames_without_line_total",
-                "Frames of which no line of source is known, by reason",
+                "Frames without a source line, by reason",
                 &["reason"],
                 "profiles",
                 "rate(perf_frames_without_line_total[5m])",
@@ -436,7 +436,7 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
         ],
     ),
     (
-        "How far to believe it",
+        "Data quality",
         &[
             row(
                 "perf_event_state",
@@ -460,7 +460,7 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
                 "",
                 &["counters", "leader", "scope", "state", "pmu"],
                 "counters",
-                "perf_targets{state=\"refused\"} > 0",
+                "perf_targets{state=\"left_out\"} > 0",
             ),
             row(
                 "perf_series_aggregated_total",
@@ -487,7 +487,7 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
             row("perf_ring_bytes", "", &["ring"], "limits", "perf_ring_bytes"),
             row(
                 "perf_unattributed_<event>_total",
-                "What CPUs counted and no cgroup or process was charged with, by reason",
+                "Events counted on CPUs but not attributed to a cgroup or process, by reason",
                 &["reason", "scope", "pmu", "event"],
                 "",
                 "sum by (reason) (rate(perf_unattributed_task_clock_seconds_total[5m]))",
@@ -513,7 +513,7 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
             ),
             row(
                 "perf_exporter_snapshot_age_seconds",
-                "Age of the collection that the scrape was answered with, since it began. Only `/metrics` has it",
+                "Age of the collection in the response, since the start of the collection. Only in responses of `/metrics`",
                 &[],
                 "collection",
                 "perf_exporter_snapshot_age_seconds > 60",
@@ -559,7 +559,7 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
             ),
             row(
                 "perf_exporter_config_<attempts>_total",
-                "Attempts to read the configuration again, by outcome",
+                "Attempts to reload the configuration, by result",
                 &["result"],
                 "",
                 "increase(perf_exporter_config_reloads_total[1h])",
@@ -588,7 +588,7 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
             ),
             row(
                 "perf_exporter_container_lookups_total",
-                "How often who tells of containers was asked, by how that ended",
+                "Requests to container metadata sources, by result",
                 &["source", "result"],
                 "containers",
                 "rate(perf_exporter_container_lookups_total{result!=\"ok\"}[5m]) > 0",
@@ -596,28 +596,28 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
             row("perf_exporter_http_connections", "", &[], "limits", "perf_exporter_http_connections"),
             row(
                 "perf_exporter_http_connections_<ended>_total",
-                "Connections that ended early, by reason",
+                "Connections that were aborted, by reason",
                 &["reason"],
                 "",
                 "rate(perf_exporter_http_connections_aborted_total[5m])",
             ),
             row(
                 "perf_exporter_http_requests_total",
-                "Requests answered",
+                "HTTP responses, by path and status code",
                 &["code", "path"],
                 "",
                 "sum by (path, code) (rate(perf_exporter_http_requests_total[5m]))",
             ),
             row(
                 "perf_exporter_http_request_duration_seconds",
-                "How long answers took",
+                "Time from the start of a request until the response was sent",
                 &["path"],
                 "",
                 "histogram_quantile(0.99, sum by (le, path) (rate(perf_exporter_http_request_duration_seconds_bucket[5m])))",
             ),
             row(
                 "perf_exporter_http_response_bytes_total",
-                "What was answered",
+                "Bytes of response bodies, compressed and without headers",
                 &["path"],
                 "",
                 "rate(perf_exporter_http_response_bytes_total[5m])",
@@ -666,7 +666,7 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
             ),
             row(
                 "process_<of the process>",
-                "What client libraries of Prometheus tell of a process: CPU time, memory, descriptors, threads, start",
+                "Standard process metrics of Prometheus client libraries: CPU time, memory, file descriptors, threads, start time",
                 &[],
                 "",
                 "rate(process_cpu_seconds_total[5m])",
@@ -675,18 +675,17 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
     ),
 ];
 
-/// All rows.
+/// Returns all rows.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     CHAPTERS.iter().flat_map(|(_, rows)| rows.iter())
 }
 
-/// The row of a metric by the name that it is served under (with `_total` or `_info`, without `_bucket`): the one that says
-/// most of it.
+/// Returns the most specific row that matches the exposed name of a metric (with `_total` or `_info`, without `_bucket`).
 pub(crate) fn row_of(name: &str) -> Option<&'static Row> {
     rows().filter(|row| fits(row.name, name)).max_by_key(|row| (!row.name.contains('<'), row.name.len()))
 }
 
-/// Whether a name is one of the pattern's. For `<scope>` nothing may stand.
+/// Reports whether a name matches a pattern. `<scope>` may be empty.
 fn fits(pattern: &str, name: &str) -> bool {
     let Some((before, rest)) = pattern.split_once('<') else { return pattern == name };
     let (placeholder, after) = rest.split_once('>').unwrap_or((rest, ""));

@@ -1,4 +1,4 @@
-//! Requests of Prometheus remote write 1.0, read by what the specification says and not by our encoder:
+//! Decoder of Prometheus remote write 1.0 requests, written from the specification and independent of the exporter's encoder:
 //! <https://prometheus.io/docs/specs/prw/remote_write_spec/>.
 
 use std::collections::BTreeMap;
@@ -40,19 +40,22 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Whether it ends its series: a NaN with the payload that the specification gives.
+    /// Reports whether it is a staleness marker: a NaN with the payload that the specification defines.
     pub(crate) fn is_stale(&self) -> bool {
         self.value.to_bits() == 0x7ff0_0000_0000_0002
     }
 }
 
-/// Decodes a request that is not compressed, and panics where it breaks a rule of the specification.
+/// Decodes an uncompressed request. Panics if the request breaks a rule of the specification.
 pub(crate) fn read(bytes: &[u8]) -> WriteRequest {
     let request = WriteRequest::decode(bytes).unwrap();
     assert!(!request.timeseries.is_empty());
     for series in &request.timeseries {
         assert!(!series.samples.is_empty(), "{series:?}");
-        assert!(series.labels.is_sorted_by(|a, b| a.name < b.name), "sorted, and no name twice: {series:?}");
+        assert!(
+            series.labels.is_sorted_by(|a, b| a.name < b.name),
+            "labels are not sorted, or a name is repeated: {series:?}"
+        );
         for Label { name, value } in &series.labels {
             let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
             let follows = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
@@ -64,7 +67,7 @@ pub(crate) fn read(bytes: &[u8]) -> WriteRequest {
     request
 }
 
-/// `name{label="value",…}`.
+/// Returns `name{label="value",…}`.
 pub(crate) fn identity(series: &TimeSeries) -> String {
     let name = series.labels.iter().find(|label| label.name == "__name__");
     let labels = series.labels.iter().filter(|label| label.name != "__name__");
@@ -72,8 +75,8 @@ pub(crate) fn identity(series: &TimeSeries) -> String {
     format!("{}{{{}}}", name.map_or("", |label| &label.value), labels.join(","))
 }
 
-/// What receivers have after these requests: the samples of each series, in the order in which they came. Panics where a time
-/// does not come after the one before, which Prometheus would refuse.
+/// Returns the content of a receiver after these requests: the samples of each series in order of arrival. Panics if a timestamp is not
+/// later than the one before; Prometheus rejects such samples.
 pub(crate) fn stored<'r>(
     requests: impl IntoIterator<Item = &'r WriteRequest>,
 ) -> BTreeMap<String, Vec<Sample>> {

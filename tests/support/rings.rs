@@ -1,48 +1,48 @@
-//! What the rings of a switch stream held on a running kernel, kept so that it can be read again anywhere.
+//! A recording of the rings of a switch stream on a running kernel, for replay on any machine.
 //!
-//! Two files: `NAME.json` is a [`Capture`], `NAME.bin` holds the bytes of its batches one after the other.
+//! It consists of two files: `NAME.json` is a [`Capture`], `NAME.bin` contains the bytes of its batches one after the other.
 
 use perf_exporter::attribute::{Attributor, Bundle, Shares, fields};
 use perf_exporter::plan::{Granularity, Stream};
 use serde::{Deserialize, Serialize};
 
-/// Everything that was read, and what the counters said in the end.
+/// All recorded batches, and the final readings of the counters.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Capture {
-    /// Version of the kernel.
+    /// Kernel version.
     pub(crate) kernel: String,
-    /// Whether threads were told apart, or cgroups only.
+    /// Whether counts are attributed to threads, or to cgroups only.
     pub(crate) by_process: bool,
-    /// The counters by their numbers.
+    /// Names of the counters, by index.
     pub(crate) counters: Vec<String>,
-    /// For each bundle of a CPU and each of its members, the counters that it is.
+    /// For each bundle of a CPU, the counter index of each member.
     pub(crate) bundles: Vec<Vec<Vec<usize>>>,
-    /// Every ring.
+    /// All rings.
     pub(crate) rings: Vec<Ring>,
-    /// What was read at once, in the order in which it was: the place of the ring among the rings, and the bytes.
+    /// Batches in the order in which they were read: index of the ring, and length in bytes.
     pub(crate) batches: Vec<(usize, usize)>,
-    /// Their bytes.
+    /// Bytes of all batches.
     #[serde(skip)]
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The ring of one bundle of one CPU.
+/// The ring of one bundle on one CPU.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Ring {
     pub(crate) cpu: u32,
     pub(crate) bundle: usize,
-    /// What its group said when it was stopped.
+    /// Reading of the group after it was stopped.
     pub(crate) last: Vec<u64>,
 }
 
 impl Capture {
-    /// The stream that wrote it, as far as it decides on the layout of records.
+    /// Returns a stream with the same record layout as the recorded one.
     pub(crate) fn stream(by_process: bool) -> Stream {
         let granularity = if by_process { Granularity::Process } else { Granularity::Cgroup };
         Stream { granularity, cgroup: true, timed: false, sets: Vec::new() }
     }
 
-    /// An attributor that knows the CPUs, and has read nothing.
+    /// Returns an attributor with the CPUs of the recording and no counts.
     pub(crate) fn attributor(&self) -> Attributor {
         let stream = Self::stream(self.by_process);
         let mut attributor =
@@ -58,7 +58,7 @@ impl Capture {
         attributor
     }
 
-    /// The records of each batch, with their ring.
+    /// Returns the records of each batch, with the batch's ring.
     pub(crate) fn batches(&self) -> Vec<(&Ring, Vec<&[u8]>)> {
         let mut rest = &*self.bytes;
         let batches = self.batches.iter().map(|&(ring, length)| {
@@ -69,7 +69,7 @@ impl Capture {
         batches.collect()
     }
 
-    /// Ends all CPUs, and takes what is charged.
+    /// Ends all CPUs, and returns the attributed shares.
     pub(crate) fn end(&self, mut attributor: Attributor) -> Shares {
         for cpu in self.cpus() {
             let mut words: Vec<_> =
@@ -79,7 +79,7 @@ impl Capture {
         attributor.take(|_| true)
     }
 
-    /// What the counters said in the end, over all CPUs, and behind them the time of the CPUs.
+    /// Returns the final readings of the counters, summed over all CPUs, followed by the time of the CPUs.
     pub(crate) fn totals(&self) -> Vec<u64> {
         let mut totals = vec![0; self.counters.len() + 1];
         for ring in &self.rings {
@@ -97,7 +97,7 @@ impl Capture {
     }
 }
 
-/// The records that stand one after the other.
+/// Splits consecutive records.
 pub(crate) fn split(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut records = Vec::new();
     while !bytes.is_empty() {
@@ -108,7 +108,7 @@ pub(crate) fn split(mut bytes: &[u8]) -> Vec<&[u8]> {
     records
 }
 
-/// The sums over all owners, and behind them that of their times.
+/// Adds the sums over all owners, followed by the sum of their times.
 pub(crate) fn sums(shares: &Shares, sums: &mut [u64]) {
     for (_, share) in shares.iter() {
         let time = u64::try_from(share.time.as_nanos()).unwrap();

@@ -1,4 +1,4 @@
-//! The program itself, running as a service, and what it says to those who ask.
+//! The program running as a service, and an HTTP client for it.
 
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
@@ -14,16 +14,16 @@ use perf_exporter::host::read_text;
 use super::exposition::Exposition;
 use super::lines::Lines;
 
-/// How long one read of an answer may take.
+/// Timeout of one read of an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running service. It is killed with the value.
+/// A running service. It is killed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) child: Child,
-    /// Where the file of its configuration is.
+    /// Path of its configuration file.
     pub(crate) configuration: PathBuf,
-    /// Where it serves: address and port.
+    /// Address and port at which it serves.
     pub(crate) address: String,
     log: Lines,
     logged: Vec<String>,
@@ -31,21 +31,21 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts the program with a file that holds `configuration`, and waits until it counts and serves. Nothing is sampled
-    /// unless the file says so: what a test measures should not be disturbed by the built-in profile.
+    /// Starts the program with a file that contains `configuration`, and waits until it counts and serves. Sampling is off unless the file
+    /// enables it, so that the built-in profile does not disturb measurements.
     pub(crate) fn start(configuration: &str) -> Self {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_perf-exporter")), configuration)
     }
 
-    /// The same where each scrape is a collection of its own, and there are no others.
-    #[allow(dead_code, reason = "not every target asks that often")]
+    /// Starts the program so that each scrape makes a collection, and no other collections happen.
+    #[allow(dead_code, reason = "not every target scrapes that often")]
     pub(crate) fn start_fresh(configuration: &str) -> Self {
         Self::start(&format!("collection: {{interval: 1m, freshness: 0s}}\n{configuration}"))
     }
 
-    /// Starts it by a command that ends where its arguments begin.
+    /// Starts the program by a command to which its arguments are appended.
     pub(crate) fn start_by(mut command: Command, configuration: &str) -> Self {
-        // Readable by all: the service may run as somebody else.
+        // Readable by all, because the service may run as another user.
         let open = Permissions::from_mode(0o755);
         let dir = tempfile::Builder::new().permissions(open).tempdir().unwrap();
         let file = dir.path().join("perf-exporter.yaml");
@@ -58,15 +58,15 @@ impl Service {
         let line = service.wait_for("serving on http://");
         let (_, url) = line.split_once("http://").unwrap();
         service.address = url.trim_end_matches('/').to_owned();
-        // A scrape is refused after ten seconds, and a slow machine may take longer to open everything.
-        service.wait_for("counting groups=");
-        // The answer comes with the first collection, and that after the counters were opened.
+        // A scrape fails after ten seconds, and a slow machine may need longer to open all events.
+        service.wait_for("configuration applied groups=");
+        // The answer arrives after the first collection, which follows the opening of the counters.
         service.metrics();
         service
     }
 
-    /// Waits until it has logged a line with this text, and gives the first of them. Lines of different threads come in
-    /// any order, so those that came before count as well.
+    /// Waits until a line with this text is in the log, and returns the first such line. Earlier lines count as well, because threads write
+    /// their lines in any order.
     fn wait_for(&mut self, text: &str) -> String {
         let mut seen = 0;
         loop {
@@ -74,27 +74,29 @@ impl Service {
                 return line.clone();
             }
             seen = self.logged.len();
-            let Some(line) = self.log.next() else { panic!("the service ended: {}", self.logged.join("\n")) };
+            let Some(line) = self.log.next() else {
+                panic!("the service exited: {}", self.logged.join("\n"))
+            };
             self.logged.push(line);
         }
     }
 
-    /// Gives the file another content, which holds from the next reload on. Nothing is sampled unless it says so.
+    /// Replaces the content of the configuration file, for the next reload. Sampling is off unless it enables it.
     #[allow(dead_code, reason = "not every target reloads")]
     pub(crate) fn rewrite(&self, configuration: &str) {
         fs::write(&self.configuration, unsampled(configuration)).unwrap();
     }
 
-    /// What it logged so far.
+    /// Returns the log so far.
     pub(crate) fn log(&mut self) -> String {
         self.logged.extend(self.log.ready());
         self.logged.join("\n")
     }
 
-    /// Waits until it has logged all of `texts`: a line reaches us later than what it tells of may be seen.
+    /// Waits until the log contains all of `texts`. A line may arrive later than the effect that it reports.
     ///
     /// # Panics
-    /// If it does not, with what it logged instead.
+    /// With the log, if a text is missing.
     pub(crate) fn has_logged(&mut self, texts: &[&str]) {
         for _ in 0..1000 {
             let log = self.log();
@@ -103,16 +105,16 @@ impl Service {
             }
             thread::sleep(Duration::from_millis(20));
         }
-        panic!("{texts:?} are not all in the log:\n{}", self.log());
+        panic!("the log does not contain all of {texts:?}:\n{}", self.log());
     }
 
-    /// A scrape.
+    /// Makes a scrape.
     pub(crate) fn metrics(&self) -> Exposition {
         Exposition::parse(&get(&self.address, TEXT).1).unwrap()
     }
 }
 
-/// A configuration without the built-in profile, presets and scheduler, unless it says something about them.
+/// Disables the built-in profile, the presets and the scheduler in a configuration that does not mention them.
 fn unsampled(configuration: &str) -> String {
     let profiles = if configuration.contains("profiles:") { "" } else { "\nprofiles: {}\n" };
     let presets = if configuration.contains("presets:") { "" } else { "\npresets: []\n" };
@@ -124,7 +126,7 @@ impl Drop for Service {
     fn drop(&mut self) {
         if thread::panicking() {
             let configuration = read_text(&self.configuration).unwrap_or_default();
-            eprintln!("the configuration of the service:\n{configuration}\nand its log:\n{}", self.log());
+            eprintln!("configuration of the service:\n{configuration}\nlog:\n{}", self.log());
         }
         // It may have been stopped already.
         drop(self.child.kill());
@@ -132,31 +134,31 @@ impl Drop for Service {
     }
 }
 
-/// The media type of text 0.0.4.
+/// Media type of text 0.0.4.
 pub(crate) const TEXT: &str = "text/plain;version=0.0.4";
 
-/// Scrapes the service at `address`, taking only the media type `accept`; gives the content type and the body.
+/// Scrapes the service at `address` with `accept` as the only accepted media type. Returns the content type and the body.
 ///
 /// # Panics
-/// If the answer is not 200.
+/// If the status is not 200.
 pub(crate) fn get(address: &str, accept: &str) -> (String, String) {
     ask(address, "/metrics", accept)
 }
 
-/// What the service at `address` has at a path; gives the content type and the body.
+/// Requests a path of the service at `address`. Returns the content type and the body.
 ///
 /// # Panics
-/// If the answer is not 200.
-#[allow(dead_code, reason = "not every target asks for more than metrics")]
+/// If the status is not 200.
+#[allow(dead_code, reason = "not every target requests more than metrics")]
 pub(crate) fn get_path(address: &str, path: &str) -> (String, String) {
     ask(address, path, "*/*")
 }
 
-/// The same where the body is no text.
+/// Requests a path whose body is binary.
 ///
 /// # Panics
-/// If the answer is not 200.
-#[allow(dead_code, reason = "not every target asks for more than text")]
+/// If the status is not 200.
+#[allow(dead_code, reason = "not every target requests binary bodies")]
 pub(crate) fn get_bytes(address: &str, path: &str) -> Vec<u8> {
     ask_bytes(address, path, "*/*").1
 }
@@ -166,7 +168,7 @@ fn ask(address: &str, path: &str, accept: &str) -> (String, String) {
     (kind, String::from_utf8(body).unwrap())
 }
 
-/// Asks again where the service says that it could not yet, as scrapers do: on a machine with more to do than CPUs.
+/// Retries, as scrapers do, while the service answers that it is busy. This happens on machines with too few CPUs.
 fn ask_bytes(address: &str, path: &str, accept: &str) -> (String, Vec<u8>) {
     for _ in 0..12 {
         let (status, headers, body) = ask_once(address, path, accept);
@@ -180,15 +182,15 @@ fn ask_bytes(address: &str, path: &str, accept: &str) -> (String, Vec<u8>) {
         eprintln!("{path}: {status}: {body}");
         assert!(status.contains(" 503 "), "{status}: {body}");
     }
-    panic!("{path} is not there, however often one asks");
+    panic!("{path} is still unavailable after all retries");
 }
 
-/// The first line of the answer, its headers and its body.
+/// Returns the status line, the headers and the body.
 fn ask_once(address: &str, path: &str, accept: &str) -> (String, String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // HTTP 1.0: the body ends with the connection.
-    // A scrape waits for a new collection for a twentieth of its timeout: here as long as that may take.
+    // HTTP 1.0: the body ends with the connection. A scrape waits for a new collection for a twentieth of its timeout. The timeout here
+    // allows for the longest possible wait.
     let timeout = "X-Prometheus-Scrape-Timeout-Seconds: 600";
     let request = format!("GET {path} HTTP/1.0\r\nHost: test\r\nAccept: {accept}\r\n{timeout}\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();

@@ -1,5 +1,5 @@
-//! A host in a directory that has a few tracepoints, a kernel in memory that writes records of them, and a collector
-//! that believes in both. For tests, and for a fuzz target.
+//! A simulated host: a directory with a few tracepoints, an in-memory kernel that writes their records, and a collector that uses both. For
+//! tests and a fuzz target.
 
 use std::cell::Cell;
 use std::fs;
@@ -29,16 +29,16 @@ const COMM: u32 = 3;
 const FORK: u32 = 7;
 const SAMPLE: u32 = 9;
 
-/// What every tracepoint begins with.
+/// The common fields at the beginning of every tracepoint.
 const COMMON: &str = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
     \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
     \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
     \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n";
 
-/// Its declaration, place and size, and whether it can be negative.
+/// Declaration, offset and size of a field, and whether it is signed.
 type Field = (&'static str, usize, usize, bool);
 
-/// System, name, number, fields, and how they are written.
+/// System, name, id, fields, and print format.
 type Tracepoint = (&'static str, &'static str, u16, &'static [Field], &'static str);
 
 #[rustfmt::skip]
@@ -66,7 +66,7 @@ const TRACEPOINTS: [Tracepoint; 4] = [
     ], r#""code=%u key=%llu", REC->code, REC->key"#),
 ];
 
-/// What the scheduler does, and system calls; as the kernel has them, but for fields that nobody looks at.
+/// Tracepoints of the scheduler and of system calls, as in the kernel except for fields that the exporter does not read.
 #[rustfmt::skip]
 const OF_THREADS: [Tracepoint; 6] = [
     ("sched", "sched_switch", SWITCH, &[
@@ -97,7 +97,7 @@ pub(crate) const PLAY: u16 = 102;
 pub(crate) const BEGIN: u16 = 103;
 pub(crate) const END: u16 = 104;
 
-/// The file `format` of a tracepoint.
+/// Returns the file `format` of a tracepoint.
 fn format(name: &str, id: u16, fields: &[Field], print: &str) -> String {
     let line = |&(declaration, offset, size, signed): &Field| {
         let signed = u8::from(signed);
@@ -107,7 +107,7 @@ fn format(name: &str, id: u16, fields: &[Field], print: &str) -> String {
     format!("name: {name}\nID: {id}\nformat:\n{COMMON}{fields}\nprint fmt: {print}\n")
 }
 
-/// The world.
+/// The simulated host with its kernel and collector.
 pub(crate) struct World {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) kernel: FakeKernel,
@@ -115,16 +115,16 @@ pub(crate) struct World {
     pub(crate) roots: Roots,
     pub(crate) watch: Watch,
     pub(crate) collector: Collector<FakeKernel>,
-    /// How many series of each metric have a name.
+    /// Maximum number of individually labeled series of each metric.
     pub(crate) series: usize,
-    /// What the kernel says about filters.
+    /// Error message of the kernel for filters.
     pub(crate) complaint: Option<&'static str>,
-    /// Nanoseconds since the clock was moved last: no two records are written at the same moment.
+    /// Nanoseconds since the clock was advanced last. Each record gets a distinct time.
     moment: Cell<u64>,
 }
 
 impl World {
-    /// Two CPUs, a cgroup file system, the tracepoints, no process.
+    /// Creates a host with two CPUs, a cgroup file system and the tracepoints, without processes.
     pub(crate) fn new() -> Self {
         Self::with_descriptors(100)
     }
@@ -154,14 +154,14 @@ impl World {
             kernel,
             clock,
             roots,
-            collector: collector.expect("names that are names"),
+            collector: collector.expect("valid metric names"),
             series: 100,
             complaint: None,
             moment: Cell::new(0),
         }
     }
 
-    /// What a configuration comes to here. Without a word on counters or presets there are none.
+    /// Returns the plan for a configuration. Counters and presets are off unless the configuration enables them.
     pub(crate) fn plan(&self, yaml: &str) -> Plan {
         let presets = if yaml.contains("presets:") { "" } else { "\npresets: []\n" };
         let yaml = &format!("{yaml}{presets}");
@@ -181,7 +181,7 @@ impl World {
         plan(&entries, &Catalog::load(&self.roots, &facts), &StreamSupport::foreseen(&facts))
     }
 
-    /// The same with the tracepoints of the scheduler and of system calls.
+    /// Adds the tracepoints of the scheduler and of system calls.
     #[allow(dead_code, reason = "not every target follows threads")]
     pub(crate) fn with_threads() -> Self {
         let world = Self::new();
@@ -189,7 +189,7 @@ impl World {
         world
     }
 
-    /// Puts a configuration in force, as the engine does it.
+    /// Applies a configuration as the engine does.
     pub(crate) fn apply(&mut self, yaml: &str) {
         self.advance(Duration::from_millis(1));
         self.collector.look_again(Facts::read(&self.roots), true);
@@ -200,13 +200,13 @@ impl World {
         self.collector.apply(&plan, Bounds { series: self.series, ring_memory: 16 << 20 }, &self.watch);
     }
 
-    /// Lets time pass. Records that are written later are younger than those before.
+    /// Advances the clock.
     pub(crate) fn advance(&self, by: Duration) {
         self.clock.advance(by);
         self.moment.set(0);
     }
 
-    /// Looks and collects, a second later.
+    /// Advances the clock by a second, refreshes the targets and makes a collection.
     pub(crate) fn families(&mut self) -> Vec<Family> {
         self.advance(Duration::from_secs(1));
         let changes = self.watch.refresh();
@@ -214,7 +214,7 @@ impl World {
         self.collector.collect()
     }
 
-    /// The same as it is scraped.
+    /// Makes a collection and returns it as a scrape.
     pub(crate) fn collect(&mut self) -> Scrape {
         let families = self.families();
         let snapshot = Snapshot::new(self.clock.now(), families);
@@ -239,7 +239,7 @@ impl World {
     }
 
     pub(crate) fn end_process(&self, pid: u32) {
-        fs::remove_dir_all(self.roots.proc.join(pid.to_string())).expect("it was there");
+        fs::remove_dir_all(self.roots.proc.join(pid.to_string())).expect("it existed before");
     }
 
     pub(crate) fn set_nodes(&self, nodes: &[&str]) {
@@ -254,12 +254,12 @@ impl World {
         fs::write(self.roots.sys.join("devices/system/cpu/online"), cpus).expect("a file");
     }
 
-    /// Why something is not counted, a line each.
+    /// Returns the reasons why events are not counted, one line each.
     pub(crate) fn reasons(&self) -> Vec<String> {
         self.collector.board().lines().map(|line| line.refusal.to_string()).collect()
     }
 
-    /// The tracepoints that write records: for each its number, CPU, and whether its records are read in order.
+    /// Returns the tracepoints that write records: the id, the CPU, and whether the records are read in order of time.
     pub(crate) fn sampled(&self) -> Vec<(u64, u32, bool)> {
         let opened = self.kernel.opened();
         let found = opened.iter().filter(|event| event.attr.selector.kind == TRACEPOINT);
@@ -268,7 +268,7 @@ impl World {
             .collect()
     }
 
-    /// A tracepoint is hit. Whoever has it open gets a record; gives how many did.
+    /// Hits a tracepoint. Writes a record for each event that has it open, and returns their number.
     pub(crate) fn hit(&self, hit: &Hit) -> usize {
         let time = match hit.time {
             Some(time) => self.clock.kernel().saturating_add_signed(time),
@@ -287,7 +287,7 @@ impl World {
             .count()
     }
 
-    /// A process takes another name.
+    /// Writes the record of a process that changes its name.
     pub(crate) fn rename(&self, cpu: u32, pid: u32, comm: &[u8]) {
         let mut body = halves(&[pid, pid]);
         body.extend_from_slice(comm);
@@ -295,25 +295,26 @@ impl World {
         self.tell(cpu, true, COMM, &body);
     }
 
-    /// A process is forked, which is told in both lanes.
+    /// Writes the record of a fork into the ordered and the unordered ring.
     pub(crate) fn fork(&self, cpu: u32, parent: u32, child: u32) {
         for ordered in [false, true] {
             self.fork_in(ordered, cpu, parent, child);
         }
     }
 
-    /// The same in one lane.
+    /// Writes the record of a fork into one of the two rings.
     pub(crate) fn fork_in(&self, ordered: bool, cpu: u32, parent: u32, child: u32) {
         let body = [halves(&[child, parent, child, parent]), self.now().to_ne_bytes().to_vec()].concat();
         self.tell(cpu, ordered, FORK, &body);
     }
 
-    /// Records were lost.
+    /// Writes a record of lost records.
     pub(crate) fn lose(&self, cpu: u32, ordered: bool, records: u64) {
         self.tell(cpu, ordered, LOST, &[0u64.to_ne_bytes(), records.to_ne_bytes()].concat());
     }
 
-    /// Records of system calls were lost, where the scheduler is followed as well: its ring has the names of processes.
+    /// Writes a record of lost system call records, where the scheduler is followed as well. The names of processes are in the scheduler's
+    /// ring.
     pub(crate) fn lose_calls(&self, cpu: u32, records: u64) {
         let times = [0, self.now(), 0].map(u64::to_ne_bytes);
         let body = [[0u64.to_ne_bytes(), records.to_ne_bytes()].concat(), times.concat()].concat();
@@ -324,7 +325,7 @@ impl World {
         self.kernel.write(is_ring, &record(LOST, &body));
     }
 
-    /// Writes a record that is no sample, with the time behind it where records are ordered.
+    /// Writes a record that is not a sample, followed by its time if the ring is ordered.
     pub(crate) fn tell(&self, cpu: u32, ordered: bool, kind: u32, body: &[u8]) {
         let mut body = body.to_vec();
         if ordered {
@@ -373,13 +374,13 @@ fn halves(numbers: &[u32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
 }
 
-/// A record of any kind.
+/// Returns a record of any kind.
 pub(crate) fn record(kind: u32, body: &[u8]) -> Vec<u8> {
-    let size = u16::try_from(8 + body.len()).expect("a short record");
+    let size = u16::try_from(8 + body.len()).expect("the record is short");
     [&kind.to_ne_bytes()[..], &[0, 0], &size.to_ne_bytes(), body].concat()
 }
 
-/// A hit of a tracepoint, as the kernel writes it.
+/// A hit of a tracepoint.
 #[derive(Debug, Clone)]
 pub(crate) struct Hit {
     id: u16,
@@ -387,36 +388,36 @@ pub(crate) struct Hit {
     pid: u32,
     tid: u32,
     cgroup: u64,
-    /// Nanoseconds from now; `None`: after what was written before.
+    /// Nanoseconds relative to now; `None` for a time after all earlier records.
     time: Option<i64>,
-    /// The program has 32 bits.
+    /// Whether the program is a 32-bit program.
     narrow: bool,
     raw: Vec<u8>,
 }
 
-/// A hit on CPU 0 by process 10.
+/// Returns a hit on CPU 0 by process 10.
 pub(crate) fn hit(id: u16) -> Hit {
     let mut raw = vec![0; if matches!(id, WORK) { 52 } else { 64 }];
     raw[..2].copy_from_slice(&id.to_ne_bytes());
     Hit { id, cpu: 0, pid: 10, tid: 10, cgroup: 0, time: None, narrow: false, raw }
 }
 
-/// Of `toy:work`.
+/// Returns a hit of `toy:work`.
 pub(crate) fn work() -> Hit {
     hit(WORK)
 }
 
-/// Of `toy:play`.
+/// Returns a hit of `toy:play`.
 pub(crate) fn play() -> Hit {
     hit(PLAY)
 }
 
-/// Of `pair:begin`.
+/// Returns a hit of `pair:begin`.
 pub(crate) fn begin(key: u64) -> Hit {
     hit(BEGIN).put(8, &key.to_ne_bytes())
 }
 
-/// Of `pair:end`.
+/// Returns a hit of `pair:end`.
 pub(crate) fn end(key: u64) -> Hit {
     hit(END).put(16, &key.to_ne_bytes())
 }
@@ -438,70 +439,70 @@ impl Hit {
         Self { cgroup, ..self }
     }
 
-    /// So many nanoseconds from now.
+    /// Sets the time, in nanoseconds relative to now.
     pub(crate) fn at(self, time: i64) -> Self {
         Self { time: Some(time), ..self }
     }
 
-    /// Writes over some bytes.
+    /// Overwrites some bytes.
     pub(crate) fn put(mut self, at: usize, bytes: &[u8]) -> Self {
         self.raw[at..at + bytes.len()].copy_from_slice(bytes);
         self
     }
 
-    /// Of `toy:work`, `toy:play` and `pair:begin`.
+    /// Sets a field of `toy:work`, `toy:play` or `pair:begin`.
     pub(crate) fn kind(self, kind: u32) -> Self {
         let at = if self.id == BEGIN { 16 } else { 8 };
         self.put(at, &kind.to_ne_bytes())
     }
 
-    /// Of `toy:work`.
+    /// Sets a field of `toy:work`.
     pub(crate) fn flags(self, flags: u32) -> Self {
         self.put(12, &flags.to_ne_bytes())
     }
 
-    /// Of `toy:work`.
+    /// Sets a field of `toy:work`.
     pub(crate) fn function(self, address: u64) -> Self {
         self.put(16, &address.to_ne_bytes())
     }
 
-    /// Of `toy:work` and `toy:play`.
+    /// Sets a field of `toy:work` or `toy:play`.
     pub(crate) fn size(self, size: i64) -> Self {
         self.put(24, &size.to_ne_bytes())
     }
 
-    /// Of `toy:work`.
+    /// Sets a field of `toy:work`.
     pub(crate) fn task(self, task: &[u8]) -> Self {
         self.put(32, task)
     }
 
-    /// Of `toy:work`: behind the fields.
+    /// Sets a field of `toy:work`. The string follows the fields.
     pub(crate) fn path(self, path: &[u8]) -> Self {
-        let length = u32::try_from(path.len()).expect("a short path");
+        let length = u32::try_from(path.len()).expect("the path is short");
         let mut hit = self.put(48, &(52 | length << 16).to_ne_bytes());
         hit.raw.extend_from_slice(path);
         hit
     }
 
-    /// Of `pair:begin` and `pair:end`.
+    /// Sets a field of `pair:begin` or `pair:end`.
     pub(crate) fn code(self, code: i32) -> Self {
         let at = if self.id == BEGIN { 20 } else { 8 };
         self.put(at, &code.to_ne_bytes())
     }
 
-    /// By a program of 32 bits.
+    /// Marks the program as a 32-bit program.
     #[allow(dead_code, reason = "not every target follows threads")]
     pub(crate) fn narrow(self) -> Self {
         Self { narrow: true, ..self }
     }
 
-    /// Ends early.
+    /// Truncates the record.
     pub(crate) fn cut(mut self, length: usize) -> Self {
         self.raw.truncate(length);
         self
     }
 
-    /// The record that an event writes.
+    /// Returns the record that an event writes.
     pub(crate) fn record(&self, identifier: u64, time: u64, fields: &Fields) -> Vec<u8> {
         let mut body = Vec::new();
         if fields.identifier {
@@ -517,9 +518,9 @@ impl Hit {
             body.extend(1u64.to_ne_bytes());
         }
         if fields.raw {
-            // The size and the bytes together are whole words.
+            // The size and the bytes together are a multiple of eight bytes.
             let length = (4 + self.raw.len()).next_multiple_of(8) - 4;
-            body.extend(u32::try_from(length).expect("a short record").to_ne_bytes());
+            body.extend(u32::try_from(length).expect("the record is short").to_ne_bytes());
             body.extend(&self.raw);
             body.resize(body.len() + length - self.raw.len(), 0);
         }
@@ -534,31 +535,31 @@ impl Hit {
     }
 }
 
-/// What a scrape gets.
+/// A parsed scrape.
 #[derive(Debug)]
 pub(crate) struct Scrape(pub(crate) String);
 
 impl Scrape {
-    /// The series of a metric, without its name.
+    /// Returns the series of a metric, without its name.
     pub(crate) fn of(&self, metric: &str) -> Vec<&str> {
         let rest = self.0.lines().filter_map(|line| line.strip_prefix(metric));
         rest.filter(|rest| rest.starts_with(['{', ' '])).collect()
     }
 
-    /// The value of a series, written as in the text.
+    /// Returns the value of a series that is written as in the text format.
     pub(crate) fn value(&self, series: &str) -> Option<f64> {
         let rest = self.0.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         rest.and_then(|value| value.parse().ok())
     }
 
-    /// The sum over all series of a metric.
+    /// Returns the sum over all series of a metric.
     pub(crate) fn sum(&self, metric: &str) -> f64 {
         let values =
             self.of(metric).into_iter().filter_map(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok());
         values.sum()
     }
 
-    /// Records of hits that were read, that found no room, and that were not to be understood.
+    /// Returns the numbers of hit records: read, lost because a ring was full, and malformed.
     pub(crate) fn records(&self) -> [Option<f64>; 3] {
         [
             self.value("perf_ring_records_total{ring=\"tracepoints\"}"),

@@ -1,8 +1,8 @@
-//! A child process that does known amounts of work when it is told to, and waits in between: whoever attaches to it
-//! then, or reads counters, misses nothing and counts nothing else.
+//! A child process that does known amounts of work on order and waits in between. A test can attach to it or read counters during a wait,
+//! without missing work or counting other work.
 //!
-//! It is this very test binary, told to run [`does_what_it_is_told`] and nothing else: guests have no other program. A
-//! benchmark runs no tests, and asks [`is_child`] first.
+//! It is the running test binary, started with [`does_what_it_is_told`] as the only test, because guests contain no other program. A
+//! benchmark has no test harness and calls [`is_child`] first.
 
 use std::fmt;
 use std::hint::black_box;
@@ -21,33 +21,33 @@ use super::calls::Calls;
 use super::lines::Lines;
 use super::load;
 
-/// The test that is a worker.
+/// Name of the test that runs as a worker.
 const WORKER: &str = "does_what_it_is_told";
 
-/// No test is called so.
+/// A filter that matches no test.
 const NOTHING: &str = "nothing";
 
-/// What a worker can do.
+/// Work that a worker can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Writes to so many pages of memory for the first time; a multiple of [`Work::PAGES_AT_ONCE`].
+    /// Writes to this many pages of memory for the first time; a multiple of [`Work::PAGES_AT_ONCE`].
     Faults(u64),
-    /// Asks so many times for its parent: a system call that nothing else makes.
+    /// Calls `getppid` this many times, a system call that no other part of the process makes.
     Getppid(u64),
-    /// Gives up the CPU so many times.
+    /// Yields the CPU this many times.
     Naps(u64),
-    /// Starts so many child processes, one after the other.
+    /// Starts this many child processes, one after the other.
     Children(u64),
-    /// Goes so many times through a loop without calls.
+    /// Runs this many iterations of a loop without calls.
     Spin(u64),
-    /// Uses the CPU for so many milliseconds, not counting those in which others had it.
+    /// Uses this many milliseconds of CPU time.
     Burn(u64),
-    /// The same, three quarters of it in a function `three_quarters` and one in `one_quarter`.
+    /// Uses the same time, three quarters of it in a function `three_quarters` and one in `one_quarter`.
     Quarters(u64),
 }
 
 impl Work {
-    /// Enough that the allocator maps them by themselves.
+    /// Large enough that the allocator maps each block separately.
     pub(crate) const PAGES_AT_ONCE: u64 = 256;
 
     fn parse(name: &str, amount: u64) -> Option<Self> {
@@ -95,7 +95,7 @@ impl fmt::Display for Work {
     }
 }
 
-/// Does something again and again until so much CPU time is used.
+/// Repeats `step` until this much CPU time is used.
 fn burn(milliseconds: u64, step: impl Fn()) {
     let end = cpu_time() + Duration::from_millis(milliseconds);
     while cpu_time() < end {
@@ -120,20 +120,20 @@ fn spin(times: u64) {
     }
 }
 
-/// The CPU time of this thread.
+/// Returns the CPU time of this thread.
 pub(crate) fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
 }
 
 fn touch_new_pages() {
     let page = rustix::param::page_size();
-    // Kept for ever: memory that was given back is handed out again without a fault.
+    // Leaked, because freed memory would be reused without a page fault.
     let memory = vec![0u8; page * Work::PAGES_AT_ONCE as usize].leak();
     memory.iter_mut().step_by(page).for_each(|byte| *byte = 1);
     black_box(memory);
 }
 
-/// The child. It ends with the value.
+/// The child. It is killed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Worker {
     child: Child,
@@ -143,7 +143,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts one that is called `comm`.
+    /// Starts a worker named `comm`.
     pub(crate) fn start(comm: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut child = command(&program(dir.path(), comm))
@@ -163,55 +163,58 @@ impl Worker {
         self.child.id()
     }
 
-    /// Has its own thread work (the first one only waits for it, as the harness does for every test), and waits until that is done.
+    /// Orders work and waits until it is done. The second thread of the process does it; the first thread only waits, as in every test
+    /// harness.
     pub(crate) fn does(&mut self, work: Work) {
         self.order(&work.to_string(), "done");
     }
 
-    /// Has it make a call so many times, and waits until that is done.
-    #[allow(dead_code, reason = "not every target tells workers what to call")]
+    /// Orders this many calls, and waits until they are done.
+    #[allow(dead_code, reason = "not every target makes system calls by workers")]
     pub(crate) fn calls(&mut self, call: Calls<'_>, times: u64) {
         self.order(&call.times(times), "done");
     }
 
-    /// Has it start a thread, which waits for work.
+    /// Starts a thread in the worker, which waits for work.
     pub(crate) fn starts_thread(&mut self) {
         self.order("thread", "done");
     }
 
-    /// Has its last thread work.
+    /// Orders work of the thread that was started last, and waits until it is done.
     pub(crate) fn does_in_thread(&mut self, work: Work) {
         self.order(&format!("thread {work}"), "done");
     }
 
-    /// Has it execute a program that is called `comm` and does the same.
+    /// Orders the worker to execute a program named `comm` that continues as the same worker.
     pub(crate) fn executes(&mut self, comm: &str) {
         let program = self.program(comm);
         self.order(&format!("execute {}", program.display()), "ready");
     }
 
-    /// Has it work and end, and waits for both.
+    /// Orders work and an exit, and waits for both.
     pub(crate) fn ends_after(mut self, work: Work) {
         self.does(work);
         self.orders = None;
         let status = self.child.wait().unwrap();
-        assert!(status.success(), "a worker ended with {status}");
+        assert!(status.success(), "a worker exited with {status}");
     }
 
-    /// Tells it to begin, without waiting; [`Worker::finish`] does that.
+    /// Sends an order without waiting. [`Worker::finish`] waits for it.
     pub(crate) fn begin(&mut self, order: &str) {
         let orders = self.orders.as_mut().unwrap();
-        writeln!(orders, "{order}").unwrap_or_else(|error| panic!("a worker was told {order:?}: {error}"));
+        writeln!(orders, "{order}")
+            .unwrap_or_else(|error| panic!("the order {order:?} could not be sent to a worker: {error}"));
     }
 
-    /// Waits until it has done what it began, and gives the figures that it reports.
+    /// Waits until the order is done, and returns the figures that the worker reports.
     pub(crate) fn finish(&mut self) -> Vec<u64> {
-        let said = self.replies.next().expect("a worker that was told something replies");
-        let figures = said.strip_prefix("done").unwrap_or_else(|| panic!("a worker said {said:?}"));
+        let said = self.replies.next().expect("a worker replies to an order");
+        let figures =
+            said.strip_prefix("done").unwrap_or_else(|| panic!("unexpected reply of a worker: {said:?}"));
         figures.split_ascii_whitespace().map(|figure| figure.parse().unwrap()).collect()
     }
 
-    /// A name for the program, under which a process of it is called `comm`. It is there as long as the worker.
+    /// Returns a path of the program; a process that executes it is named `comm`. The path exists as long as the worker.
     pub(crate) fn program(&self, comm: &str) -> PathBuf {
         program(self.dir.path(), comm)
     }
@@ -223,26 +226,26 @@ impl Worker {
 
     fn expect(&self, reply: &str) {
         let said = self.replies.next();
-        assert_eq!(said.as_deref(), Some(reply), "a worker said on");
+        assert_eq!(said.as_deref(), Some(reply), "unexpected reply of a worker");
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It may have ended already, by itself.
+        // It may have exited already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// This test binary under another name, for the kernel takes a process's name from the path that it executed.
+/// Links this test binary under another name, because the kernel names a process after the executed path.
 fn program(dir: &Path, comm: &str) -> PathBuf {
     let path = dir.join(comm);
     symlink(std::env::current_exe().unwrap(), &path).unwrap();
     path
 }
 
-/// Runs it as a worker.
+/// Returns the command that runs the program as a worker.
 fn command(program: &Path) -> Command {
     let (_crate, module) = module_path!().split_once("::").unwrap();
     let mut command = Command::new(program);
@@ -251,15 +254,15 @@ fn command(program: &Path) -> Command {
     command
 }
 
-/// Runs it as a process that ends at once.
+/// Returns the command that runs the program as a process that exits at once.
 pub(super) fn nothing(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(["--exact", NOTHING]);
     command
 }
 
-/// Whether this process was started as a worker, or to do nothing, and now has done it. For programs without a test
-/// harness, which would see to that.
+/// Reports whether this process was started as a worker or as a process that exits at once, and has finished. For programs without a test
+/// harness, which would select the test.
 #[allow(dead_code, reason = "benchmarks call it")]
 pub(crate) fn is_child() -> bool {
     match std::env::args().next_back() {
@@ -276,10 +279,10 @@ fn does_what_it_is_told() {
     serve();
 }
 
-/// The worker's side. Orders come on stdin, replies go to stderr, for the test harness writes to stdout.
+/// Runs the worker. Orders arrive on stdin; replies go to stderr, because the test harness writes to stdout.
 fn serve() {
     let mut threads: Vec<(Sender<Work>, Receiver<()>)> = Vec::new();
-    // One page, one fault.
+    // Without huge pages, one page is one fault.
     rustix::thread::disable_transparent_huge_pages(true).unwrap();
     reply("ready");
     for order in io::stdin().lock().lines() {
@@ -294,12 +297,11 @@ fn serve() {
             ["execute", program] => panic!("{program}: {}", command(Path::new(program)).exec()),
             [name, amount] => Work::parse(name, amount.parse().unwrap()).unwrap().run(),
             [name, ref arguments @ ..] => {
-                let figures = load::run(name, arguments)
-                    .unwrap_or_else(|| panic!("an order that nobody understands: {order}"));
+                let figures = load::run(name, arguments).unwrap_or_else(|| panic!("unknown order: {order}"));
                 reply(&figures.iter().fold("done".to_owned(), |said, figure| format!("{said} {figure}")));
                 continue;
             }
-            [] => unreachable!("a line split has one part at least"),
+            [] => unreachable!("a split line has at least one part"),
         }
         reply("done");
     }
@@ -309,7 +311,7 @@ fn start_thread() -> (Sender<Work>, Receiver<()>) {
     let (orders, received) = channel::<Work>();
     let (done, finished) = channel();
     thread::spawn(move || {
-        // What every thread does once, such as making an arena of memory, belongs to its start.
+        // One-time work of a thread, such as the creation of a malloc arena, thus belongs to its start.
         done.send(()).unwrap();
         for work in received {
             work.run();

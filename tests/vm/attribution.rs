@@ -1,5 +1,5 @@
-//! The switch stream with hardware counters: what it charges is what the CPUs counted, and what a counter of the
-//! cgroup's own says; and what becomes of it where the PMU is too small.
+//! The switch stream with hardware counters. Attributed counts are compared with the counts of the CPUs and with an event of the cgroup;
+//! further tests exceed the number of hardware counters.
 
 use std::thread;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::support::mixed::{Amounts, Mixed};
 use crate::support::worker::{Work, Worker};
 use crate::{agree, stream_with};
 
-/// An emulated CPU takes a minute for it.
+/// An emulated CPU takes a minute for this load.
 const LOAD: Amounts = Amounts { bursts: 10, burn: 500, processes: 40, cgroups: 20 };
 
 const CGROUPS: &str = "cgroups: {include: [\"/**\"], exclude: [], attribution: stream}\n";
 const PROCESSES: &str = "processes: {include: [{comm: \"*\"}], by: [comm], attribution: stream}\n";
 
-/// Counts until the end of a load, with a look before it ends.
+/// Counts until the end of a load, with one collection before its end.
 fn count_mixed_load(name: &str, mut accountant: Accountant) -> Books {
     let top = TestCgroup::new(name);
     let mut load = Mixed::below(&top, LOAD);
@@ -77,7 +77,7 @@ fn a_cgroup_has_the_same_instructions_in_the_stream_and_by_a_counter_of_its_own(
         let [stream, dedicated] = [&stream, &dedicated].map(|books| books.sum(metric, &[]));
         assert!(
             stream > 30_000_000 && agree(stream as f64, dedicated as f64, 0.01),
-            "{metric}: {stream} in the stream, {dedicated} by a counter of its own"
+            "{metric}: {stream} by the stream, {dedicated} by an event of the cgroup"
         );
     }
     for metric in ["cycles", "instructions"] {
@@ -85,7 +85,7 @@ fn a_cgroup_has_the_same_instructions_in_the_stream_and_by_a_counter_of_its_own(
     }
 }
 
-/// Ten events for the seven counters of the PMU, five in each entry. Arm's INST_RETIRED is 0x08, its CPU_CYCLES 0x11.
+/// Returns ten events for the seven counters of the PMU, five in each entry. INST_RETIRED of Arm is 0x08, CPU_CYCLES is 0x11.
 fn entries() -> [String; 2] {
     let one = [raw(0x08, "i", ""), raw(0x08, "iu", "u"), raw(0x08, "ik", "k")].join(", ");
     let two = [raw(0x11, "c", ""), raw(0x11, "cu", "u"), raw(0x11, "ck", "k")].join(", ");
@@ -95,8 +95,8 @@ fn entries() -> [String; 2] {
 const FIRST: [&str; 5] = ["cycles", "instructions", "i", "iu", "ik"];
 const SECOND: [&str; 5] = ["c", "cu", "ck", "cycles_user", "instructions_user"];
 
-/// Counted are then two groups, each for half of the time. The cgroup is charged for all of it: the software events say that nobody
-/// else was on the CPU while a group was off the PMU.
+/// Two groups then count, each for half of the time. The full count is attributed to the cgroup, because the software events show no other
+/// cgroup on the CPU while a group was off the PMU.
 #[test]
 fn entries_that_do_not_fit_on_the_pmu_together_take_turns_and_all_count() {
     let Some(_counters) = stream_with(Feature::Emulated) else { return };
@@ -122,7 +122,7 @@ fn entries_that_do_not_fit_on_the_pmu_together_take_turns_and_all_count() {
         assert!(agree(balance.charged() as f64, balance.counted as f64, 0.05), "{balance:?}");
         assert_eq!(["lost", "rotated", "unknown"].map(|reason| balance.of(reason)), [0; 3], "{balance:?}");
     }
-    // The two entries say the same of the same, each from its half of the time.
+    // Both entries count the same event, each in its half of the time.
     for [one, two] in [["cycles", "c"], ["iu", "instructions_user"]] {
         let [one, two] = [one, two].map(|metric| books.balance("cgroup", metric).counted as f64);
         assert!(agree(one, two, 0.1), "{one} and {two}");
@@ -144,7 +144,7 @@ fn a_member_that_does_not_fit_is_refused_and_the_others_are_charged() {
         let full = |refusal: &String| refusal.contains("does not fit on the PMU together with the rest");
         assert!(!told.is_empty() && told.iter().all(full), "{event}: {told:?}");
     }
-    assert_eq!(refusals, [""; 0], "nothing else is refused");
+    assert_eq!(refusals, [""; 0], "all other events can be opened");
     let books = accountant.finish();
     for metric in FIRST.into_iter().chain(["c", "cu"]) {
         let balance = books.balance("cgroup", metric);
@@ -154,7 +154,7 @@ fn a_member_that_does_not_fit_is_refused_and_the_others_are_charged() {
     for metric in ["ck", "cycles_user", "instructions_user"] {
         for scope in ["cpu", "cgroup", "unattributed"] {
             let name = format!("perf_{scope}_{metric}");
-            assert!(!books.has(&name), "{name} was not counted, and is no zero: {books:?}");
+            assert!(!books.has(&name), "{name} was not counted, so it must have no series: {books:?}");
         }
     }
 }
@@ -171,6 +171,6 @@ fn an_idle_machine_is_not_charged_to_the_root_cgroup() {
     let after = accountant.collect().balance("cgroup", "task_clock_seconds");
     let (idle, root) = (after.of("idle") - before.of("idle"), after.attributed - before.attributed);
     let counted = after.counted - before.counted;
-    let told = format!("of {counted} ns {idle} are idle and {root} are the root cgroup's");
+    let told = format!("of {counted} ns, {idle} are idle and {root} are attributed to the root cgroup");
     assert!(idle > counted / 2 && root < counted / 4, "{told}");
 }

@@ -1,4 +1,4 @@
-//! A load of two cgroups beside other users of the PMU: what the exporter makes of it, and what the kernel counted itself.
+//! A load of two cgroups beside other users of the PMU: the counts of the exporter and those of the kernel itself.
 
 use std::env;
 
@@ -9,21 +9,21 @@ use crate::support::cgroup::TestCgroup;
 use crate::support::worker::{Work, Worker};
 use crate::users::Users;
 
-/// Two cgroups.
+/// A value for each of two cgroups.
 pub(crate) type Each<T> = [T; 2];
 
-/// A load, as the exporter counted it.
+/// A load as counted by the exporter.
 pub(crate) struct Run {
     pub(crate) books: Books,
     pub(crate) paths: Each<String>,
-    /// The part of the time in which hardware events were on the PMU, for each cgroup and each CPU.
+    /// Share of the time in which hardware events were on the PMU, for each cgroup and each CPU.
     pub(crate) ratios: [Each<f64>; 2],
     records: u64,
-    /// What the kernel counted itself, for each cgroup: page faults, and microseconds on a CPU.
+    /// Counts of the kernel for each cgroup: page faults, and microseconds on a CPU.
     pub(crate) truth: [Each<u64>; 2],
-    /// What a watchdog counted in a nanosecond; less than one, for the PMU stands still while the kernel sets it up.
+    /// Events per nanosecond counted by a watchdog; less than one, because the PMU is stopped while the kernel programs it.
     pub(crate) watchdog: Option<f64>,
-    /// Instructions in user space on all CPUs by a pinned event.
+    /// Instructions in user space on all CPUs, counted by a pinned event.
     user: Option<u64>,
 }
 
@@ -32,14 +32,14 @@ impl Run {
         self.books.sum(&format!("perf_cgroup_{metric}"), &[("cgroup", &self.paths[cgroup])]) as f64
     }
 
-    /// How much more of a hardware event there was in a nanosecond on a CPU than alone, as a part of it.
+    /// Returns the relative difference of a hardware event's rate per nanosecond on a CPU from the rate of the undisturbed run.
     pub(crate) fn error(&self, alone: &Self, metric: &str, cgroup: usize) -> f64 {
         let rate = |run: &Self| run.of(metric, cgroup) / run.of("task_clock_seconds", cgroup);
         rate(self) / rate(alone) - 1.0
     }
 
-    /// How far the CPUs' instructions in user space are from what a pinned event counted, as a part of it. How many a load has
-    /// differs from run to run: while a CPU of the guest is stopped for another, the emulator counts on.
+    /// Returns the relative difference of the CPUs' user-space instructions from those of a pinned event. The number of instructions of a
+    /// load differs between runs: while one CPU of the guest is stopped for another, the emulator keeps counting.
     pub(crate) fn error_of_user(&self) -> Option<f64> {
         self.user.map(|user| self.books.sum("perf_cpu_instructions_user", &[]) as f64 / user as f64 - 1.0)
     }
@@ -48,7 +48,8 @@ impl Run {
         self.ratios.map(|ratios| ratios.iter().sum::<f64>() / 2.0)
     }
 
-    /// A line of a table: ratio of cgroups and CPUs, and for each cgroup ours by truth of page faults and time, and the errors.
+    /// Prints a table row: running ratio of cgroups and CPUs; for each cgroup page faults and time compared with the kernel's, and the
+    /// errors.
     pub(crate) fn print(&self, name: &str, alone: &Self) {
         let [of_cgroups, of_cpus] = self.ratios();
         print!("| {name} | {of_cgroups:.3}, {of_cpus:.3} |");
@@ -70,13 +71,13 @@ impl Run {
     }
 }
 
-/// What two cgroups count that take turns on the CPUs, one of which is in the kernel for a part of its time, beside others.
+/// Counts two cgroups that alternate on the CPUs, one of which spends part of its time in the kernel, beside other users of the PMU.
 pub(crate) fn beside(entries: &str, users: impl FnOnce(Users) -> Users) -> Run {
-    // A second on two CPUs, about.
-    let rounds =
-        env::var("FOREIGN_SECONDS").map_or(6, |seconds| seconds.parse().expect("a number of seconds"));
+    // About a second on two CPUs.
+    let rounds = env::var("FOREIGN_SECONDS")
+        .map_or(6, |seconds| seconds.parse().expect("FOREIGN_SECONDS is a number of seconds"));
     let busy = ["shared-one", "shared-two"].map(TestCgroup::new);
-    // More of them than CPUs.
+    // More workers than CPUs.
     let mut workers: Vec<(usize, Worker, Work)> = Vec::new();
     for number in [0, 1, 0, 1] {
         let work = [Work::Spin(4_000_000), Work::Getppid(60_000)][number];
@@ -127,14 +128,14 @@ pub(crate) fn beside(entries: &str, users: impl FnOnce(Users) -> Users) -> Run {
     Run { books, paths, ratios, records, truth, watchdog, user: user.map(|[count, _]| count) }
 }
 
-/// The page faults of a process so far.
+/// Returns the number of page faults of a process so far.
 fn faults(pid: u32) -> u64 {
     let stat = read_text(format!("/proc/{pid}/stat").as_ref()).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
     [fields[7], fields[9]].iter().map(|field| field.parse::<u64>().unwrap()).sum()
 }
 
-/// For how long a cgroup was on the CPUs so far.
+/// Returns the CPU time of a cgroup so far, in microseconds.
 fn micros(cgroup: &TestCgroup) -> u64 {
     let stat = read_text(&cgroup.dir().join("cpu.stat")).unwrap();
     stat.lines().find_map(|line| line.strip_prefix("usage_usec ")).unwrap().parse().unwrap()

@@ -1,4 +1,4 @@
-//! The switch stream beside other users of the PMU. `FOREIGN_SECONDS` sets how long each load is, about.
+//! The switch stream beside other users of the PMU. `FOREIGN_SECONDS` sets the approximate duration of each load.
 
 use std::env;
 
@@ -14,18 +14,18 @@ use crate::{agree, stream_with};
 const FOUR: &str = "{core: {events: [cycles, instructions, \"cycles:u\", \"instructions:u\"], per: [cpu, cgroup]}, \
      os: {events: [task-clock, context-switches, page-faults], per: [cpu, cgroup]}}";
 
-/// Three, the last of which a pinned event of another user counts as well.
+/// Three hardware events. A pinned event of another user counts the last one as well.
 const THREE: &str = "{core: {events: [cycles, instructions, \"instructions:u\"], per: [cpu, cgroup]}, \
      os: {events: [task-clock, context-switches, page-faults], per: [cpu, cgroup]}}";
 
-/// Like the built-in entries. `cache` has two others, for the emulated PMU has no events of caches.
+/// Like the built-in entries. `cache` has two other events, because the emulated PMU has no cache events.
 const BUILT_IN: &str = "{core: {events: [cycles, instructions], per: [cpu, cgroup]}, \
      cache: {events: [\"cycles:u\", \"instructions:u\"], per: [cpu, cgroup]}, \
      os: {events: [task-clock, context-switches, cpu-migrations, page-faults, major-faults], per: [cpu, cgroup]}}";
 
 fn assert_near_the_truth(name: &str, entries: &str, users: impl FnOnce(Users) -> Users) {
     let alone = beside(entries, |users| users);
-    assert_eq!(alone.ratios, [[1.0; 2]; 2], "alone, nothing is scaled");
+    assert_eq!(alone.ratios, [[1.0; 2]; 2], "no event is multiplexed without other users");
     let shared = beside(entries, users);
     shared.print(name, &alone);
     for metric in ["task_clock_seconds", "context_switches", "page_faults"] {
@@ -33,19 +33,26 @@ fn assert_near_the_truth(name: &str, entries: &str, users: impl FnOnce(Users) ->
         balance.assert_exact();
         assert_eq!(balance.of("rotated"), 0, "{balance:?}");
     }
-    // The task's own number also has faults that the kernel resolves for itself, which raise no event: 1 of 30 000.
+    // The kernel's count of a task includes faults that it resolves by itself without an event: 1 of 30 000.
     for run in [&alone, &shared] {
         for cgroup in 0..2 {
             let (ours, truth) = (run.of("page_faults", cgroup), run.truth[0][cgroup] as f64);
-            assert!(agree(ours, truth, 0.002), "page faults of {}: {ours} of {truth}", run.paths[cgroup]);
+            assert!(
+                agree(ours, truth, 0.002),
+                "page faults of {}: {ours} counted, {truth} expected",
+                run.paths[cgroup]
+            );
         }
     }
     let [of_cgroups, of_cpus] = shared.ratios();
-    // Two that take turns have a half each, but for a turn.
+    // With two multiplexed groups each has half of the time, within one rotation.
     let tolerance = if of_cgroups >= 0.48 { 0.05 } else { 0.1 };
-    assert!((0.3..1.0).contains(&of_cgroups), "the exporter and the others share the PMU: {of_cgroups}");
-    // The kernel stops the PMU while it rotates the groups and handles a sample, which is a part of the time on the CPU: up to 6 %
-    // of it in the emulator, whose watchdog counts no more either.
+    assert!(
+        (0.3..1.0).contains(&of_cgroups),
+        "the exporter does not share the PMU: running ratio {of_cgroups}"
+    );
+    // The kernel stops the PMU while it rotates groups and handles a sample, but this time counts as time on the CPU. In the emulator it is
+    // up to 6 %, and the watchdog misses it as well.
     let counting = shared.watchdog.unwrap_or(1.0);
     for cgroup in 0..2 {
         for metric in ["cycles", "instructions"] {
@@ -54,24 +61,27 @@ fn assert_near_the_truth(name: &str, entries: &str, users: impl FnOnce(Users) ->
         }
     }
     let error = shared.error_of_user().unwrap_or(0.0);
-    assert!(error.abs() <= tolerance, "instructions in user space, against a pinned event: {error:+.3}");
+    assert!(
+        error.abs() <= tolerance,
+        "instructions in user space, compared with a pinned event: {error:+.3}"
+    );
     for metric in ["cycles", "instructions", "instructions_user"] {
         let balance = shared.books.balance("cgroup", metric);
         assert!(agree(balance.charged() as f64, balance.counted as f64, tolerance), "{balance:?}");
         assert_eq!(["lost", "rotated", "unknown"].map(|reason| balance.of(reason)), [0; 3], "{balance:?}");
     }
-    // How the groups share the time is the kernel's choice.
-    assert!((of_cgroups - of_cpus).abs() < 0.02, "of cgroups and CPUs: {:?}", shared.ratios);
+    // The kernel decides how the groups share the time.
+    assert!((of_cgroups - of_cpus).abs() < 0.02, "running ratios of cgroups and CPUs: {:?}", shared.ratios);
 }
 
-/// An event by its number, under a name of its own. One that counts another privilege level is another event.
+/// Returns an event by its code, with its own name. The same code with another privilege level is another event.
 pub(crate) fn raw(code: u8, name: &str, modifiers: &str) -> String {
     let pmus = core_pmus(&Roots::default());
     let pmu = pmus[0].file_name().unwrap().to_str().unwrap();
     format!("\"{pmu}/event={code:#04x},name={name}/{modifiers}\"")
 }
 
-/// A watchdog, `perf stat` with a pinned event and with groups that take turns, `perf top` and `perf record`, and an exporter. The
+/// Adds a watchdog, `perf stat` with a pinned event and with multiplexed groups, `perf top`, `perf record` and a second exporter. The
 /// watchdog and the pinned event leave five of seven counters.
 fn of_every_shape(users: Users) -> Users {
     users
@@ -86,7 +96,7 @@ fn of_every_shape(users: Users) -> Users {
         .sample(Rate::Period(4_000_001), false)
 }
 
-/// A second exporter: eight hardware events in two groups, and four software events.
+/// Adds a second exporter: eight hardware events in two groups, and four software events.
 fn twelve_events(users: Users) -> Users {
     let [one, two] = [0x08, 0x11]
         .map(|code| ["", "u", "k"].map(|level| raw(code, &format!("e{code}{level}"), level)).join(", "));
@@ -111,7 +121,7 @@ fn users_of_every_shape_at_once_leave_software_events_alone_and_hardware_events_
 }
 
 #[test]
-#[ignore = "a measurement of minutes, to be read"]
+#[ignore = "a measurement that takes minutes and prints its results"]
 fn figures_beside_other_users_of_the_pmu() {
     let Some(_counters) = stream_with(Feature::Emulated) else { return };
     let alone = beside(FOUR, |users| users);

@@ -1,5 +1,5 @@
-//! A cgroup v1 hierarchy that holds `perf_event`. While it is mounted, no cgroup of v2 can be counted on the whole
-//! machine: only guests of our own are asked to do this.
+//! A cgroup v1 hierarchy with the controller `perf_event`. While it is mounted, no v2 cgroup can be counted on the whole machine, so this
+//! test runs in guests only.
 
 use std::path::Path;
 use std::process::Command;
@@ -32,12 +32,12 @@ impl HierarchyV1 {
 }
 
 impl Drop for HierarchyV1 {
-    /// Gives the controller back. A hierarchy that is unmounted while the kernel still frees its last cgroups stays,
-    /// and keeps the controller, until it is mounted and unmounted once more.
+    /// Returns the controller to v2. A hierarchy that is unmounted while the kernel still frees its last cgroups stays, with the
+    /// controller. It disappears after it is mounted and unmounted once more.
     fn drop(&mut self) {
         let given_back = || {
             self.run("umount", &[]);
-            // The hierarchy goes some time after its mount.
+            // The hierarchy disappears some time after its mount.
             thread::sleep(Duration::from_millis(200));
             let free = free();
             if !free {
@@ -53,7 +53,7 @@ impl Drop for HierarchyV1 {
     }
 }
 
-/// Whether `/proc/cgroups` says that no v1 hierarchy has the controller.
+/// Reports whether no v1 hierarchy has the controller, according to `/proc/cgroups`.
 fn free() -> bool {
     let table = read_text(Path::new("/proc/cgroups")).unwrap_or_default();
     table.lines().all(|line| !line.starts_with("perf_event\t") || line.starts_with("perf_event\t0\t"))
@@ -79,5 +79,8 @@ fn cgroups_of_version_1_are_counted_where_it_has_perf_event() {
     let after = service.metrics();
     let [above, below] = [outer.path(), inner.path()]
         .map(|path| advance(&before, &after, "perf_cgroup_instructions_total", &[("cgroup", path)]));
-    assert!(above > 2e6 && agree(below, above * 3.0, 0.05), "above {above}, and below {below} instructions");
+    assert!(
+        above > 2e6 && agree(below, above * 3.0, 0.05),
+        "{above} instructions in the parent cgroup, {below} in the child cgroup"
+    );
 }

@@ -1,4 +1,4 @@
-//! Loops of known length, counted in hardware.
+//! Loops of known length, counted by hardware counters.
 
 use perf_exporter::host::{Facts, Roots};
 
@@ -12,7 +12,7 @@ use crate::{ALWAYS_FRESH, advance, agree, counters_with};
 const CYCLES: &str = "cycles_total";
 const INSTRUCTIONS: &str = "instructions_total";
 
-/// A service that counts one process by its name.
+/// Starts a service that counts one process, selected by its name.
 fn service_for(counters: &str, worker: &Worker) -> Service {
     let pid = worker.pid();
     Service::start(&format!(
@@ -20,7 +20,7 @@ fn service_for(counters: &str, worker: &Worker) -> Service {
     ))
 }
 
-/// QEMU makes both counters from one, so any other ratio would be of our making.
+/// QEMU derives both counters from one, so any other ratio is an error of the exporter.
 #[test]
 fn a_cpu_a_cgroup_and_a_process_count_four_cycles_for_each_instruction() {
     let Some(_counters) = counters_with(Feature::Emulated) else { return };
@@ -48,21 +48,24 @@ fn a_cpu_a_cgroup_and_a_process_count_four_cycles_for_each_instruction() {
         assert!(agree(ratio, 0.25, 0.02), "{scope}: {instructions} instructions in {cycles} cycles: {ratio}");
         instructions
     });
-    assert!(process > 1e7, "fewer instructions than rounds of the loop: {process}");
-    assert!(agree(process, of_cgroup, 0.01), "process: {process}, its cgroup: {of_cgroup} instructions");
+    assert!(process > 1e7, "fewer instructions than iterations of the loop: {process}");
+    assert!(
+        agree(process, of_cgroup, 0.01),
+        "{process} instructions of the process, {of_cgroup} of its cgroup"
+    );
 
-    // The CPUs count the worker, everybody else, and cycles also while they are idle.
+    // The CPUs count the worker and all other processes, and cycles also while they are idle.
     let online = Facts::read(&Roots::default()).online;
     let on_cpus = |metric: &str| -> Vec<f64> {
         online.iter().map(|cpu| count("cpu", metric, "cpu", &cpu.to_string())).collect()
     };
     let (cycles, instructions) = (on_cpus(CYCLES), on_cpus(INSTRUCTIONS));
-    let told = format!("by CPU: {instructions:?} instructions in {cycles:?} cycles; the process: {process}");
+    let told = format!("CPUs: {instructions:?} instructions in {cycles:?} cycles; process: {process}");
     assert!(instructions.iter().sum::<f64>() >= process, "{told}");
     assert!(cycles.iter().zip(&instructions).all(|(c, i)| *i > 0.0 && c >= i), "{told}");
 }
 
-/// What surrounds the loop is the same for every length, and cancels out. What is left is up to half a percent that the
+/// The instructions around the loop are the same for every length and cancel out. The remaining error is at most half a percent, which the
 /// emulator counts too much around interrupts.
 #[test]
 fn each_round_of_a_loop_is_a_whole_number_of_instructions_whatever_its_length() {
@@ -77,7 +80,7 @@ fn each_round_of_a_loop_is_a_whole_number_of_instructions_whatever_its_length() 
     });
     let [short, long] = [(counted[1] - counted[0]) / 2.0, (counted[2] - counted[1]) / 6.0]
         .map(|instructions| instructions / ROUNDS as f64);
-    let told = format!("{counted:?} instructions make {short} and {long} for each round");
+    let told = format!("{counted:?} instructions are {short} and {long} per iteration");
     assert!(agree(short, long, 0.01), "{told}");
     assert!(short >= 3.0 && agree(short, short.round(), 0.01), "{told}");
 }
@@ -103,12 +106,12 @@ fn threads_new_programs_and_ended_processes_keep_their_instructions() {
     let in_thread = counted(&started, &service.metrics(), "larva");
     assert!(
         agree(in_thread, expected, 0.02),
-        "in a new thread {in_thread}, in the one that started it {expected}"
+        "{in_thread} in a new thread, {expected} in the thread that started it"
     );
 
     worker.executes("imago");
     let renamed = std::iter::repeat_with(|| service.metrics()).nth(8).unwrap();
     worker.ends_after(WORK);
     let at_the_end = counted(&renamed, &service.metrics(), "imago");
-    assert!(agree(at_the_end, expected, 0.05), "at its end {at_the_end}, and before {expected}");
+    assert!(agree(at_the_end, expected, 0.05), "{at_the_end} after its exit, {expected} expected");
 }

@@ -1,11 +1,11 @@
-//! What the kernel says of its PMUs.
+//! The PMUs of the running kernel.
 
 use perf_exporter::host::{CpuSet, Facts, Roots, read_number, read_text};
 
 use crate::support::{self, Feature, lacks};
 
-/// The PMUs of the kinds of cores share out the CPUs among them (`cpus`); a PMU without that file, as x86's `cpu`, is
-/// the only one and counts for all.
+/// The PMUs of different kinds of cores partition the CPUs (file `cpus`). A PMU without that file, such as `cpu` on x86, is the only one
+/// and counts for all CPUs.
 #[test]
 fn every_online_cpu_has_a_pmu_that_the_kernel_gave_a_type() {
     if lacks(Feature::Pmu) {

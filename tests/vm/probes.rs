@@ -1,4 +1,4 @@
-//! Probes of functions of the kernel: what a worker is known to have called is what they counted, added up and timed.
+//! Probes of kernel functions: counts, sums and durations are compared with the known calls of a worker.
 
 mod life;
 mod moments;
@@ -20,17 +20,16 @@ use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, lacks};
 use crate::{ALWAYS_FRESH, advance, counters_with};
 
-/// The function behind the system call that nobody else makes.
+/// The function behind a system call that only the worker makes.
 pub(crate) const GETPPID: &str =
     if cfg!(target_arch = "aarch64") { "__arm64_sys_getppid" } else { "__x64_sys_getppid" };
 
-/// Probes of the kernel, for one test at a time: what they count, others could add to. `None` if this machine lacks
-/// them.
+/// Locks kernel probes for one test at a time, because other tests would add hits. Returns `None` if this machine lacks them.
 fn kprobes() -> Option<MutexGuard<'static, ()>> {
     if lacks(Feature::Tracefs) { None } else { counters_with(Feature::Kprobe) }
 }
 
-/// A service of tracepoints and probes, and hardly anything else.
+/// Starts a service with tracepoints and probes, and almost nothing else.
 fn service(entries: &str, targets: &str) -> Service {
     Service::start(&configuration(entries, targets))
 }
@@ -41,7 +40,7 @@ fn configuration(entries: &str, targets: &str) -> String {
     )
 }
 
-/// Selects workers as processes, and the cgroup as the only one.
+/// Selects the workers as processes, and the cgroup as the only cgroup.
 fn targets(workers: &[&Worker], cgroup: &TestCgroup) -> String {
     let pids: Vec<String> = workers.iter().map(|worker| format!("{{pid: {}}}", worker.pid())).collect();
     format!(
@@ -51,14 +50,14 @@ fn targets(workers: &[&Worker], cgroup: &TestCgroup) -> String {
     )
 }
 
-/// The probes in tracefs that the service defined.
+/// Returns the probes in tracefs that the service defined.
 fn defined_by(service: &Service) -> Vec<String> {
     let all = read_text(&Roots::default().tracing.join("dynamic_events")).unwrap();
     let group = format!("perf_exporter_{}_", service.child.id());
     all.lines().filter(|line| line.contains(&group)).map(str::to_owned).collect()
 }
 
-/// What stands between a count and the truth: records lost or unreadable, and hits that were dropped.
+/// Returns the number of hits missing from a count: lost or malformed records, and dropped hits.
 fn lost(scrape: &Exposition) -> f64 {
     let names = ["perf_lost_records_total", "perf_dropped_hits_total"];
     names.iter().map(|name| scrape.sum(name, &[])).sum()
@@ -88,8 +87,8 @@ fn calls_of_a_function_are_counted_exactly_for_everybody_and_without_a_definitio
     assert_eq!(of_cpus(&after) - of_cpus(&before), 5098.0);
     assert_eq!(advance("perf_process_asks_total", &[("comm", "asks")]), 4321.0);
     assert_eq!(advance("perf_cgroup_asks_total", &[("cgroup", cgroup.path())]), 4321.0);
-    assert_eq!(after.sum("perf_ring_records_total", &[("ring", "tracepoints")]), 0.0, "a record was written");
-    assert_eq!(defined_by(&service), [""; 0], "the PMU of kprobes needs none");
+    assert_eq!(after.sum("perf_ring_records_total", &[("ring", "tracepoints")]), 0.0, "records were written");
+    assert_eq!(defined_by(&service), [""; 0], "probes were defined in tracefs");
 }
 
 #[test]
@@ -115,7 +114,7 @@ fn arguments_that_are_named_as_in_the_source_are_labels_sums_and_histograms() {
     other.calls(Calls::Read(7717), 11);
     let scrape = service.metrics();
     let value = |name: &str, labels: &[(&str, &str)]| {
-        scrape.value(name, labels).unwrap_or_else(|| panic!("{name} {labels:?} is not there: {scrape:?}"))
+        scrape.value(name, labels).unwrap_or_else(|| panic!("{name} {labels:?} is missing: {scrape:?}"))
     };
     assert_eq!(lost(&scrape), 0.0, "{scrape:?}");
     let own = ("cgroup", cgroup.path());
@@ -164,7 +163,7 @@ fn strings_of_a_program_and_its_name_are_labels_whatever_is_in_them() {
     let Some(_counters) = kprobes() else { return };
     let cgroup = TestCgroup::new("opens");
     let mut worker = Worker::start("opens");
-    // What a thread is called is its own business; this one is called by the harness.
+    // The test harness names the thread.
     let task = list(Path::new(&format!("/proc/{}/task", worker.pid()))).unwrap().pop().unwrap();
     let comm = read_text(Path::new(&format!("/proc/{task}/comm"))).unwrap();
     let service = service(
@@ -209,7 +208,7 @@ fn bytes_sent_over_tcp_are_added_up_by_port_and_cgroup() {
     worker.calls(Calls::Send(port, 70_001), 64);
     assert_eq!(sink.join().unwrap(), 64 * 70_001);
     let scrape = service.metrics();
-    // As it is on the wire.
+    // In network byte order.
     let port = port.to_be().to_string();
     for (scope, owner) in [("probe", ("port", &*port)), ("cgroup", ("cgroup", cgroup.path()))] {
         let value =
@@ -220,7 +219,7 @@ fn bytes_sent_over_tcp_are_added_up_by_port_and_cgroup() {
     assert_eq!(lost(&scrape), 0.0, "{scrape:?}");
 }
 
-/// Two that sleep at the same time, on whatever CPU: the return of each is that of its own call.
+/// Both workers sleep at the same time, on any CPU. Each return must be paired with the call of the same thread.
 #[test]
 fn the_time_in_a_function_is_that_of_the_thread_that_called_it() {
     let Some(_counters) = kprobes() else { return };
@@ -246,7 +245,7 @@ fn the_time_in_a_function_is_that_of_the_thread_that_called_it() {
         };
         let (times, milliseconds) = (*times as f64, *milliseconds as f64);
         assert_eq!(value("count", &[]), times, "{comm} {scrape:?}");
-        // Nobody sleeps for less. Two clocks may differ a little.
+        // No sleep is shorter than requested, but two clocks may differ slightly.
         assert!(value("sum", &[]) > 0.95 * times * milliseconds / 1e3, "{comm} {scrape:?}");
         assert_eq!(value("bucket", &[("le", "0.009")]), 0.0, "{comm} {scrape:?}");
         if *comm == "long" {

@@ -1,4 +1,4 @@
-//! Stacks that are sampled when a hardware counter overflows, and where a function of the kernel is called.
+//! Stacks sampled at overflows of a hardware counter, and at calls of a kernel function.
 
 use std::thread;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::support::service::Service;
 use crate::support::worker::{Work, Worker};
 use crate::{ALWAYS_FRESH, advance, agree, counters_with};
 
-/// A function of the kernel below which system calls are made. On arm64 it isn't the one that calls them: where a function
-/// begins, the kernel follows frame pointers from the frame of its caller and so passes over that one.
+/// A kernel function that is an ancestor of system calls in a stack. On arm64 it is not the direct caller: at the entry of a function, the
+/// kernel follows frame pointers from the caller's frame and so skips the caller.
 const SYSCALL: &str = if cfg!(target_arch = "aarch64") { "do_el0_svc" } else { "do_syscall_64" };
 
-/// The CPU time of the worker: at 99 samples a second some four hundred.
+/// CPU time of the worker in milliseconds; about four hundred samples at 99 samples per second.
 const MILLISECONDS: u64 = 4000;
 
-/// What one profile tells of a worker, and what counters do.
+/// A profile of a worker, and its counters.
 struct Sampled {
     service: Service,
     worker: Worker,
@@ -28,8 +28,8 @@ struct Sampled {
 }
 
 impl Sampled {
-    /// A worker, and a service that counts its cycles and samples them like this. By frame pointers, and without metrics of
-    /// functions: to read the tables of the test binary takes a guest many seconds.
+    /// Starts a worker and a service that counts and samples its cycles at this rate. Unwinding is by frame pointers, and function metrics
+    /// are off, because a guest needs many seconds to read the symbol tables of the test binary.
     fn by(rate: &str) -> Self {
         let (cgroup, worker) = (TestCgroup::new("sampled"), Worker::start("sampled"));
         cgroup.take(worker.pid());
@@ -42,19 +42,23 @@ impl Sampled {
         Self { service, worker, cgroup }
     }
 
-    /// Has the worker do something, and gives how many cycles that took, and how many samples there are of it.
+    /// Orders work, and returns the number of cycles that it took and the number of its samples.
     fn meanwhile(&mut self, work: impl FnOnce(&mut Worker)) -> [f64; 2] {
         let before = self.service.metrics();
         work(&mut self.worker);
-        // A collection has the samples that were analyzed before it: the reader of the rings comes five times a second.
+        // A collection contains the samples that were analyzed before it. The ring reader runs five times per second.
         thread::sleep(Duration::from_secs(1));
         let after = self.service.metrics();
         let own = ("cgroup", self.cgroup.path());
         let cycles = advance(&before, &after, "perf_cgroup_cycles_total", &[own]);
         let samples = |metrics: &Exposition| metrics.sum("perf_samples_total", &[own, ("profile", "hot")]);
-        // A frequency begins with periods that are too short, and bursts.
+        // Sampling by frequency begins with bursts, because the first periods are too short.
         let lost = after.sum("perf_lost_records_total", &[("ring", "samples")]);
-        assert!(lost <= 0.02 * samples(&after), "{lost} of {} records were lost", samples(&after) + lost);
+        assert!(
+            lost <= 0.02 * samples(&after),
+            "{lost} of {} records were lost, too many",
+            samples(&after) + lost
+        );
         [cycles, samples(&after) - samples(&before)]
     }
 
@@ -63,14 +67,14 @@ impl Sampled {
     }
 }
 
-/// The cycles that samples of user space and of the kernel stand for. Those of the kernel can be more than their share: after
-/// a CPU was idle, a frequency begins with short periods.
+/// Returns the cycles represented by samples in user space and in the kernel. The kernel's can exceed its share: after an idle CPU,
+/// sampling by frequency begins with short periods.
 fn modes(folded: &Folded) -> [f64; 2] {
     let kernel = folded.share_of(|stack| stack.last().is_some_and(|frame| frame.ends_with("_[k]")));
     [(1.0 - kernel) * folded.total(), kernel * folded.total()]
 }
 
-/// The functions have their shares of what was done below those that called them.
+/// Checks the shares of the functions within the stacks of their callers.
 fn assert_quarters(folded: &Folded) {
     let below = |function: &str| {
         folded.share_of(|stack| {
@@ -91,11 +95,11 @@ fn cycles_are_sampled_so_many_times_a_second_and_each_sample_stands_for_its_cycl
     let [user, kernel] = modes(&folded);
     let told =
         format!("{samples} samples, {user} cycles of user space and {kernel} of the kernel, of {cycles}");
-    // The kernel finds the period that makes so many a second, and begins with one that is too short.
+    // The kernel adapts the period to reach this rate, and begins with a period that is too short.
     let expected = 99.0 * MILLISECONDS as f64 / 1e3;
     assert!((0.7 * expected..2.0 * expected).contains(&samples), "{told}, and {expected} samples expected");
     assert!(agree(user + kernel, cycles, 0.15), "{told}");
-    // The emulator tells of many overflows late, where the kernel lets interrupts in again after a system call.
+    // The emulator reports many overflows late, when the kernel enables interrupts again after a system call.
     assert!(user > 2.0 * kernel, "{told}: {folded:#?}");
     assert_quarters(&folded);
 
@@ -142,6 +146,6 @@ fn every_call_of_a_function_of_the_kernel_is_a_sample_with_the_stack_of_its_call
         assert_eq!(samples.share_of(|stack| stack.iter().any(|frame| frame == SYSCALL)), 1.0, "{samples:#?}");
     }
     assert_eq!(asks.innermost().into_keys().collect::<Vec<_>>(), [GETPPID], "{asks:#?}");
-    // It has returned when it is seen.
+    // The function has returned when the sample is taken.
     assert!(!answers.innermost().contains_key(GETPPID), "{answers:#?}");
 }

@@ -1,12 +1,16 @@
 #!/bin/bash
 # run.sh [--arch arm64,amd64] [--kernel 6.12,6.1] [--test NAME]... [-- ARGUMENTS OF THE TESTS]
 #
-# Runs integration tests (the target `vm`, unless --test names others) in guests: on arm64, whose emulated PMU counts
-# cycles and instructions, and on x86-64, which has kprobes and no PMU. Sets up the test bed where it is missing
-# (TESTBED, or target/testbed). VM_LIMIT is what a run may take, in seconds (900); HOTPLUG_CYCLES is for the tests that take a CPU
-# offline; FOREIGN_SECONDS is for those beside other users of the PMU, whose figures `-- --ignored foreign:: --nocapture` prints, or,
-# if FOREIGN_PERF names an arm64 program perf (and VM_LIBPATH its libraries), those beside that program. What a guest offers is
-# required of it: there, no test is skipped for lack of it.
+# Runs integration tests in guests: the target `vm`, or the targets given with --test. The arm64 guest has an emulated PMU that counts
+# cycles and instructions. The x86-64 guest has kprobes and no PMU. Sets up the test bed if it is missing. Tests may not be skipped for a
+# feature that their guest offers.
+#
+# Environment:
+#   TESTBED          directory of the test bed (target/testbed)
+#   VM_LIMIT         limit of a run, in seconds (900)
+#   HOTPLUG_CYCLES   for the tests that take a CPU offline
+#   FOREIGN_SECONDS  for the tests beside other users of the PMU; `-- --ignored foreign:: --nocapture` prints their figures
+#   FOREIGN_PERF     an arm64 program perf (its libraries in VM_LIBPATH), for the tests beside that program
 set -euo pipefail
 
 repository=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
@@ -37,7 +41,7 @@ parse_arguments() {
   fi
 }
 
-# Builds the program and the tests for an architecture, and sets what depends on it.
+# Builds the program and the tests for an architecture, and sets the variables that depend on it.
 build() {
   local target
   target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
@@ -52,7 +56,7 @@ build() {
       ;;
   esac
   "$cargo" test --locked --no-run "${tests[@]}"
-  # The tests find the program at the path that was compiled into them, in the guest as here.
+  # The tests run the program at the path that was compiled into them, in the guest as on this machine.
   "$strip" -g -o "$scratch/perf-exporter-$1" "$program"
 }
 

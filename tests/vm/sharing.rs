@@ -1,5 +1,5 @@
-//! More events than counters: they take turns and are scaled, or there is a state that says what became of them, and
-//! never a zero.
+//! More events than counters: events are multiplexed and scaled, or have a state that explains the missing count. A missing count is never
+//! zero.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,22 +12,22 @@ use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, core_pmus};
 use crate::{ALWAYS_FRESH, advance, agree, counters_with};
 
-/// Retired instructions by their number, under a name of their own.
+/// Returns the event of retired instructions by its code, with its own name.
 fn instructions_called(name: &str) -> String {
     let pmus = core_pmus(&Roots::default());
     let pmu = pmus[0].file_name().unwrap().to_str().unwrap();
-    // Arm's INST_RETIRED; Intel and AMD share theirs.
+    // INST_RETIRED of Arm; Intel and AMD share one code.
     let event = if pmu.starts_with("armv") { "0x08" } else { "0xc0" };
     format!("{pmu}/event={event},name={name}/")
 }
 
-/// The same, of user space alone: the kernel's own share (the timer's, above all) goes by how long the work took, which
-/// a busy host decides.
+/// Returns the same event, for user space only. The kernel's instructions (mostly of the timer) depend on the elapsed time, and so on the
+/// load of the host.
 fn user_instructions_called(name: &str) -> String {
     format!("{}u", instructions_called(name))
 }
 
-/// Groups of retired instructions, each with its names, as an entry of `counters` for every CPU.
+/// Returns a group of retired instructions under several names, as an entry of `counters` for every CPU.
 fn entry(name: &str, modifier: &str, events: &[&str]) -> String {
     let events: Vec<String> = events.iter().map(|name| instructions_called(name)).collect();
     format!("  {name}: {{events: [\"{{{}}}{modifier}\"], per: [cpu]}}\n", events.join(","))
@@ -40,7 +40,7 @@ fn state(scrape: &Exposition, event: &str, state: &str) -> f64 {
 #[test]
 fn sixteen_events_take_turns_and_their_scaled_counts_are_those_of_one_alone() {
     let Some(_counters) = counters_with(Feature::Pmu) else { return };
-    // Chance decides whose turn it is while the program is off the CPU for others.
+    // The rotation is random while the program waits for a CPU, so the test may be repeated.
     let agreed = |_| catch_unwind(AssertUnwindSafe(all_are_as_one_alone)).is_ok();
     if !(0..2).any(agreed) {
         all_are_as_one_alone();
@@ -48,7 +48,7 @@ fn sixteen_events_take_turns_and_their_scaled_counts_are_those_of_one_alone() {
 }
 
 fn all_are_as_one_alone() {
-    // Long enough for some hundred turns of 4 ms.
+    // Long enough for some hundred rotations of 4 ms.
     const WORK: Work = Work::Spin(30_000_000);
     let mut worker = Worker::start("shared");
     let names: Vec<String> = (1..16).map(|number| format!("copy_{number}")).collect();
@@ -84,7 +84,10 @@ fn all_are_as_one_alone() {
         .map(|name| advance(&before, &after, &format!("perf_process_{name}_total"), &shared))
         .collect();
     let ratios = after.sum("perf_event_running_ratio", &[]);
-    assert!(ratios < 15.9, "the ratios of 16 events add up to {ratios}: they did not take turns");
+    assert!(
+        ratios < 15.9,
+        "the running ratios of 16 events add up to {ratios}: the events were not multiplexed"
+    );
     for (name, count) in names.iter().zip(&counts) {
         assert!(agree(*count, expected, 0.05), "{name}: {count}, alone {expected}; all: {counts:?}");
     }
@@ -104,7 +107,11 @@ fn a_member_that_does_not_fit_on_the_pmu_is_refused_and_the_others_count() {
         let count = scrape.sum(&format!("perf_cpu_{name}_total"), &[]);
         assert!(count > 0.0 && state(&scrape, name, "counting") == cpus, "{name}: {count} {scrape:?}");
     }
-    assert_eq!(scrape.value("perf_cpu_m7_total", &[("cpu", "0")]), None, "no count, not zero: {scrape:?}");
+    assert_eq!(
+        scrape.value("perf_cpu_m7_total", &[("cpu", "0")]),
+        None,
+        "an event that did not count must have no series: {scrape:?}"
+    );
     assert_eq!(state(&scrape, "m7", "exhausted"), cpus, "{scrape:?}");
     service.has_logged(&["does not fit on the PMU together with the rest of its group"]);
 }
@@ -112,8 +119,8 @@ fn a_member_that_does_not_fit_on_the_pmu_is_refused_and_the_others_count() {
 #[test]
 fn groups_that_never_get_on_the_pmu_are_states_and_not_zeros() {
     let Some(_counters) = counters_with(Feature::Emulated) else { return };
-    // Of six counters four are taken for good: neither four others, pinned as well, nor three that would take turns
-    // find room.
+    // Four of six counters are always in use. Neither a second pinned group of four events nor a multiplexed group of three fits on the
+    // rest.
     let service = Service::start(&format!(
         "{ALWAYS_FRESH}counters:\n{}{}{}",
         entry("first", ":D", &["a1", "a2", "a3", "a4"]),
@@ -129,7 +136,11 @@ fn groups_that_never_get_on_the_pmu_are_states_and_not_zeros() {
         assert_eq!(state(&scrape, event, expected), cpus, "{event} is {expected}: {scrape:?}");
         let value = scrape.value(&format!("perf_cpu_{event}_total"), &[("cpu", "0")]);
         assert_eq!(value.is_some_and(|value| value > 0.0), counts, "{event}: {value:?}");
-        assert_eq!(value.is_some(), counts, "{event}: {value:?}, and no count is not zero");
+        assert_eq!(
+            value.is_some(),
+            counts,
+            "{event}: {value:?}, but only events that counted may have a value"
+        );
     }
 }
 
@@ -139,7 +150,7 @@ fn a_group_that_waits_for_the_pmu_is_not_idle_while_its_cgroup_sleeps() {
     let cgroup = TestCgroup::new("waits");
     let mut worker = Worker::start("waits");
     cgroup.take(worker.pid());
-    // All that count instructions are taken.
+    // All counters that can count instructions are in use.
     let _theirs = Service::start(&format!(
         "{ALWAYS_FRESH}counters:\n{}",
         entry("theirs", ":D", &["a1", "a2", "a3", "a4", "a5", "a6"]),
@@ -158,6 +169,6 @@ fn a_group_that_waits_for_the_pmu_is_not_idle_while_its_cgroup_sleeps() {
         let asleep = ours.metrics();
         assert_eq!(states(&asleep), states(&busy), "{asleep:?}");
         let total = asleep.value("perf_cgroup_x1_total", &[("cgroup", cgroup.path())]);
-        assert_eq!(total, None, "no count is not zero");
+        assert_eq!(total, None, "an event that did not count must have no series");
     }
 }

@@ -1,5 +1,5 @@
-//! What threads do on kernels and machines other than the one that tests run on: run time and switches as the kernel itself
-//! tells them, and system calls by the names of the architecture.
+//! Threads on kernels and machines other than the build machine: run time and switches compared with the kernel's statistics, and system
+//! calls by the names of the architecture.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, lacks};
 use crate::{ALWAYS_FRESH, advance, alone};
 
-/// Seconds on a CPU, and how often a CPU was left, of all threads of a process, as the kernel has it.
+/// Returns the seconds on a CPU and the number of switches off a CPU, of all threads of a process, as the kernel reports them.
 fn figures(pid: u32) -> [f64; 2] {
     let tasks = PathBuf::from(format!("/proc/{pid}/task"));
     let each = list(&tasks).unwrap().into_iter().map(|task| {
@@ -27,8 +27,8 @@ fn figures(pid: u32) -> [f64; 2] {
     each.fold([0.0; 2], |[ran, switches], one| [ran + one[0], switches + one[1]])
 }
 
-/// Seconds that interrupts and the host took of all CPUs, which the kernel's account of a thread leaves out, and its clock does
-/// not.
+/// Returns the seconds of all CPUs that interrupts and the host used. The kernel excludes them from a thread's run time, but the thread's
+/// clock includes them.
 fn taken() -> f64 {
     let times = CpuTimes::of_all_cpus();
     (times.interrupted + times.stolen).as_secs_f64()
@@ -39,7 +39,7 @@ fn threads_run_and_switch_as_the_kernel_says_and_call_it_by_name() {
     run_and_switch("cpu");
 }
 
-/// A stream of processes has a record of each switch, which tells of threads as well.
+/// A stream of processes has a record of each switch, which contains the thread ids.
 #[test]
 fn the_switch_stream_tells_the_same_of_threads() {
     if !lacks(Feature::Stream) {
@@ -61,7 +61,7 @@ fn run_and_switch(counted: &str) {
         cgroup.path()
     ));
     let own = ("cgroup", cgroup.path());
-    // After this it is known whether CPUs must tell who comes.
+    // Afterwards the exporter has detected whether CPUs must report the incoming task.
     for _ in 0..2 {
         worker.does(Work::Naps(1100));
         service.metrics();
@@ -76,17 +76,17 @@ fn run_and_switch(counted: &str) {
     let taken = taken() - taken_before;
     let lost =
         advance(&before, &after, "perf_untold_events_total", &[("section", "scheduler"), ("reason", "lost")]);
-    // An emulated machine is slow enough that both are looked at some time apart.
+    // On a slow emulated machine the two readings are some time apart.
     let most = ran * 1.1 + taken;
     assert!(
         (ran * 0.9..=most).contains(&ours),
-        "{ours} s on a CPU, and the kernel says {ran}; interrupts and the host took {taken}, and {lost} were lost"
+        "{ours} s on a CPU, the kernel reports {ran} s; interrupts and the host used {taken} s; {lost} records lost"
     );
     let of = |kind| advance(&before, &after, "perf_cgroup_sched_switches_total", &[own, ("kind", kind)]);
     let ours = of("voluntary") + of("involuntary");
-    assert!((ours - switches).abs() <= 4.0, "{ours} switches, and the kernel says {switches}");
+    assert!((ours - switches).abs() <= 4.0, "{ours} switches, the kernel reports {switches}");
     let delays = advance(&before, &after, "perf_cgroup_sched_runqueue_latency_seconds_count", &[own]);
-    // Who was woken by an interrupt of an idle CPU, of which some kernels write no record, has no delay and is counted.
+    // Some kernels write no record when an interrupt of an idle CPU wakes a thread. Such a wakeup has no delay and is counted.
     let unwoken = advance(
         &before,
         &after,
@@ -95,7 +95,7 @@ fn run_and_switch(counted: &str) {
     );
     assert!(
         delays <= switches + 4.0 && delays + unwoken >= switches - 4.0,
-        "{delays} delays of {switches} switches, and {unwoken} came without having been woken"
+        "{delays} delays of {switches} switches, {unwoken} switches without a wakeup"
     );
     for scope in ["perf_syscalls_total", "perf_cgroup_syscalls_total"] {
         let labels: &[_] =

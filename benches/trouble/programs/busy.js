@@ -1,4 +1,4 @@
-// New functions all the time, so that there is always code to compile; and garbage.
+// Creates new functions all the time, so that the compiler always has work; and garbage.
 function work(round) {
   const f = new Function('a', `let s = ${round}; for (let i = 0; i < 20000; i++) s = (s * 31 + a + i) % 1000003; return s;`);
   const kept = [];

@@ -1,4 +1,4 @@
-//! What the collection thread knows of itself, as the page and `/api/v1/status` show it.
+//! State of the collection thread for the status page and `/api/v1/status`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::status::{
 use crate::sys::{Budget, Kernel, usage};
 
 impl<K: Kernel> Engine<K> {
-    /// The status after a collection that took `took`.
+    /// Returns the status after a collection that took `took`.
     pub(super) fn status(&self, snapshot: Option<&Snapshot>, took: Duration, cost: metrics::Usage) -> Status {
         let (board, budget) = (self.collector.board(), self.collector.budget());
         let (groups, stream) = (self.collector.states(), self.collector.stream_state());
@@ -68,14 +68,14 @@ impl<K: Kernel> Engine<K> {
         }
     }
 
-    /// What was met and is not counted, beside refusals.
+    /// Returns the losses: observations that are missing in metrics, other than refusals.
     fn measured_and_lost(&self, stream: Option<&StreamState>) -> Vec<Loss> {
         let beyond = self.collector.board().beyond();
-        let mut losses = vec![Loss::new("refusals", "more different ones than are kept", beyond)];
+        let mut losses = vec![Loss::new("refusals", "the table of distinct refusals is full", beyond)];
         losses.extend(Loss::of_targets(&self.watch));
         if let Some(StreamState { losses: lost, .. }) = stream {
             losses.extend(Loss::of_rings(Records::Switches, *lost));
-            let reason = "the kernel stopped an event for a while";
+            let reason = "the kernel throttled an event";
             losses.push(Loss::new(Records::Switches.plural(), reason, lost.throttled as usize));
         }
         if let Some(tracer) = self.collector.tracer_state() {
@@ -83,7 +83,7 @@ impl<K: Kernel> Engine<K> {
         }
         losses.extend(Loss::of_rings(Records::Samples, self.profiler.losses()));
         losses.push(Loss::new(
-            "samples of the windows that pages show",
+            "samples in the windows of profile pages",
             "the share of stacks in limits.memory is full",
             self.profiler.dropped_for_room() as usize,
         ));
@@ -92,7 +92,7 @@ impl<K: Kernel> Engine<K> {
     }
 }
 
-/// What this process uses: CPU time from `getrusage`, memory from `/proc/self/statm`.
+/// Returns the resource usage of this process and its helper: CPU time from `getrusage`, memory from `/proc/self/statm`.
 pub(super) fn used(cpu: Duration, budget: &Budget, helper: Option<u32>) -> metrics::Usage {
     let own = usage::memory().unwrap_or_default().resident;
     let helper = helper.and_then(usage::memory_of).unwrap_or_default().resident;

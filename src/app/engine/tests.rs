@@ -1,4 +1,4 @@
-//! The engine with a kernel and a clock that the test keeps.
+//! Tests of the engine with a fake kernel and a manual clock.
 
 use super::*;
 use crate::app::Service;
@@ -8,7 +8,7 @@ use crate::export::otlp::logs::Switch;
 use crate::metrics::Build;
 use crate::sys::fake::{FakeKernel, FakePlace, Opened};
 
-/// An engine on a host of one CPU, with a kernel and a clock that the test keeps.
+/// Returns an engine on a host with one CPU, with a fake kernel and a manual clock.
 fn engine(dir: &tempfile::TempDir) -> (Engine<FakeKernel>, FakeKernel, Clock) {
     let cpus = dir.path().join("sys/devices/system/cpu");
     std::fs::create_dir_all(&cpus).unwrap();
@@ -35,7 +35,7 @@ fn engine(dir: &tempfile::TempDir) -> (Engine<FakeKernel>, FakeKernel, Clock) {
     (engine.unwrap(), kernel, clock)
 }
 
-/// The scrape comes while events are being opened, and a thing that happens just before it must be in its answer.
+/// A scrape may arrive while events are being opened. Its response must include everything that happened before it.
 #[test]
 fn a_collection_is_as_old_as_its_beginning() {
     let dir = tempfile::tempdir().unwrap();
@@ -47,7 +47,7 @@ fn a_collection_is_as_old_as_its_beginning() {
         slow.advance(Duration::from_secs(3));
         false
     });
-    // A second CPU comes, so that this collection has something to open.
+    // A second CPU comes online, so that this collection has events to open.
     std::fs::write(dir.path().join("sys/devices/system/cpu/online"), "0-1\n").unwrap();
     let before = clock.monotonic();
     assert_eq!(engine.collect(&publisher), before);
@@ -68,7 +68,7 @@ fn the_status_tells_how_old_the_collection_is_when_it_is_read() {
     assert_eq!(status.now.0 - status.collection.unwrap().at.0, 7_000);
 }
 
-/// A client that asks for profiles all the time must not have less measured.
+/// Clients that request many profiles must not reduce the detail of metrics.
 #[test]
 fn limits_cpu_does_not_bound_what_requests_take() {
     let dir = tempfile::tempdir().unwrap();
@@ -82,14 +82,14 @@ fn limits_cpu_does_not_bound_what_requests_take() {
         let before = usage::thread_cpu_time();
         while usage::thread_cpu_time() - before < Duration::from_millis(200) {}
     });
-    // Other tests run in this process, so a share is not known, but which part of it the request took is.
+    // Other tests run in this process. Therefore only the difference that the request makes is checked.
     clock.advance(Duration::from_secs(1));
     engine.collect(&publisher);
     let (all, measuring) = (engine.spending.part.unwrap(), engine.measuring.part.unwrap());
     assert!(all - measuring >= 0.199, "{all} {measuring}");
 }
 
-/// Counters, samplers and their rings: with the built-in configuration all of them are open on each CPU.
+/// With the built-in configuration, counters, samplers and their rings are open on each CPU.
 #[test]
 fn between_two_collections_a_cpu_that_comes_is_followed_and_nothing_is_opened_anew_on_the_others() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The end of a process, seen from outside: the test's binary is started again as the service that is stuck.
+//! Tests of the shutdown from outside: the test binary is started again as a service that is stuck.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use crate::export::otlp::logs::Switch;
 use crate::host::{Environment, Roots};
 use crate::sys::fake::FakeKernel;
 
-/// Says which part of the service is to be stuck.
+/// Variable that selects the part of the service that is stuck.
 const STUCK: &str = "PERF_EXPORTER_TEST_STUCK";
 
 fn never_return() -> ! {
@@ -40,7 +40,7 @@ fn serve_with_a_stuck_collector() {
     serve(options, kernel).unwrap();
 }
 
-/// What the other tests start.
+/// The process that the other tests start.
 #[test]
 #[ignore = "only the other tests start it, in a process of its own"]
 fn a_stuck_service() {
@@ -54,7 +54,7 @@ fn a_stuck_service() {
     }
 }
 
-/// Starts it, and gives it SIGTERM once it has a handler for that.
+/// Starts the service, and sends SIGTERM after it has installed a handler.
 fn terminated(stuck: &str) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "app::stop::tests::a_stuck_service", "--ignored", "--test-threads=1"])
@@ -78,7 +78,7 @@ fn terminated(stuck: &str) -> Child {
     child
 }
 
-/// How a child ends, if it does so in a minute.
+/// Waits up to a minute for the end of a child.
 fn end_of(mut child: Child) -> std::process::ExitStatus {
     for _ in 0..6000 {
         if let Some(status) = child.try_wait().unwrap() {
@@ -93,7 +93,7 @@ fn end_of(mut child: Child) -> std::process::ExitStatus {
 #[test]
 fn a_service_whose_collection_never_ends_stops() {
     let status = end_of(terminated("collector"));
-    // On a machine that is busy enough it is ended instead.
+    // On an overloaded machine, the exit is forced.
     assert!(matches!(status.code(), Some(0 | ENDED)), "{status}");
 }
 

@@ -1,4 +1,4 @@
-//! Whatever happens, every count is charged once: the sum over all shares is what the counters said last.
+//! In all cases, every count is attributed once: the sum over all shares equals the last values of the counters.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use crate::sys::Fields;
 const CPUS: u32 = 3;
 const BUNDLES: usize = 2;
 
-/// What happens on a CPU, to a bundle of it.
+/// An event on a CPU, for one of its bundles.
 #[derive(Debug, Clone)]
 enum Happens {
     Counts(u64),
     Leaves(u32),
     LeavesWithoutAnId,
     LosesRecords,
-    /// The record is there, but it is not one of this bundle.
+    /// The record exists, but it is not one of this bundle.
     WritesNonsense(Vec<u8>),
     Forks(u32, u32),
     IsNamed(u32, String),
@@ -50,7 +50,7 @@ fn happens() -> impl Strategy<Value = Happens> {
     ]
 }
 
-/// What was charged up to now, for each counter, and the time.
+/// The attributed counts of each counter, and the time.
 #[derive(Debug, Default, PartialEq)]
 struct Charged {
     counts: [u64; BUNDLES],
@@ -66,7 +66,7 @@ impl Charged {
     }
 }
 
-/// Runs a machine, and gives what was charged and what its counters said last.
+/// Runs a machine. Returns the attributed counts, and the last values of its counters.
 fn run(granularity: Granularity, plan: &[(u32, usize, Happens)], ends: bool) -> (Charged, Charged) {
     let mut machine = Machine::new(granularity, CPUS, BUNDLES);
     let (mut charged, mut told) = (Charged::default(), BTreeMap::new());
@@ -85,7 +85,7 @@ fn run(granularity: Granularity, plan: &[(u32, usize, Happens)], ends: bool) -> 
             Happens::Ends(pid) => machine.ends(cpu, *pid),
             Happens::IsReplaced => machine.attributor.mark_gap(cpu, bundle),
             Happens::Described(pid) => machine.attributor.describe(*pid, &"c".into(), false),
-            // Software events are always there.
+            // Software events are never off the PMU.
             Happens::Rotates(_) if bundle == 0 => {}
             Happens::Rotates(time) => machine.totals(cpu, bundle).enabled += time,
             Happens::Collection => {
@@ -115,7 +115,7 @@ fn run(granularity: Granularity, plan: &[(u32, usize, Happens)], ends: bool) -> 
     (charged, expected)
 }
 
-/// Too short for a sample of three members.
+/// Truncates to less than a sample of three members.
 fn short(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().copied().take(32).collect()
 }
@@ -151,7 +151,7 @@ proptest! {
 
 #[test]
 fn the_layout_of_these_records_is_that_of_the_stream() {
-    // What is fed here would prove little if the stream asked for other fields.
+    // These tests would prove little if the stream used other fields.
     let stream = crate::plan::Stream {
         granularity: Granularity::Process,
         cgroup: true,

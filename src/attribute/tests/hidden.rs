@@ -21,14 +21,14 @@ fn with_records(granularity: Granularity, measure: Measure, first: u32, next: u3
     machine
 }
 
-/// A thread runs and is switched out without a sample; both records of the switch are written.
+/// Runs a thread and switches it out without a sample; writes both `PERF_RECORD_SWITCH` of the switch.
 fn leaves_unseen(machine: &mut Machine, who: u32, steps: u64, next: u32) {
     machine.runs_unseen(0, steps);
     machine.goes(0, who, next);
     machine.comes(0, next, who);
 }
 
-/// The steps in which each owner had the CPU, and what the first counter counted for it, times in steps.
+/// Returns the steps in which each owner had the CPU, and its count of the first counter. Times are in steps.
 fn charged(machine: &mut Machine) -> BTreeMap<String, (u64, u64)> {
     let (shares, unit) = (machine.attributor.take(|_| true), machine.unit);
     let mut charged = BTreeMap::<String, (u64, u64)>::new();
@@ -80,7 +80,7 @@ fn times_and_switches_of_an_unseen_owner_are_its_own() {
 #[test]
 fn between_cgroups_what_was_before_idle_left_unseen_is_of_the_root() {
     let mut machine = with_records(Granularity::Cgroup, Measure::Switches, 5, IDLE);
-    // A thread of the root, which changes no cgroup: all three switches have no sample, and the leader counts the last one.
+    // A thread of the root, which does not change the cgroup: all three switches have no sample, and the leader counts the last one.
     for (from, to) in [(IDLE, 70), (70, IDLE)] {
         machine.counts(0, 0, 10);
         machine.goes(0, from, to);
@@ -172,11 +172,11 @@ fn hardware_events_share_a_slice_with_an_unseen_switch_as_software_events_tell()
         let (_, share) = shares.iter().find(|(owner, _)| name(owner) == who).unwrap();
         (share.counts[1], share.presence(1).running / PACE)
     };
-    // Neither has a rate yet, so they share by time.
+    // Neither has a rate yet, so the counts are split by time.
     assert_eq!([hardware("idle"), hardware("7 ?")], [(40_000, 40_000), (20_000, 20_000)]);
 }
 
-/// Consecutive slices of a CPU: the thread, its steps, and whether its switch has a sample.
+/// Returns consecutive slices of a CPU: the thread, its steps, and whether its switch has a sample.
 fn slices() -> impl Strategy<Value = Vec<(u32, u64, bool)>> {
     let slices = prop::collection::vec((0..4u32, 1..50u64, any::<bool>()), 1..60);
     slices.prop_map(|mut slices| {

@@ -1,4 +1,4 @@
-//! A machine that tests let run: it counts, writes records as a kernel does, and has them read at once.
+//! A simulated machine: it counts, writes records like a kernel, and passes them to the attributor at once.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,24 @@ use crate::sys::{Fields, ReadFormat};
 /// Nanoseconds in which a counter counts one.
 pub(super) const PACE: u64 = 10;
 
-/// What the counters of one bundle say.
+/// The values of the counters of one bundle.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Totals {
     pub(super) enabled: u64,
     pub(super) running: u64,
-    /// What the leader counted.
+    /// Count of the leader.
     pub(super) switches: u64,
     /// Without the leader and the clock.
     pub(super) counts: Vec<u64>,
 }
 
 impl Totals {
-    /// Leader and clock are members like others, which nobody asked for.
+    /// Returns the values of all members, including the leader and the clock.
     fn values(&self) -> Vec<u64> {
         [&[self.switches, self.running][..], &self.counts].concat()
     }
 
-    /// As the group's leader answers when it is read. The first bundle's readings carry no times.
+    /// Returns the words of a read of the group's leader. Readings of the first bundle contain no times.
     pub(super) fn words(&self, bundle: usize) -> Vec<u64> {
         let values = self.values();
         let times: &[u64] = if bundle == 0 { &[] } else { &[self.enabled, self.running] };
@@ -36,26 +36,26 @@ impl Totals {
     }
 }
 
-/// CPUs that run tasks.
+/// Simulated CPUs that run tasks.
 #[derive(Debug)]
 pub(super) struct Machine {
     pub(super) attributor: Attributor,
     granularity: Granularity,
     fields: Fields,
     totals: BTreeMap<(u32, usize), Totals>,
-    /// What a counter counts in a step.
+    /// Count of a counter in a step.
     pub(super) unit: u64,
-    /// The time of the last record of what happened to a process.
+    /// Time of the last record of a process.
     clock: u64,
 }
 
 impl Machine {
-    /// `cpus` CPUs, each with `bundles` of one counter.
+    /// Returns a machine with `cpus` CPUs, each with `bundles` of one counter.
     pub(super) fn new(granularity: Granularity, cpus: u32, bundles: usize) -> Self {
         Self::measuring(granularity, cpus, bundles, Measure::Other)
     }
 
-    /// As [`Machine::new`], with counters of this unit.
+    /// Like [`Machine::new`], with counters of this unit.
     pub(super) fn measuring(granularity: Granularity, cpus: u32, bundles: usize, measure: Measure) -> Self {
         let fields = Fields {
             tid: granularity == Granularity::Process,
@@ -88,7 +88,7 @@ impl Machine {
         self.totals.get_mut(&(cpu, bundle)).unwrap()
     }
 
-    /// A bundle counts, on the PMU all the time.
+    /// Adds to the counts of a bundle, which is on the PMU all the time.
     pub(super) fn counts(&mut self, cpu: u32, bundle: usize, count: u64) {
         let unit = self.unit;
         let totals = self.totals(cpu, bundle);
@@ -97,19 +97,19 @@ impl Machine {
         totals.counts[0] += count * unit;
     }
 
-    /// The first bundle of a CPU counts, then `who` leaves: a cgroup or a process.
+    /// Counts in the first bundle of a CPU, then switches out `who`, a cgroup or a process.
     pub(super) fn runs(&mut self, cpu: u32, who: u32, count: u64) {
         self.counts(cpu, 0, count);
         self.leaves(cpu, 0, who);
     }
 
-    /// As [`Machine::runs`], of a process in a cgroup.
+    /// Like [`Machine::runs`], for a process in a cgroup.
     pub(super) fn runs_in(&mut self, cpu: u32, (pid, cgroup): (u32, u64), count: u64) {
         self.counts(cpu, 0, count);
         self.write(cpu, 0, &Switch { pid, tid: pid, cgroup, ..Switch::default() });
     }
 
-    /// The record that a bundle writes when `who` leaves.
+    /// Writes the record of a bundle when `who` is switched out.
     pub(super) fn leaves(&mut self, cpu: u32, bundle: usize, who: u32) {
         let (pid, cgroup) = match self.granularity {
             Granularity::Cgroup => (0, who.into()),
@@ -118,7 +118,7 @@ impl Machine {
         self.write(cpu, bundle, &Switch { pid, tid: pid, cgroup, ..Switch::default() });
     }
 
-    /// Whoever is on the CPU leaves it, and was reaped before.
+    /// Switches out a task that was reaped before.
     pub(super) fn leaves_without_an_id(&mut self, cpu: u32, bundle: usize) {
         self.leaves(cpu, bundle, u32::MAX);
     }
@@ -137,45 +137,45 @@ impl Machine {
         self.reads(cpu, bundle, &switch.record(&fields));
     }
 
-    /// All records of a CPU were read.
+    /// Settles a CPU after all its records were read.
     pub(super) fn settles(&mut self, cpu: u32) {
         self.attributor.settle(cpu);
     }
 
-    /// A record is read from the ring of a bundle, as a batch of its own.
+    /// Reads a record from the ring of a bundle, as a batch of its own.
     pub(super) fn reads(&mut self, cpu: u32, bundle: usize, record: &[u8]) {
         self.attributor.read(cpu, bundle, |read| read(record));
     }
 
-    /// A process takes a name, on a CPU.
+    /// Changes the name of a process, on a CPU.
     pub(super) fn is_named(&mut self, cpu: u32, pid: u32, name: &str) {
         self.takes_name(cpu, (pid, pid), name.as_bytes());
     }
 
-    /// A thread takes a name, on a CPU. The record ends with the thread and the time.
+    /// Changes the name of a thread, on a CPU. The record ends with the thread and the time.
     pub(super) fn takes_name(&mut self, cpu: u32, (pid, tid): (u32, u32), name: &[u8]) {
         let end = testing::bytes(&[u64::from(tid) << 32 | u64::from(pid), self.now()]);
         self.reads(cpu, 0, &testing::longer(testing::comm(pid, tid, name, true), &end));
     }
 
-    /// Returns the time of a record of what happens to processes. Each is later than the one before.
+    /// Returns the time of the next record of a process. Each is later than the previous one.
     fn now(&mut self) -> u64 {
         self.clock += 1;
         self.clock
     }
 
-    /// A process creates another, on a CPU.
+    /// Creates a process, on a CPU.
     pub(super) fn forks(&mut self, cpu: u32, parent: u32, child: u32) {
         let time = self.now();
         self.reads(cpu, 0, &testing::fork(Task { time, ..task(parent, child) }));
     }
 
-    /// The main thread of a process ends, on a CPU.
+    /// Ends the main thread of a process, on a CPU.
     pub(super) fn ends(&mut self, cpu: u32, pid: u32) {
         self.reads(cpu, 0, &testing::exit(task(1, pid)));
     }
 
-    /// The first bundle of a CPU counts, then a thread is switched out without a sample. The leaders of all bundles count the switch.
+    /// Counts in the first bundle of a CPU, then switches out a thread without a sample. The leaders of all bundles count the switch.
     pub(super) fn runs_unseen(&mut self, cpu: u32, count: u64) {
         self.counts(cpu, 0, count);
         self.totals.range_mut((cpu, 0)..=(cpu, usize::MAX)).for_each(|(_, totals)| totals.switches += 1);
@@ -196,7 +196,7 @@ impl Machine {
         self.reads(cpu, 0, &testing::switch((who, who), out, (other, other), time));
     }
 
-    /// The clock of the first bundle ticks while `who` has the CPU.
+    /// Writes a record of the clock of the first bundle while `who` has the CPU.
     pub(super) fn ticks(&mut self, cpu: u32, who: u32) {
         let totals = self.totals(cpu, 0);
         let values = totals.values();
@@ -215,17 +215,17 @@ impl Machine {
         self.reads(cpu, 0, &tick.record(&fields));
     }
 
-    /// A record is lost in the ring of a bundle.
+    /// Loses a record in the ring of a bundle.
     pub(super) fn loses(&mut self, cpu: u32, bundle: usize) {
         self.reads(cpu, bundle, &testing::lost(1, 1));
     }
 
-    /// Who counted how much since this was asked last, in the order of their names. The processes are all there.
+    /// Returns the counts of each owner since the last call, sorted by name. All processes exist.
     pub(super) fn shares(&mut self) -> Vec<(String, Vec<u64>)> {
         sums(&self.attributor.take(|_| true))
     }
 
-    /// As [`Machine::shares`], of the first counter.
+    /// Like [`Machine::shares`], for the first counter.
     pub(super) fn first(&mut self) -> Vec<(String, u64)> {
         self.shares().into_iter().map(|(owner, counts)| (owner, counts[0])).collect()
     }
@@ -235,7 +235,7 @@ fn task(parent: u32, child: u32) -> Task {
     Task { pid: child, parent_pid: parent, tid: child, parent_tid: parent, time: 0 }
 }
 
-/// The counts of each owner that counted anything.
+/// Returns the counts of each owner with nonzero counts.
 fn sums(shares: &Shares) -> Vec<(String, Vec<u64>)> {
     let mut sums = BTreeMap::<String, Vec<u64>>::new();
     let counted = shares.iter().filter(|(_, share)| share.counts.iter().any(|&count| count > 0));
@@ -246,7 +246,7 @@ fn sums(shares: &Shares) -> Vec<(String, Vec<u64>)> {
     sums.into_iter().collect()
 }
 
-/// An owner in a few words.
+/// Returns a short description of an owner.
 pub(super) fn name(owner: &Owner) -> String {
     match owner {
         Owner::Idle => "idle".to_owned(),

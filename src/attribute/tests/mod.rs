@@ -1,4 +1,4 @@
-//! What the records of a machine are charged to.
+//! Attribution of the records of a simulated machine.
 
 mod conservation;
 mod hidden;
@@ -23,7 +23,7 @@ fn processes() -> Machine {
     Machine::new(Granularity::Process, 1, 1)
 }
 
-/// What is expected of [`Machine::first`].
+/// Returns the expected result of [`Machine::first`].
 fn owned<const N: usize>(expected: [(&str, u64); N]) -> Vec<(String, u64)> {
     expected.map(|(owner, count)| (owner.to_owned(), count)).to_vec()
 }
@@ -146,14 +146,14 @@ fn what_was_counted_after_the_last_record_of_a_cpu_that_goes_has_no_owner() {
     let mut machine = cgroups();
     machine.runs(0, 5, 10);
     machine.counts(0, 0, 6);
-    // Whatever became of the records, there is nothing after the end.
+    // A gap makes no difference, because no record follows.
     machine.attributor.mark_gap(0, 0);
     let last = machine.totals(0, 0).words(0);
     machine.attributor.remove_cpu(0, &mut [last.clone()]);
     let shares = machine.attributor.take(|_| true);
     let (_, ended) = shares.iter().find(|(owner, _)| **owner == Owner::Nobody(Reason::Ended)).unwrap();
     assert_eq!((ended.counts, ended.time), (&[6][..], Duration::from_nanos(6 * PACE)));
-    // The CPU is forgotten, and told of once.
+    // The CPU is removed, and its counts are reported once.
     machine.attributor.remove_cpu(0, &mut [last]);
     machine.runs(0, 5, 1);
     assert_eq!(machine.first(), []);
@@ -213,7 +213,7 @@ fn a_thread_that_gave_back_its_id_is_of_the_process_that_has_just_ended() {
     machine.ends(0, 5);
     machine.counts(0, 0, 10);
     machine.leaves_without_an_id(0, 0);
-    // The clock writes a record between the end of the thread and that of its process.
+    // The clock writes a record between the exit of the thread and that of its process.
     machine.ends(0, 5);
     machine.runs(0, 5, 5);
     machine.counts(0, 0, 20);
@@ -230,7 +230,7 @@ fn a_process_whose_parent_ran_before_its_last_steps_is_known_without_an_id() {
         machine.is_named(0, 5, "work");
         machine.ends(0, 5);
         machine.runs(0, 5, 1);
-        // Somebody has it reaped meanwhile.
+        // It is reaped meanwhile.
         machine.runs(0, next, 20);
         machine.counts(0, 0, 3);
         machine.leaves_without_an_id(0, 0);
@@ -262,7 +262,7 @@ fn which_process_left_without_an_id_is_not_guessed_after_a_loss() {
     machine.ends(0, 5);
     machine.loses(0, 0);
     machine.runs(0, 6, 1);
-    // Of the lost records one may have been the end of another.
+    // One of the lost records may have been the exit of another process.
     machine.counts(0, 0, 10);
     machine.leaves_without_an_id(0, 0);
     assert_eq!(machine.first(), owned([("lost", 1), ("unknown", 10)]));
@@ -287,7 +287,7 @@ fn a_thread_is_of_its_process() {
     let thread = crate::ring::Task { pid: 5, parent_pid: 5, tid: 50, parent_tid: 5, time: 0 };
     machine.reads(0, 0, &testing::fork(thread));
     machine.runs(0, 5, 1);
-    // What the thread calls itself changes nothing, nor does its end.
+    // Neither the name nor the exit of the thread changes the process.
     machine.takes_name(0, (5, 50), b"helper");
     machine.reads(0, 0, &testing::exit(thread));
     machine.runs(0, 5, 20);
@@ -341,7 +341,7 @@ fn a_process_that_was_there_before_has_the_name_that_proc_tells() {
     let mut machine = processes();
     machine.runs(0, 5, 1);
     machine.attributor.describe(5, &"sh".into(), false);
-    // What records told is newer than what was found in /proc at the same look.
+    // Names from records are newer than those from /proc in the same scan.
     machine.is_named(0, 6, "new");
     machine.attributor.describe(6, &"old".into(), false);
     machine.runs(0, 6, 2);
@@ -358,7 +358,7 @@ fn a_pid_that_comes_again_is_another_process() {
     machine.forks(0, 1, 5);
     machine.runs(0, 5, 3);
     assert_eq!(machine.first(), owned([("5 init", 3), ("5 old before", 10)]));
-    // Even if its end was lost.
+    // Even if the record of its exit was lost.
     machine.runs(0, 5, 20);
     machine.forks(0, 1, 5);
     machine.is_named(0, 5, "new");
@@ -419,7 +419,7 @@ fn who_is_gone_and_did_not_run_is_forgotten_and_who_is_there_is_not() {
         machine.is_named(0, pid, "name");
     }
     machine.runs(0, 5, 1);
-    // 5 is gone but ran, 6 is there, 7 neither.
+    // 5 has exited but ran, 6 exists, 7 neither exists nor ran.
     machine.attributor.take(|pid| pid == 6);
     for pid in [5, 6, 7] {
         machine.runs(0, pid, u64::from(pid));
@@ -439,7 +439,7 @@ fn whoever_takes_name_after_name_makes_no_more_rows_than_there_may_be() {
     let nobody = shares.iter().find(|(owner, ..)| **owner == Owner::Nobody(Reason::Unknown)).unwrap();
     assert!(nobody.1.counts[0] > 60_000, "{nobody:?}");
     assert_eq!(shares.iter().map(|(_, share)| share.counts[0]).sum::<u64>(), 200_000);
-    // There is room again.
+    // The table has space again.
     machine.runs(0, 5, 1);
     assert_eq!(machine.first(), owned([("5 other", 1)]));
 }
@@ -458,7 +458,7 @@ fn the_names_of_two_hundred_thousand_processes_are_kept_as_far_as_there_is_room(
     machine.attributor.describe(200_000, &"late".into(), false);
     let expected = [("1 name", 1), ("1000001 ?", 1), ("1200000 ?", 1), ("200000 ?", 1)];
     assert_eq!(machine.first(), owned(expected));
-    // Those who are gone make room.
+    // Processes that have exited are removed.
     machine.attributor.take(|_| false);
     machine.is_named(0, 200_000, "name");
     machine.runs(0, 200_000, 1);
@@ -468,14 +468,18 @@ fn the_names_of_two_hundred_thousand_processes_are_kept_as_far_as_there_is_room(
 #[test]
 fn records_tell_which_processes_changed_unless_some_are_missing() {
     let mut machine = processes();
-    assert_eq!(machine.attributor.take_news(), None, "nobody has looked at all of them yet");
+    assert_eq!(machine.attributor.take_news(), None, "there was no full scan yet");
     machine.forks(0, 5, 7);
     machine.is_named(0, 7, "tool");
     machine.ends(0, 5);
     let news = machine.attributor.take_news().unwrap();
     assert!(news.changed.iter().eq([&7]) && news.ending.iter().eq([&5]), "{news:?}");
     machine.runs(0, 7, 10);
-    assert_eq!(machine.attributor.take_news(), Some(Changed::default()), "who runs does not change by it");
+    assert_eq!(
+        machine.attributor.take_news(),
+        Some(Changed::default()),
+        "a process does not change by running"
+    );
     machine.loses(0, 0);
     assert_eq!(machine.attributor.take_news(), None);
     assert_eq!(machine.attributor.take_news(), Some(Changed::default()));

@@ -1,4 +1,4 @@
-//! Hardware events that others push off the PMU: who was on the CPU meanwhile, and for how long.
+//! Multiplexed hardware events: the owners of a CPU while the events were off the PMU, and for how long.
 
 use super::machine::{Machine, PACE, name};
 use crate::health::Interval;
@@ -7,13 +7,13 @@ use crate::plan::Granularity;
 /// Bundle of the hardware events.
 const HARDWARE: usize = 1;
 
-/// A machine of one CPU, with software events and hardware events that count at the same pace.
+/// Returns a machine with one CPU, whose software events and hardware events count at the same pace.
 fn machine() -> Machine {
     Machine::new(Granularity::Cgroup, 1, 2)
 }
 
-/// A cgroup runs for a while. `on`: part of that time, in the counters' steps, in which hardware events are on the PMU. They write a
-/// record at the end if they are on it then.
+/// Runs a cgroup. `on`: number of steps in which hardware events are on the PMU. If they are on the PMU at the end (`recorded`), they write
+/// a record.
 fn runs(machine: &mut Machine, who: u32, steps: u64, on: u64, recorded: bool) {
     machine.counts(0, HARDWARE, on);
     machine.totals(0, HARDWARE).enabled += (steps - on) * PACE;
@@ -23,7 +23,7 @@ fn runs(machine: &mut Machine, who: u32, steps: u64, on: u64, recorded: bool) {
     machine.runs(0, who, steps);
 }
 
-/// What hardware events counted for each owner, and the steps in which they were on the PMU and were not.
+/// Returns the count of hardware events of each owner, and the steps in which they were on the PMU and off the PMU.
 fn hardware(machine: &mut Machine) -> Vec<(String, u64, u64, u64)> {
     machine.settles(0);
     let shares = machine.attributor.take(|_| true);
@@ -50,7 +50,7 @@ fn events_that_are_never_off_the_pmu_are_seen_all_the_time() {
 fn an_interval_with_one_owner_is_the_owners_whatever_part_of_it_was_off_the_pmu() {
     let mut machine = machine();
     runs(&mut machine, 5, 1000, 1000, true);
-    // Its clock writes records meanwhile, which name the same owner.
+    // Its clock writes records meanwhile, with the same owner.
     runs(&mut machine, 6, 40_000, 10_000, false);
     runs(&mut machine, 6, 60_000, 20_000, true);
     assert_eq!(
@@ -90,7 +90,7 @@ fn time_on_the_pmu_that_the_first_and_the_last_owner_are_too_short_for_is_of_tho
 #[test]
 fn two_owners_of_an_interval_have_the_parts_that_they_count_at_their_own_rates() {
     let mut machine = machine();
-    // Three counts in a step for the one, one for the other.
+    // Three counts per step for one, one count per step for the other.
     for (who, rate) in [(5, 3), (6, 1)] {
         runs(&mut machine, who, 20_000, 20_000, false);
         machine.totals(0, HARDWARE).counts[0] += 20_000 * (rate - 1);
@@ -115,7 +115,7 @@ fn the_record_that_software_events_wrote_a_moment_earlier_is_of_the_same_switch(
     assert_eq!(owners, [("cgroup 5".to_owned(), 20_003), ("cgroup 6".to_owned(), 20_003)]);
 }
 
-/// A cgroup runs, half of the time without hardware events, which write a record a moment after that of the software events.
+/// Runs a cgroup. Hardware events are off the PMU for half of the time, and write their record a moment after that of the software events.
 fn runs_late(machine: &mut Machine, who: u32) {
     machine.runs(0, who, 40_000);
     machine.counts(0, HARDWARE, 20_003);
@@ -144,7 +144,7 @@ fn a_thread_without_an_id_is_whoever_the_software_events_say() {
     let mut machine = Machine::new(Granularity::Process, 1, 2);
     machine.is_named(0, 5, "first");
     machine.is_named(0, 6, "second");
-    // A batch of the one ring, then a batch of the other, which alone tells of the ends.
+    // A batch of one ring, then a batch of the other, which alone contains the exits.
     for steps in [50_000, 60_000] {
         machine.counts(0, HARDWARE, steps);
         machine.leaves_without_an_id(0, HARDWARE);

@@ -1,4 +1,4 @@
-//! Who tells the names of containers, asked once.
+//! Metadata sources for container names, each queried once.
 
 use std::io::{self, Write};
 
@@ -7,13 +7,13 @@ use crate::container::SourceState;
 use crate::error::printable;
 
 pub(super) fn write(out: &mut impl Write, rows: &[SourceState]) -> io::Result<()> {
-    heading(out, rows, "Asked for the names of containers")?;
+    heading(out, rows, "Metadata sources for container names")?;
     for row in rows {
         write!(out, "  {} at {}", row.kind, printable(&row.place))?;
         match (row.answered, &row.failure) {
-            (Some(_), _) if row.containers == 1 => writeln!(out, ": tells of 1 container")?,
-            (Some(_), _) => writeln!(out, ": tells of {} containers", row.containers)?,
-            (None, Some(failure)) => writeln!(out, ": does not tell: {}", printable(&failure.why))?,
+            (Some(_), _) if row.containers == 1 => writeln!(out, ": returned 1 container")?,
+            (Some(_), _) => writeln!(out, ": returned {} containers", row.containers)?,
+            (None, Some(failure)) => writeln!(out, ": failed: {}", printable(&failure.why))?,
             (None, None) => writeln!(out)?,
         }
     }

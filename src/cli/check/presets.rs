@@ -1,4 +1,4 @@
-//! What a check reports of presets.
+//! The presets in the report of a check.
 
 use std::io::{self, Write};
 
@@ -7,16 +7,16 @@ use serde::Serialize;
 use super::words::heading;
 use crate::config::Traced;
 
-/// A preset, and the entries that it comes to.
+/// A preset and its entries.
 #[derive(Debug, Serialize)]
 pub(super) struct PresetRow {
     pub(super) preset: &'static str,
-    /// Without those that the file has entries of its own for.
+    /// Names of the entries, without entries that the file overrides.
     pub(super) entries: Vec<String>,
 }
 
 impl PresetRow {
-    /// Those of a configuration.
+    /// Returns the presets of a configuration.
     pub(super) fn all(traced: &[Traced]) -> Vec<Self> {
         let mut rows: Vec<Self> = Vec::new();
         for entry in traced {
@@ -31,7 +31,7 @@ impl PresetRow {
     }
 }
 
-/// Writes them for people.
+/// Writes the presets as text.
 pub(super) fn write(out: &mut impl Write, presets: &[PresetRow]) -> io::Result<()> {
     heading(out, presets, "Presets")?;
     presets.iter().try_for_each(|row| writeln!(out, "  {}: {}", row.preset, row.entries.join(", ")))

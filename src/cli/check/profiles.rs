@@ -1,4 +1,4 @@
-//! What a check reports of profiles.
+//! The profiles in the report of a check.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -14,39 +14,39 @@ use crate::ring::RingBudget;
 use crate::sys::{Attr, Event as _, Kernel, Place, Sampling};
 use crate::target::{Glob, ProcessRule};
 
-/// A profile that is taken.
+/// A profile whose events can be opened.
 #[derive(Debug, Serialize)]
 pub(super) struct ProfileRow {
     pub(super) entry: String,
     pub(super) events: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) filter: Option<String>,
-    /// How often, in words.
+    /// Sampling rate, in words.
     pub(super) rate: String,
-    /// What its samples are worth: `cpu`, `off_cpu`, an event.
+    /// Value that a sample adds: `cpu`, `off_cpu` or an event.
     pub(super) value: String,
     pub(super) unit: &'static str,
-    /// The shortest wait that is kept.
+    /// Shortest wait that is kept, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) threshold_seconds: Option<f64>,
     /// `auto`, `fp` or `dwarf`.
     pub(super) unwind: &'static str,
-    /// What each sample copies of the stack at most.
+    /// Maximum bytes of user stack copied into each sample.
     pub(super) stack_bytes: u32,
-    /// How large a sample is at most.
+    /// Maximum size of a sample in bytes.
     pub(super) sample_bytes: usize,
-    /// How many samples a CPU writes a second at most; left out where that is not bounded.
+    /// Maximum samples per second and CPU. `None` if unbounded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) samples_per_second: Option<u64>,
-    /// Of the kernel's call chains the most addresses, where that is known.
+    /// Maximum addresses in a call chain of the kernel, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) depth: Option<u64>,
-    /// Whether lines and inlined functions are looked up.
+    /// Whether source lines and inlined functions are looked up.
     pub(super) lines: bool,
-    /// Whose samples are kept, if not everybody's.
+    /// Selections that limit which samples are kept. Empty if all are kept.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) only: Vec<String>,
-    /// By which part of the machine metrics tell samples apart.
+    /// Topology level by which metrics are attributed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) per: Option<Scope>,
     pub(super) cpus: usize,
@@ -55,12 +55,12 @@ pub(super) struct ProfileRow {
     pub(super) window_seconds: u64,
 }
 
-/// The memory that all profiles share.
+/// The ring memory that all profiles share.
 #[derive(Debug, Serialize)]
 pub(super) struct ProfileRings {
-    /// Bytes of one ring for records.
+    /// Size of one ring in bytes.
     pub(super) bytes: u64,
-    /// How many there are: one for each CPU.
+    /// Number of rings: one per CPU.
     pub(super) rings: usize,
 }
 
@@ -95,7 +95,7 @@ impl ProfileRow {
         }
     }
 
-    /// Those that are not refused, as `refused` says of their entries.
+    /// Returns the profiles with an event that is not among the `refused`.
     pub(super) fn all(plan: &Plan, facts: &Facts, refused: &[Line]) -> Vec<Self> {
         let rows = plan.samplers.iter().map(|sampler| Self::new(sampler, facts));
         let taken = |row: &Self| {
@@ -107,12 +107,12 @@ impl ProfileRow {
 }
 
 impl ProfileRings {
-    /// `None` where nothing is sampled.
+    /// Returns the size and number of rings, or `None` if nothing is sampled.
     pub(super) fn of(rows: &[ProfileRow], plan: &Plan, facts: &Facts, memory: u64) -> Option<Self> {
         let of = |sampler: &Arc<Sampler>| cpus(sampler, &facts.online).iter().collect::<Vec<_>>();
         let rings = plan.samplers.iter().flat_map(of).collect::<CpuSet>().len();
         let largest = rows.iter().map(|row| row.sample_bytes).max()?;
-        // Where a period decides, the usual rate is nobody's to know.
+        // With a fixed period, the sampling rate is not known in advance.
         let rate: u64 = rows.iter().filter_map(|row| row.samples_per_second).sum();
         let page = rustix::param::page_size();
         let pages = RingBudget::new(facts, memory, rings, page).pages(rate as f64, largest, page);
@@ -120,13 +120,13 @@ impl ProfileRings {
     }
 }
 
-/// The CPUs on which a profile is taken.
+/// Returns the CPUs on which a profile is sampled.
 fn cpus(sampler: &Sampler, online: &CpuSet) -> CpuSet {
     let all = sampler.events.iter().flat_map(|event| sampler.cpus(event, online).iter().collect::<Vec<_>>());
     all.collect()
 }
 
-/// Whose samples are kept, if not everybody's.
+/// Describes which samples are kept. Empty if all are.
 fn only(whose: &Whose) -> Vec<String> {
     let but = |kept: String, left_out: Vec<String>| match (kept.is_empty(), left_out.is_empty()) {
         (_, true) => kept,
@@ -136,7 +136,7 @@ fn only(whose: &Whose) -> Vec<String> {
     let cgroups = whose.cgroups.as_ref().map(|of| {
         let texts = |globs: &[Glob]| globs.iter().map(|glob| glob.as_str().to_owned()).collect::<Vec<_>>();
         let kept = texts(&of.include);
-        // What stands for no word about it.
+        // The default selection: no restriction to describe.
         let kept = if kept == ["/", "/**"] { String::new() } else { kept.join(", ") };
         format!("cgroups {}", but(kept, texts(&of.exclude)))
     });
@@ -148,7 +148,7 @@ fn only(whose: &Whose) -> Vec<String> {
     cgroups.into_iter().chain(processes).chain(cpus).collect()
 }
 
-/// What a rule says; nothing for one that everybody meets.
+/// Describes a process rule. Empty for a rule that matches all processes.
 fn rule(rule: &ProcessRule) -> String {
     let ProcessRule { comm, exe, cgroup, pid, kernel } = rule;
     let text = |glob: &Option<Glob>| glob.as_ref().map(|glob| glob.as_str().to_owned());
@@ -164,10 +164,10 @@ fn rule(rule: &ProcessRule) -> String {
     said.collect::<Vec<_>>().join("+")
 }
 
-/// For whom profiles are refused.
+/// Scope of refusals of profiles.
 const SCOPE: Scope = Scope::HOST;
 
-/// Opens each event for a moment on the first of its CPUs: what is refused there is refused on all.
+/// Opens each event briefly on the first of its CPUs. A refusal there is taken to apply to all CPUs.
 pub(super) fn refused<K: Kernel>(kernel: &K, plan: &Plan, facts: &Facts) -> Vec<Line> {
     let mut rows = Vec::new();
     for sampler in &plan.samplers {
@@ -184,13 +184,13 @@ pub(super) fn refused<K: Kernel>(kernel: &K, plan: &Plan, facts: &Facts) -> Vec<
     rows
 }
 
-/// Writes them for people.
+/// Writes the profiles as text.
 pub(super) fn write(
     out: &mut impl Write,
     rows: &[ProfileRow],
     rings: Option<&ProfileRings>,
 ) -> io::Result<()> {
-    heading(out, rows, "Sampled with their callers")?;
+    heading(out, rows, "Profiles")?;
     for row in rows {
         let only =
             if row.only.is_empty() { String::new() } else { format!("; only {}", row.only.join("; ")) };
@@ -199,36 +199,39 @@ pub(super) fn write(
         let filter = row.filter.as_ref().map(|filter| format!(" where {filter}")).unwrap_or_default();
         writeln!(out, "    event     {}{filter}, {}", row.events.join(" and "), row.rate)?;
         let worth = match (row.threshold_seconds, row.unit == "nanoseconds") {
-            (Some(seconds), _) => format!("time off the CPU, in waits of {seconds} s or more"),
+            (Some(seconds), _) => format!("time off CPU, for waits of at least {seconds} s"),
             (None, true) => format!("time ({})", row.value),
-            (None, false) => format!("a number of {}", row.value),
+            (None, false) => format!("number of {}", row.value),
         };
         writeln!(out, "    value     {worth}")?;
         let copies = match row.stack_bytes {
-            0 => "nothing of the stack is copied".to_owned(),
-            stack => format!("{} of the stack in each sample", bytes(stack.into())),
+            0 => "no stack copy".to_owned(),
+            stack => format!("{} of stack in each sample", bytes(stack.into())),
         };
-        let depth = row.depth.map(|depth| format!("; call chains end at {depth} functions"));
+        let depth = row.depth.map(|depth| format!("; call chains of at most {depth} addresses"));
         writeln!(out, "    unwind    {}: {copies}{}", row.unwind, depth.unwrap_or_default())?;
         let size = bytes(row.sample_bytes as u64);
         let all = row.samples_per_second.map(|samples| samples.saturating_mul(row.sample_bytes as u64));
-        let all = all.map_or("as many as there are".into(), |all| format!("{} a second and CPU", bytes(all)));
+        let all = all.map_or("unbounded rate".into(), |all| format!("{} per second and CPU", bytes(all)));
         writeln!(out, "    samples   up to {size} each, {all}")?;
         if row.lines {
-            writeln!(out, "    lines     and inlined functions, where programs have debug information")?;
+            writeln!(
+                out,
+                "    lines     source lines and inlined functions, where programs have debug information"
+            )?;
         }
         if row.threshold_seconds.is_some() {
-            writeln!(out, "    switches  a record of about 100 bytes for each")?;
+            writeln!(out, "    switches  one record of about 100 bytes per context switch")?;
         }
         write!(out, "    shown     the last {} s", row.window_seconds)?;
         match row.functions {
             0 => writeln!(out)?,
-            top => writeln!(out, "; the {top} busiest functions have metrics")?,
+            top => writeln!(out, "; metrics for the {top} busiest functions")?,
         }
     }
     rings.map_or(Ok(()), |ProfileRings { bytes: each, rings }| {
         let (each, all) = (bytes(*each), bytes(each.saturating_mul(*rings as u64)));
-        writeln!(out, "  rings       {each} of locked memory for each CPU, {all} in all (limits.memory)")
+        writeln!(out, "  rings       {each} of locked memory per CPU, {all} in total (limits.memory)")
     })
 }
 
@@ -242,7 +245,7 @@ mod tests {
     use crate::plan::{Entries, StreamSupport, plan};
     use crate::sys::fake::FakeKernel;
 
-    /// What is planned for the section `profiles` on a machine without anything but two CPUs.
+    /// Returns the plan for a section `profiles` on a machine with two CPUs and no other facts.
     fn planned(profiles: &str) -> (Plan, Facts) {
         let (config, _): (Config, _) = load(format!("profiles: {{{profiles}}}").as_bytes(), "f").unwrap();
         let facts = Facts { online: "0-1".parse().unwrap(), ..Facts::default() };
@@ -264,15 +267,15 @@ mod tests {
         let entry = "event: cpu-clock, unwind: fp, lines: true, cpus: 1, functions: 0, cgroups: {exclude: /a}, \
              processes: {include: [{comm: 'x*', pid: 7}, {exe: /b}]}";
         let expected = "
-Sampled with their callers:
+Profiles:
   a on 1 CPU; only cgroups all but /a; processes comm=x*+pid=7, exe=/b; CPUs 1
-    event     cpu-clock, 19 times a second and CPU
+    event     cpu-clock, 19 samples per second and CPU
     value     time (cpu)
-    unwind    fp: nothing of the stack is copied
-    samples   up to 1.1 KiB each, 20.9 KiB a second and CPU
-    lines     and inlined functions, where programs have debug information
+    unwind    fp: no stack copy
+    samples   up to 1.1 KiB each, 20.9 KiB per second and CPU
+    lines     source lines and inlined functions, where programs have debug information
     shown     the last 60 s
-  rings       512 KiB of locked memory for each CPU, 512 KiB in all (limits.memory)
+  rings       512 KiB of locked memory per CPU, 512 KiB in total (limits.memory)
 ";
         assert_eq!(text(&format!("a: {{{entry}}}")), expected);
         assert!(text("a: {event: cpu-clock, period: 5000000}").contains("cpu-clock, each 5000000 ns\n"));

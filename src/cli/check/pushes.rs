@@ -1,4 +1,4 @@
-//! What is pushed where, as the file and the environment say it together.
+//! The signals that are pushed, as configured by the file and the environment.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -18,16 +18,16 @@ pub(super) struct PushRow {
     signal: &'static str,
     endpoint: String,
     protocol: &'static str,
-    /// How often, in seconds; logs are pushed as they come.
+    /// Push interval in seconds. `None` for logs, which are pushed as they are written.
     #[serde(skip_serializing_if = "Option::is_none")]
     interval_seconds: Option<f64>,
-    /// Names of headers. Their values may be secrets.
+    /// Names of the headers. Values are left out, because they may be secrets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     headers: Vec<String>,
 }
 
 impl PushRow {
-    /// All of them, and what of the environment means nothing.
+    /// Returns all pushed signals, and the problems of the environment variables.
     pub(super) fn all(push: &Push, environment: &Environment) -> (Vec<Self>, Vec<String>) {
         let (settings, problems) = Settings::resolve(push, environment);
         let rows = settings.iter().flat_map(Settings::routes).map(|(format, route)| Self {
@@ -49,10 +49,10 @@ pub(super) fn write(out: &mut impl Write, rows: &[PushRow]) -> io::Result<()> {
         write!(out, "  {signal} to {} as {format} by {protocol}", printable(&row.endpoint))?;
         match row.interval_seconds {
             Some(seconds) => write!(out, ", every {seconds} s")?,
-            None => write!(out, ", as they come")?,
+            None => write!(out, ", as they are written")?,
         }
         if !row.headers.is_empty() {
-            write!(out, ", with the headers {}", row.headers.join(", "))?;
+            write!(out, ", headers: {}", row.headers.join(", "))?;
         }
         writeln!(out)?;
     }
@@ -75,9 +75,9 @@ mod tests {
         let mut text = Vec::new();
         write(&mut text, &rows).unwrap();
         let expected = "\nPushed:\n  \
-            metrics to http://c:4317/ as otlp by grpc, every 15 s, with the headers authorization\n  \
-            profiles to http://c:4317/ as otlp by grpc, every 60 s, with the headers authorization\n  \
-            logs to http://c:4317/ as otlp by grpc, as they come, with the headers authorization\n";
+            metrics to http://c:4317/ as otlp by grpc, every 15 s, headers: authorization\n  \
+            profiles to http://c:4317/ as otlp by grpc, every 60 s, headers: authorization\n  \
+            logs to http://c:4317/ as otlp by grpc, as they are written, headers: authorization\n";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert!(!serde_json::to_string(&rows).unwrap().contains("secret"));

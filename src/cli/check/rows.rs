@@ -1,4 +1,4 @@
-//! What a check reports of groups and descriptors.
+//! The groups and descriptors in the report of a check.
 
 use serde::Serialize;
 
@@ -6,45 +6,45 @@ use crate::health::Scope;
 use crate::host::Facts;
 use crate::plan::{Counter, Group, Source, StreamSupport, Why};
 
-/// What it takes of the limit on open files.
+/// Descriptors that the configuration needs, and the limit on open files.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Descriptors {
-    /// Open for a moment just now; `None` if nothing was to be opened.
+    /// Descriptors opened during the check. `None` with `--no-open`.
     pub(super) used: Option<usize>,
     pub(super) limit: usize,
-    /// What the switch stream takes on all CPUs, however many cgroups and processes there are.
+    /// Descriptors of the switch stream on all CPUs. Independent of the number of cgroups and processes.
     pub(super) stream: usize,
-    /// What tracepoints and probes take on all CPUs whose fields are looked into.
+    /// Descriptors of decoded tracepoints and probes on all CPUs.
     pub(super) traced: usize,
-    /// What profiles take on all CPUs.
+    /// Descriptors of profiles on all CPUs.
     pub(super) sampled: usize,
-    /// What groups take besides.
+    /// Descriptors of dedicated groups.
     #[serde(flatten)]
     pub(super) takes: Takes,
 }
 
-/// What groups take.
+/// Descriptors of dedicated groups, by scope.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Takes {
     /// On all CPUs.
     pub(super) cpus: usize,
-    /// For each cgroup that is counted by every entry for cgroups.
+    /// Per cgroup that every entry for cgroups selects.
     pub(super) per_cgroup: usize,
-    /// For each thread that is counted by every entry for processes.
+    /// Per thread that every entry for processes selects.
     pub(super) per_thread: usize,
 }
 
-/// Events that are counted together, for whom, and how.
+/// Events that are counted together, with their scope and attribution.
 #[derive(Debug, Serialize)]
 pub(super) struct GroupRow {
     pub(super) entry: String,
     pub(super) scope: Scope,
-    /// Where the host has several PMUs for one event.
+    /// The PMU, if the host has several PMUs for the event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pmu: Option<String>,
-    /// How targets are told apart: `stream` or `dedicated`.
+    /// Attribution of counts to targets: `stream` or `dedicated`.
     pub(super) attribution: &'static str,
-    /// Why so, where there are targets to be told apart.
+    /// Reason for this attribution. `None` for groups without targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) why: Option<String>,
     pub(super) events: Vec<String>,
@@ -53,17 +53,17 @@ pub(super) struct GroupRow {
     pub(super) targets: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) left_out: Option<usize>,
-    /// On how many CPUs it is opened, each cgroup on all of them.
+    /// Number of CPUs on which the group is opened. A cgroup is opened on each of them.
     pub(super) cpus: usize,
-    /// What each further CPU, cgroup or thread takes: nothing by the stream.
+    /// Descriptors per additional CPU, cgroup or thread. Zero with the stream.
     pub(super) descriptors_per_target: usize,
-    /// What it takes or would take with descriptors of its own.
+    /// Descriptors per target with dedicated counters, whether or not they are used.
     #[serde(skip)]
     pub(super) dedicated_per_target: usize,
 }
 
 impl Takes {
-    /// What groups take beside the stream.
+    /// Returns the descriptors of groups outside the stream.
     pub(super) fn of(groups: &[GroupRow]) -> Self {
         let mut all = Self::default();
         let opened = groups.iter().filter(|group| !group.is_refused());
@@ -71,7 +71,7 @@ impl Takes {
         all
     }
 
-    /// Adds a group that takes so many for each target.
+    /// Adds a group that needs `each` descriptors per target.
     pub(super) fn add(&mut self, group: &GroupRow, each: usize) {
         match group.scope {
             Scope::Cgroup => self.per_cgroup += each,
@@ -80,14 +80,14 @@ impl Takes {
         }
     }
 
-    /// How many for whom.
+    /// Returns the descriptors and the unit that needs them.
     pub(super) fn shares(self) -> [(usize, &'static str); 3] {
         [(self.cpus, "all CPUs"), (self.per_cgroup, "each cgroup"), (self.per_thread, "each thread")]
     }
 }
 
 impl GroupRow {
-    /// A group of which `counters` are opened, on a machine that has this of the stream.
+    /// Creates the row of a group of which `counters` can be opened.
     pub(super) fn new(group: &Group, counters: &[Counter], facts: &Facts, support: &StreamSupport) -> Self {
         let cpus = group.cpus(&facts.online).len();
         let each = if group.scope() == Scope::Cgroup { cpus } else { 1 };
@@ -109,12 +109,12 @@ impl GroupRow {
         }
     }
 
-    /// Whether it was tried, and opened for nobody.
+    /// Reports whether the group was tried but could not be opened for any target.
     pub(super) fn is_refused(&self) -> bool {
         self.targets == Some(0) && self.left_out.is_some_and(|left_out| left_out > 0)
     }
 
-    /// Whether the switch stream counts it.
+    /// Reports whether the switch stream counts this group.
     pub(super) fn is_streamed(&self) -> bool {
         self.attribution == "stream"
     }

@@ -1,4 +1,4 @@
-//! What a check reports of the switch stream.
+//! The switch stream in the report of a check.
 
 use std::sync::Arc;
 
@@ -12,47 +12,47 @@ use crate::host::Facts;
 /// The switch stream.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct StreamRow {
-    /// What it tells apart: `cgroup` or `process`.
+    /// Unit of attribution: `cgroup` or `process`.
     pub(super) granularity: String,
     /// The event at which the kernel writes a record.
     pub(super) leader: &'static str,
     pub(super) cpus: usize,
-    /// On all of them.
+    /// Descriptors on all CPUs.
     pub(super) descriptors: usize,
-    /// On the one that has the most.
+    /// Descriptors on the CPU with the most descriptors.
     pub(super) descriptors_per_cpu: usize,
-    /// The groups of hardware events on each CPU, as the entries that each counts for. Software events have one group more.
+    /// Groups of hardware events on each CPU, as the names of the entries that each group serves. Software events are in one further group.
     pub(super) groups: Vec<Vec<String>>,
     pub(super) record_bytes: usize,
     pub(super) ring_bytes: u64,
-    /// What the rings may grow to where records are lost.
+    /// Maximum total size of the rings in bytes, to which they grow if records are lost.
     pub(super) ring_bytes_limit: u64,
-    /// What keeps them from growing further.
+    /// The limit on the growth of the rings.
     pub(super) ring_bound: RingBound,
-    /// Whether the NMI watchdog holds a hardware counter on every CPU.
+    /// Whether the NMI watchdog uses a hardware counter on every CPU.
     pub(super) nmi_watchdog: bool,
-    /// What the same takes without the stream.
+    /// Descriptors needed for the same counts without the stream.
     pub(super) dedicated: Dedicated,
 }
 
-/// What keeps rings from growing.
+/// Limit on the growth of rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) enum RingBound {
     #[serde(rename = "limits.memory")]
     RingMemory,
     #[serde(rename = "kernel.perf_event_mlock_kb")]
     MlockKb,
-    /// A larger one would not help a reader that is so far behind.
+    /// The rings have their maximum useful size: a larger ring does not help a reader that is so far behind.
     #[serde(rename = "ample")]
     Ample,
 }
 
-/// What groups of the stream take with descriptors of their own.
+/// Descriptors of the stream's groups if they were dedicated.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Dedicated {
     #[serde(flatten)]
     pub(super) takes: Takes,
-    /// For the cgroups that are there now, and one thread of each process; `None` if nobody looked.
+    /// For the current cgroups, and one thread of each process. `None` if targets were not enumerated.
     pub(super) at_least_now: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! The report of a check for people: what is wrong first, then what is counted, then what it takes.
+//! The report of a check as text: errors first, then counted events, then resources.
 
 use std::io::{self, Write};
 
@@ -16,7 +16,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     writeln!(out, "{}: {errors}, {warnings}", report.file)?;
     lines(out, &report.errors)?;
     lines(out, &report.warnings)?;
-    heading(out, &report.notes, "On this host")?;
+    heading(out, &report.notes, "Problems of this host")?;
     lines(out, &report.notes)?;
     refusals(out, &report.refusals)?;
     groups(out, report)?;
@@ -34,9 +34,9 @@ fn lines(out: &mut impl Write, lines: &[String]) -> io::Result<()> {
     lines.iter().try_for_each(|line| writeln!(out, "  {line}"))
 }
 
-/// What is refused, each reason once.
+/// Writes the refusals, with each reason once.
 fn refusals(out: &mut impl Write, rows: &[Line]) -> io::Result<()> {
-    heading(out, rows, "Not counted here")?;
+    heading(out, rows, "Cannot be opened on this host")?;
     for reason in together(rows, |Line { refusal, .. }| (refusal.cause, &refusal.reason, &refusal.remedy)) {
         let refusal = &reason.first.refusal;
         writeln!(out, "  {}: {}", refusal.cause, printable(&refusal.reason))?;
@@ -52,7 +52,7 @@ fn refusals(out: &mut impl Write, rows: &[Line]) -> io::Result<()> {
     Ok(())
 }
 
-/// Where, if that says more than the entry and the scope do.
+/// Describes the targets, unless the entry and the scope already identify them.
 fn places(line: &Line) -> String {
     let said = [
         String::from("this host"),
@@ -67,12 +67,12 @@ fn places(line: &Line) -> String {
     }
 }
 
-/// What is counted. Groups that differ in their PMU alone are told together.
+/// Writes the counted groups. Groups that differ only in their PMU are merged.
 fn groups(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let counted = report.groups.iter().filter(|group| !group.is_refused());
     let mut title = Some(match report.descriptors {
-        Some(Descriptors { used: Some(_), .. }) => "Counted here:",
-        _ => "To be counted here:",
+        Some(Descriptors { used: Some(_), .. }) => "Counted on this host:",
+        _ => "To be counted on this host:",
     });
     for same in together(counted, |group| (&group.entry, group.scope, &group.metrics)) {
         let group = same.first;
@@ -84,87 +84,93 @@ fn groups(out: &mut impl Write, report: &Report) -> io::Result<()> {
         if !pmus.is_empty() {
             write!(out, " on {}", pmus.join(", "))?;
         }
-        let way = if group.is_streamed() { "by the switch stream" } else { "dedicated" };
+        let way = if group.is_streamed() { "switch stream" } else { "dedicated" };
         group.why.iter().try_for_each(|why| write!(out, ", {way} ({why})"))?;
         writeln!(out, "{}", takes(&same))?;
         let width = group.events.iter().map(String::len).max().unwrap_or(0);
         for (event, metric) in group.events.iter().zip(&group.metrics) {
             let is_refused = |line: &Line| line.is_of(&group.entry, group.scope, event);
-            let refused =
-                if report.refusals.iter().any(is_refused) { "  (refused in some places)" } else { "" };
+            let refused = if report.refusals.iter().any(is_refused) {
+                "  (cannot be opened on some targets)"
+            } else {
+                ""
+            };
             writeln!(out, "    {event:width$}  {metric}{refused}")?;
         }
     }
     Ok(())
 }
 
-/// For how many a group counts, and what each of them takes.
+/// Describes the number of counted targets and the descriptors that each needs.
 fn takes(same: &Together<'_, GroupRow>) -> String {
     let targets: Option<usize> = same.all.iter().map(|group| group.targets).sum();
     let left_out: usize = same.all.iter().filter_map(|group| group.left_out).sum();
-    // A CPU has one of several core PMUs; a cgroup and a thread are opened on all of them.
+    // Each CPU has one of several core PMUs. A cgroup or a thread is opened on all of them.
     let of_all = same.all.iter().map(|group| group.descriptors_per_target).sum();
     let (scope, first) = (same.first.scope, same.first.descriptors_per_target);
     let descriptors = if matches!(scope, Scope::Cpus(_)) { first } else { of_all };
     let each = scope.words().each;
     let counted = match (targets, left_out) {
         (None, _) => None,
-        (Some(0), 0) => Some("there is none now".to_owned()),
+        (Some(0), 0) => Some("no targets at present".to_owned()),
         (Some(targets), 0) => Some(format!("{targets} counted")),
         (Some(targets), left_out) => Some(format!("{targets} counted, {left_out} left out")),
     };
-    let each = format!("{} for each {each}", count(descriptors, "descriptor"));
+    let each = format!("{} per {each}", count(descriptors, "descriptor"));
     let said: Vec<String> = counted.into_iter().chain((!same.first.is_streamed()).then_some(each)).collect();
     if said.is_empty() { String::new() } else { format!(": {}", said.join(", ")) }
 }
 
-/// What the switch stream takes, and what it would take to do without.
+/// Writes the resources of the switch stream, compared with dedicated counters.
 fn stream(out: &mut impl Write, stream: &StreamRow) -> io::Result<()> {
     let between = if stream.granularity == "cgroup" { "cgroups" } else { "threads" };
     let all = if stream.descriptors_per_cpu * stream.cpus == stream.descriptors { "" } else { "at most " };
-    writeln!(out, "\nThe switch stream: a record at each switch between {between}")?;
+    writeln!(out, "\nSwitch stream: one record per context switch between {between}")?;
     writeln!(out, "  leader       {}, on {}", stream.leader, count(stream.cpus, "CPU"))?;
     writeln!(
         out,
-        "  descriptors  {all}{} for each CPU, {} in all",
+        "  descriptors  {all}{} per CPU, {} in total",
         stream.descriptors_per_cpu, stream.descriptors
     )?;
     let dedicated = &stream.dedicated;
     let instead = each(&dedicated.takes.shares());
-    let now = dedicated.at_least_now.map(|now| format!("; now at least {now}")).unwrap_or_default();
-    writeln!(out, "  instead of   {instead}{now}")?;
+    let now = dedicated.at_least_now.map(|now| format!("; at least {now} at present")).unwrap_or_default();
+    writeln!(out, "  replaces     {instead}{now}")?;
     writeln!(out, "  records      {} bytes", stream.record_bytes)?;
     let bound = match stream.ring_bound {
         RingBound::RingMemory => "limits.memory",
-        RingBound::MlockKb => "kernel.perf_event_mlock_kb, which CAP_IPC_LOCK lifts",
-        RingBound::Ample => "more would not help",
+        RingBound::MlockKb => "kernel.perf_event_mlock_kb, which does not apply with CAP_IPC_LOCK",
+        RingBound::Ample => "maximum useful size",
     };
     writeln!(
         out,
-        "  rings        {} of locked memory in all, up to {} where they run over ({bound})",
+        "  rings        {} of locked memory in total, up to {} if they overflow ({bound})",
         bytes(stream.ring_bytes),
         bytes(stream.ring_bytes_limit)
     )?;
     if stream.groups.len() > 1 { turns(out, stream) } else { Ok(()) }
 }
 
-/// What does not fit on the PMU together, and what would help.
+/// Writes the groups that do not fit on the PMU together, and the remedy.
 fn turns(out: &mut impl Write, stream: &StreamRow) -> io::Result<()> {
     let groups = stream.groups.len();
     writeln!(
         out,
-        "  groups       {groups} of hardware events on a CPU, for these do not fit on its PMU together:"
+        "  groups       {groups} groups of hardware events per CPU, because they do not fit on the PMU together:"
     )?;
     stream.groups.iter().try_for_each(|entries| writeln!(out, "    {}", entries.join(", ")))?;
-    writeln!(out, "  They take turns, their counts are scaled, and each writes records of its own.")?;
-    write!(out, "  What helps: fewer events")?;
+    writeln!(
+        out,
+        "  The groups are multiplexed and their counts are scaled. Each group writes records of its own."
+    )?;
+    write!(out, "  Remedy: configure fewer events")?;
     if stream.nmi_watchdog {
-        write!(out, ", or kernel.nmi_watchdog=0, for the NMI watchdog holds a counter of every CPU")?;
+        write!(out, ", or set kernel.nmi_watchdog=0: the NMI watchdog uses a counter of every CPU")?;
     }
     writeln!(out)
 }
 
-/// Why there is no stream where the program may choose.
+/// Writes why groups with automatic attribution do not use the stream.
 fn no_stream(out: &mut impl Write, rows: &[NoStream]) -> io::Result<()> {
     for same in together(rows, |row| (&row.why.reason, &row.why.remedy)) {
         let why = &same.first.why;
@@ -175,7 +181,7 @@ fn no_stream(out: &mut impl Write, rows: &[NoStream]) -> io::Result<()> {
     Ok(())
 }
 
-/// How many descriptors for whom.
+/// Describes the descriptors and the units that need them.
 fn each(takes: &[(usize, &str)]) -> String {
     let some = takes.iter().filter(|(descriptors, _)| *descriptors > 0).enumerate();
     let said = |(place, (descriptors, whom)): (usize, &(usize, &str))| match place {
@@ -188,23 +194,23 @@ fn each(takes: &[(usize, &str)]) -> String {
 
 fn summary(out: &mut impl Write, descriptors: &Descriptors) -> io::Result<()> {
     let Descriptors { used, limit, stream, traced, sampled, takes } = *descriptors;
-    let (tracing, sampling) = ("the records of tracepoints and probes", "the samples of profiles");
+    let (tracing, sampling) = ("decoded tracepoints and probes", "profiles");
     let rings = [(stream, "the switch stream"), (traced, tracing), (sampled, sampling)];
     let takes = each(&[rings, takes.shares()].concat());
     match used {
-        Some(used) => writeln!(out, "\nIt takes {takes}; {used} of {limit} are used"),
-        None => writeln!(out, "\nIt takes {takes}; {limit} are allowed. Nothing was opened"),
+        Some(used) => writeln!(out, "\nRequires {takes}; {used} of {limit} were used"),
+        None => writeln!(out, "\nRequires {takes}; the limit is {limit}. Nothing was opened"),
     }
 }
 
-/// Rows that agree in what matters.
+/// Rows that have the same key.
 struct Together<'a, T> {
     first: &'a T,
-    /// All of them, the first included.
+    /// All rows, including the first.
     all: Vec<&'a T>,
 }
 
-/// Rows that have the same key, in the order in which each key comes first.
+/// Groups rows by a key, in the order in which each key first occurs.
 fn together<'a, T, K: PartialEq>(
     rows: impl IntoIterator<Item = &'a T>,
     key: impl Fn(&'a T) -> K,
@@ -255,21 +261,21 @@ mod tests {
     #[test]
     fn what_does_not_fit_on_the_pmu_together_is_named_with_what_helps() {
         let expected = "
-The switch stream: a record at each switch between cgroups
+Switch stream: one record per context switch between cgroups
   leader       cgroup-switches, on 3 CPUs
-  descriptors  at most 8 for each CPU, 23 in all
-  instead of   18 descriptors for all CPUs, 12 for each cgroup; now at least 42
+  descriptors  at most 8 per CPU, 23 in total
+  replaces     18 descriptors for all CPUs, 12 for each cgroup; at least 42 at present
   records      104 bytes
-  rings        768 KiB of locked memory in all, up to 1.5 MiB where they run over (limits.memory)
-  groups       2 of hardware events on a CPU, for these do not fit on its PMU together:
+  rings        768 KiB of locked memory in total, up to 1.5 MiB if they overflow (limits.memory)
+  groups       2 groups of hardware events per CPU, because they do not fit on the PMU together:
     core
     cache, os
-  They take turns, their counts are scaled, and each writes records of its own.
-  What helps: fewer events, or kernel.nmi_watchdog=0, for the NMI watchdog holds a counter of every CPU
+  The groups are multiplexed and their counts are scaled. Each group writes records of its own.
+  Remedy: configure fewer events, or set kernel.nmi_watchdog=0: the NMI watchdog uses a counter of every CPU
 ";
         assert_eq!(text(&row(&[&["core"], &["cache", "os"]])), expected);
         let text = text(&row(&[&["cache", "core", "os"]]));
-        assert!(!text.contains("take turns"), "{text}");
+        assert!(!text.contains("multiplexed"), "{text}");
     }
 
     #[test]

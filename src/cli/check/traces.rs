@@ -1,4 +1,4 @@
-//! What a check reports of tracepoints and probes.
+//! The tracepoints and probes in the report of a check.
 
 use std::io::{self, Write};
 
@@ -8,17 +8,17 @@ use super::words::heading;
 use crate::plan::{Feed, PROFILES, Trace};
 use crate::probe::install::Look;
 
-/// An entry whose records are looked into.
+/// An entry whose records are decoded.
 #[derive(Debug, Serialize)]
 pub(super) struct TraceRow {
     pub(super) section: &'static str,
     pub(super) entry: String,
-    /// For whom.
+    /// Scopes of the entry.
     pub(super) scopes: Vec<&'static str>,
     pub(super) events: Vec<TracedEvent>,
     pub(super) labels: Vec<String>,
     pub(super) metrics: Vec<String>,
-    /// Whether records are put into the order of their times first.
+    /// Whether records are sorted by time before they are used.
     pub(super) ordered: bool,
 }
 
@@ -28,12 +28,12 @@ pub(super) struct TracedEvent {
     pub(super) event: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) filter: Option<String>,
-    /// On how many CPUs it could be opened, if that was tried.
+    /// Number of CPUs on which the event was opened. `None` if it was not tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cpus: Option<usize>,
 }
 
-/// What a probe is to the kernel.
+/// The definition of a probe in the kernel.
 #[derive(Debug, Serialize)]
 pub(super) struct ProbeRow {
     pub(super) section: &'static str,
@@ -42,7 +42,7 @@ pub(super) struct ProbeRow {
 }
 
 impl TraceRow {
-    /// Those of one entry together: what is told of threads has several metrics with labels of their own.
+    /// Merges the rows of each entry: metrics of threads have separate traces with labels of their own.
     pub(super) fn all(rows: impl Iterator<Item = Self>) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for row in rows {
@@ -56,7 +56,7 @@ impl TraceRow {
         all
     }
 
-    /// `open` is on how many CPUs each event is open.
+    /// Creates a row. `open` is the number of CPUs on which each event is open.
     pub(super) fn new(trace: &Trace, open: Option<&[usize]>) -> Self {
         let event = |(place, source): (usize, &crate::plan::TraceSource)| TracedEvent {
             event: source.event.name.to_string(),
@@ -81,20 +81,20 @@ impl TraceRow {
 }
 
 impl ProbeRow {
-    /// `None` for one that is refused, which is told among the refusals.
+    /// Returns `None` for a refused probe, which is listed with the refusals.
     pub(super) fn new(look: &Look) -> Option<Self> {
         let (ways, (section, entry)) = (look.ways.as_ref().ok()?.clone(), &look.entry);
         Some(Self { section, entry: entry.to_string(), ways })
     }
 }
 
-/// Writes both for people.
+/// Writes the tracepoints and probes as text.
 pub(super) fn write(out: &mut impl Write, traces: &[TraceRow], probes: &[ProbeRow]) -> io::Result<()> {
-    heading(out, traces, "Looked into, with a record for each hit")?;
+    heading(out, traces, "Decoded, one record per hit")?;
     for trace in traces {
         let by =
             if trace.labels.is_empty() { String::new() } else { format!(", by {}", trace.labels.join(", ")) };
-        let order = if trace.ordered { ", in the order of time" } else { "" };
+        let order = if trace.ordered { ", sorted by time" } else { "" };
         writeln!(out, "  {} per {}{by}{order}", trace.entry, trace.scopes.join(", "))?;
         for TracedEvent { event, filter, cpus } in &trace.events {
             let cpus = cpus.map(|cpus| format!("  on {cpus} CPUs")).unwrap_or_default();
@@ -105,8 +105,8 @@ pub(super) fn write(out: &mut impl Write, traces: &[TraceRow], probes: &[ProbeRo
     }
     heading(out, probes, "Probes")?;
     for probe in probes {
-        // Entries of different sections may have the same name.
-        let sampled = if probe.section == PROFILES { ", whose callers are sampled" } else { "" };
+        // Entries in different sections may have the same name.
+        let sampled = if probe.section == PROFILES { ", sampled with call chains" } else { "" };
         writeln!(out, "  {}{sampled}", probe.entry)?;
         probe.ways.iter().try_for_each(|way| writeln!(out, "    {}", crate::error::printable(way)))?;
     }

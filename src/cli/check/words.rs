@@ -1,8 +1,8 @@
-//! Numbers with their units, and headings, as a check prints them.
+//! Numbers with units, and headings, in the report of a check.
 
 use std::io::{self, Write};
 
-/// `1.5 MiB`, `64 MiB`.
+/// Formats a number of bytes: `1.5 MiB`, `64 MiB`.
 pub(super) fn bytes(number: u64) -> String {
     let (unit, size) = if number < 1 << 20 { ("KiB", 1 << 10) } else { ("MiB", 1 << 20) };
     match number % size {
@@ -12,7 +12,7 @@ pub(super) fn bytes(number: u64) -> String {
     }
 }
 
-/// `no warnings`, `1 warning`, `2 warnings`.
+/// Formats a count: `no warnings`, `1 warning`, `2 warnings`.
 pub(super) fn count(number: usize, what: &str) -> String {
     match number {
         0 => format!("no {what}s"),
@@ -21,7 +21,7 @@ pub(super) fn count(number: usize, what: &str) -> String {
     }
 }
 
-/// Writes a heading, unless no rows stand below it.
+/// Writes a heading, unless there are no rows below it.
 pub(super) fn heading<T>(out: &mut impl Write, rows: &[T], text: &str) -> io::Result<()> {
     if rows.is_empty() { Ok(()) } else { writeln!(out, "\n{text}:") }
 }

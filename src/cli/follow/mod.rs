@@ -1,8 +1,8 @@
-//! Records of a few tracepoints, in the order of their times, for somebody at a shell: what `sched` and `trace` share.
+//! Time-ordered records of tracepoints for the commands `sched` and `trace`.
 //!
 //! ```text
 //! Source: a tracepoint and its format ─┐
-//! observe::Subject (whom) ─────────────┴► Rings: opened on each CPU, merged ─► Listener: a line, a table, a file
+//! observe::Subject (target) ───────────┴► Rings: opened on each CPU, merged ─► Listener: a line, a table, a file
 //! ```
 
 mod rings;
@@ -31,13 +31,13 @@ use rings::Rings;
 pub(super) use rows::{Merge, Row, Rows};
 pub(super) use spread::{Spread, milliseconds};
 
-/// How often rings are read that did not wake the reader up.
+/// Interval at which rings are read that did not wake the reader.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How far behind records are told: on one CPU a record may still be written when a younger one of another is read.
+/// Reordering window in nanoseconds. A record can still be written on one CPU while a younger record of another CPU is read.
 const BEHIND: u64 = 5_000_000;
 
-/// A tracepoint whose records are followed.
+/// A tracepoint whose records are read.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) event: Event,
@@ -45,10 +45,10 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// The tracepoint of this name on this host. A `filter` is in the kernel's language.
+    /// Finds the tracepoint of this name on this host. `filter` is in the filter syntax of the kernel.
     ///
     /// # Errors
-    /// Why there is none, or why it cannot be looked into.
+    /// The reason why the tracepoint does not exist or cannot be decoded.
     fn find(name: &str, filter: Option<&str>, catalog: &Catalog) -> Result<Self, Refusal> {
         let broken = |reason: String| {
             let judgement = Judgement { cause: Cause::Broken, reason, remedy: None };
@@ -56,17 +56,17 @@ impl Source {
         };
         let written = one_event(name).map_err(|error| broken(error.to_string()))?;
         let found = catalog.resolve(&written).map_err(|unresolved| plan::refusal(&written, &unresolved))?;
-        let event = found.into_iter().next().ok_or_else(|| broken("it stands for nothing".into()))?;
+        let event = found.into_iter().next().ok_or_else(|| broken("it resolves to no event".into()))?;
         let format = name.split_once(':').map(|(system, event)| catalog.format(system, event));
-        let format = format.ok_or_else(|| broken("it is no tracepoint".into()))?;
+        let format = format.ok_or_else(|| broken("it is not a tracepoint".into()))?;
         let format = format.map_err(|error| broken(error.to_string()))?;
         Ok(Self { event: Event { filter: filter.map(Arc::from), ..event }, format })
     }
 
-    /// The tracepoints of all these names: without any of them the rest would tell something else than it seems to.
+    /// Finds all tracepoints in `names`. All are required: results from only some of them would be misleading.
     ///
     /// # Errors
-    /// Why some of them cannot be had.
+    /// The reasons for the missing tracepoints.
     pub(super) fn find_all(
         names: &[&str],
         filter: Option<&str>,
@@ -83,43 +83,43 @@ impl Source {
     }
 }
 
-/// What is heard, in the order of its times.
+/// An item of the merged record stream, in order of time.
 #[derive(Debug)]
 pub(super) enum Heard<'r> {
-    /// A tracepoint was passed: which of the sources, on which CPU.
+    /// A hit of a tracepoint: the index of its source, and its CPU.
     Hit { source: usize, cpu: u32, sample: Sample<'r> },
-    /// Something that the kernel tells besides.
+    /// Another record of the kernel.
     Besides { cpu: u32, time: u64, record: Record<'r> },
-    /// Records are missing: what was under way is not known any more.
+    /// Records were lost. In-flight state must be discarded.
     Gap,
 }
 
-/// Whoever makes something of it.
+/// A consumer of the merged record stream.
 pub(super) trait Listener {
-    /// Takes in one of them. What there is to write is kept until [`flush`](Self::flush).
+    /// Processes one item. Output is buffered until [`flush`](Self::flush).
     fn hear(&mut self, heard: &Heard<'_>);
 
-    /// Writes what has come of those before, if that is not left for the end.
+    /// Writes the buffered output, unless all output is written at the end.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// What to say of records that were lost; nothing if there are none.
+/// Returns a line for each kind of record loss that occurred.
 fn lines(losses: Losses) -> Vec<String> {
     let Losses { ring_full, unreadable, late, .. } = losses;
-    let full = "were lost for want of room in their rings: what was under way then is left out; look at fewer, or give \
-         the program more CPU time";
-    let bug = "were not what they should be, which is a bug";
-    let lines = [(ring_full, full), (unreadable, bug), (late, "came too late to be put in order")];
+    let full = "were lost because the rings were full; operations in flight at that time are omitted; select fewer targets, or \
+         give perf-exporter more CPU time";
+    let bug = "could not be decoded, which is a bug in perf-exporter";
+    let lines = [(ring_full, full), (unreadable, bug), (late, "arrived too late to be sorted by time")];
     let some = lines.into_iter().filter(|(records, _)| *records > 0);
     some.map(|(records, what)| format!("{records} records {what}")).collect()
 }
 
-/// What is followed, of whom, and for how long.
+/// The sources, target and duration of a tracing session.
 #[derive(Debug)]
 pub(super) struct Session<'a, K> {
     pub(super) host: &'a Host<'a, K>,
@@ -127,17 +127,17 @@ pub(super) struct Session<'a, K> {
     pub(super) fields: Fields,
     pub(super) sideband: Sideband,
     pub(super) subject: &'a Subject,
-    /// Whether events are opened for all that runs, whoever is shown: who waits for a CPU is told by others.
+    /// Whether events are opened for all threads on all CPUs. Waits for a CPU are reported in records of other threads.
     pub(super) everybody: bool,
     pub(super) program: Program<'a>,
     pub(super) limit: Option<Duration>,
 }
 
-/// What came of it.
+/// The result of a session.
 #[derive(Debug)]
 pub(super) struct Followed<L> {
     pub(super) listener: L,
-    /// When it began and ended, in nanoseconds of the clock of the records.
+    /// Begin and end, in nanoseconds of the clock of the records.
     pub(super) time: (u64, u64),
     pub(super) ending: Ending,
     losses: Losses,
@@ -145,22 +145,22 @@ pub(super) struct Followed<L> {
 }
 
 impl<L> Followed<L> {
-    /// Says on standard error what is missing.
+    /// Reports losses and refusals on standard error.
     ///
     /// # Errors
-    /// When nobody is there to be told.
+    /// If standard error cannot be written.
     pub(super) fn tell_what_is_missing(&self) -> io::Result<()> {
         let mut out = io::stderr().lock();
         lines(self.losses).iter().try_for_each(|line| writeln!(out, "{line}"))?;
-        notes::write_refused(&mut out, "followed", &self.refusals)
+        notes::write_refused(&mut out, "traced", &self.refusals)
     }
 }
 
 impl<K: Kernel> Session<'_, K> {
-    /// Follows until it ends. `begin` makes a listener for those that are to be shown, and is given the time.
+    /// Traces until the end of the session. `begin` creates the listener for the shown targets, and receives the start time.
     ///
     /// # Errors
-    /// When nothing can be followed, the command cannot be run, or what comes of it cannot be written.
+    /// If no event can be opened, the command cannot be run, or the output cannot be written.
     pub(super) fn follow<L: Listener>(
         &self,
         begin: impl FnOnce(&[Whom], u64) -> Result<L, Failure>,
@@ -178,7 +178,7 @@ impl<K: Kernel> Session<'_, K> {
             rings.listen(&ready);
             let begun = host.clock.kernel();
             let mut listener = begin(&whom, begun)?;
-            rings.start().map_err(|errno| anyhow::anyhow!("the events do not start: {errno}"))?;
+            rings.start().map_err(|errno| anyhow::anyhow!("cannot enable the events: {errno}"))?;
             let counted = subject.ends_with(host.roots);
             let mut wait = program.start(child, counted, signals, Some(TICK), self.limit)?;
             let happened = loop {
@@ -203,16 +203,16 @@ impl<K: Kernel> Session<'_, K> {
     }
 }
 
-/// A field that the records of a tracepoint must have.
+/// Returns a field that the records of a tracepoint must have.
 ///
 /// # Errors
-/// When this kernel's have none.
+/// If the tracepoint of this kernel does not have the field.
 pub(super) fn field(format: &Format, name: &str) -> anyhow::Result<Field> {
     let found = format.field(name).cloned();
-    found.with_context(|| format!("this kernel's {} has no field {name}", format.name()))
+    found.with_context(|| format!("the tracepoint {} of this kernel has no field {name}", format.name()))
 }
 
-/// The name of a thread as a terminal may see it: anybody may have chosen it.
+/// Escapes the name of a thread for a terminal. Thread names are untrusted input.
 pub(super) fn shown(comm: &[u8]) -> String {
     printable(&String::from_utf8_lossy(comm))
 }
@@ -236,7 +236,7 @@ mod tests {
     fn what_was_lost_is_said_and_nothing_else() {
         assert!(lines(Losses::default()).is_empty());
         let lines = lines(Losses { ring_full: 7, unreadable: 2, late: 1, ..Losses::default() });
-        assert!(lines[0].starts_with("7 records were lost for want of room"), "{lines:?}");
+        assert!(lines[0].starts_with("7 records were lost because the rings were full"), "{lines:?}");
         assert_eq!(lines.len(), 3);
     }
 

@@ -1,4 +1,4 @@
-//! The rings of all CPUs, read in the order of what stands in them.
+//! The rings of all CPUs, merged in order of time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,42 +18,42 @@ use crate::sys::scheduling::Urgency;
 use crate::sys::{Attr, Budget, Event, Fields, Kernel, Rate, Ring, Sampling, Sideband, Start, usage};
 use crate::target::Whom;
 
-/// Memory for the ring of a CPU, in bytes, and for those of all: what a second of a busy CPU takes.
+/// Maximum bytes of a ring per CPU, sufficient for about one second of a busy CPU, and of all rings together.
 const RING: usize = 4 << 20;
 const RINGS: usize = 256 << 20;
 
-/// Descriptors that are kept for files.
+/// Descriptors reserved for files.
 const FILES: usize = 16;
 
-/// What the records of an event are.
+/// How records of an event are interpreted.
 #[derive(Debug, Clone, Copy)]
 struct Tap {
-    /// The place among the sources.
+    /// Index of the source.
     source: usize,
-    /// Whether the event counts the hits that it writes records of.
+    /// Whether the counter of the event counts exactly the hits that it writes records of.
     counts_hits: bool,
 }
 
-/// What is open.
+/// The open events and rings.
 #[derive(Debug)]
 pub(super) struct Rings<E: Event> {
     opened: RingSet<Tapped<E, Tap>>,
     rings: BTreeMap<u32, E::Ring>,
-    /// By the number that records bear.
+    /// Event by the identifier in its records.
     sources: FxHashMap<u64, Tap>,
     fields: Fields,
     merger: Merger,
     losses: Losses,
-    /// Hits that were read of those that are counted.
+    /// Number of records read of events whose hits are counted.
     read: u64,
     refusals: Vec<Refusal>,
 }
 
 impl<E: Event> Rings<E> {
-    /// Opens everything that can be opened; nothing is written yet.
+    /// Opens all events that can be opened. They are disabled.
     ///
     /// # Errors
-    /// When nothing can be.
+    /// If no event can be opened.
     pub(super) fn open<K: Kernel<Event = E>>(
         session: &Session<'_, K>,
         whom: &[Whom],
@@ -104,17 +104,17 @@ impl<E: Event> Rings<E> {
         }
     }
 
-    /// Lets the events write.
+    /// Enables the events.
     pub(super) fn start(&self) -> Result<(), Errno> {
         self.opened.writers().try_for_each(|(_, tapped)| tapped.start())
     }
 
-    /// Lets none write any more.
+    /// Disables the events.
     pub(super) fn stop(&self) {
         self.opened.writers().for_each(|(_, tapped)| tapped.stop());
     }
 
-    /// Reads what was written on all CPUs before `until`, in order.
+    /// Passes the records of all CPUs before `until` to `each`, in order of time.
     pub(super) fn drain(&mut self, until: u64, each: &mut impl FnMut(Heard<'_>)) {
         let (fields, losses) = (&self.fields, &mut self.losses);
         let late = self.merger.late();
@@ -148,15 +148,15 @@ impl<E: Event> Rings<E> {
                 Ok(record) => each(Heard::Besides { cpu, time, record }),
                 Err(Malformed) => {
                     losses.unreadable += 1;
-                    // It counts as read: it was not lost for want of room.
+                    // The record was read, therefore it must not count as lost because the ring was full.
                     *read += u64::from(is_sample(record));
                 }
             }
         });
     }
 
-    /// What was lost and refused. The kernel tells of losses only in front of the next record that finds room, which may
-    /// not have come; but events count each hit, so that what was not read is known.
+    /// Returns losses and refusals. The kernel reports losses only before the next record that fits into the ring, and that record may
+    /// never come. Each event also counts its hits, therefore the number of lost records is known.
     pub(super) fn finish(self) -> (Losses, Vec<Refusal>) {
         let hits = |tapped: &Tapped<E, Tap>| tapped.hits(|tap| tap.counts_hits);
         let hits: u64 = self.opened.writers().map(|(_, tapped)| hits(tapped)).sum();
@@ -165,12 +165,12 @@ impl<E: Event> Rings<E> {
     }
 }
 
-/// What is opened on each CPU.
+/// Returns the events to open on each CPU.
 fn request<'s, K>(session: &Session<'s, K>) -> Request<'s, Tap> {
     let sampling =
         |sideband| Sampling { rate: Rate::Period(1), fields: session.fields, sideband, ordered: true };
     let events = session.sources.iter().enumerate().map(|(place, Source { event, .. })| {
-        // What the scheduler does while a CPU is idle, some kernels count and write no records of, which is no loss of ours.
+        // On some kernels, scheduler events on an idle CPU are counted but write no records. That is not a loss.
         let counts_hits = !event.counts_amounts() && !event.name.starts_with("sched:");
         let tap = Tap { source: place, counts_hits };
         (Attr::sampling(event, sampling(Sideband::default())), event, tap)
@@ -179,7 +179,7 @@ fn request<'s, K>(session: &Session<'s, K>) -> Request<'s, Tap> {
     Request { holders: vec![holder], events: events.collect() }
 }
 
-/// Pages of the ring of each of so many CPUs: a power of two.
+/// Returns the pages of each ring for this number of CPUs: a power of two.
 fn pages(cpus: usize) -> usize {
     let bytes = RING.min(RINGS / cpus.max(1));
     let pages = (bytes / rustix::param::page_size()).max(1);

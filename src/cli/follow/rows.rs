@@ -1,27 +1,27 @@
-//! Sums by thread or by name, with room for so many.
+//! Sums by thread or by thread name, in bounded memory.
 
 use rustc_hash::FxHashMap;
 
 use crate::sched::{Comm, Who};
 
-/// How many threads that run, and how many that have ended, have sums of their own.
+/// Maximum number of running threads, and of ended threads or names, with individual sums.
 const MOST: usize = 1 << 17;
 const MOST_ENDED: usize = 1 << 14;
 
-/// What can be added up.
+/// A value that can be summed.
 pub(in crate::cli) trait Merge: Default {
-    /// All of another.
+    /// Adds another value.
     fn merge(&mut self, other: Self);
 }
 
-/// The sum of a thread, of all that bear a name, or of all others.
+/// The sum of a thread, of all threads of a name, or of all other threads.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(in crate::cli) struct Row<S> {
-    /// The thread, or one of them.
+    /// The thread, or one of the threads.
     pub(in crate::cli) who: Who,
-    /// How many.
+    /// Number of threads.
     pub(in crate::cli) threads: u64,
-    /// Whether they have ended, one and all.
+    /// Whether all of the threads have ended.
     pub(in crate::cli) ended: bool,
     pub(in crate::cli) sum: S,
 }
@@ -37,7 +37,7 @@ impl<S: Merge> Row<S> {
     }
 }
 
-/// Sums by thread, or by name.
+/// Sums by thread or by name.
 #[derive(Debug)]
 pub(in crate::cli) struct Rows<S> {
     by_thread: bool,
@@ -51,7 +51,7 @@ impl<S: Merge> Rows<S> {
         Self { by_thread, live: FxHashMap::default(), ended: FxHashMap::default(), others: Row::default() }
     }
 
-    /// The sum of a thread.
+    /// Returns the sum of a thread.
     pub(in crate::cli) fn of(&mut self, who: &Who) -> &mut S {
         if self.live.len() >= MOST && !self.live.contains_key(&who.tid) {
             self.others.threads = self.others.threads.max(1);
@@ -62,7 +62,7 @@ impl<S: Merge> Rows<S> {
         &mut row.sum
     }
 
-    /// A thread has ended, and its number may come again.
+    /// Marks a thread as ended. Its ID can be reused.
     pub(in crate::cli) fn end(&mut self, tid: u32) {
         let Some(row) = self.live.remove(&tid) else { return };
         let row = Row { ended: true, ..row };
@@ -76,11 +76,11 @@ impl<S: Merge> Rows<S> {
         (row.who.comm, if self.by_thread { row.who.tid } else { 0 })
     }
 
-    /// All sums, in no order; then that of those for whom there was no room.
+    /// Returns all sums, unsorted, and the sum of the threads that exceeded the limits.
     pub(in crate::cli) fn finish(mut self) -> (Vec<Row<S>>, Option<Row<S>>) {
         let mut rows = std::mem::take(&mut self.ended);
         for row in std::mem::take(&mut self.live).into_values() {
-            // Two that have followed each other under one number are two.
+            // Two threads that used the same ID one after the other are two threads.
             rows.entry(self.key(&row)).or_default().merge(row);
         }
         let others = Some(self.others).filter(|others| others.threads > 0);

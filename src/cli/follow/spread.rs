@@ -1,8 +1,8 @@
-//! Many times, by their sum, extremes and how far they lie apart.
+//! Sum, extremes and standard error of many durations.
 
 use crate::cli::observe::Mean;
 
-/// Times in nanoseconds. Takes room for none of them.
+/// Statistics of durations in nanoseconds. The durations are not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(in crate::cli) struct Spread {
     pub(in crate::cli) of: Mean,
@@ -12,21 +12,21 @@ pub(in crate::cli) struct Spread {
 }
 
 impl Spread {
-    /// One more.
+    /// Adds a duration.
     pub(in crate::cli) fn add(&mut self, time: u64) {
         let mut of = self.of;
         of.add(time as f64);
         self.widen(Self { of, total: time, least: time, most: time });
     }
 
-    /// All of another.
+    /// Adds all durations of another value.
     pub(in crate::cli) fn merge(&mut self, other: &Self) {
         let mut of = self.of;
         of.merge(&other.of);
         self.widen(Self { of, ..*other });
     }
 
-    /// Takes in times, with which there are those of `more.of`.
+    /// Merges sum and extremes. `more.of` already includes the durations of `self`.
     fn widen(&mut self, more: Self) {
         match self.of.count {
             count if count == more.of.count => {}
@@ -40,7 +40,7 @@ impl Spread {
     }
 }
 
-/// Nanoseconds as milliseconds.
+/// Converts nanoseconds to milliseconds.
 pub(in crate::cli) fn milliseconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e6
 }
@@ -59,7 +59,7 @@ mod tests {
     fn the_deviation_is_that_of_the_mean_as_perf_has_it() {
         let spread = of(&[1, 2, 3, 4]);
         assert_eq!((spread.of.count, spread.total, spread.least, spread.most), (4, 10, 1, 4));
-        // The variance is 5/3, that of the mean a quarter of it.
+        // The variance is 5/3. The variance of the mean is a quarter of it.
         assert!((spread.of.relative_error() - 100.0 * (5.0f64 / 12.0).sqrt() / 2.5).abs() < 1e-9);
         assert_eq!(of(&[7]).of.relative_error(), 0.0);
         assert_eq!(Spread::default().of.relative_error(), 0.0);

@@ -1,4 +1,4 @@
-//! What a tracepoint records, and what labels show of it.
+//! The fields of a tracepoint, and how labels show them.
 
 use std::io::{self, Write};
 
@@ -9,19 +9,19 @@ use crate::error::printable;
 use crate::event::format::{Field, FieldKind, Format, Show, Table};
 use crate::event::{Catalog, Kind, Listed};
 
-/// How many names of a table are shown.
+/// Maximum number of names of a table that are shown.
 const NAMES: usize = 8;
-/// Labels that mean something else already.
+/// Label names that have another meaning.
 const TAKEN: [&str; 3] = ["event", "le", "quantile"];
 
-/// The fields of a tracepoint, but for those that all have.
+/// The fields of a tracepoint, without the common fields of all tracepoints.
 #[derive(Debug, Serialize)]
 pub(super) struct Records {
     fields: Vec<Row>,
-    /// Why they are not known.
+    /// Reason why the fields could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// An entry of `tracepoints`.
+    /// An entry for the section `tracepoints`.
     yaml: String,
 }
 
@@ -29,14 +29,14 @@ pub(super) struct Records {
 #[derive(Debug, Serialize)]
 struct Row {
     field: String,
-    /// As it is declared in C.
+    /// Declaration in C.
     declaration: String,
-    /// What a label shows.
+    /// Content of a label with this field.
     label: String,
 }
 
 impl Records {
-    /// Those of a tracepoint; other events have none.
+    /// Returns the fields of a tracepoint, or `None` for other events.
     pub(super) fn of(event: &Listed, catalog: &Catalog) -> Option<Self> {
         let (system, name) = event.name.split_once(':').filter(|_| event.kind == Kind::Tracepoint)?;
         let entry = |then: &str| format!("{}: {{event: {}{then}}}", entry_name(name), quoted(&event.name));
@@ -50,17 +50,17 @@ impl Records {
         Some(Self { fields, reason, yaml: entry(&label) })
     }
 
-    /// For people.
+    /// Writes the fields as text.
     pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         match &self.reason {
-            Some(reason) => writeln!(out, "\nIts fields are not known: {reason}")?,
+            Some(reason) => writeln!(out, "\nIts fields could not be read: {reason}")?,
             None if self.fields.is_empty() => writeln!(out, "\nIt has no fields")?,
-            None => writeln!(out, "\nIts fields, and what a label shows of each:")?,
+            None => writeln!(out, "\nFields, declarations and the content of a label:")?,
         }
         for Row { field, declaration, label } in &self.fields {
             writeln!(out, "  {:<24} {:<36} {}", printable(field), printable(declaration), printable(label))?;
         }
-        writeln!(out, "\nWith fields: tracepoints: {{{}}}", self.yaml)
+        writeln!(out, "\nWith labels, in the configuration: tracepoints: {{{}}}", self.yaml)
     }
 }
 
@@ -78,15 +78,15 @@ fn own(format: &Format) -> impl Iterator<Item = &Field> {
     format.fields().iter().filter(|field| !field.common)
 }
 
-/// What a label shows of a field.
+/// Describes the content of a label with this field.
 fn label(field: &Field) -> String {
     match (&field.show, field.kind) {
-        (Show::Flags { separator, table, .. }, _) => format!("names of bits: {}", names(table, separator)),
+        (Show::Flags { separator, table, .. }, _) => format!("names of flags: {}", names(table, separator)),
         (Show::Symbols(table), _) => format!("names: {}", names(table, ", ")),
         (Show::Function, _) => "the function at this address".to_owned(),
-        (Show::Device, _) => "a device: MAJOR,MINOR".to_owned(),
-        (Show::Address, _) => "an address of a network".to_owned(),
-        (Show::Socket, _) => "an address of a network, with its port".to_owned(),
+        (Show::Device, _) => "a device number: MAJOR,MINOR".to_owned(),
+        (Show::Address, _) => "a network address".to_owned(),
+        (Show::Socket, _) => "a network address and port".to_owned(),
         (Show::Bytes, _) => "bytes in hexadecimal".to_owned(),
         (Show::Char, _) => "a character".to_owned(),
         (_, FieldKind::Text | FieldKind::DynamicText { .. }) => "text".to_owned(),
@@ -105,7 +105,7 @@ fn names(table: &Table, separator: &str) -> String {
     names.join(separator)
 }
 
-/// The field that makes the best label: names before texts before numbers.
+/// Returns the field that makes the best label. Names are preferred to texts, and texts to numbers.
 fn best(format: &Format) -> Option<&Field> {
     let is_free = |name: &str| !name.starts_with('_') && !TAKEN.contains(&name);
     let rank = |field: &&Field| match (&field.show, field.kind) {

@@ -1,4 +1,4 @@
-//! `perf-exporter list --presets`: what the ready-made sets come to on this host.
+//! `perf-exporter list --presets`: the presets, and the metrics that each provides on this host.
 
 use std::io::{self, Write};
 
@@ -10,31 +10,31 @@ use crate::error::printable;
 use crate::event::Catalog;
 use crate::plan::{Entries, Plan, StreamSupport, plan};
 
-/// One set.
+/// One preset.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     preset: &'static str,
-    /// What it answers.
+    /// The question that the preset answers.
     question: &'static str,
     entries: Vec<String>,
-    /// Those that this host has the events for.
+    /// Metrics whose events are available on this host.
     metrics: Vec<String>,
-    /// Why others are missing, and what would help.
+    /// Reasons why other metrics are missing, with remedies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refusals: Vec<String>,
     yaml: String,
 }
 
-/// The sets whose name matches.
+/// Returns the presets whose name matches.
 ///
 /// # Errors
-/// When there is none.
+/// If no preset matches.
 pub(super) fn rows(wanted: &Wanted, catalog: &Catalog, support: &StreamSupport) -> anyhow::Result<Vec<Row>> {
     let presets = Preset::ALL.into_iter().filter(|preset| wanted.includes(preset.as_str()));
     let rows: Vec<Row> = presets.map(|preset| row(preset, catalog, support)).collect();
     if rows.is_empty() {
         let all = Preset::ALL.map(Preset::as_str).join(", ");
-        anyhow::bail!("no preset matches {:?}; there are {all}", wanted.text());
+        anyhow::bail!("no preset matches {:?}; the presets are {all}", wanted.text());
     }
     Ok(rows)
 }
@@ -54,7 +54,7 @@ fn row(preset: Preset, catalog: &Catalog, support: &StreamSupport) -> Row {
     Row { preset: name, question: preset.question(), entries, metrics: metrics(&plan), refusals, yaml }
 }
 
-/// The metrics of a plan, with the labels that fields become.
+/// Returns the metrics of a plan, with the labels that fields become.
 fn metrics(plan: &Plan) -> Vec<String> {
     let counted = plan.groups.iter().flat_map(|group| {
         let scope = (group.scope() != crate::health::Scope::HOST).then(|| group.scope().as_str());
@@ -73,12 +73,12 @@ fn labelled(name: String, labels: Vec<&str>) -> String {
     if labels.is_empty() { name } else { format!("{name}{{{}}}", labels.join(",")) }
 }
 
-/// Writes them for people.
+/// Writes the presets as text.
 pub(super) fn write(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
     for row in rows {
         writeln!(out, "{:<12} {}", row.preset, row.question)?;
         row.metrics.iter().try_for_each(|metric| writeln!(out, "{:<12}   {metric}", ""))?;
-        let refused = |refusal: &String| writeln!(out, "{:<12}   no {}", "", printable(refusal));
+        let refused = |refusal: &String| writeln!(out, "{:<12}   not available: {}", "", printable(refusal));
         row.refusals.iter().try_for_each(refused)?;
     }
     writeln!(out, "\nIn the configuration: {}", rows.first().map_or("", |row| &*row.yaml))

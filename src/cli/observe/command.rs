@@ -1,4 +1,4 @@
-//! The command that somebody types behind the options.
+//! The command given after the options.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,38 +15,39 @@ use crate::sys::spawn::Waiting;
 #[derive(Debug, Clone)]
 pub(in crate::cli) struct Program<'a> {
     words: &'a [OsString],
-    /// The limit on descriptors that it is to find: ours is raised for events.
+    /// The limit on descriptors for the program. The limit of this process is raised for events.
     descriptors: Rlimit,
 }
 
 impl<'a> Program<'a> {
-    /// The program that `words` name, under the limits that are in force now.
+    /// Creates the program from `words`, with the current limits.
     pub(in crate::cli) fn new(words: &'a [OsString]) -> Self {
         Self { words, descriptors: getrlimit(Resource::Nofile) }
     }
 
-    /// As it was typed, for people.
+    /// Returns the command line for display.
     pub(in crate::cli) fn shown(&self) -> String {
         let words: Vec<_> = self.words.iter().map(|word| word.to_string_lossy()).collect();
         words.join(" ")
     }
 
-    /// Forks a child for it, if there is one, that waits until its events are open.
+    /// Forks a child for the program, if there is one. The child waits until its events are open.
     ///
     /// # Errors
-    /// When no child can be started.
+    /// If no child can be started.
     pub(in crate::cli) fn fork(&self) -> Result<Option<Waiting>, Failure> {
         let Some((program, arguments)) = self.words.split_first() else { return Ok(None) };
-        setrlimit(Resource::Nofile, self.descriptors).context("the limit on descriptors")?;
+        setrlimit(Resource::Nofile, self.descriptors).context("cannot restore the limit on descriptors")?;
         let mut command = Command::new(program);
         command.args(arguments);
-        Ok(Some(Waiting::fork(command).context("a child cannot be started")?))
+        Ok(Some(Waiting::fork(command).context("cannot fork a child process")?))
     }
 
-    /// Starts the child, if there is one, and begins to wait for its end, or else for that of `counted` (paths below `/proc`).
+    /// Starts the child, if there is one, and begins to wait for its end. Without a child, waits for the end of the processes `counted`
+    /// (paths below `/proc`).
     ///
     /// # Errors
-    /// When the program cannot be executed.
+    /// If the program cannot be executed.
     pub(in crate::cli) fn start<'s>(
         &self,
         child: Option<Waiting>,

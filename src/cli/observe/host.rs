@@ -1,11 +1,11 @@
-//! The host, as the commands at a shell see it.
+//! The host, as the commands use it.
 
 use super::{Failure, Subject, Target};
 use crate::clock::Clock;
 use crate::event::Catalog;
 use crate::host::{Facts, Roots};
 
-/// Where it happens.
+/// The host: kernel, file systems, event catalog and clock.
 #[derive(Debug)]
 pub(in crate::cli) struct Host<'a, K> {
     pub(in crate::cli) kernel: &'a K,
@@ -15,7 +15,7 @@ pub(in crate::cli) struct Host<'a, K> {
 }
 
 impl<'a, K> Host<'a, K> {
-    /// The machine as it is now.
+    /// Reads the current facts of the machine.
     pub(in crate::cli) fn new(kernel: &'a K, roots: &'a Roots) -> Self {
         let catalog = Catalog::load(roots, &Facts::read(roots));
         Self { kernel, roots, catalog, clock: Clock::system() }
@@ -25,10 +25,10 @@ impl<'a, K> Host<'a, K> {
         self.catalog.facts()
     }
 
-    /// Looks for `target` on it.
+    /// Resolves `target` on this host.
     ///
     /// # Errors
-    /// When any of those who were named is not there.
+    /// If a selected CPU, cgroup, process or thread does not exist.
     pub(in crate::cli) fn find(&self, target: &Target) -> Result<Subject, Failure> {
         Subject::find(target, self.roots, self.facts())
     }

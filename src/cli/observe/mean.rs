@@ -1,18 +1,18 @@
-//! A mean, and how sure it is.
+//! A mean with its standard error.
 
-/// The mean of values of which none is kept.
+/// A running mean. The values are not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(in crate::cli) struct Mean {
-    /// How many values there were.
+    /// Number of values.
     pub(in crate::cli) count: u64,
-    /// Their mean; 0 if there were none.
+    /// Mean of the values; 0 without values.
     pub(in crate::cli) mean: f64,
-    /// The sum of squared differences from the mean (Welford's method).
+    /// Sum of squared differences from the mean (Welford's method).
     squares: f64,
 }
 
 impl Mean {
-    /// One more.
+    /// Adds a value.
     pub(in crate::cli) fn add(&mut self, value: f64) {
         self.count += 1;
         let difference = value - self.mean;
@@ -20,7 +20,7 @@ impl Mean {
         self.squares += difference * (value - self.mean);
     }
 
-    /// All of another.
+    /// Adds all values of another mean.
     pub(in crate::cli) fn merge(&mut self, other: &Self) {
         if self.count == 0 || other.count == 0 {
             *self = if self.count == 0 { *other } else { *self };
@@ -33,13 +33,13 @@ impl Mean {
         self.count += other.count;
     }
 
-    /// The standard deviation of the mean; 0 for a single value.
+    /// Returns the standard error of the mean; 0 for a single value.
     pub(in crate::cli) fn error(&self) -> f64 {
         let count = self.count as f64;
         if self.count < 2 { 0.0 } else { (self.squares / (count - 1.0) / count).sqrt() }
     }
 
-    /// The standard deviation of the mean, in percent of it: what perf calls `stddev`.
+    /// Returns the standard error of the mean in percent of the mean. perf calls it `stddev`.
     pub(in crate::cli) fn relative_error(&self) -> f64 {
         if self.mean == 0.0 { 0.0 } else { 100.0 * self.error() / self.mean }
     }

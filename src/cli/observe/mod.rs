@@ -1,9 +1,8 @@
-//! Somebody at a shell looks at somebody: at whom, for how long, and how that ends. What `stat`, `record`, `top`,
-//! `sched` and `trace` share.
+//! Target selection, duration and exit code of the commands `stat`, `record`, `top`, `sched` and `trace`.
 //!
 //! ```text
-//! TargetArgs ─► Target ─► Subject: found on this machine ─► whom events are opened for
-//! a command ─► waits until they are open ─► Wait: time, its end, signals ─► Ending ─► exit code
+//! TargetArgs ─► Target ─► Subject: resolved on this machine ─► targets to open events for
+//! a command ─► blocked until its events are open ─► Wait: time, end, signals ─► Ending ─► exit code
 //! ```
 
 mod command;
@@ -30,35 +29,35 @@ pub(super) use subject::Subject;
 pub(super) use target::{Target, TargetArgs};
 pub(super) use wait::{Happened, Signals, Wait, if_any, measure, seconds};
 
-/// As shells have it: the command is there and cannot be executed.
+/// Exit code of shells for a command that exists but cannot be executed.
 const CANNOT_EXECUTE: u8 = 126;
 
-/// As shells have it: there is no such command.
+/// Exit code of shells for a command that does not exist.
 const NOT_FOUND: u8 = 127;
 
-/// How it ended.
+/// How a measurement ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// By itself.
+    /// All work was done or the time was over.
     Done,
-    /// With the command.
+    /// The command ended.
     Command(ExitStatus),
-    /// By a signal.
+    /// A signal was received.
     Signal(Signal),
 }
 
-/// Why there is no result.
+/// Reason why there is no result.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The arguments are wrong.
+    /// Invalid arguments.
     Usage(anyhow::Error),
-    /// It did not work.
+    /// Failure at run time.
     Failed(anyhow::Error),
     /// No event could be opened.
     Nothing(Vec<Refusal>),
-    /// The command cannot be run.
+    /// The command could not be run.
     Command { program: String, error: io::Error },
-    /// The result cannot be written.
+    /// The result could not be written.
     Output(io::Error),
 }
 
@@ -68,19 +67,19 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
-/// An I/O error that nothing was added to comes from writing.
+/// An I/O error without context is an error of writing the result.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
     }
 }
 
-/// The exit code, after what is to be said was said. `done` is what should have been done: `counted`.
+/// Returns the exit code, and prints the error of a failure. `done` is the action as a past participle, such as `counted`.
 pub(super) fn exit(outcome: Result<Ending, Failure>, done: &str) -> ExitCode {
     outcome.map_or_else(|failure| failed(failure, done), end)
 }
 
-/// Says why there is no result; gives the exit code.
+/// Prints why there is no result, and returns the exit code.
 pub(super) fn failed(failure: Failure, done: &str) -> ExitCode {
     match failure {
         Failure::Usage(error) => fail(USAGE, &error),
@@ -88,16 +87,14 @@ pub(super) fn failed(failure: Failure, done: &str) -> ExitCode {
         Failure::Nothing(refusals) => fail(FAILED, &nothing(&refusals, done)),
         Failure::Command { program, error } => {
             let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_EXECUTE };
-            fail(code, &anyhow::Error::new(error).context(format!("{program} cannot be run")))
+            fail(code, &anyhow::Error::new(error).context(format!("cannot run {program}")))
         }
         Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(FAILED),
-        Failure::Output(error) => {
-            fail(FAILED, &anyhow::Error::new(error).context("the result cannot be written"))
-        }
+        Failure::Output(error) => fail(FAILED, &anyhow::Error::new(error).context("cannot write the result")),
     }
 }
 
-/// Ends as what was looked at ended: with its exit code, or by its signal.
+/// Ends like the measured command: with its exit code or by its signal.
 fn end(ending: Ending) -> ExitCode {
     let status = match ending {
         Ending::Done => return ExitCode::SUCCESS,
@@ -110,17 +107,17 @@ fn end(ending: Ending) -> ExitCode {
     if let Err(error) = usage::die_by_signal(number) {
         tracing::debug!("cannot end by signal {number}: {error}");
     }
-    // What a shell makes of a death by a signal.
+    // The exit code that a shell reports for a process that was ended by a signal.
     ExitCode::from(u8::try_from(128 + number).unwrap_or(FAILED))
 }
 
-/// That nothing could be opened, and why.
+/// Returns the error for a measurement without any open event, with the reasons.
 fn nothing(refusals: &[Refusal], done: &str) -> anyhow::Error {
     let mut why = Vec::new();
-    // A `Vec` takes all that it is given.
+    // Writing to a `Vec` cannot fail.
     if refusals.is_empty() || notes::write(&mut why, &notes::refused(refusals)).is_err() {
-        return anyhow::anyhow!("nothing was {done}: what was to be {done} has ended");
+        return anyhow::anyhow!("nothing was {done}: the target to be {done} has ended");
     }
     let why = String::from_utf8_lossy(&why);
-    anyhow::anyhow!("nothing can be {done} here:\n{}", why.trim_end_matches('\n'))
+    anyhow::anyhow!("nothing can be {done} on this host:\n{}", why.trim_end_matches('\n'))
 }

@@ -1,4 +1,4 @@
-//! Why events were not opened: one note for each reason, however many events and places it concerns.
+//! Reasons why events were not opened: one note per reason, with all of its events.
 
 use std::io::{self, Write};
 
@@ -7,15 +7,15 @@ use crate::health::Refusal;
 /// One reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cli) struct Note {
-    /// The events, each once.
+    /// The events, without duplicates.
     pub events: Vec<String>,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// What would help; `None` where nothing does.
+    /// The remedy. `None` if there is none.
     pub remedy: Option<String>,
 }
 
-/// The notes on refused events.
+/// Returns the notes for refused events.
 pub(in crate::cli) fn refused(refusals: &[Refusal]) -> Vec<Note> {
     let mut notes = Vec::new();
     for refusal in refusals {
@@ -25,15 +25,15 @@ pub(in crate::cli) fn refused(refusals: &[Refusal]) -> Vec<Note> {
     notes
 }
 
-/// Writes which events could not be opened everywhere, if any. `done` is what should have been done: `counted`.
+/// Writes which events could not be opened on all targets. `done` is the action as a past participle, such as `counted`.
 pub(in crate::cli) fn write_refused(out: &mut dyn Write, done: &str, refusals: &[Refusal]) -> io::Result<()> {
     if !refusals.is_empty() {
-        writeln!(out, "Not {done} everywhere:")?;
+        writeln!(out, "Not {done} on all targets:")?;
     }
     write(out, &refused(refusals))
 }
 
-/// Adds a reason, unless it is there already.
+/// Adds an event with a reason. Merges equal reasons and drops duplicate events.
 pub(in crate::cli) fn add(notes: &mut Vec<Note>, event: &str, reason: String, remedy: Option<String>) {
     match notes.iter_mut().find(|note| note.reason == reason && note.remedy == remedy) {
         Some(note) if note.events.iter().any(|known| known == event) => {}
@@ -42,7 +42,7 @@ pub(in crate::cli) fn add(notes: &mut Vec<Note>, event: &str, reason: String, re
     }
 }
 
-/// Writes them, each on lines of its own.
+/// Writes each note on lines of its own.
 pub(in crate::cli) fn write(out: &mut dyn Write, notes: &[Note]) -> io::Result<()> {
     for note in notes {
         writeln!(out, "  {}\n    {}", note.events.join(", "), note.reason)?;

@@ -1,4 +1,4 @@
-//! Who is counted, found on this machine.
+//! The target of a measurement, resolved on this machine.
 
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::host::{self, CpuSet, Facts, Roots};
 use crate::target::{Attribution, CgroupMount, CgroupSelection, ProcessSelection};
 use crate::target::{Targets, Whom};
 
-/// Who is counted.
+/// The resolved target.
 #[derive(Debug)]
 pub(in crate::cli) enum Subject {
-    /// Everything on these CPUs; whether they were chosen.
+    /// Everything on these CPUs. `chosen` is set if the CPUs were selected with `-C`.
     Machine { cpus: CpuSet, chosen: bool },
     /// Cgroups on these CPUs.
     Cgroups { dirs: Vec<CgroupDir>, cpus: CpuSet },
@@ -23,23 +23,23 @@ pub(in crate::cli) enum Subject {
     Processes(Vec<u32>),
     /// Threads.
     Threads(Vec<u32>),
-    /// A command.
+    /// The command.
     Command,
 }
 
-/// A cgroup to count.
+/// A selected cgroup.
 #[derive(Debug)]
 pub(in crate::cli) struct CgroupDir {
-    /// Below the root of the hierarchy.
+    /// Path below the root of the hierarchy.
     path: Arc<str>,
     dir: PathBuf,
 }
 
 impl Subject {
-    /// Looks for `target` on this machine.
+    /// Resolves `target` on this machine.
     ///
     /// # Errors
-    /// When any of those who were named is not there.
+    /// If a selected CPU, cgroup, process or thread does not exist.
     pub(in crate::cli) fn find(target: &Target, roots: &Roots, facts: &Facts) -> Result<Self, Failure> {
         Ok(match target {
             Target::Machine(cpus) => {
@@ -54,7 +54,7 @@ impl Subject {
         })
     }
 
-    /// For whom groups are to be planned. Who exactly it is, the plan need not know.
+    /// Returns the targets to plan groups for. The plan depends only on their kind.
     pub(in crate::cli) fn per(&self) -> Targets {
         match self {
             Self::Machine { .. } => Targets::CPU,
@@ -69,11 +69,11 @@ impl Subject {
         }
     }
 
-    /// Whom to open the groups for: one after the other if several are shown by themselves. `child` is a command that
-    /// waits to be started.
+    /// Returns the targets to open the groups for, one per result that is shown separately. `child` is a command that has not been started
+    /// yet.
     ///
     /// # Errors
-    /// When somebody has gone since [`find`](Self::find).
+    /// If a target has ended since [`find`](Self::find).
     pub(in crate::cli) fn whom(&self, roots: &Roots, child: Option<u32>) -> anyhow::Result<Vec<Whom>> {
         Ok(match self {
             Self::Machine { cpus, .. } => vec![Whom::Cpus(cpus.clone())],
@@ -88,7 +88,7 @@ impl Subject {
                 let mut threads = Vec::new();
                 for pid in pids {
                     let names = host::list(&roots.proc.join(pid.to_string()).join("task"))
-                        .with_context(|| format!("the threads of process {pid}"))?;
+                        .with_context(|| format!("cannot list the threads of process {pid}"))?;
                     threads.extend(names.iter().filter_map(|name| name.parse::<u32>().ok()));
                 }
                 vec![Whom::Threads(threads)]
@@ -98,7 +98,7 @@ impl Subject {
         })
     }
 
-    /// The paths below `/proc` of those with whom the measurement ends.
+    /// Returns the paths below `/proc` of the processes or threads whose end ends the measurement.
     pub(in crate::cli) fn ends_with(&self, roots: &Roots) -> Vec<PathBuf> {
         match self {
             Self::Processes(ids) | Self::Threads(ids) => {
@@ -108,7 +108,7 @@ impl Subject {
         }
     }
 
-    /// The cgroups that are shown by themselves. Their names may hold anything but a slash, and stay on their line.
+    /// Returns the cgroups that are shown separately. Control characters in their names are escaped.
     pub(in crate::cli) fn cgroups(&self) -> Vec<Arc<str>> {
         match self {
             Self::Cgroups { dirs, .. } => dirs.iter().map(|cgroup| printable(&cgroup.path).into()).collect(),
@@ -116,18 +116,18 @@ impl Subject {
         }
     }
 
-    /// Whether it is about processes, of whom one may look at one's own without privileges.
+    /// Reports whether the target is a set of processes. A user may measure own processes without privileges.
     pub(in crate::cli) fn is_processes(&self) -> bool {
         matches!(self, Self::Processes(_) | Self::Threads(_) | Self::Command)
     }
 
-    /// Whether the kernel would refuse to look into itself (`perf_event_paranoid` 2, no `CAP_PERFMON`). Of CPUs and
-    /// cgroups it refuses everything then, and says so itself.
+    /// Reports whether the kernel rejects sampling of kernel code (`perf_event_paranoid` 2, no `CAP_PERFMON`). For CPUs and cgroups it
+    /// rejects all events in this case, with its own error.
     pub(in crate::cli) fn user_space_only(&self, facts: &Facts) -> bool {
         self.is_processes() && facts.paranoid.is_some_and(|level| level >= 2) && !facts.capabilities.perfmon()
     }
 
-    /// The CPUs on which events are opened.
+    /// Returns the CPUs on which events are opened.
     pub(in crate::cli) fn where_it_runs(&self, facts: &Facts) -> CpuSet {
         match self {
             Self::Machine { cpus, .. } | Self::Cgroups { cpus, .. } => cpus.clone(),
@@ -135,7 +135,7 @@ impl Subject {
         }
     }
 
-    /// The CPUs that can be shown by themselves.
+    /// Returns the CPUs that can be shown separately.
     pub(in crate::cli) fn cpus(&self) -> Vec<u32> {
         match self {
             Self::Machine { cpus, .. } | Self::Cgroups { cpus, .. } => cpus.iter().collect(),
@@ -143,7 +143,7 @@ impl Subject {
         }
     }
 
-    /// What perf calls it: `'system wide'`.
+    /// Returns the description that perf uses: `'system wide'`.
     pub(in crate::cli) fn describe(&self, command: &str) -> String {
         let list = |ids: &[u32]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         match self {
@@ -156,26 +156,28 @@ impl Subject {
     }
 }
 
-/// The CPUs that were asked for, or all that are online.
+/// Returns the selected CPUs, or all online CPUs.
 fn online(asked: Option<&CpuSet>, facts: &Facts) -> Result<CpuSet, Failure> {
     let Some(cpus) = asked else {
-        let why =
-            "the CPUs that are online cannot be read from /sys/devices/system/cpu/online; name them with -C";
+        let why = "cannot read the online CPUs from /sys/devices/system/cpu/online; select CPUs with -C";
         let online = Some(facts.online.clone()).filter(|online| !online.is_empty());
         return Ok(online.context(why)?);
     };
     let offline: CpuSet = cpus.iter().filter(|&cpu| !facts.online.contains(cpu)).collect();
     if cpus.is_empty() || !offline.is_empty() && !facts.online.is_empty() {
-        let what =
-            if cpus.is_empty() { "names no CPU".into() } else { format!("CPU {offline} is not online") };
-        return Err(Failure::Usage(anyhow::anyhow!("-C: {what}; online are {}", facts.online)));
+        let what = if cpus.is_empty() {
+            "the list has no CPU".into()
+        } else {
+            format!("CPU {offline} is not online")
+        };
+        return Err(Failure::Usage(anyhow::anyhow!("-C: {what}; online CPUs: {}", facts.online)));
     }
     Ok(cpus.clone())
 }
 
 fn present(ids: &[u32], what: &str, roots: &Roots) -> Result<Vec<u32>, Failure> {
     match ids.iter().find(|id| !roots.proc.join(id.to_string()).exists()) {
-        Some(id) => Err(anyhow::anyhow!("there is no {what} {id}; ps -eL shows those there are").into()),
+        Some(id) => Err(anyhow::anyhow!("there is no {what} {id}; run ps -eL to list all").into()),
         None => Ok(ids.to_vec()),
     }
 }
@@ -185,7 +187,7 @@ fn cgroups(names: &[String], roots: &Roots) -> anyhow::Result<Vec<CgroupDir>> {
     names.iter().map(|name| cgroup(name, mount.dir())).collect()
 }
 
-/// A cgroup by its path below the root of the hierarchy, or by its path in the file system.
+/// Resolves a cgroup by its path below the root of the hierarchy, or by its path in the file system.
 fn cgroup(name: &str, mount: &Path) -> anyhow::Result<CgroupDir> {
     let path = Path::new(name);
     let below = path.strip_prefix(mount).unwrap_or(path);
@@ -193,10 +195,7 @@ fn cgroup(name: &str, mount: &Path) -> anyhow::Result<CgroupDir> {
     let dir = mount.join(&parts);
     let inside = parts.components().all(|part| matches!(part, Component::Normal(_)));
     if name.is_empty() || !inside || !dir.is_dir() {
-        anyhow::bail!(
-            "there is no cgroup {name:?} in {}; systemd-cgls shows those there are",
-            mount.display()
-        );
+        anyhow::bail!("there is no cgroup {name:?} in {}; run systemd-cgls to list all", mount.display());
     }
     Ok(CgroupDir { path: format!("/{}", parts.display()).into(), dir })
 }
@@ -239,7 +238,7 @@ mod tests {
         let Err(Failure::Usage(error)) = online(Some(&asked("2-5")), &facts("0-3")) else {
             panic!("no usage")
         };
-        assert_eq!(error.to_string(), "-C: CPU 4-5 is not online; online are 0-3");
+        assert_eq!(error.to_string(), "-C: CPU 4-5 is not online; online CPUs: 0-3");
         assert!(matches!(online(None, &facts("")), Err(Failure::Failed(_))));
     }
 

@@ -1,4 +1,4 @@
-//! Perf's options for whom to look at.
+//! Options of perf that select the target.
 
 use std::ffi::OsString;
 
@@ -6,19 +6,19 @@ use clap::Args;
 
 use crate::host::CpuSet;
 
-/// Whom to look at.
+/// Options that select the target.
 #[derive(Debug, Clone, Args)]
 pub(in crate::cli) struct TargetArgs {
-    /// The whole machine.
+    /// Measure the whole machine.
     #[arg(short = 'a', long)]
     all_cpus: bool,
-    /// These processes, with all their threads and what they start, until they end.
+    /// Measure these processes with all their threads and children, until they end.
     #[arg(short = 'p', long, value_name = "PID,…", value_delimiter = ',', value_parser = id, conflicts_with_all = ["all_cpus", "cpu", "cgroup", "tid"])]
     pid: Vec<u32>,
-    /// These threads and what they start, until they end.
+    /// Measure these threads and their children, until they end.
     #[arg(short = 't', long, value_name = "TID,…", value_delimiter = ',', value_parser = id, conflicts_with_all = ["all_cpus", "cpu", "cgroup"])]
     tid: Vec<u32>,
-    /// These cgroups: paths below the hierarchy's root, or in the file system.
+    /// Measure these cgroups: paths below the root of the cgroup hierarchy, or in the file system.
     #[arg(
         short = 'G',
         long,
@@ -27,12 +27,12 @@ pub(in crate::cli) struct TargetArgs {
         value_delimiter = ','
     )]
     cgroup: Vec<String>,
-    /// These CPUs only: 0-3,8.
+    /// Measure only these CPUs: 0-3,8.
     #[arg(short = 'C', long, value_name = "CPUS")]
     cpu: Option<CpuSet>,
 }
 
-/// Whom to look at.
+/// The selected target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cli) enum Target {
     /// Everything, on all CPUs or on these.
@@ -48,7 +48,7 @@ pub(in crate::cli) enum Target {
 }
 
 impl TargetArgs {
-    /// Whom perf would look at. A command beside somebody else only says for how long.
+    /// Returns the target that perf would select. With another target, a command only limits the duration.
     pub(in crate::cli) fn target(&self, command: &[OsString]) -> Target {
         if !self.pid.is_empty() {
             Target::Processes(self.pid.clone())
@@ -66,7 +66,7 @@ impl TargetArgs {
 
 fn id(text: &str) -> Result<u32, String> {
     let number = text.trim().parse::<u32>().ok().filter(|&id| id > 0 && i32::try_from(id).is_ok());
-    number.ok_or_else(|| "expected numbers with commas between, such as 812,4711".into())
+    number.ok_or_else(|| "expected comma-separated numbers, such as 812,4711".into())
 }
 
 #[cfg(test)]
@@ -111,9 +111,9 @@ mod tests {
     #[test]
     fn nonsense_is_refused_in_words() {
         for (line, words) in [
-            ("-p 1,x", "expected numbers with commas between, such as 812,4711"),
-            ("-p 0", "expected numbers"),
-            ("-p 4294967295", "expected numbers"),
+            ("-p 1,x", "expected comma-separated numbers, such as 812,4711"),
+            ("-p 0", "expected comma-separated numbers"),
+            ("-p 4294967295", "expected comma-separated numbers"),
             ("-C 3-1", "is not a list of CPUs such as 0-3,8"),
             ("-p 1 -a", "cannot be used with"),
             ("-t 1 -p 1", "cannot be used with"),

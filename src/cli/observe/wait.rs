@@ -1,4 +1,4 @@
-//! What happens while counters run: time passes, a command or the processes that are counted end, a signal comes.
+//! Events while counters run: intervals, the end of a command or of the measured processes, signals.
 
 use std::future::{pending, poll_fn};
 use std::io;
@@ -15,16 +15,16 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_unti
 use super::{Ending, Failure};
 use crate::host;
 
-/// How often to look whether the processes that are counted are still there.
+/// Interval at which the measured processes are checked for their end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The shortest time that somebody may ask for, in seconds, and the longest.
+/// Shortest and longest duration accepted on the command line, in seconds.
 const SECONDS: std::ops::RangeInclusive<f64> = 0.01..=1e7;
 
-/// For how long to look, as somebody types it.
+/// Parses a duration in seconds.
 ///
 /// # Errors
-/// What was expected instead.
+/// Describes the expected text.
 pub(in crate::cli) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| SECONDS.contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| {
@@ -32,19 +32,19 @@ pub(in crate::cli) fn seconds(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// The signals that end a measurement, and the one that tells of a child. Caught as long as this lives.
+/// Handlers for `SIGCHLD` and the signals that end a measurement. Active while this value exists.
 #[derive(Debug)]
 pub(in crate::cli) struct Signals {
-    /// Those that ask to stop.
+    /// `SIGINT`, `SIGTERM` and `SIGHUP`.
     stop: [(Number, Signal); 3],
     child: Signal,
 }
 
 impl Signals {
-    /// Begins to catch them. Must be called within a runtime, before a child is started.
+    /// Installs the handlers. Must be called within a runtime, before a child is started.
     ///
     /// # Errors
-    /// When the kernel refuses a handler.
+    /// If the kernel rejects a handler.
     pub(in crate::cli) fn catch() -> io::Result<Self> {
         let stop = [
             (Number::INT, signal(SignalKind::interrupt())?),
@@ -55,52 +55,51 @@ impl Signals {
     }
 }
 
-/// Runs a measurement on a runtime of its own, in which signals are caught.
+/// Runs a measurement in a runtime of its own, with signal handlers installed.
 ///
 /// # Errors
-/// When signals cannot be caught, and when the measurement fails.
+/// If the handlers cannot be installed, or if the measurement fails.
 pub(in crate::cli) fn measure<T>(
     measurement: impl AsyncFnOnce(&mut Signals) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("cannot wait for signals")?.block_on(async {
+    runtime.context("cannot start the runtime")?.block_on(async {
         let mut signals = Signals::catch().context("cannot catch signals")?;
         measurement(&mut signals).await
     })
 }
 
-/// Something for the measurement to act on.
+/// An event for the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cli) enum Happened {
     /// An interval is over.
     Interval,
-    /// The command ended, or everybody who is counted.
+    /// The command, or all measured processes, ended.
     Ended,
-    /// The time is up.
+    /// The time is over.
     TimeUp,
-    /// Somebody asks to stop.
+    /// A signal requests the end.
     Stopped(Number),
 }
 
-/// A measurement's wait for its end.
+/// Waits for events of a measurement.
 #[derive(Debug)]
 pub(in crate::cli) struct Wait<'s> {
     signals: &'s mut Signals,
     child: Option<Child>,
-    /// How the child ended.
+    /// Exit status of the child.
     pub(in crate::cli) status: Option<ExitStatus>,
-    /// `/proc/PID` of those who are counted, if the measurement ends with them.
+    /// `/proc/PID` of the measured processes, if the measurement ends with them.
     counted: Vec<PathBuf>,
     intervals: Option<Interval>,
     deadline: Option<Instant>,
     look: Interval,
-    /// Whether a signal came already, and the child was left to end by it.
+    /// Whether a signal was already received, and the child was given time to end.
     asked: bool,
 }
 
 impl<'s> Wait<'s> {
-    /// Begins to wait for `child`, for all of `counted` (paths below `/proc`) to be gone, for the end of intervals, or
-    /// for the `timeout`.
+    /// Begins to wait for the end of `child`, for the end of all `counted` (paths below `/proc`), for intervals, and for the `timeout`.
     pub(in crate::cli) fn new(
         signals: &'s mut Signals,
         child: Option<Child>,
@@ -126,10 +125,10 @@ impl<'s> Wait<'s> {
         }
     }
 
-    /// Waits for the next thing.
+    /// Waits for the next event.
     ///
-    /// As perf and `time` do, a first signal leaves a command its time to end: Ctrl-C has reached it too, and the others
-    /// are passed on to it. A second one is for us.
+    /// As in perf and `time`, the first signal gives the command time to end. The terminal sends Ctrl-C to the command too; other signals
+    /// are forwarded to it. The second signal ends the measurement.
     pub(in crate::cli) async fn next(&mut self) -> Happened {
         loop {
             let Signals { stop, child } = &mut *self.signals;
@@ -162,7 +161,7 @@ impl<'s> Wait<'s> {
         }
     }
 
-    /// Ends the command after what has happened, if it has not ended by itself, and tells how all of it ended.
+    /// Ends the command after the last event, if it has not ended by itself, and returns the ending of the measurement.
     pub(in crate::cli) async fn end(&mut self, happened: Happened) -> Ending {
         match happened {
             Happened::Ended => {}
@@ -175,18 +174,18 @@ impl<'s> Wait<'s> {
         }
         match (happened, self.status) {
             (Happened::Stopped(number), _) => Ending::Signal(number),
-            // It was we who ended it.
+            // The exporter itself ended the command.
             (Happened::TimeUp, _) | (_, None) => Ending::Done,
             (_, Some(status)) => Ending::Command(status),
         }
     }
 
-    /// Whether somebody has asked to stop, and the child was left to end by it.
+    /// Reports whether a signal was received and the child was given time to end.
     pub(in crate::cli) fn was_asked(&self) -> bool {
         self.asked
     }
 
-    /// Waits for the child's end, however long it takes; a signal kills it.
+    /// Waits for the end of the child without a timeout. A signal kills the child.
     async fn for_child(&mut self) {
         (self.intervals, self.deadline) = (None, None);
         self.counted.clear();
@@ -200,45 +199,45 @@ impl<'s> Wait<'s> {
         self.asked = asked;
     }
 
-    /// Sends the child a signal, if it has not been waited for: so the number is still its own.
+    /// Sends a signal to the child, if it has not been reaped. Until then its PID cannot be reused.
     fn send(&self, number: Number) {
         let Some(child) = self.child.as_ref().filter(|_| self.status.is_none()) else { return };
         if let Err(errno) = kill_process(Pid::from_child(child), number) {
-            tracing::warn!("the command cannot be sent signal {}: {errno}", number.as_raw());
+            tracing::warn!("cannot signal the command: signal {}: {errno}", number.as_raw());
         }
     }
 
-    /// Takes notice of the child's end.
+    /// Reaps the child if it has ended, and returns whether it has.
     fn has_ended(&mut self) -> bool {
         let Some(child) = &mut self.child else { return false };
         match child.try_wait() {
             Ok(None) => return false,
             Ok(Some(status)) => self.status = Some(status),
-            // Somebody else has waited for it, which nobody here does: there is no status to wait for any more.
-            Err(error) => tracing::warn!("the end of the command was missed: {error}"),
+            // Another part of the process has reaped the child, which is not expected. Its exit status is lost.
+            Err(error) => tracing::warn!("cannot wait for the command: {error}"),
         }
         self.child = None;
         true
     }
 }
 
-/// Whether the process or thread with this directory below `/proc` has ended: a zombie without other threads has, though
-/// its parent may not look for a long time.
+/// Reports whether the process or thread with this directory below `/proc` has ended. A zombie without other threads has ended, even if its
+/// parent has not reaped it.
 fn has_ended(dir: &Path) -> bool {
     let Ok(stat) = host::read_text(&dir.join("stat")) else { return true };
-    // The name before the state may hold anything, parentheses too.
+    // The name before the state may contain any character, including parentheses.
     let zombie = stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']));
     zombie && host::list(&dir.join("task")).map_or(true, |threads| threads.len() <= 1)
 }
 
-/// The first of these signals that has come.
+/// Polls for the first received signal.
 fn came(signals: &mut [(Number, Signal)], context: &mut task::Context<'_>) -> Poll<Number> {
     let came =
         |(number, signal): &mut (Number, Signal)| signal.poll_recv(context).is_ready().then_some(*number);
     signals.iter_mut().find_map(came).map_or(Poll::Pending, Poll::Ready)
 }
 
-/// What a future gives; without one this never ends.
+/// Awaits the future. Never completes without a future.
 pub(in crate::cli) async fn if_any<F: Future>(future: Option<F>) -> F::Output {
     match future {
         Some(future) => future.await,

@@ -1,5 +1,4 @@
-//! `probe --add` and `--del`: probes that a person makes. They stay, in the group `perf_exporter`; those of others are
-//! never touched.
+//! `probe --add` and `--del`: persistent probes in the group `perf_exporter`. Probes of other groups are never changed.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -18,16 +17,16 @@ use crate::probe::install::{Wish, definitions};
 use crate::probe::tracefs::{Listed, Probes};
 use crate::target::Glob;
 
-/// A probe that was made, or would be.
+/// A probe that was added, or would be with `--dry-run`.
 #[derive(Debug, Serialize)]
 struct Made {
     event: String,
-    /// What the kernel was told.
+    /// The definition for the kernel.
     definition: String,
     yaml: String,
 }
 
-/// Makes the probes that are asked for; each has an answer of its own.
+/// Adds the requested probes. Each succeeds or fails independently.
 pub(super) fn add(args: &ProbeArgs, source: Option<&Source>, roots: &Roots) -> Result<ExitCode, Failure> {
     let mut probes = Probes::lasting(roots);
     let file = source.map(|source| (source.path.as_str(), &source.root));
@@ -37,8 +36,8 @@ pub(super) fn add(args: &ProbeArgs, source: Option<&Source>, roots: &Roots) -> R
         let request = request.map_err(|error| Failure::Usage(anyhow::anyhow!("--add: {error:#}")))?;
         if let Some(group) = request.group.as_ref().filter(|group| *group != probes.group()) {
             return Err(Failure::Usage(anyhow::anyhow!(
-                "--add {text}: all probes are added to the group {}, so that it is seen whose they are: leave {group}: \
-                 out",
+                "--add {text}: probes are always added to the group {}, which identifies their owner: omit \
+                 {group}:",
                 probes.group()
             )));
         }
@@ -58,7 +57,7 @@ pub(super) fn add(args: &ProbeArgs, source: Option<&Source>, roots: &Roots) -> R
     Ok(if failed { ExitCode::from(FAILED) } else { code })
 }
 
-/// Makes one probe, in all of its places or in none.
+/// Adds one probe at all of its locations, or at none.
 fn one(request: &Request, dry_run: bool, roots: &Roots, probes: &mut Probes) -> anyhow::Result<Vec<Made>> {
     let Request { event, definition, .. } = request;
     let wish = Wish {
@@ -68,7 +67,7 @@ fn one(request: &Request, dry_run: bool, roots: &Roots, probes: &mut Probes) -> 
         timed: false,
         filtered: false,
     };
-    // The file is open until the kernel has read the lines.
+    // `found` keeps the file open until the kernel has read the definitions.
     let found = definitions(&wish, &crate::cli::files(roots));
     let found = found.map_err(|refusal| anyhow::anyhow!("{}", refusal.why()))?;
     let mut made: Vec<Made> = Vec::new();
@@ -91,7 +90,7 @@ fn take_back(made: &[Made], probes: &mut Probes) {
     for Made { event, .. } in made {
         let name = event.split_once(':').map_or(&**event, |(_, name)| name);
         if let Err(refusal) = probes.remove(name) {
-            note(&format!("{event} could not be removed again: {refusal}"));
+            note(&format!("{event}: cannot roll back the probe: {refusal}"));
         }
     }
 }
@@ -107,13 +106,13 @@ fn write_made(out: &mut dyn Write, made: &[Made], dry_run: bool) -> io::Result<(
         let event = &row.event;
         writeln!(out, "\nCount it: perf-exporter stat -a -e {event}")?;
         writeln!(out, "Record it: perf record -e {event} -a")?;
-        writeln!(out, "It stays until the machine restarts, or: perf-exporter probe --del {event}")?;
-        writeln!(out, "In the configuration, where it needs no --add: probes: {{{}}}", row.yaml)?;
+        writeln!(out, "Remove it: perf-exporter probe --del {event} (a reboot removes it too)")?;
+        writeln!(out, "In the configuration (--add is not needed): probes: {{{}}}", row.yaml)?;
     }
     Ok(())
 }
 
-/// Removes probes of the group; each pattern and each probe has an answer of its own.
+/// Removes probes of the group. Each pattern and each probe succeeds or fails independently.
 pub(super) fn remove(args: &ProbeArgs, roots: &Roots) -> anyhow::Result<ExitCode> {
     let mut probes = Probes::lasting(roots);
     let listed = listed::probes(roots, &probes)?;
@@ -150,7 +149,7 @@ pub(super) fn remove(args: &ProbeArgs, roots: &Roots) -> anyhow::Result<ExitCode
     Ok(if failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// The probes of the group that a pattern means, `[GROUP:]EVENT`.
+/// Returns the probes of the group that match `[GROUP:]EVENT`.
 fn matching(text: &str, listed: &[Listed], probes: &Probes) -> anyhow::Result<Vec<Arc<str>>> {
     let (group, name) = text.split_once(':').map_or((None, text), |(group, name)| (Some(group), name));
     let glob = Glob::new(name)?;
@@ -165,7 +164,7 @@ fn matching(text: &str, listed: &[Listed], probes: &Probes) -> anyhow::Result<Ve
         (false, _) => Ok(events),
         (true, Some(other)) => Err(not_ours(other, probes)),
         (true, None) => Err(anyhow::anyhow!(
-            "the group {} has no such probe; perf-exporter probe --list shows all",
+            "the group {} has no such probe; run perf-exporter probe --list to list all probes",
             probes.group()
         )),
     }
@@ -175,9 +174,11 @@ fn not_ours(probe: &Listed, probes: &Probes) -> anyhow::Error {
     let Listed { system, event, .. } = probe;
     match Whose::of(system, probes) {
         Whose::Exporter => anyhow::anyhow!(
-            "{system}:{event} belongs to an exporter, which removes it when it stops; one that was killed leaves that \
-             to the next that starts"
+            "{system}:{event} belongs to an exporter, which removes it when it stops; if the exporter was killed, \
+             the next exporter that starts removes it"
         ),
-        _ => anyhow::anyhow!("{system}:{event} was made by somebody else: perf probe --del {system}:{event}"),
+        _ => anyhow::anyhow!(
+            "{system}:{event} was not created by perf-exporter; remove it with perf probe --del {system}:{event}"
+        ),
     }
 }

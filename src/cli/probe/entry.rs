@@ -1,4 +1,4 @@
-//! Entries of `probes`, as they are written in the YAML.
+//! Entries of the section `probes`, as written in the YAML.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,12 +10,12 @@ use crate::probe::{Definition, Location, Root};
 pub(super) struct Entry<'e> {
     name: String,
     definition: &'e Definition,
-    /// What is made of it, in YAML; the hits are counted without.
+    /// Outputs of the entry in YAML, such as labels or a histogram. Empty to count hits only.
     then: String,
 }
 
 impl<'e> Entry<'e> {
-    /// An entry whose metric is called like this.
+    /// Creates an entry whose name is derived from `name`.
     pub(super) fn new(name: &str, definition: &'e Definition, then: impl Into<String>) -> Self {
         Self { name: entry_name(name), definition, then: then.into() }
     }
@@ -42,7 +42,7 @@ impl fmt::Display for Entry<'_> {
     }
 }
 
-/// A name that an entry may have, much like the one given.
+/// Converts a name to a valid entry name.
 pub(in crate::cli) fn entry_name(name: &str) -> String {
     let name = fit_name(name);
     let name = name.trim_start_matches('_');
@@ -52,7 +52,7 @@ pub(in crate::cli) fn entry_name(name: &str) -> String {
     }
 }
 
-/// A text as YAML has it between braces. Most words are plain there.
+/// Returns a text as a YAML scalar for a flow mapping. Texts that are not plain words are quoted.
 pub(in crate::cli) fn quoted(text: &str) -> Cow<'_, str> {
     let is_word = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let first = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
@@ -66,7 +66,7 @@ pub(in crate::cli) fn quoted(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether a place is read as what it is; names that hold what ends a name are not.
+/// Reports whether a location survives printing and parsing. Names that contain separators do not.
 pub(super) fn can_be_written(location: &Location) -> bool {
     Location::parse(location.kind(), &location.to_string()).is_ok_and(|read| read == *location)
 }

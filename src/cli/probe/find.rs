@@ -1,4 +1,4 @@
-//! What can be probed: the functions of the kernel, the functions and markers of a file.
+//! Listing of what can be probed: functions of the kernel, and functions and USDT probes of a file.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -17,38 +17,38 @@ use crate::probe::tracefs::Probes;
 use crate::probe::usdt::Marker;
 use crate::probe::{At, Definition, Location, Root};
 
-/// The most functions of one file that are looked at.
+/// Maximum number of functions read from one file.
 const FUNCTION_LIMIT: usize = 1 << 20;
 
-/// One place.
+/// A location that can be probed.
 #[derive(Debug, Serialize)]
 struct Row {
-    /// As `--add` and `--vars` take it.
+    /// Argument for `--add` and `--vars`.
     probe: String,
     /// `function` or `marker`.
     kind: &'static str,
     name: String,
-    /// In the file, in bytes.
+    /// Offset in the file, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     offset: Option<u64>,
-    /// In bytes; absent where it is not known.
+    /// Size in bytes. `None` if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<u64>,
-    /// Of a marker, in the assembler's words.
+    /// Arguments of a USDT probe, in assembler syntax.
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<String>,
     yaml: String,
 }
 
 impl Row {
-    /// A place of which only this is known.
+    /// Creates a row without offset, size and arguments.
     fn new(probe: String, kind: &'static str, name: &str, entry: Entry<'_>) -> Self {
         let (name, yaml) = (name.to_owned(), entry.to_string());
         Self { probe, kind, name, offset: None, size: None, arguments: None, yaml }
     }
 }
 
-/// Shows what can be probed.
+/// Lists what can be probed.
 pub(super) fn find(asked: Asked<'_>) -> anyhow::Result<ExitCode> {
     let Asked { args, source, roots, .. } = asked;
     let (rows, found) = match source {
@@ -58,7 +58,7 @@ pub(super) fn find(asked: Asked<'_>) -> anyhow::Result<ExitCode> {
     let code = args.output.print(&rows, |out, rows| write(out, rows, args, source));
     if found > rows.len() {
         let more = found - rows.len();
-        note(&format!("{more} more are not shown: give a PATTERN, or a higher --limit"));
+        note(&format!("{more} more rows are not shown: give a PATTERN or a higher --limit"));
     }
     note_reservation(source, roots);
     Ok(code)
@@ -75,7 +75,7 @@ fn in_kernel(Asked { args, wanted, roots, .. }: Asked<'_>) -> anyhow::Result<(Ve
     }
     for error in &probeable.unread {
         note(&format!(
-            "the kernel may take no probe in some of these, for what it takes cannot be read: {error}"
+            "some of these functions may not be probeable, because the list of probeable functions cannot be read: {error}"
         ));
     }
     probeable.functions.sort_by_key(|of| wanted.rank(&of.name));
@@ -91,30 +91,30 @@ fn of_kernel(function: &Function) -> Row {
     Row::new(function.to_string(), "function", name, Entry::new(name, &definition, ""))
 }
 
-/// Why there is no function that somebody asked for.
+/// Returns the reason why no kernel function matches.
 fn nothing_in_kernel(wanted: &Wanted, roots: &Roots) -> anyhow::Error {
     let name = wanted.text();
     if !wanted.is_word() {
-        return anyhow::anyhow!("no function of the kernel matches {name:?}");
+        return anyhow::anyhow!("no kernel function matches {name:?}");
     }
     match kallsyms::find(roots, name) {
         Err(error) => absent(error),
         Ok(found) if found.count > 1 => anyhow::anyhow!(
-            "the kernel has {} functions {name}, and takes no probe for one of several: name its module, or probe a \
-             function that calls it",
+            "the kernel has {} functions named {name} and rejects a probe on an ambiguous name: add the module, or probe a \
+             caller of the function",
             found.count
         ),
         Ok(_) => anyhow::anyhow!(
-            "the kernel lets nobody probe {name}: tracing itself passes through it; probe a function that calls it"
+            "the kernel does not allow probes on {name}, which tracing itself may call; probe a caller of the function"
         ),
     }
 }
 
-/// Why a function of the kernel is not known. It may be another program's.
+/// Returns the error for an unknown kernel function. Suggests `-x`, because it may be a function of a program.
 pub(super) fn absent(error: KallsymsError) -> anyhow::Error {
     match error {
         KallsymsError::NoFunction { .. } => {
-            anyhow::anyhow!("{error}; one of a program is found in its file, with -x FILE")
+            anyhow::anyhow!("{error}; for a function of a program, add -x FILE")
         }
         error => error.into(),
     }
@@ -144,7 +144,7 @@ fn in_file(asked: Asked<'_>, source: &Source, binary: &Binary<'_>) -> anyhow::Re
     }
 }
 
-/// Each marker once, in however many places it is.
+/// Returns one row per USDT probe, regardless of its number of instances.
 fn of_markers(source: &Source, markers: &[Marker], wanted: &Wanted) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for marker in markers {
@@ -158,7 +158,7 @@ fn of_markers(source: &Source, markers: &[Marker], wanted: &Wanted) -> Vec<Row> 
             continue;
         }
         let definition = source.definition(location);
-        // perf's prefix tells a provider that begins like it from what perf writes in front of others.
+        // The prefix `sdt_` distinguishes a provider whose name begins with it from the prefix that perf adds to others.
         let probe = if name.starts_with("sdt_") { format!("%sdt_{name}") } else { format!("%{name}") };
         let row = Row::new(probe, "marker", &name, Entry::new(&marker.name, &definition, ""));
         let (offset, arguments) = (Some(marker.offset), Some(marker.arguments.to_string()));
@@ -169,7 +169,7 @@ fn of_markers(source: &Source, markers: &[Marker], wanted: &Wanted) -> Vec<Row> 
     rows
 }
 
-/// A function. One of several of a name, or of a name that cannot be written, goes by its offset.
+/// Creates the row of a function. A function with an ambiguous name, or with a name that cannot be written, is identified by its offset.
 fn of_function(source: &Source, symbol: &Symbol, is_one: bool) -> Row {
     let Symbol { name, offset, size } = symbol;
     let location = |at| Location::User { path: source.path.as_str().into(), at, returns: false };
@@ -182,25 +182,25 @@ fn of_function(source: &Source, symbol: &Symbol, is_one: bool) -> Row {
 }
 
 fn nothing_in_file(args: &ProbeArgs, wanted: &Wanted, source: &Source, binary: &Binary<'_>) -> anyhow::Error {
-    let what = if args.markers { "marker" } else { "function" };
-    // The file knows near names, and what it lacks.
+    let what = if args.markers { "USDT probe" } else { "function" };
+    // The symbol table provides similar names and reports a missing symbol table.
     if let (true, "function", Err(error)) = (wanted.is_word(), what, binary.symbol(wanted.text())) {
         return error.into();
     }
     match wanted.text() {
-        "" => anyhow::anyhow!("{} names no {what}: it is stripped", source.path),
-        text => anyhow::anyhow!("{} has no {what} that matches {text:?}", source.path),
+        "" => anyhow::anyhow!("{} has no {what} names: it is stripped", source.path),
+        text => anyhow::anyhow!("{} has no {what} matching {text:?}", source.path),
     }
 }
 
 impl Source {
-    /// A probe without arguments.
+    /// Returns a probe definition without arguments.
     pub(super) fn definition(&self, location: Location) -> Definition {
         Definition { location, root: self.root.clone(), arguments: Vec::new() }
     }
 }
 
-/// Says what this machine cannot do with probes of a file, or of the kernel, if it cannot do everything.
+/// Prints a note if this machine supports only some kinds of probes of a file or of the kernel.
 pub(super) fn note_reservation(source: Option<&Source>, roots: &Roots) {
     let site = if source.is_some() { Site::User } else { Site::Kernel };
     let Err(refusal) = Probes::lasting(roots).check(site) else { return };
@@ -209,16 +209,16 @@ pub(super) fn note_reservation(source: Option<&Source>, roots: &Roots) {
         Site::User => ("uprobe", false),
     };
     let can = if roots.sys.join("bus/event_source/devices").join(pmu).is_dir() {
-        "here hits can only be counted, without arguments and filters"
+        "this host can only count hits, without arguments and filters"
     } else if ftrace {
-        "here hits can only be counted, without arguments and filters, and where functions begin (ftrace)"
+        "this host can only count hits at function entry (ftrace), without arguments and filters"
     } else {
-        "nothing of this can be probed here"
+        "this host does not support these probes"
     };
     note(&format!("{can}: {refusal}"));
 }
 
-/// Writes them for people.
+/// Writes the rows as text.
 fn write(out: &mut dyn Write, rows: &[Row], args: &ProbeArgs, source: Option<&Source>) -> io::Result<()> {
     for row in rows {
         let probe = printable(&row.probe);
@@ -228,7 +228,7 @@ fn write(out: &mut dyn Write, rows: &[Row], args: &ProbeArgs, source: Option<&So
             None => writeln!(out, "{probe}")?,
         }
     }
-    // A marker that only happens to be called so stands before the function that was meant.
+    // A USDT probe with the same name as the requested function comes first in the list.
     let meant = rows.iter().find(|row| args.pattern.as_deref() == Some(&*row.name));
     let written = || rows.iter().find(|row| !is_of_the_compiler(&row.name));
     if let Some(row) = meant.or_else(written).or(rows.first()) {
@@ -238,12 +238,12 @@ fn write(out: &mut dyn Write, rows: &[Row], args: &ProbeArgs, source: Option<&So
             Root::Cgroup(path) => format!(" -x {} --in cgroup:{path}", source.path),
         });
         writeln!(out, "\nIn the configuration: probes: {{{}}}", row.yaml)?;
-        writeln!(out, "What can be taken there: perf-exporter probe{file} --vars {}", row.probe)?;
+        writeln!(out, "Its variables: perf-exporter probe{file} --vars {}", row.probe)?;
     }
     Ok(())
 }
 
-/// Functions that stand in every program, and that nobody asks for.
+/// Reports whether the compiler adds this function to every program.
 fn is_of_the_compiler(name: &str) -> bool {
     name.starts_with('_') || name.ends_with("register_tm_clones") || name == "frame_dummy"
 }

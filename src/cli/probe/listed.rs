@@ -1,4 +1,4 @@
-//! `probe --list`: the probes that the kernel holds, and whose they are.
+//! `probe --list`: the probes defined in the kernel, with their owners.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -22,28 +22,28 @@ struct Row {
     place: String,
     arguments: Vec<String>,
     owner: Whose,
-    /// The exporter that it is of, as that numbers itself.
+    /// Process ID of the owning exporter, in its own PID namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
-    /// Whether that still runs: `alive`, `gone`, or `unknown`.
+    /// State of the owning exporter: `alive`, `gone` or `unknown`.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<&'static str>,
 }
 
-/// Who made a probe.
+/// The owner of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Whose {
-    /// Somebody with `probe --add`.
+    /// A user, with `probe --add`.
     Person,
     /// An exporter, for its configuration.
     Exporter,
-    /// Something else, such as perf.
+    /// Another program, such as perf.
     Other,
 }
 
 impl Whose {
-    /// By the group.
+    /// Determines the owner by the probe group.
     pub(super) fn of(group: &str, lasting: &Probes) -> Self {
         if *group == **lasting.group() {
             Self::Person
@@ -55,11 +55,11 @@ impl Whose {
     }
 }
 
-/// Every probe that is there.
+/// Returns all probes defined in the kernel.
 pub(super) fn probes(roots: &Roots, lasting: &Probes) -> anyhow::Result<Vec<Listed>> {
-    let listed = lasting.list().map_err(|error| anyhow::anyhow!("{error}: probes are root's to see"))?;
+    let listed = lasting.list().map_err(|error| anyhow::anyhow!("{error}: listing probes requires root"))?;
     if listed.is_empty() {
-        // None is an answer only where there can be some.
+        // An empty list is only valid if the kernel supports probes.
         let kinds = [Site::User, Site::Kernel].map(|site| lasting.check(site));
         if let [Err(refusal), Err(_)] = &kinds
             && !roots.tracing.join("uprobe_events").exists()
@@ -70,7 +70,7 @@ pub(super) fn probes(roots: &Roots, lasting: &Probes) -> anyhow::Result<Vec<List
     Ok(listed)
 }
 
-/// Shows them.
+/// Prints the probes.
 pub(super) fn list(args: &ProbeArgs, wanted: &Wanted, roots: &Roots) -> anyhow::Result<ExitCode> {
     let lasting = Probes::lasting(roots);
     let mut lives: BTreeMap<Arc<str>, Life> = BTreeMap::new();
@@ -98,7 +98,7 @@ pub(super) fn list(args: &ProbeArgs, wanted: &Wanted, roots: &Roots) -> anyhow::
     Ok(args.output.print(shown, |out, shown| write(out, shown, rows.is_empty())))
 }
 
-/// Where a probe is, without the zeros that the kernel prints in front of an offset.
+/// Returns the location of a probe, without leading zeros of its offset.
 pub(super) fn place(probe: &Listed) -> String {
     let is_user = matches!(probe.kind, ProbeKind::Uprobe | ProbeKind::Uretprobe);
     match probe.place.rsplit_once(":0x").filter(|_| is_user) {
@@ -110,7 +110,7 @@ pub(super) fn place(probe: &Listed) -> String {
     }
 }
 
-/// Writes them for people.
+/// Writes the probes as text.
 fn write<'r>(out: &mut dyn Write, rows: impl Iterator<Item = &'r Row>, none: bool) -> io::Result<()> {
     for row in rows {
         let Row { event, kind, place, arguments, .. } = row;
@@ -124,20 +124,20 @@ fn write<'r>(out: &mut dyn Write, rows: impl Iterator<Item = &'r Row>, none: boo
     if none { writeln!(out, "no probes") } else { Ok(()) }
 }
 
-/// Whose a probe is, if it is not what everybody takes it for.
+/// Describes the owner, if it is not another program.
 fn whose(row: &Row) -> Option<String> {
     let pid = row.pid.unwrap_or_default();
     match (row.owner, row.state) {
         (Whose::Exporter, Some("alive")) => {
-            Some(format!("of the exporter with pid {pid}, which removes it when it stops"))
+            Some(format!("owned by the exporter with pid {pid}, which removes it when it stops"))
         }
         (Whose::Exporter, Some("gone")) => Some(format!(
-            "of the exporter with pid {pid}, which is gone: the next one that starts removes it"
+            "owned by the exporter with pid {pid}, which has ended: the next exporter that starts removes it"
         )),
         (Whose::Exporter, _) => Some(format!(
-            "of an exporter with pid {pid}, perhaps in a container: whether it runs cannot be seen from here"
+            "owned by an exporter with pid {pid}, maybe in a container: its state is not visible from this PID namespace"
         )),
-        (Whose::Person, _) => Some("added with perf-exporter probe, and removed with --del".to_owned()),
+        (Whose::Person, _) => Some("added with perf-exporter probe --add; remove it with --del".to_owned()),
         (Whose::Other, _) => None,
     }
 }

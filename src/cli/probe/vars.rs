@@ -1,4 +1,4 @@
-//! `probe --vars`: what can be taken at a function or a marker, and what the kernel is told for it.
+//! `probe --vars`: variables available at a function or USDT probe, and their fetch arguments for the kernel.
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -19,46 +19,46 @@ use crate::probe::kallsyms;
 use crate::probe::usdt::Marker;
 use crate::probe::{At, Definition, Location, ProbeKind, Request};
 
-/// How many structures deep a pattern is sought.
+/// Maximum nesting depth at which members of structures are searched for a pattern.
 const DEEPEST: usize = 8;
-/// How much of a reason is shown to people, in characters.
+/// Maximum length of a reason in text output, in characters.
 const REASON: usize = 72;
-/// How wide columns become, in characters.
+/// Maximum width of a column, in characters.
 const WIDTH: usize = 60;
-/// How many arguments of a program's function are shown; those that a convention passes in registers.
+/// Maximum number of arguments shown for a function of a program: arguments that calling conventions pass in registers.
 const REGISTERS: u8 = 8;
 
-/// What can be taken at a place.
+/// Variables available at a location.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// The function as it is declared, or the name of the marker.
+    /// Declaration of the function, or name of the USDT probe.
     at: String,
     variables: Vec<Row>,
-    /// How many more there are.
+    /// Number of variables omitted because of `--limit`.
     more: usize,
-    /// Entries of `probes`.
+    /// Example entries for the section `probes`.
     yaml: Vec<String>,
 }
 
-/// Something that can be taken.
+/// A variable.
 #[derive(Debug, Serialize)]
 struct Row {
-    /// As it is written.
+    /// Expression for the variable.
     variable: String,
-    /// Its type: as C, or in the assembler's words.
+    /// Type: in C, or in assembler syntax.
     #[serde(rename = "type")]
     kind: String,
-    /// Whether it is known when the function returns, and not when it begins.
+    /// Whether the variable is available when the function returns, not when it begins.
     at_return: bool,
-    /// What the kernel is told: `FETCH[:TYPE]`.
+    /// Fetch argument for the kernel: `FETCH[:TYPE]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     taken: Option<String>,
-    /// Why it cannot be taken, or not so.
+    /// Reason why the variable cannot be fetched.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
-/// Shows what can be taken.
+/// Prints the variables.
 pub(super) fn show(place: &str, asked: Asked<'_>) -> Result<ExitCode, Failure> {
     let Asked { args, source, wanted, roots } = asked;
     let file = source.map(|source| (source.path.as_str(), &source.root));
@@ -66,7 +66,7 @@ pub(super) fn show(place: &str, asked: Asked<'_>) -> Result<ExitCode, Failure> {
     let request = request.map_err(|error| Failure::Usage(anyhow::anyhow!("--vars: {error:#}")))?;
     let definition = request.definition;
     if definition.location.kind().returns() || !definition.arguments.is_empty() {
-        let error = anyhow::anyhow!("--vars {place}: name the function alone, without %return and arguments");
+        let error = anyhow::anyhow!("--vars {place}: give only the function, without %return and arguments");
         return Err(Failure::Usage(error));
     }
     let mut report = match (&definition.location, source) {
@@ -76,14 +76,14 @@ pub(super) fn show(place: &str, asked: Asked<'_>) -> Result<ExitCode, Failure> {
         }
         (Location::Usdt { .. }, Some(source)) => at_marker(source, &definition, roots)?,
         (_, Some(source)) => in_program(source, &definition, roots)?,
-        (_, None) => return Err(anyhow::anyhow!("--vars {place}: name its file with -x").into()),
+        (_, None) => return Err(anyhow::anyhow!("--vars {place}: add the file with -x FILE").into()),
     };
     report.variables.retain(|row| wanted.includes(&row.variable));
     report.more = report.variables.len().saturating_sub(args.limit);
     report.variables.truncate(args.limit);
     if report.variables.is_empty() && !wanted.text().is_empty() {
         let text = wanted.text();
-        return Err(anyhow::anyhow!("{}: it has no variable that matches {text:?}", report.at).into());
+        return Err(anyhow::anyhow!("{}: no variable matches {text:?}", report.at).into());
     }
     let code = written(match args.output {
         Output::Json => json(&report),
@@ -120,7 +120,7 @@ impl From<Known> for Row {
     }
 }
 
-/// What could be asked of a function: how long it takes, what one of its parameters is, what it returns.
+/// Returns example entries for a function: its duration, one of its parameters, its result.
 fn kernel_entries(definition: &Definition, known: &[Known]) -> Vec<String> {
     let parameters = || known.iter().filter(|of| of.depth == 0 && !of.returned);
     let number = parameters().find(|of| is_quantity(of));
@@ -144,18 +144,18 @@ fn element(known: &Known) -> Option<Element> {
     known.taken.as_ref().ok().map(|(_, kind)| kind.element)
 }
 
-/// Whether it is a number that is more or less, and no name for something.
+/// Reports whether the variable is a quantity, not an identifier, an enum or a set of flags.
 fn is_quantity(known: &Known) -> bool {
     let is_wide = matches!(element(known), Some(Element::Unsigned(Width::W32 | Width::W64)));
     is_wide && !known.kind.contains("enum") && !known.kind.contains("flags")
 }
 
-/// The time that calls take.
+/// Returns an entry with a histogram of call durations.
 fn timed(definition: &Definition) -> String {
     Entry::new(&name(definition), definition, "histogram: seconds").to_string()
 }
 
-/// An entry that takes one argument.
+/// Returns an entry with one argument.
 fn taking(definition: &Definition, text: &str, what: fn(&str) -> String) -> Option<String> {
     let argument = Argument::parse(text).ok()?;
     let (called, then) = (format!("{}_{}", name(definition), argument.name), what(&argument.name));
@@ -173,7 +173,7 @@ fn histogram(field: &str) -> String {
     format!("histogram: {{of: {field}{unit}}}")
 }
 
-/// What an entry is called after.
+/// Returns the text from which the name of an entry is derived.
 fn name(definition: &Definition) -> String {
     match &definition.location {
         Location::Kernel { function: name, .. }
@@ -183,7 +183,7 @@ fn name(definition: &Definition) -> String {
     }
 }
 
-/// The same function at its return.
+/// Returns a definition for the return of the same function.
 fn returning(definition: &Definition) -> Option<Definition> {
     let kind = match definition.location.kind() {
         ProbeKind::Kprobe => ProbeKind::Kretprobe,
@@ -194,7 +194,7 @@ fn returning(definition: &Definition) -> Option<Definition> {
     Some(Definition { location, ..definition.clone() })
 }
 
-/// A function of a program: its parameters by their places, as the calling convention of its machine has them.
+/// Describes a function of a program: its parameters by position, as the calling convention of its architecture defines.
 fn in_program(source: &Source, definition: &Definition, roots: &Roots) -> anyhow::Result<Report> {
     let binary = source.open(roots)?;
     match &definition.location {
@@ -204,7 +204,7 @@ fn in_program(source: &Source, definition: &Definition, roots: &Roots) -> anyhow
     }
     let machine = Arch::from(binary.machine());
     let row = |variable: String, taken: &str, at_return| {
-        let kind = "an integer or a pointer".into();
+        let kind = "integer or pointer".into();
         Row { variable, kind, at_return, taken: Some(taken.to_owned()), reason: None }
     };
     let parameter = |number: u8| {
@@ -221,17 +221,20 @@ fn in_program(source: &Source, definition: &Definition, roots: &Roots) -> anyhow
     Ok(Report { at: definition.location.to_string(), variables, more: 0, yaml })
 }
 
-/// A marker: what its notes say. In several places its arguments may be in several; those of the first are shown.
+/// Describes a USDT probe by its ELF notes. Arguments can differ between instances; those of the first instance are shown.
 fn at_marker(source: &Source, definition: &Definition, roots: &Roots) -> anyhow::Result<Report> {
     let Location::Usdt { provider, name, .. } = &definition.location else {
-        anyhow::bail!("{} is no marker", definition.location)
+        anyhow::bail!("{} is not a USDT probe", definition.location)
     };
     let binary = source.open(roots)?;
     let markers = binary.usdt()?;
     let is_meant =
         |of: &&Marker| of.name == *name && provider.as_ref().is_none_or(|provider| of.provider == *provider);
     let marker = markers.iter().find(is_meant).with_context(|| {
-        format!("{} has no marker {name}; perf-exporter probe -x {0} --markers shows all", source.path)
+        format!(
+            "{} has no USDT probe {name}; run perf-exporter probe -x {0} --markers to list all",
+            source.path
+        )
     })?;
     let arguments = argument::usdt(&marker.arguments, Arch::from(binary.machine()));
     let row = |(number, argument): (usize, &Result<Argument, argument::ArgumentError>)| {
@@ -253,13 +256,13 @@ fn at_marker(source: &Source, definition: &Definition, roots: &Roots) -> anyhow:
     Ok(Report { at, variables: (1..).zip(&arguments).map(row).collect(), more: 0, yaml })
 }
 
-/// Writes it for people.
+/// Writes the report as text.
 fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     writeln!(out, "{}", printable(&report.at))?;
     for at_return in [false, true] {
         let rows: Vec<&Row> = report.variables.iter().filter(|row| row.at_return == at_return).collect();
         if !rows.is_empty() {
-            writeln!(out, "{}", if at_return { "\nWhere it returns:" } else { "" })?;
+            writeln!(out, "{}", if at_return { "\nAt return:" } else { "" })?;
         }
         table(out, &rows)?;
     }
@@ -268,7 +271,7 @@ fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     }
     let mut untaken = report.variables.iter().filter(|row| row.taken.is_none()).map(|row| &row.variable);
     if let Some(variable) = untaken.find(|variable| variable.contains("->")) {
-        let how = "What is in a structure is found by its name, or by that of the structure:";
+        let how = "To list members of a structure, give a member name or this pattern:";
         writeln!(out, "\n{how} '{}.'", printable(variable))?;
     }
     writeln!(out, "\nIn the configuration, for example:\n\nprobes:")?;
@@ -278,7 +281,7 @@ fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     out.flush()
 }
 
-/// Rows with columns of the same width.
+/// Writes rows with aligned columns.
 fn table(out: &mut impl Write, rows: &[&Row]) -> io::Result<()> {
     let width = |of: fn(&Row) -> &str| {
         let widths = rows.iter().map(|row| printable(of(row)).chars().count());

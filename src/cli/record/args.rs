@@ -1,4 +1,4 @@
-//! What can be typed behind `perf-exporter record`.
+//! Arguments of `perf-exporter record`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,65 +10,64 @@ use clap::{Args, ValueEnum};
 use crate::cli::observe::seconds;
 use crate::cli::sample::SampleArgs;
 
-/// Where the profile is written unless somebody says it.
+/// Default output file.
 const FILE: &str = "profile.pb.gz";
 
-/// The name that standard output has in place of a file.
+/// Value of `--output` for standard output.
 pub(super) const STDOUT: &str = "-";
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
-Without -a, -C, -p, -t, -G or a command, the whole machine is recorded until Ctrl-C, which ends every recording and \
-writes what there is. A command beside one of them only says for how long: -a sleep 10. Processes are followed into \
-what they start.
+Without -a, -C, -p, -t, -G or a command, the whole machine is recorded. Ctrl-C ends a recording and writes the \
+profile. With one of these options, a command only limits the duration: -a sleep 10. Child processes are recorded too.
 
-Callers are recorded unless --call-graph no is given. Unlike perf, nothing has to be reported afterwards: names are \
-looked up while the programs are still there, and the file is what is looked at: go tool pprof profile.pb.gz, or a browser \
-for .svg and .html.
+Call chains are recorded unless --call-graph no is given. Unlike perf record, no separate report step is needed: \
+symbols are resolved while the programs are running. View the file with go tool pprof profile.pb.gz, or open .svg and \
+.html in a browser.
 
-Exit code: that of the command; 1 if nothing could be recorded, 2 for bad arguments, 126 and 127 for a command that \
-cannot be run.")]
+Exit codes: the exit code of the command; 1 if nothing could be recorded, 2 for invalid arguments, 126 or 127 if the \
+command cannot be run.")]
 pub(in crate::cli) struct RecordArgs {
     #[command(flatten)]
     pub(super) sample: SampleArgs,
-    /// Stop after so many seconds; a command is sent SIGTERM then.
+    /// Stop after this number of seconds. A command receives SIGTERM.
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub(super) duration: Option<Duration>,
-    /// Where to write the profile; - is standard output. The name says how: .pb.gz and .pprof for pprof, .folded and .txt
-    /// for folded stacks, .svg for a flame graph, .html for a page with it. What is there is overwritten.
+    /// Output file; - is standard output. The file extension selects the format: .pb.gz and .pprof for pprof, .folded and .txt for folded
+    /// stacks, .svg for a flame graph, .html for a page with a flame graph. An existing file is overwritten.
     #[arg(short = 'o', long, value_name = "FILE", default_value = FILE)]
     pub(super) output: PathBuf,
-    /// How to write it, whatever the name says; on standard output folded unless this is given.
+    /// Output format, regardless of the file extension. The default for standard output is folded.
     #[arg(long, value_name = "FORMAT", value_enum)]
     format: Option<Format>,
-    /// What stands above the flame graph.
+    /// Title of the flame graph.
     #[arg(long, value_name = "TEXT")]
     pub(super) title: Option<String>,
-    /// The command to run and record, with its arguments.
+    /// Command to run and record, with its arguments.
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(super) command: Vec<OsString>,
 }
 
-/// How a profile is written.
+/// Output format of a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    /// For pprof, Pyroscope, Parca and their kin.
+    /// pprof, for go tool pprof, Pyroscope, Parca and similar tools.
     Pprof,
-    /// A line for each stack and its value, as flamegraph.pl and speedscope read them.
+    /// One line per stack with its value, for flamegraph.pl and speedscope.
     Folded,
     /// A flame graph.
     Svg,
-    /// A page with the flame graph and a table of functions, which needs nothing else.
+    /// A self-contained page with the flame graph and a table of functions.
     Html,
-    /// The table of functions, as perf report --stdio prints it.
+    /// A table of functions, like perf report --stdio.
     Top,
 }
 
 impl RecordArgs {
-    /// How the profile is written.
+    /// Returns the output format.
     ///
     /// # Errors
-    /// When the name of the file does not say how.
+    /// If the file extension selects no format.
     pub(super) fn format(&self) -> anyhow::Result<Format> {
         let path = &*self.output;
         if path == STDOUT {
@@ -87,7 +86,7 @@ impl RecordArgs {
         };
         self.format.or_else(by_name).with_context(|| {
             format!(
-                "-o {}: the name does not say how to write it; end it in .pb.gz, .pprof, .folded, .txt, .svg or .html, or \
+                "-o {}: unknown file extension; use .pb.gz, .pprof, .folded, .txt, .svg or .html, or \
                  give --format",
                 path.display()
             )
@@ -123,7 +122,7 @@ mod tests {
         assert_eq!(stdout("-o -"), (true, Format::Folded));
         assert_eq!(stdout("-o - --format pprof"), (true, Format::Pprof));
         let error = read("-o perf.data").unwrap().format().unwrap_err().to_string();
-        assert!(error.starts_with("-o perf.data: the name does not say how"), "{error}");
+        assert!(error.starts_with("-o perf.data: unknown file extension"), "{error}");
     }
 
     #[test]

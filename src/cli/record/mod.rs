@@ -1,14 +1,13 @@
-//! `perf-exporter record`: what `perf record` does together with `perf report`, `perf script` and `perf flamegraph`, with
-//! the engine of the service.
+//! `perf-exporter record`: combines `perf record`, `perf report`, `perf script` and `perf flamegraph`, with the profiler of the service.
 //!
 //! ```text
 //! args ─► sample::sampler, observe::Subject ─► Sampling ◄─ observe::Wait (time, child, signals)
 //!                                                 └─ Profile ─► output: pprof, folded, flame graph, page, table
 //! ```
 //!
-//! Processes and commands have samplers of their own on every CPU, which the kernel opens for their children as well.
-//! Sampling the machine and keeping what is theirs would cost as much as the machine is busy, need the right to look at
-//! CPUs, and miss children whenever a record about a fork is lost.
+//! Processes and commands have samplers of their own on every CPU, which the kernel also opens for their children. The alternative is to
+//! sample the whole machine and filter. It would cost as much as the machine is busy, require privileges for CPU-wide events, and miss
+//! children when a fork record is lost.
 
 mod args;
 mod output;
@@ -26,13 +25,13 @@ pub(super) use args::RecordArgs;
 use output::{Output, encode};
 use told::{Closing, progress};
 
-/// How often it is looked at what was read so far.
+/// Interval at which samples are read.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How far pages would look back. There are none: what is recorded is kept by itself, and this is forgotten soon.
+/// Shortest possible window of the profiler. The recording keeps its own samples, and there are no pages that use the window.
 const WINDOW: Duration = Duration::from_secs(2);
 
-/// Records, writes, and ends as the command ended.
+/// Records, writes the profile, and ends like the command.
 pub(super) fn record<K: Kernel>(args: &RecordArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
     let format = args.format().map_err(Failure::Usage)?;
     let subject = host.find(&args.sample.whom.target(&args.command))?;
@@ -46,7 +45,7 @@ pub(super) fn record<K: Kernel>(args: &RecordArgs, host: &Host<'_, K>) -> Result
         let begin = clock.monotonic();
         let mut wait =
             program.start(child, subject.ends_with(host.roots), signals, Some(TICK), args.duration)?;
-        // The terminal is the command's if it is what is recorded.
+        // While a command is recorded, the terminal belongs to the command.
         let mut line = Line::on_terminal(!matches!(subject, Subject::Command));
         let happened = loop {
             match wait.next().await {
@@ -59,7 +58,7 @@ pub(super) fn record<K: Kernel>(args: &RecordArgs, host: &Host<'_, K>) -> Result
         };
         let duration = clock.monotonic().since(begin);
         sampling.close();
-        line.show("looking up names");
+        line.show("resolving symbols");
         let ending = wait.end(happened).await;
         let profile = sampling.asked.end(asked, &Selection::default()).map_err(anyhow::Error::from);
         line.clear();
@@ -71,7 +70,7 @@ pub(super) fn record<K: Kernel>(args: &RecordArgs, host: &Host<'_, K>) -> Result
     })
 }
 
-/// Tells what was written, to where and in how many bytes, and what is missing.
+/// Reports on standard error what was written, its size, and what is missing. `written` is a name and a size in bytes.
 fn tell<K: Kernel>(profile: &Profile, sampling: &Sampling<'_, K>, written: (&str, usize)) -> io::Result<()> {
     let Sampling { profiler, on: cpus, .. } = sampling;
     let (throttled, shortfalls) = (profiler.losses().throttled, &profiler.shortfalls());
@@ -82,7 +81,7 @@ fn tell<K: Kernel>(profile: &Profile, sampling: &Sampling<'_, K>, written: (&str
     notes::write_refused(&mut out, "recorded", &sampling.refusals())
 }
 
-/// A line that is written over and over, where somebody sees it.
+/// A progress line on a terminal that is overwritten at each update.
 struct Line {
     shown: bool,
     on: bool,
@@ -95,7 +94,7 @@ impl Line {
 
     fn show(&mut self, text: &str) {
         if self.on {
-            // Whoever closed the terminal misses nothing.
+            // A closed terminal is not an error.
             drop(write!(io::stderr(), "\r{text}\x1b[K"));
             self.shown = true;
         }

@@ -1,4 +1,4 @@
-//! The file that a profile is written to: whole, or not at all.
+//! The output file of a profile, written completely or not at all.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
@@ -16,35 +16,36 @@ use crate::export::pprof;
 use crate::export::top::Top;
 use crate::profile::Profile;
 
-/// How many functions a table has.
+/// Maximum number of functions in a table.
 const FUNCTIONS: usize = 1000;
 
-/// Where a profile will be written, found before anything is recorded.
+/// The output of a profile, resolved before the recording starts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Output {
     Stdout,
-    /// Written beside and renamed.
+    /// A regular file, replaced by renaming a temporary file.
     File(PathBuf),
-    /// A device or a pipe, which keeps its place.
+    /// A device or a pipe, written in place.
     Special(PathBuf),
 }
 
 impl Output {
-    /// Looks whether it can be written.
+    /// Resolves the output and checks that it can be written.
     ///
     /// # Errors
-    /// When it cannot.
+    /// If it cannot be written.
     pub(super) fn find(path: &Path, format: Format) -> anyhow::Result<Self> {
         if path == STDOUT {
             let unfit = format == Format::Pprof && io::stdout().is_terminal();
-            let why = "-o -: pprof is nothing for a terminal; write it to a file, or add --format folded";
+            let why =
+                "-o -: cannot write binary pprof data to a terminal; write to a file, or add --format folded";
             return if unfit { Err(anyhow::anyhow!(why)) } else { Ok(Self::Stdout) };
         }
         let named = || format!("-o {}", path.display());
         let place = match fs::metadata(path) {
             Ok(there) if there.is_dir() => anyhow::bail!("{}: is a directory", named()),
             Ok(there) if !there.is_file() => return Ok(Self::Special(path.to_owned())),
-            // A link stays one.
+            // A symbolic link is kept; its target is replaced.
             Ok(_) => fs::canonicalize(path).with_context(named)?,
             Err(_) => path.to_owned(),
         };
@@ -52,7 +53,7 @@ impl Output {
         Ok(Self::File(place))
     }
 
-    /// What it is called.
+    /// Returns the name of the output for messages.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Stdout => "standard output".into(),
@@ -60,10 +61,10 @@ impl Output {
         }
     }
 
-    /// Writes all of it.
+    /// Writes the profile.
     ///
     /// # Errors
-    /// When not all of it could be written. A file is as it was before then.
+    /// If it cannot be written completely. A regular file is then unchanged.
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Stdout => put(bytes),
@@ -77,7 +78,7 @@ fn dir(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Puts a file of these bytes in the place of whatever is there.
+/// Replaces the file at `path`.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -85,15 +86,15 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = dir(path).join(name);
     let written = File::create_new(&beside).and_then(|mut file| file.write_all(bytes));
     written.and_then(|()| fs::rename(&beside, path)).inspect_err(|_| {
-        // What is left is ours, and nobody misses it if it was never there.
+        // The temporary file belongs to this process. It may not exist.
         drop(fs::remove_file(&beside));
     })
 }
 
-/// A profile in a format.
+/// Encodes a profile.
 ///
 /// # Errors
-/// When the picture cannot be drawn.
+/// If the flame graph cannot be rendered.
 pub(super) fn encode(profile: &Profile, format: Format, title: Option<&str>) -> io::Result<Vec<u8>> {
     let options = flamegraph::Options { title, ..flamegraph::Options::default() };
     Ok(match format {

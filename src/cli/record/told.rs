@@ -1,4 +1,4 @@
-//! What is said on standard error: how it goes, and what came of it. Pure.
+//! Progress and summary texts of `record` on standard error, without I/O.
 
 use std::time::Duration;
 
@@ -7,20 +7,24 @@ use crate::export::page::figures::{bytes, count, duration, plain};
 use crate::profile::{Profile, Shortfalls};
 use crate::ring::{Losses, Records};
 
-/// What each of our lines begins with.
+/// Prefix of each line.
 const WHO: &str = "[ perf-exporter record:";
 
-/// How it goes.
+/// Returns the progress line.
 pub(super) fn progress(elapsed: Duration, losses: &Losses) -> String {
     let lost: u64 = losses.reasons(Records::Samples).iter().map(|(_, count)| count).sum();
     let samples = count(losses.records);
-    plain(&format!("{WHO} {}, {samples} samples, {} lost; Ctrl-C ends ]", duration(elapsed), count(lost)))
+    plain(&format!(
+        "{WHO} {}, {samples} samples, {} lost; press Ctrl-C to stop ]",
+        duration(elapsed),
+        count(lost)
+    ))
 }
 
-/// What came of it.
+/// The summary of a recording.
 #[derive(Debug, Clone)]
 pub(super) struct Closing<'a> {
-    /// Where the profile is, and how many bytes it has.
+    /// Name of the output, and its size in bytes.
     pub(super) written: (&'a str, usize),
     pub(super) profile: &'a Profile,
     pub(super) cpus: usize,
@@ -29,7 +33,7 @@ pub(super) struct Closing<'a> {
 }
 
 impl Closing<'_> {
-    /// The last words: what was written, what is missing, and what would help, a line each.
+    /// Returns the summary: what was written, what is missing, and remedies, one per line.
     pub(super) fn lines(&self) -> Vec<String> {
         let Self { written: (name, size), profile, cpus, .. } = self;
         let mut first = format!(
@@ -55,21 +59,21 @@ impl Closing<'_> {
         lines
     }
 
-    /// What is missing, with how often for which reason: once as one of it is called, once as many are.
+    /// Returns what is missing, with counts by reason. Each kind has a singular and a plural name.
     fn missing(&self) -> Vec<([&'static str; 2], Reasons)> {
         let Self { profile, throttled, shortfalls, .. } = self;
         let mut missing = vec![
             (["record lost", "records lost"], profile.lost.clone()),
-            (["pause of an event", "pauses of events"], vec![("throttled", *throttled)]),
-            (["stack cut", "stacks cut"], shortfalls.cut.clone()),
-            (["frame without a name", "frames without a name"], shortfalls.unnamed.clone()),
+            (["throttling of an event", "throttlings of events"], vec![("throttled", *throttled)]),
+            (["truncated stack", "truncated stacks"], shortfalls.cut.clone()),
+            (["unsymbolized frame", "unsymbolized frames"], shortfalls.unnamed.clone()),
         ];
         missing.iter_mut().for_each(|(_, reasons)| reasons.retain(|(_, count)| *count > 0));
         missing.retain(|(_, reasons)| !reasons.is_empty());
         missing
     }
 
-    /// What would help.
+    /// Returns remedies for what is missing.
     fn hints(&self) -> Vec<&'static str> {
         let Self { profile, shortfalls, throttled, .. } = self;
         let lost = |reason: &str| profile.lost.iter().any(|&(other, count)| other == reason && count > 0);
@@ -78,21 +82,21 @@ impl Closing<'_> {
         let hints = [
             (
                 lost("ring_full"),
-                "ring_full: sample less often (-F), or copy less (--call-graph fp, or dwarf,SIZE), or give CAP_IPC_LOCK",
+                "ring_full: sample less often (-F), copy less of the stack (--call-graph fp, or dwarf,SIZE), or grant CAP_IPC_LOCK",
             ),
-            (lost("full"), "full: too many different stacks for one profile; record for a shorter time"),
-            (*throttled > 0, "throttled: the event fires too often; sample less of it (-F, -c)"),
+            (lost("full"), "full: the profile has too many distinct stacks; record for a shorter time"),
+            (*throttled > 0, "throttled: the kernel throttled the event; sample less often (-F, -c)"),
             (
                 cut("copy"),
-                "copy: stacks are deeper than what was copied of them; copy more (--call-graph dwarf,32768)",
+                "copy: stacks are deeper than the stack copy; copy more (--call-graph dwarf,32768)",
             ),
             (
                 unnamed("kernel_forbidden"),
-                "kernel_forbidden: names of the kernel's functions need CAP_SYSLOG, or sysctl kernel.kptr_restrict=0",
+                "kernel_forbidden: kernel symbols require CAP_SYSLOG, or sysctl kernel.kptr_restrict=0",
             ),
             (
                 unnamed("map_missing"),
-                "map_missing: code made at run time has names if its program tells them (node --perf-basic-prof, java \
+                "map_missing: JIT code is symbolized if the program writes a perf map (node --perf-basic-prof, java \
                  with perf-map-agent)",
             ),
         ];
@@ -100,10 +104,10 @@ impl Closing<'_> {
     }
 }
 
-/// Why, and how often.
+/// Reasons with counts.
 type Reasons = Vec<(&'static str, u64)>;
 
-/// The most frequent first; how often, if there are several.
+/// Formats reasons, the most frequent first. The count is omitted for a single reason.
 fn by_reason(reasons: &[(&'static str, u64)]) -> String {
     if let [(reason, _)] = reasons {
         return (*reason).to_owned();
@@ -151,6 +155,6 @@ mod tests {
     fn progress_fits_on_a_line() {
         let losses = Losses { records: 4711, ring_full: 12, late: 1, ..Losses::default() };
         let line = progress(Duration::from_millis(12_345), &losses);
-        assert_eq!(line, "[ perf-exporter record: 12.3 s, 4 711 samples, 13 lost; Ctrl-C ends ]");
+        assert_eq!(line, "[ perf-exporter record: 12.3 s, 4 711 samples, 13 lost; press Ctrl-C to stop ]");
     }
 }

@@ -1,4 +1,4 @@
-//! Perf's options for what to sample.
+//! Options of perf that select what to sample.
 
 use std::time::Duration;
 
@@ -8,31 +8,30 @@ use crate::cli::observe::TargetArgs;
 use crate::config::profiled::{self, STACK, STACKS, Unsuitable, Unwind, one_event};
 use crate::event::syntax::Event;
 
-/// What to sample, how often, and of whom.
+/// Options for the event, the rate and the target of sampling.
 #[derive(Debug, Clone, Args)]
 pub(in crate::cli) struct SampleArgs {
-    /// What to sample, in perf's language: cycles:u, page-faults, sched:sched_switch. Without it cycles, or cpu-clock
-    /// where there are no hardware counters.
+    /// Event to sample, in the syntax of perf: cycles:u, page-faults, sched:sched_switch. The default is cycles, or cpu-clock without
+    /// hardware counters.
     #[arg(short = 'e', long = "event", value_name = "EVENT", value_parser = event)]
     pub(super) event: Option<Event>,
-    /// About so many samples a second on each CPU.
+    /// Approximate samples per second on each CPU.
     #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) frequency: u64,
-    /// Instead, a sample each time that so many were counted; of clocks, nanoseconds.
+    /// Sample once per PERIOD counts of the event instead; for clocks, once per PERIOD nanoseconds.
     #[arg(short = 'c', long = "count", value_name = "PERIOD", conflicts_with = "frequency", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) period: Option<u64>,
-    /// Sample callers too. That is done anyway; --call-graph no turns it off.
+    /// Record call chains. This is the default; disable it with --call-graph no.
     #[arg(short = 'g')]
     _callers: bool,
-    /// How callers are found: auto, by DWARF and by frame pointers where there is none of it; fp, by frame pointers alone,
-    /// which copies nothing; dwarf, or dwarf,SIZE with so many bytes of the stack copied for each sample; no, not at all.
+    /// Unwinding method: auto (DWARF, with frame pointers where there is no DWARF), fp (frame pointers only, no stack copy), dwarf or
+    /// dwarf,SIZE (copies SIZE bytes of the stack into each sample), or no (no call chains).
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = call_graph)]
     pub(super) call_graph: Unwind,
-    /// Show lines of the source and functions that were inlined, too, where programs have debug information. That takes a
-    /// while at the end.
+    /// Show source lines and inlined functions, if programs have debug information. Resolving them takes additional time at the end.
     #[arg(long = "inline")]
     pub(super) inlined: bool,
-    /// Instead of an event, where threads wait and for how long: waits of at least 1ms, or of --off-cpu=THRESHOLD.
+    /// Instead of an event, record where threads wait and for how long. Waits shorter than the threshold (default 1ms) are omitted.
     #[arg(long, value_name = "THRESHOLD", num_args = 0..=1, require_equals = true, default_missing_value = "1ms", conflicts_with_all = ["event", "frequency", "period"], value_parser = threshold)]
     pub(super) off_cpu: Option<Duration>,
     #[command(flatten)]
@@ -44,8 +43,8 @@ fn event(text: &str) -> Result<Event, Unsuitable> {
     match event.alias {
         None => Ok(event),
         Some(_) => Err(Unsuitable {
-            message: "a profile bears the name of its event".into(),
-            hint: "leave out name=".into(),
+            message: "the profile is named after its event".into(),
+            hint: "omit name=".into(),
         }),
     }
 }
@@ -55,7 +54,7 @@ fn call_graph(text: &str) -> Result<Unwind, String> {
         let size = text.parse::<u64>().ok().filter(|size| STACKS.contains(size) && size.is_multiple_of(8));
         size.and_then(|size| u32::try_from(size).ok()).ok_or_else(|| {
             format!(
-                "{text:?} is no size of a stack: write a multiple of 8 from {} to {}, such as dwarf,{STACK}",
+                "{text:?} is not a valid stack size: use a multiple of 8 from {} to {}, such as dwarf,{STACK}",
                 STACKS.start(),
                 STACKS.end()
             )
@@ -108,15 +107,15 @@ mod tests {
     #[test]
     fn nonsense_is_refused_in_words() {
         for (line, words) in [
-            ("-e cycles,faults", "is more than one event, and a profile is of one event"),
+            ("-e cycles,faults", "is more than one event, but a profile samples one event"),
             ("-e sched:*", "is a pattern"),
-            ("-e cycles:pp", "samples are as exact as the event is by itself"),
-            ("-e cpu/event=1,name=x/", "leave out name="),
+            ("-e cycles:pp", "the modifiers `p` and `P` are not supported"),
+            ("-e cpu/event=1,name=x/", "omit name="),
             ("-e cycles:", "is not an event"),
             ("-F 0", "0 is not in 1.."),
             ("-F 99 -c 1000", "cannot be used with"),
             ("--call-graph lbr", "expected auto, fp, dwarf, dwarf,SIZE or no"),
-            ("--call-graph dwarf,100", "write a multiple of 8 from 1024 to 61440, such as dwarf,16384"),
+            ("--call-graph dwarf,100", "use a multiple of 8 from 1024 to 61440, such as dwarf,16384"),
             ("--off-cpu=5", "expected a whole number with ms, s, m or h"),
             ("--off-cpu -e cycles", "cannot be used with"),
         ] {

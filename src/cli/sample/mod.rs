@@ -1,8 +1,8 @@
-//! Sampling for somebody at a shell: what `record` and `top` share.
+//! Sampling for the commands `record` and `top`.
 //!
 //! ```text
-//! SampleArgs ─► Sampler (what, how often) ─┐
-//! observe::Subject (whom) ─────────────────┴► Sampling: opened, read, asked for profiles
+//! SampleArgs ─► Sampler (event, rate) ─────┐
+//! observe::Subject (target) ───────────────┴► Sampling: opened, read, queried for profiles
 //! ```
 
 mod args;

@@ -1,4 +1,4 @@
-//! Samplers that are open for somebody at a shell.
+//! Open samplers of a command.
 
 use std::sync::Arc;
 
@@ -13,35 +13,35 @@ use crate::ring::Context;
 use crate::sys::{Budget, Kernel, usage};
 use crate::target::Whom;
 
-/// Memory for rings, in bytes: what the service has by default.
+/// Memory for rings in bytes, as in the default configuration of the service.
 const RINGS: u64 = 64 << 20;
 
-/// Debug information of one file that lines are looked up in, in bytes: what the service has by default.
+/// Maximum debug information of one file for line lookup in bytes, as in the default configuration of the service.
 const DEBUG_INFO: u64 = 256 << 20;
 
-/// Descriptors that are kept for files: whoever reads samples holds those open whose code is executed.
+/// Descriptors reserved for files. The profiler keeps the files of executed code open.
 const FILES: usize = 512;
 
-/// What is sampled now.
+/// An active sampling session.
 #[derive(Debug)]
 pub(in crate::cli) struct Sampling<'a, K: Kernel> {
     host: &'a Host<'a, K>,
     subject: &'a Subject,
     pub(in crate::cli) profiler: Profiler<K>,
     pub(in crate::cli) sampler: Arc<Sampler>,
-    /// Who can be asked for profiles.
+    /// Handle to query profiles.
     pub(in crate::cli) asked: Arc<dyn Ask>,
     budget: Budget,
     board: Board,
-    /// On how many CPUs it was opened.
+    /// Number of CPUs on which the sampler was opened.
     pub(in crate::cli) on: usize,
 }
 
 impl<'a, K: Kernel> Sampling<'a, K> {
-    /// Opens a sampler for `subject` and lets it write; for `child`, a command that waits, when it is started.
+    /// Opens and enables a sampler for `subject`. For `child`, a command that has not started yet, the kernel enables it at the start.
     ///
     /// # Errors
-    /// When nothing could be opened, or `subject` has gone.
+    /// If nothing could be opened, or if `subject` has ended.
     pub(in crate::cli) fn open(
         host: &'a Host<'a, K>,
         sampler: &Sampler,
@@ -50,10 +50,10 @@ impl<'a, K: Kernel> Sampling<'a, K> {
     ) -> Result<Self, Failure> {
         let whom = apart(subject.whom(host.roots, child)?);
         let cpus = subject.where_it_runs(host.facts());
-        // Nobody is asked: what is sampled was named at the shell.
+        // No metadata source is needed: the target was selected on the command line.
         let directory = Arc::new(Directory::new(host.clock.clone()));
         let profiler = Profiler::new(host.clock.clone(), crate::cli::files(host.roots), directory)
-            .context("a metric has a wrong name, which is a bug")?
+            .context("cannot create the metrics of the profiler, which is a bug in perf-exporter")?
             .only(whom);
         let mut sampling = Self {
             asked: profiler.asked(),
@@ -81,42 +81,42 @@ impl<'a, K: Kernel> Sampling<'a, K> {
     /// Begins a profile.
     ///
     /// # Errors
-    /// None: nobody else asks for any.
+    /// None: this is the only consumer of profiles.
     pub(in crate::cli) fn ask(&self) -> Result<Asked, Failure> {
         Ok(self.asked.begin(&self.sampler.entry).map_err(anyhow::Error::from)?)
     }
 
-    /// Whether the kernel's side is left out because it has to be; with why, and what would help.
+    /// Returns the reason and the remedy if kernel code cannot be sampled.
     pub(in crate::cli) fn user_space_only(&self) -> Option<&'static str> {
         self.subject.user_space_only(self.host.facts()).then_some(
-            "user space only: CAP_PERFMON is missing; give it, or set sysctl kernel.perf_event_paranoid=1, to see the \
-             kernel's side too",
+            "user space only: CAP_PERFMON is missing; grant it, or set sysctl kernel.perf_event_paranoid=1, to sample the \
+             kernel too",
         )
     }
 
-    /// Why something was not opened.
+    /// Returns the reasons why events could not be opened.
     pub(in crate::cli) fn refusals(&self) -> Vec<Refusal> {
         let own = !self.subject.is_processes() && self.host.facts().paranoid.is_none_or(|level| level <= 2);
         let refusals = self.board.lines().map(|line| line.refusal.clone());
         refusals.map(|refusal| if own { with_own_programs(refusal) } else { refusal }).collect()
     }
 
-    /// Ends it. What was seen stays to be asked for.
+    /// Closes the sampler. Its samples can still be queried.
     pub(in crate::cli) fn close(&mut self) {
         let (profiler, mut context) = self.context();
         profiler.close(&mut context);
     }
 }
 
-/// A refusal with what one may do without privileges.
+/// Adds to a refusal what is possible without privileges.
 fn with_own_programs(mut refusal: Refusal) -> Refusal {
     if let (Cause::Forbidden, Some(remedy)) = (refusal.cause, &mut refusal.remedy) {
-        remedy.push_str("; one's own programs need neither: -p PID, or a command");
+        remedy.push_str("; your own programs need no privileges: use -p PID or a command");
     }
     refusal
 }
 
-/// Without cgroups that are below others of them: what runs there is sampled already.
+/// Removes cgroups that are descendants of other selected cgroups, because they are sampled already.
 fn apart(whom: Vec<Whom>) -> Vec<Whom> {
     let path = |whom: &Whom| match whom {
         Whom::Cgroup { path, .. } => Some(path.clone()),

@@ -1,4 +1,4 @@
-//! From options to what is sampled on this host.
+//! Conversion of options into a sampler for this host.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::event::{Catalog, Event, syntax};
 use crate::health::{Refusal, Scope};
 use crate::plan::{self, Entries, Sampler};
 
-/// What is sampled of `subject`. Pages of it look back for `window`.
+/// Returns the sampler for `subject`. `window` is the time that profiles cover.
 ///
 /// # Errors
-/// When the event is none, or this host has none of it.
+/// If the event is invalid, or if this host does not have it.
 pub(in crate::cli) fn sampler(
     args: &SampleArgs,
     subject: &Subject,
@@ -30,7 +30,7 @@ pub(in crate::cli) fn sampler(
     let (unwind, whose) = (args.call_graph, Whose::default());
     let profiled =
         Profiled { name, source, unwind, lines: args.inlined, whose, per: None, functions: 0, window };
-    // Nothing is filtered, so there is no filter to be wrong.
+    // There is no filter, therefore no filter error is possible.
     plan::sampler(&profiled, catalog, &Entries::counters(&[])).map_err(|refused| {
         let plan::Refused { refusal, mistake, .. } = *refused;
         match mistake {
@@ -42,12 +42,12 @@ pub(in crate::cli) fn sampler(
 
 fn of_event(args: &SampleArgs, user_only: bool, catalog: &Catalog) -> Result<(Arc<str>, Source), Failure> {
     let rate = rate(args, catalog)?;
-    // What is sampled where nobody says it, as perf has it.
+    // The default event of perf.
     let by_default = if catalog.has_core_pmu() { "cycles" } else { "cpu-clock" };
     let event = args.event.clone().map_or_else(|| one_event(by_default), Ok).map_err(anyhow::Error::from)?;
     for found in resolved(&event, user_only, catalog)? {
         if let Some(refusal) = foreseen(&found.name, found.kind, Scope::HOST, catalog) {
-            let instead = "-e cpu-clock samples time, and needs none";
+            let instead = "use -e cpu-clock to sample time without hardware counters";
             let remedy = match refusal.remedy {
                 Some(remedy) => format!("{instead}; or {remedy}"),
                 None => instead.into(),
@@ -55,12 +55,12 @@ fn of_event(args: &SampleArgs, user_only: bool, catalog: &Catalog) -> Result<(Ar
             return Err(Failure::Nothing(vec![Refusal { remedy: Some(remedy), ..refusal }]));
         }
     }
-    // Whoever has said where, has said it.
+    // An explicit modifier takes precedence.
     let kernel = !user_only || event.modifiers.contains(['u', 'k', 'h']);
     Ok((event.to_string().into(), Source::Event { event, filter: None, rate, kernel, idle: false }))
 }
 
-/// What an event stands for on this host.
+/// Resolves an event on this host.
 fn resolved(event: &syntax::Event, user_only: bool, catalog: &Catalog) -> Result<Vec<Event>, Failure> {
     catalog.resolve_permitted(event, user_only).map_err(|unresolved| match unresolved.cause.is_mistake() {
         true => Failure::Usage(anyhow::Error::new(unresolved).context("-e")),
@@ -75,7 +75,7 @@ fn rate(args: &SampleArgs, catalog: &Catalog) -> Result<Rate, Failure> {
     let frequency = args.frequency;
     match catalog.facts().max_sample_rate {
         Some(most) if frequency > most => Err(Failure::Usage(anyhow::anyhow!(
-            "-F {frequency}: this kernel takes at most {most} samples a second; ask for fewer, or set sysctl \
+            "-F {frequency}: this kernel allows at most {most} samples per second; use a lower frequency, or set sysctl \
              kernel.perf_event_max_sample_rate={frequency}"
         ))),
         _ => Ok(Rate::Frequency(frequency)),

@@ -1,4 +1,4 @@
-//! What can be typed behind `perf-exporter sched`.
+//! Arguments of `perf-exporter sched`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,43 +16,43 @@ pub(in crate::cli) struct SchedArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(super) enum View {
-    /// How long threads that could run waited for a CPU: perf's table, at the end.
+    /// Show how long runnable threads waited for a CPU, as a table at the end.
     Latency(LatencyArgs),
-    /// Each time that a thread ran: where and for how long, and how long it had waited, as it happens.
+    /// Show each period that a thread ran, with its CPU, duration and preceding wait, as it happens.
     Timehist(TimehistArgs),
 }
 
-/// Whom to follow, and for how long.
+/// Target and duration.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Follow {
     #[command(flatten)]
     pub(super) whom: TargetArgs,
-    /// Stop after so many seconds; a command is sent SIGTERM then.
+    /// Stop after this number of seconds. A command receives SIGTERM.
     #[arg(long = "time-limit", value_name = "SECS", value_parser = seconds)]
     pub(super) limit: Option<Duration>,
-    /// The command to run and follow, with its arguments.
+    /// Command to run and trace, with its arguments.
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(super) command: Vec<OsString>,
 }
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
-Without -a, -C, -p, -t, -G or a command, the whole machine is followed until Ctrl-C, which prints the table. A command \
-beside one of them only says for how long: -a sleep 10. Alone, it is what is followed, with what it starts; perf sched \
-record follows the machine then.
+Without -a, -C, -p, -t, -G or a command, the whole machine is traced. Ctrl-C ends the measurement and prints the table. \
+With one of these options, a command only limits the duration: -a sleep 10. A command without these options is the target \
+itself, with its children; perf sched record traces the whole machine in this case.
 
-A delay is the time from the moment that a thread is woken, or taken from its CPU though it would go on, to the moment that \
-it runs. Count is how often it came onto a CPU. Threads of one name are added up, with their number in parentheses; --pids \
-shows each by itself, for which perf has -p. Times are seconds of CLOCK_MONOTONIC.
+A delay is the time from the wakeup or the preemption of a thread until it runs. Count is the number of times that the \
+thread was scheduled in. Threads with the same name are summed, with the number of threads in parentheses; --pids shows \
+each thread, like -p of perf. Times are seconds of CLOCK_MONOTONIC.
 
-Needs CAP_PERFMON and tracefs, whoever is shown: who wakes a thread may be anybody.
+Requires CAP_PERFMON and tracefs for every target, because any thread can wake a thread of the target.
 
-Exit code: that of the command; 1 if nothing could be followed, 2 for bad arguments, 126 and 127 for a command that cannot \
-be run.")]
+Exit codes: the exit code of the command; 1 if nothing could be traced, 2 for invalid arguments, 126 or 127 if the command \
+cannot be run.")]
 pub(super) struct LatencyArgs {
     #[command(flatten)]
     pub(super) follow: Follow,
-    /// By what to sort, the first before the second: avg, max, count (or switch), runtime, pid.
+    /// Sort keys, most significant first: avg, max, count (or switch), runtime, pid.
     #[arg(
         short = 's',
         long,
@@ -62,80 +62,81 @@ pub(super) struct LatencyArgs {
         hide_possible_values = true
     )]
     pub(super) sort: Vec<Key>,
-    /// A row for each thread, not for each name.
+    /// Show one row per thread instead of one row per name.
     #[arg(long)]
     pub(super) pids: bool,
-    /// Show so many rows at most.
+    /// Maximum number of rows.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) lines: Option<u32>,
 }
 
-/// What rows are sorted by.
+/// Sort key of the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Key {
-    /// The mean delay, the longest first.
+    /// Mean delay, longest first.
     Avg,
-    /// The longest delay, the longest first.
+    /// Maximum delay, longest first.
     Max,
-    /// How often it came onto a CPU.
+    /// Number of times scheduled in, highest first.
     #[value(alias = "switch")]
     Count,
-    /// The time on CPUs.
+    /// Time on CPUs, longest first.
     Runtime,
-    /// The number of the thread, the smallest first.
+    /// Thread ID, lowest first.
     Pid,
 }
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
-Without -a, -C, -p, -t, -G or a command, the whole machine is followed until Ctrl-C. A command beside one of them only says \
-for how long: -a sleep 10. Alone, it is what is followed, with what it starts; perf sched record follows the machine then.
+Without -a, -C, -p, -t, -G or a command, the whole machine is traced until Ctrl-C. With one of these options, a command \
+only limits the duration: -a sleep 10. A command without these options is the target itself, with its children; perf sched \
+record traces the whole machine in this case.
 
-There is a line for each time that a thread leaves its CPU: wait time is how long it had been away before it came, sch delay \
-how much of that it could have run and had no CPU, run time how long it ran. A time that nobody saw begin is a dash, where \
-perf writes 0. State is how it left: R it would have gone on, S it sleeps, D it sleeps and must not be disturbed, X it has \
-ended. Times are seconds of CLOCK_MONOTONIC.
+Each line describes one period that a thread ran, and is printed when the thread leaves the CPU. Wait time is the time off \
+CPU before the period, sch delay is the runnable part of the wait time, run time is the length of the period. A time whose \
+begin was not recorded is a dash, where perf prints 0. State is the state in which the thread left the CPU: R preempted, \
+S sleeping, D in uninterruptible sleep, X ended. Times are seconds of CLOCK_MONOTONIC.
 
-The file of --json is for ui.perfetto.dev and chrome://tracing: what runs on each CPU, and when each thread runs or waits \
-for a CPU.
+Open the file of --json in ui.perfetto.dev or chrome://tracing. It shows what runs on each CPU, and when each thread runs \
+or waits for a CPU.
 
-Needs CAP_PERFMON and tracefs, whoever is shown: who wakes a thread may be anybody.
+Requires CAP_PERFMON and tracefs for every target, because any thread can wake a thread of the target.
 
-Exit code: that of the command; 1 if nothing could be followed, 2 for bad arguments, 126 and 127 for a command that cannot \
-be run.")]
+Exit codes: the exit code of the command; 1 if nothing could be traced, 2 for invalid arguments, 126 or 127 if the command \
+cannot be run.")]
 pub(super) struct TimehistArgs {
     #[command(flatten)]
     pub(super) follow: Follow,
     /// Show only a summary by thread, at the end.
     #[arg(short = 's', long)]
     pub(super) summary: bool,
-    /// Show a summary by thread besides.
+    /// Also show a summary by thread at the end.
     #[arg(short = 'S', long, conflicts_with = "summary")]
     pub(super) with_summary: bool,
-    /// Show how a thread left its CPU.
+    /// Show the state in which a thread left its CPU.
     #[arg(long)]
     pub(super) state: bool,
-    /// Show who wakes whom, too.
+    /// Also show wakeups.
     #[arg(short = 'w', long)]
     pub(super) wakeups: bool,
-    /// Show who is given to another CPU, too.
+    /// Also show migrations to another CPU.
     #[arg(short = 'M', long)]
     pub(super) migrations: bool,
-    /// Show who comes next.
+    /// Show the next thread on the CPU.
     #[arg(short = 'n', long)]
     pub(super) next: bool,
-    /// Write a trace to this file, and no lines; - is standard output. What is there is overwritten.
+    /// Write a trace in JSON to this file instead of lines; - is standard output. An existing file is overwritten.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["state", "wakeups", "migrations", "next"])]
     pub(super) json: Option<PathBuf>,
 }
 
 impl TimehistArgs {
-    /// Whether there are lines.
+    /// Reports whether lines are printed.
     pub(super) fn shows_lines(&self) -> bool {
         !self.summary && self.json.is_none()
     }
 
-    /// Whether there is a summary.
+    /// Reports whether a summary is printed.
     pub(super) fn shows_summary(&self) -> bool {
         self.summary || self.with_summary
     }
@@ -187,7 +188,7 @@ mod tests {
             ("-s wakeups", "invalid value 'wakeups'"),
             ("--time-limit 0", "expected seconds from 0.01"),
             ("-n 0", "0 is not in 1.."),
-            ("-p x", "expected numbers"),
+            ("-p x", "expected comma-separated numbers"),
         ] {
             let error = latency(line).unwrap_err();
             assert!(error.contains(words), "{line}: {error}");

@@ -1,4 +1,4 @@
-//! `perf-exporter sched latency`: how long threads waited for a CPU, as a table.
+//! `perf-exporter sched latency`: a table of how long threads waited for a CPU.
 
 use std::cmp::Ordering;
 
@@ -11,11 +11,11 @@ use crate::cli::put;
 use crate::sched::{Left, Told};
 use crate::sys::Kernel;
 
-/// What it takes. `sched_stat_runtime` tells of those, too, that never leave their CPU.
+/// Tracepoints of this command. `sched_stat_runtime` also covers threads that never leave their CPU.
 const EVENTS: [&str; 4] =
     ["sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup_new", "sched:sched_stat_runtime"];
 
-/// Follows, then prints.
+/// Traces, and prints the table at the end.
 pub(super) fn run<K: Kernel>(args: &LatencyArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
     let delays = Delays { rows: Rows::new(args.pids) };
     let followed = follow(&args.follow, &EVENTS, host, |machine| Latency { machine, delays })?;
@@ -25,7 +25,7 @@ pub(super) fn run<K: Kernel>(args: &LatencyArgs, host: &Host<'_, K>) -> Result<E
     Ok(followed.ending)
 }
 
-/// Listens and adds up.
+/// Sums the delays.
 struct Latency {
     machine: Machine,
     delays: Delays,
@@ -38,15 +38,15 @@ impl Listener for Latency {
     }
 }
 
-/// The delays of a row. Times are nanoseconds.
+/// The delays of a row. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Sum {
     runtime: u64,
-    /// How often it came onto a CPU.
+    /// Number of times scheduled in.
     count: u64,
-    /// Delays that are known.
+    /// The known delays.
     delays: Spread,
-    /// When the longest ended.
+    /// End of the longest delay.
     ended: u64,
 }
 
@@ -67,7 +67,7 @@ impl Merge for Sum {
     }
 }
 
-/// Delays by thread or name.
+/// Delays by thread or by name.
 struct Delays {
     rows: Rows<Sum>,
 }
@@ -90,7 +90,7 @@ impl Delays {
         }
     }
 
-    /// Perf's table. Who never came onto a CPU and never ran is left out.
+    /// Returns the table of perf. Threads that were never scheduled in and never ran are omitted.
     fn table(self, sort: &[Key], lines: usize) -> String {
         let (mut rows, others) = self.rows.finish();
         rows.retain(|row| row.sum.count > 0 || row.sum.runtime > 0);
@@ -111,7 +111,7 @@ impl Delays {
             write_row(&mut text, "(others)", &others.sum);
         }
         if left_out > 0 {
-            text.push_str(&format!("  ({left_out} more; -n shows more of them)\n"));
+            text.push_str(&format!("  ({left_out} more rows; use a higher -n)\n"));
         }
         text.push_str(&format!(
             " {}\n  {:<21} | {:>10.3} ms | {:>8} |\n {}\n\n",
@@ -134,7 +134,7 @@ fn order(a: &Row<Sum>, b: &Row<Sum>, sort: &[Key]) -> Ordering {
         Key::Pid => a.who.tid.cmp(&b.who.tid),
     };
     let sorted = sort.iter().map(by).find(|order| order.is_ne()).unwrap_or(Ordering::Equal);
-    // No two tables of the same sums differ.
+    // Makes the order deterministic.
     sorted.then_with(|| a.who.comm.cmp(&b.who.comm)).then_with(|| a.who.tid.cmp(&b.who.tid))
 }
 
@@ -147,7 +147,7 @@ fn name(row: &Row<Sum>) -> String {
 }
 
 fn write_row(text: &mut String, name: &str, sum: &Sum) {
-    // Perf writes zeros where it knows of no delay.
+    // perf prints zeros if no delay is known.
     let known = |figure: String| if sum.delays.of.count == 0 { "-".to_owned() } else { figure };
     text.push_str(&format!(
         "  {name:<21} | {:>10.3} ms | {:>8} | avg:{:>8} ms | max:{:>8} ms | max start: {:>12} s | max end: {:>12} s\n",

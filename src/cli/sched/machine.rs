@@ -1,4 +1,4 @@
-//! What the scheduler does, out of the records of its tracepoints, and who of it is to be shown.
+//! State of the scheduler, from the records of its tracepoints, and the filter for the selected target.
 
 use rustc_hash::FxHashSet;
 
@@ -13,21 +13,24 @@ use crate::sched::{Comm, Event, Layout, Left, Timeline, Told, Who};
 use crate::target::Whom;
 use crate::target::{CgroupMount, Cgroups};
 
-/// What the records of a source tell.
+/// Decoder for the records of a source.
 #[derive(Debug)]
 enum Tap {
-    /// Who runs, and who may.
+    /// Switches and wakeups.
     Timeline(Layout),
-    /// Who is given to another CPU, and from where to where.
+    /// Migrations, with the previous and the new CPU.
     Migrates { layout: Layout, from: Box<Field>, to: Box<Field> },
-    /// How long a thread ran: `sched:sched_stat_runtime`.
+    /// Run time of a thread: `sched:sched_stat_runtime`.
     Runtime { tid: Box<Field>, time: Box<Field> },
 }
 
 impl Tap {
     fn of(format: &Format) -> anyhow::Result<Self> {
         let field = |name| field(format, name).map(Box::new);
-        let layout = || Layout::of(format).map_err(|lacks| anyhow::anyhow!("this kernel's {lacks}"));
+        let layout = || {
+            Layout::of(format)
+                .map_err(|lacks| anyhow::anyhow!("unexpected tracepoint format of this kernel: {lacks}"))
+        };
         Ok(match format.name() {
             "sched_stat_runtime" => Self::Runtime { tid: field("pid")?, time: field("runtime")? },
             "sched_migrate_task" => {
@@ -38,20 +41,20 @@ impl Tap {
     }
 }
 
-/// What was seen of somebody who is to be shown.
+/// An observation about a thread of the target.
 #[derive(Debug)]
 pub(super) enum Seen<'w> {
-    /// What follows from events.
+    /// A state change that follows from events.
     Told { who: &'w Who, told: Told },
-    /// A thread may run from now on.
+    /// A thread was woken.
     Wakes { at: (u32, u64), by: Who, whom: Who },
-    /// A thread that waits is given to another CPU.
+    /// A waiting thread was migrated to another CPU.
     Migrates { at: (u32, u64), by: Who, whom: Who, from: u64, to: u64 },
-    /// A thread ran for so many nanoseconds, as the scheduler counts them.
+    /// Run time of a thread in nanoseconds, as accounted by the scheduler.
     Ran { who: Who, time: u64 },
 }
 
-/// All CPUs and threads.
+/// State of all CPUs and threads.
 #[derive(Debug)]
 pub(super) struct Machine {
     taps: Vec<Tap>,
@@ -60,10 +63,10 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// All threads that there are now, and these to be shown.
+    /// Reads all existing threads, and creates the filter for the target.
     ///
     /// # Errors
-    /// When this kernel's tracepoints lack something, or cgroups cannot be told apart.
+    /// If a tracepoint of this kernel lacks a field, or if the cgroups cannot be read.
     pub(super) fn new(sources: &[Source], whom: &[Whom], roots: &Roots) -> Result<Self, Failure> {
         let taps = sources.iter().map(|source| Tap::of(&source.format)).collect::<anyhow::Result<_>>()?;
         let mut timeline = Timeline::default();
@@ -73,11 +76,11 @@ impl Machine {
         Ok(Self { taps, timeline, chosen: Chosen::of(whom, roots)? })
     }
 
-    /// Takes in what is heard; tells what is seen of those who are to be shown.
+    /// Processes an item, and passes observations about the target to `seen`.
     pub(super) fn hear(&mut self, heard: &Heard<'_>, seen: &mut impl FnMut(Seen<'_>)) {
         match heard {
             Heard::Hit { source, cpu, sample } => {
-                // A record that says something else than its format tells nothing.
+                // A record that does not match its format is ignored.
                 self.hit(*source, *cpu, sample, seen);
             }
             Heard::Besides { cpu, time, record } => self.besides((*cpu, *time), record, seen),
@@ -133,7 +136,7 @@ impl Machine {
     fn besides(&mut self, at: (u32, u64), record: &Record<'_>, seen: &mut impl FnMut(Seen<'_>)) {
         let Self { timeline, chosen, .. } = self;
         match record {
-            // One that has been reaped has no number any more: nobody knows who comes.
+            // A reaped thread has no ID any more, therefore the incoming task is unknown.
             Record::Switch { pid, tid, out: false, .. } if *tid != u32::MAX => {
                 timeline.enter(at, (*pid, 0), Event::Comes { tid: *tid }, &mut |who, told| {
                     chosen.show(at.0, who, told, seen);
@@ -154,14 +157,14 @@ fn named(timeline: &Timeline, (pid, tid): (u32, u32)) -> Who {
     timeline.who(tid).copied().unwrap_or(Who { tid, pid, ..Who::default() })
 }
 
-/// Who is to be shown.
+/// The filter for the selected target.
 #[derive(Debug)]
 enum Chosen {
-    /// Whoever runs on these CPUs.
+    /// All threads on these CPUs.
     Cpus(CpuSet),
-    /// These threads and what they start.
+    /// These threads and their children.
     Threads(FxHashSet<u32>),
-    /// Whoever runs in these cgroups and below them, on these CPUs.
+    /// All threads in these cgroups and their descendants, on these CPUs.
     Cgroups { below: Vec<Below>, known: FxHashSet<u64>, cpus: CpuSet },
 }
 
@@ -190,10 +193,10 @@ impl Chosen {
         Ok(Self::Cgroups { below, known, cpus: among })
     }
 
-    /// Takes in what the kernel tells of threads and cgroups.
+    /// Updates the filter with a record about threads or cgroups.
     fn hear(&mut self, record: &Record<'_>) {
         match (self, record) {
-            // A number may come again: who has it now is somebody else.
+            // A thread ID can be reused. The new thread does not belong to the target unless its parent does.
             (Self::Threads(tids), Record::Fork(task)) => match tids.contains(&task.parent_tid) {
                 true => drop(tids.insert(task.tid)),
                 false => drop(tids.remove(&task.tid)),
@@ -247,7 +250,7 @@ mod tests {
         chosen.hear(&fork(1, 10));
         assert_eq!([7, 8, 9, 10].map(|tid| chosen.takes(&who(tid), 0)), [true, true, true, false]);
         chosen.hear(&fork(1, 8));
-        assert!(!chosen.takes(&who(8), 0), "it is another one with its number");
+        assert!(!chosen.takes(&who(8), 0), "a new thread with the same ID");
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! `perf-exporter sched`: what `perf sched record` does together with `perf sched latency` and `perf sched timehist`, live.
+//! `perf-exporter sched`: combines `perf sched record` with `perf sched latency` and `perf sched timehist`, live.
 //!
 //! ```text
-//! follow::Session ─► Machine: sched::Timeline, and who is to be shown ─┬► latency: a table at the end
-//!                                                                      └► timehist: a line for each run, a summary, JSON
+//! follow::Session ─► Machine: sched::Timeline and target filter ───────┬► latency: a table at the end
+//!                                                                      └► timehist: a line per run, a summary, JSON
 //! ```
 //!
-//! Events are opened for all that runs, whoever is shown: who wakes a thread, and who had its CPU, may be anybody.
+//! Events are opened for all threads on all CPUs: any thread can wake a thread of the target, or run before it on its CPU.
 
 mod args;
 mod latency;
@@ -23,7 +23,7 @@ pub(super) use args::SchedArgs;
 use args::{Follow, View};
 use machine::Machine;
 
-/// Shows what the scheduler does, and ends as the command ended.
+/// Traces the scheduler, and ends like the command.
 pub(super) fn sched<K: Kernel>(args: &SchedArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
     match &args.view {
         View::Latency(args) => latency::run(args, host),
@@ -31,7 +31,7 @@ pub(super) fn sched<K: Kernel>(args: &SchedArgs, host: &Host<'_, K>) -> Result<E
     }
 }
 
-/// Follows `events` of all that runs. `begin` makes a listener of what tells of those who are to be shown.
+/// Traces `events` of all threads. `begin` creates the listener for observations about the target.
 fn follow<K: Kernel, L: Listener>(
     Follow { whom, command, limit }: &Follow,
     events: &[&str],
@@ -57,9 +57,9 @@ fn follow<K: Kernel, L: Listener>(
     session.follow(|whom, _| Ok(begin(Machine::new(&sources, whom, host.roots)?)))
 }
 
-/// A time of the records' clock as perf writes it, in seconds.
+/// Formats a time of the record clock in seconds, like perf.
 fn seconds(nanoseconds: u64) -> String {
-    // Microseconds, as perf has them: cut, not rounded.
+    // Microseconds are truncated, as in perf.
     let time = Duration::from_nanos(nanoseconds);
     format!("{}.{:06}", time.as_secs(), time.subsec_micros())
 }

@@ -1,4 +1,4 @@
-//! The summary of `perf-exporter sched timehist`: how often and how long each thread ran.
+//! The summary of `perf-exporter sched timehist`: number and duration of the runs of each thread.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use super::machine::Seen;
 use crate::cli::follow::{Merge, Row, Rows, Spread, milliseconds, shown};
 use crate::sched::{Left, Told, Who};
 
-/// What is known of a thread.
+/// Statistics of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Sum {
-    /// How long it ran each time that it left a CPU.
+    /// Run times of the completed runs.
     runs: Spread,
-    /// How often it came, seen or not.
+    /// Number of times scheduled in, including runs without a known end.
     came: u64,
     migrations: u64,
-    /// How long it waited for a CPU each time.
+    /// Delays before runs.
     delays: Spread,
 }
 
@@ -27,7 +27,7 @@ impl Merge for Sum {
     }
 }
 
-/// Sums by thread, and the idle time of CPUs.
+/// Sums by thread, and the idle time of each CPU.
 pub(super) struct Summary {
     rows: Rows<Sum>,
     idle: BTreeMap<u32, u64>,
@@ -62,7 +62,7 @@ impl Summary {
         }
     }
 
-    /// Perf's table. It is of `elapsed` nanoseconds.
+    /// Returns the table of perf, for a measurement of `elapsed` nanoseconds.
     pub(super) fn text(self, elapsed: u64) -> String {
         let (mut rows, others) = self.rows.finish();
         rows.retain(|row| row.sum.runs.of.count > 0 || row.sum.came > 0);
@@ -116,7 +116,7 @@ fn write_row(text: &mut String, name: &str, row: &Row<Sum>) {
     ));
 }
 
-/// A thread as perf names it: its process stands behind it where that is another.
+/// Formats a thread like perf, with the process ID if it differs from the thread ID.
 pub(super) fn task(who: &Who) -> String {
     let comm = shown(who.comm.bytes());
     match who.pid {

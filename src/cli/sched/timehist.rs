@@ -1,4 +1,4 @@
-//! `perf-exporter sched timehist`: a line for each time that a thread ran.
+//! `perf-exporter sched timehist`: one line for each run of a thread.
 
 use std::io;
 
@@ -16,7 +16,7 @@ use crate::sys::Kernel;
 const EVENTS: [&str; 4] =
     ["sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup_new", "sched:sched_migrate_task"];
 
-/// Follows and prints, or writes.
+/// Traces, and prints lines or writes a trace file.
 pub(super) fn run<K: Kernel>(args: &TimehistArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
     let json = args.json.as_deref().map(TraceJson::create).transpose()?;
     let mut followed = follow(&args.follow, &EVENTS, host, |machine| {
@@ -33,7 +33,7 @@ pub(super) fn run<K: Kernel>(args: &TimehistArgs, host: &Host<'_, K>) -> Result<
     Ok(followed.ending)
 }
 
-/// Listens, and hands what it sees to whoever makes something of it.
+/// Passes observations to the enabled outputs.
 struct Timehist {
     machine: Machine,
     lines: Option<Lines>,
@@ -58,7 +58,7 @@ impl Listener for Timehist {
     }
 }
 
-/// The lines that are not written yet.
+/// Lines that have not been written yet.
 struct Lines {
     text: String,
     state: bool,
@@ -133,8 +133,8 @@ impl Lines {
     }
 }
 
-/// A time in milliseconds, if somebody saw it begin. What is less than a microsecond is cut off, as perf does: rounded, sums
-/// over many short waits would be others than perf's.
+/// Formats a time in milliseconds; a dash if its begin was not recorded. As in perf, fractions of a microsecond are truncated. With
+/// rounding, sums over many short waits would differ from perf.
 fn known(time: Option<u64>) -> String {
     time.map_or_else(|| "-".to_owned(), |time| format!("{}.{:03}", time / 1_000_000, time % 1_000_000 / 1000))
 }

@@ -1,7 +1,7 @@
-//! Runs and delays in the Chrome trace event format, which Perfetto and `chrome://tracing` open.
+//! Runs and delays in the Chrome trace event format for Perfetto and `chrome://tracing`.
 //!
-//! Each CPU is a process with one track: what ran there. Each thread has a track in its own process: when it ran, and when
-//! it could have and had no CPU. Source of the format: "Trace Event Format", Google, the JSON object form.
+//! Each CPU is a process with one track of its runs. Each thread has a track in its process, with its runs and its waits for a CPU. Source
+//! of the format: "Trace Event Format", Google, the JSON object form.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,30 +14,30 @@ use super::machine::Seen;
 use crate::cli::follow::shown;
 use crate::sched::{Came, Comm, Left, Told, Went, Who};
 
-/// What the "process" of CPU 0 is numbered: above all that the kernel gives (`PID_MAX_LIMIT`).
+/// Number of the "process" for CPU 0. Above all process IDs of the kernel (`PID_MAX_LIMIT`).
 const CPUS: u64 = 1 << 23;
 
-/// How many threads are remembered to have a name in the file. Others get it once more.
+/// Maximum number of threads whose name is known to be in the file. Names of further threads are written again.
 const MOST: usize = 1 << 17;
 
-/// A trace that is being written.
+/// A trace file.
 pub(super) struct TraceJson {
     out: Box<dyn Write>,
-    /// What is not written yet.
+    /// Text that has not been written yet.
     text: String,
-    /// Whether something stands in the list.
+    /// Whether the list has an element.
     begun: bool,
     named: FxHashMap<u32, Comm>,
     cpus: FxHashSet<u32>,
-    /// Who is on which CPU.
+    /// The running thread of each CPU.
     running: FxHashMap<u32, (Who, Came)>,
 }
 
 impl TraceJson {
-    /// Makes the file; `-` is standard output.
+    /// Creates the file; `-` is standard output.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If the file cannot be created.
     pub(super) fn create(path: &Path) -> anyhow::Result<Self> {
         if path == "-" {
             return Ok(Self::new(Box::new(io::stdout())));
@@ -101,7 +101,7 @@ impl TraceJson {
         self.slice(&shown(who.comm.bytes()), time, (cpu, cpu), &args);
     }
 
-    /// Says what a thread is called, unless that was said.
+    /// Writes the name of a thread, unless it was already written.
     fn name(&mut self, who: &Who) {
         if self.named.get(&who.tid) == Some(&who.comm) {
             return;
@@ -126,7 +126,7 @@ impl TraceJson {
         let name = format!("\"name\":\"CPU {cpu}\"");
         self.meta("process_name", (number, number), &name);
         self.meta("thread_name", (number, number), &name);
-        // CPUs stand before all processes, whose index is 0.
+        // Sorts CPUs before all processes, whose index is 0.
         let index = format!("\"sort_index\":{}", i64::from(cpu) - (1 << 20));
         self.meta("process_sort_index", (number, number), &index);
     }
@@ -146,20 +146,20 @@ impl TraceJson {
         self.text.push_str(&format!("{{{what},\"pid\":{pid},\"tid\":{tid},\"args\":{{{args}}}}}"));
     }
 
-    /// Writes what has come so far.
+    /// Writes the buffered text.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.out.write_all(self.text.as_bytes())?;
         self.text.clear();
         Ok(())
     }
 
-    /// Writes the rest, and those who still run.
+    /// Writes the runs that have not ended, and the end of the file.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub(super) fn end(&mut self, now: u64) -> io::Result<()> {
         let mut running: Vec<_> = std::mem::take(&mut self.running).into_iter().collect();
         running.sort_unstable_by_key(|(cpu, _)| *cpu);
@@ -170,7 +170,7 @@ impl TraceJson {
     }
 }
 
-/// The process and thread whose track it is.
+/// Returns the process and thread IDs of a track.
 fn track(who: &Who) -> (u64, u64) {
     let pid = if who.pid == 0 { who.tid } else { who.pid };
     (pid.into(), who.tid.into())
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// What stands in the file, if these were told.
+    /// Returns the content of the file for these observations.
     fn written(told: &[(Who, Told)], now: u64) -> serde_json::Value {
         let kept = Kept::default();
         let mut json = TraceJson::new(Box::new(kept.clone()));

@@ -1,4 +1,4 @@
-//! What can be typed behind `perf-exporter stat`: perf's own options, and what they come to.
+//! Arguments of `perf-exporter stat`: the options of perf, and the settings derived from them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,105 +9,105 @@ use clap::{ArgAction, Args, ValueEnum};
 use crate::cli::observe::{Target, TargetArgs};
 use crate::event::{Preset, parse, syntax};
 
-/// perf's shortest interval and time-out, in milliseconds.
+/// Shortest interval and timeout of perf, in milliseconds.
 const SHORTEST: u64 = 10;
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
-Without -a, -C, -p, -t, -G or a command, the whole machine is counted until Ctrl-C. A command beside one of them only \
-says for how long. Each cgroup is shown by itself. The result goes to standard error, as perf's does, for standard output belongs to the command; \
---output csv and --output json write it there all the same.
+Without -a, -C, -p, -t, -G or a command, the whole machine is counted until Ctrl-C. With one of these options, a command \
+only limits the duration. Each cgroup is shown separately. The result is written to standard error, as in perf, because \
+standard output belongs to the command. --output csv and --output json write the result to standard output.
 
-Exit code: that of the command; 1 if nothing could be counted, 2 for bad arguments, 126 and 127 for a command that \
-cannot be run.")]
+Exit codes: the exit code of the command; 1 if nothing could be counted, 2 for invalid arguments, 126 or 127 if the \
+command cannot be run.")]
 pub(in crate::cli) struct StatArgs {
-    /// What to count, in perf's language: cycles,{instructions:u,branches},sched:sched_switch. May be given again.
+    /// Events to count, in the syntax of perf: cycles,{instructions:u,branches},sched:sched_switch. May be repeated.
     #[arg(short = 'e', long = "event", value_name = "EVENTS", value_parser = events)]
     events: Vec<Events>,
-    /// Count more: -d first-level and last-level caches, -dd TLBs and instructions, -ddd prefetches too.
+    /// Count additional events: -d first-level and last-level caches, -dd also TLBs and instruction caches, -ddd also prefetches.
     #[arg(short = 'd', long = "detailed", action = ArgAction::Count)]
     detailed: u8,
     #[command(flatten)]
     whom: TargetArgs,
-    /// Show each CPU by itself.
+    /// Show each CPU separately.
     #[arg(short = 'A', long)]
     pub(super) no_aggr: bool,
-    /// Print what was counted in every interval of so many milliseconds.
+    /// Print the counts of each interval of this many milliseconds.
     #[arg(short = 'I', long, value_name = "MS", value_parser = clap::value_parser!(u64).range(SHORTEST..))]
     interval_print: Option<u64>,
-    /// Stop after so many intervals.
+    /// Stop after this number of intervals.
     #[arg(long, value_name = "N", requires = "interval_print", value_parser = clap::value_parser!(u64).range(1..))]
     interval_count: Option<u64>,
-    /// Stop after so many milliseconds; a command is sent SIGTERM then.
+    /// Stop after this many milliseconds. A command receives SIGTERM.
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(SHORTEST..))]
     timeout: Option<u64>,
-    /// Run the command so many times, and show the mean and how far it may be off.
+    /// Run the command this many times, and show the mean and its standard error.
     #[arg(short = 'r', long, value_name = "N", default_value_t = 1, hide_default_value = true, requires = "command", conflicts_with = "interval_print", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// Write perf's CSV with this separator: -x, or -x ';'; \t is a tab.
+    /// Write CSV as perf does, with this separator: -x, or -x ';'; \t is a tab.
     #[arg(short = 'x', long, value_name = "SEP", conflicts_with_all = ["json_output", "output"], value_parser = separator)]
     field_separator: Option<String>,
-    /// Write perf's JSON, one object on a line.
+    /// Write JSON as perf does, one object per line.
     #[arg(short = 'j', long, conflicts_with = "output")]
     json_output: bool,
     /// Write the result to this file instead of standard error.
     #[arg(short = 'o', long, value_name = "FILE")]
     output_file: Option<PathBuf>,
-    /// How to write the result: as perf's table, or as -x, or -j do, but to standard output.
+    /// Output format: a table, or the CSV of -x or the JSON of -j, but on standard output.
     #[arg(long, value_name = "FORMAT", value_enum)]
     output: Option<Output>,
-    /// The command to run and count, with its arguments.
+    /// Command to run and count, with its arguments.
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(super) command: Vec<OsString>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// A table for people.
+    /// A table as text.
     Text,
-    /// perf's CSV.
+    /// CSV in the format of perf.
     Csv,
-    /// perf's JSON.
+    /// JSON in the format of perf.
     Json,
 }
 
-/// How the result is written.
+/// Format of the result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Format {
-    /// A table for people.
+    /// A table as text.
     Text,
-    /// Fields with this between them.
+    /// CSV with this separator.
     Csv(String),
-    /// One object on a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Where the result is written.
+/// Destination of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sink<'a> {
-    /// With the messages, as perf does.
+    /// Standard error, as in perf.
     Stderr,
-    /// With what the command writes.
+    /// Standard output.
     Stdout,
-    /// To a file, from its beginning.
+    /// A file, which is truncated.
     File(&'a Path),
 }
 
-/// How long to count.
+/// Durations and repetitions of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Times {
-    /// Between two readings.
+    /// Time between two readings.
     pub interval: Option<Duration>,
-    /// How many readings.
+    /// Number of readings.
     pub interval_count: Option<u64>,
-    /// The whole.
+    /// Maximum duration.
     pub timeout: Option<Duration>,
-    /// How often the command is run.
+    /// Number of runs of the command.
     pub repeat: u32,
 }
 
 impl StatArgs {
-    /// The events to count: what was asked for or perf's default, and the details.
+    /// Returns the events to count: the requested events or the default of perf, followed by the detailed events.
     pub(super) fn events(&self) -> Vec<syntax::Group> {
         let default = Preset::Default.groups();
         let detailed = match self.detailed {
@@ -116,7 +116,7 @@ impl StatArgs {
             2 => Preset::VeryDetailed.groups(),
             _ => Preset::AllDetailed.groups(),
         };
-        // Each preset begins with the default.
+        // Each preset begins with the default events.
         let details = detailed.into_iter().skip(default.len());
         let events = match &self.events[..] {
             [] => default,
@@ -125,22 +125,22 @@ impl StatArgs {
         events.into_iter().chain(details).collect()
     }
 
-    /// Whom to count.
+    /// Returns the target to count.
     ///
     /// # Errors
-    /// When `-A` is given for somebody who is not counted by CPU.
+    /// If `-A` is given for a target that is not counted per CPU.
     pub(super) fn target(&self) -> anyhow::Result<Target> {
         match self.whom.target(&self.command) {
             Target::Processes(_) | Target::Threads(_) | Target::Command if self.no_aggr => {
                 anyhow::bail!(
-                    "-A shows CPUs, and processes are counted on whichever CPU they run: add -a, or leave -A out"
+                    "-A requires counts per CPU, but processes are counted across all CPUs: add -a, or omit -A"
                 )
             }
             target => Ok(target),
         }
     }
 
-    /// How long to count.
+    /// Returns the durations and repetitions.
     pub(super) fn times(&self) -> Times {
         Times {
             interval: self.interval_print.map(Duration::from_millis),
@@ -150,7 +150,7 @@ impl StatArgs {
         }
     }
 
-    /// How to write the result.
+    /// Returns the format of the result.
     pub(super) fn format(&self) -> Format {
         match (&self.field_separator, self.output) {
             (Some(separator), _) => Format::Csv(separator.clone()),
@@ -161,7 +161,7 @@ impl StatArgs {
         }
     }
 
-    /// Where to write it.
+    /// Returns the destination of the result.
     pub(super) fn sink(&self) -> Sink<'_> {
         match (&self.output_file, self.output) {
             (Some(path), _) => Sink::File(path),
@@ -171,18 +171,18 @@ impl StatArgs {
     }
 }
 
-/// The groups of one `-e`.
+/// The groups of one `-e` option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Events(Vec<syntax::Group>);
 
 fn events(text: &str) -> Result<Events, String> {
-    // With a picture of the place.
+    // The alternate format shows the position of the error.
     parse(text).map(Events).map_err(|error| format!("{error:#}"))
 }
 
 fn separator(text: &str) -> Result<String, String> {
     match text {
-        "" => Err("expected something to stand between the fields, such as , or ; or \\t".into()),
+        "" => Err("expected a separator, such as , or ; or \\t".into()),
         "\\t" => Ok("\t".into()),
         other => Ok(other.to_owned()),
     }

@@ -1,12 +1,12 @@
-//! What perf shows beside a count: how it relates to time and to other counts. Pure.
+//! Metrics that perf derives from counts: ratios to time and to other counts. Without I/O.
 //!
-//! The formulas and their words are those of perf (`tools/perf/util/stat-shadow.c`).
+//! The formulas and units are those of perf (`tools/perf/util/stat-shadow.c`).
 
 use std::time::Duration;
 
 use crate::event::{Event, Kind};
 
-/// What a formula knows an event as.
+/// The meaning of an event in a formula.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// `task-clock` or `cpu-clock`, in milliseconds.
@@ -21,13 +21,13 @@ pub(super) enum Role {
     StalledBackend,
     Loads(Cache),
     LoadMisses(Cache),
-    /// A plain number of happenings, worth a rate.
+    /// A count of occurrences, for which a rate is useful.
     Occurrences,
-    /// Anything else: a quantity, or the count of a PMU beside the cores.
+    /// Any other event: a quantity, or the count of an uncore PMU.
     Other,
 }
 
-/// The caches whose misses perf relates to their loads; the numbers of `enum perf_hw_cache_id`.
+/// The caches for which perf shows the ratio of misses to loads. The values are those of `enum perf_hw_cache_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cache {
     L1Data = 0,
@@ -38,7 +38,7 @@ pub(super) enum Cache {
 }
 
 impl Cache {
-    /// All of them, by their numbers, with perf's words for their loads.
+    /// All caches in order of their values, with the unit that perf prints for their loads.
     const ALL: [(Self, &'static str); 5] = [
         (Self::L1Data, "of all L1-dcache accesses"),
         (Self::L1Instruction, "of all L1-icache accesses"),
@@ -49,9 +49,9 @@ impl Cache {
 }
 
 impl Role {
-    /// The role of an event. Events of one role share a formula only if they have the same [`View`].
+    /// Returns the role of an event. A formula combines events of matching roles only if they have the same [`View`].
     pub(super) fn of(event: &Event) -> Self {
-        // The upper half tells kinds of cores apart (`PERF_PMU_TYPE_SHIFT`).
+        // The upper half identifies the core PMU on hybrid machines (`PERF_PMU_TYPE_SHIFT`).
         let config = event.selector.config[0] & u64::from(u32::MAX);
         match event.kind {
             _ if event.kind == Kind::Software && config <= 1 => Self::Clock,
@@ -65,7 +65,7 @@ impl Role {
         }
     }
 
-    /// Numbers: `enum perf_hw_id` of `include/uapi/linux/perf_event.h`.
+    /// The values are those of `enum perf_hw_id` in `include/uapi/linux/perf_event.h`.
     const fn of_hardware(config: u64) -> Self {
         match config {
             0 => Self::Cycles,
@@ -80,7 +80,7 @@ impl Role {
         }
     }
 
-    /// `cache | operation << 8 | result << 16`; operation 0 is a load, result 1 a miss.
+    /// The value is `cache | operation << 8 | result << 16`; operation 0 is a load, result 1 is a miss.
     fn of_cache(config: u64) -> Self {
         let Some(&(cache, _)) = Cache::ALL.get((config & 0xff) as usize) else { return Self::Occurrences };
         match config >> 8 {
@@ -91,10 +91,10 @@ impl Role {
     }
 }
 
-/// What part of the work an event sees: a ratio of two counts means something only if both saw the same.
+/// The execution modes and the PMU that an event covers. A ratio of two counts is only valid if both have the same view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct View {
-    /// What is excluded: user, kernel, hypervisor; idle, host, guest.
+    /// Excluded modes: user, kernel, hypervisor; idle, host, guest.
     excluded: [[bool; 3]; 2],
     pmu: Option<std::sync::Arc<str>>,
 }
@@ -108,25 +108,25 @@ impl View {
     }
 }
 
-/// A number that was derived from a count.
+/// A metric derived from a count.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Metric {
-    /// The number.
+    /// Value of the metric.
     pub value: f64,
-    /// What it is, in perf's words.
+    /// Unit, as perf prints it.
     pub unit: String,
-    /// How perf writes it.
+    /// Number format, as in perf.
     pub style: Style,
 }
 
-/// How a derived number is written.
+/// Number format of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
-    /// With three decimals.
+    /// Three decimals.
     Fine,
-    /// With two decimals.
+    /// Two decimals.
     Ratio,
-    /// With two decimals and a percent sign.
+    /// Two decimals and a percent sign.
     Percent,
 }
 
@@ -136,8 +136,7 @@ impl Metric {
     }
 }
 
-/// What can be said of a count of `value` in `elapsed`; `of` gives counts of the same whom, from the same view, and is
-/// asked for roles whose count is above zero only.
+/// Returns the metrics for a count of `value` in `elapsed`. `of` returns counts of the same target and view. Counts of zero are ignored.
 pub(super) fn metrics(
     role: Role,
     value: f64,
@@ -151,7 +150,7 @@ pub(super) fn metrics(
         Role::Instructions => return instructions(value, base),
         Role::Clock => (!elapsed.is_zero())
             .then(|| Metric::new(Style::Fine, value / (elapsed.as_secs_f64() * 1e3), "CPUs utilized")),
-        // Cycles in a millisecond are thousands of cycles in a second.
+        // Cycles per millisecond are thousands of cycles per second.
         Role::Cycles => base(Role::Clock).map(|clock| Metric::new(Style::Fine, value / clock / 1e6, "GHz")),
         Role::CacheMisses => share(Role::CacheReferences, "of all cache refs"),
         Role::BranchMisses => share(Role::Branches, "of all branches"),
@@ -179,7 +178,7 @@ fn instructions(value: f64, base: impl Fn(Role) -> Option<f64>) -> Vec<Metric> {
     per_cycle.into_iter().chain(per_instruction).collect()
 }
 
-/// A rate per second of CPU time, in the prefix that keeps it readable.
+/// Formats a rate per second of CPU time, with the prefix that keeps it readable.
 fn rate(per_second: f64) -> Metric {
     let mut value = per_second;
     let mut prefix = "";
@@ -201,7 +200,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Half a second of CPU time, in which a machine of 2 GHz did this.
+    /// Counts of half a second of CPU time at 2 GHz.
     fn count(role: Role) -> Option<f64> {
         Some(match role {
             Role::Clock => 500.0,

@@ -1,4 +1,4 @@
-//! The formats for programs, as perf writes them with `-x` and `-j` (`perf-stat(1)`, "CSV FORMAT", "JSON FORMAT"). Pure.
+//! The CSV and JSON formats of perf for `-x` and `-j` (`perf-stat(1)`, "CSV FORMAT", "JSON FORMAT"). Without I/O.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -8,10 +8,11 @@ use serde::Serialize;
 use super::derive::{Metric, Style};
 use super::table::Row;
 
-/// Writes the rows with `separator` between the fields: the time of an interval and the CPU if there are any, value,
-/// unit, event, the cgroup if there is any, the spread over several runs if there are any, run time in nanoseconds, the
-/// percentage of the time in which it was counted, derived value, its unit. Names are written as they are: a
-/// separator that no event's name holds is the caller's choice.
+/// Writes the rows as CSV with `separator`. The fields are: time of the interval and CPU, if applicable; value; unit; event; cgroup, if
+/// applicable; standard error over several runs, if applicable; run time in nanoseconds; percentage of the time in which the event was
+/// counted; metric value; metric unit.
+///
+/// Names are not escaped. The caller must choose a separator that does not occur in names.
 pub(super) fn csv(
     out: &mut dyn Write,
     rows: &[Row],
@@ -32,7 +33,7 @@ pub(super) fn csv(
         let mut metrics = row.metrics.iter();
         fields.extend(metrics.next().map_or_else(|| [String::new(), String::new()], metric));
         writeln!(out, "{}", fields.join(separator))?;
-        // What else is derived has a line of its own, with all other fields empty.
+        // Each further metric has a line of its own, on which all other fields are empty.
         for more in metrics {
             let empty = std::iter::repeat_n(String::new(), between);
             let fields: Vec<String> = head.iter().cloned().chain(empty).chain(metric(more)).collect();
@@ -50,7 +51,7 @@ fn metric(metric: &Metric) -> [String; 2] {
     [value, metric.unit.clone()]
 }
 
-/// One line, with perf's keys.
+/// One line, with the keys of perf.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Object<'a> {
@@ -64,11 +65,11 @@ struct Object<'a> {
     metric_unit: &'a str,
 }
 
-/// The part of a line that those for further derived values do not have.
+/// The fields that lines of further metrics omit.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Count<'a> {
-    /// A text, for it may be `<not counted>`.
+    /// A text, because the value may be `<not counted>`.
     counter_value: String,
     unit: &'a str,
     event: &'a str,
@@ -80,7 +81,7 @@ struct Count<'a> {
     pcnt_running: f64,
 }
 
-/// Writes the rows, each as one JSON object on a line.
+/// Writes each row as one JSON object per line.
 pub(super) fn json(out: &mut dyn Write, rows: &[Row], at: Option<Duration>) -> io::Result<()> {
     for row in rows {
         let mut count = Some(Count {

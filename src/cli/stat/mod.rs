@@ -1,8 +1,8 @@
-//! `perf-exporter stat`: what `perf stat` does, with the engine of the service.
+//! `perf-exporter stat`: the equivalent of `perf stat`, with the counters of the service.
 //!
 //! ```text
 //! args ─► select (events) ──────────┐
-//!      └► observe::Subject (whom) ──┴► session ◄─ observe::Wait (time, child, signals)
+//!      └► observe::Subject (target) ┴► session ◄─ observe::Wait (time, child, signals)
 //!                                         └─ Reading ─► table (derive) ─► Row ─► text, machine
 //! ```
 
@@ -36,7 +36,7 @@ use select::Selection;
 use session::{Outcome, Session};
 use table::{Frame, Reading, Row, Totals};
 
-/// Counts, prints, and ends as the command ended.
+/// Counts, prints the result, and ends like the command.
 pub(super) fn stat<K: Kernel>(args: &StatArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
     let subject = host.find(&args.target().map_err(Failure::Usage)?)?;
     let user_only = subject.user_space_only(host.facts());
@@ -62,7 +62,7 @@ pub(super) fn stat<K: Kernel>(args: &StatArgs, host: &Host<'_, K>) -> Result<End
     observe::measure(async |signals| measure(&session, &frame, &mut printer, &whom, signals).await)
 }
 
-/// Measures as often as was asked for, and prints.
+/// Runs the requested number of measurements and prints the results.
 async fn measure<K: Kernel>(
     session: &Session<'_, K>,
     frame: &Frame<'_>,
@@ -101,11 +101,11 @@ async fn measure<K: Kernel>(
     Ok(ending)
 }
 
-/// Where and how the result is written.
+/// Writes results in the selected format to the selected destination.
 struct Printer {
     out: Box<dyn Write>,
     format: Format,
-    /// Whether the columns of intervals are named already.
+    /// Whether the column heading of intervals was already written.
     named: bool,
 }
 
@@ -150,7 +150,7 @@ impl Printer {
         }
     }
 
-    /// Ends the output. The notes are for people: the formats for programs have no place for them.
+    /// Ends the output. Notes are only written as text: the formats of perf for programs have no field for them.
     fn notes(&mut self, notes: &[Note]) -> io::Result<()> {
         if self.format == Format::Text {
             text::notes(&mut self.out, notes)?;

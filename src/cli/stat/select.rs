@@ -1,4 +1,4 @@
-//! From events as written to groups that can be opened here, and to the lines in which their counts are shown.
+//! Conversion of requested events into groups to open on this host, and into output lines.
 
 use std::sync::Arc;
 
@@ -8,29 +8,29 @@ use crate::health::Refusal;
 use crate::plan::{self, Group};
 use crate::target::Targets;
 
-/// What refusals call the measurement.
+/// Entry name of the measurement in refusals.
 const ENTRY: &str = "stat";
 
-/// The clocks count nanoseconds; perf shows milliseconds.
+/// Clock events count nanoseconds; perf shows milliseconds.
 const NANOSECONDS_IN_A_MILLISECOND: f64 = 1e6;
 
-/// One event as it is shown: on the core PMUs of a hybrid machine a line for each, of the instances of a PMU beside the
-/// cores one line for all, as perf does.
+/// One output line. As in perf, an event on the core PMUs of a hybrid machine has one line per PMU. An event on several instances of an
+/// uncore PMU has one line for all instances.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Line {
-    /// As perf prints it, modifiers included.
+    /// Event name as perf prints it, with modifiers.
     pub name: Arc<str>,
-    /// The unit in which it is shown; empty for a plain number.
+    /// Unit of the value. Empty for a plain number.
     pub unit: Arc<str>,
     scale: Option<Scale>,
     pub role: Role,
     pub view: View,
-    /// Which of the groups that were written it belongs to.
+    /// Index of the requested group that contains the event.
     pub group: usize,
 }
 
 impl Line {
-    /// `event` is `None` if this host does not have it.
+    /// Creates the line of an event. `event` is `None` if this host does not have it.
     fn of(event: Option<&Event>, name: Arc<str>, group: usize) -> Self {
         let scale = event.and_then(|event| event.scale.clone());
         let (role, view) = event.map_or((Role::Other, View::default()), |of| (Role::of(of), View::of(of)));
@@ -42,7 +42,7 @@ impl Line {
         Self { name, unit, scale, role, view, group }
     }
 
-    /// What `count` comes to in the line's unit.
+    /// Converts `count` to the unit of the line.
     pub(super) fn quantity(&self, count: u64) -> f64 {
         match (self.role, &self.scale) {
             (Role::Clock, _) => count as f64 / NANOSECONDS_IN_A_MILLISECOND,
@@ -51,30 +51,30 @@ impl Line {
         }
     }
 
-    /// Whether it is shown with decimals.
+    /// Reports whether the value is shown with decimals.
     pub(super) fn is_quantity(&self) -> bool {
         self.scale.is_some()
     }
 }
 
-/// Everything that is to be counted and shown.
+/// The groups to open and the lines to show.
 #[derive(Debug, Default)]
 pub(super) struct Selection {
-    /// In the order written.
+    /// Lines in the requested order.
     pub lines: Vec<Line>,
-    /// What is opened for whoever is counted.
+    /// Groups to open for each target.
     pub groups: Vec<Arc<Group>>,
-    /// The line of each counter of each group.
+    /// Index of the line, by group and counter.
     line_of: Vec<Vec<usize>>,
-    /// Why events are not in `groups`.
+    /// Reasons why events are not in `groups`.
     pub refusals: Vec<Refusal>,
 }
 
 impl Selection {
-    /// Finds what `written` stands for on this host. `user_only` is for somebody who may not count the kernel.
+    /// Resolves the events in `written` on this host. `user_only` excludes the kernel, for users without the privilege to count it.
     ///
     /// # Errors
-    /// An event that no host has: a typing error. What only this host lacks is among the refusals.
+    /// If an event does not exist on any host, which indicates a typing error. Events that only this host lacks are added to the refusals.
     pub(super) fn new(
         catalog: &Catalog,
         user_only: bool,
@@ -99,12 +99,12 @@ impl Selection {
         Ok(selection)
     }
 
-    /// The line of a counter of a group.
+    /// Returns the line of a counter in a group.
     pub(super) fn line_of(&self, group: usize, counter: usize) -> Option<usize> {
         self.line_of.get(group)?.get(counter).copied()
     }
 
-    /// Adds the lines of one written event; gives each instance with its line.
+    /// Adds the lines of one requested event, and returns each instance with its line.
     fn show(&mut self, written: &syntax::Event, instances: Vec<Event>, group: usize) -> Vec<(usize, Event)> {
         let together = instances.len() > 1 && instances.iter().all(|event| event.kind == Kind::Pmu);
         let with_line = |(place, event): (usize, Event)| {
@@ -119,15 +119,15 @@ impl Selection {
         instances.into_iter().enumerate().map(with_line).collect()
     }
 
-    /// Plans the events of one written group.
+    /// Plans the events of one requested group.
     fn plan(&mut self, per: &Targets, members: Vec<(usize, Event)>) {
         let (lines, events): (Vec<usize>, Vec<Event>) = members.into_iter().unzip();
         let planned = plan::groups(&ENTRY.into(), per, events.clone());
-        // What a plan still refuses is a PMU beside the cores, with advice for the configuration.
-        let remedy = || Some("count the whole machine: -a".into());
+        // The only refusals of the plan concern uncore PMUs. Their remedies apply to the configuration file, so they are replaced.
+        let remedy = || Some("count the whole machine with -a".into());
         let refusals = planned.refusals.into_iter().map(|refused| refused.refusal);
         self.refusals.extend(refusals.map(|refusal| Refusal { remedy: remedy(), ..refusal }));
-        // An event may have been written twice; equal ones keep their order.
+        // The same event may have been requested twice. Equal events keep their order.
         let mut unplaced: Vec<(usize, Event)> = lines.into_iter().zip(events).collect();
         for group in planned.groups {
             let mut place = |event: &Event| {
@@ -141,7 +141,7 @@ impl Selection {
     }
 }
 
-/// Whether the text is wrong. Whoever names a term at a shell means the PMUs of this host.
+/// Reports whether the requested text is invalid. On the command line, PMU terms refer to the PMUs of this host.
 fn is_mistake(cause: Missing) -> bool {
     cause.is_mistake() || cause == Missing::BadTerm
 }
@@ -155,7 +155,7 @@ mod tests {
         selection.lines.iter().map(|line| &*line.name).collect()
     }
 
-    /// For each group that is opened, the lines of its counters.
+    /// Returns the lines of the counters, by opened group.
     fn opened(selection: &Selection) -> Vec<Vec<&str>> {
         let line =
             |group: usize, counter: usize| &*selection.lines[selection.line_of(group, counter).unwrap()].name;

@@ -1,4 +1,4 @@
-//! One measurement: open, start, wait, read, stop.
+//! One measurement: opens, starts and reads counters, waits, and stops them.
 
 use std::io;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::sys::Kernel;
 use crate::sys::spawn::Waiting;
 use crate::sys::usage::{self, CpuTime};
 
-/// All that a measurement needs to know.
+/// Inputs of a measurement.
 #[derive(Debug)]
 pub(super) struct Session<'a, K> {
     pub kernel: &'a K,
@@ -26,37 +26,37 @@ pub(super) struct Session<'a, K> {
     pub clock: &'a Clock,
     pub selection: &'a Selection,
     pub subject: &'a Subject,
-    /// Whether each CPU is shown by itself.
+    /// Whether each CPU is shown separately.
     pub per_cpu: bool,
     pub program: Program<'a>,
     pub times: Times,
 }
 
-/// What came of it.
+/// The result of a measurement.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// What was counted since the last interval; `None` if the last interval was the end.
+    /// Counts since the last interval. `None` if the measurement ended with an interval.
     pub reading: Option<Reading>,
-    /// When it ended, as the time since its start.
+    /// Time of the end, relative to the start.
     pub at: Duration,
-    /// Why events could not be opened.
+    /// Reasons why events could not be opened.
     pub refusals: Vec<Refusal>,
-    /// The CPU time of the command that was counted and of what it waited for, if it ended.
+    /// CPU time of the command and its reaped children, if it ended.
     pub cpu: Option<CpuTime>,
-    /// How it ended.
+    /// How the measurement ended.
     pub ending: Ending,
-    /// Whether somebody asked to stop.
+    /// Whether a signal requested the end.
     pub stopped: bool,
 }
 
-/// What is open, and why the rest is not.
+/// The open measurements, and the reasons why other events could not be opened.
 type Opened<E> = (Vec<Measurement<E>>, Vec<Refusal>);
 
 impl<K: Kernel> Session<'_, K> {
-    /// Measures once; hands over each interval with the time of its end.
+    /// Measures once. Passes each interval to `each`, with the time of its end.
     ///
     /// # Errors
-    /// When nothing can be counted, the command cannot be run, or `each` fails.
+    /// If no event can be opened, the command cannot be run, or `each` fails.
     pub(super) async fn measure(
         &self,
         signals: &mut Signals,
@@ -68,7 +68,7 @@ impl<K: Kernel> Session<'_, K> {
         let counts_command = matches!(self.subject, Subject::Command);
         if !counts_command {
             let started = open.iter().try_for_each(Measurement::start);
-            started.map_err(|errno| anyhow::anyhow!("the counters do not start: {errno}"))?;
+            started.map_err(|errno| anyhow::anyhow!("cannot enable the counters: {errno}"))?;
         }
         let begin = self.clock.monotonic();
         let Times { interval, interval_count, timeout, .. } = self.times;
@@ -90,7 +90,7 @@ impl<K: Kernel> Session<'_, K> {
         };
         let end = self.clock.monotonic();
         for errno in open.iter().filter_map(|measurement| measurement.stop().err()) {
-            tracing::warn!("some counters ran on while others were read: {errno}");
+            tracing::warn!("cannot disable all counters before the last reading: {errno}");
         }
         let reading = (happened != Happened::Interval).then(|| self.read(&mut open, end.since(last)));
         let ending = wait.end(happened).await;
@@ -104,8 +104,8 @@ impl<K: Kernel> Session<'_, K> {
         })
     }
 
-    /// Opens everything that can be opened, for each cgroup that is shown by itself or for all that is counted; with why the
-    /// rest cannot be.
+    /// Opens all events that can be opened: per cgroup if cgroups are shown separately, otherwise for the whole target. Returns the
+    /// refusals of the other events.
     fn open(&self, child: Option<u32>) -> Result<Opened<K::Event>, Failure> {
         let mut budget = Budget::new(usage::raise_descriptor_limit(), 0, None);
         let (mut open, mut refusals) = (Vec::new(), self.selection.refusals.clone());
@@ -122,7 +122,7 @@ impl<K: Kernel> Session<'_, K> {
         }
     }
 
-    /// What was counted since the last reading, which is `elapsed` ago.
+    /// Reads the counts since the last reading, which was `elapsed` ago.
     fn read(&self, open: &mut [Measurement<K::Event>], elapsed: Duration) -> Reading {
         let mut reading = Reading { elapsed, ..Reading::default() };
         for (cgroup, measurement) in open.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! What is shown: counts added up over CPUs or threads, averaged over runs, with what is derived from them. Pure.
+//! Result rows: counts summed over CPUs or threads and averaged over runs, with derived metrics. Without I/O.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,72 +9,72 @@ use super::select::Line;
 use crate::cli::observe::Mean;
 use crate::health::Interval;
 
-/// Which counts are added up.
+/// Key of a sum of counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
-    /// Which of the cgroups; 0 if none were asked for.
+    /// Index of the cgroup; 0 without cgroups.
     pub cgroup: usize,
-    /// Which line.
+    /// Index of the line.
     pub line: usize,
-    /// The CPU, if each is shown by itself.
+    /// The CPU, if each CPU is shown separately.
     pub cpu: Option<u32>,
 }
 
-/// What was counted under one key.
+/// The sum of counts under one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Sum {
-    /// The count, scaled up for the time that the event was not on the PMU.
+    /// The count, scaled for the time in which the event was not on the PMU.
     pub scaled: u64,
-    /// That time, added up over CPUs or threads.
+    /// Enabled and running time, summed over CPUs or threads.
     pub interval: Interval,
 }
 
 impl Sum {
-    /// Adds what was counted elsewhere in the same time.
+    /// Adds a count of another CPU or thread in the same interval.
     pub(super) fn add(&mut self, scaled: u64, interval: Interval) {
         self.scaled = self.scaled.saturating_add(scaled);
         self.interval += interval;
     }
 }
 
-/// One run of a command, one interval, or a whole measurement.
+/// Counts of one run, one interval or a whole measurement.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reading {
-    /// How long it took.
+    /// Duration of the reading.
     pub elapsed: Duration,
-    /// What was open, and what it counted.
+    /// Sums of all open events.
     pub sums: BTreeMap<Key, Sum>,
 }
 
-/// Readings of the same lines, put together.
+/// Statistics over several readings of the same lines.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Totals {
-    /// The time that each took, in seconds.
+    /// Duration of the readings, in seconds.
     pub elapsed: Mean,
     cells: BTreeMap<Key, Cell>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Cell {
-    /// In the line's unit; of the readings in which the event was on the PMU.
+    /// Value in the unit of the line, over the readings in which the event was on the PMU.
     value: Mean,
     interval: Interval,
     readings: u64,
 }
 
-/// What a line says in place of a number, or the number.
+/// Value of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Value {
-    /// It could not be opened.
+    /// The event could not be opened.
     NotSupported,
-    /// It was open and never on the PMU, or nothing of what was to be counted ran.
+    /// The event was open, but it was never on the PMU or its target did not run.
     NotCounted,
-    /// In the unit of the line.
+    /// Value in the unit of the line.
     Counted(f64),
 }
 
 impl Value {
-    /// As it is shown, with the number as `counted` writes it.
+    /// Formats the value. `counted` formats a number.
     pub(super) fn shown(self, counted: impl FnOnce(f64) -> String) -> String {
         match self {
             Self::NotSupported => "<not supported>".into(),
@@ -87,55 +87,55 @@ impl Value {
 /// One row.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row {
-    /// The cgroup, if cgroups were asked for.
+    /// The cgroup, if cgroups were requested.
     pub cgroup: Option<Arc<str>>,
-    /// The CPU, if each is shown by itself.
+    /// The CPU, if each CPU is shown separately.
     pub cpu: Option<u32>,
-    /// The event.
+    /// Name of the event.
     pub event: Arc<str>,
-    /// The unit; empty for a plain number.
+    /// Unit. Empty for a plain number.
     pub unit: Arc<str>,
     /// Whether the value has decimals.
     pub is_quantity: bool,
     /// The count.
     pub value: Value,
-    /// How unsure the mean of several runs is, in percent; `None` for one run.
+    /// Standard error of the mean of several runs, in percent. `None` for one run.
     pub error: Option<f64>,
-    /// When it could have counted and when it did; the mean of the runs.
+    /// Mean enabled and running time of the runs.
     pub interval: Interval,
-    /// What follows from it.
+    /// Metrics derived from the count.
     pub metrics: Vec<Metric>,
 }
 
 impl Row {
-    /// The part of the time in which it counted, in percent; 100 where there was no such time, as perf has it.
+    /// Returns the percentage of the enabled time in which the event was counted. As in perf, it is 100 without enabled time.
     pub(super) fn running_percent(&self) -> f64 {
         self.interval.ratio().map_or(100.0, |ratio| 100.0 * ratio)
     }
 }
 
-/// What the rows are about.
+/// The layout of the rows.
 #[derive(Debug)]
 pub(super) struct Frame<'a> {
-    /// The lines, in their order.
+    /// Lines in output order.
     pub lines: &'a [Line],
-    /// The cgroups; empty if the measurement is of something else.
+    /// Cgroups. Empty for other targets.
     pub cgroups: &'a [Arc<str>],
-    /// The CPUs, if each is shown by itself; else empty.
+    /// CPUs, if each CPU is shown separately. Otherwise empty.
     pub cpus: &'a [u32],
     /// Whether there are several runs.
     pub repeated: bool,
 }
 
 impl Totals {
-    /// The totals of one reading.
+    /// Returns the totals of one reading.
     pub(super) fn of(lines: &[Line], reading: &Reading) -> Self {
         let mut totals = Self::default();
         totals.add(lines, reading);
         totals
     }
 
-    /// Takes one more reading in.
+    /// Adds a reading.
     pub(super) fn add(&mut self, lines: &[Line], reading: &Reading) {
         self.elapsed.add(reading.elapsed.as_secs_f64());
         for (key, sum) in &reading.sums {
@@ -149,7 +149,7 @@ impl Totals {
         }
     }
 
-    /// The rows: cgroup by cgroup, in it line by line, in it CPU by CPU.
+    /// Returns the rows, sorted by cgroup, line and CPU.
     pub(super) fn rows(&self, frame: &Frame<'_>) -> Vec<Row> {
         let mut rows = Vec::new();
         for cgroup in 0..frame.cgroups.len().max(1) {
@@ -190,8 +190,8 @@ impl Totals {
         })
     }
 
-    /// The count with this role that can be related to the one under `key`: of the same cgroup and CPU, from the same
-    /// view (time has none), and rather from the same group than from another.
+    /// Returns the count with this role that a metric may combine with the count under `key`. It has the same cgroup, CPU and view (clocks
+    /// have no view). Counts of the same group are preferred.
     fn other(&self, frame: &Frame<'_>, key: Key, role: Role) -> Option<f64> {
         let own = frame.lines.get(key.line)?;
         let related = |line: &Line| line.role == role && (role == Role::Clock || line.view == own.view);
@@ -205,7 +205,7 @@ impl Totals {
     }
 }
 
-/// The row of what is not open.
+/// Returns the row of an event that is not open.
 fn absent_row(frame: &Frame<'_>, key: Key) -> Option<Row> {
     let line = frame.lines.get(key.line)?;
     Some(Row {
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
     use crate::cli::stat::testing::{lines, reading};
 
-    /// The rows of one second.
+    /// Returns the rows of one second.
     fn rows(text: &str, counts: &[(Key, u64, u64, u64)], cpus: &[u32]) -> Vec<Row> {
         let lines = lines("intel-server", text);
         let totals = Totals::of(&lines, &reading(1000, counts));

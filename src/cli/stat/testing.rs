@@ -1,4 +1,4 @@
-//! What the tests of this command share: lines of a fixture host, and readings as literals.
+//! Test helpers of this command: lines of a fixture host, and readings from literals.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::health::Interval;
 use crate::host::{Facts, Roots};
 use crate::target::Targets;
 
-/// What `text` comes to on a fixture host.
+/// Resolves `text` on a fixture host.
 pub(super) fn selection(host: &str, per: &Targets, text: &str) -> Result<Selection, Unresolved> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/hosts").join(host);
     let roots = Roots::under(&root);
@@ -18,12 +18,12 @@ pub(super) fn selection(host: &str, per: &Targets, text: &str) -> Result<Selecti
     Selection::new(&catalog, false, per, &parse(text).unwrap())
 }
 
-/// The lines of `text` on a fixture host.
+/// Returns the lines of `text` on a fixture host.
 pub(super) fn lines(host: &str, text: &str) -> Vec<Line> {
     selection(host, &Targets::CPU, text).unwrap().lines
 }
 
-/// A reading after so many milliseconds, of (key, count, nanoseconds enabled, nanoseconds running).
+/// Returns a reading after this many milliseconds, from (key, count, nanoseconds enabled, nanoseconds running).
 pub(super) fn reading(milliseconds: u64, counts: &[(Key, u64, u64, u64)]) -> Reading {
     let mut reading = Reading { elapsed: Duration::from_millis(milliseconds), ..Reading::default() };
     for &(key, scaled, enabled, running) in counts {

@@ -1,4 +1,4 @@
-//! The formats, recorded from literal counts; and sessions on the fake kernel.
+//! Snapshot tests of the formats with literal counts, and sessions on the fake kernel.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn rows(events: &str, readings: &[Reading], cgroups: &[&str], cpus: &[u32]) -> (
     (totals.rows(&frame), totals)
 }
 
-/// A command of a second on a machine that shares its counters: every state that a row can have.
+/// Returns the rows of a command of one second on a machine with multiplexed counters, with every possible row state.
 fn specimen() -> (Vec<Row>, Totals) {
     let events = "task-clock,context-switches,page-faults,{cycles,instructions,stalled-cycles-frontend},\
                   {branches,branch-misses},L1-dcache-loads,L1-dcache-load-misses,cycles:u,power/energy-pkg/,dTLB-loads";
@@ -139,7 +139,7 @@ fn several_runs_are_as_recorded() {
     }));
 }
 
-/// Scripts take the fields apart by their number.
+/// Scripts select fields by number.
 #[test]
 fn every_line_of_csv_has_as_many_fields() {
     let (rows, _) = specimen();
@@ -164,7 +164,7 @@ fn every_line_of_json_is_an_object_and_keeps_a_hostile_name_inside() {
     );
 }
 
-/// Measures on two CPUs of the fake kernel, or a real command with its events.
+/// Measures on two CPUs of the fake kernel, or runs a real command with fake events.
 fn measured(
     kernel: &FakeKernel,
     events: &str,
@@ -196,7 +196,7 @@ fn measured(
         let mut signals = Signals::catch().unwrap();
         let each = |reading: &Reading, _| {
             intervals.push(reading.clone());
-            // What the next interval finds.
+            // Sets the counts for the next interval.
             let value = 10 * intervals.len() as u64;
             kernel.update(|event| event.count = Count { value, enabled: 8 * value, running: 4 * value });
             Ok(())

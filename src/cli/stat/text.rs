@@ -1,5 +1,5 @@
-//! The table for people, as perf prints it (`tools/perf/util/stat-display.c`), with separators between thousands
-//! whatever the locale, and with the reasons for what was not counted below it. Pure.
+//! The table of perf (`tools/perf/util/stat-display.c`), with thousands separators independent of the locale, and with the reasons for
+//! missing counts below it. Without I/O.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -11,30 +11,30 @@ use crate::cli::observe::notes::{self as refusals, Note};
 use crate::export::page::figures::grouped;
 use crate::sys::usage::CpuTime;
 
-/// Columns of the count.
+/// Width of the count.
 const COUNT: usize = 18;
-/// Columns of the CPU, with the space behind it.
+/// Width of the CPU, including the space after it.
 const CPU: usize = 11;
-/// Columns of the name, if no name is longer.
+/// Minimum width of the name.
 const NAME: usize = 32;
-/// Columns of the unit, if no unit is longer: `msec`.
+/// Minimum width of the unit: `msec`.
 const UNIT: usize = 4;
-/// Columns of what is derived, the longest unit included: `of all dTLB cache accesses`.
+/// Width of a metric, including the longest unit: `of all dTLB cache accesses`.
 const METRIC: usize = 38;
 
-/// Writes what was counted of whom.
+/// Writes the heading with the target.
 pub(super) fn heading(out: &mut dyn Write, whom: &str, runs: u64) -> io::Result<()> {
     let runs = if runs > 1 { format!(" ({runs} runs)") } else { String::new() };
     writeln!(out, "\n Performance counter stats for {whom}{runs}:\n")
 }
 
-/// Writes the names of the columns of intervals.
+/// Writes the column headings of intervals.
 pub(super) fn interval_heading(out: &mut dyn Write, per_cpu: bool) -> io::Result<()> {
     let cpu = if per_cpu { "CPU        " } else { "" };
     writeln!(out, "#           time {cpu}            counts unit events")
 }
 
-/// Writes the rows; `at` is the time of an interval's end.
+/// Writes the rows. `at` is the end time of an interval.
 pub(super) fn rows(out: &mut dyn Write, rows: &[Row], at: Option<Duration>) -> io::Result<()> {
     let widest = |of: fn(&Row) -> usize, least| rows.iter().map(of).max().unwrap_or(0).max(least);
     let unit = widest(|row| row.unit.chars().count(), UNIT);
@@ -56,7 +56,7 @@ pub(super) fn rows(out: &mut dyn Write, rows: &[Row], at: Option<Duration>) -> i
     Ok(())
 }
 
-/// What stands before the count.
+/// Returns the columns before the count.
 fn prefix(row: &Row, at: Option<Duration>) -> String {
     let time = at.map(|at| format!("{:6}.{:09} ", at.as_secs(), at.subsec_nanos())).unwrap_or_default();
     let cpu = row.cpu.map(|cpu| format!("{:CPU$}", format!("CPU{cpu}"))).unwrap_or_default();
@@ -73,7 +73,7 @@ fn metric(metric: &Metric) -> String {
     format!(" # {number} {}", metric.unit)
 }
 
-/// How good the number is: its spread over runs, and the part of the time in which it was counted.
+/// Returns the standard error over runs, and the percentage of the time in which the event was counted.
 fn quality(row: &Row) -> String {
     let spread = row.error.filter(|&error| error != 0.0).map(noise).unwrap_or_default();
     let shared = row.interval.running != row.interval.enabled;
@@ -85,19 +85,19 @@ fn noise(percent: f64) -> String {
     format!("  ( +-{percent:6.2}% )")
 }
 
-/// A number with a comma between thousands.
+/// Formats a number with commas between thousands.
 fn count(value: f64, is_quantity: bool) -> String {
     let plain = if is_quantity { format!("{value:.2}") } else { format!("{value:.0}") };
     let (whole, decimals) = plain.split_at(plain.find('.').unwrap_or(plain.len()));
     grouped(whole, ',') + decimals
 }
 
-/// Writes how long it took, and the CPU time of a command that ran once.
+/// Writes the elapsed time, and the CPU time of a command that ran once.
 pub(super) fn footer(out: &mut dyn Write, elapsed: &Mean, cpu: Option<CpuTime>) -> io::Result<()> {
     let mean = elapsed.mean;
     if elapsed.count > 1 {
         let error = elapsed.error();
-        // No more digits than the error leaves a meaning to, and two.
+        // Digits up to the order of the standard error, and two more.
         let digits = if error > 0.0 { (-error.log10()).ceil().clamp(0.0, 7.0) as usize + 2 } else { 9 };
         let spread = format!("{mean:17.digits$} +- {error:.digits$} seconds time elapsed");
         writeln!(out, "\n {spread}{}", noise(elapsed.relative_error()))?;
@@ -111,11 +111,11 @@ pub(super) fn footer(out: &mut dyn Write, elapsed: &Mean, cpu: Option<CpuTime>) 
     Ok(())
 }
 
-/// Writes why events were not counted, and what would help.
+/// Writes why events were not counted, and remedies.
 pub(super) fn notes(out: &mut dyn Write, notes: &[Note]) -> io::Result<()> {
     if notes.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nNot counted here:")?;
+    writeln!(out, "\nNot counted on this host:")?;
     refusals::write(out, notes)
 }

@@ -1,4 +1,4 @@
-//! What can be typed behind `perf-exporter top`.
+//! Arguments of `perf-exporter top`.
 
 use std::time::Duration;
 
@@ -6,54 +6,53 @@ use clap::Args;
 
 use crate::cli::sample::SampleArgs;
 
-/// How many functions a table has where no screen says it.
+/// Number of functions in a table without a terminal.
 const LINES: usize = 40;
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
-Without -a, -C, -p, -t or -G the whole machine is looked at. Each table is of the last --window seconds: a function that \
-was busy is gone after that, where perf top lets it fade; with -z it is of the time since the table before. Self is what a \
-function did itself, Total with all that it called. [k] stands before functions of the kernel, [j] before those that were \
-made at run time.
+Without -a, -C, -p, -t or -G, the whole machine is sampled. Each table covers the last --window seconds. Older samples \
+are dropped; in perf top they decay instead. With -z, each table covers the time since the previous table. Self is the \
+function itself, Total includes the functions that it calls. [k] marks kernel functions, [j] marks JIT code.
 
-q or Ctrl-C ends it. Where standard output is no terminal tables are printed one after another, as with --batch.
+Press q or Ctrl-C to quit. If standard output is not a terminal, tables are printed one after another, as with --batch.
 
-Exit code: 0; 1 if nothing could be sampled, 2 for bad arguments.")]
+Exit codes: 0 success; 1 if nothing could be sampled, 2 for invalid arguments.")]
 pub(in crate::cli) struct TopArgs {
     #[command(flatten)]
     pub(super) sample: SampleArgs,
     /// Seconds between two tables.
     #[arg(short = 'd', long, value_name = "SECS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     delay: u64,
-    /// Of how many seconds a table is.
+    /// Seconds that each table covers.
     #[arg(long, value_name = "SECS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..=3600))]
     window: u64,
-    /// Each table is of the time since the one before.
+    /// Show in each table only the samples since the previous table.
     #[arg(short = 'z', long, conflicts_with = "window")]
     pub(super) zero: bool,
-    /// Show so many functions; else as many as the screen has lines, or 40.
+    /// Maximum number of functions. The default is the height of the terminal, or 40 without a terminal.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     lines: Option<u32>,
-    /// Print tables one after another, and take no keys.
+    /// Print tables one after another, without key bindings.
     #[arg(short = 'b', long)]
     pub(super) batch: bool,
-    /// Stop after so many tables.
+    /// Stop after this number of tables.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) iterations: Option<u64>,
 }
 
 impl TopArgs {
-    /// Between two tables.
+    /// Returns the time between two tables.
     pub(super) fn delay(&self) -> Duration {
         Duration::from_secs(self.delay)
     }
 
-    /// Of how long a table is.
+    /// Returns the time that a table covers.
     pub(super) fn window(&self) -> Duration {
         Duration::from_secs(self.window)
     }
 
-    /// How many functions a table has on a screen of so many lines, of which others are taken.
+    /// Returns the number of functions in a table. `screen` is the height of the terminal and the number of lines that are used otherwise.
     pub(super) fn lines(&self, screen: Option<(usize, usize)>) -> usize {
         match (self.lines, screen) {
             (Some(lines), _) => lines as usize,

@@ -1,4 +1,4 @@
-//! `perf-exporter top`: what `perf top` does, with the engine of the service.
+//! `perf-exporter top`: the equivalent of `perf top`, with the profiler of the service.
 
 mod args;
 mod screen;
@@ -17,13 +17,12 @@ use crate::sys::Kernel;
 pub(super) use args::TopArgs;
 use screen::Screen;
 
-/// Lines of a table besides its functions: three about the whole, three of headings, one about those that are left out; and
-/// two above them.
+/// Lines of a table other than functions: three for the totals, three for headings, one for omitted functions, and two above the table.
 const AROUND: usize = ABOVE + 7;
 /// Lines above a table.
 const ABOVE: usize = 2;
 
-/// Shows tables until somebody has seen enough.
+/// Shows tables until the user quits.
 pub(super) fn top<K: Kernel>(args: &TopArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
     let subject = host.find(&args.sample.whom.target(&[]))?;
     let window = if args.zero { args.delay() } else { args.window() };
@@ -32,7 +31,7 @@ pub(super) fn top<K: Kernel>(args: &TopArgs, host: &Host<'_, K>) -> Result<Endin
         let sampling = Sampling::open(host, &sampler, &subject, None)?;
         let screen = match args.batch {
             true => None,
-            false => Screen::take().context("the terminal")?,
+            false => Screen::take().context("cannot set up the terminal")?,
         };
         let whom = subject.describe("");
         let shown = Shown { args, screen, whom, begun: None, tables: 0, sampling };
@@ -41,12 +40,12 @@ pub(super) fn top<K: Kernel>(args: &TopArgs, host: &Host<'_, K>) -> Result<Endin
     })
 }
 
-/// What is shown.
+/// State of the display.
 struct Shown<'a, K: Kernel> {
     args: &'a TopArgs,
     screen: Option<Screen>,
     whom: String,
-    /// The profile that the next table is of, if each is of its own time.
+    /// The profile of the next table, if each table covers only its own time.
     begun: Option<Asked>,
     tables: u64,
     sampling: Sampling<'a, K>,
@@ -64,7 +63,7 @@ impl<K: Kernel> Shown<'_, K> {
                 () = if_any(self.screen.as_ref().map(Screen::quit)) => return Ok(Ending::Done),
             };
             match happened {
-                // Ctrl-C is how one leaves it, and no failure; whoever sends something else wants to see that it came.
+                // Ctrl-C is the normal way to quit, therefore it is not a failure. Other signals are reflected in the exit status.
                 Happened::Stopped(number) if number == rustix::process::Signal::INT => {
                     return Ok(Ending::Done);
                 }
@@ -82,7 +81,7 @@ impl<K: Kernel> Shown<'_, K> {
         }
     }
 
-    /// What the next table is of.
+    /// Returns the profile of the next table.
     fn profile(&mut self) -> Result<Profile, Failure> {
         let everybody = Selection::default();
         let Some(begun) = self.begun.take() else {
@@ -90,7 +89,7 @@ impl<K: Kernel> Shown<'_, K> {
             let last = asked.last(&sampler.entry, self.args.window(), &everybody);
             return Ok(last.map_err(anyhow::Error::from)?);
         };
-        // The next one begins before this one ends: names take a while, and what happens meanwhile counts.
+        // Begin the next profile before this one ends: symbolization takes time, and samples taken meanwhile must be included.
         self.begun = Some(self.sampling.ask()?);
         Ok(self.sampling.asked.end(begun, &everybody).map_err(anyhow::Error::from)?)
     }
@@ -104,13 +103,13 @@ impl<K: Kernel> Shown<'_, K> {
         let Sampling { sampler, on, .. } = &self.sampling;
         let event = sampler.events.first().map_or("", |event| &*event.name);
         let heading = format!(
-            "\x1b[7m perf-exporter top \x1b[0m {event}, {}; {} on {on} CPUs; q ends\n\n",
+            "\x1b[7m perf-exporter top \x1b[0m {event}, {}; {} on {on} CPUs; press q to quit\n\n",
             sampler.rate, self.whom
         );
         screen.show(&(heading + &table(profile, lines)))
     }
 
-    /// Says what cannot be seen, before the first table: on a terminal it stands there again at the end.
+    /// Reports refusals before the first table, unless a terminal screen is used, which would hide them.
     fn tell_what_is_missing(&self) -> io::Result<()> {
         if self.screen.is_some() {
             return Ok(());
@@ -121,7 +120,7 @@ impl<K: Kernel> Shown<'_, K> {
     }
 }
 
-/// A table of the first functions.
+/// Returns a table of the busiest functions.
 fn table(profile: &Profile, lines: usize) -> String {
     Top::new(profile, lines).text(profile, &nothing(profile, 0), "-n")
 }

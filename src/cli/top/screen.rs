@@ -1,4 +1,4 @@
-//! A terminal that is drawn on, and that tells which keys are pressed.
+//! Terminal screen with key input.
 
 use std::io::{self, IsTerminal, Read};
 use std::sync::Arc;
@@ -11,26 +11,26 @@ use tokio::sync::Notify;
 
 use crate::cli::put;
 
-/// The other screen, so that what stood there comes back; no cursor; lines that are too long are cut.
+/// Sequences for the alternate screen, which preserves the previous content, without a cursor and with truncated long lines.
 const BEGIN: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const END: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// The lines of a terminal that does not say how many it has.
+/// Lines of a terminal that does not report its size.
 const USUAL_ROWS: usize = 24;
 
-/// The screen. Dropping it gives back the terminal as it was.
+/// The screen. Restores the terminal when dropped.
 #[derive(Debug)]
 pub(super) struct Screen {
     before: Termios,
-    /// Told when somebody wants it to end.
+    /// Notified when the user quits.
     quit: Arc<Notify>,
 }
 
 impl Screen {
-    /// Takes the terminal; `None` where standard input or output is none.
+    /// Takes over the terminal. Returns `None` if standard input or output is not a terminal.
     ///
     /// # Errors
-    /// When the terminal does not obey.
+    /// If the terminal cannot be configured.
     pub(super) fn take() -> io::Result<Option<Self>> {
         let stdin = io::stdin();
         if !stdin.is_terminal() || !io::stdout().is_terminal() {
@@ -38,17 +38,17 @@ impl Screen {
         }
         let before = tcgetattr(&stdin)?;
         let mut now = before.clone();
-        // Keys come at once and unseen.
+        // Keys are read immediately and not echoed.
         now.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO);
         now.special_codes[SpecialCodeIndex::VMIN] = 1;
         now.special_codes[SpecialCodeIndex::VTIME] = 0;
-        // Stopped by Ctrl-Z, it would leave the other screen behind.
+        // Disable Ctrl-Z: it would suspend the program on the alternate screen.
         now.special_codes[SpecialCodeIndex::VSUSP] = 0;
         tcsetattr(&stdin, OptionalActions::Now, &now)?;
         let screen = Self { before, quit: Arc::new(Notify::new()) };
         put(BEGIN)?;
         let quit = Arc::clone(&screen.quit);
-        // It ends with the program: nobody can be woken from a read, and keys that nobody reads are lost anyway.
+        // The thread ends with the process: a blocking read cannot be interrupted, and unread keys do not matter.
         thread::Builder::new().name("keys".into()).spawn(move || {
             let mut typed = [0; 64];
             while let Ok(count @ 1..) = io::stdin().lock().read(&mut typed) {
@@ -60,21 +60,21 @@ impl Screen {
         Ok(Some(screen))
     }
 
-    /// Its lines.
+    /// Returns the number of lines.
     pub(super) fn rows(&self) -> usize {
         let known = tcgetwinsize(io::stdout()).map(|size| usize::from(size.ws_row));
         known.ok().filter(|&rows| rows > 0).unwrap_or(USUAL_ROWS)
     }
 
-    /// Shows this in place of what was there.
+    /// Replaces the content of the screen.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// If the terminal is gone.
     pub(super) fn show(&self, text: &str) -> io::Result<()> {
         put(frame(text, self.rows()))
     }
 
-    /// Waits until somebody wants it to end.
+    /// Waits until the user quits.
     pub(super) async fn quit(&self) {
         self.quit.notified().await;
     }
@@ -82,15 +82,15 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone need not be put in order.
+        // If the terminal is gone, there is nothing to restore.
         let given_back = put(END);
         if tcsetattr(io::stdin(), OptionalActions::Now, &self.before).is_err() || given_back.is_err() {
-            tracing::debug!("the terminal cannot be given back");
+            tracing::debug!("cannot restore the terminal");
         }
     }
 }
 
-/// What a terminal of so many lines has to be told to show a text: each line in its place, and nothing else.
+/// Returns the control sequences that draw a text on a terminal of this height, with one line per row.
 fn frame(text: &str, rows: usize) -> String {
     let lines: Vec<String> = text.lines().take(rows).map(|line| format!("{line}\x1b[K")).collect();
     format!("\x1b[H{}\x1b[J", lines.join("\r\n"))

@@ -1,4 +1,4 @@
-//! What can be typed behind `perf-exporter trace`.
+//! Arguments of `perf-exporter trace`.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -9,40 +9,41 @@ use crate::cli::observe::{TargetArgs, seconds};
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
-Without -a, -C, -p, -t, -G or a command, the whole machine is followed until Ctrl-C, this program left out. A command beside \
-one of them only says for how long: -a sleep 10. Alone, it is what is followed, with what it starts, from its execve on.
+Without -a, -C, -p, -t, -G or a command, the whole machine except perf-exporter itself is traced until Ctrl-C. With one of \
+these options, a command only limits the duration: -a sleep 10. A command without these options is the target itself, with \
+its children, beginning with its execve.
 
-There is a line for each call when it ends: milliseconds from the beginning to when it was entered, how long it took, who \
-called, the call, and what it gave. A call that has not ended at the end, or with its thread, gives a question mark. \
-Arguments are numbers, and addresses of what they point to; where the kernel does not describe a call, all six registers \
-are shown.
+Each line describes one call, and is printed when the call ends: milliseconds from the start of the trace to the entry, \
+duration, thread, call with arguments, and result. The result is a question mark if the call has not ended at the end of \
+the trace or of its thread. Arguments are numbers; pointers are shown as addresses. If the kernel does not describe a call, \
+all six argument registers are shown.
 
-Needs CAP_PERFMON and tracefs.
+Requires CAP_PERFMON and tracefs.
 
-Exit code: that of the command; 1 if nothing could be followed, 2 for bad arguments, 126 and 127 for a command that cannot \
-be run.")]
+Exit codes: the exit code of the command; 1 if nothing could be traced, 2 for invalid arguments, 126 or 127 if the command \
+cannot be run.")]
 pub(in crate::cli) struct TraceArgs {
     #[command(flatten)]
     pub(super) whom: TargetArgs,
-    /// These calls only, with patterns: openat,read*; with ! before the first, all but these.
+    /// Show only these calls: openat,read*. With ! before the first, show all other calls.
     #[arg(short = 'e', long = "expr", value_name = "CALLS", allow_hyphen_values = true)]
     pub(super) calls: Option<String>,
-    /// Only calls that took at least so many milliseconds.
+    /// Show only calls that took at least this many milliseconds.
     #[arg(long, value_name = "MS", value_parser = milliseconds)]
     pub(super) duration: Option<Duration>,
-    /// Only calls that failed.
+    /// Show only calls that failed.
     #[arg(long)]
     pub(super) failure: bool,
     /// Show only a summary by thread and call, at the end.
     #[arg(short = 's', long)]
     pub(super) summary: bool,
-    /// Show a summary by thread and call besides.
+    /// Also show a summary by thread and call at the end.
     #[arg(short = 'S', long, conflicts_with = "summary")]
     pub(super) with_summary: bool,
-    /// Stop after so many seconds; a command is sent SIGTERM then.
+    /// Stop after this number of seconds. A command receives SIGTERM.
     #[arg(long = "time-limit", value_name = "SECS", value_parser = seconds)]
     pub(super) limit: Option<Duration>,
-    /// The command to run and follow, with its arguments.
+    /// Command to run and trace, with its arguments.
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(super) command: Vec<OsString>,
 }

@@ -1,4 +1,4 @@
-//! The arguments of calls, as the kernel describes them in `events/syscalls/sys_enter_*/format`.
+//! The arguments of system calls, as the kernel describes them in `events/syscalls/sys_enter_*/format`.
 
 use rustc_hash::FxHashMap;
 
@@ -6,22 +6,22 @@ use crate::event::Catalog;
 use crate::event::format::{FieldKind, Format};
 use crate::syscall::Call;
 
-/// How many registers a call has at most.
+/// Maximum number of argument registers of a call.
 pub(super) const REGISTERS: usize = 6;
 
-/// `AT_FDCWD`: paths begin where the process is.
+/// `AT_FDCWD`: paths are relative to the working directory of the process.
 const AT_FDCWD: i32 = -100;
 
-/// How an argument is shown.
+/// Format of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shown {
-    /// `int` and what is like it: with a sign.
+    /// Signed: `int` and similar types.
     Signed,
-    /// A number that may be large.
+    /// Unsigned: decimal, or hexadecimal above 32 bits.
     Number,
-    /// An address, or bits.
+    /// Hexadecimal: an address or flags.
     Hex,
-    /// A mode of files.
+    /// Octal: a file mode.
     Octal,
 }
 
@@ -31,7 +31,7 @@ struct Argument {
     shown: Shown,
 }
 
-/// Which arguments calls take; read when a call is seen first.
+/// Arguments of system calls, read when a call first occurs.
 #[derive(Debug)]
 pub(super) struct Arguments<'c> {
     catalog: &'c Catalog,
@@ -43,10 +43,10 @@ impl<'c> Arguments<'c> {
         Self { catalog, known: FxHashMap::default() }
     }
 
-    /// Writes those of a call: all six registers where nobody says what they are.
+    /// Writes the arguments of a call, or all six registers if the kernel does not describe the call.
     pub(super) fn write(&mut self, text: &mut String, call: Call, registers: &[u64; REGISTERS]) {
         let catalog = self.catalog;
-        // Numbers that stand for no call are not remembered: a program may make up any.
+        // Numbers of unknown calls are not cached, because a program can use arbitrary numbers.
         let known = call.name().and_then(|name| {
             let known = self.known.entry(call).or_insert_with(|| {
                 catalog.format("syscalls", &format!("sys_enter_{name}")).ok().map(|format| arguments(&format))
@@ -65,7 +65,7 @@ impl Argument {
     fn written(&self, value: u64) -> String {
         let Self { name, shown } = self;
         match shown {
-            // The upper half of the register is not the program's.
+            // The upper half of the register is not part of the argument.
             Shown::Signed if value as i32 == AT_FDCWD && name.contains("dfd") => format!("{name}: CWD"),
             Shown::Signed => format!("{name}: {}", value as i32),
             Shown::Number if value <= u64::from(u32::MAX) => format!("{name}: {value}"),

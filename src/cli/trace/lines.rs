@@ -1,4 +1,4 @@
-//! The lines of `perf-exporter trace`.
+//! The output lines of `perf-exporter trace`.
 
 use std::io;
 use std::time::Duration;
@@ -11,23 +11,23 @@ use crate::event::Catalog;
 use crate::sched::Who;
 use crate::syscall::{Begun, Call, Ended, errno};
 
-/// Where results stand, if the call is not longer.
+/// Minimum width of the call, before the result.
 const CALL: usize = 70;
 
-/// Lines that are not written yet.
+/// Lines that have not been written yet.
 #[derive(Debug)]
 pub(super) struct Lines<'c> {
     text: String,
     arguments: Arguments<'c>,
-    /// When it began, in nanoseconds.
+    /// Start of the trace, in nanoseconds.
     begun: u64,
-    /// The shortest call to show.
+    /// Duration of the shortest call to show, in nanoseconds.
     shortest: u64,
     failures_only: bool,
 }
 
 impl<'c> Lines<'c> {
-    /// Times are those since `begun`, in nanoseconds.
+    /// Creates an empty buffer. Times are shown relative to `begun`, in nanoseconds.
     pub(super) fn new(
         catalog: &'c Catalog,
         begun: u64,
@@ -38,7 +38,7 @@ impl<'c> Lines<'c> {
         Self { text: String::new(), arguments: Arguments::new(catalog), begun, shortest, failures_only }
     }
 
-    /// A call that has ended.
+    /// Adds a call that has ended.
     pub(super) fn ended(&mut self, ended: &Ended, registers: Option<&[u64; REGISTERS]>) {
         if ended.took < self.shortest || self.failures_only && ended.error().is_none() {
             return;
@@ -47,7 +47,7 @@ impl<'c> Lines<'c> {
         self.line((&ended.who, ended.call), ended.time - ended.took, &took, registers, &result(ended));
     }
 
-    /// A call that has not ended by `now`, and may never.
+    /// Adds a call that has not ended by `now`.
     pub(super) fn unended(&mut self, begun: &Begun, now: u64, registers: Option<&[u64; REGISTERS]>) {
         if self.failures_only || now.saturating_sub(begun.time) < self.shortest {
             return;
@@ -77,10 +77,10 @@ impl<'c> Lines<'c> {
         ));
     }
 
-    /// Writes them.
+    /// Writes the buffered lines.
     ///
     /// # Errors
-    /// When nobody reads them any more.
+    /// If standard output is closed.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if self.text.is_empty() {
             return Ok(());
@@ -89,20 +89,20 @@ impl<'c> Lines<'c> {
     }
 }
 
-/// What a call gave.
+/// Formats the result of a call.
 fn result(ended: &Ended) -> String {
     if let Some(number) = ended.error() {
         let name = errno(number);
         let said = Errno(number.into()).to_string();
         return match said.split_once(": ") {
             Some((known, meaning)) if known == name => format!("-1 {name} ({meaning})"),
-            // What only the kernel itself sees: it starts the call again.
+            // Some error numbers are internal to the kernel: it restarts the call.
             _ => format!("-1 {name}"),
         };
     }
     match u32::try_from(ended.result) {
         Ok(number) => number.to_string(),
-        // An address, most often.
+        // Large results are usually addresses.
         Err(_) => format!("{:#x}", ended.result),
     }
 }

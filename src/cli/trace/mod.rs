@@ -1,4 +1,4 @@
-//! `perf-exporter trace`: what `perf trace` does: system calls as they end, and how many there were of each.
+//! `perf-exporter trace`: the equivalent of `perf trace`. Shows system calls as they end, and summaries of them.
 //!
 //! ```text
 //! follow::Session: raw_syscalls, filtered by the kernel ─► syscall::Calls ─┬► a line for each call
@@ -31,16 +31,16 @@ use lines::Lines;
 use select::Selection;
 use summary::Summary;
 
-/// How many calls under way have their arguments kept.
+/// Maximum number of calls in flight whose arguments are stored.
 const MOST: usize = 1 << 17;
 
-/// The places of the two events among the sources.
+/// Index of the event `sys_enter` among the sources.
 const ENTER: usize = 0;
 const EVENTS: [&str; 2] = ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"];
 
-/// Follows and prints, and ends as the command ended.
+/// Traces, prints, and ends like the command.
 pub(super) fn trace<K: Kernel>(args: &TraceArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
-    let abi = Abi::here(true).context("the numbers of this machine's system calls are not known")?;
+    let abi = Abi::here(true).context("the system call numbers of this architecture are not supported")?;
     let selection =
         args.calls.as_deref().map(|text| Selection::parse(text, &[Some(abi), Abi::here(false)])).transpose();
     let selection = selection.map_err(|error| Failure::Usage(anyhow::anyhow!(error)))?;
@@ -79,13 +79,13 @@ pub(super) fn trace<K: Kernel>(args: &TraceArgs, host: &Host<'_, K>) -> Result<E
     followed.tell_what_is_missing()?;
     let unreadable = followed.listener.unreadable;
     if unreadable > 0 {
-        tracing::error!(records = unreadable, "records were not what their format says: a bug");
+        tracing::error!(records = unreadable, "cannot decode records, which is a bug in perf-exporter");
     }
     Ok(followed.ending)
 }
 
-/// What the kernel is told to leave out. This program would follow what it prints, and print what it followed; its other
-/// threads are left out when they are read.
+/// Returns the filter for the kernel. It excludes this process, which would otherwise trace its own output endlessly. Records of its other
+/// threads are dropped when they are read.
 fn filter(selection: Option<&Selection>, others_only: bool) -> Option<String> {
     let own = (!others_only).then(|| format!("common_pid != {}", std::process::id()));
     match (selection.and_then(Selection::filter), own) {
@@ -94,7 +94,7 @@ fn filter(selection: Option<&Selection>, others_only: bool) -> Option<String> {
     }
 }
 
-/// Where in the records of the two events things are.
+/// Fields in the records of one of the two events.
 #[derive(Debug)]
 struct Tap {
     number: Field,
@@ -109,7 +109,7 @@ impl Tap {
     }
 }
 
-/// Pairs beginnings and ends.
+/// Pairs entries and exits of calls.
 struct Tracer<'a> {
     taps: Vec<Tap>,
     abi: Abi,
@@ -117,7 +117,7 @@ struct Tracer<'a> {
     names: ThreadNames,
     own: u32,
     calls: Calls,
-    /// Calls under way with their arguments, by thread.
+    /// Calls in flight with their arguments, by thread.
     under_way: FxHashMap<u32, (Begun, [u64; REGISTERS])>,
     lines: Option<Lines<'a>>,
     summary: Option<Summary>,
@@ -149,9 +149,9 @@ impl Listener for Tracer<'_> {
 impl Tracer<'_> {
     fn hit(&mut self, source: usize, cpu: u32, sample: &Sample<'_>) -> Option<()> {
         let tap = self.taps.get(source)?;
-        // A call of no number is none: somebody asked for -1, or a signal handler returns.
+        // A negative number is not a valid call: a program used -1, or a signal handler returned.
         let number = u32::try_from(tap.number.number(sample.raw)?).unwrap_or(u32::MAX);
-        // On machines whose programs of 32 bits have numbers of their own.
+        // On some architectures, 32-bit programs use different call numbers.
         let abi = Abi::here(!sample.narrow).unwrap_or(self.abi);
         let call = Call { abi, number };
         if self.selection.as_ref().is_some_and(|selection| !selection.takes(call)) {
@@ -201,7 +201,7 @@ impl Tracer<'_> {
         self.summary.iter_mut().for_each(|summary| summary.end(task.tid));
     }
 
-    /// Writes what is still under way, and the summary.
+    /// Writes the calls still in flight, and the summary.
     fn end(&mut self, now: u64) -> io::Result<()> {
         if let Some(lines) = &mut self.lines {
             let mut under_way: Vec<_> = self.under_way.values().collect();

@@ -1,4 +1,4 @@
-//! Which calls are followed, told to the kernel by their numbers.
+//! Selection of system calls, passed to the kernel as a filter on their numbers.
 
 use std::collections::BTreeSet;
 
@@ -6,21 +6,21 @@ use crate::event::nearest;
 use crate::syscall::{Abi, Call};
 use crate::target::Glob;
 
-/// Calls by name, under the numbers that they have for programs of 64 and of 32 bits.
+/// Calls by name, with their numbers in the 64-bit and 32-bit ABIs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Selection {
     calls: BTreeSet<Call>,
-    /// Whether it is all but these.
+    /// Whether the selection is all calls except these.
     others: bool,
-    /// What the kernel is asked for, or asked to leave out. It does not know whose number it is.
+    /// Numbers that the kernel filter includes or excludes. The kernel filter cannot distinguish the ABIs.
     told: BTreeSet<u32>,
 }
 
 impl Selection {
-    /// Names and patterns with commas between; `!` before the first turns them into those that are left out.
+    /// Parses comma-separated names and patterns. A leading `!` inverts the selection.
     ///
     /// # Errors
-    /// For a name that no call has, and a pattern that is none or matches nothing.
+    /// If a name is not a system call, or a pattern is invalid or matches nothing.
     pub(super) fn parse(text: &str, abis: &[Option<Abi>]) -> Result<Self, String> {
         let (others, list) = match text.strip_prefix('!') {
             Some(rest) => (true, rest),
@@ -46,13 +46,13 @@ impl Selection {
         Ok(Self { calls, others, told })
     }
 
-    /// Whether a call is among them.
+    /// Reports whether a call is selected.
     pub(super) fn takes(&self, call: Call) -> bool {
         self.calls.contains(&call) != self.others
     }
 
-    /// What of it the kernel can decide, in its filter language, on the field `id` of `raw_syscalls`; `None` if that is
-    /// nothing.
+    /// Returns the part of the selection that the kernel can evaluate: a filter on the field `id` of `raw_syscalls`. `None` if there is
+    /// none.
     pub(super) fn filter(&self) -> Option<String> {
         let range = |(first, last): (u32, u32)| match (self.others, first == last) {
             (false, true) => format!("id == {first}"),
@@ -65,7 +65,7 @@ impl Selection {
     }
 }
 
-/// Numbers that follow each other, by the first and the last of them.
+/// Converts numbers to ranges of consecutive numbers.
 fn ranges(numbers: &BTreeSet<u32>) -> Vec<(u32, u32)> {
     let numbers: Vec<u32> = numbers.iter().copied().collect();
     let ranges = numbers.chunk_by(|one, next| one.checked_add(1) == Some(*next));
@@ -75,10 +75,10 @@ fn ranges(numbers: &BTreeSet<u32>) -> Vec<(u32, u32)> {
 fn no_call(word: &str, abis: impl Iterator<Item = Abi>) -> String {
     let all: Vec<Call> = abis.flat_map(|abi| Call::matching(abi, |_| true)).collect();
     match nearest(word, all.iter().filter_map(|call| call.name())) {
-        Some(name) => format!("-e {word:?} is no system call; did you mean {name}?"),
-        None => format!(
-            "-e {word:?} is no system call; names are those of the manual's section 2, such as openat"
-        ),
+        Some(name) => format!("-e {word:?} is not a system call; did you mean {name}?"),
+        None => {
+            format!("-e {word:?} is not a system call; use the names of manual section 2, such as openat")
+        }
     }
 }
 
@@ -107,21 +107,21 @@ mod tests {
 
     #[test]
     fn what_is_one_call_for_64_bits_and_another_for_32_is_told_apart_by_the_program() {
-        // read is 0 for the one and 3 for the other, which is close for the first.
+        // read is call 0 in one ABI and call 3 in the other, where 3 is close in the first.
         let read = Selection::parse("read", &BOTH).unwrap();
         assert_eq!(read.filter().as_deref(), Some("id == 0 || id == 3"));
         let call = |abi, number| Call { abi, number };
         assert!(read.takes(call(Abi::X86_64, 0)) && read.takes(call(Abi::I386, 3)));
         assert!(!read.takes(call(Abi::X86_64, 3)));
         let others = Selection::parse("!read", &BOTH).unwrap();
-        assert_eq!(others.filter(), None, "both numbers are other calls as well");
+        assert_eq!(others.filter(), None, "both numbers are also other calls");
         assert!(!others.takes(call(Abi::X86_64, 0)) && others.takes(call(Abi::X86_64, 3)));
     }
 
     #[test]
     fn a_name_that_no_call_has_is_refused_with_the_one_that_was_meant() {
         let error = filter("opennat", &BOTH).unwrap_err();
-        assert_eq!(error, "-e \"opennat\" is no system call; did you mean openat?");
+        assert_eq!(error, "-e \"opennat\" is not a system call; did you mean openat?");
         for text in ["", "!", "read,", "zzz*", "a[", "\u{1b}[31m"] {
             let error = filter(text, &BOTH).unwrap_err();
             assert!(error.starts_with("-e ") && !error.contains('\u{1b}'), "{error}");

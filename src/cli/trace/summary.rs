@@ -1,4 +1,4 @@
-//! The summary of `perf-exporter trace`: which calls each thread made, how long they took, and how many failed.
+//! The summary of `perf-exporter trace`: calls, durations and errors by thread.
 
 use rustc_hash::FxHashMap;
 
@@ -6,25 +6,25 @@ use crate::cli::follow::{Merge, Row, Rows, Spread, milliseconds, shown};
 use crate::sched::Who;
 use crate::syscall::{Call, Ended};
 
-/// How many calls a thread has sums for; numbers that stand for none are many.
+/// Maximum number of distinct calls per thread. Unknown numbers could otherwise use unbounded memory.
 const MOST: usize = 1024;
 
-/// What stands above the calls of a thread.
+/// Heading above the calls of a thread.
 const HEADING: &str = concat!(
     "   syscall             calls  errors     total       min       avg       max     stddev\n",
     "                                        (msec)    (msec)    (msec)    (msec)        (%)\n",
     "   ---------------- --------  ------ --------- --------- --------- ---------     ------\n",
 );
 
-/// The calls of a thread.
+/// Statistics of a thread.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Sum {
-    /// Beginnings and ends, as perf counts events.
+    /// Entries and exits, as perf counts events.
     events: u64,
     calls: FxHashMap<Call, Calls>,
 }
 
-/// The calls of a kind.
+/// Statistics of one system call.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Calls {
     times: Spread,
@@ -42,7 +42,7 @@ impl Merge for Sum {
     }
 }
 
-/// Calls by thread.
+/// Statistics by thread.
 #[derive(Debug)]
 pub(super) struct Summary {
     rows: Rows<Sum>,
@@ -53,7 +53,7 @@ impl Summary {
         Self { rows: Rows::new(true) }
     }
 
-    /// A beginning or an end was seen.
+    /// Counts an entry or an exit.
     pub(super) fn event(&mut self, who: &Who) {
         self.rows.of(who).events += 1;
     }
@@ -72,7 +72,7 @@ impl Summary {
         self.rows.end(tid);
     }
 
-    /// Perf's tables, those of the busiest threads first.
+    /// Returns the tables of perf, the busiest threads first.
     pub(super) fn text(self) -> String {
         let (mut rows, others) = self.rows.finish();
         rows.retain(|row| row.sum.events > 0);

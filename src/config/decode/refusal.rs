@@ -1,4 +1,4 @@
-//! serde's errors with their parts still apart: what was found, what was expected, where, and what to do.
+//! Structured deserialization errors: the found and the expected value, the position, and a hint.
 
 use std::fmt;
 
@@ -8,18 +8,18 @@ use crate::config::problem::{all_of, one_of, shown};
 use crate::config::yaml::NodeId;
 use crate::event::nearest;
 
-/// Why a value was not taken.
+/// Reason why a value was rejected.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    /// The value, or the key; the innermost place that the error passed on its way out.
+    /// Value or key: the innermost node that the error passed.
     pub(super) at: Option<NodeId>,
-    /// What is wrong.
+    /// Description of the problem.
     pub(super) message: String,
-    /// What to do about it.
+    /// Suggested correction.
     pub(super) hint: Option<String>,
-    /// The field that is missing, if that is the reason.
+    /// Missing field, if that is the reason.
     pub(super) missing: Option<&'static str>,
-    /// Whether it is only the consequence of an earlier refusal.
+    /// Whether the error is only the consequence of an earlier one.
     pub(super) follows_another: bool,
 }
 
@@ -28,13 +28,13 @@ impl Refusal {
         Self { at: None, message, hint, missing: None, follows_another: false }
     }
 
-    /// A block that would be `text` if there were quotes around it.
+    /// Creates the error for a block that would be `text` with quotes.
     pub(super) fn unquoted(text: &str) -> Self {
-        let message = "without quotes YAML takes this for a block, not for a text".to_owned();
+        let message = "without quotes, YAML parses this as a block, not as a text".to_owned();
         Self::new(message, Some(format!("write \"{}\"", shown(text).trim_matches('`'))))
     }
 
-    /// The same at `node`, unless its place is known already.
+    /// Sets the position to `node`, unless it is already set.
     pub(super) fn at(mut self, node: NodeId) -> Self {
         self.at.get_or_insert(node);
         self
@@ -50,7 +50,7 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 impl de::Error for Refusal {
-    /// What stands behind `"; "` is the hint.
+    /// The text after `"; "` becomes the hint.
     fn custom<T: fmt::Display>(message: T) -> Self {
         let text = message.to_string();
         match text.split_once("; ") {
@@ -75,9 +75,9 @@ impl de::Error for Refusal {
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
         let hint = match nearest(field, expected.iter().copied()) {
             Some(near) => did_you_mean(near),
-            None => format!("what can stand here is {}", all_of(expected)),
+            None => format!("valid settings are {}", all_of(expected)),
         };
-        Self::new(format!("there is no setting {}", shown(field)), Some(hint))
+        Self::new(format!("unknown setting {}", shown(field)), Some(hint))
     }
 
     fn missing_field(field: &'static str) -> Self {
@@ -90,7 +90,7 @@ fn did_you_mean(word: &str) -> String {
     format!("did you mean `{word}`?")
 }
 
-/// What was found, as a part of a sentence.
+/// Describes the found value as part of a sentence.
 pub(super) fn found_words(found: Unexpected<'_>) -> String {
     match found {
         Unexpected::Bool(value) => format!("`{value}`"),

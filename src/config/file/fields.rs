@@ -1,4 +1,4 @@
-//! What may be said about the fields of an event: labels, sums and histograms.
+//! Keys for the fields of an event: labels, sums and histograms.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::config::decode::{At, TEXTS_OR_BLOCK};
 use crate::config::traced::Unit;
 use crate::config::value::{List, Texts, or_short};
 
-/// Fields that become labels: each label and its field, in the order of the file.
+/// Fields that become labels: each label with its field, in the order of the file.
 #[derive(Debug)]
 pub(in crate::config) struct Labels(pub(in crate::config) Vec<(At<String>, At<String>)>);
 
@@ -25,7 +25,7 @@ impl<'de> Deserialize<'de> for Labels {
             type Value = Labels;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("names of fields or a block of `label: field`")
+                f.write_str("field names or a block of `label: field`")
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Labels, A::Error> {
@@ -49,7 +49,7 @@ impl JsonSchema for Labels {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "Names of fields, or a block of `label: field`.",
+            "description": "Field names, or a block of `label: field`.",
             "anyOf": [
                 { "type": "string" },
                 { "type": "array", "items": { "type": "string" } },
@@ -60,29 +60,29 @@ impl JsonSchema for Labels {
     }
 }
 
-/// A field that is added up.
+/// A field to sum.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::config) struct Sum {
     /// The field.
     pub(in crate::config) of: At<String>,
-    /// What the field is in; a plain number by default.
+    /// The unit of the field; a plain number by default.
     pub(in crate::config) unit: Option<At<Unit>>,
 }
 
-/// What is distributed: a field, or the time that passes. The text `seconds` is short for the latter.
+/// Value of a histogram: a field or a duration. The short form `seconds` is the duration.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename = "TextOrBlock", deny_unknown_fields)]
 #[schemars(rename = "Histogram", description = "The long form of a histogram.", transform = Histogram::short_form)]
 pub(in crate::config) struct Histogram {
-    /// The field. Left out, it is the time that passes.
+    /// The field. If omitted, the histogram is of the duration.
     #[serde(default)]
     of: Option<At<String>>,
-    /// What the field is in; a plain number by default.
+    /// The unit of the field; a plain number by default.
     #[serde(default)]
     pub(in crate::config) unit: Option<At<Unit>>,
-    /// The upper bounds of the buckets in seconds, bytes or plain numbers, growing. By default
-    /// powers of two; native histograms are finer.
+    /// The upper bounds of the buckets in seconds, bytes or plain numbers, in ascending order. The default is powers of two; native
+    /// histograms have a finer resolution.
     #[serde(default)]
     #[schemars(extend("examples" = [[0.001, 0.01, 0.1, 1]]))]
     pub(in crate::config) buckets: Option<At<List<f64>>>,
@@ -92,19 +92,19 @@ impl Histogram {
     fn short_form(schema: &mut Schema) {
         or_short(
             schema,
-            "`seconds`, the time that passes, or a field and its buckets.",
+            "`seconds` for the duration, or a field and its buckets.",
             &json!({ "const": "seconds" }),
         );
     }
 }
 
 impl At<Histogram> {
-    /// The field; `None` if it is the time that passes.
+    /// Returns the field; `None` for the duration.
     pub(in crate::config) fn of(&self) -> Option<&At<String>> {
         self.value.of.as_ref().filter(|of| of.node != self.node)
     }
 
-    /// The text that stands for the whole, if it is not `seconds`.
+    /// Returns the short form, if it is not `seconds`.
     pub(in crate::config) fn unknown_text(&self) -> Option<&str> {
         let text = self.value.of.as_ref().filter(|of| of.node == self.node)?;
         (text.value != "seconds").then_some(&text.value)

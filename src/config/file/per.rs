@@ -1,11 +1,11 @@
-//! The words of `per`: each section can name some of the scopes.
+//! Values of `per`: each section accepts some of the scopes.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::health::{CpuScope, Scope};
 
-/// Makes the words of a section, and the scopes that they name.
+/// Declares the values that a section accepts and maps them to scopes.
 macro_rules! words {
     ($(#[$about:meta])+ $words:ident: $scopes:ident { $($(#[$meaning:meta])+ $word:ident = $scope:ident,)+ }) => {
         $(#[$about])+
@@ -26,61 +26,61 @@ macro_rules! words {
 }
 
 words! {
-    /// For whom to count.
+    /// Target to count for.
     #[derive(Default)]
     Per: Scope {
-        /// For each CPU: `perf_cpu_<event>_total{cpu}`.
+        /// Each CPU: `perf_cpu_<event>_total{cpu}`.
         #[default]
         Cpu = CPU,
-        /// For the CPUs of each NUMA node together: `perf_numa_<event>_total{numa_node}`.
+        /// Each NUMA node, as the sum of its CPUs: `perf_numa_<event>_total{numa_node}`.
         Numa = NUMA,
-        /// For each cgroup of `cgroups`: `perf_cgroup_<event>_total{cgroup}`.
+        /// Each cgroup of `cgroups`: `perf_cgroup_<event>_total{cgroup}`.
         Cgroup = Cgroup,
-        /// For the processes of `processes`: `perf_process_<event>_total`.
+        /// The processes of `processes`: `perf_process_<event>_total`.
         Process = Process,
     }
 }
 
 words! {
-    /// For whom to count.
+    /// Target to count for.
     #[derive(Default)]
     TracedPer: Scope {
-        /// For all CPUs together.
+        /// The host, as the sum of all CPUs.
         #[default]
         Host = HOST,
-        /// For each CPU.
+        /// Each CPU.
         Cpu = CPU,
-        /// For the CPUs of each NUMA node together.
+        /// Each NUMA node, as the sum of its CPUs.
         Numa = NUMA,
-        /// For each cgroup of `cgroups`.
+        /// Each cgroup of `cgroups`.
         Cgroup = Cgroup,
-        /// For the processes of `processes`.
+        /// The processes of `processes`.
         Process = Process,
     }
 }
 
 words! {
-    /// For whom it is told what threads do.
+    /// Target of scheduler or system call metrics.
     #[derive(Default)]
     TaskPer: Scope {
-        /// For all CPUs together.
+        /// The host, as the sum of all CPUs.
         #[default]
         Host = HOST,
-        /// For the CPUs of each NUMA node together.
+        /// Each NUMA node, as the sum of its CPUs.
         Numa = NUMA,
-        /// For each cgroup of `cgroups`.
+        /// Each cgroup of `cgroups`.
         Cgroup = Cgroup,
-        /// For the processes of `processes`.
+        /// The processes of `processes`.
         Process = Process,
     }
 }
 
 words! {
-    /// By what the samples of a profile are told apart, besides threads and cgroups.
+    /// Label by which the samples of a profile are distinguished, in addition to threads and cgroups.
     ProfilePer: CpuScope {
-        /// By CPU: the label `cpu`.
+        /// The label `cpu`.
         Cpu = Cpu,
-        /// By NUMA node: the label `numa_node`.
+        /// The label `numa_node`.
         Numa = Numa,
     }
 }

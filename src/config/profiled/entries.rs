@@ -1,4 +1,4 @@
-//! The entries of `profiles`: what each kind of them may say, and what all of them have.
+//! Checks of the entries of `profiles`: the keys of each kind, and the common keys.
 
 use std::ops::RangeInclusive;
 
@@ -13,31 +13,31 @@ use crate::config::traced::one_place;
 use crate::config::value::{Entries, Period, Size};
 use crate::target::{CgroupSelection, Glob, ProcessRule, ProcessSelection};
 
-/// The most entries: each has events on every CPU, and a window of stacks in memory.
+/// Maximum number of entries: each opens events on all CPUs and keeps a window of stacks in memory.
 const ENTRY_LIMIT: usize = 16;
-/// The functions with metrics of their own unless the entry says otherwise.
+/// Default number of functions with their own metrics.
 const FUNCTIONS: usize = 50;
-/// How far pages look back, and the bounds of that.
+/// Default and bounds of the time range of the pages.
 const WINDOW: Period = Period::seconds(60);
 const WINDOWS: RangeInclusive<Period> = Period::seconds(10)..=Period::seconds(600);
-/// How much of a stack is copied: what all but deep recursion and large buffers on the stack stay below.
+/// Default size of the copied stack in bytes. Only deep recursion and large buffers on the stack exceed it.
 pub const STACK: u32 = 16 << 10;
 
-/// What the section says; what `base` says if the file does not mention it.
+/// Returns the checked section, or `base` if the file omits it.
 pub(in crate::config) fn profiled(
     entries: Option<&At<Entries<Profile>>>,
     base: &[Profiled],
     report: &mut Report<'_>,
 ) -> Vec<Profiled> {
     let Some(At { node, value: Entries(entries) }) = entries else { return base.to_vec() };
-    let hint = "each is opened on every CPU: leave some out";
+    let hint = "each entry is opened on every CPU: remove some";
     if report.too_many(*node, (entries.len(), "entries"), ENTRY_LIMIT, hint) {
         return Vec::new();
     }
     entries.iter().filter_map(|(name, entry)| profile(name, entry, report)).collect()
 }
 
-/// What an entry says; `None` if it does not say what to sample.
+/// Returns the checked entry; `None` if it has no valid sampled event.
 fn profile(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> Option<Profiled> {
     metric_word(name.node, name, "entries", report);
     let source = source(name, entry, report);
@@ -55,7 +55,7 @@ fn profile(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> O
     Some(Profiled { name, source: source?, unwind, lines, whose, per, functions, window })
 }
 
-/// What an entry samples. One of three kinds, told apart by `event`, the keys of probes, and `threshold`.
+/// Returns what an entry samples. The keys `event`, those of probes, and `threshold` determine the kind.
 fn source(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> Option<Source> {
     let waits = entry
         .threshold
@@ -65,20 +65,20 @@ fn source(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> Op
     let Profile { kprobe, kretprobe, uprobe, uretprobe, usdt, .. } = &entry.value;
     let place = one_place([kprobe, kretprobe, uprobe, uretprobe, usdt].map(Option::as_ref), report);
     if let (Some(within), None) = (&entry.within, &place) {
-        let message = "`in` is about the file of a probe, and this entry has none";
+        let message = "`in` applies only to a probe in a file, and this entry has none";
         report.error(within.node, message, "leave it out");
     }
     match (&entry.event, place, waits) {
         (Some(text), Some(_), _) => {
             let message = "an entry samples an event or a probe, not both";
-            report.error(text.node, message, "make two entries of it");
+            report.error(text.node, message, "split it into two entries");
             None
         }
         (event, place, Some((word, node))) if event.is_some() || place.is_some() => {
             let (what, key) =
                 if event.is_some() { ("an event", "`event`") } else { ("a probe", "the probe") };
-            let message = format!("`{word}` is about waits, and this entry samples {what}");
-            let hint = format!("make two entries of it: one with {key}, one with `threshold`");
+            let message = format!("`{word}` applies only to waits, and this entry samples {what}");
+            let hint = format!("split it into two entries: one with {key}, one with `threshold`");
             report.error(node, message, hint);
             None
         }
@@ -88,7 +88,7 @@ fn source(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> Op
         (None, None, None) => {
             if !report.blames(entry.node) {
                 let hint = "write `event: cpu-clock`, or `threshold: 1ms` for the time off the CPU";
-                report.error(name.node, "the entry does not say what to sample", hint);
+                report.error(name.node, "the entry has no event, probe or threshold", hint);
             }
             None
         }
@@ -102,7 +102,7 @@ fn unwind(entry: &Profile, report: &mut Report<'_>) -> Unwind {
         && !bytes.is_multiple_of(8)
         && STACKS.contains(&bytes)
     {
-        let message = format!("{size} is not a multiple of 8 bytes, in which the kernel copies");
+        let message = format!("{size} is not a multiple of 8 bytes, which the kernel requires");
         report.error(*node, message, format!("write `{}`", bytes.next_multiple_of(8)));
     }
     let stack = u32::try_from(bytes).unwrap_or(STACK);
@@ -111,21 +111,21 @@ fn unwind(entry: &Profile, report: &mut Report<'_>) -> Unwind {
         file::Unwind::Dwarf => Unwind::Dwarf { stack },
         file::Unwind::Fp => {
             if let Some(stack) = &entry.stack {
-                let message = "`stack` has no meaning with `unwind: fp`, which copies none";
-                report.error(stack.node, message, "leave out one of them");
+                let message = "`stack` has no effect with `unwind: fp`, which copies no stack";
+                report.error(stack.node, message, "remove one of them");
             }
             Unwind::FramePointers
         }
     }
 }
 
-/// A pattern of ours, which is well formed.
+/// Returns patterns that match all cgroups.
 fn everything() -> Vec<Glob> {
-    // The root cgroup is taken by its own name alone.
+    // `/**` does not match the root cgroup.
     ["/", "/**"].into_iter().filter_map(|pattern| Glob::new(pattern).ok()).collect()
 }
 
-/// The lists of a selection, if there is any: what is not included by name, is included as `all`.
+/// Returns the lists of a selection, if there are any. Without `include`, `all` is included.
 fn selected<R>((include, exclude): Lists<R>, all: impl FnOnce() -> Vec<R>) -> Option<(Vec<R>, Vec<R>)> {
     let any = include.is_some() || exclude.is_some();
     any.then(|| (include.unwrap_or_else(all), exclude.unwrap_or_default()))
@@ -144,7 +144,7 @@ fn processes(
 ) -> Option<ProcessSelection> {
     let At { value: file::SampledProcesses { include, exclude }, .. } = written?;
     let lists = rules(include.as_ref(), exclude.as_ref(), "leave it out for every process", report);
-    // A rule without conditions is met by everybody.
+    // A rule without conditions matches every process.
     let (include, exclude) = selected(lists, || vec![ProcessRule::default()])?;
     Some(ProcessSelection { include, exclude, ..ProcessSelection::default() })
 }
@@ -153,7 +153,7 @@ fn functions(written: Option<&At<u64>>, report: &mut Report<'_>) -> usize {
     let Some(At { node, value }) = written else { return FUNCTIONS };
     if *value > FUNCTIONS_MAX {
         let message = format!("{value} is not between 0 and {FUNCTIONS_MAX}");
-        report.error(*node, message, "each is a series; profiles have all of them");
+        report.error(*node, message, "each is a series; profiles contain all functions");
     }
     usize::try_from(*value).unwrap_or(FUNCTIONS)
 }

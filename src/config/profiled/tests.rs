@@ -1,4 +1,4 @@
-//! Entries of `profiles`: what they come to, and every way to get one wrong.
+//! Tests of `profiles` entries: their results and all of their errors.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::config::tests::{good, report};
 use crate::health::CpuScope;
 use crate::probe::{Definition, ProbeKind, Root};
 
-/// The one entry of `profiles`.
+/// Returns the single entry of `profiles`.
 fn profile(entry: &str) -> Profiled {
     good(&format!("profiles: {{a: {{{entry}}}}}")).profiles.remove(0)
 }
 
-/// The problems of the entry `a`, a line each, without line and column.
+/// Returns the problems of the entry `a`, one per line, without line and column.
 fn wrong(entry: &str) -> String {
     let report = report(&format!("profiles:\n  a: {{{entry}}}\n"));
     let lines = report.lines().map(|line| line.split_once("profiles.a").map_or(line, |(_, text)| text));
@@ -76,59 +76,62 @@ fn an_entry_with_a_probe_samples_each_hit() {
 fn an_entry_is_of_one_kind_and_says_what_belongs_to_it() {
     assert_eq!(
         wrong("frequency: 19"),
-        ": the entry does not say what to sample; write `event: cpu-clock`, or `threshold: 1ms` for the time off the CPU"
+        ": the entry has no event, probe or threshold; write `event: cpu-clock`, or `threshold: 1ms` for the time off the CPU"
     );
     for (entry, expected) in [
         (
             "event: cycles, threshold: 1ms",
-            ".threshold: `threshold` is about waits, and this entry samples an event; make two entries of it: one with \
+            ".threshold: `threshold` applies only to waits, and this entry samples an event; split it into two entries: one with \
              `event`, one with `threshold`",
         ),
         (
             "event: cycles, limit: 5",
-            ".limit: `limit` is about waits, and this entry samples an event; make two",
+            ".limit: `limit` applies only to waits, and this entry samples an event; split",
         ),
         (
             "threshold: 1ms, frequency: 5",
-            ".frequency: `frequency` is about an `event`, and this entry samples waits; write `limit`, how many stacks",
+            ".frequency: `frequency` applies only to an `event`, and this entry samples waits; write `limit`, the maximum number of stacks",
         ),
         (
             "threshold: 1ms, kernel: false",
-            ".kernel: `kernel` is about an `event`, and this entry samples waits; leave",
+            ".kernel: `kernel` applies only to an `event`, and this entry samples waits; leave",
         ),
         (
             "event: cycles, kprobe: f",
-            ".event: an entry samples an event or a probe, not both; make two entries",
+            ".event: an entry samples an event or a probe, not both; split it into two entries",
         ),
-        ("kprobe: f, uprobe: '/b:f'", ".uprobe: an entry is of one probe; make two entries of it"),
+        ("kprobe: f, uprobe: '/b:f'", ".uprobe: an entry has only one probe; split it into two entries"),
         (
             "kprobe: f, threshold: 1ms",
-            ".threshold: `threshold` is about waits, and this entry samples a probe; make two entries of it: one with \
+            ".threshold: `threshold` applies only to waits, and this entry samples a probe; split it into two entries: one with \
              the probe, one with `threshold`",
         ),
         (
             "event: cycles, in: {pid: 1}",
-            ".in: `in` is about the file of a probe, and this entry has none; leave it out",
+            ".in: `in` applies only to a probe in a file, and this entry has none; leave it out",
         ),
-        ("kprobe: f, in: {pid: 1}", ".in: a probe of the kernel is in no file; leave it out"),
+        ("kprobe: f, in: {pid: 1}", ".in: a kernel probe has no file; leave it out"),
         (
             "kprobe: f, filter: x > 1",
-            ".filter: `filter` is about the fields of a tracepoint, and this entry samples a",
+            ".filter: `filter` applies only to tracepoints, and this entry samples a",
         ),
         (
             "kprobe: f, kernel: false",
-            ".kernel: `kernel` is about events that happen in the kernel and in programs",
+            ".kernel: `kernel` applies only to events that occur in the kernel and in programs",
         ),
-        ("uprobe: '/b:f', idle: true", ".idle: `idle` is about clocks, and this entry samples a probe"),
-        ("uprobe: f", ".uprobe: `f` is no place of a uprobe: "),
-        ("kprobe: f, arguments: [x]", ".arguments: there is no setting `arguments`"),
-        ("threshold: 1ms, filter: x > 1", ".filter: `filter` is about an `event`"),
-        ("threshold: 1ms, idle: true", ".idle: `idle` is about an `event`"),
+        (
+            "uprobe: '/b:f', idle: true",
+            ".idle: `idle` applies only to clock events, and this entry samples a probe",
+        ),
+        ("uprobe: f", ".uprobe: `f` is not a valid location of a uprobe: "),
+        ("kprobe: f, arguments: [x]", ".arguments: unknown setting `arguments`"),
+        ("threshold: 1ms, filter: x > 1", ".filter: `filter` applies only to an `event`"),
+        ("threshold: 1ms, idle: true", ".idle: `idle` applies only to an `event`"),
     ] {
         let found = wrong(entry);
         assert!(found.starts_with(expected) && found.lines().count() == 1, "{entry}: {found}");
     }
-    // Of what could not be read nothing follows.
+    // A value that could not be read causes no further problems.
     assert_eq!(wrong("event: 5").lines().count(), 1);
     assert_eq!(wrong("threshold: 5").lines().count(), 1);
     assert_eq!(wrong("evnt: cycles").lines().count(), 1);
@@ -145,12 +148,11 @@ fn how_often_is_a_frequency_or_a_period_within_bounds() {
         ("event: cycles, period: 0", ".period: 0 is not between 1 and 1000000000000"),
         (
             "event: cpu-clock, period: 1",
-            ".period: the period of a clock is in nanoseconds, and at least 100000; write `frequency: 19`",
+            ".period: the period of a clock event is in nanoseconds and at least 100000; write `frequency: 19`",
         ),
         (
             "event: cycles, frequency: 19, period: 100000",
-            ".period: an entry has a `frequency` or a `period`, not both: the one follows from the other; leave out one \
-             of them",
+            ".period: `frequency` and `period` are mutually exclusive; remove one of them",
         ),
         (
             "event: cycles, frequency: 99Hz",
@@ -160,7 +162,7 @@ fn how_often_is_a_frequency_or_a_period_within_bounds() {
             "event: cycles, frequency: 1.5",
             ".frequency: expected a positive whole number, found the number 1.5",
         ),
-        ("threshold: 2h", ".threshold: 7200s is more than 3600s; 1ms is the default"),
+        ("threshold: 2h", ".threshold: 7200s is more than 3600s; the default is 1ms"),
         ("limit: 0", ".limit: 0 is not between 1 and 100000"),
         ("threshold: 1", ".threshold: the number 1 has no unit; write `1s` for seconds"),
     ] {
@@ -173,20 +175,26 @@ fn an_entry_is_of_one_event_that_can_be_sampled() {
     for (event, expected) in [
         (
             "'{cycles,instructions}'",
-            ".event: `{cycles,instructions}` is a group, and a profile is of one event;",
+            ".event: `{cycles,instructions}` is a group, but a profile samples one event;",
         ),
         (
             "'cycles,instructions'",
-            ".event: `cycles,instructions` is more than one event, and a profile is of one event;",
+            ".event: `cycles,instructions` is more than one event, but a profile samples one event;",
         ),
-        ("'block:*'", ".event: `block:*` is a pattern, and a profile is of one event; write the name of one"),
-        ("cycles/name=x/", ".event: the profile is named by the entry; leave out `name=`"),
+        (
+            "'block:*'",
+            ".event: `block:*` is a pattern, but a profile samples one event; write the name of one",
+        ),
+        ("cycles/name=x/", ".event: the profile is named after the entry; leave out `name=`"),
         (
             "cycles:ppp",
-            ".event: samples are as exact as the event is by itself: `p` and `P` are not asked for;",
+            ".event: the modifiers `p` and `P` are not supported: samples have the precision of the event itself;",
         ),
-        ("cycles:W", ".event: `S` and `W` are about groups"),
-        ("cpu-clock:u", ".event: a clock is not divided by letters; `kernel: false` leaves out the kernel"),
+        ("cycles:W", ".event: the modifiers `S` and `W` apply only to groups"),
+        (
+            "cpu-clock:u",
+            ".event: clock events do not support these modifiers; `kernel: false` excludes the kernel",
+        ),
         ("'cycles:q'", ".event: `cycles:q` is not an event: "),
         ("{cycles,instructions}", ".event: "),
         ("[cycles]", ".event: expected a text, found a list"),
@@ -201,12 +209,12 @@ fn what_an_event_does_not_have_cannot_be_asked_of_it() {
     for (entry, expected) in [
         (
             "event: cycles, filter: x > 1",
-            ".filter: `filter` is about the fields of a tracepoint, and this is none;",
+            ".filter: `filter` applies only to tracepoints, and this event is not one;",
         ),
-        ("event: 'sys:one', filter: ''", ".filter: an empty filter; leave it out to take every event"),
-        ("event: 'sys:one', kernel: false", ".kernel: a tracepoint is passed in the kernel"),
-        ("event: 'cycles:u', kernel: true", ".kernel: `cycles:u` says already where it is sampled;"),
-        ("event: cycles, idle: true", ".idle: `idle` is about clocks"),
+        ("event: 'sys:one', filter: ''", ".filter: the filter is empty; leave it out to include all events"),
+        ("event: 'sys:one', kernel: false", ".kernel: tracepoints are hit in the kernel"),
+        ("event: 'cycles:u', kernel: true", ".kernel: `cycles:u` already has modifiers for user or kernel;"),
+        ("event: cycles, idle: true", ".idle: `idle` applies only to clock events"),
         (
             "event: cycles, kernel: off",
             ".kernel: expected `true` or `false`, found the text `off`; write `false`",
@@ -230,14 +238,14 @@ fn the_stack_is_copied_for_dwarf_alone_and_in_eights() {
     for (entry, expected) in [
         (
             "unwind: fp, stack: 8KiB",
-            ".stack: `stack` has no meaning with `unwind: fp`, which copies none; leave out one of them",
+            ".stack: `stack` has no effect with `unwind: fp`, which copies no stack; remove one of them",
         ),
         (
             "stack: 1030",
-            ".stack: 1030 bytes is not a multiple of 8 bytes, in which the kernel copies; write `1032`",
+            ".stack: 1030 bytes is not a multiple of 8 bytes, which the kernel requires; write `1032`",
         ),
-        ("stack: 512", ".stack: 512 bytes is not between 1KiB and 60KiB; 16KiB is the default"),
-        ("stack: 64KiB", ".stack: 64KiB is not between 1KiB and 60KiB; 16KiB is the default"),
+        ("stack: 512", ".stack: 512 bytes is not between 1KiB and 60KiB; the default is 16KiB"),
+        ("stack: 64KiB", ".stack: 64KiB is not between 1KiB and 60KiB; the default is 16KiB"),
         ("unwind: lbr", ".unwind: expected `auto`, `fp` or `dwarf`, found `lbr`"),
     ] {
         assert_eq!(wrong(&format!("event: cycles, {entry}")), expected);
@@ -257,7 +265,7 @@ fn whose_samples_are_kept_is_everybodys_unless_the_entry_says_otherwise() {
     assert_eq!((processes.include, processes.exclude.len()), (vec![Default::default()], 1));
     assert_eq!(cpus.unwrap().to_string(), "0-3,8");
     assert_eq!(whose("cpus: 5").cpus.unwrap().to_string(), "5");
-    // The sections of the file say who has series, and nothing about samples.
+    // The sections `cgroups` and `processes` of the file do not apply to samples.
     let file = good("cgroups: {include: /a}\nprofiles: {a: {event: cycles}}");
     assert_eq!(file.profiles[0].whose, Whose::default());
     for (entry, expected) in [
@@ -270,7 +278,7 @@ fn whose_samples_are_kept_is_everybodys_unless_the_entry_says_otherwise() {
         ),
         ("processes: {include: []}", ".processes.include: an empty list selects no process; leave it out"),
         ("cgroups: {include: a}", ".cgroups.include: `a` never matches"),
-        ("processes: {by: pid}", ".processes.by: there is no setting `by`"),
+        ("processes: {by: pid}", ".processes.by: unknown setting `by`"),
     ] {
         let found = wrong(&format!("event: cycles, {entry}"));
         assert!(found.starts_with(expected) && found.lines().count() == 1, "{entry}: {found}");
@@ -287,11 +295,11 @@ fn what_is_shown_has_bounds() {
     assert_eq!(shown("functions: 1000, window: 10m"), (1000, 600));
     assert_eq!(
         wrong("event: cycles, functions: 1001"),
-        ".functions: 1001 is not between 0 and 1000; each is a series; profiles have all of them"
+        ".functions: 1001 is not between 0 and 1000; each is a series; profiles contain all functions"
     );
     assert_eq!(
         wrong("event: cycles, window: 9s"),
-        ".window: 9s is not between 10s and 600s; 60s is the default"
+        ".window: 9s is not between 10s and 600s; the default is 60s"
     );
 }
 
@@ -299,10 +307,10 @@ fn what_is_shown_has_bounds() {
 fn names_are_words_and_stand_once() {
     assert!(report("profiles: {On-CPU: {event: cycles}}").ends_with("write `on_cpu`"));
     let twice = report("profiles:\n  a: {event: cycles}\n  a: {event: faults}\n");
-    assert!(twice.starts_with("3:3: the key `a` stands twice in the same block;"), "{twice}");
+    assert!(twice.starts_with("3:3: duplicate key `a` in this block;"), "{twice}");
     let many: String = (0..17).map(|i| format!("  a{i}: {{event: cycles}}\n")).collect();
     let many = report(&format!("profiles:\n{many}"));
-    assert!(many.contains("profiles: 17 entries, and at most 16 are taken;"), "{many}");
+    assert!(many.contains("profiles: 17 entries, at most 16 are allowed;"), "{many}");
 }
 
 #[test]
@@ -312,7 +320,7 @@ fn a_file_without_profiles_has_the_built_in_one_and_an_empty_section_none() {
     assert_eq!(good("{}").profiles, built_in);
     assert_eq!(good("profiles: {}").profiles, []);
     assert_eq!(good("profiles: {mine: {event: cycles}}").profiles.len(), 1);
-    // Profiles alone are something to do.
+    // Profiles alone are a valid configuration.
     assert_eq!(good("counters: {}").profiles, built_in);
 }
 

@@ -1,5 +1,5 @@
-//! `export.otlp`: what may be written there, and what it comes to. What is `None` in [`Otlp`] is for the environment to say, and
-//! then for the standard.
+//! The section `export.otlp` and its checked form. The environment supplies the values that are `None` in [`Otlp`]; otherwise the defaults
+//! of the OTLP specification apply.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -17,149 +17,148 @@ use crate::config::value::{List, Period, Size, Texts};
 use crate::net::tls::Tls;
 use crate::words::words;
 
-/// How and what to push by OTLP.
+/// OTLP push destination.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename = "Otlp", deny_unknown_fields)]
 pub(in crate::config) struct Written {
-    /// The receiver's URL, `https` for TLS. For `http/protobuf` the paths of the signals are put behind it. By default
+    /// URL of the receiver, `https` for TLS. For `http/protobuf` the paths of the signals are appended. The default is
     /// `http://localhost:4317`, or `:4318` for `http/protobuf`.
     #[schemars(extend("examples" = ["http://collector:4317", "https://otlp.example.com"]))]
     pub(in crate::config) endpoint: Option<At<String>>,
     /// `grpc` (the default) or `http/protobuf`.
     pub(in crate::config) protocol: Option<At<Protocol>>,
-    /// Headers of each request. Those with secrets are better given by the variable `OTEL_EXPORTER_OTLP_HEADERS`; what is
-    /// given here is stronger.
+    /// Headers of each request. They take precedence over the variable `OTEL_EXPORTER_OTLP_HEADERS`, which is preferable for headers with
+    /// secrets.
     #[schemars(extend("examples" = [{"x-scope-orgid": "team-a"}]))]
     pub(in crate::config) headers: Option<At<Texts>>,
     /// `gzip` (the default) or `none`.
     pub(in crate::config) compression: Option<At<Compression>>,
-    /// How long the receiver may take to answer: 100ms to 10m; `10s` by default.
+    /// Response timeout of the receiver: 100ms to 10m; `10s` by default.
     pub(in crate::config) timeout: Option<At<Period>>,
     /// Certificates, for `https`.
     pub(in crate::config) tls: Option<WrittenTls>,
-    /// Attributes of the resource beside those that are found: of this host, and in `OTEL_RESOURCE_ATTRIBUTES`. What is given
-    /// here is stronger.
+    /// Resource attributes, in addition to those of this host and of `OTEL_RESOURCE_ATTRIBUTES`, over which they take precedence.
     #[schemars(extend("examples" = [{"deployment.environment.name": "production"}]))]
     pub(in crate::config) resource: Option<At<Texts>>,
-    /// Memory for what waits until it can be sent, for each signal: 1MiB to 4GiB; `32MiB` by default. When it is full the
-    /// oldest is dropped, and counted.
+    /// Memory for queued requests of each signal: 1MiB to 4GiB; `32MiB` by default. When it is full, the oldest requests are dropped and
+    /// counted.
     #[schemars(extend("minimum" = QUEUE_MIN, "maximum" = QUEUE_MAX))]
     pub(in crate::config) queue: Option<At<Size>>,
-    /// What to push: `metrics`, `profiles`, `logs` (the exporter's own events). By default the first two.
+    /// Signals to push: `metrics`, `profiles`, `logs` (the exporter's own events). The default is `metrics` and `profiles`.
     pub(in crate::config) signals: Option<At<List<Signal>>>,
-    /// How metrics are pushed.
+    /// Settings of the metrics push.
     pub(in crate::config) metrics: Option<Metrics>,
-    /// How profiles are pushed.
+    /// Settings of the profiles push.
     pub(in crate::config) profiles: Option<Profiles>,
 }
 
-/// How metrics are pushed.
+/// Settings of the metrics push.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::config) struct Metrics {
-    /// How often: 1s to 1h; `15s` by default.
+    /// Push interval: 1s to 1h; `15s` by default.
     pub(in crate::config) interval: Option<At<Period>>,
-    /// `cumulative` (the default): since the beginning, as Prometheus has it; nothing is lost when a push fails. `delta`: since
-    /// the push before, for receivers that want it.
+    /// `cumulative` (the default): totals since the start, as in Prometheus; a failed push loses no data. `delta`: changes since the
+    /// previous push, for receivers that require it.
     pub(in crate::config) temporality: Option<At<Temporality>>,
-    /// `exponential` (the default) or `explicit`: the buckets that Prometheus' text format has.
+    /// `exponential` (the default), or `explicit`: the buckets of the Prometheus text format.
     pub(in crate::config) histograms: Option<At<Histograms>>,
 }
 
-/// How profiles are pushed.
+/// Settings of the profiles push.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::config) struct Profiles {
-    /// The length of a profile: 5s to 1h; `60s` by default.
+    /// Duration of a profile: 5s to 1h; `60s` by default.
     pub(in crate::config) interval: Option<At<Period>>,
-    /// Whether samples of different CPUs are told apart; `true` by default. Without it pushes are smaller.
+    /// Whether samples have the CPU; `true` by default. Without it, pushes are smaller.
     pub(in crate::config) cpus: Option<At<bool>>,
 }
 
 words! {
-    /// How requests travel.
+    /// Transport protocol.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
     pub enum Protocol {
-        /// Over HTTP/2, port 4317.
+        /// HTTP/2, port 4317.
         #[serde(rename = "grpc")]
         Grpc = "grpc",
-        /// Over HTTP/1.1, port 4318.
+        /// HTTP/1.1, port 4318.
         #[serde(rename = "http/protobuf")]
         Http = "http/protobuf",
     }
 }
 
-/// How requests are compressed.
+/// Compression of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::config) enum Compression {
-    /// To a tenth, at some milliseconds per megabyte.
+    /// gzip: about a tenth of the size, at some milliseconds per megabyte.
     Gzip,
-    /// Not at all.
+    /// No compression.
     None,
 }
 
-/// Since when sums count.
+/// Aggregation temporality of sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Temporality {
-    /// Since the beginning.
+    /// Totals since the start.
     #[default]
     Cumulative,
-    /// Since the push before.
+    /// Changes since the previous push.
     Delta,
 }
 
-/// What histograms are pushed as.
+/// Data type of pushed histograms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Histograms {
-    /// With exponential buckets, where they have them.
+    /// Exponential buckets, for histograms that have them.
     #[default]
     Exponential,
-    /// With the buckets of the text format.
+    /// The buckets of the text format.
     Explicit,
 }
 
-/// What is pushed where by OTLP, as far as the file says.
+/// OTLP push destination as configured in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Otlp {
-    /// The receiver's URL, with `http` or `https`.
+    /// URL of the receiver, with `http` or `https`.
     pub endpoint: Option<String>,
-    /// How requests travel.
+    /// Transport protocol.
     pub protocol: Option<Protocol>,
     /// Headers of each request.
     pub headers: Vec<(String, String)>,
     /// Whether requests are compressed.
     pub gzip: Option<bool>,
-    /// How long an answer may take.
+    /// Response timeout.
     pub timeout: Option<Duration>,
     /// Certificates.
     pub tls: Tls,
-    /// Attributes of the resource.
+    /// Resource attributes.
     pub resource: Vec<(String, String)>,
-    /// Bytes that may wait to be sent, for each signal.
+    /// Maximum memory of queued requests for each signal, in bytes.
     pub queue: u64,
-    /// What is pushed, each at most once; `None` = metrics and profiles, unless the environment says otherwise.
+    /// Signals to push, without duplicates; `None` = metrics and profiles, unless the environment sets them.
     pub signals: Option<Vec<Signal>>,
-    /// How often metrics are pushed.
+    /// Push interval of metrics.
     pub metrics_interval: Option<Duration>,
-    /// Since when sums count.
+    /// Aggregation temporality of sums.
     pub temporality: Option<Temporality>,
-    /// What histograms are pushed as.
+    /// Data type of pushed histograms.
     pub histograms: Option<Histograms>,
-    /// The length of a profile.
+    /// Duration of a profile.
     pub profiles_interval: Duration,
-    /// Whether samples of different CPUs are told apart.
+    /// Whether samples have the CPU.
     pub profiles_cpus: bool,
 }
 
-/// The length of a profile unless the file says otherwise.
+/// Default and bounds of the duration of a profile.
 const PROFILE: Period = Period::seconds(60);
 const PROFILES: RangeInclusive<Period> = Period::seconds(5)..=Period::seconds(3600);
 
 impl Default for Otlp {
-    /// What `otlp: {}` says.
+    /// Returns the settings of `otlp: {}`.
     fn default() -> Self {
         Self {
             endpoint: None,
@@ -215,10 +214,10 @@ impl Section for Otlp {
 }
 
 fn resource(written: Option<&At<Texts>>, report: &mut Report<'_>) -> Vec<(String, String)> {
-    let bounds = Bounds { of: "attributes", most: 128, bytes: 4096, are: "taken" };
+    let bounds = Bounds { of: "attributes", most: 128, bytes: 4096, are: "allowed" };
     pairs(written, &bounds, report, |name, value, report| {
         if name.trim().is_empty() {
-            report.error(value.node, "an attribute without a name", None);
+            report.error(value.node, "the attribute name is empty", None);
         }
     })
 }
@@ -276,12 +275,9 @@ mod tests {
                 "has no scheme; write `http://collector:4317`, or `https://collector:4317` for TLS"
             )
         );
-        assert!(
-            said("ftp://a")
-                .ends_with("is neither of http nor of https; write it like `http://collector:4317`")
-        );
+        assert!(said("ftp://a").ends_with("is neither http nor https; use the form `http://collector:4317`"));
         assert!(said("http://").contains("is not a URL"));
-        assert!(said("http://a/?b=c").contains("a URL with a query is not taken"));
+        assert!(said("http://a/?b=c").contains("a URL with a query is not supported"));
         assert!(said("http://a b").contains("is not a URL"));
         for secret in ["http://me:secret@a", "http://me:se^cret@a", "me:secret@a", "https://a/b?key=secret"] {
             let (message, hint) = url(secret).unwrap_err();
@@ -292,22 +288,22 @@ mod tests {
     #[test]
     fn headers_of_the_protocol_and_those_that_cannot_be_sent_are_refused() {
         let said = |text: &str| report(&format!("export: {{otlp: {{headers: {{{text}}}}}}}"));
-        assert!(said("'a b': c").contains("cannot be the name of a header"));
+        assert!(said("'a b': c").contains("is not a valid header name"));
         assert!(!header("authorization: basic dxnl", "=").unwrap_err().contains("dxnl"));
-        assert!(said("Content-Type: c").contains("belongs to the protocol"));
-        assert!(said("grpc-timeout: c").contains("belongs to the protocol"));
+        assert!(said("Content-Type: c").contains("is reserved for the protocol"));
+        assert!(said("grpc-timeout: c").contains("is reserved for the protocol"));
         assert!(said("a: 'é'").contains("is not printable ASCII"));
     }
 
     #[test]
     fn times_and_memory_have_bounds_and_a_certificate_has_a_key() {
         for (text, part) in [
-            ("timeout: 1ms", "1ms is not between 100ms and 600s; 10s is the default"),
-            ("metrics: {interval: 100ms}", "100ms is not between 1s and 3600s; 15s is the default"),
-            ("profiles: {interval: 1s}", "1s is not between 5s and 3600s; 60s is the default"),
-            ("queue: 1KiB", "1KiB is not between 1MiB and 4GiB; 32MiB is the default"),
-            ("tls: {certificate: /a}", "a certificate needs its key; give `key` as well"),
-            ("tls: {key: /a}", "a key needs its certificate; give `certificate` as well"),
+            ("timeout: 1ms", "1ms is not between 100ms and 600s; the default is 10s"),
+            ("metrics: {interval: 100ms}", "100ms is not between 1s and 3600s; the default is 15s"),
+            ("profiles: {interval: 1s}", "1s is not between 5s and 3600s; the default is 60s"),
+            ("queue: 1KiB", "1KiB is not between 1MiB and 4GiB; the default is 32MiB"),
+            ("tls: {certificate: /a}", "a certificate needs its key; set `key` as well"),
+            ("tls: {key: /a}", "a key needs its certificate; set `certificate` as well"),
         ] {
             let said = report(&format!("export: {{otlp: {{{text}}}}}"));
             assert!(said.ends_with(part), "{said}");

@@ -1,4 +1,4 @@
-//! `export.remote_write`: what may be written there, and what it comes to.
+//! The section `export.remote_write` and its checked form.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,50 +18,49 @@ use crate::config::value::{Period, Size, Texts};
 use crate::metrics::fit_label_name;
 use crate::net::tls::Tls;
 
-/// Where and how to push by Prometheus remote write.
+/// Prometheus remote write destination.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename = "RemoteWrite", deny_unknown_fields)]
 pub(in crate::config) struct Written {
-    /// The URL of the receiver, with its path. Prometheus has it at `/api/v1/write`, with `--web.enable-remote-write-receiver`.
+    /// URL of the receiver, with its path. For Prometheus the path is `/api/v1/write`, with `--web.enable-remote-write-receiver`.
     #[schemars(extend("examples" = ["http://prometheus:9090/api/v1/write", "https://mimir.example.com/api/v1/push"]))]
     pub(in crate::config) url: At<String>,
     /// Headers of each request.
     #[schemars(extend("examples" = [{"x-scope-orgid": "team-a"}]))]
     pub(in crate::config) headers: Option<At<Texts>>,
-    /// A file with a token, which is sent as `Authorization: Bearer …`. It is read for each request.
+    /// File with a bearer token, which is sent as `Authorization: Bearer …`. It is read for each request.
     pub(in crate::config) credentials_file: Option<At<String>>,
-    /// How long the receiver may take to answer: 100ms to 10m; `30s` by default.
+    /// Response timeout of the receiver: 100ms to 10m; `30s` by default.
     pub(in crate::config) timeout: Option<At<Period>>,
     /// Certificates, for `https`.
     pub(in crate::config) tls: Option<WrittenTls>,
-    /// Memory for requests that wait until they can be sent: 1MiB to 4GiB; `32MiB` by default. When it is full, the oldest is
-    /// dropped and counted.
+    /// Memory for queued requests: 1MiB to 4GiB; `32MiB` by default. When it is full, the oldest requests are dropped and counted.
     #[schemars(extend("minimum" = QUEUE_MIN, "maximum" = QUEUE_MAX))]
     pub(in crate::config) queue: Option<At<Size>>,
-    /// How often metrics are pushed: 1s to 1h; `15s` by default.
+    /// Push interval of metrics: 1s to 1h; `15s` by default.
     pub(in crate::config) interval: Option<At<Period>>,
-    /// External labels: labels of all series that do not have them already. By default `job` is `perf-exporter` and `instance` is
-    /// the name of the node. An empty value leaves a label out.
+    /// External labels: labels that are added to all series that do not have them. By default `job` is `perf-exporter` and `instance` is
+    /// the name of the node. An empty value removes a label.
     #[schemars(extend("examples" = [{"cluster": "eu-1"}]))]
     pub(in crate::config) labels: Option<At<Texts>>,
 }
 
-/// What is pushed where by remote write.
+/// Prometheus remote write destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteWrite {
-    /// The receiver.
+    /// URL of the receiver.
     pub url: Uri,
     /// Headers of each request.
     pub headers: Vec<(String, String)>,
-    /// The file of the bearer token.
+    /// File with the bearer token.
     pub credentials_file: Option<PathBuf>,
-    /// How long an answer may take.
+    /// Response timeout.
     pub timeout: Duration,
     /// Certificates.
     pub tls: Tls,
-    /// Bytes that may wait to be sent.
+    /// Maximum memory of queued requests, in bytes.
     pub queue: u64,
-    /// How often metrics are pushed.
+    /// Push interval of metrics.
     pub interval: Duration,
     /// External labels.
     pub labels: Vec<(String, String)>,
@@ -77,7 +76,7 @@ impl Section for RemoteWrite {
         if let Some(file) = &written.credentials_file
             && headers.iter().any(|(name, _)| name == "authorization")
         {
-            report.error(file.node, "`headers` has an `Authorization`, too", "leave out one of them");
+            report.error(file.node, "`headers` also contains `Authorization`", "remove one of them");
         }
         Self {
             url: receiver(&written.url, report),
@@ -92,11 +91,11 @@ impl Section for RemoteWrite {
     }
 }
 
-/// Returns the URL; of one that is none, which is reported, anything.
+/// Returns the URL, or the default URI for an invalid one, which is reported.
 fn receiver(at: &At<String>, report: &mut Report<'_>) -> Uri {
-    const EXAMPLE: &str = "write it like `http://prometheus:9090/api/v1/write`";
+    const EXAMPLE: &str = "use the form `http://prometheus:9090/api/v1/write`";
     let secret = at.contains('@');
-    let hint = if secret { "give them by `headers` or `credentials_file`" } else { EXAMPLE };
+    let hint = if secret { "set them in `headers` or `credentials_file`" } else { EXAMPLE };
     let Some(uri) = address(at, |_| hint.to_owned(), report) else { return Uri::default() };
     if uri.path() == "/" {
         report.warning(at.node, "the URL has no path", EXAMPLE);
@@ -109,7 +108,7 @@ fn labels(written: Option<&At<Texts>>, report: &mut Report<'_>) -> Vec<(String, 
     pairs(written, &bounds, report, |name, value, report| {
         let fitted = fit_label_name(name);
         if fitted != name.value {
-            let message = format!("{} cannot be the name of a label", shown(name));
+            let message = format!("{} is not a valid label name", shown(name));
             report.error(value.node, message, format!("write {}", shown(&fitted)));
         }
     })
@@ -165,19 +164,19 @@ mod tests {
         let said = |text: &str| report(&format!("export: {{remote_write: {{{text}}}}}"));
         assert!(said("interval: 5s").contains("url"), "{}", said("interval: 5s"));
         for (text, part) in [
-            ("url: 'p:9090'", "has no scheme; write it like `http://prometheus:9090/api/v1/write`"),
+            ("url: 'p:9090'", "has no scheme; use the form `http://prometheus:9090/api/v1/write`"),
             (
                 "url: 'http://p:9090'",
-                "the URL has no path; write it like `http://prometheus:9090/api/v1/write`",
+                "the URL has no path; use the form `http://prometheus:9090/api/v1/write`",
             ),
-            ("url: 'http://a:b@p/w'", "are not sent; give them by `headers` or `credentials_file`"),
-            ("url: 'http://p/w', interval: 100ms", "100ms is not between 1s and 3600s; 15s is the default"),
-            ("url: 'http://p/w', labels: {a-b: c}", "`a-b` cannot be the name of a label; write `a_b`"),
+            ("url: 'http://a:b@p/w'", "are not sent; set them in `headers` or `credentials_file`"),
+            ("url: 'http://p/w', interval: 100ms", "100ms is not between 1s and 3600s; the default is 15s"),
+            ("url: 'http://p/w', labels: {a-b: c}", "`a-b` is not a valid label name; write `a_b`"),
             (
                 "url: 'http://p/w', labels: {__name__: c}",
-                "`__name__` cannot be the name of a label; write `exported_name__`",
+                "`__name__` is not a valid label name; write `exported_name__`",
             ),
-            ("url: 'http://p/w', headers: {Authorization: a}, credentials_file: /t", "leave out one of them"),
+            ("url: 'http://p/w', headers: {Authorization: a}, credentials_file: /t", "remove one of them"),
         ] {
             let said = said(text);
             assert!(said.ends_with(part), "{said}");

@@ -1,13 +1,13 @@
-//! As much of JSON Schema as the schema of the configuration uses; anything else in a schema is a fault of the test.
+//! Validator for the subset of JSON Schema that the configuration schema uses. Other keywords fail the test.
 
 use serde_json::Value as Json;
 
-/// What is wrong with a document, or `None` if it is valid.
+/// Returns the violation of a document, or `None` if it is valid.
 pub(super) fn fault(schema: &Json, document: &Json) -> Option<String> {
     check(schema, schema, document, "$").err()
 }
 
-/// Keywords that say nothing about validity, and `propertyNames`, which only holds the pattern of names.
+/// Keywords without effect on validity, and `propertyNames`, which only contains the pattern of names.
 const REMARKS: [&str; 8] =
     ["$schema", "$defs", "title", "description", "default", "examples", "format", "propertyNames"];
 
@@ -77,7 +77,7 @@ fn is(value: &Json, word: &Json) -> bool {
     }
 }
 
-/// The patterns of the schema, by hand.
+/// Matches the patterns of the schema without a regex library.
 fn matches_pattern(pattern: &Json, text: &str) -> bool {
     match pattern.as_str().unwrap() {
         "^[0-9]+(ms|s|m|h)$" => {

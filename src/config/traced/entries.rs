@@ -1,4 +1,4 @@
-//! The sections `tracepoints`, `probes` and `presets` together.
+//! Checks of the sections `tracepoints`, `probes` and `presets` together.
 
 use super::names::Names;
 use super::presets::presets;
@@ -14,7 +14,7 @@ use crate::config::report::Report;
 use crate::config::selection::Selections;
 use crate::config::value::Entries;
 
-/// What both sections say, over the entries of `base` for one that the file does not mention.
+/// Returns the checked entries of all three sections, with the entries of `base` for sections that the file omits.
 pub(in crate::config) fn traced(
     file: &File,
     base: &[Traced],
@@ -43,10 +43,10 @@ pub(in crate::config) fn traced(
     all
 }
 
-/// Reads an entry of a section.
+/// Function that checks an entry of a section.
 type Read<T> = fn(&At<String>, &At<T>, &Selections, &mut Report<'_>) -> Option<Traced>;
 
-/// The entries of one section, in their order.
+/// Returns the checked entries of one section, in the order of the file.
 fn section<T>(
     entries: &At<Entries<T>>,
     read: Read<T>,

@@ -1,5 +1,4 @@
-//! What becomes of the fields of an event, which is said in the same words under `tracepoints` and `probes`: labels,
-//! sums, histograms, filters.
+//! Checks of the keys for fields of an event, which `tracepoints` and `probes` share: labels, sums, histograms, filters.
 
 use std::sync::Arc;
 
@@ -13,45 +12,54 @@ use crate::config::yaml::NodeId;
 use crate::event::nearest;
 use crate::target::Targets;
 
-/// The values of a label that are kept apart unless the entry says otherwise.
+/// Default number of distinct values of a label.
 const VALUES: usize = 100;
-/// The most labels: each multiplies the series.
+/// Maximum number of labels; each multiplies the series.
 const LABEL_LIMIT: usize = 16;
-/// The most buckets: each is a series.
+/// Maximum number of buckets; each is a series.
 const BUCKET_LIMIT: usize = 256;
-/// The longest filter, in bytes: what the kernel takes is a page.
+/// Maximum length of a filter, in bytes. The kernel accepts up to a page.
 const FILTER_LIMIT: usize = 4096;
-/// What each event has, besides its own fields: those of every event, and the address of a probe.
+/// Prefixes of fields that events have besides their own: the common fields, and the address of a probe.
 const EVERYWHERE: [&str; 2] = ["common_", "__probe_"];
 
-/// What a record tells besides the fields of its event, and may be a label or part of a key.
+/// Values of a record besides the fields of its event, allowed as a label or part of a key.
 pub(super) const OF_THE_RECORD: [&str; 3] = ["$cpu", "$pid", "$tid"];
 
-/// Which fields there are.
+/// Available fields.
 #[derive(Clone, Copy)]
 pub(in crate::config) enum Fields<'f> {
-    /// Those of tracepoints, which this host may not even have.
+    /// Fields of tracepoints, which may not exist on this host.
     Event,
-    /// Those of either of two tracepoints.
+    /// Fields of either of two tracepoints.
     Pair,
-    /// The arguments of a probe; `None`: those of a marker, whatever it has.
+    /// Arguments of a probe; `None` = arguments of a USDT probe, which are not known.
     Probe(Option<&'f [Arc<str>]>),
 }
 
 impl Fields<'_> {
-    /// The name of a field, unless there is none of this name.
+    /// Returns the field name, or reports that there is no such field.
     fn named(self, field: &At<String>, report: &mut Report<'_>) -> Option<Arc<str>> {
         let text = field.value.as_str();
         let side = text.strip_prefix("from.").or_else(|| text.strip_prefix("to."));
         let name = side.filter(|_| matches!(self, Fields::Pair)).unwrap_or(text);
         let (message, hint) = if text.starts_with('$') {
             let message = format!("{} is neither a field nor one of `$cpu`, `$pid` and `$tid`", shown(text));
-            (message, Some("who did it is told by `per: [process]` and `per: [cgroup]`".to_owned()))
+            (message, Some("use `per: [process]` or `per: [cgroup]` for the process or cgroup".to_owned()))
         } else if let Some(name) = side.filter(|_| !matches!(self, Fields::Pair)) {
-            (format!("{} is no field: there is one event only", shown(text)), Some(format!("write `{name}`")))
+            (
+                format!("{} is not a field name: the entry has only one event", shown(text)),
+                Some(format!("write `{name}`")),
+            )
         } else if !is_field(name) {
-            let message = format!("{} is no field: those are words of letters, digits and _", shown(text));
-            (message, Some("`format` in its directory of tracefs names them".to_owned()))
+            let message = format!(
+                "{} is not a valid field name: field names consist of letters, digits and _",
+                shown(text)
+            );
+            (
+                message,
+                Some("the file `format` in the tracefs directory of the event lists its fields".to_owned()),
+            )
         } else if let Fields::Probe(Some(known)) = self
             && !is_everywhere(name)
             && !known.iter().any(|argument| **argument == *name)
@@ -64,7 +72,7 @@ impl Fields<'_> {
         None
     }
 
-    /// Reports names in a filter that are no argument of a probe. What else may be wrong with it, the kernel knows.
+    /// Reports names in a filter that are not arguments of a probe. The kernel checks the rest of the filter.
     pub(super) fn judge(self, filter: &At<String>, report: &mut Report<'_>) {
         let Fields::Probe(Some(known)) = self else { return };
         let missing = compared(filter).into_iter().find(|name| {
@@ -83,23 +91,23 @@ fn is_everywhere(name: &str) -> bool {
 }
 
 fn missing_argument(name: &str, known: &[Arc<str>]) -> (String, Option<String>) {
-    let message = format!("the probe takes no argument {}", shown(name));
+    let message = format!("the probe has no argument {}", shown(name));
     let names: Vec<&str> = known.iter().map(|known| &**known).collect();
     let hint = match nearest(name, names.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None if known.is_empty() => format!("add it: `arguments: [{name}]`"),
-        None => format!("it takes {}", all_of(&names)),
+        None => format!("its arguments are {}", all_of(&names)),
     };
     (message, Some(hint))
 }
 
-/// Whether a text is the name of a field as the kernel's headers can have it.
+/// Reports whether a text is a valid field name in the kernel's headers.
 pub(super) fn is_field(text: &str) -> bool {
     let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     text.bytes().all(word) && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())
 }
 
-/// The names that a filter compares: the words that stand before an operator.
+/// Returns the names that a filter compares: the words before an operator.
 pub(super) fn compared(filter: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut word = None;
@@ -114,7 +122,7 @@ pub(super) fn compared(filter: &str) -> Vec<&str> {
         };
         let (token, behind) = rest.split_at(length);
         match c {
-            // `name.ustring` and `name.function` are about the same name.
+            // `name.ustring` and `name.function` refer to the same name.
             '.' => {
                 let suffix = behind.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(behind.len());
                 rest = &behind[suffix..];
@@ -129,7 +137,7 @@ pub(super) fn compared(filter: &str) -> Vec<&str> {
     names
 }
 
-/// The filter, if it can be one.
+/// Returns the filter, if it is valid.
 pub(in crate::config) fn filter(
     written: Option<&At<String>>,
     fields: Fields<'_>,
@@ -137,9 +145,10 @@ pub(in crate::config) fn filter(
 ) -> Option<Arc<str>> {
     let filter = written?;
     if filter.trim().is_empty() {
-        report.error(filter.node, "an empty filter", "leave it out to take every event");
+        report.error(filter.node, "the filter is empty", "leave it out to include all events");
     } else if filter.len() > FILTER_LIMIT {
-        let message = format!("the filter has {} bytes, and the kernel takes {FILTER_LIMIT}", filter.len());
+        let message =
+            format!("the filter has {} bytes, the kernel accepts at most {FILTER_LIMIT}", filter.len());
         report.error(filter.node, message, None);
     } else {
         fields.judge(filter, report);
@@ -147,7 +156,7 @@ pub(in crate::config) fn filter(
     Some(filter.trim().into())
 }
 
-/// The labels. Those that tell the targets of `per` apart are taken.
+/// Returns the labels. The labels of the targets of `per` are reserved.
 pub(super) fn labels(
     written: Option<&At<Labels>>,
     fields: Fields<'_>,
@@ -157,9 +166,9 @@ pub(super) fn labels(
     let Some(written) = written else { return Vec::new() };
     let Labels(pairs) = &written.value;
     if pairs.is_empty() && !report.blames(written.node) {
-        report.error(written.node, "no labels", "name a field, or leave it out");
+        report.error(written.node, "the list of labels is empty", "name a field, or leave it out");
     }
-    let hint = "each multiplies the series: leave some out";
+    let hint = "each label multiplies the series: remove some";
     if report.too_many(written.node, (pairs.len(), "labels"), LABEL_LIMIT, hint) {
         return Vec::new();
     }
@@ -173,7 +182,7 @@ pub(super) fn labels(
         if let Some((message, hint)) = unfit(name, field, per) {
             report.error(name.node, message, hint);
         } else if labels.iter().any(|label| *label.name == **name) {
-            report.error(name.node, format!("two labels {}", shown(name)), "leave one out");
+            report.error(name.node, format!("duplicate label {}", shown(name)), "remove one of them");
         } else {
             labels.push(Label { name: name.as_str().into(), field: of });
         }
@@ -181,31 +190,34 @@ pub(super) fn labels(
     labels
 }
 
-/// Why a word cannot be a label here, and what to write instead.
+/// Returns why a word is not valid as a label here, and the correction.
 fn unfit(name: &str, field: &str, per: &[Targets]) -> Option<(String, String)> {
     let apart = || {
         let field_name = field.rsplit('.').next().unwrap_or(field);
-        format!("name it apart: {{field_{}: {field}}}", field_name.trim_start_matches('_'))
+        format!("use another name: {{field_{}: {field}}}", field_name.trim_start_matches('_'))
     };
     let owner = per.iter().find(|per| per.has_label(name));
     if let Some((side, of)) = name.split_once('.').filter(|_| name == field) {
         return Some((
-            format!("{} cannot be a label", shown(name)),
-            format!("name it: {{{side}_{of}: {field}}}"),
+            format!("{} is not a valid label name", shown(name)),
+            format!("give it a name: {{{side}_{of}: {field}}}"),
         ));
     }
     if let Some(owner) = owner {
         let scope = owner.scope();
-        return Some((format!("{} is the label of `per: {scope}` already", shown(name)), apart()));
+        return Some((format!("{} is already a label of `per: {scope}`", shown(name)), apart()));
     }
     match name {
-        "event" => Some(("`event` is the label that tells tracepoints apart".to_owned(), apart())),
-        "le" | "quantile" => Some((format!("{} is Prometheus' own label", shown(name)), apart())),
+        "event" => Some(("`event` is reserved: it distinguishes tracepoints".to_owned(), apart())),
+        "le" | "quantile" => Some((format!("{} is a reserved label of Prometheus", shown(name)), apart())),
         _ if name.starts_with("__") => {
-            Some((format!("{}: labels that begin with __ are Prometheus' own", shown(name)), apart()))
+            Some((format!("{}: labels that begin with __ are reserved by Prometheus", shown(name)), apart()))
         }
         _ if !is_field(name) => {
-            let message = format!("{} is no label: those are words of letters, digits and _", shown(name));
+            let message = format!(
+                "{} is not a valid label name: label names consist of letters, digits and _",
+                shown(name)
+            );
             let better: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
             let better = better.trim_start_matches(|c: char| c.is_ascii_digit());
             let better = if better.is_empty() { "name" } else { better };
@@ -215,7 +227,7 @@ fn unfit(name: &str, field: &str, per: &[Targets]) -> Option<(String, String)> {
     }
 }
 
-/// How many values of a label are kept apart.
+/// Returns the maximum number of distinct values of a label.
 pub(super) fn values(
     written: Option<&At<u64>>,
     labels: Option<&At<Labels>>,
@@ -229,18 +241,18 @@ pub(super) fn values(
     report.number(written, VALUES_MAX).unwrap_or(VALUES)
 }
 
-/// What time can pass in what an entry is about.
+/// Duration that an entry can measure.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Time {
-    /// That between two events, and nothing else is measured.
+    /// Between two events; no other value is measured.
     Pair,
-    /// That from the entry of a function to its return.
+    /// From the entry of a function to its return.
     Call,
-    /// None; why, and what to write instead.
+    /// None; the reason and the correction.
     None(&'static str, &'static str),
 }
 
-/// What is added up.
+/// Returns the measured value.
 pub(super) fn measure(
     sum: Option<&At<Sum>>,
     histogram: Option<&At<Histogram>>,
@@ -256,13 +268,13 @@ pub(super) fn measure(
     }
     let of = sum.map(|sum| &sum.of).or_else(|| histogram?.of());
     if let Some(of) = of.filter(|_| time == Time::Pair) {
-        let hint = "write an entry with `event` for what a field holds";
-        report.error(of.node, "a pair measures the time that passes, and no field", hint);
+        let hint = "write an entry with `event` to measure a field";
+        report.error(of.node, "a pair measures a duration, not a field", hint);
         return default;
     }
     let quantity = |of: &At<String>, unit: Option<&At<Unit>>, report: &mut Report<'_>| {
         if OF_THE_RECORD.contains(&of.value.as_str()) {
-            let message = format!("{} is no number that can be added up", shown(of));
+            let message = format!("{} is not a number that can be summed", shown(of));
             report.error(of.node, message, "name a field");
             return None;
         }
@@ -284,41 +296,40 @@ pub(super) fn measure(
     measured.unwrap_or(default)
 }
 
-/// A histogram, if it is one.
+/// Returns the histogram, if it is valid.
 pub(super) fn histogram<'e>(
     written: Option<&'e At<Histogram>>,
     report: &mut Report<'_>,
 ) -> Option<&'e At<Histogram>> {
     let histogram = written?;
     let Some(text) = histogram.unknown_text() else { return written };
-    let message =
-        format!("expected `seconds`, the time that passes, or a block, found the text {}", shown(text));
-    report.error(histogram.node, message, "a field is written {of: field, unit: bytes}");
+    let message = format!("expected `seconds` (the duration) or a block, found the text {}", shown(text));
+    report.error(histogram.node, message, "write a field as {of: field, unit: bytes}");
     None
 }
 
-/// Whether a histogram without a field is about time that passes. Reports what contradicts that.
+/// Reports whether a histogram without a field is of durations, and reports contradictions.
 fn is_elapsed_time(histogram: &At<Histogram>, time: Time, report: &mut Report<'_>) -> bool {
     if report.gives(histogram.node, "of") {
         return false;
     }
     if let Time::None(why, instead) = time {
-        let message = format!("this is about the time that passes, and {why}");
+        let message = format!("this is a histogram of durations, but {why}");
         report.error(histogram.node, message, instead);
         return false;
     }
     if let Some(unit) = histogram.unit.as_ref().filter(|unit| unit.value != Unit::Seconds) {
         let hint = "leave out `unit`, or name a field: `of`";
-        report.error(unit.node, "the time that passes is in seconds", hint);
+        report.error(unit.node, "durations are in seconds", hint);
     }
     true
 }
 
-/// The bounds of buckets: finite and growing.
+/// Returns the bounds of buckets, which are finite and ascending.
 fn bounds(written: Option<&At<List<f64>>>, report: &mut Report<'_>) -> Option<Vec<f64>> {
     let list = written?;
     report.not_empty(written, "has no bounds", "leave it out for exponential buckets");
-    let hint = "each is a series: take fewer";
+    let hint = "each bucket is a series: use fewer";
     if report.too_many(list.node, (list.len(), "buckets"), BUCKET_LIMIT, hint) {
         return None;
     }
@@ -326,11 +337,15 @@ fn bounds(written: Option<&At<List<f64>>>, report: &mut Report<'_>) -> Option<Ve
     for At { node, value } in list.iter() {
         match bounds.last() {
             _ if !value.is_finite() => {
-                let hint = "leave it out: the bucket of +Inf is there by itself";
-                report.error(*node, format!("{value} is no bound"), hint);
+                let hint = "leave it out: the +Inf bucket is implicit";
+                report.error(*node, format!("{value} is not a valid bound"), hint);
             }
             Some(last) if value <= last => {
-                report.error(*node, format!("bounds grow, and {value} is not above {last}"), None);
+                report.error(
+                    *node,
+                    format!("bounds must be in ascending order: {value} is not above {last}"),
+                    None,
+                );
             }
             _ => bounds.push(*value),
         }

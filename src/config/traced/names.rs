@@ -1,4 +1,4 @@
-//! Names of entries that would be one metric.
+//! Detection of entries with the same metric name.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use crate::config::report::Report;
 use crate::config::yaml::NodeId;
 use crate::metrics::{Kind, Metadata};
 
-/// Finds entries that would be one metric. Scopes do not tell them apart: what stands in no series has one metric over
-/// all scopes, `perf_unattributed_<name>_total`.
+/// Detects entries with the same metric name. Different scopes do not prevent a conflict, because all scopes share the metric of
+/// unattributed events, `perf_unattributed_<name>_total`.
 pub(super) struct Names<'c> {
-    /// The metrics of `counters`, and in which entry.
+    /// Metrics of `counters`, with their entries.
     counters: BTreeMap<String, &'c str>,
-    /// The others, and the entry that has each first.
+    /// Other metrics, with the first entry that has each.
     first: BTreeMap<String, String>,
 }
 
@@ -24,7 +24,7 @@ impl<'c> Names<'c> {
         Self { counters: metrics(counters), first: BTreeMap::new() }
     }
 
-    /// Takes the metrics of an entry, or reports why they cannot be had.
+    /// Claims the metric names of an entry, or reports a conflict.
     pub(super) fn look(&mut self, node: NodeId, traced: &Traced, report: &mut Report<'_>) {
         if report.blames(node) {
             return;
@@ -35,7 +35,7 @@ impl<'c> Names<'c> {
         }
     }
 
-    /// Why an entry cannot have its metrics.
+    /// Returns the conflict of an entry's metric names, if there is one.
     pub(super) fn clash(&self, traced: &Traced) -> Option<String> {
         let me = me(traced);
         [traced.base().to_owned(), traced.stem()].iter().find_map(|name| {
@@ -44,21 +44,21 @@ impl<'c> Names<'c> {
             match (Metadata::new(name, "-", "", Kind::Counter), owner) {
                 (Err(error), _) => Some(error.to_string()),
                 (Ok(_), Some(owner)) => {
-                    Some(format!("{} names metrics of {} already", shown(name), shown(&owner)))
+                    Some(format!("{} is already the name of metrics of {}", shown(name), shown(&owner)))
                 }
                 (Ok(_), None) => None,
             }
         })
     }
 
-    /// Its metrics are this entry's.
+    /// Claims the metric names of the entry.
     pub(super) fn take(&mut self, traced: &Traced) {
         let me = me(traced);
         self.first.extend([traced.base().to_owned(), traced.stem()].map(|name| (name, me.clone())));
     }
 }
 
-/// Where an entry stands, in a word.
+/// Returns the path of an entry.
 fn me(traced: &Traced) -> String {
     format!("{}.{}", traced.kind.section(), traced.name)
 }

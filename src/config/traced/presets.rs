@@ -1,4 +1,4 @@
-//! The section `presets`: entries that are read from ready-made sets.
+//! Checks of the section `presets`: entries that are read from presets.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use crate::config::report::Report;
 use crate::config::selection::Selections;
 use crate::config::yaml::{NodeId, Source};
 
-/// The entries of the presets of a file, or of those of `base` if it does not mention any. An entry of `others` with the
-/// same name takes the place of a ready-made one.
+/// Returns the entries of the presets of a file, or of those of `base` if the file omits the section. An entry of `others` replaces the
+/// preset entry with the same name.
 pub(super) fn presets(
     file: &File,
     base: &[Traced],
@@ -37,9 +37,9 @@ pub(super) fn presets(
                 }
                 (Some(clash), Some(place)) => {
                     let message = format!("the entry {} of this preset: {clash}", shown(&entry.name));
-                    report.error(place, message, "leave out one of them");
+                    report.error(place, message, "remove one of them");
                 }
-                // What nobody asked for gives way without a word.
+                // An entry of a default preset is dropped without a warning.
                 (Some(_), None) => {}
             }
         }
@@ -47,7 +47,7 @@ pub(super) fn presets(
     all
 }
 
-/// Which presets there are, and where the file says so.
+/// Returns the enabled presets, with their nodes if the file contains them.
 fn wanted(file: &File, base: &[Traced], report: &mut Report<'_>) -> Vec<(Preset, Option<NodeId>)> {
     let Some(At { value: list, .. }) = &file.presets else {
         let mut wanted: Vec<_> = base.iter().filter_map(|entry| entry.kind.preset()).collect();
@@ -57,7 +57,7 @@ fn wanted(file: &File, base: &[Traced], report: &mut Report<'_>) -> Vec<(Preset,
     report.once(list).into_iter().map(|At { node, value }| (value, Some(node))).collect()
 }
 
-/// The entries of a preset for these cgroups and processes. A test holds that no text has a problem.
+/// Returns the entries of a preset for these cgroups and processes. A test checks that no preset has problems.
 fn entries(preset: Preset, selections: &Selections) -> Vec<Traced> {
     let Ok(source) = Source::parse(preset.text().as_bytes(), preset.as_str()) else { return Vec::new() };
     let mut report = Report::new(&source);

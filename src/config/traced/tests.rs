@@ -1,4 +1,4 @@
-//! Entries of `tracepoints` and `probes`: what they come to, and every way to get one wrong.
+//! Tests of `tracepoints` and `probes` entries: their results and all of their errors.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::health::CpuScope;
 use crate::probe::{Definition, Root};
 use crate::target::{GroupBy, Targets};
 
-/// The one entry of `tracepoints`.
+/// Returns the single entry of `tracepoints`.
 fn tracepoint(entry: &str) -> Traced {
     good(&format!("tracepoints: {{a: {{{entry}}}}}")).traced.remove(0)
 }
 
-/// The problems of the entry `a` of `tracepoints`, a line each, without line and column.
+/// Returns the problems of the entry `a` of `tracepoints`, one per line, without line and column.
 fn wrong(entry: &str) -> String {
     problems("tracepoints", entry)
 }
@@ -64,11 +64,11 @@ fn what_is_no_tracepoint_is_refused_with_what_to_write() {
     for (entry, expected) in [
         (
             "per: cpu",
-            ": the entry does not name an event; write `event: sched:sched_process_fork`, or `from` and `to` for the time between two",
+            ": the entry has no event; write `event: sched:sched_process_fork`, or `from` and `to` for the time between two",
         ),
         (
             "event: cycles",
-            ".event: `cycles` is no tracepoint; write it as `system:event`; other events stand under `counters`",
+            ".event: `cycles` is not a tracepoint; write it as `system:event`; other events belong to `counters`",
         ),
         (
             "event: 'sys:one,sys:two'",
@@ -76,19 +76,19 @@ fn what_is_no_tracepoint_is_refused_with_what_to_write() {
         ),
         (
             "event: 'sys:one', events: ['sys:two']",
-            ".events: an entry has an `event` or `events`, not both; write all of them under `events`",
+            ".events: `event` and `events` are mutually exclusive; write all of them under `events`",
         ),
-        ("events: []", ".events: an empty list counts nothing; name an event, or leave the entry out"),
+        ("events: []", ".events: an empty list contains no events; add an event, or remove the entry"),
         (
             "event: 'sched:sched_switch/name=x/'",
-            ".event: the metric is named by the entry; leave out `name=`",
+            ".event: the metric is named after the entry; leave out `name=`",
         ),
     ] {
         assert_eq!(wrong(entry), expected, "{entry}");
     }
     assert!(wrong("event: 'sys:one:'").starts_with(".event: `sys:one:` is not an event: "));
     assert!(wrong("event: 7").ends_with("put it in quotes: \"7\""));
-    assert_eq!(wrong("evnet: 'sys:one'"), ".evnet: there is no setting `evnet`; did you mean `event`?");
+    assert_eq!(wrong("evnet: 'sys:one'"), ".evnet: unknown setting `evnet`; did you mean `event`?");
 }
 
 #[test]
@@ -115,48 +115,42 @@ fn a_pair_is_of_two_tracepoints_and_nothing_else() {
         ),
         (
             "from: 'sys:*', to: 'sys:two'",
-            ".from: `sys:*` is a pattern, and a pair is of two tracepoints; write the name of one",
+            ".from: `sys:*` is a pattern, but a pair consists of two tracepoints; write the name of one",
         ),
         (
             "from: 'sys:one', to: 'sys:two', event: 'sys:three'",
-            ".event: an entry counts events or measures the time between two, not both; make two entries of it",
+            ".event: an entry counts events or measures the time between two, not both; split it into two entries",
         ),
-        ("event: 'sys:one', key: [dev]", ".key: `key` has no meaning without `from` and `to`; leave it out"),
-        (
-            "event: 'sys:one', timeout: 1s",
-            ".timeout: `timeout` has no meaning without `from` and `to`; leave it out",
-        ),
-        (
-            "event: 'sys:one', pending: 1",
-            ".pending: `pending` has no meaning without `from` and `to`; leave it out",
-        ),
+        ("event: 'sys:one', key: [dev]", ".key: `key` requires `from` and `to`; leave it out"),
+        ("event: 'sys:one', timeout: 1s", ".timeout: `timeout` requires `from` and `to`; leave it out"),
+        ("event: 'sys:one', pending: 1", ".pending: `pending` requires `from` and `to`; leave it out"),
     ] {
         assert_eq!(wrong(entry), expected, "{entry}");
     }
     for (more, expected) in [
-        ("key: []", ".key: an empty list tells no event from another; leave it out for `$tid`, the thread"),
+        ("key: []", ".key: an empty list cannot match events; leave it out for `$tid`, the thread"),
         (
             "key: [$tdi]",
             ".key[0]: `$tdi` is neither a field that both events have nor `$cpu`, `$tid` or `$pid`; did you mean `$tid`?",
         ),
         ("key: [a, a]", "warning: "),
-        ("timeout: 2h", ".timeout: 7200s is not between 1ms and 3600s; 60s is the default"),
+        ("timeout: 2h", ".timeout: 7200s is not between 1ms and 3600s; the default is 60s"),
         ("pending: 0", ".pending: 0 is not between 1 and 1048576"),
         (
             "sum: {of: bytes}",
-            ".sum.of: a pair measures the time that passes, and no field; write an entry with `event` for what a field holds",
+            ".sum.of: a pair measures a duration, not a field; write an entry with `event` to measure a field",
         ),
         (
             "histogram: {of: bytes}",
-            ".histogram.of: a pair measures the time that passes, and no field; write an entry with `event` for what a field holds",
+            ".histogram.of: a pair measures a duration, not a field; write an entry with `event` to measure a field",
         ),
         (
             "histogram: {unit: bytes}",
-            ".histogram.unit: the time that passes is in seconds; leave out `unit`, or name a field: `of`",
+            ".histogram.unit: durations are in seconds; leave out `unit`, or name a field: `of`",
         ),
     ] {
         let said = wrong(&format!("{PAIR}, {more}"));
-        assert!(said == expected || expected == "warning: " && said.contains("twice"), "{more}: {said}");
+        assert!(said == expected || expected == "warning: " && said.contains("duplicate"), "{more}: {said}");
     }
 }
 
@@ -214,15 +208,15 @@ fn what_cannot_be_measured_is_refused() {
     for (more, expected) in [
         (
             "histogram: seconds",
-            ".histogram: this is about the time that passes, and one event takes none; write `from` and `to`, two events; or a field: {of: delay, unit: nanoseconds}",
+            ".histogram: this is a histogram of durations, but one event has no duration; write `from` and `to` for two events, or a field: {of: delay, unit: nanoseconds}",
         ),
         (
             "histogram: {}",
-            ".histogram: this is about the time that passes, and one event takes none; write `from` and `to`, two events; or a field: {of: delay, unit: nanoseconds}",
+            ".histogram: this is a histogram of durations, but one event has no duration; write `from` and `to` for two events, or a field: {of: delay, unit: nanoseconds}",
         ),
         (
             "histogram: delay",
-            ".histogram: expected `seconds`, the time that passes, or a block, found the text `delay`; a field is written {of: field, unit: bytes}",
+            ".histogram: expected `seconds` (the duration) or a block, found the text `delay`; write a field as {of: field, unit: bytes}",
         ),
         (
             "sum: {of: x}, histogram: {of: x}",
@@ -231,10 +225,13 @@ fn what_cannot_be_measured_is_refused() {
         ("sum: {unit: bytes}", ".sum: `of` is missing; write `of: …`"),
         (
             "sum: {of: x-y}",
-            ".sum.of: `x-y` is no field: those are words of letters, digits and _; `format` in its directory of tracefs names them",
+            ".sum.of: `x-y` is not a valid field name: field names consist of letters, digits and _; the file `format` in the tracefs directory of the event lists its fields",
         ),
-        ("sum: {of: from.x}", ".sum.of: `from.x` is no field: there is one event only; write `x`"),
-        ("sum: {of: $cpu}", ".sum.of: `$cpu` is no number that can be added up; name a field"),
+        (
+            "sum: {of: from.x}",
+            ".sum.of: `from.x` is not a field name: the entry has only one event; write `x`",
+        ),
+        ("sum: {of: $cpu}", ".sum.of: `$cpu` is not a number that can be summed; name a field"),
         (
             "histogram: {of: x, unit: jiffies}",
             ".histogram.unit: expected `seconds`, `milliseconds`, `microseconds`, `nanoseconds`, `bytes`, `kibibytes`, `sectors` or `pages`, found `jiffies`",
@@ -245,11 +242,11 @@ fn what_cannot_be_measured_is_refused() {
         ),
         (
             "histogram: {of: x, buckets: [1, 3, 2]}",
-            ".histogram.buckets[2]: bounds grow, and 2 is not above 3",
+            ".histogram.buckets[2]: bounds must be in ascending order: 2 is not above 3",
         ),
         (
             "histogram: {of: x, buckets: [1, .inf]}",
-            ".histogram.buckets[1]: inf is no bound; leave it out: the bucket of +Inf is there by itself",
+            ".histogram.buckets[1]: inf is not a valid bound; leave it out: the +Inf bucket is implicit",
         ),
         ("histogram: {of: x, buckets: [a]}", ".histogram.buckets[0]: expected a number, found the text `a`"),
     ] {
@@ -257,7 +254,7 @@ fn what_cannot_be_measured_is_refused() {
     }
     let many: Vec<String> = (0..300).map(|bound| bound.to_string()).collect();
     let many = wrong(&format!("event: 'sys:one', histogram: {{of: x, buckets: [{}]}}", many.join(",")));
-    assert!(many.starts_with(".histogram.buckets: 300 buckets, and at most 256 are taken;"), "{many}");
+    assert!(many.starts_with(".histogram.buckets: 300 buckets, at most 256 are allowed;"), "{many}");
 }
 
 #[test]
@@ -278,54 +275,57 @@ fn a_word_that_cannot_be_a_label_is_answered_with_one_that_can() {
     for (more, expected) in [
         (
             "labels: [event]",
-            ".labels[0]: `event` is the label that tells tracepoints apart; name it apart: {field_event: event}",
+            ".labels[0]: `event` is reserved: it distinguishes tracepoints; use another name: {field_event: event}",
         ),
-        ("labels: {le: x}", ".labels.le: `le` is Prometheus' own label; name it apart: {field_x: x}"),
+        (
+            "labels: {le: x}",
+            ".labels.le: `le` is a reserved label of Prometheus; use another name: {field_x: x}",
+        ),
         (
             "labels: [__a]",
-            ".labels[0]: `__a`: labels that begin with __ are Prometheus' own; name it apart: {field_a: __a}",
+            ".labels[0]: `__a`: labels that begin with __ are reserved by Prometheus; use another name: {field_a: __a}",
         ),
         (
             "labels: {a-b: x}",
-            ".labels.a-b: `a-b` is no label: those are words of letters, digits and _; write {ab: x}",
+            ".labels.a-b: `a-b` is not a valid label name: label names consist of letters, digits and _; write {ab: x}",
         ),
         (
             "labels: [$cpu]",
-            ".labels[0]: `$cpu` is no label: those are words of letters, digits and _; write {cpu: $cpu}",
+            ".labels[0]: `$cpu` is not a valid label name: label names consist of letters, digits and _; write {cpu: $cpu}",
         ),
         (
             "labels: [$comm]",
-            ".labels[0]: `$comm` is neither a field nor one of `$cpu`, `$pid` and `$tid`; who did it is told by `per: [process]` and `per: [cgroup]`",
+            ".labels[0]: `$comm` is neither a field nor one of `$cpu`, `$pid` and `$tid`; use `per: [process]` or `per: [cgroup]` for the process or cgroup",
         ),
         (
             "labels: [a b]",
-            ".labels[0]: `a b` is no field: those are words of letters, digits and _; `format` in its directory of tracefs names them",
+            ".labels[0]: `a b` is not a valid field name: field names consist of letters, digits and _; the file `format` in the tracefs directory of the event lists its fields",
         ),
-        ("labels: [a, a]", ".labels[1]: two labels `a`; leave one out"),
-        ("labels: []", ".labels: no labels; name a field, or leave it out"),
-        ("labels: 7", ".labels: expected names of fields or a block of `label: field`, found the number 7"),
+        ("labels: [a, a]", ".labels[1]: duplicate label `a`; remove one of them"),
+        ("labels: []", ".labels: the list of labels is empty; name a field, or leave it out"),
+        ("labels: 7", ".labels: expected field names or a block of `label: field`, found the number 7"),
         (
             "labels: cpu, per: cpu",
-            ".labels: `cpu` is the label of `per: cpu` already; name it apart: {field_cpu: cpu}",
+            ".labels: `cpu` is already a label of `per: cpu`; use another name: {field_cpu: cpu}",
         ),
         (
             "labels: numa_node, per: [host, numa]",
-            ".labels: `numa_node` is the label of `per: numa` already; name it apart: {field_numa_node: numa_node}",
+            ".labels: `numa_node` is already a label of `per: numa`; use another name: {field_numa_node: numa_node}",
         ),
         (
             "labels: cgroup, per: [host, cgroup]",
-            ".labels: `cgroup` is the label of `per: cgroup` already; name it apart: {field_cgroup: cgroup}",
+            ".labels: `cgroup` is already a label of `per: cgroup`; use another name: {field_cgroup: cgroup}",
         ),
         (
             "labels: comm, per: process",
-            ".labels: `comm` is the label of `per: process` already; name it apart: {field_comm: comm}",
+            ".labels: `comm` is already a label of `per: process`; use another name: {field_comm: comm}",
         ),
     ] {
         assert_eq!(wrong(&format!("event: 'sys:one', {more}")), expected, "{more}");
     }
     assert_eq!(
         wrong(&format!("{PAIR}, labels: [to.error]")),
-        ".labels[0]: `to.error` cannot be a label; name it: {to_error: to.error}"
+        ".labels[0]: `to.error` is not a valid label name; give it a name: {to_error: to.error}"
     );
     for fine in
         ["labels: cpu", "labels: comm, per: cgroup", "labels: comm, per: process, processes: {by: pid}"]
@@ -334,7 +334,7 @@ fn a_word_that_cannot_be_a_label_is_answered_with_one_that_can() {
     }
     let many: Vec<String> = (0..20).map(|label| format!("l{label}")).collect();
     let many = wrong(&format!("event: 'sys:one', labels: [{}]", many.join(",")));
-    assert!(many.starts_with(".labels: 20 labels, and at most 16 are taken;"), "{many}");
+    assert!(many.starts_with(".labels: 20 labels, at most 16 are allowed;"), "{many}");
 }
 
 #[test]
@@ -355,12 +355,12 @@ fn a_filter_is_a_text_of_bounded_length() {
     assert_eq!(tracepoint("event: 'sys:one', filter: ' x > 1 '").filter.as_deref(), Some("x > 1"));
     assert_eq!(
         wrong("event: 'sys:one', filter: ' '"),
-        ".filter: an empty filter; leave it out to take every event"
+        ".filter: the filter is empty; leave it out to include all events"
     );
     let long = "x == 1 || ".repeat(500);
     assert_eq!(
         wrong(&format!("event: 'sys:one', filter: '{long}'")),
-        ".filter: the filter has 5000 bytes, and the kernel takes 4096"
+        ".filter: the filter has 5000 bytes, the kernel accepts at most 4096"
     );
 }
 
@@ -382,7 +382,7 @@ fn an_entry_counts_for_whom_the_file_says_or_it_says_itself() {
     assert_eq!((cgroups.include[0].as_str(), &processes.by[..]), ("/a", &[GroupBy::Exe][..]));
     assert_eq!(
         wrong("event: 'sys:one', per: []"),
-        ".per: an empty list counts for nobody; leave `per` out for `host`"
+        ".per: an empty list selects no targets; omit `per` for `host`"
     );
     assert!(
         wrong("event: 'sys:one', per: hots")
@@ -405,16 +405,16 @@ fn two_entries_are_never_one_metric() {
     let tracepoints = |entries: &str| report(&format!("tracepoints:\n{entries}"));
     assert_eq!(
         tracepoints("  a: {event: 'sys:one', sum: {of: x, unit: bytes}}\n  a_bytes: {event: 'sys:one'}\n"),
-        "3:3: tracepoints.a_bytes: `a_bytes` names metrics of `tracepoints.a` already; give the entry another name"
+        "3:3: tracepoints.a_bytes: `a_bytes` is already the name of metrics of `tracepoints.a`; give the entry another name"
     );
     assert_eq!(
         tracepoints("  page_faults: {event: 'sys:one', per: cgroup}\n"),
-        "2:3: tracepoints.page_faults: `page_faults` names metrics of `counters.os` already; \
+        "2:3: tracepoints.page_faults: `page_faults` is already the name of metrics of `counters.os`; \
          give the entry another name"
     );
     assert!(
         tracepoints("  forks_total: {event: 'sys:one'}\n")
-            .contains("the exposition formats add \"_total\" themselves")
+            .contains("the suffix \"_total\" is reserved for the exposition formats")
     );
     assert!(tracepoints("  Forks: {event: 'sys:one'}\n").ends_with("write `forks`"));
 }
@@ -426,7 +426,7 @@ fn tracefs_is_mounted_only_if_the_file_says_so() {
     assert!(report("tracefs: {mount: yes}").ends_with("are texts in YAML 1.2"));
 }
 
-/// The one entry of `probes`.
+/// Returns the single entry of `probes`.
 fn probe(entry: &str) -> Traced {
     good(&format!("probes: {{a: {{{entry}}}}}")).traced.remove(0)
 }
@@ -458,37 +458,34 @@ fn an_entry_is_of_one_probe_in_one_place() {
     for (entry, expected) in [
         (
             "per: cpu",
-            ": the entry does not say where; write one of `kprobe`, `kretprobe`, `uprobe`, `uretprobe` and `usdt`",
+            ": the entry has no probe location; write one of `kprobe`, `kretprobe`, `uprobe`, `uretprobe` and `usdt`",
         ),
-        ("kprobe: f, uprobe: '/a:f'", ".uprobe: an entry is of one probe; make two entries of it"),
+        ("kprobe: f, uprobe: '/a:f'", ".uprobe: an entry has only one probe; split it into two entries"),
         (
             "kprobe: f, in: {pid: 7}",
-            ".in: a probe of the kernel is in no file; leave it out; it is the same for everybody",
+            ".in: a kernel probe has no file; leave it out; kernel probes are the same for all processes",
         ),
         (
             "uprobe: '/a:f', in: {}",
-            ".in: this does not say in whose files; write {cgroup: /…} or {pid: 123}, or leave it out for the files of the host",
+            ".in: neither `cgroup` nor `pid` is given; write {cgroup: /…} or {pid: 123}, or leave it out for the files of the host",
         ),
-        (
-            "uprobe: '/a:f', in: {pid: 7, cgroup: /a}",
-            ".in.pid: a path is in the files of a `cgroup` or a `pid`, not of both",
-        ),
+        ("uprobe: '/a:f', in: {pid: 7, cgroup: /a}", ".in.pid: `cgroup` and `pid` are mutually exclusive"),
         ("uprobe: '/a:f', in: {pid: 0}", ".in.pid: 0 is not between 1 and 4194303"),
         ("uprobe: '/a:f', in: {cgroup: a/b}", ".in.cgroup: `a/b` is not the path of a cgroup; write `/a/b`"),
         (
             "uprobe: '/a:f', in: {cgroup: '/a/*'}",
-            ".in.cgroup: `/a/*` is a pattern, and files are those of one cgroup; write its path",
+            ".in.cgroup: `/a/*` is a pattern, but the path of one cgroup is required; write the path of one cgroup",
         ),
         (
             "uprobe: '/a:f', in: {cgroup: /sys/fs/cgroup/a}",
-            ".in.cgroup: `/sys/fs/cgroup/a` is not below the mount point; write `/a`",
+            ".in.cgroup: `/sys/fs/cgroup/a` is not relative to the mount point; write `/a`",
         ),
-        ("kprobee: f", ".kprobee: there is no setting `kprobee`; did you mean `kprobe`?"),
+        ("kprobee: f", ".kprobee: unknown setting `kprobee`; did you mean `kprobe`?"),
     ] {
         assert_eq!(problems("probes", entry), expected, "{entry}");
     }
     let place = problems("probes", "kretprobe: f+4");
-    assert!(place.starts_with(".kretprobe: `f+4` is no place of a kretprobe: "), "{place}");
+    assert!(place.starts_with(".kretprobe: `f+4` is not a valid location of a kretprobe: "), "{place}");
     assert!(problems("probes", "uprobe: 'bin:f'").contains("write it as /usr/bin/bash:readline"));
 }
 
@@ -505,16 +502,14 @@ fn the_time_of_a_function_is_that_from_its_entry_to_its_return() {
     let both =
         definition("kprobe: f, histogram: seconds, arguments: [path, 'error=$retval:s32'], labels: error");
     assert_eq!(both.arguments.len(), 2, "some are taken at the entry, some at the return");
-    let about = ".histogram: this is about the time that passes, and";
+    let about = ".histogram: this is a histogram of durations, but";
     let instead = "write `kprobe` or `uprobe` for the time from a function's entry to its return";
     for (entry, expected) in [
-        ("kretprobe: f, histogram: seconds", format!("{about} a return takes none; {instead}")),
-        ("usdt: '/a:p:n', histogram: seconds", format!("{about} a marker takes none; {instead}")),
+        ("kretprobe: f, histogram: seconds", format!("{about} a return has no duration; {instead}")),
+        ("usdt: '/a:p:n', histogram: seconds", format!("{about} a USDT probe has no duration; {instead}")),
         (
             "kprobe: f+4, histogram: seconds",
-            format!(
-                "{about} it ends where the function returns, so it begins at its entry; leave out the offset"
-            ),
+            format!("{about} the duration of a function begins at its entry; leave out the offset"),
         ),
     ] {
         assert_eq!(problems("probes", entry), expected, "{entry}");
@@ -529,21 +524,24 @@ fn arguments_are_the_fields_of_a_probe() {
     );
     let What::Probe(Definition { arguments, .. }) = &traced.what else { panic!("{traced:?}") };
     assert_eq!(arguments.iter().map(|argument| &*argument.name).collect::<Vec<_>>(), ["size", "arg2"]);
-    let takes = "the probe takes no argument";
+    let takes = "the probe has no argument";
     for (more, expected) in [
         ("arguments: ['size=%si'], sum: {of: sizee}", format!(".sum.of: {takes} `sizee`; did you mean `size`?")),
-        ("arguments: ['size=%si'], histogram: {of: port}", format!(".histogram.of: {takes} `port`; it takes `size`")),
+        ("arguments: ['size=%si'], histogram: {of: port}", format!(".histogram.of: {takes} `port`; its arguments are `size`")),
         ("labels: port", format!(".labels: {takes} `port`; add it: `arguments: [port]`")),
         ("arguments: ['size=%si'], filter: 'sizes > 0'", format!(".filter: {takes} `sizes`; did you mean `size`?")),
-        ("arguments: []", ".arguments: an empty list takes nothing; leave it out".into()),
-        ("arguments: [a, 'a=%si']", ".arguments[1]: two arguments `a`; name one apart: a_2=…".into()),
-        ("arguments: ['r=$retval']", ".arguments[0]: what a function returns is not known before it does; write `kretprobe` or `uretprobe`, or measure `histogram: seconds` until it returns".into()),
-        ("arguments: ['r=+8($retval)']", ".arguments[0]: what a function returns is not known before it does; write `kretprobe` or `uretprobe`, or measure `histogram: seconds` until it returns".into()),
+        ("arguments: []", ".arguments: an empty list contains no arguments; leave it out".into()),
+        ("arguments: [a, 'a=%si']", ".arguments[1]: duplicate argument `a`; rename one: a_2=…".into()),
+        ("arguments: ['r=$retval']", ".arguments[0]: the return value is not available before the function returns; write `kretprobe` or `uretprobe`, or measure `histogram: seconds` until it returns".into()),
+        ("arguments: ['r=+8($retval)']", ".arguments[0]: the return value is not available before the function returns; write `kretprobe` or `uretprobe`, or measure `histogram: seconds` until it returns".into()),
     ] {
         assert_eq!(problems("probes", &format!("kprobe: f, {more}")), expected, "{more}");
     }
     let none = problems("probes", "kprobe: f, arguments: ['%'], labels: x");
-    assert!(none.starts_with(".arguments[0]: `%` is no argument: ") && none.lines().count() == 1, "{none}");
+    assert!(
+        none.starts_with(".arguments[0]: `%` is not a valid argument: ") && none.lines().count() == 1,
+        "{none}"
+    );
     assert_eq!(definition("kretprobe: f, arguments: ['r=$retval:s32']").arguments.len(), 1);
 }
 
@@ -564,7 +562,7 @@ fn a_marker_has_arguments_that_the_file_need_not_know() {
     assert_eq!(probe("usdt: '/a:p:n', labels: {query: arg1}, filter: 'arg2 > 1'").labels.len(), 1);
     assert!(
         problems("probes", "usdt: '/a:p:n', arguments: [arg1], labels: arg2")
-            .contains("takes no argument `arg2`")
+            .contains("has no argument `arg2`")
     );
 }
 
@@ -600,7 +598,7 @@ fn tracepoints_stand_before_probes_and_both_before_presets_and_a_section_replace
     );
     assert!(
         report("probes: {a: {kprobe: f}}\ntracepoints: {a: {event: 'sys:one'}}")
-            .contains("probes.a: `a` names metrics of `tracepoints.a` already")
+            .contains("probes.a: `a` is already the name of metrics of `tracepoints.a`")
     );
 }
 

@@ -1,4 +1,4 @@
-//! The entries of `tracepoints`: one event, several, or two between which time passes.
+//! Checks of the entries of `tracepoints`: one event, several, or the time between two.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::config::value::{List, Period};
 use crate::event;
 use crate::event::syntax::{Event, Name};
 
-/// How long the first of a pair is remembered, and the bounds of that.
+/// Default and bounds of the time from the first event of a pair to the second.
 const TIMEOUT: Period = Period::seconds(60);
 const TIMEOUTS: RangeInclusive<Period> = Period::milliseconds(1)..=Period::seconds(3600);
-/// How many are remembered.
+/// Default maximum number of pending first events.
 const PENDING: usize = 16_384;
-/// The most parts of a key: no two events have more in common.
+/// Maximum number of parts of a key; two events do not have more fields in common.
 const KEY_LIMIT: usize = 8;
 
-/// What an entry says; `None` if it names no event that can be understood.
+/// Returns the checked entry; `None` if it has no valid event.
 pub(super) fn tracepoint(
     name: &At<String>,
     entry: &At<Tracepoint>,
@@ -38,8 +38,8 @@ pub(super) fn tracepoint(
         false => (
             Fields::Event,
             Time::None(
-                "one event takes none",
-                "write `from` and `to`, two events; or a field: {of: delay, unit: nanoseconds}",
+                "one event has no duration",
+                "write `from` and `to` for two events, or a field: {of: delay, unit: nanoseconds}",
             ),
         ),
     };
@@ -51,14 +51,14 @@ pub(super) fn tracepoint(
     Some(Traced { kind, name, what: what?, per, filter, labels, measure, values })
 }
 
-/// The events of an entry.
+/// Returns the events of an entry.
 fn what(name: &At<String>, entry: &At<Tracepoint>, report: &mut Report<'_>) -> Option<What> {
     let Tracepoint { event, events, from, to, .. } = &entry.value;
     if from.is_none() && to.is_none() {
         no_pair(entry, report);
     } else if let Some(node) = node_of(event.as_ref()).or(node_of(events.as_ref())) {
         let message = "an entry counts events or measures the time between two, not both";
-        report.error(node, message, "make two entries of it");
+        report.error(node, message, "split it into two entries");
         return None;
     }
     match (event, events, from, to) {
@@ -72,13 +72,13 @@ fn what(name: &At<String>, entry: &At<Tracepoint>, report: &mut Report<'_>) -> O
             None
         }
         (Some(_), Some(events), ..) => {
-            let message = "an entry has an `event` or `events`, not both";
+            let message = "`event` and `events` are mutually exclusive";
             report.error(events.node, message, "write all of them under `events`");
             None
         }
         (Some(event), None, ..) => tracepoint_of(event, report).map(|event| What::Events(vec![event])),
         (None, Some(events), ..) => {
-            report.not_empty(Some(events), "counts nothing", "name an event, or leave the entry out");
+            report.not_empty(Some(events), "contains no events", "add an event, or remove the entry");
             let events: Vec<Event> = events.iter().filter_map(|event| tracepoint_of(event, report)).collect();
             (!events.is_empty()).then_some(What::Events(events))
         }
@@ -86,14 +86,14 @@ fn what(name: &At<String>, entry: &At<Tracepoint>, report: &mut Report<'_>) -> O
             if !report.blames(entry.node) {
                 let hint =
                     "write `event: sched:sched_process_fork`, or `from` and `to` for the time between two";
-                report.error(name.node, "the entry does not name an event", hint);
+                report.error(name.node, "the entry has no event", hint);
             }
             None
         }
     }
 }
 
-/// Reports what says something about a pair where there is none.
+/// Reports keys that require a pair.
 fn no_pair(entry: &At<Tracepoint>, report: &mut Report<'_>) {
     if report.gives(entry.node, "from") || report.gives(entry.node, "to") {
         return;
@@ -106,7 +106,7 @@ fn no_pair(entry: &At<Tracepoint>, report: &mut Report<'_>) {
     ];
     for (word, node) in words {
         if let Some(node) = node {
-            let message = format!("`{word}` has no meaning without `from` and `to`");
+            let message = format!("`{word}` requires `from` and `to`");
             report.error(node, message, "leave it out");
         }
     }
@@ -119,7 +119,7 @@ fn pair(entry: &Tracepoint, from: &At<String>, to: &At<String>, report: &mut Rep
     let mut one = |text: &At<String>| {
         let event = tracepoint_of(text, report)?;
         if text.contains(['*', '?', '[']) {
-            let message = format!("{} is a pattern, and a pair is of two tracepoints", shown(text));
+            let message = format!("{} is a pattern, but a pair consists of two tracepoints", shown(text));
             report.error(text.node, message, "write the name of one");
             return None;
         }
@@ -129,10 +129,10 @@ fn pair(entry: &Tracepoint, from: &At<String>, to: &At<String>, report: &mut Rep
     Some(Pair { from: from?, to: to?, key, timeout, pending })
 }
 
-/// What is the same in both events of a pair.
+/// Returns the key that matches both events of a pair.
 fn key(written: Option<&At<List<String>>>, report: &mut Report<'_>) -> Vec<Arc<str>> {
     let Some(list) = written else { return vec!["$tid".into()] };
-    report.not_empty(written, "tells no event from another", "leave it out for `$tid`, the thread");
+    report.not_empty(written, "cannot match events", "leave it out for `$tid`, the thread");
     if report.too_many(list.node, (list.len(), "parts"), KEY_LIMIT, None) {
         return Vec::new();
     }
@@ -155,7 +155,7 @@ fn key(written: Option<&At<List<String>>>, report: &mut Report<'_>) -> Vec<Arc<s
     key
 }
 
-/// The one tracepoint, or pattern of tracepoints, that a text names.
+/// Returns the single tracepoint, or pattern of tracepoints, of a text.
 fn tracepoint_of(text: &At<String>, report: &mut Report<'_>) -> Option<Event> {
     let groups = report.parsed(text, "not an event", event::parse(text))?;
     let mut events = groups.into_iter().flat_map(|group| group.events);
@@ -164,11 +164,11 @@ fn tracepoint_of(text: &At<String>, report: &mut Report<'_>) -> Option<Event> {
         (format!("{} is more than one event", shown(text)), "write each as an item of `events`")
     } else if !matches!(first.name, Name::Tracepoint { .. }) {
         (
-            format!("{} is no tracepoint", shown(text)),
-            "write it as `system:event`; other events stand under `counters`",
+            format!("{} is not a tracepoint", shown(text)),
+            "write it as `system:event`; other events belong to `counters`",
         )
     } else if first.alias.is_some() {
-        ("the metric is named by the entry".to_owned(), "leave out `name=`")
+        ("the metric is named after the entry".to_owned(), "leave out `name=`")
     } else {
         return Some(first);
     };

@@ -1,13 +1,13 @@
-//! A part of something.
+//! Percentages.
 
 use schemars::{Schema, json_schema};
 
 use super::{Refused, Scalar, scalar};
 
-/// What [`Percent::parse`] reads, but for the bounds.
+/// Syntax that [`Percent::parse`] accepts, without the bounds.
 const PERCENT_PATTERN: &str = "^([0-9]+(\\.[0-9]+)?%|off)$";
 
-/// A part of something: `2%`, `0.5%`; or `off`, for no bound.
+/// Fraction written as a percentage, `2%` or `0.5%`; or `off`, for no bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::config) struct Percent(pub(in crate::config) Option<f64>);
 
@@ -36,7 +36,7 @@ impl Scalar for Percent {
     }
 
     fn of_bool(on: bool) -> Result<Self, Refused> {
-        // YAML 1.1 reads `off` as a truth value.
+        // YAML 1.1 parsers convert `off` to a boolean.
         if on { Err(Refused::Value) } else { Ok(Self(None)) }
     }
 

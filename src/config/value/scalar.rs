@@ -1,4 +1,4 @@
-//! Values that are written as one text, number or truth value: what reads them and what their schema is, once for all.
+//! Values that are written as a single text, number or boolean: their deserializer and their schema.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,43 +6,43 @@ use std::marker::PhantomData;
 use schemars::Schema;
 use serde::de::{self, Deserializer, Unexpected, Visitor};
 
-/// Why a value is none of this type.
+/// Reason why a value is rejected.
 pub(in crate::config) enum Refused {
-    /// It is another kind of value.
+    /// Wrong kind of value.
     Kind,
-    /// It is not what is expected.
+    /// Right kind, but not the expected syntax.
     Value,
-    /// This.
+    /// Specific message.
     Because(String),
 }
 
-/// A value that is written as one text, number or truth value.
+/// Value that is written as a single text, number or boolean.
 pub(in crate::config) trait Scalar: Sized {
-    /// What it is called in the schema.
+    /// Name in the schema.
     const NAME: &'static str;
-    /// Whether the schema has it where it is used, without a name.
+    /// Whether the schema is inlined where the type is used, instead of a named definition.
     const INLINE: bool = false;
-    /// What is expected, for messages.
+    /// Expected syntax, for messages.
     const EXPECTED: &'static str;
 
-    /// Reads a text.
+    /// Parses a text.
     fn of_text(text: &str) -> Result<Self, Refused>;
 
-    /// Reads a number.
+    /// Converts a number.
     fn of_number(_: u64) -> Result<Self, Refused> {
         Err(Refused::Kind)
     }
 
-    /// Reads a truth value.
+    /// Converts a boolean.
     fn of_bool(_: bool) -> Result<Self, Refused> {
         Err(Refused::Kind)
     }
 
-    /// What [`of_text`](Self::of_text) and the others read.
+    /// Returns the schema of everything that [`of_text`](Self::of_text) and the other conversions accept.
     fn schema() -> Schema;
 }
 
-/// Reads it with what names the place of a mistake.
+/// Deserializes a [`Scalar`]; errors contain [`Scalar::EXPECTED`].
 pub(in crate::config) fn read<'de, T: Scalar, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     struct ScalarVisitor<T>(PhantomData<T>);
 
@@ -79,7 +79,7 @@ pub(in crate::config) fn read<'de, T: Scalar, D: Deserializer<'de>>(deserializer
     deserializer.deserialize_any(ScalarVisitor(PhantomData))
 }
 
-/// Lets serde and the schema take a [`Scalar`].
+/// Implements `Deserialize` and `JsonSchema` for types that implement [`Scalar`].
 macro_rules! scalar {
     ($($type:ty),+) => {$(
         impl<'de> serde::Deserialize<'de> for $type {

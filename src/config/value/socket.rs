@@ -1,4 +1,4 @@
-//! Where a socket is.
+//! Paths of sockets.
 
 use std::path::PathBuf;
 
@@ -6,18 +6,18 @@ use schemars::{Schema, json_schema};
 
 use super::{Refused, Scalar, scalar};
 
-/// What [`Socket::parse`] reads.
+/// Syntax that [`Socket::parse`] accepts.
 const SOCKET_PATTERN: &str = "^(auto|off|(unix://)?/.*)$";
 
-/// Where the socket of a runtime is.
+/// Location of the socket of a container runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Socket {
-    /// Where it usually is, if it is there.
+    /// The usual paths, as far as they exist.
     #[default]
     Auto,
-    /// Nobody is asked.
+    /// Disabled.
     Off,
-    /// Here.
+    /// Path of the socket.
     At(PathBuf),
 }
 
@@ -34,14 +34,14 @@ impl Socket {
 
 impl Scalar for Socket {
     const NAME: &'static str = "Socket";
-    const EXPECTED: &'static str = "the path of a socket from the root on, `auto` or `off`";
+    const EXPECTED: &'static str = "the absolute path of a socket, `auto` or `off`";
 
     fn of_text(text: &str) -> Result<Self, Refused> {
         Self::parse(text).ok_or(Refused::Value)
     }
 
     fn of_bool(on: bool) -> Result<Self, Refused> {
-        // Helm and kubectl read YAML 1.1, where `off` is a truth value, and write it anew.
+        // Helm and kubectl parse YAML 1.1, where `off` is a boolean, and write `false`.
         if on { Err(Refused::Value) } else { Ok(Self::Off) }
     }
 

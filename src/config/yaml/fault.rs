@@ -1,11 +1,11 @@
-//! What is wrong with a text that is not YAML, in other words than the YAML library's.
+//! Error messages for text that is not valid YAML, instead of those of the YAML library.
 
 use crate::config::problem::shown;
 
-/// Line and column, what is wrong, and what to do about it.
+/// Line and column, problem, and correction.
 pub(super) type Explained = ((usize, usize), String, Option<String>);
 
-/// The file as text that YAML allows.
+/// Checks that the file is text that YAML allows.
 ///
 /// # Errors
 /// The first byte that is not UTF-8, or the first control character.
@@ -24,13 +24,13 @@ pub(super) fn characters(text: &[u8]) -> Result<&str, Explained> {
     match text.char_indices().find(|&(_, c)| forbidden(c)) {
         Some((at, c)) => {
             let message = format!("the control character U+{:04X} is not allowed in YAML", u32::from(c));
-            Err((place_behind(&text[..at]), message, Some("is it a text file?".into())))
+            Err((place_behind(&text[..at]), message, Some("check whether it is a text file".into())))
         }
         None => Ok(text),
     }
 }
 
-/// Line and column of what follows `before`.
+/// Returns line and column of the character after `before`.
 fn place_behind(before: &str) -> (usize, usize) {
     let line = before.rsplit('\n').next().unwrap_or_default();
     (1 + before.matches('\n').count(), 1 + line.chars().count())
@@ -39,9 +39,9 @@ fn place_behind(before: &str) -> (usize, usize) {
 const TAB: &str = "tab character";
 const STRANGER: &str = "cannot start any token";
 
-/// What the library's words for a fault mean: a part of its message, and ours. If that part tells what was read, the fault
-/// is shown where that began, as with a bracket that is not closed; otherwise where the library gave up. The first that
-/// fits counts.
+/// Messages for errors of the library: a part of the library's message, and the replacement. If that part describes the construct being
+/// parsed, the problem is shown at its start, as for an unclosed bracket. Otherwise it is shown where the library stopped. The first match
+/// applies.
 const MEANINGS: [(&str, &str); 17] = [
     (TAB, "a tab cannot indent YAML; use spaces"),
     ("while scanning an alias", "an unquoted `*` begins a YAML alias; put the pattern in quotes: \"*\""),
@@ -57,51 +57,51 @@ const MEANINGS: [(&str, &str); 17] = [
     ),
     (
         "unknown escape character",
-        "YAML does not know this backslash sequence; use single quotes: between them a backslash is ordinary",
+        "YAML does not support this escape sequence; use single quotes, in which a backslash is literal",
     ),
     (
         "while parsing a flow sequence",
         "the `[` that opens here is not closed, or a comma is missing in it; \
-         close it with `]`, and put texts that hold brackets, braces or `: ` in quotes",
+         close it with `]`, and put texts that contain brackets, braces or `: ` in quotes",
     ),
     (
         "while parsing a flow mapping",
         "the `{` that opens here is not closed, or a comma is missing in it; \
-         close it with `}`, and put texts that hold brackets, braces or `: ` in quotes",
+         close it with `}`, and put texts that contain brackets, braces or `: ` in quotes",
     ),
-    (STRANGER, "YAML has no unquoted text that begins so; put the text in quotes"),
+    (STRANGER, "an unquoted YAML text cannot begin with this character; put the text in quotes"),
     (
         "did not find expected node content",
-        "YAML has no unquoted text that begins so; put the text in quotes, such as \"[::]:7373\"",
+        "an unquoted YAML text cannot begin with this character; put the text in quotes, such as \"[::]:7373\"",
     ),
     (
         "mapping values are not allowed",
-        "a `key: value` cannot stand here; check the indentation and the line before, whose key may lack \
-         its colon and space; a text that holds `: ` needs quotes",
+        "`key: value` is not allowed here; check the indentation, and that the key on the previous line has \
+         its colon and space; a text that contains `: ` needs quotes",
     ),
     (
         "sequence entries are not allowed",
-        "a list item (`- …`) cannot stand behind its key; put each item on a line of its own",
+        "a list item (`- …`) is not allowed on the line of its key; put each item on a separate line",
     ),
     (
         "did not find expected key",
-        "this line is at a depth that no line above has, or something is left over on it; \
-         align it with the lines it belongs to; put a whole text in quotes, not a part of it",
+        "inconsistent indentation, or extra text on this line; \
+         align it with the lines of its block; put the whole text in quotes, not a part of it",
     ),
     (
         "did not find expected '-'",
-        "a list item must begin with `- ` at the depth of its list; align it with the other items",
+        "a list item must begin with `- ` at the indentation of its list; align it with the other items",
     ),
     ("while scanning a simple key", "a key must be followed by a colon and a space; write `key: value`"),
-    ("repetition limit", "the file's aliases (`*name`) expand to too much; write the values out"),
+    ("repetition limit", "the file's aliases (`*name`) expand to too many values; write the values out"),
     (
         "recursion limit",
-        "the file is nested more than 128 deep, or an alias (`*name`) stands inside what it names; \
-         no setting is deeper than 6",
+        "the file is nested more than 128 levels deep, or an alias (`*name`) is inside its own anchor; \
+         no setting is nested deeper than 6 levels",
     ),
 ];
 
-/// The YAML library's error in words that say what to do. `second_document` finds the place of a second document.
+/// Returns the replacement message for an error of the YAML library. `second_document` returns the position of a second document.
 pub(super) fn explain(
     text: &str,
     error: &serde_yaml::Error,
@@ -113,7 +113,7 @@ pub(super) fn explain(
         return (second_document(), "a second YAML document begins here".into(), Some(hint.into()));
     }
     let end = error.location().map_or((1, 1), |location| (location.line(), location.column()));
-    // Where it is not in the middle of a text, the library has no word of its own for a tab.
+    // Outside a text, the library has no specific message for a tab.
     let stranger = character_at(text, end).filter(|_| said.contains(STRANGER));
     let sign = if stranger == Some('\t') { TAB } else { &said };
     let Some((sign, meaning)) = MEANINGS.iter().find(|(sign_of, _)| sign.contains(sign_of)) else {
@@ -128,7 +128,7 @@ pub(super) fn explain(
     (place, message, Some(hint.into()))
 }
 
-/// The place where the thing began in which the fault is: the last `line N column N` of the library's message.
+/// Returns the start of the construct with the error: the last `line N column N` in the message of the library.
 fn begin(said: &str) -> Option<(usize, usize)> {
     let (_, context) = said.rsplit_once(" at line ")?;
     let (line, column) = context.split_once(" column ")?;
@@ -151,10 +151,13 @@ mod tests {
             ("a: [*]\n", "1:5: an unquoted `*` begins a YAML alias; put the pattern in quotes: \"*\""),
             ("a: *nginx*\n", "1:4: an unquoted `*` begins a YAML alias; put the pattern in quotes: \"*\""),
             ("a: &\n", "1:4: an unquoted `&` begins a YAML anchor; put the text in quotes"),
-            ("a: @b\n", "1:4: YAML has no unquoted text that begins so: `@`; put the text in quotes"),
+            (
+                "a: @b\n",
+                "1:4: an unquoted YAML text cannot begin with this character: `@`; put the text in quotes",
+            ),
             (
                 "listen: [::]:7373\n",
-                "1:10: YAML has no unquoted text that begins so; put the text in quotes, such as \"[::]:7373\"",
+                "1:10: an unquoted YAML text cannot begin with this character; put the text in quotes, such as \"[::]:7373\"",
             ),
             (
                 "a: \"b\nc: 1\n",
@@ -162,11 +165,11 @@ mod tests {
             ),
             (
                 r#"a: "\d""#,
-                "1:5: YAML does not know this backslash sequence; use single quotes: between them a backslash is ordinary",
+                "1:5: YAML does not support this escape sequence; use single quotes, in which a backslash is literal",
             ),
             (
                 "a: - b\n",
-                "1:4: a list item (`- …`) cannot stand behind its key; put each item on a line of its own",
+                "1:4: a list item (`- …`) is not allowed on the line of its key; put each item on a separate line",
             ),
             (
                 "a: 1\n---\nb: 2\n",
@@ -185,10 +188,8 @@ mod tests {
 
     #[test]
     fn wrong_indentation_is_shown_where_it_is_seen() {
-        assert!(
-            report("a:\n  b: 1\n c: 2\n").starts_with("3:2: this line is at a depth that no line above has")
-        );
-        assert!(report("a: b: c\n").starts_with("1:5: a `key: value` cannot stand here"));
+        assert!(report("a:\n  b: 1\n c: 2\n").starts_with("3:2: inconsistent indentation"));
+        assert!(report("a: b: c\n").starts_with("1:5: `key: value` is not allowed here"));
         assert!(report("a:\n- b\nc\n").starts_with("3:1: a key must be followed by a colon"));
     }
 

@@ -1,21 +1,21 @@
-//! Refuses text whose structure would keep the YAML library busy for long, before the library sees it.
+//! Rejects text whose structure would make the YAML library slow, before the library parses it.
 //!
-//! The library takes time that grows with the square of how deep lists and maps in brackets are nested, and of the number
-//! of `%TAG` directives. [`check`] takes one look at each character.
+//! The time of the library grows with the square of the nesting depth of flow collections, and of the number of `%TAG` directives.
+//! [`check`] visits each character once.
 
 use super::fault::Explained;
 
-/// The deepest nesting. No setting is deeper than 6.
+/// Maximum nesting depth. No setting is deeper than 6.
 const DEPTH_LIMIT: usize = 64;
-/// The most `[` and `{` of a file, wherever they are: what [`Depth`] takes for text could still be a list.
+/// Maximum number of `[` and `{` in a file. Those that [`Depth`] considers part of a text are included, because they could still be a list.
 const BRACKET_LIMIT: usize = 4096;
-/// The most lines that begin with `%`.
+/// Maximum number of lines that begin with `%`.
 const DIRECTIVE_LIMIT: usize = 16;
 
 /// Checks the nesting of a whole file, in one pass.
 ///
 /// # Errors
-/// The first place that exceeds a limit.
+/// The first position that exceeds a limit.
 pub(super) fn check(text: &str) -> Result<(), Explained> {
     let (mut depth, mut brackets, mut directives) = (Depth::default(), 0, 0);
     for (line, content) in text.lines().enumerate() {
@@ -47,27 +47,27 @@ pub(super) fn check(text: &str) -> Result<(), Explained> {
 }
 
 fn too_deep(place: (usize, usize)) -> Explained {
-    let message = format!("lists and maps are nested more than {DEPTH_LIMIT} deep here");
+    let message = format!("lists and maps are nested more than {DEPTH_LIMIT} levels deep here");
     (
         place,
         message,
         Some(
-            "close what is open, or put texts that hold brackets in quotes; no setting is deeper than 6"
+            "close open brackets, or put texts that contain brackets in quotes; no setting is nested deeper than 6 levels"
                 .into(),
         ),
     )
 }
 
-/// How many lists and maps in brackets are open, as far as that can be known without parsing.
+/// Number of open flow collections, as far as it can be determined without parsing.
 #[derive(Default)]
 struct Depth {
     open: usize,
     quote: Option<char>,
-    /// The next character follows a backslash in double quotes.
+    /// Whether the next character follows a backslash in double quotes.
     escaped: bool,
-    /// The rest of the line is a comment.
+    /// Whether the rest of the line is a comment.
     comment: bool,
-    /// The character before; a space at the beginning of a line.
+    /// Previous character; a space at the start of a line.
     before: char,
 }
 
@@ -102,22 +102,27 @@ mod tests {
     #[test]
     fn what_is_nested_too_deep_is_refused_with_its_place() {
         let deep = "[".repeat(20_000);
-        let expected = "2:68: lists and maps are nested more than 64 deep here; ";
+        let expected = "2:68: lists and maps are nested more than 64 levels deep here; ";
         assert!(
             report(&format!("x: 1\na: {deep}\n")).starts_with(expected),
             "{}",
             report(&format!("a: {deep}"))
         );
         assert!(
-            report(&"{a: ".repeat(20_000)).starts_with("1:257: lists and maps are nested more than 64 deep")
+            report(&"{a: ".repeat(20_000))
+                .starts_with("1:257: lists and maps are nested more than 64 levels deep")
         );
-        assert!(report(&"- ".repeat(20_000)).starts_with("1:1: lists and maps are nested more than 64 deep"));
         assert!(
-            report(&"[\n".repeat(20_000)).starts_with("65:1: lists and maps are nested more than 64 deep")
+            report(&"- ".repeat(20_000))
+                .starts_with("1:1: lists and maps are nested more than 64 levels deep")
+        );
+        assert!(
+            report(&"[\n".repeat(20_000))
+                .starts_with("65:1: lists and maps are nested more than 64 levels deep")
         );
     }
 
-    /// Each closes in a comment or in quotes what is open, or hides it there.
+    /// Each text closes open brackets inside a comment or quotes, or hides them there.
     #[test]
     fn brackets_that_pretend_to_be_closed_or_text_are_limited_too() {
         for trick in ["[ # ]\n", "[ ']',\n", "[ \"\\\"]\",\n", "a'[\n", "x: 'y\nz: [' [[\n"] {

@@ -1,4 +1,4 @@
-//! Lists of JSON that end where they become too long.
+//! JSON lists with a maximum length.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
 use super::MOST;
 
-/// A list of at most so many things; a longer one is an error.
+/// List with a maximum length; a longer list is an error.
 #[derive(Debug)]
 pub(super) struct Bounded<T>(pub(super) Vec<T>);
 
@@ -26,7 +26,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<T> {
                 let mut items = Vec::new();
                 while let Some(item) = list.next_element()? {
                     if items.len() == MOST {
-                        return Err(A::Error::custom(format_args!("more than {MOST} are not taken")));
+                        return Err(A::Error::custom(format_args!(
+                            "more than {MOST} items are not supported"
+                        )));
                     }
                     items.push(item);
                 }

@@ -1,6 +1,6 @@
-//! The container runtime interface: `runtime.v1.RuntimeService`, which containerd has since 1.6 and CRI-O since 1.24.
+//! Container runtime interface: `runtime.v1.RuntimeService`, available since containerd 1.6 and CRI-O 1.24.
 //!
-//! The messages are those of `k8s.io/cri-api/pkg/apis/runtime/v1/api.proto`, less what is not needed.
+//! The messages are those of `k8s.io/cri-api/pkg/apis/runtime/v1/api.proto`, without unused fields.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -20,7 +20,7 @@ use crate::container::identity::{Chosen, Identity, POD_CONTAINER, Pod, image, na
 use crate::net::words::{causes, told};
 use crate::net::{Bytewise, USER_AGENT};
 
-/// What the kubelet writes to the containers that it makes.
+/// Labels that the kubelet sets on its containers.
 mod label {
     pub(super) const NAMESPACE: &str = "io.kubernetes.pod.namespace";
     pub(super) const POD: &str = "io.kubernetes.pod.name";
@@ -35,7 +35,7 @@ struct Sandbox {
     id: String,
     #[prost(message, optional, tag = "2")]
     metadata: Option<SandboxMetadata>,
-    /// 0 is ready.
+    /// 0 means ready.
     #[prost(int32, tag = "3")]
     state: i32,
     #[prost(int64, tag = "4")]
@@ -88,21 +88,21 @@ struct ContainerMetadata {
 struct ImageSpec {
     #[prost(string, tag = "1")]
     image: String,
-    /// As the pod has it, from Kubernetes 1.29 on; `image` may be an identifier.
+    /// Image name from the pod, since Kubernetes 1.29; `image` may be an ID.
     #[prost(string, tag = "18")]
     wished: String,
 }
 
-/// Asks the runtime behind a socket for its pods and containers.
+/// Requests the pods and containers of the runtime at a socket.
 pub(super) async fn list(socket: &Path, chosen: &Chosen) -> Result<Listing, Failure> {
     let runtime = Runtime::connect(socket).await?;
-    // Containers first: one that is made between the two questions is then told of with the next ones, and not without its pod.
+    // Containers first: a container created between the two requests is then in the next response, instead of being listed without its pod.
     let containers: Vec<Container> = runtime.list("/runtime.v1.RuntimeService/ListContainers").await?;
     let sandboxes: Vec<Sandbox> = runtime.list("/runtime.v1.RuntimeService/ListPodSandbox").await?;
     Ok(listing(sandboxes, &containers, chosen))
 }
 
-/// A connection to a runtime.
+/// Connection to a runtime.
 struct Runtime(Channel);
 
 impl Runtime {
@@ -117,7 +117,7 @@ impl Runtime {
         connected.map(Self).map_err(|error| super::http::unreachable(causes(&error)))
     }
 
-    /// Calls a method with a request that asks for everything, and so is empty. The answer has a list as its field 1.
+    /// Calls a method with an empty request, which has no filter. The list is field 1 of the response.
     async fn list<M: Message + Default>(&self, method: &'static str) -> Result<Vec<M>, Failure> {
         let mut calls = Grpc::new(self.0.clone()).max_decoding_message_size(ANSWER);
         calls.ready().await.map_err(|error| Failure::new(causes(&error)))?;
@@ -127,9 +127,9 @@ impl Runtime {
     }
 }
 
-/// The messages of field 1, one after the other: an empty one takes two bytes in an answer and a hundred times that here.
+/// Decodes the messages of field 1, with a limit: an empty message has two bytes in the response but needs a hundred times that in memory.
 fn items<M: Message + Default>(mut answer: &[u8]) -> Result<Vec<M>, Failure> {
-    let wrong = |_: DecodeError| Failure::new("its answer is no message of CRI");
+    let wrong = |_: DecodeError| Failure::new("the response is not a CRI message");
     let mut items = Vec::new();
     while answer.has_remaining() {
         let (tag, wire) = encoding::decode_key(&mut answer).map_err(wrong)?;
@@ -148,17 +148,17 @@ fn items<M: Message + Default>(mut answer: &[u8]) -> Result<Vec<M>, Failure> {
 fn failure(status: &Status) -> Failure {
     match (status.code(), std::error::Error::source(status)) {
         (Code::Unimplemented, _) => Failure::nobody(
-            "it does not speak runtime.v1 of CRI: containerd does since 1.6 (unless its plugin `cri` \
-             is among `disabled_plugins`), CRI-O since 1.24",
+            "it does not support CRI runtime.v1: use containerd 1.6 or later (with the plugin `cri` not in \
+             `disabled_plugins`), or CRI-O 1.24 or later",
         ),
         (_, Some(error)) => Failure::new(causes(error)),
-        (code, None) => Failure::new(format!("it answered {code:?}: {}", told(status.message()))),
+        (code, None) => Failure::new(format!("the server returned {code:?}: {}", told(status.message()))),
     }
 }
 
 fn listing(mut sandboxes: Vec<Sandbox>, containers: &[Container], chosen: &Chosen) -> Listing {
     let mut listing = Listing::default();
-    // A pod has had several if its sandbox was made anew: the one that is there, else the last, tells what it is called.
+    // A pod with a recreated sandbox has several. The ready sandbox, or else the newest, determines the metadata of the pod.
     sandboxes.sort_by_key(|sandbox| (sandbox.state, Reverse(sandbox.created)));
     let mut pods = HashSet::new();
     for sandbox in &sandboxes {
@@ -294,13 +294,9 @@ mod tests {
         assert_eq!(items::<Container>(&many[2..]).map(|items| items.len()), Ok(MOST));
         for bytes in [&[0x0a][..], &[0x0a, 0x05, 0x01], b"HTTP/1.1", &[0xff; 12]] {
             let failure = items::<Container>(bytes).unwrap_err();
-            assert_eq!(failure.why, "its answer is no message of CRI");
+            assert_eq!(failure.why, "the response is not a CRI message");
         }
         let newer = [0x12, 0x01, 0x00, 0x0a, 0x00];
-        assert_eq!(
-            items::<Container>(&newer).map(|items| items.len()),
-            Ok(1),
-            "what is not known is passed over"
-        );
+        assert_eq!(items::<Container>(&newer).map(|items| items.len()), Ok(1), "unknown fields are skipped");
     }
 }

@@ -1,4 +1,4 @@
-//! Docker's API, which Podman has as well: `GET /containers/json`.
+//! Docker API, which Podman also supports: `GET /containers/json`.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::bounded::Bounded;
 use super::{Failure, Listing, http};
 use crate::container::identity::{Chosen, Identity, Pod, image, name};
 
-/// One container of the list.
+/// Container in the list.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Container {
@@ -22,8 +22,8 @@ struct Container {
     labels: Option<HashMap<String, String>>,
 }
 
-/// Asks Docker for its running containers. Without a version, for there is none that all have: Docker 29 takes nothing below
-/// 1.44, and what is read here has been the same in all.
+/// Requests the running containers from Docker. The path contains no API version, because no version is supported by all releases: Docker
+/// 29 requires at least 1.44. The fields used here are the same in all versions.
 pub(super) async fn list(socket: &Path, chosen: &Chosen) -> Result<Listing, Failure> {
     let body = http::get_local(socket, "/containers/json").await?;
     listing(&body, chosen)
@@ -31,7 +31,7 @@ pub(super) async fn list(socket: &Path, chosen: &Chosen) -> Result<Listing, Fail
 
 fn listing(body: &[u8], chosen: &Chosen) -> Result<Listing, Failure> {
     let Bounded(containers): Bounded<Container> = serde_json::from_slice(body)
-        .map_err(|error| Failure::new(format!("its answer is no list of containers: {error}")))?;
+        .map_err(|error| Failure::new(format!("the response is not a list of containers: {error}")))?;
     let containers = containers.into_iter().map(|container| {
         let identity = container.identity(chosen);
         (container.id.into_boxed_str(), identity)
@@ -42,7 +42,7 @@ fn listing(body: &[u8], chosen: &Chosen) -> Result<Listing, Failure> {
 impl Container {
     fn identity(&self, chosen: &Chosen) -> Identity {
         let label = |key: &str| self.labels.as_ref()?.get(key).map(String::as_str);
-        // A container has the names of its links besides, with a slash within.
+        // The names of a container include those of its links, which contain a slash.
         let own = self.names.iter().flatten().map(|name| name.trim_start_matches('/'));
         let own = own.filter(|name| !name.contains('/')).min_by_key(|name| name.len());
         let kubernetes = |key| label(key).unwrap_or_default();
@@ -86,14 +86,14 @@ mod tests {
     fn a_list_that_is_too_long_is_not_taken() {
         let body = format!("[{}{{\"Id\":\"\"}}]", "{\"Id\":\"\"},".repeat(super::super::MOST));
         let failure = listing(body.as_bytes(), &Chosen::default()).unwrap_err();
-        assert!(failure.why.contains("more than 16384 are not taken"), "{failure:?}");
+        assert!(failure.why.contains("more than 16384 items are not supported"), "{failure:?}");
     }
 
     #[test]
     fn what_is_no_list_is_told() {
         for body in [&b""[..], b"{}", b"[{}]", b"<html>", b"[{\"Id\":7}]"] {
             let failure = listing(body, &Chosen::default()).unwrap_err();
-            assert!(failure.why.starts_with("its answer is no list of containers: "), "{failure:?}");
+            assert!(failure.why.starts_with("the response is not a list of containers: "), "{failure:?}");
         }
     }
 }

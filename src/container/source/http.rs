@@ -1,4 +1,4 @@
-//! One GET over HTTP: over a socket of this host, or over TLS.
+//! HTTP GET requests over a local socket or over TLS.
 
 use std::path::Path;
 
@@ -17,10 +17,10 @@ use crate::net::http::client;
 use crate::net::tls::Trust;
 use crate::net::words::{answered, causes};
 
-/// The largest token, in bytes.
+/// Maximum size of a token, in bytes.
 const TOKEN: u64 = 1 << 16;
 
-/// What is behind a path on a socket of this host.
+/// Requests a path from a local socket.
 pub(super) async fn get_local(socket: &Path, path: &str) -> Result<Bytes, Failure> {
     let stream = UnixStream::connect(socket).await.map_err(|error| unreachable(causes(&error)))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
@@ -35,7 +35,7 @@ pub(super) async fn get_local(socket: &Path, path: &str) -> Result<Bytes, Failur
         let response = sender.send_request(request).await.map_err(|error| Failure::new(causes(&error)))?;
         read(response).await
     };
-    // Whichever ends first: a connection that fails before the answer is there fails the request with it.
+    // A connection that fails before the response also fails the request.
     let driven = async {
         connection.await.ok();
         std::future::pending().await
@@ -46,7 +46,7 @@ pub(super) async fn get_local(socket: &Path, path: &str) -> Result<Bytes, Failur
     }
 }
 
-/// What is behind a URL.
+/// Requests a URL.
 pub(super) async fn get(url: &Url) -> Result<Bytes, Failure> {
     let secure = url.uri.scheme_str() == Some("https");
     let client = client(&url.uri, || url.trust.client()).map_err(Failure::new)?;
@@ -58,19 +58,19 @@ pub(super) async fn get(url: &Url) -> Result<Bytes, Failure> {
     let response = client.request(request).await.map_err(|error| {
         let mut why = causes(&error);
         if secure && url.trust != Trust::Anybody && why.contains("certificate") {
-            why.push_str("; give `ca`, or `insecure: true` for a kubelet that signed its certificate itself");
+            why.push_str("; set `ca`, or `insecure: true` for a kubelet with a self-signed certificate");
         }
         Failure::new(why)
     })?;
     read(response).await
 }
 
-/// Read anew each time, for tokens are replaced every hour.
+/// Read for each request, because tokens are replaced every hour.
 fn bearer(path: &Path) -> Result<HeaderValue, Failure> {
     let token = host::read_at_most(path, TOKEN).map_err(|error| Failure::new(error.to_string()))?;
     let token = String::from_utf8_lossy(&token);
     let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim()))
-        .map_err(|_| Failure::new(format!("{} holds no token", path.display())))?;
+        .map_err(|_| Failure::new(format!("{} does not contain a token", path.display())))?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -78,23 +78,24 @@ fn bearer(path: &Path) -> Result<HeaderValue, Failure> {
 async fn read(response: Response<Incoming>) -> Result<Bytes, Failure> {
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER).collect().await;
-    let body =
-        body.map_err(|error| Failure::new(format!("the answer broke off: {}", causes(&*error))))?.to_bytes();
+    let body = body
+        .map_err(|error| Failure::new(format!("the response was incomplete: {}", causes(&*error))))?
+        .to_bytes();
     if status.is_success() {
         return Ok(body);
     }
     let mut why = answered(status, &String::from_utf8_lossy(body.get(..4096).unwrap_or(&body)));
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        why.push_str("; the service account needs the role that deploy/kubernetes has for this");
+        why.push_str("; the service account needs the role in deploy/kubernetes");
     }
     Err(Failure::new(why))
 }
 
-/// Why a socket cannot be connected to, and what helps.
+/// Creates the failure of a connection attempt to a socket, with a remedy.
 pub(super) fn unreachable(why: String) -> Failure {
     if why.contains("Permission denied") {
         return Failure::new(format!(
-            "{why}; the sockets of runtimes are root's: run as root, or as a member of the socket's group"
+            "{why}; runtime sockets belong to root: run as root or as a member of the socket's group"
         ));
     }
     if why.contains("No such file") {
@@ -103,7 +104,9 @@ pub(super) fn unreachable(why: String) -> Failure {
         ));
     }
     if why.contains("Connection refused") {
-        return Failure::nobody(format!("{why}; the runtime is not running, and left its socket behind"));
+        return Failure::nobody(format!(
+            "{why}; the runtime is not running, but its socket file still exists"
+        ));
     }
     Failure::new(why)
 }

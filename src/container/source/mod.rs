@@ -1,4 +1,4 @@
-//! Those who tell of containers.
+//! Sources of container metadata.
 
 mod bounded;
 mod cri;
@@ -17,14 +17,14 @@ use crate::host::{Environment, Roots};
 use crate::net::tls::{Tls, Trust};
 use crate::words::words;
 
-/// The largest answer that is read, in bytes: what the kubelet takes of a runtime. A thousand containers take some 2 MB, and
-/// gRPC's own limit is 4.
+/// Maximum size of a response, in bytes; the kubelet has the same limit for runtimes. A thousand containers need about 2 MB, and the
+/// default limit of gRPC is 4 MB.
 const ANSWER: usize = 16 << 20;
 
-/// The most containers or pods of one answer.
+/// Maximum number of containers or pods in one response.
 const MOST: usize = 1 << 14;
 
-/// Where the sockets of runtimes are that speak CRI: containerd, CRI-O, k3s and RKE2, k0s, MicroK8s, cri-dockerd.
+/// Usual sockets of runtimes with CRI: containerd, CRI-O, k3s and RKE2, k0s, MicroK8s, cri-dockerd.
 const CRI_SOCKETS: [&str; 6] = [
     "/run/containerd/containerd.sock",
     "/run/crio/crio.sock",
@@ -34,45 +34,45 @@ const CRI_SOCKETS: [&str; 6] = [
     "/run/cri-dockerd.sock",
 ];
 
-/// Where those are that speak Docker's API: Docker, Podman.
+/// Usual sockets with the Docker API: Docker, Podman.
 const DOCKER_SOCKETS: [&str; 2] = ["/run/docker.sock", "/run/podman/podman.sock"];
 
-/// The files of a pod's service account.
+/// Directory of a pod's service account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 words! {
-    /// How somebody is asked.
+    /// Kind of a metadata source.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Kind {
-        /// A runtime, by the container runtime interface: gRPC over a socket.
+        /// Runtime with the container runtime interface: gRPC over a socket.
         Cri = "cri",
-        /// Docker or Podman, by Docker's API over a socket.
+        /// Docker or Podman: the Docker API over a socket.
         Docker = "docker",
-        /// The kubelet of this node: `GET /pods`.
+        /// Kubelet of this node: `GET /pods`.
         Kubelet = "kubelet",
-        /// The API server of the cluster, for the pods of this node.
+        /// API server of the cluster, for the pods of this node.
         ApiServer = "api_server",
     }
 }
 
-/// What it means that somebody did not tell.
+/// Class of a failed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
-    /// Time ran out.
+    /// Timeout.
     Late,
-    /// Nobody is there who could tell.
+    /// No server, or a server without this API.
     Nobody,
-    /// Anything else.
+    /// Other failure.
     Wrong,
 }
 
-/// Why somebody did not tell.
+/// Reason of a failed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What it means.
+    /// Class.
     pub kind: FailureKind,
-    /// What is wrong, and what helps.
+    /// Reason and remedy.
     pub why: String,
 }
 
@@ -92,34 +92,34 @@ impl Failure {
     }
 
     fn too_many() -> Self {
-        Self::new(format!("it tells of more than {MOST}, which is not taken"))
+        Self::new(format!("it lists more than {MOST} containers or pods, which is not supported"))
     }
 }
 
-/// What somebody told: by the identifiers of containers, and by the UIDs of pods.
+/// Response of a source: metadata by container ID and by pod UID.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Listing {
     pub(super) containers: Vec<(Box<str>, Identity)>,
     pub(super) pods: Vec<(Box<str>, Identity)>,
 }
 
-/// Somebody who can be asked.
+/// Metadata source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub(super) kind: Kind,
     pub(super) place: Place,
-    /// It was found by looking where such are, and named by nobody.
+    /// Whether the source was auto-detected instead of configured.
     pub(super) guessed: bool,
 }
 
-/// Where somebody is.
+/// Location of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     Socket(PathBuf),
     Url(Url),
 }
 
-/// A URL, and how to be let in.
+/// URL with its credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Url {
     pub(super) uri: Uri,
@@ -128,7 +128,7 @@ pub(super) struct Url {
 }
 
 impl Found {
-    /// Where it is, for people.
+    /// Returns the location for display.
     pub fn place(&self) -> String {
         match &self.place {
             Place::Socket(path) => path.display().to_string(),
@@ -136,12 +136,12 @@ impl Found {
         }
     }
 
-    /// How it is asked.
+    /// Returns the kind.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Asks for all containers. Must run on a tokio runtime; whoever asks has the patience.
+    /// Requests all containers. Requires a tokio runtime; the caller sets the timeout.
     pub(super) async fn ask(&self, chosen: &Chosen) -> Result<Listing, Failure> {
         match (self.kind, &self.place) {
             (Kind::Cri, Place::Socket(path)) => cri::list(path, chosen).await,
@@ -151,9 +151,9 @@ impl Found {
     }
 }
 
-/// Those who are to be asked on this host, the one who is believed first in front, and what cannot be asked and why.
+/// Returns the metadata sources of this host, in order of precedence, and the problems of the others.
 ///
-/// Sockets that are looked for, and not there, are nobody's fault: there may be no containers on this host.
+/// A missing auto-detected socket is not a problem, because the host may have no containers.
 pub fn find(wanted: &Containers, roots: &Roots, environment: &Environment) -> (Vec<Found>, Vec<String>) {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     let sockets =
@@ -171,7 +171,7 @@ pub fn find(wanted: &Containers, roots: &Roots, environment: &Environment) -> (V
     }
     let node = |pods: &Pods| {
         let node = pods.node.clone().or_else(|| environment.get("NODE_NAME").map(ToOwned::to_owned));
-        node.ok_or_else(|| "which node this is: give `node`, or the variable NODE_NAME".to_owned())
+        node.ok_or_else(|| "the node name is missing: set `node` or the variable NODE_NAME".to_owned())
     };
     let mut add = |kind, place: Result<Place, String>| match place {
         Ok(place) => found.push(Found { kind, place, guessed: false }),
@@ -180,7 +180,7 @@ pub fn find(wanted: &Containers, roots: &Roots, environment: &Environment) -> (V
     if let Some(pods) = &wanted.kubelet {
         let url = pods.url.clone().unwrap_or_else(|| kubelet_of(environment));
         let place = url_of(&format!("{}/pods", url.trim_end_matches('/')), pods);
-        add(Kind::Kubelet, place.map_err(|why| format!("the kubelet cannot be asked for pods: {why}")));
+        add(Kind::Kubelet, place.map_err(|why| format!("pods cannot be requested from the kubelet: {why}")));
     }
     if let Some(pods) = &wanted.api_server {
         let url = pods.url.clone().map_or_else(|| in_cluster(environment), Ok);
@@ -188,18 +188,18 @@ pub fn find(wanted: &Containers, roots: &Roots, environment: &Environment) -> (V
             let node = node(pods)?;
             let plain = node.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
             if !plain {
-                return Err(format!("{node:?} is no name of a node"));
+                return Err(format!("{node:?} is not a valid node name"));
             }
             let url = url.trim_end_matches('/');
             url_of(&format!("{url}/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%3D{node}"), pods)
         });
-        let problem = |why| format!("the API server cannot be asked for pods: nobody says {why}");
+        let problem = |why| format!("pods cannot be requested from the API server: {why}");
         add(Kind::ApiServer, place.map_err(problem));
     }
     (found, problems)
 }
 
-/// Where the kubelet is. In a pod's own network this host is elsewhere, and the pod may be told where.
+/// Returns the URL of the kubelet. A pod with its own network needs the address of the node, which its environment may contain.
 fn kubelet_of(environment: &Environment) -> String {
     match environment.get("NODE_IP") {
         Some(address) if address.contains(':') => format!("https://[{address}]:10250"),
@@ -208,13 +208,15 @@ fn kubelet_of(environment: &Environment) -> String {
     }
 }
 
-/// Where the API server is, as a pod is told.
+/// Returns the URL of the API server from the environment of a pod.
 fn in_cluster(environment: &Environment) -> Result<String, String> {
     let (host, port) = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT");
     match (environment.get(host), environment.get(port)) {
         (Some(host), Some(port)) if host.contains(':') => Ok(format!("https://[{host}]:{port}")),
         (Some(host), Some(port)) => Ok(format!("https://{host}:{port}")),
-        _ => Err(format!("where it is: give `url`, or the variables {host} and {port} that every pod has")),
+        _ => Err(format!(
+            "the address is missing: set `url`, or the variables {host} and {port}, which every pod has"
+        )),
     }
 }
 
@@ -227,7 +229,7 @@ fn url_of(text: &str, pods: &Pods) -> Result<Place, String> {
         (None, false) => Trust::Files(Tls { ca: Some(account("ca.crt")), ..Tls::default() }),
     };
     let token = pods.token.clone().or_else(|| Some(account("token")));
-    // A token is not for everybody on the way to read.
+    // The token is not sent over an unencrypted connection.
     let token = token.filter(|_| uri.scheme_str() == Some("https"));
     Ok(Place::Url(Url { uri, trust, token }))
 }

@@ -1,4 +1,4 @@
-//! Lists of pods, as the kubelet and the API server have them.
+//! Pod lists of the kubelet and the API server.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,13 +8,13 @@ use super::bounded::Bounded;
 use super::{Failure, Listing, Url, http};
 use crate::container::identity::{Chosen, Identity, Pod, image, name};
 
-/// The annotation that has what the kubelet calls a static pod: the API server has another UID for it.
+/// Annotation with the kubelet's UID of a static pod; the API server has another UID for it.
 const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 
 /// `PodList`
 #[derive(Debug, Deserialize)]
 struct Pods {
-    /// `null` where there are none.
+    /// `null` for an empty list.
     items: Option<Bounded<PodItem>>,
 }
 
@@ -57,12 +57,12 @@ struct ContainerStatus {
     name: String,
     #[serde(default)]
     image: String,
-    /// `containerd://<id>`; not there until it runs.
+    /// `containerd://<id>`; missing until the container runs.
     #[serde(default, rename = "containerID")]
     container_id: Option<String>,
 }
 
-/// Asks for the pods behind a URL.
+/// Requests the pods at a URL.
 pub(super) async fn list(url: &Url, chosen: &Chosen) -> Result<Listing, Failure> {
     let body = http::get(url).await?;
     listing(&body, chosen)
@@ -70,13 +70,13 @@ pub(super) async fn list(url: &Url, chosen: &Chosen) -> Result<Listing, Failure>
 
 fn listing(body: &[u8], chosen: &Chosen) -> Result<Listing, Failure> {
     let pods: Pods = serde_json::from_slice(body)
-        .map_err(|error| Failure::new(format!("its answer is no list of pods: {error}")))?;
+        .map_err(|error| Failure::new(format!("the response is not a list of pods: {error}")))?;
     let mut listing = Listing::default();
     let pods = pods.items.map_or_else(Vec::new, |Bounded(items)| items);
     for pod in &pods {
         pod.enter(chosen, &mut listing);
     }
-    // Anybody may write the annotation: it names nobody who has a pod of its own.
+    // Any user can set the annotation, so it must not override a pod with that UID.
     let real: HashSet<&str> = pods.iter().map(|pod| pod.metadata.uid.as_str()).collect();
     for pod in &pods {
         let hash = pod.annotation(CONFIG_HASH).filter(|hash| !hash.is_empty() && !real.contains(hash));
@@ -90,7 +90,7 @@ impl PodItem {
         self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// Who the pod is, by this UID.
+    /// Returns the metadata of the pod with this UID.
     fn identity(&self, uid: &str, chosen: &Chosen) -> Identity {
         let mut identity = Identity {
             pod: Pod::new(&self.metadata.namespace, &self.metadata.name, uid),
@@ -151,7 +151,7 @@ mod tests {
         ];
         assert_eq!(pairs, expected);
         let uids: Vec<&str> = listing.pods.iter().map(|(uid, _)| &**uid).collect();
-        assert_eq!(uids, ["u-1", "u-2", "h"], "a static pod's cgroup is named after the hash");
+        assert_eq!(uids, ["u-1", "u-2", "h"], "the cgroup of a static pod contains the hash");
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(listing(br#"{"items":null}"#, &Chosen::default()), Ok(Listing::default()));
         for body in [&b""[..], b"[]", b"{\"items\":[{}]}", b"Unauthorized"] {
             let failure = listing(body, &Chosen::default()).unwrap_err();
-            assert!(failure.why.starts_with("its answer is no list of pods: "), "{failure:?}");
+            assert!(failure.why.starts_with("the response is not a list of pods: "), "{failure:?}");
         }
     }
 }

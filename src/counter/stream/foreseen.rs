@@ -1,4 +1,4 @@
-//! What the stream takes, as far as can be told without opening anything.
+//! Resource usage of the stream, estimated without opening any event.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::host::{Facts, Roots};
 use crate::plan::Stream;
 use crate::ring::{Losses, RingBudget};
 
-/// What the stream takes on this host if every event opens, and the hardware events fit on the PMU together. `memory` is for
-/// the rings of all CPUs.
+/// Returns the resource usage of the stream on this host, if every event opens and the hardware events fit on the PMU together. `memory`:
+/// bytes for the rings of all CPUs.
 pub fn foreseen(plan: &Stream, facts: &Facts, roots: &Roots, memory: u64) -> StreamState {
     let kinds: &[bool] = if plan.needs_pmu() { &[false, true] } else { &[false] };
     let rings = RingBudget::new(facts, memory, facts.online.len() * kinds.len(), page_size());
@@ -47,8 +47,8 @@ pub fn foreseen(plan: &Stream, facts: &Facts, roots: &Roots, memory: u64) -> Str
     state
 }
 
-/// How many members the group of software or of hardware events has on a CPU; `None` if there is none. Hardware events always have
-/// a group of software events beside them.
+/// Returns the number of members of the group of software or of hardware events on a CPU; `None` if there is no such group. A group of
+/// hardware events is always accompanied by a group of software events.
 fn members(plan: &Stream, cpu: u32, hardware: bool) -> Option<usize> {
     let events = || plan.sets.iter().flat_map(|set| &set.events).filter(|event| event.is_on(cpu));
     if !events().any(|event| !hardware || event.kind.needs_pmu()) {
@@ -63,7 +63,7 @@ fn members(plan: &Stream, cpu: u32, hardware: bool) -> Option<usize> {
     Some(opened.len())
 }
 
-/// The entries that count hardware events, if there are any.
+/// Returns the configuration entries that count hardware events, if there are any.
 fn hardware_entries(plan: &Stream) -> Option<Vec<Arc<str>>> {
     let sets = plan.sets.iter().filter(|set| set.events.iter().any(|event| event.kind.needs_pmu()));
     let entries: BTreeSet<Arc<str>> = sets.flat_map(|set| set.entries.iter().cloned()).collect();

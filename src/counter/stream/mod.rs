@@ -1,5 +1,4 @@
-//! The switch stream, opened: its groups and ring on each CPU, the thread that empties the rings, and what it can tell
-//! at a collection.
+//! The open switch stream: its groups and rings on each CPU, the thread that empties the rings, and its readings at a collection.
 
 mod foreseen;
 mod open;
@@ -28,7 +27,7 @@ use open::{Group, Opener, Spread, no_stream};
 pub(super) use rate::switch_rate;
 pub use support::support;
 
-/// How long a group is given to find its place on the PMU: a few rounds of the kernel's rotation (4 ms).
+/// Time for a group to get on the PMU: a few rounds of the kernel's rotation (4 ms).
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(20);
 
 type Ring<K> = <<K as Kernel>::Event as Event>::Ring;
@@ -37,22 +36,22 @@ type Ring<K> = <<K as Kernel>::Event as Event>::Ring;
 #[derive(Debug)]
 pub(super) struct Stream<K: Kernel> {
     pub plan: plan::Stream,
-    /// The groups of a CPU have the numbers of their rings.
+    /// The groups of each CPU. Each has the number of its ring.
     rings: RingSet<Open<K::Event>>,
     intake: Arc<Mutex<Intake<Ring<K>>>>,
-    /// Bytes of all rings that may be used.
+    /// Maximum size of all rings, in bytes.
     memory: u64,
-    /// Switches of each CPU in a second, as known at the start.
+    /// Switches of each CPU per second, as known at the start.
     rate: f64,
-    /// How many groups the PMU made necessary so far.
+    /// Distribution of events over groups that the PMU has required so far.
     spread: Spread,
-    /// CPUs whose groups the kernel has dissolved, as they went offline.
+    /// CPUs that went offline, so that the kernel dissolved their groups.
     dissolved: BTreeSet<u32>,
-    /// CPUs that are in the list of CPUs, and on which the kernel opens nothing, as they are about to go.
+    /// CPUs that are listed as online but on which the kernel opens no events, because they are about to go offline.
     absent: BTreeSet<u32>,
 }
 
-/// A group and what was read of it.
+/// A group and its last reading.
 #[derive(Debug)]
 struct Open<E> {
     group: Group<E>,
@@ -80,7 +79,7 @@ impl<E: Event> Writers for Open<E> {
     }
 }
 
-/// What a counter did on a CPU since it was read before.
+/// Count of a counter on a CPU since the previous read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reading {
     pub cpu: u32,
@@ -92,34 +91,34 @@ pub(super) struct Reading {
     pub history: History,
 }
 
-/// What there is to say about the stream as a whole.
+/// State of the stream as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamState {
-    /// What tells owners apart, and how much is counted.
+    /// The unit of attribution, which determines the number of switches that are recorded.
     pub granularity: plan::Granularity,
-    /// On how many CPUs it is open.
+    /// Number of CPUs on which it is open.
     pub cpus: usize,
-    /// Descriptors on all of them.
+    /// Number of descriptors on all CPUs.
     pub descriptors: usize,
-    /// Descriptors on the CPU that has the most.
+    /// Number of descriptors on the CPU with the most.
     pub descriptors_per_cpu: usize,
-    /// The groups of hardware events on a CPU, each of which writes a record at a switch, as the entries of the configuration that
-    /// each counts for; more than one where the PMU is too small for all. Software events have a group of their own.
+    /// The groups of hardware events on a CPU, each of which writes a record at a switch. Each group is a list of the configuration entries
+    /// that it counts. More than one group where the PMU is too small for all events. Software events have a group of their own.
     pub groups: Vec<Vec<Arc<str>>>,
-    /// Bytes of all rings.
+    /// Size of all rings, in bytes.
     pub ring_bytes: u64,
-    /// What they may grow to where they run over.
+    /// Maximum size of all rings after growth due to lost records, in bytes.
     pub ring_bytes_limit: u64,
-    /// How far each ring may grow.
+    /// Limits of the size of each ring.
     pub rings: RingBudget,
-    /// Bytes of a record, of the largest if there are several groups.
+    /// Size of a record in bytes; of the largest record if there are several groups.
     pub record_bytes: usize,
-    /// What was read and lost.
+    /// Counts of records read and lost.
     pub losses: Losses,
 }
 
 impl<K: Kernel> Stream<K> {
-    /// Opens nothing yet. `rate` is how often each CPU switches in a second; `memory` is for the rings of all CPUs.
+    /// Returns a stream without open events. `rate`: switches of each CPU per second. `memory`: bytes for the rings of all CPUs.
     pub(super) fn new(plan: plan::Stream, rate: f64, memory: u64) -> Self {
         let intake = Intake::new(plan.granularity, fields(&plan), plan.width(), plan.needs_pmu());
         Self {
@@ -134,12 +133,12 @@ impl<K: Kernel> Stream<K> {
         }
     }
 
-    /// Holds so many bytes of rings on all CPUs from now on. Rings that are open stay as they are.
+    /// Limits the rings of all CPUs to `memory` bytes from now on. Open rings stay as they are.
     pub(super) fn set_ring_memory(&mut self, memory: u64) {
         self.memory = memory;
     }
 
-    /// Closes it on the CPUs that went. Gives what they counted since they were read before.
+    /// Closes the stream on CPUs that went offline. Returns their counts since the previous read.
     pub(super) fn close_outside(&mut self, online: &CpuSet, budget: &mut crate::sys::Budget) -> Vec<Reading> {
         let gone: BTreeSet<u32> = self.rings.outside(online).into_iter().map(|ring| ring.cpu).collect();
         let mut readings = Vec::new();
@@ -149,14 +148,14 @@ impl<K: Kernel> Stream<K> {
         readings
     }
 
-    /// Opens it on the CPUs that came.
+    /// Opens the stream on CPUs that came online.
     pub(super) fn open_missing(&mut self, online: &CpuSet, means: &mut Means<'_, K>) -> Vec<Refused> {
         self.absent.clear();
         let mut refused = Vec::new();
         for ring in self.rings.missing(online, 1) {
             refused.extend(self.open_cpu(ring.cpu, online.len(), means));
         }
-        // A CPU that is about to go is still in the list of CPUs.
+        // A CPU that is about to go offline is still listed as online.
         let is_absent =
             |refused: &Refused| refused.counter.is_none() && refused.refusal.errno == Some(Errno::ENODEV);
         let (absent, refused): (Vec<Refused>, _) = refused.into_iter().partition(is_absent);
@@ -174,12 +173,12 @@ impl<K: Kernel> Stream<K> {
             return refused;
         }
         let descriptors = groups.iter().map(Group::descriptors).sum();
-        // Every CPU is taken to need as many rings as this one.
+        // Assumes that every CPU needs as many rings as this one.
         let rings = cpus * groups.len();
         self.rings.budget = RingBudget::new(means.facts, self.memory, rings, rustix::param::page_size());
         match self.start(cpu, groups) {
             Ok(starved) if starved && self.spread != Spread::Each => {
-                // What it counted meanwhile is counted nowhere.
+                // The counts since the start are discarded.
                 self.close_cpu(cpu, means.budget, |_| {});
                 self.spread_out(Spread::Each, cpu);
                 return self.open_cpu(cpu, cpus, means);
@@ -193,18 +192,17 @@ impl<K: Kernel> Stream<K> {
         refused
     }
 
-    /// Gives each CPU more groups than before, for those of this one do not fit.
+    /// Distributes the events of each CPU over more groups than before, because those of this CPU do not fit.
     fn spread_out(&mut self, spread: Spread, cpu: u32) {
         tracing::warn!(
             cpu,
-            "the hardware counters of the switch stream do not fit on the PMU together: entries take turns, and a part \
-             of their counts has no owner; count fewer hardware events"
+            "the hardware counters of the switch stream do not fit on the PMU together: their groups are multiplexed, and a \
+             part of their counts is unattributed; count fewer hardware events"
         );
         self.spread = spread;
     }
 
-    /// Gives the groups of a CPU their rings and lets them count. `true` if one of several sets finds no place on the
-    /// PMU.
+    /// Creates the rings of the groups of a CPU and starts them. Returns `true` if one of several sets does not get on the PMU.
     fn start(&mut self, cpu: u32, groups: Vec<Group<K::Event>>) -> Result<bool, Refusal> {
         let mut ready = Vec::new();
         for group in groups {
@@ -228,7 +226,7 @@ impl<K: Kernel> Stream<K> {
             let intake = &self.intake;
             self.rings.listen(ring, || {
                 let intake = Arc::clone(intake);
-                // Locked for each, so that a collection does not wait for all.
+                // Locked for each ring, so that a collection does not wait for all rings.
                 let drain = move |ready: &[RingId]| match ready {
                     [] => drain_all(&intake),
                     ready => ready.iter().for_each(|&ring| lock(&intake).drain(ring.cpu)),
@@ -240,13 +238,13 @@ impl<K: Kernel> Stream<K> {
         Ok(self.of_cpu(cpu).any(starved))
     }
 
-    /// What is open on a CPU.
+    /// Returns the open groups of a CPU.
     fn of_cpu(&self, cpu: u32) -> impl Iterator<Item = &Open<K::Event>> {
         self.rings.writers().filter(move |(ring, _)| ring.cpu == cpu).map(|(_, open)| open)
     }
 
-    /// Closes a CPU, which may have gone: what it counted since its last record has no owner. `tell` is given what it counted since it
-    /// was read before.
+    /// Closes a CPU, which may be offline. Its counts since its last record are unattributed. Passes its counts since the previous read to
+    /// `tell`.
     fn close_cpu(&mut self, cpu: u32, budget: &mut crate::sys::Budget, mut tell: impl FnMut(Reading)) {
         let rings = self.rings.ids().into_iter().filter(|ring| ring.cpu == cpu);
         let mut closing: Vec<_> = rings.filter_map(|ring| self.rings.remove(ring)).collect();
@@ -258,7 +256,7 @@ impl<K: Kernel> Stream<K> {
             let mut words = [0; WORDS];
             let read = group.leader.disable().and_then(|()| group.read(&mut words));
             let words = words.get_mut(..read.map_or(0, |read| read.length)).unwrap_or_default();
-            // What cannot be read any more was read before, or is in a record.
+            // Values that can no longer be read were read before, or are in a record.
             if let Some(values) = words.get_mut(group.first_value()..) {
                 progress.raise(values);
             }
@@ -274,8 +272,8 @@ impl<K: Kernel> Stream<K> {
         budget.give_back(closing.iter().map(Writers::descriptors).sum());
     }
 
-    /// Stops and closes everything. Gives what each CPU counted since it was read before, and who is charged with it:
-    /// all of it, and nothing else.
+    /// Stops and closes everything. Returns the counts of each CPU since the previous read, and their attribution: the two totals are
+    /// equal.
     pub(super) fn close(mut self, budget: &mut crate::sys::Budget) -> (Vec<Reading>, Shares) {
         for (_, open) in self.rings.writers() {
             if let Err(errno) = open.group.leader.disable() {
@@ -290,8 +288,8 @@ impl<K: Kernel> Stream<K> {
         (readings, shares)
     }
 
-    /// Reads every counter of every CPU. One that has gone offline is closed at the next [`close_outside`](Self::close_outside), although
-    /// the list of CPUs still has it, or has it again.
+    /// Reads every counter of every CPU. A CPU that went offline is closed at the next [`close_outside`](Self::close_outside), even if it
+    /// is still, or again, listed as online.
     pub(super) fn read(&mut self, mut tell: impl FnMut(Reading)) {
         for (ring, Open { group, progress }) in self.rings.writers_mut() {
             if !read_group(ring.cpu, group, progress, &mut tell) {
@@ -300,12 +298,12 @@ impl<K: Kernel> Stream<K> {
         }
     }
 
-    /// Gives what was charged to whom since the last time; `there` tells whether a process exists.
+    /// Returns the attributed counts since the last call. `there` reports whether a process exists.
     pub(super) fn take(&mut self, there: impl Fn(u32) -> bool) -> Shares {
         self.intake().take(there)
     }
 
-    /// Makes the rings larger that ran over, as far as memory goes.
+    /// Enlarges the rings that lost records, within the memory limit.
     pub(super) fn grow(&mut self) {
         self.rings.grow(&mut *lock(&self.intake));
     }
@@ -319,7 +317,7 @@ impl<K: Kernel> Stream<K> {
         }
     }
 
-    /// What its records tell of threads from now on.
+    /// Passes thread switches on from now on, and returns their source.
     pub(super) fn turns(&self) -> Turns {
         let passing = Arc::new(Passing::default());
         self.intake().pass_on(Arc::clone(&passing));
@@ -327,32 +325,32 @@ impl<K: Kernel> Stream<K> {
         Turns::new(passing, move || intake.upgrade().iter().for_each(|intake| drain_all(intake)))
     }
 
-    /// Tells nobody of threads any more.
+    /// Stops passing thread switches on.
     pub(super) fn stop_turns(&self) {
         self.intake().stop_passing();
     }
 
-    /// Whether its records tell of threads on all of these CPUs.
+    /// Reports whether its records describe all thread switches on all of these CPUs.
     pub(super) fn tells_turns(&self, online: &CpuSet) -> bool {
         self.plan.timed && self.is_everywhere(online) && self.groups_lead_without_pmu()
     }
 
-    /// Whether the first group of each CPU is of software events: it has a record of each switch.
+    /// Reports whether the first group of each CPU consists of software events: it then has a record of each switch.
     fn groups_lead_without_pmu(&self) -> bool {
         self.rings.writers().filter(|(ring, _)| ring.number == 0).all(|(_, open)| open.group.untimed())
     }
 
-    /// Whether it is open on all of these CPUs, without those that are about to go.
+    /// Reports whether it is open on all of these CPUs, except those that are about to go offline.
     pub(super) fn is_everywhere(&self, online: &CpuSet) -> bool {
         self.rings.missing(online, 1).iter().all(|ring| self.absent.contains(&ring.cpu))
     }
 
-    /// The rings and what comes of them.
+    /// Returns the consumer of the rings, locked.
     pub(super) fn intake(&self) -> MutexGuard<'_, Intake<Ring<K>>> {
         lock(&self.intake)
     }
 
-    /// Whether a counter is open on any CPU.
+    /// Reports whether a counter is open on any CPU.
     pub(super) fn counts(&self, counter: usize) -> bool {
         self.groups().any(|group| group.counters.iter().any(|counters| counters.contains(&counter)))
     }
@@ -361,7 +359,7 @@ impl<K: Kernel> Stream<K> {
         self.rings.writers().map(|(_, open)| &open.group)
     }
 
-    /// Bytes of a record of a group.
+    /// Returns the size of a record of a group, in bytes.
     fn record_size(&self, group: &Group<K::Event>) -> usize {
         record_size(&self.plan, group.counters.len() - Group::<K::Event>::OWN, group.untimed())
     }
@@ -392,7 +390,7 @@ impl<K: Kernel> Stream<K> {
         }
     }
 
-    /// The entries of the configuration that a group counts for.
+    /// Returns the configuration entries that a group counts.
     fn entries_of(&self, group: &Group<K::Event>) -> Vec<Arc<str>> {
         let counted: BTreeSet<usize> = group.counters.iter().flatten().copied().collect();
         let mut entries = BTreeSet::new();
@@ -405,29 +403,29 @@ impl<K: Kernel> Stream<K> {
         entries.into_iter().collect()
     }
 
-    /// Why nothing is counted on a CPU that has no ring.
+    /// Returns the refusal of a CPU that has no ring.
     fn no_ring(&self, cpu: u32, (judgement, errno): (Judgement, Errno)) -> Refusal {
         let judgement = Judgement { reason: no_stream(&judgement.reason), ..judgement };
         judgement.refusal(&self.plan.granularity.leader().into(), format!("cpu {cpu}"), Some(errno))
     }
 }
 
-/// Empties all rings. The lock is taken for each CPU, so that a collection does not wait for all.
+/// Empties all rings. Takes the lock for each CPU, so that a collection does not wait for all of them.
 fn drain_all<R: crate::sys::Ring>(intake: &Mutex<Intake<R>>) {
     let cpus = lock(intake).cpus();
     cpus.into_iter().for_each(|cpu| lock(intake).drain(cpu));
 }
 
-/// A panic of somebody else with the lock leaves sums that are still sums.
+/// Locks the intake. A lock that was poisoned by a panic still protects valid sums.
 fn lock<R>(intake: &Mutex<Intake<R>>) -> MutexGuard<'_, Intake<R>> {
     intake.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a group that was just enabled does not get on the PMU.
+/// Reports whether a group that was just enabled does not get on the PMU.
 fn is_starved<E: Event>(leader: &E) -> bool {
     let ran = || {
         let mut words = [0; WORDS];
-        // Where nothing can be told, nothing is changed.
+        // If this cannot be determined, the group is considered to run.
         !matches!(leader.read(&mut words), Ok(length) if length >= 3) || words[2] > 0 || words[1] == 0
     };
     if ran() {
@@ -437,7 +435,7 @@ fn is_starved<E: Event>(leader: &E) -> bool {
     !ran()
 }
 
-/// Reads a group, and returns whether it is whole.
+/// Reads a group, and reports whether it is whole.
 fn read_group<E: Event>(
     cpu: u32,
     group: &Group<E>,
@@ -457,7 +455,7 @@ fn read_group<E: Event>(
     }
 }
 
-/// Tells what was counted up to a reading.
+/// Passes the counts up to a reading to `tell`.
 fn take_reading<E: Event>(
     cpu: u32,
     group: &Group<E>,
@@ -477,8 +475,8 @@ fn take_reading<E: Event>(
     }
 }
 
-/// Makes a reading without times one with times: its clock, behind the leader, has counted while it was enabled, and
-/// it was on the CPU all the time.
+/// Inserts times into a reading without times, and returns its new length. The clock, behind the leader, counted while the group was
+/// enabled, and the group was on the CPU all that time.
 fn add_times(words: &mut [u64; WORDS], length: usize) -> usize {
     let Some(&clock) = words.get(2).filter(|_| (3..=WORDS - 2).contains(&length)) else { return 0 };
     words.copy_within(1..length, 3);

@@ -1,4 +1,4 @@
-//! Opening the stream on one CPU: groups of counters led by the kernel's own switches.
+//! Opening of the stream on one CPU: groups of counters led by the kernel's own switch events.
 
 use crate::attribute::{Measure, SWITCHES, bundle_fields, clock_fields, fields, sideband};
 use crate::counter::open::Means;
@@ -19,12 +19,11 @@ const CONTEXT_SWITCHES: u64 = 3;
 /// `PERF_COUNT_SW_CGROUP_SWITCHES`. Linux 5.13.
 const CGROUP_SWITCHES: u64 = 11;
 
-/// How often a clock writes a record, in nanoseconds: what a task that never leaves its CPU counted is charged to it
-/// at most that late.
+/// Period of the records of the clock, in nanoseconds: the maximum delay of the attribution of counts to a task that never leaves its CPU.
 const CLOCK_PERIOD: u64 = 100_000_000;
 
-/// The same for a group that takes turns with others on the PMU. What was counted between two of its records has an
-/// owner only if it was on the PMU all the time, and turns last a few milliseconds (`perf_event_mux_interval_ms`).
+/// The same for a group that is multiplexed with others on the PMU. A count between two of its records can be attributed only if the group
+/// was on the PMU all the time. A rotation lasts a few milliseconds (`perf_event_mux_interval_ms`).
 const TURNS_CLOCK_PERIOD: u64 = 1_000_000;
 
 /// A group that is open on a CPU. Its leader and its clock write into one ring.
@@ -33,11 +32,11 @@ pub(super) struct Group<E> {
     pub leader: E,
     pub clock: E,
     members: Vec<E>,
-    /// For the leader, the clock and each member, the counters of the stream that it is.
+    /// For the leader, the clock and each member: the numbers of the counters of the stream that it provides.
     pub counters: Vec<Vec<usize>>,
-    /// What each of them counts.
+    /// For the leader, the clock and each member: the counted event.
     opened: Vec<Attr>,
-    /// How many sets it holds that need the PMU.
+    /// Number of its sets that need the PMU.
     pub hardware_sets: usize,
     /// Whether its records are ordered.
     ordered: bool,
@@ -53,7 +52,7 @@ enum SwitchRecords<E> {
 }
 
 impl<E> Group<E> {
-    /// The leader and the clock, which are there beside what is counted.
+    /// Number of the group's own events: the leader and the clock.
     pub(super) const OWN: usize = 2;
 
     pub(super) fn descriptors(&self) -> usize {
@@ -77,17 +76,17 @@ impl<E> Group<E> {
         self.counters.iter().any(|counters| !counters.is_empty())
     }
 
-    /// Whether its readings carry no times, because it never has to wait for a PMU.
+    /// Reports whether its readings contain no times, because it never waits for a PMU.
     pub(super) fn untimed(&self) -> bool {
         self.hardware_sets == 0
     }
 
-    /// The number of words in front of the values of a reading.
+    /// Returns the number of words in front of the values of a reading.
     pub(super) fn first_value(&self) -> usize {
         if self.untimed() { 1 } else { 3 }
     }
 
-    /// Takes back the members from `keep` on, and the counters of a set.
+    /// Removes the members from index `keep` on, and the counters of a set.
     fn roll_back(&mut self, keep: usize, set: &[(usize, &Named)]) {
         self.members.truncate(keep);
         self.counters.truncate(2 + keep);
@@ -99,7 +98,7 @@ impl<E> Group<E> {
 }
 
 impl<E: Event> Group<E> {
-    /// Reads it, also after its CPU has gone offline: without the clock then.
+    /// Reads the group. After its CPU has gone offline, the reading has no value for the clock.
     pub(super) fn read(&self, words: &mut [u64; WORDS]) -> Result<Read, Errno> {
         let recording = Self::OWN - 1;
         Members { leader: &self.leader, recording, counting: &self.members }.read(words)
@@ -148,15 +147,15 @@ impl<E: Event> Group<E> {
 #[derive(Debug)]
 pub(in crate::counter) struct Refused {
     pub cpu: u32,
-    /// Its number in the stream; `None` = all of them, for what leads a group was refused.
+    /// Its number in the stream; `None` = all counters, because the leader or the clock of a group could not be opened.
     pub counter: Option<usize>,
     pub refusal: Refusal,
 }
 
-/// The groups of one CPU, and what is not in them.
+/// The groups of one CPU, and the counters that are in none of them.
 pub(super) type Opened<E> = (Vec<Group<E>>, Vec<Refused>);
 
-/// What opening on one CPU takes.
+/// Input for opening the stream on one CPU.
 pub(super) struct Opener<'a, 'm, K> {
     pub means: &'a mut Means<'m, K>,
     pub plan: &'a Stream,
@@ -164,27 +163,27 @@ pub(super) struct Opener<'a, 'm, K> {
     pub spread: Spread,
 }
 
-/// How the hardware events of a CPU are spread over groups.
+/// Distribution of the hardware events of a CPU over groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spread {
-    /// All in one.
+    /// All in one group.
     Together,
-    /// In as few as the kernel takes.
+    /// In as few groups as the kernel accepts.
     ByNeed,
-    /// Each set is by itself: the kernel took them together and found no place.
+    /// Each set in a group of its own: the kernel opened them together, but could not put them on the PMU.
     Each,
 }
 
-/// A member found no counter beside those that are there.
+/// A member does not fit on the PMU together with the members that are already open.
 #[derive(Debug)]
 pub(super) struct DoesNotFit;
 
 impl<'a, K: Kernel> Opener<'a, '_, K> {
-    /// Opens every set. Nothing counts yet. Software events are in one group, which comes first and never waits for a PMU: whatever
-    /// others do with the PMU, it has a record of each switch and counts all the time. Hardware events have groups of their own.
+    /// Opens every set without starting it. Software events are in one group, which comes first. It never waits for a PMU: it has a record
+    /// of each switch and counts all the time, whatever else uses the PMU. Hardware events have groups of their own.
     ///
     /// # Errors
-    /// When the sets do not fit into as few groups as is asked for. Nothing is open then.
+    /// When the sets do not fit into as few groups as `spread` requires. No event is open then.
     pub(super) fn open(&mut self) -> Result<Opened<K::Event>, DoesNotFit> {
         let (mut groups, mut refused): (Vec<Group<K::Event>>, Vec<Refused>) = (Vec::new(), Vec::new());
         for (hardware, counted) in self.parts() {
@@ -204,10 +203,10 @@ impl<'a, K: Kernel> Opener<'a, '_, K> {
             }
             match self.lead(groups.is_empty(), hardware) {
                 Ok(mut group) => {
-                    // Alone in its group, what does not fit is refused.
+                    // In a group of its own, an event that does not fit is reported as a refusal.
                     let _fits = self.add(&mut group, &counted, false, &mut refused);
                     group.hardware_sets = usize::from(hardware);
-                    // One that counts nothing would cost a record at each switch.
+                    // A group that counts nothing would cost a record at each switch.
                     if group.counts_anything() || groups.is_empty() && !hardware {
                         groups.push(group);
                     }
@@ -227,9 +226,9 @@ impl<'a, K: Kernel> Opener<'a, '_, K> {
         Ok((groups, refused))
     }
 
-    /// What is counted on this CPU, the software events of all sets first: whether it needs a PMU, and the events with their numbers.
-    /// Where there are only hardware events, a part without events comes first: its group says who is on the CPU while the others
-    /// are off the PMU.
+    /// Returns the events to count on this CPU, with their numbers, and whether they need a PMU; the software events of all sets first. If
+    /// there are only hardware events, a part without events comes first: its group records the current task while the other groups are off
+    /// the PMU.
     fn parts(&self) -> Vec<(bool, Vec<(usize, &'a Named)>)> {
         let mut parts = Vec::new();
         for hardware in [false, true] {
@@ -283,8 +282,8 @@ impl<'a, K: Kernel> Opener<'a, '_, K> {
         })
     }
 
-    /// Adds events of a set, with their numbers, to a group. If they `may_leave` and do not fit beside what is there, the group
-    /// stays as it was.
+    /// Adds events of a set, with their numbers, to a group. If they `may_leave` and do not fit together with the open members, the group
+    /// stays unchanged.
     fn add(
         &self,
         group: &mut Group<K::Event>,
@@ -314,7 +313,7 @@ impl<'a, K: Kernel> Opener<'a, '_, K> {
                     return Err(DoesNotFit);
                 }
                 Err(errno) => {
-                    // EINVAL may mean that the group is too large for the PMU, or that the event is wrong.
+                    // EINVAL means that the group is too large for the PMU, or that the event is invalid.
                     let alone = Attr { start: Start::Later, ..what };
                     let opens_alone = errno == Errno::EINVAL
                         && self.means.kernel.open(&alone, Place::Cpu(self.cpu), None).is_ok();
@@ -342,9 +341,9 @@ impl<'a, K: Kernel> Opener<'a, '_, K> {
     }
 }
 
-/// Why nothing is counted on a CPU, where the refusal itself is about an event that nobody asked for.
+/// Returns the reason why nothing is counted on a CPU, where the refused event is not one of the configuration.
 pub(super) fn no_stream(reason: &str) -> String {
-    format!("there is no switch stream on this CPU: {reason}")
+    format!("the switch stream could not be opened on this CPU: {reason}")
 }
 
 /// Returns the unit of an event.
@@ -360,7 +359,7 @@ fn measure(attr: &Attr, granularity: Granularity) -> Measure {
     }
 }
 
-/// The software event that leads a group.
+/// Returns the software event that leads a group.
 pub(super) fn switches(granularity: Granularity) -> u64 {
     match granularity {
         Granularity::Cgroup => CGROUP_SWITCHES,
@@ -368,12 +367,12 @@ pub(super) fn switches(granularity: Granularity) -> u64 {
     }
 }
 
-/// What the leader and the clock of a group count.
+/// Returns the events of the leader and the clock of a group.
 pub(super) fn leading(granularity: Granularity) -> [Attr; 2] {
     [switches(granularity), CPU_CLOCK].map(|config| Attr::software(config, None, Start::WithLeader))
 }
 
-/// What an event counts as a member of a group: those that count the same are opened once.
+/// Returns the counted event as a member of a group. Members with equal values are opened once.
 pub(super) fn member(event: &Named) -> Attr {
     Attr::counting(event).of_member()
 }

@@ -1,4 +1,4 @@
-//! Whether this kernel writes what the stream takes: asked, not guessed from a version.
+//! Test whether this kernel supports the records of the stream, by opening an event instead of comparing versions.
 
 use super::open::switches;
 use crate::error::Errno;
@@ -7,7 +7,7 @@ use crate::host::Facts;
 use crate::plan::{Granularity, StreamSupport, Unsupported};
 use crate::sys::{Attr, Fields, Kernel, Place, Rate, ReadFormat, Sampling, Sideband, Start};
 
-/// What this machine has of the stream. Opens an event for a moment, and closes it.
+/// Returns which granularities of the stream this machine supports. Opens an event for a moment, and closes it.
 pub fn support<K: Kernel>(kernel: &K, facts: &Facts) -> StreamSupport {
     let foreseen = StreamSupport::foreseen(facts);
     let asked = |granularity| match facts.online.iter().next() {
@@ -29,7 +29,7 @@ fn ask<K: Kernel>(kernel: &K, facts: &Facts, granularity: Granularity, cpu: u32)
     let judgement = classify(errno, &Attempt::software(Scope::CPU), facts);
     let reason = match errno {
         Errno::EINVAL => format!(
-            "the kernel refuses {} with records ({errno}): it may be built without CONFIG_CGROUP_PERF",
+            "the kernel rejects {} with records ({errno}): it may be built without CONFIG_CGROUP_PERF",
             granularity.leader()
         ),
         _ => judgement.reason,

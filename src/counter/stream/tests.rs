@@ -1,4 +1,4 @@
-//! The stream on CPUs that hide switches.
+//! Tests of the stream on CPUs with missing samples of switches.
 
 use super::*;
 use crate::attribute::{SWITCHES, bundle_fields};
@@ -15,7 +15,7 @@ struct Service {
     facts: Facts,
     budget: Budget,
     stream: Stream<FakeKernel>,
-    /// What the leader of CPU 1 has counted.
+    /// Count of the leader of CPU 1.
     switches: u64,
 }
 
@@ -44,7 +44,7 @@ impl Service {
         (stream, Means { kernel, facts, core_pmu_present: false, budget })
     }
 
-    /// CPU 1 switches so often, and writes a sample of every other switch.
+    /// Makes CPU 1 switch this often, and write a sample of every other switch.
     fn hides(&mut self, switches: u64) {
         let fields = bundle_fields(fields(&self.stream.plan), true);
         for _ in 0..switches / 2 {
@@ -56,14 +56,14 @@ impl Service {
         }
     }
 
-    /// Reads the rings, and asks for what is missing.
+    /// Reads the rings, and enables `PERF_RECORD_SWITCH` where samples are missing.
     fn collect(&mut self) {
         self.stream.take(|_| true);
         let (stream, mut means) = self.parts();
         stream.enable_switch_records(&mut means);
     }
 
-    /// Where events write records of switches.
+    /// Returns the places with an event that writes records of switches, and whether it is enabled.
     fn told(&self) -> Vec<(FakePlace, bool)> {
         let opened = self.kernel.opened();
         let tellers = opened.iter().filter(|event| tells(&event.attr));

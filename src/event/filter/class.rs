@@ -1,20 +1,20 @@
-//! What can stand on the left of an operator, and what the kernel takes it for.
+//! Left-hand sides of filter predicates and their types.
 
 use crate::event::format::{Field, Format, type_of};
 
-/// The fields that every tracepoint has without recording them, each by one of its names.
+/// Implicit fields that every tracepoint has without recording them, one name for each.
 pub(super) const GENERIC: [&str; 3] = ["cpu", "comm", "stacktrace"];
 
-/// What may be compared with a field (`FILTER_*` in `include/linux/trace_events.h`).
+/// Type of values that a field can be compared with (`FILTER_*` in `include/linux/trace_events.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
-    /// With text in quotes alone: `char[]` of every kind, `char *`, the name of the task.
+    /// Quoted text only: every kind of `char[]`, `char *`, the task name.
     Text,
-    /// With numbers and single CPUs. Arrays that are no text are taken for numbers of their size.
+    /// Numbers and single CPUs. The kernel treats arrays other than text as numbers of the array's size.
     Number,
-    /// With numbers and sets of CPUs: the CPU that runs, or a field that is such a set.
+    /// Numbers and CPU sets: the current CPU, or a field that is a CPU set.
     Cpus,
-    /// With numbers, to no effect.
+    /// Numbers, without effect.
     Stack,
 }
 
@@ -23,14 +23,14 @@ pub(super) enum Class {
 pub(super) struct Subject<'t> {
     pub(super) name: &'t str,
     pub(super) class: Class,
-    /// Whether it can be compared with negative numbers.
+    /// Whether the field can be compared with negative numbers.
     pub(super) signed: bool,
-    /// In bytes; 0 for what is not recorded.
+    /// Size in bytes; 0 for a field that is not recorded.
     pub(super) size: usize,
 }
 
 impl<'t> Subject<'t> {
-    /// What a name stands for: a field of the tracepoint before one that all have.
+    /// Returns the field of this name. Fields of the tracepoint take precedence over implicit fields.
     pub(super) fn find(format: &Format, name: &'t str) -> Option<Self> {
         if let Some(field) = format.field(name) {
             return Some(Self { name, class: class(field), signed: field.is_signed(), size: field.size() });
@@ -45,7 +45,7 @@ impl<'t> Subject<'t> {
     }
 }
 
-/// As `filter_assign_type`, which goes by the letters of the type.
+/// Classifies a field like the kernel's `filter_assign_type`, by the text of its type.
 fn class(field: &Field) -> Class {
     let kind = type_of(&field.declaration);
     let has = |word| kind.contains(word);

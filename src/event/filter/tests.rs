@@ -3,15 +3,15 @@ use proptest::prelude::*;
 use super::*;
 use crate::host;
 
-/// A format as a running kernel (Linux 6.18, x86-64) wrote it.
+/// A format captured from a running kernel (Linux 6.18, x86-64).
 macro_rules! captured {
     ($name:literal) => {
         Format::parse(include_str!(concat!("../../../tests/data/formats/", $name))).unwrap()
     };
 }
 
-/// What a Linux 6.18 with two CPUs takes and refuses for `sched:sched_switch`, written to its file `filter`. There a
-/// `0` removes the filter; through perf it is refused.
+/// Filters for `sched:sched_switch`, and whether a Linux 6.18 with two CPUs accepts them in its file `filter`. In that file, a `0` removes
+/// the filter; perf rejects it.
 const SCHED_SWITCH: [(&str, bool); 115] = [
     ("prev_pid == 1", true),
     ("  prev_pid\t==\n 1  ", true),
@@ -130,7 +130,7 @@ const SCHED_SWITCH: [(&str, bool); 115] = [
     ("stacktrace == 5", true),
 ];
 
-/// As above, for fields of other kinds.
+/// Filters for fields of other types, and whether the same kernel accepts them.
 const OTHERS: [(&str, &str, bool); 24] = [
     ("tcp:tcp_retransmit_skb", "saddr == 5", true),
     ("tcp:tcp_retransmit_skb", "saddr_v6 == 1", true),
@@ -227,21 +227,21 @@ fn an_error_says_what_is_wrong_where_and_what_helps() {
         (
             "horse == 1",
             0,
-            "sched_switch has no field horse, at \"horse == 1\": it has prev_comm, prev_pid, prev_prio, prev_state, \
+            "sched_switch has no field horse, at \"horse == 1\": its fields are prev_comm, prev_pid, prev_prio, prev_state, \
              next_comm, next_pid, next_prio",
         ),
         (
             "prev_comm == bash",
             13,
-            "prev_comm is compared with nothing that the kernel knows, at \"bash\": write a text in quotes, prev_comm == \"…\"",
+            "invalid value for the field prev_comm, at \"bash\": write a quoted string, prev_comm == \"…\"",
         ),
-        ("prev_comm == 5", 13, "prev_comm is a text, at \"5\": put the value in quotes"),
-        ("prev_pid == '5'", 12, "prev_pid is no text, at \"'5'\": write a number without quotes"),
-        ("prev_pid = 5", 9, "= is no operator, at \"= 5\": equality is =="),
+        ("prev_comm == 5", 13, "prev_comm is a string, at \"5\": put the value in quotes"),
+        ("prev_pid == '5'", 12, "prev_pid is not a string, at \"'5'\": write a number without quotes"),
+        ("prev_pid = 5", 9, "= is not an operator, at \"= 5\": use == for equality"),
         (
             "prev_pid == 5 next_pid == 6",
             14,
-            "a condition ends here, at \"next_pid == 6\": put && or || between two conditions",
+            "expected an operator after the condition, at \"next_pid == 6\": put && or || between two conditions",
         ),
         ("(prev_pid == 5", 0, "the parenthesis is not closed, at \"(prev_pid == 5\": close it with )"),
         ("prev_pid == 5 && (", 17, "the parenthesis is not closed, at \"(\": close it with )"),
@@ -253,15 +253,15 @@ fn an_error_says_what_is_wrong_where_and_what_helps() {
     }
     let error = check("prev_pid == 1 && prev_comm < \"b\"", &format).unwrap_err();
     let picture = [
-        "a text has no order and no bits",
+        "strings do not support ordering or bit operators",
         "  prev_pid == 1 && prev_comm < \"b\"",
         "                               ^ compare it with ==, != or ~",
     ];
     assert_eq!(format!("{error:#}"), picture.join("\n"));
 }
 
-/// The kernel that runs the test, asked in a buffer of its own that is removed again. What depends on its functions
-/// and CPUs is left out.
+/// Compares the check with the running kernel, in a separate tracing instance that is removed again. Filters that depend on the kernel's
+/// functions and CPUs are skipped.
 #[test]
 fn the_running_kernel_agrees() {
     struct Instance(std::path::PathBuf);
@@ -289,7 +289,7 @@ fn the_running_kernel_agrees() {
     }
 }
 
-/// Filters out of the grammar, with numbers and texts where they belong.
+/// Generates valid filters: numbers for numeric fields, strings for text fields.
 fn any_filter() -> impl Strategy<Value = String> {
     let number = (
         prop_oneof![Just("prev_pid"), Just("common_pid"), Just("cpu"), Just("prev_state")],

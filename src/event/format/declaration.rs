@@ -1,11 +1,11 @@
-//! One line of a format: `field:char prev_comm[16]; offset:8; size:16; signed:0;`.
+//! Parser for one line of a format: `field:char prev_comm[16]; offset:8; size:16; signed:0;`.
 
 use super::{Field, FieldKind, RECORD_LIMIT, Show};
 
-/// What stands before a field whose bytes are elsewhere in the record, and whether they are found relative to it.
+/// Type prefixes of dynamic fields, and whether their offset is relative to the field.
 const DYNAMIC: [(&str, bool); 2] = [("__data_loc ", false), ("__rel_loc ", true)];
 
-/// Reads a line that begins with `field`.
+/// Parses a line that begins with `field`.
 pub(super) fn field(line: &str) -> Result<Field, String> {
     let (mut declaration, mut offset, mut size, mut signed) = (None, None, None, false);
     for part in line.split(';') {
@@ -15,14 +15,14 @@ pub(super) fn field(line: &str) -> Result<Field, String> {
             "field" | "field special" => declaration = Some(value),
             "offset" => offset = Some(place("offset", value)?),
             "size" => size = Some(place("size", value)?),
-            // Kernels before 2.6.32 do not say.
+            // Kernels before 2.6.32 omit this key.
             "signed" => signed = value != "0",
             _ => {}
         }
     }
     let declaration = declaration.unwrap_or_default();
     let Some((base, name, length)) = parts(declaration) else {
-        return Err(format!("{declaration:?} declares no field"));
+        return Err(format!("{declaration:?} is not a field declaration"));
     };
     let missing = |what: &str| format!("the field {name} has no {what}");
     let offset = offset.ok_or_else(|| missing("offset"))?;
@@ -40,17 +40,16 @@ pub(super) fn field(line: &str) -> Result<Field, String> {
     })
 }
 
-/// A number of bytes in a record.
+/// Parses an offset or a size in a record, in bytes.
 fn place(what: &str, value: &str) -> Result<usize, String> {
-    let number: usize = value.parse().map_err(|_| format!("the {what} {value:?} is no number"))?;
+    let number: usize = value.parse().map_err(|_| format!("the {what} {value:?} is not a number"))?;
     match number {
         ..=RECORD_LIMIT => Ok(number),
-        _ => Err(format!("the {what} {number} is beyond the end of any record")),
+        _ => Err(format!("the {what} {number} exceeds the maximum record size")),
     }
 }
 
-/// `TYPE NAME` or `TYPE NAME[LENGTH]`: the type without what follows the name, the name, and what stands between the
-/// brackets behind it.
+/// Splits `TYPE NAME` or `TYPE NAME[LENGTH]` into the type, the name and the length. The type excludes the brackets after the name.
 fn parts(declaration: &str) -> Option<(&str, &str, Option<&str>)> {
     // Brackets before the name belong to the type, as in `__data_loc char[] name`.
     let (declared, length) = match declaration.strip_suffix(']').and_then(|rest| rest.split_once('[')) {
@@ -63,7 +62,7 @@ fn parts(declaration: &str) -> Option<(&str, &str, Option<&str>)> {
     (!name.is_empty() && !base.trim().is_empty()).then_some((base.trim(), name, length))
 }
 
-/// The type of a declaration as the kernel's filters know it: without the name, and with the brackets.
+/// Returns the type of a declaration as the kernel's filters see it: without the name, with the brackets.
 pub(in crate::event) fn type_of(declaration: &str) -> String {
     match parts(declaration) {
         Some((base, _, Some(length))) => format!("{base}[{length}]"),
@@ -75,7 +74,7 @@ pub(in crate::event) fn type_of(declaration: &str) -> String {
 fn kind(base: &str, length: Option<&str>, size: usize, signed: bool) -> FieldKind {
     for (prefix, relative) in DYNAMIC {
         if let Some(element) = base.strip_prefix(prefix) {
-            // A probe's array of texts, `char[][2]`, has several places; the first is taken.
+            // A probe's array of texts, `char[][2]`, has several location words. Only the first is decoded.
             let element = element.split('[').next().unwrap_or_default().trim();
             return match element {
                 "char" => FieldKind::DynamicText { relative },
@@ -87,7 +86,7 @@ fn kind(base: &str, length: Option<&str>, size: usize, signed: bool) -> FieldKin
         if base == "char" {
             return FieldKind::Text;
         }
-        // The size of the whole is a fact, and that of a type a guess from its name.
+        // The total size is exact. The size of a type is a guess from its name.
         let told = length.parse().ok().and_then(|length| size.checked_div(length));
         let element = told.filter(|element| is_width(*element)).unwrap_or_else(|| size_of_type(base));
         return FieldKind::Array { element, signed };
@@ -104,12 +103,12 @@ fn kind(base: &str, length: Option<&str>, size: usize, signed: bool) -> FieldKin
     }
 }
 
-/// Whether numbers have this size, in bytes.
+/// Reports whether a number can have this size, in bytes.
 fn is_width(size: usize) -> bool {
     matches!(size, 1 | 2 | 4 | 8)
 }
 
-/// The size of a type in bytes, by its name; 1 for those unknown, which are shown byte by byte.
+/// Returns the size of a type in bytes, by its name. 1 for unknown types, which are printed byte by byte.
 pub(super) fn size_of_type(name: &str) -> usize {
     if name.ends_with('*') {
         return size_of::<usize>();

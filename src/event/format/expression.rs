@@ -1,5 +1,4 @@
-//! The C expressions behind a `print fmt`, as far as they say how one field is written: which bits of it, and the
-//! names for them.
+//! Parser for the C expressions in `print fmt`: which bits of a field are printed, and the names of their values.
 //!
 //! ```text
 //! expression = binary ["?" expression ":" expression]
@@ -9,7 +8,7 @@
 //! table      = "{" expression "," TEXT "}" {"," "{" expression "," TEXT "}"}
 //! ```
 //!
-//! Everything else that C has becomes [`Operand::Other`], which says nothing about any field.
+//! Every other C construct becomes [`Operand::Other`], which describes no field.
 
 use std::sync::Arc;
 
@@ -17,29 +16,29 @@ use super::show::{Part, Show, Table};
 use crate::event::Cursor;
 use crate::event::number::c_number;
 
-/// The deepest nesting of parentheses and the like. The kernel's flags of allocations have some twenty.
+/// Maximum nesting depth of expressions. The kernel's allocation flags have a depth of about twenty.
 const DEPTH_LIMIT: usize = 100;
-/// The most names in one table.
+/// Maximum number of names in one table.
 const ENTRY_LIMIT: usize = 4096;
 
-/// What an expression comes to.
+/// Result of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Operand<'t> {
-    /// A constant, signed numbers extended to 64 bits.
+    /// A constant. Signed numbers are extended to 64 bits.
     Number(u64),
-    /// A text in quotes.
+    /// A quoted text.
     Text(String),
     /// Bits of a field.
     Field(&'t str, Part),
     /// `1 << REC->name`.
     Bit(&'t str),
-    /// A field written with names.
+    /// A field printed with names.
     Named(&'t str, Show),
-    /// Something else.
+    /// Any other expression.
     Other,
 }
 
-/// Reads the whole text as one expression. `None` if it is not in the grammar.
+/// Parses the whole text as one expression. `None` if the text does not conform to the grammar.
 pub(super) fn parse(text: &str) -> Option<Operand<'_>> {
     let mut parser = Parser::new(text, Depth(0));
     let operand = parser.expression()?;
@@ -47,8 +46,8 @@ pub(super) fn parse(text: &str) -> Option<Operand<'_>> {
     parser.is_at_end().then_some(operand)
 }
 
-/// The end of the part of a text that begins at `from` and ends before one of `ends` which is in no brackets and in
-/// no quotes, or with the text.
+/// Returns the end of the part of a text that begins at `from`. The part ends before the first of `ends` outside brackets and quotes, or at
+/// the end of the text.
 pub(super) fn part_end(text: &str, from: usize, ends: &[u8]) -> usize {
     let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
     for (at, byte) in text.bytes().enumerate().skip(from) {
@@ -69,11 +68,11 @@ pub(super) fn part_end(text: &str, from: usize, ends: &[u8]) -> usize {
 /// A cursor over the text.
 type Parser<'t> = Cursor<'t, Depth>;
 
-/// In how many parentheses and the like the cursor is.
+/// Nesting depth of the cursor.
 #[derive(Clone, Copy)]
 struct Depth(usize);
 
-/// The operators of C between two operands, those that bind more tightly behind the others.
+/// C's binary operators, by increasing precedence.
 const OPERATORS: [&[&str]; 10] = [
     &["||"],
     &["&&"],
@@ -87,7 +86,7 @@ const OPERATORS: [&[&str]; 10] = [
     &["*", "/", "%"],
 ];
 
-/// The operator that a text begins with, and its precedence from 1 on.
+/// Returns the operator at the start of a text, and its precedence, from 1.
 fn operator(text: &str) -> Option<(&'static str, usize)> {
     let all = OPERATORS
         .into_iter()
@@ -97,7 +96,7 @@ fn operator(text: &str) -> Option<(&'static str, usize)> {
 }
 
 impl<'t> Parser<'t> {
-    /// Passes over a token, if it is next behind spaces.
+    /// Consumes a token if it is next after white space.
     fn token(&mut self, token: &str) -> bool {
         self.skip_space();
         self.take(token)
@@ -125,7 +124,7 @@ impl<'t> Parser<'t> {
         Some(operand)
     }
 
-    /// Operands with operators that bind more tightly than `above`, from the left to the right.
+    /// Parses operands joined by operators of a higher precedence than `above`, from left to right.
     fn binary(&mut self, above: usize) -> Option<Operand<'t>> {
         let mut left = self.unary()?;
         loop {
@@ -139,7 +138,7 @@ impl<'t> Parser<'t> {
     }
 
     fn unary(&mut self) -> Option<Operand<'t>> {
-        // Collected in a list rather than by recursion, so that a million of them is no depth.
+        // A list instead of recursion, so that a million operators do not overflow the stack.
         let mut before = Vec::new();
         loop {
             self.skip_space();
@@ -159,14 +158,14 @@ impl<'t> Parser<'t> {
         Some(before.into_iter().rev().fold(operand, |operand, before| before.applied(operand)))
     }
 
-    /// Passes over `(TYPE)`, if that is next, and tells how many bits the type leaves if it is known.
+    /// Consumes `(TYPE)` if it is next. Returns the number of bits that the type keeps, if known.
     fn cast(&mut self) -> Option<Option<u32>> {
         let inside = self.rest().strip_prefix('(')?;
         let (name, behind) = inside.split_at(inside.find(|c: char| !is_word(c) && !" *".contains(c))?);
         let behind = behind.strip_prefix(')')?;
         let words = || name.split([' ', '*']).filter(|word| !word.is_empty());
         words().next().filter(|word| !word.starts_with(|c: char| c.is_ascii_digit()))?;
-        // `(X) - 1` may be a cast or not; a type is known by its name, or by an operand right behind it.
+        // `(X) - 1` may be a cast or a subtraction. A type is recognized by its name, or by an operand directly after it.
         let is_type = name.contains('*') || words().any(is_type_word);
         let operand_follows =
             behind.trim_start().starts_with(|c: char| is_word(c) || matches!(c, '(' | '~' | '!' | '"'));
@@ -218,7 +217,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// A function, behind its opening parenthesis.
+    /// Parses a function call after its opening parenthesis.
     fn call(&mut self, function: &str) -> Option<Operand<'t>> {
         let operand = match function {
             "__print_flags" | "__print_flags_u64" => self.flags()?,
@@ -237,7 +236,7 @@ impl<'t> Parser<'t> {
         self.token(")").then_some(operand)
     }
 
-    /// The arguments of `__print_flags`.
+    /// Parses the arguments of `__print_flags`.
     fn flags(&mut self) -> Option<Operand<'t>> {
         let operand = self.expression()?;
         let separator = if self.token(",") { self.expression()? } else { return None };
@@ -250,7 +249,7 @@ impl<'t> Parser<'t> {
                 let table = Table { part, entries: entries.into() };
                 Operand::Named(field, Show::Flags { separator: separator.into(), table, none: None })
             }
-            // Of one bit, the number is the field: names of bits are names of values.
+            // Only one bit is set, at the field's value. So the names of bits are names of values.
             (Operand::Bit(field), _) => {
                 let powers = entries.into_iter().filter(|(bits, _)| bits.is_power_of_two());
                 let entries = powers.map(|(bits, name)| (bits.trailing_zeros().into(), name)).collect();
@@ -260,7 +259,7 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// The arguments of `__print_symbolic`.
+    /// Parses the arguments of `__print_symbolic`.
     fn symbols(&mut self) -> Option<Operand<'t>> {
         let operand = self.expression()?;
         let entries = self.entries();
@@ -272,13 +271,13 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// `, {VALUE, "NAME"}` as often as it comes. A value that is no constant here is left out.
+    /// Parses repeated `, {VALUE, "NAME"}`. Entries whose value is not a constant are skipped.
     fn entries(&mut self) -> Vec<(u64, Arc<str>)> {
         let mut entries = Vec::new();
         while self.token(",") && self.token("{") && entries.len() < ENTRY_LIMIT {
             let depth = self.state;
             let value = self.expression();
-            // One that is not in the grammar was left somewhere inside.
+            // An unsupported expression stops at an arbitrary depth.
             self.state = depth;
             let comma = self.token(",");
             if let (Some(Operand::Number(value)), true) = (value, comma) {
@@ -291,7 +290,7 @@ impl<'t> Parser<'t> {
         entries
     }
 
-    /// A text in quotes, or several side by side.
+    /// Parses a quoted text, or several adjacent ones.
     fn text(&mut self) -> Option<String> {
         let mut text = String::new();
         let mut found = false;
@@ -315,10 +314,10 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// What stands before an operand.
+/// A prefix of an operand.
 enum Before {
     Sign(u8),
-    /// To a type without a sign that has that many bits, if it is known.
+    /// A cast to an unsigned type of that many bits, if known.
     Cast(Option<u32>),
 }
 
@@ -343,7 +342,7 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Whether a word can only be that of a type.
+/// Reports whether a word can only be part of a type name.
 fn is_type_word(word: &str) -> bool {
     let known =
         ["unsigned", "signed", "int", "long", "short", "char", "void", "bool", "struct", "enum", "const"];
@@ -353,7 +352,7 @@ fn is_type_word(word: &str) -> bool {
         || matches!(number, "u8" | "u16" | "u32" | "u64" | "s8" | "s16" | "s32" | "s64")
 }
 
-/// The bits that are left by a cast to a type without a sign. Casts to the others change nothing that matters here.
+/// Returns the number of bits that a cast to an unsigned type keeps. Other casts have no relevant effect.
 fn width_of(name: &str) -> Option<u32> {
     match name.trim_start_matches('_') {
         "u8" | "unsigned char" | "uint8_t" => Some(8),
@@ -363,13 +362,13 @@ fn width_of(name: &str) -> Option<u32> {
     }
 }
 
-/// A number as C writes it, suffixes included.
+/// Parses a C number with its suffixes.
 fn number(word: &str) -> Option<u64> {
     c_number(word.trim_end_matches(['u', 'U', 'l', 'L'])).flatten()
 }
 
-/// Names of enumerations that the kernel leaves as they are in `tcp:tcp_retransmit_skb` and its like, which do not ask
-/// for them to be resolved (`TRACE_DEFINE_ENUM`). Their values are fixed by `include/uapi/linux/bpf.h`.
+/// TCP states. The kernel does not resolve these enumeration names in `tcp:tcp_retransmit_skb` and similar tracepoints, because these do
+/// not use `TRACE_DEFINE_ENUM`. `include/uapi/linux/bpf.h` fixes their values.
 const TCP_STATES: [&str; 12] = [
     "TCP_ESTABLISHED",
     "TCP_SYN_SENT",
@@ -385,12 +384,12 @@ const TCP_STATES: [&str; 12] = [
     "TCP_NEW_SYN_RECV",
 ];
 
-/// The value of a name.
+/// Returns the value of a named constant.
 fn constant(name: &str) -> Option<u64> {
     TCP_STATES.iter().position(|state| *state == name).map(|place| place as u64 + 1)
 }
 
-/// `left OPERATOR right`.
+/// Evaluates `left OPERATOR right`.
 fn combine<'t>(operator: &str, left: Operand<'t>, right: Operand<'t>) -> Operand<'t> {
     use Operand::{Bit, Field, Number, Other};
     match (operator, left, right) {
@@ -403,7 +402,7 @@ fn combine<'t>(operator: &str, left: Operand<'t>, right: Operand<'t>) -> Operand
             Field(field, Part { shift: part.shift + by, mask: part.mask >> by })
         }
         ("<<", Number(1), Field(field, Part::WHOLE)) => Bit(field),
-        // Whether a field is set is as good as the field, for who asks which field a condition is about.
+        // `FIELD != 0` counts as the field, because a conditional needs only the field of its condition.
         ("!=", Field(field, part), Number(0)) => Field(field, part),
         _ => Other,
     }
@@ -425,7 +424,7 @@ fn arithmetic(operator: &str, left: u64, right: u64) -> Option<u64> {
     })
 }
 
-/// `condition ? yes : no`: whichever side is about a field. A text for the case that the field is zero is kept.
+/// Evaluates `condition ? yes : no`: returns the side that is about a field. Keeps the text for a field that is zero.
 fn choice<'t>(condition: &Operand<'t>, yes: Operand<'t>, no: Operand<'t>) -> Operand<'t> {
     let is_own = |field: &str| matches!(condition, Operand::Field(asked, _) if *asked == field);
     match (yes, no) {
@@ -435,9 +434,9 @@ fn choice<'t>(condition: &Operand<'t>, yes: Operand<'t>, no: Operand<'t>) -> Ope
             let none = Some(none).filter(|none| !none.is_empty()).map(Arc::from);
             Operand::Named(field, Show::Flags { separator, table, none })
         }
-        // Which of two tables is meant, such as those of two makes of processors, cannot be told from the field.
+        // The field does not determine which of two tables applies, such as the tables of two CPU vendors.
         (Operand::Named(yes, one), Operand::Named(no, other)) if yes != no || one != other => Operand::Other,
-        // Names for some bits would hide the others, also where the kernel writes no names.
+        // A table for some of the bits would drop the other bits, even where the kernel prints no names.
         (Operand::Named(field, show), _) | (_, Operand::Named(field, show)) => {
             if is_own(field) || show.is_whole() { Operand::Named(field, show) } else { Operand::Other }
         }
@@ -446,7 +445,7 @@ fn choice<'t>(condition: &Operand<'t>, yes: Operand<'t>, no: Operand<'t>) -> Ope
     }
 }
 
-/// A whole field that is written in some way.
+/// Returns a whole field with a print format.
 fn named(operand: Operand<'_>, show: Show) -> Operand<'_> {
     match operand {
         Operand::Field(field, Part::WHOLE) => Operand::Named(field, show),

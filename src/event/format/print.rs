@@ -1,14 +1,14 @@
-//! `print fmt`: a format of the kernel's `printf` and its arguments. Each says how one field is written.
+//! `print fmt`: a `printf` format of the kernel and its arguments. Each argument describes how one field is printed.
 
 use super::Field;
 use super::expression::{self, Operand, part_end};
 use super::show::{Part, Show};
 
-/// The most arguments that are looked at. The kernel's longest has some sixty.
+/// Maximum number of arguments that are parsed. The kernel's longest list has about sixty.
 const ARGUMENT_LIMIT: usize = 1024;
 
-/// Tells fields how they are written, as far as the text is understood. Of several ways the first counts, and a way
-/// with names before one without.
+/// Sets how the fields are printed, as far as the text is understood. If a field occurs more than once, names take precedence, then the
+/// first occurrence.
 pub(super) fn apply(text: &str, fields: &mut [Field]) {
     let mut parts = arguments(text).map(expression::parse);
     let Some(Some(Operand::Text(format))) = parts.next() else { return };
@@ -26,7 +26,7 @@ pub(super) fn apply(text: &str, fields: &mut [Field]) {
     }
 }
 
-/// The parts between the commas. Quotes and brackets are whole.
+/// Splits the text at commas outside quotes and brackets.
 fn arguments(text: &str) -> impl Iterator<Item = &str> {
     let mut from = Some(0);
     let next = move || {
@@ -38,14 +38,13 @@ fn arguments(text: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(next).take(ARGUMENT_LIMIT)
 }
 
-/// How a format shows the arguments that it takes: `None` is in decimal, as a text, as a width, or in a way that has no
-/// meaning here.
+/// Returns how a format prints each of its arguments. `None` for decimal numbers, texts, widths and unsupported conversions.
 fn conversions(format: &str) -> impl Iterator<Item = Option<Show>> {
     format
         .split('%')
         .skip(1)
         .scan(false, |escaped, directive| {
-            // `%%` leaves an empty piece, and the piece behind that is text.
+            // `%%` produces an empty piece, and the piece after it is text.
             let is_text = std::mem::take(escaped);
             *escaped = directive.is_empty() && !is_text;
             Some(if is_text || directive.is_empty() { Vec::new() } else { directive_of(directive) })
@@ -53,7 +52,7 @@ fn conversions(format: &str) -> impl Iterator<Item = Option<Show>> {
         .flatten()
 }
 
-/// What stands behind a `%`: the conversion, after a width for each `*`.
+/// Parses the text after a `%`: one `None` for the width of each `*`, then the conversion.
 fn directive_of(directive: &str) -> Vec<Option<Show>> {
     let end = directive.find(|c: char| c.is_ascii_alphabetic() && !"hlLqjzt".contains(c));
     let Some((flags, kind)) = end.map(|end| directive.split_at(end)) else { return Vec::new() };
@@ -70,7 +69,7 @@ fn directive_of(directive: &str) -> Vec<Option<Show>> {
     widths.chain([conversion]).collect()
 }
 
-/// Which field an argument is about, and how it is written.
+/// Returns the field that an argument is about, and how it is printed.
 fn way<'t>(
     conversion: Option<Show>,
     argument: &Operand<'t>,
@@ -89,10 +88,10 @@ fn way<'t>(
     }
 }
 
-/// The bits of a `dev_t` that are the minor number (`MINORBITS`).
+/// Number of bits of the minor number in a `dev_t` (`MINORBITS`).
 const MINOR_BITS: u32 = 20;
 
-/// Which of two ways counts: the greater, of equals the first.
+/// Returns the precedence of a print format. The highest applies; of equals, the first.
 fn rank(show: &Show) -> u8 {
     match show {
         Show::Plain => 0,
@@ -102,7 +101,7 @@ fn rank(show: &Show) -> u8 {
     }
 }
 
-/// Whether the values of a field can be written in a way. One for numbers says nothing about a text.
+/// Reports whether a print format applies to the values of a field. A format for numbers does not apply to a text.
 fn can(field: &Field, show: &Show) -> bool {
     match show {
         Show::Flags { .. } | Show::Symbols(_) | Show::Char | Show::Device => field.is_number(),

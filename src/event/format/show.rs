@@ -1,26 +1,26 @@
-//! How the kernel writes a field, and values written so.
+//! Print formats of fields, and formatting of values.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use super::{Field, FieldKind, Value, signed, unsigned};
 
-/// How `print fmt` writes a field.
+/// Format in which `print fmt` prints a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Show {
-    /// Numbers in decimal, texts as they are.
+    /// Numbers in decimal, texts unchanged.
     Plain,
-    /// In hexadecimal (`%x`, `%p`). All addresses, too.
+    /// Hexadecimal (`%x`, `%p`), and all addresses.
     Hex,
     /// A character (`%c`).
     Char,
     /// Names of bits (`__print_flags`).
     Flags {
-        /// What stands between two names.
+        /// Separator between two names.
         separator: Arc<str>,
         /// The names.
         table: Table,
-        /// What is written where no bit is set, if `print fmt` says so: `R` for the state of a running task.
+        /// Text for a value without bits, if `print fmt` has one: `R` for the state of a running task.
         none: Option<Arc<str>>,
     },
     /// Names of values (`__print_symbolic`).
@@ -29,29 +29,29 @@ pub enum Show {
     Function,
     /// `MAJOR,MINOR` of a `dev_t`.
     Device,
-    /// Bytes in hexadecimal, side by side (`__print_hex`, `__print_hex_str`).
+    /// Bytes in hexadecimal without separators (`__print_hex`, `__print_hex_str`).
     Bytes,
-    /// The address of a network, by its length: Ethernet, IPv4 or IPv6 (`%pM`, `%pI4`, `%pI6c`).
+    /// A network address, by its length: Ethernet, IPv4 or IPv6 (`%pM`, `%pI4`, `%pI6c`).
     Address,
-    /// A `struct sockaddr` of the internet, with its port (`%pISpc`).
+    /// An internet `struct sockaddr` with its port (`%pISpc`).
     Socket,
 }
 
-/// Names for values, or for bits of them.
+/// Names of values, or of bits in values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// The part of the field that the names are about.
+    /// The part of the field that the names apply to.
     pub part: Part,
-    /// Values and their names, in the order of the kernel. A name may be there twice.
+    /// Values and their names, in the kernel's order. Names can repeat.
     pub entries: Arc<[(u64, Arc<str>)]>,
 }
 
-/// Some bits of a number: those of `mask` after it was shifted to the right.
+/// Some bits of a number: shifted to the right, then masked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Part {
-    /// By how many bits.
+    /// Shift in bits.
     pub shift: u32,
-    /// What is left of it then.
+    /// Mask after the shift.
     pub mask: u64,
 }
 
@@ -59,14 +59,14 @@ impl Part {
     /// All bits.
     pub const WHOLE: Self = Self { shift: 0, mask: u64::MAX };
 
-    /// The part of a number.
+    /// Returns these bits of a number.
     pub fn of(self, number: u64) -> u64 {
         number.checked_shr(self.shift).unwrap_or(0) & self.mask
     }
 }
 
 impl Show {
-    /// Whether every bit of the field has a say.
+    /// Reports whether the output depends on every bit of the field.
     pub(super) fn is_whole(&self) -> bool {
         match self {
             Self::Flags { table, .. } | Self::Symbols(table) => table.part == Part::WHOLE,
@@ -76,13 +76,13 @@ impl Show {
 }
 
 impl Table {
-    /// The name of a value.
+    /// Returns the name of a value.
     fn name(&self, value: u64) -> Option<&str> {
         self.entries.iter().find(|(named, _)| *named == value).map(|(_, name)| &**name)
     }
 
-    /// As `trace_print_flags_seq`: every name whose bits are all set and not yet named, then the rest as a number. As in
-    /// perf, a name for no bits is not one of them.
+    /// Formats flags like `trace_print_flags_seq`: the name of every entry whose bits are all set and not yet named, then the remaining
+    /// bits as a number. As in perf, an entry without bits is never printed as a flag.
     fn flags(&self, value: u64, separator: &str) -> String {
         let (mut rest, mut names) = (value, Vec::new());
         for (bits, name) in &*self.entries {
@@ -110,7 +110,7 @@ pub(super) fn render(field: &Field, value: &Value<'_>) -> String {
     }
 }
 
-/// A number whose sign was extended to 64 bits, as it is in the kernel's expressions.
+/// Formats a number whose sign was extended to 64 bits, as in the kernel's expressions.
 fn number_as(field: &Field, number: u64, plain: impl Fn() -> String) -> String {
     match &field.show {
         Show::Flags { separator, table, none } => {
@@ -132,7 +132,7 @@ fn number_as(field: &Field, number: u64, plain: impl Fn() -> String) -> String {
     }
 }
 
-/// A number without the bits that only its sign has set beyond its size in bytes.
+/// Clears the sign-extension bits beyond the field's size in bytes.
 fn within(number: u64, size: usize) -> u64 {
     match size {
         1..=7 => number & ((1 << (8 * size)) - 1),
@@ -150,7 +150,7 @@ fn array(show: &Show, bytes: &[u8], element: usize, is_signed: bool) -> String {
     }
 }
 
-/// `{1,2,3}`, or as `__print_array` does `{0x1,0x2}`. What is left at the end is no element.
+/// Formats elements as `{1,2,3}`, or as `{0x1,0x2}` like `__print_array`. Trailing bytes shorter than an element are ignored.
 fn elements(bytes: &[u8], element: usize, is_signed: bool, hex: bool) -> String {
     let one = |bytes: &[u8]| match (is_signed, hex) {
         (true, _) => signed(bytes).unwrap_or(0).to_string(),
@@ -175,7 +175,7 @@ fn address(bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// A `struct sockaddr_in` or `sockaddr_in6`: the family, the port, and the address behind the flow of the latter.
+/// Formats a `struct sockaddr_in` or `sockaddr_in6`: family, port and address. In `sockaddr_in6` the address follows the flow label.
 fn socket(bytes: &[u8]) -> Option<String> {
     let family = i32::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
     let port = u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?);

@@ -3,26 +3,26 @@ use proptest::prelude::*;
 use super::*;
 use crate::host;
 
-/// A format as a running kernel (Linux 6.18, x86-64) wrote it.
+/// A format captured from a running kernel (Linux 6.18, x86-64).
 macro_rules! captured {
     ($name:literal) => {
         Format::parse(include_str!(concat!("../../../tests/data/formats/", $name))).unwrap()
     };
 }
 
-/// A format of these lines and this `print fmt`.
+/// Returns a format with these field lines and this `print fmt`.
 fn format(fields: &[&str], print: &str) -> Format {
     let lines: String = fields.iter().map(|field| format!("\tfield:{field};\n")).collect();
     Format::parse(&format!("name: e\nID: 1\nformat:\n{lines}\nprint fmt: {print}\n")).unwrap()
 }
 
-/// How a field is written whose only way is in this `print fmt`.
+/// Formats the value of a field whose print format is this `print fmt`.
 fn shown(print: &str, value: u64) -> String {
     let format = format(&["unsigned long x;\toffset:8;\tsize:8;\tsigned:0"], print);
     format.fields()[0].render(&Value::Unsigned(value))
 }
 
-/// A field of `format` with a value, as it is written.
+/// Formats a value of a field of `format`.
 fn rendered(format: &Format, name: &str, value: u64) -> String {
     format.field(name).unwrap().render(&Value::Unsigned(value))
 }
@@ -71,7 +71,7 @@ fn declarations_say_what_the_bytes_are() {
         ("unsigned char addr[6]", 6, 0, Array { element: 1, signed: false }),
         ("unsigned long args[6]", 48, 0, Array { element: 8, signed: false }),
         ("long x[N]", 24, 1, Array { element: size_of::<usize>(), signed: true }),
-        // A probe's array does not tell its length.
+        // The declaration of a probe's array contains no length.
         ("u16 x[]", 6, 0, Array { element: 2, signed: false }),
         ("struct in6_addr x", 16, 0, Array { element: 1, signed: false }),
         ("struct pair x", 8, 0, Array { element: 1, signed: false }),
@@ -131,7 +131,7 @@ fn texts_end_at_their_nul_and_where_the_record_says() {
     let expected = expected.map(|bytes| Some(Value::Bytes(bytes.split(|byte| *byte == 0).next().unwrap())));
     assert_eq!(values, expected);
     assert_eq!(format.fields()[2].render(&values[2].unwrap()), "a\u{fffd}\n");
-    // A place outside of the record is none.
+    // An offset outside the record yields no value.
     let raw = [b"full".as_slice(), &place(12, 1), &place(1, 0), b""].concat();
     let values: Vec<_> = format.fields().iter().map(|field| field.value(&raw)).collect();
     assert_eq!(values, [Some(Value::Bytes(b"full")), None, None, None]);
@@ -166,14 +166,14 @@ fn symbols_devices_functions_and_addresses_are_known_in_captured_formats() {
     assert_eq!(rendered(&captured!("irq:softirq_entry"), "vec", 3), "NET_RX");
     assert_eq!(rendered(&captured!("irq:softirq_entry"), "vec", 33), "0x21");
     assert_eq!(rendered(&captured!("block:block_rq_issue"), "dev", 8 << 20 | 17), "8,17");
-    // The names of its classes are not resolved in this kernel.
+    // This kernel does not resolve the names of I/O priority classes.
     assert_eq!(rendered(&captured!("block:block_rq_issue"), "ioprio", 0x4004), "16388");
     assert_eq!(captured!("workqueue:workqueue_queue_work").field("function").unwrap().show, Show::Function);
-    // `1 << REC->alarm_type` is one of the names.
+    // The names are for `1 << REC->alarm_type`.
     assert_eq!(rendered(&captured!("alarmtimer:alarmtimer_fired"), "alarm_type", 3), "REALTIME Freezer");
-    // Which of two tables counts depends on another field.
+    // Another field determines which of the two tables applies.
     assert_eq!(captured!("kvm:kvm_exit").field("exit_reason").unwrap().show, Show::Plain);
-    // A mask of the field, and flags in a part of it.
+    // A mask of the field, and flags in part of it.
     assert_eq!(rendered(&captured!("timer:timer_start"), "flags", 0x0008_0003), "D");
 
     let tcp = captured!("tcp:tcp_retransmit_skb");
@@ -256,7 +256,7 @@ fn a_print_fmt_is_read_as_c() {
         (r#""%s", (REC->x) != 0 ? __print_flags(REC->x, "|", {1, "A"}) : "no""#, 0, "no"),
         (r#""%s", REC->y ? "b" : __print_symbolic(REC->x, {1, "A"})"#, 1, "A"),
         (r#""%s", __print_flags(REC->x & ~0xffff, " ", {(1UL << 31), "FAILED"})"#, 0x8000_0007, "FAILED"),
-        // A table counts more than a number before it, and the first of two tables.
+        // A table takes precedence over an earlier number, and the first table over the second.
         (
             r#""%x %s %s", REC->x, __print_symbolic(REC->x, {1, "A"}), __print_symbolic(REC->x, {1, "B"})"#,
             1,
@@ -268,7 +268,7 @@ fn a_print_fmt_is_read_as_c() {
             "8,1",
         ),
         (r#""%d", ((unsigned int) ((REC->x) >> 20))"#, 0x80_0001, "8388609"),
-        // What is not C says nothing.
+        // Text that is not C is ignored.
         (r#""%x %x", ((((, REC->x"#, 10, "10"),
         (r#""%x", REC->x )"#, 10, "10"),
         (r#""%x"#, 10, "10"),
@@ -302,16 +302,16 @@ fn arrays_are_written_element_by_element() {
 #[test]
 fn what_is_no_format_is_told_with_its_line() {
     let of = |text: &str| Format::parse(text).unwrap_err().to_string();
-    assert_eq!(of(""), "there is no line \"name:\"");
-    assert_eq!(of("name: x\n"), "there is no line \"ID:\"");
-    assert_eq!(of("name: x\nID: many\n"), "line 2: the ID \"many\" is no number");
+    assert_eq!(of(""), "the line \"name:\" is missing");
+    assert_eq!(of("name: x\n"), "the line \"ID:\" is missing");
+    assert_eq!(of("name: x\nID: many\n"), "line 2: the ID \"many\" is not a number");
     let field = |line: &str| of(&format!("name: x\nID: 1\nformat:\n\tfield:{line}\n"));
-    assert_eq!(field("int;\toffset:8;"), "line 4: \"int\" declares no field");
+    assert_eq!(field("int;\toffset:8;"), "line 4: \"int\" is not a field declaration");
     assert_eq!(field("int x;\toffset:8;"), "line 4: the field x has no size");
-    assert_eq!(field("int x;\toffset:-8;\tsize:4;"), "line 4: the offset \"-8\" is no number");
+    assert_eq!(field("int x;\toffset:-8;\tsize:4;"), "line 4: the offset \"-8\" is not a number");
     assert_eq!(
         field("int x;\toffset:8;\tsize:70000;"),
-        "line 4: the size 70000 is beyond the end of any record"
+        "line 4: the size 70000 exceeds the maximum record size"
     );
     let many = "\tfield:int x;\toffset:8;\tsize:4;\n".repeat(FIELD_LIMIT + 1);
     assert!(of(&format!("name: x\nID: 1\n{many}")).ends_with("more than 256 fields"));
@@ -335,7 +335,7 @@ fn a_deep_or_long_print_fmt_is_left_alone() {
     }
 }
 
-/// Every tracepoint of the machine that runs the test: formats that nobody chose for it.
+/// Parses every tracepoint format of the running machine, beyond the captured examples.
 #[test]
 fn every_format_of_the_running_kernel_is_read() {
     let events = host::Roots::default().tracing.join("events");
@@ -346,7 +346,7 @@ fn every_format_of_the_running_kernel_is_read() {
     for system in systems {
         let dir = events.join(&system);
         for event in host::list(&dir).unwrap_or_default() {
-            // Between the tracepoints there are files, and a module can be unloaded while we look.
+            // The directory also contains plain files, and a module can be unloaded during the test.
             let Ok(text) = host::read_text(&dir.join(&event).join("format")) else { continue };
             let format = Format::parse(&text).unwrap_or_else(|error| panic!("{system}:{event}: {error}"));
             assert_eq!(format.name(), event);
@@ -358,7 +358,7 @@ fn every_format_of_the_running_kernel_is_read() {
     }
 }
 
-/// Declarations with their size.
+/// Generates declarations with their size.
 fn any_declaration() -> impl Strategy<Value = (String, usize)> {
     let words = prop_oneof![Just("int"), Just("unsigned long"), Just("u8"), Just("void *"), Just("struct a")];
     let fixed = (words, prop_oneof![Just(1usize), Just(2), Just(4), Just(8), Just(3)]);

@@ -1,12 +1,11 @@
-//! Admission: which connections stay open and which requests are answered when there are more than places.
+//! Admission control: which connections stay open and which requests are answered under overload.
 //!
-//! The path of a request is known only after its headers, so a connection passes two gates. Every connection is accepted
-//! and waits for a request; when sockets run short, waiting connections are closed to make room, idle ones first. A
-//! request with complete headers then asks for a place in the [`Class`] of its path. Scrapes have places of their own, and
-//! a brief answer (health, readiness, a refusal) needs none, so neither idle sockets nor slow clients nor requests for
-//! profiles keep Prometheus out.
+//! The path of a request is known only after its headers, so admission has two stages. Every connection is accepted and waits for a
+//! request. When sockets are scarce, waiting connections are closed, idle ones first. A request with complete headers then needs a slot in
+//! the [`Class`] of its path. Scrapes have slots of their own, and brief responses (health, readiness, rejections) need none. Idle
+//! sockets, slow clients and profile requests therefore cannot block Prometheus.
 //!
-//! The table is behind a lock that is held for one pass over the connections, and never across I/O.
+//! The table is protected by a lock that is held for one pass over the connections, never across I/O.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,22 +18,22 @@ use super::traffic::{Aborted, Traffic};
 use crate::clock::{Clock, Monotonic};
 use crate::lock::Lock;
 
-/// Scrapes that are answered at the same time. Other requests never take these places.
+/// Maximum number of concurrent scrapes. Other requests never use these slots.
 const SCRAPES: usize = 8;
 
-/// Sockets that are kept for connections whose request has not arrived.
+/// Number of sockets reserved for connections whose request has not arrived.
 const WAITING: usize = 8;
 
-/// Connections of one peer that wait for a request, and its requests for profiles.
+/// Maximum number of waiting connections per peer, and of profile requests per peer.
 const PER_PEER: usize = 8;
 
-/// The same for loopback: agents, sidecars and port forwarding share that address.
+/// The same limit for loopback: agents, sidecars and port forwarding share that address.
 const PER_LOOPBACK: usize = 16;
 
-/// How long a scrape keeps its place when all are taken and its peer asks for another one.
+/// Minimum time that a scrape keeps its slot when all slots are used and its peer requests another one.
 const SCRAPE_HOLD: Duration = Duration::from_secs(1);
 
-/// The address that a client is counted by: for IPv6 the /64 network, because one machine usually has a whole one.
+/// The address that identifies a client. For IPv6 it is the /64 network, because one machine usually has a whole one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Peer(IpAddr);
 
@@ -53,29 +52,29 @@ impl Peer {
     }
 }
 
-/// What a request needs a place for.
+/// Class of a request, which determines its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
-    /// A short text that is ready at once. It takes no place, and its connection may be closed to make room.
+    /// A short text that is available immediately. It needs no slot, and its connection may be closed to make room.
     Brief,
     /// `/metrics`.
     Scrape,
     /// Status pages and reloads.
     Page,
-    /// Profiles, from the request until the answer is sent.
+    /// Profiles, from the request until the response is sent.
     Profile,
 }
 
-/// Why a request has no place.
+/// Reason why a request has no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// Its peer has as many as one peer may have.
+    /// The peer holds the maximum number of slots for one peer.
     Peer(usize),
-    /// All places are taken.
+    /// All slots are used.
     All(usize),
 }
 
-/// How many places there are.
+/// Numbers of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Places {
     pages: usize,
@@ -83,18 +82,18 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Gives a quarter of `connections` to pages, the rest to profiles, and at least one to each.
+    /// Assigns a quarter of `connections` to pages and the rest to profiles, at least one to each.
     pub(super) fn of(connections: usize) -> Self {
         let pages = (connections / 4).max(1);
         Self { pages, profiles: connections.saturating_sub(pages).max(1) }
     }
 
-    /// Sockets that may be open at the same time.
+    /// Returns the maximum number of open sockets.
     pub(super) fn sockets(self) -> usize {
         SCRAPES + WAITING + self.pages + self.profiles
     }
 
-    /// The places of a class, and how many of them one peer may have; `None` where none are needed.
+    /// Returns the number of slots of a class and the maximum for one peer; `None` if the class needs no slot.
     fn of_class(self, class: Class, peer: Peer) -> Option<(usize, usize)> {
         match class {
             Class::Brief => None,
@@ -105,21 +104,21 @@ impl Places {
     }
 }
 
-/// What a connection does.
+/// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing, between two requests.
+    /// Between two requests.
     Idle,
-    /// It is new, or its request has begun to arrive.
+    /// New, or a request has started to arrive.
     Arriving,
-    /// An answer is made or sent; whether it is complete but for what the socket holds.
+    /// A response is being produced or sent. The flag is set once it is complete except for buffered data.
     Answering(Class, bool),
-    /// It was told to close, and whether it had not been answered anything yet.
+    /// Closed to make room. The flag is set if no response had been started.
     Evicted(bool),
 }
 
 impl State {
-    /// How soon it is closed to make room; `None` = it is not.
+    /// Returns the reason with which the connection can be closed to make room; `None` if it cannot.
     fn evictable(self) -> Option<Aborted> {
         match self {
             Self::Idle => Some(Aborted::Idle),
@@ -133,29 +132,28 @@ impl State {
 struct Entry {
     peer: Peer,
     state: State,
-    /// Since when it is in this state.
+    /// Start of the current state.
     since: Monotonic,
-    /// Whether the last bytes that came did not end a request's headers. Behind an answer, they may have begun the next
-    /// request.
+    /// Whether the last received bytes did not end the headers of a request. After a response, they may be the start of the next request.
     partial: bool,
     evict: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    /// By number; later connections have higher ones.
+    /// Connections by number; later connections have higher numbers.
     entries: BTreeMap<u64, Entry>,
     next: u64,
 }
 
 impl Table {
-    /// The one of these that has been in its state for longest.
+    /// Returns the matching connection that has been in its state for the longest time.
     fn oldest(&self, wanted: impl Fn(&Entry) -> bool) -> Option<u64> {
         let wanted = self.entries.iter().filter(|(_, entry)| wanted(entry));
         wanted.min_by_key(|(number, entry)| (entry.since, **number)).map(|(number, _)| *number)
     }
 
-    /// The peer with the most of these, and how many it has.
+    /// Returns the peer with the most matching connections, and their number.
     fn busiest(&self, wanted: impl Fn(&Entry) -> bool) -> Option<(Peer, usize)> {
         let mut counts: BTreeMap<Peer, usize> = BTreeMap::new();
         for entry in self.entries.values().filter(|entry| wanted(entry)) {
@@ -168,8 +166,8 @@ impl Table {
         self.entries.values().filter(|entry| wanted(entry)).count()
     }
 
-    /// Closes one connection that waits, of `peer` if there is one, else of any: the oldest idle one, else the oldest of
-    /// the peer that has most.
+    /// Closes one waiting connection, of `peer` if given, otherwise of any peer. It is the oldest idle one, or else the oldest one of the
+    /// peer with the most connections.
     fn make_room(&mut self, peer: Option<Peer>) -> Option<Aborted> {
         let of = |peer: Option<Peer>, entry: &Entry| peer.is_none_or(|peer| entry.peer == peer);
         let victim = self.oldest(|entry| entry.state == State::Idle && of(peer, entry)).or_else(|| {
@@ -189,8 +187,8 @@ impl Table {
         }
     }
 
-    /// Finds or makes a place for a request of `peer`. A scrape whose class is full takes the place of a peer that has
-    /// more, or of an older scrape of its own peer: a client that does not read its answers keeps nobody out.
+    /// Finds or frees a slot for a request of `peer`. If all scrape slots are used, a scrape displaces a scrape of a peer that has more,
+    /// or an older one of its own peer. A client that does not read its responses therefore cannot block others.
     fn place(&mut self, places: Places, class: Class, peer: Peer, now: Monotonic) -> Result<bool, Refused> {
         let Some((limit, share)) = places.of_class(class, peer) else { return Ok(false) };
         let answered = |entry: &Entry| matches!(entry.state, State::Answering(of, _) if of == class);
@@ -230,7 +228,7 @@ impl Admission {
         Arc::new(Self { table: Lock::default(), places, clock, traffic })
     }
 
-    /// Takes in a connection that was accepted, and closes another one if there are too many.
+    /// Adds an accepted connection, and closes another one if there are too many.
     pub(super) fn enter(self: &Arc<Self>, peer: Peer) -> Arc<Held> {
         let evict = Arc::new(Notify::new());
         let (number, evicted) = {
@@ -257,14 +255,14 @@ impl Admission {
         Arc::new(Held { admission: Arc::clone(self), number, peer, evict })
     }
 
-    /// Closes one connection that waits, because the process has no descriptor left.
+    /// Closes one waiting connection because the process has no free descriptor.
     pub(super) fn make_room(&self) {
         let evicted = self.table.lock().make_room(None);
         evicted.into_iter().for_each(|why| self.traffic.aborted(why));
     }
 }
 
-/// The entry of one connection; removed when dropped.
+/// Entry of one connection, removed on drop.
 #[derive(Debug)]
 pub(super) struct Held {
     admission: Arc<Admission>,
@@ -273,33 +271,33 @@ pub(super) struct Held {
     evict: Arc<Notify>,
 }
 
-/// What a connection waits for, and since when.
+/// What a connection waits for, with the start of the wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waiting {
-    /// The next request, between two.
+    /// The next request, between two requests.
     Idle(Monotonic),
-    /// The rest of a request's headers.
+    /// The rest of the headers of a request.
     Headers(Monotonic),
 }
 
 impl Held {
-    /// Who is at the other end.
+    /// Returns the peer of the connection.
     pub(super) fn peer(&self) -> Peer {
         self.peer
     }
 
-    /// Returns once the connection is to be closed for others.
+    /// Completes when the connection must be closed to make room.
     pub(super) async fn evicted(&self) {
         self.evict.notified().await;
     }
 
-    /// Whether it was evicted while its request was arriving, so that no answer is under way on it.
+    /// Reports whether the connection was evicted while its request was arriving, so that no response is in progress.
     pub(super) fn was_arriving(&self) -> bool {
         let table = self.admission.table.lock();
         table.entries.get(&self.number).is_some_and(|entry| entry.state == State::Evicted(true))
     }
 
-    /// What it waits for; `None` while an answer is under way.
+    /// Returns what the connection waits for; `None` while a response is in progress.
     pub(super) fn waiting(&self) -> Option<Waiting> {
         let table = self.admission.table.lock();
         let entry = table.entries.get(&self.number)?;
@@ -310,7 +308,7 @@ impl Held {
         }
     }
 
-    /// Notes that bytes came, and whether they end a request's headers. On an idle connection they begin a request.
+    /// Records received bytes, and whether they end the headers of a request. On an idle connection they start a request.
     pub(super) fn bytes_came(&self, end: bool) {
         self.change(|entry| {
             entry.partial = !end;
@@ -318,8 +316,7 @@ impl Held {
         });
     }
 
-    /// Notes that all was written that was to be written. Returns whether that was the end of an answer, behind which the
-    /// connection waits again.
+    /// Records that all pending data was written. Returns whether this completed a response, after which the connection waits again.
     pub(super) fn flushed(&self) -> bool {
         self.change(|entry| match entry.state {
             State::Answering(_, true) if entry.partial => Some(State::Arriving),
@@ -328,7 +325,7 @@ impl Held {
         })
     }
 
-    /// Takes a place for the answer to a request whose headers have come; it is brief if there is none.
+    /// Acquires a slot for the response to a request with complete headers. Without a slot, the response is brief.
     pub(super) fn admit(self: &Arc<Self>, class: Class) -> (Place, Option<Refused>) {
         let (admission, place) = (&self.admission, Place(Arc::clone(self)));
         let mut table = admission.table.lock();
@@ -347,7 +344,7 @@ impl Held {
         (place, outcome.err())
     }
 
-    /// Puts it into another state if `to` gives one. Returns whether it did.
+    /// Changes the state if `to` returns one. Returns whether it changed.
     fn change(&self, to: impl FnOnce(&mut Entry) -> Option<State>) -> bool {
         let now = self.admission.clock.monotonic();
         let mut table = self.admission.table.lock();
@@ -366,7 +363,7 @@ impl Drop for Held {
     }
 }
 
-/// A place for one answer, held until the last of it was given to the connection.
+/// A slot for one response, held until all of it was passed to the connection.
 #[derive(Debug)]
 pub(super) struct Place(Arc<Held>);
 

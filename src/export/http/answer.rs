@@ -1,4 +1,4 @@
-//! Answers before they are sent, and headers of requests.
+//! Responses before they are sent, and access to request headers.
 
 use hyper::StatusCode;
 use hyper::header::{self, AsHeaderName, HeaderMap, HeaderName, HeaderValue};
@@ -7,7 +7,7 @@ use super::body::Content;
 
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
-/// An answer without its account.
+/// A response without its [`Account`](super::body::Account).
 pub(super) struct Answer {
     pub(super) code: StatusCode,
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
@@ -19,7 +19,7 @@ impl Answer {
         Self { code, headers: vec![(header::CONTENT_TYPE, HeaderValue::from_static(content_type))], content }
     }
 
-    /// Text for people, ended by a newline as terminals like it.
+    /// Creates a text response that ends with a newline, for terminals.
     pub(super) fn text(code: StatusCode, mut text: String) -> Self {
         text.push('\n');
         Self::new(code, TEXT, Content::Whole(text.into()))
@@ -30,14 +30,14 @@ impl Answer {
         self
     }
 
-    /// The same for a value that was made; one that is no value of a header is left out.
+    /// Adds a header with a computed value. Invalid header values are dropped.
     pub(super) fn with_made(mut self, name: HeaderName, value: &str) -> Self {
         self.headers.extend(HeaderValue::from_str(value).ok().map(|value| (name, value)));
         self
     }
 }
 
-/// The values of a header, those left out that are not ASCII.
+/// Returns the values of a header, without those that are not ASCII.
 pub(super) fn values(headers: &HeaderMap, name: impl AsHeaderName) -> impl Iterator<Item = &str> {
     headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok())
 }

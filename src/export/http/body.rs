@@ -1,4 +1,4 @@
-//! The bodies of answers, and the account of each.
+//! Response bodies and their accounting.
 
 use std::io::{self, Write as _};
 use std::mem;
@@ -22,43 +22,43 @@ use crate::export::prometheus::{self, CHUNK};
 use crate::export::protobuf;
 use crate::metrics::Snapshot;
 
-/// How much is encoded before it is sent, in bytes: most scrapes are one such batch when they are compressed. A thread
-/// must be woken for each, which takes milliseconds on a busy machine.
+/// Size in bytes of a batch that is encoded before it is sent. Most compressed scrapes are one batch. Each batch wakes a thread, which
+/// takes milliseconds on a busy machine.
 const BATCH: usize = 256 << 10;
 
-/// How much text is compressed for one batch at most, in bytes: a tenth of a second's work on a slow CPU.
+/// Maximum size in bytes of the text compressed into one batch: a tenth of a second of work on a slow CPU.
 const BATCH_INPUT: usize = 4 << 20;
 
-/// What an answer consists of.
+/// Content of a response.
 #[derive(Debug)]
 pub(super) enum Content {
-    /// So many bytes, or what is left of them.
+    /// Complete bytes, or the rest of them.
     Whole(Bytes),
-    /// Metrics that are encoded on another thread, a batch while the one before is sent.
+    /// Metrics that are encoded on another thread: one batch while the previous one is sent.
     Encoded(Work),
     /// Nothing more.
     Done,
 }
 
-/// An answer that is encoded on blocking threads, one batch at a time. There are as many at the same time as scrapes.
+/// A response that is encoded on blocking threads, one batch at a time. The number of scrapes limits their number.
 #[derive(Debug)]
 pub(super) struct Work {
-    /// Until the first batch is wanted: for HEAD it never is.
+    /// Present until the first batch is requested; for HEAD it never is.
     writer: Option<Box<Writer>>,
-    /// The next batch; `None` before the first and behind the last.
+    /// The next batch; `None` before the first and after the last.
     busy: Option<JoinHandle<io::Result<Batch>>>,
     cpu: RequestCpu,
 }
 
-/// A part of an answer.
+/// A part of a response.
 #[derive(Debug)]
 pub(super) struct Batch {
     bytes: Vec<u8>,
-    /// What writes the next one; `None` behind the last.
+    /// Writer of the next batch; `None` after the last.
     rest: Option<Box<Writer>>,
 }
 
-/// The encoder of any format.
+/// Encoder for any format.
 #[derive(Debug)]
 pub(super) enum Encoder {
     Text(prometheus::Encoder),
@@ -66,7 +66,7 @@ pub(super) enum Encoder {
 }
 
 impl Encoder {
-    /// `first` is encoded before `then`: the two have no family in common.
+    /// Creates the encoders for `first` and `then`, in this order. The snapshots must have no family in common.
     fn of(first: Arc<Snapshot>, then: Arc<Snapshot>, format: Format) -> [Self; 2] {
         match format {
             Format::Text(format) => [
@@ -95,19 +95,19 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Writes the metrics of `first`, then those of `then`, which must have no family in common.
+    /// Creates a writer for the metrics of `first`, then those of `then`. They must have no family in common.
     pub(super) fn new(first: Arc<Snapshot>, then: Arc<Snapshot>, format: Format, gzip: bool) -> Box<Self> {
-        // The fastest level: metrics shrink to a twentieth with it, and CPU time is what there is least of.
+        // The fastest level: it shrinks metrics to a twentieth, and CPU time is the scarcest resource.
         let gzip = gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
         Box::new(Self { encoders: Encoder::of(first, then, format), gzip })
     }
 
-    /// Appends about [`CHUNK`] bytes of text; `false` behind the end.
+    /// Appends about [`CHUNK`] bytes of text; returns `false` at the end.
     fn next_chunk(&mut self, out: &mut Vec<u8>) -> bool {
         self.encoders.iter_mut().any(|encoder| encoder.next_chunk(out))
     }
 
-    /// About [`BATCH`] bytes.
+    /// Encodes about [`BATCH`] bytes.
     fn batch(mut self: Box<Self>) -> io::Result<Batch> {
         let (mut bytes, mut piece, mut input) = (Vec::new(), Vec::with_capacity(CHUNK + 1024), 0);
         loop {
@@ -140,7 +140,7 @@ impl Work {
         Self { writer: Some(writer), busy: None, cpu: cpu.clone() }
     }
 
-    /// The next bytes, possibly none, and has those behind them encoded meanwhile; `None` at the end.
+    /// Returns the next bytes, possibly none, while the following batch is being encoded; `None` at the end.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         let cpu = &self.cpu;
         let start = |writer: Box<Writer>| {
@@ -160,7 +160,7 @@ impl Work {
 }
 
 impl Content {
-    /// The next bytes, possibly none; `None` at the end.
+    /// Returns the next bytes, possibly none; `None` at the end.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         let next = match self {
             Self::Whole(bytes) => Some(mem::take(bytes)).filter(|bytes| !bytes.is_empty()),
@@ -174,7 +174,7 @@ impl Content {
     }
 }
 
-/// Bytes of an answer that count as [`Part::Queues`](crate::budget::Part::Queues) until they are sent.
+/// Response bytes that count as [`Part::Queues`](crate::budget::Part::Queues) until they are sent.
 #[derive(Debug)]
 struct Queued {
     bytes: Bytes,
@@ -195,7 +195,7 @@ impl AsRef<[u8]> for Queued {
     }
 }
 
-/// The account of one answer, closed when it is dropped: sent, or broken off.
+/// Accounting of one response, completed on drop: sent, or aborted.
 #[derive(Debug)]
 pub(super) struct Account {
     pub(super) traffic: Traffic,
@@ -214,18 +214,18 @@ impl Drop for Account {
     }
 }
 
-/// An answer's body as hyper takes it.
+/// A response body for hyper.
 #[derive(Debug)]
 pub(super) struct Body {
     content: Content,
     account: Account,
     memory: Share,
-    /// Until when the client must have read it.
+    /// Time by which the client must have read the response.
     deadline: Monotonic,
 }
 
 impl Body {
-    /// `limit` is how long the client may take to read it. What is not sent yet counts in `memory`.
+    /// Creates a body. `limit` is the time for the client to read it. Bytes not sent yet count toward `memory`.
     pub(super) fn new(content: Content, account: Account, memory: &Share, limit: Duration) -> Self {
         let deadline = Monotonic(account.clock.monotonic().0.saturating_add(limit));
         let content = match content {
@@ -247,7 +247,7 @@ impl hyper::body::Body for Body {
         let this = &mut *self;
         if this.account.clock.monotonic() > this.deadline {
             this.content = Content::Done;
-            let message = "the client did not read its answer in time";
+            let message = "the client did not read the response in time";
             return Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, message))));
         }
         loop {

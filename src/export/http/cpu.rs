@@ -1,4 +1,4 @@
-//! CPU time that HTTP requests take.
+//! CPU time of HTTP requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,40 +6,40 @@ use std::time::Duration;
 
 use crate::sys::{scheduling, usage};
 
-/// CPU time of everything that is done for HTTP requests. Clones count together.
+/// CPU time of all work for HTTP requests. Clones share the counters.
 ///
-/// `limits.cpu` does not bound it: clients decide how many requests there are, and could reduce what is measured.
+/// `limits.cpu` does not include it: clients determine the number of requests, and could otherwise reduce the detail of measurements.
 #[derive(Debug, Clone, Default)]
 pub struct RequestCpu(Arc<Nanoseconds>);
 
 #[derive(Debug, Default)]
 struct Nanoseconds {
-    /// Of the thread that serves, as of its last answer.
+    /// CPU time of the server thread up to its last response.
     serving: AtomicU64,
-    /// Of other threads.
+    /// CPU time of other threads.
     aside: AtomicU64,
 }
 
 impl RequestCpu {
-    /// CPU time so far.
+    /// Returns the CPU time so far.
     pub fn total(&self) -> Duration {
         let of = |nanoseconds: &AtomicU64| Duration::from_nanos(nanoseconds.load(Ordering::Relaxed));
         of(&self.0.serving) + of(&self.0.aside)
     }
 
-    /// Notes the CPU time of the calling thread, which does nothing but serve.
+    /// Records the CPU time of the calling thread, which only serves requests.
     pub(super) fn note_serving(&self) {
         self.0.serving.store(nanoseconds(usage::thread_cpu_time()), Ordering::Relaxed);
     }
 
-    /// Does `work` for a request, and counts its CPU time also if it panics.
+    /// Runs `work` for a request and adds its CPU time, also if it panics.
     pub fn count<T>(&self, work: impl FnOnce() -> T) -> T {
         let _counts = Counts { total: &self.0.aside, before: usage::thread_cpu_time() };
         work()
     }
 
-    /// Does `work` for a request as [`count`](Self::count) does, at the priority of ordinary processes. Such a request can
-    /// take long, and a client can repeat it without a pause.
+    /// Runs `work` for a request as [`count`](Self::count) does, at the priority of ordinary processes. Such requests can take long, and a
+    /// client can repeat them without a pause.
     pub(super) fn count_at_normal_priority<T>(&self, work: impl FnOnce() -> T) -> T {
         self.count(|| scheduling::at_normal_priority(work))
     }

@@ -1,11 +1,11 @@
-//! The HTTP server: `/metrics`, the page, profiles, and what an orchestrator asks. HTTP/1.1 without TLS.
+//! The HTTP server: `/metrics`, status and profile pages, health checks. HTTP/1.1 without TLS.
 //!
-//! It stands on a node's network, so every client is hostile until it has read its answer: headers are small, requests
-//! must come and answers must go in time, bodies of requests are never read, and there are limits on connections and
-//! requests, of all clients and of each (`admission`). Requests for profiles take turns by peer (`turns`).
+//! The server is reachable on the node's network, so all requests are untrusted input. Headers are small, request headers and responses
+//! have deadlines, and request bodies are never read. Connections and requests are limited in total and per client (`admission`). Requests
+//! for profiles are scheduled round robin by peer (`turns`).
 //!
-//! One thread accepts, reads requests and writes answers. Metrics, pages and profiles are made on blocking threads, each
-//! within a bound of its own, so a scrape never waits for a profile.
+//! One thread accepts connections, reads requests and writes responses. Metrics, pages and profiles are rendered on blocking threads with a
+//! separate limit for each, so a scrape never waits for a profile.
 
 mod admission;
 mod answer;
@@ -33,91 +33,91 @@ use crate::metrics::Snapshot;
 use crate::profile::{Profile, Selection};
 use crate::status::Status;
 
-/// What the server asks of the rest of the program. Everything but [`status`](Self::status) is called on the server's
-/// thread: what takes long is awaited, not done, and no lock is taken that is held for longer than a few instructions.
+/// Interface of the server to the rest of the program. All methods except [`status`](Self::status) are called on the server's thread. They
+/// must not block: long operations are awaited, and locks are held for a few instructions only.
 pub trait Source: Send + Sync + 'static {
-    /// Returns the newest collection that is fresh enough, else a new one, else the last one when the new one takes
-    /// longer than `patience`. All who ask at the same time share one.
+    /// Returns the latest collection if it is fresh enough, otherwise a new one. If the new one takes longer than `patience`, returns the
+    /// latest one. Concurrent calls share one collection.
     ///
     /// # Errors
-    /// There was no collection yet, or there will be none any more.
+    /// Returns an error if there was no collection yet, or if there will be no more.
     fn snapshot(&self, patience: Duration) -> impl Future<Output = Result<Collected, Unavailable>> + Send;
 
-    /// How things are. Called on a blocking thread.
+    /// Returns the status of the exporter. Called on a blocking thread.
     fn status(&self) -> Arc<Status>;
 
-    /// Whether scrapes are worth making; false before the first collection and while stopping.
+    /// Reports whether the exporter is ready: not before the first collection, and not during shutdown.
     ///
     /// # Errors
-    /// Why not, and when they will be.
+    /// Returns the reason, and when the exporter will be ready.
     fn ready(&self) -> Result<(), Unavailable>;
 
-    /// Reads the configuration again and puts it in force; the text says what changed.
+    /// Reloads the configuration and applies it. Returns a text that lists the changes.
     ///
     /// # Errors
-    /// All problems of the configuration, one a line; the one before stays in force.
+    /// Returns all problems of the configuration, one per line. The previous configuration stays active.
     fn reload(&self) -> impl Future<Output = Result<String, String>> + Send;
 
-    /// The names of the kinds of profiles that are taken, the most important first; none where there are none.
+    /// Returns the names of the recorded kinds of profiles, the most important first; empty if none is recorded.
     fn profiles(&self) -> Vec<Arc<str>> {
         Vec::new()
     }
 
-    /// A profile of one of these kinds. What it holds beyond the selection is left out by the server, so that one
-    /// profile can be shared by all who ask for the same time. When whoever asked goes away the future is dropped.
+    /// Returns a profile of one of these kinds. It may contain more than the selection, which the server filters. Requests for the same
+    /// time range can therefore share one profile. The future is dropped when the client disconnects.
     fn profile(&self, wanted: Wanted) -> impl Future<Output = Result<Arc<Profile>, Unavailable>> + Send {
         let text = format!("no {} profile is taken", wanted.kind);
         async { Err(Unavailable(text)) }
     }
 }
 
-/// A collection that answers a scrape.
+/// A collection that is the response to a scrape.
 #[derive(Debug, Clone)]
 pub struct Collected {
-    /// What was measured.
+    /// The metrics.
     pub snapshot: Arc<Snapshot>,
-    /// How long ago the collection began: no count in it is older.
+    /// Time since the start of the collection: no value in it is older.
     pub age: Duration,
 }
 
-/// A profile that somebody asks for.
+/// Parameters of a requested profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
     /// One of [`Source::profiles`].
     pub kind: Arc<str>,
-    /// The time from now on, in seconds: 1 to [`LONGEST`](super::query::LONGEST). It is there when they have passed.
-    /// `None` = the time that has passed, as much of it as is kept, at once.
+    /// Duration from now on in seconds, 1 to [`LONGEST`](super::query::LONGEST). The profile is available after this time. `None` selects
+    /// the recorded past, immediately.
     pub seconds: Option<u32>,
-    /// What of it will be shown.
+    /// Selection of samples that will be shown.
     pub selection: Selection,
 }
 
-/// Why there is no answer now: one sentence for the person who asked, without a full stop.
+/// Reason why a request cannot be answered now: one sentence for the client, without a period.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unavailable(pub String);
 
-/// The bounds that the server keeps.
+/// Limits of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests for pages and profiles that are answered at a time. Some sockets more are kept for scrapes, and for
-    /// connections whose request has not arrived.
+    /// Maximum number of concurrent requests for pages and profiles. A few more sockets are reserved for scrapes and for connections whose
+    /// request has not arrived.
     pub connections: usize,
-    /// From the first byte of a request, or from the beginning of its connection, to the end of its headers.
+    /// Time limit from the first byte of a request, or from the start of its connection, to the end of its headers.
     pub headers: Duration,
-    /// From the end of one answer to the first byte of the next request. Must be longer than the interval of scrapes for
-    /// connections to be kept.
+    /// Time limit from the end of a response to the first byte of the next request. To keep connections open, it must be longer than the
+    /// scrape interval.
     pub idle: Duration,
-    /// Profiles that are made at a time; further requests wait for their turn.
+    /// Maximum number of profiles in progress. Further requests are queued.
     pub profiles: usize,
-    /// How long the first collection may take before the scrape is answered with a 503; the same for a profile, beyond
-    /// the time that it is of, and for its turn.
+    /// Time limit of the first collection, after which a scrape is answered with 503. The same limit applies to the wait for a turn, and to
+    /// a profile beyond its duration.
     pub collection: Duration,
-    /// How long a client may take to read what fits a buffer.
+    /// Time limit for a client to read one full buffer.
     pub stall: Duration,
-    /// How long a client may take to read an answer.
+    /// Time limit for a client to read a response.
     pub answer: Duration,
-    /// How long answers under way may take once the server is to stop.
+    /// Time limit for responses in progress during shutdown.
     pub shutdown: Duration,
 }
 

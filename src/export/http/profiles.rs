@@ -1,8 +1,7 @@
-//! Which profile is shown how: `/debug/pprof/`, `/folded`, `/flamegraph`, `/top`.
+//! Requests for profiles: `/debug/pprof/`, `/folded`, `/flamegraph`, `/top`.
 //!
-//! A request waits for its turn ([`Turns`](super::turns::Turns)) and for its profile on the server's thread, which costs
-//! nothing. The profile is encoded on a blocking thread: a picture of many stacks takes longer than a scrape may wait. The
-//! turn is over when it is encoded.
+//! A request awaits its turn ([`Turns`](super::turns::Turns)) and its profile on the server's thread, which needs no CPU time. The profile
+//! is encoded on a blocking thread, because an image of many stacks takes longer than a scrape may wait. The turn ends after the encoding.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
@@ -27,28 +26,28 @@ use crate::export::top::Top;
 use crate::export::{flamegraph, negotiate, pprof};
 use crate::profile::Profile;
 
-/// How long pprof's profiles are where nobody says how long: scrapers wait for so long without being told to.
+/// Default duration in seconds of pprof profiles. Scrapers wait this long by default.
 const USUAL: u32 = 10;
 
-/// How many functions a table has where nobody says how many.
+/// Default number of functions in a table.
 const FUNCTIONS: usize = 200;
 
-/// Answers smaller than this are sent as they are, in bytes.
+/// Minimum size of a response that is compressed, in bytes.
 const WORTH_COMPRESSING: usize = 1 << 10;
 
 const HTML: &str = "text/html; charset=utf-8";
 
-/// Allows the script within a picture that stands alone, and nothing to be loaded.
+/// Policy of standalone images: allows inline scripts and forbids loading resources.
 const PICTURE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                               base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What is made of a profile.
+/// Output of a profile request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Output {
-    /// The list of what there is.
+    /// The index of the profiles.
     Index,
     Pprof,
-    /// What programs written in Go have at this place, and a machine has not.
+    /// A profile kind of Go programs that does not exist for a host.
     Absent,
     Folded,
     FlameGraph,
@@ -65,7 +64,7 @@ impl Output {
         }
     }
 
-    /// The page that it is, if browsers are to read it.
+    /// Returns the page, for outputs that browsers display.
     fn page(self, query: &Query) -> Option<Page> {
         match (self, query.format) {
             (Self::FlameGraph, None | Some(Format::Html)) => Some(Page::FlameGraph),
@@ -75,11 +74,11 @@ impl Output {
     }
 }
 
-/// Why there is no profile.
+/// Reason why a request has no profile.
 struct Refused {
     code: StatusCode,
     sentence: String,
-    /// Whether it is worth asking again at once.
+    /// Whether an immediate retry is reasonable.
     again: bool,
 }
 
@@ -101,8 +100,8 @@ pub(super) async fn answer<S: Source>(
     match output {
         Output::Index => return html(StatusCode::OK, page::index(&kinds), &nonce),
         Output::Absent => {
-            let text = "this profiler samples the machine from outside: it has no heap, goroutine, block or mutex \
-                        profiles of a program; /debug/pprof/ lists what it has";
+            let text = "unknown profile: this profiler samples the host from outside and has no heap, goroutine, block or mutex \
+                        profiles; see /debug/pprof/ for the list";
             return Answer::text(StatusCode::NOT_FOUND, text.to_owned());
         }
         Output::Pprof | Output::Folded | Output::FlameGraph | Output::Top => {}
@@ -133,7 +132,7 @@ pub(super) async fn answer<S: Source>(
     }
 }
 
-/// A profile, and the turn in which it is to be encoded.
+/// Waits for a profile. Returns it with the turn in which it is encoded.
 async fn wait<S: Source>(
     shared: &Shared<S>,
     output: Output,
@@ -142,7 +141,7 @@ async fn wait<S: Source>(
     kinds: &[Arc<str>],
 ) -> Result<(Arc<Profile>, Turn), Refused> {
     let Some(first) = kinds.first() else {
-        // Before the first collection nobody knows what there will be.
+        // Before the first collection the kinds of profiles are not known.
         let starting = shared.source.ready().err().map(|error| Refused {
             again: true,
             ..Refused::new(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}"))
@@ -152,13 +151,13 @@ async fn wait<S: Source>(
     let kind = match &query.kind {
         None => first,
         Some(name) => kinds.iter().find(|kind| ***kind == **name).ok_or_else(|| {
-            let sentence = format!("there is no profile of this type; there are {}", kinds.join(", "));
+            let sentence = format!("unknown profile type; available: {}", kinds.join(", "));
             Refused::new(StatusCode::NOT_FOUND, sentence)
         })?,
     };
     let turn = timeout(shared.limits.collection, shared.turns.next(peer)).await.map_err(|_| {
         let sentence =
-            format!("no turn within {:?}: too many requests for profiles", shared.limits.collection);
+            format!("no turn within {:?}: too many concurrent profile requests", shared.limits.collection);
         Refused { again: true, ..Refused::new(StatusCode::SERVICE_UNAVAILABLE, sentence) }
     })?;
     let seconds = query.seconds.or((output == Output::Pprof).then_some(USUAL));
@@ -168,8 +167,7 @@ async fn wait<S: Source>(
         Ok(Ok(profile)) => Ok((profile, turn)),
         Ok(Err(error)) => Err(Refused::new(StatusCode::SERVICE_UNAVAILABLE, format!("no profile: {error}"))),
         Err(_) => {
-            let sentence =
-                format!("no profile: it is not there after {limit:?}; /status tells how things are");
+            let sentence = format!("no profile after {limit:?}; see /status for the state of the exporter");
             Err(Refused::new(StatusCode::SERVICE_UNAVAILABLE, sentence))
         }
     }
@@ -187,20 +185,20 @@ fn refuse(refused: &Refused, output: Output, query: &Query, kinds: &[Arc<str>], 
 }
 
 fn failed(error: &dyn std::error::Error) -> Answer {
-    tracing::error!(%error, "a profile could not be encoded");
-    Answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("the profile cannot be encoded: {error}"))
+    tracing::error!(%error, "encoding a profile failed");
+    Answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("encoding the profile failed: {error}"))
 }
 
 fn html(code: StatusCode, text: String, nonce: &str) -> Answer {
     Made::new(HTML, text).answer(code, nonce)
 }
 
-/// What was encoded.
+/// An encoded profile.
 struct Made {
     content_type: &'static str,
     bytes: Vec<u8>,
     compressed: bool,
-    /// What to call it as a file.
+    /// File name for downloads.
     file: Option<String>,
 }
 
@@ -242,7 +240,7 @@ impl Made {
     }
 }
 
-/// Encodes what is selected of `whole`.
+/// Encodes the selected part of `whole`.
 fn make(output: Output, view: View<'_>, whole: &Profile) -> io::Result<Made> {
     let Query { selection, root, plain, shape, format, limit, .. } = view.query;
     let selected;
@@ -288,7 +286,7 @@ fn make(output: Output, view: View<'_>, whole: &Profile) -> io::Result<Made> {
     }
 }
 
-/// What a profile is called among others: `perf-cpu-20251121T085206Z.pb.gz`.
+/// Returns the file name of a profile: `perf-cpu-20251121T085206Z.pb.gz`.
 fn file_name(profile: &Profile) -> String {
     let safe = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let kind: String = profile.kind.name.chars().filter(safe).take(40).collect();
@@ -296,8 +294,8 @@ fn file_name(profile: &Profile) -> String {
     format!("perf-{kind}-{time}.pb.gz")
 }
 
-/// What nobody can guess who writes a name that is shown: the keys of the standard library's hash tables, which come
-/// from the kernel's random numbers, through its hash.
+/// Returns a nonce that is unpredictable for the author of untrusted names. It is derived from the keys of the standard library's hash
+/// tables, which come from the kernel's random number generator.
 fn nonce() -> String {
     let number = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", number(), number())

@@ -1,4 +1,4 @@
-//! Which request gets which answer.
+//! Routing of requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,21 +16,21 @@ use super::{Collected, Source};
 use crate::budget::Share;
 use crate::export::{negotiate, page};
 
-/// How long a scrape waits at least for a new collection before it gets the last one. On a machine in trouble a collection
-/// takes seconds; scrapes are to be answered within 200 ms even then.
+/// Minimum time that a scrape waits for a new collection before it gets the latest one. On an overloaded machine a collection takes
+/// seconds; scrapes must be answered within 200 ms even then.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The header in which Prometheus announces its timeout, in seconds.
+/// Header in which Prometheus sends its timeout in seconds.
 const SCRAPE_TIMEOUT: &str = "x-prometheus-scrape-timeout-seconds";
 
-/// A scrape that announces its timeout waits for this part of it, so that nearly all of it is left for the answer.
+/// Fraction of the announced timeout that a scrape waits, so that most of it remains for the response.
 const PART_OF_TIMEOUT: f64 = 1.0 / 20.0;
 
-/// Allows what the page consists of and nothing else, not even to what might get through its escaping.
+/// Policy that allows only the contents of the page. It also restricts markup that might bypass the escaping.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; \
                            form-action 'none'; frame-ancestors 'none'";
 
-/// What is served.
+/// Kind of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route {
     Metrics,
@@ -43,7 +43,7 @@ enum Route {
     Unknown,
 }
 
-/// Each path as a label, what is there, and what a request for it needs a place for.
+/// Each path as a label, its route, and the class of its requests.
 const ROUTES: [(&str, Route, Class); 11] = [
     ("/metrics", Route::Metrics, Class::Scrape),
     ("/status", Route::Page, Class::Page),
@@ -59,7 +59,7 @@ const ROUTES: [(&str, Route, Class); 11] = [
 ];
 
 impl Route {
-    /// The row of a path. Its label is bounded, whatever clients ask for.
+    /// Returns the entry of a path. The set of labels is bounded for any request.
     fn of(path: &str) -> (&'static str, Self, Class) {
         let path = match path {
             "/" => "/status",
@@ -74,12 +74,12 @@ impl Route {
         })
     }
 
-    /// Whether it is there for this method, and which ones it is there for.
+    /// Returns the allowed methods if the method is not allowed.
     fn wrong_method(self, method: &Method) -> Option<&'static str> {
         self.methods().filter(|methods| !methods.split(", ").any(|known| known == method.as_str()))
     }
 
-    /// The methods that it takes; `None` = whatever is asked, for there is nothing there.
+    /// Returns the allowed methods; `None` accepts any method, because the resource does not exist.
     const fn methods(self) -> Option<&'static str> {
         match self {
             Self::Reload => Some("POST, PUT"),
@@ -89,8 +89,7 @@ impl Route {
     }
 }
 
-/// Answers one request. Its body, if it has one, is not read; of the answer to a HEAD hyper sends the headers, and the
-/// body is never asked for a piece.
+/// Answers one request. A request body is not read. For HEAD, hyper sends only the headers and does not poll the body.
 pub(super) async fn answer<S: Source, B>(
     shared: Arc<Shared<S>>,
     held: &Arc<Held>,
@@ -102,7 +101,7 @@ pub(super) async fn answer<S: Source, B>(
     let (place, refused) = held.admit(if wrong.is_some() { Class::Brief } else { class });
     let Answer { code, headers, content } = match (wrong, refused) {
         (Some(methods), _) => {
-            let text = format!("{label} takes {}", methods.replace(", ", " and "));
+            let text = format!("{label} accepts {}", methods.replace(", ", " and "));
             Answer::text(StatusCode::METHOD_NOT_ALLOWED, text).with(header::ALLOW, methods)
         }
         (None, Some(refused)) => refuse(label, refused),
@@ -143,17 +142,17 @@ pub(super) async fn answer<S: Source, B>(
     response
 }
 
-/// The answer to a request that has no place.
+/// Returns the response to a request without a slot.
 fn refuse(label: &str, refused: Refused) -> Answer {
     let (code, text) = match refused {
         Refused::Peer(share) => {
             let text =
-                format!("no {label} now: {share} such requests of your address are being answered already");
+                format!("no {label} now: {share} such requests of your address are already in progress");
             (StatusCode::TOO_MANY_REQUESTS, text)
         }
         Refused::All(limit) => {
             let text = format!(
-                "no {label} now: {limit} such requests are being answered already; limits.connections allows more"
+                "no {label} now: {limit} such requests are already in progress; set limits.connections higher"
             );
             (StatusCode::SERVICE_UNAVAILABLE, text)
         }
@@ -161,11 +160,11 @@ fn refuse(label: &str, refused: Refused) -> Answer {
     Answer::text(code, text).with(header::RETRY_AFTER, "5")
 }
 
-/// The answer to a request for a profile while answers that are not sent yet fill their share of the memory.
+/// Returns the response to a profile request while queued responses exceed their share of the memory.
 fn full(label: &str, memory: &Share) -> Answer {
     let used = memory.used() >> 10;
     let text = format!(
-        "no {label} now: {used} KiB wait to be sent, which is their share of limits.memory; set limits.memory higher"
+        "no {label} now: {used} KiB of queued responses fill their share of limits.memory; set limits.memory higher"
     );
     Answer::text(StatusCode::SERVICE_UNAVAILABLE, text).with(header::RETRY_AFTER, "5")
 }
@@ -184,7 +183,7 @@ async fn metrics<S: Source>(shared: &Shared<S>, query: Option<&str>, headers: &H
         }
         Err(_) => {
             let text = format!(
-                "no metrics: the first collection takes longer than {limit:?}; /status tells how things are"
+                "no metrics: the first collection takes longer than {limit:?}; see /status for the state of the exporter"
             );
             return Answer::text(StatusCode::SERVICE_UNAVAILABLE, text);
         }
@@ -198,7 +197,7 @@ async fn metrics<S: Source>(shared: &Shared<S>, query: Option<&str>, headers: &H
     if gzip { answer.with(header::CONTENT_ENCODING, "gzip") } else { answer }
 }
 
-/// The format that the headers prefer, with created timestamps where the query asks for them. Other keys have no effect:
+/// Returns the format that the headers prefer, with created timestamps if the query requests them. Other query keys are ignored, because
 /// scrapers add keys of their own.
 fn metrics_format(query: Option<&str>, headers: &HeaderMap) -> Result<negotiate::Format, String> {
     let format = negotiate::format(values(headers, header::ACCEPT));
@@ -208,11 +207,11 @@ fn metrics_format(query: Option<&str>, headers: &HeaderMap) -> Result<negotiate:
         (None | Some("" | "false"), _) => Ok(format),
         (Some("true"), negotiate::Format::Text(text)) => Ok(negotiate::Format::Text(text.with_created())),
         (Some("true"), negotiate::Format::Protobuf) => Ok(format),
-        (Some(_), _) => Err("no metrics: created is neither true nor false".to_owned()),
+        (Some(_), _) => Err("no metrics: the parameter created must be true or false".to_owned()),
     }
 }
 
-/// How long a scrape waits for a new collection.
+/// Returns how long a scrape waits for a new collection.
 fn patience(headers: &HeaderMap) -> Duration {
     let announced = values(headers, SCRAPE_TIMEOUT).next().and_then(|value| value.parse::<f64>().ok());
     let part = announced.and_then(|seconds| Duration::try_from_secs_f64(seconds * PART_OF_TIMEOUT).ok());
@@ -241,21 +240,21 @@ async fn status<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
 }
 
 fn no_status(error: &dyn std::error::Error) -> Answer {
-    tracing::error!(%error, "the status could not be written");
-    Answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("the status cannot be written: {error}"))
+    tracing::error!(%error, "encoding the status failed");
+    Answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("encoding the status failed: {error}"))
 }
 
 async fn reload(source: &impl Source, headers: &HeaderMap) -> Answer {
-    // Any page that somebody looks at may make their browser send a POST here. Browsers say when one does.
+    // Any page open in a browser may send a POST here (CSRF). Browsers indicate this in Sec-Fetch-Site.
     let site = values(headers, "sec-fetch-site").next();
     if site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
-        let text = "another site's page asked for the reload; only this server's own may".to_owned();
+        let text = "cross-site reload request rejected".to_owned();
         return Answer::text(StatusCode::FORBIDDEN, text);
     }
     match source.reload().await {
         Ok(text) => Answer::text(StatusCode::OK, text),
         Err(problems) => {
-            let text = format!("not reloaded, the configuration before stays in force:\n{problems}");
+            let text = format!("reload failed, the previous configuration stays in force:\n{problems}");
             Answer::text(StatusCode::INTERNAL_SERVER_ERROR, text)
         }
     }
@@ -263,7 +262,7 @@ async fn reload(source: &impl Source, headers: &HeaderMap) -> Answer {
 
 fn not_found() -> Answer {
     const TEXT_404: &[u8] =
-        b"nothing here; this server has /metrics, /status, /api/v1/status, /flamegraph, /top, /folded, \
+        b"not found; available paths: /metrics, /status, /api/v1/status, /flamegraph, /top, /folded, \
                               /debug/pprof/profile, /-/healthy, /-/ready and POST /-/reload\n";
     Answer::new(StatusCode::NOT_FOUND, TEXT, Content::Whole(Bytes::from_static(TEXT_404)))
 }

@@ -1,4 +1,4 @@
-//! The socket, the connections and their end.
+//! The listening socket, connections and shutdown.
 
 use std::convert::Infallible;
 use std::error::Error as _;
@@ -27,22 +27,21 @@ use crate::budget::{Part, Share};
 use crate::clock::Clock;
 use crate::error::Errno;
 
-/// The largest request line and headers together, in bytes; more gets a 431. Prometheus sends about 500.
+/// Maximum size of request line and headers, in bytes; a larger request gets a 431. Prometheus sends about 500 bytes.
 const HEADER_BYTES: usize = 32 << 10;
 
-/// How much of an answer hyper holds for one connection, in bytes, beside the piece that it is given.
+/// Maximum size of response data that hyper buffers per connection, in bytes, in addition to the current piece.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// How long to wait before the next attempt when there is no descriptor for a connection.
+/// Pause before the next accept after a failure because of too few descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// The answer on a connection that is closed before its request has arrived. Ends with the connection, so it needs no
-/// length.
+/// Response on a connection that is closed before its request has arrived. It ends with the connection, so it has no length.
 const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n\
     connection: close\r\nretry-after: 5\r\n\r\n\
-    too many connections wait for a request; limits.connections allows more\n";
+    too many connections without a request; set limits.connections higher\n";
 
-/// A socket that listens. Clients can connect from here on; they are answered once it [runs](Self::run).
+/// A listening socket. Clients can connect immediately and are served once it [runs](Self::run).
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -50,20 +49,20 @@ pub struct Server {
     memory: Share,
 }
 
-/// Why an address cannot be served.
+/// Reason why an address could not be bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BindError {
     /// The address.
     pub address: SocketAddr,
-    /// What the kernel said.
+    /// The error of the kernel.
     pub errno: Errno,
 }
 
 impl Server {
-    /// Listens on `address`; port 0 takes a free one.
+    /// Listens on `address`; port 0 selects a free port.
     ///
     /// # Errors
-    /// The kernel's refusal, with the address and what to do about it.
+    /// Returns the kernel's error with the address and a remedy.
     pub fn bind(address: SocketAddr, limits: Limits) -> Result<Self, BindError> {
         let listen = || {
             let listener = TcpListener::bind(address)?;
@@ -76,25 +75,25 @@ impl Server {
         }
     }
 
-    /// Answers that are not sent yet take no more than `memory`: profiles are refused while it is full.
+    /// Limits queued response data to `memory`. Requests for profiles are rejected while it is full.
     #[must_use]
     pub fn within(self, memory: Share) -> Self {
         Self { memory, ..self }
     }
 
-    /// Where it listens, the port as the kernel gave it.
+    /// Returns the address of the socket, with the port assigned by the kernel.
     ///
     /// # Errors
-    /// The kernel's refusal, which a listening socket does not meet.
+    /// Returns the kernel's error, which does not occur for a listening socket.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves until `shutdown` is ready, then lets answers under way finish within [`Limits::shutdown`]. Must run on a
-    /// tokio runtime with I/O and time. One thread is enough: metrics, pages and profiles are made on blocking threads.
+    /// Serves until `shutdown` is ready, then waits up to [`Limits::shutdown`] for responses in progress. Must run on a tokio runtime with
+    /// I/O and time enabled. One thread is sufficient: metrics, pages and profiles are rendered on blocking threads.
     ///
     /// # Errors
-    /// When the runtime does not take the socket. What befalls a connection ends that connection alone.
+    /// Returns an error if the runtime cannot register the socket. An error on a connection ends only that connection.
     pub async fn run<S: Source>(
         self,
         source: S,
@@ -124,19 +123,19 @@ impl Server {
                 Ok((stream, address)) => {
                     let held = admission.enter(Peer::of(address.ip()));
                     connections.spawn(serve(stream, held, Arc::clone(&shared), stopping.clone()));
-                    // The runtime looks at sockets before it comes back: a request that is there already is read
-                    // before its connection could be closed for those that are accepted next.
+                    // The runtime polls sockets before it returns here. A request that has already arrived is read before its connection
+                    // could be closed in favor of newly accepted ones.
                     yield_now().await;
                 }
                 Err(error) => accept_failed(&error, &admission, &shared.traffic).await,
             }
         }
-        // Whoever tries to connect from here on sees at once that nobody is there.
+        // From here on, connection attempts are refused immediately.
         drop(listener);
         stop.send_replace(true);
         let all = async { while connections.join_next().await.is_some() {} };
         if timeout(self.limits.shutdown, all).await.is_err() {
-            tracing::warn!(connections = connections.len(), "stopped with answers under way");
+            tracing::warn!(connections = connections.len(), "stopped with responses in progress");
         }
         connections.shutdown().await;
         Ok(())
@@ -159,7 +158,7 @@ async fn serve<S: Source>(
         }
     });
     let mut connection = http1::Builder::new()
-        // The socket has deadlines of its own: hyper has one for idle connections and slow headers together.
+        // The socket has deadlines of its own: hyper has one deadline for both idle connections and slow headers.
         .header_read_timeout(None)
         .max_header_size(HEADER_BYTES)
         .max_buf_size(BUFFER_BYTES)
@@ -179,7 +178,7 @@ async fn serve<S: Source>(
         Some(Ok(())) => {}
         Some(Err(error)) => {
             traffic.aborted(reason(&error));
-            tracing::debug!(%error, "a connection was broken off");
+            tracing::debug!(%error, "connection aborted");
         }
         None if held.was_arriving() => turn_away(connection.into_parts().io.into_inner().into_inner()),
         None => {}
@@ -197,12 +196,12 @@ fn reason(error: &hyper::Error) -> Aborted {
     }
 }
 
-/// Answers a client whose connection is closed to make room, if that can be done at once; it is not worth waiting for.
+/// Sends a response to a client whose connection is closed to make room, if that is possible without waiting.
 fn turn_away(stream: TcpStream) {
-    // Tokio would first wait to be told that the socket can be written; the buffer of a new one is empty.
+    // Tokio would first wait until the socket is writable. The send buffer of a new socket is empty.
     let told = stream.into_std().and_then(|mut stream| stream.write(TURNED_AWAY));
     if let Err(error) = told {
-        tracing::debug!(%error, "a connection that makes room could not be told so");
+        tracing::debug!(%error, "the response on an evicted connection could not be sent");
     }
 }
 
@@ -210,14 +209,14 @@ async fn accept_failed(error: &io::Error, admission: &Admission, traffic: &Traff
     match Errno::of(error) {
         errno @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno(libc::ENOBUFS)) => {
             traffic.aborted(Aborted::Descriptors);
-            tracing::warn!(%errno, "a connection could not be accepted; raise LimitNOFILE= or lower limits.descriptors");
+            tracing::warn!(%errno, "accepting a connection failed; raise LimitNOFILE= or lower limits.descriptors");
             admission.make_room();
             sleep(ACCEPT_PAUSE).await;
         }
-        // The client was gone before it was its turn.
+        // The client disconnected before the connection was accepted.
         errno => {
             traffic.aborted(Aborted::Disconnected);
-            tracing::debug!(%errno, "a connection could not be accepted");
+            tracing::debug!(%errno, "accepting a connection failed");
         }
     }
 }
@@ -230,7 +229,7 @@ impl fmt::Display for BindError {
         match *errno {
             Errno::EADDRINUSE => write!(
                 f,
-                "another process has port {port} (`ss -ltnp 'sport = :{port}'` shows it): stop it, or choose another \
+                "another process uses port {port} (`ss -ltnp 'sport = :{port}'` shows it): stop it, or choose another \
                  port with `listen:` or `--listen`"
             ),
             Errno::EACCES | Errno::EPERM => write!(
@@ -240,13 +239,13 @@ impl fmt::Display for BindError {
             ),
             Errno::EADDRNOTAVAIL => write!(
                 f,
-                "no interface of this machine has the address {ip} (`ip address` lists them): correct `listen:`, or \
+                "no interface has the address {ip} (`ip address` lists the addresses): correct `listen:`, or \
                  use 0.0.0.0 or [::] for all"
             ),
             Errno(libc::EAFNOSUPPORT) => {
                 write!(
                     f,
-                    "this kernel has no IPv{}: use an address of the other kind",
+                    "this kernel does not support IPv{}: use an address of the other family",
                     if address.is_ipv4() { 4 } else { 6 }
                 )
             }

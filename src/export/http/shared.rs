@@ -1,4 +1,4 @@
-//! What all connections of a server share, and the blocking threads that make their answers.
+//! State shared by all connections of a server, and the blocking threads that render responses.
 
 use std::io;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use super::{Limits, Source, Traffic};
 use crate::budget::Share;
 use crate::clock::Clock;
 
-/// Pages that are made at the same time. More would compete with scrapes for the CPUs.
+/// Maximum number of pages rendered concurrently. More would compete with scrapes for CPU time.
 const PAGES: usize = 2;
 
-/// Profiles that are encoded at the same time, likewise.
+/// Maximum number of profiles encoded concurrently, for the same reason.
 const ENCODED: usize = 2;
 
-/// What all connections of a server share.
+/// State shared by all connections of a server.
 #[derive(Debug)]
 pub(super) struct Shared<S> {
     pub(super) source: S,
     pub(super) traffic: Traffic,
     pub(super) clock: Clock,
     pub(super) limits: Limits,
-    /// The memory for answers that are not sent yet.
+    /// Memory share of response data that is not sent yet.
     pub(super) memory: Share,
-    /// Who may have a profile made.
+    /// Scheduler of profile requests.
     pub(super) turns: Turns,
-    /// One for each profile that may be encoded at a time.
+    /// One permit for each profile that may be encoded concurrently.
     pub(super) encoded: Arc<Semaphore>,
-    /// One for each page that may be made at a time.
+    /// One permit for each page that may be rendered concurrently.
     pub(super) pages: Arc<Semaphore>,
 }
 
@@ -43,11 +43,11 @@ impl<S: Source> Shared<S> {
     }
 }
 
-/// Makes something on a blocking thread, at the priority of ordinary processes, once there is a permit. The permit is kept
-/// until it is made, also if the client goes away.
+/// Runs a function on a blocking thread, at the priority of ordinary processes, once a permit is available. The permit is held until the
+/// function returns, even if the client disconnects.
 ///
 /// # Errors
-/// It panicked, or the runtime ends.
+/// Returns an error if the function panicked or the runtime is shutting down.
 pub(super) async fn aside<T: Send + 'static>(
     permits: &Arc<Semaphore>,
     cpu: &RequestCpu,

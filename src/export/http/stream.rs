@@ -1,4 +1,4 @@
-//! A socket with deadlines: for a client that sends its headers slowly, does not read, or does not hang up.
+//! A socket with deadlines, for clients that send headers slowly, do not read, or do not close the connection.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -13,31 +13,32 @@ use super::Limits;
 use super::admission::{Held, Waiting};
 use crate::clock::{Clock, Monotonic};
 
-/// How long to wait for a client to hang up after its last answer.
+/// Time to wait for the client to close the connection after the last response.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// What ends the headers of a request.
+/// Terminator of request headers.
 const END_OF_HEADERS: &[u8] = b"\r\n\r\n";
 
-/// How much of what a client still sends is thrown away meanwhile, in bytes.
+/// Maximum number of bytes discarded while waiting for the client to close the connection.
 const LINGER_BYTES: usize = 4 << 20;
 
-/// Wraps a stream. Reading fails with [`io::ErrorKind::TimedOut`] when the headers of a request have not come in time,
-/// and is at its end when a connection was idle for long enough. Writing fails with the same when a buffer has not gone
-/// out in time, be it that nothing is read or too little. Shutting down waits a moment for the other side to do the same (RFC 9112, section
-/// 9.6): closing a socket with unread input resets the connection, and a client that was told why its request is
-/// refused would never see it.
+/// A stream with deadlines.
+///
+/// Reads fail with [`io::ErrorKind::TimedOut`] if the headers of a request do not arrive in time. They return the end of the stream if the
+/// connection is idle for too long. Writes fail with the same error if a buffer is not sent in time. Shutdown waits a moment until the peer
+/// closes its side (RFC 9112, section 9.6). Closing a socket with unread input resets the connection, and the client would not receive the
+/// reason of a rejected request.
 #[derive(Debug)]
 pub(super) struct Guarded<T> {
     inner: T,
     held: Arc<Held>,
     clock: Clock,
     limits: Limits,
-    /// When to stop waiting for a request or the rest of its headers, as a moment and as what wakes the task then.
+    /// Deadline for a request or the rest of its headers: the time, and the timer that wakes the task then.
     reading: Option<(Monotonic, Pin<Box<Sleep>>)>,
-    /// When what is being written must be out; `None` while nothing is held up.
+    /// Deadline for the pending write; `None` if no write is blocked.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// When to stop waiting for the other side, and how much more to take from it; set once our side is closed.
+    /// Deadline and remaining byte limit for the close of the peer; set once our side is closed.
     lingering: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
@@ -46,12 +47,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
         Self { inner, held, clock, limits, reading: None, deadline: None, lingering: None }
     }
 
-    /// Gives back the stream.
+    /// Returns the inner stream.
     pub(super) fn into_inner(self) -> T {
         self.inner
     }
 
-    /// Judges that nothing came: whether to go on waiting, hang up, or fail.
+    /// Decides after an empty read whether to keep waiting, close the connection, or fail.
     fn nothing_came(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(waiting) = self.held.waiting() else {
             self.reading = None;
@@ -70,13 +71,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
         Poll::Ready(match waiting {
             Waiting::Idle(_) => Ok(()),
             Waiting::Headers(_) => {
-                let message = "the headers of the request did not come in time";
+                let message = "the request headers did not arrive in time";
                 Err(io::Error::new(io::ErrorKind::TimedOut, message))
             }
         })
     }
 
-    /// Judges the result of writing `wanted` bytes.
+    /// Evaluates the result of writing `wanted` bytes.
     fn judge(
         &mut self,
         cx: &mut Context<'_>,
@@ -86,12 +87,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
         match written {
             Poll::Ready(Ok(n)) if n == wanted => self.deadline = None,
             Poll::Ready(Err(_)) => {}
-            // Progress by a part does not put the deadline off: a client must not live on single bytes.
+            // Partial progress does not extend the deadline, so a client cannot hold a connection with single bytes.
             Poll::Ready(Ok(_)) | Poll::Pending => {
                 let stall = self.limits.stall;
                 let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(stall)));
                 if written.is_pending() && deadline.as_mut().poll(cx).is_ready() {
-                    let message = "the client did not read its answer in time";
+                    let message = "the client did not read the response in time";
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)));
                 }
             }
@@ -141,7 +142,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
         if self.held.flushed() {
-            // The one who reads must see that it waits for a request now, for that has a deadline.
+            // The reading side must be polled again, because its deadline for the next request starts now.
             cx.waker().wake_by_ref();
         }
         Poll::Ready(Ok(()))
@@ -160,7 +161,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
                 Poll::Ready(Ok(())) if !buf.filled().is_empty() && *left > buf.filled().len() => {
                     *left -= buf.filled().len();
                 }
-                // The end, an error, or too much: all the same for a connection that is over.
+                // The end of the stream, an error, or too much data: equivalent for a finished connection.
                 Poll::Ready(_) => return Poll::Ready(Ok(())),
                 Poll::Pending => return deadline.as_mut().poll(cx).map(Ok),
             }

@@ -1,4 +1,4 @@
-//! The server as clients meet it: over sockets, byte by byte.
+//! Tests of the server over sockets, at byte level.
 
 use std::future::pending;
 use std::io::{ErrorKind, Read, Write};
@@ -21,19 +21,19 @@ use crate::export::protobuf;
 use crate::metrics::{Family, Kind, Labels, Metadata, Point, Value};
 use crate::status::tests::specimen;
 
-/// A program that has one snapshot to give, or a reason.
+/// A program whose source returns one snapshot, or an error.
 #[derive(Clone)]
 pub(super) struct Program {
-    /// `None` = a collection that never ends.
+    /// `None`: the collection never finishes.
     pub(super) snapshot: Option<Result<Arc<Snapshot>, Unavailable>>,
     pub(super) reload: Result<String, String>,
     pub(super) reloads: Arc<Mutex<u32>>,
     pub(super) profiler: Profiler,
-    /// Held while the status must not be made.
+    /// Held while rendering of the status must block.
     pub(super) pages: Arc<Mutex<()>>,
 }
 
-/// How old the snapshot of a [`Program`] is.
+/// Age of the snapshot of a [`Program`].
 const AGE: Duration = Duration::from_millis(1500);
 
 impl Source for Program {
@@ -69,7 +69,7 @@ impl Source for Program {
     }
 }
 
-/// One family of `series` series whose labels are `width` bytes long.
+/// Creates families with `series` series in total, whose labels are `width` bytes long.
 pub(super) fn snapshot(series: usize, width: usize) -> Arc<Snapshot> {
     families(1, series, width)
 }
@@ -98,11 +98,11 @@ pub(super) fn program(snapshot: Arc<Snapshot>) -> Program {
     }
 }
 
-/// A server on a thread of its own; stopped when dropped.
+/// A server on its own thread, stopped on drop.
 pub(super) struct Running {
     address: SocketAddr,
     registry: Registry,
-    /// 1 MiB for answers that are not sent yet.
+    /// Memory share of 1 MiB for responses that are not sent yet.
     pub(super) memory: Share,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -134,7 +134,7 @@ impl Running {
         stream
     }
 
-    /// The same from another address of the machine, as another peer.
+    /// Connects from another address of the machine, as another peer.
     pub(super) fn connect_from(&self, host: u8) -> TcpStream {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let stream = runtime.block_on(async {
@@ -147,28 +147,28 @@ impl Running {
         stream
     }
 
-    /// The same for a request and its answer, on a connection of its own.
+    /// Sends a request from another address, on its own connection.
     pub(super) fn ask_from(&self, host: u8, path: &str) -> Answer {
         let mut stream = self.connect_from(host);
         write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
         Answer::read(&mut stream)
     }
 
-    /// What Prometheus and an orchestrator ask for is answered to a peer.
+    /// Asserts that the requests of Prometheus and an orchestrator are answered for a peer.
     pub(super) fn is_alive_for(&self, host: u8) {
         for path in ["/metrics", "/-/healthy", "/-/ready"] {
             assert_eq!(self.ask_from(host, path).code(), 200, "{path}");
         }
     }
 
-    /// Sends a request (without its last empty line) on a connection of its own and reads the answer.
+    /// Sends a request (without its last empty line) on its own connection and reads the response.
     pub(super) fn ask(&self, request: &str) -> Answer {
         let mut stream = self.connect();
         write!(stream, "{request}\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
         Answer::read(&mut stream)
     }
 
-    /// The samples of one metric of the server's own.
+    /// Returns the samples of one of the server's own metrics.
     pub(super) fn counted(&self, name: &str) -> Vec<(Vec<String>, f64)> {
         let families = self.registry.gather();
         let metrics =
@@ -181,13 +181,13 @@ impl Running {
             .collect()
     }
 
-    /// Why the first connection that was broken off was so.
+    /// Returns the reason why the first connection was aborted.
     fn aborted(&self) -> Option<String> {
         let counted = self.counted("perf_exporter_http_connections_aborted_total");
         counted.into_iter().find_map(|(mut labels, _)| labels.pop())
     }
 
-    /// How many connections were broken off for a reason.
+    /// Returns the number of connections aborted for a reason.
     fn aborted_by(&self, reason: &str) -> f64 {
         let counted = self.counted("perf_exporter_http_connections_aborted_total");
         counted.into_iter().filter(|(labels, _)| labels[0] == reason).map(|(_, number)| number).sum()
@@ -222,7 +222,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Reads to the end of the connection.
+    /// Reads until the connection is closed.
     fn read(stream: &mut TcpStream) -> Self {
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).unwrap();
@@ -251,7 +251,7 @@ impl Answer {
     }
 }
 
-/// Panics unless the last chunk is there: a body that was broken off is not a body.
+/// Removes chunked encoding. Panics if the last chunk is missing: an aborted body is incomplete.
 fn dechunk(mut body: &[u8]) -> Vec<u8> {
     let mut whole = Vec::new();
     loop {
@@ -266,11 +266,11 @@ fn dechunk(mut body: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What a scrape gets: the age of the snapshot, then the snapshot.
+/// Returns the expected scrape: the age of the snapshot, then the snapshot.
 fn encoded(snapshot: &Arc<Snapshot>, format: Format) -> Vec<u8> {
     let name = "perf_exporter_snapshot_age_seconds";
     let mut out = format!(
-        "# HELP {name} Age of the collection that this scrape was answered with, since it began\n# TYPE {name} gauge\n"
+        "# HELP {name} Age of the collection in this response, since the start of the collection\n# TYPE {name} gauge\n"
     );
     if format != Format::Text {
         out.push_str(&format!("# UNIT {name} seconds\n"));
@@ -300,9 +300,12 @@ fn a_scrape_gets_the_format_that_it_asks_for() {
     assert_eq!(created.header("content-type"), open.header("content-type"));
     assert_eq!(created.body, encoded(&snapshot, Format::OpenMetricsCreated));
     let neither = server.ask("GET /metrics?created=1 HTTP/1.1");
-    assert_eq!((neither.code(), neither.text()), (400, "no metrics: created is neither true nor false\n"));
+    assert_eq!(
+        (neither.code(), neither.text()),
+        (400, "no metrics: the parameter created must be true or false\n")
+    );
     let protobuf = server.ask(&format!("GET /metrics HTTP/1.1\r\nAccept: {}", protobuf::CONTENT_TYPE));
-    // The reader of this test makes headers lower case.
+    // The reader of this test converts headers to lower case.
     assert_eq!(protobuf.header("content-type"), Some(protobuf::CONTENT_TYPE.to_ascii_lowercase().as_str()));
     let (mut encoder, mut expected) = (protobuf::Encoder::new(snapshot), Vec::new());
     while encoder.next_chunk(&mut expected) {}
@@ -404,7 +407,7 @@ fn a_wrong_method_is_told_the_right_ones() {
     let server = Running::new(program(snapshot(1, 1)));
     let answer = server.ask("DELETE /metrics HTTP/1.1");
     assert_eq!((answer.code(), answer.header("allow")), (405, Some("get, head")));
-    assert_eq!(answer.text(), "/metrics takes GET and HEAD\n");
+    assert_eq!(answer.text(), "/metrics accepts GET and HEAD\n");
     let answer = server.ask("GET /-/reload HTTP/1.1");
     assert_eq!((answer.code(), answer.header("allow")), (405, Some("post, put")));
 }
@@ -459,7 +462,7 @@ fn a_request_with_a_large_body_is_answered_without_reading_it() {
     assert_eq!(Answer::read(&mut stream).text(), "reloaded\n");
 }
 
-/// Reads until the server ends the connection, in whatever way, and says how much came.
+/// Reads until the server closes or resets the connection, and returns the number of bytes.
 fn read_until_cut(stream: &mut TcpStream) -> usize {
     let (mut total, mut buffer) = (0, [0; 64 << 10]);
     loop {
@@ -484,7 +487,7 @@ fn a_client_that_sends_its_headers_too_slowly_is_cut_off() {
     assert_eq!(server.wait_for_abort(), "timeout");
 }
 
-/// About 60 MB, more than all buffers between two sockets hold.
+/// Creates about 60 MB, more than all buffers between two sockets can hold.
 fn huge() -> Arc<Snapshot> {
     families(600, 10, 10_000)
 }
@@ -597,10 +600,10 @@ fn a_port_in_use_is_named_with_a_way_out() {
 
 #[test]
 fn an_address_of_another_machine_is_named_with_a_way_out() {
-    // 192.0.2.0/24 is for documentation (RFC 5737).
+    // 192.0.2.0/24 is reserved for documentation (RFC 5737).
     let error = Server::bind(([192, 0, 2, 1], 7373).into(), Limits::default()).unwrap_err();
     assert_eq!(error.errno, Errno::EADDRNOTAVAIL);
-    assert!(error.to_string().contains("no interface of this machine has the address 192.0.2.1"), "{error}");
+    assert!(error.to_string().contains("no interface has the address 192.0.2.1"), "{error}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the server counts of itself.
+//! Metrics of the HTTP server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::metrics::{Family, Kind, Labels, Metadata, Point, Snapshot, Value, reg
 /// Upper bounds in seconds of `perf_exporter_http_request_duration_seconds`.
 const DURATION_BUCKETS: [f64; 7] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
 
-/// Requests, answers and connections. Clones count together.
+/// Metrics of requests, responses and connections. Clones share the counters.
 #[derive(Debug, Clone)]
 pub struct Traffic {
     requests: IntCounterVec,
@@ -24,22 +24,22 @@ pub struct Traffic {
     cpu: RequestCpu,
 }
 
-/// Why a connection did not end as it should have.
+/// Reason why a connection was aborted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Aborted {
-    /// Its request had not arrived, and too many others waited for one.
+    /// The request had not arrived, and too many connections were waiting.
     Limit,
-    /// It was idle, and there were too many.
+    /// The connection was idle, and there were too many.
     Idle,
-    /// A scrape under way gave its place to another one.
+    /// A scrape in progress was displaced by another one.
     Displaced,
-    /// The process or the machine had no descriptor left for it.
+    /// The process or the machine had no free descriptor.
     Descriptors,
-    /// A request came, or an answer was read, too slowly.
+    /// The client was too slow to send a request or to read a response.
     Timeout,
-    /// What came was not HTTP, or too much of it.
+    /// The input was not HTTP, or was too large.
     Protocol,
-    /// The client went away, or anything else.
+    /// The client disconnected, or any other error.
     Disconnected,
 }
 
@@ -47,38 +47,38 @@ impl Traffic {
     /// Registers the metrics.
     ///
     /// # Errors
-    /// When they are registered there already.
+    /// Returns an error if the metrics are already registered there.
     pub fn new(registry: &Registry) -> Result<Self> {
         let counter = |name, help, labels: &[&str]| {
             registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
         };
         let duration = HistogramOpts::new(
             "perf_exporter_http_request_duration_seconds",
-            "From an HTTP request until its answer was sent",
+            "Time from an HTTP request until the response was sent",
         );
         let duration = HistogramVec::new(duration.buckets(DURATION_BUCKETS.to_vec()), &["path"]);
-        let connections = IntGauge::new("perf_exporter_http_connections", "HTTP connections that are open");
+        let connections = IntGauge::new("perf_exporter_http_connections", "Number of open HTTP connections");
         Ok(Self {
             requests: counter(
                 "perf_exporter_http_requests_total",
-                "HTTP requests answered",
+                "HTTP responses, by path and status code",
                 &["path", "code"],
             )?,
             bytes: counter(
                 "perf_exporter_http_response_bytes_total",
-                "Bytes of answers to HTTP requests, compressed and without headers",
+                "Bytes of HTTP response bodies, after compression",
                 &["path"],
             )?,
             duration: registered(registry, duration)?,
             connections: registered(registry, connections)?,
             aborted: counter(
                 "perf_exporter_http_connections_aborted_total",
-                "HTTP connections that did not end as they should",
+                "HTTP connections that were aborted, by reason",
                 &["reason"],
             )?,
             age: Metadata::new(
                 "perf_exporter_snapshot_age_seconds",
-                "Age of the collection that this scrape was answered with, since it began",
+                "Age of the collection in this response, since the start of the collection",
                 "seconds",
                 Kind::Gauge,
             )
@@ -87,12 +87,12 @@ impl Traffic {
         })
     }
 
-    /// CPU time that requests take.
+    /// Returns the CPU time of requests.
     pub fn cpu(&self) -> &RequestCpu {
         &self.cpu
     }
 
-    /// Counts one answer, sent or broken off. `path` is one of the paths that are served: never what a client wrote.
+    /// Records one response, complete or aborted. `path` is one of the served paths, never client input.
     pub(super) fn answered(&self, path: &'static str, code: u16, bytes: u64, took: Duration) {
         self.requests.with_label_values(&[path, itoa::Buffer::new().format(code)]).inc();
         self.bytes.with_label_values(&[path]).inc_by(bytes);
@@ -100,7 +100,7 @@ impl Traffic {
         self.cpu.note_serving();
     }
 
-    /// The metrics that are true only at the moment of an answer: the age of the snapshot in it.
+    /// Returns the metrics that are valid only for one response: the age of its snapshot.
     pub(super) fn of_answer(&self, age: Duration) -> Snapshot {
         let point = Point {
             labels: Labels::none(),

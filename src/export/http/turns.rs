@@ -1,8 +1,8 @@
-//! Turns: how many profiles are made at the same time, and who is next.
+//! Scheduling of profile requests: the maximum number in progress, and their order.
 //!
-//! Peers take turns (round robin), and one peer never holds more than half of the turns, so a peer with twenty requests
-//! delays the first request of another peer by one turn at most. The queue is bounded by the places of
-//! [`Class::Profile`](super::admission::Class::Profile): only an admitted request waits here.
+//! Peers are scheduled round robin, and one peer never holds more than half of the turns. A peer with twenty requests delays the first
+//! request of another peer by at most one turn. The slots of [`Class::Profile`](super::admission::Class::Profile) bound the queue: only
+//! admitted requests are queued.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use tokio::sync::oneshot;
 use super::admission::Peer;
 use crate::lock::Lock;
 
-/// Gives out turns. Clones share them.
+/// Assigns turns. Clones share the state.
 #[derive(Debug, Clone)]
 pub(super) struct Turns(Arc<Lock<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// The peers whose turns are taken, once for each.
+    /// The peers that hold a turn, once per turn.
     taken: Vec<Peer>,
     limit: usize,
-    /// The peers with requests that wait, the next one first, and their requests in the order in which they came.
+    /// The peers with queued requests in scheduling order, each with its requests in order of arrival.
     waiting: VecDeque<(Peer, VecDeque<oneshot::Sender<()>>)>,
 }
 
@@ -31,11 +31,11 @@ impl State {
         self.taken.len() < self.limit && own < self.limit.div_ceil(2)
     }
 
-    /// Gives free turns to requests that wait. A peer goes to the end of the line when one of its requests has its turn.
+    /// Assigns free turns to queued requests. A peer moves to the end of the queue when one of its requests gets a turn.
     fn hand_out(&mut self) {
         while let Some(at) = self.waiting.iter().position(|(peer, _)| self.may_take(*peer)) {
             let Some((peer, mut requests)) = self.waiting.remove(at) else { return };
-            // Requests whose client has gone away are passed over.
+            // Requests whose client has disconnected are skipped.
             if std::iter::from_fn(|| requests.pop_front()).any(|request| request.send(()).is_ok()) {
                 self.taken.push(peer);
             }
@@ -54,13 +54,13 @@ impl State {
 }
 
 impl Turns {
-    /// `limit` at the same time, at least one.
+    /// Creates a scheduler for `limit` concurrent turns, at least one.
     pub(super) fn new(limit: usize) -> Self {
         let state = State { taken: Vec::new(), limit: limit.max(1), waiting: VecDeque::new() };
         Self(Arc::new(Lock::new(state)))
     }
 
-    /// Waits for a turn. A future that is dropped waits no longer.
+    /// Waits for a turn. Dropping the future cancels the wait.
     pub(super) async fn next(&self, peer: Peer) -> Turn {
         let (give, given) = oneshot::channel();
         {
@@ -72,13 +72,13 @@ impl Turns {
             state.hand_out();
         }
         let mut ticket = Ticket { turns: self.clone(), peer, given };
-        // The sender is dropped only with the state, which the ticket holds.
+        // The sender is dropped only with the state, which the ticket keeps alive.
         drop((&mut ticket.given).await);
         ticket.redeem()
     }
 }
 
-/// Waits for a turn; one that was given and not taken is given back.
+/// A queued wait for a turn. A turn that was assigned but not accepted is returned on drop.
 #[derive(Debug)]
 struct Ticket {
     turns: Turns,
@@ -88,7 +88,7 @@ struct Ticket {
 
 impl Ticket {
     fn redeem(self) -> Turn {
-        // The receiver has given what it had, so dropping the ticket gives nothing back.
+        // The receiver is consumed, so dropping the ticket returns nothing.
         Turn { turns: self.turns.clone(), peer: self.peer }
     }
 }
@@ -102,7 +102,7 @@ impl Drop for Ticket {
     }
 }
 
-/// A turn; given back when dropped.
+/// A turn, returned on drop.
 #[derive(Debug)]
 pub(super) struct Turn {
     turns: Turns,
@@ -126,7 +126,7 @@ mod tests {
         Peer::of([192, 0, 2, number].into())
     }
 
-    /// The turns of those that wait and have one by now.
+    /// Polls all waiting futures and returns the turns that were assigned.
     fn poll_all<F: Future<Output = Turn>>(waiting: &mut [std::pin::Pin<&mut F>]) -> Vec<Option<Turn>> {
         let mut cx = Context::from_waker(Waker::noop());
         let turn = |request: &mut std::pin::Pin<&mut F>| match request.as_mut().poll(&mut cx) {
@@ -150,7 +150,7 @@ mod tests {
         let third = pin!(turns.next(peer(3)));
         let mut third = [third];
         assert!(poll_all(&mut third)[0].is_none(), "both are taken");
-        // The hog has 19 more, and came first.
+        // The first peer has 19 more requests, all queued earlier.
         drop(given.swap_remove(0));
         let thirds = poll_all(&mut third);
         let hogs = poll_all(&mut hog[1..]);
@@ -168,7 +168,7 @@ mod tests {
         assert!(
             poll_all(&mut [second.as_mut()])[0].is_none() && poll_all(&mut [third.as_mut()])[0].is_none()
         );
-        // The second is given the turn and goes away before it takes it.
+        // The second request is assigned the turn and is dropped before accepting it.
         drop(held);
         drop(second);
         let last = poll_all(&mut [third.as_mut()]);

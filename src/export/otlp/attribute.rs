@@ -1,66 +1,65 @@
-//! Attributes and resources, as all signals have them.
+//! Attributes and resources of all signals.
 //!
-//! Keys and texts are written as they are, never as references to a table of strings, which receivers of profiles do not
-//! resolve.
+//! Keys and strings are written inline, never as references to a string table, which receivers of profiles do not resolve.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::export::protobuf::wire::{Message, Sink};
 
-/// The schema that attributes follow.
+/// Schema URL of the attributes.
 pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.44.0";
 
-/// A key and a value.
+/// A key-value pair.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Attribute {
-    /// What OpenTelemetry's semantic conventions call it: `container.id`.
+    /// Key from the OpenTelemetry semantic conventions: `container.id`.
     pub key: Cow<'static, str>,
-    /// Its value.
+    /// Value of the attribute.
     pub value: Scalar,
 }
 
-/// The value of an attribute.
+/// Value of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Scalar {
-    /// A text.
+    /// A string.
     Text(Arc<str>),
-    /// A whole number.
+    /// An integer.
     Integer(i64),
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
 }
 
 impl Attribute {
-    /// One with a text.
+    /// Creates an attribute with a string value.
     pub fn text(key: impl Into<Cow<'static, str>>, value: impl Into<Arc<str>>) -> Self {
         Self { key: key.into(), value: Scalar::Text(value.into()) }
     }
 
-    /// One with a number.
+    /// Creates an attribute with an integer value.
     pub fn integer(key: impl Into<Cow<'static, str>>, value: i64) -> Self {
         Self { key: key.into(), value: Scalar::Integer(value) }
     }
 }
 
-/// Who sends: the attributes of an OTLP resource, sorted by key, each key once.
+/// Attributes of an OTLP resource, which identify the sender: sorted by key, without duplicate keys.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Resource {
     attributes: Vec<Attribute>,
 }
 
 impl Resource {
-    /// Of a key that comes twice the last value stays; an empty key is none.
+    /// Creates a resource. Of duplicate keys the last value is kept; empty keys are dropped.
     pub fn new(attributes: impl IntoIterator<Item = Attribute>) -> Self {
         Self::default().with(attributes)
     }
 
-    /// The same with more; what is given here is stronger.
+    /// Adds attributes; they replace existing values.
     #[must_use]
     pub fn with(mut self, attributes: impl IntoIterator<Item = Attribute>) -> Self {
         for attribute in attributes.into_iter().filter(|attribute| !attribute.key.is_empty()) {
             match self.attributes.binary_search_by(|known| known.key.cmp(&attribute.key)) {
-                // In bounds: it was found there.
+                // In bounds: the index was returned by the search.
                 Ok(at) => self.attributes[at] = attribute,
                 Err(at) => self.attributes.insert(at, attribute),
             }
@@ -68,26 +67,26 @@ impl Resource {
         self
     }
 
-    /// The same without some keys.
+    /// Removes some keys.
     #[must_use]
     pub fn without(mut self, keys: &[&str]) -> Self {
         self.attributes.retain(|attribute| !keys.contains(&&*attribute.key));
         self
     }
 
-    /// Sorted by key.
+    /// Returns the attributes, sorted by key.
     pub fn attributes(&self) -> &[Attribute] {
         &self.attributes
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&Scalar> {
         let at = self.attributes.binary_search_by(|known| (*known.key).cmp(key)).ok()?;
         self.attributes.get(at).map(|attribute| &attribute.value)
     }
 }
 
-/// `opentelemetry.proto.common.v1.AnyValue`.
+/// Message `opentelemetry.proto.common.v1.AnyValue`.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Any<'a> {
     Text(&'a str),
@@ -105,7 +104,7 @@ impl Message for Any<'_> {
     }
 }
 
-/// `opentelemetry.proto.common.v1.KeyValue`.
+/// Message `opentelemetry.proto.common.v1.KeyValue`.
 pub(super) struct KeyValue<'a>(pub(super) &'a str, pub(super) Any<'a>);
 
 impl Message for KeyValue<'_> {
@@ -126,14 +125,14 @@ impl Message for Attribute {
     }
 }
 
-/// `opentelemetry.proto.resource.v1.Resource`.
+/// Message `opentelemetry.proto.resource.v1.Resource`.
 impl Message for Resource {
     fn write(&self, to: &mut impl Sink) {
         self.attributes.iter().for_each(|attribute| to.message(1, attribute));
     }
 }
 
-/// `opentelemetry.proto.common.v1.InstrumentationScope`: this program.
+/// Message `opentelemetry.proto.common.v1.InstrumentationScope`: this program.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scope;
 

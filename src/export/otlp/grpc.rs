@@ -23,10 +23,10 @@ use crate::net::{Bytewise, USER_AGENT};
 pub(in crate::export) struct Grpc(Channel);
 
 impl Grpc {
-    /// Connects when the first request is sent. Must be called on a tokio runtime.
+    /// Creates a channel that connects when the first request is sent. Must be called on a tokio runtime.
     ///
     /// # Errors
-    /// What is wrong with the certificates.
+    /// Returns an error that describes the problem with the certificates.
     pub(super) fn new(target: &Target) -> Result<Self, String> {
         let endpoint = Endpoint::from(target.uri.clone())
             .connect_timeout(target.timeout)
@@ -36,7 +36,7 @@ impl Grpc {
             return Ok(Self(endpoint.connect_lazy()));
         }
         let pem = Pem::read(&target.tls)?;
-        // Tonic's own words about a bad file would be fewer.
+        // Tonic's error for an invalid file is less specific.
         pem.client()?;
         let mut tls = ClientTlsConfig::new();
         tls = match &pem.ca {
@@ -50,9 +50,9 @@ impl Grpc {
         Ok(Self(endpoint.connect_lazy()))
     }
 
-    /// Sends one request, and tells what came of it.
+    /// Sends one request and returns its outcome.
     pub(super) async fn send(&self, target: &Target, body: &Bytes) -> Outcome {
-        // Receivers written in Go answer in the encoding that they were asked in. The limit is for what comes out of it, too.
+        // Receivers written in Go respond with the encoding of the request. The limit also applies to the decoded response.
         let mut calls = Calls::new(self.0.clone())
             .accept_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(ANSWER);
@@ -64,7 +64,7 @@ impl Grpc {
         }
         let mut request = tonic::Request::new(body.clone());
         for (name, value) in &target.headers {
-            // Both were checked when the settings were read.
+            // Both were validated when the settings were resolved.
             if let (Ok(name), Ok(value)) =
                 (MetadataKey::from_bytes(name.as_bytes()), MetadataValue::try_from(value))
             {
@@ -78,7 +78,7 @@ impl Grpc {
     }
 }
 
-/// The method that takes a signal.
+/// Returns the gRPC method of a signal.
 fn method(signal: Signal) -> PathAndQuery {
     PathAndQuery::from_static(match signal {
         Signal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
@@ -87,24 +87,24 @@ fn method(signal: Signal) -> PathAndQuery {
     })
 }
 
-/// By the table of the specification: <https://opentelemetry.io/docs/specs/otlp/#failures>.
+/// Converts a gRPC status by the table of the specification: <https://opentelemetry.io/docs/specs/otlp/#failures>.
 fn outcome(status: &Status, signal: Signal) -> Outcome {
     let code = status.code();
-    // Where no answer came there is an error below it.
+    // Without a response, the status has an underlying error.
     let below = std::error::Error::source(status);
     let transport = below.is_some();
     let why = match (below, status.message()) {
         (Some(error), _) => causes(error),
-        (None, "") => format!("it answered {code:?}"),
-        (None, message) => format!("it answered {code:?}: {}", told(message)),
+        (None, "") => format!("the server returned {code:?}"),
+        (None, message) => format!("the server returned {code:?}: {}", told(message)),
     };
     let retry_after = RpcStatus::decode(status.details()).ok().and_then(|status| status.retry_after());
     if transport {
-        // What is no gRPC, or broke off, has one code or another.
+        // Responses that are incomplete or not gRPC result in various codes.
         return Outcome::Again { after: retry_after, why, reconnect: true };
     }
     let hint = match code {
-        // Tonic's words, and its code for it. The request was taken.
+        // Message and code of tonic for a too large response. The request was accepted.
         Code::OutOfRange if status.message().starts_with("Error, decoded message length too large") => {
             return Outcome::nonsense();
         }
@@ -118,7 +118,7 @@ fn outcome(status: &Status, signal: Signal) -> Outcome {
             return Outcome::Again { after: retry_after, why, reconnect: false };
         }
         Code::Unimplemented if signal == Signal::Profiles => {
-            "; a Collector takes profiles with --feature-gates=+service.profilesSupport"
+            "; a Collector accepts profiles with --feature-gates=+service.profilesSupport"
         }
         Code::Unauthenticated | Code::PermissionDenied => "; see `headers` and OTEL_EXPORTER_OTLP_HEADERS",
         _ => "",
@@ -159,7 +159,7 @@ mod tests {
         let status = Status::with_details(Code::ResourceExhausted, "full", details.into());
         let expected = Outcome::Again {
             after: Some(Duration::from_secs(2)),
-            why: "it answered ResourceExhausted: full".into(),
+            why: "the server returned ResourceExhausted: full".into(),
             reconnect: false,
         };
         assert_eq!(outcome(&status, Signal::Metrics), expected);

@@ -14,7 +14,7 @@ use crate::net::words::told;
 
 const PROTOBUF: &str = "application/x-protobuf";
 
-/// Sends one request, and tells what came of it.
+/// Sends one request and returns its outcome.
 pub(super) async fn send(http: &Http, target: &Target, body: &Bytes, clock: &Clock) -> Outcome {
     let mut headers = vec![(header::CONTENT_TYPE.as_str(), PROTOBUF)];
     headers.extend(target.headers.iter().map(|(name, value)| (&**name, &**value)));
@@ -22,7 +22,7 @@ pub(super) async fn send(http: &Http, target: &Target, body: &Bytes, clock: &Clo
         headers.push((header::CONTENT_ENCODING.as_str(), "gzip"));
         match gzip(body) {
             Ok(body) => body.into(),
-            Err(error) => return Outcome::Refused { why: format!("cannot be compressed: {error}") },
+            Err(error) => return Outcome::Refused { why: format!("compression failed: {error}") },
         }
     } else {
         body.clone()
@@ -33,19 +33,22 @@ pub(super) async fn send(http: &Http, target: &Target, body: &Bytes, clock: &Clo
     }
 }
 
-/// By the table of the specification: <https://opentelemetry.io/docs/specs/otlp/#otlphttp-response>.
+/// Converts a response by the table of the specification: <https://opentelemetry.io/docs/specs/otlp/#otlphttp-response>.
 fn outcome(answer: &Answer, clock: &Clock) -> Outcome {
     let Answer { status, body, .. } = answer;
     let Some(body) = body else { return Outcome::nonsense() };
     let content_type = answer.content_type();
     let protobuf = content_type.starts_with(PROTOBUF) || content_type.starts_with("application/protobuf");
     if status.is_success() {
-        // Some answer in JSON whatever they were sent in. What they say there of a part that they rejected is not read.
+        // Some receivers always respond in JSON. A partial rejection in such a response is not decoded.
         return match (protobuf || body.is_empty(), content_type.starts_with("application/json")) {
             (true, _) => Outcome::of_response(body),
             (false, true) => Outcome::Taken,
             (false, false) => Outcome::Refused {
-                why: format!("it answered {status} with {}: is this a receiver of OTLP?", told(content_type)),
+                why: format!(
+                    "the server returned {status} with content type {}: check that the endpoint is an OTLP receiver",
+                    told(content_type)
+                ),
             },
         };
     }
@@ -55,7 +58,7 @@ fn outcome(answer: &Answer, clock: &Clock) -> Outcome {
     };
     let hints = [
         "; see `headers` and OTEL_EXPORTER_OTLP_HEADERS",
-        "; is the path right, and does it take this signal?",
+        "; check the path, and that the receiver accepts this signal",
     ];
     answer.judge(&said, matches!(status.as_u16(), 429 | 502..=504), hints, clock)
 }
@@ -111,9 +114,12 @@ mod tests {
     #[test]
     fn what_answers_like_something_else_has_taken_nothing() {
         let html = ("content-type", "text/html");
-        assert!(is_refused(&of(200, &[html], b"<html>"), "is this a receiver of OTLP?"));
+        assert!(is_refused(&of(200, &[html], b"<html>"), "check that the endpoint is an OTLP receiver"));
         let protobuf = ("content-type", "application/x-protobuf");
-        assert!(is_refused(&of(200, &[protobuf], b"\xff\xff"), "is this a receiver of OTLP?"));
+        assert!(is_refused(
+            &of(200, &[protobuf], b"\xff\xff"),
+            "check that the endpoint is an OTLP receiver"
+        ));
         assert_eq!(of(200, &[protobuf], b""), Outcome::Taken);
         assert_eq!(of(200, &[], b""), Outcome::Taken);
         assert_eq!(of(200, &[("content-type", "application/json")], b"{}"), Outcome::Taken);
@@ -126,6 +132,6 @@ mod tests {
         let refused = of(400, &[("content-type", PROTOBUF)], &body);
         assert!(is_refused(&refused, "400 Bad Request: bad index"), "{refused:?}");
         assert!(is_refused(&of(401, &[], b""), "OTEL_EXPORTER_OTLP_HEADERS"));
-        assert!(is_refused(&of(308, &[], b""), "write the URL that it leads to"));
+        assert!(is_refused(&of(308, &[], b""), "set the endpoint to the redirect target"));
     }
 }

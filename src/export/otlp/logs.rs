@@ -1,8 +1,8 @@
 //! The exporter's own log as OTLP logs.
 //!
-//! The log is started before anybody knows whether it is pushed, so what is told first is kept by a [`Switch`] until it is
-//! turned on or off. What passes is batched by the OpenTelemetry SDK and put into the same queue, and through the same
-//! connections, as what is measured. Of itself, whether the log is pushed, it does not tell: that would never end.
+//! Logging starts before it is known whether the log is pushed. A [`Switch`] buffers early records until it is turned on or off. Records
+//! are batched by the OpenTelemetry SDK and use the same queues and connections as measurements. Messages about the push of logs are not
+//! pushed, because each would cause another one.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -26,16 +26,16 @@ use crate::export::push::{self, Payload};
 
 type Bridge = OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>;
 
-/// How many records are kept until it is known where to. What comes after them is not pushed.
+/// Maximum number of buffered records while the target is unknown. Further records are not pushed.
 const KEPT: usize = 512;
 
-/// Lets the log pass to where it is pushed from. Copies are one switch.
+/// Controls whether log records are pushed. Clones share one state.
 #[derive(Clone, Default)]
 pub struct Switch(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    /// What makes records of events; `None` where nobody wants them.
+    /// The converter of events to records; `None` if records are not needed.
     on: RwLock<Option<On>>,
     outlet: Arc<Mutex<Outlet>>,
 }
@@ -45,10 +45,10 @@ struct On {
     provider: SdkLoggerProvider,
 }
 
-/// Where batches go.
+/// Destination of batches.
 #[derive(Debug)]
 enum Outlet {
-    /// Nobody knows yet.
+    /// Unknown yet: records are buffered.
     Kept(Vec<ResourceLogs>, usize),
     Pushed(ProtoResource, push::Outlet),
 }
@@ -60,7 +60,7 @@ impl Default for Outlet {
 }
 
 impl Switch {
-    /// One that keeps what is told until it is turned on or off.
+    /// Creates a switch that buffers records until it is turned on or off.
     pub fn keeping() -> Self {
         let switch = Self::default();
         switch.start();
@@ -76,7 +76,7 @@ impl Switch {
         }
     }
 
-    /// Pushes what was kept, and all that comes.
+    /// Pushes the buffered and all further records.
     pub(super) fn turn_on(&self, resource: &Resource, to: push::Outlet) {
         let mut outlet = lock(&self.0.outlet);
         let next = Outlet::Pushed(described(resource), to);
@@ -89,22 +89,22 @@ impl Switch {
         self.start();
     }
 
-    /// Puts what was told so far into the queue, and keeps what comes. Blocks for a few milliseconds.
+    /// Puts the records so far into the queue, and buffers further ones. Blocks for a few milliseconds.
     pub(super) fn pause(&self) {
         let on = self.0.on.read().unwrap_or_else(PoisonError::into_inner);
         let provider = on.as_ref().map(|on| on.provider.clone());
         drop(on);
         if let Some(Err(error)) = provider.map(|provider| provider.force_flush()) {
-            tracing::debug!(%error, "the last log records were not pushed");
+            tracing::debug!(%error, "pushing the last log records failed");
         }
         *lock(&self.0.outlet) = Outlet::default();
     }
 
-    /// Forgets what was kept, and takes nothing.
+    /// Discards buffered and all further records.
     pub(super) fn turn_off(&self) {
         let on = self.0.on.write().unwrap_or_else(PoisonError::into_inner).take();
         *lock(&self.0.outlet) = Outlet::default();
-        // Its thread ends with it.
+        // Dropping the provider ends its thread.
         drop(on.map(|on| on.provider.shutdown()));
         *lock(&self.0.outlet) = Outlet::default();
     }
@@ -145,7 +145,7 @@ impl Outlet {
     }
 }
 
-/// Takes batches.
+/// Receives batches.
 #[derive(Debug)]
 struct Intake(Arc<Mutex<Outlet>>);
 
@@ -165,6 +165,6 @@ fn lock(outlet: &Mutex<Outlet>) -> MutexGuard<'_, Outlet> {
 fn described(resource: &Resource) -> ProtoResource {
     let mut bytes = Vec::new();
     resource.write(&mut bytes);
-    // It is read as it was written.
+    // The bytes are the encoded form of the same message.
     ProtoResource::decode(&*bytes).unwrap_or_default()
 }

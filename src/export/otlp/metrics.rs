@@ -1,24 +1,22 @@
-//! A snapshot as OTLP metrics: `ExportMetricsServiceRequest`s.
+//! Encodes snapshots as OTLP metrics: `ExportMetricsServiceRequest`s.
 //!
 //! | family | OTLP |
 //! |---|---|
 //! | counter | monotonic sum, integers as integers |
-//! | gauge | gauge; a few about the exporter's own process are sums that rise and fall, as conventions have them |
-//! | info | gauge of 1, its labels as attributes |
-//! | histogram | exponential histogram if values are counted so, else one with explicit bounds |
+//! | gauge | gauge; some metrics of the exporter's own process are non-monotonic sums, as in the semantic conventions |
+//! | info | gauge of 1, with its labels as attributes |
+//! | histogram | exponential histogram if values are counted in exponential buckets, otherwise a histogram with explicit bounds |
 //!
-//! Counts of histograms are exact: their sum is the count. The sum of values is left out where some are negative, as the
-//! specification wants it. No trace is known to this program, so points have no exemplars. How things are called is in
-//! [`names`] and [`attributes`].
+//! The count of a histogram is exactly the sum of its bucket counts. The sum of values is omitted if some are negative, as the
+//! specification requires. Points have no exemplars, because the exporter has no traces. Names are defined in [`names`] and [`attributes`].
 //!
-//! **Cumulative or delta.** Cumulative points carry their total since the start of the series, so that a request that is
-//! lost costs resolution and nothing else. Delta points carry what came since the collection that was encoded before, and
-//! what is lost on the way is lost: the encoder does not know what becomes of a payload. The next one begins where the lost
-//! one ended, so that receivers see a gap in time and no rate that is too low. Choose delta for receivers that take
-//! nothing else.
+//! **Cumulative or delta.** Cumulative points contain the total since the start of the series, so a lost request costs only resolution.
+//! Delta points contain the change since the previously encoded collection. A lost delta is lost: the encoder has no feedback about
+//! payloads. The next delta starts at the end of the lost one, so receivers see a gap in time instead of a rate that is too low. Use delta
+//! only for receivers that require it.
 //!
-//! Format: <https://github.com/open-telemetry/opentelemetry-proto/blob/v1.11.0/opentelemetry/proto/metrics/v1/metrics.proto>;
-//! what it means: <https://opentelemetry.io/docs/specs/otel/metrics/data-model/>.
+//! Format: <https://github.com/open-telemetry/opentelemetry-proto/blob/v1.11.0/opentelemetry/proto/metrics/v1/metrics.proto>. Semantics:
+//! <https://opentelemetry.io/docs/specs/otel/metrics/data-model/>.
 
 pub mod attributes;
 mod before;
@@ -41,35 +39,35 @@ use names::{Instrument, Shape};
 use points::{Buckets, HistogramPoint, Number, NumberPoint, Times};
 use request::{Data, EXPLICIT, EXPONENTIAL, GAUGE, Requests, SUM};
 
-/// How to encode.
+/// Encoding options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Relative to what.
+    /// Temporality of sums and histograms.
     pub temporality: Temporality,
-    /// In which buckets.
+    /// Type of the histogram buckets.
     pub histograms: Histograms,
-    /// How many bytes a payload may have at most, before it is compressed.
+    /// Maximum size of a payload in bytes before compression.
     pub limit: usize,
-    /// When the process began. Series that do not say since when they count do so since then.
+    /// Start time of the process. It is used for series without a start time.
     pub began: Timestamp,
 }
 
-/// Encodes one snapshot after the other.
+/// Encodes consecutive snapshots.
 #[derive(Debug)]
 pub struct Encoder {
     options: Options,
-    /// What was encoded last, if differences to it will be wanted, and the series that were there before and not in it.
+    /// The previous snapshot, if differences to it are needed, and earlier series that are missing in it.
     before: Option<Arc<Snapshot>>,
     away: Away,
 }
 
 impl Encoder {
-    /// One that has encoded nothing.
+    /// Creates an encoder without history.
     pub fn new(options: Options) -> Self {
         Self { options, before: None, away: Away::default() }
     }
 
-    /// Goes on in another way. What was encoded before counts, unless it says something else now what values are relative to.
+    /// Changes the options. The history is kept unless the temporality changes.
     pub fn set_options(&mut self, options: Options) {
         if self.options.temporality != options.temporality {
             *self = Self::new(options);
@@ -79,12 +77,12 @@ impl Encoder {
 
     /// Encodes a snapshot.
     ///
-    /// With [`Temporality::Delta`] a series tells what came since the snapshot before. One that was not there then tells
-    /// what came since it was told last, for five minutes, and later all since its own start. If a series began anew
-    /// meanwhile, or its value fell, it tells the value that it has.
+    /// With [`Temporality::Delta`], the value of a series is the change since the previous snapshot. If the series was missing there, but
+    /// was reported in the last five minutes, the value is the change since that report. If its last report is older, the value is the
+    /// total since its start. If the series restarted or its value decreased, the value is reported as it is.
     ///
-    /// Takes some 0.4 µs for a series whose labels others have as well, 1 µs for one with labels of its own, and besides what it
-    /// returns at most some ten megabytes.
+    /// Takes about 0.4 µs for a series with shared labels and 1 µs for one with its own labels. Uses at most some ten megabytes in addition
+    /// to the result.
     pub fn encode(&mut self, snapshot: &Arc<Snapshot>, resource: &Resource) -> Encoded {
         let mut requests = Requests::new(resource, self.options.limit);
         let mut attributes = Cache::new(points::NUMBER_ATTRIBUTES);
@@ -105,7 +103,7 @@ impl Encoder {
     }
 }
 
-/// What holds for all points of a family.
+/// Data common to all points of a family.
 struct Context<'a> {
     options: Options,
     taken: Timestamp,
@@ -146,7 +144,7 @@ impl Context<'_> {
             || self.options.histograms == Histograms::Exponential && family.points().iter().all(native);
         let (field, delta, monotonic) = match self.instrument.shape {
             Shape::Gauge => (GAUGE, None, false),
-            // Nobody wants to know by how much memory in use differs from what it was.
+            // Deltas of current values, such as memory usage, are not useful.
             Shape::UpDownCounter => (SUM, Some(false), false),
             Shape::Counter => (SUM, Some(delta), true),
             Shape::Histogram if exponential() => (EXPONENTIAL, Some(delta), false),
@@ -155,7 +153,7 @@ impl Context<'_> {
         Data { field, delta, monotonic }
     }
 
-    /// Since when, and what.
+    /// Returns start time and value of a number point.
     fn number(
         &self,
         point: &Point,
@@ -212,7 +210,7 @@ impl Context<'_> {
         requests.point(&HistogramPoint { times, sum, buckets, bounds, attributes });
     }
 
-    /// Integers stay integers, unless others of the family may be none.
+    /// Keeps integers, unless the family may contain floating-point values.
     fn value(&self, value: &Value) -> Number {
         match *value {
             Value::Integer(value) => match i64::try_from(value) {
@@ -220,7 +218,7 @@ impl Context<'_> {
                 _ => Number::Double(value as f64),
             },
             Value::Float(value) => Number::Double(value),
-            // The families of numbers have none.
+            // Families of numbers contain no histograms.
             Value::Histogram(_) => Number::Double(f64::NAN),
         }
     }
@@ -229,13 +227,13 @@ impl Context<'_> {
         if point.start == Timestamp::default() { self.options.began } else { point.start }
     }
 
-    /// Since when a series counts that tells all it has. It told of the time before the last snapshot then, if it was in it.
+    /// Returns the start time for a series whose total is reported: the time of the previous snapshot, if the series was in it.
     fn anew(&self, point: &Point, earlier: Option<(Timestamp, &Point)>) -> Timestamp {
         let start = self.start(point);
         earlier.map_or(start, |(taken, _)| start.max(taken))
     }
 
-    /// Up to the collection. The clock on the wall may have been set back meanwhile: no point begins after its end.
+    /// Returns the times of a point that ends at the collection. After a clock adjustment, the start is limited to the end.
     fn since(&self, start: Option<Timestamp>) -> Times {
         let nanoseconds = |time: Timestamp| time.0.saturating_mul(1_000_000);
         let start = start.map_or(0, |start| nanoseconds(start.min(self.taken)));
@@ -243,7 +241,7 @@ impl Context<'_> {
     }
 }
 
-/// What came between two values of one counter. `None` if it fell.
+/// Returns the difference between two values of one counter; `None` if it decreased.
 fn difference(now: &Value, before: &Value) -> Option<Value> {
     let float = |value: &Value| match *value {
         Value::Integer(value) => Some(value as f64),

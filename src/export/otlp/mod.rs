@@ -1,4 +1,4 @@
-//! OTLP, the format of OpenTelemetry: metrics, profiles and the exporter's log.
+//! OTLP, the OpenTelemetry protocol: metrics, profiles and the exporter's log.
 //!
 //! ```text
 //! Snapshot ─► metrics ──┬► Payload ─► push ─► grpc, http ─► receiver
@@ -6,10 +6,10 @@
 //! log ──────► logs ─────┘
 //! ```
 //!
-//! [`metrics`] and [`profiles`] are pure encoders. They write the protobuf messages themselves, one pass over the data, for a
-//! request of a hundred thousand series as a tree of objects takes many times the memory of its bytes; tests read what they
-//! write with the generated types of `opentelemetry-proto`. `push` connects them to the machinery that pushes, by the
-//! settings that [`settings`] finds in the configuration and in the environment.
+//! [`metrics`] and [`profiles`] are pure encoders. They write the protobuf messages directly, in one pass over the data. An object tree for
+//! a request of a hundred thousand series would need many times the memory of its bytes. Tests decode the result with the generated types
+//! of `opentelemetry-proto`. `push` connects the encoders to the push machinery, with the [`settings`] from the configuration and the
+//! environment.
 //!
 //! Format: <https://github.com/open-telemetry/opentelemetry-proto/tree/v1.11.0/opentelemetry/proto>.
 

@@ -1,6 +1,6 @@
-//! OTLP as a format to push in: metrics, profiles and the exporter's own log, over gRPC or HTTP.
+//! OTLP as a push format: metrics, profiles and the exporter's own log, over gRPC or HTTP.
 //!
-//! Rules: <https://opentelemetry.io/docs/specs/otlp/>.
+//! Specification: <https://opentelemetry.io/docs/specs/otlp/>.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,8 +18,8 @@ use crate::export::push::http::Http;
 use crate::export::push::{Feed, Format, Outcome, Route, Starter, Surroundings, Transport, seed};
 use crate::host::Environment;
 
-/// Attributes that the resource of profiles does not have: the stacks are of other services, which name themselves, or are
-/// named by a Collector where there is no name yet.
+/// Attributes that the resource of profiles omits. The stacks belong to other services, whose names are set by themselves or by a
+/// Collector.
 const OF_THE_EXPORTER: [&str; 7] = [
     "service.instance.id",
     "service.name",
@@ -30,15 +30,15 @@ const OF_THE_EXPORTER: [&str; 7] = [
     "telemetry.sdk.version",
 ];
 
-/// The state of the format.
+/// State of the format.
 #[derive(Debug)]
 pub(in crate::export) struct Otlp {
     log: Switch,
-    /// Of the exporter.
+    /// Resource of the exporter.
     resource: Resource,
-    /// When the process began.
+    /// Start time of the process.
     began: Timestamp,
-    /// Of metrics, once some were pushed. With delta temporality it keeps the snapshot before.
+    /// Encoder of metrics, once some were pushed. With delta temporality it keeps the previous snapshot.
     encoder: Option<Arc<Mutex<Encoder>>>,
 }
 
@@ -129,7 +129,7 @@ fn route(target: &Target, settings: &Settings) -> Route {
     }
 }
 
-/// Connections by either protocol.
+/// Connections for either protocol.
 #[derive(Debug)]
 pub(in crate::export) enum Connection {
     Grpc(Grpc),

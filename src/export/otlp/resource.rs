@@ -1,9 +1,9 @@
-//! Who this exporter is, as the resource of all that it pushes.
+//! The resource that identifies this exporter in all pushed data.
 //!
-//! Where several say something of a key, the strongest holds. From weak to strong:
+//! If a key has several sources, the one with the highest precedence applies. From lowest to highest:
 //!
-//! 1. what is found: `service.name` (`perf-exporter`), `service.version`, `service.instance.id`, `host.*` and `os.*` below
-//!    the host's roots, `telemetry.sdk.*`;
+//! 1. detected values: `service.name` (`perf-exporter`), `service.version`, `service.instance.id`, `host.*` and `os.*` below the
+//!    host's roots, `telemetry.sdk.*`;
 //! 2. `NODE_NAME` or `K8S_NODE_NAME` of the environment, as `k8s.node.name`;
 //! 3. `OTEL_RESOURCE_ATTRIBUTES`;
 //! 4. `OTEL_SERVICE_NAME`;
@@ -20,27 +20,27 @@ use opentelemetry::Value;
 use super::attribute::{Attribute, Resource, Scalar};
 use crate::host::{Roots, read_text};
 
-/// What the SDK calls a service of which it knows no name.
+/// Service name of the SDK if none is configured.
 const UNKNOWN: &str = "unknown_service";
 
-/// How many bytes of a file or a variable become a value at most.
+/// Maximum length of a value from a file or a variable, in bytes.
 const LONGEST: usize = 1024;
 
-/// Where the identifier of a machine stands (machine-id(5)), below the root of the host.
+/// Paths of the machine ID (machine-id(5)), below the root of the host.
 const MACHINE_ID: [&str; 2] = ["etc/machine-id", "var/lib/dbus/machine-id"];
 
-/// Where the description of a distribution stands (os-release(5)).
+/// Paths of the distribution description (os-release(5)).
 const OS_RELEASE: [&str; 2] = ["etc/os-release", "usr/lib/os-release"];
 
-/// The resource of this process, from the machine below `roots`, the environment, and `given`, what the configuration says.
-/// What cannot be read is left out.
+/// Detects the resource of this process, from the machine below `roots`, the environment, and the configured attributes `given`. Values
+/// that cannot be read are omitted.
 pub fn detect(roots: &Roots, given: &BTreeMap<String, String>) -> Resource {
     let detected = opentelemetry_sdk::Resource::builder().build();
     let environment = |name: &str| std::env::var(name).ok();
     describe(roots, &detected, environment, given)
 }
 
-/// The same of an environment that is told: `detected` is what the SDK reads of it, `environment` has the other variables.
+/// Does the same for a given environment: `detected` is the SDK's resource from it, `environment` has the other variables.
 pub fn describe(
     roots: &Roots,
     detected: &opentelemetry_sdk::Resource,
@@ -57,13 +57,13 @@ pub fn describe(
         .with(given.iter().map(|(key, value)| Attribute::text(key.clone(), &**value)))
 }
 
-/// What the machine and the program are.
+/// Detects attributes of the machine and the program.
 fn found(roots: &Roots) -> Resource {
     let kernel = |name: &str| value_of(&roots.proc.join("sys/kernel").join(name));
     let id = first(roots, &MACHINE_ID).and_then(|text| bounded(&text));
     let name = host_name(roots);
     let release = first(roots, &OS_RELEASE).unwrap_or_default();
-    // The same for as long as the machine is the same, so that series go on when the exporter is restarted.
+    // Stable on one machine, so that series continue after a restart of the exporter.
     let instance = id.clone().or_else(|| name.clone()).or_else(|| kernel("random/uuid"));
     let described = match (field(&release, "PRETTY_NAME"), kernel("osrelease")) {
         (Some(system), Some(kernel)) => Some(format!("{system} (Linux {kernel})")),
@@ -84,14 +84,14 @@ fn found(roots: &Roots) -> Resource {
     Resource::new(texts.into_iter().filter_map(|(key, value)| Some(Attribute::text(key, value?))))
 }
 
-/// The name of the host. In a container `/proc` tells that of the container, and the host's file is below its root.
+/// Returns the host name. In a container `/proc` contains the name of the container; the host's file is below its root.
 fn host_name(roots: &Roots) -> Option<String> {
     let file = || value_of(&roots.mounted("etc/hostname"));
     let kernel = || value_of(&roots.proc.join("sys/kernel/hostname"));
     if roots.prefix == Path::new("/") { kernel().or_else(file) } else { file().or_else(kernel) }
 }
 
-/// What conventions call the architecture.
+/// Returns the architecture in the words of the semantic conventions.
 fn architecture() -> &'static str {
     match ARCH {
         "x86_64" => "amd64",
@@ -103,30 +103,30 @@ fn architecture() -> &'static str {
     }
 }
 
-/// The first of these files that can be read.
+/// Returns the content of the first readable file.
 fn first(roots: &Roots, paths: &[&str]) -> Option<String> {
     paths.iter().find_map(|path| read_text(&roots.mounted(path)).ok())
 }
 
-/// The content of a file of one line.
+/// Returns the content of a one-line file.
 fn value_of(path: &Path) -> Option<String> {
     bounded(&read_text(path).ok()?)
 }
 
-/// A text without the space around it; `None` if nothing is left, or too much.
+/// Returns the text without surrounding whitespace; `None` if it is empty or too long.
 fn bounded(text: &str) -> Option<String> {
     let text = text.trim();
     (1..=LONGEST).contains(&text.len()).then(|| text.to_owned())
 }
 
-/// The value of a variable in os-release(5), which is quoted as in a shell.
+/// Returns the value of a variable in os-release(5), which is quoted as in a shell.
 fn field(release: &str, name: &str) -> Option<String> {
     let value = release.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?.trim();
     let quoted = ['"', '\''].iter().find_map(|&quote| value.strip_prefix(quote)?.strip_suffix(quote));
     bounded(&quoted.unwrap_or(value).replace('\\', ""))
 }
 
-/// An attribute of the SDK; of a service without a name it has nothing to say.
+/// Converts an attribute of the SDK. The name of an unnamed service is dropped.
 fn of_sdk(key: &str, value: &Value) -> Option<Attribute> {
     let value = match value {
         Value::Bool(value) => Scalar::Bool(*value),
@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// A host in a directory, whose files are these.
+    /// Creates a host directory with these files.
     fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
         let dir = tempfile::tempdir().unwrap();
         for (path, content) in files {

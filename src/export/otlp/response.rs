@@ -1,4 +1,4 @@
-//! The messages of OTLP receivers.
+//! Response messages of OTLP receivers.
 
 use std::time::Duration;
 
@@ -9,8 +9,7 @@ use crate::export::push::Outcome;
 use crate::net::words::told;
 
 impl Outcome {
-    /// Of the message that a receiver sends when it has taken a request: `Export…ServiceResponse`, which of all signals has
-    /// the same numbers.
+    /// Decodes the message of an accepted request: `Export…ServiceResponse`, which has the same field numbers for all signals.
     pub(super) fn of_response(body: &[u8]) -> Self {
         let Ok(response) = ExportLogsServiceResponse::decode(body) else { return Self::nonsense() };
         let partial = response.partial_success.unwrap_or_default();
@@ -20,14 +19,13 @@ impl Outcome {
         }
     }
 
-    /// Somebody answered, and not as a receiver does.
+    /// Creates the outcome for a response that is not OTLP.
     pub(super) fn nonsense() -> Self {
-        Self::Refused { why: "the answer is not OTLP: is this a receiver of OTLP?".into() }
+        Self::Refused { why: "the response is not OTLP: check that the endpoint is an OTLP receiver".into() }
     }
 }
 
-/// `google.rpc.Status`: what is said of a request that was not taken, as the body of an answer over HTTP, and in a header of one
-/// over gRPC.
+/// Message `google.rpc.Status`: the details of a rejected request, in the body of an HTTP response or in a header of a gRPC response.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct RpcStatus {
     #[prost(int32, tag = "1")]
@@ -38,7 +36,7 @@ pub(super) struct RpcStatus {
     pub(super) details: Vec<Any>,
 }
 
-/// `google.protobuf.Any`.
+/// Message `google.protobuf.Any`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Any {
     #[prost(string, tag = "1")]
@@ -47,14 +45,14 @@ pub(super) struct Any {
     pub(super) value: Vec<u8>,
 }
 
-/// `google.rpc.RetryInfo`.
+/// Message `google.rpc.RetryInfo`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct RetryInfo {
     #[prost(message, optional, tag = "1")]
     pub(super) delay: Option<Delay>,
 }
 
-/// `google.protobuf.Duration`.
+/// Message `google.protobuf.Duration`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Delay {
     #[prost(int64, tag = "1")]
@@ -64,7 +62,7 @@ pub(super) struct Delay {
 }
 
 impl RpcStatus {
-    /// How long the receiver wants to be left alone before it is asked again; `None` if it does not say that it may be.
+    /// Returns the delay before a retry that the receiver requests; `None` if a retry is not allowed.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         let info = self.details.iter().find(|any| any.type_url.ends_with("google.rpc.RetryInfo"))?;
         let delay = RetryInfo::decode(&*info.value).ok()?.delay.unwrap_or_default();

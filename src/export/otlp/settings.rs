@@ -1,9 +1,9 @@
-//! What is pushed where and how: what the file says, then what the environment says, then the standard.
+//! Push settings, from the configuration file, then the environment, then the defaults of the standard.
 //!
 //! Variables: <https://opentelemetry.io/docs/specs/otel/protocol/exporter/> and
-//! <https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/>. Those of a signal are stronger than
-//! those of all, and what is written in the configuration file is stronger than both. A value that means nothing is passed over
-//! with a warning, as the specification asks for.
+//! <https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/>. Variables of a signal take precedence over those of
+//! all signals, and the configuration file takes precedence over both. An invalid value is ignored with a warning, as the specification
+//! requires.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,53 +17,53 @@ use crate::net::tls::Tls;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// Everything that pushing needs to know.
+/// Settings of OTLP pushes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Where each signal goes; those that are not here are not pushed.
+    /// Targets of the signals. Signals without a target are not pushed.
     pub targets: Vec<Target>,
-    /// Attributes of the resource that the file gives.
+    /// Resource attributes from the configuration file.
     pub resource: Vec<(String, String)>,
-    /// Bytes that may wait, for each signal.
+    /// Maximum number of queued bytes per signal.
     pub queue: u64,
-    /// How often metrics are pushed.
+    /// Push interval of metrics.
     pub metrics_interval: Duration,
-    /// Since when sums count.
+    /// Temporality of sums and histograms.
     pub temporality: Temporality,
-    /// What histograms are pushed as.
+    /// Type of pushed histograms.
     pub histograms: Histograms,
-    /// The length of a profile.
+    /// Duration of a profile.
     pub profiles_interval: Duration,
-    /// Whether samples of different CPUs are told apart.
+    /// Whether samples of different CPUs stay separate.
     pub profiles_cpus: bool,
 }
 
-/// Where a signal goes.
+/// Target of a signal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
-    /// Which.
+    /// The signal.
     pub signal: Signal,
-    /// The receiver; over HTTP with the path of the signal.
+    /// URI of the receiver; for HTTP with the path of the signal.
     pub uri: Uri,
-    /// How requests travel.
+    /// Protocol of the requests.
     pub protocol: Protocol,
     /// Headers of each request: names in lower case, values of printable ASCII.
     pub headers: Vec<(String, String)>,
     /// Whether requests are compressed.
     pub gzip: bool,
-    /// How long an answer may take.
+    /// Time limit for a response.
     pub timeout: Duration,
     /// Certificates.
     pub tls: Tls,
 }
 
 impl Signal {
-    /// Its part of the names of variables.
+    /// Returns the part of variable names for this signal.
     fn variable(self) -> String {
         self.as_str().to_ascii_uppercase()
     }
 
-    /// Its path over HTTP.
+    /// Returns the path over HTTP.
     const fn path(self) -> &'static str {
         match self {
             Self::Metrics => "/v1/metrics",
@@ -74,34 +74,33 @@ impl Signal {
 }
 
 impl Settings {
-    /// What the file and the environment come to; `None` = nothing is pushed. Beside it what of the environment could not be
-    /// used.
+    /// Resolves the settings from the file and the environment; `None` if nothing is pushed. Also returns the problems of the environment.
     pub fn resolve(written: Option<&Otlp>, environment: &Environment) -> (Option<Self>, Vec<String>) {
         let mut variables = Variables { environment, problems: Vec::new() };
         let settings = variables.settings(written);
         (settings, variables.problems)
     }
 
-    /// The target of a signal, if it is pushed.
+    /// Returns the target of a signal, if it is pushed.
     pub fn target(&self, signal: Signal) -> Option<&Target> {
         self.targets.iter().find(|target| target.signal == signal)
     }
 }
 
-/// The environment, and what is wrong with it.
+/// The environment and its problems.
 struct Variables<'a> {
     environment: &'a Environment,
     problems: Vec<String>,
 }
 
 impl<'a> Variables<'a> {
-    /// The variable of a signal, else the one of all, with its name.
+    /// Returns name and value of the variable of a signal, or else of the variable for all signals.
     fn of(&self, signal: Signal, name: &str) -> Option<(String, &'a str)> {
         let mut variables = variables(signal, name).into_iter();
         variables.find_map(|variable| self.environment.get(&variable).map(|value| (variable, value.trim())))
     }
 
-    /// What the first of these variables says that says something that is understood.
+    /// Returns the parsed value of the first variable with a valid value.
     fn parsed<T>(
         &mut self,
         variables: &[impl AsRef<str>],
@@ -119,8 +118,8 @@ impl<'a> Variables<'a> {
     }
 
     fn complain(&mut self, variable: &str, why: &str) {
-        let problem = format!("{variable} is passed over: {why}");
-        // A variable of all signals is read for each.
+        let problem = format!("{variable} is ignored: {why}");
+        // A variable for all signals is read once for each signal.
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
@@ -154,7 +153,7 @@ impl<'a> Variables<'a> {
         })
     }
 
-    /// What is pushed. Without a section in the file it is what the environment gives an endpoint for.
+    /// Returns the pushed signals. Without a section in the file, these are the signals with an endpoint in the environment.
     fn signals(&self, written: Option<&Otlp>) -> Vec<Signal> {
         if let Some(signals) = written.and_then(|push| push.signals.clone()) {
             return signals;
@@ -166,7 +165,7 @@ impl<'a> Variables<'a> {
             let own = self.environment.get(&format!("OTEL_EXPORTER_OTLP_{name}_ENDPOINT")).is_some();
             match exporter {
                 Some(exporter) => exporter.split(',').any(|one| one.trim() == "otlp") && (general || own),
-                // The log of an exporter is nobody's business unless somebody says so.
+                // The exporter's log is pushed only on explicit request.
                 None => own || (general && signal != Signal::Logs),
             }
         };
@@ -215,7 +214,7 @@ impl<'a> Variables<'a> {
         };
         let path = match protocol {
             Protocol::Grpc => "/".to_owned(),
-            // The variable of a signal is taken as it is.
+            // The variable of a signal is used verbatim.
             Protocol::Http if variable.as_deref() == Some(&*own) => base.path().to_owned(),
             Protocol::Http => format!("{}{}", base.path().trim_end_matches('/'), signal.path()),
         };
@@ -224,7 +223,7 @@ impl<'a> Variables<'a> {
         Uri::from_parts(parts).ok()
     }
 
-    /// Endpoints of gRPC may be without a scheme; another variable says then whether they are without TLS.
+    /// Adds the scheme. gRPC endpoints may have none; another variable then determines whether TLS is used.
     fn with_scheme(&self, signal: Signal, value: &str) -> String {
         if value.contains("://") {
             return value.to_owned();
@@ -236,13 +235,13 @@ impl<'a> Variables<'a> {
 
     fn protocol(&mut self, signal: Signal) -> Option<Protocol> {
         let known = [Protocol::Grpc, Protocol::Http].map(|protocol| (protocol.as_str(), protocol));
-        let why = "it is neither grpc nor http/protobuf";
+        let why = "must be grpc or http/protobuf";
         self.parsed(&variables(signal, "PROTOCOL"), |value| one_of(value, &known), why)
     }
 
     fn gzip(&mut self, signal: Signal) -> Option<bool> {
         let known = [("gzip", true), ("none", false)];
-        let why = "it is neither gzip nor none";
+        let why = "must be gzip or none";
         self.parsed(&variables(signal, "COMPRESSION"), |value| one_of(value, &known), why)
     }
 
@@ -259,12 +258,12 @@ impl<'a> Variables<'a> {
         let variables = ["OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"];
         let known = [
             ("cumulative", Temporality::Cumulative),
-            // What is read from counters that somebody else keeps stays cumulative with this one.
+            // Counters that are read from another source stay cumulative with this preference.
             ("lowmemory", Temporality::Cumulative),
             ("delta", Temporality::Delta),
         ];
         let parse = |value: &str| one_of(&value.to_ascii_lowercase(), &known);
-        self.parsed(&variables, parse, "it is none of cumulative, delta and lowmemory")
+        self.parsed(&variables, parse, "must be cumulative, delta or lowmemory")
     }
 
     fn histograms(&mut self) -> Option<Histograms> {
@@ -274,11 +273,11 @@ impl<'a> Variables<'a> {
             ("base2_exponential_bucket_histogram", Histograms::Exponential),
         ];
         let parse = |value: &str| one_of(&value.to_ascii_lowercase(), &known);
-        let why = "it is neither explicit_bucket_histogram nor base2_exponential_bucket_histogram";
+        let why = "must be explicit_bucket_histogram or base2_exponential_bucket_histogram";
         self.parsed(&variables, parse, why)
     }
 
-    /// `name=value,…` with per cent signs, and over it what the file says.
+    /// Parses `name=value,…` with percent encoding. Headers of the file take precedence.
     fn headers(&mut self, signal: Signal, written: &[(String, String)]) -> Vec<(String, String)> {
         let mut headers: Vec<(String, String)> = Vec::new();
         let mut put = |name: String, value: String| match headers.iter_mut().find(|(known, _)| *known == name)
@@ -288,8 +287,8 @@ impl<'a> Variables<'a> {
         };
         if let Some((variable, text)) = self.of(signal, "HEADERS") {
             for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-                // The value may be a secret, so nothing of it is shown.
-                let parsed = pair.split_once('=').ok_or_else(|| "a part of it is not name=value".to_owned());
+                // The value may be a secret, so it is not included in messages.
+                let parsed = pair.split_once('=').ok_or_else(|| "must be a list of name=value".to_owned());
                 let parsed = parsed.and_then(|(name, value)| {
                     let (name, value) = (name.trim().to_ascii_lowercase(), decoded(value.trim()));
                     header(&name, &value).map(|()| (name, value))
@@ -305,7 +304,7 @@ impl<'a> Variables<'a> {
     }
 }
 
-/// The variable of a signal, and the one of all.
+/// Returns the variable of a signal, and the one for all signals.
 fn variables(signal: Signal, name: &str) -> [String; 2] {
     [format!("OTEL_EXPORTER_OTLP_{}_{name}", signal.variable()), format!("OTEL_EXPORTER_OTLP_{name}")]
 }
@@ -314,14 +313,14 @@ fn one_of<T: Copy>(word: &str, known: &[(&str, T)]) -> Option<T> {
     known.iter().find(|(known, _)| *known == word).map(|(_, of)| *of)
 }
 
-const NO_MILLISECONDS: &str = "it is no number of milliseconds from 1 to 3600000";
+const NO_MILLISECONDS: &str = "must be a number of milliseconds from 1 to 3600000";
 
 fn milliseconds(value: &str) -> Option<Duration> {
     let milliseconds: u64 = value.parse().ok()?;
     (1..=3_600_000).contains(&milliseconds).then(|| Duration::from_millis(milliseconds))
 }
 
-/// A text with `%20` and the like decoded.
+/// Decodes percent encoding (`%20`).
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

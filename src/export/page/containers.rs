@@ -1,4 +1,4 @@
-//! The part of the page about the names of containers.
+//! The section of the status page about container metadata.
 
 use super::age;
 use super::figures::{count, duration};
@@ -11,7 +11,7 @@ pub(super) fn containers(html: &mut Html, status: &Status) {
         return;
     }
     html.put(
-        "<h2>Names of containers<small>{} known, {} counted and unknown</small></h2><div class=\"cards\">",
+        "<h2>Container metadata<small>{} containers known, {} measured without metadata</small></h2><div class=\"cards\">",
         [&count(containers.known as u64), &count(containers.unknown as u64)],
     );
     for source in &containers.sources {
@@ -20,14 +20,14 @@ pub(super) fn containers(html: &mut Html, status: &Status) {
             [&source.kind, &source.place],
         );
         match (&source.failure, source.answered) {
-            (Some(failure), _) => html.put("<b>does not tell</b>: {}", [&failure.why]),
-            (None, Some(_)) => html.raw("tells"),
-            (None, None) => html.raw("was not asked yet"),
+            (Some(failure), _) => html.put("<b>failed</b>: {}", [&failure.why]),
+            (None, Some(_)) => html.raw("ok"),
+            (None, None) => html.raw("not queried yet"),
         };
         html.raw("</dd>");
         if let Some(at) = source.answered {
             let (containers, ago) = (count(source.containers as u64), duration(age(status, at)));
-            html.put("<dt>Told</dt><dd>{} containers, {} ago</dd>", [&containers, &ago]);
+            html.put("<dt>Last result</dt><dd>{} containers, {} ago</dd>", [&containers, &ago]);
         }
         html.raw("</dl></section>");
     }

@@ -1,13 +1,13 @@
-//! Numbers as people read them.
+//! Human-readable numbers.
 
 use std::time::Duration;
 
-/// `20 004`, with narrow spaces that do not break.
+/// Formats an integer as `20 004`, with narrow non-breaking spaces.
 pub(crate) fn count(number: u64) -> String {
     grouped(&number.to_string(), '\u{202f}')
 }
 
-/// Digits with `separator` between each three.
+/// Inserts `separator` between groups of three digits.
 pub(crate) fn grouped(digits: &str, separator: char) -> String {
     let mut grouped = String::with_capacity(digits.len() * 2);
     for (at, digit) in digits.chars().enumerate() {
@@ -19,7 +19,7 @@ pub(crate) fn grouped(digits: &str, separator: char) -> String {
     grouped
 }
 
-/// `22.4 MiB`.
+/// Formats a number of bytes as `22.4 MiB`.
 pub(crate) fn bytes(number: u64) -> String {
     let mut amount = number as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
@@ -31,7 +31,7 @@ pub(crate) fn bytes(number: u64) -> String {
     format!("{amount:.1}\u{a0}TiB")
 }
 
-/// The two largest units that matter: `3.4 ms`, `12.0 s`, `2 d 4 h`.
+/// Formats a duration with its two largest relevant units: `3.4 ms`, `12.0 s`, `2 d 4 h`.
 pub(crate) fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let pair = |large, size: u64, small, part: u64| {
@@ -47,12 +47,12 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
-/// `0.44 %`.
+/// Formats a percentage as `0.44 %`.
 pub(crate) fn percent(number: f64) -> String {
     format!("{number:.*}\u{a0}%", if number < 10.0 { 2 } else { 0 })
 }
 
-/// A text with spaces that every program takes for such.
+/// Replaces non-breaking spaces with ordinary spaces.
 pub(crate) fn plain(text: &str) -> String {
     text.replace(['\u{a0}', '\u{202f}'], " ")
 }

@@ -1,4 +1,4 @@
-//! The part of the page about file systems that do not answer.
+//! The section of the status page about file systems that do not respond.
 
 use super::figures::{count, duration};
 use super::html::Html;
@@ -10,12 +10,12 @@ pub(super) fn files(html: &mut Html, status: &Status) {
         return;
     }
     html.put(
-        "<section><h2>File systems that do not answer<small>{} operations were late since the start</small></h2>\
+        "<section><h2>Unresponsive file systems<small>{} operations timed out since the start</small></h2>\
          <div class=\"card\"><table>\
          <tr><th>Mount</th><th>Type</th><th>Process</th><th>File</th><th>Since</th></tr>",
         [&count(files.late)],
     );
-    // There are never more than a few.
+    // The list is short: the number of blocked operations is limited.
     for stuck in &files.stuck {
         let pid = stuck.pid.map(|pid| pid.to_string()).unwrap_or_default();
         html.put(
@@ -25,7 +25,7 @@ pub(super) fn files(html: &mut Html, status: &Status) {
         );
     }
     html.raw(
-        "</table><p>Stacks and names of programs on these mounts are incomplete until the mounts answer. Find the \
+        "</table><p>Stacks and executable names of programs on these mounts are incomplete until the mounts respond. Check the \
          server or the FUSE daemon of the mount, or unmount it with <code>umount -f</code>.</p></div></section>",
     );
 }

@@ -1,36 +1,35 @@
-//! HTML that cannot be broken out of: markup is what stands in the source, everything else is escaped.
+//! An HTML writer that is safe against injection: only literals in the source are markup, everything else is escaped.
 
 use std::fmt::{self, Display, Write};
 
 use crate::clean::is_misleading;
 use crate::export::flamegraph::Embedded;
 
-/// How much of one text is shown, in characters. Command lines and cgroup paths can be thousands long.
+/// Maximum number of characters shown of one text. Command lines and cgroup paths can have thousands.
 const SHOWN: usize = 240;
 
-/// A document being written.
+/// An HTML document under construction.
 #[derive(Debug, Default)]
 pub(super) struct Html(String);
 
 impl Html {
-    /// Appends markup. `'static` keeps everything out that came from outside.
+    /// Appends markup. The `'static` bound excludes untrusted input.
     pub(super) fn raw(&mut self, markup: &'static str) -> &mut Self {
         self.0.push_str(markup);
         self
     }
 
-    /// Appends text, or the value of an attribute between quotes: escaped, control characters replaced, and cut if it
-    /// is long.
+    /// Appends text or the value of a quoted attribute. It is escaped, control characters are replaced, and long text is truncated.
     pub(super) fn text(&mut self, text: impl Display) -> &mut Self {
         let mut escaping = Escaping { out: &mut self.0, left: SHOWN };
-        // Fails where it is cut, which is as it should be; writing to a `String` does not fail.
+        // Returns an error only on truncation, which is intended. Writing to a `String` does not fail.
         if write!(escaping, "{text}").is_err() {
             self.0.push('\u{2026}');
         }
         self
     }
 
-    /// Appends markup with a text in place of each `{}`, in their order.
+    /// Appends markup, with one text for each `{}`, in order.
     pub(super) fn put<const N: usize>(
         &mut self,
         markup: &'static str,
@@ -45,7 +44,7 @@ impl Html {
         self
     }
 
-    /// Appends all of a text, for links: half an address leads nowhere. What it is made of must be bounded.
+    /// Appends the whole text, for links: a truncated address is invalid. The caller must bound its length.
     pub(super) fn address(&mut self, text: &str) -> &mut Self {
         for c in text.chars() {
             escape(c, &mut self.0);
@@ -53,7 +52,7 @@ impl Html {
         self
     }
 
-    /// Appends a picture.
+    /// Appends an embedded SVG image.
     pub(super) fn picture(&mut self, picture: &Embedded) -> &mut Self {
         self.0.push_str(picture.as_str());
         self

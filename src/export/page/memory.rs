@@ -1,4 +1,4 @@
-//! The part of the page about memory and descriptors.
+//! The section of the status page about memory and descriptors.
 
 use super::figures::{bytes, count};
 use super::html::Html;
@@ -6,7 +6,7 @@ use super::{bar, joined};
 use crate::status::Status;
 
 pub(super) fn memory(html: &mut Html, status: &Status) {
-    html.raw("<section><h2>Memory<small>shares of <code>limits.memory</code></small></h2><div class=\"card\"><table>");
+    html.raw("<section><h2>Memory<small>parts of <code>limits.memory</code></small></h2><div class=\"card\"><table>");
     for part in &status.memory {
         html.put("<tr><td><code>{}</code></td><td>", [&part.part.as_str()]);
         let percent = 100.0 * part.used as f64 / part.limit.max(1) as f64;

@@ -1,5 +1,5 @@
-//! The page for people, on `/` and `/status`: one HTML document without scripts and without anything to load, that can
-//! be read on a phone. What is wrong stands first.
+//! The status page on `/` and `/status`: one HTML document without scripts and external resources, readable on a phone. Problems are shown
+//! first.
 
 mod containers;
 pub(crate) mod figures;
@@ -21,13 +21,13 @@ use crate::clock::Timestamp;
 use crate::health::SameReason;
 use crate::status::{CounterStatus, EventStatus, Loss, Series, Status, Stream, Unattributed, Usage};
 
-/// How many lines each list has before the rest is only counted; `/api/v1/status` has them all.
+/// Maximum number of lines in each list. Further lines are counted only; `/api/v1/status` has all of them.
 const LINES: usize = 40;
 
-/// A collection older than so many intervals means that collecting has stopped.
+/// Age of the last collection, in intervals, above which collection is reported as stopped.
 const STALE_INTERVALS: u32 = 3;
 
-/// Renders the page.
+/// Renders the status page.
 pub fn render(status: &Status) -> String {
     let mut html = Html::default();
     html.raw(profile::HEAD_START).raw(concat!(
@@ -65,7 +65,7 @@ pub fn render(status: &Status) -> String {
     html.finish()
 }
 
-/// One sentence about how things are.
+/// Writes a one-sentence summary of the state.
 fn verdict(html: &mut Html, status: &Status) {
     let total = |of: fn(&EventStatus) -> u64| -> u64 {
         status.counters.iter().flat_map(|entry| &entry.events).map(of).sum()
@@ -75,12 +75,11 @@ fn verdict(html: &mut Html, status: &Status) {
     let all = counting + stalled + refused;
     match status.collection {
         None => {
-            html.raw("<div class=\"banner warn\"><p><b>Starting.</b> Nothing has been collected yet.");
+            html.raw("<div class=\"banner warn\"><p><b>Starting.</b> No collection has finished yet.");
         }
         Some(last) if age(status, last.at) > last.interval * STALE_INTERVALS => {
             html.put(
-                "<div class=\"banner bad\"><p><b>Collecting has stopped.</b> The last collection is {} old, where \
-                 every {} there should be one.",
+                "<div class=\"banner bad\"><p><b>Collection has stopped.</b> The last collection is {} old; the interval is {}.",
                 [&duration(age(status, last.at)), &duration(last.interval)],
             );
         }
@@ -89,7 +88,7 @@ fn verdict(html: &mut Html, status: &Status) {
                 "<div class=\"banner {}\"><p><b>{} of {} counters are counting</b>",
                 [&if counting == all { "good" } else { "warn" }, &count(counting), &count(all)],
             );
-            for (number, what) in [(stalled, "stalled"), (refused, "refused")] {
+            for (number, what) in [(stalled, "stalled"), (refused, "could not be opened")] {
                 if number > 0 {
                     html.put(", {} {}", [&count(number), &what]);
                 }
@@ -103,7 +102,7 @@ fn verdict(html: &mut Html, status: &Status) {
 fn failed_reload(html: &mut Html, status: &Status) {
     let Some(failed) = &status.configuration.failed_reload else { return };
     html.put(
-        "<div class=\"banner bad\"><p><b>The configuration was not reloaded</b> at {}; the one before stays in \
+        "<div class=\"banner bad\"><p><b>The configuration reload failed</b> at {}; the previous configuration stays in \
          force. Correct the file and reload again.</p><ul>",
         [&format_args!("{:#}", failed.at)],
     );
@@ -130,9 +129,9 @@ fn tiles(html: &mut Html, status: &Status) {
     descriptors(html, status.descriptors);
     let cost = &status.cost;
     html.put(
-        "<div class=\"tile\"><small>Own CPU</small><b>{}</b><small>of one CPU, {} in all</small></div>\
-         <div class=\"tile\"><small>Own memory</small><b>{}</b><small>resident</small></div>\
-         <div class=\"tile\"><small>Running for</small><b>{}</b><small>since {}</small></div></div>",
+        "<div class=\"tile\"><small>Exporter CPU</small><b>{}</b><small>of one CPU, {} in total</small></div>\
+         <div class=\"tile\"><small>Exporter memory</small><b>{}</b><small>resident</small></div>\
+         <div class=\"tile\"><small>Uptime</small><b>{}</b><small>since {}</small></div></div>",
         [
             &cost.cpu_percent.map_or_else(|| "–".to_owned(), percent),
             &duration(cost.cpu),
@@ -151,12 +150,12 @@ fn descriptors(html: &mut Html, usage: Usage) {
         html.put("<small>of {}</small>", [&count(limit)]);
         bar(html, "bar usage", &[(state, share.min(100.0))]);
     } else {
-        html.raw("<small>no limit of their own</small>");
+        html.raw("<small>no separate limit</small>");
     }
     html.raw("</div>");
 }
 
-/// A bar of `(class, percent)` parts.
+/// Writes a bar of `(class, percent)` segments.
 fn bar(html: &mut Html, class: &'static str, parts: &[(&'static str, f64)]) {
     html.put("<div class=\"{}\">", [&class]);
     for (class, percent) in parts.iter().filter(|part| part.1 > 0.0) {
@@ -172,7 +171,7 @@ fn refusals(html: &mut Html, refusals: &[SameReason]) {
     let mut sorted: Vec<&SameReason> = refusals.iter().collect();
     sorted.sort_by_key(|refusal| (refusal.cause, Reverse(refusal.count)));
     html.raw(
-        "<h2>Not measured<small>what was asked for and could not be opened</small></h2><div class=\"card\">",
+        "<h2>Not measured<small>configured events that could not be opened</small></h2><div class=\"card\">",
     );
     some(html, &sorted, "", |html, refusal| {
         let cause = refusal.cause.as_str();
@@ -180,7 +179,7 @@ fn refusals(html: &mut Html, refusals: &[SameReason]) {
         joined(html, ", ", refusal.events.iter().take(LINES), code);
         html.put(" <span class=\"quiet\">for {}", [&refusal.target]);
         if refusal.count > 1 {
-            html.put(" and others, {} places in all", [&count(refusal.count as u64)]);
+            html.put(" and others, {} instances in total", [&count(refusal.count as u64)]);
         }
         html.put("</span></div><p>{}</p>", [&refusal.reason]);
         if !refusal.remedy.is_empty() {
@@ -192,9 +191,7 @@ fn refusals(html: &mut Html, refusals: &[SameReason]) {
 }
 
 fn counters(html: &mut Html, entries: &[CounterStatus]) {
-    html.raw(
-        "<h2>Counters<small>per entry of the configuration, and for whom</small></h2><div class=\"cards\">",
-    );
+    html.raw("<h2>Counters<small>by configuration entry and scope</small></h2><div class=\"cards\">");
     let none = "<p class=\"quiet\">The configuration has no counters.</p></div>";
     some(html, entries, if entries.is_empty() { none } else { "</div>" }, |html, entry| {
         let head = "<section class=\"card\"><header><h3>{}</h3><span>per {}</span><small>{}</small></header>";
@@ -229,17 +226,17 @@ fn event(html: &mut Html, event: &EventStatus) {
 fn stream(html: &mut Html, stream: &Stream) {
     let between = if stream.granularity == "cgroup" { "cgroups" } else { "threads" };
     html.put(
-        "<h2>Switch stream<small>a record of all counters at each switch between {}</small></h2>\
+        "<h2>Switch stream<small>records all counters at each switch between {}</small></h2>\
          <div class=\"cards\"><div class=\"card\"><dl><dt>Leader</dt><dd><code>{}</code> on {} CPUs</dd>\
-         <dt>Descriptors</dt><dd>{}, however many cgroups and processes there are</dd><dt>Groups</dt><dd>",
+         <dt>Descriptors</dt><dd>{}, independent of the number of cgroups and processes</dd><dt>Groups</dt><dd>",
         [&between, &stream.leader, &count(stream.cpus), &count(stream.descriptors)],
     );
     match &stream.groups[..] {
-        [] => drop(html.raw("one on each CPU")),
-        [_] => drop(html.raw("two on each CPU: of software events, and of hardware events")),
+        [] => drop(html.raw("one per CPU")),
+        [_] => drop(html.raw("two per CPU: one of software events, one of hardware events")),
         groups => {
             html.put(
-                "one of software events on each CPU, and {} of hardware events, which take turns on its PMU: ",
+                "per CPU one of software events and {} of hardware events, which are multiplexed on the PMU: ",
                 [&count(groups.len() as u64)],
             );
             joined(html, " | ", groups.iter().take(LINES).map(|entries| entries.join(", ")), code);
@@ -273,29 +270,29 @@ fn unattributed(html: &mut Html, scope: &Unattributed) {
     html.raw("</table></section>");
 }
 
-/// What a reason says to somebody who meets it for the first time.
+/// Explains a reason for readers who are new to it.
 fn meaning(reason: &str) -> &'static str {
     match reason {
-        "idle" => "nothing to do",
-        "idle_or_root" => "nothing to do, or work of the root cgroup",
-        "not_selected" => "work of those that the configuration leaves out",
-        "lost" => "records that found no room in a ring",
-        "rotated" => "while the counters were not on the PMU",
+        "idle" => "idle CPU",
+        "idle_or_root" => "idle CPU, or tasks of the root cgroup",
+        "not_selected" => "cgroups or processes outside of the selection",
+        "lost" => "records lost because a ring was full",
+        "rotated" => "counters were not on the PMU (multiplexing)",
         "unrecorded" => "slices with a switch that the kernel did not record",
-        "unknown" => "nobody knows the name of who did it",
-        "ended" => "after the last record, when counters were closed",
+        "unknown" => "cgroup or process of unknown name",
+        "ended" => "between the last record and the close of the counters",
         _ => "",
     }
 }
 
 fn series(html: &mut Html, series: &[Series]) {
-    html.raw("<section><h2>Series<small>the largest metrics first</small></h2><div class=\"card\"><table>");
+    html.raw("<section><h2>Series<small>largest metrics first</small></h2><div class=\"card\"><table>");
     let mut sorted: Vec<&Series> = series.iter().collect();
     sorted.sort_by_key(|series| Reverse(series.series));
     some(html, &sorted, "</table>", |html, metric| {
         html.put("<tr><td><code>{}</code>", [&metric.metric]);
         if metric.in_other > 0 {
-            html.put(" <span class=\"stalled\">{} targets in other</span>", [&count(metric.in_other)]);
+            html.put(" <span class=\"stalled\">{} aggregated into other</span>", [&count(metric.in_other)]);
         }
         html.put("</td><td class=\"number\">{}</td></tr>", [&count(metric.series)]);
     });
@@ -303,7 +300,7 @@ fn series(html: &mut Html, series: &[Series]) {
 }
 
 fn losses(html: &mut Html, losses: &[Loss]) {
-    html.raw("<section><h2>Losses<small>measured, and not delivered</small></h2><div class=\"card\">");
+    html.raw("<section><h2>Losses<small>measured but not delivered</small></h2><div class=\"card\">");
     let lost: Vec<&Loss> = losses.iter().filter(|loss| loss.count > 0).collect();
     if lost.is_empty() {
         html.raw("<p class=\"quiet\">None since the start.</p>");
@@ -323,7 +320,7 @@ fn host(html: &mut Html, status: &Status) {
     let machine = if host.virtual_machine {
         "virtual: hardware events may be missing"
     } else {
-        "no hypervisor announced"
+        "no hypervisor detected"
     };
     html.put(
         "<section><h2>Host</h2><div class=\"card\"><dl><dt>Kernel</dt><dd>{}</dd><dt>CPUs online</dt><dd>{}</dd>\
@@ -357,7 +354,7 @@ fn configuration(html: &mut Html, status: &Status) {
     html.raw("<section><h2>Configuration</h2><div class=\"card\"><dl><dt>File</dt><dd>");
     match &status.configuration.file {
         Some(file) => html.put("<code>{}</code>", [&file.display()]),
-        None => html.raw("none: the built-in configuration"),
+        None => html.raw("none (built-in configuration)"),
     };
     let loaded = status.configuration.loaded;
     html.put("</dd><dt>Loaded</dt><dd>{}</dd><dt>Last reload</dt><dd>", [&format_args!("{loaded:#}")]);
@@ -374,7 +371,7 @@ fn code(html: &mut Html, text: impl Display) {
     html.put("<code>{}</code>", [&text]);
 }
 
-/// Shows all of them, with `separator` between.
+/// Writes all elements, with `separator` between them.
 fn joined<T>(
     html: &mut Html,
     separator: &'static str,
@@ -387,7 +384,7 @@ fn joined<T>(
     }
 }
 
-/// Shows the first [`LINES`] of them, then `end`, then how many more there are.
+/// Writes the first [`LINES`] elements, then `end`, then the number of the remaining elements.
 fn some<T>(html: &mut Html, all: &[T], end: &'static str, mut show: impl FnMut(&mut Html, &T)) {
     all.iter().take(LINES).for_each(|one| show(html, one));
     html.raw(end);
@@ -452,7 +449,7 @@ mod tests {
     fn an_old_collection_is_the_first_thing_said() {
         let mut status = specimen();
         status.now = Timestamp(status.now.0 + 3_600_000);
-        assert!(render(&status).contains("Collecting has stopped."));
+        assert!(render(&status).contains("Collection has stopped."));
         status.collection = None;
         assert!(render(&status).contains("Starting."));
     }

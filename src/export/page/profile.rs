@@ -1,6 +1,6 @@
-//! The pages of profiles, `/flamegraph` and `/top`, and the index of `/debug/pprof/`: the style of the status page, a
-//! form for the selection, and links to the same selection in other formats. Their scripts are within them, and bear
-//! the nonce that the policy of the answer allows.
+//! The profile pages `/flamegraph` and `/top`, and the index of `/debug/pprof/`. They have the style of the status page, a form for the
+//! selection, and links to the same selection in other formats. Their inline scripts carry the nonce of the response's
+//! Content-Security-Policy.
 
 use std::io;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use crate::export::top::{Row, Top, basename, value};
 use crate::profile::{Cgroups, Mode, Profile};
 use crate::target::Glob;
 
-/// What a page is about.
+/// Input of a page.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::export) struct View<'v> {
-    /// What was asked for.
+    /// The query.
     pub(in crate::export) query: &'v Query,
-    /// The kinds of profiles that there are.
+    /// The available kinds of profiles.
     pub(in crate::export) kinds: &'v [Arc<str>],
-    /// What scripts must bear to be run: hexadecimal digits.
+    /// The nonce of the scripts: hexadecimal digits.
     pub(in crate::export) nonce: &'v str,
 }
 
-/// Which page.
+/// Kind of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::export) enum Page {
     FlameGraph,
@@ -32,7 +32,7 @@ pub(in crate::export) enum Page {
 }
 
 impl Page {
-    /// Its name and its path.
+    /// Returns the title and the path of the page.
     const fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::FlameGraph => ("Flame graph", "/flamegraph"),
@@ -41,7 +41,7 @@ impl Page {
     }
 }
 
-/// The page with a picture, or with a sentence where there is none.
+/// Renders the flame graph page. The argument is the image, or a sentence why there is none.
 pub(in crate::export) fn flamegraph(
     view: View<'_>,
     profile: &Profile,
@@ -53,7 +53,7 @@ pub(in crate::export) fn flamegraph(
     })
 }
 
-/// A page about a profile.
+/// Renders a page about a profile.
 fn page(page: Page, view: View<'_>, profile: &Profile, show: impl FnOnce(&mut Html)) -> String {
     let mut html = Html::default();
     begin(&mut html, page, view);
@@ -62,7 +62,7 @@ fn page(page: Page, view: View<'_>, profile: &Profile, show: impl FnOnce(&mut Ht
     end(html)
 }
 
-/// A picture, what its colours mean, and how it is used.
+/// Writes the image, its color legend and a usage hint.
 fn drawn(html: &mut Html, picture: &Embedded) {
     html.raw("<div class=\"card graph\">").picture(picture).raw("</div>");
     html.raw(
@@ -70,24 +70,24 @@ fn drawn(html: &mut Html, picture: &Embedded) {
          <span><i style=\"background:#e9d45a\"></i>C++, Rust</span>\
          <span><i style=\"background:#67d2d6\"></i>inlined</span>\
          <span><i style=\"background:#f4a044\"></i>kernel</span>\
-         <span><i style=\"background:#7fd277\"></i>compiled at run time</span>\
+         <span><i style=\"background:#7fd277\"></i>JIT-compiled</span>\
          <span><i style=\"background:#bababa\"></i>unknown</span></div>\
-         <p class=\"quiet\">Click a frame to enlarge it, Ctrl+F to search with a regular expression. What is \
-         narrower than a thousandth is left out: select a part to see more of it.</p>",
+         <p class=\"quiet\">Click a frame to zoom in, press Ctrl+F to search with a regular expression. Frames narrower \
+         than a thousandth are omitted: narrow the selection to see them.</p>",
     );
 }
 
-/// A page that stands alone in a file: the picture with what it is of, and the table of the first `functions` functions.
-/// It loads nothing, wherever it is opened.
+/// Renders a standalone page for a file: the image with a summary of its profile, and a table of the first `functions` functions. It loads
+/// no external resources.
 ///
 /// # Errors
-/// What inferno says, or that it drew what we cannot embed.
+/// Returns errors of inferno, and an error if its output cannot be embedded.
 pub fn offline(profile: &Profile, headline: Option<&str>, functions: usize) -> io::Result<String> {
     let options = flamegraph::Options { title: headline, ..flamegraph::Options::default() };
     let picture = flamegraph::embedded(profile, options, NO_NONCE)?;
     let name = headline.map_or_else(|| title(profile), str::to_owned);
     let mut html = Html::default();
-    // All that came from outside was escaped: what scripts there are, are ours.
+    // All untrusted input was escaped, so every script in the document is the exporter's own.
     html.raw(HEAD_START).raw(
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; \
          style-src 'unsafe-inline'; script-src 'unsafe-inline'\"><title>",
@@ -105,10 +105,10 @@ pub fn offline(profile: &Profile, headline: Option<&str>, functions: usize) -> i
     Ok(end(html))
 }
 
-/// What scripts bear where nobody asks for it.
+/// Nonce of scripts in pages that are not served with a policy.
 const NO_NONCE: &str = "0";
 
-/// The page with the table of functions, or with a sentence where there are none.
+/// Renders the page with the table of functions. The argument is the table, or a sentence why there is none.
 pub(in crate::export) fn top(view: View<'_>, profile: &Profile, top: Result<&Top, &str>) -> String {
     page(Page::Top, view, profile, |html| match top {
         Ok(top) => {
@@ -119,7 +119,7 @@ pub(in crate::export) fn top(view: View<'_>, profile: &Profile, top: Result<&Top
     })
 }
 
-/// A page that says why there is no profile.
+/// Renders a page with the reason why there is no profile.
 pub(in crate::export) fn refused(page: Page, view: View<'_>, sentence: &str) -> String {
     let mut html = Html::default();
     begin(&mut html, page, view);
@@ -127,11 +127,11 @@ pub(in crate::export) fn refused(page: Page, view: View<'_>, sentence: &str) -> 
     end(html)
 }
 
-/// The index of `/debug/pprof/`.
+/// Renders the index of `/debug/pprof/`.
 pub(in crate::export) fn index(kinds: &[Arc<str>]) -> String {
     let mut html = Html::default();
     head(&mut html, "Profiles");
-    html.raw("</header><main><p class=\"quiet\">What this machine is sampled for.</p>");
+    html.raw("</header><main><p class=\"quiet\">Profiles recorded on this machine.</p>");
     if kinds.is_empty() {
         html.put(WARNING, [&NO_KINDS]);
     }
@@ -140,7 +140,7 @@ pub(in crate::export) fn index(kinds: &[Arc<str>]) -> String {
         let query = Query { kind: Some(kind.as_ref().to_owned()), ..Query::default() };
         html.put("<tr><td><code>{}</code></td>", [kind]);
         let outputs = [
-            ("pprof, of the next 10 s", "/debug/pprof/profile"),
+            ("pprof of the next 10 s", "/debug/pprof/profile"),
             ("flame graph", "/flamegraph"),
             ("functions", "/top"),
             ("folded stacks", "/folded"),
@@ -153,26 +153,27 @@ pub(in crate::export) fn index(kinds: &[Arc<str>]) -> String {
         html.raw("</tr>");
     }
     html.raw(
-        "</table></div><p class=\"quiet\">All take <code>seconds</code>, <code>comm</code>, <code>pid</code>, \
+        "</table></div><p class=\"quiet\">All accept the parameters <code>seconds</code>, <code>comm</code>, <code>pid</code>, \
          <code>cgroup</code> and <code>mode</code>: \
          <code>go tool pprof 'http://…/debug/pprof/profile?seconds=30&amp;comm=nginx*'</code></p>",
     );
     end(html)
 }
 
-/// What is said where no profiles are taken.
-pub(in crate::export) const NO_KINDS: &str = "no profiles are taken: the configuration has none under `profiles`, or none could be opened (see /status)";
+/// Message of pages without any kind of profile.
+pub(in crate::export) const NO_KINDS: &str = "no profiles are recorded: `profiles` is empty in the configuration, or no entry could be \
+                                              opened (see /status)";
 
 const WARNING: &str = "<div class=\"banner warn\"><p>{}</p></div>";
 
-/// What a page begins with.
+/// Start of the head of a page.
 pub(super) const HEAD_START: &str = concat!(
     "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">",
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">",
     "<link rel=\"icon\" href=\"data:,\">"
 );
 
-/// What stands between its title and its headline.
+/// Markup between the title and the headline of a page.
 const HEAD_STYLE: &str = concat!(
     " - perf-exporter</title><style>",
     include_str!("page.css"),
@@ -230,7 +231,7 @@ fn form(html: &mut Html, page: Page, view: View<'_>) {
         choice(html, "Shape<select name=\"shape\">", shapes);
     }
     html.put(
-        "<label class=\"narrow\" title=\"How long to sample from now on; left empty: the last minute or so, at once\">\
+        "<label class=\"narrow\" title=\"Seconds to sample from now on; if empty, about the last minute, immediately\">\
          Seconds<input name=\"seconds\" type=\"number\" min=\"1\" max=\"{}\" placeholder=\"recent\"",
         [&LONGEST],
     );
@@ -238,7 +239,7 @@ fn form(html: &mut Html, page: Page, view: View<'_>) {
     html.raw("<button>Show</button></form>");
 }
 
-/// A list to choose from, of words and whether they are chosen.
+/// Writes a selection list of words with their selected state.
 fn choice<'w>(html: &mut Html, head: &'static str, all: impl IntoIterator<Item = (&'w str, bool)>) {
     html.raw("<label>").raw(head);
     for (word, selected) in all {
@@ -247,7 +248,7 @@ fn choice<'w>(html: &mut Html, head: &'static str, all: impl IntoIterator<Item =
     html.raw("</select></label>");
 }
 
-/// What a profile is of.
+/// Writes a summary of a profile.
 fn facts(html: &mut Html, profile: &Profile) {
     html.put(
         "<h2>{}</h2><span>{} in {} samples</span><span class=\"quiet\">{} from {}</span>",
@@ -264,7 +265,7 @@ fn facts(html: &mut Html, profile: &Profile) {
     }
 }
 
-/// What a profile is of, and where else it is.
+/// Writes a summary of a profile and links to its other formats.
 fn about(html: &mut Html, page: Page, view: View<'_>, profile: &Profile) {
     html.raw("<div class=\"about\">");
     facts(html, profile);
@@ -282,10 +283,10 @@ fn about(html: &mut Html, page: Page, view: View<'_>, profile: &Profile) {
 }
 
 fn nothing(html: &mut Html, sentence: &str) {
-    html.put("<div class=\"banner idle\"><p><b>Nothing to show:</b> {}.</p></div>", [&sentence]);
+    html.put("<div class=\"banner idle\"><p><b>No data:</b> {}.</p></div>", [&sentence]);
 }
 
-/// The table of functions; those that are left out are behind a link, if there is one.
+/// Writes the table of functions. `link`, if given, leads to the omitted functions.
 fn functions_card(html: &mut Html, nonce: &str, profile: &Profile, top: &Top, link: Option<&str>) {
     html.raw(
         "<div class=\"card\"><input id=\"find\" class=\"find\" type=\"search\" aria-label=\"Find\" \
@@ -323,7 +324,7 @@ fn row(html: &mut Html, profile: &Profile, row: &Row) {
     );
     html.raw(match row.origin {
         "kernel" => " <small>kernel</small>",
-        "jit" => " <small>run time</small>",
+        "jit" => " <small>JIT</small>",
         _ => "",
     });
     html.put("</td><td class=\"module\" title=\"{}\">{}</td></tr>", [&row.module, &basename(&row.module)]);

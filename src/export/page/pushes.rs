@@ -1,4 +1,4 @@
-//! The part of the page about what is pushed.
+//! The section of the status page about pushes.
 
 use super::age;
 use super::figures::{bytes, count, duration};
@@ -10,7 +10,7 @@ pub(super) fn pushes(html: &mut Html, status: &Status) {
         return;
     }
     html.raw(
-        "<h2>Pushed<small>items are data points, samples, log records</small></h2><div class=\"cards\">",
+        "<h2>Push export<small>items are data points, samples or log records</small></h2><div class=\"cards\">",
     );
     for push in &status.pushes {
         html.put(
@@ -18,20 +18,21 @@ pub(super) fn pushes(html: &mut Html, status: &Status) {
             [&push.signal, &push.format, &push.protocol, &push.endpoint],
         );
         state(html, status, push);
-        html.put("<dt>Taken</dt><dd>{} items", [&count(push.taken)]);
+        html.put("<dt>Accepted</dt><dd>{} items", [&count(push.taken)]);
         if let Some(at) = push.last_taken {
             html.put(", last {} ago", [&duration(age(status, at))]);
         }
         html.raw("</dd>");
-        let lost = [("Rejected", push.rejected), ("Refused", push.refused), ("Dropped", push.dropped)];
+        let lost =
+            [("Rejected in part", push.rejected), ("Rejected", push.refused), ("Dropped", push.dropped)];
         for (what, number) in lost.into_iter().filter(|(_, number)| *number > 0) {
             html.put("<dt>{}</dt><dd>{} items</dd>", [&what, &count(number)]);
         }
         if let Some(message) = &push.message {
-            html.put("<dt>Said</dt><dd>{}</dd>", [message]);
+            html.put("<dt>Receiver message</dt><dd>{}</dd>", [message]);
         }
         html.put(
-            "<dt>Waiting</dt><dd>{} requests, {}</dd></dl></section>",
+            "<dt>Queued</dt><dd>{} requests, {}</dd></dl></section>",
             [&count(push.waiting_requests), &bytes(push.waiting_bytes)],
         );
     }
@@ -42,11 +43,11 @@ fn state(html: &mut Html, status: &Status, push: &PushStatus) {
     html.raw("<dt>State</dt><dd>");
     match (&push.failing, push.last_taken) {
         (Some(failure), _) => html.put(
-            "<b>not taken for {}</b>, since {}: {}",
+            "<b>failing for {}</b>, since {}: {}",
             [&duration(age(status, failure.since)), &format_args!("{:#}", failure.since), &failure.why],
         ),
-        (None, Some(_)) => html.raw("taken"),
-        (None, None) => html.raw("nothing was sent yet"),
+        (None, Some(_)) => html.raw("ok"),
+        (None, None) => html.raw("nothing sent yet"),
     };
     html.raw("</dd>");
 }

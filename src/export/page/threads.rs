@@ -1,4 +1,4 @@
-//! The part of the page about threads that stand out.
+//! The section of the status page about the threads with the longest waits.
 
 use super::figures::duration;
 use super::html::Html;
@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(super) fn threads(html: &mut Html, threads: &Threads) {
     if let Some(reduced) = &threads.reduced {
         html.put(
-            "<div class=\"banner warn\"><p><b>Less is told of threads than was asked for</b>, to keep to \
+            "<div class=\"banner warn\"><p><b>Detail of thread metrics is reduced</b> to keep to \
              <code>limits.cpu</code>: {}.</p></div>",
             [reduced],
         );
@@ -17,9 +17,9 @@ pub(super) fn threads(html: &mut Html, threads: &Threads) {
     if threads.delays.is_empty() && threads.stuck.is_empty() {
         return;
     }
-    html.raw("<h2>Threads<small>that waited longest, in the last minute and right now</small></h2><div class=\"cards\">");
+    html.raw("<h2>Threads<small>longest waits, in the last minute and now</small></h2><div class=\"cards\">");
     if !threads.delays.is_empty() {
-        html.raw("<section class=\"card\"><header><h3>For a CPU</h3></header><dl>");
+        html.raw("<section class=\"card\"><header><h3>Waiting for a CPU</h3></header><dl>");
         some(html, &threads.delays, "", |html, delay| {
             thread(html, &delay.comm, delay.pid, delay.tid);
             html.put(

@@ -1,4 +1,4 @@
-//! The part of the page about tracepoints and probes.
+//! The section of the status page about tracepoints and probes.
 
 use super::figures::count;
 use super::html::Html;
@@ -10,7 +10,7 @@ pub(super) fn traces(html: &mut Html, entries: &[TraceStatus]) {
         return;
     }
     html.raw(
-        "<h2>Tracepoints and probes<small>whose fields are looked into; the numbers are of CPUs</small></h2>\
+        "<h2>Tracepoints and probes<small>with decoded fields; the states count CPUs</small></h2>\
          <div class=\"cards\">",
     );
     some(html, entries, "</div>", |html, entry| {
@@ -24,7 +24,7 @@ pub(super) fn traces(html: &mut Html, entries: &[TraceStatus]) {
 }
 
 fn pairs(html: &mut Html, pairs: &Pairs) {
-    html.put("<dt>Waiting</dt><dd>{} for their second event</dd>", [&count(pairs.waiting)]);
+    html.put("<dt>Pending</dt><dd>{} begin events without an end event</dd>", [&count(pairs.waiting)]);
     if pairs.unpaired.is_empty() {
         return;
     }

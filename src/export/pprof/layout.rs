@@ -1,33 +1,32 @@
-//! Where files stand in a profile of many processes.
+//! Address layout of files in a profile of many processes.
 //!
-//! Places in a file have the addresses of its own headers, so that they mean the same in every process. Those of different
-//! files overlap, and pprof looks instructions up by address alone: `-disasm` would show the time of one program in
-//! another. So each file gets a place of its own, as in a process that has mapped all of them, and mappings are whole
-//! pages, as the kernel's are. Whoever reads the profile finds the way back by the start and the offset of the mapping,
-//! as in profiles of real processes.
+//! Addresses of locations are those of the file's own headers, so they are the same in every process. Addresses of different files overlap,
+//! but pprof finds instructions by address alone: `-disasm` would attribute the time of one program to another. Each file therefore gets a
+//! separate address range, as in a process that maps all of them. Mappings are whole pages, like those of the kernel. Readers convert
+//! addresses back with the start and offset of the mapping, as in profiles of real processes.
 
 use std::collections::HashMap;
 
 use crate::profile::Mapping;
 use crate::stack::BuildId;
 
-/// In bytes: the least that processors have. Larger ones are multiples of it.
+/// Smallest page size of supported processors, in bytes. Larger page sizes are multiples of it.
 const PAGE: u64 = 1 << 12;
-/// Files begin at multiples of this, in bytes: that of the largest pages that files are linked for.
+/// Alignment of files in bytes: the largest page size for which files are linked.
 const APART: u64 = 1 << 21;
-/// Half of the addresses that programs have. What is beyond is the kernel's, or made up, and stays where it is.
+/// Half of the user address space. Higher addresses belong to the kernel or are synthetic, and are not moved.
 const END: u64 = 1 << 46;
 
-/// What a file is told from others by.
+/// Returns the identity of a file.
 fn file(mapping: &Mapping) -> (&str, Option<&BuildId>) {
     (&mapping.path, mapping.build_id.as_ref())
 }
 
-/// By how much the addresses of each mapping are moved.
+/// Offset of the addresses of each mapping.
 #[derive(Debug)]
 pub(super) struct Layout(Vec<u64>);
 
-/// A mapping as it is in memory.
+/// A mapping in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mapped {
     pub(super) start: u64,
@@ -36,7 +35,7 @@ pub(super) struct Mapped {
 }
 
 impl Layout {
-    /// Of all mappings, of which those of the file that comes first in `order` stay where they are.
+    /// Computes the layout of all mappings. Mappings of the first file in `order` are not moved.
     pub(super) fn new(mappings: &[Mapping], order: &[usize]) -> Self {
         let mut ends = HashMap::<_, u64>::new();
         for mapping in mappings {
@@ -51,21 +50,21 @@ impl Layout {
             let end = ends.get(&file).copied().unwrap_or(mapping.limit);
             let base = *moved.entry(file).or_insert_with(|| {
                 let Some(after) = next.checked_add(end).filter(|&after| after <= END) else { return 0 };
-                // Below END, so that it cannot overflow.
+                // Below END, so this does not overflow.
                 std::mem::replace(&mut next, after.next_multiple_of(APART))
             });
-            // In bounds: it is as long as the mappings are.
+            // In bounds: the list is as long as the mappings.
             by[place] = base;
         }
         Self(by)
     }
 
-    /// Where an address of a mapping is.
+    /// Returns the moved address of a location in a mapping.
     pub(super) fn address(&self, mapping: u32, address: u64) -> u64 {
         self.0.get(mapping as usize).map_or(address, |by| address.saturating_add(*by))
     }
 
-    /// Where a mapping is: its pages, if they are pages in the file as well.
+    /// Returns the moved pages of a mapping, if it consists of whole pages in the file as well.
     pub(super) fn mapped(&self, place: usize, mapping: &Mapping) -> Mapped {
         let by = self.0.get(place).copied().unwrap_or(0);
         let into = mapping.start % PAGE;
@@ -119,7 +118,7 @@ mod tests {
     #[test]
     fn a_part_that_begins_within_a_page_is_mapped_from_its_beginning() {
         assert_eq!(mapped(&[mapping("/a", 0x1_2bc0, 0x8_9df0, 0x1_1bc0)]), [(0x1_2000, 0x8_a000, 0x1_1000)]);
-        // No kernel maps this.
+        // No kernel creates such a mapping.
         assert_eq!(mapped(&[mapping("/a", 0x1_2bc0, 0x8_9df0, 0x1_1000)]), [(0x1_2bc0, 0x8_a000, 0x1_1000)]);
     }
 

@@ -10,7 +10,7 @@ use super::*;
 use crate::profile::specimen::{any_profile, hostile, native, specimen, task};
 use crate::profile::{Kind, Mode, Origin, Sample as Counted, specimen::Builder};
 
-/// `perftools.profiles`, as pprof's `profile.proto` declares it.
+/// Messages of `perftools.profiles`, as declared in pprof's `profile.proto`.
 mod proto {
     #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct Profile {
@@ -148,7 +148,7 @@ impl proto::Profile {
         self.sample_type.iter().map(|&of| self.value_type(of)).collect()
     }
 
-    /// The names of a sample, outermost first.
+    /// Returns the names of a sample, outermost first.
     fn names(&self, sample: &proto::Sample) -> Vec<&str> {
         let lines = sample.location_id.iter().flat_map(|&id| &self.location[id as usize - 1].line);
         let names = lines.map(|line| self.text(self.function[line.function_id as usize - 1].name));
@@ -166,12 +166,12 @@ impl proto::Profile {
     }
 }
 
-/// Reads a profile and holds it against pprof's own `CheckValid`, and against what its format says beyond that.
+/// Decodes a profile and checks the rules of pprof's `CheckValid` and further rules of the format.
 fn decode(profile: &Profile) -> proto::Profile {
     let mut bytes = Vec::new();
     GzDecoder::new(encode(profile).unwrap().as_slice()).read_to_end(&mut bytes).unwrap();
     let decoded = proto::Profile::decode(bytes.as_slice()).unwrap();
-    // Nothing is in it that the messages do not have.
+    // The message has no unknown fields.
     assert_eq!(decoded.encoded_len(), bytes.len());
     assert_eq!(decoded.string_table[0], "");
     let mut texts = decoded.string_table.clone();
@@ -199,7 +199,7 @@ fn decode(profile: &Profile) -> proto::Profile {
     decoded
 }
 
-/// Everything in a profile, a line each.
+/// Lists the content of a profile, one item per line.
 fn listing(decoded: &proto::Profile) -> String {
     let mut text = String::new();
     let out = &mut text;
@@ -279,7 +279,7 @@ fn a_place_without_a_function_shows_and_can_still_be_looked_up() {
     assert_eq!(decoded.text(mapping.filename), "/usr/lib/libstripped.so.3");
     assert!(!mapping.has_functions && mapping.build_id != 0);
     assert!((mapping.memory_start..mapping.memory_limit).contains(&innermost.address));
-    // By the way that pprof takes, from the address to the file's own.
+    // Converts the address to the file's own address as pprof does.
     let address = innermost.address - mapping.memory_start + mapping.file_offset;
     let name = format!("libstripped.so.3+{address:#x}");
     assert_eq!(decoded.names(sample).last(), Some(&name.as_str()));
@@ -343,7 +343,7 @@ fn what_refers_to_nothing_is_left_out() {
 proptest! {
     #[test]
     fn a_profile_says_what_it_was_made_of(mut profile in any_profile()) {
-        // What differs in nothing but its CPU is one sample.
+        // Samples that differ only in their CPU are one sample.
         let mut told = std::collections::BTreeSet::new();
         profile.samples.retain(|sample| told.insert((sample.stack, sample.task, sample.mode)));
         let decoded = decode(&profile);

@@ -24,7 +24,7 @@ fn histogram(bounds: &[f64], values: &[f64]) -> Value {
     Value::Histogram(Arc::new(histogram))
 }
 
-/// One family of each kind, and every value and text that the formats treat in a way of their own.
+/// One family of each kind, with all values and strings that the formats encode specially.
 fn specimen() -> Arc<Snapshot> {
     let integer = Value::Integer;
     let cycles = vec![
@@ -68,7 +68,7 @@ fn encode(snapshot: &Arc<Snapshot>, format: Format) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// `INSTA_UPDATE=always cargo test` blesses what is printed now.
+/// `INSTA_UPDATE=always cargo test` accepts the current output.
 #[test]
 fn the_text_format_is_as_recorded() {
     insta::assert_snapshot!(encode(&specimen(), Format::Text));
@@ -154,7 +154,7 @@ fn histograms_of_different_bounds_stand_side_by_side() {
     );
 }
 
-/// 3 families × `series`, large enough for several pieces.
+/// Creates 3 families × `series` series, large enough for several pieces.
 fn large(series: usize) -> Arc<Snapshot> {
     let labels: Vec<_> = (0..series).map(|n| Labels::new([("cgroup", format!("/slice/{n:05}"))])).collect();
     let families = (0..3).map(|n| {
@@ -187,7 +187,7 @@ fn no_piece_is_larger_than_it_may_be_and_none_is_empty() {
     }
 }
 
-/// What `promtool check metrics` has against a text; nothing if it cannot be run, unless it is required.
+/// Returns the complaints of `promtool check metrics` about a text. Returns nothing if promtool is unavailable and not required.
 fn faults(text: &str) -> String {
     let promtool = Command::new("promtool")
         .args(["check", "metrics"])

@@ -1,15 +1,15 @@
-//! The fields of a `Histogram` that make it a native one: spans of buckets, and how each count differs from the one
-//! before it.
+//! Fields of a native `Histogram`: spans of buckets, and the difference of each count from the previous one.
 
 use std::iter::Peekable;
 
 use super::wire::{Message, Sink, zigzag};
 use crate::metrics::Native;
 
-/// So many empty buckets between two are written as such: they are shorter than another span. client_golang's number.
+/// Maximum number of empty buckets that are written explicitly between two others, because they are shorter than another span. Same as in
+/// client_golang.
 const GAP: i32 = 2;
 
-/// Writes the fields. The zero threshold, which is never 0, tells even an empty histogram from a classic one.
+/// Writes the fields. The zero threshold, which is never 0, distinguishes an empty native histogram from a classic one.
 pub(super) fn write(native: Native<'_>, to: &mut impl Sink) {
     to.signed(5, i64::from(native.schema()));
     to.double(6, native.zero_threshold());
@@ -25,14 +25,14 @@ fn write_side(
     to: &mut impl Sink,
 ) {
     let mut spans = Spans { buckets: filled(buckets.clone()).peekable(), end: 0 };
-    // Nothing is written of a side that has no values.
+    // Nothing is written for a side without values.
     let Some(first) = spans.next() else { return };
     to.message(span_field, &first);
     spans.for_each(|span| to.message(span_field, &span));
     to.message(delta_field, &Deltas(filled(buckets)));
 }
 
-/// The same with an empty bucket for each that is missing in a small gap.
+/// Inserts empty buckets in small gaps.
 fn filled(buckets: impl Iterator<Item = (i32, u64)> + Clone) -> impl Iterator<Item = (i32, u64)> + Clone {
     let mut expected = None;
     buckets.flat_map(move |(index, count)| {
@@ -44,10 +44,10 @@ fn filled(buckets: impl Iterator<Item = (i32, u64)> + Clone) -> impl Iterator<It
     })
 }
 
-/// The runs of neighbours among buckets.
+/// Spans of adjacent buckets.
 struct Spans<I: Iterator> {
     buckets: Peekable<I>,
-    /// Behind the span before; at first the bucket that the first offset counts from.
+    /// End of the previous span; initially the bucket to which the first offset refers.
     end: i32,
 }
 
@@ -65,9 +65,9 @@ impl<I: Iterator<Item = (i32, u64)>> Iterator for Spans<I> {
     }
 }
 
-/// `BucketSpan`.
+/// Message `BucketSpan`.
 struct Span {
-    /// Empty buckets between this span and the one before; of the first one, its index.
+    /// Number of empty buckets between this span and the previous one; for the first span, its index.
     offset: i32,
     length: u32,
 }
@@ -79,7 +79,7 @@ impl Message for Span {
     }
 }
 
-/// A packed field of `sint64`: the first count, and the differences of all others to the one before.
+/// A packed field of `sint64`: the first count, then the difference of each count from the previous one.
 struct Deltas<I>(I);
 
 impl<I: Iterator<Item = (i32, u64)> + Clone> Message for Deltas<I> {
@@ -88,7 +88,7 @@ impl<I: Iterator<Item = (i32, u64)> + Clone> Message for Deltas<I> {
     fn write(&self, to: &mut impl Sink) {
         let mut before = 0_u64;
         for (_, count) in self.0.clone() {
-            // Exact: a histogram has no more values than an i64 can hold.
+            // Exact: a histogram has at most `i64::MAX` values.
             to.varint(zigzag(count.wrapping_sub(before).cast_signed()));
             before = count;
         }

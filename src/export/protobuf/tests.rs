@@ -7,7 +7,7 @@ use super::*;
 use crate::export::prometheus::CHUNK;
 use crate::metrics::{Buckets, Labels};
 
-/// `io.prometheus.client`, as client_model's `metrics.proto` declares it.
+/// Messages of `io.prometheus.client`, as declared in client_model's `metrics.proto`.
 mod proto {
     #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct MetricFamily {
@@ -145,7 +145,7 @@ fn encode(families: impl IntoIterator<Item = Family>) -> Vec<u8> {
     out
 }
 
-/// Reads them, and sees to it that nothing is in them that the messages do not have: written again they are as long.
+/// Decodes the families and asserts that they have no unknown fields: the re-encoded length is equal.
 fn decode(mut bytes: &[u8]) -> Vec<proto::MetricFamily> {
     let (length, mut families) = (bytes.len(), Vec::new());
     while !bytes.is_empty() {
@@ -158,7 +158,7 @@ fn decode(mut bytes: &[u8]) -> Vec<proto::MetricFamily> {
     families
 }
 
-/// The only family, and its only metric.
+/// Returns the only family and its only metric.
 fn one(families: Family) -> (proto::MetricFamily, proto::Metric) {
     let [family] = &decode(&encode([families]))[..] else { panic!("not one family") };
     let [metric] = &family.metric[..] else { panic!("not one metric") };
@@ -234,7 +234,7 @@ fn exponential_buckets_stand_beside_the_classic_ones() {
         zero_count: Some(1),
         negative_span: vec![span(8, 1)],
         negative_delta: vec![1],
-        // Buckets 0, 2, 4 and 5 (with 1 and 3 filled in), and far away 54.
+        // Buckets 0, 2, 4 and 5 (with 1 and 3 filled in), and the distant bucket 54.
         positive_span: vec![span(0, 6), span(48, 1)],
         positive_delta: vec![2, -2, 1, -1, 1, 0, 0],
         created_timestamp: created(),
@@ -248,7 +248,7 @@ fn an_empty_native_histogram_is_still_native() {
     let points = vec![(&[][..], Value::Histogram(Arc::new(value)))];
     let (_, metric) = one(family("perf_sizes", "", Kind::Histogram, points));
     let histogram = metric.histogram.unwrap();
-    // Prometheus takes it for a classic one unless it has spans, a zero count or a threshold.
+    // Prometheus treats it as a classic histogram unless it has spans, a zero count or a threshold.
     assert!(histogram.zero_threshold() > 0.0 && histogram.positive_span.is_empty());
     assert_eq!((histogram.schema, histogram.bucket.len()), (Some(3), 27));
 }
@@ -284,7 +284,7 @@ fn pieces_are_bounded_and_make_up_the_whole() {
     assert_eq!(families.iter().map(|family| family.metric.len()).collect::<Vec<_>>(), [5_000; 3]);
 }
 
-/// What a scraper makes of spans and deltas: a count for each bucket that has one.
+/// Decodes spans and deltas as a scraper does: a count for each non-empty bucket.
 fn counts(spans: &[proto::BucketSpan], deltas: &[i64]) -> BTreeMap<i32, i64> {
     let (mut index, mut count, mut deltas) = (0, 0, deltas.iter());
     let mut counts = BTreeMap::new();

@@ -2,15 +2,15 @@
 
 use std::mem;
 
-/// Where a message is written to. The length of a message stands before it, so most are written twice: to a [`Length`],
-/// then to bytes. One piece of code for both cannot get the length wrong.
+/// Destination of an encoded message. The length precedes a message, so most messages are written twice: to a [`Length`], then to bytes.
+/// The same code for both guarantees a correct length.
 pub(in crate::export) trait Sink: Sized {
-    /// An integer in groups of seven bits, the lowest first.
+    /// Writes an integer in groups of seven bits, the lowest first.
     fn varint(&mut self, value: u64);
 
     fn bytes(&mut self, bytes: &[u8]);
 
-    /// A message in another, or one of a stream; its length and itself.
+    /// Writes a message within another message or a stream: its length, then its content.
     fn delimited<M: Message>(&mut self, message: &M);
 
     fn unsigned(&mut self, field: u32, value: u64) {
@@ -18,14 +18,14 @@ pub(in crate::export) trait Sink: Sized {
         self.varint(value);
     }
 
-    /// Zero is what a field is that is not written.
+    /// Writes an integer field unless it is zero, the default of an absent field.
     fn optional(&mut self, field: u32, value: u64) {
         if value != 0 {
             self.unsigned(field, value);
         }
     }
 
-    /// `sint32` or `sint64`: numbers near zero are short, whatever their sign.
+    /// Writes a `sint32` or `sint64`: numbers near zero are short, regardless of their sign.
     fn signed(&mut self, field: u32, value: i64) {
         self.unsigned(field, zigzag(value));
     }
@@ -55,9 +55,9 @@ pub(in crate::export) trait Sink: Sized {
     }
 }
 
-/// What can be written.
+/// A message that can be encoded.
 pub(in crate::export) trait Message {
-    /// Whether it costs less to move the written bytes behind their length than to write twice.
+    /// Whether moving the encoded bytes after their length costs less than encoding twice.
     const LONG: bool = false;
 
     fn write(&self, to: &mut impl Sink);
@@ -89,7 +89,7 @@ impl<const N: usize> Message for Numbers<N> {
     }
 }
 
-/// A field for each of these messages.
+/// One field for each of these messages.
 pub(in crate::export) struct Each<'a, M>(pub(in crate::export) u32, pub(in crate::export) &'a [M]);
 
 impl<M: Message> Message for Each<'_, M> {
@@ -98,7 +98,7 @@ impl<M: Message> Message for Each<'_, M> {
     }
 }
 
-/// The fields of both.
+/// The fields of both messages.
 impl<A: Message, B: Message> Message for (A, B) {
     const LONG: bool = A::LONG || B::LONG;
 
@@ -108,7 +108,7 @@ impl<A: Message, B: Message> Message for (A, B) {
     }
 }
 
-/// How a value is laid out.
+/// Wire type of a value.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::export) enum WireType {
     Varint = 0,
@@ -127,7 +127,7 @@ impl Length {
         length.0
     }
 
-    /// Bytes of a field with this message.
+    /// Returns the size of a field with this message, in bytes.
     pub(in crate::export) fn of_field(field: u32, message: &impl Message) -> u64 {
         let mut length = Self(0);
         length.message(field, message);
@@ -179,23 +179,23 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// As large as an `int64` can be.
+/// Limits a value to the range of `int64`.
 pub(in crate::export) fn bounded(value: u64) -> u64 {
     value.min(i64::MAX.cast_unsigned())
 }
 
-/// How many bytes an integer takes.
+/// Returns the size of an encoded integer in bytes.
 pub(in crate::export) fn width(number: u64) -> u64 {
-    // Zero has one group of seven bits, too.
+    // Zero also has one group of seven bits.
     u64::from((u64::BITS - (number | 1).leading_zeros()).div_ceil(7))
 }
 
-/// How many bytes a field of this length takes, if its number is below 16.
+/// Returns the size in bytes of a field of this length whose number is below 16.
 pub(in crate::export) fn delimited(length: u64) -> u64 {
     1 + width(length) + length
 }
 
-/// 0, −1, 1, −2, … as 0, 1, 2, 3, …
+/// Maps 0, −1, 1, −2, … to 0, 1, 2, 3, …
 pub(in crate::export) fn zigzag(value: i64) -> u64 {
     (value << 1 ^ value >> 63).cast_unsigned()
 }

@@ -1,4 +1,4 @@
-//! The list of all formats, and the settings of all of them.
+//! The list of all formats, and their combined settings.
 
 use super::format::Format as _;
 use super::pump::Feed;
@@ -8,10 +8,10 @@ use super::surroundings::Surroundings;
 use crate::config::push::Push;
 use crate::host::Environment;
 
-/// Makes [`Settings`] and [`Formats`] of the names of modules of `export` and of their types that implement [`Format`].
+/// Defines [`Settings`] and [`Formats`] from the names of modules of `export` and their types that implement [`Format`].
 macro_rules! formats {
     ($($name:ident: $format:ident,)+) => {
-        /// Everything that pushing needs to know, by format; `None` where nothing is pushed in it.
+        /// Settings of all pushes, by format; `None` if nothing is pushed in a format.
         #[derive(Debug, Clone, PartialEq, Default)]
         pub struct Settings {
             $(
@@ -21,8 +21,8 @@ macro_rules! formats {
         }
 
         impl Settings {
-            /// Returns what the configuration and the environment come to, `None` if nothing is pushed; and a sentence for each
-            /// part of the environment that is ignored.
+            /// Returns the settings from the configuration and the environment, `None` if nothing is pushed, and a sentence for each
+            /// ignored part of the environment.
             pub fn resolve(push: &Push, environment: &Environment) -> (Option<Self>, Vec<String>) {
                 let mut problems = Vec::new();
                 let settings = Self {
@@ -31,7 +31,7 @@ macro_rules! formats {
                 ((settings != Self::default()).then_some(settings), problems)
             }
 
-            /// Returns what is pushed where, each route behind the name of its format.
+            /// Returns all routes, each with the name of its format.
             pub fn routes(&self) -> Vec<(&'static str, Route)> {
                 let mut all = Vec::new();
                 $(
@@ -41,14 +41,14 @@ macro_rules! formats {
                 all
             }
 
-            /// Whether profiles have to keep samples of different CPUs apart.
+            /// Reports whether samples of different CPUs must stay separate in profiles.
             pub fn samples_by_cpu(&self) -> bool {
                 [$(self.$name.as_ref().is_some_and(crate::export::$name::$format::samples_by_cpu)),+]
                     .contains(&true)
             }
         }
 
-        /// The state of each format.
+        /// State of each format.
         #[derive(Debug)]
         pub(super) struct Formats {
             $($name: crate::export::$name::$format,)+
@@ -59,7 +59,7 @@ macro_rules! formats {
                 Self { $($name: crate::export::$name::$format::new(surroundings),)+ }
             }
 
-            /// Starts all that is pushed by these settings. `known` is false until they have been resolved once.
+            /// Starts all pushes of these settings. `known` is false until settings have been resolved once.
             pub(super) fn start<F: Feed>(
                 &mut self,
                 settings: &Settings,
@@ -79,7 +79,7 @@ macro_rules! formats {
     };
 }
 
-// All formats: modules of `export`, and the section of the same name in `config::push`.
+// All formats: modules of `export`, and the sections of the same name in `config::push`.
 formats! {
     otlp: Otlp,
     remote_write: RemoteWrite,

@@ -1,4 +1,4 @@
-//! HTTP/1.1 to a receiver, for formats whose requests are POSTs.
+//! HTTP/1.1 connections to a receiver, for formats whose requests are POSTs.
 
 use std::time::Duration;
 
@@ -14,35 +14,35 @@ use crate::net::http::{Client, client};
 use crate::net::tls::{Pem, Tls};
 use crate::net::words::{answered, causes};
 
-/// The largest answer that is read, in bytes.
+/// Maximum size of a response, in bytes.
 pub(in crate::export) const ANSWER: usize = 1 << 20;
 
 /// Connections to a receiver.
 #[derive(Debug)]
 pub(in crate::export) struct Http(Client);
 
-/// The answer to a request.
+/// The response to a request.
 #[derive(Debug)]
 pub(in crate::export) struct Answer {
     pub(in crate::export) status: StatusCode,
     pub(in crate::export) headers: HeaderMap,
-    /// `None` if it is longer than [`ANSWER`].
+    /// `None` if the body is longer than [`ANSWER`].
     pub(in crate::export) body: Option<Bytes>,
 }
 
 impl Http {
-    /// Prepares connections. They are opened by requests.
+    /// Prepares connections. Requests open them.
     ///
     /// # Errors
-    /// What is wrong with the certificates.
+    /// Returns an error that describes the problem with the certificates.
     pub(in crate::export) fn new(uri: &Uri, tls: &Tls) -> Result<Self, String> {
         Ok(Self(client(uri, || Pem::read(tls)?.client())?))
     }
 
-    /// Sends a request and reads the answer.
+    /// Sends a request and reads the response.
     ///
     /// # Errors
-    /// The outcome of the request if there is no answer.
+    /// Returns the outcome of the request if there is no response.
     pub(in crate::export) async fn post<'h>(
         &self,
         uri: &Uri,
@@ -61,9 +61,9 @@ impl Http {
         let body = match Limited::new(body, ANSWER).collect().await {
             Ok(body) => Some(body.to_bytes()),
             Err(error) if error.is::<http_body_util::LengthLimitError>() => None,
-            // The receiver may have accepted the request or not. Cumulative sums can be sent twice.
+            // The receiver may have accepted the request. Sending cumulative sums twice is harmless.
             Err(error) => {
-                return Err(Outcome::unreachable(format!("the answer broke off: {}", causes(&*error))));
+                return Err(Outcome::unreachable(format!("the response is incomplete: {}", causes(&*error))));
             }
         };
         Ok(Answer { status: head.status, headers: head.headers, body })
@@ -71,13 +71,13 @@ impl Http {
 }
 
 impl Answer {
-    /// The media type of the body, empty if there is none.
+    /// Returns the media type of the body, empty if absent.
     pub(in crate::export) fn content_type(&self) -> &str {
         self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("")
     }
 
-    /// Judges an answer that is no success. `said` is the explanation of the receiver, and the hints are for requests without
-    /// the right credentials, and for those to a wrong path.
+    /// Evaluates an unsuccessful response. `said` is the receiver's explanation. The hints are for requests with wrong credentials and for
+    /// requests to a wrong path.
     pub(in crate::export) fn judge(
         &self,
         said: &str,
@@ -89,7 +89,7 @@ impl Answer {
         let [credentials, path] = hints;
         let hint = match self.status.as_u16() {
             _ if again => return Outcome::Again { after: self.retry_after(clock), why, reconnect: false },
-            300..=399 => "; write the URL that it leads to",
+            300..=399 => "; set the endpoint to the redirect target",
             401 | 403 => credentials,
             404 => path,
             _ => "",
@@ -97,7 +97,7 @@ impl Answer {
         Outcome::Refused { why: why + hint }
     }
 
-    /// Parses `Retry-After`: seconds, or a date.
+    /// Parses `Retry-After`: seconds or a date.
     pub(in crate::export) fn retry_after(&self, clock: &Clock) -> Option<Duration> {
         let text = self.headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
         if let Ok(seconds) = text.parse::<u64>() {

@@ -1,16 +1,15 @@
-//! Pushing: requests wait in a bounded queue for each signal of each format until the receiver has accepted them.
+//! Push export: requests are queued per signal and format, in bounded queues, until the receiver has accepted them.
 //!
 //! ```text
 //! Feed ─► pump ─► encode ─► Payload ─► Queue ─► sender ─► Client ─► Transport ─► receiver
 //!                                                 └► Board ─► metrics, /status
 //! ```
 //!
-//! All of it runs on a thread of its own with a runtime of its own: neither a slow receiver nor the compression of a
-//! large request delays a scrape, and no collection waits for anything here. What a receiver does not accept in time is
-//! dropped, the oldest first, and counted.
+//! Everything runs on a separate thread with its own runtime. Slow receivers and the compression of large requests therefore do not delay
+//! scrapes, and no collection waits for a push. Requests that are not accepted in time are dropped, oldest first, and counted.
 //!
-//! How requests are encoded, made and judged is up to a format (`format`). This module knows none of them but by the list
-//! in `formats`.
+//! Each format implements the encoding, sending and evaluation of requests (`format`). This module refers to formats only in the list in
+//! `formats`.
 
 mod format;
 mod formats;

@@ -1,9 +1,8 @@
-//! The result of a request.
+//! The outcome of a request.
 
 use std::time::Duration;
 
-/// What a receiver made of a request. Each format judges the answers of its receivers; retries, counts and messages follow from
-/// this value alone.
+/// The outcome of a request. Each format evaluates the responses of its receivers. Retries, counts and messages depend only on this value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::export) enum Outcome {
     /// The receiver accepted the request.
@@ -17,7 +16,7 @@ pub(in crate::export) enum Outcome {
     },
     /// The receiver did not accept the request. It is sent again.
     Again {
-        /// The pause that the receiver asks for, if it does.
+        /// Delay requested by the receiver; `None` if it requested none.
         after: Option<Duration>,
         /// The reason.
         why: String,
@@ -32,7 +31,7 @@ pub(in crate::export) enum Outcome {
 }
 
 impl Outcome {
-    /// No connection, or no answer.
+    /// Creates the outcome for a failed connection or a missing response.
     pub(in crate::export) fn unreachable(why: impl Into<String>) -> Self {
         Self::Again { after: None, why: why.into(), reconnect: true }
     }

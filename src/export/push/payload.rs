@@ -1,19 +1,19 @@
 //! Encoded requests.
 
-/// A request that is ready to be sent: the body, not compressed.
+/// An encoded request: its uncompressed body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payload {
-    /// The message of the format.
+    /// The message in the encoding of the format.
     pub bytes: Vec<u8>,
-    /// Data points, samples or log records in it.
+    /// Number of data points, samples or log records in it.
     pub items: u64,
 }
 
-/// What an encoder makes of a snapshot or of profiles.
+/// Result of encoding a snapshot or profiles.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Encoded {
-    /// The requests, each within the limit. Together they have every item once.
+    /// The requests, each within the size limit. Together they contain every item once.
     pub payloads: Vec<Payload>,
-    /// Items that are too large to be in any request.
+    /// Number of items that are too large for any request.
     pub left_out: u64,
 }

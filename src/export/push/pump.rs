@@ -1,4 +1,4 @@
-//! Takes what was measured at each interval, and puts it into the queues.
+//! Reads the measurements at each interval and puts them into the queues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,25 +15,25 @@ use crate::export::http::Unavailable;
 use crate::metrics::Snapshot;
 use crate::profile::{Ask, Asked, NoProfile, Profile, Selection};
 
-/// How long the last collection may take when the exporter stops.
+/// Time limit of the last collection during shutdown.
 const LAST: Duration = Duration::from_secs(2);
 
-/// How long it is waited at most that requests of one collection are sent, if there is no room for all of them.
+/// Maximum time to wait until requests of one collection are sent, if the queue cannot hold all of them.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// How soon it is looked again whether something is sampled.
+/// Pause before checking again whether anything is sampled.
 const SOON: Duration = Duration::from_secs(1);
 
-/// What is pushed.
+/// Source of the pushed data.
 pub trait Feed: Send + Sync + 'static {
-    /// The newest collection that is fresh enough, else a new one.
+    /// Returns the latest collection if it is fresh enough, otherwise a new one.
     fn snapshot(&self) -> impl Future<Output = Result<Arc<Snapshot>, Unavailable>> + Send;
 
-    /// Whom to ask for profiles.
+    /// Returns the interface for requesting profiles.
     fn profiles(&self) -> Arc<dyn Ask>;
 }
 
-/// Where payloads are put, and what is said of it.
+/// Queue and accounting of payloads.
 #[derive(Debug, Clone)]
 pub(in crate::export) struct Outlet {
     pub(super) flow: Flow,
@@ -42,20 +42,20 @@ pub(in crate::export) struct Outlet {
 }
 
 impl Outlet {
-    /// Puts one in, without waiting for room.
+    /// Adds one payload, without waiting for space.
     pub(in crate::export) fn put_at_once(&self, payload: Payload) {
         self.board.crowded_out(self.flow, self.queue.push(payload, self.queue.new_batch()));
         self.board.queued(self.flow, &self.queue);
     }
 
-    /// Puts all of them in. If together they are more than may wait, those that came first are waited for to be sent, but not
-    /// beyond the time when more will come.
+    /// Adds all payloads. If together they exceed the queue limit, waits until earlier ones are sent, but at most until the next ones are
+    /// due.
     async fn put(&self, Encoded { payloads, left_out }: Encoded, every: Duration) {
         self.board.dropped(self.flow, Dropped { items: left_out, payloads: u64::from(left_out > 0) });
         let batch = self.queue.new_batch();
         let deadline = Instant::now() + every.min(LONGEST);
         for payload in payloads {
-            // After that time they make room for each other, which is counted.
+            // After that time payloads of the batch displace each other, which is counted.
             drop(timeout_at(deadline, self.queue.admits(payload.bytes.len(), batch)).await);
             self.board.crowded_out(self.flow, self.queue.push(payload, batch));
         }
@@ -63,7 +63,7 @@ impl Outlet {
     }
 }
 
-/// Puts what was measured into an outlet, at once, at each interval, and when it is to stop.
+/// Puts measurements into an outlet: immediately, at each interval, and on shutdown.
 #[derive(Debug)]
 pub(super) struct Pump<F> {
     pub(super) feed: Arc<F>,
@@ -93,7 +93,7 @@ impl<F: Feed> Pump<F> {
                 false => Some(self.feed.snapshot().await),
             };
             match collected {
-                // There was no other collection meanwhile: it would say the same once more.
+                // There was no newer collection in the meantime, so the data would be a duplicate.
                 Some(Ok(snapshot))
                     if pushed.as_ref().is_some_and(|pushed| Arc::ptr_eq(pushed, &snapshot)) => {}
                 Some(Ok(snapshot)) => {
@@ -101,8 +101,8 @@ impl<F: Feed> Pump<F> {
                     pushed = Some(snapshot);
                     self.outlet.put(encoded, self.every).await;
                 }
-                Some(Err(error)) => tracing::warn!("no metrics are pushed this time: {error}"),
-                None => tracing::warn!("the last metrics are not pushed: collecting them takes too long"),
+                Some(Err(error)) => tracing::warn!("no metrics pushed in this interval: {error}"),
+                None => tracing::warn!("last metrics not pushed: the collection timed out"),
             }
             if last {
                 return;
@@ -110,7 +110,7 @@ impl<F: Feed> Pump<F> {
         }
     }
 
-    /// Pushes the profiles of each interval, and of what there was of the last one when it is to stop.
+    /// Pushes the profiles of each interval, and on shutdown those of the last, incomplete one.
     pub(super) async fn profiles(mut self, encode: impl Fn(&[Profile]) -> Encoded + Send + Sync + 'static) {
         let (encode, mut windows) = (Arc::new(encode), Windows::default());
         let mut ticks = self.ticks();
@@ -127,7 +127,7 @@ impl<F: Feed> Pump<F> {
                 _ = self.stop.wait_for(|stop| *stop) => true,
             };
             let (feed, encode) = (Arc::clone(&self.feed), Arc::clone(&encode));
-            // Looking names up takes as long as reading files does.
+            // Symbolization takes as long as reading files does.
             let turned = spawn_blocking(move || {
                 let profiles = windows.turn(&*feed, last);
                 (encode(&profiles), windows)
@@ -138,7 +138,7 @@ impl<F: Feed> Pump<F> {
                     self.outlet.put(encoded, self.every).await;
                 }
                 Err(error) => {
-                    tracing::error!(%error, "profiles are not pushed any more");
+                    tracing::error!(%error, "pushing profiles stopped");
                     return;
                 }
             }
@@ -149,19 +149,19 @@ impl<F: Feed> Pump<F> {
     }
 }
 
-/// What is recorded of each kind of profile. It ends with the value.
+/// Recordings of each kind of profile. They end when the value is dropped.
 #[derive(Debug, Default)]
 struct Windows {
     ask: Option<Arc<dyn Ask>>,
     open: Vec<(Arc<str>, Asked)>,
-    /// Of some kind nothing is recorded, or nothing is sampled yet: events are opened after this has begun.
+    /// Whether some kind is not recorded, or nothing is sampled yet: events are opened after the start of the push.
     incomplete: bool,
-    /// Whether the log has said that something cannot be recorded.
+    /// Whether a failure to record was logged.
     complained: bool,
 }
 
 impl Windows {
-    /// The profiles since the last turn, without a gap to those that begin now; kinds that are new have none yet.
+    /// Returns the profiles since the last call and starts the next recordings without a gap. New kinds have no profile yet.
     fn turn<F: Feed>(&mut self, feed: &F, last: bool) -> Vec<Profile> {
         let ask = feed.profiles();
         let kinds = ask.entries();
@@ -171,20 +171,20 @@ impl Windows {
                 ask.abandon(asked);
                 continue;
             }
-            // What processes say about themselves is only in what is renewed, so the last one is as well.
+            // Only a renewal includes metadata that processes provide, so the last recording is renewed as well.
             match ask.renew(asked, &Selection::default()) {
                 Ok((profile, asked)) => {
                     profiles.push(profile);
                     self.open.push((kind, asked));
                 }
-                // It is sampled in another way since a reload: what was recorded has gone, and the next begins at once.
+                // The sampling changed at a reload: the recording was discarded, and the next one starts immediately.
                 Err(NoProfile::Gone) => {}
-                // Nothing is lost: what was recorded is in the profile of a later turn.
+                // Nothing is lost: the recorded samples are part of a later profile.
                 Err(error @ NoProfile::Stalled) => {
-                    tracing::warn!(%kind, "no profile is pushed this time: {error}");
+                    tracing::warn!(%kind, "no profile pushed in this interval: {error}");
                     self.open.push((kind, asked));
                 }
-                Err(error) => tracing::warn!(%kind, "no profile is pushed this time: {error}"),
+                Err(error) => tracing::warn!(%kind, "no profile pushed in this interval: {error}"),
             }
         }
         if last {
@@ -195,7 +195,7 @@ impl Windows {
         profiles
     }
 
-    /// Begins to record what is sampled and not recorded yet.
+    /// Starts recordings of everything that is sampled and not recorded yet.
     fn begin<F: Feed>(&mut self, feed: &F) {
         let ask = feed.profiles();
         let kinds = ask.entries();
@@ -209,7 +209,7 @@ impl Windows {
                 Err(error) => {
                     self.incomplete = true;
                     if !self.complained {
-                        tracing::warn!(%kind, "it is not recorded, and tried again: {error}");
+                        tracing::warn!(%kind, "recording failed, will be retried: {error}");
                     }
                     self.complained = true;
                 }
@@ -221,7 +221,7 @@ impl Windows {
 
 impl Drop for Windows {
     fn drop(&mut self) {
-        // Recordings that nobody ends go on counting.
+        // Recordings that are not ended would continue to count.
         if let Some(ask) = &self.ask {
             self.open.drain(..).for_each(|(_, asked)| ask.abandon(asked));
         }
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// How many recordings there may be besides: all that nobody has taken.
+    /// Returns how many more recordings are possible.
     fn free(ask: &Arc<dyn Ask>) -> usize {
         let taken: Vec<Asked> = std::iter::from_fn(|| ask.begin("cpu").ok()).collect();
         taken.iter().for_each(|&asked| ask.abandon(asked));

@@ -1,4 +1,4 @@
-//! What waits to be sent: in order, within a number of bytes.
+//! A queue of requests in order, with a limit in bytes.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,15 +9,15 @@ use tokio::sync::Notify;
 use super::payload::Payload;
 use crate::budget::{Account, Share};
 
-/// Payloads in the order in which they came. When there is no room the oldest makes some: what is new is worth more, and of
-/// cumulative sums it says all that the old one said.
+/// Payloads in order of arrival. When the queue is full, the oldest payload is dropped: new data is more valuable, and cumulative sums
+/// supersede older ones.
 #[derive(Debug)]
 pub(super) struct Queue {
     limit: u64,
-    /// What it holds of the memory for all queues.
+    /// Accounting in the memory share of all queues.
     account: Account,
     state: Mutex<State>,
-    /// Somebody has put something in, or taken the last one out.
+    /// Notified when a payload was added, or the last one was removed.
     changed: Notify,
 }
 
@@ -25,54 +25,54 @@ pub(super) struct Queue {
 struct State {
     waiting: VecDeque<Waiting>,
     bytes: u64,
-    /// The one that is being sent: it cannot make room, for it may be taken this moment.
+    /// The payload that is being sent. It is not dropped, because the receiver may be accepting it.
     sending: Option<u64>,
-    /// The number of the next one.
+    /// The number of the next payload.
     next: u64,
     batches: u64,
 }
 
-/// A request that waits.
+/// A queued request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Waiting {
-    /// Its number, which no other has.
+    /// Unique number.
     pub(super) number: u64,
-    /// The body. Copies share it.
+    /// The body, shared by copies.
     pub(super) bytes: Bytes,
-    /// Data points, samples or log records in it.
+    /// Number of data points, samples or log records in it.
     pub(super) items: u64,
-    /// What it is a part of.
+    /// Batch to which the request belongs.
     batch: u64,
 }
 
-/// What did not find room.
+/// Dropped requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Dropped {
-    /// Data points, samples or log records.
+    /// Number of data points, samples or log records.
     pub(super) items: u64,
-    /// Requests.
+    /// Number of requests.
     pub(super) payloads: u64,
 }
 
 impl Queue {
-    /// An empty one. `limit` is in bytes; all queues together have no more than `memory`.
+    /// Creates an empty queue. `limit` is in bytes; all queues together are limited by `memory`.
     pub(super) fn new(limit: u64, memory: &Share) -> Self {
         Self { limit, account: memory.account(), state: Mutex::default(), changed: Notify::new() }
     }
 
-    /// How many bytes it may hold at this moment.
+    /// Returns the current limit in bytes.
     fn limit(&self) -> u64 {
         self.limit.min(self.account.room())
     }
 
-    /// A number for what is put in together.
+    /// Returns a number for a batch of payloads.
     pub(super) fn new_batch(&self) -> u64 {
         let mut state = self.lock();
         state.batches += 1;
         state.batches
     }
 
-    /// Returns once one of this size can be put in without that another of its batch must make room.
+    /// Completes once a payload of this size can be added without dropping another one of its batch.
     pub(super) async fn admits(&self, size: usize, batch: u64) {
         let admits = |state: &mut State| {
             let own = state.waiting.iter().filter(|one| one.batch == batch);
@@ -82,7 +82,7 @@ impl Queue {
         self.until(admits).await;
     }
 
-    /// Puts one at the end, as a part of a batch. What is larger than all of the room is dropped itself.
+    /// Appends a payload as part of a batch. A payload that exceeds the limit of the queue is dropped itself.
     pub(super) fn push(&self, payload: Payload, batch: u64) -> Dropped {
         let size = payload.bytes.len() as u64;
         let mut dropped = Dropped::default();
@@ -115,7 +115,8 @@ impl Queue {
         dropped
     }
 
-    /// The oldest, once there is one, to be sent. It stays until it is [done](Self::done), or [put back](Self::put_back).
+    /// Waits for the oldest payload and marks it as being sent. It remains queued until it is [done](Self::done) or [put
+    /// back](Self::put_back).
     pub(super) async fn oldest(&self) -> Waiting {
         let take_up = |state: &mut State| {
             let oldest = state.waiting.front().cloned()?;
@@ -125,12 +126,12 @@ impl Queue {
         self.until(take_up).await
     }
 
-    /// Waits until something is found.
+    /// Waits until `find` returns a value.
     async fn until<T>(&self, mut find: impl FnMut(&mut State) -> Option<T>) -> T {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // From here on nothing that is put in is missed.
+            // From here on no addition is missed.
             changed.as_mut().enable();
             let found = find(&mut self.lock());
             if let Some(found) = found {
@@ -140,12 +141,12 @@ impl Queue {
         }
     }
 
-    /// The one that was being sent waits again, and may have to make room.
+    /// Marks the payload that was being sent as queued, so that it may be dropped.
     pub(super) fn put_back(&self) {
         self.lock().sending = None;
     }
 
-    /// Takes this one out, if it is still there.
+    /// Removes a payload if it is still queued.
     pub(super) fn done(&self, number: u64) {
         let mut state = self.lock();
         state.sending = None;
@@ -159,12 +160,12 @@ impl Queue {
         self.changed.notify_waiters();
     }
 
-    /// Returns once nothing waits.
+    /// Completes once the queue is empty.
     pub(super) async fn emptied(&self) {
         self.until(|state| state.waiting.is_empty().then_some(())).await;
     }
 
-    /// Takes out all that wait, and tells what they were.
+    /// Removes all queued payloads and returns their counts.
     pub(super) fn clear(&self) -> Dropped {
         let mut state = self.lock();
         state.bytes = 0;
@@ -175,12 +176,12 @@ impl Queue {
         Dropped { items, payloads: waiting.len() as u64 }
     }
 
-    /// How many bytes wait.
+    /// Returns the number of queued bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.lock().bytes
     }
 
-    /// How many requests wait.
+    /// Returns the number of queued requests.
     pub(super) fn len(&self) -> u64 {
         self.lock().waiting.len() as u64
     }
@@ -208,7 +209,7 @@ mod tests {
         assert_eq!(one.push(payload(6, 1), one.new_batch()), Dropped::default());
         assert_eq!(other.push(payload(3, 1), other.new_batch()), Dropped::default());
         assert_eq!((share.used(), one.bytes(), other.bytes()), (9, 6, 3));
-        // It makes room among its own, for what the other one holds is not less worth.
+        // The queue drops its own payloads only: those of the other queue are of equal value.
         assert_eq!(other.push(payload(4, 1), other.new_batch()), Dropped { items: 1, payloads: 1 });
         assert_eq!(other.push(payload(5, 2), other.new_batch()), Dropped { items: 2, payloads: 1 });
         assert_eq!((share.used(), one.bytes(), other.bytes()), (10, 6, 4));

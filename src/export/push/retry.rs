@@ -1,32 +1,32 @@
-//! When to try again.
+//! Retry delays.
 
 use std::time::Duration;
 
-/// The first pause.
+/// The first delay.
 const FIRST: Duration = Duration::from_secs(1);
-/// The longest pause that is our own idea.
+/// Maximum delay without a request of the receiver.
 const LONGEST: Duration = Duration::from_secs(30);
-/// The longest that a receiver may ask for.
+/// Maximum delay that a receiver may request.
 const LONGEST_ASKED: Duration = Duration::from_secs(300);
 
-/// Pauses that double, with jitter, so that the exporters of a fleet do not come back all at once.
+/// Delays that double, with jitter, so that the exporters of a fleet do not retry simultaneously.
 #[derive(Debug)]
 pub(super) struct Backoff {
     attempts: u32,
-    /// The state of a generator (xorshift64) that need not be good, only different on each node.
+    /// State of a random number generator (xorshift64). Quality does not matter, but nodes must differ.
     random: u64,
 }
 
 impl Backoff {
-    /// `seed` should differ from node to node.
+    /// Creates a backoff. `seed` should differ between nodes.
     pub(super) fn new(seed: u64) -> Self {
-        // Spread over all bits: seeds of two nodes may differ in one.
+        // Spread over all bits, because seeds of two nodes may differ in a single bit.
         let random = (seed ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9) | 1;
         Self { attempts: 0, random }
     }
 
-    /// How long to wait after one more failure: half to all of a pause that doubles each time; or what the receiver asks for
-    /// and up to a quarter more, if that is longer. It may ask for nothing, and that may be all that it ever says.
+    /// Returns the delay after another failure: half to all of a delay that doubles each time. If the receiver requests a longer delay,
+    /// returns that delay plus up to a quarter. A receiver may always request a delay of zero.
     pub(super) fn next(&mut self, asked: Option<Duration>) -> Duration {
         let part = self.random_part();
         let pause = FIRST.saturating_mul(1 << self.attempts.min(10)).min(LONGEST);
@@ -35,12 +35,12 @@ impl Backoff {
         pause.mul_f64(0.5 + part / 2.0).max(asked.mul_f64(1.0 + part / 4.0))
     }
 
-    /// It went well.
+    /// Resets the delay after a success.
     pub(super) fn reset(&mut self) {
         self.attempts = 0;
     }
 
-    /// From 0 up to 1.
+    /// Returns a random number from 0 up to, but not including, 1.
     pub(super) fn random_part(&mut self) -> f64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -1,4 +1,4 @@
-//! What is pushed where.
+//! Routes: signals with their receivers.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use hyper::Uri;
 
 use crate::config::push::Signal;
 
-/// One signal's way to its receiver.
+/// Route of one signal to its receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// What is pushed.
+    /// The pushed signal.
     pub signal: Signal,
-    /// The receiver.
+    /// URI of the receiver.
     pub uri: Uri,
-    /// The name of the protocol.
+    /// Name of the protocol.
     pub protocol: &'static str,
-    /// The names of the headers that users add to each request. Their values may be secrets.
+    /// Names of the headers that the configuration adds to each request. Their values may be secrets.
     pub headers: Vec<String>,
-    /// How often requests are made; `None` = as the data comes.
+    /// Interval of requests; `None` sends data as it arrives.
     pub interval: Option<Duration>,
-    /// How long the receiver may take to answer.
+    /// Time limit for the receiver's response.
     pub timeout: Duration,
-    /// How many bytes may be queued.
+    /// Maximum number of queued bytes.
     pub queue: u64,
 }
 
-/// A signal in a format: what queues and accounts are kept for.
+/// A signal in a format, which has its own queue and accounting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::export) struct Flow {
     /// [`Format::NAME`](super::Format::NAME).
@@ -40,7 +40,7 @@ impl Flow {
         [self.format, self.signal.as_str()]
     }
 
-    /// Returns these and the value of a third label.
+    /// Returns the values of the labels `format` and `signal`, and of a third label.
     pub(super) fn with(self, outcome: &str) -> [&str; 3] {
         [self.format, self.signal.as_str(), outcome]
     }

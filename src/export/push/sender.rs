@@ -1,4 +1,4 @@
-//! Sends what waits, one request after the other, over connections by whatever transport its format has.
+//! Sends queued requests in sequence, over the transport of their format.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use super::pump::Outlet;
 use super::retry::Backoff;
 use crate::clock::Clock;
 
-/// The longest pause once there is a hurry.
+/// Maximum retry delay during shutdown.
 const HURRIED: Duration = Duration::from_millis(250);
 
-/// Makes requests, and judges the answers.
+/// Sends requests and evaluates the responses.
 pub(in crate::export) trait Transport: fmt::Debug + Send + Sync + 'static {
     /// Open connections to one receiver.
     type Connection: fmt::Debug + Send + Sync;
 
-    /// Prepares connections; they may be opened with the first request. Is called on a tokio runtime, whenever there is no
-    /// connection, so files of certificates are read again.
+    /// Prepares connections; the first request may open them. Called on a tokio runtime whenever there is no connection, so certificate
+    /// files are read again.
     ///
     /// # Errors
-    /// What is wrong with the certificates.
+    /// Returns an error that describes the problem with the certificates.
     fn connect(&self) -> Result<Self::Connection, String>;
 
     /// Sends one request. The caller limits the time.
@@ -36,13 +36,13 @@ pub(in crate::export) trait Transport: fmt::Debug + Send + Sync + 'static {
     ) -> impl Future<Output = Outcome> + Send;
 }
 
-/// One signal's way to its receiver. A connection is made when it is needed, and made anew after a failure: certificates
-/// and addresses may have changed.
+/// Sender of one signal to its receiver. A connection is created when needed, and replaced after a failure: certificates and addresses may
+/// have changed.
 #[derive(Debug)]
 pub(super) struct Sender<T: Transport> {
     pub(super) outlet: Outlet,
     pub(super) transport: T,
-    /// How long an answer may take.
+    /// Time limit for a response.
     pub(super) patience: Duration,
     pub(super) connection: Option<T::Connection>,
     pub(super) clock: Clock,
@@ -52,7 +52,7 @@ pub(super) struct Sender<T: Transport> {
 }
 
 impl<T: Transport> Sender<T> {
-    /// Sends for as long as it is let.
+    /// Sends requests until the task is aborted.
     pub(super) async fn run(mut self) {
         let Outlet { flow, queue, board } = self.outlet.clone();
         loop {
@@ -73,28 +73,28 @@ impl<T: Transport> Sender<T> {
         }
     }
 
-    /// Sends one request. Takes no longer than the receiver is given to answer.
+    /// Sends one request within the response time limit.
     async fn send(&mut self, body: &Bytes) -> Outcome {
         let connection = match self.connection.take().map_or_else(|| self.transport.connect(), Ok) {
             Ok(connection) => connection,
             Err(why) => return Outcome::unreachable(why),
         };
         let attempt = self.transport.send(&connection, body, &self.clock);
-        let outcome = timeout(self.patience, attempt).await.unwrap_or_else(|_| {
-            Outcome::unreachable(format!("it did not answer within {:?}", self.patience))
-        });
+        let outcome = timeout(self.patience, attempt)
+            .await
+            .unwrap_or_else(|_| Outcome::unreachable(format!("no response within {:?}", self.patience)));
         if !matches!(outcome, Outcome::Again { reconnect: true, .. }) {
             self.connection = Some(connection);
         }
         outcome
     }
 
-    /// Waits, for less time if there is a hurry or one begins.
+    /// Waits; the time is shortened during shutdown.
     async fn pause(&mut self, pause: Duration) {
         if !*self.hurry.borrow() {
             tokio::select! {
                 () = sleep(pause) => return,
-                // When nobody can tell any more the task is about to be ended.
+                // When the sender is gone, the task is about to be aborted.
                 _ = self.hurry.wait_for(|hurry| *hurry) => {}
             }
         }

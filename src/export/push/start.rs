@@ -1,4 +1,4 @@
-//! Everything that runs by some settings: it is started by formats, and stopped as a whole.
+//! Tasks that run with the current settings: formats start them, and they are stopped together.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -19,20 +19,18 @@ use super::surroundings::Surroundings;
 use crate::metrics::Snapshot;
 use crate::profile::Profile;
 
-/// How long what is queued may take when the exporter stops, or its configuration changes. An exporter that stops has 5 s in
-/// all.
+/// Time limit for flushing the queues when the exporter stops or its configuration changes. Shutdown is limited to 5 s in total.
 const FLUSH: Duration = Duration::from_millis(2500);
 
-/// The largest request, in bytes before compression: less than the 4 MiB that gRPC's receivers accept unless they are
-/// configured otherwise.
+/// Maximum request size in bytes before compression: below the 4 MiB that gRPC receivers accept by default.
 const REQUEST: usize = 4_000_000;
-/// The same where there is little memory for queues.
+/// Lower bound of that size if the memory for queues is small.
 const SMALLEST: usize = 256 << 10;
 
-/// How often data is pushed whose route has no interval.
+/// Push interval of routes without an interval.
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// What a format starts to push with: one call for each route.
+/// Starts the routes of a format: one call per route.
 pub(in crate::export) struct Starter<'a, F> {
     pub(super) format: &'static str,
     feed: &'a Arc<F>,
@@ -41,13 +39,13 @@ pub(in crate::export) struct Starter<'a, F> {
 }
 
 impl<F: Feed> Starter<'_, F> {
-    /// How large a request may be, in bytes before compression: several have room in the queues.
+    /// Returns the maximum request size in bytes before compression. Several requests fit into the queues.
     pub(in crate::export) fn request_limit(&self) -> usize {
         let limit = usize::try_from(self.surroundings.memory.limit() / 4).unwrap_or(usize::MAX);
         limit.clamp(SMALLEST, REQUEST)
     }
 
-    /// Pushes a snapshot at once, at each interval, and when it is to stop.
+    /// Pushes a snapshot immediately, at each interval, and on shutdown.
     pub(in crate::export) fn metrics(
         &mut self,
         route: &Route,
@@ -58,7 +56,7 @@ impl<F: Feed> Starter<'_, F> {
         self.running.pumps.spawn(pump.metrics(encode));
     }
 
-    /// Pushes the profiles of each interval, and the rest when it is to stop. `encode` is called on blocking threads.
+    /// Pushes the profiles of each interval, and the rest on shutdown. `encode` is called on blocking threads.
     pub(in crate::export) fn profiles(
         &mut self,
         route: &Route,
@@ -69,8 +67,8 @@ impl<F: Feed> Starter<'_, F> {
         self.running.pumps.spawn(pump.profiles(encode));
     }
 
-    /// Pushes what the format puts into the outlet that is returned. When it is to stop, `flush` is called on a blocking thread
-    /// and puts in the rest.
+    /// Pushes the payloads that the format puts into the returned outlet. On shutdown, `flush` is called on a blocking thread to add the
+    /// rest.
     pub(in crate::export) fn as_it_comes(
         &mut self,
         route: &Route,
@@ -90,7 +88,7 @@ impl<F: Feed> Starter<'_, F> {
         }
     }
 
-    /// Opens a queue, and starts to send what comes into it.
+    /// Creates a queue and starts sending its payloads.
     fn queue<T: Transport>(&mut self, route: &Route, transport: T) -> Outlet {
         let Surroundings { board, clock, memory, .. } = self.surroundings;
         let flow = Flow { format: self.format, signal: route.signal };
@@ -113,25 +111,25 @@ impl<F: Feed> Starter<'_, F> {
     }
 }
 
-/// A number that differs between nodes, and between processes of one node: in containers many have the same process ID.
+/// Returns a number that differs between nodes and between processes of a node. In containers many processes have the same ID.
 pub(in crate::export) fn seed() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// The tasks that push by some settings.
+/// The push tasks of some settings.
 #[derive(Default)]
 pub(super) struct Running {
     pumps: JoinSet<()>,
     senders: Vec<JoinHandle<()>>,
     outlets: Vec<Outlet>,
-    /// Put in what is left elsewhere.
+    /// Functions that add data buffered elsewhere.
     flushes: Vec<Box<dyn FnOnce() + Send>>,
     stop: watch::Sender<bool>,
     hurry: watch::Sender<bool>,
 }
 
 impl Running {
-    /// Starts what `start` asks for.
+    /// Runs `start` and returns the tasks that it started.
     pub(super) fn start<F: Feed>(
         feed: &Arc<F>,
         surroundings: &Surroundings,
@@ -142,7 +140,7 @@ impl Running {
         running
     }
 
-    /// Pushes what there is by now and what is queued, as far as that is possible in time; the rest is dropped and counted.
+    /// Pushes current data and queued requests within the time limit. The rest is dropped and counted.
     pub(super) async fn stop(mut self, board: &Board) {
         self.stop.send_replace(true);
         self.hurry.send_replace(true);
@@ -156,7 +154,7 @@ impl Running {
             }
         });
         if flushed.await.is_err() {
-            tracing::warn!("what could not be pushed within {FLUSH:?} is dropped");
+            tracing::warn!("push flush timed out after {FLUSH:?}, queued requests dropped");
         }
         self.senders.iter().for_each(JoinHandle::abort);
         self.pumps.abort_all();

@@ -1,4 +1,4 @@
-//! The account of what was pushed: metrics of the exporter itself, and what the status page says.
+//! Accounting of pushes: metrics of the exporter itself, and the status.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,13 +14,13 @@ use crate::config::push::Signal;
 use crate::metrics::registered;
 use crate::status::{PushFailure, PushStatus};
 
-/// How long nothing more is said in the log of what goes on going wrong; `/status` and metrics always say it.
+/// Minimum time between log messages about a continuing problem. `/status` and metrics always report it.
 const SILENCE: Duration = Duration::from_secs(300);
 
 /// Upper bounds in seconds of `perf_exporter_push_duration_seconds`.
 const DURATION_BUCKETS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// What became of pushes. Shared by those who push and those who tell of it.
+/// Results of pushes, shared by the push thread and the status page.
 #[derive(Debug)]
 pub struct Board {
     clock: Clock,
@@ -33,15 +33,15 @@ pub struct Board {
     accounts: Mutex<BTreeMap<Flow, Account>>,
 }
 
-/// What is known of a signal.
+/// Accounting of a signal.
 #[derive(Debug, Default)]
 struct Account {
     status: PushStatus,
-    /// When the log spoke last of what was not taken, of a part that was not, and of what was crowded out.
+    /// Time of the last log message about failures, partial rejections, and dropped requests.
     told: [Option<Monotonic>; 3],
 }
 
-/// What the log speaks of.
+/// Topic of a log message.
 #[derive(Debug, Clone, Copy)]
 enum About {
     Failure,
@@ -50,7 +50,7 @@ enum About {
 }
 
 impl Account {
-    /// Whether something is worth a line, for nothing was said of it for a while.
+    /// Reports whether a message may be logged, because none was for a while.
     fn is_news(&mut self, about: About, now: Monotonic) -> bool {
         let Some(told) = self.told.get_mut(about as usize) else { return false };
         let news = told.is_none_or(|told| now.since(told) >= SILENCE);
@@ -65,51 +65,54 @@ impl Board {
     /// Registers the metrics.
     ///
     /// # Errors
-    /// When they are registered there already.
+    /// Returns an error if the metrics are already registered there.
     pub fn new(registry: &Registry, clock: Clock) -> prometheus::Result<Self> {
         let counter = |name, help, labels: &[&str]| {
             registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
         };
         let gauge =
             |name, help| registered(registry, IntGaugeVec::new(Opts::new(name, help), &["format", "signal"]));
-        let duration =
-            HistogramOpts::new("perf_exporter_push_duration_seconds", "From a request until its answer")
-                .buckets(DURATION_BUCKETS.to_vec());
+        let duration = HistogramOpts::new(
+            "perf_exporter_push_duration_seconds",
+            "Time from a request until its response",
+        )
+        .buckets(DURATION_BUCKETS.to_vec());
         Ok(Self {
             clock,
             requests: counter(
                 "perf_exporter_push_requests_total",
-                "Requests that were sent to a receiver, by what came of them: taken; partial, some items were not \
-                 taken; retried, to be sent again; refused, never to be taken",
+                "Requests sent to a receiver, by outcome: taken, accepted; partial, accepted except for some items; retried, \
+                 will be sent again; refused, rejected for good",
                 &["format", "signal", "outcome"],
             )?,
             items: counter(
                 "perf_exporter_push_items_total",
-                "Data points, samples or log records: taken; rejected, taken but for these (of profiles, whole \
-                 ones); refused with their request; dropped, the queue was full or the exporter stopped",
+                "Data points, samples or log records, by outcome: taken, accepted; rejected, rejected from an accepted \
+                 request (for profiles, number of profiles); refused, rejected with their request; dropped, the queue was \
+                 full or the exporter stopped",
                 &["format", "signal", "outcome"],
             )?,
             bytes: counter(
                 "perf_exporter_push_bytes_total",
-                "Bytes of requests that were taken, not compressed",
+                "Bytes of accepted requests, before compression",
                 &["format", "signal"],
             )?,
             duration: registered(registry, HistogramVec::new(duration, &["format", "signal"]))?,
-            waiting: gauge("perf_exporter_push_queue_bytes", "Bytes of requests that wait to be sent")?,
+            waiting: gauge("perf_exporter_push_queue_bytes", "Bytes of queued requests")?,
             failing: gauge(
                 "perf_exporter_push_failing",
-                "1 where the last request was not taken; /status tells why",
+                "Whether the last request failed: 1 yes, 0 no; see /status for the reason",
             )?,
             accounts: Mutex::default(),
         })
     }
 
-    /// How things are, by format and signal.
+    /// Returns the state of all pushes, by format and signal.
     pub fn states(&self) -> Vec<PushStatus> {
         self.lock().values().map(|account| account.status.clone()).collect()
     }
 
-    /// A signal is pushed to this target from now on.
+    /// Adds a signal that is now pushed on this route.
     pub(super) fn begins(&self, flow: Flow, route: &Route, queue: &Queue) {
         let status = PushStatus {
             format: flow.format,
@@ -119,7 +122,7 @@ impl Board {
             ..PushStatus::default()
         };
         self.lock().insert(flow, Account { status, ..Account::default() });
-        // So that there is a zero to compute rates from.
+        // Initializes the counters with zero, so that rates can be computed.
         for outcome in ["taken", "rejected", "refused", "dropped"] {
             self.items.with_label_values(&flow.with(outcome)).inc_by(0);
         }
@@ -132,15 +135,15 @@ impl Board {
         self.queued(flow, queue);
     }
 
-    /// A signal is not pushed any more. Its counters stay.
+    /// Removes a signal that is no longer pushed. Its counters remain.
     pub(super) fn ends(&self, flow: Flow) {
         self.lock().remove(&flow);
-        // Neither is there if it was never pushed.
+        // The series do not exist if the signal was never pushed.
         drop(self.waiting.remove_label_values(&flow.labels()));
         drop(self.failing.remove_label_values(&flow.labels()));
     }
 
-    /// What waits has changed.
+    /// Updates the size of the queue.
     pub(super) fn queued(&self, flow: Flow, queue: &Queue) {
         let bytes = queue.bytes();
         self.waiting.with_label_values(&flow.labels()).set(i64::try_from(bytes).unwrap_or(i64::MAX));
@@ -149,7 +152,7 @@ impl Board {
         }
     }
 
-    /// Something will not be sent.
+    /// Records items that will not be sent.
     pub(super) fn dropped(&self, flow: Flow, dropped: Dropped) {
         self.items.with_label_values(&flow.with("dropped")).inc_by(dropped.items);
         if let Some(account) = self.lock().get_mut(&flow) {
@@ -157,7 +160,7 @@ impl Board {
         }
     }
 
-    /// There was no room.
+    /// Records items that were dropped because the queue is full.
     pub(super) fn crowded_out(&self, flow: Flow, dropped: Dropped) {
         if dropped.payloads == 0 {
             return;
@@ -170,13 +173,13 @@ impl Board {
                 format = flow.format,
                 signal = flow.signal.as_str(),
                 items = dropped.items,
-                "what could not be pushed in time is dropped, the oldest first: `export.{}.queue` is full",
+                "`export.{}.queue` is full: oldest requests dropped",
                 flow.format
             );
         }
     }
 
-    /// A request was sent.
+    /// Records the outcome of a request.
     pub(super) fn sent(&self, flow: Flow, took: Duration, bytes: u64, items: u64, outcome: &Outcome) {
         self.duration.with_label_values(&flow.labels()).observe(took.as_secs_f64());
         let request = |outcome: &str| self.requests.with_label_values(&flow.with(outcome)).inc();
@@ -197,10 +200,9 @@ impl Board {
         }
     }
 
-    /// A request was taken, but for some of its items. A receiver that rejects none of them and says something nevertheless
-    /// only warns.
+    /// Records a request that was accepted, except for some items. A receiver that rejects none and returns a message only warns.
     fn takes(&self, flow: Flow, (bytes, items): (u64, u64), rejected: u64, message: Option<&String>) {
-        // Of profiles it is told how many whole ones were rejected, and nobody knows how many samples those had.
+        // For profiles the receiver reports the number of rejected profiles; their number of samples is unknown.
         let taken = if flow.signal == Signal::Profiles { items } else { items - rejected };
         self.requests.with_label_values(&flow.with(if rejected > 0 { "partial" } else { "taken" })).inc();
         self.items.with_label_values(&flow.with("taken")).inc_by(taken);
@@ -218,27 +220,23 @@ impl Board {
         let news = message.is_some() && account.is_news(About::Part, self.clock.monotonic());
         drop(accounts);
         if flow.signal == Signal::Logs {
-            // What the log says about itself would be pushed, and answered.
+            // A message about the push of logs would itself be pushed and answered.
             return;
         }
         if recovered {
-            tracing::info!(
-                format = flow.format,
-                signal = flow.signal.as_str(),
-                "the receiver takes what is pushed again"
-            );
+            tracing::info!(format = flow.format, signal = flow.signal.as_str(), "push recovered");
         }
         if let Some(message) = message.filter(|_| news) {
             tracing::warn!(
                 format = flow.format,
                 signal = flow.signal.as_str(),
                 rejected,
-                "the receiver says: {message}"
+                "message from the receiver: {message}"
             );
         }
     }
 
-    /// A request was not taken. The log tells of it when that begins, and again if it goes on.
+    /// Records a failed request. It is logged when failures start, and again if they continue.
     fn fails(&self, flow: Flow, refused: u64, why: &str) {
         self.failing.with_label_values(&flow.labels()).set(1);
         let now = self.clock.now();
@@ -255,7 +253,7 @@ impl Board {
                 format = flow.format,
                 signal = flow.signal.as_str(),
                 endpoint,
-                "what was pushed was not taken: {why}"
+                "push failed: {why}"
             );
         }
     }

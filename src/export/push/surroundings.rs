@@ -1,4 +1,4 @@
-//! The rest of the program, as what pushes sees it.
+//! Parts of the program that the push thread uses.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use crate::clock::{Clock, Timestamp};
 use crate::export::otlp::attribute::Resource;
 use crate::export::otlp::logs::Switch;
 
-/// The rest of the program, as the thread that pushes and the formats see it.
+/// Parts of the program that the push thread and the formats use.
 #[derive(Debug)]
 pub struct Surroundings {
-    /// Who sends: attributes with the names that OpenTelemetry's conventions give them.
+    /// Identity of the sender: attributes with names of the OpenTelemetry semantic conventions.
     pub resource: Resource,
-    /// The account of pushes.
+    /// Accounting of pushes.
     pub board: Arc<Board>,
-    /// The exporter's own log, for formats that carry it.
+    /// The exporter's own log, for formats that push it.
     pub log: Switch,
-    /// The time.
+    /// The clock.
     pub clock: Clock,
-    /// When the process began.
+    /// Start time of the process.
     pub began: Timestamp,
-    /// The memory for all queues.
+    /// Memory share of all queues.
     pub memory: Share,
 }

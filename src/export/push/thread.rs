@@ -1,4 +1,4 @@
-//! The thread that pushes, and its life.
+//! The push thread and its life cycle.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::pump::Feed;
 use super::start::Running;
 use super::surroundings::Surroundings;
 
-/// The thread. It pushes nothing until there are settings that say so.
+/// The push thread. It pushes nothing until it receives settings that enable a push.
 #[derive(Debug)]
 pub struct Pusher {
     stop: watch::Sender<bool>,
@@ -21,10 +21,10 @@ pub struct Pusher {
 }
 
 impl Pusher {
-    /// Starts the thread. Whenever the settings are others it pushes by those.
+    /// Starts the thread. Whenever the settings change, the new ones are applied.
     ///
     /// # Errors
-    /// The kernel's refusal of a thread or of what a runtime needs.
+    /// Returns the kernel's error if the thread or the resources of its runtime cannot be created.
     pub fn start<F: Feed>(
         feed: F,
         settings: watch::Receiver<Option<Arc<Settings>>>,
@@ -35,23 +35,23 @@ impl Pusher {
         let (running, ended) = channel();
         thread::Builder::new().name("push".into()).spawn(move || {
             runtime.block_on(run(Arc::new(feed), settings, surroundings, stopped));
-            // A name that is being looked up is not waited for.
+            // A pending name lookup would block the thread and is abandoned.
             runtime.shutdown_background();
             drop(running);
         })?;
         Ok(Self { stop, ended })
     }
 
-    /// Has the thread push what there is and what waits, and end.
+    /// Signals the thread to push current and queued data and then to end.
     pub fn ask_to_stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// The same, and waits for it for as long as `patience`.
+    /// Does the same as [`ask_to_stop`](Self::ask_to_stop) and waits up to `patience` for the thread.
     pub fn stop(self, patience: Duration) {
         self.ask_to_stop();
         if self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!("stopped while something was being pushed");
+            tracing::warn!("push thread did not stop in time");
         }
     }
 }
@@ -63,7 +63,7 @@ async fn run<F: Feed>(
     mut stop: watch::Receiver<bool>,
 ) {
     let mut formats = Formats::new(&surroundings);
-    // Until settings were sent it is not known whether the log is pushed, and it is kept.
+    // Whether the log is pushed is unknown before the first settings, so it is buffered until then.
     let (mut known, nothing) = (false, Settings::default());
     loop {
         let current = settings.borrow_and_update().clone();
@@ -78,7 +78,7 @@ async fn run<F: Feed>(
                 break true;
             }
             known = true;
-            // What says the same goes on.
+            // Equal settings continue without a restart.
             if current.is_none() || *settings.borrow() != current {
                 break false;
             }

@@ -1,13 +1,13 @@
-//! A snapshot as `prometheus.WriteRequest`s of remote write 1.0.
+//! Encodes snapshots as `prometheus.WriteRequest`s of remote write 1.0.
 //!
-//! Series have the names and labels of `/metrics`, and the external labels. A histogram is a series for each classic bucket, for
-//! its sum and for its count.
+//! Series have the names and labels of `/metrics`, plus the external labels. A histogram consists of one series for each classic bucket,
+//! one for its sum and one for its count.
 //!
-//! - *Stale markers.* A series that was in the snapshot before and is not in this one gets a last sample, a NaN with a payload
-//!   of its own, as with Prometheus' own remote write: queries then end the series at once instead of after five minutes.
-//! - *Created timestamps.* Version 1.0 has no field for them. The first sample of a counter or a histogram that began between
-//!   two snapshots comes with another one before it, a zero at its start, so that `increase()` contains its first counts.
-//!   Prometheus does the same with created timestamps that it scrapes (`created-timestamp-zero-ingestion`).
+//! - *Stale markers.* A series that was in the previous snapshot but is not in this one gets a final sample, a NaN with a special payload.
+//!   Prometheus' own remote write does the same. Queries then end the series immediately instead of after five minutes.
+//! - *Created timestamps.* Version 1.0 has no field for them. For a counter or histogram that started between two snapshots, the first
+//!   sample is preceded by a zero sample at its start time, so that `increase()` includes its first counts. Prometheus does the same with
+//!   scraped created timestamps (`created-timestamp-zero-ingestion`).
 //!
 //! Format: <https://prometheus.io/docs/specs/prw/remote_write_spec/#protocol>.
 
@@ -20,37 +20,37 @@ use crate::export::protobuf::wire::{Message, Sink, delimited};
 use crate::export::push::{Encoded, Payload};
 use crate::metrics::{Family, Kind, Labels, Point, Snapshot, Value};
 
-/// The bits of the value of a stale marker: `value.StaleNaN` in Prometheus.
+/// Bits of the value of a stale marker: `value.StaleNaN` in Prometheus.
 pub const STALE: u64 = 0x7ff0_0000_0000_0002;
 
-/// The most samples of a request: `max_samples_per_send` of Prometheus.
+/// Maximum number of samples in a request: `max_samples_per_send` of Prometheus.
 const SAMPLES: u64 = 2000;
 
-/// How to encode.
+/// Encoding options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Labels of all series that do not have them. None is called `__name__` or `le`.
+    /// Labels added to all series that do not have them. The names `__name__` and `le` are not allowed.
     pub external: Vec<(String, String)>,
-    /// How many bytes a payload may have at most, before it is compressed.
+    /// Maximum size of a payload in bytes before compression.
     pub limit: usize,
 }
 
-/// Encodes one snapshot after the other.
+/// Encodes consecutive snapshots.
 #[derive(Debug)]
 pub struct Encoder {
     options: Options,
     before: Option<Arc<Snapshot>>,
-    /// When the snapshot before that one was taken.
+    /// Time of the snapshot before the previous one.
     earlier: Option<Timestamp>,
 }
 
 impl Encoder {
-    /// Creates an encoder that has encoded nothing.
+    /// Creates an encoder without history.
     pub fn new(options: Options) -> Self {
         Self { options, before: None, earlier: None }
     }
 
-    /// Continues in another way. With other external labels all series are other ones, so what was encoded is forgotten.
+    /// Changes the options. Other external labels make all series new, so the history is then discarded.
     pub fn set_options(&mut self, options: Options) {
         if self.options.external != options.external {
             *self = Self::new(options);
@@ -59,10 +59,10 @@ impl Encoder {
         }
     }
 
-    /// Encodes a snapshot, and the ends of series that are not in it any more.
+    /// Encodes a snapshot, and stale markers of series that are no longer in it.
     ///
-    /// The same snapshot once more is nothing: receivers refuse a second sample of the same time if it differs, and settings can
-    /// change within one collection. Keeps the snapshot until the next one.
+    /// Returns nothing for a snapshot that was already encoded. Receivers reject a second, different sample with the same timestamp, and
+    /// settings can change within one collection. Keeps the snapshot until the next call.
     pub fn encode(&mut self, snapshot: &Arc<Snapshot>) -> Encoded {
         if self.before.as_ref().is_some_and(|before| Arc::ptr_eq(before, snapshot)) {
             return Encoded::default();
@@ -94,7 +94,7 @@ impl Encoder {
     }
 }
 
-/// When snapshots were taken.
+/// Times of the snapshots.
 #[derive(Debug, Clone, Copy)]
 struct Times {
     taken: Timestamp,
@@ -103,11 +103,11 @@ struct Times {
 }
 
 impl Times {
-    /// Returns the time of the zero that a series begins with which was not in the snapshot before.
+    /// Returns the time of the zero sample of a series that was not in the previous snapshot.
     ///
-    /// A series that was pushed earlier, and is back with its old total, began before the snapshot that it was missing in. It
-    /// must not have a zero. One that began after the snapshot before the last has never been pushed. Its zero is later than
-    /// the last snapshot, where the series may have had a stale marker.
+    /// A series that was pushed earlier and returns with its old total started before the snapshot in which it was missing. It must not get
+    /// a zero sample. A series that started after the snapshot before the previous one was never pushed. Its zero sample is later than the
+    /// previous snapshot, where the series may have a stale marker.
     fn zero(&self, start: Timestamp) -> Option<Timestamp> {
         let before = self.before?;
         let is_new = start > before || self.earlier.is_some_and(|earlier| start > earlier);
@@ -116,26 +116,26 @@ impl Times {
     }
 }
 
-/// What becomes of the samples of a point.
+/// Kind of the samples written for a point.
 #[derive(Debug, Clone, Copy)]
 enum Write {
-    /// Their values, behind a zero at this time.
+    /// Values, preceded by a zero sample at this time.
     Value(Option<Timestamp>),
     /// Stale markers.
     End,
 }
 
-/// Writes samples of a snapshot.
+/// Writer of the samples of a snapshot.
 struct Writer {
     times: Times,
     external: Vec<Label>,
-    /// The labels of one series.
+    /// Labels of the current series.
     labels: Vec<u8>,
     requests: Requests,
 }
 
 impl Writer {
-    /// Writes a family of this snapshot, and the ends of its series of the snapshot before.
+    /// Writes a family of this snapshot, and stale markers for series that are only in the previous one.
     fn family(&mut self, before: Option<&Family>, now: Option<&Family>) {
         let Some(metadata) = now.or(before).map(Family::metadata) else { return };
         let (name, kind) = (metadata.name(), metadata.kind());
@@ -178,12 +178,12 @@ impl Writer {
                 self.sample(&point.labels, &names.sum, histogram.sum(), write);
                 self.sample(&point.labels, &names.count, histogram.count() as f64, write);
             }
-            // A family of histograms has no other points, and other families have no histograms.
+            // Families of histograms contain only histograms, and other families contain none.
             _ => {}
         }
     }
 
-    /// Ends the buckets that a histogram does not have any more.
+    /// Writes stale markers for the buckets that a histogram no longer has.
     fn ended_buckets(&mut self, before: &Point, now: &Point, names: &mut Names) {
         let (Value::Histogram(before), Value::Histogram(histogram), Names::Histogram(names)) =
             (&before.value, &now.value, names)
@@ -218,7 +218,7 @@ fn points(family: Option<&Family>) -> &[Point] {
     family.map_or(&[], Family::points)
 }
 
-/// The labels that samples of a family have besides those of their point.
+/// Labels of the samples of a family in addition to those of their point.
 enum Names {
     One(Vec<Label>),
     Histogram(HistogramNames),
@@ -228,7 +228,7 @@ struct HistogramNames {
     bucket: String,
     sum: Vec<Label>,
     count: Vec<Label>,
-    /// Of the histogram before: those of a family mostly have the same bounds.
+    /// Bounds of the previous histogram: histograms of a family usually have the same bounds.
     bounds: Vec<f64>,
     /// One for each bound, and `+Inf`.
     buckets: Vec<Vec<Label>>,
@@ -255,8 +255,7 @@ impl HistogramNames {
     }
 }
 
-/// A label as a field `labels` (1) of a `TimeSeries`: the same bytes as a field `label` of a `Metric`, which is what
-/// [`Labels::protobuf`] has.
+/// A label as a field `labels` (1) of a `TimeSeries`. The bytes equal those of the field `label` of a `Metric`, as in [`Labels::protobuf`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Label {
     name: String,
@@ -271,7 +270,7 @@ impl Label {
     }
 }
 
-/// `Label`.
+/// Message `Label`.
 struct Pair<'a>(&'a str, &'a str);
 
 impl Message for Pair<'_> {
@@ -290,7 +289,7 @@ fn extras(external: &[Label], name: &str, le: Option<&str>) -> Vec<Label> {
     all
 }
 
-/// Writes labels and extras as one sorted list. Of a name that both have, the extra is left out.
+/// Writes labels and extras as one sorted list. If both contain a name, the extra is dropped.
 fn merge(labels: &Labels, extras: &[Label], out: &mut Vec<u8>) {
     let mut rest = labels.protobuf();
     let mut extras = extras.iter().peekable();
@@ -308,17 +307,17 @@ fn merge(labels: &Labels, extras: &[Label], out: &mut Vec<u8>) {
     extras.for_each(|extra| out.extend_from_slice(&extra.field));
 }
 
-/// How many bytes a label takes in [`Labels::protobuf`].
+/// Returns the size of a label in [`Labels::protobuf`], in bytes.
 fn field_length(name: &str, value: &str) -> usize {
     delimited(delimited(name.len() as u64) + delimited(value.len() as u64)) as usize
 }
 
-/// `Sample`.
+/// Message `Sample`.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
-    /// Of the value. As a number, a stale marker may lose what tells it from other NaNs.
+    /// Bits of the value. Conversion to a number could change the payload of a stale marker.
     bits: u64,
-    /// In milliseconds since the Unix epoch.
+    /// Time in milliseconds since the Unix epoch.
     time: u64,
 }
 
@@ -329,7 +328,7 @@ impl Message for Sample {
     }
 }
 
-/// `TimeSeries`: labels as bytes, and samples in the order of their times.
+/// Message `TimeSeries`: encoded labels, and samples in order of their times.
 struct Series<'a>(&'a [u8], &'a [Sample]);
 
 impl Message for Series<'_> {
@@ -349,7 +348,7 @@ struct Requests {
 }
 
 impl Requests {
-    /// Adds a series to the request; to the next one, if there is no room.
+    /// Adds a series to the current request, or to a new one if there is no space.
     fn add(&mut self, series: &Series<'_>) {
         let items = series.1.len() as u64;
         if self.items + items > SAMPLES || !self.fits(series) {
@@ -362,7 +361,7 @@ impl Requests {
         self.items += items;
     }
 
-    /// Writes a series, unless there is no room.
+    /// Writes a series if there is space, and returns whether it was written.
     fn fits(&mut self, series: &Series<'_>) -> bool {
         let before = self.bytes.len();
         self.bytes.message(1, series);
@@ -373,12 +372,12 @@ impl Requests {
         fits
     }
 
-    /// Ends a request that is not empty.
+    /// Ends the current request if it is not empty.
     fn end(&mut self) {
         if self.items == 0 {
             return;
         }
-        // The next one will mostly be as long.
+        // The next request usually has a similar size.
         let next = Vec::with_capacity(self.bytes.len());
         let mut bytes = std::mem::replace(&mut self.bytes, next);
         bytes.shrink_to_fit();
@@ -391,7 +390,7 @@ impl Requests {
     }
 }
 
-/// Goes through two sorted lists side by side: elements that are equal come together.
+/// Merges two sorted lists: equal elements are returned together.
 fn joined<'a, T>(
     mut before: &'a [T],
     mut now: &'a [T],

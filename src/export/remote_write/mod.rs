@@ -1,13 +1,13 @@
-//! Prometheus remote write as a format to push in: metrics, over HTTP.
+//! Prometheus remote write as a push format: metrics over HTTP.
 //!
 //! ```text
 //! Snapshot ─► encoder ─► Payload ─► push ─► snappy, POST ─► receiver
 //! ```
 //!
-//! The protocol is version 1.0, which every receiver implements. Version 2.0 interns strings, and carries metadata and
-//! created timestamps, but it is still experimental, Prometheus understands it from 3.0 on, and many receivers do not. What it
-//! would add here is small: [`encoder`] sends the zero that a series begins with as a sample of its own, and classic buckets of
-//! histograms are exact. Native histograms have no place in 1.0.
+//! The protocol version is 1.0, which every receiver implements. Version 2.0 interns strings and carries metadata and created timestamps.
+//! It is still experimental: Prometheus supports it from 3.0 on, and many receivers do not. It would add little here: [`encoder`] sends the
+//! initial zero of a series as a separate sample, and classic buckets of histograms are exact. Version 1.0 does not support native
+//! histograms.
 //!
 //! Specification: <https://prometheus.io/docs/specs/prw/remote_write_spec/>.
 
@@ -27,21 +27,21 @@ use crate::config::push::{Push, Signal};
 use crate::host::{self, Environment};
 use encoder::{Encoder, Options};
 
-/// The labels that a scrape would add, unless the configuration gives them.
+/// Labels that a scrape would add, unless the configuration sets them.
 const JOB: (&str, &str) = ("job", env!("CARGO_PKG_NAME"));
 const INSTANCE: &str = "instance";
-/// Attributes of the exporter's resource that name the node, the best first.
+/// Attributes of the exporter's resource that identify the node, in order of preference.
 const NODE: [&str; 3] = ["k8s.node.name", "host.name", "service.instance.id"];
 
-/// The largest file of a token, in bytes.
+/// Maximum size of a token file, in bytes.
 const TOKEN: u64 = 16 << 10;
 
-/// The state of the format.
+/// State of the format.
 #[derive(Debug)]
 pub(super) struct RemoteWrite {
-    /// Of the exporter.
+    /// Resource of the exporter.
     resource: Resource,
-    /// Once something was pushed. It keeps the snapshot before, for stale markers.
+    /// The encoder, once something was pushed. It keeps the previous snapshot for stale markers.
     encoder: Option<Arc<Mutex<Encoder>>>,
 }
 
@@ -91,8 +91,8 @@ fn route(settings: &Settings) -> Route {
     }
 }
 
-/// Returns the external labels: `job` and `instance`, and over these what the configuration gives. Without an `instance`, the
-/// series of two nodes would be the same.
+/// Returns the external labels: `job` and `instance`, and those of the configuration, which take precedence. Without `instance`, series of
+/// different nodes would be identical.
 fn external(given: &[(String, String)], resource: &Resource) -> Vec<(String, String)> {
     let node = NODE.iter().find_map(|key| match resource.get(key) {
         Some(Scalar::Text(text)) => Some(text.to_string()),
@@ -106,7 +106,7 @@ fn external(given: &[(String, String)], resource: &Resource) -> Vec<(String, Str
     all
 }
 
-/// Where requests go, and how.
+/// Sends requests to a receiver.
 #[derive(Debug)]
 struct Receiver(Settings);
 
@@ -120,7 +120,7 @@ impl Transport for Receiver {
     async fn send(&self, http: &Http, body: &Bytes, clock: &Clock) -> Outcome {
         let compressed = match snap::raw::Encoder::new().compress_vec(body) {
             Ok(compressed) => compressed,
-            Err(error) => return Outcome::Refused { why: format!("cannot be compressed: {error}") },
+            Err(error) => return Outcome::Refused { why: format!("compression failed: {error}") },
         };
         let authorization = match self.authorization() {
             Ok(authorization) => authorization,
@@ -141,7 +141,7 @@ impl Transport for Receiver {
 }
 
 impl Receiver {
-    /// Reads the token. It may have been replaced since the request before.
+    /// Reads the token. It may have been replaced since the previous request.
     fn authorization(&self) -> Result<Option<String>, String> {
         let Some(path) = &self.0.credentials_file else { return Ok(None) };
         let token = host::read_at_most(path, TOKEN).map_err(|error| error.to_string())?;
@@ -150,8 +150,8 @@ impl Receiver {
     }
 }
 
-/// Judges an answer: server errors and 429 are retried, all other errors are not.
-/// <https://prometheus.io/docs/specs/prw/remote_write_spec/#retries-backoff>
+/// Evaluates a response. Server errors and 429 are retried, other errors are not:
+/// <https://prometheus.io/docs/specs/prw/remote_write_spec/#retries-backoff>.
 fn judge(answer: &Answer, clock: &Clock) -> Outcome {
     let status = answer.status;
     if status.is_success() {
@@ -160,7 +160,7 @@ fn judge(answer: &Answer, clock: &Clock) -> Outcome {
     let said = String::from_utf8_lossy(answer.body.as_deref().unwrap_or_default());
     let hints = [
         "; see `headers` and `credentials_file`",
-        "; check the path: Prometheus receives at /api/v1/write, with --web.enable-remote-write-receiver",
+        "; check the path: Prometheus accepts remote write at /api/v1/write with --web.enable-remote-write-receiver",
     ];
     answer.judge(&said, matches!(status.as_u16(), 429 | 500..), hints, clock)
 }
@@ -193,13 +193,13 @@ mod tests {
         }
         let Outcome::Again { after, why, .. } = of(503, Some("7")) else { panic!() };
         assert_eq!(after, Some(Duration::from_secs(7)));
-        assert_eq!(why, "it answered 503 Service Unavailable: out of order sample");
+        assert_eq!(why, "the server returned 503 Service Unavailable: out of order sample");
     }
 
     #[test]
     fn a_refusal_says_what_may_help() {
         for (status, part) in
-            [(401, "credentials_file"), (404, "/api/v1/write"), (308, "the URL that it leads to")]
+            [(401, "credentials_file"), (404, "/api/v1/write"), (308, "the redirect target")]
         {
             let Outcome::Refused { why } = of(status, None) else { panic!("{status}") };
             assert!(why.contains(part), "{why}");

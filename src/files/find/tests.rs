@@ -1,4 +1,4 @@
-//! Directories that play the roots of containers, set by somebody who wants out.
+//! Tests with directories as container roots that contain malicious links.
 
 use std::fs;
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use super::*;
 use crate::files::opened::is_same;
 
-/// A host in a directory, with one process, 7, whose root is a directory too.
+/// Host in a directory, with one process, 7, whose root is also a directory.
 struct Host(tempfile::TempDir);
 
 impl Host {
@@ -40,7 +40,7 @@ impl Host {
         open(root, path, &self.roots(), Some(&self.at("cg")))
     }
 
-    /// What is told, without the directory of the test.
+    /// Returns the error message, without the directory of the test.
     fn told(&self, root: &Root, path: &str) -> String {
         self.open(root, path).unwrap_err().to_string().replace(self.0.path().to_str().unwrap(), "")
     }
@@ -86,13 +86,13 @@ fn no_link_leads_out_of_a_root() {
         let error = host.open(&PROCESS, path).unwrap_err();
         assert!(matches!(error, RootError::Absent { .. }), "{path}: {error}");
     }
-    // The same kind of link that stays inside is followed, from the top of this root.
+    // A link of the same kind that stays inside is resolved from the top of this root.
     for path in ["/lib/libc.so.6", "/../lib/libc.so.6", "/lib/../../usr/lib/libc.so.6"] {
         assert_eq!(content(host.open(&PROCESS, path).unwrap()), "the container's", "{path}");
     }
 }
 
-/// On the real `/proc`, whose links jump.
+/// Uses the real `/proc` with its magic links.
 #[test]
 fn a_link_of_proc_is_not_followed_inside_of_a_root() {
     let own = Root::Process(std::process::id());
@@ -104,7 +104,7 @@ fn a_link_of_proc_is_not_followed_inside_of_a_root() {
     for path in ["/proc/self/exe".to_owned(), format!("/proc/self/root{exe}")] {
         let error = open(&own, &path, &roots, None).unwrap_err();
         assert!(matches!(error, RootError::Link(_)), "{path}: {error}");
-        // As a path of the host it is what the person at this host wrote.
+        // As a path of the host it is allowed, because the user of this host wrote it.
         assert!(is_file(&open(&Root::Host, &path, &roots, None).unwrap(), exe));
     }
 }
@@ -134,14 +134,14 @@ fn a_file_of_the_host_has_its_canonical_path_unless_the_kernel_could_not_read_th
         assert!(opened.kernel_path().unwrap().starts_with("/proc/self/fd"), "{name}");
         assert_eq!(host::read_text(&opened.kernel_path().unwrap()).unwrap(), name);
     }
-    // Nor is it given once something else is there.
+    // It is not returned after another file has replaced it either.
     fs::remove_file(&canonical).unwrap();
     assert!(alias.kernel_path().unwrap().starts_with("/proc/self/fd"));
     host.file("usr/bin/app", "2");
     assert_eq!(host::read_text(&alias.kernel_path().unwrap()).unwrap(), "1");
 }
 
-/// The host's files below `/host`, as a container has them.
+/// Files of the host below `/host`, as in a container.
 #[test]
 fn an_absolute_link_of_a_host_below_a_prefix_is_followed_below_it() {
     let host = Host::new();
@@ -159,26 +159,29 @@ fn what_is_missing_is_named_with_what_is_there_instead() {
     let host = Host::new();
     host.link("proc/7/root/usr/lib/dangling.so", "/nowhere/x.so");
     for (path, expected) in [
-        ("/usr/lib/libc.so", "/proc/7/root/usr/lib/libc.so is not there; the directory has libc.so.6"),
-        ("/usr/lib/lib", "/proc/7/root/usr/lib/lib is not there; the directory has libc.so.6"),
-        ("/usr/lob/x/y/z", "/proc/7/root/usr/lob is not there; the directory has lib"),
-        ("/srv/app", "/proc/7/root/srv is not there"),
-        ("/xxxxxx", "/proc/7/root/xxxxxx is not there"),
+        ("/usr/lib/libc.so", "/proc/7/root/usr/lib/libc.so does not exist; the directory contains libc.so.6"),
+        ("/usr/lib/lib", "/proc/7/root/usr/lib/lib does not exist; the directory contains libc.so.6"),
+        ("/usr/lob/x/y/z", "/proc/7/root/usr/lob does not exist; the directory contains lib"),
+        ("/srv/app", "/proc/7/root/srv does not exist"),
+        ("/xxxxxx", "/proc/7/root/xxxxxx does not exist"),
         (
             "/usr/lib/dangling.so",
-            "/proc/7/root/usr/lib/dangling.so is not there, as a symbolic link to /nowhere/x.so that leads nowhere \
-             in this root",
+            "/proc/7/root/usr/lib/dangling.so does not exist: it is a symbolic link to /nowhere/x.so, which is \
+             missing in this root",
         ),
-        ("/usr/lib/libc.so.6/x", "/proc/7/root/usr/lib/libc.so.6/x is not there"),
+        ("/usr/lib/libc.so.6/x", "/proc/7/root/usr/lib/libc.so.6/x does not exist"),
         ("usr/lib", "usr/lib is not an absolute path: begin it with /"),
         ("", " is not an absolute path: begin it with /"),
-        ("/usr/lib", "/proc/7/root/usr/lib is a directory, not a regular file: name the program or library"),
+        (
+            "/usr/lib",
+            "/proc/7/root/usr/lib is a directory, not a regular file: give the path of the program or library",
+        ),
     ] {
         assert_eq!(host.told(&PROCESS, path), expected);
     }
 }
 
-/// Opening a pipe for reading would wait for a writer, and opening some devices starts them.
+/// Opening a pipe for reading would block until there is a writer, and opening some devices starts them.
 #[test]
 fn a_pipe_in_the_place_of_a_library_is_not_opened() {
     let host = Host::new();
@@ -211,7 +214,7 @@ fn a_process_that_is_not_there_has_no_files() {
 #[test]
 fn the_first_process_of_a_cgroup_that_has_the_file_lends_its_root() {
     let host = Host::new();
-    // The second has no such file, as the sandbox of a pod does not; the third has ended.
+    // The second process lacks the file, like the sandbox of a pod; the third has exited.
     host.file("proc/5/root/pause", "");
     host.file("proc/9/root/usr/lib/libc.so.6", "another container's");
     host.file("cg/cgroup.procs", "");
@@ -220,7 +223,7 @@ fn the_first_process_of_a_cgroup_that_has_the_file_lends_its_root() {
     assert_eq!(opened.pid, Some(7));
     assert_eq!(content(opened), "the container's");
     let error = host.told(&cgroup(), "/usr/lib/libm.so.6");
-    assert_eq!(error, "/proc/5/root/usr is not there");
+    assert_eq!(error, "/proc/5/root/usr does not exist");
 }
 
 #[test]
@@ -232,7 +235,7 @@ fn a_cgroup_without_processes_says_what_to_do() {
     host.file("cg/child/grandchild/cgroup.procs", "6\n");
     let error = host.told(&cgroup(), "/x");
     assert!(
-        error.starts_with("no process is in cgroup /app: ") && error.contains("start it and reload"),
+        error.starts_with("cgroup /app has no processes") && error.contains("start one and reload"),
         "{error}"
     );
     let error = open(&cgroup(), "/x", &host.roots(), None).unwrap_err();

@@ -1,4 +1,4 @@
-//! The threads of the helper, and the operations that they do. Each may hang for as long as a file system likes.
+//! Worker threads of the helper, and their operations. Each operation can block for an unlimited time.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,22 +17,22 @@ use crate::files::wire::{Answer, CHUNK, OpenRequest};
 use crate::files::{Opened, Root, RootError};
 use crate::host::{ReadAt, Roots};
 
-/// Stacks of workers are small: no operation recurses.
+/// Stack size of workers in bytes; no operation recurses.
 const STACK: usize = 256 << 10;
-/// How long the mounts of a process are believed to be the same, unless a path leads into one that is not among them.
+/// Maximum age of the mount list of a process, unless a path leads into a mount that is missing from it.
 const FRESH: Duration = Duration::from_secs(1);
-/// Of how many mount namespaces the mounts are remembered.
+/// Maximum number of mount namespaces with a cached mount list.
 const MOST_NAMESPACES: usize = 64;
 
-/// A file that a worker opened.
+/// File opened by a worker.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) opened: Opened,
-    /// What it can hang on; `None` on a local file system.
+    /// Resource on which it can block; `None` on a local file system.
     pub(super) key: Option<Key>,
 }
 
-/// What a worker is to do.
+/// Operation of a worker.
 pub(super) enum Job {
     Open(OpenRequest),
     Read(Arc<OpenFile>, u64, usize),
@@ -40,19 +40,19 @@ pub(super) enum Job {
     Close(Arc<OpenFile>),
 }
 
-/// A job under a number, with what is known of where it can hang.
+/// Job with its operation number, and the resource on which it can block, if known.
 pub(super) struct Task {
     pub(super) operation: u64,
     pub(super) key: Option<Key>,
     pub(super) job: Box<Job>,
 }
 
-/// What came of it.
+/// Result of a job.
 pub(super) enum Outcome {
-    /// Not tried: it leads into a file system that can hang.
+    /// Not started: the path leads into a file system that can block.
     CanHang(Key, OpenRequest),
     Opened(OpenFile),
-    /// The answer, and bytes that were read.
+    /// Response, and bytes that were read.
     Answer(Answer, Vec<u8>),
     Closed,
 }
@@ -64,7 +64,7 @@ impl From<RootError> for Outcome {
 }
 
 impl Job {
-    /// The process and the path that it is about.
+    /// Returns the process and the path of the job.
     pub(super) fn subject(&self) -> (Option<u32>, String) {
         match self {
             Self::Open(request) => path_of(request),
@@ -75,15 +75,15 @@ impl Job {
     }
 }
 
-/// A thread that does operations, one after the other.
+/// Thread that runs operations, one after the other.
 pub(super) struct Worker {
     pub(super) roots: Arc<Roots>,
     pub(super) mounts: Arc<MountCache>,
 }
 
 impl Worker {
-    /// Starts it; `done` gets the number of an operation, what came of it, and where the worker takes the next. `None` if
-    /// there are no threads left.
+    /// Starts the thread. `done` receives the operation number, the result, and the channel for the next task. Returns `None` if the thread
+    /// cannot be started.
     pub(super) fn start(
         self,
         done: impl Fn(u64, Outcome, Sender<Task>) + Send + 'static,
@@ -93,7 +93,7 @@ impl Worker {
         let work = move || {
             for Task { operation, key, job } in arrived {
                 let outcome = catch_unwind(AssertUnwindSafe(|| self.do_it(*job, key))).unwrap_or_else(|_| {
-                    RootError::Unavailable("the helper process has panicked: a bug".into()).into()
+                    RootError::Unavailable("the helper process panicked, which is a bug".into()).into()
                 });
                 done(operation, outcome, own.clone());
             }
@@ -124,7 +124,7 @@ impl Worker {
         Outcome::Answer(answer, bytes)
     }
 
-    /// Opens a file. Without a key it is found out first whether that can hang.
+    /// Opens a file. Without a key, first determines whether the file can block.
     fn open(&self, request: OpenRequest, key: Option<Key>) -> Result<Outcome, RootError> {
         if key.is_none()
             && let Some(key) = self.key(&request)
@@ -132,7 +132,7 @@ impl Worker {
             return Ok(Outcome::CanHang(key, request));
         }
         let found = find::find(&request, &self.roots)?;
-        // The mount that the file really is on decides who reads it.
+        // The actual mount of the file determines which process reads it.
         let (key, keep_place) = match request {
             OpenRequest::Process { .. } => (key, false),
             OpenRequest::Path { place, .. } => (self.mount_of(&found), place),
@@ -141,7 +141,7 @@ impl Worker {
         Ok(Outcome::Opened(OpenFile { opened: found.open(keep_place)?, key }))
     }
 
-    /// Where opening a file can hang, found out without asking a file system that can.
+    /// Determines on which resource opening a file can block, without a request to a file system that can block.
     fn key(&self, request: &OpenRequest) -> Option<Key> {
         let found = match request {
             OpenRequest::Path { root: Root::Process(pid), path, .. } => {
@@ -160,7 +160,7 @@ impl Worker {
         found.ok().flatten()
     }
 
-    /// The file system that can hang and that a file is on. One that nobody lists may hang as well.
+    /// Returns the file system of a file, if it can block. A mount that is not listed is assumed to block.
     fn mount_of(&self, found: &Found) -> Option<Key> {
         let look = |of: Option<&Path>| self.mounts.look(of, |mounts| mounts.of_place(&found.place));
         let theirs = found.pid.map_or(Err(Unlisted), |pid| look(Some(&self.proc(pid))));
@@ -173,21 +173,21 @@ impl Worker {
     }
 }
 
-/// The file system that can hang which a path leads into from the directory `root`; none if that cannot be opened.
+/// Returns the file system that can block on a path from the directory `root`; `None` if that cannot be opened.
 fn entered<'m>(mounts: &'m Mounts, root: &Path, path: &Path) -> Result<Option<&'m Mount>, Unlisted> {
     find::open_dir(root).map_or(Ok(None), |root| mounts.entered(root, path))
 }
 
-/// The mounts of processes, read again when they are older than [`FRESH`].
+/// Cache of the mounts of processes, refreshed after [`FRESH`].
 pub(super) struct MountCache {
     clock: Clock,
     known: Mutex<HashMap<Namespace, Listed>>,
 }
 
-/// The mount namespace and the root of a process.
+/// Mount namespace and root of a process.
 type Namespace = (PathBuf, PathBuf);
 
-/// Mounts, and from when to when they were read.
+/// Mount list with the time range of reading it.
 struct Listed {
     mounts: Arc<Mounts>,
     begin: Monotonic,
@@ -195,8 +195,8 @@ struct Listed {
 }
 
 impl Listed {
-    /// Whether the list is believed. One that lacks a mount is read again at once, though not for more than half of the time: there
-    /// are mounts that no list has, and lists can be long.
+    /// Reports whether the list is fresh. A list that lacks a mount is read again, but for at most half of the time, because some mounts
+    /// are in no list and lists can be long.
     fn is_fresh(&self, lacks_one: bool, now: Monotonic) -> bool {
         let longest = if lacks_one { self.end.since(self.begin) } else { FRESH };
         now.since(self.end) < longest
@@ -208,7 +208,7 @@ impl MountCache {
         Self { clock: Clock::system(), known: Mutex::default() }
     }
 
-    /// What is found in the mounts of a process, by its directory in `/proc`, or in those of this one.
+    /// Looks up a mount in the list of a process, given by its `/proc` directory, or in that of this process.
     fn look(
         &self,
         process: Option<&Path>,
@@ -227,7 +227,7 @@ impl MountCache {
     }
 
     fn read(&self, dir: &Path, own: Option<&Mounts>, lacks_one: bool) -> Arc<Mounts> {
-        // Processes with the same namespace and root see the same mounts.
+        // Processes with the same namespace and root have the same mounts.
         let link = |name: &str| std::fs::read_link(dir.join(name)).unwrap_or_else(|_| dir.join(name));
         let key = (link("ns/mnt"), link("root"));
         let begin = self.clock.monotonic();

@@ -1,63 +1,62 @@
-//! Where the buckets of a histogram end, checked once: bounds that a scraper would refuse cannot become [`Buckets`].
+//! Bucket bounds of histograms, validated once: bounds that a scraper would reject cannot become [`Buckets`].
 
 use std::sync::Arc;
 
 use super::exponential;
 
-/// How many bounds there may be. Each is a series of its own in the text formats, for every label set.
+/// Maximum number of bounds. In the text formats each bound is a series of its own for every label set.
 const MAX_BOUNDS: usize = 128;
 
-/// Where buckets end. Cheap to clone, and shared by all histograms made from it.
+/// Bucket bounds. Cheap to clone; shared by all histograms created from them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Buckets {
-    /// Ascending and finite; the classic buckets, which end here (inclusive).
+    /// Inclusive upper bounds of the classic buckets, ascending and finite.
     bounds: Arc<[f64]>,
-    /// Whether values are counted in exponential buckets, which [`Self::bounds`] only sum up. Then the bounds are
-    /// powers of two, where exponential buckets of every resolution end.
+    /// Whether values are counted in exponential buckets, from which the buckets of [`Self::bounds`] are derived. The bounds are then
+    /// powers of two, which are bounds of exponential buckets of every resolution.
     exponential: bool,
 }
 
-/// Why a list of bounds makes no buckets.
+/// Reason why a list of bounds is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum BucketsError {
-    /// None at all.
+    /// An empty list.
     #[error("no bounds: a histogram needs at least one")]
     None,
-    /// More than a scraper should be asked to store.
-    #[error("{0} bounds are too many: each is a series of its own, so {MAX_BOUNDS} is the most")]
+    /// More than 128 bounds.
+    #[error("{0} bounds are too many: each bound is a series of its own, the maximum is {MAX_BOUNDS}")]
     TooMany(usize),
-    /// NaN or an infinity.
-    #[error("{0} cannot be a bound: bounds are finite, and a last bucket without end is added by itself")]
+    /// NaN or infinity.
+    #[error(
+        "{0} is not a valid bound: bounds must be finite, the bucket up to infinity is added automatically"
+    )]
     NotFinite(f64),
-    /// A bound that is not above the one before it.
-    #[error("the bound {bound} comes after {before}, but bounds must ascend")]
+    /// A bound that is not above the previous one.
+    #[error("the bound {bound} follows {before}: bounds must be in ascending order")]
     NotAscending {
-        /// The one before.
+        /// The previous bound.
         before: f64,
-        /// The bound.
+        /// The rejected bound.
         bound: f64,
     },
-    /// A bound within an exponential bucket.
-    #[error(
-        "{0} is not a power of two (…, 0.25, 0.5, 1, 2, 4, …), and only there do exponential buckets end"
-    )]
+    /// A bound inside of an exponential bucket.
+    #[error("{0} is not a power of two (…, 0.25, 0.5, 1, 2, 4, …), as required for exponential buckets")]
     NotPowerOfTwo(f64),
 }
 
 impl Buckets {
-    /// Buckets that end at these bounds (inclusive), and a last one without end.
+    /// Creates buckets with these inclusive upper bounds and a last bucket up to infinity.
     ///
     /// # Errors
-    /// Unless the bounds are finite, ascending, and neither none nor too many.
+    /// Returns an error unless the bounds are finite, ascending, and 1 to 128 in number.
     pub fn listed(bounds: &[f64]) -> Result<Self, BucketsError> {
         check(bounds)?;
         Ok(Self { bounds: bounds.into(), exponential: false })
     }
 
-    /// Exponential buckets: values are counted with an error of 4.4 % at most over the whole range of numbers, which
-    /// those see who read native histograms. Text shows classic buckets that suit the base unit: for `seconds` from a
-    /// microsecond to a minute by factors of two, for `bytes` to a gibibyte by factors of four, for all else to a
-    /// million by factors of two.
+    /// Creates exponential buckets. Native histograms have a relative error of at most 4.4 % over the whole range of numbers. The text
+    /// formats show classic buckets that suit the base unit. For `seconds` their bounds are a microsecond to a minute by factors of two,
+    /// for `bytes` up to a gibibyte by factors of four. For other units they are up to a million by factors of two.
     pub fn exponential(unit: &str) -> Self {
         let exponents = match unit {
             "seconds" => (-20..=6).step_by(1),
@@ -67,10 +66,10 @@ impl Buckets {
         Self { bounds: exponents.map(|exponent| 2_f64.powi(exponent)).collect(), exponential: true }
     }
 
-    /// Exponential buckets of which text shows these bounds.
+    /// Creates exponential buckets with these classic bounds in the text formats.
     ///
     /// # Errors
-    /// As for [`listed`](Self::listed), and where a bound is not a power of two of at least 2⁻¹²⁸.
+    /// Returns the errors of [`listed`](Self::listed), and an error for a bound that is not a power of two of at least 2⁻¹²⁸.
     pub fn exponential_with(bounds: &[f64]) -> Result<Self, BucketsError> {
         check(bounds)?;
         match bounds.iter().find(|&&bound| !exponential::is_end(bound)) {
@@ -79,12 +78,12 @@ impl Buckets {
         }
     }
 
-    /// Where the classic buckets end, ascending, without the last one's infinity.
+    /// Returns the finite upper bounds of the classic buckets, ascending.
     pub fn bounds(&self) -> &[f64] {
         &self.bounds
     }
 
-    /// Whether values are counted in exponential buckets.
+    /// Reports whether values are counted in exponential buckets.
     pub fn is_exponential(&self) -> bool {
         self.exponential
     }
@@ -118,17 +117,17 @@ mod tests {
     fn bounds_that_a_scraper_would_refuse_are_refused() {
         let table: [(&[f64], &str); 6] = [
             (&[], "no bounds: a histogram needs at least one"),
-            (&[1.0; 129], "129 bounds are too many: each is a series of its own, so 128 is the most"),
+            (&[1.0; 129], "129 bounds are too many: each bound is a series of its own, the maximum is 128"),
             (
                 &[1.0, f64::INFINITY],
-                "inf cannot be a bound: bounds are finite, and a last bucket without end is added by itself",
+                "inf is not a valid bound: bounds must be finite, the bucket up to infinity is added automatically",
             ),
             (
                 &[f64::NAN],
-                "NaN cannot be a bound: bounds are finite, and a last bucket without end is added by itself",
+                "NaN is not a valid bound: bounds must be finite, the bucket up to infinity is added automatically",
             ),
-            (&[1.0, 3.0, 2.0], "the bound 2 comes after 3, but bounds must ascend"),
-            (&[-0.0, 0.0], "the bound 0 comes after -0, but bounds must ascend"),
+            (&[1.0, 3.0, 2.0], "the bound 2 follows 3: bounds must be in ascending order"),
+            (&[-0.0, 0.0], "the bound 0 follows -0: bounds must be in ascending order"),
         ];
         for (bounds, message) in table {
             assert_eq!(Buckets::listed(bounds).unwrap_err().to_string(), message);

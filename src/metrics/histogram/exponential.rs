@@ -1,40 +1,39 @@
-//! Counts in exponential buckets, as Prometheus' native histograms have them.
+//! Counts in exponential buckets, as in Prometheus' native histograms.
 //!
-//! Definition: <https://prometheus.io/docs/specs/native_histograms/#data-model>. With schema `s`, bucket `i` holds the
-//! values above `base^(i-1)`, up to `base^i` and with it, where `base` is 2^(2^-s); buckets of negative values are
-//! their mirror image, and values about zero have a bucket of their own.
+//! Definition: <https://prometheus.io/docs/specs/native_histograms/#data-model>. With schema `s`, bucket `i` holds the values above
+//! `base^(i-1)` up to and including `base^i`, where `base` is 2^(2^-s). Buckets of negative values are their mirror image. Values near zero
+//! have a bucket of their own.
 //!
-//! A histogram begins with eight buckets for each power of two (schema 3) and keeps those that were ever used. When
-//! they become many, each two neighbours are made one, down to one bucket for each power of two (schema 0). Coarser
-//! schemas exist, but their buckets do not end at every power of two, where the classic bounds are: with these,
-//! what text says would no longer be exact.
+//! A histogram starts with eight buckets for each power of two (schema 3) and keeps the buckets that were ever used. When it has too many,
+//! neighboring buckets are merged in pairs, down to one bucket for each power of two (schema 0). Coarser schemas exist, but are not used.
+//! Their buckets do not end at every power of two, so the classic buckets in the text formats would not be exact.
 
-/// The schema of a new histogram.
+/// Schema of a new histogram.
 const FINEST: u8 = 3;
 
-/// How many buckets may be in use before the resolution is halved: 40 powers of two at the finest one, as many as times
-/// from a nanosecond to a quarter of an hour take. At schema 0 there may be more, at most 2307 with both signs, for
-/// values over the whole range of an `f64`; whole numbers of 64 bits reach 129.
+/// Number of used buckets above which the resolution is halved. It equals 40 powers of two at schema 3, enough for times from a nanosecond
+/// to a quarter of an hour. At schema 0 there may be more: at most 2307, with both signs, for values over the whole range of an `f64`.
+/// 64-bit integers need up to 129.
 const MANY: usize = 320;
 
-/// How much room is made at a time: typical histograms are small and many.
+/// Number of buckets by which the allocation grows. Typical histograms are small and numerous.
 const ROOM: usize = 8;
 
-/// Values that are not farther from zero count as zero: 2⁻¹²⁸, as client_golang has it.
+/// Absolute values up to this threshold count as zero: 2⁻¹²⁸, as in client_golang.
 pub(super) const ZERO_THRESHOLD: f64 = f64::from_bits((1023 - 128) << 52);
 
-/// What is added to an index so that no bucket of positive values has a key of zero or less; those above the threshold
-/// begin with index −1023.
+/// Offset added to bucket indexes, so that every bucket of positive values has a key above zero. The lowest index above the threshold is
+/// −1023.
 const BIAS: i16 = 1024;
 
-/// The index, at the finest schema, of the bucket above all finite values.
+/// Index, at schema 3, of the bucket above all finite values.
 const INFINITE: i16 = 8 * 1024 + 1;
 
-/// The bits of an `f64` that say where it is between two powers of two.
+/// The bits of an `f64` that give its position between two powers of two.
 const MANTISSA: u64 = (1 << 52) - 1;
 
-/// Where the buckets of schema 3 begin between two powers of two, as mantissas. Rounded as Prometheus rounds them
-/// (`exponentialBounds` in its `model/histogram/generic.go`), so that both sort a value at an end into one bucket.
+/// Lower bounds of the buckets of schema 3 between two powers of two, as mantissas. They are rounded as in Prometheus (`exponentialBounds`
+/// in its `model/histogram/generic.go`), so both assign a value at a bound to the same bucket.
 const BEGINNINGS: [u64; 8] = [
     mantissa(0.5),
     mantissa(0.5452538663326288),
@@ -50,11 +49,11 @@ const fn mantissa(value: f64) -> u64 {
     value.to_bits() & MANTISSA
 }
 
-/// A bucket, by a number that is ordered as the values are: the index plus [`BIAS`], negated for negative values, and 0
-/// for the zero bucket. An `i16` has room for all of them.
+/// A bucket as a number that sorts like the values: the index plus [`BIAS`], negated for negative values, and 0 for the zero bucket. All
+/// keys fit an `i16`.
 type Key = i16;
 
-/// The bucket of the finest schema that a value belongs to; NaN belongs to none.
+/// Returns the schema-3 bucket of a value. NaN has no bucket.
 pub(super) fn key(value: f64) -> Key {
     let magnitude = value.abs();
     if magnitude <= ZERO_THRESHOLD {
@@ -63,7 +62,7 @@ pub(super) fn key(value: f64) -> Key {
     let index = if magnitude.is_infinite() {
         INFINITE
     } else {
-        // Never subnormal, for the threshold is far above those. The exponent has 11 bits.
+        // Never subnormal, because the threshold is far above subnormal numbers. The exponent has 11 bits.
         let exponent = (magnitude.to_bits() >> 52) as i16 - 1023;
         let passed = BEGINNINGS.iter().filter(|&&beginning| beginning < mantissa(magnitude)).count();
         8 * exponent + passed as i16
@@ -71,12 +70,12 @@ pub(super) fn key(value: f64) -> Key {
     if value < 0.0 { -(index + BIAS) } else { index + BIAS }
 }
 
-/// Whether buckets of every schema in use end at this value: a power of two, not below the zero bucket's end.
+/// Reports whether buckets of all used schemas end at this value: a power of two that is not below the bound of the zero bucket.
 pub(super) fn is_end(value: f64) -> bool {
     value.is_finite() && value >= ZERO_THRESHOLD && mantissa(value) == 0
 }
 
-/// The bucket that holds this one `halvings` schemas further down: its index divided by powers of two, rounded up.
+/// Returns the bucket that contains this one, `halvings` schemas coarser: its index divided by powers of two, rounded up.
 fn coarser(key: Key, halvings: u8) -> Key {
     if key == 0 {
         return 0;
@@ -85,19 +84,18 @@ fn coarser(key: Key, halvings: u8) -> Key {
     key.signum() * (((index + (1 << halvings) - 1) >> halvings) + BIAS)
 }
 
-/// The last of the buckets, `doublings` schemas further up, that are this one; it holds the end that is farther from
-/// zero.
+/// Returns the last of the buckets, `doublings` schemas finer, that make up this one. It contains the bound that is farther from zero.
 fn finer(key: Key, doublings: u8) -> Key {
     key.signum() * (((key.abs() - BIAS) << doublings) + BIAS)
 }
 
-/// How many values each bucket has.
+/// Counts of the used buckets.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Exponential {
     schema: u8,
-    /// The buckets in use, ascending.
+    /// Used buckets, ascending.
     keys: Vec<Key>,
-    /// The count of each. Whoever adds sees to it that their sum stays within an `i64`.
+    /// Count of each used bucket. Callers keep the sum within an `i64`.
     counts: Vec<u64>,
 }
 
@@ -106,12 +104,12 @@ impl Exponential {
         Self { schema: FINEST, keys: Vec::new(), counts: Vec::new() }
     }
 
-    /// Bytes of its buckets.
+    /// Returns the memory of the buckets in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.keys.capacity() * size_of::<Key>() + self.counts.capacity() * size_of::<u64>()
     }
 
-    /// Adds so many values to a bucket of the finest schema.
+    /// Adds `count` values to a bucket of schema 3.
     pub(super) fn add(&mut self, finest: Key, count: u64) {
         if count == 0 {
             return;
@@ -141,7 +139,7 @@ impl Exponential {
         self.counts.insert(at, count);
     }
 
-    /// Makes each two neighbouring buckets one.
+    /// Merges neighboring buckets in pairs.
     fn halve(&mut self) {
         self.schema -= 1;
         let mut kept = 0;
@@ -158,59 +156,59 @@ impl Exponential {
         self.counts.truncate(kept);
     }
 
-    /// Gives up what `other` does not know, so that its buckets can be added.
+    /// Reduces the resolution to that of `other` if it is finer, so that buckets of `other` can be added.
     pub(super) fn at_most_as_fine_as(&mut self, other: &Self) {
         while self.schema > other.schema {
             self.halve();
         }
     }
 
-    /// The buckets in use as ones of the finest schema, and their counts: what [`add`](Self::add) takes.
+    /// Returns the used buckets as buckets of schema 3 with their counts, as [`add`](Self::add) expects them.
     pub(super) fn as_finest(&self) -> impl Iterator<Item = (Key, u64)> + '_ {
         let doublings = FINEST - self.schema;
         self.keys.iter().zip(&self.counts).map(move |(&key, &count)| (finer(key, doublings), count))
     }
 
-    /// The counts of the buckets in use, in the order of their values.
+    /// Returns the counts of the used buckets, in ascending order of the values.
     pub(super) fn counts(&self) -> &[u64] {
         &self.counts
     }
 
-    /// How many of [`counts`](Self::counts) are of values up to `end`: one of which [`is_end`] is true, or infinity.
+    /// Returns how many of [`counts`](Self::counts) belong to values up to `end`. [`is_end`] must be true for `end`, or it is infinity.
     pub(super) fn used_up_to(&self, end: f64) -> usize {
         let last = coarser(key(end), FINEST - self.schema);
         self.keys.partition_point(|&key| key <= last)
     }
 }
 
-/// A histogram as exponential buckets: what the protobuf format calls native, and OTLP exponential.
+/// Exponential buckets of a histogram: native in the Prometheus protobuf format, exponential in OTLP.
 #[derive(Debug, Clone, Copy)]
 pub struct Native<'h>(pub(super) &'h Exponential);
 
 impl<'h> Native<'h> {
-    /// The resolution: 2^schema buckets for each power of two. From 3 down to 0.
+    /// Returns the schema, from 3 down to 0: there are 2^schema buckets for each power of two.
     pub fn schema(self) -> i32 {
         i32::from(self.0.schema)
     }
 
-    /// How far from zero a value of the zero bucket may be.
+    /// Returns the maximum absolute value in the zero bucket.
     pub fn zero_threshold(self) -> f64 {
         ZERO_THRESHOLD
     }
 
-    /// How many values the zero bucket has.
+    /// Returns the number of values in the zero bucket.
     pub fn zero_count(self) -> u64 {
         self.0.keys.binary_search(&0).map_or(0, |at| self.0.counts[at])
     }
 
-    /// Index and count of each bucket of positive values that was used, ascending. Bucket `i` ends at `base^i`
-    /// (inclusive); OTLP, which numbers buckets by where they begin, calls it `i - 1`.
+    /// Returns index and count of each used bucket of positive values, ascending. Bucket `i` ends at `base^i` (inclusive). OTLP numbers
+    /// buckets by their lower bound, so its index is `i - 1`.
     pub fn positive(self) -> impl Iterator<Item = (i32, u64)> + Clone + 'h {
         let first = self.0.keys.partition_point(|&key| key <= 0);
         self.buckets(first..self.0.keys.len())
     }
 
-    /// The same of negative values, by how far from zero they are.
+    /// Returns index and count of each used bucket of negative values, by ascending absolute value.
     pub fn negative(self) -> impl Iterator<Item = (i32, u64)> + Clone + 'h {
         let end = self.0.keys.partition_point(|&key| key < 0);
         self.buckets(0..end).rev()

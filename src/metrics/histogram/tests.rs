@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::exponential::{ZERO_THRESHOLD, key};
 use super::*;
 
-/// The same numbers as in the module, and how Prometheus finds a bucket's end from them.
+/// The constants of the module, used here to compute bucket bounds as Prometheus does.
 const BOUNDS: [f64; 8] = [
     0.5,
     0.5452538663326288,
@@ -17,15 +17,15 @@ const BOUNDS: [f64; 8] = [
     0.9170040432046711,
 ];
 
-/// Where a bucket ends: `base^index`.
+/// Returns the upper bound of a bucket: `base^index`.
 fn end(schema: i32, index: i32) -> f64 {
     let eighths = index << (3 - schema);
     let (octave, part) = (eighths.div_euclid(8), eighths.rem_euclid(8) as usize);
-    // In two steps, for 2^1024 is no f64.
+    // In two steps, because 2^1024 is not representable in an f64.
     BOUNDS[part] * 2.0 * 2_f64.powi(octave / 2) * 2_f64.powi(octave - octave / 2)
 }
 
-/// The bucket that the ends say a value is in, found near where logarithms put it.
+/// Returns the bucket of a value according to the bounds, searched near the estimate from logarithms.
 fn index(schema: i32, value: f64) -> i32 {
     if value == f64::INFINITY {
         return (1 << (10 + schema)) + 1;
@@ -125,7 +125,7 @@ fn the_resolution_is_halved_when_buckets_become_too_many() {
     let mut histogram = native((0..320).map(|index| end(3, index)));
     assert_eq!((schema(&histogram), positive(&histogram).len()), (3, 320));
     histogram.observe(end(3, 320));
-    // Buckets 0 … 320 become 0 … 160: two each, only that which ends at 1 had no neighbour.
+    // Buckets 0 … 320 become 0 … 160: two each, except for the bucket that ends at 1, which has no neighbor.
     assert_eq!(schema(&histogram), 2);
     let expected: Vec<_> = (0..=160).map(|index| (index, if index == 0 { 1 } else { 2 })).collect();
     assert_eq!(positive(&histogram), expected);
@@ -198,7 +198,7 @@ fn merging_what_has_other_buckets_loses_no_value() {
     assert_eq!(positive(&histogram), [(-4, 1), (16, 2), (8193, 1)]);
 }
 
-/// Values of the sizes that are measured, the ends of buckets among them, and now and then any.
+/// Values of typical measurements, including bucket bounds, and occasionally arbitrary values.
 fn values() -> impl Strategy<Value = Vec<f64>> {
     let end = (-400..400).prop_map(|index| end(3, index));
     let measured = (-30.0..40.0).prop_map(f64::exp2);
@@ -211,7 +211,7 @@ fn values() -> impl Strategy<Value = Vec<f64>> {
 }
 
 proptest! {
-    // Each case is hundreds of values: as many as it takes to run out of buckets.
+    // Each case has hundreds of values: as many as needed to exceed the maximum number of buckets.
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
@@ -247,7 +247,7 @@ proptest! {
         let whole = native(first.iter().chain(&second).copied());
         prop_assert_eq!(merged.count(), whole.count());
         prop_assert!(merged.cumulative().eq(whole.cumulative()));
-        // The order in which values come decides nothing but the moment of halving.
+        // The order of the values affects only the time of halving.
         prop_assert_eq!(schema(&merged), schema(&whole));
         prop_assert_eq!(positive(&merged), positive(&whole));
         prop_assert_eq!(negative(&merged), negative(&whole));

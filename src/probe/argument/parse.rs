@@ -1,4 +1,4 @@
-//! The grammar of arguments.
+//! Parser for probe arguments.
 //!
 //! ```text
 //! argument = [name "="] fetch [":" type]
@@ -15,18 +15,18 @@ use std::sync::Arc;
 use super::{Argument, ArgumentError, Element, Fetch, FetchType, Register, Step, Variable, Width};
 use crate::event::{Cursor, Fault, Parsed, digits, fault, nearest};
 
-/// The longest text, in bytes. What the kernel takes is shorter, but variables may have long ways.
+/// Maximum length of the text, in bytes. The kernel's limit is lower, but variables may have long paths.
 const TEXT_LIMIT: usize = 1024;
-/// The deepest nesting that the kernel takes: of its 16 instructions for a fetch, two are for the ends.
+/// Maximum nesting depth that the kernel supports. Of its 16 instructions for a fetch, two are the first and the last.
 const DEPTH_LIMIT: usize = 14;
-/// The most members of a variable: each arrow becomes a nesting.
+/// Maximum number of members of a variable. Each arrow adds a nesting level.
 const PATH_LIMIT: usize = 64;
-/// The longest name, in bytes (`MAX_ARG_NAME_LEN` of the kernel).
+/// Maximum length of a name, in bytes (`MAX_ARG_NAME_LEN` of the kernel).
 pub(super) const NAME_LIMIT: usize = 32;
-/// The largest array (`MAX_ARRAY_LEN` of the kernel).
+/// Maximum array size (`MAX_ARRAY_LEN` of the kernel).
 const ARRAY_LIMIT: u8 = 64;
 
-/// Names that every record has already (`reserved_field_names` of the kernel).
+/// Field names that every record already has (`reserved_field_names` of the kernel).
 const RESERVED: [&str; 8] = [
     "common_type",
     "common_flags",
@@ -45,18 +45,18 @@ const EXPECTED_TYPE: &str = "expected u8 to u64, s8 to s64, x8 to x64, char, str
                              bit field such as b4@8/32; an array is u32[4]";
 
 impl Argument {
-    /// Reads an argument that stands alone or first; one without a name is called `arg1`.
+    /// Parses a single or first argument. Without a name, it becomes `arg1`.
     ///
     /// # Errors
-    /// The first place that is not in the language.
+    /// The first position that does not conform to the grammar.
     pub fn parse(text: &str) -> Result<Self, ArgumentError> {
         Self::parse_nth(text, 1)
     }
 
-    /// Reads the argument at a place of a list, the first is 1; one without a name is called `arg` and its place.
+    /// Parses the argument at a position of a list, from 1. Without a name, it becomes `arg` with its position.
     ///
     /// # Errors
-    /// The first place that is not in the language.
+    /// The first position that does not conform to the grammar.
     pub fn parse_nth(text: &str, place: usize) -> Result<Self, ArgumentError> {
         let (name, fetch, kind) = Parser::new(text, ()).argument().map_err(|fault| fault.of(text))?;
         let name = name.or_else(|| member_name(&fetch)).unwrap_or_else(|| format!("arg{place}").into());
@@ -64,7 +64,7 @@ impl Argument {
     }
 }
 
-/// Whether the kernel takes it for the name of a field.
+/// Reports whether the kernel accepts the text as a field name.
 pub(super) fn is_field_name(name: &str) -> bool {
     let first = |c: char| c.is_ascii_alphabetic() || c == '_';
     name.len() <= NAME_LIMIT
@@ -73,7 +73,7 @@ pub(super) fn is_field_name(name: &str) -> bool {
         && !RESERVED.contains(&name)
 }
 
-/// What a variable is called when nobody says: as its last member.
+/// Returns the default name of a variable: its last member.
 fn member_name(fetch: &Fetch) -> Option<Arc<str>> {
     let Fetch::Variable(variable) = fetch else { return None };
     let member = variable.path.iter().rev().find_map(|step| match step {
@@ -97,10 +97,10 @@ impl<'t> Parser<'t> {
 
     fn argument(&mut self) -> Parsed<(Option<Arc<str>>, Fetch, Option<FetchType>)> {
         if self.text.len() > TEXT_LIMIT {
-            return fault(TEXT_LIMIT, "the argument is longer than 1024 bytes", "take something nearer");
+            return fault(TEXT_LIMIT, "the argument is longer than 1024 bytes", "use fewer members");
         }
         if let Some(at) = self.text.find(|c: char| c.is_whitespace() || c.is_control()) {
-            return fault(at, "an argument has no spaces", "write it without, as in size=%di:u64");
+            return fault(at, "spaces are not allowed in an argument", "remove them, as in size=%di:u64");
         }
         let name = self.name()?;
         let start = self.at;
@@ -108,24 +108,27 @@ impl<'t> Parser<'t> {
         let at = self.at;
         let kind = if self.take(":") { Some(self.kind()?) } else { None };
         if !self.is_at_end() {
-            return fault(self.at, "the argument ends here", "put each argument in an entry of its own");
+            return fault(
+                self.at,
+                "unexpected text after the argument",
+                "write each argument as a separate entry",
+            );
         }
         fits(&fetch, kind, start, at)?;
         Ok((name, fetch, kind))
     }
 
-    /// What stands before `=`.
+    /// Parses the name before `=`.
     fn name(&mut self) -> Parsed<Option<Arc<str>>> {
         let Some(end) = self.text.find('=') else { return Ok(None) };
         let name = &self.text[..end];
         if RESERVED.contains(&name) {
-            return fault(0, "every record has a field of this name", "choose another name");
+            return fault(0, "this field name is reserved", "choose another name");
         }
         if !is_field_name(name) {
-            let remedy = format!(
-                "a name is made of letters, digits and _, begins with a letter, and has at most {NAME_LIMIT} bytes"
-            );
-            return fault(0, "this cannot be the name of a field", remedy);
+            let remedy =
+                format!("use letters, digits and _, begin with a letter, and use at most {NAME_LIMIT} bytes");
+            return fault(0, "invalid field name", remedy);
         }
         self.at = end + 1;
         Ok(Some(name.into()))
@@ -142,15 +145,15 @@ impl<'t> Parser<'t> {
                 Ok(Fetch::Immediate(self.signed()?))
             }
             Some(b'+' | b'-') if depth == DEPTH_LIMIT => {
-                fault(at, "nested too deeply", format!("the kernel follows at most {DEPTH_LIMIT} pointers"))
+                fault(at, "nested too deeply", format!("the kernel supports at most {DEPTH_LIMIT} pointers"))
             }
             Some(b'+' | b'-') => self.deref(depth),
             Some(b) if b.is_ascii_alphabetic() || b == b'_' => {
                 let base = self.word();
                 self.variable(base)
             }
-            Some(_) => fault(at, "this is nothing that can be taken", EXPECTED_FETCH),
-            None => fault(at, "what to take is missing", EXPECTED_FETCH),
+            Some(_) => fault(at, "invalid argument value", EXPECTED_FETCH),
+            None => fault(at, "the value of the argument is missing", EXPECTED_FETCH),
         }
     }
 
@@ -158,8 +161,8 @@ impl<'t> Parser<'t> {
         self.at += 1;
         let at = self.at;
         let register = Register::parse(self.word()).map(Fetch::Register);
-        let expected = "expected one such as %di on x86-64 or %x0 on arm64";
-        register.ok_or_else(|| Fault::new(at, "this is no register", expected))
+        let expected = "expected a register such as %di on x86-64 or %x0 on arm64";
+        register.ok_or_else(|| Fault::new(at, "not a register", expected))
     }
 
     fn dollar(&mut self, depth: usize) -> Parsed<Fetch> {
@@ -168,7 +171,9 @@ impl<'t> Parser<'t> {
         let word = self.word();
         match word {
             "comm" | "COMM" if depth == 0 => Ok(Fetch::Comm),
-            "comm" | "COMM" => fault(at, "$comm is a text, not an address", "write $comm alone"),
+            "comm" | "COMM" => {
+                fault(at, "$comm is a string, not an address", "write $comm without an offset")
+            }
             "stack" => Ok(Fetch::Stack(None)),
             "retval" if self.rest().starts_with(['-', '.', '[']) => self.variable("$retval"),
             "retval" => Ok(Fetch::Return),
@@ -179,7 +184,7 @@ impl<'t> Parser<'t> {
                 match (argument, stack) {
                     (Some(argument), _) => Ok(Fetch::Argument(argument)),
                     (None, Some(word)) => Ok(Fetch::Stack(Some(word))),
-                    (None, None) => fault(at, format!("there is no ${word}"), EXPECTED_DOLLAR),
+                    (None, None) => fault(at, format!("unknown variable ${word}"), EXPECTED_DOLLAR),
                 }
             }
         }
@@ -194,7 +199,7 @@ impl<'t> Parser<'t> {
             return Ok(Fetch::Address(self.number()?));
         }
         let at = self.at;
-        // A symbol may have a `$` in it (`foo$isra.0`), but none begins with one.
+        // A symbol may contain a `$` (`foo$isra.0`), but not begin with one.
         let name = match self.rest().starts_with('$') {
             true => "",
             false => self.take_while(|c| is_word(c) || c == '.' || c == '$'),
@@ -212,7 +217,7 @@ impl<'t> Parser<'t> {
         self.at += 1;
         let user = self.take("u");
         let offset = self.offset(negative)?;
-        self.expect("(", "what the offset counts from is missing", "write it in parentheses: +8(%di)")?;
+        self.expect("(", "the base of the offset is missing", "write it in parentheses: +8(%di)")?;
         let of = Box::new(self.fetch(depth + 1)?);
         self.expect(")", "the parenthesis is not closed", "expected )")?;
         Ok(Fetch::Deref { user, offset, of })
@@ -227,7 +232,7 @@ impl<'t> Parser<'t> {
                 let name = self.word();
                 if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
                     let at = self.at - name.len();
-                    return fault(at, "the name of a member is missing", "as in sk->sk_family");
+                    return fault(at, "a member name is missing", "write it as in sk->sk_family");
                 }
                 path.push(Step::Member { name: name.into(), arrow });
             } else if self.take("[") {
@@ -236,7 +241,7 @@ impl<'t> Parser<'t> {
                 return Ok(Fetch::Variable(Variable { base: base.into(), path }));
             }
             if path.len() > PATH_LIMIT {
-                let remedy = format!("at most {PATH_LIMIT} are followed");
+                let remedy = format!("use at most {PATH_LIMIT}");
                 return fault(at, "the variable has too many members", remedy);
             }
         }
@@ -250,7 +255,7 @@ impl<'t> Parser<'t> {
                 Some(name) => format!("did you mean {name}?"),
                 None => EXPECTED_TYPE.to_owned(),
             };
-            return fault(at, "this is no type", remedy);
+            return fault(at, "unknown type", remedy);
         };
         let at = self.at;
         if !self.take("[") {
@@ -258,11 +263,11 @@ impl<'t> Parser<'t> {
         }
         match u8::try_from(self.index()?) {
             Ok(count @ 1..=ARRAY_LIMIT) => Ok(FetchType { element, count: Some(count) }),
-            _ => fault(at, "the kernel does not take an array of this size", "at most [64]"),
+            _ => fault(at, "unsupported array size", "use [1] to [64]"),
         }
     }
 
-    /// The rest of a bit field whose first word is behind the cursor.
+    /// Parses the rest of a bit field after its first word.
     fn bits(&mut self, word: &str) -> Option<Element> {
         let width: u8 = word.strip_prefix('b').filter(|digits| is_decimal(digits))?.parse().ok()?;
         let mut behind = |mark| {
@@ -275,17 +280,17 @@ impl<'t> Parser<'t> {
         fits.then_some(Element::Bits { width, offset, container })
     }
 
-    /// What stands in brackets; the first one is behind the cursor.
+    /// Parses an index after its opening bracket.
     fn index(&mut self) -> Parsed<u32> {
         let at = self.at;
         let digits = self.word();
         match digits.parse() {
             Ok(index) if is_decimal(digits) && self.take("]") => Ok(index),
-            _ => fault(at, "a number in brackets is missing", "as in [4]"),
+            _ => fault(at, "expected a number in brackets", "write it as in [4]"),
         }
     }
 
-    /// A number with a sign in front.
+    /// Parses a number with an optional sign.
     fn signed(&mut self) -> Parsed<i64> {
         let at = self.at;
         let negative = self.take("-");
@@ -294,20 +299,22 @@ impl<'t> Parser<'t> {
         }
         let magnitude = self.number()?;
         if !negative {
-            // The upper half of 64 bits has two spellings, and the kernel takes both.
+            // The kernel accepts both spellings of the upper half of 64 bits.
             return Ok(magnitude.cast_signed());
         }
         let value = 0_i64.checked_sub_unsigned(magnitude);
-        value.ok_or_else(|| Fault::new(at, "the number has more than 64 bits", "as in -8"))
+        value.ok_or_else(|| Fault::new(at, "the number exceeds 64 bits", "use a smaller number, as in -8"))
     }
 
-    /// A number of bytes whose sign has been read.
+    /// Parses an offset in bytes after its sign.
     fn offset(&mut self, negative: bool) -> Parsed<i64> {
         let at = self.at;
         let magnitude = self.number()?;
         let offset =
             if negative { 0_i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() };
-        offset.ok_or_else(|| Fault::new(at, "the offset has more than 63 bits", "as in +8(%di)"))
+        offset.ok_or_else(|| {
+            Fault::new(at, "the offset exceeds 63 bits", "use a smaller offset, as in +8(%di)")
+        })
     }
 
     fn number(&mut self) -> Parsed<u64> {
@@ -316,16 +323,16 @@ impl<'t> Parser<'t> {
         let value = match word.strip_prefix("0x") {
             Some(hex) => digits(hex, 16).flatten(),
             None if is_decimal(word) && word.len() > 1 && word.starts_with('0') => {
-                return fault(at, "the kernel reads a number with a 0 in front as octal", "leave the 0 out");
+                return fault(at, "the kernel parses a number with a leading 0 as octal", "remove the 0");
             }
             None => digits(word, 10).flatten(),
         };
-        let missing = || Fault::new(at, "a number of at most 64 bits is missing", "write it as 16 or 0x10");
+        let missing = || Fault::new(at, "expected a number of at most 64 bits", "write it as 16 or 0x10");
         value.ok_or_else(missing)
     }
 }
 
-/// The types that are one word.
+/// Types that consist of one word.
 const NAMED_TYPES: [&str; 17] = [
     "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "x8", "x16", "x32", "x64", "char", "string",
     "ustring", "symbol", "symstr",
@@ -351,13 +358,13 @@ fn is_decimal(word: &str) -> bool {
     digits(word, 10).is_some()
 }
 
-/// Whether a fetch can have a type, by the rules of the kernel (`traceprobe_parse_probe_arg`).
+/// Checks that a fetch can have this type, by the rules of the kernel (`traceprobe_parse_probe_arg`).
 fn fits(fetch: &Fetch, kind: Option<FetchType>, start: usize, at: usize) -> Parsed<()> {
     let Some(kind) = kind else { return Ok(()) };
     let text = matches!(kind.element, Element::String | Element::UserString);
     if *fetch == Fetch::Comm {
         let plain = kind == Element::String.into();
-        return if plain { Ok(()) } else { fault(at, "$comm is always a text", "leave the type out") };
+        return if plain { Ok(()) } else { fault(at, "$comm is always a string", "remove the type") };
     }
     let in_memory = matches!(
         fetch,
@@ -371,6 +378,6 @@ fn fits(fetch: &Fetch, kind: Option<FetchType>, start: usize, at: usize) -> Pars
         return Ok(());
     }
     let what = if text { "a string" } else { "an array" };
-    let remedy = format!("if it is the address, write +0({fetch}):{kind}");
-    fault(start, format!("{what} is in memory, and this is a value"), remedy)
+    let remedy = format!("if the value is an address, write +0({fetch}):{kind}");
+    fault(start, format!("{what} requires a memory address, but this is a value"), remedy)
 }

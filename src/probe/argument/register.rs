@@ -1,42 +1,42 @@
-//! Registers, as the kernel spells them.
+//! Registers, in the kernel's spelling.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::words::words;
 
-/// What fetch arguments can name on x86-64 (`regoffset_table` in the kernel's `arch/x86/kernel/ptrace.c`); the first
-/// six carry the arguments of a function, in this order (System V ABI).
+/// Registers that fetch arguments support on x86-64 (`regoffset_table` in the kernel's `arch/x86/kernel/ptrace.c`). The first six carry
+/// function arguments, in this order (System V ABI).
 const X86_64: [&str; 21] = [
     "di", "si", "dx", "cx", "r8", "r9", "ax", "bx", "bp", "sp", "r10", "r11", "r12", "r13", "r14", "r15",
     "ip", "flags", "cs", "ss", "orig_ax",
 ];
 
-/// The same on arm64 (`arch/arm64/kernel/ptrace.c`); the first eight carry arguments (AAPCS64).
+/// Registers that fetch arguments support on arm64 (`arch/arm64/kernel/ptrace.c`). The first eight carry arguments (AAPCS64).
 const AARCH64: [&str; 35] = [
     "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15",
     "x16", "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29", "x30",
     "lr", "sp", "pc", "pstate",
 ];
 
-/// The letters of the four oldest registers of x86, whose parts have names of their own: `al`, `ax`, `eax`, `rax`.
+/// Letters of the four oldest x86 registers, whose parts have names of their own: `al`, `ax`, `eax`, `rax`.
 const X86_LETTERS: [&str; 4] = ["a", "b", "c", "d"];
 
 words! {
-    /// An instruction set, as far as registers and calling conventions go.
+    /// An instruction set, with its registers and its calling convention.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum Arch {
         /// x86-64.
         X86_64 = "x86-64",
         /// 64-bit ARM.
         Aarch64 = "arm64",
-        /// Another one: its registers are left to the kernel to judge, and its calling convention is not known here.
+        /// Any other architecture. The kernel validates its registers, and its calling convention is not supported.
         Other = "this architecture",
     }
 }
 
 impl Arch {
-    /// Of the machine that this program was built for.
+    /// The architecture that this program was built for.
     pub const HOST: Self = if cfg!(target_arch = "x86_64") {
         Self::X86_64
     } else if cfg!(target_arch = "aarch64") {
@@ -45,7 +45,7 @@ impl Arch {
         Self::Other
     };
 
-    /// Every register that can be named; none where that is not known here.
+    /// Returns every supported register. Empty for an unsupported architecture.
     pub(super) fn registers(self) -> &'static [&'static str] {
         match self {
             Self::X86_64 => &X86_64,
@@ -54,7 +54,7 @@ impl Arch {
         }
     }
 
-    /// How many of [`registers`](Self::registers) carry the arguments of a function: the first ones, in order.
+    /// Returns the number of [`registers`](Self::registers) that carry function arguments: the first ones, in order.
     pub(super) fn parameters(self) -> u8 {
         match self {
             Self::X86_64 => 6,
@@ -69,8 +69,8 @@ impl Arch {
 pub struct Register(Arc<str>);
 
 impl Register {
-    /// The register of a name as perf or an assembler has it: `di`, `rdi`, `x0`. Whether a machine has it is not asked
-    /// here; `None`: no machine has.
+    /// Returns the register for a name as written in perf or an assembler: `di`, `rdi`, `x0`. Does not check whether the machine has it.
+    /// `None` if no machine has it.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let plausible = name.len() <= 8
             && name.starts_with(|c: char| c.is_ascii_lowercase())
@@ -80,13 +80,13 @@ impl Register {
         plausible.then(|| Self(short.unwrap_or(name).into()))
     }
 
-    /// A register that is in one of the tables.
+    /// Returns a register from one of the tables.
     pub(super) fn known(name: &'static str) -> Self {
         Self(name.into())
     }
 
-    /// The register that an assembler calls `name`, or that this is a part of: `edi`, `dil` and `rdi` are `di`, `w3`
-    /// is in `x3`. `None`: fetch arguments cannot name it.
+    /// Returns the register that an assembler calls `name`, or that contains it: `edi`, `dil` and `rdi` are in `di`, `w3` is in `x3`.
+    /// `None` if fetch arguments do not support it.
     pub(super) fn containing(name: &str, machine: Arch) -> Option<Self> {
         let whole = match machine {
             Arch::X86_64 => x86_whole(name),
@@ -96,7 +96,7 @@ impl Register {
         whole.map(|name| Self(name.into()))
     }
 
-    /// Without `%`.
+    /// Returns the name without `%`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -108,7 +108,7 @@ impl fmt::Display for Register {
     }
 }
 
-/// The register of [`X86_64`] that `name` is or is the low end of. `ah` and its like are no low ends.
+/// Returns the register of [`X86_64`] that equals `name` or has it as its low end. `ah` and similar registers are not low ends.
 fn x86_whole(name: &str) -> Option<&'static str> {
     let known = |name: &str| X86_64.into_iter().find(|&known| known == name);
     if let Some(numbered) = name.strip_prefix('r').filter(|n| n.starts_with(|c: char| c.is_ascii_digit())) {
@@ -122,7 +122,7 @@ fn x86_whole(name: &str) -> Option<&'static str> {
     known(stem.strip_prefix(['r', 'e']).unwrap_or(stem))
 }
 
-/// The register of [`AARCH64`] that `name` is or is the low half of.
+/// Returns the register of [`AARCH64`] that equals `name` or has it as its low half.
 fn aarch64_whole(name: &str) -> Option<&'static str> {
     let whole = match name.strip_prefix('w') {
         Some("sp") => "sp".to_owned(),

@@ -95,32 +95,32 @@ fn an_argument_without_a_name_is_called_by_its_member_or_its_place() {
 #[test]
 fn what_the_kernel_would_refuse_is_refused_at_its_place() {
     for (text, at, message) in [
-        ("", 0, "what to take is missing"),
-        ("a=", 2, "what to take is missing"),
-        ("a b=%di", 1, "an argument has no spaces"),
-        ("9a=%di", 0, "this cannot be the name of a field"),
-        ("common_pid=%di", 0, "every record has a field of this name"),
-        ("a=%", 3, "this is no register"),
-        ("$arg0", 0, "there is no $arg0"),
-        ("$arg256", 0, "there is no $arg256"),
-        ("$params", 0, "there is no $params"),
-        ("+0($comm)", 3, "$comm is a text, not an address"),
-        ("$comm:u8", 5, "$comm is always a text"),
-        ("+8", 2, "what the offset counts from is missing"),
+        ("", 0, "the value of the argument is missing"),
+        ("a=", 2, "the value of the argument is missing"),
+        ("a b=%di", 1, "spaces are not allowed in an argument"),
+        ("9a=%di", 0, "invalid field name"),
+        ("common_pid=%di", 0, "this field name is reserved"),
+        ("a=%", 3, "not a register"),
+        ("$arg0", 0, "unknown variable $arg0"),
+        ("$arg256", 0, "unknown variable $arg256"),
+        ("$params", 0, "unknown variable $params"),
+        ("+0($comm)", 3, "$comm is a string, not an address"),
+        ("$comm:u8", 5, "$comm is always a string"),
+        ("+8", 2, "the base of the offset is missing"),
         ("+8(%di", 6, "the parenthesis is not closed"),
-        ("+010(%di)", 1, "the kernel reads a number with a 0 in front as octal"),
-        ("+9223372036854775808(%di)", 1, "the offset has more than 63 bits"),
-        ("%di:u33", 4, "this is no type"),
-        ("%di:b4@30/32", 4, "this is no type"),
-        ("+0(%di):u8[65]", 10, "the kernel does not take an array of this size"),
-        ("+0(%di):u8[0]", 10, "the kernel does not take an array of this size"),
-        ("$retval:string", 0, "a string is in memory, and this is a value"),
-        ("a=%di:u32[4]", 2, "an array is in memory, and this is a value"),
-        ("sk->", 4, "the name of a member is missing"),
-        ("%di,%si", 3, "the argument ends here"),
+        ("+010(%di)", 1, "the kernel parses a number with a leading 0 as octal"),
+        ("+9223372036854775808(%di)", 1, "the offset exceeds 63 bits"),
+        ("%di:u33", 4, "unknown type"),
+        ("%di:b4@30/32", 4, "unknown type"),
+        ("+0(%di):u8[65]", 10, "unsupported array size"),
+        ("+0(%di):u8[0]", 10, "unsupported array size"),
+        ("$retval:string", 0, "a string requires a memory address, but this is a value"),
+        ("a=%di:u32[4]", 2, "an array requires a memory address, but this is a value"),
+        ("sk->", 4, "a member name is missing"),
+        ("%di,%si", 3, "unexpected text after the argument"),
         ("@", 1, "an address or a symbol is missing"),
         ("@$arg9", 1, "an address or a symbol is missing"),
-        ("é", 0, "this is nothing that can be taken"),
+        ("é", 0, "invalid argument value"),
     ] {
         let error = Argument::parse(text).unwrap_err();
         assert_eq!((error.at, &*error.message), (at, message), "{text}");
@@ -132,11 +132,11 @@ fn a_value_that_is_used_as_a_string_is_explained_with_what_was_meant() {
     let error = Argument::parse("name=%di:string").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "a string is in memory, and this is a value, at \"%di:string\": if it is the address, write \
+        "a string requires a memory address, but this is a value, at \"%di:string\": if the value is an address, write \
          +0(%di):string"
     );
     let error = Argument::parse("a=%di:sting").unwrap_err();
-    assert_eq!(format!("{error:#}"), "this is no type\n  a=%di:sting\n        ^ did you mean string?");
+    assert_eq!(format!("{error:#}"), "unknown type\n  a=%di:sting\n        ^ did you mean string?");
 }
 
 #[test]
@@ -175,17 +175,17 @@ fn what_cannot_be_taken_at_a_site_is_refused_with_what_could() {
         ("%dii", Site::User, X86_64, "did you mean %di?"),
         ("%x0", Site::Kernel, X86_64, "no register %x0 on x86-64"),
         ("%di", Site::Kernel, Aarch64, "no register %di on arm64"),
-        ("@jiffies", Site::User, X86_64, "a symbol of the kernel"),
-        ("@+8", Site::Kernel, X86_64, "in a program only"),
-        ("%di:symbol", Site::User, X86_64, "take it as x64"),
+        ("@jiffies", Site::User, X86_64, "is a kernel symbol"),
+        ("@+8", Site::Kernel, X86_64, "valid only for a probe in a program"),
+        ("%di:symbol", Site::User, X86_64, "use x64 instead"),
         ("sk->sk_family", Site::Kernel, X86_64, "CONFIG_DEBUG_INFO_BTF"),
-        ("+8(size)", Site::User, X86_64, "in programs write where it is"),
-        ("$arg1", Site::User, Arch::Other, "name the register"),
+        ("+8(size)", Site::User, X86_64, "for a program, write the location"),
+        ("$arg1", Site::User, Arch::Other, "write the register"),
         (
             &format!("a={}%di{}:u64", "+1000(".repeat(9), ")".repeat(9)),
             Site::User,
             X86_64,
-            "longer than the 63",
+            "the kernel's limit of 63",
         ),
     ] {
         let error = fetch_text(&parse(text), site, machine).unwrap_err().to_string();
@@ -237,12 +237,12 @@ fn arguments_of_a_marker_that_cannot_be_taken_are_refused_one_by_one() {
         complaints,
         [
             None,
-            Some("the kernel cannot add an index to an address"),
-            Some("this is a floating-point number"),
-            Some("this is at an address that the linker chose"),
-            Some("this operand is at an address that is not known before the program runs"),
-            Some("the kernel cannot take the register ah"),
-            Some("this constant is known to the linker only"),
+            Some("the kernel does not support indexed addresses"),
+            Some("floating-point arguments are not supported"),
+            Some("the address of this operand is relative to the code"),
+            Some("the address of this operand is unknown before the program runs"),
+            Some("the kernel does not support the register ah"),
+            Some("this constant is a link-time symbol"),
             None,
         ]
     );
@@ -264,7 +264,7 @@ fn at_a_marker_an_argument_is_the_markers() {
     assert_eq!(told("ip=%ip"), "ip=%ip");
     assert!(told("x=+0($arg2)").contains("less than 64 bits"));
     assert!(told("x=$arg3").contains("$arg3 is \"8f@%xmm0\""));
-    assert!(told("x=$arg4").contains("it has $arg1 to $arg3"));
+    assert!(told("x=$arg4").contains("the probe has $arg1 to $arg3"));
 }
 
 fn any_step() -> impl Strategy<Value = Step> {

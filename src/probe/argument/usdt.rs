@@ -1,31 +1,30 @@
-//! The arguments that a compiler wrote down for a marker: `-4@%edi 8@-8(%rbp) 8@$5`.
+//! Arguments that a compiler recorded for a USDT probe: `-4@%edi 8@-8(%rbp) 8@$5`.
 //!
-//! `[-]SIZE@OPERAND`, where the size is in bytes, a minus says that there is a sign, and the operand is one of the
-//! assembler (SystemTap's `sys/sdt.h`, "User Space Probe Implementation" in its wiki).
+//! The format is `[-]SIZE@OPERAND`: the size in bytes, a minus for signed values, and an assembler operand (SystemTap's `sys/sdt.h`, "User
+//! Space Probe Implementation" in its wiki).
 
 use super::{Arch, Argument, ArgumentError, Element, Fetch, FetchType, Register, Width};
 use crate::event::{Fault, Parsed, digits, fault};
 
-/// The longest list, in bytes.
+/// Maximum length of the list, in bytes.
 const TEXT_LIMIT: usize = 4096;
-/// The most arguments of one marker; `sys/sdt.h` writes up to 12.
+/// Maximum number of arguments of one USDT probe. `sys/sdt.h` writes up to 12.
 const ARGUMENT_LIMIT: usize = 64;
 
-const EXPECTED: &str = "only a register, a constant, or memory at a register can be taken";
+const EXPECTED: &str = "only a register, a constant, or memory at a register is supported";
 
-/// Reads the arguments of a marker in order, named `arg1`, `arg2`, …; each has an answer of its own. Only the first
-/// 64 are read.
+/// Parses the arguments of a USDT probe in order, named `arg1`, `arg2`, … Each has its own result. Only the first 64 are parsed.
 pub fn usdt(arguments: &str, machine: Arch) -> Vec<Result<Argument, ArgumentError>> {
     let named = split(arguments).into_iter().take(ARGUMENT_LIMIT).zip(1..);
     named.map(|(text, place)| argument(text, place, machine)).collect()
 }
 
 impl Argument {
-    /// The argument with `$arg1`, `$arg2`… replaced by those of a marker ([`usdt`]): at a marker, no calling convention
-    /// says where they are.
+    /// Returns the argument with `$arg1`, `$arg2`… replaced by the arguments of a USDT probe ([`usdt`]). No calling convention determines
+    /// their locations.
     ///
     /// # Errors
-    /// The marker has no such argument, it cannot be taken, or it is too short to be the address that it is used as.
+    /// The USDT probe has no such argument, the argument is not supported, or it is too short for an address.
     pub fn at_marker(&self, marker: &[Result<Self, ArgumentError>]) -> Result<Self, ArgumentError> {
         let (fetch, kind) = self.fetch.at_marker(marker, true).map_err(|fault| fault.of(&self.text))?;
         Ok(Self { fetch, kind: self.kind.or(kind), ..self.clone() })
@@ -51,22 +50,23 @@ impl Fetch {
             Some(Err(error)) => return fault(0, format!("$arg{number} is {:?}", error.text), &*error.remedy),
             None => {
                 let remedy = match marker.len() {
-                    0 => "it has none".to_owned(),
-                    many => format!("it has $arg1 to $arg{many}"),
+                    0 => "the probe has no arguments".to_owned(),
+                    many => format!("the probe has $arg1 to $arg{many}"),
                 };
-                return fault(0, format!("the marker has no $arg{number}"), remedy);
+                return fault(0, format!("the USDT probe has no $arg{number}"), remedy);
             }
         };
         let whole = [Element::Unsigned(Width::W64), Element::Signed(Width::W64)];
         if !outermost && !argument.kind.is_some_and(|kind| whole.contains(&kind.element)) {
-            let message = format!("$arg{number} of the marker has less than 64 bits, so it is no address");
-            return fault(0, message, format!("take it as it is: $arg{number}"));
+            let message =
+                format!("$arg{number} of the USDT probe has less than 64 bits, so it is not an address");
+            return fault(0, message, format!("use the value itself: $arg{number}"));
         }
         Ok((argument.fetch.clone(), argument.kind))
     }
 }
 
-/// The arguments of a list, each with what stands before the next `SIZE@`: operands may hold spaces.
+/// Splits a list at each `SIZE@`, because operands may contain spaces.
 fn split(list: &str) -> Vec<&str> {
     let mut found: Vec<&str> = Vec::new();
     let mut start = 0;
@@ -85,7 +85,7 @@ fn split(list: &str) -> Vec<&str> {
     found
 }
 
-/// Whether an argument begins with this word: those without a size begin with a register or a constant.
+/// Reports whether a word begins an argument. Arguments without a size begin with a register or a constant.
 fn begins(word: &str) -> bool {
     match word.split_once('@') {
         Some((size, _)) => {
@@ -101,7 +101,7 @@ fn argument(text: &str, place: usize, machine: Arch) -> Result<Argument, Argumen
         let fetch = match machine {
             Arch::X86_64 => x86_64(operand, at)?,
             Arch::Aarch64 => aarch64(operand, at)?,
-            Arch::Other => return fault(0, "the operands of this architecture are not known", EXPECTED),
+            Arch::Other => return fault(0, "operands of this architecture are not supported", EXPECTED),
         };
         Ok((kind, fetch))
     });
@@ -109,21 +109,21 @@ fn argument(text: &str, place: usize, machine: Arch) -> Result<Argument, Argumen
     Ok(Argument { name: format!("arg{place}").into(), fetch, kind: Some(kind.into()), text: text.into() })
 }
 
-/// What stands before the `@`, as a type, and the operand.
+/// Splits an argument at the `@` into its type and its operand.
 fn kind_of(text: &str) -> Parsed<(Element, &str)> {
     let Some((size, operand)) = text.split_once('@') else {
         return Ok((Element::Unsigned(Width::W64), text));
     };
     if size.ends_with('f') {
-        return fault(0, "this is a floating-point number", "the kernel takes integers only");
+        return fault(0, "floating-point arguments are not supported", "the kernel supports integers only");
     }
     let signed = size.strip_prefix('-');
     let width = signed.unwrap_or(size).parse().ok().and_then(Width::of_bytes);
-    let no_size = || Fault::new(0, "this is no size of an argument", "expected 1, 2, 4 or 8 bytes");
+    let no_size = || Fault::new(0, "invalid argument size", "expected 1, 2, 4 or 8 bytes");
     Ok((Element::integer(width.ok_or_else(no_size)?, signed.is_some()), operand))
 }
 
-/// AT&T syntax: `%edi`, `$5`, `-8(%rbp)`.
+/// Parses an operand in AT&T syntax: `%edi`, `$5`, `-8(%rbp)`.
 fn x86_64(operand: &str, at: usize) -> Parsed<Fetch> {
     if let Some(constant) = operand.strip_prefix('$') {
         return immediate(constant, at);
@@ -132,23 +132,23 @@ fn x86_64(operand: &str, at: usize) -> Parsed<Fetch> {
         return register(name, at, Arch::X86_64);
     }
     let Some((offset, inside)) = operand.strip_suffix(')').and_then(|operand| operand.split_once('(')) else {
-        let message = "this operand is at an address that is not known before the program runs";
+        let message = "the address of this operand is unknown before the program runs";
         return fault(at, message, EXPECTED);
     };
     if inside.contains(',') {
-        return fault(at, "the kernel cannot add an index to an address", EXPECTED);
+        return fault(at, "the kernel does not support indexed addresses", EXPECTED);
     }
     let Some(base) = inside.strip_prefix('%') else {
         return fault(at, "this operand has no register", EXPECTED);
     };
     let of = register(base, at, Arch::X86_64)?;
     if base == "rip" {
-        return fault(at, "this is at an address that the linker chose", EXPECTED);
+        return fault(at, "the address of this operand is relative to the code", EXPECTED);
     }
     deref(offset, of, at)
 }
 
-/// `x0`, `w1`, `5`, `[sp, 12]`.
+/// Parses an operand of arm64: `x0`, `w1`, `5`, `[sp, 12]`.
 fn aarch64(operand: &str, at: usize) -> Parsed<Fetch> {
     let Some(inside) = operand.strip_prefix('[') else {
         return match operand.bytes().next() {
@@ -157,35 +157,36 @@ fn aarch64(operand: &str, at: usize) -> Parsed<Fetch> {
         };
     };
     let Some(inside) = inside.strip_suffix(']') else {
-        return fault(at, "the kernel cannot change a register while it takes an argument", EXPECTED);
+        return fault(at, "the kernel does not support addressing modes that modify a register", EXPECTED);
     };
     let (base, offset) = inside.split_once(',').unwrap_or((inside, "0"));
     let of = register(base.trim(), at, Arch::Aarch64)?;
     let offset = offset.trim().trim_start_matches('#');
     if offset.contains(',') || offset.starts_with(['x', 'w']) {
-        return fault(at, "the kernel cannot add an index to an address", EXPECTED);
+        return fault(at, "the kernel does not support indexed addresses", EXPECTED);
     }
     deref(offset, of, at)
 }
 
 fn register(name: &str, at: usize, machine: Arch) -> Parsed<Fetch> {
     let register = Register::containing(name, machine).map(Fetch::Register);
-    register.ok_or_else(|| Fault::new(at, format!("the kernel cannot take the register {name}"), EXPECTED))
+    register
+        .ok_or_else(|| Fault::new(at, format!("the kernel does not support the register {name}"), EXPECTED))
 }
 
 fn immediate(text: &str, at: usize) -> Parsed<Fetch> {
     let value = integer(text).map(Fetch::Immediate);
-    value.ok_or_else(|| Fault::new(at, "this constant is known to the linker only", EXPECTED))
+    value.ok_or_else(|| Fault::new(at, "this constant is a link-time symbol", EXPECTED))
 }
 
 fn deref(offset: &str, of: Fetch, at: usize) -> Parsed<Fetch> {
     match if offset.is_empty() { Some(0) } else { integer(offset) } {
         Some(offset) => Ok(Fetch::Deref { user: false, offset, of: Box::new(of) }),
-        None => fault(at, "this is at an address that the linker chose", EXPECTED),
+        None => fault(at, "the address of this operand is determined at link time", EXPECTED),
     }
 }
 
-/// A number of an assembler: decimal or `0x`, perhaps with a minus.
+/// Parses an assembler number: decimal or `0x`, with an optional minus.
 fn integer(text: &str) -> Option<i64> {
     let negative = text.strip_prefix('-');
     let number = negative.unwrap_or(text);

@@ -1,16 +1,13 @@
-//! Functions by address.
+//! Lookup of functions by address.
 //!
-//! A browser has a million functions with 100 MB of names, and a profile shows some hundred of them. So nothing is kept of
-//! a table of symbols but a sorted list of addresses, each with the symbol's place in the table: 5 bytes for each
-//! function. Sizes and names are read from the file when an address is asked for.
+//! A browser has a million functions with 100 MB of names, and a profile contains some hundred of them. So only a sorted list of addresses
+//! is kept, each with its symbol's index: 5 bytes per function. Sizes and names are read from the file on lookup.
 //!
-//! The address space of a file is divided into regions of about as many functions each, and a list is made of one region
-//! at a time, when an address in it is asked for first. That takes one pass over the table of symbols, in pieces of
-//! 96 KiB, and memory for one region. So memory follows what profiles show, whatever the size of the file: a file with
-//! more functions than fit into memory has all its names, and regions that nobody asks for cost nothing. The alternative,
-//! an index of the whole file, either has to fit or gives no names at all; a sort of the whole table outside of memory
-//! would need temporary files. The price is a pass for each region that is used (6 MB and some milliseconds for the
-//! compiler's 258 000 symbols), which callers bound by [`Addresses::pass`].
+//! The address space of a file is divided into regions with about the same number of functions. The list of a region is built on the first
+//! lookup in it. That takes one pass over the symbol table, in pieces of 96 KiB, and memory for one region. So the memory usage depends on
+//! the profiled code instead of the file size. Even files with more functions than fit into memory are fully symbolized, and unused regions
+//! cost nothing. An index of the whole file would need to fit into memory, and an external sort would need temporary files. The cost is one
+//! pass per used region (6 MB and some milliseconds for the compiler's 258 000 symbols). Callers limit it by [`Addresses::pass`].
 
 use std::path::PathBuf;
 
@@ -26,110 +23,108 @@ use crate::error::FileError;
 use crate::host::ReadAt;
 use crate::probe::packed::{Packed, Packing};
 
-/// The largest table of symbols that is searched by address, in bytes: 11 million symbols. Browsers with all symbols have
-/// 2 million.
+/// Maximum size of a symbol table for lookups by address, in bytes: 11 million symbols. Browsers with a full symbol table have 2 million.
 const TABLE_LIMIT: u64 = 256 << 20;
-/// How far back the function is sought that an address is in, where others begin within it.
+/// Maximum number of nested functions that are skipped in the search for the function that contains an address.
 const NESTED_LIMIT: usize = 16;
-/// How many names of one place are looked at for the best.
+/// Maximum number of names at one address that are considered.
 const ALIAS_LIMIT: usize = 8;
-/// How many functions before a region are kept with it, for they may reach into it. Aliases are among them.
+/// Maximum number of functions before a region that are kept with it, because they may extend into it. Includes aliases.
 const BEFORE_LIMIT: usize = NESTED_LIMIT * 4;
-/// How many functions a region may have, as a multiple of what regions are to have: many may be at nearly one address.
+/// Maximum number of functions in a region, as a multiple of the target. Many functions may have nearly the same address.
 const DENSE: usize = 4;
-/// The most regions of a file, which bounds the passes over its table.
+/// Maximum number of regions of a file. Limits the passes over its table.
 const REGION_LIMIT: usize = 256;
-/// Pieces of code by which functions are counted before regions are chosen.
+/// Number of code pieces for which functions are counted before the regions are chosen.
 const PIECES: u64 = 4096;
-/// The most different names of local labels that are looked at in one pass.
+/// Maximum number of different local label names that are checked in one pass.
 const LABEL_LIMIT: usize = 16_384;
-/// How much of a name is read at first, in bytes. Most are shorter.
+/// Number of bytes of a name that are read first. Most names are shorter.
 const NAME_PIECE: usize = 256;
 
-/// What is loaded into memory of a file that programs execute, in one piece (`PT_LOAD`).
+/// A loaded segment of an executable file (`PT_LOAD`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Segment {
-    /// Its first address.
+    /// First address.
     pub start: u64,
-    /// Its end, which is not in it.
+    /// End address (exclusive).
     pub limit: u64,
-    /// Where it begins in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
 }
 
 impl Segment {
-    /// The address of the byte at an offset in the file, if that is in the segment.
+    /// Returns the address of a file offset, if the segment contains it.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let into = offset.checked_sub(self.offset)?;
         if into < self.limit.saturating_sub(self.start) { self.start.checked_add(into) } else { None }
     }
 }
 
-/// How the functions of a file are divided into regions, and where its table of symbols is. It does not hold the file.
+/// Division of a file's functions into regions, and the location of its symbol table. Does not keep the file open.
 #[derive(Debug)]
 pub struct Addresses {
     format: Format,
     table: SymbolTable,
     code: CodeRanges,
-    /// The first address of each region; the first is 0.
+    /// First address of each region; the first is 0.
     regions: Box<[u64]>,
-    /// The most functions of a region.
+    /// Target for the maximum number of functions per region.
     most: usize,
 }
 
-/// The functions of a region of a file.
+/// The functions of one region of a file.
 #[derive(Debug)]
 pub struct Region {
-    /// By address, with their places in the table of symbols; among those of one address the best alone, or several that
-    /// are as good.
+    /// Functions by address, with their indices in the symbol table. For each address, only the best symbol, or several equally good ones.
     list: Packed,
-    /// From where to where its answers hold (exclusive).
+    /// Address range of the region (end exclusive).
     start: u64,
     end: u64,
-    /// Where the first function behind it begins.
+    /// Address of the first function after the region.
     next: u64,
 }
 
-/// What is at an address.
+/// Result of the lookup of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The function; `None` where there is none.
+    /// The function, if there is one.
     pub function: Option<Function>,
-    /// The addresses around it that have the same answer, from and to (exclusive).
+    /// Range of addresses around it with the same result (end exclusive).
     pub span: (u64, u64),
 }
 
-/// A function that an address is in.
+/// A function that contains an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
-    /// Its first address.
+    /// First address.
     pub start: u64,
-    /// Places of its names in the table of symbols.
+    /// Indices of its names in the symbol table.
     names: Vec<u32>,
 }
 
-/// A symbol while a list is made.
+/// A symbol during the construction of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Found {
     address: u64,
-    /// How good a name for its address it is: 0 is best.
+    /// Rank of its name for the address: 0 is best.
     rank: u8,
-    /// Its place in the table.
+    /// Index in the table.
     index: u32,
 }
 
 impl Found {
-    /// It has no size.
+    /// The symbol has no size.
     const GUESSED: u8 = 1;
     const LOCAL: u8 = 2;
     const IFUNC: u8 = 4;
     const LABEL: u8 = 8;
 
-    /// `None` for what is no function.
+    /// Returns `None` for symbols that are not functions.
     fn of(entry: &Entry) -> Option<Self> {
         let kind = match entry.kind {
             Kind::Function => 0,
-            // A sample there is in the function that chooses.
+            // A sample at this address is in the resolver function.
             Kind::Ifunc => Self::IFUNC,
             Kind::Label => Self::LABEL,
             Kind::Imported | Kind::Data => return None,
@@ -146,7 +141,7 @@ impl Found {
 }
 
 impl Binary<'_> {
-    /// What is loaded of it, what has code first.
+    /// Returns the loaded segments, executable segments first.
     pub fn segments(&self) -> Vec<Segment> {
         let mut segments = self.headers.segments.clone();
         segments.sort_by_key(|segment| !segment.executable);
@@ -157,21 +152,20 @@ impl Binary<'_> {
         shown.collect()
     }
 
-    /// Whether it has the names of all its functions (`.symtab`), not only of those that it exports.
+    /// Reports whether the file has a full symbol table (`.symtab`) instead of exported symbols only.
     pub fn has_all_names(&self) -> bool {
         self.headers.symtab.is_some()
     }
 
-    /// Divides the functions of this file into regions of about `each`, by the tables of `named`: itself, or its debug
-    /// file, which has no code. The names are in `named`. Takes one pass over a table, and 32 KiB; `None` if no table has
-    /// a function.
+    /// Divides the functions of this file into regions of about `each` functions, by the symbol tables of `named`: the file itself, or its
+    /// debug file, which contains no code. The names are in `named`. Takes one pass over a table, and 32 KiB. `None` if no table contains a
+    /// function.
     ///
-    /// What is at one address has the best of its names: a function's before a label's, and a global one's before a
-    /// local one's. A label that only marks what follows (`$x` of Arm, `.L1`) is none. A function that has no size
-    /// ends where the next begins, or its section.
+    /// If several symbols have the same address, functions are preferred to labels, and global symbols to local ones. Mapping labels (`$x`
+    /// of Arm, `.L1`) are ignored. A function without a size extends to the next function or to the end of its section.
     ///
     /// # Errors
-    /// A table is larger than 256 MiB; or the file cannot be read.
+    /// A table is larger than 256 MiB, or the file cannot be read.
     pub fn addresses(&self, named: &Self, each: usize) -> Result<Option<Addresses>> {
         for table in named.tables() {
             let (format, code) = (named.headers.format, CodeRanges::of(&self.headers));
@@ -185,28 +179,28 @@ impl Binary<'_> {
 }
 
 impl Addresses {
-    /// How many bytes of the file a pass over the table reads: what [`read`](Self::read) costs.
+    /// Returns the number of bytes that one pass over the table reads: the cost of [`read`](Self::read).
     pub fn pass(&self) -> u64 {
         self.table.entries.size
     }
 
-    /// The region that an address is in.
+    /// Returns the index of the region that contains an address.
     pub fn region_of(&self, address: u64) -> usize {
-        // The first begins at 0.
+        // The first region begins at 0.
         self.regions.partition_point(|&start| start <= address) - 1
     }
 
-    /// The addresses of a region, from and to (exclusive).
+    /// Returns the address range of a region (end exclusive).
     pub fn span_of(&self, region: usize) -> (u64, u64) {
         let start = |region: usize| self.regions.get(region).copied().unwrap_or(u64::MAX);
         (start(region), start(region.saturating_add(1)))
     }
 
-    /// Reads the functions of a region, from the file that [`Binary::addresses`] was given for the names. Takes 16 bytes
-    /// for each of them in the meantime.
+    /// Reads the functions of a region. `file` is the file that contains the names, see [`Binary::addresses`]. Temporarily takes 16 bytes
+    /// per function.
     ///
     /// # Errors
-    /// It has more than four times as many as regions are to have; or the file cannot be read.
+    /// The region has more than four times the target number of functions, or the file cannot be read.
     pub fn read(&self, file: &dyn ReadAt, region: usize) -> Result<Region> {
         let (start, end) = self.span_of(region);
         let (mut inside, mut before, mut next) = (Vec::new(), Vec::new(), u64::MAX);
@@ -214,7 +208,7 @@ impl Addresses {
         self.walk(&input, |found| {
             if found.address < start {
                 before.push(found);
-                // Sorted once for each 192 functions, so that each costs the same whatever their order.
+                // One sort per 192 functions, so that the cost per function does not depend on their order.
                 if before.len() >= 4 * BEFORE_LIMIT {
                     shrink(&mut before);
                 }
@@ -233,11 +227,11 @@ impl Addresses {
         Ok(Region { list, start, end, next })
     }
 
-    /// What is at an address of a region, of which sizes are read from the file. A function that has a size comes before
-    /// one that has none, for that may be a label within it.
+    /// Looks up an address in a region. Sizes are read from the file. A function with a size is preferred to one without, which may be a
+    /// label inside it.
     ///
     /// # Errors
-    /// The kernel's refusal to read.
+    /// The kernel's error on reading.
     pub fn find(&self, file: &dyn ReadAt, region: &Region, address: u64) -> std::io::Result<Place> {
         let near = region.list.near(address, NESTED_LIMIT + ALIAS_LIMIT);
         let next = near.next.unwrap_or(region.next);
@@ -250,7 +244,7 @@ impl Addresses {
         let mut last: Option<u64> = None;
         for &(start, index) in near.before.iter().take(NESTED_LIMIT) {
             if let Some(last) = last.filter(|&last| last != start) {
-                // A function without a size ends where another begins.
+                // A function without a size extends to the next function.
                 end_of_guess = last;
             }
             last = Some(start);
@@ -280,11 +274,11 @@ impl Addresses {
         Ok(Place { function, span })
     }
 
-    /// The name of a function, read from the file. Of several, the one with the fewest underscores in front, then the
-    /// shortest. It may be any bytes; `None` if it is empty or too long.
+    /// Returns the name of a function, read from the file. Of several names, the one with the fewest leading underscores, then the
+    /// shortest. Names may be any bytes. `None` if the name is empty or too long.
     ///
     /// # Errors
-    /// The kernel's refusal to read.
+    /// The kernel's error on reading.
     pub fn name(&self, file: &dyn ReadAt, function: &Function) -> std::io::Result<Option<Vec<u8>>> {
         let mut best: Option<Vec<u8>> = None;
         for &index in &function.names {
@@ -298,12 +292,12 @@ impl Addresses {
         Ok(best)
     }
 
-    /// How much memory it takes, in bytes.
+    /// Returns the memory usage, in bytes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.regions) + self.code.bytes()
     }
 
-    /// Chooses regions of about `each` functions, at most [`REGION_LIMIT`]. Returns whether there is any function.
+    /// Chooses regions of about `each` functions, at most [`REGION_LIMIT`]. Reports whether there is any function.
     fn divide(&mut self, input: &Input<'_>, each: usize) -> Result<bool> {
         if self.table.entries.size > TABLE_LIMIT {
             return Err(too_many(usize::MAX));
@@ -329,14 +323,14 @@ impl Addresses {
             }
             held += count;
         }
-        // Where sections overlap, addresses are in another order than places.
+        // If sections overlap, the order of addresses differs from the order of code offsets.
         starts.sort_unstable();
         starts.dedup();
         self.regions = starts.into();
         Ok(total > 0)
     }
 
-    /// Shows each function in code, and each label that is a name, in the order of the table.
+    /// Passes each function in code, and each label that is a name, to `each`, in table order.
     fn walk(&self, input: &Input<'_>, mut each: impl FnMut(Found) -> Result<()>) -> Result<()> {
         let mut marks = Marks::default();
         self.format.walk(input, &self.table, |entry| {
@@ -352,23 +346,23 @@ impl Addresses {
 }
 
 impl Region {
-    /// How many functions it has.
+    /// Returns the number of functions.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether it has none.
+    /// Reports whether the region has no functions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How much memory it takes, in bytes.
+    /// Returns the memory usage, in bytes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.list.bytes()
     }
 }
 
-/// Sorts functions, leaves the best of each address, and packs them.
+/// Sorts functions, keeps the best symbols of each address, and packs them.
 fn packed(mut functions: Vec<Found>) -> Option<Packed> {
     functions.sort_unstable();
     functions.dedup_by(|next, kept| next.address == kept.address && next.rank > kept.rank);
@@ -383,18 +377,18 @@ fn packed(mut functions: Vec<Found>) -> Option<Packed> {
     Some(packing.finish())
 }
 
-/// Leaves the last functions before a region.
+/// Keeps only the last functions before a region.
 fn shrink(before: &mut Vec<Found>) {
     before.sort_unstable();
     before.drain(..before.len().saturating_sub(BEFORE_LIMIT));
 }
 
-/// Local labels that are no names: there are as many as functions on Arm, and few different ones.
+/// Cache of local labels that are not names. On Arm there are as many of them as functions, but few different names.
 #[derive(Default)]
 struct Marks(FxHashMap<u32, bool>);
 
 impl Marks {
-    /// Whether the label of this name is one.
+    /// Reports whether the label with this name is a mapping label.
     fn has(&mut self, file: &dyn ReadAt, strings: Part, name: u32) -> bool {
         if let Some(&known) = self.0.get(&name) {
             return known;
@@ -416,7 +410,7 @@ impl Marks {
     }
 }
 
-/// A file whose headers were read before. Its path is in no message here.
+/// Opens a file whose headers were read before. Its path occurs in no message here.
 fn input(file: &dyn ReadAt) -> Result<Input<'_>> {
     let path = PathBuf::new();
     let len = file.length().map_err(|error| FileError::io(&path, &error))?;
@@ -427,7 +421,7 @@ fn too_many(limit: usize) -> BinaryError {
     BinaryError::TooMany { path: PathBuf::new(), what: "functions".to_owned(), limit: limit as u64 }
 }
 
-/// A name of the table `strings` of a file, by where it is in it. `None` if it is empty or too long.
+/// Reads the name at an offset of the string table `strings`. `None` if it is empty or too long.
 pub(super) fn name_at(file: &dyn ReadAt, strings: Part, at: u32) -> std::io::Result<Option<Vec<u8>>> {
     let Some(left) = strings.size.checked_sub(at.into()) else { return Ok(None) };
     let Some(offset) = strings.offset.checked_add(at.into()) else { return Ok(None) };
@@ -442,7 +436,7 @@ pub(super) fn name_at(file: &dyn ReadAt, strings: Part, at: u32) -> std::io::Res
     Ok(None)
 }
 
-/// The lowest is the best of several names of one place.
+/// Returns a sort key: the lowest is the best of several names of one address.
 fn preference(name: &[u8]) -> (usize, usize, &[u8]) {
     (name.iter().take_while(|&&byte| byte == b'_').count(), name.len(), name)
 }

@@ -1,17 +1,17 @@
-//! Where code is in the address space of a file.
+//! Code ranges in the address space of a file.
 
 use super::headers::Headers;
 
-/// The sections with code, or the segments of a file without sections, sorted by address.
+/// The code sections, or the executable segments of a file without sections, sorted by address.
 #[derive(Debug)]
 pub(super) struct CodeRanges(Box<[Range]>);
 
 #[derive(Debug, Clone, Copy)]
 struct Range {
     start: u64,
-    /// The end, which is not in it.
+    /// Exclusive.
     end: u64,
-    /// How much code there is before it, in bytes.
+    /// Number of code bytes before this range.
     before: u64,
 }
 
@@ -34,24 +34,24 @@ impl CodeRanges {
         Self(ranges.collect())
     }
 
-    /// The end of the range that an address is in.
+    /// Returns the end of the range that contains an address.
     pub(super) fn end(&self, address: u64) -> Option<u64> {
         self.range(address).map(|range| range.end)
     }
 
-    /// How much code there is before an address, in bytes; `None` if it is in none.
+    /// Returns the number of code bytes before an address. `None` if the address is not in code.
     pub(super) fn place(&self, address: u64) -> Option<u64> {
         self.range(address).map(|range| range.before.saturating_add(address - range.start))
     }
 
-    /// The address that has so much code before it.
+    /// Returns the address that has this number of code bytes before it.
     pub(super) fn address(&self, place: u64) -> u64 {
         let behind = self.0.partition_point(|range| range.before <= place);
         let range = behind.checked_sub(1).and_then(|last| self.0.get(last));
         range.map_or(0, |range| range.start.saturating_add(place - range.before))
     }
 
-    /// How much code there is, in bytes.
+    /// Returns the size of all code, in bytes.
     pub(super) fn len(&self) -> u64 {
         self.0.last().map_or(0, |last| last.before.saturating_add(last.end.saturating_sub(last.start)))
     }

@@ -1,6 +1,6 @@
-//! What compilers tell of their code (DWARF): the sections of it, read whole and inflated.
+//! Debug information (DWARF): its sections, read whole and decompressed.
 //!
-//! Source of the format of compressed sections: the System V ABI, chapter 4, "Section Compression".
+//! Source for compressed sections: the System V ABI, chapter 4, "Section Compression".
 
 use std::io::Read;
 
@@ -15,24 +15,24 @@ use super::{Binary, BinaryError};
 /// `ELFCOMPRESS_ZLIB`
 const ZLIB: u32 = 1;
 
-/// The sections of DWARF that lines and inlined functions are read out of.
+/// The DWARF sections for line numbers and inlined functions.
 pub struct DebugInfo {
     sections: Vec<(SectionId, Vec<u8>)>,
-    /// Whether its numbers begin with their high bytes.
+    /// Whether numbers are big-endian.
     pub big_endian: bool,
 }
 
-/// Why a file has no debug information that can be read.
+/// The reason why a file has no readable debug information.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoDebugInfo {
-    /// It was compiled without, or it was taken out.
+    /// The file was compiled without debug information, or is stripped.
     Absent,
-    /// It is larger than it may be.
+    /// The debug information exceeds the limit.
     TooLarge {
-        /// How large it is, in bytes, uncompressed.
+        /// Uncompressed size in bytes.
         size: u64,
     },
-    /// It is compressed in another way than by zlib.
+    /// It is compressed, but not with zlib.
     Compressed,
     /// The file is damaged, or cannot be read.
     Unreadable(BinaryError),
@@ -46,47 +46,47 @@ impl std::fmt::Debug for DebugInfo {
 }
 
 impl DebugInfo {
-    /// The bytes of a section; none if the file has no such section.
+    /// Returns the bytes of a section. Empty if the file has no such section.
     pub fn section(&self, id: SectionId) -> &[u8] {
         self.sections.iter().find(|(found, _)| *found == id).map_or(&[], |(_, bytes)| bytes)
     }
 
-    /// Those of a test.
+    /// Returns debug information with these sections, for tests.
     #[cfg(test)]
     pub(crate) fn of(sections: Vec<(SectionId, Vec<u8>)>) -> Self {
         Self { sections, big_endian: false }
     }
 
-    /// Its sections.
+    /// Returns all sections, for tests.
     #[cfg(test)]
     pub(crate) fn sections(&self) -> &[(SectionId, Vec<u8>)] {
         &self.sections
     }
 
-    /// How large it is, in bytes.
+    /// Returns the total size, in bytes.
     pub fn size(&self) -> u64 {
         self.sections.iter().map(|(_, bytes)| bytes.len() as u64).sum()
     }
 }
 
-/// What there is before a section that is compressed.
+/// Header of a compressed section.
 struct Compression {
-    /// How large the section is, in bytes, uncompressed.
+    /// Uncompressed size of the section, in bytes.
     size: u64,
-    /// How long this is, in bytes.
+    /// Size of this header, in bytes.
     length: u64,
 }
 
 impl Binary<'_> {
-    /// Whether it has debug information of its own.
+    /// Reports whether the file itself contains debug information.
     pub fn has_debug_info(&self) -> bool {
         self.headers.debug.iter().any(|found| found.id == SectionId::DebugInfo && found.part.size > 0)
     }
 
-    /// Reads its debug information, of at most `limit` bytes uncompressed; that is what it takes in memory.
+    /// Reads the debug information, at most `limit` bytes uncompressed, which is also its memory usage.
     ///
     /// # Errors
-    /// There is none, it is too large, compressed in an unknown way, or cannot be read.
+    /// There is no debug information, it is too large, it has an unknown compression, or it cannot be read.
     pub fn debug_info(&self, limit: u64) -> Result<DebugInfo, NoDebugInfo> {
         if !self.has_debug_info() {
             return Err(NoDebugInfo::Absent);
@@ -105,7 +105,7 @@ impl Binary<'_> {
         Ok(DebugInfo { sections: sections.collect::<Result<_, NoDebugInfo>>()?, big_endian })
     }
 
-    /// How a section is compressed; `None` if it is not.
+    /// Returns the compression header of a section; `None` if it is uncompressed.
     fn compression(&self, found: &DebugPart) -> Result<Option<Compression>, NoDebugInfo> {
         match found.packed {
             Packed::Not => return Ok(None),
@@ -119,7 +119,7 @@ impl Binary<'_> {
         };
         let name = found.id.name();
         let header = found.part.within(0, length).ok_or_else(|| {
-            NoDebugInfo::Unreadable(self.input.damaged(format!("{name} ends within its header")))
+            NoDebugInfo::Unreadable(self.input.damaged(format!("{name} ends inside its header")))
         })?;
         let header = self.input.bytes(header, length, name).map_err(NoDebugInfo::Unreadable)?;
         if format.u32(&header, 0) != ZLIB {
@@ -128,7 +128,7 @@ impl Binary<'_> {
         Ok(Some(Compression { size: format.word(&header, size), length }))
     }
 
-    /// A section of `size` bytes uncompressed.
+    /// Returns a section of `size` bytes, decompressed.
     fn section(&self, found: &DebugPart, size: u64, limit: u64) -> Result<Vec<u8>, NoDebugInfo> {
         let name = found.id.name();
         let bytes = |part: Part| self.input.bytes(part, limit, name).map_err(NoDebugInfo::Unreadable);
@@ -139,7 +139,7 @@ impl Binary<'_> {
         let read = ZlibDecoder::new(&packed[..]).take(size).read_to_end(&mut unpacked);
         match read {
             Ok(read) if read as u64 == size => Ok(unpacked),
-            _ => Err(NoDebugInfo::Unreadable(self.input.damaged(format!("{name} cannot be inflated")))),
+            _ => Err(NoDebugInfo::Unreadable(self.input.damaged(format!("{name} cannot be decompressed")))),
         }
     }
 }

@@ -1,48 +1,48 @@
-//! Why a file, or a function of it, cannot be probed.
+//! Errors of executable files and their functions.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{FileError, printable};
 
-/// Why a file, or something in it, cannot be probed. Paths are those that a person can look at.
+/// The reason why a file, or a symbol in it, cannot be probed. Paths are user-visible paths.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BinaryError {
-    /// The kernel refused to read the file.
+    /// The kernel failed to read the file.
     #[error("{0}")]
     Unreadable(#[from] FileError),
-    /// It does not begin as ELF files do.
+    /// The file does not have an ELF header.
     #[error("{} is not an ELF file ({found}): a probe needs the program or library itself", shown(.path))]
     NotElf {
         /// The file.
         path: PathBuf,
-        /// What it looks like.
+        /// What the file looks like.
         found: &'static str,
     },
-    /// It is ELF, and nothing that a process executes.
-    #[error("{} is {what}, which no process executes: name the program or shared library", shown(.path))]
+    /// The file is ELF, but not executable.
+    #[error("{} is {what}, which cannot be executed: specify a program or shared library", shown(.path))]
     NotProgram {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// What the file is.
         what: &'static str,
     },
-    /// It breaks the format, or ends too early.
-    #[error("{} is damaged: {what} (was it being written? readelf -a shows what is left)", shown(.path))]
+    /// The file is malformed or truncated.
+    #[error("{} is damaged: {what} (it may be incomplete; inspect it with readelf -a)", shown(.path))]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
-    /// It has more of something than is read.
-    #[error("{} has more {what} than the {limit} that are read", shown(.path))]
+    /// The file exceeds a limit.
+    #[error("{} exceeds the limit of {limit} {what}", shown(.path))]
     TooMany {
         /// The file.
         path: PathBuf,
-        /// Of what.
+        /// The limited quantity.
         what: String,
-        /// How many are read at most.
+        /// The limit.
         limit: u64,
     },
     /// No function has the name.
@@ -50,16 +50,16 @@ pub enum BinaryError {
     NoFunction {
         /// The file.
         path: PathBuf,
-        /// As it was asked for.
+        /// The requested name.
         name: String,
-        /// Functions of the file with names much like it.
+        /// Functions of the file with similar names.
         near: Vec<String>,
-        /// What is missing, if the file has only the names of what it exports.
+        /// Identification of the debug file, if the file has exported symbols only.
         stripped: Option<Box<Stripped>>,
     },
-    /// The function is called from here, and is somewhere else.
+    /// The function is imported from another file.
     #[error(
-        "{} only calls {}, which is in a shared library: probe it there (ldd PROGRAM lists them)",
+        "{} only imports {}, which is in a shared library: probe that library (ldd PROGRAM lists them)",
         shown(.path), printable(.name)
     )]
     Imported {
@@ -68,9 +68,9 @@ pub enum BinaryError {
         /// The function.
         name: String,
     },
-    /// Several functions have the name, as static functions may.
+    /// Several functions have the name, which static functions may.
     #[error(
-        "{} has {count} functions {}: name the one you mean by its offset in the file, {}",
+        "{} has {count} functions named {}: select one by its file offset, {}",
         shown(.path), printable(.name), list(.offsets, *.count)
     )]
     Ambiguous {
@@ -78,15 +78,15 @@ pub enum BinaryError {
         path: PathBuf,
         /// The name.
         name: String,
-        /// How many there are.
+        /// Number of functions.
         count: usize,
-        /// Where the first of them are, as offsets in the file.
+        /// File offsets of the first functions.
         offsets: Vec<u64>,
     },
-    /// The name stands for a function that chooses another when the program starts (`STT_GNU_IFUNC`).
+    /// The symbol is an ifunc, which selects the implementation at program start (`STT_GNU_IFUNC`).
     #[error(
-        "{} chooses one of several functions for {} when a program starts (ifunc), so that a probe there would count \
-         the choice and no call: probe the one that this CPU gets{}{}",
+        "{} selects an implementation of {} at program start (ifunc), so a probe there would not count calls: \
+         probe the implementation for this CPU{}{}",
         shown(.path), printable(.name), hint(.near), remedy(.stripped.as_deref())
     )]
     Ifunc {
@@ -94,44 +94,44 @@ pub enum BinaryError {
         path: PathBuf,
         /// The name.
         name: String,
-        /// Functions that look like what is chosen from.
+        /// Functions that may be implementations.
         near: Vec<String>,
-        /// What is missing, if the file has only the names of what it exports.
+        /// Identification of the debug file, if the file has exported symbols only.
         stripped: Option<Box<Stripped>>,
     },
-    /// The name is no function's.
+    /// The symbol is not a function.
     #[error(
-        "{} has {} as {what}, not as a function{}",
+        "{} defines {} as {what}, not as a function{}",
         shown(.path), printable(.name),
-        .offset.map(|offset| format!(": if it is code, name its offset, {offset:#x}")).unwrap_or_default()
+        .offset.map(|offset| format!(": if it is code, use its file offset {offset:#x}")).unwrap_or_default()
     )]
     NotFunction {
         /// The file.
         path: PathBuf,
         /// The name.
         name: String,
-        /// What it is instead.
+        /// What the symbol is instead.
         what: &'static str,
-        /// Where it is in the file, if that is where code is.
+        /// Its file offset, if it is in code.
         offset: Option<u64>,
     },
-    /// Nothing is executed there.
+    /// The location is not in code.
     #[error(
-        "{what} is not in code of {}: what it executes is {}",
+        "{what} is not in the code of {}; code: {}",
         shown(.path), ranges(.code)
     )]
     NotCode {
         /// The file.
         path: PathBuf,
-        /// What was asked for.
+        /// The requested location.
         what: String,
-        /// Where code is: offsets in the file, from and to (exclusive).
+        /// Code ranges as file offsets, from and to (exclusive).
         code: Vec<(u64, u64)>,
     },
-    /// It has no markers.
+    /// The file has no USDT probes.
     #[error(
-        "{} has no USDT markers: it was built without them (many programs have a switch such as --enable-dtrace), or \
-         its section .note.stapsdt was taken out",
+        "{} has no USDT probes: it was built without them (many programs have a build option such as --enable-dtrace), or \
+         its section .note.stapsdt was removed",
         shown(.path)
     )]
     NoMarkers {
@@ -145,11 +145,11 @@ pub enum BinaryError {
 pub struct Stripped {
     /// Its build id, in hexadecimal.
     pub build_id: Option<String>,
-    /// The name of the file that its debug symbols were moved to (`.gnu_debuglink`).
+    /// Name of the separate debug file (`.gnu_debuglink`).
     pub debug_file: Option<String>,
 }
 
-/// How many offsets or ranges a message lists.
+/// Maximum number of offsets or ranges in a message.
 pub(super) const LISTED: usize = 8;
 
 fn shown(path: &Path) -> String {
@@ -158,7 +158,7 @@ fn shown(path: &Path) -> String {
 
 fn hint(near: &[String]) -> String {
     let names: Vec<_> = near.iter().map(|name| printable(name)).collect();
-    if names.is_empty() { String::new() } else { format!("; it has {}", names.join(", ")) }
+    if names.is_empty() { String::new() } else { format!("; similar names: {}", names.join(", ")) }
 }
 
 fn list(offsets: &[u64], count: usize) -> String {
@@ -172,18 +172,18 @@ fn list(offsets: &[u64], count: usize) -> String {
 fn ranges(code: &[(u64, u64)]) -> String {
     let shown = code.iter().take(LISTED).map(|(from, to)| format!("{from:#x} up to {to:#x}"));
     let shown: Vec<_> = shown.collect();
-    if shown.is_empty() { "nothing".to_owned() } else { format!("at {}", shown.join(" and ")) }
+    if shown.is_empty() { "none".to_owned() } else { format!("at {}", shown.join(" and ")) }
 }
 
 fn remedy(stripped: Option<&Stripped>) -> String {
     let Some(stripped) = stripped else { return String::new() };
     format!(
-        "; it is stripped, so that only what it exports has a name: its debug file{stripped} has all, look the \
-         function up there (readelf -sW) and name its offset"
+        "; it is stripped and has exported symbols only: look the function up in its debug file{stripped} \
+         (readelf -sW) and use its file offset"
     )
 }
 
-/// Where distributions install the debug file, or its name.
+/// Formats the path where distributions install the debug file, or its name.
 impl fmt::Display for Stripped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.build_id.as_ref().and_then(|id| id.split_at_checked(2)), &self.debug_file) {

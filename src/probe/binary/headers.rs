@@ -1,5 +1,4 @@
-//! The headers of an ELF file: what of it is loaded where, and which tables it has. Source of the format: `elf(5)` and
-//! the System V ABI, chapter 4.
+//! ELF headers: loaded segments, and the tables of the file. Sources: `elf(5)` and the System V ABI, chapter 4.
 
 use gimli::SectionId;
 use object::elf::{
@@ -13,29 +12,28 @@ use object::{Endian, Endianness, pod};
 use super::input::{Input, Part};
 use super::{BinaryError, Machine, Result};
 
-/// The most program headers that are read; the kernel itself refuses to execute a file with more than 64 KiB of them.
+/// Maximum number of program headers. The kernel does not execute files with more than 64 KiB of them.
 const SEGMENT_LIMIT: u16 = 1024;
-/// The most section headers that are read. Programs have some 40, kernels and those that keep every function in a
-/// section of its own have more.
+/// Maximum number of section headers. Programs have about 40. Kernels, and files with one section per function, have more.
 const SECTION_LIMIT: u64 = 65_536;
-/// The largest table of names of sections, in bytes.
+/// Maximum size of the section name table, in bytes.
 const SECTION_NAMES_LIMIT: u64 = 4 << 20;
-/// The longest name of a section that means anything here, in bytes.
+/// Maximum length of a relevant section name, in bytes.
 const SECTION_NAME_LIMIT: usize = 64;
 
-/// What the headers tell.
+/// Relevant contents of the headers.
 #[derive(Debug)]
 pub(super) struct Headers {
     pub(super) machine: Machine,
     pub(super) format: Format,
     pub(super) segments: Vec<Segment>,
-    /// The addresses of sections with code, from and to (exclusive), in their order. Empty if the file has no sections.
+    /// Address ranges of the code sections (end exclusive), sorted. Empty if the file has no sections.
     pub(super) code: Vec<(u64, u64)>,
-    /// `.symtab`: every name, unless the file is stripped.
+    /// `.symtab`: all symbols. Absent if the file is stripped.
     pub(super) symtab: Option<SymbolTable>,
-    /// `.dynsym`: what is exported and imported.
+    /// `.dynsym`: exported and imported symbols.
     pub(super) dynsym: Option<SymbolTable>,
-    /// `.note.stapsdt`: the markers.
+    /// `.note.stapsdt`: the USDT probes.
     pub(super) markers: Option<Part>,
     /// The address of `.stapsdt.base`.
     pub(super) marker_base: Option<u64>,
@@ -43,13 +41,13 @@ pub(super) struct Headers {
     pub(super) build_id: Option<Part>,
     /// `.gnu_debuglink`
     pub(super) debug_link: Option<Part>,
-    /// `.gnu_debugdata`: names, in an ELF file of their own that is compressed with xz.
+    /// `.gnu_debugdata`: symbols in an embedded ELF file, compressed with xz.
     pub(super) mini_debug: Option<Part>,
-    /// What there is of DWARF.
+    /// DWARF sections.
     pub(super) debug: Vec<DebugPart>,
-    /// `.plt` and its kin, with their addresses: what calls functions of other files.
+    /// `.plt` and similar sections with their addresses: stubs that call functions of other files.
     pub(super) stubs: Vec<(u64, Part)>,
-    /// What the dynamic linker fills in, by the names in `dynsym`.
+    /// Relocations for the dynamic linker, with symbols from `dynsym`.
     pub(super) relocations: Vec<Part>,
 }
 
@@ -61,17 +59,17 @@ pub(super) struct DebugPart {
     pub(super) packed: Packed,
 }
 
-/// How a section is compressed.
+/// Compression of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Packed {
     Not,
-    /// As its own header says (`SHF_COMPRESSED`).
+    /// Compressed with a header (`SHF_COMPRESSED`).
     Header,
-    /// As it was before there was such a header: its name begins with `.zdebug_`.
+    /// Compressed in the older format without a header: its name begins with `.zdebug_`.
     Old,
 }
 
-/// What lines and inlined functions are read out of.
+/// DWARF sections for line numbers and inlined functions.
 const DEBUG_SECTIONS: [SectionId; 9] = [
     SectionId::DebugAbbrev,
     SectionId::DebugAddr,
@@ -84,14 +82,14 @@ const DEBUG_SECTIONS: [SectionId; 9] = [
     SectionId::DebugStrOffsets,
 ];
 
-/// How wide addresses are.
+/// Width of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Elf32,
     Elf64,
 }
 
-/// How numbers are written in a file.
+/// Encoding of numbers in a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Format {
     pub(super) class: Class,
@@ -99,17 +97,17 @@ pub(super) struct Format {
 }
 
 impl Format {
-    /// The number at a place; 0 where the bytes end before.
+    /// Decodes the number at an offset. 0 if the bytes end before.
     pub(super) fn u16(self, bytes: &[u8], at: usize) -> u16 {
         self.endian.read_u16(chunk(bytes, at))
     }
 
-    /// As [`u16`](Self::u16).
+    /// Decodes a number as [`u16`](Self::u16).
     pub(super) fn u32(self, bytes: &[u8], at: usize) -> u32 {
         self.endian.read_u32(chunk(bytes, at))
     }
 
-    /// A number that is as wide as addresses. As [`u16`](Self::u16).
+    /// Decodes a number of address width as [`u16`](Self::u16).
     pub(super) fn word(self, bytes: &[u8], at: usize) -> u64 {
         match self.class {
             Class::Elf32 => self.u32(bytes, at).into(),
@@ -122,7 +120,7 @@ fn chunk<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
 }
 
-/// What is loaded into memory from the file (`PT_LOAD`).
+/// A loaded segment (`PT_LOAD`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) address: u64,
@@ -131,25 +129,25 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// The offset in the file of what is at an address; `None` for what the file has no bytes for.
+    /// Returns the file offset of an address. `None` if the file contains no bytes for it.
     pub(super) fn offset_of(&self, address: u64) -> Option<u64> {
         let into = address.checked_sub(self.address)?;
         if into < self.file.size { self.file.offset.checked_add(into) } else { None }
     }
 }
 
-/// A table of symbols.
+/// Location of a symbol table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SymbolTable {
     pub(super) entries: Part,
     pub(super) strings: Part,
-    /// `.gnu.version`: a number for each entry.
+    /// `.gnu.version`: a version number for each entry.
     pub(super) versions: Option<Part>,
-    /// `.gnu.version_d`: what the numbers stand for, with the names in `strings`.
+    /// `.gnu.version_d`: the definitions of the version numbers, with names in `strings`.
     pub(super) definitions: Option<Part>,
 }
 
-/// A section, as far as anything here asks.
+/// The relevant fields of a section header.
 struct Section {
     name: u32,
     kind: SectionType,
@@ -165,14 +163,14 @@ impl Headers {
     /// Reads the headers of a file.
     pub(super) fn read(input: &Input) -> Result<Self> {
         let size = input.len.min(size_of::<FileHeader64<Endianness>>() as u64);
-        let start = input.bytes(Part { offset: 0, size }, size, "its beginning")?;
+        let start = input.bytes(Part { offset: 0, size }, size, "the ELF header")?;
         if !start.starts_with(b"\x7fELF") {
             return Err(BinaryError::NotElf { path: input.path.clone(), found: looks_like(&start) });
         }
         match start.get(4) {
             Some(1) => Self::of::<FileHeader32<Endianness>>(input, &start, Class::Elf32),
             Some(2) => Self::of::<FileHeader64<Endianness>>(input, &start, Class::Elf64),
-            _ => Err(input.damaged("its header is for neither 32 nor 64 bits")),
+            _ => Err(input.damaged("the header is neither 32-bit nor 64-bit")),
         }
     }
 
@@ -181,7 +179,7 @@ impl Headers {
         start: &[u8],
         class: Class,
     ) -> Result<Self> {
-        let broken = |_| input.damaged("its header is cut off or of another version");
+        let broken = |_| input.damaged("the header is truncated or has an unsupported version");
         let header = Elf::parse(start).map_err(broken)?;
         let endian = header.endian().map_err(broken)?;
         let not = |what| Err(BinaryError::NotProgram { path: input.path.clone(), what });
@@ -220,15 +218,15 @@ impl Headers {
     }
 }
 
-/// What a file that is not ELF seems to be.
+/// Describes the apparent type of a file that is not ELF.
 fn looks_like(start: &[u8]) -> &'static str {
     match start {
         [] => "it is empty",
-        [b'#', b'!', ..] => "it is a script; name its interpreter",
+        [b'#', b'!', ..] => "it is a script; use its interpreter",
         [b'!', b'<', b'a', b'r', b'c', b'h', b'>', ..] => "it is an archive of object files",
         [0x1f, 0x8b, ..] | [0xfd, b'7', b'z', ..] | [0x28, 0xb5, 0x2f, 0xfd, ..] => "it is compressed",
         [b'/', b'*', ..] => "it is text, perhaps a linker script that names the library",
-        _ => "its first bytes are others",
+        _ => "unknown file type",
     }
 }
 
@@ -242,10 +240,10 @@ fn segments<Elf: FileHeader<Endian = Endianness>>(
         return Err(input.too_many("program headers", SEGMENT_LIMIT.into()));
     }
     if count > 0 && usize::from(header.e_phentsize(endian)) != width {
-        return Err(input.damaged("its program headers are of another size than the format's"));
+        return Err(input.damaged("the program headers have an invalid size"));
     }
     let part = Part { offset: header.e_phoff(endian).into(), size: u64::from(count) * width as u64 };
-    let bytes = input.bytes(part, u64::MAX, "the table of program headers")?;
+    let bytes = input.bytes(part, u64::MAX, "the program header table")?;
     let headers: &[Elf::ProgramHeader] = pod::slice_from_all_bytes(&bytes).unwrap_or_default();
     let loaded = headers.iter().filter(|header| header.p_type(endian) == PT_LOAD);
     Ok(loaded
@@ -262,13 +260,13 @@ fn sections<Elf: FileHeader<Endian = Endianness>>(
     header: &Elf,
     endian: Endianness,
 ) -> Result<Vec<Section>> {
-    let (what, width) = ("the table of section headers", size_of::<Elf::SectionHeader>() as u64);
+    let (what, width) = ("the section header table", size_of::<Elf::SectionHeader>() as u64);
     let offset: u64 = header.e_shoff(endian).into();
     if offset == 0 {
         return Ok(Vec::new());
     }
     if u64::from(header.e_shentsize(endian)) != width {
-        return Err(input.damaged("its section headers are of another size than the format's"));
+        return Err(input.damaged("the section headers have an invalid size"));
     }
     let read = |count: u64| {
         let size = count.saturating_mul(width);
@@ -277,7 +275,7 @@ fn sections<Elf: FileHeader<Endian = Endianness>>(
         Ok::<_, BinaryError>(headers.iter().map(|header| Section::of(header, endian)).collect::<Vec<_>>())
     };
     match header.e_shnum(endian) {
-        // The number did not fit and is the size of the first section.
+        // The count did not fit. The size field of the first section contains it.
         0 => read(read(1)?.first().map_or(0, |first| first.part.size)),
         count => read(count.into()),
     }
@@ -291,7 +289,7 @@ fn code(sections: &[Section]) -> Vec<(u64, u64)> {
     code
 }
 
-/// The sections of DWARF that have bytes in the file.
+/// Returns the DWARF sections with bytes in the file.
 fn debug(sections: &[Section], names: &[u8]) -> Vec<DebugPart> {
     let mut found = Vec::new();
     for section in sections.iter().filter(|section| section.kind != SHT_NOBITS) {
@@ -305,7 +303,7 @@ fn debug(sections: &[Section], names: &[u8]) -> Vec<DebugPart> {
             (None, true) => Packed::Header,
             (None, false) => Packed::Not,
         };
-        // Of several with one name the first counts, as for debuggers.
+        // Of several sections with one name the first applies, as in debuggers.
         if !found.iter().any(|part: &DebugPart| part.id == id) {
             found.push(DebugPart { id, part: section.part, packed });
         }
@@ -352,26 +350,26 @@ fn section_names<Elf: FileHeader<Endian = Endianness>>(
     sections: &[Section],
 ) -> Result<Vec<u8>> {
     let index = match header.e_shstrndx(endian) {
-        // It did not fit and is in the first section.
+        // The index did not fit. The link field of the first section contains it.
         SHN_XINDEX => sections.first().map_or(0, |first| first.link),
         index => index.0.into(),
     };
     match section_at(sections, index) {
-        Some(section) => input.bytes(section.part, SECTION_NAMES_LIMIT, "the names of sections"),
+        Some(section) => input.bytes(section.part, SECTION_NAMES_LIMIT, "the section names"),
         None => Ok(Vec::new()),
     }
 }
 
-/// A section by its index, if it has bytes in the file.
+/// Returns a section by its index, if it has bytes in the file.
 fn section_at(sections: &[Section], index: u32) -> Option<&Section> {
     let section = sections.get(usize::try_from(index).ok()?)?;
     (index != 0 && section.kind != SHT_NOBITS).then_some(section)
 }
 
-/// The name at an offset, without the NUL at its end.
+/// Returns the name at an offset, without the terminating NUL.
 fn name_at(strings: &[u8], offset: u32) -> &[u8] {
     let rest = usize::try_from(offset).ok().and_then(|offset| strings.get(offset..)).unwrap_or_default();
-    // Names of sections are short; who has made a long one has many of them.
+    // Relevant section names are short. The limit bounds the work for a file with many long names.
     let rest = rest.get(..SECTION_NAME_LIMIT).unwrap_or(rest);
     memchr::memchr(0, rest).and_then(|end| rest.get(..end)).unwrap_or_default()
 }
@@ -385,17 +383,17 @@ fn symbol_table(
     let Some(index) = sections.iter().position(|section| section.kind == kind) else { return Ok(None) };
     let table = &sections[index];
     if table.entry_size != width as u64 {
-        return Err(input.damaged("its symbols are of another size than the format's"));
+        return Err(input.damaged("the symbols have an invalid size"));
     }
     let Some(strings) = section_at(sections, table.link) else {
-        return Err(input.damaged("its symbols have no table of names"));
+        return Err(input.damaged("the symbol table has no string table"));
     };
     let of_table = |kind, link: usize| {
         let mut found = sections.iter().filter(|section| section.kind == kind);
         found.find(|section| usize::try_from(section.link) == Ok(link)).map(|section| section.part)
     };
     Ok(Some(SymbolTable {
-        // What a broken size leaves over is no symbol.
+        // Trailing bytes are not a symbol.
         entries: Part { size: table.part.size - table.part.size % width as u64, ..table.part },
         strings: strings.part,
         versions: of_table(SHT_GNU_VERSYM, index),

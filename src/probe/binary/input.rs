@@ -1,5 +1,5 @@
-//! A file that may be gigabytes large, read where it is needed and never whole. What it says about sizes is checked
-//! against its length and a limit before anything is allocated.
+//! Access to files of any size. Data is read on demand, never as a whole. Sizes in the file are checked against the file length and a limit
+//! before memory is allocated.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,12 +8,11 @@ use super::{BinaryError, Result};
 use crate::error::FileError;
 use crate::host::ReadAt;
 
-/// How much is read at a time where a table is gone through, in bytes. Symbols of both classes and numbers of
-/// versions fit in without a rest.
+/// Number of bytes per read of a table. A multiple of the symbol sizes of both classes, and of the size of version numbers.
 const CHUNK: usize = 96 << 10;
 
-/// The largest table that is gone through, in bytes: some ten times what browsers have with all their symbols. A file
-/// with holes can claim any size, and holes take time to read.
+/// Maximum size of a table, in bytes: about ten times the largest browser with a full symbol table. A sparse file can have any size at no
+/// cost, but takes time to read.
 const TABLE_LIMIT: u64 = 4 << 30;
 
 /// A file and its length.
@@ -23,17 +22,17 @@ pub(super) struct Input<'f> {
     pub(super) len: u64,
 }
 
-/// A part of a file; it may reach behind the end until it is read.
+/// A range of a file. It may extend beyond the end of the file until it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
-    /// Where it begins in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub(super) offset: u64,
-    /// How long it is, in bytes.
+    /// Size in bytes.
     pub(super) size: u64,
 }
 
 impl Part {
-    /// `size` bytes from `at` on, if they are inside of it.
+    /// Returns the range of `size` bytes from `at`, if it is inside this range.
     pub(super) fn within(self, at: u64, size: u64) -> Option<Self> {
         let inside = at.checked_add(size).is_some_and(|end| end <= self.size);
         inside.then_some(Self { offset: self.offset.checked_add(at)?, size })
@@ -47,7 +46,7 @@ impl fmt::Debug for Input<'_> {
 }
 
 impl Input<'_> {
-    /// The whole of a part that holds at most `limit` bytes; `what` is its name in messages.
+    /// Reads a whole part of at most `limit` bytes. `what` is its name in messages.
     pub(super) fn bytes(&self, part: Part, limit: u64, what: &str) -> Result<Vec<u8>> {
         self.check(part, limit, what)?;
         let size = usize::try_from(part.size).map_err(|_| self.damaged(format!("{what} is too large")))?;
@@ -56,7 +55,7 @@ impl Input<'_> {
         Ok(bytes)
     }
 
-    /// Lends a part piece by piece, with the place of each in it. All but the last are [`CHUNK`] bytes long.
+    /// Passes a part to `each` in pieces, with the offset of each piece. All pieces except the last have [`CHUNK`] bytes.
     pub(super) fn chunks(
         &self,
         part: Part,
@@ -78,21 +77,21 @@ impl Input<'_> {
 
     fn fill(&self, at: u64, buffer: &mut [u8], what: &str) -> Result<()> {
         self.file.read_exact_at(buffer, at).map_err(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => self.damaged(format!("it ends within {what}")),
+            std::io::ErrorKind::UnexpectedEof => self.damaged(format!("it ends inside {what}")),
             _ => FileError::io(&self.path, &error).into(),
         })
     }
 
-    /// Whether a part is inside of the file and within `limit`.
+    /// Checks that a part is inside the file and within `limit`.
     fn check(&self, part: Part, limit: u64, what: &str) -> Result<()> {
         if part.offset.checked_add(part.size).is_none_or(|end| end > self.len) {
             return Err(self.damaged(format!(
-                "{what} is said to be at {:#x}, {} bytes long, and the file has {} bytes",
+                "{what} at {:#x} with {} bytes extends beyond the file size of {} bytes",
                 part.offset, part.size, self.len
             )));
         }
         if part.size > limit {
-            return Err(self.too_many(format!("bytes in {what}"), limit));
+            return Err(self.too_many(format!("bytes for {what}"), limit));
         }
         Ok(())
     }

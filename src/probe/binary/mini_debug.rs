@@ -1,53 +1,53 @@
-//! Names that a file brings along compressed (`.gnu_debugdata`, "MiniDebugInfo"): an ELF file with a `.symtab` of what the
-//! file does not export, in the form of xz. Fedora and what comes of it have them in every program.
+//! Compressed symbols inside a file (`.gnu_debugdata`, "MiniDebugInfo"): an ELF file in xz format, whose `.symtab` contains the symbols
+//! that the file does not export. Fedora and its derivatives have them in every program.
 //!
-//! Source of the format: "The .xz File Format", and for LZMA2 the comments of liblzma's decoder.
+//! Sources: "The .xz File Format", and for LZMA2 the comments of liblzma's decoder.
 //!
-//! A few hundred bytes can stand for megabytes, and the decoder knows no limit. But LZMA2 says in front of each piece how
-//! large it becomes. So those numbers are added up before anything is inflated. Checksums are not looked at: they guard
-//! against accidents, and what comes out is read as distrustfully as any other file.
+//! A few hundred bytes can expand to megabytes, and the decoder has no limit. But each LZMA2 chunk starts with its uncompressed size. So
+//! these sizes are added up before anything is decompressed. Checksums are not verified: they detect accidental damage, and the result is
+//! handled as untrusted input like any other file.
 
 use lzma_rs::decompress::raw::Lzma2Decoder;
 
 use super::{Binary, Result};
 
-/// What a file in the form of xz begins with, the kind of its checksums behind it.
+/// Magic bytes of an xz file. The checksum type follows.
 const MAGIC: &[u8] = b"\xfd7zXZ\0";
-/// How long that is with all behind it, in bytes.
+/// Size of the xz stream header, in bytes.
 const HEADER: usize = 12;
-/// The only filter of a block that is known here.
+/// The only supported filter of a block.
 const LZMA2: u8 = 0x21;
-/// The most that a file may have compressed, in bytes.
+/// Maximum size of the compressed section, in bytes.
 const PACKED_LIMIT: u64 = 64 << 20;
 
-/// Where the pieces of a block are.
+/// Location of an xz block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Block {
-    /// Where its LZMA2 begins and ends.
+    /// Start and end of its LZMA2 data.
     start: usize,
     end: usize,
-    /// How large it becomes, in bytes.
+    /// Uncompressed size, in bytes.
     size: u64,
 }
 
 impl Binary<'_> {
-    /// The ELF file with names that it brings along, inflated; `None` if it brings none.
+    /// Returns the embedded ELF file with symbols, decompressed. `None` if there is none.
     ///
     /// # Errors
-    /// It becomes larger than `limit` bytes, or is damaged, or cannot be read.
+    /// It is larger than `limit` bytes, damaged, or unreadable.
     pub fn mini_debug(&self, limit: u64) -> Result<Option<Vec<u8>>> {
         const WHAT: &str = ".gnu_debugdata";
         let Some(part) = self.headers.mini_debug else { return Ok(None) };
         let packed = self.input.bytes(part, PACKED_LIMIT, WHAT)?;
-        let damaged = || self.input.damaged(format!("{WHAT} is not what xz writes"));
+        let damaged = || self.input.damaged(format!("{WHAT} is not a valid xz file"));
         let blocks = blocks(&packed).ok_or_else(damaged)?;
         let size = blocks.iter().fold(0, |sum: u64, block| sum.saturating_add(block.size));
         if size > limit {
-            return Err(self.input.too_many(format!("bytes in {WHAT}"), limit));
+            return Err(self.input.too_many(format!("bytes for {WHAT}"), limit));
         }
         let mut unpacked = Vec::new();
         for block in blocks {
-            // In bounds: it was walked through.
+            // In bounds, because `blocks` validated it.
             let mut bytes = &packed[block.start..block.end];
             Lzma2Decoder::new().decompress(&mut bytes, &mut unpacked).map_err(|_| damaged())?;
         }
@@ -55,7 +55,7 @@ impl Binary<'_> {
     }
 }
 
-/// The blocks of a file in the form of xz; `None` if it is none.
+/// Returns the blocks of an xz file. `None` if it is not valid.
 fn blocks(bytes: &[u8]) -> Option<Vec<Block>> {
     let check = match bytes.strip_prefix(MAGIC)?.get(1)? & 15 {
         0 => 0,
@@ -64,7 +64,7 @@ fn blocks(bytes: &[u8]) -> Option<Vec<Block>> {
     let mut blocks = Vec::new();
     let mut at = HEADER;
     loop {
-        // The header tells its length in words, less one; 0 is where the index begins.
+        // The header starts with its length in words, minus one. 0 marks the start of the index.
         let length = match bytes.get(at)? {
             0 => return Some(blocks),
             words => (usize::from(*words) + 1) * 4,
@@ -77,11 +77,11 @@ fn blocks(bytes: &[u8]) -> Option<Vec<Block>> {
     }
 }
 
-/// Whether the header of a block names the one filter that is known. Two of them would each make the other's output larger.
+/// Checks that the header of a block specifies only the supported filter. A second filter could expand the output of the first.
 fn has_lzma2_alone(header: &[u8]) -> Option<()> {
     let flags = *header.get(1)?;
     let mut rest = header.get(2..)?;
-    // The sizes of the block stand in front, if they are told: numbers of 7 bits a byte.
+    // The optional block sizes come first, encoded with 7 bits per byte.
     for told in [0x40, 0x80] {
         if flags & told != 0 {
             let length = rest.iter().position(|byte| byte & 0x80 == 0)? + 1;
@@ -91,7 +91,7 @@ fn has_lzma2_alone(header: &[u8]) -> Option<()> {
     (flags & 3 == 0 && rest.first() == Some(&LZMA2)).then_some(())
 }
 
-/// Goes through the pieces of LZMA2 from `at` on: where they end, and how much they become.
+/// Scans the LZMA2 chunks from `at`. Returns their end and their total uncompressed size.
 fn pieces(bytes: &[u8], mut at: usize) -> Option<(usize, u64)> {
     let mut size = 0u64;
     loop {
@@ -100,7 +100,7 @@ fn pieces(bytes: &[u8], mut at: usize) -> Option<(usize, u64)> {
             |at: usize| bytes.get(at..)?.first_chunk().map(|&word| usize::from(u16::from_be_bytes(word)));
         let (header, packed, unpacked) = match control {
             0 => return Some((at + 1, size)),
-            // It is not compressed.
+            // An uncompressed chunk.
             1 | 2 => {
                 let size = word(at + 1)? + 1;
                 (3, size, size)
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// Compressed as `xz` does without a tool: pieces as they are.
+    /// Returns an xz file with uncompressed chunks.
     fn stored(content: &[u8]) -> Vec<u8> {
         let mut packed = Vec::new();
         lzma_rs::xz_compress(&mut &content[..], &mut packed).unwrap();
@@ -139,7 +139,7 @@ mod tests {
             let mut bytes = &packed[block.start..block.end];
             Lzma2Decoder::new().decompress(&mut bytes, &mut unpacked).ok()?;
         }
-        // A match may reach over the end of its piece.
+        // A match may extend beyond the end of its chunk.
         assert!(unpacked.len() as u64 <= size + 300 * packed.len() as u64);
         Some(unpacked)
     }
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn how_large_it_becomes_is_known_before() {
-        // Pieces of 2 MiB each that are said to take 6 bytes.
+        // Chunks of 2 MiB each with a claimed compressed size of 6 bytes.
         let bomb = [&[0xff, 0xff, 0xff, 0, 0, 0x5d, 0][..], &[0x9f, 0xff, 0xff, 0, 0, 0].repeat(1000), &[0]];
         let bomb = bomb.concat();
         assert_eq!(pieces(&bomb, 0), Some((bomb.len(), 1001 << 21)));

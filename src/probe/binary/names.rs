@@ -1,35 +1,35 @@
-//! The names of symbols: a table of texts that end with a NUL, hundreds of megabytes in a browser with all its symbols.
-//! It is read from the front to the back, and never kept.
+//! Symbol names: a table of NUL-terminated strings, hundreds of megabytes in a browser with a full symbol table. It is read from front to
+//! back, and never kept in memory.
 
 use std::collections::BTreeMap;
 
 use super::Result;
 use super::input::{Input, Part};
 
-/// The longest name that is read, in bytes. Those that C++ templates get have some thousands.
+/// Maximum length of a name, in bytes. Names of C++ templates have thousands of bytes.
 pub(super) const NAME_LIMIT: usize = 4096;
 
-/// The most places of one name that are noted. Linkers store the end of a longer name only once, so that `read` stands
-/// in `pthread_read` too; those places cost memory until it is known which of them symbols have.
+/// Maximum number of offsets of one name. Linkers store a common suffix only once, so `read` also occurs inside `pthread_read`. These
+/// offsets take memory until it is known which of them symbols use.
 const PLACE_LIMIT: usize = 1 << 20;
 
-/// How much of the table is kept at hand, in bytes.
+/// Number of bytes of the table that are kept in memory.
 const WINDOW: u64 = 64 << 10;
 
-/// What ends a name: the table's NUL, or the version behind it (`malloc@@GLIBC_2.2.5`).
+/// Terminator of a name: the NUL, or the version after the name (`malloc@@GLIBC_2.2.5`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Nul,
     Version,
 }
 
-/// Where `name` stands in a table, as offsets that symbols may have, and how it ends there.
+/// Returns the offsets of `name` in a string table, as symbols refer to them, with its terminator.
 pub(super) fn places(input: &Input<'_>, strings: Part, name: &str, what: &str) -> Result<BTreeMap<u32, End>> {
     let (name, mut found) = (name.as_bytes(), BTreeMap::new());
     if name.is_empty() || name.len() > NAME_LIMIT || name.contains(&0) {
         return Ok(found);
     }
-    // What is left of the piece before stands before the next, so that no name is cut.
+    // The rest of the previous piece is prepended to the next, so that no name is split.
     let mut text = Vec::new();
     input.chunks(strings, what, |at, piece| {
         let kept = text.len();
@@ -47,7 +47,7 @@ pub(super) fn places(input: &Input<'_>, strings: Part, name: &str, what: &str) -
             }
         }
         if found.len() > PLACE_LIMIT {
-            let what = format!("names that end in {}", String::from_utf8_lossy(name));
+            let what = format!("symbol names that end in {}", String::from_utf8_lossy(name));
             return Err(input.too_many(what, PLACE_LIMIT as u64));
         }
         text.drain(..text.len().saturating_sub(name.len()));
@@ -56,13 +56,13 @@ pub(super) fn places(input: &Input<'_>, strings: Part, name: &str, what: &str) -
     Ok(found)
 }
 
-/// Names by their offsets, cheap for who asks in their order.
+/// Names by their offsets. Efficient for ascending offsets.
 #[derive(Debug)]
 pub(super) struct Names<'i> {
     input: &'i Input<'i>,
     strings: Part,
     what: &'static str,
-    /// A piece of the table, and where it begins in it.
+    /// A piece of the table, and its offset.
     window: Vec<u8>,
     start: u64,
 }
@@ -72,7 +72,7 @@ impl<'i> Names<'i> {
         Self { input, strings, what, window: Vec::new(), start: 0 }
     }
 
-    /// The name at an offset; `None` if there is none, or none that a person could have written.
+    /// Returns the name at an offset. `None` if there is none, or if it is too long or not UTF-8.
     pub(super) fn at(&mut self, offset: u32) -> Result<Option<&str>> {
         let offset = u64::from(offset);
         let Some(left) = self.strings.size.checked_sub(offset) else { return Ok(None) };

@@ -1,9 +1,8 @@
-//! Stubs through which a file calls functions of others (`.plt`), by address.
+//! Lookup of PLT stubs (`.plt`) by address. A file calls functions of other files through these stubs.
 //!
-//! A stub jumps to where a slot of the global offset table points to, and a relocation says whose address the dynamic
-//! linker writes into the slot. That holds however linkers arrange their stubs, so the instructions are what tells which
-//! is which. Sources: the psABI of x86-64 (5.2) and of AArch64 (ELF for the Arm 64-bit architecture), and what ld, lld and
-//! mold write.
+//! A stub jumps to the address in a slot of the global offset table. A relocation specifies the symbol whose address the dynamic linker
+//! writes to the slot. This holds for every layout of stubs, so the instructions identify a stub's function. Sources: the psABI of x86-64
+//! (5.2) and of AArch64 (ELF for the Arm 64-bit architecture), and the output of ld, lld and mold.
 
 use super::addresses::name_at;
 use super::headers::Class;
@@ -11,14 +10,14 @@ use super::input::Part;
 use super::{Binary, Machine, Result};
 use crate::host::ReadAt;
 
-/// The largest section of stubs, in bytes. A browser has 100 KB.
+/// Maximum size of a stub section, in bytes. A browser has 100 KB.
 const STUBS_LIMIT: u64 = 4 << 20;
-/// A relocation with an addend, of 64 bits, in bytes.
+/// Size of a 64-bit relocation with an addend, in bytes.
 const RELOCATION: usize = 24;
-/// A symbol of 64 bits, in bytes.
+/// Size of a 64-bit symbol, in bytes.
 const SYMBOL: u64 = 24;
 
-/// Where the stubs of a file are, and whom they call.
+/// The stubs of a file and the functions that they call.
 #[derive(Debug)]
 pub struct Stubs {
     /// Sorted by address.
@@ -29,13 +28,13 @@ pub struct Stubs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct At {
     start: u64,
-    /// The end, which is not in it.
+    /// Exclusive.
     end: u64,
-    /// Where the name of whom it calls is in the table of names.
+    /// Offset of the called function's name in the string table.
     name: u32,
 }
 
-/// A stub whose slot is known.
+/// A stub with its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stub {
     start: u64,
@@ -45,17 +44,17 @@ struct Stub {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slot {
-    /// Where it is.
+    /// Address of the slot.
     At(u64),
-    /// The place of its relocation in `.rela.plt`.
+    /// Index of its relocation in `.rela.plt`.
     Number(u64),
 }
 
 impl Binary<'_> {
-    /// The stubs of the file; none where they are not understood. Takes 24 bytes for each.
+    /// Reads the stubs of the file. Empty if they are not supported. Takes 24 bytes per stub.
     ///
     /// # Errors
-    /// There are more than `limit`; or the file cannot be read.
+    /// There are more than `limit` stubs, or the file cannot be read.
     pub fn stubs(&self, limit: usize) -> Result<Stubs> {
         let none = || Stubs { entries: Box::default(), strings: Part { offset: 0, size: 0 } };
         let Some(table) = self.headers.dynsym.as_ref().filter(|_| self.headers.format.class == Class::Elf64)
@@ -64,7 +63,7 @@ impl Binary<'_> {
         };
         let mut stubs = Vec::new();
         for &(address, part) in &self.headers.stubs {
-            let code = self.input.bytes(part, STUBS_LIMIT, "its stubs")?;
+            let code = self.input.bytes(part, STUBS_LIMIT, "the stubs")?;
             match self.headers.machine {
                 Machine::X86_64 => stubs.extend(of_x86_64(&code, address)),
                 Machine::Aarch64 => stubs.extend(of_aarch64(&code, address)),
@@ -79,7 +78,7 @@ impl Binary<'_> {
         for (stub, symbol) in stubs.iter().zip(symbols) {
             let place = symbol.filter(|&symbol| symbol > 0).map(|symbol| u64::from(symbol) * SYMBOL);
             let Some(part) = place.and_then(|at| table.entries.within(at, SYMBOL)) else { continue };
-            let entry = self.input.bytes(part, SYMBOL, "the table of symbols")?;
+            let entry = self.input.bytes(part, SYMBOL, "the symbol table")?;
             let name = self.headers.format.u32(&entry, 0);
             entries.push(At { start: stub.start, end: stub.end, name });
         }
@@ -87,7 +86,7 @@ impl Binary<'_> {
         Ok(Stubs { entries: entries.into(), strings: table.strings })
     }
 
-    /// For each stub the place of its symbol, as the relocation of its slot tells.
+    /// Returns the symbol index of each stub, from the relocation of its slot.
     fn symbols_of(&self, stubs: &[Stub]) -> Result<Vec<Option<u32>>> {
         let mut by_slot: Vec<(u64, usize)> = Vec::new();
         let mut numbered: Vec<(u64, usize)> = Vec::new();
@@ -101,10 +100,10 @@ impl Binary<'_> {
         numbered.sort_unstable();
         let mut symbols = vec![None; stubs.len()];
         for (at, &part) in self.headers.relocations.iter().enumerate() {
-            // Those of stubs stand behind those of data, as the ABI asks for.
+            // The relocations of stubs follow those of data, as the ABI requires.
             let is_last = at + 1 == self.headers.relocations.len();
             let mut number = 0;
-            self.input.chunks(part, "its relocations", |_, piece| {
+            self.input.chunks(part, "the relocations", |_, piece| {
                 for relocation in piece.as_chunks::<RELOCATION>().0 {
                     let read = |at| self.headers.format.word(relocation, at);
                     let (slot, symbol) = (read(0), (read(8) >> 32) as u32);
@@ -127,11 +126,11 @@ impl Binary<'_> {
     }
 }
 
-/// `[endbr64] [bnd] jmp *slot(%rip)`, or in a `.plt` beside `.plt.sec` `[endbr64] push $number`. Each is 16 bytes long, or
-/// 8 in `.plt.got`.
+/// Finds `[endbr64] [bnd] jmp *slot(%rip)`, or `[endbr64] push $number` in a `.plt` with a `.plt.sec`. Each stub is 16 bytes long, or 8 in
+/// `.plt.got`.
 fn of_x86_64(code: &[u8], address: u64) -> Vec<Stub> {
     let mut stubs = Vec::new();
-    // In lines of 8 bytes: whatever begins a stub is on one.
+    // In steps of 8 bytes, because every stub is aligned to 8 bytes.
     for at in (0..code.len()).step_by(8) {
         let rest = code.get(at..).unwrap_or_default();
         let body = rest.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(rest);
@@ -155,7 +154,7 @@ fn of_x86_64(code: &[u8], address: u64) -> Vec<Stub> {
     stubs
 }
 
-/// `[bti c] adrp x16, page; ldr x17, [x16, #offset]`.
+/// Finds `[bti c] adrp x16, page; ldr x17, [x16, #offset]`.
 fn of_aarch64(code: &[u8], address: u64) -> Vec<Stub> {
     /// `bti c`
     const BTI: u32 = 0xd503_245f;
@@ -164,14 +163,14 @@ fn of_aarch64(code: &[u8], address: u64) -> Vec<Stub> {
     for (at, pair) in words.windows(2).enumerate() {
         let &[adrp, ldr] = pair else { continue };
         let is_pair = adrp & 0x9f00_001f == 0x9000_0010 && ldr & 0xffc0_03ff == 0xf940_0211;
-        // What comes before the first stub loads the resolver in the same way, behind a push.
+        // The code before the first stub loads the resolver in the same way, after a push.
         let pushes = at.checked_sub(1).and_then(|before| words.get(before)) == Some(&0xa9bf_7bf0);
         if !is_pair || pushes {
             continue;
         }
         let here = address.wrapping_add(at as u64 * 4);
         let pages = (u64::from(adrp >> 5 & 0x7_ffff) << 2) | u64::from(adrp >> 29 & 3);
-        // 21 bits with a sign.
+        // 21 bits, signed.
         let pages = (pages << 43).cast_signed() >> 43;
         let page = (here & !0xfff).wrapping_add_signed(pages << 12);
         let slot = Slot::At(page.wrapping_add(u64::from(ldr >> 10 & 0xfff) * 8));
@@ -183,7 +182,7 @@ fn of_aarch64(code: &[u8], address: u64) -> Vec<Stub> {
     stubs
 }
 
-/// A stub ends where the next begins, or the section, and is no longer than `longest` bytes.
+/// Sets the end of each stub: the next stub or the end of the section, but at most `longest` bytes.
 fn end_each(stubs: &mut [Stub], end: u64, longest: u64) {
     let mut next = end;
     for stub in stubs.iter_mut().rev() {
@@ -193,11 +192,11 @@ fn end_each(stubs: &mut [Stub], end: u64, longest: u64) {
 }
 
 impl Stubs {
-    /// What each stub takes, in bytes.
+    /// Memory per stub, in bytes.
     pub const EACH: usize = size_of::<At>();
 
-    /// The addresses that have the same answer as one of them, from and to (exclusive): those of its stub, or those
-    /// between two stubs. And whether it is in a stub.
+    /// Returns the address range with the same result (end exclusive), and whether the address is in a stub. The range is that of the stub
+    /// or of the gap between two stubs.
     pub fn span(&self, address: u64) -> ((u64, u64), bool) {
         let behind = self.entries.partition_point(|at| at.start <= address);
         let next = self.entries.get(behind).map_or(u64::MAX, |at| at.start);
@@ -208,27 +207,27 @@ impl Stubs {
         }
     }
 
-    /// The name of the function that the stub at an address calls, read from the file itself.
+    /// Returns the name of the function that the stub at an address calls, read from the file itself.
     ///
     /// # Errors
-    /// The kernel's refusal to read.
+    /// The kernel's error on reading.
     pub fn name(&self, file: &dyn ReadAt, address: u64) -> std::io::Result<Option<Vec<u8>>> {
         let behind = self.entries.partition_point(|at| at.start <= address);
         let stub = self.entries[..behind].last().filter(|at| address < at.end);
         stub.map_or(Ok(None), |at| name_at(file, self.strings, at.name))
     }
 
-    /// How many there are.
+    /// Returns the number of stubs.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Reports whether there are no stubs.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// How much memory they take, in bytes.
+    /// Returns the memory usage, in bytes.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.entries)
     }
@@ -243,10 +242,10 @@ mod tests {
     #[test]
     fn stubs_of_x86_64_are_told_by_where_they_jump_to() {
         let code = [
-            // The first of a lazy .plt: push; jmp to the resolver.
+            // Header of a lazy .plt: push; jmp to the resolver.
             &b"\xff\x35\xca\x2f\x00\x00\xff\x25\xcc\x2f\x00\x00\x0f\x1f\x40\x00"[..],
             b"\xff\x25\xca\x2f\x00\x00\x68\x00\x00\x00\x00\xe9\xe0\xff\xff\xff",
-            // As for processors that track branches.
+            // Variant for branch tracking (IBT).
             b"\xf3\x0f\x1e\xfa\xf2\xff\x25\x00\x01\x00\x00\x0f\x1f\x44\x00\x00",
             b"\xf3\x0f\x1e\xfa\x68\x07\x00\x00\x00\xf2\xe9\xe1\xff\xff\xff\x90",
         ];

@@ -1,4 +1,4 @@
-//! Functions in the tables of symbols.
+//! Functions in symbol tables.
 
 use object::Endianness;
 use object::elf::{STB_LOCAL, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_SECTION, Sym32, Sym64};
@@ -12,50 +12,50 @@ use super::versions::{Version, Versions};
 use super::{Binary, Result};
 use crate::host::ReadAt;
 
-/// The most symbols of one name that are told apart.
+/// Maximum number of symbols with the same name that are distinguished.
 const SAME_NAME_LIMIT: usize = 4096;
 
-/// The size of a symbol of the wider class, in bytes.
+/// Size of a 64-bit symbol, in bytes.
 const WIDEST: usize = 24;
 
-/// A symbol as a table has it.
+/// An entry of a symbol table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
-    /// Its place in the table.
+    /// Index in the table.
     pub(super) index: u64,
-    /// Where its name is in the table of names.
+    /// Offset of its name in the string table.
     pub(super) name: u32,
     pub(super) kind: Kind,
-    /// Whether other files cannot refer to it.
+    /// Whether the symbol is invisible to other files.
     pub(super) local: bool,
     pub(super) address: u64,
     pub(super) size: u64,
 }
 
-/// What a symbol is.
+/// Type of a symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Function,
     Ifunc,
-    /// A name that another file defines.
+    /// A symbol that another file defines.
     Imported,
-    /// A name without a type, as assembly may have it.
+    /// An untyped symbol, as in assembly code.
     Label,
     Data,
 }
 
-/// A symbol with the name that was asked for.
+/// A symbol with the requested name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hit {
     pub(super) kind: Kind,
     pub(super) version: Option<Version>,
-    /// Where it is in the file, if that is in code.
+    /// Offset in the file, if it is in code.
     pub(super) offset: Option<u64>,
-    /// In bytes.
+    /// Size in bytes.
     pub(super) size: u64,
 }
 
-/// A function in a table, its name not read yet.
+/// A function in a table, before its name is read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Listed {
     name: u32,
@@ -65,9 +65,9 @@ pub(super) struct Listed {
 }
 
 impl Binary<'_> {
-    /// All symbols called `base`, whatever their versions.
+    /// Returns all symbols named `base`, of any version.
     pub(super) fn hits(&self, table: &SymbolTable, base: &str) -> Result<Vec<Hit>> {
-        let (input, what) = (&self.input, "the names of symbols");
+        let (input, what) = (&self.input, "the symbol names");
         let places = places(input, table.strings, base, what)?;
         if places.is_empty() {
             return Ok(Vec::new());
@@ -96,7 +96,7 @@ impl Binary<'_> {
         hits.collect()
     }
 
-    /// Every function that is in code, in the order of the table; at most `limit`.
+    /// Returns every function in code, in table order, at most `limit`.
     pub(super) fn listed(&self, table: &SymbolTable, limit: usize) -> Result<Vec<Listed>> {
         let mut functions = Vec::new();
         self.headers.format.walk(&self.input, table, |entry| {
@@ -107,7 +107,7 @@ impl Binary<'_> {
                     return Err(self.too_many("functions", limit));
                 }
                 let Entry { index, name, size, .. } = entry;
-                // The place in the table, until its number is read below.
+                // The version is filled in below, by the index in the table.
                 functions.push((index, Listed { name, version: 0, offset, size }));
             }
             Ok(())
@@ -116,15 +116,15 @@ impl Binary<'_> {
         Ok(functions.into_iter().map(|(_, listed)| listed).collect())
     }
 
-    /// Lends the name of each, in the order of names in the table: `malloc`, and `malloc@GLIBC_2.2.5` where that is not
-    /// the default.
+    /// Passes the name of each function to `each`, in the order of the string table: `malloc`, or `malloc@GLIBC_2.2.5` for a non-default
+    /// version.
     pub(super) fn name_each(
         &self,
         table: &SymbolTable,
         mut functions: Vec<Listed>,
         mut each: impl FnMut(&str, Listed) -> Result<()>,
     ) -> Result<()> {
-        let mut names = Names::new(&self.input, table.strings, "the names of symbols");
+        let mut names = Names::new(&self.input, table.strings, "the symbol names");
         let versions = Versions::read(&self.input, table, self.headers.format.endian, &mut names)?;
         functions.sort_unstable_by_key(|function| function.name);
         for function in functions {
@@ -140,19 +140,19 @@ impl Binary<'_> {
         Ok(())
     }
 
-    /// The entry of `.gnu.version` for a symbol; 0 where there is none.
+    /// Returns the entry of `.gnu.version` for a symbol; 0 if there is none.
     fn version_number(&self, table: &SymbolTable, index: u64) -> Result<u16> {
         let part = table.versions.and_then(|versions| versions.within(index.saturating_mul(2), 2));
         let Some(part) = part else { return Ok(0) };
-        let bytes = self.input.bytes(part, 2, "the versions of symbols")?;
+        let bytes = self.input.bytes(part, 2, "the symbol versions")?;
         Ok(self.headers.format.u16(&bytes, 0))
     }
 
-    /// Gives functions, each with its place in the table and in that order, their numbers in `.gnu.version`.
+    /// Sets the version numbers from `.gnu.version`. The functions are given with their table indices, sorted by them.
     fn number(&self, table: &SymbolTable, functions: &mut [(u64, Listed)]) -> Result<()> {
         let Some(versions) = table.versions else { return Ok(()) };
         let mut functions = functions.iter_mut().peekable();
-        self.input.chunks(versions, "the versions of symbols", |at, bytes| {
+        self.input.chunks(versions, "the symbol versions", |at, bytes| {
             for (place, number) in bytes.as_chunks::<2>().0.iter().enumerate() {
                 if let Some((_, listed)) = functions.next_if(|(index, _)| *index == at / 2 + place as u64) {
                     listed.version = self.headers.format.u16(number, 0);
@@ -164,7 +164,7 @@ impl Binary<'_> {
 }
 
 impl Format {
-    /// How long a symbol is, in bytes.
+    /// Returns the size of a symbol, in bytes.
     fn width(self) -> usize {
         match self.class {
             Class::Elf32 => size_of::<Sym32<Endianness>>(),
@@ -172,7 +172,7 @@ impl Format {
         }
     }
 
-    /// A symbol, by its bytes and its place in the table.
+    /// Decodes a symbol from its bytes. `index` is its index in the table.
     fn entry(self, bytes: &[u8], index: u64) -> Option<Entry> {
         match self.class {
             Class::Elf32 => Entry::of::<Sym32<Endianness>>(bytes, self.endian, index),
@@ -180,8 +180,7 @@ impl Format {
         }
     }
 
-    /// Shows each symbol but those of sections and source files, in the order of the table. Reads the table once, in
-    /// pieces.
+    /// Passes each symbol to `each`, except section and file symbols, in table order. Reads the table once, in pieces.
     pub(super) fn walk(
         self,
         input: &Input<'_>,
@@ -189,13 +188,13 @@ impl Format {
         mut each: impl FnMut(Entry) -> Result<()>,
     ) -> Result<()> {
         let width = self.width();
-        input.chunks(table.entries, "the table of symbols", |at, bytes| {
+        input.chunks(table.entries, "the symbol table", |at, bytes| {
             let symbols = (at / width as u64..).zip(bytes.chunks_exact(width));
             symbols.filter_map(|(index, symbol)| self.entry(symbol, index)).try_for_each(&mut each)
         })
     }
 
-    /// One symbol, read from the file; `None` where the table has no such symbol.
+    /// Reads one symbol from the file. `None` if the table has no such symbol.
     pub(super) fn read(
         self,
         file: &dyn ReadAt,
@@ -212,7 +211,7 @@ impl Format {
 }
 
 impl Entry {
-    /// `None` for those of sections and source files.
+    /// Decodes a symbol. `None` for section and file symbols.
     fn of<S: Sym<Endian = Endianness> + Pod>(bytes: &[u8], endian: Endianness, index: u64) -> Option<Self> {
         let (symbol, _) = pod::from_bytes::<S>(bytes).ok()?;
         let kind = match symbol.st_type() {

@@ -1,4 +1,4 @@
-//! Programs that gcc builds here, held against what `nm` and `readelf` say of them.
+//! Tests with programs built by gcc, compared with the output of `nm` and `readelf`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use super::*;
 
-/// A directory with what a test builds.
+/// A directory for the files that a test builds.
 struct Workshop(tempfile::TempDir);
 
 impl Workshop {
@@ -15,7 +15,7 @@ impl Workshop {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// A program or library out of C.
+    /// Builds a program or library from C.
     fn build(&self, name: &str, source: &str, arguments: &[&str]) -> PathBuf {
         let (path, code) = (self.0.path().join(name), self.0.path().join(format!("{name}.c")));
         fs::write(&code, source).unwrap();
@@ -29,17 +29,17 @@ fn open(path: &Path) -> Result<Binary<'static>, BinaryError> {
     Binary::read(File::open(path).unwrap(), path)
 }
 
-/// The output of a tool, or nothing where there is no such tool.
+/// Returns the output of a tool. `None` if the tool is missing.
 fn output(tool: &str, arguments: &[&str], path: &Path) -> Option<String> {
     let output = Command::new(tool).args(arguments).arg(path).env("LC_ALL", "C").output();
     let Ok(output) = output else {
-        eprintln!("skipped: there is no {tool} here to compare with");
+        eprintln!("skipped: {tool} is not installed");
         return None;
     };
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
-/// The names and addresses of functions (types `t`, `T`, `w`, `W`) by `nm`.
+/// Returns the names and addresses of functions (types `t`, `T`, `w`, `W`) from `nm`.
 fn by_nm(path: &Path, arguments: &[&str]) -> Option<BTreeSet<(String, u64)>> {
     let text = output("nm", arguments, path)?;
     let functions = text.lines().filter_map(|line| {
@@ -69,7 +69,7 @@ fn functions_are_where_nm_and_the_segments_say() {
             assert_eq!(&*symbol.name, function);
             assert!(symbol.size > 0);
             assert_eq!(binary.check_offset(symbol.offset), Ok(()));
-            // These programs are so small that the linker puts everything at its address less the base.
+            // These programs are so small that the linker places everything at its file offset plus the base address.
             if let Some(functions) = by_nm(&path, &[]) {
                 assert!(
                     functions.contains(&(function.to_owned(), symbol.offset + base)),
@@ -99,10 +99,10 @@ fn what_is_listed_is_what_nm_lists_and_each_is_found_by_its_name() {
         assert_eq!(listed.difference(&functions).next(), None);
     }
     let error = binary.functions(2).unwrap_err().to_string();
-    assert!(error.ends_with("program has more functions than the 2 that are read"), "{error}");
+    assert!(error.ends_with("program exceeds the limit of 2 functions"), "{error}");
 }
 
-/// Code at addresses that are far from its offsets.
+/// Code at addresses that differ from its file offsets.
 #[test]
 fn an_address_becomes_an_offset_through_the_segment_that_it_is_in() {
     let workshop = Workshop::new();
@@ -112,7 +112,7 @@ fn an_address_becomes_an_offset_through_the_segment_that_it_is_in() {
     if let Some(functions) = by_nm(&path, &[]) {
         assert!(functions.contains(&("work".to_owned(), offset + 0x1000_0000)));
     }
-    // The bytes are the function's own: they are the same in a program that was linked to another place.
+    // The bytes belong to the function: they equal those of a program that was linked to another address.
     let there = open(&workshop.build("here", PROGRAM, &["-no-pie"])).unwrap().symbol("work").unwrap();
     let code = |name: &str, from: u64| {
         let bytes = crate::host::read(&workshop.0.path().join(name)).unwrap();
@@ -138,17 +138,14 @@ fn what_is_no_function_is_refused_by_what_it_is() {
     let path = workshop.build("program", source, &[]);
     let binary = open(&path).unwrap();
     let told = |name: &str| binary.symbol(name).unwrap_err().to_string().replace(path.to_str().unwrap(), "X");
-    assert_eq!(told("table"), "X has table as data, not as a function");
+    assert_eq!(told("table"), "X defines table as data, not as a function");
     assert!(
         told("label")
-            .starts_with("X has label as a label without a type, not as a function: if it is code, ")
+            .starts_with("X defines label as a label without a type, not as a function: if it is code, ")
     );
-    assert!(
-        told("choice")
-            .starts_with("X chooses one of several functions for choice when a program starts (ifunc)")
-    );
-    assert!(told("rand").starts_with("X only calls rand, which is in a shared library"));
-    assert_eq!(told("mian"), "X has no function mian; it has main");
+    assert!(told("choice").starts_with("X selects an implementation of choice at program start (ifunc)"));
+    assert!(told("rand").starts_with("X only imports rand, which is in a shared library"));
+    assert_eq!(told("mian"), "X has no function mian; similar names: main");
     assert_eq!(told("nothing_like_it"), "X has no function nothing_like_it");
     assert_eq!(told("\u{1b}[2J"), "X has no function \\u{1b}[2J");
     let Err(BinaryError::NotFunction { offset: Some(offset), .. }) = binary.symbol("label") else { panic!() };
@@ -156,7 +153,7 @@ fn what_is_no_function_is_refused_by_what_it_is() {
     assert!(binary.functions(1000).unwrap().iter().all(|function| &*function.name != "choice"));
 }
 
-/// Two files with a static function of one name each, and one with an alias.
+/// Two files with a static function of the same name, one of them with an alias.
 #[test]
 fn several_functions_of_a_name_are_one_only_at_one_place() {
     let workshop = Workshop::new();
@@ -217,7 +214,7 @@ fn of_several_versions_the_default_is_meant_and_each_can_be_named() {
     fs::write(&script, "LIB_1 { global: call; plain; local: *; };\nLIB_2 { global: call; } LIB_1;\n")
         .unwrap();
     let script = format!("-Wl,--version-script={}", script.display());
-    // Without `.symtab` the versions are in tables of their own, with it they are part of the names.
+    // Without `.symtab` the versions are in separate tables. With it, they are part of the names.
     for (name, strip) in [("stripped.so", "-s"), ("whole.so", "-g0")] {
         let path = workshop.build(name, source, &["-shared", "-fPIC", strip, &script]);
         let binary = open(&path).unwrap();
@@ -242,12 +239,12 @@ fn what_no_process_executes_is_refused_by_what_it_is() {
     let workshop = Workshop::new();
     let object = workshop.build("program.o", PROGRAM, &["-c"]);
     let error = open(&object).unwrap_err().to_string();
-    assert!(error.contains("is an object file or kernel module, which no process executes"), "{error}");
+    assert!(error.contains("is an object file or kernel module, which cannot be executed"), "{error}");
     for (bytes, expected) in [
         (&b""[..], "it is empty"),
-        (b"#!/bin/sh\n", "it is a script; name its interpreter"),
+        (b"#!/bin/sh\n", "it is a script; use its interpreter"),
         (b"/* GNU ld script */", "it is text, perhaps a linker script that names the library"),
-        (b"\x7fELX", "its first bytes are others"),
+        (b"\x7fELX", "unknown file type"),
     ] {
         let path = workshop.0.path().join("file");
         fs::write(&path, bytes).unwrap();
@@ -266,7 +263,7 @@ fn an_offset_outside_of_code_is_refused_with_where_code_is() {
     assert_eq!((binary.check_offset(from), binary.check_offset(to - 1)), (Ok(()), Ok(())));
     for outside in [0, from - 1, to, u64::MAX] {
         let error = binary.check_offset(outside).unwrap_err().to_string();
-        assert!(error.ends_with(&format!("what it executes is at {from:#x} up to {to:#x}")), "{error}");
+        assert!(error.ends_with(&format!("code: at {from:#x} up to {to:#x}")), "{error}");
     }
 }
 
@@ -276,9 +273,9 @@ fn a_file_that_was_cut_says_where_it_ends() {
     let path = workshop.build("program", PROGRAM, &[]);
     let bytes = crate::host::read(&path).unwrap();
     for (length, expected) in [
-        (20, "its header is cut off or of another version"),
-        (100, "the table of section headers is said to be at"),
-        (bytes.len() - 100, "the table of section headers is said to be at"),
+        (20, "the header is truncated or has an unsupported version"),
+        (100, "the section header table at"),
+        (bytes.len() - 100, "the section header table at"),
     ] {
         let cut = workshop.0.path().join("cut");
         fs::write(&cut, &bytes[..length]).unwrap();
@@ -287,7 +284,7 @@ fn a_file_that_was_cut_says_where_it_ends() {
     }
 }
 
-/// A file with holes claims to be of any size for nothing.
+/// A sparse file can claim any size at no cost.
 #[test]
 fn a_table_of_terabytes_is_refused_before_it_is_read() {
     let workshop = Workshop::new();
@@ -303,11 +300,11 @@ fn a_table_of_terabytes_is_refused_before_it_is_read() {
     File::options().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
     let binary = open(&path).unwrap();
     let error = binary.symbol("work").unwrap_err().to_string();
-    assert!(error.contains("has more bytes in the table of symbols than the"), "{error}");
+    assert!(error.contains("bytes for the symbol table"), "{error}");
     assert!(matches!(binary.functions(10), Err(BinaryError::TooMany { .. })));
 }
 
-/// The running program itself, which is large and was not made for this test.
+/// The running program itself: a large file that was not built for this test.
 #[test]
 fn this_test_is_found_in_its_own_file() {
     let path = std::env::current_exe().unwrap();
@@ -320,7 +317,7 @@ fn this_test_is_found_in_its_own_file() {
     assert_ne!(binary.machine(), Machine::Other(0));
 }
 
-/// The C library of this machine, which is stripped and has versions and ifuncs on most.
+/// The C library of this machine. Most are stripped and have versions and ifuncs.
 #[test]
 fn functions_of_the_c_library_are_where_nm_says() {
     let maps = crate::host::read_text(Path::new("/proc/self/maps")).unwrap();
@@ -332,7 +329,7 @@ fn functions_of_the_c_library_are_where_nm_says() {
     let binary = open(Path::new(libc.unwrap())).unwrap();
     let mut compared = 0;
     for (name, address) in functions.iter().step_by(16) {
-        // What has no default version can be found only with its own.
+        // A symbol without a default version can only be found with its version.
         match binary.symbol(name) {
             Ok(symbol) => {
                 assert_eq!(binary.code_offset(*address), Some(symbol.offset), "{name}");
@@ -348,7 +345,7 @@ fn functions_of_the_c_library_are_where_nm_says() {
     }));
 }
 
-/// Markers as `sys/sdt.h` writes them, in an assembler that x86-64 and 64-bit Arm share. `%0` is the argument.
+/// USDT probes as `sys/sdt.h` writes them, in assembler syntax common to x86-64 and arm64. `%0` is the argument.
 const MARKED: &str = r#"
     #define TEXT(x) #x
     #define MARKER(provider, name, semaphore, arguments)                                         \
@@ -381,7 +378,7 @@ fn markers_are_in_their_functions_and_their_semaphores_in_the_data() {
     for (name, arguments) in [
         ("pie", &["-O1", "-pie", "-fPIE"][..]),
         ("fixed", &["-O1", "-no-pie", "-fno-pie"]),
-        // Stripping takes the names of functions and leaves the notes.
+        // Stripping removes the function names and keeps the notes.
         ("stripped", &["-O1", "-s"]),
     ] {
         let path = workshop.build(name, MARKED, arguments);
@@ -427,7 +424,7 @@ fn markers_are_in_their_functions_and_their_semaphores_in_the_data() {
     }
 }
 
-/// What `prelink` does: everything moves, and the notes keep their addresses.
+/// The effect of `prelink`: everything moves, and the notes keep their addresses.
 #[test]
 fn notes_that_were_left_behind_are_moved_by_the_base() {
     let workshop = Workshop::new();
@@ -457,10 +454,10 @@ fn a_file_without_markers_says_how_programs_get_them() {
     let workshop = Workshop::new();
     let path = workshop.build("program", PROGRAM, &[]);
     let error = open(&path).unwrap().usdt().unwrap_err().to_string();
-    assert!(error.contains("has no USDT markers: it was built without them"), "{error}");
+    assert!(error.contains("has no USDT probes: it was built without them"), "{error}");
 }
 
-/// Functions that have others within them, aliases and labels, that have no size, and a gap without any.
+/// Functions with nested functions, aliases, labels and no sizes, and a gap without functions.
 const NESTED: &str = r#"
     __asm__(".text\n.altmacro\n"
             ".macro one number\n"
@@ -475,7 +472,7 @@ const NESTED: &str = r#"
     int main(void) { return 0; }
 "#;
 
-/// The name at each address, and the span that is told of it.
+/// Returns the name at each address, and the span of the result.
 fn by_address(path: &Path, each: usize, asked: &[u64]) -> Vec<(Option<String>, (u64, u64))> {
     let (binary, file) = (open(path).unwrap(), File::open(path).unwrap());
     let addresses = binary.addresses(&binary, each).unwrap().unwrap();
@@ -499,7 +496,7 @@ fn names_by_address_are_the_same_however_a_file_is_divided() {
     let asked: Vec<u64> = (from..to).map(|offset| segments[0].address_of(offset).unwrap()).collect();
     let whole = by_address(&path, 1 << 20, &asked);
     let name = |wanted: &str| whole.iter().filter(|(name, _)| name.as_deref() == Some(wanted)).count();
-    // Of five bytes of a function one belongs to what is nested in it.
+    // One of the function's five bytes belongs to a nested function.
     assert_eq!([name("fn7"), name("inner7"), name("unsized7"), name("label7")], [4, 1, 2, 0]);
     for each in [16, 50] {
         let divided = by_address(&path, each, &asked);
@@ -507,7 +504,7 @@ fn names_by_address_are_the_same_however_a_file_is_divided() {
             assert_eq!(name, expected, "{address:#x}, regions of {each}");
         }
     }
-    // All addresses of a span have the same answer.
+    // All addresses of a span have the same result.
     for each in [1 << 20, 16] {
         let answers = by_address(&path, each, &asked);
         for (&address, (name, (start, end))) in asked.iter().zip(&answers) {

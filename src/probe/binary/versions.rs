@@ -1,5 +1,5 @@
-//! The versions of exported symbols: `.gnu.version` gives each symbol a number, `.gnu.version_d` the numbers names.
-//! Source of the format: the Linux Standard Base, "Symbol Versioning".
+//! Versions of exported symbols: `.gnu.version` contains a version number per symbol, `.gnu.version_d` the names of the numbers. Source:
+//! the Linux Standard Base, "Symbol Versioning".
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use super::headers::SymbolTable;
 use super::input::Input;
 use super::names::Names;
 
-/// The most versions that are read; the C library has some 40.
+/// Maximum number of versions. The C library has about 40.
 const VERSION_LIMIT: usize = 4096;
-/// The largest table of definitions, in bytes.
+/// Maximum size of the version definitions, in bytes.
 const DEFINITIONS_LIMIT: u64 = 1 << 20;
 
 /// The version of a symbol.
@@ -21,12 +21,12 @@ const DEFINITIONS_LIMIT: u64 = 1 << 20;
 pub(super) struct Version {
     /// `GLIBC_2.2.5`
     pub(super) name: String,
-    /// Whether it is what a program that is linked today gets (`@@`).
+    /// Whether it is the default version for newly linked programs (`@@`).
     pub(super) default: bool,
 }
 
 impl Version {
-    /// What stands behind the name of a symbol in `.symtab`: `@GLIBC_2.2.5`, `@@GLIBC_2.14`.
+    /// Parses the version suffix of a symbol in `.symtab`: `@GLIBC_2.2.5`, `@@GLIBC_2.14`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix('@')?;
         let default = text.strip_prefix('@');
@@ -34,7 +34,7 @@ impl Version {
     }
 }
 
-/// The names of the versions that a file defines, by number.
+/// Names of the versions that a file defines, by number.
 #[derive(Debug, Default)]
 pub(super) struct Versions(BTreeMap<u16, String>);
 
@@ -46,13 +46,13 @@ impl Versions {
         names: &mut Names<'_>,
     ) -> Result<Self> {
         let Some(part) = table.definitions else { return Ok(Self::default()) };
-        let bytes = input.bytes(part, DEFINITIONS_LIMIT, "the table of versions")?;
+        let bytes = input.bytes(part, DEFINITIONS_LIMIT, "the version table")?;
         let mut versions = BTreeMap::new();
         let mut at = 0usize;
         for _ in 0..VERSION_LIMIT {
             let Some((definition, _)) = record::<Verdef<Endianness>>(&bytes, at) else { break };
             let first = at.saturating_add(definition.vd_aux.get(endian) as usize);
-            // The first name is its own, the others are those that it builds on.
+            // The first name is its own, the others are its parent versions.
             if let Some((own, _)) = record::<Verdaux<Endianness>>(&bytes, first)
                 && let Some(name) = names.at(own.vda_name.get(endian))?
             {
@@ -66,8 +66,7 @@ impl Versions {
         Ok(Self(versions))
     }
 
-    /// The version that an entry of `.gnu.version` stands for. The first two numbers are none: not exported, and
-    /// exported without a version.
+    /// Returns the version for an entry of `.gnu.version`. The first two numbers are special: not exported, and exported without a version.
     pub(super) fn of(&self, number: u16) -> Option<Version> {
         let index = number & VERSYM_VERSION;
         let name = self.0.get(&index).filter(|_| index > 1)?;

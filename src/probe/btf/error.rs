@@ -1,81 +1,81 @@
-//! What can be wrong with the kernel's types, or with what is asked of them.
+//! Errors of the kernel's type information, and of variables that are resolved with it.
 
 use std::sync::Arc;
 
 use crate::error::{Errno, FileError, printable};
 
-/// Why a function or a variable has no type here.
+/// The reason why a function or a variable has no type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BtfError {
-    /// The kernel has no types.
-    #[error("{0}: this kernel was built without its types (CONFIG_DEBUG_INFO_BTF); {INSTEAD}")]
+    /// The kernel has no type information.
+    #[error("{0}: this kernel was built without type information (CONFIG_DEBUG_INFO_BTF); {INSTEAD}")]
     Absent(FileError),
-    /// This process may not read them.
-    #[error("{0}: the kernel's types may not be read here; {INSTEAD}")]
+    /// This process lacks the permission to read it.
+    #[error("{0}: no permission to read the kernel's type information; {INSTEAD}")]
     Forbidden(FileError),
-    /// The kernel has types, but none of this module.
-    #[error("no types of a module {}: it is not loaded, or has none; {INSTEAD}", printable(.module))]
+    /// The kernel has type information, but not for this module.
+    #[error("no type information for the module {}: it is not loaded, or has none; {INSTEAD}", printable(.module))]
     NoModule {
         /// The module.
         module: Arc<str>,
     },
-    /// The file could not be read, or is broken.
+    /// The file could not be read, or is malformed.
     #[error("{0}")]
     Unreadable(FileError),
-    /// The bytes are not what the format allows.
+    /// The content is not valid BTF.
     #[error("broken BTF at byte {at}: {what}")]
     Broken {
-        /// Where, in bytes from the beginning.
+        /// Position, in bytes from the start.
         at: usize,
-        /// What is wrong there.
+        /// The problem at this position.
         what: &'static str,
     },
-    /// No function of this name has a prototype.
+    /// No function with a prototype has this name.
     #[error(
-        "the kernel's types have no function {}{}",
+        "the kernel's type information has no function {}{}",
         printable(.function), no_function(.function, .near.as_deref())
     )]
     NoFunction {
-        /// The name.
+        /// The function name.
         function: Arc<str>,
-        /// One that is called much like it.
+        /// A function with a similar name.
         near: Option<Arc<str>>,
     },
-    /// There are functions of this name that take different parameters.
-    #[error("there are several functions {} with different parameters; {INSTEAD}", printable(.function))]
+    /// Functions of this name have different parameters.
+    #[error("several functions named {} have different parameters; {INSTEAD}", printable(.function))]
     Ambiguous {
-        /// The name.
+        /// The function name.
         function: Arc<str>,
     },
     /// The function has no parameter of this name.
     #[error("no parameter {} in {}{}", printable(.name), printable(.prototype), meant(.near.as_deref()))]
     NoParameter {
-        /// The parameter.
+        /// The parameter name.
         name: Arc<str>,
-        /// The function as it is declared.
+        /// The C declaration of the function.
         prototype: Arc<str>,
-        /// A parameter that is called much like it.
+        /// A parameter with a similar name.
         near: Option<Arc<str>>,
     },
     /// The structure has no member of this name.
     #[error("{} has no member {}{}", printable(.of), printable(.name), no_member(.near.as_deref(), .members))]
     NoMember {
-        /// The member.
+        /// The member name.
         name: Arc<str>,
-        /// The structure, as C.
+        /// The structure in C notation.
         of: Arc<str>,
-        /// A member that is called much like it.
+        /// A member with a similar name.
         near: Option<Arc<str>>,
         /// The first members.
         members: Vec<Arc<str>>,
     },
-    /// The kernel cannot take this from where it is.
+    /// The kernel cannot fetch this value.
     #[error("{}: {why}", printable(.variable))]
     Unfit {
-        /// The variable, as far as it was followed.
+        /// The variable, up to the failing member.
         variable: Arc<str>,
-        /// Why not, and what helps.
+        /// The reason and the remedy.
         why: String,
     },
 }
@@ -95,10 +95,10 @@ impl From<FileError> for BtfError {
     }
 }
 
-/// What a variable can always be replaced by.
-const INSTEAD: &str = "name the argument by its place ($arg1) or its register (%di)";
+/// Alternatives to a variable that always work.
+const INSTEAD: &str = "use the argument's position ($arg1) or its register (%di) instead";
 
-/// A name that was probably meant.
+/// Returns a suggestion for a misspelled name.
 fn meant(near: Option<&str>) -> String {
     near.map(|near| format!("; did you mean {}?", printable(near))).unwrap_or_default()
 }
@@ -106,17 +106,17 @@ fn meant(near: Option<&str>) -> String {
 fn no_function(function: &str, near: Option<&str>) -> String {
     match near {
         Some(near) => format!("; did you mean {near}?"),
-        // Names such as `tcp_rcv.isra.0` are made by the compiler.
+        // Names such as `tcp_rcv.isra.0` are generated by the compiler.
         None if function.contains('.') => {
-            ": the compiler changed what it takes; name its arguments by register (%di)".to_owned()
+            ": the compiler changed its parameters; use registers (%di) instead".to_owned()
         }
-        None => format!(" (those of assembler and of modules are not there); {INSTEAD}"),
+        None => format!(" (functions of assembler and of modules are not included); {INSTEAD}"),
     }
 }
 
 fn no_member(near: Option<&str>, members: &[Arc<str>]) -> String {
     match near {
-        None if !members.is_empty() => format!("; it has {}", printable(&members.join(", "))),
+        None if !members.is_empty() => format!("; its members are {}", printable(&members.join(", "))),
         near => meant(near),
     }
 }

@@ -1,4 +1,4 @@
-//! A variable of the source as what the kernel can fetch: `sk->__sk_common.skc_dport` is `+12($arg1):u16`.
+//! Resolution of source variables to fetches of the kernel: `sk->__sk_common.skc_dport` becomes `+12($arg1):u16`.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -8,19 +8,18 @@ use super::{Btf, BtfError, Prototype, Result, text};
 use crate::event::nearest;
 use crate::probe::argument::{Arch, Argument, Element, Fetch, FetchType, Step, Variable, Width};
 
-/// How many members are looked at for one variable, those of anonymous structures included. The largest structure of
-/// the kernel has some hundred.
+/// Maximum number of members that are examined per variable, including those of anonymous structures. The kernel's largest structure has
+/// some hundred.
 pub(super) const MEMBER_LIMIT: usize = 1 << 18;
-/// How deep anonymous structures may be in each other.
+/// Maximum nesting depth of anonymous structures.
 pub(super) const DEPTH_LIMIT: usize = 16;
-/// How many members a message names.
+/// Maximum number of members in a message.
 const SHOWN: usize = 8;
-/// What the value that a function returns is called.
+/// Name of a function's return value.
 pub(super) const RETURN: &str = "$retval";
 
-/// The argument with its variable, if it has one, replaced by what the kernel can fetch, and of the type that the
-/// variable has, if none was given. `returns` says that the probe is at the function's return, where there is only
-/// `$retval`.
+/// Replaces the variable of an argument by a fetch of the kernel. Without an explicit type, the argument gets the type of the variable.
+/// With `returns`, the probe is at the function's return, where only `$retval` is available.
 ///
 /// | variable | becomes |
 /// |---|---|
@@ -30,13 +29,13 @@ pub(super) const RETURN: &str = "$retval";
 /// | `char *`, `const unsigned char *`, `char[16]` | `string` |
 /// | array of integers | an array, if it has at most 64 elements |
 ///
-/// A type that is given takes what is there as that type, also of a structure: `:string` what a pointer points to,
-/// `:x32[4]` any 16 bytes. `.` and `->` are the same: the type knows which of them it is. Numbers are taken as they lie
-/// in memory: a `__be16` of a little-endian machine has its bytes swapped, for no fetch can swap them back.
+/// An explicit type reinterprets the value, even a structure: `:string` the target of a pointer, `:x32[4]` any 16 bytes. `.` and `->` are
+/// equivalent, because the type determines the access. Numbers are fetched in memory order: a `__be16` of a little-endian machine has its
+/// bytes swapped, because no fetch can swap them back.
 ///
 /// # Errors
-/// [`BtfError::NoFunction`], [`BtfError::NoParameter`] and [`BtfError::NoMember`] with near names;
-/// [`BtfError::Unfit`] for what the kernel cannot fetch.
+/// [`BtfError::NoFunction`], [`BtfError::NoParameter`] and [`BtfError::NoMember`] with similar names; [`BtfError::Unfit`] for values that
+/// the kernel cannot fetch.
 pub fn resolve(btf: &Btf, function: &str, returns: bool, argument: &Argument) -> Result<Argument> {
     let place = |variable: &Variable| Place::of(btf, function, returns, variable);
     let (fetch, kind) = match &argument.fetch {
@@ -49,7 +48,7 @@ pub fn resolve(btf: &Btf, function: &str, returns: bool, argument: &Argument) ->
     Ok(Argument { fetch, kind, ..argument.clone() })
 }
 
-/// `+8(sk)`: a fetch with a variable somewhere below.
+/// Resolves a fetch that contains a variable: `+8(sk)`.
 fn dereferenced<'b>(fetch: &Fetch, place: &impl Fn(&Variable) -> Result<Place<'b>>) -> Result<Fetch> {
     let Fetch::Deref { user, offset, of } = fetch else { return Ok(fetch.clone()) };
     let (of, behind) = match &**of {
@@ -62,11 +61,11 @@ fn dereferenced<'b>(fetch: &Fetch, place: &impl Fn(&Variable) -> Result<Place<'b
     Ok(Fetch::Deref { user: *user, offset: offset.saturating_add(behind), of: Box::new(of) })
 }
 
-/// So many bytes behind what a fetch is.
+/// The address at an offset in bytes from the value of a fetch.
 struct Address {
     of: Fetch,
     offset: i64,
-    /// In the memory of the program.
+    /// Whether it is user memory.
     user: bool,
 }
 
@@ -76,7 +75,7 @@ impl Address {
     }
 }
 
-/// What the bits of a value are counted from.
+/// Origin of bit offsets.
 #[derive(Clone)]
 enum Origin {
     /// The lowest bit of a register.
@@ -85,16 +84,16 @@ enum Origin {
     Memory { of: Fetch, user: bool },
 }
 
-/// A value that a variable names: where it is and what.
+/// The value of a variable: its location and its type.
 #[derive(Clone)]
 pub(super) struct Place<'b> {
     pub(super) kind: Type<'b>,
     origin: Origin,
-    /// The first bit, from the origin on.
+    /// Offset of the first bit from the origin.
     bit: u64,
-    /// How many bits there are, if it is a bit field.
+    /// Number of bits of a bit field.
     field: Option<u64>,
-    /// The variable as far as it was followed.
+    /// The variable, up to this value.
     path: String,
 }
 
@@ -106,14 +105,14 @@ impl<'b> Place<'b> {
         let (kind, fetch) = match (&*variable.base == RETURN, returns) {
             (true, true) => (function.target()?.target()?, Fetch::Return),
             (true, false) => {
-                return unfit("there is no value yet where the function begins; probe its return");
+                return unfit("not available at the function's entry; probe its return");
             }
-            (false, true) => return unfit("parameters are gone when the function returns; there is $retval"),
+            (false, true) => return unfit("not available at the function's return; use $retval"),
             (false, false) => parameter(function, &variable.base, Arch::HOST)?,
         };
         if kind.plain()?.size()?.is_some_and(|size| size > 8) {
             return unfit(&format!(
-                "{} is passed by value in more than one register; name those",
+                "{} is passed by value in more than one register; use the registers",
                 text::of(kind)?
             ));
         }
@@ -131,7 +130,7 @@ impl<'b> Place<'b> {
         Err(BtfError::Unfit { variable: self.path.as_str().into(), why: why.into() })
     }
 
-    /// What it points to, or itself if it is no pointer.
+    /// Returns the target of a pointer, or the value itself if it is not a pointer.
     pub(super) fn follow(self) -> Result<Self> {
         let plain = self.kind.plain()?;
         if plain.kind() != Kind::Ptr {
@@ -139,7 +138,7 @@ impl<'b> Place<'b> {
         }
         let kind = plain.target()?;
         if kind.is_tagged("percpu")? {
-            return self.unfit("points to what each CPU has its own of, which a probe cannot follow");
+            return self.unfit("points to per-CPU data, which a probe cannot follow");
         }
         let origin = Origin::Memory { of: self.word()?, user: kind.is_tagged("user")? };
         Ok(Self { kind, origin, bit: 0, ..self })
@@ -150,7 +149,7 @@ impl<'b> Place<'b> {
         let of = place.kind.plain()?;
         match of.kind() {
             Kind::Struct | Kind::Union => {}
-            Kind::Fwd => return place.unfit(format!("no types of what is in {}", text::of(of)?)),
+            Kind::Fwd => return place.unfit(format!("the members of {} are unknown", text::of(of)?)),
             _ => return place.unfit(format!("{} has no members", text::of(place.kind)?)),
         }
         let mut budget = MEMBER_LIMIT;
@@ -163,7 +162,7 @@ impl<'b> Place<'b> {
         place.at(behind, &member)
     }
 
-    /// A member of the structure that this is, or of one without a name that begins `behind` bits into it.
+    /// Returns a member of this structure, or of an anonymous structure that begins `behind` bits into it.
     pub(super) fn at(self, behind: u64, member: &Member<'b>) -> Result<Self> {
         let (offset, field) =
             member.field()?.map_or((member.offset, None), |(offset, bits)| (offset, Some(bits)));
@@ -175,7 +174,7 @@ impl<'b> Place<'b> {
     fn element(self, index: u32) -> Result<Self> {
         let plain = self.kind.plain()?;
         let mut place = match plain.kind() {
-            // An array of one element at the end of a structure has as many as there is room.
+            // An array of one element at the end of a structure has a variable length.
             Kind::Array if plain.elements() > 1 && index >= plain.elements() => {
                 return self.unfit(format!("has only {} elements", plain.elements()));
             }
@@ -184,17 +183,17 @@ impl<'b> Place<'b> {
             _ => return self.unfit(format!("{} has no elements", text::of(self.kind)?)),
         };
         let Some(size) = place.kind.size()? else {
-            return place.unfit(format!("the size of {} is not known", text::of(place.kind)?));
+            return place.unfit(format!("the size of {} is unknown", text::of(place.kind)?));
         };
         place.bit = place.bit.saturating_add(size.saturating_mul(8).saturating_mul(index.into()));
         write!(place.path, "[{index}]").unwrap_or_default();
         Ok(place)
     }
 
-    /// The memory that it is in.
+    /// Returns the memory address of the value.
     fn memory(&self) -> Option<Address> {
         match &self.origin {
-            // An eighth of a `u64` is in the range of an `i64`.
+            // An eighth of a `u64` fits into an `i64`.
             Origin::Memory { of, user } => {
                 Some(Address { of: of.clone(), offset: (self.bit / 8) as i64, user: *user })
             }
@@ -202,18 +201,18 @@ impl<'b> Place<'b> {
         }
     }
 
-    /// The value, whatever it is, from its first byte on.
+    /// Returns a fetch of the value from its first byte on, for any type.
     fn word(&self) -> Result<Fetch> {
         match (&self.origin, self.memory()) {
-            _ if self.field.is_some() => self.unfit("is a bit field; leave out the type"),
+            _ if self.field.is_some() => self.unfit("is a bit field; remove the type"),
             (_, Some(memory)) => Ok(memory.fetch()),
             (Origin::Word(of), None) if self.bit == 0 => Ok(of.clone()),
-            (Origin::Word(of), None) => self.unfit(format!("is within {of}; leave out the type")),
-            (Origin::Memory { .. }, None) => self.unfit("is nowhere"),
+            (Origin::Word(of), None) => self.unfit(format!("is part of {of}; remove the type")),
+            (Origin::Memory { .. }, None) => self.unfit("has no location"),
         }
     }
 
-    /// What it points to; of an array or a structure, where that is.
+    /// Returns the target address of a pointer, or the address of an array or a structure.
     fn address(self) -> Result<Address> {
         let plain = self.kind.plain()?;
         let is_word = plain.kind() == Kind::Int && plain.size()? == Some(8);
@@ -224,11 +223,11 @@ impl<'b> Place<'b> {
             }
             _ if is_word => Ok(Address { of: self.word()?, offset: 0, user: false }),
             (Kind::Array | Kind::Struct | Kind::Union, Some(memory)) => Ok(memory),
-            _ => self.unfit(format!("{} is no address", text::of(self.kind)?)),
+            _ => self.unfit(format!("{} is not an address", text::of(self.kind)?)),
         }
     }
 
-    /// What is fetched as the value, and its type.
+    /// Returns the fetch of the value and its type.
     fn value(self, wanted: Option<FetchType>) -> Result<(Fetch, FetchType)> {
         let Some(wanted) = wanted else { return self.natural() };
         let is_pointer = self.kind.plain()?.kind() == Kind::Ptr;
@@ -241,7 +240,7 @@ impl<'b> Place<'b> {
         Ok((fetch, wanted))
     }
 
-    /// The value as the type that it has.
+    /// Returns the fetch of the value with its own type.
     pub(super) fn natural(self) -> Result<(Fetch, FetchType)> {
         if let Some(bits) = self.field {
             return self.bits(bits);
@@ -264,10 +263,14 @@ impl<'b> Place<'b> {
             Kind::Struct | Kind::Union => {
                 let mut some = members(plain);
                 some.truncate(SHOWN);
-                self.unfit(format!("is a {}; name a member, such as {}", text::of(plain)?, some.join(", ")))
+                self.unfit(format!(
+                    "is a {}; specify a member, such as {}",
+                    text::of(plain)?,
+                    some.join(", ")
+                ))
             }
-            Kind::Void => self.unfit("the function returns nothing"),
-            _ => self.unfit(format!("a probe cannot take a {}", text::of(self.kind)?)),
+            Kind::Void => self.unfit("the function returns void"),
+            _ => self.unfit(format!("probes do not support the type {}", text::of(self.kind)?)),
         }
     }
 
@@ -276,16 +279,16 @@ impl<'b> Place<'b> {
         match (width(plain)?, &self.origin) {
             (Some(_), Origin::Word(_)) if self.bit > 0 => self.bits(size * 8),
             (Some(element), _) => Ok((self.word()?, element.into())),
-            (None, _) => {
-                self.unfit(format!("a probe cannot take {size} bytes at once; give a type such as :x64[2]"))
-            }
+            (None, _) => self.unfit(format!(
+                "probes do not support values of {size} bytes; specify a type such as :x64[2]"
+            )),
         }
     }
 
     fn array(self, plain: Type<'b>) -> Result<(Fetch, FetchType)> {
         let element = plain.target()?;
         let Some(memory) = self.memory() else {
-            return self.unfit("is an array in a register; name an element, such as [0]");
+            return self.unfit("is an array in a register; specify an element, such as [0]");
         };
         if is_text(element, false)? {
             return Ok((memory.fetch(), Element::String.into()));
@@ -294,13 +297,14 @@ impl<'b> Place<'b> {
             (Some(element), count @ 1..=64) => {
                 Ok((memory.fetch(), FetchType { element, count: u8::try_from(count).ok() }))
             }
-            (_, count) => {
-                self.unfit(format!("is an array of {count} {}; name one, as [0]", text::of(element)?))
-            }
+            (_, count) => self.unfit(format!(
+                "is an array of {count} {}; specify an element, such as [0]",
+                text::of(element)?
+            )),
         }
     }
 
-    /// So many bits, in the smallest integer that holds them and lies where integers lie.
+    /// Returns a bit field, in the smallest aligned integer that contains it.
     fn bits(self, bits: u64) -> Result<(Fetch, FetchType)> {
         let in_word = self.memory().is_none();
         let holds = |container: &Width| {
@@ -308,17 +312,17 @@ impl<'b> Place<'b> {
             self.bit % size + bits <= size && (!in_word || *container == Width::W64)
         };
         let Some(container) = Width::ALL.into_iter().find(holds) else {
-            return self.unfit(format!("a probe cannot take {bits} bits that lie across two words"));
+            return self.unfit(format!("probes do not support {bits} bits across two words"));
         };
         let size = u64::from(container.bits());
-        // Below 64, for a container holds them.
+        // Below 64, because a container holds them.
         let (width, offset) = (bits as u8, (self.bit % size) as u8);
         let fetch = Self { bit: self.bit - self.bit % size, field: None, ..self }.word()?;
         Ok((fetch, Element::Bits { width, offset, container }.into()))
     }
 }
 
-/// The integer that a probe takes a value of this type as, without the names in front of it.
+/// Returns the integer type for a value of this type, whose typedefs and qualifiers are already removed.
 fn width(plain: Type<'_>) -> Result<Option<Element>> {
     if !matches!(plain.kind(), Kind::Int | Kind::Enum | Kind::Enum64) {
         return Ok(None);
@@ -327,12 +331,12 @@ fn width(plain: Type<'_>) -> Result<Option<Element>> {
     Ok(width.map(|width| Element::integer(width, plain.is_signed())))
 }
 
-/// Whether what a pointer points to, or an array is of, is meant as text: `char`, and for pointers `const unsigned
-/// char`, as which the kernel has names of files. `u8` is the same type under another name, and is not.
+/// Reports whether a pointer target or array element is text: `char`, and for pointers also `const unsigned char`, which the kernel uses
+/// for file names. `u8` is a typedef of the same type, but not text.
 fn is_text(of: Type<'_>, pointer: bool) -> Result<bool> {
     let (mut of, mut constant) = (of, false);
     while matches!(of.kind(), Kind::Const | Kind::Volatile | Kind::TypeTag) {
-        // `plain` ends where this does, or says that it is a circle.
+        // `plain` follows the same references, and fails on a cycle.
         of.plain()?;
         constant |= of.kind() == Kind::Const;
         of = of.target()?;
@@ -340,7 +344,7 @@ fn is_text(of: Type<'_>, pointer: bool) -> Result<bool> {
     Ok(of.kind() == Kind::Int && (of.is_named("char") || pointer && constant && of.is_named("unsigned char")))
 }
 
-/// The member of this name and the bits in front of the structure that has it, those without a name included.
+/// Returns the member of this name, and the bit offset of its structure. Anonymous structures are searched too.
 fn find<'b>(of: Type<'b>, name: &str, depth: usize, budget: &mut usize) -> Result<Option<(u64, Member<'b>)>> {
     for member in of.members() {
         let Some(left) = budget.checked_sub(1) else { return Err(of.too_large()) };
@@ -360,7 +364,7 @@ fn find<'b>(of: Type<'b>, name: &str, depth: usize, budget: &mut usize) -> Resul
     Ok(None)
 }
 
-/// The names of the members of a structure and of those without a name in it, as far as they can be read.
+/// Returns the member names of a structure and of its anonymous structures, as far as they are readable.
 fn members(of: Type<'_>) -> Vec<&str> {
     let mut names = Vec::new();
     let mut open = vec![of];
@@ -378,14 +382,14 @@ fn members(of: Type<'_>) -> Vec<&str> {
     names
 }
 
-/// A parameter's type, and the register that it is passed in. `$arg3` is the third of the registers that arguments are
-/// passed in, which is not always the third parameter: structures that are passed by value take none, one or two.
+/// Returns the type of a parameter, and the register in which it is passed. `$arg3` is the third argument register, which is not always the
+/// third parameter: structures passed by value take zero, one or two registers.
 pub(super) fn parameter<'b>(function: Type<'b>, name: &str, arch: Arch) -> Result<(Type<'b>, Fetch)> {
     let prototype = function.target()?;
     let registers = match arch {
         Arch::X86_64 => 6,
         Arch::Aarch64 => 8,
-        // Those of s390, the fewest.
+        // The value for s390, the lowest.
         Arch::Other => 5,
     };
     let mut next: u8 = 1;
@@ -397,7 +401,7 @@ pub(super) fn parameter<'b>(function: Type<'b>, name: &str, arch: Arch) -> Resul
             0 => 0,
             1..=8 => 1,
             9..=16 => 2,
-            // A copy lies on the stack, and arm64 passes its address.
+            // The value is copied to the stack. arm64 passes the address of the copy.
             _ => u8::from(arch != Arch::X86_64),
         };
         let even = arch == Arch::Aarch64 && whole == 16 && plain.kind() == Kind::Int;
@@ -409,14 +413,14 @@ pub(super) fn parameter<'b>(function: Type<'b>, name: &str, arch: Arch) -> Resul
                 1 if fits && whole <= 8 => Ok((kind, Fetch::Argument(first))),
                 1 if !fits => Err(BtfError::Unfit { variable, why: on_stack(registers) }),
                 _ => {
-                    let why = format!("{} is passed by value, and not in one register", text::of(kind)?);
+                    let why = format!("{} is passed by value, but not in one register", text::of(kind)?);
                     Err(BtfError::Unfit { variable, why })
                 }
             };
         }
         next = match (fits, arch) {
             (true, _) => first + takes,
-            // What does not fit whole goes to the stack; x86-64 lets smaller ones behind it have the register.
+            // A value that does not fit goes to the stack. On x86-64, smaller values after it can still use the register.
             (false, Arch::X86_64) => next,
             (false, _) => registers + 1,
         };
@@ -427,5 +431,5 @@ pub(super) fn parameter<'b>(function: Type<'b>, name: &str, arch: Arch) -> Resul
 }
 
 fn on_stack(registers: u8) -> String {
-    format!("is passed on the stack, for only {registers} arguments have registers")
+    format!("is passed on the stack, because only {registers} arguments have registers")
 }

@@ -1,21 +1,21 @@
-//! BTF of a kernel that does not exist.
+//! Writer for BTF of an artificial kernel.
 
 use std::sync::Arc;
 
 use super::types::Kind;
 use super::{Btf, HEADER, MAGIC};
 
-/// Writes types, one behind the other.
+/// Writes consecutive type records.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     types: Vec<u8>,
     strings: Vec<u8>,
     last: u32,
-    /// What is in front of the strings of a module.
+    /// Size of the base's strings, for a module.
     before: u32,
 }
 
-/// What the encoding of an integer says.
+/// `BTF_INT_SIGNED` in the encoding of an integer.
 pub(super) const SIGNED: u32 = 1 << 24;
 
 impl Writer {
@@ -37,7 +37,7 @@ impl Writer {
         at
     }
 
-    /// A record; `parts` counts what `words` are, and the flag is its top bit.
+    /// Writes a record. `parts` is the number of parts in `words`; its top bit is the flag.
     pub(super) fn record(
         &mut self,
         kind: Kind,
@@ -57,7 +57,7 @@ impl Writer {
         self.record(Kind::Int, name, 0, size, &[encoding | (size * 8)])
     }
 
-    /// A pointer, a qualifier or a tag.
+    /// Writes a pointer, a qualifier or a tag.
     pub(super) fn of(&mut self, kind: Kind, name: &str, of: u32) -> u32 {
         self.record(kind, name, 0, of, &[])
     }
@@ -70,14 +70,14 @@ impl Writer {
         self.record(Kind::Array, "", 0, 0, &[of, 1, elements])
     }
 
-    /// A structure: name, type and first bit of each member.
+    /// Writes a structure: name, type and first bit of each member.
     pub(super) fn structure(&mut self, name: &str, size: u32, members: &[(&str, u32, u32)]) -> u32 {
         let words: Vec<u32> =
             members.iter().flat_map(|&(name, of, bit)| [self.string(name), of, bit]).collect();
         self.record(Kind::Struct, name, u32::try_from(members.len()).unwrap(), size, &words)
     }
 
-    /// One with bit fields: name, type, first bit and, of bit fields, how many bits.
+    /// Writes a structure with bit fields: name, type, first bit and, for bit fields, number of bits.
     pub(super) fn packed(&mut self, name: &str, size: u32, members: &[(&str, u32, u32, u32)]) -> u32 {
         let mut words = Vec::new();
         for &(name, of, bit, bits) in members {

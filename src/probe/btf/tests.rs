@@ -1,4 +1,4 @@
-//! On a kernel that does not exist, whose layout can be checked by eye, and on the one that runs.
+//! Tests with an artificial kernel, whose layout can be verified by eye, and with the running kernel.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::error::Errno;
 use crate::probe::argument::{Arch, Argument};
 
-/// `send`, `store` and others, and what they take.
+/// Returns types of `send`, `store` and other functions.
 fn kernel() -> Writer {
     let mut w = Writer::kernel();
     let int = w.int("int", 4, SIGNED);
@@ -84,7 +84,7 @@ fn kernel() -> Writer {
     w
 }
 
-/// An argument as it is written, resolved and written for the kernel.
+/// Returns an argument resolved and formatted for the kernel.
 fn resolved(btf: &Btf, function: &str, argument: &str) -> String {
     let returns = argument.contains("$retval");
     let argument = Argument::parse(argument).unwrap();
@@ -120,7 +120,7 @@ fn a_variable_becomes_a_fetch_of_its_type() {
         ("send", "size", "$arg2:u64"),
         ("send", "ok", "$arg3:u8"),
         ("send", "sk", "$arg1:x64"),
-        // Text is behind its pointer, here or in the program.
+        // A string is fetched through its pointer, from kernel or user memory.
         ("send", "path", "+0($arg4):string"),
         ("send", "buf", "+u0($arg5):string"),
         ("send", "sk->name", "+0(+48($arg1)):string"),
@@ -133,17 +133,17 @@ fn a_variable_becomes_a_fetch_of_its_type() {
         ("send", "sk->data[2]", "+2(+56($arg1)):u8"),
         ("send", "sk->state", "+3136($arg1):s32"),
         ("send", "sk->call", "+4160($arg1):symbol"),
-        // Through structures without a name, whatever stands between the names.
+        // Access through anonymous structures. `.` and `->` are interchangeable.
         ("send", "sk->common.dport", "+16($arg1):u16"),
         ("send", "sk.common->num", "+18($arg1):u16"),
         ("send", "sk[2].common.address", "+16008($arg1):u64"),
-        // Bit fields, in the smallest integer that has all of them.
+        // Bit fields, in the smallest integer that contains them.
         ("send", "sk->bits.a", "+24($arg1):b3@0/8"),
         ("send", "sk->bits.b", "+24($arg1):b7@3/16"),
         ("send", "sk->bits.c", "+24($arg1):b4@30/64"),
         ("send", "sk->bits.whole", "+32($arg1):s32"),
         ("send", "sk->old", "+40($arg1):b2@5/8"),
-        // What a function returns.
+        // Return values.
         ("send", "$retval->x", "$retval: int has no members"),
         ("get", "$retval->common.dport", "+16($retval):u16"),
         ("opaque", "any", "$arg2:x64"),
@@ -166,14 +166,14 @@ fn a_type_that_is_given_decides() {
         ("sk->common:x64[3]", "+0($arg1):x64[3]"),
         ("sk->common:x64", "+0($arg1):x64"),
         ("sk->state:u8", "+3136($arg1):u8"),
-        // A variable below a fetch is the address that it is.
+        // A variable inside a fetch is used as an address.
         ("x=+8(sk):u16", "+8($arg1):u16"),
         ("x=+8(sk->data):u16", "+8(+56($arg1)):u16"),
         ("x=+2(sk->addr)", "+1090($arg1)"),
         ("x=+1(+2(sk)):string", "+1(+2($arg1)):string"),
         ("x=%di:u8", "%di:u8"),
-        ("sk->bits.a:u8", "sk.bits.a: is a bit field; leave out the type"),
-        ("ok:string", "ok: _Bool is no address"),
+        ("sk->bits.a:u8", "sk.bits.a: is a bit field; remove the type"),
+        ("ok:string", "ok: _Bool is not an address"),
     ] {
         assert_eq!(resolved(&btf, "send", argument), expected, "{argument}");
     }
@@ -195,17 +195,17 @@ fn what_cannot_be_taken_is_refused_with_what_can() {
         (
             "send",
             "sk->common",
-            "sk.common: is a struct sock_common; name a member, such as pad, address, dport, num",
+            "sk.common: is a struct sock_common; specify a member, such as pad, address, dport, num",
         ),
-        ("send", "sk->words", "sk.words: is an array of 100 long unsigned int; name one, as [0]"),
+        (
+            "send",
+            "sk->words",
+            "sk.words: is an array of 100 long unsigned int; specify an element, such as [0]",
+        ),
         ("send", "sk->addr[6]", "sk.addr: has only 6 elements"),
         ("send", "size->x", "size: size_t has no members"),
         ("send", "size[1]", "size: size_t has no elements"),
-        (
-            "send",
-            "sk->percpu[0]",
-            "sk.percpu: points to what each CPU has its own of, which a probe cannot follow",
-        ),
+        ("send", "sk->percpu[0]", "sk.percpu: points to per-CPU data, which a probe cannot follow"),
         (
             "send",
             "siz",
@@ -215,19 +215,19 @@ fn what_cannot_be_taken_is_refused_with_what_can() {
         (
             "send",
             "sk->horse",
-            "struct sock has no member horse; it has common, bits, old, name, data, percpu, comm, addr",
+            "struct sock has no member horse; its members are common, bits, old, name, data, percpu, comm, addr",
         ),
-        ("opaque", "it->x", "it: no types of what is in struct opaque"),
+        ("opaque", "it->x", "it: the members of struct opaque are unknown"),
         ("opaque", "any->x", "any: void has no members"),
-        ("opaque", "any[1]", "any: the size of void is not known"),
+        ("opaque", "any[1]", "any: the size of void is unknown"),
         ("done", "$retval.x", "$retval: void has no members"),
-        ("chown", "$retval.horse", "struct two has no member horse; it has low, high, flag"),
-        ("twice", "a", "there are several functions twice with different parameters"),
-        ("sned", "a", "the kernel's types have no function sned; did you mean send?"),
+        ("chown", "$retval.horse", "struct two has no member horse; its members are low, high, flag"),
+        ("twice", "a", "several functions named twice have different parameters"),
+        ("sned", "a", "the kernel's type information has no function sned; did you mean send?"),
         (
             "send.isra.0",
             "sk",
-            "the kernel's types have no function send.isra.0: the compiler changed what it takes",
+            "the kernel's type information has no function send.isra.0: the compiler changed its parameters",
         ),
     ] {
         let message = resolved(&btf, function, argument);
@@ -235,13 +235,13 @@ fn what_cannot_be_taken_is_refused_with_what_can() {
     }
     let at_entry = Argument::parse("$retval->low").unwrap();
     let message = resolve(&btf, "chown", false, &at_entry).unwrap_err().to_string();
-    assert_eq!(message, "$retval: there is no value yet where the function begins; probe its return");
+    assert_eq!(message, "$retval: not available at the function's entry; probe its return");
     let at_return = Argument::parse("sk").unwrap();
     let message = resolve(&btf, "send", true, &at_return).unwrap_err().to_string();
-    assert_eq!(message, "sk: parameters are gone when the function returns; there is $retval");
+    assert_eq!(message, "sk: not available at the function's return; use $retval");
 }
 
-/// `$argN` counts registers, and a structure takes as many as it needs.
+/// `$argN` counts registers, and a structure may take several.
 #[test]
 fn structures_that_are_passed_by_value_take_the_registers_that_they_need() {
     let btf = kernel().btf();
@@ -249,24 +249,24 @@ fn structures_that_are_passed_by_value_take_the_registers_that_they_need() {
         let found = resolve::parameter(btf.find(function).unwrap(), name, arch);
         found.map_or_else(|error| error.to_string(), |(_, fetch)| fetch.to_string())
     };
-    let by_value = |what: &str| format!("{what} is passed by value, and not in one register");
+    let by_value = |what: &str| format!("{what} is passed by value, but not in one register");
     let (x86, arm) = (Arch::X86_64, Arch::Aarch64);
     for (function, name, arch, expected) in [
         ("chown", "owner", x86, "$arg1"),
         ("chown", "two", x86, "$arg2"),
         ("chown", "pair", x86, &by_value("pair: struct pair")),
         ("chown", "mode", x86, "$arg5"),
-        // It would need two and there is one left, which it leaves to who fits.
+        // It needs two registers, but only one is left. The next argument that fits uses that register.
         ("chown", "huge", x86, &by_value("huge: __int128")),
         ("chown", "last", x86, "$arg6"),
         ("chown", "mode", arm, "$arg5"),
-        // It takes the seventh and the eighth: it begins at an even one, counted from 0.
-        ("chown", "last", arm, "last: is passed on the stack, for only 8 arguments have registers"),
+        // It takes the seventh and the eighth register, because it begins at an even one, counted from 0.
+        ("chown", "last", arm, "last: is passed on the stack, because only 8 arguments have registers"),
         ("many", "f", x86, "$arg6"),
-        ("many", "g", x86, "g: is passed on the stack, for only 6 arguments have registers"),
+        ("many", "g", x86, "g: is passed on the stack, because only 6 arguments have registers"),
         ("many", "h", arm, "$arg8"),
-        ("many", "i", arm, "i: is passed on the stack, for only 8 arguments have registers"),
-        // A large structure is copied: to where arguments are, or elsewhere with its address in a register.
+        ("many", "i", arm, "i: is passed on the stack, because only 8 arguments have registers"),
+        // A large structure is copied to the stack on x86-64. arm64 passes the address of the copy in a register.
         ("copy", "last", x86, "$arg1"),
         ("copy", "last", arm, "$arg2"),
     ] {
@@ -282,8 +282,8 @@ fn members_of_a_structure_in_a_register_are_bits_of_it() {
         ("two.low", "$arg2:s32"),
         ("two.high", "$arg2:b16@32/64"),
         ("two.flag", "$arg2:b3@48/64"),
-        ("two.high:u16", "two.high: is within $arg2; leave out the type"),
-        ("two", "two: is a struct two; name a member, such as low, high, flag"),
+        ("two.high:u16", "two.high: is part of $arg2; remove the type"),
+        ("two", "two: is a struct two; specify a member, such as low, high, flag"),
         ("$retval->high", "$retval:b16@32/64"),
     ] {
         assert_eq!(resolved(&btf, "chown", argument), expected, "{argument}");
@@ -305,7 +305,7 @@ fn a_module_has_its_own_functions_and_the_types_of_the_kernel() {
         btf.functions(100).map(|of| of.to_string()).collect::<Vec<_>>(),
         ["void own_send(struct own *own)"]
     );
-    // The kernel's are there too.
+    // The kernel's functions are available too.
     assert_eq!(resolved(&btf, "send", "sk->common.dport"), "+16($arg1):u16");
     assert!(Writer::module(&base).on(&base).function("send").is_ok());
 }
@@ -323,14 +323,14 @@ fn types_that_refer_to_each_other_in_a_circle_end() {
     let btf = w.btf();
     assert_eq!(btf.function("f").unwrap().to_string(), "loop f(loop a)");
     assert!(matches!(btf.function("g"), Err(BtfError::Broken { .. })));
-    // A pointer to itself is one nevertheless.
+    // A pointer to itself is still a pointer.
     assert_eq!(resolved(&btf, "g", "p[1]"), "+8($arg1):x64");
     for argument in ["p->x", "s->y", "s->x", "v", "v[1]"] {
         assert!(resolved(&btf, "g", argument).starts_with("broken BTF"), "{argument}");
     }
 }
 
-/// Structures in structures, each twice in the next: all paths through them would be more than anybody can follow.
+/// Nested structures, each several times in the next: the number of paths is exponential.
 #[test]
 fn a_structure_of_too_many_members_is_broken() {
     let mut w = Writer::kernel();
@@ -343,7 +343,7 @@ fn a_structure_of_too_many_members_is_broken() {
     let outer = w.pointer(outer);
     w.function("f", 0, &[("p", outer)]);
     let message = resolved(&w.btf(), "f", "p->y");
-    assert!(message.ends_with("a structure has more members than any of the kernel"), "{message}");
+    assert!(message.ends_with("a structure has too many members"), "{message}");
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn a_file_that_is_cut_off_or_of_something_else_is_broken() {
             "{len} bytes"
         );
     }
-    for (at, what) in [(0, "magic"), (2, "version"), (31, "not known")] {
+    for (at, what) in [(0, "magic"), (2, "version"), (31, "unknown kind")] {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x7f;
         let message = Btf::parse(bytes, None).unwrap_err().to_string();
@@ -383,16 +383,13 @@ fn no_types_no_module_and_no_permission_are_three_answers() {
             BtfError::NoModule { module: module.into() }
         );
     }
-    // Modules are named with either dash.
+    // Both kinds of dashes are accepted in module names.
     let base = kernel().btf();
     std::fs::write(files.join("nf_tables"), Writer::module(&base).bytes()).unwrap();
     assert!(Btf::load(&roots, Some("nf-tables")).is_ok());
     std::fs::write(files.join("vmlinux"), "BTF").unwrap();
     let message = Btf::load(&roots, None).unwrap_err().to_string();
-    assert!(
-        message.ends_with("sys/kernel/btf/vmlinux: broken BTF at byte 3: it ends within its header"),
-        "{message}"
-    );
+    assert!(message.ends_with("sys/kernel/btf/vmlinux: broken BTF at byte 3: truncated header"), "{message}");
     let forbidden = FileError::io("/b", &std::io::Error::from_raw_os_error(Errno::EPERM.0));
     assert!(matches!(BtfError::from(forbidden), BtfError::Forbidden(_)));
 }
@@ -409,14 +406,14 @@ fn the_running_kernel_tells_what_its_functions_take() {
     assert_eq!(send.to_string(), "int tcp_sendmsg(struct sock *sk, struct msghdr *msg, size_t size)");
     for (argument, expected) in [
         ("size", "$arg3:u64"),
-        // These begin the structure, for the lookup of a socket is made for them.
+        // These members are at the start of the structure, which is optimized for socket lookups.
         ("sk->__sk_common.skc_dport", "+12($arg1):u16"),
         ("sk->__sk_common.skc_daddr", "+0($arg1):u32"),
         ("sk->__sk_common.skc_family", "+16($arg1):u16"),
     ] {
         assert_eq!(resolved(&btf, "tcp_sendmsg", argument), expected);
     }
-    // The name of a file, through two pointers and two structures.
+    // A file name, through two pointers and two structures.
     let name = resolved(&btf, "vfs_read", "file->f_path.dentry->d_name.name");
     assert!(name.starts_with("+0(+") && name.ends_with("($arg1))):string"), "{name}");
 }
@@ -429,7 +426,7 @@ proptest! {
         }
     }
 
-    /// A kernel with some bytes changed, which reaches what random bytes do not.
+    /// A valid kernel with some bytes changed reaches code that random bytes do not.
     #[test]
     fn no_change_of_a_file_panics(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20)) {
         let mut bytes = kernel().bytes();

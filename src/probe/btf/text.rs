@@ -1,12 +1,13 @@
-//! Types as C writes them.
+//! Types in C notation.
 
 use super::Result;
 use super::types::{Kind, Type};
 
-/// How many pointers, arrays and qualifiers one type may be made of.
+/// Maximum number of pointers, arrays and qualifiers in one type.
 const DEPTH_LIMIT: usize = 32;
 
-/// `const char *`, `struct sk_buff *`, `u8 [6]`; what a pointer to a function takes is left out: `int (*)(...)`.
+/// Returns the type in C notation: `const char *`, `struct sk_buff *`, `u8 [6]`. Parameters of function pointers are omitted: `int
+/// (*)(...)`.
 pub(super) fn of(of: Type<'_>) -> Result<String> {
     written(of, DEPTH_LIMIT)
 }
@@ -47,7 +48,7 @@ fn written(of: Type<'_>, depth: usize) -> Result<String> {
     }
 }
 
-/// A qualifier of a pointer stands behind it.
+/// Adds a qualifier. The qualifier of a pointer follows it.
 fn qualified(qualifier: &str, of: &str) -> String {
     if of.ends_with('*') { format!("{of}{qualifier}") } else { format!("{qualifier} {of}") }
 }

@@ -1,13 +1,13 @@
-//! The records of types: 12 bytes that all have, and what follows them by kind.
+//! Type records: a common header of 12 bytes, followed by data that depends on the kind.
 
 use super::{Btf, BtfError, Result};
 
-/// What every record begins with, in bytes: name, kind and length, size or type.
+/// Size of the record header in bytes: name, kind and length, size or type.
 pub(super) const HEADER: usize = 12;
-/// How many names, qualifiers and tags may stand in front of a type. The kernel itself stops at 32.
+/// Maximum number of typedefs, qualifiers and tags before a type. The kernel's limit is 32.
 const DEPTH_LIMIT: usize = 32;
 
-/// What a type is (`BTF_KIND_*`).
+/// Kind of a type (`BTF_KIND_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Void,
@@ -33,7 +33,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// By their numbers.
+    /// All kinds, by their numbers.
     const ALL: [Self; 20] = {
         use Kind::{
             Array, Const, DataSec, DeclTag, Enum, Enum64, Float, Func, FuncProto, Fwd, Int, Ptr, Restrict,
@@ -50,21 +50,18 @@ impl Kind {
     }
 }
 
-/// The word of this place in a record, counted from 0. Records are as long as their kind says, which
-/// [`records`](super::records) has checked.
+/// Returns the word at this index of a record, from 0. [`records`](super::records) has validated the lengths of records.
 pub(super) fn word(record: &[u8], place: usize) -> u32 {
     let bytes = place.checked_mul(4).and_then(|at| record.get(at..)).and_then(|rest| rest.first_chunk());
     bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
-/// How many parts (members, parameters, values) a record has. The upper byte is reserved in the kernels of today, and
-/// zero.
+/// Returns the number of parts (members, parameters, values) of a record. The upper byte is reserved, and zero in current kernels.
 fn parts(info: u32) -> usize {
     (info & 0x00ff_ffff) as usize
 }
 
-/// How long the record is that begins here, in bytes; `None` if it is of a kind that is not known, or is `void`, which
-/// has no record.
+/// Returns the size of the record, in bytes. `None` for an unknown kind, and for `void`, which has no record.
 pub(super) fn size(record: &[u8]) -> Option<usize> {
     let info = word(record, 1);
     let parts = parts(info);
@@ -80,13 +77,13 @@ pub(super) fn size(record: &[u8]) -> Option<usize> {
     Some(HEADER + behind)
 }
 
-/// A type: its record, and the file that the numbers in it are of.
+/// A type: its record, and the file that contains it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Type<'b> {
     btf: &'b Btf,
-    /// Where in the file the record is, for messages.
+    /// File offset of the record, for messages.
     at: usize,
-    /// The record and what follows it.
+    /// The record and the data after it.
     record: &'b [u8],
     kind: Kind,
 }
@@ -97,9 +94,9 @@ pub(super) struct Member<'b> {
     owner: Type<'b>,
     name: u32,
     kind: u32,
-    /// Where it is in the structure, in bits.
+    /// Offset in the structure, in bits.
     pub(super) offset: u64,
-    /// How many bits it has, if it is a bit field.
+    /// Number of bits of a bit field.
     pub(super) bits: Option<u64>,
 }
 
@@ -108,7 +105,7 @@ impl<'b> Member<'b> {
         self.owner.btf.get(self.kind)
     }
 
-    /// Whether it is a structure or union within the structure whose members are named as those of the outer one.
+    /// Reports whether the member is an anonymous structure or union, whose members are accessed as members of the outer one.
     pub(super) fn is_anonymous(&self) -> bool {
         self.owner.btf.is_string(self.name, "")
     }
@@ -148,28 +145,28 @@ impl<'b> Type<'b> {
         self.btf.string(word(self.record, 0))
     }
 
-    /// What the top bit of a record says: a structure has bit fields, an enumeration negative values, a declaration is
-    /// that of a union.
+    /// Returns the flag bit of a record: a structure has bit fields, an enumeration has negative values, a forward declaration is that of a
+    /// union.
     pub(super) fn flag(&self) -> bool {
         word(self.record, 1) >> 31 == 1
     }
 
-    /// The number of the type that this one points to, names, qualifies, returns or is an array of.
+    /// Returns the number of the type that this type points to, aliases, qualifies, returns or is an array of.
     pub(super) fn refers_to(&self) -> u32 {
         word(self.record, if self.kind == Kind::Array { 3 } else { 2 })
     }
 
-    /// That type.
+    /// Returns that type.
     pub(super) fn target(&self) -> Result<Self> {
         self.btf.get(self.refers_to())
     }
 
-    /// How many elements an array has.
+    /// Returns the number of array elements.
     pub(super) fn elements(&self) -> u32 {
         word(self.record, 5)
     }
 
-    /// What `SIGNED`, `CHAR` and `BOOL` are in the encoding of an integer: whether it has a sign.
+    /// Reports whether an integer or enumeration is signed. Of the encoding bits `SIGNED`, `CHAR` and `BOOL`, only the first counts.
     pub(super) fn is_signed(&self) -> bool {
         match self.kind {
             Kind::Int => word(self.record, 3) >> 24 & 1 == 1,
@@ -178,13 +175,13 @@ impl<'b> Type<'b> {
         }
     }
 
-    /// Where the bits of an integer are, and how many: before Linux 4.20, this is what makes it a bit field.
+    /// Returns the bit offset and width of an integer. Before Linux 4.20, this encodes bit fields.
     fn bits_of_integer(&self) -> (u64, u64) {
         let encoding = word(self.record, 3);
         (u64::from(encoding >> 16 & 0xff), u64::from(encoding & 0xff))
     }
 
-    /// The members of a structure or union; of others, none.
+    /// Returns the members of a structure or union. Empty for other kinds.
     pub(super) fn members(self) -> impl Iterator<Item = Member<'b>> {
         let of_members = matches!(self.kind, Kind::Struct | Kind::Union);
         let count = if of_members { parts(word(self.record, 1)) } else { 0 };
@@ -198,7 +195,7 @@ impl<'b> Type<'b> {
         })
     }
 
-    /// The parameters of a prototype, each with the offset of its name and the number of its type.
+    /// Returns the parameters of a prototype, each with the offset of its name and the number of its type.
     pub(super) fn parameters(self) -> impl Iterator<Item = (u32, u32)> {
         let count = if self.kind == Kind::FuncProto { parts(word(self.record, 1)) } else { 0 };
         (0..count).map(move |parameter| {
@@ -207,7 +204,7 @@ impl<'b> Type<'b> {
         })
     }
 
-    /// Without the names, qualifiers and tags in front of it.
+    /// Returns the type without typedefs, qualifiers and tags.
     pub(super) fn plain(self) -> Result<Self> {
         let mut of = self;
         for _ in 0..DEPTH_LIMIT {
@@ -221,7 +218,7 @@ impl<'b> Type<'b> {
         Err(self.circle())
     }
 
-    /// Whether one of the tags in front of it is this one (`user`, `percpu`), which compilers keep since 2022.
+    /// Reports whether the type has this tag (`user`, `percpu`). Compilers emit tags since 2022.
     pub(super) fn is_tagged(self, tag: &str) -> Result<bool> {
         let mut of = self;
         for _ in 0..DEPTH_LIMIT {
@@ -234,7 +231,7 @@ impl<'b> Type<'b> {
         Err(self.circle())
     }
 
-    /// How many bytes a value takes; `None` for what has no values.
+    /// Returns the size of a value, in bytes. `None` for types without values.
     pub(super) fn size(self) -> Result<Option<u64>> {
         let mut of = self.plain()?;
         let mut times = 1u64;
@@ -247,7 +244,7 @@ impl<'b> Type<'b> {
                     };
                     of = of.target()?.plain()?;
                 }
-                // The kernels that have probes by type have pointers of 8 bytes.
+                // Kernels with type-based probes have pointers of 8 bytes.
                 Kind::Ptr => return Ok(times.checked_mul(8)),
                 Kind::Int | Kind::Struct | Kind::Union | Kind::Enum | Kind::Enum64 | Kind::Float => {
                     return Ok(times.checked_mul(word(of.record, 2).into()));
@@ -259,16 +256,16 @@ impl<'b> Type<'b> {
     }
 
     pub(super) fn too_large(&self) -> BtfError {
-        BtfError::broken(self.at, "a structure has more members than any of the kernel")
+        BtfError::broken(self.at, "a structure has too many members")
     }
 
     pub(super) fn circle(&self) -> BtfError {
-        BtfError::broken(self.at, "types refer to each other in a circle")
+        BtfError::broken(self.at, "types refer to each other in a cycle")
     }
 }
 
 impl Member<'_> {
-    /// The bits that it is in, from the beginning of its structure, if it is a bit field.
+    /// Returns the bit offset in the structure and the width, if the member is a bit field.
     pub(super) fn field(&self) -> Result<Option<(u64, u64)>> {
         if let Some(bits) = self.bits {
             return Ok(Some((self.offset, bits)));

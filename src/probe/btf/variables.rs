@@ -1,34 +1,35 @@
-//! What can be named at a function: its parameters, what it returns, and what is in the structures of both.
+//! Variables that are available at a function: its parameters, its return value, and the structure members of both.
 
 use super::resolve::{DEPTH_LIMIT, MEMBER_LIMIT, Place, RETURN};
 use super::types::{Kind, Type};
 use super::{Btf, Prototype, Result, text};
 use crate::probe::argument::{Fetch, FetchType, Variable};
 
-/// What members are called that only mark a place in a structure (`CACHELINE_ASSERT_GROUP_MEMBER` of the kernel).
+/// Prefix of members that only mark a position in a structure (`CACHELINE_ASSERT_GROUP_MEMBER` of the kernel).
 const MARK: &str = "__cacheline_group_";
 
-/// Something that can be named at a function.
+/// A variable that is available at a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
-    /// As it is written: `size`, `sk->__sk_common.skc_dport`; `$retval:s32`, which would be 64 bits without its type.
+    /// The variable as written in a probe: `size`, `sk->__sk_common.skc_dport`, or `$retval:s32`, which would be 64 bits wide without its
+    /// type.
     pub text: String,
-    /// Its type, as C.
+    /// Type in C notation.
     pub kind: String,
-    /// Whether it is known at the return of the function, and not at its entry.
+    /// Whether it is available at the function's return, instead of its entry.
     pub returned: bool,
-    /// How many structures it is in: 0 for a parameter.
+    /// Structure nesting depth: 0 for a parameter.
     pub depth: usize,
-    /// What the kernel is told to take; or why it cannot.
+    /// The fetch and its type, or the reason why the kernel cannot fetch it.
     pub taken: Result<(Fetch, FetchType)>,
 }
 
-/// Shows every variable that can be named at a function, in the order of the source: its parameters and what it
-/// returns, with the members of the structures that these are or point to, `depth` structures deep. Pointers in
-/// structures are not followed. What has no name is left out.
+/// Passes every variable that is available at a function to `each`, in source order: its parameters and its return value, with the members
+/// of the structures that these are or point to, up to `depth` levels. Pointers in structures are not followed. Anonymous parameters are
+/// skipped.
 ///
 /// # Errors
-/// As [`Btf::function`]; and [`BtfError::Broken`](super::BtfError::Broken) in the middle of it.
+/// Those of [`Btf::function`], and [`BtfError::Broken`](super::BtfError::Broken) for malformed types on the way.
 pub fn variables(btf: &Btf, function: &str, depth: usize, each: impl FnMut(Known)) -> Result<()> {
     let prototype = btf.function(function)?;
     let mut walk = Walk { each, returned: false, deepest: depth, budget: MEMBER_LIMIT };
@@ -46,7 +47,7 @@ struct Walk<F> {
     each: F,
     returned: bool,
     deepest: usize,
-    /// How many members may still be looked at.
+    /// Number of members that may still be examined.
     budget: usize,
 }
 
@@ -63,7 +64,7 @@ impl<F: FnMut(Known)> Walk<F> {
         }
     }
 
-    /// A value, and what is in it.
+    /// Passes a value and its members to `each`.
     fn show(&mut self, text: String, place: Place<'_>, depth: usize) -> Result<()> {
         let kind = text::of(place.kind)?;
         let taken = place.clone().natural();
@@ -76,15 +77,15 @@ impl<F: FnMut(Known)> Walk<F> {
         if depth == self.deepest || arrow && depth > 0 {
             return Ok(());
         }
-        // Where it cannot be followed, it was said why.
+        // If it cannot be followed, `taken` already contains the reason.
         let Ok(place) = place.follow() else { return Ok(()) };
         let of = place.kind.plain()?;
         let prefix = text + if arrow { "->" } else { "." };
         self.members(of, &place, &prefix, 0, depth + 1, DEPTH_LIMIT)
     }
 
-    /// The members of a structure that begins `behind` bits into a place. It is in `depth` structures that have a name;
-    /// `anonymous` without one may still be in it.
+    /// Passes the members of a structure to `each`. The structure begins `behind` bits into `place` and is nested in `depth` named
+    /// structures. `anonymous` is the number of further anonymous levels.
     fn members<'b>(
         &mut self,
         of: Type<'b>,

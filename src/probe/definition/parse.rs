@@ -1,4 +1,4 @@
-//! The places of probes, as text.
+//! Parser for probe locations.
 //!
 //! ```text
 //! kprobe, kretprobe   [module ":"] function ["+" N]
@@ -6,8 +6,7 @@
 //! usdt                path ":" [provider ":"] name
 //! ```
 //!
-//! Paths are absolute. The last colon ends one (for `usdt` the last but one, if no slash follows it), and `\:` is a
-//! colon that does not.
+//! Paths are absolute. The last colon ends the path (for `usdt` the last but one, if no slash follows it). `\:` is a colon inside the path.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,30 +14,30 @@ use std::sync::Arc;
 use super::{At, Location, LocationError, ProbeKind};
 use crate::event::{Fault, Parsed, digits, fault};
 
-/// The longest text, in bytes: `PATH_MAX`, and a symbol.
+/// Maximum length of the text, in bytes: `PATH_MAX` and a symbol.
 const TEXT_LIMIT: usize = 8192;
-/// The longest name of a symbol, in bytes; the kernel's own have at most 511.
+/// Maximum length of a symbol name, in bytes. The kernel's symbols have at most 511.
 const SYMBOL_LIMIT: usize = 1024;
 
 impl Location {
-    /// Reads the place of a probe of a kind.
+    /// Parses the location of a probe of this kind.
     ///
     /// # Errors
-    /// What is not in the language of that kind, with an example of it.
+    /// The first invalid position, with an example of a location of this kind.
     pub fn parse(kind: ProbeKind, text: &str) -> Result<Self, LocationError> {
         location(kind, text).map_err(|fault| fault.of(text))
     }
 
-    /// Reads what stands behind the colon of a place in a file: a function, an offset, or the name of a marker.
+    /// Parses the part of a location after the path: a function, an offset, or the name of a USDT probe.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse); the place is counted in `{path}:{place}`.
+    /// Those of [`parse`](Self::parse). Positions refer to `{path}:{place}`.
     pub(super) fn in_file(kind: ProbeKind, path: &str, place: &str) -> Result<Self, LocationError> {
         Self::parse(kind, &format!("{}:{place}", escaped(path)))
     }
 }
 
-/// What is wrong with a place of a kind, and what those look like.
+/// Returns an error for a location of a kind, with an example.
 fn wrong(kind: ProbeKind, at: usize, message: &str) -> Fault {
     let example = match kind {
         ProbeKind::Kprobe => "write it as tcp_sendmsg, tcp_sendmsg+0x10 or nf_conntrack:nf_conntrack_in",
@@ -55,7 +54,7 @@ fn location(kind: ProbeKind, text: &str) -> Parsed<Location> {
         return Err(wrong(kind, TEXT_LIMIT, "the text is longer than 8 KiB"));
     }
     if let Some(at) = text.find(char::is_control) {
-        return Err(wrong(kind, at, "there is a control character in it"));
+        return Err(wrong(kind, at, "control characters are not allowed"));
     }
     match kind {
         ProbeKind::Kprobe | ProbeKind::Kretprobe => kernel(kind, text),
@@ -66,9 +65,8 @@ fn location(kind: ProbeKind, text: &str) -> Parsed<Location> {
 
 fn kernel(kind: ProbeKind, text: &str) -> Parsed<Location> {
     if text.starts_with('/') {
-        let remedy =
-            "a place in a file is that of a uprobe; one in the kernel is a function, as in tcp_sendmsg";
-        return fault(0, "this is a file", remedy);
+        let remedy = "use a uprobe for a location in a file, or a kernel function such as tcp_sendmsg";
+        return fault(0, "a kernel probe cannot be in a file", remedy);
     }
     let (module, at) = match text.split_once(':') {
         Some((module, _)) => (Some(module), module.len() + 1),
@@ -76,19 +74,19 @@ fn kernel(kind: ProbeKind, text: &str) -> Parsed<Location> {
     };
     let is_module = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if module.is_some_and(|module| module.is_empty() || !module.chars().all(is_module)) {
-        return Err(wrong(kind, 0, "this cannot be the name of a module"));
+        return Err(wrong(kind, 0, "invalid module name"));
     }
     let (function, offset) = symbol(kind, text, at)?;
     let is_symbol = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$');
     if let Some(place) = function.find(|c| !is_symbol(c)) {
-        return Err(wrong(kind, at + place, "this is in no name of a function"));
+        return Err(wrong(kind, at + place, "invalid character in the function name"));
     }
     let module = module.map(Arc::from);
     Ok(Location::Kernel { module, function: function.into(), offset, returns: kind.returns() })
 }
 
 fn user(kind: ProbeKind, text: &str) -> Parsed<Location> {
-    let missing = || wrong(kind, text.len(), "what to probe in the file is missing");
+    let missing = || wrong(kind, text.len(), "the function or offset in the file is missing");
     let colon = colons(text).last().ok_or_else(missing)?;
     let path = path(kind, &text[..colon])?;
     let at = colon + 1;
@@ -104,14 +102,14 @@ fn user(kind: ProbeKind, text: &str) -> Parsed<Location> {
 fn usdt(text: &str) -> Parsed<Location> {
     let kind = ProbeKind::Usdt;
     let mut last = colons(text).rev();
-    let end = last.next().ok_or_else(|| wrong(kind, text.len(), "the name of the marker is missing"))?;
+    let end = last.next().ok_or_else(|| wrong(kind, text.len(), "the name of the USDT probe is missing"))?;
     let before = last.next().filter(|colon| !text[*colon..end].contains('/'));
     let path = path(kind, &text[..before.unwrap_or(end)])?;
     let word = |from: usize, to: usize| {
         let word = &text[from..to];
         match word.find(|c: char| c.is_whitespace() || c == '/') {
             _ if word.is_empty() => Err(wrong(kind, from, "a name is missing")),
-            Some(place) => Err(wrong(kind, from + place, "this is in no name of a marker")),
+            Some(place) => Err(wrong(kind, from + place, "invalid character in the name of the USDT probe")),
             None => Ok(Arc::from(word)),
         }
     };
@@ -119,7 +117,7 @@ fn usdt(text: &str) -> Parsed<Location> {
     Ok(Location::Usdt { path, provider, name: word(end + 1, text.len())? })
 }
 
-/// Where the colons stand that end something.
+/// Returns the positions of unescaped colons.
 fn colons(text: &str) -> impl DoubleEndedIterator<Item = usize> {
     let mut escaped = false;
     let mut found = Vec::new();
@@ -134,7 +132,7 @@ fn colons(text: &str) -> impl DoubleEndedIterator<Item = usize> {
 
 fn path(kind: ProbeKind, text: &str) -> Parsed<Arc<str>> {
     if !text.starts_with('/') {
-        return Err(wrong(kind, 0, "the path of the file is not absolute"));
+        return Err(wrong(kind, 0, "the file path is not absolute"));
     }
     let mut path = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
@@ -145,7 +143,7 @@ fn path(kind: ProbeKind, text: &str) -> Parsed<Arc<str>> {
     Ok(path.into())
 }
 
-/// A path with the colons that do not end it escaped.
+/// Escapes the colons and backslashes of a path.
 pub(super) fn escaped(path: &str) -> Cow<'_, str> {
     if path.contains([':', '\\']) {
         path.replace('\\', "\\\\").replace(':', "\\:").into()
@@ -154,7 +152,7 @@ pub(super) fn escaped(path: &str) -> Cow<'_, str> {
     }
 }
 
-/// A symbol and the offset behind it, from `at` to the end.
+/// Parses a symbol and its offset, from `at` to the end.
 fn symbol(kind: ProbeKind, text: &str, at: usize) -> Parsed<(&str, u64)> {
     let whole = &text[at..];
     let (name, offset) = match whole.rsplit_once('+') {
@@ -162,32 +160,36 @@ fn symbol(kind: ProbeKind, text: &str, at: usize) -> Parsed<(&str, u64)> {
         None => (whole, 0),
     };
     if name.is_empty() {
-        return Err(wrong(kind, at, "the name of a function is missing"));
+        return Err(wrong(kind, at, "the function name is missing"));
     }
     if name.len() > SYMBOL_LIMIT {
-        return Err(wrong(kind, at, "no function has a name of more than 1024 bytes"));
+        return Err(wrong(kind, at, "the function name exceeds 1024 bytes"));
     }
     if name.starts_with(|c: char| c.is_ascii_digit()) {
-        let message = "no function begins with a digit, and lines of the source are not known";
+        let message = "a function name cannot begin with a digit, and source lines are not supported";
         return Err(wrong(kind, at, message));
     }
     if let Some(percent) = name.find('%') {
-        let remedy = if kind.returns() { "leave it out" } else { "leave it out, and make it a return probe" };
-        return fault(at + percent, "%return is said by the kind of the probe", remedy);
+        let remedy = if kind.returns() { "remove it" } else { "remove it, and use a return probe instead" };
+        return fault(
+            at + percent,
+            "%return is not supported here, because the kind of the probe determines it",
+            remedy,
+        );
     }
     if let Some(place) = name.find(char::is_whitespace) {
-        return Err(wrong(kind, at + place, "there is a space in the name of the function"));
+        return Err(wrong(kind, at + place, "spaces are not allowed in a function name"));
     }
     if kind.returns() && offset != 0 {
-        let remedy = format!("a function returns as a whole: write {name} without the offset");
-        return fault(at + name.len(), format!("a {kind} has no offset"), remedy);
+        let remedy = format!("write {name} without the offset");
+        return fault(at + name.len(), format!("a {kind} cannot have an offset"), remedy);
     }
     Ok((name, offset))
 }
 
 fn number(kind: ProbeKind, text: &str, at: usize) -> Parsed<u64> {
     let value = text.strip_prefix("0x").map_or_else(|| digits(text, 10), |hex| digits(hex, 16));
-    value.flatten().ok_or_else(|| wrong(kind, at, "this is no offset"))
+    value.flatten().ok_or_else(|| wrong(kind, at, "invalid offset"))
 }
 
 #[cfg(test)]
@@ -247,33 +249,38 @@ mod tests {
     #[test]
     fn what_is_no_place_is_refused_where_it_goes_wrong() {
         for (kind, text, at, message) in [
-            (KPROBE, "", 0, "the name of a function is missing"),
-            (KPROBE, "/bin/sh:main", 0, "this is a file"),
-            (KPROBE, "a b", 1, "there is a space in the name of the function"),
+            (KPROBE, "", 0, "the function name is missing"),
+            (KPROBE, "/bin/sh:main", 0, "a kernel probe cannot be in a file"),
+            (KPROBE, "a b", 1, "spaces are not allowed in a function name"),
             (
                 KPROBE,
                 "tcp_sendmsg:3",
                 12,
-                "no function begins with a digit, and lines of the source are not known",
+                "a function name cannot begin with a digit, and source lines are not supported",
             ),
-            (KPROBE, "tcp_sendmsg%return", 11, "%return is said by the kind of the probe"),
-            (KPROBE, "f+x", 2, "this is no offset"),
-            (KPROBE, "f+0x", 2, "this is no offset"),
-            (KPROBE, "f+99999999999999999999", 2, "this is no offset"),
-            (KPROBE, "f@net/ipv4/tcp.c", 1, "this is in no name of a function"),
-            (KPROBE, ":f", 0, "this cannot be the name of a module"),
-            (KPROBE, "f\n", 1, "there is a control character in it"),
-            (ProbeKind::Kretprobe, "vfs_read+4", 8, "a kretprobe has no offset"),
-            (UPROBE, "/bin/sh", 7, "what to probe in the file is missing"),
-            (UPROBE, "/bin/sh\\:main", 13, "what to probe in the file is missing"),
-            (UPROBE, "sh:main", 0, "the path of the file is not absolute"),
-            (UPROBE, "/bin/sh:", 8, "the name of a function is missing"),
-            (UPROBE, "/bin/sh:12ab", 8, "this is no offset"),
-            (ProbeKind::Uretprobe, "/bin/sh:main+1", 12, "a uretprobe has no offset"),
-            (ProbeKind::Usdt, "/bin/pg", 7, "the name of the marker is missing"),
+            (
+                KPROBE,
+                "tcp_sendmsg%return",
+                11,
+                "%return is not supported here, because the kind of the probe determines it",
+            ),
+            (KPROBE, "f+x", 2, "invalid offset"),
+            (KPROBE, "f+0x", 2, "invalid offset"),
+            (KPROBE, "f+99999999999999999999", 2, "invalid offset"),
+            (KPROBE, "f@net/ipv4/tcp.c", 1, "invalid character in the function name"),
+            (KPROBE, ":f", 0, "invalid module name"),
+            (KPROBE, "f\n", 1, "control characters are not allowed"),
+            (ProbeKind::Kretprobe, "vfs_read+4", 8, "a kretprobe cannot have an offset"),
+            (UPROBE, "/bin/sh", 7, "the function or offset in the file is missing"),
+            (UPROBE, "/bin/sh\\:main", 13, "the function or offset in the file is missing"),
+            (UPROBE, "sh:main", 0, "the file path is not absolute"),
+            (UPROBE, "/bin/sh:", 8, "the function name is missing"),
+            (UPROBE, "/bin/sh:12ab", 8, "invalid offset"),
+            (ProbeKind::Uretprobe, "/bin/sh:main+1", 12, "a uretprobe cannot have an offset"),
+            (ProbeKind::Usdt, "/bin/pg", 7, "the name of the USDT probe is missing"),
             (ProbeKind::Usdt, "/bin/pg::x", 8, "a name is missing"),
             (ProbeKind::Usdt, "/bin/pg:p:", 10, "a name is missing"),
-            (ProbeKind::Usdt, "/bin/pg:p:a b", 11, "this is in no name of a marker"),
+            (ProbeKind::Usdt, "/bin/pg:p:a b", 11, "invalid character in the name of the USDT probe"),
         ] {
             let error = Location::parse(kind, text).unwrap_err();
             assert_eq!((error.at, &*error.message), (at, message), "{kind} {text}");
@@ -289,17 +296,17 @@ mod tests {
         for (kind, place, argument, complaint) in [
             (KPROBE, "vfs_read", "$arg1", None),
             (KPROBE, "vfs_read", "file->f_mode", None),
-            (KPROBE, "vfs_read", "$retval", Some("make it a kretprobe")),
-            (KPROBE, "vfs_read+4", "+8($arg1)", Some("$arg1 is known at the entry of the function only")),
+            (KPROBE, "vfs_read", "$retval", Some("use a kretprobe")),
+            (KPROBE, "vfs_read+4", "+8($arg1)", Some("$arg1 is available at the function's entry only")),
             (KPROBE, "vfs_read+4", "%di", None),
             (ProbeKind::Kretprobe, "vfs_read", "$retval", None),
             (ProbeKind::Kretprobe, "vfs_read", "$retval->x", None),
-            (ProbeKind::Kretprobe, "vfs_read", "count", Some("count is known at the entry only")),
-            (UPROBE, "/bin/sh:main", "+0($retval)", Some("make it a uretprobe")),
+            (ProbeKind::Kretprobe, "vfs_read", "count", Some("count is available at the entry only")),
+            (UPROBE, "/bin/sh:main", "+0($retval)", Some("use a uretprobe")),
             (UPROBE, "/bin/sh:0x1234", "$arg1", None),
-            (UPROBE, "/bin/sh:main", "%di:symbol", Some("take it as x64")),
+            (UPROBE, "/bin/sh:main", "%di:symbol", Some("use x64 instead")),
             (ProbeKind::Usdt, "/bin/sh:x", "$arg1", None),
-            (ProbeKind::Usdt, "/bin/sh:x", "$retval", Some("a marker has $arg1")),
+            (ProbeKind::Usdt, "/bin/sh:x", "$retval", Some("a USDT probe has $arg1")),
         ] {
             let location = Location::parse(kind, place).unwrap();
             let answer =

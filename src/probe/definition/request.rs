@@ -1,11 +1,11 @@
-//! A probe as `perf probe --add` has it, from a person at a shell.
+//! Probe definitions in the syntax of `perf probe --add`, from the command line.
 //!
 //! ```text
 //! request = [[group ":"] event "="] place {argument}
-//! place   = function ["+" N | "%return"] | N | "%" [provider ":"] marker
+//! place   = function ["+" N | "%return"] | N | "%" [provider ":"] name
 //! ```
 //!
-//! The grammar is that of `perf-probe(1)`, without lines of the source. In which file it is, is said beside it.
+//! The grammar is that of `perf-probe(1)`, without source lines. The file is specified separately.
 
 use std::sync::Arc;
 
@@ -14,29 +14,29 @@ use crate::event::{Parsed, fault};
 use crate::files::Root;
 use crate::probe::argument::Argument;
 
-/// The longest text, in bytes.
+/// Maximum length of the text, in bytes.
 const TEXT_LIMIT: usize = 16 << 10;
-/// The longest name of an event, in bytes (`MAX_EVENT_NAME_LEN` of the kernel, without its NUL).
+/// Maximum length of an event name, in bytes (`MAX_EVENT_NAME_LEN` of the kernel, without its NUL).
 const NAME_LIMIT: usize = 63;
-/// What perf writes in front of the provider of a marker.
+/// Prefix that perf adds to the provider of a USDT probe.
 const MARKERS: &str = "sdt_";
 
-/// A probe that somebody asks for, and what it is to be called.
+/// A requested probe and its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The group, if one is named.
+    /// The group, if specified.
     pub group: Option<Arc<str>>,
-    /// The event: as given, else after the function or the marker.
+    /// The event name: as given, or else derived from the function or the USDT probe.
     pub event: Arc<str>,
     /// The probe.
     pub definition: Definition,
 }
 
 impl Request {
-    /// Reads a request for a probe in a file, by its absolute path in a [`Root`], or in the kernel.
+    /// Parses a request for a probe in a file, by its absolute path in a [`Root`], or in the kernel.
     ///
     /// # Errors
-    /// The first place that is not in the language, or an argument that is not known there.
+    /// The first position that does not conform to the grammar, or an argument that is not available at the location.
     pub fn parse(text: &str, file: Option<(&str, &Root)>) -> Result<Self, LocationError> {
         let (name, place, arguments) = words(text).map_err(|fault| fault.of(text))?;
         let location = location(place, file.map(|(path, _)| path))?;
@@ -56,24 +56,24 @@ impl Request {
     }
 }
 
-/// The group and the event.
+/// Group and event.
 type Name<'t> = (Option<&'t str>, &'t str);
 
-/// The name, the place and the arguments.
+/// Splits a request into the name, the location and the arguments.
 fn words(text: &str) -> Parsed<(Option<Name<'_>>, &str, &str)> {
     if text.len() > TEXT_LIMIT {
-        return fault(TEXT_LIMIT, "the text is longer than 16 KiB", "take fewer arguments");
+        return fault(TEXT_LIMIT, "the text is longer than 16 KiB", "use fewer arguments");
     }
     let start = text.len() - text.trim_start().len();
     let (first, arguments) = text[start..].split_once(char::is_whitespace).unwrap_or((&text[start..], ""));
     let (name, place) = match first.split_once('=') {
-        // In a lazy pattern of perf it is a part of the source.
+        // In a lazy pattern of perf, the `=` is part of the source text.
         Some((name, place)) if !name.contains(';') => (Some((name, start)), place),
         _ => (None, first),
     };
     if place.is_empty() {
         let remedy = "write it as 'FUNCTION ARGUMENT…', as in 'malloc size=%di:u64'";
-        return fault(start + first.len(), "what to probe is missing", remedy);
+        return fault(start + first.len(), "the probe location is missing", remedy);
     }
     let name = name.map(|(name, at)| split_name(name, at)).transpose()?;
     Ok((name, place, arguments))
@@ -92,8 +92,8 @@ fn split_name(name: &str, at: usize) -> Parsed<Name<'_>> {
     match group.into_iter().chain([event]).find(|name| !is_name(name)) {
         Some(wrong) => fault(
             at,
-            format!("{wrong:?} cannot be the name of an event"),
-            format!("those are letters, digits and _, no digit first, and at most {NAME_LIMIT}"),
+            format!("{wrong:?} is not a valid event name"),
+            format!("use letters, digits and _, no leading digit, and at most {NAME_LIMIT} bytes"),
         ),
         None => Ok((group, event)),
     }
@@ -103,7 +103,7 @@ fn location(place: &str, file: Option<&str>) -> Result<Location, LocationError> 
     let refuse = |message: &str, remedy: &str| fault(0, message, remedy).map_err(|fault| fault.of(place));
     if let Some(marker) = place.strip_prefix('%') {
         let Some(path) = file else {
-            return refuse("a marker is in a program", "name the file: -x /usr/bin/postgres");
+            return refuse("a USDT probe requires a program", "specify the file: -x /usr/bin/postgres");
         };
         return Location::in_file(ProbeKind::Usdt, path, marker.strip_prefix(MARKERS).unwrap_or(marker));
     }
@@ -111,10 +111,9 @@ fn location(place: &str, file: Option<&str>) -> Result<Location, LocationError> 
         Some(function) => (function, true),
         None => (place, false),
     };
-    let lines =
-        "lines of the source are not known here; FUNCTION+OFFSET is so many bytes behind its beginning";
+    let lines = "source lines are not supported; use FUNCTION+OFFSET with an offset in bytes";
     if function.contains(';') || function.rsplit_once(':').is_some_and(|(_, line)| is_line(line)) {
-        return refuse("this is a line of the source", lines);
+        return refuse("this is a source line", lines);
     }
     let Some(path) = file else {
         let kind = if returns { ProbeKind::Kretprobe } else { ProbeKind::Kprobe };
@@ -122,12 +121,12 @@ fn location(place: &str, file: Option<&str>) -> Result<Location, LocationError> 
     };
     if function.contains(':') {
         return refuse(
-            "a name of a function with a colon",
-            "name its offset in the file; a marker is %PROVIDER:NAME",
+            "function names with a colon are not supported",
+            "use the function's file offset; write a USDT probe as %PROVIDER:NAME",
         );
     }
     let kind = if returns { ProbeKind::Uretprobe } else { ProbeKind::Uprobe };
-    // perf wants the @ of a version escaped, for it has files behind one.
+    // perf requires the @ of a version to be escaped, because it expects a source file after an @.
     Location::in_file(kind, path, &function.replace("\\@", "@"))
 }
 
@@ -135,12 +134,12 @@ fn is_line(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// What perf calls the event of a place.
+/// Returns the event name that perf generates for a location.
 fn event_of(location: &Location) -> String {
     let returned = if location.kind().returns() { "__return" } else { "" };
     match location {
         Location::Kernel { function: name, .. } | Location::User { at: At::Symbol { name, .. }, .. } => {
-            // Without the version, and what compilers put behind a name.
+            // Without the version and the compiler's suffix.
             let end = name.find(['@', '.']).filter(|&end| end > 0).unwrap_or(name.len());
             format!("{}{returned}", &name[..end])
         }
@@ -207,19 +206,19 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_with_what_to_write() {
         for (text, file, told) in [
-            ("", None, "what to probe is missing"),
-            ("x=", None, "what to probe is missing"),
-            ("1x=f", None, "cannot be the name of an event"),
-            ("a:b:c=f", None, "cannot be the name of an event"),
-            ("schedule:12", None, "this is a line of the source"),
-            ("schedule;rq=*", None, "this is a line of the source"),
-            ("main:12", Some("/bin/sh"), "this is a line of the source"),
-            ("a:b", Some("/bin/sh"), "a name of a function with a colon"),
-            ("%x:y", None, "name the file: -x"),
+            ("", None, "the probe location is missing"),
+            ("x=", None, "the probe location is missing"),
+            ("1x=f", None, "is not a valid event name"),
+            ("a:b:c=f", None, "is not a valid event name"),
+            ("schedule:12", None, "this is a source line"),
+            ("schedule;rq=*", None, "this is a source line"),
+            ("main:12", Some("/bin/sh"), "this is a source line"),
+            ("a:b", Some("/bin/sh"), "function names with a colon are not supported"),
+            ("%x:y", None, "specify the file: -x"),
             ("/bin/sh", None, "a uprobe"),
-            ("f+8%return", None, "has no offset"),
-            ("f $retval", None, "make it a kretprobe"),
-            ("f%return size", None, "is known at the entry only"),
+            ("f+8%return", None, "cannot have an offset"),
+            ("f $retval", None, "use a kretprobe"),
+            ("f%return size", None, "is available at the entry only"),
             ("f size=", None, "missing"),
         ] {
             let error = read(text, file).unwrap_err().to_string();

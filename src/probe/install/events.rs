@@ -1,4 +1,4 @@
-//! What a probe is opened as: an event of the kprobe or uprobe PMU, or a tracepoint that was defined for it.
+//! Events of a probe: of the kprobe or uprobe PMU, or a tracepoint that is defined for it.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -17,17 +17,17 @@ use crate::probe::tracefs::{Line, Probes};
 /// `PERF_TYPE_TRACEPOINT`.
 const TRACEPOINT: u32 = 2;
 
-/// Where the offset of the semaphore stands in the `config` of the uprobe PMU (`format/ref_ctr_offset`).
+/// Position of the semaphore's offset in the `config` of the uprobe PMU (`format/ref_ctr_offset`).
 const SEMAPHORE_SHIFT: u32 = 32;
 
-/// The definitions of a probe that is not timed, one for each of its places.
+/// Returns the definitions of an untimed probe, one for each instance.
 pub(super) fn lines(wish: &Wish, site: &Site) -> Result<Vec<Line>, Refusal> {
     let returns = wish.definition.location.kind().returns();
     let lines = site.spots.iter().map(|spot| line(site, spot, returns, &spot.arguments));
     lines.collect::<Result<_, _>>().map_err(|error| refused(wish, Cause::Broken, error.to_string()))
 }
 
-/// The definition of a probe at one of its places.
+/// Returns the definition of one instance of a probe.
 fn line(site: &Site, spot: &Spot, returns: bool, arguments: &[Argument]) -> Result<Line, ArgumentError> {
     match &site.place {
         Place::Kernel { module, function } => {
@@ -40,16 +40,16 @@ fn line(site: &Site, spot: &Spot, returns: bool, arguments: &[Argument]) -> Resu
     }
 }
 
-/// Makes the events of a probe.
+/// Creates the events of a probe.
 pub(super) struct Maker<'a> {
     wish: &'a Wish,
     site: &'a Site,
     roots: &'a Roots,
-    /// Where probes are defined; `None`: nothing is, and what it would be stands in `ways` alone.
+    /// Defines probes. `None`: nothing is defined, only described in `ways`.
     probes: Option<&'a mut Probes>,
-    /// The names of what was defined.
+    /// Names of the created definitions.
     pub(super) defined: Vec<Arc<str>>,
-    /// What each event is to the kernel, for people.
+    /// Description of each event, for users.
     pub(super) ways: Vec<String>,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Maker<'a> {
         Self { wish, site, roots, probes, defined: Vec::new(), ways: Vec::new() }
     }
 
-    /// The events: one for each place of the probe, or the entry and the return of a timed function.
+    /// Returns the events: one for each instance of the probe, or the entry and the return of a timed function.
     pub(super) fn all(&mut self) -> Result<Vec<Placed>, Refusal> {
         let (site, returns) = (self.site, self.wish.definition.location.kind().returns());
         let mut placed = Vec::new();
@@ -76,13 +76,13 @@ impl<'a> Maker<'a> {
         Ok(placed)
     }
 
-    /// The event of one place, or of the return from it.
+    /// Returns the event of one instance, or of its return.
     fn at(&mut self, spot: &Spot, returns: bool, arguments: &[Argument]) -> Result<Placed, Refusal> {
         let site = self.site;
         let simple = arguments.is_empty() && !self.wish.filtered;
         let semaphore = spot.semaphore.filter(|_| !returns).unwrap_or(0);
         let (pmu, place) = match &site.place {
-            // The PMU takes a module's function by its name alone.
+            // The PMU accepts a module's function without its module.
             Place::Kernel { function, .. } => ("kprobe", function.as_bytes()),
             Place::File(path) => ("uprobe", path.as_os_str().as_bytes()),
         };
@@ -105,15 +105,16 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// The number of a PMU for probes, if this kernel has it (Linux 4.17).
+    /// Returns the type of a probe PMU, if this kernel has it (Linux 4.17).
     fn pmu(&self, name: &str) -> Option<u32> {
         let path = self.roots.sys.join("bus/event_source/devices").join(name).join("type");
         u32::try_from(read_number(&path).ok()?).ok()
     }
 
     fn point(&self, place: &[u8], offset: u64) -> Result<ProbePoint, Refusal> {
-        let place = CString::new(place)
-            .map_err(|_| refused(self.wish, Cause::Broken, "its place has a NUL in it".to_owned()))?;
+        let place = CString::new(place).map_err(|_| {
+            refused(self.wish, Cause::Broken, "the probe location contains a NUL byte".to_owned())
+        })?;
         Ok(ProbePoint { place, offset, file: self.site.id })
     }
 
@@ -126,14 +127,13 @@ impl<'a> Maker<'a> {
         Placed { event: Event { probe: Some(Arc::new(point)), ..event }, format: None }
     }
 
-    /// A function that is traced by ftrace, on kernels without kprobes; `None` if this one does not trace functions.
+    /// Counts a function with ftrace, on kernels without kprobes. `None` if the kernel has no function tracing.
     fn by_function_tracer(&mut self, function: &str) -> Option<Result<Placed, Refusal>> {
         let number = read_number(&self.roots.tracing.join("events/ftrace/function/id")).ok()?;
-        // Of several names of one address it knows the first. Without the list the kernel answers itself.
+        // Of several names of one address, function tracing supports the first. Without the list, the kernel checks the name.
         if let Ok(false) = kallsyms::is_traceable(self.roots, function) {
-            let reason = "this kernel has no kprobes, and its function tracing does not know the function";
-            let remedy =
-                "available_filter_functions in tracefs has those that it knows, and their other names";
+            let reason = "this kernel has no kprobes, and its function tracing does not support the function";
+            let remedy = "see available_filter_functions in tracefs for supported functions and their names";
             let refusal = refused(self.wish, Cause::Absent, reason.to_owned());
             return Some(Err(Refusal { remedy: Some(remedy.to_owned()), ..refusal }));
         }
@@ -172,7 +172,7 @@ impl<'a> Maker<'a> {
             _ => place,
         };
         Event {
-            help: format!("Times that {name} was passed").into(),
+            help: format!("Number of hits of the probe {name}").into(),
             name: name.into(),
             stem: Arc::clone(&self.wish.name),
             kind,

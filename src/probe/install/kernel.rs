@@ -1,5 +1,4 @@
-//! What the kernel tells of its functions, asked once for all probes that are put in place together: its lists have
-//! some 10 MB each.
+//! The kernel's functions and types, read once for all probes that are installed together. The lists have about 10 MB each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,21 +9,21 @@ use crate::probe::Location;
 use crate::probe::btf::{Btf, BtfError};
 use crate::probe::kallsyms::{self, KallsymsError};
 
-/// The functions that some probes are about, and their types.
+/// The functions that the probes refer to, and their types.
 #[derive(Debug)]
 pub(super) struct Kernel<'r> {
     pub(super) roots: &'r Roots,
-    /// Functions that are not there, and why that is said.
+    /// Missing functions, and the error for each.
     missing: BTreeMap<Arc<str>, KallsymsError>,
-    /// Functions that nobody may probe, sorted.
+    /// Functions that cannot be probed, sorted.
     forbidden: Vec<Arc<str>>,
-    /// The types of the kernel (`None`) and of its modules, as far as they were needed.
+    /// Types of the kernel (`None`) and of its modules, loaded on demand.
     types: BTreeMap<Option<Arc<str>>, Result<Btf, BtfError>>,
 }
 
 impl<'r> Kernel<'r> {
-    /// Asks for the functions of `wishes`. Where the kernel does not tell, all are taken to be there: it answers itself
-    /// when the probe is placed.
+    /// Looks up the functions of `wishes`. If the list is not readable, all functions are assumed to exist. The kernel then checks them
+    /// when the probe is installed.
     pub(super) fn ask<'w>(roots: &'r Roots, wishes: impl IntoIterator<Item = &'w Wish>) -> Self {
         let mut any = false;
         let mut names = Vec::new();
@@ -40,23 +39,23 @@ impl<'r> Kernel<'r> {
         Self {
             roots,
             missing: answers.filter_map(|(&name, found)| Some((name.into(), found.err()?))).collect(),
-            // Without debugfs it is not known before the kernel refuses.
+            // Without debugfs, the blacklist is unknown until the kernel rejects the probe.
             forbidden: if any { kallsyms::blacklist(roots).unwrap_or_default() } else { Vec::new() },
             types: BTreeMap::new(),
         }
     }
 
-    /// Why a function is not there.
+    /// Returns the error for a missing function.
     pub(super) fn missing(&self, function: &str) -> Option<&KallsymsError> {
         self.missing.get(function)
     }
 
-    /// Whether nobody may probe a function.
+    /// Reports whether a function cannot be probed.
     pub(super) fn forbids(&self, function: &Arc<str>) -> bool {
         self.forbidden.binary_search(function).is_ok()
     }
 
-    /// The types of the kernel, or of one of its modules.
+    /// Returns the types of the kernel, or of one of its modules.
     pub(super) fn types(&mut self, module: Option<&Arc<str>>) -> Result<&Btf, &BtfError> {
         let roots = self.roots;
         let load = || Btf::load(roots, module.map(|module| &**module));

@@ -1,4 +1,4 @@
-//! Where a probe is on this machine: the functions of the kernel that there are, offsets in files, markers.
+//! Locations of probes on this machine: kernel functions, file offsets, USDT probes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,39 +14,39 @@ use crate::probe::btf::{self, BtfError};
 use crate::probe::usdt::Marker;
 use crate::probe::{At, Definition, Location};
 
-/// Where a probe is.
+/// The location of a probe.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) place: Place,
     pub(super) spots: Vec<Spot>,
-    /// The file, for probes of programs.
+    /// The file, for probes in programs.
     pub(super) file: Option<Opened>,
-    /// Which file that is. Whoever places the probe must not ask its file system.
+    /// Identity of the file. The installing thread must not access its file system.
     pub(super) id: Option<FileId>,
-    /// The machine that its code is for.
+    /// Instruction set of the probed code.
     pub(super) arch: Arch,
 }
 
-/// What the offsets of a probe are counted from.
+/// Base of a probe's offsets.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Place {
-    /// The beginning of a function of the kernel.
+    /// The start of a kernel function.
     Kernel { module: Option<Arc<str>>, function: Arc<str> },
-    /// That of a file.
+    /// The start of a file.
     File(PathBuf),
 }
 
-/// One place of a probe, with what is taken there.
+/// One instance of a probe, with its arguments.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Spot {
     pub(super) offset: u64,
     pub(super) semaphore: Option<u64>,
     pub(super) arguments: Vec<Argument>,
-    /// What is taken at the return of a timed function.
+    /// Arguments at the return of a timed function.
     pub(super) returned: Vec<Argument>,
 }
 
-/// Finds where a probe is. `cgroups` is where cgroups are mounted.
+/// Finds the location of a probe. `cgroups` is the mount point of cgroups.
 pub(super) fn find(
     wish: &Wish,
     cgroups: Option<&Path>,
@@ -70,7 +70,7 @@ pub(super) fn find(
             let spots = spots(wish, &binary, arch)?;
             drop(binary);
             let path = file.kernel_path().ok_or_else(|| {
-                let reason = format!("{} is not open in this process: a bug", file.shown.display());
+                let reason = format!("{} is not open in this process (internal error)", file.shown.display());
                 refused(wish, Cause::Broken, reason)
             })?;
             let id = file.id();
@@ -79,7 +79,7 @@ pub(super) fn find(
     }
 }
 
-/// The file that its path leads to by now; `None` for a probe of the kernel, and where there is none.
+/// Returns the file that the path currently refers to. `None` for a probe in the kernel, and if there is no file.
 pub(super) fn file_of(definition: &Definition, cgroups: Option<&Path>, files: &Files) -> Option<FileId> {
     let (Location::User { path, .. } | Location::Usdt { path, .. }) = &definition.location else {
         return None;
@@ -100,7 +100,7 @@ fn in_kernel(
     }
     if kernel.forbids(function) {
         let reason =
-            format!("the kernel does not allow a probe in {function}: probes themselves pass through it");
+            format!("the kernel does not allow a probe in {function}, because probes themselves use it");
         return Err(refused(wish, Cause::Forbidden, reason));
     }
     let (at_entry, at_return) = by_side(wish, returns);
@@ -122,7 +122,7 @@ fn in_kernel(
     Ok(Spot { offset, semaphore: None, arguments, returned })
 }
 
-/// What is taken at the probe itself, and at the return of a timed function.
+/// Splits the arguments into those at the probe itself, and those at the return of a timed function.
 fn by_side(wish: &Wish, returns: bool) -> (Vec<&Argument>, Vec<&Argument>) {
     let all = wish.definition.arguments.iter();
     if !wish.timed || returns {
@@ -131,7 +131,7 @@ fn by_side(wish: &Wish, returns: bool) -> (Vec<&Argument>, Vec<&Argument>) {
     all.partition(|argument| !argument.fetch.is_returned())
 }
 
-/// The places in a file.
+/// Returns the instances of a probe in a file.
 fn spots(wish: &Wish, binary: &Binary<'_>, arch: Arch) -> Result<Vec<Spot>, Refusal> {
     let refuse = |error: BinaryError| refused(wish, cause_of_binary(&error), error.to_string());
     let own = |(at_entry, at_return): (Vec<&Argument>, Vec<&Argument>), offset| Spot {
@@ -149,7 +149,7 @@ fn spots(wish: &Wish, binary: &Binary<'_>, arch: Arch) -> Result<Vec<Spot>, Refu
             let symbol = binary.symbol(name).map_err(refuse)?;
             if *offset >= symbol.size.max(1) {
                 let reason =
-                    format!("{name} is {} bytes long, and {name}+{offset:#x} is behind its end", symbol.size);
+                    format!("{name} is {} bytes long, and {name}+{offset:#x} is beyond its end", symbol.size);
                 return Err(refused(wish, Cause::Broken, reason));
             }
             Ok(vec![own(by_side(wish, *returns), symbol.offset + offset)])
@@ -182,10 +182,10 @@ fn no_marker(name: &str, mut all: Vec<String>) -> String {
     all.sort();
     all.dedup();
     if let Some(near) = crate::event::nearest(name, all.iter().map(String::as_str)) {
-        return format!("it has no marker {name}; did you mean {near}?");
+        return format!("the file has no USDT probe {name}; did you mean {near}?");
     }
     all.truncate(8);
-    format!("it has no marker {name}; it has {}", all.join(", "))
+    format!("the file has no USDT probe {name}; available: {}", all.join(", "))
 }
 
 fn untyped(wish: &Wish, error: &BtfError) -> Refusal {

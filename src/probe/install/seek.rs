@@ -1,5 +1,5 @@
-//! Finds the places of probes, which opens files of other processes: on a thread of its own in the service, where no
-//! collection waits for a file system.
+//! Lookup of probe locations, which opens files of other processes. In the service it runs on a separate thread, so that no collection
+//! blocks on a file system.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -12,10 +12,10 @@ use crate::event::FileId;
 use crate::files::Files;
 use crate::health::{Cause, Refusal};
 
-/// How long a reload and the start wait for the places of probes. Those that take longer follow at a later collection.
+/// Maximum time that a reload and the start wait for probe locations. Later results are used by a later collection.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where a probe is.
+/// The location of a probe.
 #[derive(Debug)]
 pub(super) struct Sought {
     pub(super) wish: Wish,
@@ -25,14 +25,15 @@ pub(super) struct Sought {
 }
 
 impl Sought {
-    /// What is known of a probe whose file has not been opened yet.
+    /// Returns the result for a probe whose file has not been opened yet.
     pub(super) fn pending(wish: &Wish) -> Self {
-        let reason = "its file has not been opened yet; the probe is placed as soon as it is".to_owned();
+        let reason =
+            "the file has not been opened yet; the probe will be installed when it is open".to_owned();
         Self { wish: wish.clone(), seen: None, site: Err(place::refused(wish, Cause::Absent, reason)) }
     }
 }
 
-/// Finds where probes are, on the calling thread.
+/// Finds the locations of probes, on the calling thread.
 pub(super) fn seek(wishes: &[Wish], files: &Files) -> Vec<Sought> {
     let mut kernel = Kernel::ask(files.roots(), wishes);
     let cgroups = cgroups(files.roots());
@@ -44,33 +45,33 @@ pub(super) fn seek(wishes: &[Wish], files: &Files) -> Vec<Sought> {
     wishes.iter().map(sought).collect()
 }
 
-/// The files that the paths of probes lead to now.
+/// Returns the files that the paths of probes currently refer to.
 pub(super) fn files_of(wishes: &[Wish], files: &Files) -> Vec<(Entry, Option<FileId>)> {
     let cgroups = cgroups(files.roots());
     let now = |wish: &Wish| (wish.entry(), place::file_of(&wish.definition, cgroups.as_deref(), files));
     wishes.iter().map(now).collect()
 }
 
-/// What the thread is to find.
+/// A request to the thread.
 type Question = Box<dyn FnOnce(&Files) -> Answer + Send>;
 
-/// What the thread has found.
+/// A result from the thread.
 pub(super) enum Answer {
     Places(Vec<Sought>),
     Files(Vec<(Entry, Option<FileId>)>),
 }
 
-/// The thread. It ends when this is dropped and its last look is done, which nobody waits for.
+/// Handle of the thread. The thread ends after this is dropped and its last request is done. Dropping does not wait for it.
 #[derive(Debug)]
 pub(super) struct Seeker {
     questions: Sender<Question>,
     answers: Receiver<Answer>,
-    /// How many answers are to come.
+    /// Number of pending answers.
     asked: usize,
 }
 
 impl Seeker {
-    /// `None` if there are no threads left.
+    /// Starts the thread. `None` if it cannot be created.
     pub(super) fn start(files: &Files) -> Option<Self> {
         let (questions, asked) = channel::<Question>();
         let (given, answers) = channel();
@@ -86,7 +87,7 @@ impl Seeker {
         Some(Self { questions, answers, asked: 0 })
     }
 
-    /// Has the places of probes found, and waits for them a moment. What is not there then comes with a later
+    /// Requests the locations of probes, and waits up to [`PATIENCE`] for each pending answer. Later results are returned by
     /// [`answer`](Self::answer).
     pub(super) fn places(&mut self, wishes: Vec<Wish>) -> Vec<Answer> {
         if wishes.is_empty() {
@@ -103,7 +104,7 @@ impl Seeker {
         answers
     }
 
-    /// Has it found out which files there are, unless it is busy. Waits for nothing.
+    /// Requests a check of the current files, unless the thread is busy. Does not block.
     pub(super) fn files(&mut self, wishes: Vec<Wish>) {
         if self.asked == 0 && !wishes.is_empty() {
             self.ask(move |files| Answer::Files(files_of(&wishes, files)));
@@ -114,7 +115,7 @@ impl Seeker {
         self.asked += usize::from(self.questions.send(Box::new(question)).is_ok());
     }
 
-    /// What has been found since, if there is anything. Waits for nothing.
+    /// Returns the next available result, if there is one. Does not block.
     pub(super) fn answer(&mut self) -> Option<Answer> {
         let answer = self.answers.try_recv().ok()?;
         self.asked = self.asked.saturating_sub(1);

@@ -6,7 +6,7 @@ use crate::health::Cause;
 use crate::probe::argument::Argument;
 use crate::probe::{Location, ProbeKind, Root};
 
-/// A host of files, below a directory.
+/// Returns a host with these files, in a temporary directory.
 fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
     let dir = tempfile::tempdir().unwrap();
     let roots = Roots::under(dir.path());
@@ -71,7 +71,7 @@ fn what_function_tracing_cannot_do_is_refused_for_want_of_kprobes() {
     let (_dir, roots) = host(&[SYMBOLS, FUNCTION, functions]);
     let no_kprobes = "this kernel has no kprobes";
     for (wish, says) in [
-        (wish("tcp_sendmsg", &[]), "its function tracing does not know the function"),
+        (wish("tcp_sendmsg", &[]), "its function tracing does not support the function"),
         (wish("tcp_recvmsg", &["n=%si"]), "kprobe_events does not exist"),
         (wish("tcp_recvmsg+4", &[]), "kprobe_events does not exist"),
         (Wish { filtered: true, ..wish("tcp_recvmsg", &[]) }, "kprobe_events does not exist"),

@@ -1,4 +1,4 @@
-//! Which functions of the kernel a probe can be put on.
+//! Kernel functions that can be probed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use super::{FILE_LIMIT, Function, KallsymsError, blacklist, each_function, modul
 use crate::error::FileError;
 use crate::host::{self, Roots};
 
-/// The functions of the kernel that a probe can be put on.
+/// The kernel functions that can be probed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Probeable {
     /// Sorted by name.
     pub functions: Vec<Function>,
-    /// Lists of what the kernel forbids that could not be read: some of the functions may be on them. Those that this
-    /// kernel does not have are not among them.
+    /// Lists of forbidden functions that could not be read. They may contain some of `functions`. Lists that this kernel does not have are
+    /// not included.
     pub unread: Vec<FileError>,
 }
 
-/// The functions that a probe can be put on and that are wanted: those that the kernel's tracing may enter
-/// (`available_filter_functions`), without those on the blacklist, and without names that several functions have.
+/// Returns the wanted functions that can be probed: functions that the kernel's tracing supports (`available_filter_functions`), without
+/// those on the blacklist, and without ambiguous names.
 ///
 /// # Errors
-/// As [`functions`](super::functions).
+/// The errors of [`functions`](super::functions).
 pub fn probeable(roots: &Roots, wanted: impl Fn(&Function) -> bool) -> Result<Probeable, KallsymsError> {
     let mut unread = Vec::new();
     let traceable = known(traceable(roots), &mut unread);
@@ -38,7 +38,7 @@ pub fn probeable(roots: &Roots, wanted: impl Fn(&Function) -> bool) -> Result<Pr
     for (name, modules) in &counts {
         let total: u32 = modules.iter().map(|(_, count)| count).sum();
         for (module, count) in modules {
-            // A name without a module is sought everywhere, one with a module in that alone.
+            // A name without a module is searched in all modules, a name with a module only in that module.
             let is_one = if module.is_none() { total == 1 } else { *count == 1 };
             let function = Function { name: Arc::clone(name), module: module.clone() };
             if is_one && is_allowed(&function) && wanted(&function) {
@@ -49,12 +49,12 @@ pub fn probeable(roots: &Roots, wanted: impl Fn(&Function) -> bool) -> Result<Pr
     Ok(Probeable { functions, unread })
 }
 
-/// What a list holds, unless this kernel has none or it cannot be read.
+/// Returns the content of a list, unless the kernel has no such list or it cannot be read.
 fn known<T>(list: Result<T, FileError>, unread: &mut Vec<FileError>) -> Option<T> {
     list.map_err(|error| unread.extend((!error.is_absent()).then_some(error))).ok()
 }
 
-/// In which modules each name is how often.
+/// Number of functions per name and module.
 type Counts = BTreeMap<Arc<str>, Vec<(Option<Arc<str>>, u32)>>;
 
 fn counts(roots: &Roots) -> Result<Counts, KallsymsError> {
@@ -69,7 +69,7 @@ fn counts(roots: &Roots) -> Result<Counts, KallsymsError> {
     Ok(counts)
 }
 
-/// The functions that tracing may enter: `tcp_sendmsg`, `nf_in [nf_conntrack]`.
+/// Returns the functions that tracing supports: `tcp_sendmsg`, `nf_in [nf_conntrack]`.
 fn traceable(roots: &Roots) -> Result<FxHashSet<Function>, FileError> {
     let mut functions = FxHashSet::default();
     host::lines(&roots.tracing.join("available_filter_functions"), FILE_LIMIT, |line| {

@@ -1,8 +1,8 @@
-//! All functions of the kernel by address, kept.
+//! In-memory table of all kernel functions by address.
 //!
-//! The list cannot be read in part: the kernel makes `/proc/kallsyms` anew for each reader. So all of it is kept, packed:
-//! addresses as distances (3 to 4 bytes for each function), names compressed in pieces of 4 KiB, of which a search
-//! inflates one (6 bytes for each). The 122 000 functions of a distribution's kernel take 1.1 MB.
+//! The kernel generates `/proc/kallsyms` for each reader, so it cannot be read in part. So the whole list is kept in packed form. Addresses
+//! are stored as differences (3 to 4 bytes per function). Names are compressed in pieces of 4 KiB, of which a lookup decompresses one (6
+//! bytes per function). The 122 000 functions of a distribution's kernel take 1.1 MB.
 
 mod names;
 
@@ -14,19 +14,19 @@ use crate::error::{FileError, FileErrorKind};
 use crate::host::Roots;
 use crate::probe::packed::{Packed, Packing};
 
-/// How many times as much memory as the table may take is taken at most while the list is read and sorted.
+/// Maximum memory during reading and sorting, as a multiple of the table's limit.
 const READING: usize = 4;
 
-/// All functions of the kernel by address.
+/// All kernel functions by address.
 #[derive(Debug)]
 pub struct Table {
-    /// The first addresses of functions, one each, and of what is no function and ends the one before. The number is the
-    /// place of the name, or [`NONE`].
+    /// Start addresses of functions, without duplicates, and of other symbols that end the previous function. The number is the index of
+    /// the name, or [`NONE`].
     list: Packed,
     names: Names,
-    /// What functions are in; the first is the kernel itself.
+    /// The kernel itself, followed by its modules.
     ranges: Box<[Range]>,
-    /// From which address on entries are in which range.
+    /// Start addresses from which entries belong to a range, with the index of the range.
     switches: Box<[(u64, u16)]>,
     functions: usize,
 }
@@ -34,48 +34,47 @@ pub struct Table {
 /// The kernel itself, or a module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
-    /// The name of the module; `None` for the kernel itself.
+    /// The module name; `None` for the kernel itself.
     pub module: Option<Arc<str>>,
-    /// The first address of its functions.
+    /// First address of its functions.
     pub start: u64,
-    /// The end of the last one, as far as it is known. It is not in it.
+    /// Known end of its last function (exclusive).
     pub limit: u64,
 }
 
-/// A function that an address is in.
+/// The function that contains an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct At {
-    /// Its first address.
+    /// First address.
     pub start: u64,
-    /// Its end, which is not in it: where the next one begins, or 256 KiB behind its start.
+    /// End address (exclusive): the start of the next symbol, or 256 KiB after the start.
     pub end: u64,
-    /// Its name.
+    /// The function name.
     pub name: String,
-    /// What it is in: a place in [`Table::ranges`].
+    /// Index in [`Table::ranges`].
     pub range: usize,
 }
 
-/// A symbol while the list is read.
+/// A symbol during reading.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     address: u64,
-    /// Where the name begins; [`NO_NAME`] for what is no function, and ends the one before.
+    /// Offset of the name. [`NO_NAME`] for a symbol that is not a function and ends the previous one.
     name: u32,
     range: u16,
     is_local: bool,
 }
 
 const NO_NAME: u32 = u32::MAX;
-/// What is no function. Places of names begin at 1 in the list.
+/// Number of a symbol that is not a function. Name indices in the list are stored plus one.
 const NONE: u32 = 0;
 
 impl Table {
-    /// Reads all functions, if they and their names take no more than `limit` bytes. Takes up to four times as much in the
-    /// meantime.
+    /// Reads all functions, if the table takes at most `limit` bytes. Temporarily takes up to four times as much.
     ///
     /// # Errors
-    /// [`KallsymsError::Hidden`] if this process may not know where functions are; [`KallsymsError::Absent`],
-    /// [`KallsymsError::Forbidden`] and [`KallsymsError::Unreadable`] for the file itself.
+    /// [`KallsymsError::Hidden`] if this process may not see addresses. [`KallsymsError::Absent`], [`KallsymsError::Forbidden`] and
+    /// [`KallsymsError::Unreadable`] for the file itself.
     pub fn read(roots: &Roots, limit: usize) -> Result<Self, KallsymsError> {
         let mut reading = Reading { limit: limit.saturating_mul(READING), ..Reading::default() };
         reading.ranges.push(Range { module: None, start: u64::MAX, limit: 0 });
@@ -90,7 +89,7 @@ impl Table {
         })
     }
 
-    /// The function that an address is in. The last one of a module ends with it, or after 256 KiB. Inflates 4 KiB.
+    /// Returns the function that contains an address. A module's last function ends with the module, or after 256 KiB. Decompresses 4 KiB.
     pub fn find(&self, address: u64) -> Option<At> {
         let (start, end, place) = self.place(address)?;
         let name = self.names.at(place)?;
@@ -99,12 +98,12 @@ impl Table {
         Some(At { start, end, name, range })
     }
 
-    /// Whether an address is in a function.
+    /// Reports whether an address is in a function.
     pub fn covers(&self, address: u64) -> bool {
         self.place(address).is_some()
     }
 
-    /// From where to where the function is that an address is in, and the place of its name.
+    /// Returns the range of the function that contains an address, and the index of its name.
     fn place(&self, address: u64) -> Option<(u64, u64, u32)> {
         let near = self.list.near(address, 1);
         let &(start, number) = near.before.first()?;
@@ -113,22 +112,22 @@ impl Table {
         (address < end).then_some((start, end, place))
     }
 
-    /// The kernel itself, and its modules.
+    /// Returns the kernel itself and its modules.
     pub fn ranges(&self) -> &[Range] {
         &self.ranges
     }
 
-    /// How many functions there are.
+    /// Returns the number of functions.
     pub fn len(&self) -> usize {
         self.functions
     }
 
-    /// Whether there are none.
+    /// Reports whether there are no functions.
     pub fn is_empty(&self) -> bool {
         self.functions == 0
     }
 
-    /// How much memory it takes, in bytes.
+    /// Returns the memory usage, in bytes.
     pub fn bytes(&self) -> usize {
         self.list.bytes() + self.names.bytes() + size_of_val(&*self.ranges) + size_of_val(&*self.switches)
     }
@@ -141,14 +140,14 @@ fn name_at(names: &[u8], at: u32) -> &[u8] {
 
 #[derive(Default)]
 struct Reading {
-    /// In bytes.
+    /// Memory limit in bytes.
     limit: usize,
     entries: Vec<Entry>,
     names: Vec<u8>,
     ranges: Vec<Range>,
-    /// The range of the symbol before: those of a module are in one piece.
+    /// Range of the previous symbol. The symbols of a module are consecutive.
     last: u16,
-    /// Whether there was any address.
+    /// Whether any address was nonzero.
     seen: bool,
     full: bool,
 }
@@ -194,15 +193,15 @@ impl Reading {
 
     fn sort(&mut self) {
         let names = &self.names;
-        // At one address: functions before all else, and of their names the one with the fewest underscores in front,
-        // then one that is known everywhere, then the shortest. So it is __x64_sys_getppid, not __do_sys_getppid.
+        // Order at one address: functions before other symbols, then fewest leading underscores, global before local, then shortest. So
+        // __x64_sys_getppid is preferred to __do_sys_getppid.
         let key = |entry: &Entry| {
             let name = if entry.name == NO_NAME { &[][..] } else { name_at(names, entry.name) };
             let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
             (entry.name == NO_NAME, underscores, entry.is_local, name.len(), entry.name)
         };
         self.entries.sort_unstable_by(|one, other| {
-            // Few share an address, so few names are looked at.
+            // Few symbols share an address, so few names are compared.
             one.address.cmp(&other.address).then_with(|| key(one).cmp(&key(other)))
         });
         self.entries.dedup_by_key(|entry| entry.address);
@@ -216,11 +215,11 @@ impl Reading {
                 range.limit = range.limit.max(end);
             }
         }
-        // Of what is no function only the beginning counts, for it ends the function before.
+        // Of consecutive symbols that are not functions, only the first is needed, to end the previous function.
         self.entries.dedup_by(|next, kept| next.name == NO_NAME && kept.name == NO_NAME);
     }
 
-    /// `None` where places do not fit into their numbers.
+    /// Packs the table. `None` if an index does not fit its type.
     fn packed(mut self) -> Option<Table> {
         self.sort();
         let (mut list, mut names, mut switches) = (Packing::default(), names::Packing::default(), Vec::new());
@@ -332,7 +331,7 @@ ffffffffc0000100 d table\t[nf_conntrack]
             Err(reason) => return println!("skipped: {reason}"),
         };
         println!("{} functions, {} bytes", table.len(), table.bytes());
-        // The names alone are 25 bytes each.
+        // The names alone have about 25 bytes each.
         assert!(table.len() > 10_000 && table.bytes() < 14 * table.len());
         let addresses: Vec<u64> = table.list.iter().step_by(997).map(|(start, _)| start + 1).collect();
         let names = super::super::names(&roots, &addresses).unwrap();
@@ -340,7 +339,7 @@ ffffffffc0000100 d table\t[nf_conntrack]
             .iter()
             .zip(&names)
             .filter(|(address, name)| table.find(**address).map(|at| at.name).as_deref() == name.as_deref());
-        // They may choose differently among the names of one address.
+        // The choice between several names of one address may differ.
         let alike = alike.count();
         assert!(alike * 10 >= names.len() * 8, "{alike} of {}", names.len());
     }

@@ -1,8 +1,8 @@
-//! The kernel's own words about a filter that it refused.
+//! The kernel's error message for a rejected filter.
 //!
-//! `PERF_EVENT_IOC_SET_FILTER` says no more than an errno. The file `filter` of a tracepoint keeps the text with a caret
-//! and a sentence, but it is everybody's: a filter that is written there changes what others record. So it is written in
-//! a tracing instance of our own, which is gone again before this returns.
+//! `PERF_EVENT_IOC_SET_FILTER` returns only an errno. The file `filter` of a tracepoint keeps the text with a caret and a message, but it
+//! is global: a filter written there changes the recordings of other users. So the filter is written in a separate tracing instance, which
+//! is removed before the function returns.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 use super::Owner;
 use crate::host::{self, Roots};
 
-/// The most CPUs of a machine on which an instance is made: it costs some 1.4 MiB of memory for each, for a moment.
+/// Maximum number of CPUs for which an instance is created. It temporarily takes about 1.4 MiB of memory per CPU.
 const CPU_LIMIT: usize = 64;
-/// The longest complaint that is passed on, in bytes.
+/// Maximum length of a message, in bytes.
 const COMPLAINT_LIMIT: usize = 4096 + 512;
-/// How many instances of one process there may be at a time.
+/// Maximum number of simultaneous instances of one process.
 const INSTANCES: u32 = 8;
 
-/// What the kernel says about a filter of a tracepoint, in up to three lines: the filter, a caret below the place where
-/// it goes wrong, and what is wrong. `None`: it has no objection, or cannot be asked.
+/// Returns the kernel's message for a tracepoint filter, in up to three lines: the filter, a caret under the error position, and the error.
+/// `None` if the kernel accepts the filter or the check is not possible.
 pub fn complaint(roots: &Roots, system: &str, event: &str, filter: &str) -> Option<String> {
     let is_name =
         |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
@@ -28,12 +28,12 @@ pub fn complaint(roots: &Roots, system: &str, event: &str, filter: &str) -> Opti
     }
     let instance = Instance::make(roots)?;
     let file = instance.0.join("events").join(system).join(event).join("filter");
-    // The write itself fails, and the file then holds why. Where it succeeds, nothing is wrong.
+    // A rejected write fails, and the file then contains the message. A successful write means that the filter is valid.
     write(&file, filter).err()?;
     words(&String::from_utf8_lossy(&said(&file).ok()?))
 }
 
-/// The complaint in what the file holds: `TEXT`, a caret, `parse_error: WORDS`.
+/// Extracts the message from the content of the file: `TEXT`, a caret, `parse_error: WORDS`.
 fn words(said: &str) -> Option<String> {
     let lines: Vec<&str> = said.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
     let (last, before) = lines.split_last()?;
@@ -45,7 +45,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
 }
 
-/// What the file holds. The kernel answers the first read alone, so it has to be one of everything.
+/// Returns the content of the file. The kernel returns data for the first read only, so a single read must get everything.
 fn said(path: &Path) -> io::Result<Vec<u8>> {
     let mut said = vec![0; COMPLAINT_LIMIT];
     let length = fs::File::open(path)?.read(&mut said)?;
@@ -53,7 +53,7 @@ fn said(path: &Path) -> io::Result<Vec<u8>> {
     Ok(said)
 }
 
-/// A tracing instance, for as long as this lives.
+/// A tracing instance, removed on drop.
 struct Instance(PathBuf);
 
 impl Instance {
@@ -65,7 +65,7 @@ impl Instance {
     }
 }
 
-/// Whose an instance is that [`complaint`] made.
+/// Returns the owner of an instance that [`complaint`] created.
 pub(super) fn instance_owner(name: &str) -> Option<Owner> {
     let (group, number) = name.rsplit_once('_')?;
     number.parse::<u32>().ok().filter(|number| *number < INSTANCES)?;
@@ -75,7 +75,7 @@ pub(super) fn instance_owner(name: &str) -> Option<Owner> {
 impl Drop for Instance {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir(&self.0) {
-            tracing::warn!("the tracing instance {} could not be removed: {error}", self.0.display());
+            tracing::warn!("tracing instance {} could not be removed: {error}", self.0.display());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One line that defines a probe.
+//! Definition line of a probe.
 
 use std::fmt;
 use std::path::Path;
@@ -6,29 +6,29 @@ use std::path::Path;
 use crate::event::{Parsed, fault};
 use crate::probe::argument::{Arch, Argument, ArgumentError, Site, fetch_text};
 
-/// The longest line that the kernel reads, in bytes (`WRITE_BUFSIZE`, less a newline, a NUL and our name).
+/// Maximum length of a line, in bytes (`WRITE_BUFSIZE`, less a newline, a NUL and the probe's name).
 const LINE_LIMIT: usize = 4096 - 160;
-/// The most arguments of one probe (`MAX_TRACE_ARGS`).
+/// Maximum number of arguments of one probe (`MAX_TRACE_ARGS`).
 const ARGUMENT_LIMIT: usize = 128;
 
-/// A probe as it is told to the kernel, but for its name.
+/// The definition of a probe in the kernel's syntax, without its name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Line {
     site: Site,
     returns: bool,
     /// `tcp_sendmsg+16`, `/usr/bin/bash:0x1234(0x5678)`.
     place: String,
-    /// Each with a space in front.
+    /// Each with a leading space.
     arguments: String,
 }
 
 impl Line {
-    /// A probe in the kernel: `offset` bytes behind the beginning of a function, or where that returns.
+    /// Returns the definition of a probe in the kernel: at `offset` bytes from the start of a function, or at its return.
     ///
-    /// A module that is not loaded is no error: the kernel waits for it.
+    /// A module that is not loaded is not an error, because the kernel activates the probe when the module is loaded.
     ///
     /// # Errors
-    /// An argument that cannot be taken there, see [`fetch_text`]; two of one name; too many.
+    /// An argument that is not available there, see [`fetch_text`]; duplicate argument names; too many arguments.
     pub fn kernel(
         module: Option<&str>,
         function: &str,
@@ -45,11 +45,11 @@ impl Line {
         Self::new(Site::Kernel, returns, place, arguments, machine)
     }
 
-    /// A probe in a file: so many bytes behind its beginning, or where the function returns that begins there. The
-    /// kernel counts at `semaphore`, an offset in the file, that the probe is in use (Linux 4.20).
+    /// Returns the definition of a probe in a file: at a file offset, or at the return of the function that starts there. The kernel
+    /// increments the semaphore at the file offset `semaphore` while the probe is in use (Linux 4.20).
     ///
     /// # Errors
-    /// As [`kernel`](Self::kernel), and a path that the kernel's language has no word for.
+    /// Those of [`kernel`](Self::kernel), and a path that the kernel's syntax does not support.
     pub fn user(
         path: &Path,
         offset: u64,
@@ -76,32 +76,35 @@ impl Line {
                 fault::<Self>(0, message, remedy).map_err(|fault| fault.of(&argument.text))
             };
             if index == ARGUMENT_LIMIT {
-                return refuse(format!("a probe has at most {ARGUMENT_LIMIT} arguments"), "leave some out");
+                return refuse(format!("a probe has at most {ARGUMENT_LIMIT} arguments"), "remove some");
             }
             if arguments[..index].iter().any(|before| before.name == argument.name) {
-                let message = format!("two arguments are called {}", argument.name);
-                return refuse(message, "give one another name, as in first=%di");
+                let message = format!("two arguments are named {}", argument.name);
+                return refuse(message, "rename one of them, as in first=%di");
             }
             line.arguments.push(' ');
             line.arguments.push_str(&fetch_text(argument, site, machine)?);
             if line.place.len() + line.arguments.len() > LINE_LIMIT {
-                return refuse("the line is longer than the kernel reads".into(), "leave some arguments out");
+                return refuse(
+                    "the probe definition exceeds the kernel's limit".into(),
+                    "remove some arguments",
+                );
             }
         }
         Ok(line)
     }
 
-    /// Where the probe is, as far as its arguments go.
+    /// Returns whether the probe is in the kernel or in a program.
     pub fn site(&self) -> Site {
         self.site
     }
 
-    /// The place alone: `tcp_sendmsg+16`, `/usr/bin/bash:0x1234(0x5678)`.
+    /// Returns the location alone: `tcp_sendmsg+16`, `/usr/bin/bash:0x1234(0x5678)`.
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// The line with a name, as it is written to `kprobe_events` or `uprobe_events`.
+    /// Returns the line with a name, for `kprobe_events` or `uprobe_events`.
     pub fn definition(&self, group: &str, event: &str) -> String {
         let Self { place, arguments, .. } = self;
         format!("{}:{group}/{event} {place}{arguments}", self.letter())
@@ -113,21 +116,21 @@ impl Line {
 }
 
 impl fmt::Display for Line {
-    /// The line without a name, which the kernel takes too.
+    /// Formats the line without a name, which the kernel accepts too.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}{}", self.letter(), self.place, self.arguments)
     }
 }
 
-/// A path as a word of the kernel's language, in which a space ends it. There is no way to quote one.
+/// Returns a path in the kernel's syntax, where a space ends the path. The syntax has no quotes.
 fn speakable(path: &Path) -> Parsed<&str> {
-    let remedy = "use a path without, such as that of a link to the file, or /proc/PID/fd/N";
+    let remedy = "use another path, such as a link to the file or /proc/PID/fd/N";
     match path.to_str() {
         None => fault(0, "the path is not UTF-8", remedy),
         Some(path) if path.contains(|c: char| c.is_whitespace() || c.is_control()) => {
-            fault(0, "the kernel takes no path with a space in it", remedy)
+            fault(0, "the kernel does not support a path with spaces", remedy)
         }
-        Some(path) if path.len() > LINE_LIMIT => fault(0, "the path is longer than the kernel reads", remedy),
+        Some(path) if path.len() > LINE_LIMIT => fault(0, "the path exceeds the kernel's limit", remedy),
         Some(path) => Ok(path),
     }
 }
@@ -159,13 +162,13 @@ mod tests {
         let user = |path: &str, taken: &[Argument]| {
             Line::user(Path::new(path), 0, None, false, taken, Arch::X86_64).unwrap_err().to_string()
         };
-        assert!(user("/my files/x", &[]).contains("no path with a space"));
-        assert!(user("/x\ny", &[]).contains("no path with a space"));
-        assert!(user("/x", &arguments(&["a=%di", "a=%si"])).contains("two arguments are called a"));
+        assert!(user("/my files/x", &[]).contains("a path with spaces"));
+        assert!(user("/x\ny", &[]).contains("a path with spaces"));
+        assert!(user("/x", &arguments(&["a=%di", "a=%si"])).contains("two arguments are named a"));
         let many: Vec<_> = (0..200).map(|n| Argument::parse_nth("%di", n).unwrap()).collect();
         assert!(user("/x", &many).contains("at most 128"));
         let long: Vec<_> =
             (0..128).map(|n| Argument::parse_nth("+1000000(+1000000(%di)):u64", n).unwrap()).collect();
-        assert!(user("/x", &long).contains("longer than the kernel reads"));
+        assert!(user("/x", &long).contains("exceeds the kernel's limit"));
     }
 }

@@ -1,4 +1,4 @@
-//! The probes that the kernel holds, as `kprobe_events` and `uprobe_events` list them.
+//! Defined probes, as listed by `kprobe_events` and `uprobe_events`.
 
 use std::sync::Arc;
 
@@ -7,23 +7,23 @@ use crate::error::FileError;
 use crate::host::{self, Roots};
 use crate::probe::ProbeKind;
 
-/// A probe that is defined.
+/// A defined probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Its kind; a marker is a uprobe for the kernel.
+    /// Kind of the probe. The kernel lists a USDT probe as a uprobe.
     pub kind: ProbeKind,
-    /// The system of its tracepoint.
+    /// System of its tracepoint.
     pub system: Arc<str>,
-    /// The event.
+    /// The event name.
     pub event: Arc<str>,
-    /// Where it is, as the kernel prints it: `tcp_sendmsg+16`, `/usr/bin/bash:0x0000000000001234`.
+    /// Location in the kernel's notation: `tcp_sendmsg+16`, `/usr/bin/bash:0x0000000000001234`.
     pub place: Arc<str>,
-    /// Its arguments, `NAME=FETCH[:TYPE]`.
+    /// Arguments, `NAME=FETCH[:TYPE]`.
     pub arguments: Vec<Arc<str>>,
 }
 
 impl Listed {
-    /// Where it is, as far as its arguments go.
+    /// Returns whether the probe is in the kernel or in a program.
     pub fn site(&self) -> Site {
         match self.kind {
             ProbeKind::Kprobe | ProbeKind::Kretprobe => Site::Kernel,
@@ -31,7 +31,7 @@ impl Listed {
         }
     }
 
-    /// Reads a line such as `r10:GROUP/EVENT PLACE NAME=FETCH…`; `None`: it is none of a kprobe or uprobe.
+    /// Parses a line such as `r10:GROUP/EVENT PLACE NAME=FETCH…`. `None` if it is not a kprobe or uprobe.
     fn parse(line: &str, site: Site) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let (letter, name) = words.next()?.split_once(':')?;
@@ -59,7 +59,7 @@ impl Listed {
     }
 }
 
-/// Every probe, those of the kernel first.
+/// Returns all probes, those in the kernel first.
 pub(super) fn list(roots: &Roots) -> Result<Vec<Listed>, FileError> {
     let mut listed = Vec::new();
     for site in [Site::Kernel, Site::User] {

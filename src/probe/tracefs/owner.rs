@@ -1,4 +1,4 @@
-//! Whose a group of probes is.
+//! Owners of probe groups.
 
 use crate::host::{self, Roots};
 use crate::target::ProcessKey;
@@ -6,30 +6,30 @@ use crate::words::words;
 
 const PREFIX: &str = "perf_exporter_";
 
-/// The exporter that a group of probes belongs to. Its group is called `perf_exporter_PID_START`: a number alone may be
-/// another process's tomorrow, and is 1 in every container.
+/// The exporter that owns a group of probes. Its group is named `perf_exporter_PID_START`. The PID alone is not unique: it can be reused,
+/// and it is 1 in every container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner {
     pid: u32,
-    /// In clock ticks since boot, as the 22nd field of `/proc/PID/stat` has it; `None` where it could not be read.
+    /// Start time in clock ticks since boot, from the 22nd field of `/proc/PID/stat`; `None` if it could not be read.
     started: Option<u64>,
 }
 
 words! {
-    /// Whether an owner is still there.
+    /// Whether an owner is still running.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Life {
-        /// A process has its number and start time, or one that cannot be told from it.
+        /// A process has its PID and start time, or cannot be distinguished from it.
         Alive = "alive",
-        /// No process of this machine is it.
+        /// No process of this machine matches.
         Gone = "gone",
-        /// Not all processes of this machine can be seen.
+        /// Not all processes of this machine are visible.
         Unknown = "unknown",
     }
 }
 
 impl Owner {
-    /// This process, as procfs knows it; else by the number it has for itself.
+    /// Returns this process, as identified by procfs, or else by `pid`.
     pub fn own(roots: &Roots, pid: u32) -> Self {
         match ProcessKey::read(&roots.proc.join("self")) {
             Some(key) => Self { pid: key.pid, started: Some(key.start_time) },
@@ -37,7 +37,7 @@ impl Owner {
         }
     }
 
-    /// The name of its group.
+    /// Returns the group name.
     pub fn group(&self) -> String {
         match self.started {
             Some(started) => format!("{PREFIX}{}_{started}", self.pid),
@@ -45,7 +45,7 @@ impl Owner {
         }
     }
 
-    /// The owner of a group; `None`: it is none of an exporter.
+    /// Returns the owner of a group. `None` if the group does not belong to an exporter.
     pub fn of_group(group: &str) -> Option<Self> {
         let words = group.strip_prefix(PREFIX)?;
         let (pid, started) = match words.split_once('_') {
@@ -56,12 +56,12 @@ impl Owner {
         (owner.group() == group).then_some(owner)
     }
 
-    /// Its process, by the number that it had for itself.
+    /// Returns the process ID, as seen by the owner itself.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Whether it still runs.
+    /// Checks whether the owner is still running.
     pub fn life(&self, roots: &Roots) -> Life {
         let Some(started) = self.started else {
             return if roots.proc.join(self.pid.to_string()).exists() { Life::Alive } else { Life::Unknown };
@@ -73,7 +73,7 @@ impl Owner {
         if !sees_all(roots) {
             return Life::Unknown;
         }
-        // In a PID namespace of its own it has another number for itself than here, but the same start time.
+        // In a PID namespace, the owner has a different PID for itself, but the same start time.
         let Ok(processes) = host::list(&roots.proc) else { return Life::Unknown };
         let mut numbered = processes.iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
         let is_it = |name: &String| {
@@ -83,8 +83,7 @@ impl Owner {
     }
 }
 
-/// Whether procfs shows every process of the machine: that of the first PID namespace does, and in it 2 is the parent of
-/// the kernel's threads.
+/// Reports whether procfs shows every process of the machine. That is the case in the initial PID namespace, where process 2 is kthreadd.
 fn sees_all(roots: &Roots) -> bool {
     host::read_text(&roots.proc.join("2/comm")).is_ok_and(|comm| comm == "kthreadd")
 }

@@ -1,4 +1,4 @@
-//! Why a probe could not be defined or removed, and what would help.
+//! Errors of the definition and removal of probes, with remedies.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use crate::error::{Errno, FileError};
 use crate::health::{Cause, Judgement, Refusal};
 use crate::host::{self, Roots};
 
-/// A probe that the kernel did not take, or did not let go.
+/// The reason why the kernel did not define or remove a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeRefusal {
-    /// What the kernel answered, if it was asked.
+    /// The kernel's errno, if there is one.
     pub errno: Option<Errno>,
-    /// What that means.
+    /// Interpretation of the error.
     pub judgement: Judgement,
 }
 
@@ -23,7 +23,7 @@ impl ProbeRefusal {
         Self { errno: errno.into(), judgement: Judgement { cause, reason: reason.into(), remedy } }
     }
 
-    /// The same about an event, for the board.
+    /// Converts the error into a refusal of an event, for the status board.
     pub fn refusal(self, event: &Arc<str>, target: impl Into<String>) -> Refusal {
         self.judgement.refusal(event, target, self.errno)
     }
@@ -39,17 +39,17 @@ impl fmt::Display for ProbeRefusal {
 
 impl std::error::Error for ProbeRefusal {}
 
-/// A line that did not do what it says.
+/// The reason why a line was not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unwritten {
     /// The file could not be opened.
     Closed(Errno),
-    /// The kernel read the line, and answered this.
+    /// The kernel read the line and returned this errno.
     Answered(Errno),
 }
 
 impl Unwritten {
-    /// Why a probe was not defined.
+    /// Returns the error for a probe that was not defined.
     pub(super) fn of_definition(self, roots: &Roots, line: &Line, definition: &str) -> ProbeRefusal {
         let errno = match self {
             Self::Closed(errno) => return closed(roots, line.site(), errno),
@@ -59,31 +59,31 @@ impl Unwritten {
         answered(roots, line, errno, complaint_about(&log, definition))
     }
 
-    /// Why a probe was not removed.
+    /// Returns the error for a probe that was not removed.
     pub(super) fn of_removal(self, roots: &Roots, site: Site) -> ProbeRefusal {
         match self {
             Self::Closed(errno) => closed(roots, site, errno),
             Self::Answered(errno @ Errno::EBUSY) => ProbeRefusal::new(
                 errno,
                 Cause::Broken,
-                "its tracepoint is still in use",
-                "it can be removed when perf, or whoever has it open, is done",
+                "the tracepoint is still in use",
+                "retry when perf, or another user of the tracepoint, has closed it",
             ),
             Self::Answered(errno) => {
-                ProbeRefusal::new(errno, Cause::Broken, format!("the kernel answered {errno}"), "")
+                ProbeRefusal::new(errno, Cause::Broken, format!("the kernel returned {errno}"), "")
             }
         }
     }
 }
 
-/// The group has an event of every name that would do.
+/// Returns the error for a group in which all numbered names are in use.
 pub(super) fn no_name(event: &str) -> ProbeRefusal {
     let name: String = event.chars().take(NAME_LIMIT).collect();
-    let reason = format!("too many probes are called {name:?}");
-    ProbeRefusal::new(None, Cause::Exhausted, reason, "give some of them another name")
+    let reason = format!("too many probes are named {name:?}");
+    ProbeRefusal::new(None, Cause::Exhausted, reason, "rename some of them")
 }
 
-/// The lists of probes cannot be read.
+/// Returns the error for probe lists that cannot be read.
 pub(super) fn unreadable(roots: &Roots, error: &FileError) -> ProbeRefusal {
     match error.errno() {
         Some(errno) => closed(roots, Site::Kernel, errno),
@@ -91,7 +91,7 @@ pub(super) fn unreadable(roots: &Roots, error: &FileError) -> ProbeRefusal {
     }
 }
 
-/// The file in which probes of a site are defined cannot be opened.
+/// Returns the error for a definition file that could not be opened.
 fn closed(roots: &Roots, site: Site, errno: Errno) -> ProbeRefusal {
     let path = events_file(roots, site);
     let (file, dir) = (path.display(), roots.tracing.display());
@@ -109,16 +109,16 @@ fn closed(roots: &Roots, site: Site, errno: Errno) -> ProbeRefusal {
             (Cause::Absent, reason, format!("mount -t tracefs tracefs {dir}"))
         }
         Errno::ENOENT | Errno::ENOTDIR => {
-            let reason = format!("this kernel has no tracing: {dir} does not exist");
+            let reason = format!("this kernel was built without tracing: {dir} does not exist");
             (Cause::Absent, reason, "use a kernel with CONFIG_FTRACE, and mount its tracefs".into())
         }
         Errno::EACCES | Errno::EPERM if locked_down(roots) => return locked(errno),
         Errno::EACCES | Errno::EPERM => {
-            let reason = format!("{file} may not be written: {errno}");
-            (Cause::Forbidden, reason, "define probes as root, whose tracefs is".into())
+            let reason = format!("{file} could not be opened for writing: {errno}");
+            (Cause::Forbidden, reason, "define probes as root, which owns tracefs".into())
         }
         Errno::EROFS => {
-            let remedy = "mount it so that it can be written, in a container as a volume of its own";
+            let remedy = "mount it writable; in a container, as a separate volume";
             (Cause::Forbidden, format!("{dir} is mounted read-only"), remedy.into())
         }
         Errno::EMFILE | Errno::ENFILE => {
@@ -136,33 +136,35 @@ fn locked_down(roots: &Roots) -> bool {
 }
 
 fn locked(errno: Errno) -> ProbeRefusal {
-    let reason = "kernel lockdown is in confidentiality mode, which has no probes";
+    let reason = "kernel lockdown is in confidentiality mode, which disables probes";
     ProbeRefusal::new(errno, Cause::Forbidden, reason, "boot without lockdown=confidentiality")
 }
 
-/// What the kernel's answer to a definition means. Its own words (`trace_probe.h`, `ERRORS`) tell more than the errno.
+/// Interprets the kernel's error for a definition. Its message (`trace_probe.h`, `ERRORS`) is more specific than the errno.
 fn answered(roots: &Roots, line: &Line, errno: Errno, complaint: Option<Complaint<'_>>) -> ProbeRefusal {
     let place = line.place();
     let message = complaint.map_or("", |complaint| complaint.message);
     let (cause, reason, remedy) = match (errno, line.site()) {
         (Errno::EPERM | Errno::EACCES, _) if locked_down(roots) => return locked(errno),
         (Errno::EPERM | Errno::EACCES, _) => {
-            let remedy = "a security module may forbid probes: look into the kernel's log";
-            (Cause::Forbidden, format!("the kernel answered {errno}"), remedy)
+            let remedy = "a security module may deny probes: check the kernel log";
+            (Cause::Forbidden, format!("the kernel returned {errno}"), remedy)
         }
-        (Errno::ENOMEM | Errno::ENOSPC, _) => {
-            (Cause::Exhausted, format!("the kernel has no room for it: {errno}"), "define fewer probes")
-        }
+        (Errno::ENOMEM | Errno::ENOSPC, _) => (
+            Cause::Exhausted,
+            format!("the kernel has insufficient resources for the probe: {errno}"),
+            "define fewer probes",
+        ),
         (Errno::ENOSYS | Errno::EOPNOTSUPP, _) => {
-            (Cause::Absent, format!("this kernel cannot put a probe at {place}: {errno}"), "")
+            (Cause::Absent, format!("this kernel does not support a probe at {place}: {errno}"), "")
         }
         (Errno::EILSEQ, _) => {
             let reason = format!("{place} is in the middle of an instruction");
-            (Cause::Broken, reason, "leave the offset out, or take one from a disassembly")
+            (Cause::Broken, reason, "remove the offset, or use one from a disassembly")
         }
         (_, Site::Kernel) if message == "The symbol is not unique" || errno == Errno::EADDRNOTAVAIL => {
-            let reason = format!("the kernel has several functions called {place}");
-            (Cause::Broken, reason, "name its module, as in nf_nat:FUNCTION, or probe one that calls it")
+            let reason = format!("several kernel functions are named {place}");
+            (Cause::Broken, reason, "specify its module, as in nf_nat:FUNCTION, or probe a caller")
         }
         (Errno::ENOENT, Site::Kernel) => return no_function(line, errno),
         (_, Site::Kernel) if message == "Invalid probed address or symbol" => {
@@ -172,12 +174,12 @@ fn answered(roots: &Roots, line: &Line, errno: Errno, complaint: Option<Complain
             return not_there(roots, line, errno);
         }
         (Errno::ENOENT, Site::User) => {
-            let remedy = "it may have been replaced: reload to look for it again";
-            (Cause::Absent, format!("the kernel finds no file for {place}"), remedy)
+            let remedy = "the file may have been replaced: reload perf-exporter to look it up again";
+            (Cause::Absent, format!("the kernel found no file for {place}"), remedy)
         }
         _ => match complaint {
-            Some(complaint) => (Cause::Broken, format!("the kernel says: {complaint}"), ""),
-            None => (Cause::Broken, format!("the kernel answered {errno} to \"{line}\""), ""),
+            Some(complaint) => (Cause::Broken, format!("the kernel reported: {complaint}"), ""),
+            None => (Cause::Broken, format!("the kernel returned {errno} for \"{line}\""), ""),
         },
     };
     ProbeRefusal::new(errno, cause, reason, remedy)
@@ -186,12 +188,12 @@ fn answered(roots: &Roots, line: &Line, errno: Errno, complaint: Option<Complain
 fn no_function(line: &Line, errno: Errno) -> ProbeRefusal {
     let function = function(line);
     let remedy = format!(
-        "it may be inlined, or in a module that is not loaded: grep {function} /proc/kallsyms shows what there is"
+        "it may be inlined, or in a module that is not loaded: check with grep {function} /proc/kallsyms"
     );
     ProbeRefusal::new(errno, Cause::Absent, format!("the kernel has no function {function}"), &remedy)
 }
 
-/// The function is there, and there can be no probe in it.
+/// Returns the error for a function that exists but cannot be probed.
 fn not_there(roots: &Roots, line: &Line, errno: Errno) -> ProbeRefusal {
     let function = function(line);
     let blacklist = roots.sys.join("kernel/debug/kprobes/blacklist");
@@ -200,32 +202,32 @@ fn not_there(roots: &Roots, line: &Line, errno: Errno) -> ProbeRefusal {
     let inside = line.place().split_once('+').map(|(_, offset)| offset);
     let (reason, remedy) = match inside {
         _ if listed => (
-            format!("{function} is on the kernel's list of functions that may not be probed"),
-            "probe a function that it calls, or that calls it".to_owned(),
+            format!("{function} is on the kernel's kprobe blacklist"),
+            "probe one of its callers, or a function that it calls".to_owned(),
         ),
         Some(offset) => (
-            format!("the kernel lets no probe be put {offset} bytes into {function}"),
-            "an instruction must begin there: leave the offset out for the first one".to_owned(),
+            format!("the kernel rejected a probe at {offset} bytes into {function}"),
+            "the offset must be the start of an instruction: remove it to probe the first one".to_owned(),
         ),
         None => (
-            format!("the kernel lets no probe be put into {function}"),
-            format!("{} and available_filter_functions show what can be probed", blacklist.display()),
+            format!("the kernel rejected a probe in {function}"),
+            format!("see {} and available_filter_functions for what can be probed", blacklist.display()),
         ),
     };
     ProbeRefusal::new(errno, Cause::Forbidden, reason, &remedy)
 }
 
-/// The name of the function that a line in the kernel is in.
+/// Returns the function name in a kernel definition.
 fn function(line: &Line) -> &str {
     let symbol = line.place().rsplit(':').next().unwrap_or_default();
     symbol.split('+').next().unwrap_or_default()
 }
 
-/// What `error_log` says about a command (Linux 5.2).
+/// The message in `error_log` about a command (Linux 5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Complaint<'l> {
     message: &'l str,
-    /// The word of the command at which the caret points.
+    /// The word of the command under the caret.
     at: Option<&'l str>,
 }
 
@@ -236,10 +238,10 @@ impl fmt::Display for Complaint<'_> {
     }
 }
 
-/// How many bytes of a command kernels before 5.18 keep.
+/// Number of bytes of a command that kernels before 5.18 keep.
 const KEPT: usize = 255;
 
-/// The newest entry of the log about a definition.
+/// Returns the newest log entry about a definition.
 fn complaint_about<'l>(log: &'l str, definition: &str) -> Option<Complaint<'l>> {
     const COMMAND: &str = "  Command: ";
     let lines: Vec<&str> = log.lines().collect();
@@ -315,27 +317,27 @@ mod tests {
                 Errno::EINVAL,
                 say("Failed to register probe event"),
                 Cause::Forbidden,
-                "lets no probe be put into do_int3",
+                "rejected a probe in do_int3",
             ),
             (
                 kernel("t_show"),
                 Errno::EADDRNOTAVAIL,
                 say("The symbol is not unique"),
                 Cause::Broken,
-                "several functions called t_show",
+                "several kernel functions are named t_show",
             ),
             (kernel("f"), Errno::EILSEQ, None, Cause::Broken, "middle of an instruction"),
             (kernel("f"), Errno::EPERM, None, Cause::Forbidden, "EPERM"),
-            (kernel("f"), Errno::ENOMEM, None, Cause::Exhausted, "no room"),
+            (kernel("f"), Errno::ENOMEM, None, Cause::Exhausted, "insufficient resources"),
             (
                 kernel("f"),
                 Errno::EINVAL,
                 say("Invalid register name"),
                 Cause::Broken,
-                "the kernel says: Invalid register name",
+                "the kernel reported: Invalid register name",
             ),
             (user(), Errno::ENOENT, None, Cause::Absent, "no file for /bin/sh:0x10"),
-            (user(), Errno::EINVAL, None, Cause::Broken, "EINVAL: Invalid argument to \"p /bin/sh:0x10\""),
+            (user(), Errno::EINVAL, None, Cause::Broken, "EINVAL: Invalid argument for \"p /bin/sh:0x10\""),
         ] {
             let refusal = answered(&roots, &line, errno, message);
             assert_eq!((refusal.judgement.cause, refusal.errno), (cause, Some(errno)), "{refusal}");
@@ -350,8 +352,8 @@ mod tests {
         let refusal = answered(&Roots::under(dir.path()), &line, Errno::EINVAL, None);
         assert_eq!(
             refusal.to_string(),
-            "forbidden: the kernel lets no probe be put 3 bytes into tcp_sendmsg; an instruction must begin there: \
-             leave the offset out for the first one"
+            "forbidden: the kernel rejected a probe at 3 bytes into tcp_sendmsg; the offset must be the start of an \
+             instruction: remove it to probe the first one"
         );
     }
 
@@ -365,8 +367,7 @@ mod tests {
         let refusal = answered(&roots, &kernel("do_int3"), Errno::EINVAL, None);
         assert_eq!(
             refusal.to_string(),
-            "forbidden: do_int3 is on the kernel's list of functions that may not be probed; probe a function that \
-             it calls, or that calls it"
+            "forbidden: do_int3 is on the kernel's kprobe blacklist; probe one of its callers, or a function that it calls"
         );
     }
 

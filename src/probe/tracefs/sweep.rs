@@ -1,4 +1,4 @@
-//! What exporters left behind that are gone.
+//! Removal of probes and tracing instances of ended exporters.
 
 use std::sync::Arc;
 
@@ -9,31 +9,31 @@ use super::{ProbeRefusal, complaint, listed, undefine};
 use crate::error::FileError;
 use crate::host::{self, Roots};
 
-/// A probe of an exporter that is not this one.
+/// A probe of another exporter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leftover {
-    /// Its group, which names the owner.
+    /// The group, which identifies the owner.
     pub system: Arc<str>,
-    /// The event.
+    /// The event name.
     pub event: Arc<str>,
-    /// What became of it.
+    /// Result for this probe.
     pub fate: Fate,
 }
 
-/// What became of a probe that may have been left behind.
+/// Result for a probe that an exporter may have left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
-    /// Nobody's any more, and removed.
+    /// The owner has ended, and the probe was removed.
     Removed,
-    /// Its owner lives.
+    /// The owner is running.
     Kept,
-    /// Whether its owner lives cannot be seen from this PID namespace, so it stays.
+    /// This PID namespace does not show whether the owner is running, so the probe stays.
     Unknown,
-    /// Nobody's any more, and the kernel would not remove it: somebody may have it open.
+    /// The owner has ended, but the kernel rejected the removal, possibly because the probe is open.
     Refused(ProbeRefusal),
 }
 
-/// Looks at every probe in a group of an exporter but `own`.
+/// Checks every probe in the group of an exporter other than `own`.
 pub(super) fn sweep(roots: &Roots, own: Option<Owner>) -> Result<Vec<Leftover>, FileError> {
     let mut lives: FxHashMap<Owner, Life> = FxHashMap::default();
     let mut leftovers = Vec::new();
@@ -55,7 +55,7 @@ pub(super) fn sweep(roots: &Roots, own: Option<Owner>) -> Result<Vec<Leftover>, 
     Ok(leftovers)
 }
 
-/// Removes the tracing instances of exporters that were killed while they asked about a filter: they hold memory.
+/// Removes the tracing instances of exporters that were killed during the check of a filter. They take memory.
 fn sweep_instances(roots: &Roots) {
     let dir = roots.tracing.join("instances");
     for name in host::list(&dir).unwrap_or_default() {
@@ -63,7 +63,7 @@ fn sweep_instances(roots: &Roots) {
         if owner.is_some_and(|owner| owner.life(roots) == Life::Gone)
             && let Err(error) = std::fs::remove_dir(dir.join(&name))
         {
-            tracing::warn!("the tracing instance {name} of an exporter that is gone stays: {error}");
+            tracing::warn!("tracing instance {name} of an ended exporter could not be removed: {error}");
         }
     }
 }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::probe::tracefs::Probes;
 
-    /// A host whose `kprobe_events` is an ordinary file: what is told to it is appended.
+    /// A host whose `kprobe_events` is a regular file, to which lines are appended.
     struct Host {
         dir: tempfile::TempDir,
         roots: Roots,
@@ -131,7 +131,7 @@ mod tests {
             [
                 fate("perf_exporter_8_80", Fate::Kept),
                 fate("perf_exporter_8_81", Fate::Removed),
-                // Process 9 here may be process 1 in its container.
+                // Process 9 on this host may be process 1 in its container.
                 fate("perf_exporter_1_90", Fate::Kept),
             ]
         );

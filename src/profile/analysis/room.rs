@@ -1,7 +1,7 @@
-//! Keeping stacks, tasks and windows within their share of the memory budget.
+//! Keeps stacks, tasks and windows within their share of the memory budget.
 //!
-//! When the share is full, the oldest slot of a window goes first, with the stacks and tasks that only it had. Totals that
-//! were published stay: windows are what pages and requests for the last while show.
+//! When the share is full, the oldest slot of a window is dropped first, with the stacks and tasks that only this slot used. Published
+//! totals stay: windows serve only pages and requests for the last minutes.
 
 use crate::budget::Account;
 use crate::profile::memory::MemoryShares;
@@ -9,28 +9,29 @@ use crate::profile::memory::MemoryShares;
 use super::{Analysis, MANY};
 use crate::profile::tally::Tally;
 
-/// How often it is tried to make room if there is too little to drop, in nanoseconds of the records' clock.
+/// The shortest interval between two attempts to free memory, in nanoseconds on the clock of the records.
 const AGAIN: u64 = 1_000_000_000;
 
-/// How often stacks and tasks are dropped that no window has any more, in nanoseconds of the records' clock, however few there
-/// are: a machine that was in trouble gets its memory back.
+/// The interval at which stacks and tasks are dropped that no window uses, in nanoseconds on the clock of the records. It applies to any
+/// number of them, so that memory is released after a peak.
 pub(super) const TIDY_EVERY: u64 = 60_000_000_000;
 
-/// How often caches are emptied, in nanoseconds of the records' clock. What is still in use is read again at once.
+/// The interval at which caches are cleared, in nanoseconds on the clock of the records. Entries that are still in use are read again at
+/// once.
 const REFRESH_EVERY: u64 = 300_000_000_000;
 
-/// What is held of each share, and what was dropped to make room.
+/// The memory held of each share, and the samples dropped to free memory.
 #[derive(Debug)]
 pub(super) struct Room {
     stacks: Account,
     unwind: Account,
-    /// When room was made last.
+    /// When memory was last freed.
     made: u64,
-    /// When stacks and tasks that no window has were dropped last.
+    /// When stacks and tasks that no window uses were last dropped.
     tidied: u64,
-    /// When caches were emptied last.
+    /// When caches were last cleared.
     refreshed: u64,
-    /// Samples that went with their slots before these were too old.
+    /// Samples dropped with their slots before these expired.
     pub(super) dropped: u64,
 }
 
@@ -48,13 +49,13 @@ impl Room {
 }
 
 impl Analysis {
-    /// Holds no more than these shares from now on.
+    /// Limits memory to these shares from now on.
     pub(in crate::profile) fn keep_within(&mut self, shares: &MemoryShares) {
         self.room = Room::new(shares);
         self.make_room(false);
     }
 
-    /// Drops what is not needed any more where `gone` says that windows lost a slot, and more if the share is full.
+    /// Drops unused stacks and tasks if `gone` indicates that windows lost a slot, and more if the share is full.
     pub(super) fn make_room(&mut self, gone: bool) {
         let many = self.analyzer.stacks().len() >= MANY || self.tasks.len() >= MANY;
         if gone && (many || self.analyzed.saturating_sub(self.room.tidied) >= TIDY_EVERY) {
@@ -78,20 +79,20 @@ impl Analysis {
                 held = self.held();
             }
         }
-        // What is being recorded for somebody has to end; until then nothing new is added to it.
+        // Recordings in progress continue until they end; until then no new keys are added to them.
         let full = held > limit;
         self.recordings.values_mut().for_each(|recording| recording.tally.set_full(full));
         self.room.stacks.set(held);
         self.room.unwind.set(self.analyzer.unwind_bytes());
     }
 
-    /// Bytes of stacks, tasks, windows and recordings.
+    /// Returns the bytes of stacks, tasks, windows and recordings.
     fn held(&self) -> u64 {
         let tallies: usize = self.tallies().map(Tally::bytes).sum();
         (self.analyzer.stack_bytes() + self.tasks.bytes() + tallies) as u64
     }
 
-    /// Drops the oldest slot of all windows. Whether there was one.
+    /// Drops the oldest slot of all windows. Returns whether there was one.
     fn drop_oldest(&mut self) -> bool {
         let windows = self.sources.iter_mut().map(|source| &mut source.window);
         let oldest = windows.filter(|window| window.begin().is_some()).min_by_key(|window| window.begin());

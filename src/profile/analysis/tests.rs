@@ -47,8 +47,12 @@ fn profiles_that_follow_each_other_have_every_sample_once() {
         count(&mut analysis, time);
     }
     analysis.analyzed = 20;
-    assert_eq!(said(&analysis.renew(number).unwrap()), (5, 20, 25), "4 was before the first one");
-    // One that comes late is in the next.
+    assert_eq!(
+        said(&analysis.renew(number).unwrap()),
+        (5, 20, 25),
+        "the record at 4 is before the first profile"
+    );
+    // A late record is in the next profile.
     for time in [18, 20, 39] {
         count(&mut analysis, time);
     }
@@ -116,7 +120,7 @@ fn the_oldest_samples_of_windows_make_room_for_new_ones() {
     let most = 40_000;
     for number in 1..=most {
         let time = length / most * number;
-        // Each of a thread of its own, of which nothing is left when all samples are gone.
+        // Each sample has its own thread, which is dropped when all its samples are gone.
         let tid = number as u32;
         analysis.sample(0, 0, &Sample { time, pid: tid, tid, ..Sample::default() }, 1);
         if number % 1000 == 0 {
@@ -164,7 +168,7 @@ fn a_process_that_no_stack_refers_to_is_reported_once() {
     let one = sampler("one");
     let later = 2 * u64::try_from(one.window.as_nanos()).unwrap() + TIDY_EVERY;
     analysis.set_samplers(&[one]);
-    // PERF_CONTEXT_USER, and an address in memory that is no file's.
+    // PERF_CONTEXT_USER, and an address in memory without a file.
     let callchain = [-512i64, 0x1001].map(i64::to_ne_bytes);
     let sample = Sample { time: 1, pid: 7, tid: 7, callchain: &callchain, ..Sample::default() };
     analysis.sample(0, 0, &sample, 1);

@@ -25,7 +25,7 @@ fn holder() -> Attr {
     Attr::software(DUMMY, Some(sampling()), Start::Later)
 }
 
-/// Opens page faults once for each of `purposes` on CPU 3.
+/// Opens page faults on CPU 3, once for each of `purposes`.
 fn open_for(
     kernel: &FakeKernel,
     budget: &mut Budget,
@@ -41,7 +41,7 @@ fn open_for(
     RingSet::new("samples").open(RingId::of_cpu(3), whom, request, 8, &mut context)
 }
 
-/// Opens on CPU 3; gives what came of it, and what was refused.
+/// Opens events on CPU 3. Returns the result and the failures.
 fn opened(kernel: &FakeKernel, whom: &[Whom]) -> Opened<FakeEvent, char> {
     open_for(kernel, &mut Budget::new(1024, 0, None), whom, vec![holder()], "f")
 }
@@ -50,7 +50,7 @@ fn cpus() -> [Whom; 1] {
     [Whom::Cpus("3".parse().unwrap())]
 }
 
-/// For each event whether it is one that tells, where it is, who is inherited, and when it starts.
+/// Returns for each event whether it is a dummy event, its place, its inheritance, and its start.
 fn found(kernel: &FakeKernel) -> Vec<(bool, FakePlace, Inherit, Start)> {
     let tells = |attr: &Attr| attr.selector.config[0] == DUMMY;
     let opened = kernel.opened();
@@ -121,7 +121,7 @@ fn a_ring_that_cannot_be_made_gives_its_descriptors_back() {
     assert_eq!(&*refused[0].refusal.event, "samples");
 }
 
-/// Keeps the memory of one ring, and counts what it lost.
+/// A consumer that keeps the sizes of one ring, and reports a given usage.
 #[derive(Default)]
 struct Kept {
     usage: Usage,
@@ -198,13 +198,13 @@ fn rings_that_are_open_or_were_refused_are_not_missing() {
 
 #[test]
 fn events_are_opened_only_if_the_budget_has_room_for_all_of_them() {
-    // Two threads: each has one event that reports what it does, and one for each of three purposes.
+    // Two threads: each has one dummy event, and one event for each of three purposes.
     let whom = [Whom::Threads(vec![7, 8])];
     for (limit, opens) in [(8, true), (7, false)] {
         let (kernel, mut budget) = (FakeKernel::new(), Budget::new(1 << 20, 0, Some(limit)));
         let (tapped, refused) = open_for(&kernel, &mut budget, &whom, vec![holder()], "abc");
         assert_eq!((tapped.is_some(), kernel.opened().len()), (opens, if opens { 8 } else { 0 }));
-        assert_eq!(budget.has_room_for(1), !opens, "what is open is taken from the budget");
+        assert_eq!(budget.has_room_for(1), !opens, "open events use descriptors of the budget");
         let refused: Vec<_> = refused.into_iter().map(|refused| refused.refusal.cause).collect();
         assert_eq!(refused, if opens { vec![] } else { vec![Cause::Exhausted] });
     }
@@ -303,7 +303,7 @@ fn hits_are_the_sum_of_the_chosen_events_that_can_be_read() {
     assert_eq!(hits("ab"), 0);
 }
 
-/// A set with the ring of CPU 3, of 8 pages.
+/// Returns a set with the ring of CPU 3, of 8 pages.
 fn set(kernel: &FakeKernel) -> RingSet<Tapped<FakeEvent, char>> {
     let (tapped, made) = opened(kernel, &cpus()).0.unwrap();
     let mut set = RingSet::new("samples");
@@ -324,7 +324,7 @@ fn a_set_is_idle_without_rings_and_without_a_reader() {
     assert!(set.remove(RingId { cpu: 3, number: 1 }).is_none());
     assert!(set.remove(ring).is_some() && set.remove(ring).is_none());
     assert!(kernel.opened().is_empty());
-    assert_eq!((set.is_idle(), set.ids(), set.descriptors()), (false, vec![], 0), "a reader is there");
+    assert_eq!((set.is_idle(), set.ids(), set.descriptors()), (false, vec![], 0), "there is a reader");
     set.stop_reader();
     assert!(set.is_idle() && set.waker().is_none());
 }
@@ -334,7 +334,7 @@ fn a_set_has_one_reader_which_reads_small_rings_often() {
     let mut set = set(&FakeKernel::new());
     let ring = RingId::of_cpu(3);
     set.listen(ring, || Err(std::io::ErrorKind::OutOfMemory.into()));
-    assert!(set.waker().is_none(), "collections alone read");
+    assert!(set.waker().is_none(), "only collections read");
     let (told, heard) = channel();
     set.listen(ring, || {
         Reader::start("reader", None, Urgency::Raised, move |ready| drop(told.send(ready.to_vec())))

@@ -1,4 +1,4 @@
-//! Records as the kernel writes them into a ring: pure parsers that lend from the bytes they are given.
+//! Records as the kernel writes them into a ring: pure parsers that borrow from their input.
 //!
 //! Source of the layouts: `perf_event_open(2)`, "MMAP layout", and `enum perf_event_type` in the kernel's
 //! `include/uapi/linux/perf_event.h`. Numbers are in the byte order of this machine.
@@ -11,57 +11,57 @@ use perf_event_open_sys::bindings as abi;
 
 use crate::sys::{Fields, Registers};
 
-/// What the bytes of a record are.
+/// A parsed record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record<'a> {
     /// An event fired.
     Sample(Sample<'a>),
-    /// A thread took a name.
+    /// A thread changed its name.
     Comm(Comm<'a>),
     /// A thread was created.
     Fork(Task),
-    /// A thread ended.
+    /// A thread exited.
     Exit(Task),
     /// A cgroup was created. Linux 5.7.
     Cgroup(Cgroup<'a>),
-    /// A process mapped a file that it can execute.
+    /// A process mapped an executable file.
     Mmap(Mmap<'a>),
-    /// A thread goes onto the CPU or leaves it.
+    /// A thread is switched in or out.
     Switch {
-        /// Its process; `u32::MAX` if it has been reaped already.
+        /// Its process; `u32::MAX` if it has already been reaped.
         pid: u32,
-        /// Which; 0 is the idle task, and where its event does not tell (`sample_id_all` with a thread).
+        /// Its thread ID; 0 for the idle task, and if the records of the event contain no thread (`sample_id_all` with a thread).
         tid: u32,
-        /// Whether it leaves.
+        /// Whether it is switched out.
         out: bool,
-        /// Process and thread that come in its place, or that it follows; 0 where an event of a thread tells.
+        /// Process and thread that replace it, or that it replaces; 0 for events of a thread.
         other: (u32, u32),
     },
-    /// The kernel has a new function, or one less.
+    /// The kernel registered or unregistered a function.
     Ksymbol(Ksymbol<'a>),
-    /// The ring had no room.
+    /// Records were lost because the ring was full.
     Lost {
-        /// The event that found no room last.
+        /// The event whose record was lost last.
         id: u64,
-        /// How many records of any kind and event were not written, since this was last told.
+        /// Number of records of any kind and event that were lost since the last such record.
         count: u64,
     },
-    /// As [`Record::Lost`], told by hardware that writes samples itself.
+    /// Like [`Record::Lost`], for hardware that writes samples itself.
     LostSamples {
-        /// How many.
+        /// Number of lost samples.
         count: u64,
     },
-    /// The kernel stopped an event until the next tick, for firing too often.
+    /// The kernel throttled an event until the next tick, because it fired too often.
     Throttle {
-        /// Which.
+        /// The event.
         id: u64,
     },
-    /// And let it go on.
+    /// The kernel ended the throttling of an event.
     Unthrottle {
-        /// Which.
+        /// The event.
         id: u64,
     },
-    /// A kind that is not looked into.
+    /// A kind of record that is not decoded.
     Other {
         /// `PERF_RECORD_*`.
         kind: u32,
@@ -75,16 +75,16 @@ pub struct Comm<'a> {
     pub pid: u32,
     /// The thread.
     pub tid: u32,
-    /// Its new name, at most 15 bytes, chosen by whoever runs it.
+    /// Its new name, at most 15 bytes: untrusted input.
     pub name: &'a [u8],
-    /// Whether it came with `execve`.
+    /// Whether it was changed by `execve`.
     pub exec: bool,
 }
 
 /// `PERF_RECORD_FORK` and `PERF_RECORD_EXIT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Task {
-    /// The process that the thread belongs to.
+    /// The process of the thread.
     pub pid: u32,
     /// The process that created it, or its parent at the exit.
     pub parent_pid: u32,
@@ -92,7 +92,7 @@ pub struct Task {
     pub tid: u32,
     /// The thread that created it.
     pub parent_tid: u32,
-    /// When, in nanoseconds of the event's clock.
+    /// Time in nanoseconds of the event's clock.
     pub time: u64,
 }
 
@@ -101,7 +101,7 @@ pub struct Task {
 pub struct Cgroup<'a> {
     /// The inode number of its directory.
     pub id: u64,
-    /// Its path from the root of the hierarchy, whatever cgroup namespace we are in.
+    /// Its path from the root of the hierarchy, independent of our cgroup namespace.
     pub path: &'a [u8],
 }
 
@@ -110,15 +110,15 @@ pub struct Cgroup<'a> {
 pub struct Mmap<'a> {
     /// The process; `u32::MAX`: the kernel.
     pub pid: u32,
-    /// The thread that did it.
+    /// The thread that created the mapping.
     pub tid: u32,
     /// The first address.
     pub start: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// Where in the file it begins, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Which file it is.
+    /// The mapped file.
     pub file: MappedFile,
     /// `PROT_*`.
     pub protection: u32,
@@ -126,14 +126,14 @@ pub struct Mmap<'a> {
     pub path: &'a [u8],
 }
 
-/// Where a mapped file is stored; zeros for memory without a file.
+/// Identity of a mapped file; zeros for memory without a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MappedFile {
-    /// The major number of the device.
+    /// Major number of the device.
     pub major: u32,
-    /// Its minor number.
+    /// Minor number of the device.
     pub minor: u32,
-    /// The number of the file there.
+    /// Inode number.
     pub inode: u64,
 }
 
@@ -142,24 +142,24 @@ pub struct MappedFile {
 pub struct Ksymbol<'a> {
     /// Its first address.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
-    /// Whether it is gone, not new.
+    /// Whether it was unregistered instead of registered.
     pub removed: bool,
     /// Its name.
     pub name: &'a [u8],
 }
 
-/// Bytes that are not a record of the kind that they say they are.
+/// Error: the bytes are not a valid record of their kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
 impl<'a> Record<'a> {
-    /// Parses one record, header included. `fields` is what its event was opened with, which alone tells the layout
-    /// of a sample.
+    /// Parses one record, including its header. `fields` are those that its event was opened with; they alone determine the layout of a
+    /// sample.
     ///
     /// # Errors
-    /// When the bytes end too early or too late for what they should hold.
+    /// When the bytes are too short or too long for their layout.
     #[inline]
     pub fn parse(bytes: &'a [u8], fields: &Fields) -> Result<Self, Malformed> {
         let mut words = Cursor(bytes);
@@ -173,7 +173,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// What is no sample; of those there are few.
+    /// Parses a record other than a sample. These are rare.
     #[cold]
     fn parse_other(kind: u32, misc: u16, mut words: Cursor<'a>, fields: &Fields) -> Result<Self, Malformed> {
         Ok(match kind {
@@ -209,7 +209,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The bytes of a record that are not read yet.
+/// The bytes of a record that are not parsed yet.
 #[derive(Debug, Clone, Copy)]
 struct Cursor<'a>(&'a [u8]);
 
@@ -232,7 +232,7 @@ impl<'a> Cursor<'a> {
         self.take().map(u64::from_ne_bytes)
     }
 
-    /// The next `count` numbers, unread.
+    /// Takes the next `count` numbers, without conversion.
     fn words(&mut self, count: usize) -> Result<&'a [[u8; 8]], Malformed> {
         let length = count.checked_mul(size_of::<u64>()).ok_or(Malformed)?;
         let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
@@ -240,18 +240,18 @@ impl<'a> Cursor<'a> {
         Ok(taken.as_chunks().0)
     }
 
-    /// Bytes with their number in front, which together take whole words.
+    /// Takes bytes that follow their length. Together they fill whole words.
     fn raw(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self.u32()? as usize;
         self.bytes(length)
     }
 
-    /// The text up to the first NUL, or all of it: the kernel fills up with NULs to a multiple of 8.
+    /// Returns the text up to the first NUL, or all of it: the kernel pads with NULs to a multiple of 8.
     fn text(&self) -> &'a [u8] {
         self.0.split(|&byte| byte == 0).next().unwrap_or_default()
     }
 
-    /// The thread at the end of a record that is no sample (`sample_id_all`): pid and tid, then what else there is.
+    /// Returns the thread at the end of a record other than a sample (`sample_id_all`): pid and tid, followed by the other fields.
     fn trailing_task(&self, fields: &Fields) -> Option<(u32, u32)> {
         let behind = size_of::<u64>() * (usize::from(fields.time) + usize::from(fields.identifier));
         let ids = self.0.len().checked_sub(behind + size_of::<u64>()).filter(|_| fields.tid)?;
@@ -259,15 +259,15 @@ impl<'a> Cursor<'a> {
         Some((ids.u32().ok()?, ids.u32().ok()?))
     }
 
-    /// The next `length` bytes.
+    /// Takes the next `length` bytes.
     fn bytes(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
         let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    /// The registers of a program, behind the word that says whether there are any (`PERF_SAMPLE_REGS_ABI_*`). Those of
-    /// a 32-bit program are left out: its stack has other words than that of this one.
+    /// Takes the registers of a program, which follow the word with their ABI (`PERF_SAMPLE_REGS_ABI_*`). Returns none for a 32-bit
+    /// program, because its stack has words of another size.
     fn registers(&mut self) -> Result<Option<Registers>, Malformed> {
         let kind = self.u64()?;
         if kind == 0 {
@@ -280,7 +280,7 @@ impl<'a> Cursor<'a> {
         Ok((kind == u64::from(abi::PERF_SAMPLE_REGS_ABI_64)).then_some(Registers::of(numbers)))
     }
 
-    /// The same for one register, of which only the word in front is looked at.
+    /// Takes one register like [`Self::registers`], and reports whether the program has 32 bits.
     fn is_narrow(&mut self) -> Result<bool, Malformed> {
         let kind = self.u64()?;
         if kind != 0 {
@@ -289,8 +289,8 @@ impl<'a> Cursor<'a> {
         Ok(kind == u64::from(abi::PERF_SAMPLE_REGS_ABI_32))
     }
 
-    /// `PERF_RECORD_MISC_MMAP_BUILD_ID` says that a build id stands in place of the file. None of our events asks for one,
-    /// but where somebody else's does, the kernel sets the bit in records of others as well, and writes no build id there.
+    /// Ignores `PERF_RECORD_MISC_MMAP_BUILD_ID`, which indicates a build ID in place of the file. No event of the exporter requests one. If
+    /// an event of another program does, the kernel also sets the bit in records of other events, without writing a build ID there.
     fn mmap(&mut self) -> Result<Mmap<'a>, Malformed> {
         let (pid, tid) = (self.u32()?, self.u32()?);
         let (start, length, offset) = (self.u64()?, self.u64()?, self.u64()?);
@@ -305,7 +305,7 @@ impl<'a> Cursor<'a> {
         Ok(Task { pid, parent_pid, tid: self.u32()?, parent_tid: self.u32()?, time: self.u64()? })
     }
 
-    /// The event of a `THROTTLE` or `UNTHROTTLE`, which stands behind the time.
+    /// Takes the event of a `THROTTLE` or `UNTHROTTLE`, which follows the time.
     fn throttled(&mut self) -> Result<u64, Malformed> {
         self.u64()?;
         self.u64()
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn a_switch_says_who_by_what_stands_at_its_end() {
         let fields = Fields { identifier: true, tid: true, time: true, ..Fields::default() };
-        // Who was there before, then pid and tid, time and identifier.
+        // The previous task, then pid and tid, time and identifier.
         let body = testing::bytes(&[4 << 32 | 3, 7 << 32 | 5, 1234, 99]);
         let out = abi::PERF_RECORD_MISC_SWITCH_OUT as u16;
         for (misc, out) in [(0, false), (out, true)] {
@@ -369,7 +369,7 @@ mod tests {
         };
         let mut record = testing::mmap(&mmap);
         assert_eq!(parse(&record), Ok(Record::Mmap(mmap)));
-        // The bit of another listener's build ids: seen on Linux 6.18.
+        // The bit is set because of build IDs that another program requests: seen on Linux 6.18.
         record[4..6].copy_from_slice(&(abi::PERF_RECORD_MISC_MMAP_BUILD_ID as u16).to_ne_bytes());
         assert_eq!(parse(&record), Ok(Record::Mmap(mmap)));
     }

@@ -1,33 +1,32 @@
-//! `PERF_RECORD_SAMPLE`: what it carries depends on how its event was opened.
+//! `PERF_RECORD_SAMPLE`: its contents depend on how its event was opened.
 
 use super::{Cursor, Malformed};
 use crate::sys::{Fields, ReadFormat, Registers};
 
-/// One sample. What it was not opened with is 0.
+/// One sample. Fields that its event was not opened with are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample<'a> {
     /// The event that wrote it.
     pub identifier: u64,
     /// The address of the instruction.
     pub ip: u64,
-    /// The process; `u32::MAX` when it has been reaped already, or lives in another pid namespace.
+    /// The process; `u32::MAX` if it has already been reaped, or is in another pid namespace.
     pub pid: u32,
     /// The thread; 0 is the idle task.
     pub tid: u32,
-    /// When, in nanoseconds of the event's clock.
+    /// Time in nanoseconds of the event's clock.
     pub time: u64,
-    /// How much the hit counts for.
+    /// The weight of the hit.
     pub period: u64,
     /// The counts of its group.
     pub group: Group<'a>,
-    /// The call chain, innermost first: addresses, and `PERF_CONTEXT_*` in front of those that are of the kernel, the
-    /// program or a guest.
+    /// The call chain, innermost first: addresses, with `PERF_CONTEXT_*` in front of those of the kernel, the program or a guest.
     pub callchain: &'a [[u8; 8]],
-    /// What the tracepoint or probe told: the bytes that its `format` describes, and up to 7 more.
+    /// The record of the tracepoint or probe: the bytes that its `format` describes, and up to 7 more.
     pub raw: &'a [u8],
-    /// What is needed to unwind the program's stack; `None` for threads of the kernel.
+    /// Input for unwinding the program's stack; `None` for kernel threads.
     pub user: Option<UserStack<'a>>,
-    /// The program has 32 bits, on a machine of 64.
+    /// Whether it is a 32-bit program on a 64-bit machine.
     pub narrow: bool,
     /// The cgroup of the thread: the inode number of its directory.
     pub cgroup: u64,
@@ -38,14 +37,14 @@ pub struct Sample<'a> {
 pub struct UserStack<'a> {
     /// Its registers when it was interrupted, or entered the kernel.
     pub registers: Registers,
-    /// What stands at the stack pointer and above.
+    /// The memory at the stack pointer and above.
     pub bytes: &'a [u8],
-    /// Whether as much was copied as had been asked for, so that the stack may go on.
+    /// Whether the requested size was copied, so that the stack may continue.
     pub full: bool,
 }
 
 impl<'a> UserStack<'a> {
-    /// `PERF_SAMPLE_REGS_USER` and `PERF_SAMPLE_STACK_USER`.
+    /// Parses `PERF_SAMPLE_REGS_USER` and `PERF_SAMPLE_STACK_USER`.
     fn parse(registers: Option<Registers>, words: &mut Cursor<'a>) -> Result<Option<Self>, Malformed> {
         let size = usize::try_from(words.u64()?).map_err(|_| Malformed)?;
         if size == 0 {
@@ -61,22 +60,22 @@ impl<'a> UserStack<'a> {
 /// The counts of a group (`PERF_SAMPLE_READ` with `PERF_FORMAT_GROUP | TOTAL_TIME_ENABLED | TOTAL_TIME_RUNNING`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Group<'a> {
-    /// Nanoseconds since the group was enabled; 0 if times were left out.
+    /// Nanoseconds since the group was enabled; 0 if times were omitted.
     pub enabled: u64,
-    /// Of these, nanoseconds in which it was on the PMU.
+    /// The part of `enabled` in which it was on the PMU, in nanoseconds.
     pub running: u64,
-    /// How many members it has.
+    /// Number of members.
     members: usize,
-    /// For each member, the leader first: the count, then what [`ReadFormat`] asks for; in numbers.
+    /// For each member, the leader first: the count, then the fields of [`ReadFormat`], as numbers.
     entries: &'a [[u8; 8]],
-    /// Numbers of an entry; 0 where there is none.
+    /// Number of numbers in an entry; 0 if there are no entries.
     stride: usize,
-    /// Whether the second of them is an id.
+    /// Whether the second number of an entry is an ID.
     has_ids: bool,
 }
 
 impl<'a> Sample<'a> {
-    /// In the order of the bits of `PERF_SAMPLE_*`, but for the identifier, which comes first.
+    /// Parses the fields in the order of the bits of `PERF_SAMPLE_*`, except for the identifier, which comes first.
     #[inline]
     pub(super) fn parse(mut words: Cursor<'a>, fields: &Fields) -> Result<Self, Malformed> {
         let mut sample = Self::default();
@@ -120,10 +119,10 @@ impl<'a> Sample<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// The answer of a `read` from a group's leader, which has the layout of a sample's.
+    /// Parses the result of a `read` of a group's leader, which has the same layout as in a sample.
     ///
     /// # Errors
-    /// When there are not as many counts as it says.
+    /// When the number of counts is wrong.
     pub fn parse_read(bytes: &'a [u8], format: ReadFormat) -> Result<Self, Malformed> {
         let mut words = Cursor(bytes);
         let group = Self::parse(&mut words, format)?;
@@ -139,30 +138,30 @@ impl<'a> Group<'a> {
         Ok(Self { enabled, running, members, entries, stride: fields, has_ids: format.id })
     }
 
-    /// How many members it has.
+    /// Returns the number of members.
     pub fn members(&self) -> usize {
         self.members
     }
 
-    /// The counts, in the order in which the members were opened.
+    /// Returns the counts, in the order in which the members were opened.
     #[inline]
     pub fn values(&self) -> impl Iterator<Item = u64> + 'a {
         self.column(0)
     }
 
-    /// The counts as they stand in memory, if nothing stands beside them.
+    /// Returns the counts as stored, if entries contain only counts.
     #[inline]
     pub fn plain(&self) -> Option<&'a [[u8; 8]]> {
         (self.stride == 1).then_some(self.entries)
     }
 
-    /// The ids, if they were asked for.
+    /// Returns the IDs, if they were requested.
     pub fn ids(&self) -> impl Iterator<Item = u64> + 'a {
-        // Behind all entries there is nothing.
+        // There is nothing behind the last entry.
         self.column(if self.has_ids { 1 } else { self.entries.len() })
     }
 
-    /// The numbers at one place of each entry.
+    /// Returns the numbers at one position of each entry.
     fn column(&self, place: usize) -> impl Iterator<Item = u64> + 'a {
         let column = self.entries.get(place..).unwrap_or_default();
         column.iter().step_by(self.stride.max(1)).map(|&word| u64::from_ne_bytes(word))
@@ -289,7 +288,7 @@ mod tests {
                 prop_assert_eq!(found.group.values().collect::<Vec<_>>(), values);
             }
             prop_assert_eq!(Sample { group: Group::default(), ..found }, expected);
-            // Cut or lengthened, it is another layout or none at all; it never reads what is not there.
+            // Truncated or extended, it has another layout or is malformed; the parser never reads beyond its end.
             for length in (8..bytes.len()).step_by(8) {
                 let mut cut = bytes[..length].to_vec();
                 cut[6..8].copy_from_slice(&(length as u16).to_ne_bytes());

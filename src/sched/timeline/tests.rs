@@ -1,4 +1,4 @@
-//! What follows from events that are made by hand.
+//! Tests with synthetic events.
 
 mod quiet;
 
@@ -8,15 +8,15 @@ const ONE: Party<'_> = Party { tid: 1, comm: b"one" };
 const TWO: Party<'_> = Party { tid: 2, comm: b"two" };
 const IDLE: Party<'_> = Party { tid: 0, comm: b"swapper/0" };
 
-/// Who came, after which delay, and how long ago it had left and how.
+/// Incoming task, its delay, and its previous state with the time since then.
 type CameRow = (u32, Option<u64>, Option<(Left, u64)>);
 
-/// What is told, with the thread that it is about.
+/// Timeline with its reported facts, by thread.
 #[derive(Default)]
 struct Machine {
     timeline: Timeline,
     told: Vec<(u32, Told)>,
-    /// Whose delays, in which cgroup, and how long.
+    /// Delays: thread, cgroup, nanoseconds.
     delays: Vec<(u32, u64, u64)>,
 }
 
@@ -44,7 +44,7 @@ impl Machine {
         self.enter((0, time), (0, 0), Event::Wakes(party));
     }
 
-    /// Delays and waits of those that came, in order.
+    /// Returns delays and waits of incoming tasks, in order.
     fn came(&self) -> Vec<CameRow> {
         let of = |&(tid, told): &(u32, Told)| match told {
             Told::Came(came) if tid != 0 => Some((tid, came.delay, came.wait)),
@@ -90,7 +90,7 @@ fn who_is_preempted_is_delayed_from_then_on_and_who_takes_its_place_is_known() {
         Told::Went(went) if tid == 1 => Some((went.left, went.next.tid, went.next.pid, went.next.cgroup)),
         _ => None,
     });
-    assert_eq!(by, Some((Left::Preempted, 2, 102, 1002)), "it was seen before");
+    assert_eq!(by, Some((Left::Preempted, 2, 102, 1002)), "the thread is known from an earlier record");
 }
 
 #[test]
@@ -201,14 +201,14 @@ fn how_long_it_was_ready_before_it_moved_is_told() {
     assert!(machine.told.contains(&(1, Told::Came(came))), "{:?}", machine.told);
 }
 
-/// A machine on which a thread was made by one of the cgroup 1001, is woken and comes onto a CPU. Its own cgroup is 1002.
+/// Returns a machine with a new thread, created by one of cgroup 1001, that was woken and runs. Its own cgroup is 1002.
 fn with_a_newcomer() -> Machine {
     let mut machine = Machine::default();
     machine.switch(0, 10, ONE, Left::Sleeping, IDLE);
     machine.timeline.born(Who { tid: 2, pid: 2, cgroup: 1001, ..Who::default() });
     machine.wakes(20, TWO);
     machine.switch(0, 25, IDLE, Left::Preempted, TWO);
-    assert_eq!(machine.delays(), [], "nothing has named its cgroup");
+    assert_eq!(machine.delays(), [], "no record has contained its cgroup");
     machine
 }
 
@@ -246,11 +246,11 @@ fn the_first_delay_is_of_the_cgroup_of_the_parent_where_no_record_names_another(
     assert!(matches!(told[0], (1001, Told::Came(Came { delay: Some(5), .. }))), "{told:?}");
     assert_eq!(told[1..], [(1001, Told::Ran(SETTLED)), (1001, Told::Ran(1))]);
     alone.switch(0, 30 + SETTLED, TWO, Left::Sleeping, IDLE);
-    assert_eq!(alone.delays(), [], "it was told already");
+    assert_eq!(alone.delays(), [], "it was already reported");
 
     let mut passed_over = with_a_newcomer();
     passed_over.switch(0, 40, ONE, Left::Sleeping, IDLE);
-    assert_eq!(passed_over.delays(), [(2, 1001, 5)], "when it left was not seen");
+    assert_eq!(passed_over.delays(), [(2, 1001, 5)], "its switch was missed");
     let mut of_the_cpu = with_a_newcomer();
     of_the_cpu.enter((0, 40), (101, 0), Event::Comes { tid: 1 });
     assert_eq!(of_the_cpu.delays(), [(2, 1001, 5)], "nor here");

@@ -1,4 +1,4 @@
-//! Rules of made tables on both processors, held against framehop.
+//! Rules of generated tables on both processors, compared with framehop.
 
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Unwinder as _};
 use proptest::prelude::*;
@@ -11,14 +11,14 @@ const CODE: u64 = 0x1000;
 const SECTION: u64 = 0x2000;
 const STACK: u64 = 0x7fff_0000;
 
-/// A word of a stack on which something stands everywhere.
+/// Returns a word of a stack that has a value at every address.
 fn word(address: u64) -> u64 {
     address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 17 | 8
 }
 
 type Answer = (Option<Option<u64>>, u64, u64);
 
-/// What framehop says: the return address, then the stack and the frame pointer of the caller.
+/// Returns framehop's result: the return address, then the stack and the frame pointer of the caller.
 fn expected(machine: Machine, section: &[u8], first: bool, from: Registers) -> Answer {
     let sections = ExplicitModuleSectionInfo {
         eh_frame: Some(section.to_vec()),
@@ -58,7 +58,7 @@ fn found(machine: Machine, bytes: &[u8], first: bool, from: Registers) -> (Answe
     let file = tempfile::tempfile().unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, bytes, 0).unwrap();
     let section = FrameSection { address: SECTION, offset: 0, size: bytes.len() as u64, debug: false };
-    // The common entry has a length, and that much behind it.
+    // The common entry has a length, and this many bytes after it.
     let at = u64::from(u32::from_le_bytes(*bytes.first_chunk().unwrap())) + 4;
     let mut registers = from;
     let mut read = |address| Some(word(address));
@@ -77,7 +77,7 @@ fn found(machine: Machine, bytes: &[u8], first: bool, from: Registers) -> (Answe
     ((answer, registers.sp, registers.fp), rule)
 }
 
-/// `DW_CFA_def_cfa`, or an expression that comes to the same.
+/// `DW_CFA_def_cfa`, or an expression with the same result.
 fn cfa(register: u8, offset: u8, expression: bool) -> Vec<u8> {
     match expression {
         // DW_CFA_def_cfa_expression of two bytes: DW_OP_breg; the offset is signed, and less than 64.
@@ -86,7 +86,7 @@ fn cfa(register: u8, offset: u8, expression: bool) -> Vec<u8> {
     }
 }
 
-/// What is said about a register: nothing, undefined, the same, so many words below the CFA, or in another register.
+/// Returns the rule of a register: none, undefined, same value, an offset of `words` below the CFA, or another register.
 fn column(register: u8, kind: u8, words: u8, other: u8) -> Vec<u8> {
     match kind {
         0 => vec![],
@@ -113,7 +113,7 @@ fn a_signed_return_address_leads_to_the_caller() {
         (Rule::Frame(leaf).apply(&mut step), step.registers.lr)
     };
     assert_eq!(apply(true), (Ok(Some(0x4321)), 0x4321));
-    // Another function than the innermost has called, and the register is overwritten.
+    // A function other than the innermost has made a call, which overwrites the register.
     assert_eq!(apply(false).0, Err(Stuck));
 }
 
@@ -157,7 +157,7 @@ proptest! {
             true => (Machine::Aarch64, [31, 29, 30]),
             false => (Machine::X86_64, [7, 6, 16]),
         };
-        // A CFA that is not above the stack pointer is nonsense, and so is an expression over r31 in this form.
+        // A CFA that is not above the stack pointer is invalid, and so is an expression over r31 in this form.
         let expression = expression && !arm;
         let base = if by_fp { fp } else { sp };
         let instructions = [

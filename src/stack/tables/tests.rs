@@ -1,4 +1,4 @@
-//! Programs and libraries of this machine, held against framehop, which reads whole sections.
+//! Programs and libraries of this machine, compared with framehop, which reads whole sections.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ fn values(regs: &Regs) -> (u64, u64) {
     (regs.sp(), regs.bp())
 }
 
-/// Some programs and libraries: this one, what it is linked to, and interpreters that are there.
+/// Returns some programs and libraries: this one, its shared libraries, and installed interpreters.
 fn files() -> Vec<PathBuf> {
     let maps = crate::host::read_text("/proc/self/maps".as_ref()).unwrap();
     let linked = maps.lines().filter_map(|line| Some(line[line.find('/')?..].to_owned()));
@@ -49,12 +49,12 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// A word of a stack on which something stands everywhere.
+/// Returns a word of a stack that has a value at every address.
 fn word(address: u64) -> u64 {
     address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 17 | 8
 }
 
-/// What a search in a file leads to, as [`Tables::look_up`] and [`Tables::step`] use it.
+/// Returns the result of a search in a file, as [`Tables::look_up`] and [`Tables::step`] use it.
 fn step(
     head: &Head,
     file: &dyn ReadAt,

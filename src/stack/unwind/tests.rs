@@ -1,4 +1,4 @@
-//! Stacks made by hand.
+//! Unwinding of generated stacks.
 
 use proptest::prelude::*;
 
@@ -12,16 +12,16 @@ use crate::stack::testing::{
 use crate::stack::{Analyzer, Cut, Frame, Limits, Loss, Unwind, cfi};
 use crate::sys::Registers;
 
-/// Where the program is loaded, and where the code of it that is looked at stands.
+/// The address range of the program, and of the code under test.
 const AT: (u64, u64) = (0x7000_1000, 0x7000_3000);
-/// Where memory without a file is.
+/// The address range of memory without a file.
 const JIT: (u64, u64) = (0x9000_0000, 0x9000_1000);
 const STACK: u64 = 0x7fff_0000;
 
-/// Calls of these functions, whose frames all take 16 bytes: the return address, which is above, and the 8 below it.
+/// CFI of functions whose frames all take 16 bytes: the return address on top, and the 8 bytes below it.
 const FRAME: &[u8] = &[0x0e, 16];
 
-/// A process of a program with this `.eh_frame`.
+/// Creates a process of a program with this `.eh_frame`.
 fn process(eh_frame: &[u8], limits: Limits) -> (Host, Analyzer) {
     process_of(&program(b"", eh_frame), limits)
 }
@@ -41,7 +41,7 @@ fn frames_of_16_bytes() -> Vec<u8> {
     cfi::section(EH_FRAME, 0x1000, 0x2000, FRAME)
 }
 
-/// A sample at the beginning of the code, whose callers are at these addresses.
+/// Returns a sample at the start of the code, with callers at these addresses.
 fn sample(callers: &[u64], full: bool, chain: &[u64]) -> Stack {
     let stack: Vec<u8> =
         callers.iter().flat_map(|&caller| [0xdead, caller]).flat_map(u64::to_le_bytes).collect();
@@ -50,7 +50,7 @@ fn sample(callers: &[u64], full: bool, chain: &[u64]) -> Stack {
     Stack { ip: AT.0, pid: 7, tid: 7, callchain, user: Some((registers, stack, full)) }
 }
 
-/// Where the frames of the program are in its code; others are 0.
+/// Returns the offsets of the frames in the code of the program; others are 0.
 fn offsets(frames: &[Frame]) -> Vec<u64> {
     let offset = |frame: &Frame| match frame {
         Frame::File { offset, .. } => offset - 0x1000,
@@ -107,7 +107,7 @@ mod by_hand {
     fn without_unwind_information_there_are_frame_pointers() {
         let (_host, mut analyzer) = process(&[], Limits::default());
         let (taken, frames) = take(&mut analyzer, &sample(&[at(0x20)], true, &[at(0x40), at(0x60)]));
-        // The register of frame pointers is 0, which ends a chain of them.
+        // The frame pointer is 0, which ends a chain of frame pointers.
         assert_eq!((offsets(&frames), taken.cut), (vec![0], None));
         let mut stack = sample(&[at(0x20)], true, &[at(0x40), at(0x60)]);
         stack.user =
@@ -119,7 +119,7 @@ mod by_hand {
     #[test]
     fn code_without_a_file_is_passed_by_frame_pointers() {
         let (_host, mut analyzer) = process(&frames_of_16_bytes(), Limits::default());
-        // The compiled function at the top was called by one that was made at run time, and that by the program.
+        // The compiled function on top was called by run-time generated code, which was called by the program.
         let words = [0xdead, JIT.0 + 0x10, STACK + 0x40, at(0x20), 0xdead, 0];
         let stack: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
         let registers = Registers { ip: AT.0, sp: STACK, fp: STACK + 0x10, lr: 0 };
@@ -144,7 +144,7 @@ mod by_hand {
         let small = Limits { unwind_bytes: 8, ..Limits::default() };
         for (section, limits, loss, count) in [
             (endless, Limits::default(), Loss::UnwindBroken, 1),
-            // Each sample that had to do without.
+            // Counted for each sample that was affected.
             (frames_of_16_bytes(), small, Loss::UnwindLarge, 2),
             (vec![1; 40], Limits::default(), Loss::UnwindBroken, 1),
         ] {
@@ -158,7 +158,7 @@ mod by_hand {
         }
     }
 
-    /// Takes a sample until it is unwound, by what is read aside. Until then there are no frame pointers.
+    /// Takes samples until one is unwound with the results of the indexing thread. Until then frame pointers are used, and there are none.
     fn take_until_unwound(analyzer: &mut Analyzer) {
         let sample = sample(&[at(0x20), 0], false, &[]);
         assert_eq!(take(analyzer, &sample).1.len(), 1);
@@ -189,7 +189,7 @@ mod by_hand {
 
     #[test]
     fn an_entry_that_does_not_cover_the_place_is_not_followed() {
-        // The first 16 bytes of the code, of which a function at its beginning is sampled, and called from behind.
+        // The entry covers the first 16 bytes of the code. The sampled function is at its start; its callers are after these bytes.
         let section = cfi::section(EH_FRAME, 0x1000, 16, FRAME);
         let (_host, mut analyzer) = process(&section, Limits::default());
         let (_, frames) = take(&mut analyzer, &sample(&[at(0x20), at(0x40)], true, &[]));
@@ -213,7 +213,7 @@ mod by_hand {
     #[test]
     fn files_make_room_for_each_other_only_when_they_are_idle() {
         let section = frames_of_16_bytes();
-        // Half of it is for files: there is room for one.
+        // Half of the limit is for files: one file fits.
         let one_file = size_of::<Head>() + 2 * size_of::<Segment>();
         let limits = Limits { unwind_bytes: 3 * one_file as u64, ..Limits::default() };
         let (host, mut analyzer) = process(&section, limits);
@@ -225,7 +225,11 @@ mod by_hand {
         two.user =
             two.user.map(|(registers, bytes, full)| (Registers { ip: other.0, ..registers }, bytes, full));
         assert_eq!(take(&mut analyzer, &one).1.len(), 2);
-        assert_eq!(take(&mut analyzer, &two).1.len(), 1, "by frame pointers, of which there are none");
+        assert_eq!(
+            take(&mut analyzer, &two).1.len(),
+            1,
+            "unwound by frame pointers, of which there are none"
+        );
         assert_eq!(analyzer.accounts().lost(Loss::UnwindLarge), 1);
         for _ in 0..2 * IDLE {
             take(&mut analyzer, &two);
@@ -236,11 +240,11 @@ mod by_hand {
 
     #[test]
     fn a_failed_guess_is_not_remembered() {
-        // CFA = DW_OP_breg7 16, which is worked out anew each time, and the return address at -8 of it.
+        // CFA = DW_OP_breg7 16, which is evaluated each time, and the return address at CFA - 8.
         let (_host, mut analyzer) =
             process(&cfi::section(EH_FRAME, 0x1000, 0x2000, &[0x0f, 2, 0x77, 16]), Limits::default());
         let (taken, _) = take(&mut analyzer, &sample(&[], true, &[]));
-        assert!(taken.cut.is_none(), "there was nothing to unwind from");
+        assert!(taken.cut.is_none(), "there was no stack to unwind");
         let mut short = sample(&[at(0x20)], true, &[]);
         short.user = short.user.map(|(registers, bytes, full)| (registers, bytes[..8].to_vec(), full));
         assert_eq!(take(&mut analyzer, &short).0.cut, Some(Cut::Copy));

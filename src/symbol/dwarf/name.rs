@@ -1,4 +1,4 @@
-//! Names of functions, which often stand with another entry than the one that is about their code.
+//! Names of functions, which are often in another entry than the one that describes their code.
 
 use gimli::{AttributeValue, EntriesRaw, UnitOffset};
 
@@ -6,32 +6,32 @@ use super::text::text;
 use super::unit::{Opened, Units};
 use super::{Budget, Bytes, Result, UnitRef, Value};
 
-/// Over how many entries a name is followed: an inlined call, what it is a copy of, and where that was declared.
+/// The most entries to follow to a name: an inlined call, the function that it is a copy of, and its declaration.
 const HOPS: usize = 8;
 
-/// What an entry tells of the name of its function.
+/// The name attributes of an entry.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Named<'d> {
-    /// As the linker calls it.
+    /// The linkage name.
     linkage: Option<Value<'d>>,
-    /// As the source does.
+    /// The name in the source.
     plain: Option<Value<'d>>,
-    /// The entry that tells more.
+    /// A reference to the entry with further attributes.
     origin: Option<Value<'d>>,
 }
 
-/// A name that was sought.
+/// The result of looking for a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sought<'d> {
     Name(&'d [u8]),
-    /// It is in another file.
+    /// The name is in another file.
     Elsewhere,
-    /// There is none.
+    /// There is no name.
     Nowhere,
 }
 
 impl<'d> Named<'d> {
-    /// Takes note of an attribute, if it is one of those.
+    /// Stores an attribute, if it is a name attribute.
     pub(super) fn read(&mut self, name: gimli::DwAt, value: Value<'d>) {
         match name {
             gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => self.linkage = Some(value),
@@ -42,7 +42,7 @@ impl<'d> Named<'d> {
         }
     }
 
-    /// Of the entry at an offset in a unit.
+    /// Reads the name attributes of the entry at an offset in a unit.
     fn at(opened: &Opened<'d>, offset: UnitOffset, budget: &mut Budget) -> Result<Self> {
         let mut entries: EntriesRaw<'_, Bytes<'d>> = opened.unit.entries_raw(Some(offset))?;
         let mut named = Self::default();
@@ -56,8 +56,8 @@ impl<'d> Named<'d> {
         Ok(named)
     }
 
-    /// Follows it to where the name is. One that the linker uses says more than that of the source, which has neither
-    /// the namespace nor the type that it belongs to.
+    /// Follows references to the name. A linkage name takes precedence over the name in the source, which has neither its namespace nor its
+    /// type.
     pub(super) fn seek(
         mut self,
         units: &mut Units<'d>,

@@ -1,20 +1,20 @@
-//! Which addresses an entry is about.
+//! The addresses of an entry.
 
 use gimli::Attribute;
 
 use super::{Budget, Bytes, Result, UnitRef, Value};
 
-/// What the attributes of an entry tell of its addresses.
+/// The address attributes of an entry.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Ranges<'d> {
     low: Option<Value<'d>>,
-    /// An address, or how far behind `low`.
+    /// An address, or the distance from `low`.
     high: Option<Attribute<Bytes<'d>>>,
     list: Option<Value<'d>>,
 }
 
 impl<'d> Ranges<'d> {
-    /// Takes note of an attribute, if it is one of those.
+    /// Stores an attribute, if it is an address attribute.
     pub(super) fn read(&mut self, attribute: &Attribute<Bytes<'d>>) {
         match attribute.name() {
             gimli::DW_AT_low_pc => self.low = Some(attribute.value()),
@@ -24,7 +24,7 @@ impl<'d> Ranges<'d> {
         }
     }
 
-    /// Shows each range: its first address, and its end, which is not in it. The answer is how many steps that took.
+    /// Calls `each` for each range, with its first address and its end (exclusive). `each` returns the number of steps that it took.
     pub(super) fn each(
         &self,
         unit: UnitRef<'_, 'd>,
@@ -34,7 +34,7 @@ impl<'d> Ranges<'d> {
         let list = self.list.map_or(Ok(None), |list| unit.attr_ranges_offset(list))?;
         if let Some(offset) = list {
             let mut ranges = unit.ranges(offset)?;
-            // One by one: what only changes the base of others is work as well.
+            // One by one: entries that only change the base address are work, too.
             while let Some(raw) = ranges.next_raw()? {
                 budget.take(1)?;
                 if let Some(range) = ranges.convert_raw(raw)? {
@@ -47,7 +47,7 @@ impl<'d> Ranges<'d> {
         let Some(low) = unit.attr_address(low)? else { return Ok(()) };
         let high = match (unit.attr_address(high.value())?, high.udata_value()) {
             (Some(address), _) => address,
-            // What the linker threw away is at the last address.
+            // Code that the linker discarded is at the last address.
             (None, Some(size)) => low.checked_add(size).unwrap_or(low),
             (None, None) => return Ok(()),
         };

@@ -1,4 +1,4 @@
-//! Against the crate `addr2line`, which reads the same of files that nobody has tampered with; and files that somebody has.
+//! Compared with the crate `addr2line`, for valid files; and tests with damaged files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,7 +53,7 @@ fn succeeds(tool: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{tool} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A program that was compiled with these options.
+/// Compiles a program with these options.
 fn compiled(dir: &Path, options: &[&str]) -> PathBuf {
     let (source, path) = (dir.join("program.c"), dir.join("program"));
     fs::write(&source, C).unwrap();
@@ -67,7 +67,7 @@ fn read(path: &Path) -> DebugInfo {
     binary.debug_info(1 << 30).unwrap()
 }
 
-/// The addresses of these functions, byte for byte.
+/// Returns the addresses of these functions, byte by byte.
 fn addresses(path: &Path, functions: &[&str]) -> Vec<u64> {
     let nm = Command::new("nm").arg("-S").arg(path).output().unwrap();
     let nm = String::from_utf8(nm.stdout).unwrap();
@@ -88,7 +88,7 @@ fn addresses(path: &Path, functions: &[&str]) -> Vec<u64> {
     all
 }
 
-/// As the crate has it.
+/// Returns the result of the crate `addr2line`.
 fn expected(info: &DebugInfo, address: u64) -> Vec<Level> {
     let section =
         |id: SectionId| Ok::<_, gimli::Error>(EndianSlice::new(info.section(id), RunTimeEndian::Little));
@@ -190,7 +190,7 @@ fn more_work_than_is_allowed_is_not_done() {
     assert_eq!(trouble, Some(Trouble::Exhausted));
 }
 
-/// A unit of version 4 for addresses from 0 to 255, with these abbreviations and entries.
+/// Returns a unit of version 4 for addresses from 0 to 255, with these abbreviations and entries.
 fn unit(abbreviations: &[u8], entries: &[u8]) -> DebugInfo {
     let mut unit = vec![4, 0, 0, 0, 0, 0, 8, 1];
     unit.extend([0; 8]);
@@ -198,15 +198,15 @@ fn unit(abbreviations: &[u8], entries: &[u8]) -> DebugInfo {
     unit.extend(entries);
     let mut info = (unit.len() as u32).to_le_bytes().to_vec();
     info.extend(unit);
-    // 1: a unit with children; its addresses begin, and so many there are.
+    // 1: a unit with children; its first address and size.
     let mut table = vec![1, 0x11, 1, 0x11, 0x01, 0x12, 0x06, 0, 0];
     table.extend(abbreviations);
     table.push(0);
     DebugInfo::of(vec![(SectionId::DebugInfo, info), (SectionId::DebugAbbrev, table)])
 }
 
-/// 2: a function with children, called `f`, with the same addresses. 3: one inlined there, with children. 4: the same, and
-/// nothing but its children.
+/// 2: a function with children, with the name `f` and the same addresses. 3: one inlined there, with children. 4: the same, with children
+/// and no attributes.
 const ABBREVIATIONS: &[u8] = &[
     2, 0x2e, 1, 0x11, 0x01, 0x12, 0x06, 0x03, 0x08, 0, 0, 3, 0x1d, 1, 0x11, 0x01, 0x12, 0x06, 0, 0, 4, 0x1d,
     1, 0, 0,
@@ -232,7 +232,7 @@ fn attributes_that_take_no_bytes_are_work_all_the_same() {
     assert_eq!(look_up(&info, &[5], &mut BUDGET.clone()).1, Some(Trouble::Exhausted));
 }
 
-/// A program and some addresses of it.
+/// Returns a program and some of its addresses.
 fn sample() -> &'static (DebugInfo, Vec<u64>) {
     static SAMPLE: OnceLock<(DebugInfo, Vec<u64>)> = OnceLock::new();
     SAMPLE.get_or_init(|| {

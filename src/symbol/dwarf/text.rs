@@ -1,4 +1,4 @@
-//! Texts of attributes, wherever they stand.
+//! Texts of attributes, in any section.
 
 use gimli::{AttributeValue, Section as _};
 
@@ -7,7 +7,7 @@ use super::{Budget, Result, Trouble, UnitRef, Value};
 /// The longest text that is read, in bytes.
 const TEXT_LIMIT: usize = 4096;
 
-/// A text; `None` if it is empty, too long, or in another file. No more of a section is looked at than a text may have.
+/// Returns a text; `None` if it is empty, too long, or in another file. At most the length of the longest text is read.
 pub(super) fn text<'d>(
     unit: UnitRef<'_, 'd>,
     value: Value<'d>,

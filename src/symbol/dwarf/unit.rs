@@ -1,4 +1,4 @@
-//! Units: what was compiled at a time.
+//! Units: the result of one compilation each.
 
 use std::sync::Arc;
 
@@ -13,18 +13,18 @@ use super::ranges::Ranges;
 use super::text::text;
 use super::{Budget, Bytes, Result, Trouble, UnitRef};
 
-/// The largest table of abbreviations, in bytes. The largest that compilers write have some 10 KB, and in memory it takes
-/// some 20 times as much.
+/// The largest table of abbreviations, in bytes. The largest ones of compilers have some 10 KB, and in memory a table takes some 20 times
+/// as much.
 const ABBREVIATIONS_LIMIT: usize = 1 << 20;
-/// How many tables of abbreviations are kept. Units that were compiled together share one.
+/// The most cached tables of abbreviations. Units that were compiled together share one.
 const ABBREVIATIONS_KEPT: usize = 64;
 
-/// A unit, and what its first entry tells beside.
+/// A unit, and further attributes of its first entry.
 pub(super) struct Opened<'d> {
     pub(super) unit: Unit<Bytes<'d>>,
     pub(super) lines: Option<DebugLineOffset>,
     pub(super) ranges: Ranges<'d>,
-    /// Its functions are in another file.
+    /// Whether its functions are in another file.
     pub(super) split: bool,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Opened<'d> {
 pub(super) struct Units<'d> {
     pub(super) dwarf: &'d Dwarf<Bytes<'d>>,
     abbreviations: FxHashMap<usize, Arc<Abbreviations>>,
-    /// Where they begin, in order, up to where they were gone through.
+    /// The offsets of units, in order, up to the first damaged header. Filled on first use.
     starts: Vec<usize>,
 }
 
@@ -41,7 +41,7 @@ impl<'d> Units<'d> {
         Self { dwarf, abbreviations: FxHashMap::default(), starts: Vec::new() }
     }
 
-    /// The unit that an offset is in, and the offset in it.
+    /// Returns the unit that contains an offset, and the offset in it.
     pub(super) fn at(
         &mut self,
         offset: DebugInfoOffset,
@@ -61,7 +61,7 @@ impl<'d> Units<'d> {
         Ok((self.open(header, budget)?, inside))
     }
 
-    /// Reads the first entry of a unit. gimli would read the whole table of its source files as well.
+    /// Reads the first entry of a unit. gimli would also read the whole table of its source files.
     pub(super) fn open(&mut self, header: UnitHeader<Bytes<'d>>, budget: &mut Budget) -> Result<Opened<'d>> {
         let abbreviations = self.abbreviations(header.debug_abbrev_offset(), budget)?;
         let (encoding, file) = (header.encoding(), self.dwarf.file_type);
@@ -110,7 +110,7 @@ impl<'d> Units<'d> {
                 _ => {}
             }
         }
-        // These need the bases, which may stand behind them.
+        // These need the bases, which may follow them.
         let unit = UnitRef::new(self.dwarf, &opened.unit);
         let text_of = |value: Option<_>, budget: &mut Budget| match value {
             Some(value) => text(unit, value, budget),
@@ -125,7 +125,7 @@ impl<'d> Units<'d> {
         Ok(opened)
     }
 
-    /// A table of abbreviations. Units may share one, and damaged ones may say that thousands share a large one.
+    /// Returns a table of abbreviations. Units may share one; in damaged files thousands may share a large one.
     fn abbreviations(&mut self, at: DebugAbbrevOffset, budget: &mut Budget) -> Result<Arc<Abbreviations>> {
         if let Some(known) = self.abbreviations.get(&at.0) {
             return Ok(Arc::clone(known));
@@ -135,7 +135,7 @@ impl<'d> Units<'d> {
         let rest = Bytes::new(rest.get(..ABBREVIATIONS_LIMIT).unwrap_or(rest), section.endian());
         let length = length_of(rest)?;
         budget.take(length as u64)?;
-        // In bounds: so much of it was read.
+        // In bounds: this length was read.
         let table = DebugAbbrev::from(Bytes::new(&rest.slice()[..length], rest.endian()));
         let table = Arc::new(table.abbreviations(DebugAbbrevOffset(0))?);
         if self.abbreviations.len() >= ABBREVIATIONS_KEPT {
@@ -146,7 +146,7 @@ impl<'d> Units<'d> {
     }
 }
 
-/// How long the table of abbreviations is that stands in front, in bytes.
+/// Returns the length of the table of abbreviations at the start, in bytes.
 fn length_of(table: Bytes<'_>) -> Result<usize> {
     let mut rest = table;
     while rest.read_uleb128()? != 0 {

@@ -1,4 +1,4 @@
-//! The entries of a unit: which function each address is in, and what was inlined there.
+//! The entries of a unit: the function of each address, and the functions inlined there.
 
 use std::collections::BTreeSet;
 
@@ -6,36 +6,36 @@ use super::name::Named;
 use super::ranges::Ranges;
 use super::{Budget, Bytes, Result, UnitRef, between};
 
-/// How many functions may be inlined into each other; what is deeper is left out.
+/// The most levels of inlined functions; deeper ones are omitted.
 const DEEPEST: usize = 64;
 
-/// A function that an address is in.
+/// A function that contains an address.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Within<'d> {
     pub(super) named: Named<'d>,
     pub(super) call: Call,
 }
 
-/// From where an inlined function is called.
+/// The call site of an inlined function.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Call {
-    /// A number in the table of files.
+    /// An index into the table of files.
     pub(super) file: Option<u64>,
-    /// From 1; 0 if it is not known.
+    /// From 1; 0 if unknown.
     pub(super) line: u32,
 }
 
-/// Goes through the entries of a unit for some addresses.
+/// A pass through the entries of a unit for some addresses.
 pub(super) struct Walk<'a, 'd> {
-    /// In order.
+    /// Sorted.
     addresses: &'a [u64],
     /// For each address, outermost first.
     pub(super) chains: Vec<Vec<Within<'d>>>,
-    /// The functions that the entry that comes next is in, and that have one of the addresses.
+    /// The enclosing functions of the next entry that contain one of the addresses.
     scopes: Vec<Scope>,
 }
 
-/// A function, and which of the addresses are in it: none, if there is just none.
+/// A function, and the requested addresses in it, if any.
 struct Scope {
     depth: isize,
     inside: Vec<usize>,
@@ -46,7 +46,7 @@ impl<'a, 'd> Walk<'a, 'd> {
         Self { addresses, chains: vec![Vec::new(); addresses.len()], scopes: Vec::new() }
     }
 
-    /// Goes through all entries, without calling itself for what is nested, however deep that is.
+    /// Reads all entries without recursion, at any depth of nesting.
     pub(super) fn walk(&mut self, unit: UnitRef<'_, 'd>, budget: &mut Budget) -> Result<()> {
         let mut entries = unit.entries_raw(None)?;
         let mut missing = self.addresses.len();
@@ -90,8 +90,8 @@ impl<'a, 'd> Walk<'a, 'd> {
         Ok(())
     }
 
-    /// Which addresses are in an entry: of those that its function has, or of those that no function has yet. All places
-    /// are in bounds: they come from searches in these lists.
+    /// Returns the addresses in an entry: among those of its function, or among those that are in no function yet. All indexes are in
+    /// bounds: they come from searches in these lists.
     fn inside(
         &self,
         ranges: Ranges<'d>,
@@ -122,7 +122,7 @@ impl<'a, 'd> Walk<'a, 'd> {
         for &place in &inside {
             self.chains[place].push(within);
         }
-        // Within what has none of the addresses nothing else has.
+        // A nested entry of an entry without requested addresses has none either.
         let is_news = !inside.is_empty() || self.scopes.last().is_some_and(|scope| !scope.inside.is_empty());
         if has_children && is_news {
             self.scopes.push(Scope { depth, inside });

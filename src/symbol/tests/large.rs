@@ -1,8 +1,8 @@
-//! Perf maps that are larger than what is read at once, and than what is kept.
+//! Perf maps that are larger than one round of reading, and than the memory limit.
 
 use super::*;
 
-/// A perf map as node writes them, of functions of 64 bytes from 0 on.
+/// Returns a perf map as written by node, with functions of 64 bytes from 0 on.
 fn node_map(functions: u64) -> String {
     let line =
         |number: u64| format!("{:x} 40 LazyCompile:*f{number} /app/{}.js:1\n", number * 64, "x".repeat(100));

@@ -1,4 +1,4 @@
-//! What is held of files, and for how long.
+//! The memory that is used for files, and for how long.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn a_file_with_more_functions_than_there_is_room_for_says_so() {
     assert_eq!(symbolizer.accounts().of(Reason::TooLarge), 1);
 }
 
-/// A library of so many functions of one byte each; and where the first of them is.
+/// Builds a library with this many functions of one byte each. Returns the offset of the first one.
 fn large(machine: &Machine, functions: u64) -> u64 {
     let mut source = String::from(".text\n");
     for number in 0..functions {
@@ -95,7 +95,7 @@ fn functions_that_a_process_made_go_when_its_number_is_given_to_another_one() {
     assert_eq!(ask(&mut symbolizer, &machine.code, memory(0x1000)), "made");
     let held = symbolizer.held().jits;
     symbolizer.forget(PROCESS, &Process { pid: 8, own_pid: 1 });
-    assert_eq!(symbolizer.held().jits, held, "the number belongs to another process already");
+    assert_eq!(symbolizer.held().jits, held, "the number already belongs to another process");
     symbolizer.forget(PROCESS, &machine.code.processes[0]);
     assert_eq!(symbolizer.held().jits, 0);
 }
@@ -113,7 +113,7 @@ fn no_file_is_held_open_and_names_that_were_found_outlive_their_file() {
     let opened = Arc::clone(machine.code.modules[0].file.as_ref().unwrap());
     // Here, and in the list of modules.
     assert_eq!((Arc::strong_count(&opened), symbolizer.open_files()), (2, 0));
-    machine.code.modules[0].file = Err("it was closed".into());
+    machine.code.modules[0].file = Err("the file was closed".into());
     assert_eq!(ask(&mut symbolizer, &machine.code, frame(main + 1)), "main");
     assert!(ask(&mut symbolizer, &machine.code, frame(work)).starts_with("program+0x"));
     assert_eq!(symbolizer.accounts().of(Reason::NoFile), 1);
@@ -139,8 +139,8 @@ fn tables_are_read_no_faster_than_they_may_and_names_come_later() {
     assert_eq!(ask(&mut symbolizer, &machine.code, frame), "work");
 }
 
-/// How much memory the functions of large programs take, and how long it takes to read them: those in the variable
-/// `PROGRAMS`, separated by colons.
+/// Measures the memory of the functions of large programs, and the time to read them: those in the variable `PROGRAMS`, separated by
+/// colons.
 #[test]
 #[ignore = "it measures"]
 fn large_programs_are_measured() {
@@ -175,7 +175,7 @@ fn large_programs_are_measured() {
     println!("kernel: {:?} {:?}", clock.monotonic().since(before), kernel.held());
 }
 
-/// Without optimisation, 1000 names are read in 30 ms, and found again in 1 ms.
+/// Without optimization, 1000 names are read in 30 ms, and found again in 1 ms.
 #[test]
 #[ignore = "it measures"]
 fn a_hundred_thousand_functions_are_read() {
@@ -188,7 +188,7 @@ fn a_hundred_thousand_functions_are_read() {
         let before = clock.monotonic();
         let named = symbolizer.resolve(frames, &machine.code);
         let took = clock.monotonic().since(before);
-        println!("{what}: {took:?}, {} bytes are held", symbolizer.bytes());
+        println!("{what}: {took:?}, {} bytes in use", symbolizer.bytes());
         named
     };
     let frame = |number| Frame::File { module, offset: first + number };

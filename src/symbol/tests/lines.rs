@@ -1,4 +1,4 @@
-//! Lines and inlined functions of programs that are built here.
+//! Source lines and inlined functions of programs that are built here.
 
 use super::*;
 
@@ -13,10 +13,10 @@ __attribute__((noinline)) void work(int n) {
 int main(int argc, char **argv) { work(argc); return sink; }
 ";
 
-/// Where a machine has its program, as it is in the container.
+/// The path of the program on the fake host, inside the container.
 const PATH: &str = "proc/7/root/bin/inlining";
 
-/// A machine with a program, and every offset of the function that another is inlined into.
+/// Returns a fake host with a program, and every offset of the function into which another is inlined.
 fn machine(options: &[&str]) -> (Machine, Vec<Frame>) {
     let mut machine = Machine::new();
     machine.write("program.c", SOURCE);
@@ -42,7 +42,7 @@ fn refined(lines: &mut Lines, machine: &Machine, frames: &[Frame]) -> Vec<Arc<Na
     named
 }
 
-/// Function and line of each level.
+/// Returns function and line of each level.
 fn levels(named: &Named) -> Vec<(&str, u32)> {
     named.lines.iter().map(|line| (&*line.name, line.line)).collect()
 }
@@ -111,7 +111,7 @@ fn what_cannot_be_read_has_its_reason() {
         );
         assert_eq!(lines.accounts().of(reason), frames.len() as u64, "{reason:?}: {:?}", lines.accounts());
         if reason == LineReason::Split {
-            assert!(named.iter().all(|named| named.lines[0].line > 0), "its lines are there: {named:?}");
+            assert!(named.iter().all(|named| named.lines[0].line > 0), "it has lines: {named:?}");
         }
     }
 }
@@ -132,7 +132,7 @@ fn what_one_profile_leaves_out_the_next_has() {
         machine.write(&format!("proc/7/root{path}"), content);
         all.push(Frame::File { module: machine.module(&path), offset });
     }
-    // Four times as much as of one file is read of all.
+    // The limit for all files is four times that of one file.
     let mut lines = Lines::new(&machine.roots(), size);
     let known = |lines: &mut Lines| {
         let named = refined(lines, &machine, &all);

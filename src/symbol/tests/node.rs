@@ -1,11 +1,11 @@
-//! What node tells of the code that it makes.
+//! Functions that node reports for the code that it generates.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
 use super::*;
 
-/// Compiles a function of a known name, and waits until nobody listens any more.
+/// Compiles a function with a known name, and waits until its standard input is closed.
 const SCRIPT: &str = "
 function looked_for(n) { let sum = 0; for (let i = 0; i < n; i++) sum += Math.sqrt(i) % 7; return sum; }
 let all = 0;
@@ -21,7 +21,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         self.0.wait().unwrap();
-        // Not being there is as good.
+        // A process that is already gone is fine.
         fs::remove_file(format!("/tmp/perf-{}.map", self.0.id())).ok();
     }
 }
@@ -39,7 +39,7 @@ fn node(dir: &Path) -> Option<Node> {
 #[test]
 fn functions_of_node_have_the_names_of_its_list_and_of_its_jitdump() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(node) = node(dir.path()) else { return println!("skipped: there is no node here") };
+    let Some(node) = node(dir.path()) else { return println!("skipped: node is not installed") };
     let pid = node.0.id();
     let list = crate::host::read_text(Path::new(&format!("/tmp/perf-{pid}.map"))).unwrap();
     let entry = |line: &str| {
@@ -65,14 +65,14 @@ fn functions_of_node_have_the_names_of_its_list_and_of_its_jitdump() {
             machine.clock.advance(Duration::from_millis(100));
             named = symbolizer.resolve(&[memory(start + 4)], &machine.code);
         }
-        // It may be writing a line at this moment.
+        // node may be writing a line at this moment.
         assert!(symbolizer.accounts().malformed <= 1 && symbolizer.accounts().dropped == 0);
-        println!("{} bytes are held: {:?}", symbolizer.bytes(), named[0]);
+        println!("{} bytes in use: {:?}", symbolizer.bytes(), named[0]);
         Arc::clone(&named[0])
     };
     assert_eq!(shown(&resolve(&machine, *start)), *name);
 
-    // Now without the list.
+    // Now without the perf map.
     fs::remove_file(format!("/tmp/perf-{pid}.map")).unwrap();
     let path = dir.path().join(format!("jit-{pid}.dump"));
     let path = path.to_str().unwrap();
@@ -80,7 +80,7 @@ fn functions_of_node_have_the_names_of_its_list_and_of_its_jitdump() {
         path,
         Files::here(&roots).open(&Root::Host, path, None).map_err(|error| error.to_string().into()),
     );
-    // It writes the one and the other at different times, so that the newest may be in one of them alone.
+    // node writes the two files at different times, so that the newest function may be in only one of them.
     let named: Vec<_> = entries.iter().map(|(start, _)| resolve(&machine, *start)).collect();
     assert!(named.iter().any(|named| shown(named).contains("looked_for")), "{named:?}");
 }

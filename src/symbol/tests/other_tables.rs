@@ -1,17 +1,17 @@
-//! Names that are not in a table of symbols: of stubs, and those that a stripped file brings along compressed.
+//! Names that are not in the symbol table: of stubs, and from the compressed symbols of a stripped file.
 
 use super::*;
 
-/// Whether a tool is there; if not, this says so.
+/// Reports whether a tool is installed. Prints a message if not.
 fn has(tool: &str) -> bool {
     let found = Command::new(tool).arg("--version").output().is_ok();
     if !found {
-        eprintln!("skipped: there is no {tool}");
+        eprintln!("skipped: {tool} is not installed");
     }
     found
 }
 
-/// A program that calls others' functions and exports one of its own.
+/// Builds a program that calls functions of other files and exports one of its own.
 fn calling(machine: &Machine, options: &[&str]) -> PathBuf {
     let source = r#"
         #include <stdlib.h>
@@ -29,7 +29,7 @@ fn calling(machine: &Machine, options: &[&str]) -> PathBuf {
     path
 }
 
-/// Where the stubs are, by `objdump`: the address of each, and its name.
+/// Returns the stubs according to `objdump`: the address of each, and its name.
 fn stubs(path: &Path) -> Vec<(u64, String)> {
     let objdump = Command::new("objdump").arg("-d").arg(path).output().unwrap();
     let text = String::from_utf8(objdump.stdout).unwrap();
@@ -84,7 +84,7 @@ fn a_stripped_program_gets_its_names_from_what_it_brings_along() {
     let (hidden, ..) = place(&path, "hidden");
     let (exported, ..) = place(&path, "exported");
     let mini = machine.path("mini");
-    // What is exported is left out, as Fedora does.
+    // Exported symbols are left out, as in Fedora.
     run(
         "objcopy",
         &[Path::new("-S"), Path::new("--keep-symbol=hidden"), Path::new("--keep-symbol=main"), &path, &mini],
@@ -99,7 +99,7 @@ fn a_stripped_program_gets_its_names_from_what_it_brings_along() {
     let name = |symbolizer: &mut Symbolizer, offset| ask(symbolizer, &machine.code, frame(offset));
     assert_eq!([name(&mut symbolizer, hidden), name(&mut symbolizer, exported)], ["hidden", "exported"]);
     assert_eq!(symbolizer.accounts().named, 2);
-    // Where that would take more memory than there is, it is as if it were not there.
+    // If they exceed the memory limit, compressed symbols are ignored.
     let mut small = machine.symbolizer_with(Options { memory: 20_000, ..Options::default() });
     assert!(name(&mut small, hidden).starts_with("calling+0x"));
     assert_eq!(name(&mut small, exported), "exported");

@@ -1,34 +1,34 @@
-//! Which container a cgroup is of, as far as its path tells.
+//! Recognition of containers and pods by the path of a cgroup.
 //!
-//! Runtimes name the cgroup of a container by its identifier of 64 hexadecimal digits: Docker, Podman, containerd and CRI-O,
-//! with the systemd driver (`cri-containerd-<id>.scope`) or without (`<id>`). Fargate has 32 digits, a dash and a number. What
-//! watches over a container, `conmon`, has a cgroup that is called after it and is none. The kubelet names that of a pod above it by the
-//! pod's UID: `kubepods-burstable-pod<uid>.slice`, where dashes became underscores, or `pod<uid>`.
+//! Runtimes name the cgroup of a container by its ID of 64 hexadecimal digits: Docker, Podman, containerd and CRI-O, with the systemd
+//! driver (`cri-containerd-<id>.scope`) or without (`<id>`). Fargate uses 32 digits, a dash and a number. The monitor of a container,
+//! `conmon`, has a cgroup named after the container, which is not a container. The kubelet names the cgroup of a pod by the pod's UID:
+//! `kubepods-burstable-pod<uid>.slice`, with underscores instead of dashes, or `pod<uid>`.
 
-/// Digits of the identifier of a container.
+/// Number of digits of a container ID.
 const DIGITS: usize = 64;
 
-/// Digits in front of the dash, and the most digits behind it, in an identifier of Fargate.
+/// Number of digits in front of the dash, and maximum number of digits behind it, in a container ID of Fargate.
 const FARGATE: (usize, usize) = (32, 10);
 
-/// The container that a cgroup is of, or lies in.
+/// The container of a cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ContainerPath<'p> {
-    /// Its identifier: 64 hexadecimal digits, as a rule.
+    /// The container ID, usually 64 hexadecimal digits.
     pub id: &'p str,
-    /// The path of its own cgroup: the beginning of the one that was asked about.
+    /// The path of the container's own cgroup: a prefix of the given path.
     pub path: &'p str,
 }
 
 impl<'p> ContainerPath<'p> {
-    /// Of a path below the mount point. Where containers lie within each other it is the outermost, which is the one that
-    /// the host knows. `None` if no part of the path is named after a container.
+    /// Returns the container of a path below the mount point. For nested containers it is the outermost one, which is the one that the
+    /// host's runtime manages. `None` if no component of the path is the name of a container.
     pub fn of(path: &'p str) -> Option<Self> {
         Self::all(path).next()
     }
 
-    /// All that the path lies in, the outermost first: where a node of a cluster is a container itself, who runs in the
-    /// cluster knows the inner one, and who runs on the host the outer one.
+    /// Returns all containers of a path, the outermost first. A node of a cluster can be a container itself. The runtime in the cluster
+    /// then manages the inner one, and the runtime of the host the outer one.
     pub fn all(path: &'p str) -> impl Iterator<Item = Self> {
         let mut start = 0;
         path.split('/').filter_map(move |part| {
@@ -39,10 +39,10 @@ impl<'p> ContainerPath<'p> {
     }
 }
 
-/// The UID of the pod that a cgroup is of, or lies in, with dashes. `None` if no part of the path is named after a pod.
+/// Returns the UID of the pod of a cgroup, with dashes. `None` if no component of the path is the name of a pod.
 pub fn pod_uid(path: &str) -> Option<String> {
     path.split('/').find_map(|part| {
-        // With a container's name behind it where containerd is a service of systemd and puts cgroups below its own.
+        // The name of a container follows if containerd is a systemd service and puts cgroups below its own.
         let name = part.split(".slice").next().unwrap_or(part);
         let uid = match name.rfind("-pod") {
             Some(at) if name.starts_with("kubepods") || name.starts_with("kubelet-kubepods") => {
@@ -52,7 +52,7 @@ pub fn pod_uid(path: &str) -> Option<String> {
         };
         let uid = uid.replace('_', "-");
         let digits = uid.bytes().filter(u8::is_ascii_hexdigit).count();
-        // Static pods have the hash of their file in its place, without dashes.
+        // Static pods have the hash of their file instead of a UID, without dashes.
         let dashes = uid.bytes().filter(|&byte| byte == b'-').count();
         (digits == 32 && (dashes == 4 || dashes == 0) && digits + dashes == uid.len()).then_some(uid)
     })

@@ -1,5 +1,4 @@
-//! Cgroups: which hierarchy `perf_event` is on ([`CgroupMount`]), what is in it ([`Cgroups`]), and what is selected
-//! ([`CgroupSelection`]).
+//! Cgroups: the hierarchy of `perf_event` ([`CgroupMount`]), its cgroups ([`Cgroups`]), and the selected ones ([`CgroupSelection`]).
 
 mod container;
 mod mount;
@@ -14,9 +13,8 @@ use std::sync::Arc;
 use super::attribution::FEW_TARGETS;
 use super::{Attribution, Glob};
 
-/// The kernel's number of a cgroup: the inode number of its directory, and what `PERF_SAMPLE_CGROUP` and
-/// `PERF_RECORD_CGROUP` carry. No other cgroup has it while the machine is up (64-bit kernels since 5.5; before
-/// that it is reused in time).
+/// The kernel's ID of a cgroup: the inode number of its directory, and the value in `PERF_SAMPLE_CGROUP` and `PERF_RECORD_CGROUP`. The
+/// kernel does not reuse it until reboot (64-bit kernels since 5.5; older kernels reuse it after some time).
 #[doc(alias = "cgroup_id")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CgroupId(pub u64);
@@ -24,24 +22,24 @@ pub struct CgroupId(pub u64);
 /// One cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
-    /// Its number.
+    /// Its ID.
     pub id: CgroupId,
-    /// Its path below the mount, `/` for the root, `/a/b` for others. Bytes of a name that are not UTF-8 stand here
-    /// as U+FFFD; anything else stands as it is, control characters included.
+    /// Its path below the mount: `/` for the root, `/a/b` for others. Bytes of a name that are not UTF-8 are replaced by U+FFFD. All other
+    /// characters are kept, including control characters.
     pub path: Arc<str>,
-    /// How deep below the root it lies; 0 is the root, `/a` is 1.
+    /// Depth below the root: 0 is the root, `/a` is 1.
     pub depth: usize,
 }
 
 impl Cgroup {
-    /// The one at a path, whatever its number.
+    /// Returns the cgroup at a path, with the ID 0.
     pub fn at(path: &str) -> Self {
         let depth = path.split('/').filter(|name| !name.is_empty()).count();
         Self { id: CgroupId(0), path: path.into(), depth }
     }
 }
 
-/// The path of the cgroup that holds this one; `None` for the root.
+/// Returns the path of the parent cgroup; `None` for the root.
 pub fn parent_of(path: &str) -> Option<&str> {
     match path.rsplit_once('/')? {
         ("", "") => None,
@@ -50,24 +48,24 @@ pub fn parent_of(path: &str) -> Option<&str> {
     }
 }
 
-/// Which cgroups to count.
+/// Selection of the cgroups to count.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CgroupSelection {
-    /// Paths to take; one pattern that matches is enough. `/` is the root cgroup, which only its own name selects.
+    /// Paths to include; one matching pattern suffices. `/` selects the root cgroup, which no other pattern matches.
     pub include: Vec<Glob>,
-    /// Paths to leave out, stronger than `include`. The root, again, only by its own name.
+    /// Paths to exclude; takes precedence over `include`. Only `/` matches the root cgroup.
     pub exclude: Vec<Glob>,
-    /// How deep below the root a cgroup may lie (`/a` is 1); `None` = any depth.
+    /// Maximum depth below the root (`/a` is 1); `None` = any depth.
     pub depth: Option<usize>,
-    /// Whether a cgroup's counts include those of the cgroups below it. If not, each count has one place, and sums
-    /// over cgroups count nothing twice.
+    /// Whether a cgroup's counts include those of the cgroups below it. If not, each count is in one series, and sums over cgroups count
+    /// nothing twice.
     pub descendants: bool,
-    /// How the counts of one cgroup are told from those of others.
+    /// Method of attributing counts to cgroups.
     pub attribution: Attribution,
 }
 
 impl CgroupSelection {
-    /// Whether this cgroup is to be counted. Nothing follows from its parent: `/a/b` may be selected without `/a`.
+    /// Reports whether this cgroup is selected, independently of its parent: `/a/b` may be selected without `/a`.
     pub fn matches(&self, cgroup: &Cgroup) -> bool {
         let path = &*cgroup.path;
         let named = |pattern: &Glob| match path {
@@ -79,14 +77,14 @@ impl CgroupSelection {
             && !self.exclude.iter().any(named)
     }
 
-    /// Whether it takes at most a few cgroups, each by its plain name, so that descriptors of their own are cheap. What
-    /// is excluded makes no difference: it can only make them fewer.
+    /// Reports whether at most a few cgroups are selected, each by its plain name, so that dedicated descriptors are cheap. Ignores
+    /// `exclude`, which can only reduce the number.
     pub fn names_few(&self) -> bool {
         let plain = |pattern: &Glob| !pattern.as_str().contains(['*', '?', '[', '{']);
         self.include.len() <= FEW_TARGETS && self.include.iter().all(plain)
     }
 
-    /// Whether it takes the root cgroup, `/`.
+    /// Reports whether the root cgroup, `/`, is selected.
     pub fn names_root(&self) -> bool {
         let root = |pattern: &Glob| pattern.as_str() == "/";
         self.include.iter().any(root) && !self.exclude.iter().any(root)

@@ -1,8 +1,8 @@
-//! Where the cgroups are that `perf_event` counts for.
+//! The cgroup hierarchy of the `perf_event` controller.
 //!
-//! The kernel puts the controller on one hierarchy only: on cgroup v1 if somebody mounted one with `perf_event`,
-//! else on cgroup v2, where it needs no switching on. Sources of the formats: `proc(5)` for `mountinfo`, `cgroups(7)`
-//! for `/proc/cgroups` and `/proc/PID/cgroup`, `cgroup_namespaces(7)` for the paths with `..`.
+//! The kernel attaches the controller to one hierarchy only. This is cgroup v1 if a hierarchy with `perf_event` is mounted, otherwise
+//! cgroup v2, where it is always enabled. Sources of the formats: `proc(5)` for `mountinfo`, `cgroups(7)` for `/proc/cgroups` and
+//! `/proc/PID/cgroup`, `cgroup_namespaces(7)` for paths with `..`.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -12,15 +12,15 @@ use super::{Cgroups, parent_of};
 use crate::error::FileError;
 use crate::host::{self, Roots, unescaped};
 
-/// The directory of the hierarchy that `perf_event` is on.
+/// The directory of the hierarchy of `perf_event`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupMount {
     hierarchy: Hierarchy,
     dir: PathBuf,
-    /// The cgroup that `dir` shows, as our cgroup namespace names it: `/`; `/a` if a part of the tree is mounted;
-    /// `/../..` if what is mounted reaches above the namespace.
+    /// The cgroup at `dir`, as named in our cgroup namespace: `/`; `/a` if a part of the tree is mounted; `/../..` if the mount reaches
+    /// above the namespace.
     root: String,
-    /// The cgroup that our cgroup namespace calls `/`, as a path below `dir`; known only if `root` has `..`.
+    /// The cgroup that is `/` in our cgroup namespace, as a path below `dir`; known only if `root` has `..`.
     namespace: Option<String>,
 }
 
@@ -30,38 +30,38 @@ enum Hierarchy {
     V2,
 }
 
-/// Why nothing can be counted per cgroup.
+/// Reason why counting per cgroup is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CgroupAbsent {
     /// `/proc/cgroups` does not list the controller.
     #[error(
-        "the kernel has no perf_event cgroup controller: counting per cgroup needs one built with CONFIG_CGROUP_PERF"
+        "the kernel has no perf_event cgroup controller: counting per cgroup needs a kernel with CONFIG_CGROUP_PERF"
     )]
     NotBuilt,
-    /// The controller was switched off at boot.
+    /// The controller was disabled at boot.
     #[error(
-        "the perf_event cgroup controller is switched off: take perf_event out of cgroup_disable= on the kernel \
-         command line and reboot"
+        "the perf_event cgroup controller is disabled: remove perf_event from cgroup_disable= on the kernel command \
+         line and reboot"
     )]
     Disabled,
-    /// The controller is on cgroup v2, and that is not mounted.
+    /// The controller is on cgroup v2, which is not mounted.
     #[error(
         "no cgroup2 file system is mounted: mount -t cgroup2 none /sys/fs/cgroup (in a container, mount the host's \
          /sys/fs/cgroup into it)"
     )]
     NotMounted,
-    /// The controller is on a cgroup v1 hierarchy that is not mounted here. While it is, cgroup v2 cannot count: the
-    /// kernel answers `ENOENT`.
+    /// The controller is on a cgroup v1 hierarchy that is not mounted here. Until it is released, counting on cgroup v2 fails: the kernel
+    /// returns `ENOENT`.
     #[error(
         "perf_event is on the cgroup v1 hierarchy {hierarchy}, which is not mounted where this process can see it: in \
-         a container, mount the host's /sys/fs/cgroup into it; if it is mounted nowhere, the kernel has not let go \
-         of it: mount -t cgroup -o perf_event none DIR, wait a second, umount DIR"
+         a container, mount the host's /sys/fs/cgroup into it; if it is not mounted anywhere, release it: \
+         mount -t cgroup -o perf_event none DIR, wait a second, umount DIR"
     )]
     Detached {
         /// Its number in `/proc/cgroups`.
         hierarchy: u32,
     },
-    /// A file or directory on the way could not be read.
+    /// A file or directory could not be read.
     #[error(
         "cgroups cannot be found: {0} (in a container, mount the host's /proc and /sys/fs/cgroup into it)"
     )]
@@ -69,11 +69,11 @@ pub enum CgroupAbsent {
 }
 
 impl CgroupMount {
-    /// Finds it in `/proc/cgroups` and in the mount table: our own, or that of process 1 if the host's files stand
-    /// below a prefix. Of several mounts of the hierarchy, the one that shows most is taken.
+    /// Finds the hierarchy in `/proc/cgroups` and in the mount table: that of this process, or that of process 1 if the host's files are
+    /// below a prefix. Of several mounts of the hierarchy, selects the one that contains most of the tree.
     ///
     /// # Errors
-    /// Says which of the possible things is missing, and what to do.
+    /// Returns the reason and the remedy.
     pub fn find(roots: &Roots) -> Result<Self, CgroupAbsent> {
         let table = mount_table(roots)?;
         let mut mounts: Vec<Mount> = table.lines().filter_map(Mount::parse).collect();
@@ -102,13 +102,13 @@ impl CgroupMount {
         Err(refusal)
     }
 
-    /// The directory of the topmost cgroup that can be seen.
+    /// Returns the directory of the topmost visible cgroup.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The cgroup that the content of a `/proc/PID/cgroup` names, as a [`Cgroup::path`](super::Cgroup::path).
-    /// `None` if it lies outside of what is mounted, or if a cgroup namespace hides where it lies.
+    /// Returns the cgroup in the content of a `/proc/PID/cgroup`, as a [`Cgroup::path`](super::Cgroup::path). `None` if it is outside of
+    /// the mount, or if its position is not visible from this cgroup namespace.
     pub fn cgroup_of(&self, content: &str) -> Option<Arc<str>> {
         let (ups, path) = climb(own_line(content, self.hierarchy)?);
         let (root_ups, root_path) = climb(&self.root);
@@ -129,7 +129,7 @@ impl CgroupMount {
     }
 }
 
-/// The mount table whose paths [`Roots::mounted`] can open.
+/// Reads the mount table with paths that [`Roots::mounted`] can open.
 fn mount_table(roots: &Roots) -> Result<String, FileError> {
     let elsewhere = roots.prefix.components().any(|part| matches!(part, Component::Normal(_)));
     let own = || host::read_text(&roots.proc.join("self/mountinfo"));
@@ -139,8 +139,8 @@ fn mount_table(roots: &Roots) -> Result<String, FileError> {
     host::read_text(&roots.proc.join("1/mountinfo")).or_else(|_| own())
 }
 
-/// The line of `perf_event` in `/proc/cgroups`: the number of the cgroup v1 hierarchy that it is bound to, or 0 if it is on cgroup
-/// v2, and whether it is enabled.
+/// Reads the line of `perf_event` in `/proc/cgroups`. Returns the number of its cgroup v1 hierarchy, or 0 if it is on cgroup v2, and
+/// whether it is enabled.
 fn controller(roots: &Roots) -> Result<(u32, bool), CgroupAbsent> {
     let path = roots.proc.join("cgroups");
     let text = match host::read_text(&path) {
@@ -153,10 +153,10 @@ fn controller(roots: &Roots) -> Result<(u32, bool), CgroupAbsent> {
         [_, hierarchy, _, enabled] => hierarchy.parse().ok().map(|hierarchy| (hierarchy, enabled != "0")),
         _ => None,
     }
-    .ok_or_else(|| FileError::malformed(path, "the line of perf_event has not its four columns").into())
+    .ok_or_else(|| FileError::malformed(path, "the line of perf_event does not have four columns").into())
 }
 
-/// A line of the mount table that `perf_event` may be on.
+/// A line of the mount table that may be the hierarchy of `perf_event`.
 #[derive(Debug, PartialEq, Eq)]
 struct Mount {
     hierarchy: Hierarchy,
@@ -165,8 +165,8 @@ struct Mount {
 }
 
 impl Mount {
-    /// Reads `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [TAG…] - TYPE SOURCE SUPER_OPTIONS`; `None` for other file
-    /// systems and for what is not such a line.
+    /// Parses `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [TAG…] - TYPE SOURCE SUPER_OPTIONS`; `None` for other file systems and for
+    /// malformed lines.
     fn parse(line: &str) -> Option<Self> {
         let (mount, file_system) = line.split_once(" - ")?;
         let mut file_system = file_system.split(' ');
@@ -183,14 +183,14 @@ impl Mount {
         Some(Self { hierarchy, root: path()?, point: path()? })
     }
 
-    /// A key that sorts the mounts that show more before those that show less.
+    /// Returns a sort key that orders mounts with more of the tree first.
     fn narrowness(&self) -> impl Ord + use<> {
         let (ups, path) = climb(&self.root);
         (path.matches('/').count(), usize::MAX - ups)
     }
 }
 
-/// Splits `/../../a/b` into the number of steps up and `/a/b`; the rest of `/` is empty.
+/// Splits `/../../a/b` into the number of `..` and `/a/b`. The remainder of `/` is empty.
 fn climb(path: &str) -> (usize, &str) {
     let mut rest = path;
     let mut ups = 0;
@@ -203,7 +203,7 @@ fn climb(path: &str) -> (usize, &str) {
     (ups, if rest == "/" { "" } else { rest })
 }
 
-/// The path in the line of this hierarchy: `4:cpu,perf_event:/a` or `0::/a`.
+/// Returns the path in the line of this hierarchy: `4:cpu,perf_event:/a` or `0::/a`.
 fn own_line(content: &str, hierarchy: Hierarchy) -> Option<&str> {
     content.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
@@ -216,9 +216,9 @@ fn own_line(content: &str, hierarchy: Hierarchy) -> Option<&str> {
     })
 }
 
-/// Looks for the cgroup that our cgroup namespace calls `/`, where the mount reaches above it (a container with a
-/// cgroup namespace of its own that has the host's cgroups mounted). The kernel does not tell its name, but this
-/// process is in it or below it, and `cgroup.procs` says where.
+/// Finds the cgroup that is `/` in our cgroup namespace, where the mount reaches above it. This is the case in a container with a private
+/// cgroup namespace and a mount of the host's cgroups. The kernel does not report its name, but this process is in it or below it, and is
+/// listed in `cgroup.procs`.
 fn namespace(roots: &Roots, hierarchy: Hierarchy, dir: &Path, root: &str) -> Option<String> {
     let (ups @ 1.., "") = climb(root) else {
         return None;
@@ -258,7 +258,7 @@ mod tests {
         33 31 0:30 / /sys/fs/cgroup/net_cls,perf_event rw - cgroup cgroup rw,net_cls,perf_event\n\
         41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
 
-    /// A host with this mount table, `perf_event` on this hierarchy, and these directories.
+    /// Returns a host with this mount table, `perf_event` on this hierarchy, and these directories.
     fn host(mountinfo: &str, perf_event: u32, dirs: &[&str]) -> (tempfile::TempDir, Roots) {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::under(dir.path());
@@ -275,7 +275,7 @@ mod tests {
         (dir, roots)
     }
 
-    /// Where `perf_event` is found, as a path of the host.
+    /// Returns the directory that is found for `perf_event`, as a path of the host.
     fn found(mountinfo: &str, perf_event: u32, dirs: &[&str]) -> Result<String, CgroupAbsent> {
         let (dir, roots) = host(mountinfo, perf_event, dirs);
         let mount = CgroupMount::find(&roots)?;

@@ -1,4 +1,4 @@
-//! The tree of cgroups, walked again and again.
+//! Repeated scans of the cgroup tree.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -14,14 +14,14 @@ use crate::error::FileError;
 use crate::host;
 use crate::target::{Diff, LeftOut, Obstacle};
 
-/// How deep below the root a cgroup may lie to be followed. Containers in containers in pods reach about ten.
+/// Maximum depth of cgroups below the root. Containers in containers in pods reach a depth of about ten.
 const DEPTH_LIMIT: usize = 64;
 
-/// How many cgroups are followed at most. The kernel itself has no limit (`cgroup.max.descendants` is `max`).
+/// Maximum number of cgroups. The kernel itself has no limit (`cgroup.max.descendants` is `max`).
 const COUNT_LIMIT: usize = 1 << 16;
 
-/// The cgroups of one hierarchy, followed. Needs no privilege: every directory of a cgroup file system may be read
-/// by everybody, unless somebody changed its mode.
+/// The cgroups of one hierarchy. Scanning them needs no privilege: every user may read every directory of a cgroup file system, unless its
+/// mode was changed.
 #[derive(Debug)]
 pub struct Cgroups {
     dir: Arc<Path>,
@@ -33,7 +33,7 @@ pub struct Cgroups {
 #[derive(Debug)]
 struct Known {
     cgroup: Arc<Cgroup>,
-    /// Where to open it. The cgroup's own path does not say, for it may hold U+FFFD.
+    /// The directory to open. It differs from the cgroup's path, which may contain U+FFFD.
     dir: Arc<Path>,
     /// The last refresh that found it.
     round: u64,
@@ -42,28 +42,27 @@ struct Known {
 /// A directory below a cgroup.
 struct Child {
     name: String,
-    /// The name on disk, where it is not the same.
+    /// The name on disk, if it is different.
     raw: Option<OsString>,
     id: CgroupId,
 }
 
 impl Cgroups {
-    /// The tree at `dir`, usually [`CgroupMount::dir`](super::CgroupMount::dir). Reads nothing yet.
+    /// Returns the tree at `dir`, usually [`CgroupMount::dir`](super::CgroupMount::dir). Reads nothing yet.
     pub fn new(dir: &Path) -> Self {
         Self { dir: dir.into(), known: HashMap::new(), round: 0, left_out: LeftOut::default() }
     }
 
-    /// Walks the tree and tells what changed; `added` and `changed` are in an order that puts parents before their
-    /// children. The first refresh adds everything.
+    /// Scans the tree and returns the changes; `added` and `changed` have parents before their children. The first refresh adds everything.
     ///
-    /// A cgroup that was removed and made again under the same path is another one: removed and added. One that
-    /// vanishes during the walk is no error. Where a directory cannot be read although it is there, what was known
-    /// below it is taken to be there still, and [`left_out`](Self::left_out) counts it.
+    /// A cgroup that was removed and created again with the same path is a different one: removed and added. A cgroup that disappears
+    /// during the scan is not an error. If an existing directory cannot be read, the known cgroups below it are kept, and
+    /// [`left_out`](Self::left_out) counts it.
     ///
-    /// The cost is one `stat` per cgroup and one `readdir` per cgroup that has others below it.
+    /// The cost is one `stat` per cgroup, and one `readdir` per cgroup that has children.
     ///
     /// # Errors
-    /// When the root itself cannot be read. Nothing is forgotten then.
+    /// When the root itself cannot be read. All known cgroups are kept then.
     pub fn refresh(&mut self) -> Result<Diff<Arc<Cgroup>, CgroupId>, FileError> {
         let mut left_out = LeftOut::default();
         let root = fs::metadata(&self.dir).map_err(|error| FileError::io(&*self.dir, &error))?;
@@ -90,12 +89,13 @@ impl Cgroups {
         Ok(diff)
     }
 
-    /// The cgroups that the last refresh found, in no order.
+    /// Returns the cgroups that the last refresh found, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Cgroup>> {
         self.known.values().map(|known| &known.cgroup)
     }
 
-    /// What the last refresh met and could not take in. Left-out cgroups still count in those above them.
+    /// Returns the number of cgroups that the last refresh found and skipped. Their counts are still included in those of the cgroups above
+    /// them.
     pub fn left_out(&self) -> LeftOut {
         self.left_out
     }
@@ -103,7 +103,7 @@ impl Cgroups {
     /// Opens the directory of a cgroup, for `PERF_FLAG_PID_CGROUP`.
     ///
     /// # Errors
-    /// The kernel's refusal; `ENOENT` also when the path is another cgroup's by now.
+    /// The kernel's error; `ENOENT` also if a different cgroup has the path by now.
     pub fn open(&self, cgroup: &Cgroup) -> Result<File, FileError> {
         let absent = |dir: &Path| FileError::io(dir, &io::Error::from_raw_os_error(libc::ENOENT));
         let Some(known) = self.known.get(&cgroup.id) else {
@@ -118,7 +118,7 @@ impl Cgroups {
     }
 }
 
-/// One refresh under way.
+/// State of one refresh.
 struct Walk<'a> {
     known: &'a mut HashMap<CgroupId, Known>,
     round: u64,
@@ -128,7 +128,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Visits everything below `root`, whose children were read already. Returns the paths that could not be read.
+    /// Visits everything below `root`, whose children are in `top`. Returns the paths that could not be read.
     fn descend(&mut self, root: &Arc<Cgroup>, dir: &Arc<Path>, top: Vec<Child>) -> HashSet<Arc<str>> {
         let mut unread = HashSet::new();
         let mut pending = vec![(Arc::clone(root), Arc::clone(dir), Some(top))];
@@ -157,7 +157,7 @@ impl Walk<'_> {
         unread
     }
 
-    /// Notes that a cgroup is there. `None` if it is not to be followed.
+    /// Adds a cgroup to the known ones. Returns `None` if it is skipped.
     fn visit(
         &mut self,
         parent: Option<&Cgroup>,
@@ -170,7 +170,7 @@ impl Walk<'_> {
         }
         let above = parent.map_or("", |parent| if parent.depth == 0 { "" } else { &parent.path });
         match self.known.get_mut(&child.id) {
-            // Moved while we walked, and met for the second time.
+            // It was moved during the scan, and is found for the second time.
             Some(known) if known.round == self.round => return None,
             Some(known) if is_named(&known.cgroup.path, above, &child.name) => {
                 known.round = self.round;
@@ -197,16 +197,16 @@ impl Walk<'_> {
     }
 }
 
-/// Whether `path` is `above`, a slash and `name`.
+/// Reports whether `path` is `above`, a slash and `name`.
 fn is_named(path: &str, above: &str, name: &str) -> bool {
     path.strip_prefix(above).and_then(|rest| rest.strip_prefix('/')) == Some(name)
 }
 
-/// The directories in `dir`, at most `room` of them, sorted by name and with distinct names; the rest is counted.
+/// Returns the directories in `dir`, at most `room` of them, sorted by name and with distinct names. Counts the others in `left_out`.
 fn children(dir: &Path, room: usize, left_out: &mut LeftOut) -> Result<Vec<Child>, FileError> {
     let failed = |error: io::Error| FileError::io(dir, &error);
-    // A directory with two links has no directory in it, and most cgroups have none: this saves reading the names
-    // of all their control files. (One link means that the file system does not count them.)
+    // A directory with two links has no subdirectory, as most cgroups. This check avoids reading the names of all their control files. (One
+    // link means that the file system does not count subdirectories.)
     if fs::metadata(dir).map_err(failed)?.nlink() == 2 {
         return Ok(Vec::new());
     }
@@ -226,7 +226,7 @@ fn children(dir: &Path, room: usize, left_out: &mut LeftOut) -> Result<Vec<Child
         };
         children.push(Child { name, raw, id: CgroupId(entry.ino()) });
     }
-    // Two series with the same labels would make the scrape invalid. The one that is called so by right stays.
+    // Two series with the same labels would make the scrape invalid. The directory whose name really is the printable form comes first.
     children.sort_unstable_by(|a, b| (&a.name, &a.raw, a.id).cmp(&(&b.name, &b.raw, b.id)));
     let met = children.len();
     children.dedup_by(|later, earlier| later.name == earlier.name);
@@ -299,7 +299,7 @@ mod tests {
         cgroups.refresh().unwrap();
         let mut gone = vec![inode(&dir.path().join("a")), inode(&dir.path().join("a/b"))];
         gone.sort_unstable();
-        // In this order, for the fixture's file system is quick to use an inode again; the kernel's is not.
+        // In this order, because the test's file system reuses an inode at once, unlike the kernel's cgroup file system.
         fs::create_dir(dir.path().join("d")).unwrap();
         fs::remove_dir_all(dir.path().join("a")).unwrap();
         let diff = cgroups.refresh().unwrap();
@@ -433,7 +433,7 @@ mod tests {
         assert_eq!(paths(&Cgroups::new(dir.path()).refresh().unwrap().added), ["/", "/a"]);
     }
 
-    /// Against the kernel: the number that readdir gives is that of `stat`, and a cgroup's life is seen.
+    /// Against the kernel: readdir and `stat` return the same ID, and creation and removal of a cgroup are detected.
     #[test]
     fn a_real_cgroup_comes_and_goes() {
         let mount = match CgroupMount::find(&Roots::default()) {
@@ -445,7 +445,7 @@ mod tests {
         let name = format!("perf-exporter-test-{}", process::id());
         let dir = mount.dir().join(&name);
         if let Err(error) = fs::create_dir_all(dir.join("inner")) {
-            return println!("skipped: a cgroup cannot be made: {}", FileError::io(dir, &error));
+            return println!("skipped: cannot create a cgroup: {}", FileError::io(dir, &error));
         }
         let appeared = cgroups.refresh().unwrap();
         let (outer_id, inner_id) = (inode(&dir), inode(&dir.join("inner")));
@@ -453,7 +453,7 @@ mod tests {
         fs::remove_dir(&dir).unwrap();
         let vanished = cgroups.refresh().unwrap();
 
-        // Other tests make cgroups too.
+        // Other tests create cgroups, too.
         let ours: Vec<_> = appeared.added.iter().filter(|cgroup| cgroup.path.contains(&name)).collect();
         let inner = format!("/{name}/inner");
         assert_eq!(

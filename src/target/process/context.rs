@@ -1,17 +1,15 @@
-//! What a process publishes about itself for whoever looks at it from outside: its service, above all.
+//! Resource attributes that a process publishes about itself, above all its service.
 //!
-//! SDKs of OpenTelemetry write it to a mapping that is called `OTEL_CTX`. Format:
-//! [OTEP 4719](https://github.com/open-telemetry/opentelemetry-specification/blob/main/oteps/profiles/4719-process-ctx.md).
-//! It takes no more than `/proc/PID/maps` and `/proc/PID/mem`, and the right to trace the process (`CAP_SYS_PTRACE` for
-//! those of others).
+//! SDKs of OpenTelemetry write them to a mapping named `OTEL_CTX`. Format: [OTEP
+//! 4719](https://github.com/open-telemetry/opentelemetry-specification/blob/main/oteps/profiles/4719-process-ctx.md). Reading needs only
+//! `/proc/PID/maps`, `/proc/PID/mem`, and the right to trace the process (`CAP_SYS_PTRACE` for processes of other users).
 //!
-//! A process can publish what it likes, so what it says about machines, containers and other processes is not believed,
-//! nothing is longer than it may be, and all that its words can do is to name its own samples. A read of its memory can
-//! last for as long as it likes (a page that a file system in user space brings), so this is for no thread that others
-//! wait for.
+//! The attributes are untrusted input. Attributes about machines, containers and other processes are ignored, lengths are bounded, and the
+//! attributes apply only to samples of the process itself. A read of process memory can block for any time: a page may be provided by a
+//! file system in user space. Threads that others depend on must not read it.
 //!
-//! What a thread publishes about its trace (OTEP 4947) is not read: it is found by the thread's own register for its
-//! local storage, which samples of perf do not have.
+//! The trace context of a thread (OTEP 4947) is not read: finding it requires the thread pointer register, which perf samples do not
+//! contain.
 
 use std::sync::Arc;
 
@@ -23,22 +21,22 @@ use super::ProcessKey;
 use crate::files::{Contents, Files, Opened, ProcessFile};
 use crate::host::{self, ReadAt};
 
-/// How mappings are called that may hold it: a file in memory with a name of its own, memory with a name, and a file in
-/// memory where the kernel gives no names.
+/// Names of mappings that may contain the attributes: a named memfd, named anonymous memory, and a memfd on kernels that do not show names
+/// of mappings.
 const NAMES: [&[u8]; 3] = [b"[anon_shmem:OTEL_CTX]", b"[anon:OTEL_CTX]", b"/memfd:OTEL_CTX"];
-/// How much of the list of mappings is read, in bytes: some ten thousand mappings.
+/// Maximum number of bytes read from the list of mappings: about ten thousand mappings.
 const MAPS_LIMIT: u64 = 1 << 20;
-/// How many mappings of that name are looked at. There should be one.
+/// Maximum number of mappings with this name that are read. There should be one.
 const MOST_MAPPINGS: usize = 4;
-/// The largest that is read, in bytes. They have some hundred.
+/// Maximum size of a payload, in bytes. Typical payloads have some hundred bytes.
 const PAYLOAD_LIMIT: u32 = 32 << 10;
-/// How often it is tried while the process is changing it.
+/// Maximum number of attempts while the process is changing the payload.
 const ATTEMPTS: usize = 3;
-/// The version of the format.
+/// Version of the format.
 const VERSION: u32 = 2;
-/// The longest value, in bytes.
+/// Maximum length of a value, in bytes.
 const TEXT: usize = 256;
-/// What a process may say about itself: what nobody else knows better.
+/// Keys that are accepted: attributes for which the process itself is the best source.
 const KEYS: [&str; 8] = [
     "deployment.environment.name",
     "service.instance.id",
@@ -50,15 +48,15 @@ const KEYS: [&str; 8] = [
     "telemetry.sdk.version",
 ];
 
-/// What a process says about itself.
+/// Attributes that a process publishes about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessContext {
     attributes: Box<[(&'static str, Arc<str>)]>,
 }
 
 impl ProcessContext {
-    /// One that says this. Keys that a process may not tell are left out, and so is what is empty or too long; of a key
-    /// that comes twice the first value stays. `None` if nothing is left.
+    /// Returns a context with these attributes. Omits other keys than the accepted ones, and values that are empty, too long, or contain
+    /// control characters. Of a duplicate key the first value is kept. `None` if no attribute remains.
     pub fn new<'a>(attributes: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<Self> {
         let mut kept: Vec<(&'static str, Arc<str>)> = Vec::new();
         for (key, value) in attributes {
@@ -72,19 +70,19 @@ impl ProcessContext {
         (!kept.is_empty()).then(|| Self { attributes: kept.into() })
     }
 
-    /// Attributes of a resource by OpenTelemetry's semantic conventions, sorted by key.
+    /// Returns resource attributes according to OpenTelemetry's semantic conventions, sorted by key.
     pub fn attributes(&self) -> &[(&'static str, Arc<str>)] {
         &self.attributes
     }
 
-    /// Returns what a process publishes. `None` if it publishes nothing, may not be read, does not let itself be read in
-    /// time, was changing it all the time, or is another one than `key` says.
+    /// Reads the attributes of a process. `None` if it publishes none, may not be read, does not respond in time, kept changing them, or if
+    /// its identity is not `key`.
     pub fn read(files: &Files, key: ProcessKey) -> Option<Self> {
         let places = places(&files.open_process(key.pid, ProcessFile::Maps).ok()?);
         if places.is_empty() {
             return None;
         }
-        // It stays that of the program that runs now, whoever gets its number later.
+        // The open file keeps referring to the current program, even if the pid is reused.
         let memory = files.open_process(key.pid, ProcessFile::Memory).ok()?.file;
         if ProcessKey::read(&files.roots().proc.join(key.pid.to_string()))? != key {
             return None;
@@ -104,14 +102,14 @@ impl ProcessContext {
     }
 }
 
-/// `opentelemetry.proto.processcontext.v1development.ProcessContext`, as far as it is of use here.
+/// The used part of `opentelemetry.proto.processcontext.v1development.ProcessContext`.
 #[derive(Clone, PartialEq, Message)]
 struct Payload {
     #[prost(message, optional, tag = "1")]
     resource: Option<Resource>,
 }
 
-/// Where the mappings begin that may hold it.
+/// Returns the start addresses of mappings that may contain the attributes.
 fn places(maps: &Opened) -> Vec<u64> {
     let mut places = Vec::new();
     let listed = host::lines_of(&mut maps.file.sequential(), &maps.shown, MAPS_LIMIT, |line| {
@@ -119,12 +117,12 @@ fn places(maps: &Opened) -> Vec<u64> {
             places.extend(place(line));
         }
     });
-    // Of a list that is too long the beginning counts.
+    // If the list is too long, its beginning is used.
     drop(listed);
     places
 }
 
-/// Where a mapping begins, if it is called as it should be.
+/// Returns the start address of a mapping with a matching name.
 fn place(line: &[u8]) -> Option<u64> {
     let mut fields = line.splitn(6, |&byte| byte == b' ');
     let start = std::str::from_utf8(fields.next()?).ok()?.split_once('-')?.0;
@@ -133,11 +131,11 @@ fn place(line: &[u8]) -> Option<u64> {
     named.then(|| u64::from_str_radix(start, 16).ok())?
 }
 
-/// What stands at the beginning of the mapping.
+/// The header at the start of the mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Published {
     size: u32,
-    /// When it was published; 0 while it is changed.
+    /// Time of publication; 0 while it is being changed.
     at: u64,
     payload: u64,
 }
@@ -156,7 +154,7 @@ impl Published {
         valid.then_some(Self { size, at, payload: u64::from_ne_bytes(*payload) })
     }
 
-    /// What is published in a mapping, if that stays the same while it is read.
+    /// Returns the payload of a mapping, if it does not change during the read.
     fn payload(memory: &Contents, place: u64) -> Option<Vec<u8>> {
         for _ in 0..ATTEMPTS {
             let before = Self::read(memory, place)?;
@@ -167,7 +165,7 @@ impl Published {
                 return None;
             }
             let mut payload = vec![0; usize::try_from(before.size).ok()?];
-            // While it is changed, it may point to what is gone.
+            // While it is being changed, it may point to memory that is already unmapped.
             let read = memory.read_exact_at(&mut payload, before.payload);
             if Self::read(memory, place)? == before {
                 return read.ok().map(|()| payload);
@@ -214,7 +212,7 @@ mod tests {
         bytes
     }
 
-    /// What is read of a process with this at address 0x1000, and this at 0x3000.
+    /// Reads the attributes of a process with this header at address 0x1000, and this payload at 0x3000.
     fn read(maps: &str, header: &[u8], payload: &[u8]) -> Option<ProcessContext> {
         let dir = tempfile::tempdir().unwrap();
         let process = process(&dir);
@@ -226,7 +224,7 @@ mod tests {
         ProcessContext::read(&files(&dir), KEY)
     }
 
-    /// The directory of process 10.
+    /// Creates the directory of process 10.
     fn process(dir: &tempfile::TempDir) -> PathBuf {
         let process = dir.path().join("proc/10");
         fs::create_dir_all(&process).unwrap();

@@ -1,5 +1,4 @@
-//! Processes: what runs ([`Processes`]), what is selected, and how it is grouped into series
-//! ([`ProcessSelection`]).
+//! Processes: the running ones ([`Processes`]), the selected ones, and their grouping into series ([`ProcessSelection`]).
 
 mod context;
 mod stat;
@@ -22,55 +21,51 @@ use super::{Attribution, Glob};
 use crate::host;
 use crate::words::words;
 
-/// What tells a process from every other since boot: pids come again, but not within one clock tick.
+/// Identity of a process since boot: pids are reused, but not within one clock tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessKey {
-    /// The process id, which is the thread group id.
+    /// The process ID, which is the thread group ID.
     #[doc(alias = "tgid")]
     pub pid: u32,
-    /// When it started, in clock ticks since boot (`/proc/PID/stat`, field 22).
+    /// Start time, in clock ticks since boot (`/proc/PID/stat`, field 22).
     pub start_time: u64,
 }
 
 impl ProcessKey {
-    /// Of the process that a directory of procfs stands for (`/proc/812`, `/proc/self`); `None`: it ended, or cannot be
-    /// seen.
+    /// Reads the key of the process of a procfs directory (`/proc/812`, `/proc/self`). `None` if it has ended or is not visible.
     pub fn read(dir: &Path) -> Option<Self> {
         let content = host::read(&dir.join("stat")).ok()?;
         stat::Stat::parse(&content).map(|stat| stat.key)
     }
 }
 
-/// One process, as it was when last looked at.
+/// One process, as of its last read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Which one.
+    /// Its identity.
     pub key: ProcessKey,
-    /// The command name: `task_struct.comm`, at most 15 bytes. Bytes that are not UTF-8 stand as U+FFFD; anything
-    /// else stands as it is, control characters included. A kernel worker is `kworker/0:1`, without the work it is
-    /// at, which changes all the time.
+    /// The command name: `task_struct.comm`, at most 15 bytes. Bytes that are not UTF-8 are replaced by U+FFFD. All other characters are
+    /// kept, including control characters. A kernel worker is `kworker/0:1`, without its current work, which changes all the time.
     pub comm: Arc<str>,
-    /// The path of the executable, as the process itself sees it, without the kernel's ` (deleted)`. `None` if it
-    /// was not asked for, if there is none (kernel threads), or if we may not know: it needs `CAP_SYS_PTRACE` for
-    /// the processes of others.
+    /// The path of the executable in the mount namespace of the process, without the kernel's suffix ` (deleted)`. `None` if it was not
+    /// requested, if there is none (kernel threads), or if access is denied: it needs `CAP_SYS_PTRACE` for processes of other users.
     pub exe: Option<Arc<str>>,
-    /// The cgroup, as a [`Cgroup::path`](super::Cgroup::path). `None` if it was not asked for, or lies outside of
-    /// what is mounted here.
+    /// The cgroup, as a [`Cgroup::path`](super::Cgroup::path). `None` if it was not requested, or is outside of the mount.
     pub cgroup: Option<Arc<str>>,
-    /// Whether it is a thread of the kernel (`PF_KTHREAD`).
+    /// Whether it is a kernel thread (`PF_KTHREAD`).
     pub kernel_thread: bool,
 }
 
-/// Processes that are known to have changed, by their ids.
+/// IDs of processes that are known to have changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// Those that were created, execute another program, have another name or are in another cgroup.
+    /// Processes that were created, executed another program, changed their name, or moved to another cgroup.
     pub changed: FxHashSet<u32>,
-    /// Those that were about to end.
+    /// Processes that started to exit.
     pub ending: FxHashSet<u32>,
 }
 
-/// Which of the dearer facts about processes somebody needs; each costs a system call or three per process read.
+/// Properties of processes to read that are expensive: each costs one to three system calls per process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Need {
     /// [`Process::exe`].
@@ -80,35 +75,34 @@ pub struct Need {
 }
 
 impl Need {
-    /// What both need.
+    /// Returns the union of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { exe: self.exe || other.exe, cgroup: self.cgroup || other.cgroup }
     }
 }
 
-/// Which processes to count, and how to group them.
+/// Selection of the processes to count, and their grouping into series.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProcessSelection {
-    /// Rules to take a process by; one that matches is enough.
+    /// Rules to include a process; one matching rule suffices.
     pub include: Vec<ProcessRule>,
-    /// Rules to leave one out by, stronger than `include`.
+    /// Rules to exclude a process; takes precedence over `include`.
     pub exclude: Vec<ProcessRule>,
-    /// What makes a series: processes that agree in all of these are counted together.
+    /// Grouping: processes with equal values of all of these properties share a series.
     pub by: Vec<GroupBy>,
-    /// How the counts of one process are told from those of others.
+    /// Method of attributing counts to processes.
     pub attribution: Attribution,
 }
 
 impl ProcessSelection {
-    /// Whether this process is to be counted. A rule about a fact that is not known ([`Process::exe`],
-    /// [`Process::cgroup`]) does not match.
+    /// Reports whether this process is selected. A rule about an unknown property ([`Process::exe`], [`Process::cgroup`]) does not match.
     pub fn matches(&self, process: &Process) -> bool {
         let met = |rule: &ProcessRule| rule.matches(process);
         self.include.iter().any(met) && !self.exclude.iter().any(met)
     }
 
-    /// What has to be read for [`matches`](Self::matches) and [`labels`](Self::labels).
+    /// Returns the properties that [`matches`](Self::matches) and [`labels`](Self::labels) need.
     pub fn need(&self) -> Need {
         let rules = || self.include.iter().chain(&self.exclude);
         Need {
@@ -118,19 +112,18 @@ impl ProcessSelection {
         }
     }
 
-    /// Whether it takes at most a few processes, each by its pid, so that descriptors of their own are cheap. What is
-    /// excluded makes no difference: it can only make them fewer.
+    /// Reports whether at most a few processes are selected, each by its pid, so that dedicated descriptors are cheap. Ignores `exclude`,
+    /// which can only reduce the number.
     pub fn names_few(&self) -> bool {
         self.include.len() <= FEW_TARGETS && self.include.iter().all(|rule| rule.pid.is_some())
     }
 
-    /// Whether processes choose a part of their labels: their names, executables and ids, which they can have as many of
-    /// as they like.
+    /// Reports whether a part of the labels is controlled by processes: their names, executables and IDs, of which there can be any number.
     pub fn has_own_names(&self) -> bool {
         self.by.iter().any(|by| by.is_chosen())
     }
 
-    /// The part of its labels that a process chooses; `None` if there is none, or for threads of the kernel.
+    /// Returns the part of the labels that a process controls; `None` if there is none, or for kernel threads.
     pub fn own_name(&self, process: &Process) -> Option<Arc<str>> {
         if process.kernel_thread || !self.has_own_names() {
             return None;
@@ -139,20 +132,20 @@ impl ProcessSelection {
         Some(chosen.collect::<Vec<_>>().join("\0").into())
     }
 
-    /// The labels of the series that takes this process if it has too many names: `other` for each that it chooses.
+    /// Returns the labels of a process whose cgroup has too many names: `other` for each label that a process controls.
     pub fn labels_without_name(&self, process: &Process) -> Vec<(&'static str, Arc<str>)> {
         let value = |by: &GroupBy| if by.is_chosen() { "other".into() } else { by.value(process) };
         self.by.iter().map(|by| (by.as_str(), value(by))).collect()
     }
 
-    /// The labels of the series that this process counts in, in the order of `by`. What is not known is empty,
-    /// which to Prometheus is the same as no label.
+    /// Returns the labels of this process's series, in the order of `by`. Unknown values are empty, which is the same as no label in
+    /// Prometheus.
     pub fn labels(&self, process: &Process) -> Vec<(&'static str, Arc<str>)> {
         self.by.iter().map(|by| (by.as_str(), by.value(process))).collect()
     }
 }
 
-/// One rule; everything that it gives must hold.
+/// A rule. All of its given conditions must match.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProcessRule {
     /// The command name (`/proc/PID/comm`, at most 15 bytes).
@@ -161,9 +154,9 @@ pub struct ProcessRule {
     pub exe: Option<Glob>,
     /// The path of the cgroup.
     pub cgroup: Option<Glob>,
-    /// The process id.
+    /// The process ID.
     pub pid: Option<u32>,
-    /// Whether it is a thread of the kernel.
+    /// Whether it is a kernel thread.
     pub kernel: Option<bool>,
 }
 
@@ -190,24 +183,22 @@ words! {
     pub enum GroupBy {
         /// The command name.
         Comm = "comm",
-        /// The process id: a series for each process that ever ran, within `limits.series`.
+        /// The process ID: one series for every process, including ended ones, within `limits.series`.
         Pid = "pid",
         /// The path of the executable.
         Exe = "exe",
         /// The path of the cgroup.
         Cgroup = "cgroup",
-        // Where `perf_event` is on cgroup v1, it is known for containers at most: systemd has its services in another hierarchy
-        // there.
-        /// The systemd unit, such as `nginx.service`: of slices within each other the innermost, and empty if there is
-        /// none.
+        // If `perf_event` is on cgroup v1, the unit is known at most for containers: systemd uses another hierarchy for its services there.
+        /// The systemd unit, such as `nginx.service`; for a cgroup in slices only, the innermost slice; empty if there is none.
         Unit = "unit",
-        /// `kernel` for threads of the kernel, `user` for every other process.
+        /// `kernel` for kernel threads, `user` for every other process.
         Kind = "kind",
     }
 }
 
 impl GroupBy {
-    /// Whether a process chooses it.
+    /// Reports whether a process controls the property.
     const fn is_chosen(self) -> bool {
         matches!(self, Self::Comm | Self::Pid | Self::Exe)
     }

@@ -1,5 +1,5 @@
-//! `/proc/PID/stat`, as far as we need it. The format is that of `proc_pid_stat(5)`: `PID (COMM) STATE …`, where
-//! COMM is any bytes at all, parentheses and newlines included, and everything behind it is numbers.
+//! Parser for the required fields of `/proc/PID/stat`. The format is that of `proc_pid_stat(5)`: `PID (COMM) STATE …`. COMM may contain any
+//! bytes, including parentheses and newlines; only numbers follow it.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ const PF_KTHREAD: u64 = 0x0020_0000;
 /// `TASK_COMM_LEN` without its NUL.
 const COMM_LENGTH: usize = 15;
 
-/// What one `stat` says.
+/// The parsed fields of one `stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) key: ProcessKey,
     pub(super) comm: Arc<str>,
     pub(super) kernel_thread: bool,
-    /// Whether all its threads have ended and it only waits for its parent.
+    /// Whether all its threads have ended and it has not been reaped yet.
     pub(super) zombie: bool,
 }
 
 impl Stat {
-    /// Reads the content of the file; `None` if it breaks the format.
+    /// Parses the content of the file; `None` if it is malformed.
     pub(super) fn parse(content: &[u8]) -> Option<Self> {
         let open = content.iter().position(|&byte| byte == b'(')?;
         let close = content.iter().rposition(|&byte| byte == b')')?;
@@ -32,7 +32,7 @@ impl Stat {
         let mut fields = str::from_utf8(content.get(close + 1..)?).ok()?.split_ascii_whitespace();
 
         let state = fields.next()?;
-        // nth() counts from the field behind the last one taken: 9, 20 and 22 of the manual page.
+        // nth() skips from the last field taken: these are fields 9, 20 and 22 of the manual page.
         let flags: u64 = fields.nth(5)?.parse().ok()?;
         let threads: i64 = fields.nth(10)?.parse().ok()?;
         let start_time = fields.nth(1)?.parse().ok()?;
@@ -40,18 +40,18 @@ impl Stat {
             key: ProcessKey { pid, start_time },
             comm: command_name(comm, flags).into(),
             kernel_thread: flags & PF_KTHREAD != 0,
-            // The first thread may end before the others; the process then goes on.
+            // The main thread may end before the others; the process then continues.
             zombie: matches!(state, "Z" | "X") && threads <= 1,
         })
     }
 }
 
-/// The name as `task_struct.comm` has it. `stat` makes more of the names of kernel threads: it gives them at full
-/// length, and appends to a worker's what it works at (`kworker/0:1-events`), which would make a new series for
-/// every piece of work. See `proc_task_name()` and `wq_worker_comm()`.
+/// Returns the name as in `task_struct.comm`. `stat` contains the names of kernel threads at full length, and appends the current work to a
+/// worker's name (`kworker/0:1-events`). The appended work would create a series for every work item. See `proc_task_name()` and
+/// `wq_worker_comm()`.
 fn command_name(comm: &[u8], flags: u64) -> String {
     let mut name = comm;
-    // A rescuer (`kworker/R-NAME`) is called after its queue; the dash there starts no work.
+    // A rescuer (`kworker/R-NAME`) is named after its queue; the dash there is not followed by work.
     if flags & PF_WQ_WORKER != 0 && !comm.starts_with(b"kworker/R-") {
         name = comm.split(|byte| matches!(byte, b'+' | b'-')).next().unwrap_or(comm);
     }

@@ -1,23 +1,22 @@
-//! Which systemd unit a process belongs to, as the path of its cgroup tells.
+//! The systemd unit of a process, derived from the path of its cgroup.
 
-/// What the name of a unit ends with behind its last dot, but for `slice`.
+/// Suffixes of unit names, except `slice`.
 const TYPES: [&str; 10] =
     ["automount", "device", "mount", "path", "scope", "service", "socket", "swap", "target", "timer"];
 
-/// The longest name of a unit, in bytes (systemd's `UNIT_NAME_MAX` without its NUL).
+/// Maximum length of a unit name, in bytes (systemd's `UNIT_NAME_MAX` without its NUL).
 const NAME_LENGTH: usize = 255;
 
-/// The systemd unit of the cgroup at `path`, a [`Cgroup::path`](crate::target::Cgroup::path); `None` if it is in none.
+/// Returns the systemd unit of the cgroup at `path`, a [`Cgroup::path`](crate::target::Cgroup::path); `None` if it is in none.
 ///
-/// Slices only hold other units, so it is the first name behind them that counts, and it must be that of a unit. A
-/// cgroup that lies in slices alone is of the innermost. As systemd's `cg_path_get_unit()` has it, but for those: to
-/// systemd a slice is not the unit of a process. What a service manager of a user runs is of the system's unit,
-/// `user@1000.service`.
+/// Slices only contain other units, so the unit is the first component that is not a slice, if that is a valid unit name. For a cgroup in
+/// slices only, the innermost slice is returned. This is like systemd's `cg_path_get_unit()`, which however does not return slices.
+/// Processes of a user's service manager belong to the unit of the system, `user@1000.service`.
 #[doc(alias = "cg_path_get_unit")]
 pub fn unit_of(path: &str) -> Option<&str> {
     let mut slice = None;
     for name in path.split('/').filter(|name| !name.is_empty()) {
-        // The underscore with which systemd keeps a unit apart from the kernel's own files (`_cpu.service`).
+        // systemd escapes names with an underscore to avoid conflicts with the kernel's files (`_cpu.service`).
         let name = name.strip_prefix('_').unwrap_or(name);
         match unit_type(name)? {
             // Slices have no instances.
@@ -29,13 +28,13 @@ pub fn unit_of(path: &str) -> Option<&str> {
     slice
 }
 
-/// The type of the unit with this name; `None` if systemd would not call a unit so. See `unit_name_is_valid()`.
+/// Returns the type of the unit with this name; `None` if the name is not valid for systemd. See `unit_name_is_valid()`.
 fn unit_type(name: &str) -> Option<&str> {
     let (stem, suffix) = name.rsplit_once('.')?;
     let known = suffix == "slice" || TYPES.contains(&suffix);
     let is_char = |byte: u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte);
     let whole = match stem.split_once('@') {
-        // Without an instance it is a template, in which nothing runs.
+        // Without an instance it is a template, which never runs.
         Some((first, instance)) => !first.is_empty() && !instance.is_empty(),
         None => !stem.is_empty(),
     };

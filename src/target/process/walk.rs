@@ -1,4 +1,4 @@
-//! The table of processes, looked at again and again.
+//! Repeated scans of the processes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, DirEntry};
@@ -13,23 +13,23 @@ use crate::error::FileError;
 use crate::host::{self, Roots};
 use crate::target::{CgroupMount, Diff, LeftOut, Obstacle};
 
-/// How many processes, and threads of one process, are followed at most.
+/// Maximum number of processes, and of threads of one process.
 const COUNT_LIMIT: usize = 1 << 16;
 
-/// Every known process is read again within so many refreshes.
+/// Maximum number of refreshes until a known process is read again.
 const ROUNDS: u64 = 10;
 
-/// Up to so many processes, all are read again in every refresh.
+/// Maximum number of processes for which every refresh reads all of them.
 const FEW: usize = 256;
 
-/// What a `stat` may hold at most, in bytes: 52 numbers and a name.
+/// Maximum size of a `stat` file in bytes: 52 numbers and a name.
 const STAT_LIMIT: u64 = 4 << 10;
 
-/// What a `cgroup` may hold at most, in bytes: a path for each of cgroup v1's hierarchies.
+/// Maximum size of a `cgroup` file in bytes: a path for each cgroup v1 hierarchy.
 const CGROUP_LIMIT: u64 = 64 << 10;
 
-/// The processes of this machine, followed. Sees the processes of its own pid namespace; with procfs mounted with
-/// `hidepid`, those of other users only with `CAP_SYS_PTRACE`.
+/// The processes of this machine: those of its own pid namespace. If procfs is mounted with `hidepid`, processes of other users are visible
+/// only with `CAP_SYS_PTRACE`.
 #[derive(Debug)]
 pub struct Processes {
     proc: PathBuf,
@@ -38,15 +38,15 @@ pub struct Processes {
     known: HashMap<u32, Known>,
     round: u64,
     left_out: LeftOut,
-    /// Those that were about to end, and had not at the last refresh.
+    /// Processes that started to exit, and had not ended at the last refresh.
     ending: Vec<u32>,
 }
 
 #[derive(Debug)]
 struct Known {
     state: State,
-    /// The inode number of `/proc/PID`, which readdir gives for nothing. The kernel drops the inode when the process
-    /// ends, so that the next one with its pid has another.
+    /// The inode number of `/proc/PID`, which readdir returns at no extra cost. The kernel drops the inode when the process ends, so the
+    /// next process with this pid has another one.
     inode: u64,
     /// The last refresh that found it.
     round: u64,
@@ -64,11 +64,11 @@ impl Known {
 #[derive(Debug)]
 enum State {
     Running(Arc<Process>),
-    /// A zombie, or a process that we may not look at.
+    /// A zombie, or a process that cannot be read.
     Ignored(Obstacle),
 }
 
-/// Whether a process was there when it was looked at.
+/// Whether a process existed when it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
     There,
@@ -76,8 +76,7 @@ enum Seen {
 }
 
 impl Processes {
-    /// The processes in `roots.proc`. `cgroups` says how to understand their cgroups; without it they stay unknown.
-    /// Reads nothing yet.
+    /// Returns the processes in `roots.proc`. `cgroups` is needed to map their cgroups; without it they are unknown. Reads nothing yet.
     pub fn new(roots: &Roots, cgroups: Option<CgroupMount>) -> Self {
         Self {
             proc: roots.proc.clone(),
@@ -90,18 +89,18 @@ impl Processes {
         }
     }
 
-    /// Looks at the table and tells what changed, each list sorted by pid. The first refresh adds everything.
-    /// Zombies are not listed: they count nothing any more.
+    /// Scans the processes and returns the changes, each list sorted by pid. The first refresh adds everything. Zombies are omitted,
+    /// because they count nothing.
     ///
-    /// New processes, ended ones and pids that came again are found at once. A new name or executable (`exec`,
-    /// `prctl`), a move to another cgroup and a turn to zombie are found within ten refreshes, and at once while
-    /// there are at most 256 processes. A refresh with another `need` reads everything anew.
+    /// New processes, ended ones and reused pids are found at once. Other changes are found within ten refreshes, or at once if there are
+    /// at most 256 processes. These are a new name or executable (`exec`, `prctl`), a move to another cgroup, and a change to a zombie. A
+    /// refresh with another `need` reads all processes again.
     ///
-    /// The cost is one readdir, and for each process that is read one `stat` and what `need` asks for.
+    /// The cost is one readdir, and for each process that is read one `stat` and the files for `need`.
     ///
     /// # Errors
-    /// When `/proc` itself cannot be listed; nothing is forgotten then. A process that cannot be read is counted in
-    /// [`left_out`](Self::left_out); one that was known stays as it was.
+    /// When `/proc` itself cannot be listed; all known processes are kept then. A process that cannot be read is counted in
+    /// [`left_out`](Self::left_out); if it is known, it stays unchanged.
     pub fn refresh(&mut self, need: Need) -> Result<Diff<Arc<Process>, ProcessKey>, FileError> {
         let mut left_out = LeftOut::default();
         let pids = self.pids(&mut left_out)?;
@@ -136,8 +135,8 @@ impl Processes {
         Ok(diff)
     }
 
-    /// The same as [`refresh`](Self::refresh) where it is known which processes have changed: only these are looked at. The first
-    /// refresh, and one with another `need`, looks at everything.
+    /// Like [`refresh`](Self::refresh), but reads only the processes in `changed`. The first refresh, and one with another `need`, reads
+    /// all processes.
     ///
     /// # Errors
     /// As for [`refresh`](Self::refresh).
@@ -156,7 +155,7 @@ impl Processes {
         for pid in all {
             let there = self.look_at_one(pid, &mut diff);
             if there && ending.contains(&pid) {
-                // A record is written when the end begins.
+                // The record is written when the exit begins.
                 self.ending.push(pid);
             }
         }
@@ -164,7 +163,7 @@ impl Processes {
         Ok(diff)
     }
 
-    /// Looks at a process outside of a full refresh. Whether it runs.
+    /// Reads a process outside of a full refresh. Returns whether it is running.
     fn look_at_one(&mut self, pid: u32, diff: &mut Diff<Arc<Process>, ProcessKey>) -> bool {
         let inode = fs::metadata(self.proc.join(pid.to_string())).map(|dir| dir.ino());
         let room = self.known.len() < COUNT_LIMIT || self.known.contains_key(&pid);
@@ -183,33 +182,33 @@ impl Processes {
         diff.removed.extend(known.iter().filter_map(Known::process).map(|process| process.key));
     }
 
-    /// The processes that are known, in no order.
+    /// Returns the known processes, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Process>> {
         self.known.values().filter_map(Known::process)
     }
 
-    /// What the last refresh met and could not take in.
+    /// Returns the number of processes that the last refresh found and skipped.
     pub fn left_out(&self) -> LeftOut {
         self.left_out
     }
 
-    /// The ids of the threads of a process, ascending, at most 65 536.
+    /// Returns the IDs of the threads of a process, in ascending order, at most 65 536.
     ///
     /// # Errors
-    /// The kernel's refusal; `ESRCH` if the process has ended, also when its pid has come again.
+    /// The kernel's error; `ESRCH` if the process has ended, even if its pid was reused.
     pub fn threads(&self, key: ProcessKey) -> Result<Vec<u32>, FileError> {
         let dir = self.proc.join(key.pid.to_string());
         let threads = host::entries(&dir.join("task"))?.filter_map(|entry| pid_of(&entry.ok()?));
         let mut threads: Vec<u32> = threads.take(COUNT_LIMIT).collect();
         threads.sort_unstable();
-        // Asked afterwards, so that the list cannot be that of a successor.
+        // Checked afterwards, so that the list cannot be that of another process with this pid.
         if read_stat(&dir)?.key != key {
             return Err(FileError::io(dir, &io::Error::from_raw_os_error(libc::ESRCH)));
         }
         Ok(threads)
     }
 
-    /// The pids in `/proc`, each with the inode number of its directory.
+    /// Returns the pids in `/proc`, each with the inode number of its directory.
     fn pids(&self, left_out: &mut LeftOut) -> Result<Vec<(u32, u64)>, FileError> {
         let mut pids = Vec::with_capacity(self.known.len());
         for entry in host::entries(&self.proc)? {
@@ -223,7 +222,7 @@ impl Processes {
         Ok(pids)
     }
 
-    /// Reads one process and notes what became of it.
+    /// Reads one process and applies the result.
     fn look_at(&mut self, pid: u32, inode: u64, diff: &mut Diff<Arc<Process>, ProcessKey>) -> Seen {
         let found = read(&self.proc.join(pid.to_string()), self.cgroups.as_ref(), self.need);
         let before = self.known.get(&pid).and_then(Known::process).cloned();
@@ -244,7 +243,7 @@ impl Processes {
                 diff.removed.extend(before.map(|before| before.key));
                 State::Ignored(Obstacle::Absent)
             }
-            // Gone between the listing and the reading: the end of the refresh finds its round too old.
+            // It ended between the listing and the read: its round is outdated at the end of the refresh.
             (Err(Obstacle::Absent), _) => return Seen::Gone,
             (Err(_), Some(before)) => State::Running(before),
             (Err(obstacle), None) => State::Ignored(obstacle),
@@ -255,7 +254,7 @@ impl Processes {
 }
 
 impl Process {
-    /// Looks at one process, in its directory of procfs (`/proc/812`). `None`: it has ended, or may not be looked at.
+    /// Reads one process from its procfs directory (`/proc/812`). `None` if it has ended, or cannot be read.
     pub fn read(dir: &Path, cgroups: Option<&CgroupMount>, need: Need) -> Option<Self> {
         read(dir, cgroups, need).ok().flatten()
     }
@@ -276,7 +275,7 @@ fn read(dir: &Path, cgroups: Option<&CgroupMount>, need: Need) -> Result<Option<
     Ok(Some(Process { key, comm, exe, cgroup, kernel_thread }))
 }
 
-/// The number that a directory of `/proc` is called by; `None` for everything else in there.
+/// Returns the pid of a directory in `/proc`; `None` for all other entries.
 fn pid_of(entry: &DirEntry) -> Option<u32> {
     let name = entry.file_name();
     let name = name.to_str()?;
@@ -298,10 +297,10 @@ fn read_exe(dir: &Path) -> Option<Arc<str>> {
 fn read_cgroup(dir: &Path, mount: &CgroupMount) -> Result<Option<Arc<str>>, Obstacle> {
     match host::read_at_most(&dir.join("cgroup"), CGROUP_LIMIT) {
         Ok(content) => Ok(mount.cgroup_of(&String::from_utf8_lossy(&content))),
-        // A list that is too long names no cgroup.
+        // A list that is too long is considered to contain no cgroup.
         Err(error) if error.errno().is_none() => Ok(None),
-        // Without it the process is still worth counting. Other failures, such as a lack of descriptors, say
-        // nothing about the process and must not take away what is known of it.
+        // A process without a known cgroup is still counted. Other errors, such as a lack of descriptors, are not related to the process
+        // and must not discard its known state.
         Err(error) => match Obstacle::of(&error) {
             Obstacle::Broken => Err(Obstacle::Broken),
             Obstacle::Absent | Obstacle::Forbidden => Ok(None),
@@ -320,7 +319,7 @@ mod tests {
 
     const ALL: Need = Need { exe: true, cgroup: true };
 
-    /// A directory in the place of `/proc`.
+    /// A directory used as `/proc`.
     struct Fixture {
         dir: tempfile::TempDir,
         roots: Roots,
@@ -356,7 +355,7 @@ mod tests {
             symlink(target, link).unwrap();
         }
 
-        /// Gives a pid to another process: a new directory, as in `/proc`.
+        /// Reuses a pid for another process: a new directory, as in `/proc`.
         fn reuse(&self, pid: u32, comm: &[u8], start_time: u64) {
             let dir = self.roots.proc.join(pid.to_string());
             fs::rename(&dir, self.dir.path().join("old")).unwrap();
@@ -386,7 +385,7 @@ mod tests {
         assert_eq!(processes.left_out(), LeftOut::default());
     }
 
-    /// These have changed, and those are ending.
+    /// Returns changes with these changed and ending processes.
     fn changed(changed: &[u32], ending: &[u32]) -> Changed {
         Changed { changed: changed.iter().copied().collect(), ending: ending.iter().copied().collect() }
     }
@@ -398,11 +397,14 @@ mod tests {
         fixture.stat(6, b"gone", "S", 60);
         let mut processes = fixture.processes();
         processes.refresh_changed(ALL, &changed(&[], &[])).unwrap();
-        assert_eq!(processes.iter().count(), 2, "the first look is at everything");
+        assert_eq!(processes.iter().count(), 2, "the first refresh reads everything");
         fixture.stat(5, b"new", "S", 50);
         fixture.stat(7, b"sh", "S", 70);
         fs::remove_dir_all(fixture.roots.proc.join("6")).unwrap();
-        assert!(processes.refresh_changed(ALL, &changed(&[], &[])).unwrap().is_empty(), "nobody told");
+        assert!(
+            processes.refresh_changed(ALL, &changed(&[], &[])).unwrap().is_empty(),
+            "not reported as changed"
+        );
         let diff = processes.refresh_changed(ALL, &changed(&[5, 7, 9], &[6])).unwrap();
         assert_eq!(
             (&*diff.changed[0].comm, diff.added[0].key, &diff.removed[..]),
@@ -410,7 +412,7 @@ mod tests {
         );
         assert!(
             processes.refresh(ALL).unwrap().is_empty(),
-            "it is the same as what a look at everything finds"
+            "the result is the same as that of a full refresh"
         );
     }
 
@@ -504,7 +506,7 @@ mod tests {
             fs::create_dir(fixture.roots.proc.join(pid)).unwrap();
             fs::write(fixture.roots.proc.join(pid).join("stat"), content).unwrap();
         }
-        // On its way out: listed, and already without its files.
+        // It is ending: still listed, but already without its files.
         fs::create_dir(fixture.roots.proc.join("10")).unwrap();
         let mut processes = fixture.processes();
         assert_eq!(processes.refresh(ALL).unwrap().added.len(), 1);
@@ -570,7 +572,7 @@ mod tests {
         assert_eq!(us.exe.as_deref(), std::env::current_exe().unwrap().to_str());
         assert!(us.exe.as_deref().unwrap().contains(&*us.comm) && !us.kernel_thread);
         assert!(processes.threads(us.key).unwrap().contains(&us.key.pid));
-        // Also when the whole test runs in a cgroup namespace of its own (`unshare -C`).
+        // Also when the whole test runs in its own cgroup namespace (`unshare -C`).
         match mount {
             Ok(mount) => {
                 let cgroup = mount.dir().join(us.cgroup.as_deref().unwrap().trim_start_matches('/'));
@@ -599,7 +601,7 @@ mod tests {
             .unwrap();
         let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let is_child = |process: &&Arc<Process>| process.key.pid == child.id();
-        // Each byte that comes back says that the child has become what it is to be.
+        // Each byte that is returned indicates that the child has completed a step.
         let mut byte = [0];
         io::Read::read_exact(&mut output, &mut byte).unwrap();
         let added = processes.refresh(ALL).unwrap().added.iter().find(is_child).cloned().unwrap();

@@ -1,5 +1,5 @@
-// The OpenTelemetry Collector with what the tests need of it: it takes OTLP, writes what it took to the log and to files, and
-// knows everything that deploy/otel-collector/collector.yaml names.
+// An OpenTelemetry Collector for the tests. It receives OTLP, writes the received data to the log and to files, and contains all components
+// that deploy/otel-collector/collector.yaml uses.
 package main
 
 import (

@@ -1,5 +1,5 @@
-//! Which source file imports which: `use` and paths in code, through re-exports to the file that defines the name. Paths
-//! that a macro puts together are not seen.
+//! Imports between source files: `use` declarations and paths in code, followed through re-exports to the file that defines the name. Paths
+//! built by macros are not found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
@@ -7,22 +7,22 @@ use std::path::{Path, PathBuf};
 
 use super::{code, sources};
 
-/// The names that each file imports from each other one; files by their modules.
+/// The names that each file imports from each other file; files are identified by their modules.
 type Imports = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// What a file imports under a name.
+/// The path that a file imports under a name.
 #[derive(Debug)]
 struct Use {
     path: Vec<String>,
     name: String,
-    /// It is passed on (`pub use`), not used.
+    /// Whether it is re-exported (`pub use`) instead of used.
     public: bool,
 }
 
-/// What a file says of others: its imports, and all paths in its code.
+/// References of a file to other files: its imports, and all paths in its code.
 type Named = (Vec<Use>, Vec<Vec<String>>);
 
-/// All files, by their modules, and what each name stands for that a file imports.
+/// All files by their modules, with the path of each imported name.
 struct Files {
     named: BTreeMap<String, Named>,
     names: BTreeMap<(String, String), Vec<String>>,
@@ -46,7 +46,7 @@ fn tokens(mut code: &str) -> Vec<&str> {
     tokens
 }
 
-/// Reads one part of a tree behind `use`, and returns the token behind that.
+/// Parses one part of a `use` tree, and returns the token after it.
 fn tree<'c>(
     tokens: &mut impl Iterator<Item = &'c str>,
     prefix: &[String],
@@ -97,7 +97,7 @@ fn read(code: &str) -> Named {
     (uses, paths)
 }
 
-/// The module that a file is; `None` for those of the crate, which import everything, and for tests.
+/// Returns the module of a file; `None` for the crate roots, which import everything, and for tests.
 fn module(path: &Path) -> Option<String> {
     let mut names: Vec<&str> = path.to_str()?.strip_suffix(".rs")?.split('/').collect();
     names.pop_if(|last| *last == "mod");
@@ -118,7 +118,7 @@ impl Files {
         files
     }
 
-    /// A path from the crate on. `None` if it does not lead into the crate.
+    /// Returns the absolute path in the crate; `None` if it leads out of the crate.
     fn absolute(&self, module: &str, path: &[String]) -> Option<Vec<String>> {
         let own: Vec<String> = module.split("::").map(str::to_owned).collect();
         let first = path.first()?;
@@ -132,26 +132,25 @@ impl Files {
         })
     }
 
-    /// The file that defines what is at a path, and its name there. `None` if that is a module.
+    /// Returns the file that defines the item at a path, and the item's name there; `None` if it is a module.
     fn defines(&self, path: &[String]) -> Option<(String, String)> {
         let is_file = |length: &usize| self.named.contains_key(&path[..*length].join("::"));
         let length = (1..=path.len()).rev().find(is_file)?;
         let Some(name) = path.get(length) else {
-            // Unless it is a function that the module around passes on from a module of the same name.
+            // Except for a function that its parent module re-exports from a child module with the same name.
             let (name, around) = path.split_last()?;
             let passed_on = self.names.get(&(around.join("::"), name.clone()));
             return passed_on.filter(|more| *more != path).and_then(|more| self.defines(more));
         };
         let key = (path[..length].join("::"), name.clone());
         match self.names.get(&key) {
-            // An import that leads back to itself does not compile, so this ends. A function may be called as a module is that
-            // its file imports.
+            // This ends, because an import cycle does not compile. A function may have the name of a module that its file imports.
             Some(more) => self.defines(&[&more[..], &path[length + 1..]].concat()).or(Some(key)),
             None => Some(key),
         }
     }
 
-    /// What each file imports, apart from the modules that it is in and those that are in it.
+    /// Returns the imports of each file, except those from its ancestor and descendant modules.
     fn imports(&self) -> Imports {
         let is_in = |inner: &str, outer: &str| {
             inner == outer || inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with("::"))
@@ -173,9 +172,9 @@ impl Files {
     }
 }
 
-/// The files that import each other, by circle.
+/// Returns the import cycles, as sets of files.
 fn circles(imports: &Imports) -> BTreeSet<BTreeSet<&str>> {
-    // What imports nothing that is left, or is imported by nothing that is left, is in no circle.
+    // A file without remaining imports or importers is in no cycle.
     let of = |file: &str| imports[file].keys().map(String::as_str);
     let mut left: BTreeSet<&str> = imports.keys().map(String::as_str).collect();
     loop {
@@ -207,10 +206,12 @@ fn circles(imports: &Imports) -> BTreeSet<BTreeSet<&str>> {
 fn no_files_import_each_other_in_a_circle() {
     let imports = Files::new(&sources()).imports();
     let edges: usize = imports.values().map(BTreeMap::len).sum();
-    assert!(edges > 1500, "the test reads no imports any more: {edges}");
+    assert!(edges > 1500, "this test found only {edges} imports: its parser does not match the code");
     let mut found = String::new();
     for circle in circles(&imports) {
-        found.push_str("\nthese files import each other; move what one needs to where it needs no other:\n");
+        found.push_str(
+            "\nthese files import each other; move the shared items to a file without imports from them:\n",
+        );
         for file in &circle {
             for (other, names) in imports[*file].iter().filter(|(other, _)| circle.contains(other.as_str())) {
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order, every hit has one place.
+//! Every hit is accounted exactly once, for any sequence of operations.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ proptest! {
         any_trace::holds(&bytes);
     }
 
-    /// Mostly hits, so that limits are passed.
+    /// Mostly hits, so that limits are exceeded.
     #[test]
     fn and_so_it_is_when_there_are_too_many_of_them(
         bytes in vec(prop_oneof![8 => 0u8..0x80, 1 => any::<u8>()], 0..1000)

@@ -1,10 +1,10 @@
-//! What records hold: labels, sums, histograms.
+//! Content of records: labels, sums, histograms.
 
 use std::fs;
 
 use crate::traced::{Hit, Scrape, WORK, World, begin, play, work};
 
-/// What an entry called `toy` publishes of these hits.
+/// Returns the scrape of an entry named `toy` after these hits.
 fn scrape_of(entry: &str, hits: &[Hit]) -> Scrape {
     let mut world = World::new();
     world.apply(&format!("tracepoints: {{toy: {entry}}}"));
@@ -74,10 +74,10 @@ fn a_value_that_nobody_meets_makes_room_for_others_after_thirty_collections_and_
     for _ in 0..40 {
         world.collect();
     }
-    assert_eq!(tasks(&world.collect()), r#"{task="old"} 1"#, "there is room");
+    assert_eq!(tasks(&world.collect()), r#"{task="old"} 1"#, "the limit is not reached");
     world.hit(&work().task(b"busy"));
     world.hit(&work().task(b"late"));
-    // The place is given away at the end of a collection, and so to who comes after it.
+    // The series is freed at the end of a collection, and then given to the next new label value.
     assert_eq!(tasks(&world.collect()), r#"{task="busy"} 1 {task="other"} 1"#);
     for round in 1..=29 {
         world.hit(&work().task(b"new"));
@@ -128,7 +128,11 @@ fn a_smaller_limit_takes_the_labels_of_the_series_with_the_fewest_recent_hits() 
     world.apply(entry);
     world.hit(&work().task(b"b"));
     let expected = [r#"{task="a"} 20"#, r#"{task="b"} 2"#, r#"{task="c"} 20"#];
-    assert_eq!(world.collect().of("perf_tracepoint_toy_total"), expected, "published for the last time");
+    assert_eq!(
+        world.collect().of("perf_tracepoint_toy_total"),
+        expected,
+        "the series is published for the last time"
+    );
     world.hit(&work().task(b"b"));
     let expected = [r#"{task="a"} 20"#, r#"{task="c"} 20"#, r#"{task="other"} 1"#];
     assert_eq!(world.collect().of("perf_tracepoint_toy_total"), expected);
@@ -136,7 +140,7 @@ fn a_smaller_limit_takes_the_labels_of_the_series_with_the_fewest_recent_hits() 
     assert_eq!(world.collect().value(folded), Some(1.0));
 }
 
-/// 65 536 are kept apart until the next collection.
+/// At most 65 536 label values are kept apart until the next collection.
 #[test]
 fn more_label_sets_than_there_is_room_for_are_counted_together() {
     let mut world = World::new();

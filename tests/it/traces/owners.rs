@@ -1,4 +1,4 @@
-//! For whom hits are counted: CPUs, cgroups, processes; and what is said of those that are nobody's.
+//! Attribution of hits: to CPUs, cgroups and processes, and the accounting of unattributed hits.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::traced::{World, work};
 
-/// The number of a cgroup.
+/// Returns the id of a cgroup.
 fn id(dir: &Path) -> u64 {
     fs::metadata(dir).unwrap().ino()
 }
@@ -62,7 +62,7 @@ fn what_a_cgroup_hit_last_is_published_for_five_minutes_after_it_went() {
     assert!(scrape.of("perf_cgroup_toy_total").is_empty());
     let folded = r#"perf_series_aggregated_total{counters="toy",leader="toy:work",scope="cgroup"}"#;
     assert_eq!(scrape.value(folded), Some(0.0));
-    // Another one of that name begins anew.
+    // A new cgroup with the same name starts a new series.
     world.hit(&work().kind(1).in_cgroup(id(&world.cgroup("a"))));
     assert_eq!(world.collect().of("perf_cgroup_toy_total"), [r#"{cgroup="/a",kind="read"} 1"#]);
 }
@@ -80,7 +80,11 @@ fn a_process_is_called_what_it_was_called_at_the_time() {
     assert_eq!(world.collect().of("perf_process_toy_total"), expected);
     world.hit(&work());
     let expected = [r#"{comm="p-new",kind="0x0"} 3"#, r#"{comm="p-old",kind="0x0"} 1"#];
-    assert_eq!(world.collect().of("perf_process_toy_total"), expected, "whatever /proc says later");
+    assert_eq!(
+        world.collect().of("perf_process_toy_total"),
+        expected,
+        "later contents of /proc must not matter"
+    );
 }
 
 #[test]
@@ -117,7 +121,7 @@ fn a_child_has_the_name_of_its_parent_until_it_takes_another() {
     assert_eq!(world.collect().of("perf_process_toy_total"), expected);
 }
 
-/// Records of cgroups are read from a ring of their own, at another time.
+/// Records of cgroups are read from a separate ring, at another time.
 #[test]
 fn a_fork_that_another_ring_tells_late_does_not_take_a_name_away() {
     let mut world = World::new();
@@ -184,7 +188,7 @@ fn one_entry_counts_for_several() {
         "processes: {include: [{comm: 'p*'}], by: [comm]}\ncgroups: {include: ['/a']}\n\
          tracepoints: {toy: {event: 'toy:work', labels: [kind], per: [host, cpu, cgroup, process]}}",
     );
-    assert_eq!(world.hit(&work().on(1).in_cgroup(a)), 1, "one record tells all of them");
+    assert_eq!(world.hit(&work().on(1).in_cgroup(a)), 1, "one record of losses covers all of them");
     let scrape = world.collect();
     assert_eq!(scrape.of("perf_tracepoint_toy_total"), [r#"{kind="0x0"} 1"#]);
     assert_eq!(scrape.of("perf_cpu_toy_total"), [r#"{cpu="1",kind="0x0"} 1"#]);

@@ -6,7 +6,7 @@ use crate::traced::{BEGIN, Hit, Scrape, World, begin, end, hit, work};
 
 const PAIR: &str = "{from: 'pair:begin', to: 'pair:end', key: [key], histogram: {buckets: [0.000001, 1]}";
 
-/// A world with a pair called `op`, with more to say about it.
+/// Creates a world with a pair named `op` and more settings for it.
 fn world(more: &str) -> World {
     let mut world = World::new();
     world.apply(&format!("tracepoints: {{op: {PAIR}{more}}}}}"));
@@ -17,12 +17,12 @@ fn hits(world: &World, hits: &[Hit]) {
     hits.iter().for_each(|hit| assert_eq!(world.hit(hit), 1));
 }
 
-/// How many pairs there were, and the seconds that they took.
+/// Returns the number of pairs, and the sum of their durations in seconds.
 fn taken(scrape: &Scrape) -> (f64, f64) {
     (scrape.sum("perf_tracepoint_op_seconds_count"), scrape.sum("perf_tracepoint_op_seconds_sum"))
 }
 
-/// Why events found no partner, as far as there are any.
+/// Returns the reasons for unpaired events, if there are any.
 fn unpaired(scrape: &Scrape) -> Vec<&str> {
     let all = scrape.of("perf_unpaired_events_total").into_iter();
     all.filter(|rest| !rest.ends_with(" 0")).collect()
@@ -35,7 +35,7 @@ fn reason(reason: &str, count: u64) -> String {
 #[test]
 fn what_begins_on_one_cpu_ends_on_another_whichever_ring_is_read_first() {
     let mut world = world("");
-    // CPU 0 is read first, and holds an end that is younger than its begin on CPU 1.
+    // CPU 0 is read first, and contains an end that is later than its begin on CPU 1.
     hits(&world, &[end(7).at(2_500), begin(8).at(3_000), begin(7).on(1).at(2_000), end(8).on(1).at(4_000)]);
     let scrape = world.collect();
     let buckets = [r#"{le="1e-06"} 2"#, r#"{le="1.0"} 2"#, r#"{le="+Inf"} 2"#];

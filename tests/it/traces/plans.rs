@@ -1,10 +1,10 @@
-//! What a configuration comes to on a host: what is wrong with it, and what is left then.
+//! Plans for configurations with trace entries: invalid entries, and the remaining ones.
 
 use std::fs;
 
 use crate::traced::{World, begin, play, work};
 
-/// What is said about entries, a line each, and whether each is wrong on every host.
+/// Returns the errors of entries, one line each, and whether each is invalid on every host.
 fn refused(world: &World, yaml: &str) -> Vec<(String, bool)> {
     let plan = world.plan(yaml);
     plan.refusals.iter().map(|refused| (refused.refusal.to_string(), refused.mistake)).collect()
@@ -26,7 +26,7 @@ fn an_unknown_tracepoint_and_an_unknown_field_are_told_with_what_was_meant() {
         ),
         (
             "event: 'toy:work', sum: {of: task}",
-            "toy:work on this host: broken: task is no number, but char task[16]",
+            "toy:work on this host: broken: task is not a number: its declaration is char task[16]",
         ),
         (
             "from: 'pair:begin', to: 'pair:end', key: [kind]",
@@ -58,9 +58,9 @@ fn a_filter_is_held_against_the_fields_and_the_kernel_has_its_say() {
     let found = refused(&world, yaml);
     assert!(found.len() == 1 && found[0].1 && found[0].0.contains("sizes"), "{found:?}");
     world.complaint = Some("sizes > 5\n^\nparse_error: Field not found\n");
-    assert_eq!(refused(&world, yaml), found, "a line for the log");
+    assert_eq!(refused(&world, yaml), found, "the log message is one line");
     let picture = world.plan(yaml).refusals[0].picture.clone().unwrap();
-    let said = "the kernel says:\nsizes > 5\n^\nparse_error: Field not found";
+    let said = "kernel message:\nsizes > 5\n^\nparse_error: Field not found";
     assert!(picture.contains("sizes > 5\n") && picture.ends_with(said), "{picture}");
     assert!(world.plan(yaml).traces.is_empty());
 }
@@ -89,9 +89,10 @@ fn one_of_several_whose_format_is_broken_does_not_take_the_others_down() {
     world.apply("tracepoints: {toy: {event: 'toy:*', labels: [kind]}}");
     assert_eq!([work(), play()].map(|hit| world.hit(&hit)), [1, 0]);
     let reasons = world.reasons();
-    let expected = format!("toy:play on this host: broken: {}: there is no line \"ID:\"", broken.display());
+    let expected =
+        format!("toy:play on this host: broken: {}: the line \"ID:\" is missing", broken.display());
     assert_eq!(reasons, [expected]);
-    // Who only counts does not look.
+    // An entry that only counts does not need the fields.
     assert_eq!(refused(&world, "tracepoints: {toy: {event: 'toy:*'}}"), []);
 }
 
@@ -118,7 +119,7 @@ fn a_metric_that_is_counted_already_is_refused_and_the_first_goes_on() {
     let plan = world.plan(yaml);
     let found = refused(&world, yaml);
     let expected =
-        "toy_work on entry toy_work: broken: perf_cpu_toy_work_total is counted by entry all already";
+        "toy_work on entry toy_work: broken: perf_cpu_toy_work_total is already counted by entry all";
     assert!(found.len() == 1 && found[0].0.starts_with(expected) && found[0].1, "{found:?}");
     assert_eq!(plan.traces[0].outputs.len(), 1, "{:?}", plan.traces);
     assert_eq!(plan.groups.len(), 1);

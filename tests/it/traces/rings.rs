@@ -1,4 +1,4 @@
-//! What is opened where, what becomes of records that nobody can read, and what goes on when things change.
+//! Opened events, unreadable records, and state that survives changes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::traced::{BEGIN, PLAY, WORK, World, begin, end, play, record, work};
 
 const TOY: &str = "tracepoints: {toy: {event: 'toy:work', labels: [kind]}}";
 
-/// One entry whose records are read as they come, and one whose records are read in order.
+/// One entry with unordered records, and one with ordered records.
 const BOTH: &str = "tracepoints:\n  toy: {event: 'toy:work', labels: [kind]}\n  \
     op: {from: 'pair:begin', to: 'pair:end', key: [key], histogram: {buckets: [1]}}";
 
@@ -55,7 +55,7 @@ fn an_event_of_several_entries_is_opened_once_and_with_another_filter_twice() {
     let scrape = world.collect();
     assert_eq!(scrape.of("perf_tracepoint_b_size_total"), [r#"{event="toy:play"} 4"#]);
     assert_eq!(scrape.of("perf_tracepoint_a_total"), [""; 0]);
-    // Holders of the rings, too.
+    // Including the events that hold the rings.
     assert_eq!((world.kernel.opened().len(), world.collector.budget().used), (8, 8));
 }
 
@@ -84,7 +84,7 @@ fn what_is_no_hit_of_an_event_is_counted_and_left_out() {
     let opened = world.kernel.opened();
     let event = opened.iter().find(|event| is(WORK)(event)).unwrap();
     let fields = event.attr.sampling.unwrap().fields;
-    // An identifier that nobody has, a number of another tracepoint, none at all, and a record that ends early.
+    // An unknown event id, the number of another tracepoint, no number, and a truncated record.
     world.write(0, false, &work().record(999, 0, &fields));
     world.write(0, false, &play().record(event.id(), 0, &fields));
     world.write(0, false, &work().cut(0).record(event.id(), 0, &fields));
@@ -95,7 +95,7 @@ fn what_is_no_hit_of_an_event_is_counted_and_left_out() {
     let scrape = world.collect();
     assert_eq!(scrape.of("perf_tracepoint_toy_total"), [r#"{kind="0x0"} 2"#]);
     assert_eq!(scrape.records(), [Some(2.0), Some(0.0), Some(5.0)]);
-    // A header without sense takes with it what stands behind it.
+    // After an invalid header, the rest of the bytes is discarded.
     world.write(0, false, &[0; 8]);
     world.write(1, true, &[0; 8]);
     world.hit(&work());
@@ -129,7 +129,7 @@ fn what_was_lost_is_counted_and_its_ring_grows_once_for_it() {
     assert_eq!(bytes(&world), after);
 }
 
-/// The kernel tells of what it lost only in front of the next record, which may not come for long.
+/// The kernel reports losses only in front of the next record, which may not come for a long time.
 #[test]
 fn hits_that_were_counted_and_not_written_are_lost_although_nobody_has_told_yet() {
     let mut world = World::new();
@@ -145,7 +145,7 @@ fn hits_that_were_counted_and_not_written_are_lost_although_nobody_has_told_yet(
     assert_eq!(scrape.records(), [Some(2.0), Some(6.0), Some(0.0)]);
     let lost = r#"perf_unpaired_events_total{entry="op",reason="lost"}"#;
     assert_eq!(scrape.value(lost), Some(1.0));
-    // Told at last, they are not lost twice.
+    // A loss that is reported later is not counted twice.
     world.lose(0, false, 3);
     world.lose(0, true, 3);
     assert_eq!(world.collect().records(), [Some(2.0), Some(6.0), Some(0.0)]);
@@ -175,7 +175,7 @@ fn a_refused_event_takes_no_other_down() {
     assert_eq!(scrape.sum("perf_tracepoint_op_seconds_count"), 1.0);
     assert_eq!(scrape.of("perf_tracepoint_toy_total"), [""; 0]);
     let reasons = world.reasons();
-    assert_eq!(reasons.len(), 2, "one for each entry: {reasons:?}");
+    assert_eq!(reasons.len(), 2, "one reason for each entry is expected: {reasons:?}");
     assert!(reasons.iter().all(|reason| reason.starts_with("toy:work on cpu 0: forbidden: ")), "{reasons:?}");
 }
 
@@ -201,7 +201,7 @@ fn a_filter_that_the_kernel_refuses_is_told_apart_from_the_event() {
     world.kernel.refuse(Errno::EINVAL, |attr, _, _| attr.filter.is_some());
     world.apply("tracepoints: {toy: {event: 'toy:work', filter: 'size > 5', labels: [kind]}}");
     let reasons = world.reasons();
-    let expected = "toy:work on cpu 0: broken: the kernel does not take the filter \"size > 5\" (EINVAL";
+    let expected = "toy:work on cpu 0: broken: the kernel rejects the filter \"size > 5\" (EINVAL";
     assert!(reasons.len() == 1 && reasons[0].starts_with(expected), "{reasons:?}");
     assert_eq!(world.collector.budget().used, 0);
 }
@@ -254,7 +254,7 @@ fn another_configuration_keeps_the_totals_of_what_it_shares_with_the_one_before(
     world.apply(
         "tracepoints:\n  c: {event: 'toy:play', labels: [kind]}\n  a: {event: 'toy:work', labels: [kind]}",
     );
-    assert_eq!(world.kernel.open_calls(), calls, "nothing is opened again for the same");
+    assert_eq!(world.kernel.open_calls(), calls, "events of unchanged entries are not reopened");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What threads do: from records of the scheduler and of system calls to what is scraped.
+//! Threads: from records of the scheduler and of system calls to the scrape.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,7 @@ use perf_exporter::error::Errno;
 use crate::traced::{ENTER, EXIT, Hit, MIGRATE, SWITCH, Scrape, WAKING, WAKING_NEW, World, hit};
 
 const SCHEDULER: &str = "scheduler: {per: [host, cgroup, process]}\ncgroups: {include: [/a, /b]}";
-/// The number of a thread, and its name.
+/// Id and name of a thread.
 type Thread = (u32, &'static str);
 
 const IDLE: Thread = (0, "swapper/0");
@@ -24,7 +24,7 @@ fn named(hit: Hit, at: usize, (tid, comm): Thread) -> Hit {
     hit.put(at, comm.as_bytes()).put(at + 16, &tid.to_ne_bytes())
 }
 
-/// A CPU goes from one thread to another, so many nanoseconds from now.
+/// A switch of a CPU from one thread to another, in nanoseconds from now.
 fn switch(at: i64, from: Thread, state: u64, to: Thread) -> Hit {
     let hit = named(named(hit(SWITCH), 8, from), 40, to);
     hit.put(32, &state.to_ne_bytes()).by(from.0).at(at)
@@ -38,7 +38,7 @@ fn hits(world: &World, hits: &[Hit]) {
     hits.iter().for_each(|hit| assert_eq!(world.hit(hit), 1, "{hit:?}"));
 }
 
-/// A world with two cgroups, and their numbers.
+/// Creates a world with two cgroups, and returns their ids.
 fn world(yaml: &str) -> (World, u64, u64) {
     let mut world = World::with_threads();
     let [a, b] = ["a", "b"].map(|path| fs::metadata(world.cgroup(path)).unwrap().ino());
@@ -59,7 +59,7 @@ fn a_thread_that_is_woken_waits_runs_and_is_preempted_by_another_cgroup() {
     hits(
         &world,
         &[
-            // Both are known by when they leave.
+            // The cgroup of each thread is recorded when the thread is switched out.
             switch(10, WEB, SLEEPS, BATCH).in_cgroup(a),
             switch(20, BATCH, READY, IDLE).in_cgroup(b),
             wakes(1_000, WEB),
@@ -77,7 +77,7 @@ fn a_thread_that_is_woken_waits_runs_and_is_preempted_by_another_cgroup() {
         assert_eq!(of_cgroup, of_process, "{metric}: {}", scrape.0);
         of_cgroup
     };
-    // 3 µs after the wake-up, and half of one after it was preempted.
+    // 3 µs after the wakeup, and 0.5 µs after a preemption.
     assert_eq!(web("sched_runqueue_latency_seconds_count", ""), Some(2.0));
     assert_eq!(web("sched_runqueue_latency_seconds_sum", ""), Some(0.000_003_5));
     assert_eq!(web("sched_runqueue_latency_max_seconds", ""), Some(0.000_003));
@@ -89,11 +89,11 @@ fn a_thread_that_is_woken_waits_runs_and_is_preempted_by_another_cgroup() {
     assert_eq!([by("other"), by("own"), by("throttled")], [Some(1.0), Some(0.0), Some(0.0)]);
     let culprit = r#"{by_cgroup="/b",cgroup="/a"} 1"#;
     assert_eq!(scrape.of("perf_cgroup_sched_preempted_by_cgroup_total"), [culprit]);
-    // Whoever would go on and nobody comes in its place is throttled.
+    // A runnable outgoing task with idle as the incoming task is throttled.
     let batch = r#"perf_cgroup_sched_preemptions_total{by="throttled",cgroup="/b"}"#;
     assert_eq!(scrape.value(batch), Some(1.0));
     let io = r#"perf_sched_switches_total{kind="voluntary"}"#;
-    assert_eq!(scrape.value(io), Some(3.0), "all of them together");
+    assert_eq!(scrape.value(io), Some(3.0), "the sum of all cgroups");
     assert_eq!(untold(&scrape), [""; 0]);
 }
 
@@ -137,10 +137,10 @@ fn what_threads_do_is_attributed_to_the_numa_node_of_the_cpu_where_they_do_it() 
     let of = |metric: &str, node: u32, more: &str| {
         scrape.value(&format!("perf_numa_{metric}{{{more}numa_node=\"{node}\"}}"))
     };
-    // CPU 0 is of node 1, and CPU 1 of node 0.
+    // CPU 0 belongs to node 1, and CPU 1 to node 0.
     let ran = |node| of("sched_run_seconds_total", node, "");
     assert_eq!([ran(0), ran(1)], [Some(0.000_003), Some(0.000_001)], "{}", scrape.0);
-    assert_eq!(scrape.value("perf_sched_run_seconds_total"), Some(0.000_004), "of all CPUs together");
+    assert_eq!(scrape.value("perf_sched_run_seconds_total"), Some(0.000_004), "the sum of all CPUs");
     let involuntary = |node| of("sched_switches_total", node, "kind=\"involuntary\",");
     assert_eq!([involuntary(0), involuntary(1)], [Some(1.0), Some(0.0)]);
     let delays = |node| of("sched_runqueue_latency_seconds_count", node, "");
@@ -154,7 +154,7 @@ fn who_never_leaves_its_cpu_is_told_to_run_at_each_collection() {
     hits(&world, &[switch(10, IDLE, READY, WEB)]);
     world.collect();
     let ran = world.collect().value("perf_process_sched_run_seconds_total{comm=\"web\"}").unwrap();
-    assert!((1.9..2.1).contains(&ran), "two seconds have passed, and it ran {ran}");
+    assert!((1.9..2.1).contains(&ran), "two seconds have passed, but the run time is {ran}");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn the_longest_delay_is_of_the_last_minute() {
     world.advance(std::time::Duration::from_secs(30));
     assert_eq!(longest(&world.collect()), Some(0.000_005));
     world.advance(std::time::Duration::from_secs(30));
-    assert_eq!(longest(&world.collect()), None, "it is not zero either");
+    assert_eq!(longest(&world.collect()), None, "the value must be missing, not zero");
 }
 
 #[test]
@@ -198,9 +198,9 @@ fn a_child_is_in_the_cgroup_of_its_parent_until_a_record_of_its_own_names_anothe
     let child = (11, "web");
     world.fork(0, 10, 11);
     hits(&world, &[named(hit(WAKING_NEW), 8, child).at(1_000), switch(3_000, IDLE, READY, child)]);
-    assert_eq!(delays(&world.collect()), [None; 2], "its own record is still to come");
+    assert_eq!(delays(&world.collect()), [None; 2], "its own record has not arrived yet");
     let scrape = world.collect();
-    assert_eq!(delays(&scrape), [Some(1.0), None], "it does not come: {}", scrape.0);
+    assert_eq!(delays(&scrape), [Some(1.0), None], "its record does not arrive: {}", scrape.0);
     let other = (12, "web");
     world.fork(0, 10, 12);
     hits(
@@ -220,7 +220,7 @@ fn clocks_that_differ_never_make_a_time_below_zero() {
     let (mut world, a, _) = world(SCHEDULER);
     hits(&world, &[switch(1, WEB, SLEEPS, IDLE).in_cgroup(a), wakes(9_000, WEB)]);
     world.collect();
-    // On another CPU, whose clock is late.
+    // On another CPU, whose clock is behind.
     hits(&world, &[switch(-999_995_000, IDLE, READY, WEB).on(1)]);
     let scrape = world.collect();
     assert_eq!(scrape.sum("perf_sched_runqueue_latency_seconds_count"), 0.0);
@@ -232,7 +232,7 @@ fn cpus_that_tell_who_comes_are_believed() {
     let (mut world, a, _) = world(SCHEDULER);
     hits(&world, &[switch(1, WEB, SLEEPS, IDLE).in_cgroup(a), wakes(10, WEB)]);
     world.collect();
-    // PERF_RECORD_SWITCH_CPU_WIDE: who was there before; then, as behind every record, process and thread, time, identifier.
+    // PERF_RECORD_SWITCH_CPU_WIDE: the previous process and thread. Then, as after every record: process and thread, time, identifier.
     let now = world.clock.kernel();
     let body: Vec<u8> = [0, 10 << 32 | 10, now + 7, 0].into_iter().flat_map(u64::to_ne_bytes).collect();
     world.write(0, true, &crate::traced::record(15, &body));
@@ -248,7 +248,7 @@ fn when_the_kernel_does_not_tell_who_comes_cpus_are_asked_and_nothing_is_forgott
         opened.iter().any(|event| event.attr.sampling.is_some_and(|sampling| sampling.sideband.switches))
     };
     assert!(!asked(&world));
-    // It goes from the idle CPU again and again, without having come.
+    // It repeatedly leaves the idle CPU without a recorded arrival.
     for round in 0..10 {
         let at = round * 100;
         hits(&world, &[switch(at, WEB, SLEEPS, IDLE).in_cgroup(a)]);
@@ -273,7 +273,7 @@ fn leaves(at: i64, call: u64, result: i64) -> Hit {
     hit(EXIT).put(8, &call.to_ne_bytes()).put(16, &result.to_ne_bytes()).at(at)
 }
 
-/// The numbers of `read` for programs of 64 and of 32 bits, where these tests run.
+/// The numbers of `read` in 64-bit and in 32-bit programs, on the architecture of these tests.
 const READ: (u64, u64) = if cfg!(target_arch = "x86_64") { (0, 3) } else { (63, 3) };
 
 #[test]
@@ -289,7 +289,7 @@ fn system_calls_have_names_durations_and_errors() {
             leaves(2_500, READ.0, -11),
             enters(3_000, READ.1).in_cgroup(a).narrow(),
             leaves(3_100, READ.1, -4),
-            // The end of a call that began before anybody looked.
+            // The exit of a call that began before tracing started.
             leaves(4_000, READ.0, 1).by(20),
         ],
     );
@@ -363,11 +363,11 @@ fn calls_that_nobody_wants_are_filtered_in_the_kernel_and_those_of_32_bits_here(
     let expected =
         if cfg!(target_arch = "x86_64") { "(id == 0 || id == 3)" } else { "(id == 3 || id == 63)" };
     assert_eq!(filters, vec![expected; 4]);
-    // By the numbers of 64 bits that is another call.
+    // As a 64-bit number this is another call.
     hits(&world, &[enters(10, READ.1), leaves(20, READ.1, 0), enters(30, READ.0), leaves(40, READ.0, 0)]);
     let scrape = world.collect();
     assert_eq!(scrape.of("perf_syscalls_total"), [r#"{syscall="read"} 1"#]);
-    assert_eq!(untold(&scrape), [""; 0], "the end of a call that is left out has a beginning");
+    assert_eq!(untold(&scrape), [""; 0], "the exit of an excluded call has an entry");
 }
 
 #[test]

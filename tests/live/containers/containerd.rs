@@ -1,4 +1,4 @@
-//! A containerd of the test's own, with pods that the test runs in it through CRI as the kubelet does.
+//! A containerd instance of the test, with pods that the test runs through CRI as the kubelet does.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,10 +16,10 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::support::eventually;
 
-/// The image that containers are made of. Nothing is in it but one program.
+/// Image of the containers. It contains only one program.
 const IMAGE: &str = "localhost/busy:1";
 
-/// Works and sleeps by turns, until it is told to end. It is the pause container, too.
+/// Alternates between work and sleep until SIGTERM. It is also the pause container.
 const PROGRAM: &str = r#"
 #include <signal.h>
 #include <time.h>
@@ -85,12 +85,12 @@ struct LinuxSandboxSecurityContext {
 
 #[derive(Clone, PartialEq, Message)]
 struct NamespaceOption {
-    /// 2 is the node's: no network has to be set up.
+    /// 2 is the network namespace of the node, so that no network has to be set up.
     #[prost(int32, tag = "1")]
     network: i32,
 }
 
-/// What has one text: the number of a pod or container.
+/// A message with one string: the id of a pod or container.
 #[derive(Clone, PartialEq, Message)]
 struct Id {
     #[prost(string, tag = "1")]
@@ -124,7 +124,7 @@ struct Named {
     name: String,
 }
 
-/// A containerd. It ends with the value, and all its pods with it.
+/// A running containerd. It is stopped with all its pods when it is dropped.
 #[derive(Debug)]
 pub(super) struct Containerd {
     child: Child,
@@ -132,7 +132,7 @@ pub(super) struct Containerd {
     channel: Channel,
     dir: tempfile::TempDir,
     pods: Vec<String>,
-    /// The cgroup that everybody's lie below.
+    /// Parent cgroup of all pods.
     parent: String,
 }
 
@@ -144,9 +144,9 @@ pub(super) struct TestPod {
 }
 
 impl Containerd {
-    /// Starts one, and gives it the image.
+    /// Starts containerd and imports the image.
     pub(super) fn start() -> Self {
-        // The path of a socket is short.
+        // The path of a socket has a small maximum length.
         let dir = tempfile::Builder::new().prefix("cri").tempdir_in("/tmp").unwrap();
         let at = |name: &str| dir.path().join(name);
         let root = dir.path().display();
@@ -173,24 +173,24 @@ impl Containerd {
         let channel = runtime.block_on(async { endpoint.timeout(Duration::from_secs(60)).connect_lazy() });
         let parent = format!("/perf-exporter-pods-{}", dir.path().file_name().unwrap().display());
         let containerd = Self { child, runtime, channel, dir, pods: Vec::new(), parent };
-        eventually("containerd answers", || {
+        eventually("containerd answers requests", || {
             containerd.call::<_, Id>("Status", &Id { id: String::new() }).ok()
         });
         containerd.import();
         containerd
     }
 
-    /// Where it listens.
+    /// Returns the path of its socket.
     pub(super) fn socket(&self) -> PathBuf {
         self.dir.path().join("cri.sock")
     }
 
-    /// The path of the cgroup that all others lie below.
+    /// Returns the path of the parent cgroup of all pods.
     pub(super) fn parent(&self) -> &str {
         &self.parent
     }
 
-    /// Makes an image out of the program, without a registry.
+    /// Builds the image from the program and imports it, without a registry.
     fn import(&self) {
         let at = |name: &str| self.dir.path().join("image").join(name);
         fs::create_dir_all(at("layer")).unwrap();
@@ -216,7 +216,7 @@ impl Containerd {
         run(import.args(["--snapshotter", "native"]).arg(&archive));
     }
 
-    /// Runs a pod with a container in it that works.
+    /// Runs a pod with one working container.
     pub(super) fn run(&mut self, name: &str, labels: &[(&str, &str)]) -> TestPod {
         let texts = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
@@ -258,7 +258,7 @@ impl Containerd {
         TestPod { sandbox, container: container.id }
     }
 
-    /// Stops a pod and forgets it.
+    /// Stops and removes a pod.
     pub(super) fn remove(&mut self, pod: &TestPod) {
         let id = Id { id: pod.sandbox.clone() };
         let _: Id = self.must("StopPodSandbox", &id);
@@ -266,7 +266,7 @@ impl Containerd {
         self.pods.retain(|sandbox| *sandbox != pod.sandbox);
     }
 
-    /// Lets it be without an answer, or answer again.
+    /// Stops or resumes the containerd process; a stopped one does not answer.
     pub(super) fn pause(&self, paused: bool) {
         let signal = if paused { libc::SIGSTOP } else { libc::SIGCONT };
         let pid = rustix::process::Pid::from_child(&self.child);
@@ -289,7 +289,7 @@ impl Containerd {
             calls.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
             calls.unary(request, path, Bytewise).await
         })?;
-        // What is not asked for may be of any type.
+        // An answer that the caller does not use may be of any type.
         Ok(A::decode(answer.into_inner()).unwrap_or_default())
     }
 }
@@ -309,7 +309,7 @@ impl Drop for Containerd {
     }
 }
 
-/// The cgroups of pods are the kubelet's to remove, in each hierarchy.
+/// Removes the cgroups of pods in each hierarchy, which is the kubelet's job.
 fn remove_cgroups(path: &str) {
     let mounts = host::read_text(Path::new("/proc/self/mounts")).unwrap_or_default();
     for mount in
@@ -330,7 +330,7 @@ fn remove_tree(dir: &Path) {
     fs::remove_dir(dir).ok();
 }
 
-/// What a sandbox had mounted outlives a containerd that was killed.
+/// Unmounts file systems of sandboxes, which outlive a killed containerd.
 fn unmount_below(dir: &Path) {
     let mounts = host::read_text(Path::new("/proc/self/mounts")).unwrap_or_default();
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(1));

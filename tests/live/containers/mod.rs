@@ -1,5 +1,5 @@
-//! Pods and containers of a real containerd, driven through CRI as the kubelet does: what is counted of them has their
-//! names.
+//! Pods and containers of a real containerd, managed through CRI as the kubelet does: their series have the labels of their pods and
+//! containers.
 
 mod containerd;
 
@@ -24,7 +24,7 @@ fn configuration(containerd: &Containerd) -> String {
     )
 }
 
-/// The labels, but for `cgroup`, of all series of that name whose cgroup ends with `id`.
+/// Returns the labels, except for `cgroup`, of all series of a metric whose cgroup ends with `id`.
 fn labels(metrics: &Exposition, name: &str, id: &str) -> Vec<BTreeMap<String, String>> {
     let series =
         metrics.series(name).filter(|labels| labels.get("cgroup").is_some_and(|path| path.ends_with(id)));
@@ -50,9 +50,9 @@ fn what_is_counted_of_a_container_has_the_names_of_its_pod() {
     let mut containerd = Containerd::start();
     let first = containerd.run("web-0", &[("app.kubernetes.io/name", "web")]);
     let service = Service::start(&configuration(&containerd));
-    // Its series wait for its names for three seconds. On a busy machine the runtime may answer later.
+    // Its series wait for container metadata for up to three seconds. On a loaded machine the runtime may answer later.
     let is_published = |id: &str, expected: &[BTreeMap<String, String>]| {
-        eventually(&format!("it has a series with the labels {expected:?}"), || {
+        eventually(&format!("a series has the labels {expected:?}"), || {
             (labels(&service.metrics(), CLOCK, id) == expected).then_some(())
         });
     };
@@ -62,9 +62,12 @@ fn what_is_counted_of_a_container_has_the_names_of_its_pod() {
     let metrics = service.metrics();
     let sum = |labels: &[(&str, &str)]| metrics.sum("perf_cgroup_context_switches_total", labels);
     assert!(sum(&[("pod", "web-0"), ("container", "app")]) > 0.0, "{metrics:?}");
-    assert!(sum(&[("pod", "db-0"), ("container", "POD")]) > 0.0, "a pod has one that holds its namespaces");
+    assert!(
+        sum(&[("pod", "db-0"), ("container", "POD")]) > 0.0,
+        "a pod has a sandbox container that holds its namespaces"
+    );
 
-    // What is gone keeps its names for as long as its series is there.
+    // A removed container keeps its labels as long as its series exists.
     containerd.remove(&second);
     for _ in 0..3 {
         assert_eq!(labels(&service.metrics(), CLOCK, &second.container), named("db-0", None));
@@ -80,17 +83,17 @@ fn a_runtime_that_does_not_answer_holds_nobody_up_and_names_come_when_it_does() 
     let pod = containerd.run("web-0", &[]);
     containerd.pause(true);
     let mut service = Service::start(&configuration(&containerd));
-    let unnamed = eventually("it is published without names", || {
+    let unnamed = eventually("its series is published without container labels", || {
         labels(&service.metrics(), CLOCK, &pod.container).into_iter().next()
     });
     assert_eq!(unnamed, BTreeMap::new());
-    service.has_logged(&["does not tell the names of containers: it did not answer within 5s"]);
+    service.has_logged(&["container metadata request failed: no response within 5s"]);
     containerd.pause(false);
-    eventually("it has its names", || {
+    eventually("its series has container labels", || {
         let found = labels(&service.metrics(), CLOCK, &pod.container);
         (found == named("web-0", None)).then_some(())
     });
-    service.has_logged(&["tells the names of containers again"]);
+    service.has_logged(&["container metadata source recovered"]);
 }
 
 #[test]
@@ -104,10 +107,10 @@ fn a_profile_of_a_pod_is_what_its_containers_do() {
         "{}profiles: {{cpu: {{event: cpu-clock, frequency: 199, stack: 2KiB}}}}\n",
         configuration(&containerd)
     ));
-    eventually("its names are known", || {
+    eventually("its container metadata is known", || {
         (labels(&service.metrics(), CLOCK, &pod.container) == named("web-0", None)).then_some(())
     });
-    let of_pod = eventually("it was sampled for a fifth of a second", || {
+    let of_pod = eventually("its samples cover a fifth of a second", || {
         let folded = Folded::of(&service, "namespace=shop&pod=web-*&container=app");
         (folded.total() > 2e8).then_some(folded)
     });

@@ -1,8 +1,8 @@
 #!/bin/bash
 # aptq.sh ARCH apt-get|apt-cache ARGUMENTS...
 #
-# apt for a foreign architecture and for backports, with a root of its own: it finds and downloads packages that
-# setup.sh unpacks, and never touches what the machine has installed. It asks the mirrors that the machine itself uses.
+# Runs apt for a foreign architecture and for backports, in a separate root. It finds and downloads packages that setup.sh unpacks, and does
+# not change the installed packages. It uses the mirrors of this machine.
 set -euo pipefail
 
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
@@ -12,8 +12,8 @@ tool=$2
 shift 2
 root=$bed/apt/$arch
 
-# The Debian archives among the machine's sources, one line each: URI and suite. Asking apt instead of reading the
-# files covers both formats of source lists.
+# Prints the Debian archives among the machine's sources, one line each: URI and suite. apt reports both formats of source lists, so the
+# files are not parsed here.
 debian_sources() {
   # shellcheck disable=SC2016  # these are apt's variables, not the shell's
   local format='$(ORIGIN) $(REPO_URI) $(RELEASE) $(COMPONENT)'
@@ -48,7 +48,7 @@ options=(
   -o "Dir::Etc::sourceparts=sources.list.d"
   -o "Dir::Etc::sourcelist=sources.list"
   -o "Dir::State=$root/state"
-  -o "Dir::State::status=$root/status" # nothing is installed here, so nothing is "already the newest"
+  -o "Dir::State::status=$root/status" # no package is installed in this root, so none is "already the newest"
   -o "Dir::Cache=$root/cache"
   -o "APT::Architecture=$arch"
   -o "APT::Architectures::=$arch"

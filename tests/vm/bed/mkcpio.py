@@ -52,7 +52,7 @@ class Archive:
         # inode, mode, uid, gid, links, mtime, size, device (2), rdev (2), length of the name, checksum (unused)
         fields = (inode, mode, 0, 0, 1, 0, len(data), 0, 0, *device, len(name), 0)
         header = (MAGIC + "".join(f"{field:08X}" for field in fields)).encode() + name
-        # The header with its name, and the data, each end on a multiple of four bytes.
+        # The header with its name, and the data, are each padded to a multiple of four bytes.
         for part in (header, data):
             self.file.write(part + bytes(-len(part) % 4))
 
@@ -67,7 +67,7 @@ def main(out, sources):
                 archive.entry("dev/null", stat.S_IFCHR | 0o666, device=(1, 3))
                 continue
             if os.path.isfile(source):
-                source = os.path.realpath(source)  # a library that is named by a link
+                source = os.path.realpath(source)  # a library may be a symbolic link
             archive.add(source, destination or "/")
         archive.close()
     os.rename(out + ".new", out)

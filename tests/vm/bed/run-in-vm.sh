@@ -1,11 +1,11 @@
 #!/bin/bash
 # run-in-vm.sh arm64|amd64 BINARY ARGUMENTS...
 #
-# A cargo runner: runs one ELF binary, with the shared libraries that it needs, in a guest of its own.
+# A cargo runner. Runs one ELF binary with its shared libraries in a new guest.
 #   CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$PWD/tests/vm/bed/run-in-vm.sh arm64"
 #
-# VM_OPTS   more options of vm.sh, split at blanks: "-t 300 -p /some/dir:/some/dir"
-# VM_FILES  a directory whose content is put beside the binary
+# VM_OPTS   more options of vm.sh, separated by blanks: "-t 300 -p /some/dir:/some/dir"
+# VM_FILES  a directory whose content is copied next to the binary
 set -euo pipefail
 
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
@@ -20,7 +20,7 @@ if [ -n "${VM_FILES-}" ]; then
   cp -r "$VM_FILES/." "$work/"
 fi
 name=$(basename "$binary")
-# Debug data is most of a test binary, and packing it most of the time that a guest takes.
+# Debug information is most of a test binary, and packing it would take most of the time of a run.
 case $arch in
   arm64) aarch64-linux-gnu-strip -g -o "$work/$name" "$binary" ;;
   *) strip -g -o "$work/$name" "$binary" ;;

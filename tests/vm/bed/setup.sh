@@ -1,17 +1,17 @@
 #!/bin/bash
 # setup.sh [--dir DIR] [--arch arm64,amd64] [--kernel 6.12,6.1] [--no-rust] [--perf]
 #
-# Builds the test bed: what vm.sh boots, and a Rust compiler for the arm64 guest. Everything comes from Debian's
-# archive by package name. QEMU and the cross gcc are installed; kernels, busybox and rustc are only unpacked in DIR.
-# What DIR has already is kept: a second run takes a second.
+# Builds the test bed: the files that vm.sh boots, and a Rust compiler for the arm64 guest. All parts are packages of Debian's archive. QEMU
+# and the cross gcc are installed; kernels, busybox and rustc are only unpacked in DIR. Existing parts of DIR are kept, so a second run
+# takes a second.
 #
-#   --dir DIR   where to (TESTBED, or target/testbed of this repository)
+#   --dir DIR   target directory (TESTBED, or target/testbed of this repository)
 #   --arch      guests to prepare (both)
 #   --kernel    Debian kernels: 6.12 from backports, 6.1 from the release (6.12)
 #   --no-rust   without the compiler for arm64 (about 600 MB)
 #   --perf      also Debian's arm64 perf in DIR/perf-arm64, to compare counts inside the guest
 #
-# Needs Debian 12 on x86-64, and root.
+# Requires Debian 12 on x86-64, and root.
 set -euo pipefail
 
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
@@ -82,7 +82,7 @@ install_packages() {
     is_installed "$package" || missing+=("$package")
   done
   [ ${#missing[@]} -gt 0 ] || return 0
-  # An older qemu-utils breaks the newer qemu: upgraded by name, it is not removed.
+  # An older qemu-utils conflicts with the newer qemu. It is upgraded by name, so that apt does not remove it.
   if is_installed qemu-utils; then
     missing+=(qemu-utils)
   fi
@@ -91,12 +91,12 @@ install_packages() {
   DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# Package lists of an architecture, once per run and only when something has to be downloaded.
+# Updates the package lists of an architecture, once per run and only before a download.
 declare -A listed=()
 update_lists() {
   [ -z "${listed[$1]-}" ] || return 0
   say "package lists for $1"
-  # aptq.sh asks apt which archives it uses, and apt knows only those whose lists it has: images of containers have none.
+  # aptq.sh gets the archives from apt, and apt reports only archives with package lists. Container images have none.
   if [ -z "$(apt-get indextargets 'Created-By: Packages')" ]; then
     apt-get -q update >/dev/null
   fi
@@ -114,14 +114,14 @@ download() {
   (cd "$scratch/debs" && "$here/aptq.sh" "$arch" apt-get download "$@" >/dev/null)
 }
 
-# depends ARCH PACKAGE PATTERN [RELEASE] → the first dependency whose name matches; of the newest package of the
-# release and its updates, or of backports where they are asked for
+# depends ARCH PACKAGE PATTERN [RELEASE] → the first dependency whose name matches. Uses the newest package of the release and its updates,
+# or of backports if RELEASE names them.
 depends() {
   "$here/aptq.sh" "$1" apt-cache -o "APT::Default-Release=${4-}" depends "$2" |
     sed -n "s/.*Depends: \($3\)\$/\1/p" | sed -n 1p
 }
 
-# unpack DIR [PATTERN...]: what was downloaded, or the members of it that match, below DIR
+# unpack DIR [PATTERN...]: unpacks the downloaded packages, or their matching members, below DIR
 unpack() {
   local dir=$1 deb
   shift
@@ -136,7 +136,7 @@ setup_kernel() {
   [ ! -d "$dir" ] || return 0
   case $version in
     6.12) release=$codename-backports ;;
-    # The only one of the two that has virtio as modules.
+    # Of the two kernels, only this one has virtio as modules.
     6.1) members+=('*/drivers/virtio/*.ko*' '*/drivers/char/virtio_console.ko*') ;;
   esac
   update_lists "$arch"
@@ -156,14 +156,14 @@ setup_kernel() {
     pack_modules "$arch" "$version"
   fi
   mkdir -p "$TESTBED/kernel"
-  mv "$scratch/kernel" "$dir" # last: a directory that is there is complete
+  mv "$scratch/kernel" "$dir" # last, because an existing directory counts as complete
 }
 
 pack_modules() {
   local modules=$scratch/modules name file
   rm -rf "$modules"
   mkdir "$modules"
-  # In the order in which they must be loaded. What is built into a kernel has no file.
+  # In the order of loading. Modules that are built into a kernel have no file.
   for name in virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci virtio_console; do
     file=$(find "$scratch/kernel/lib" -name "$name.ko*")
     [ -n "$file" ] || continue
@@ -187,8 +187,8 @@ setup_base() {
   python3 "$here/mkcpio.py" "$TESTBED/base-$arch.cpio" @nodes "$here/init:/init" "$busybox:/bin/busybox"
 }
 
-# A rustc with std for arm64: Debian's rustc-web, the compiler that it keeps new for browsers. It need not be the
-# version that rust-toolchain or rustup has here, as long as it is not older than the MSRV.
+# Unpacks a rustc with std for arm64: Debian's rustc-web, which Debian keeps current for browsers. Its version may differ from that of
+# rust-toolchain or rustup, but must not be older than the MSRV.
 setup_rust() {
   local std llvm
   [ ! -d "$TESTBED/rust" ] || return 0
@@ -212,7 +212,7 @@ setup_perf() {
   "$here/aptq.sh" arm64 apt-get install -y --download-only linux-perf >/dev/null
   mkdir -p "$scratch/debs"
   rm -f "$scratch"/debs/*
-  mv "$archives"/*.deb "$scratch/debs/" # perf and every library that it needs
+  mv "$archives"/*.deb "$scratch/debs/" # perf and all its libraries
   unpack "$scratch/perf"
   rm -rf "$scratch/perf/usr/share"
   mv "$scratch/perf" "$TESTBED/perf-arm64"
@@ -222,8 +222,8 @@ parse_arguments "$@"
 check_machine
 codename=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
 exec 9>"$TESTBED/.lock"
-flock 9 # of two runs at a time, the second finds the work done
-# On the same file system as the bed, so that a finished part is moved there at once.
+flock 9 # of two concurrent runs, the second waits and finds the work done
+# On the same file system as the bed, so that a finished part is moved there atomically.
 scratch=$(mktemp -d "$TESTBED/.setup.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 install_packages

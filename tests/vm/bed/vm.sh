@@ -1,9 +1,9 @@
 #!/bin/bash
 # vm.sh [OPTIONS] DIR [--] COMMAND ARGUMENTS...
 #
-# Boots a throw-away guest under QEMU (pure emulation, no KVM), runs one command in it, and gives back the command's
-# stdout, stderr and exit code. DIR's content becomes the guest's working directory /job, first in PATH. The guest is
-# busybox as root with cgroup2, tracefs and a loopback device; see README.md for what each architecture can measure.
+# Boots a throw-away guest under QEMU (pure emulation, no KVM), runs one command in it, and returns the command's stdout, stderr and exit
+# code. The content of DIR is copied to the guest's working directory /job, which is first in PATH. The guest is busybox as root with
+# cgroup2, tracefs and a loopback device. README.md lists what each architecture can measure.
 #
 #   -a arm64|amd64  architecture (arm64)
 #   -k 6.12|6.1     Debian kernel (6.12)
@@ -13,15 +13,15 @@
 #   -T SECONDS      limit of the whole run, in wall time (60 more than -t)
 #   -l              pack the shared libraries that ELF files in DIR and -p need (VM_LIBPATH: searched first)
 #   -p SRC:DEST     pack another file or directory of this machine at DEST; repeatable
-#   -e NAME=VALUE   environment of the command; repeatable. Nothing of the caller's is passed on
-#   -o OUT          keep in OUT what the command writes below $OUT, with dmesg.txt and serial.log
-#   -i SPEC, -I     QEMU's -icount SPEC (arm64: shift=2,sleep=off), or none; without, arm64 counts no instructions
+#   -e NAME=VALUE   environment variable of the command; repeatable. The caller's environment is not passed on
+#   -o OUT          keep in OUT the files that the command writes below $OUT, with dmesg.txt and serial.log
+#   -i SPEC, -I     QEMU's -icount SPEC (arm64: shift=2,sleep=off), or none; without it, arm64 counts no instructions
 #   -K "WORDS"      more words for the kernel's command line
 #   -q "WORDS"      more arguments for QEMU
-#   -v              one line about time on stderr
-# Environment: TESTBED, what setup.sh built (target/testbed); VM_CPU, QEMU's CPU model; VM_LIBPATH.
+#   -v              print one line about time to stderr
+# Environment: TESTBED, the directory that setup.sh built (target/testbed); VM_CPU, QEMU's CPU model; VM_LIBPATH.
 #
-# Exit code: the command's; 124 its time limit; 125 the guest failed (no boot, panic, wall limit); 2 wrong usage.
+# Exit code: the command's; 124 its time limit was exceeded; 125 the guest failed (no boot, panic, wall limit); 2 wrong usage.
 set -euo pipefail
 
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
@@ -71,7 +71,7 @@ parse_arguments() {
   wall_limit=${wall_limit:-$((guest_limit + 60))}
 }
 
-# The shared libraries that an ELF file asks for by name; nothing for any other file.
+# Prints the shared libraries that an ELF file needs, and nothing for any other file.
 needed_by() {
   readelf -d "$1" 2>/dev/null | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'
 }
@@ -87,7 +87,7 @@ find_library() {
   return 1
 }
 
-# Adds to `packed` the loader and every library that files in DIR and -p need, and those that the libraries need.
+# Adds to `packed` the loader and all libraries that files in DIR and -p need, including indirect dependencies.
 pack_libraries() {
   local loader triple file name found
   local -A seen=()
@@ -124,7 +124,7 @@ pack_libraries() {
   fi
 }
 
-# The initrd: the base that setup.sh made, modules where the kernel needs them, and what belongs to this run.
+# Creates the initrd from the base that setup.sh built, the modules that the kernel needs, and the files of this run.
 make_initrd() {
   local pair base=("$bed/base-$arch.cpio")
   mkdir -p "$scratch/files/run"
@@ -152,7 +152,7 @@ qemu_command() {
   local extra=()
   case $arch in
     arm64)
-      # A fixed shift makes the PMU count instructions; sleep=off lets idle guest time pass at once.
+      # A fixed shift lets the PMU count instructions; with sleep=off, idle time in the guest passes at once.
       icount=${icount/#default/shift=2,sleep=off}
       qemu=(qemu-system-aarch64 -M "virt,gic-version=3" -cpu "${VM_CPU:-max,pauth-impdef=on}")
       qemu+=(-accel "tcg,tb-size=256" -append "console=ttyAMA0 $words")
@@ -160,8 +160,8 @@ qemu_command() {
     amd64)
       icount=${icount/#default/}
       image=$bed/kernel/$arch-$kernel/vmlinux
-      # One thread: with several, the kernel's patching of its own text can crash the guest (an int3 oops, one run in
-      # six). And no fixed icount shift: short sleeps would return without a context switch.
+      # One thread: with several, the kernel's patching of its own text can crash the guest (an int3 oops, in one run of six). No fixed
+      # icount shift, because short sleeps would return without a context switch.
       qemu=(qemu-system-x86_64 -M q35 -cpu "${VM_CPU:-max}" -accel "tcg,tb-size=256,thread=single")
       qemu+=(-append "console=ttyS0 tsc=reliable no_timer_check $words")
       ;;
@@ -182,7 +182,7 @@ qemu_command() {
   qemu+=("${extra[@]}")
 }
 
-# Sets qemu_code. A killed vm.sh takes its guest with it.
+# Runs QEMU and sets qemu_code. When vm.sh is killed, its guest is killed as well.
 run_qemu() {
   setpriv --pdeathsig KILL "${qemu[@]}" </dev/null >"$scratch/qemu.log" 2>&1 &
   qemu_pid=$!
@@ -200,7 +200,7 @@ run_qemu() {
   qemu_pid=''
 }
 
-# One value of the result that init wrote; nothing where the guest did not get so far.
+# Prints one value of the result that init wrote, or nothing if the guest did not write it.
 result() {
   if [ -f "$scratch/result/.result" ]; then
     sed -n "s/^$1=//p" "$scratch/result/.result"
@@ -216,7 +216,7 @@ report_time() {
     "$arch" "$kernel" "$(result started)" "$(result ended)" $((t_packed - t_start)) $((t_end - t_packed)) >&2
 }
 
-# Passes on what came out of the guest and exits as the command did.
+# Passes on the output of the guest and exits with the command's code.
 finish() {
   cat "$scratch/stdout"
   cat "$scratch/stderr" >&2

@@ -7,7 +7,7 @@ decompressing itself under emulation: about a second per boot.
 import subprocess
 import sys
 
-# The compression formats of Debian's kernels: the first bytes of a stream, and what unpacks it.
+# Compression formats of Debian's kernels: the first bytes of a stream, and the command that unpacks it.
 FORMATS = (
     (b"\x28\xb5\x2f\xfd", ["zstd", "-d", "-q", "-c"]),
     (b"\xfd7zXZ\0", ["xz", "-d", "-q", "-c", "--single-stream"]),
@@ -20,7 +20,7 @@ def payload(image):
     for magic, command in FORMATS:
         start = image.find(magic)
         while start >= 0:
-            # Bytes follow the stream in the image, so the exit code says nothing.
+            # More bytes follow the stream in the image, so the exit code is meaningless.
             unpacked = subprocess.run(command, input=image[start:], capture_output=True, check=False).stdout
             if unpacked.startswith(b"\x7fELF"):
                 return unpacked

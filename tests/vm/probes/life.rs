@@ -1,4 +1,4 @@
-//! Whose definitions of probes in tracefs are, and when they go.
+//! Ownership and removal of probe definitions in tracefs.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ fn kprobe_events(line: &str) -> io::Result<()> {
     OpenOptions::new().append(true).open(path)?.write_all(line.as_bytes())
 }
 
-/// A probe of somebody else, removed with the value.
+/// A probe of another program. It is removed when the value is dropped.
 struct Neighbour;
 
 impl Neighbour {
@@ -38,7 +38,7 @@ impl Neighbour {
 impl Drop for Neighbour {
     fn drop(&mut self) {
         if let Err(error) = kprobe_events("-:neighbour/kept\n") {
-            eprintln!("a probe is left behind: {error}");
+            eprintln!("a probe could not be removed: {error}");
         }
     }
 }
@@ -56,10 +56,10 @@ fn what_a_killed_exporter_left_is_removed_by_the_next_and_that_leaves_nothing() 
     assert_eq!(defined_by(&killed).len(), 1);
     killed.child.kill().unwrap();
     killed.child.wait().unwrap();
-    assert_eq!(defined_by(&killed).len(), 1, "nobody removed it");
+    assert_eq!(defined_by(&killed).len(), 1, "the probe of a killed exporter was removed");
 
     let mut next = service(READS, "");
-    next.has_logged(&["of an exporter that is gone"]);
+    next.has_logged(&["leftover probe"]);
     assert_eq!(defined_by(&killed), [""; 0]);
     assert_eq!(defined_by(&next).len(), 1);
     worker.calls(Calls::Read(7717), 33);
@@ -97,7 +97,7 @@ fn a_reload_removes_the_probes_that_are_not_wanted_any_more_and_the_others_go_on
 
     service.rewrite(&configuration(READS, ""));
     signal(&service, Signal::HUP);
-    eventually("the other probe is gone", || (defined_by(&service).len() == 1).then_some(()));
+    eventually("the other probe is removed", || (defined_by(&service).len() == 1).then_some(()));
     assert_eq!(defined_by(&service), [kept]);
     worker.calls(Calls::Read(7717), 7);
     let scrape = service.metrics();

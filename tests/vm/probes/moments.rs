@@ -1,5 +1,4 @@
-//! Tracepoints of the kernel itself against its own books: interrupts, softirqs, run time; and functions counted by
-//! function tracing.
+//! Tracepoints compared with the kernel's own statistics (interrupts, softirqs, run time), and functions compared with function tracing.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -13,7 +12,7 @@ use crate::advance;
 use crate::support::exposition::Exposition;
 use crate::support::worker::{Work, Worker};
 
-/// A table of `/proc` that has a row for each kind of interrupt, and a column for each CPU: the sums of the rows.
+/// Parses a table of `/proc` with a row for each kind of interrupt and a column for each CPU. Returns the sum of each row.
 fn interrupts(table: &str) -> BTreeMap<String, u64> {
     let text = read_text(&Path::new("/proc").join(table)).unwrap();
     let rows = text.lines().filter_map(|line| line.split_once(':'));
@@ -21,7 +20,7 @@ fn interrupts(table: &str) -> BTreeMap<String, u64> {
     rows.map(|(name, row)| (name.trim().to_owned(), sum(row))).collect()
 }
 
-/// What two scrapes counted, and between what and what it has to be.
+/// Two scrapes, and the lower and upper bounds of the counts between them.
 struct Bracket {
     before: Exposition,
     after: Exposition,
@@ -29,8 +28,8 @@ struct Bracket {
     most: BTreeMap<String, u64>,
 }
 
-/// Sends datagrams over the loopback interface and receives them. Each raises the softirq NET_RX; those of timers depend on what is
-/// due, on an idle guest possibly none.
+/// Sends datagrams over the loopback interface and receives them. Each datagram raises the softirq NET_RX. Timer softirqs depend on due
+/// timers; an idle guest may have none.
 fn receive_datagrams(count: u8) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -57,7 +56,7 @@ fn bracket(entry: &str, table: &str) -> Bracket {
     Bracket { before: first.1, after: second.1, least, most }
 }
 
-/// Whether so many pairs can be what the table counted: one on each CPU may have been under way at each scrape.
+/// Reports whether a number of pairs is consistent with the table. One pair on each CPU may have been open at each scrape.
 fn fits(pairs: f64, least: u64, most: u64) -> bool {
     let open = Facts::read(&Roots::default()).online.len() as f64;
     (least as f64 - open..=most as f64 + open).contains(&pairs)
@@ -80,9 +79,9 @@ fn each_softirq_is_one_pair_as_the_kernel_counts_them() {
         let pairs = pairs_of(name);
         assert!(fits(pairs, *least, most[name]), "{name}: {pairs} of {least} to {} {after:?}", most[name]);
     }
-    assert!(least["NET_RX"] > 0, "nothing was compared: {least:?}");
-    // What had begun when the events were opened, the first before the second: one of each sort on each CPU, for between the
-    // two a slow machine serves several.
+    assert!(least["NET_RX"] > 0, "no softirq was compared: {least:?}");
+    // Softirqs in progress while the events were opened, the begin events before the end events: at most one of each kind on each CPU,
+    // because a slow machine serves several kinds in between.
     let most = Facts::read(&Roots::default()).online.len() * least.len();
     let unpaired = after.sum("perf_unpaired_events_total", &[]);
     assert!(unpaired <= most as f64, "{unpaired}: {after:?}");
@@ -114,7 +113,7 @@ fn each_interrupt_of_a_cpus_own_timer_is_one_pair() {
     assert!(least[&row] > 0 && fits(pairs, least[&row], most[&row]), "{pairs}: {least:?} {most:?} {after:?}");
 }
 
-/// Nanoseconds that the threads of a process ran (`/proc/PID/task/TID/schedstat`).
+/// Returns the run time of the threads of a process, in nanoseconds (`/proc/PID/task/TID/schedstat`).
 fn run_time(pid: u32) -> u64 {
     let tasks = PathBuf::from(format!("/proc/{pid}/task"));
     let of = |thread: &String| -> u64 {
@@ -124,7 +123,7 @@ fn run_time(pid: u32) -> u64 {
     list(&tasks).unwrap().iter().map(of).sum()
 }
 
-/// For each of these hits the kernel counts nanoseconds. One hit is one all the same.
+/// The kernel's event count for each of these hits is a number of nanoseconds. The exporter must count one.
 #[test]
 fn the_run_time_that_the_scheduler_tells_of_is_the_one_on_its_books() {
     let Some(_counters) = kprobes() else { return };
@@ -155,7 +154,7 @@ fn the_run_time_that_the_scheduler_tells_of_is_the_one_on_its_books() {
 fn a_function_can_be_counted_by_function_tracing_alone() {
     let Some(_counters) = kprobes() else { return };
     let mut worker = Worker::start("asks");
-    // Of several names of one address, function tracing knows one.
+    // Function tracing lists only one of several names of an address.
     let roots = Roots::default();
     let known = |name: &&str| kallsyms::is_traceable(&roots, name).unwrap();
     let function = [GETPPID, "__do_sys_getppid"].into_iter().find(known).unwrap();

@@ -1,4 +1,4 @@
-//! Probes that cannot be: each says what it lacks, and the others count.
+//! Invalid probes: each is reported with its reason, and the valid ones count.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use super::{GETPPID, kprobes, service};
 use crate::advance;
 use crate::support::worker::{Work, Worker};
 
-/// A function that probes pass through themselves, and that can be named.
+/// Returns the name of a function that the kernel forbids to probe, because the probe mechanism itself uses it.
 fn forbidden_function() -> String {
     let roots = Roots::default();
     let forbidden = kallsyms::blacklist(&roots).unwrap();
@@ -42,10 +42,10 @@ fn each_probe_that_cannot_be_says_why_and_the_others_count() {
         &format!("the kernel does not allow a probe in {forbidden}"),
         "no parameter sise in int tcp_sendmsg(struct sock *sk, struct msghdr *msg, size_t size); did you mean size?",
         "struct sock_common has no member skc_port; did you mean skc_dport?",
-        "size is no text, at \"\\\"x\\\"\": write a number without quotes",
-        "the kernel knows no register %none",
+        "size is not a string, at \"\\\"x\\\"\": write a number without quotes",
+        "the kernel has no register %none",
     ]);
-    // Where all instructions have one length, such an address is wrong for another reason.
+    // Where all instructions have one length, such an address is rejected for another reason.
     if cfg!(target_arch = "x86_64") {
         service.has_logged(&["vfs_read+1 is in the middle of an instruction"]);
     }

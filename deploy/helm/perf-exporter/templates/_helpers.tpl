@@ -40,21 +40,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* Where names come from: cri, api-server or off. */}}
+{{/* Source of pod metadata: cri, api-server or off. */}}
 {{- define "perf-exporter.names" -}}
-{{- .Values.names | default (ternary "api-server" "cri" (eq .Values.mode "restricted")) }}
+{{- .Values.names | default (ternary "api-server" "cri" (eq .Values.mode "least-privilege")) }}
 {{- end }}
 
-{{/* What perf-exporter is given to read. As long as nothing is changed it is the file of the mode, comments and all. */}}
+{{/* The configuration file. Without changes it is the file of the mode, including comments. */}}
 {{- define "perf-exporter.config" -}}
 {{- $file := .Files.Get (printf "files/config/%s.yaml" .Values.mode) }}
 {{- $names := include "perf-exporter.names" . }}
 {{- $base := fromYaml $file }}
 {{- $changes := deepCopy .Values.config }}
-{{- if and (eq $names "api-server") (ne .Values.mode "restricted") }}
+{{- if and (eq $names "api-server") (ne .Values.mode "least-privilege") }}
 {{- $changes = mergeOverwrite (dict "containers" (dict "cri" "off" "docker" "off" "api_server" dict)) $changes }}
-{{- else if and (eq $names "cri") (eq .Values.mode "restricted") }}
-{{- fail "names: cri needs root's uid, which the mode restricted does not have; choose api-server or off, or another mode" }}
+{{- else if and (eq $names "cri") (eq .Values.mode "least-privilege") }}
+{{- fail "names: cri needs root's uid, which the mode least-privilege does not have; choose api-server or off, or another mode" }}
 {{- else if eq $names "off" }}
 {{- $base = omit $base "containers" }}
 {{- $changes = mergeOverwrite (dict "containers" (dict "cri" "off" "docker" "off")) $changes }}
@@ -66,7 +66,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* Capabilities of the mode, as JSON. deploy/kubernetes says at each one what it is for. */}}
+{{/* Capabilities of the mode, as JSON. deploy/kubernetes describes each one. */}}
 {{- define "perf-exporter.capabilities" -}}
 {{- $added := list "PERFMON" }}
 {{- if has .Values.mode (list "profiles" "full") }}
@@ -87,12 +87,12 @@ limits: {memory: 256Mi}
 {{- end }}
 {{- end }}
 
-{{/* Relabelling of both kinds of monitors. */}}
+{{/* Relabeling of both kinds of monitors. */}}
 {{- define "perf-exporter.relabelings" -}}
-# The exporter's own would stand on every series that has none, such as those of CPUs.
+# Drops the exporter's own labels. Otherwise, series without these labels, such as those of CPUs, would get them.
 - {action: labeldrop, regex: namespace|pod|container|endpoint|service}
 - {sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: node}
-# An instance is a node, and stays one when the pod is replaced.
+# The instance is the node, so it does not change when the pod is replaced.
 - {sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: instance}
 {{- with .Values.monitor.relabelings }}
 {{ toYaml . }}

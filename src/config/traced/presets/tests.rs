@@ -1,11 +1,11 @@
-//! Ready-made entries: that they are what a user could write, and that a user's own come first.
+//! Tests of presets: their entries are valid configuration, and entries of the user take precedence.
 
 use super::*;
 use crate::config::Config;
 use crate::config::tests::{good, report};
 use crate::target::Targets;
 
-/// The entries of presets that a file comes to, with their sets.
+/// Returns the preset entries of a file, with their presets.
 fn ready_made(text: &str) -> Vec<(&'static str, String)> {
     let entry = |entry: &Traced| Some((entry.kind.preset()?.as_str(), entry.name.to_string()));
     good(text).traced.iter().filter_map(entry).collect()
@@ -77,7 +77,7 @@ fn a_name_that_is_none_is_answered_with_those_that_there_are() {
     );
     assert_eq!(
         report("presets: [irq, irq]"),
-        "1:16: warning: presets[1]: this stands in the list twice; leave one out"
+        "1:16: warning: presets[1]: duplicate item in this list; remove one of them"
     );
 }
 
@@ -87,7 +87,7 @@ fn a_metric_that_is_taken_is_said_of_what_was_asked_for_and_what_is_built_in_giv
     assert_eq!(names(taken), ["execs", "exits"]);
     assert_eq!(
         report(&format!("{taken}presets: [irq, forks]")),
-        "2:16: presets[1]: the entry `forks` of this preset: `forks` names metrics of `counters.mine` already; leave \
-         out one of them"
+        "2:16: presets[1]: the entry `forks` of this preset: `forks` is already the name of metrics of `counters.mine`; \
+         remove one of them"
     );
 }

@@ -13,7 +13,7 @@ fn peer(number: u8) -> Peer {
     Peer::of([192, 0, 2, number].into())
 }
 
-/// Which of these were told to close.
+/// Returns the indexes of the connections that were evicted.
 fn evicted(connections: &[Arc<Held>]) -> Vec<usize> {
     let state = |held: &Held| held.admission.table.lock().entries[&held.number].state;
     let all = connections.iter().enumerate();
@@ -48,7 +48,7 @@ fn without_sockets_the_peer_that_waits_with_most_makes_room() {
     let total = Places::of(4).sockets();
     let modest = [admission.enter(peer(200))];
     clock.advance(Duration::from_millis(1));
-    // Two of each peer, up to the last socket.
+    // Two connections of each peer, up to the last socket.
     let many: Vec<_> = (1..total as u8).map(|n| admission.enter(peer(n / 2))).collect();
     let _last = admission.enter(peer(201));
     assert_eq!((evicted(&many).len(), evicted(&modest)), (1, vec![]));
@@ -74,7 +74,7 @@ fn scrapes_have_places_whatever_else_is_answered() {
     for _ in 0..SCRAPES {
         assert_eq!(admit(connect(1), Class::Scrape), None);
     }
-    // All places are the first peer's: another one gets one of them, and the first none while its scrapes are young.
+    // The first peer holds all slots. Another peer gets one of them; the first peer gets none while its scrapes are recent.
     assert_eq!(admit(connect(1), Class::Scrape), Some(Refused::Peer(SCRAPES)));
     assert_eq!(admit(connect(2), Class::Scrape), None);
 }

@@ -1,4 +1,4 @@
-//! Profiles as clients meet them, over sockets.
+//! Tests of profile requests over sockets.
 
 use std::io::{Read as _, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,17 +11,17 @@ use super::super::{Limits, Unavailable};
 use super::*;
 use crate::profile::specimen::{hostile, specimen};
 
-/// What a program has of profiles.
+/// A source of profiles.
 #[derive(Clone, Default)]
 pub(in super::super) struct Profiler {
     pub(in super::super) kinds: Vec<Arc<str>>,
     profile: Option<Result<Arc<Profile>, Unavailable>>,
-    /// How many are waiting, now and at all.
+    /// Number of waiting requests: current, and total.
     waiting: Arc<AtomicUsize>,
     asked: Arc<AtomicUsize>,
 }
 
-/// Counts who waits for as long as it waits.
+/// Counts a waiting request until it is dropped.
 struct Waiting(Arc<AtomicUsize>);
 
 impl Drop for Waiting {
@@ -36,7 +36,7 @@ impl Profiler {
         Self { kinds, profile: Some(Ok(Arc::new(profile))), ..Self::default() }
     }
 
-    /// One that never has what it is asked for.
+    /// Creates a source whose profiles never become available.
     fn stuck() -> Self {
         Self { profile: None, ..Self::of(Profile::default()) }
     }
@@ -49,7 +49,7 @@ impl Profiler {
             Some(profile) => profile.clone()?,
             None => std::future::pending().await,
         };
-        // Real sources wait for as long; here the profile tells what was wanted.
+        // A real source waits for this duration; here the profile reports the requested duration.
         if let Some(seconds) = wanted.seconds {
             Arc::make_mut(&mut profile).duration = Duration::from_secs(seconds.into());
         }
@@ -57,7 +57,7 @@ impl Profiler {
         Ok(profile)
     }
 
-    /// Waits until so many wait.
+    /// Waits until a number of requests are waiting.
     fn wait_for(&self, waiting: usize) {
         while self.waiting.load(Ordering::SeqCst) != waiting {
             std::thread::sleep(Duration::from_millis(2));
@@ -165,11 +165,11 @@ fn what_is_not_known_is_refused_with_what_is() {
         (code, &*text),
         (
             400,
-            "\"node\" is not known here; there are type, seconds, comm, pid, cgroup, namespace, pod, container, mode\n"
+            "unknown key \"node\"; available: type, seconds, comm, pid, cgroup, namespace, pod, container, mode\n"
         )
     );
     let (code, text) = refused("/folded?type=heap");
-    assert_eq!((code, &*text), (404, "there is no profile of this type; there are cpu, off_cpu\n"));
+    assert_eq!((code, &*text), (404, "unknown profile type; available: cpu, off_cpu\n"));
     let (code, text) = refused("/flamegraph?seconds=1000");
     assert!(
         code == 400 && text.contains("is not a number from 1 to 300") && text.contains("<form"),
@@ -177,7 +177,7 @@ fn what_is_not_known_is_refused_with_what_is() {
     );
     for path in ["heap", "allocs", "goroutine", "block", "mutex"] {
         let (code, text) = refused(&format!("/debug/pprof/{path}"));
-        assert!(code == 404 && text.contains("/debug/pprof/ lists what it has"), "{text}");
+        assert!(code == 404 && text.contains("see /debug/pprof/ for the list"), "{text}");
     }
 }
 
@@ -230,7 +230,7 @@ fn pages_are_compressed_where_that_is_wanted_and_profiles_are_not_twice() {
     assert!(gunzip(&profile.body).len() > profile.body.len());
 }
 
-/// Asks for a profile on a connection that stays open, from an address of its own.
+/// Requests a profile on a connection that stays open, from a separate address.
 fn ask_for_profile(server: &Running, host: u8) -> std::net::TcpStream {
     let mut stream = server.connect_from(host);
     write!(stream, "GET /debug/pprof/profile?seconds=300 HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
@@ -240,7 +240,7 @@ fn ask_for_profile(server: &Running, host: u8) -> std::net::TcpStream {
 #[test]
 fn who_goes_away_gives_its_turn_to_the_next() {
     let profiler = Profiler::stuck();
-    // One turn at a time for each peer.
+    // One concurrent turn per peer.
     let limits = Limits { profiles: 2, ..Limits::default() };
     let server = Running::with(with(profiler.clone()), limits);
     let first = ask_for_profile(&server, 1);
@@ -271,7 +271,7 @@ fn a_turn_that_does_not_come_is_given_up() {
 #[test]
 fn profiles_that_never_come_keep_nobody_else_out() {
     let server = Running::with(with(Profiler::stuck()), Limits { connections: 32, ..Limits::default() });
-    // 24 places, of which one peer of loopback has 16 at most.
+    // 24 slots, of which one loopback peer may have 16.
     let _asking: Vec<_> = (0..20).map(|_| ask_for_profile(&server, 1)).collect();
     let refused = || {
         let requests = server.counted("perf_exporter_http_requests_total");
@@ -295,7 +295,7 @@ fn a_profile_that_does_not_come_is_given_up() {
     let limits = Limits { collection: Duration::from_millis(50), ..Limits::default() };
     let server = Running::with(with(Profiler::stuck()), limits);
     let answer = get(&server, "/folded");
-    assert!(answer.code() == 503 && answer.text().contains("not there after 50ms"), "{}", answer.text());
+    assert!(answer.code() == 503 && answer.text().contains("no profile after 50ms"), "{}", answer.text());
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! More connections and requests than there are places for: who is answered, and who makes room.
+//! Overload: more connections and requests than slots.
 
 use super::*;
 
-/// Sends a request on a connection that stays open, and reads its answer's head and the first `body` bytes behind it.
+/// Sends a request on a connection that stays open, and reads the response head and the first `body` bytes after it.
 fn ask_on(stream: &mut TcpStream, path: &str, body: &str) {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
     let mut bytes = Vec::new();
@@ -18,7 +18,7 @@ fn healthy(stream: &mut TcpStream) {
     ask_on(stream, "/-/healthy", "healthy\n");
 }
 
-/// Whether a connection is still open, as far as that can be seen at once.
+/// Reports whether a connection is still open, as far as can be determined without waiting.
 fn is_open(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let seen = stream.peek(&mut [0]);
@@ -26,7 +26,7 @@ fn is_open(stream: &TcpStream) -> bool {
     seen.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// Waits until so many connections have ended for a reason.
+/// Waits until a number of connections were aborted for a reason.
 fn wait_for(server: &Running, reason: &str, number: f64) {
     while server.aborted_by(reason) < number {
         thread::sleep(Duration::from_millis(5));
@@ -40,13 +40,13 @@ fn idle_and_slow_sockets_keep_no_scrape_and_no_health_check_out() {
         let server = Running::with(program(snapshot(100, 20)), limits);
         let mut held = Vec::new();
         for n in 0..sockets {
-            // All of one peer, or of four.
+            // Connections of one peer, or of four.
             let mut stream = if n % 2 == 0 { server.connect() } else { server.connect_from(2 + n as u8 % 4) };
-            // The server may have closed it already.
+            // The server may have closed the connection already.
             drop(stream.write_all(sent.as_bytes()));
             held.push(stream);
             if n % 32 == 0 {
-                // One is of the peer that holds most, the other of none of these.
+                // One address is that of the peer with the most connections, the other is a new peer.
                 [1, 9].into_iter().for_each(|host| server.is_alive_for(host));
             }
         }
@@ -62,10 +62,10 @@ fn an_idle_connection_is_closed_before_one_whose_request_arrives() {
     let (mut first, mut second) = (server.connect(), server.connect());
     healthy(&mut first);
     healthy(&mut second);
-    // The first is the one that has been idle for longer from here on.
+    // From here on the first connection has been idle for longer.
     healthy(&mut first);
     healthy(&mut second);
-    // 16 connections of loopback may wait.
+    // Up to 16 loopback connections may wait.
     let more: Vec<_> = (0..2).map(|_| server.connect()).collect();
     wait_for(&server, "idle", 1.0);
     assert_eq!(read_until_cut(&mut first), 0);
@@ -120,7 +120,7 @@ fn an_idle_connection_ends_quietly() {
 #[test]
 fn pages_that_hang_are_refused_by_peer_and_by_number_while_scrapes_go_on() {
     let program = program(snapshot(1, 1));
-    // Two places for pages, one of them for a peer.
+    // Two slots for pages, one of them per peer.
     let server = Running::with(program.clone(), Limits { connections: 8, ..Limits::default() });
     let hang = program.pages.lock().unwrap();
     thread::scope(|scope| {
@@ -128,7 +128,7 @@ fn pages_that_hang_are_refused_by_peer_and_by_number_while_scrapes_go_on() {
         for host in [1, 2] {
             let mut stream = server.connect_from(host);
             stream.write_all(b"GET /status HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
-            // Answers of one server come in the order of the requests where they are ready at once.
+            // Responses that are available immediately arrive in the order of the requests.
             while server.ask_from(host, "/api/v1/status").code() != 429 {
                 thread::sleep(Duration::from_millis(2));
             }

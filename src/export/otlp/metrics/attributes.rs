@@ -1,7 +1,7 @@
-//! Labels as attributes by OpenTelemetry's semantic conventions (1.44).
+//! Mapping of labels to attributes of the OpenTelemetry semantic conventions (1.44).
 //!
-//! Names of labels have no dots, and those that conventions have a key for do, so that no two labels get one key. A cgroup
-//! has the identifiers of the container and the pod that it is of besides, as far as its path tells.
+//! Label names contain no dots, but keys of the conventions do, so two labels never map to the same key. Cgroups also get the identifiers
+//! of their container and pod, as far as the cgroup path contains them.
 
 use std::sync::Arc;
 
@@ -11,24 +11,22 @@ use crate::export::protobuf::wire::{Sink, WireType, delimited, width};
 use crate::metrics::Labels;
 use crate::target::{ContainerPath, pod_uid};
 
-/// The attribute that has the path of a cgroup below the mount point. (`process.linux.cgroup` is what `/proc/PID/cgroup`
-/// holds, of a process.)
+/// Attribute with the path of a cgroup below the mount point. (`process.linux.cgroup` is the content of `/proc/PID/cgroup`.)
 pub const CGROUP: &str = "perf.cgroup";
 
-/// The identifier of the container that a cgroup is of.
+/// Attribute with the ID of the container of a cgroup.
 pub const CONTAINER_ID: &str = "container.id";
 
-/// The name of a container that is in no pod.
+/// Attribute with the name of a container outside of any pod.
 pub const CONTAINER_NAME: &str = "container.name";
 
-/// The UID of the pod that a cgroup is of.
+/// Attribute with the UID of the pod of a cgroup.
 pub const POD_UID: &str = "k8s.pod.uid";
 
-/// Labels that conventions have a key for, and that key. All others keep their names: those that users gave, and those
-/// of which each metric has its own meaning (`state`, `kind`, `mode`, `reason`, …).
+/// Labels that have a key in the conventions, with that key. Other labels keep their names: labels defined by users, and labels whose
+/// meaning depends on the metric (`state`, `kind`, `mode`, `reason`, …).
 ///
-/// `comm` is what the kernel calls a process, the first 15 bytes of the name of its executable unless it has given itself
-/// another one.
+/// `comm` is the kernel's name of a process: the first 15 bytes of the name of its executable, unless the process has changed it.
 pub const KEYS: [(&str, &str); 12] = [
     ("by_cgroup", "perf.by_cgroup"),
     ("cgroup", CGROUP),
@@ -44,11 +42,11 @@ pub const KEYS: [(&str, &str); 12] = [
     ("tid", "thread.id"),
 ];
 
-/// Keys whose values are numbers. Where a label is none (`other`, for what has no series of its own), it keeps its name,
-/// so that a key has values of one type.
+/// Keys with numeric values. If a label value is not a number (`other`, for aggregated series), the label keeps its name, so that each key
+/// has values of one type.
 const NUMBERS: [&str; 3] = ["cpu", "pid", "tid"];
 
-/// How many bytes of attributes are kept.
+/// Maximum size of the cached attributes in bytes.
 const KEPT: usize = 8 << 20;
 
 /// Writes the labels as `KeyValue`s into this field.
@@ -56,7 +54,7 @@ pub(super) fn write(labels: &Labels, field: u32, to: &mut impl Sink) {
     let in_pod = labels.get("pod").is_some();
     for (name, value) in labels.pairs() {
         match name {
-            // One that is in no pod is none of Kubernetes'.
+            // Containers outside of a pod do not belong to Kubernetes.
             "container" if !in_pod => Attribute(CONTAINER_NAME, Any::Text(value)).write(field, to),
             _ => attribute(name, value).write(field, to),
         }
@@ -77,23 +75,23 @@ fn attribute<'a>(name: &'a str, value: &'a str) -> Attribute<'a> {
     }
 }
 
-/// A number as the program writes one; `+7` and `07` are other values than `7`.
+/// Parses a number in canonical form; `+7` and `07` are not equivalent to `7`.
 fn number(value: &str) -> Option<u32> {
     let plain = value.bytes().all(|byte| byte.is_ascii_digit()) && (value == "0" || !value.starts_with('0'));
     if plain { value.parse().ok() } else { None }
 }
 
-/// `opentelemetry.proto.common.v1.KeyValue`, borrowed.
+/// Message `opentelemetry.proto.common.v1.KeyValue`, borrowed.
 struct Attribute<'a>(&'a str, Any<'a>);
 
-/// `AnyValue`.
+/// Message `AnyValue`.
 enum Any<'a> {
     Text(&'a str),
     Integer(u32),
 }
 
 impl Attribute<'_> {
-    /// Writes it into this field. Lengths are reckoned instead of counted, for there are a million of them in a request.
+    /// Writes the attribute into this field. Lengths are computed instead of measured, because a request can contain a million attributes.
     fn write(&self, field: u32, to: &mut impl Sink) {
         let value = match self.1 {
             Any::Text(text) => delimited(text.len() as u64),
@@ -111,29 +109,28 @@ impl Attribute<'_> {
     }
 }
 
-/// Attributes as bytes, for the families of a snapshot share their labels: what is counted of a cgroup has ten metrics and
-/// one label set.
+/// Cache of encoded attributes. The families of a snapshot share labels: a cgroup can have ten metrics with one label set.
 #[derive(Debug)]
 pub(super) struct Cache {
     field: u32,
-    /// By the address of the labels, which the snapshot holds.
+    /// Positions of the encoded attributes, by the address of the labels, which the snapshot keeps alive.
     places: FxHashMap<usize, (usize, usize)>,
     bytes: Vec<u8>,
-    /// Of labels for which there is no room.
+    /// Buffer for labels that do not fit into the cache.
     once: Vec<u8>,
 }
 
 impl Cache {
-    /// For points that have their attributes in this field.
+    /// Creates a cache for points whose attributes are in this field.
     pub(super) fn new(field: u32) -> Self {
         Self { field, places: FxHashMap::default(), bytes: Vec::new(), once: Vec::new() }
     }
 
-    /// What [`write`] writes. All labels that are asked for stay where they are as long as the cache lives.
+    /// Returns the output of [`write`]. All labels passed in must stay at their address for the lifetime of the cache.
     pub(super) fn get(&mut self, labels: &Arc<Labels>) -> &[u8] {
         let address = Arc::as_ptr(labels).addr();
         if let Some(&(start, end)) = self.places.get(&address) {
-            // In bounds: bytes are only added.
+            // In bounds: bytes are only appended.
             return &self.bytes[start..end];
         }
         if self.bytes.len() >= KEPT {

@@ -1,4 +1,4 @@
-//! What series had when they were told last, which differences are taken from.
+//! Values of series at their last report, from which deltas are computed.
 
 use std::iter::Peekable;
 use std::slice;
@@ -9,33 +9,33 @@ use rustc_hash::FxHashMap;
 use crate::clock::Timestamp;
 use crate::metrics::{Family, Kind, Labels, Point, Snapshot};
 
-/// For how many milliseconds a series that is away is remembered: as long as Prometheus looks back.
+/// Time in milliseconds for which a missing series is remembered: equal to the lookback of Prometheus.
 const KEPT: u64 = 300_000;
 
-/// Series by their labels, and when each was told last.
+/// Series by labels, with the time of their last report.
 type Series = FxHashMap<Arc<Labels>, (Timestamp, Point)>;
 
-/// Series that were there and are not, such as counters that could not count for a while. When they come back they go on
-/// from where they were.
+/// Series that are temporarily missing, such as counters that could not count for a while. When they return, they continue from their last
+/// value.
 #[derive(Debug, Default)]
 pub(super) struct Away {
-    /// By the name of their family.
+    /// Missing series, by the name of their family.
     families: FxHashMap<Box<str>, Series>,
 }
 
 impl Away {
-    /// Those of a family.
+    /// Returns the missing series of a family.
     pub(super) fn of(&self, family: &str) -> Option<&Series> {
         self.families.get(family)
     }
 
-    /// How many there are.
+    /// Returns the number of missing series.
     pub(super) fn len(&self) -> usize {
         self.families.values().map(FxHashMap::len).sum()
     }
 
-    /// Takes in those that were in the snapshot before and are not in this one, no more of them than this one has, and
-    /// forgets those that are back or were away for too long.
+    /// Adds series that are in the previous snapshot but not in this one, at most as many as this one has. Removes series that have
+    /// returned or were missing for too long.
     pub(super) fn follow(&mut self, before: Option<&Snapshot>, now: &Snapshot) {
         self.families.retain(|name, series| {
             let mut there = Before::new(find(now, name).map(|family| (now.taken(), family)), None);
@@ -65,14 +65,14 @@ impl Away {
     }
 }
 
-/// The family of this name.
+/// Returns the family with this name.
 pub(super) fn find<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s Family> {
     let families = snapshot.families();
     let at = families.binary_search_by(|family| family.metadata().name().cmp(name)).ok()?;
     families.get(at)
 }
 
-/// What the series of a family had.
+/// Earlier values of the series of a family.
 pub(super) struct Before<'a> {
     taken: Timestamp,
     points: Peekable<slice::Iter<'a, Point>>,
@@ -80,16 +80,16 @@ pub(super) struct Before<'a> {
 }
 
 impl<'a> Before<'a> {
-    /// In a snapshot, and those that were not in it.
+    /// Combines the series of a snapshot with those missing in it.
     pub(super) fn new(family: Option<(Timestamp, &'a Family)>, away: Option<&'a Series>) -> Self {
         let (taken, points) =
             family.map_or((Timestamp::default(), &[][..]), |(taken, family)| (taken, family.points()));
         Self { taken, points: points.iter().peekable(), away }
     }
 
-    /// The series with these labels, and when it was told; they are asked for in their order.
+    /// Returns the series with these labels and the time of its last report. Calls must be in the order of the labels.
     pub(super) fn point(&mut self, labels: &Arc<Labels>) -> Option<(Timestamp, &'a Point)> {
-        // Mostly the series are the same ones, and so are the places of their labels.
+        // Usually the series are unchanged, so their labels have the same addresses.
         let found = |point: &&Point| Arc::ptr_eq(&point.labels, labels);
         while !self.points.peek().is_some_and(found)
             && self.points.next_if(|point| point.labels < *labels).is_some()

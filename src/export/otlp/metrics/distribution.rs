@@ -1,15 +1,15 @@
-//! Histograms in the two forms of OTLP, whole or as what came since an earlier state of the same one.
+//! Histograms in both OTLP forms, cumulative or as the difference from an earlier state.
 
 use crate::metrics::{Histogram, Native};
 
-/// How many exponential buckets a side of zero may have, counted from its first to its last, the empty ones too. As many as
-/// a histogram of the program keeps in use; values that lie further apart are told at a lower resolution.
+/// Maximum number of exponential buckets on one side of zero, from the first to the last, including empty ones. It equals the number of
+/// buckets that a histogram of the exporter keeps in use. Wider ranges are reported with lower resolution.
 const MOST: i32 = 320;
 
 /// Counts in exponential buckets.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Exponential {
-    /// 2^scale buckets for each power of two.
+    /// There are 2^scale buckets for each power of two.
     pub(super) scale: i32,
     pub(super) zero_count: u64,
     pub(super) zero_threshold: f64,
@@ -20,17 +20,17 @@ pub(super) struct Exponential {
 /// The buckets on one side of zero.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Side {
-    /// The index of the first; bucket `i` holds values above `base^i`, up to `base^(i+1)` and with it.
+    /// Index of the first bucket. Bucket `i` holds values above `base^i`, up to and including `base^(i+1)`.
     pub(super) offset: i32,
     pub(super) counts: Vec<u64>,
 }
 
 impl Exponential {
-    /// Those of a histogram. `before` is an earlier state, whose counts are taken away; `None` if it is none.
+    /// Returns the buckets of a histogram minus the counts of an earlier state `before`; `None` if `before` is not an earlier state.
     pub(super) fn of(native: Native<'_>, before: Option<Native<'_>>) -> Option<Self> {
         let halvings = halvings(native.positive()).max(halvings(native.negative()));
         let mut exponential = Self {
-            // At most as many as there are bits in an index.
+            // At most the number of bits of an index.
             scale: native.schema() - halvings as i32,
             zero_count: native.zero_count(),
             zero_threshold: native.zero_threshold(),
@@ -38,7 +38,7 @@ impl Exponential {
             negative: Side::of(native.negative(), halvings),
         };
         if let Some(before) = before {
-            // A histogram only ever becomes coarser.
+            // The resolution of a histogram only decreases.
             let halvings = u32::try_from(before.schema() - exponential.scale).ok()?;
             exponential.zero_count = exponential.zero_count.checked_sub(before.zero_count())?;
             exponential.positive.take_away(before.positive(), halvings)?;
@@ -47,14 +47,14 @@ impl Exponential {
         Some(exponential)
     }
 
-    /// How many values there are.
+    /// Returns the total count.
     pub(super) fn count(&self) -> u64 {
         let sides = self.positive.counts.iter().chain(&self.negative.counts);
         self.zero_count + sides.sum::<u64>()
     }
 }
 
-/// By how many scales the resolution has to be lower for the buckets to be few enough.
+/// Returns how often the resolution must be halved for the number of buckets to be within the limit.
 fn halvings(buckets: impl Iterator<Item = (i32, u64)> + Clone) -> u32 {
     let Some((first, _)) = buckets.clone().next() else { return 0 };
     let last = buckets.last().map_or(first, |bucket| bucket.0);
@@ -65,7 +65,7 @@ fn halvings(buckets: impl Iterator<Item = (i32, u64)> + Clone) -> u32 {
     halvings
 }
 
-/// What OTLP calls a bucket, so many scales further down: it numbers buckets by where they begin.
+/// Returns the OTLP index of a bucket after a number of halvings. OTLP numbers buckets by their lower bound.
 fn bucket(index: i32, halvings: u32) -> i32 {
     (index - 1) >> halvings
 }
@@ -76,7 +76,7 @@ impl Side {
         let offset = bucket(first, halvings);
         let mut counts = Vec::new();
         for (index, count) in buckets {
-            // Ascending, and never more than `MOST` behind the first.
+            // Ascending, and at most `MOST` above the first.
             let place = bucket(index, halvings).abs_diff(offset) as usize;
             counts.resize(place + 1, 0);
             counts[place] += count;
@@ -90,7 +90,7 @@ impl Side {
             let left = self.counts.get_mut(place)?;
             *left = left.checked_sub(count)?;
         }
-        // What is empty at the ends need not be told.
+        // Empty buckets at the ends are omitted.
         let empty = self.counts.iter().take_while(|&&count| count == 0).count();
         self.counts.drain(..empty);
         self.counts.truncate(self.counts.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1));
@@ -99,7 +99,7 @@ impl Side {
     }
 }
 
-/// The count of each classic bucket, the one without end included, without those of an earlier state; `None` if it is none.
+/// Returns the count of each classic bucket, including the last one, minus those of an earlier state; `None` if it is not one.
 pub(super) fn explicit(histogram: &Histogram, before: Option<&Histogram>) -> Option<Vec<u64>> {
     let mut counts = separate(histogram);
     if let Some(before) = before {
@@ -123,7 +123,7 @@ fn separate(histogram: &Histogram) -> Vec<u64> {
     counts.collect()
 }
 
-/// Whether there are values below zero, as far as buckets tell: their sum is not told, for it need not grow.
+/// Reports whether some buckets hold negative values. Their sum is then omitted, because it may decrease.
 pub(super) fn has_negative(histogram: &Histogram) -> bool {
     match histogram.native() {
         Some(native) => native.negative().next().is_some(),

@@ -1,30 +1,30 @@
-//! What a family is called in OpenTelemetry, and its unit.
+//! OpenTelemetry names and units of metric families.
 //!
-//! A name has dots between the rooms that it is in, and neither unit nor `_total`: `perf_cgroup_task_clock_seconds_total`
-//! is `perf.cgroup.task_clock` in `s`. The translation that a Collector's Prometheus exporters do gives the Prometheus
-//! name back, whatever the name: where leaving the unit out would be ambiguous, it stays. Rules:
+//! A name has dots between namespaces, and neither a unit nor `_total`: `perf_cgroup_task_clock_seconds_total` becomes
+//! `perf.cgroup.task_clock` with the unit `s`. The translation of a Collector's Prometheus exporters restores the Prometheus name. Where
+//! the name would be ambiguous without the unit, the unit stays. Rules:
 //! <https://opentelemetry.io/docs/specs/otel/compatibility/prometheus_and_openmetrics/#metric-metadata-1> and
-//! <https://opentelemetry.io/docs/specs/semconv/general/metrics/#instrument-units>. What cannot come back is a word
-//! `total` within the name of a counter, which these exporters drop.
+//! <https://opentelemetry.io/docs/specs/semconv/general/metrics/#instrument-units>. Only a word `total` inside of a counter's name is not
+//! restored, because these exporters drop it.
 
 use std::borrow::Cow;
 
 use crate::health::Scope;
 use crate::metrics::{Kind, Metadata};
 
-/// Units of metrics, and what they are in the Unified Code for Units of Measure. A Collector knows these by the same words.
+/// Units of metrics and their UCUM codes (Unified Code for Units of Measure). A Collector uses the same words.
 const UNITS: [(&str, &str); 6] =
     [("seconds", "s"), ("bytes", "By"), ("joules", "J"), ("watts", "W"), ("celsius", "Cel"), ("ratio", "1")];
 
-/// Words that are rooms for names, by how deep they stand; beside these, the second has the scopes. The last are within scopes
-/// as well as of their own.
+/// Words that are namespaces, by depth. The scopes are additional namespaces at the second depth. The last ones occur with and without a
+/// scope.
 const ROOMS: [&[&str]; 3] = [
     &["perf", "process"],
     &["event", "exporter", "probe", "sched", "syscall", "tracepoint", "unattributed"],
     &["sched", "syscall"],
 ];
 
-/// Metrics about the exporter's own process that mean exactly what the semantic conventions for processes have:
+/// Metrics of the exporter's own process that correspond exactly to the semantic conventions for processes:
 /// <https://opentelemetry.io/docs/specs/semconv/system/process-metrics/>.
 const CONVENTIONS: [(&str, &str, &str, Shape); 5] = [
     ("process_cpu_seconds", "process.cpu.time", "s", Shape::Counter),
@@ -34,35 +34,34 @@ const CONVENTIONS: [(&str, &str, &str, Shape); 5] = [
     ("process_virtual_memory_bytes", "process.memory.virtual", "By", Shape::UpDownCounter),
 ];
 
-/// Which kind of OTLP data the points are.
+/// Kind of OTLP data points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// A monotonic sum.
     Counter,
-    /// A sum that rises and falls: its values may be added up over series.
+    /// A non-monotonic sum, whose values can be added across series.
     UpDownCounter,
-    /// The last value.
+    /// A last value.
     Gauge,
     /// A distribution, in exponential or explicit buckets.
     Histogram,
 }
 
-/// A family as OpenTelemetry knows it.
+/// OpenTelemetry metadata of a family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instrument {
-    /// `perf.cgroup.task_clock`.
+    /// Name: `perf.cgroup.task_clock`.
     pub name: String,
-    /// In UCUM, where things that are counted stand in braces: `s`, `By`, `{cycle}`. Empty where there is nothing to say.
+    /// Unit in UCUM, with counted things in braces: `s`, `By`, `{cycle}`. Empty if there is none.
     pub unit: Cow<'static, str>,
-    /// What its points are.
+    /// Kind of the data points.
     pub shape: Shape,
-    /// Whether values are measured and no counts of anything, so that all of them are floating-point numbers, also those
-    /// that happen to be whole.
+    /// Whether values are measurements instead of counts. All of them are then floating-point numbers, even integers.
     pub(super) measured: bool,
 }
 
 impl Instrument {
-    /// Of a family, where `taken` tells whether there is another one whose [`name`](Metadata::name) is this.
+    /// Derives the metadata of a family. `taken` reports whether another family has this [`name`](Metadata::name).
     pub fn of(metadata: &Metadata, taken: impl Fn(&str) -> bool) -> Self {
         let (base, unit) = (metadata.name(), metadata.unit());
         let measured = !unit.is_empty() && unit != "bytes";
@@ -88,7 +87,7 @@ impl Instrument {
     }
 }
 
-/// The name without its unit. `None` where another metric would have the same name, or where the unit would not come back.
+/// Returns the name without its unit. Returns `None` if another metric would have the same name, or if the unit would not be restored.
 fn without_unit<'b>(
     base: &'b str,
     unit: &str,
@@ -102,7 +101,7 @@ fn without_unit<'b>(
     (!told && !ambiguous).then_some(stem)
 }
 
-/// With dots behind the rooms.
+/// Inserts dots after namespaces.
 fn dotted(name: &str) -> String {
     let (mut dotted, mut rest) = (String::with_capacity(name.len()), name);
     for (depth, rooms) in ROOMS.iter().enumerate() {
@@ -119,7 +118,7 @@ fn dotted(name: &str) -> String {
     dotted + rest
 }
 
-/// What is counted, as a remark in braces: the last word of the name in the singular, if it is a plural.
+/// Returns the counted thing as an annotation in braces: the last word of the name in the singular, if it is a plural.
 fn counted(name: &str, shape: Shape) -> Cow<'static, str> {
     let word = name.rsplit('_').next().unwrap_or(name);
     match singular(word) {
@@ -210,8 +209,8 @@ mod tests {
         assert_eq!(name("perf_probe_receive"), "perf.probe.send");
     }
 
-    /// The name that the Prometheus exporters of a Collector give, by the rules of the documentation: everything that is no
-    /// letter or digit parts words; the unit is added unless it is among them; then what tells the kind.
+    /// Returns the name that the Prometheus exporters of a Collector create, by the documented rules. Characters other than letters and
+    /// digits separate words. The unit is appended unless it is one of them, then the suffix of the kind.
     fn translated(instrument: &Instrument) -> String {
         let mut words: Vec<&str> = instrument
             .name

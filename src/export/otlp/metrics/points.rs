@@ -3,19 +3,19 @@
 use super::distribution::{Exponential, Side};
 use crate::export::protobuf::wire::{Message, Packed, Sink};
 
-/// The fields of the attributes in `NumberDataPoint`, `HistogramDataPoint` and `ExponentialHistogramDataPoint`.
+/// Fields of the attributes in `NumberDataPoint`, `HistogramDataPoint` and `ExponentialHistogramDataPoint`.
 pub(super) const NUMBER_ATTRIBUTES: u32 = 7;
 pub(super) const EXPLICIT_ATTRIBUTES: u32 = 9;
 pub(super) const EXPONENTIAL_ATTRIBUTES: u32 = 1;
 
-/// From when to when, in nanoseconds since the Unix epoch; a start of 0 is not known, or means nothing.
+/// Start and end in nanoseconds since the Unix epoch. A start of 0 is unknown or irrelevant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Times {
     pub(super) start: u64,
     pub(super) end: u64,
 }
 
-/// In this order in all kinds of points.
+/// Same fields in all kinds of points.
 impl Message for Times {
     fn write(&self, to: &mut impl Sink) {
         fixed(to, 2, self.start);
@@ -23,21 +23,21 @@ impl Message for Times {
     }
 }
 
-/// The value of a `NumberDataPoint`.
+/// Value of a `NumberDataPoint`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Number {
     Integer(i64),
     Double(f64),
 }
 
-/// `NumberDataPoint`, with its attributes as bytes.
+/// Message `NumberDataPoint`, with encoded attributes.
 pub(super) struct NumberPoint<'a>(pub(super) Times, pub(super) Number, pub(super) &'a [u8]);
 
 impl Message for NumberPoint<'_> {
     fn write(&self, to: &mut impl Sink) {
         self.0.write(to);
         match self.1 {
-            // Zero is a value, not the lack of one.
+            // Zero is a value, not a missing one, so it is written.
             Number::Integer(value) => to.fixed(6, value.cast_unsigned()),
             Number::Double(value) => to.double(4, value),
         }
@@ -45,18 +45,18 @@ impl Message for NumberPoint<'_> {
     }
 }
 
-/// The counts of a histogram in the form of its family.
+/// Counts of a histogram in the form of its family.
 pub(super) enum Buckets {
     Explicit(Vec<u64>),
     Exponential(Exponential),
 }
 
-/// `HistogramDataPoint` or `ExponentialHistogramDataPoint`, with its attributes as bytes.
+/// Message `HistogramDataPoint` or `ExponentialHistogramDataPoint`, with encoded attributes.
 pub(super) struct HistogramPoint<'a> {
     pub(super) times: Times,
     pub(super) sum: Option<f64>,
     pub(super) buckets: &'a Buckets,
-    /// Of explicit buckets.
+    /// Bounds of explicit buckets.
     pub(super) bounds: &'a [f64],
     pub(super) attributes: &'a [u8],
 }
@@ -93,7 +93,7 @@ impl Message for HistogramPoint<'_> {
     }
 }
 
-/// `ExponentialHistogramDataPoint.Buckets`.
+/// Message `ExponentialHistogramDataPoint.Buckets`.
 impl Message for Side {
     fn write(&self, to: &mut impl Sink) {
         signed(to, 1, self.offset);
@@ -101,7 +101,7 @@ impl Message for Side {
     }
 }
 
-/// A packed field of numbers that take eight bytes each.
+/// A packed field of eight-byte numbers.
 struct Fixed<I>(I);
 
 impl<I: Iterator<Item = [u8; 8]> + Clone> Message for Fixed<I> {
@@ -110,7 +110,7 @@ impl<I: Iterator<Item = [u8; 8]> + Clone> Message for Fixed<I> {
     }
 }
 
-/// Zero is what is read where nothing is written.
+/// Zero is the default of an absent field, so it is not written.
 fn fixed(to: &mut impl Sink, field: u32, value: u64) {
     if value > 0 {
         to.fixed(field, value);

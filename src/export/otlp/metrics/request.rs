@@ -1,16 +1,16 @@
-//! Requests within a size, filled point by point.
+//! Requests with a size limit, filled point by point.
 
 use super::names::Instrument;
 use super::{Encoded, Payload};
 use crate::export::otlp::attribute::{Resource, SCHEMA_URL, Scope};
 use crate::export::protobuf::wire::{Message, Sink, WireType};
 
-/// Which data a `Metric` has.
+/// Kind of data in a `Metric`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Data {
-    /// The field of `Metric` that it is in.
+    /// Field number in `Metric`.
     pub(super) field: u32,
-    /// Of what has a temporality.
+    /// Whether the temporality is delta; `None` for data without a temporality.
     pub(super) delta: Option<bool>,
     pub(super) monotonic: bool,
 }
@@ -21,63 +21,62 @@ pub(super) const EXPLICIT: u32 = 9;
 pub(super) const EXPONENTIAL: u32 = 10;
 
 impl Data {
-    /// About how many bytes a point has.
+    /// Returns the approximate size of a point in bytes.
     pub(super) fn usual(self) -> usize {
         if matches!(self.field, GAUGE | SUM) { 200 } else { 500 }
     }
 }
 
-/// What it says besides its points.
+/// Fields other than the points.
 impl Message for Data {
     fn write(&self, to: &mut impl Sink) {
-        // `AggregationTemporality`.
+        // Values of `AggregationTemporality`.
         self.delta.iter().for_each(|&delta| to.unsigned(2, if delta { 1 } else { 2 }));
         to.optional(3, u64::from(self.monotonic));
     }
 }
 
-/// By how much the lengths of four messages may be longer than foreseen.
+/// Maximum excess of the lengths of four messages over the estimate.
 const REST: usize = 4 * 10;
 
 /// The requests of a snapshot.
 ///
-/// Points are written behind each other into the request that they are sent in. The lengths of the messages around them are
-/// known at the end; room is left for as many bytes as they should take, so that nothing has to be moved when they do.
+/// Points are appended directly to the request. The lengths of the enclosing messages are known only at the end. Space is reserved for
+/// their expected encoded size, so nothing is moved if the estimate is correct.
 #[derive(Debug)]
 pub(super) struct Requests {
     limit: usize,
-    /// The fields of a `ResourceMetrics` and of a `ScopeMetrics` that stand before the others, and `schema_url`, which
-    /// both have.
+    /// Fields of `ResourceMetrics` and `ScopeMetrics` that precede the others, and `schema_url`, which both have.
     resource: Vec<u8>,
     scope: Vec<u8>,
     schema: Vec<u8>,
     metric: Metric,
-    /// The request that is being written, how many points it has, and the messages that have not ended.
+    /// The current request, its number of points, and its unfinished messages.
     bytes: Vec<u8>,
     items: u64,
     open: Vec<Open>,
     encoded: Encoded,
 }
 
-/// The metric that is being written.
+/// The current metric.
 #[derive(Debug, Default)]
 struct Metric {
     /// All fields before the data.
     head: Vec<u8>,
-    /// The key of the data.
+    /// Key of the data.
     field: u32,
-    /// The fields of the data behind the points.
+    /// Fields of the data after the points.
     tail: Vec<u8>,
-    /// About how long all of it will be.
+    /// Expected size of the metric in bytes.
     foreseen: usize,
-    /// How many points it has in this request; of one that has none yet nothing is written.
+    /// Number of its points in this request. A metric without points is not written.
     items: u64,
 }
 
 /// A message whose length is not known yet.
 #[derive(Debug)]
 struct Open {
-    /// Where the length stands, and how much room it has.
+    /// Position of the length, and the space reserved for it.
     at: usize,
     width: usize,
 }
@@ -101,7 +100,7 @@ impl Requests {
         }
     }
 
-    /// The points that follow are of this metric; about so many bytes of them.
+    /// Starts a metric to which the following points belong. `foreseen` is their approximate size in bytes.
     pub(super) fn begin(&mut self, instrument: &Instrument, help: &str, data: Data, foreseen: usize) {
         let metric = &mut self.metric;
         metric.head.clear();
@@ -116,7 +115,7 @@ impl Requests {
         metric.foreseen = foreseen;
     }
 
-    /// Adds a point; to a request of its own, if the last one has no room for it.
+    /// Adds a point, in a new request if the current one has no space for it.
     pub(super) fn point(&mut self, point: &impl Message) {
         if self.add(point) {
             return;
@@ -131,7 +130,7 @@ impl Requests {
         self.encoded.left_out += 1;
     }
 
-    /// Whether there was room for it.
+    /// Adds a point if there is space, and returns whether it was added.
     fn add(&mut self, point: &impl Message) -> bool {
         let (before, depth) = (self.bytes.len(), self.open.len());
         if self.open.is_empty() {
@@ -158,7 +157,7 @@ impl Requests {
         fits
     }
 
-    /// No more points of this metric follow.
+    /// Ends the current metric.
     pub(super) fn end(&mut self) {
         if std::mem::take(&mut self.metric.items) > 0 {
             self.bytes.extend_from_slice(&self.metric.tail);
@@ -167,13 +166,13 @@ impl Requests {
         }
     }
 
-    /// What was encoded, after the last metric.
+    /// Returns all requests, after the last metric.
     pub(super) fn finish(mut self) -> Encoded {
         self.send();
         self.encoded
     }
 
-    /// Ends the request, if there is anything in it.
+    /// Ends the current request, if it is not empty.
     fn send(&mut self) {
         if self.items == 0 {
             return;
@@ -182,7 +181,7 @@ impl Requests {
             self.bytes.extend_from_slice(&self.schema);
             self.close_message();
         }
-        // The next one will mostly be as long.
+        // The next request usually has a similar size.
         let next = Vec::with_capacity(self.bytes.len());
         let mut bytes = std::mem::replace(&mut self.bytes, next);
         bytes.shrink_to_fit();
@@ -200,7 +199,7 @@ impl Requests {
         let Some(Open { at, width }) = self.open.pop() else { return };
         let mut length = Vec::with_capacity(10);
         length.varint((self.bytes.len() - at - width) as u64);
-        // In bounds: it was written there.
+        // In bounds: the length was reserved there.
         if length.len() == width {
             self.bytes[at..at + width].copy_from_slice(&length);
         } else {

@@ -63,7 +63,7 @@ fn distribution(histogram: Histogram) -> Family {
     family("perf_x_seconds", "seconds", Kind::Histogram, vec![point(&[], value)])
 }
 
-/// Reads a payload, sees to it that nothing is in it that the messages do not have, and gives its metrics.
+/// Decodes a payload, asserts that it has no unknown fields, and returns its metrics.
 fn decode(payload: &Payload) -> Vec<proto::Metric> {
     let request = ExportMetricsServiceRequest::decode(&*payload.bytes).unwrap();
     assert_eq!(request.encoded_len(), payload.bytes.len(), "all of it was understood");
@@ -92,13 +92,13 @@ fn encode(encoder: &mut Encoder, snapshot: &Arc<Snapshot>) -> Vec<proto::Metric>
     encoded.payloads.iter().flat_map(decode).collect()
 }
 
-/// The only metric of a snapshot of one family.
+/// Returns the only metric of a snapshot of one family.
 fn one(encoder: &mut Encoder, taken: Timestamp, family: Family) -> proto::Metric {
     let [metric] = &encode(encoder, &snapshot(taken, [family]))[..] else { panic!("not one metric") };
     metric.clone()
 }
 
-/// The only point of a metric of numbers, and whether it is of a monotonic sum, and the temporality.
+/// Returns the only point of a metric of numbers. For sums, also returns whether it is monotonic, and its temporality.
 fn number(metric: proto::Metric) -> (proto::NumberDataPoint, Option<(bool, i32)>) {
     let (points, sum) = match metric.data.unwrap() {
         Decoded::Gauge(gauge) => (gauge.data_points, None),
@@ -121,7 +121,7 @@ fn explicit(metric: proto::Metric) -> proto::HistogramDataPoint {
     point.clone()
 }
 
-/// Keys and values as text; no key comes twice.
+/// Converts attributes to text and asserts that no key is duplicated.
 fn attributes(pairs: &[KeyValue]) -> BTreeMap<String, String> {
     let text = |pair: &KeyValue| match pair.value.clone().unwrap().value.unwrap() {
         any_value::Value::StringValue(text) => format!("{text:?}"),
@@ -330,7 +330,7 @@ fn labels_without_a_convention_keep_their_names_and_numbers_are_numbers() {
     assert_eq!(attributes(&point.attributes), BTreeMap::from(expected));
 }
 
-/// So many series in each of three families.
+/// Creates a snapshot with `series` series in each of three families.
 fn many(series: usize) -> Arc<Snapshot> {
     let value = |at: usize| Value::Integer(at as u64);
     let points = || (0..series).map(|at| point(&[("cgroup", &format!("/a/{at}"))], value(at))).collect();
@@ -356,7 +356,7 @@ fn requests_are_split_where_they_would_be_too_large_and_nothing_is_lost_or_told_
             }
         }
         assert_eq!(told.len(), 1_500);
-        // Full, but for the last.
+        // All requests are full, except for the last.
         let least = encoded.payloads.iter().rev().skip(1).map(|payload| payload.bytes.len()).min();
         assert!(least.is_none_or(|least| least + 200 > limit), "{least:?} of {limit}");
     }
@@ -450,7 +450,7 @@ fn deltas_of_histograms_are_exact_although_their_resolution_falls() {
     let point = exponential(one(&mut encoder, Timestamp(11_000), distribution(counted.clone())));
     assert_eq!((point.count, point.sum, point.start_time_unix_nano), (1, Some(3.0), 10_000_000_000));
     assert_eq!(point.positive.unwrap().bucket_counts, [1]);
-    // So many different ones that it halves its resolution.
+    // Enough different values to halve the resolution.
     (0..400).for_each(|at| counted.observe(2_f64.powf(f64::from(at) / 8.0)));
     let point = exponential(one(&mut encoder, Timestamp(12_000), distribution(counted.clone())));
     assert_eq!((point.count, point.scale), (400, 2));
@@ -488,7 +488,7 @@ fn any_histogram() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Label names of all sorts, those with a convention often.
+/// Arbitrary label names, often ones with a convention.
 fn any_labels() -> impl Strategy<Value = Vec<(String, String)>> {
     let name = prop_oneof![
         prop::sample::select(attributes::KEYS.map(|key| key.0).to_vec()).prop_map(str::to_owned),
@@ -508,7 +508,7 @@ fn any_family() -> impl Strategy<Value = Family> {
                 value: if kind == Kind::Histogram { histogram } else { number },
                 start: Timestamp(start),
             });
-            // Three letters may be an ending that has a meaning of its own.
+            // Three letters may form a suffix with a special meaning.
             Family::new(Metadata::new(&fit_name(&name), "h", "", kind).unwrap(), points.collect())
         },
     )
@@ -565,7 +565,7 @@ fn check_point(metric: &proto::Metric, at: usize, family: &Family) {
     }
 }
 
-/// Keys are unique and each label is there, with its value as text or number.
+/// Asserts that keys are unique and each label is present, with its value as text or number.
 fn check_attributes(told: &[KeyValue], labels: &Labels) {
     let told = attributes(told);
     for (name, value) in labels.pairs() {
@@ -599,7 +599,7 @@ proptest! {
         prop_assert_eq!(told + encoded.left_out, snapshot.series() as u64);
     }
 
-    /// What deltas add up to is what the series has counted since it began.
+    /// The sum of the deltas is the total of the series since its start.
     #[test]
     fn deltas_add_up_to_the_total(steps in prop::collection::vec((0_u64..1 << 40, prop::collection::vec(1e-9..1e9, 0..30)), 1..8)) {
         let mut encoder = delta();
@@ -621,7 +621,7 @@ proptest! {
             let point = exponential(distributions.clone());
             let side = point.positive.unwrap_or_default();
             for (at, count) in side.bucket_counts.iter().enumerate() {
-                // At the lowest resolution that there is.
+                // At the lowest possible resolution.
                 *told_values.entry((side.offset + at as i32) >> point.scale).or_insert(0) += count;
             }
         }

@@ -1,5 +1,5 @@
-//! A request while it is being written. Samples stand in it at once, and what must stand before them, because it tells
-//! their length, is moved there when that is known: so there is one copy of them.
+//! A request under construction. Samples are written directly into it. The fields that precede them and contain their length are moved into
+//! place once it is known, so samples are copied only once.
 
 use super::message::LENGTH;
 use super::piece::Piece;
@@ -7,46 +7,46 @@ use crate::export::otlp::attribute::{Resource, SCHEMA_URL, Scope};
 use crate::export::otlp::profiles::dictionary::Dictionary;
 use crate::export::protobuf::wire::{Sink, WireType};
 
-/// `ExportProfilesServiceRequest.resource_profiles` and `.dictionary`.
+/// Fields `ExportProfilesServiceRequest.resource_profiles` and `.dictionary`.
 const RESOURCES: u32 = 1;
 const DICTIONARY: u32 = 2;
-/// `ResourceProfiles.scope_profiles`, and `ScopeProfiles.profiles`.
+/// Fields `ResourceProfiles.scope_profiles` and `ScopeProfiles.profiles`.
 const SCOPES: u32 = 2;
 const PROFILES: u32 = 2;
 
-/// What is written.
+/// The encoded request.
 #[derive(Debug, Default)]
 pub(super) struct Body {
     bytes: Vec<u8>,
-    /// Where the profiles of the last resource begin, the number of its group, and itself.
+    /// Start of the profiles of the last resource, the number of its group, and the resource.
     last: Option<(usize, usize, Resource)>,
     items: u64,
 }
 
 impl Body {
-    /// The group of what was written last.
+    /// Returns the group of the last profile.
     pub(super) fn group(&self) -> Option<usize> {
         self.last.as_ref().map(|&(_, group, _)| group)
     }
 
-    /// Samples so far.
+    /// Returns the number of samples so far.
     pub(super) fn items(&self) -> u64 {
         self.items
     }
 
-    /// Bytes so far; around those of the last resource there will be some more.
+    /// Returns the number of bytes so far, without the fields that will enclose the profiles of the last resource.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Bytes around the profiles of a resource, or somewhat more.
+    /// Returns an upper bound for the bytes that enclose the profiles of a resource.
     pub(super) fn around(resource: &Resource) -> usize {
         let (mut head, mut tail) = (Vec::new(), Vec::new());
         around(resource, 0, &mut head, &mut tail);
         head.len() + tail.len() + 2 * LENGTH
     }
 
-    /// Adds a profile that begins with `head`.
+    /// Adds a profile that starts with `head`.
     pub(super) fn add(
         &mut self,
         (group, resource): (usize, &Resource),
@@ -65,7 +65,7 @@ impl Body {
         piece.write(&mut self.bytes, dictionary);
     }
 
-    /// Puts around the profiles of the last resource what belongs there.
+    /// Encloses the profiles of the last resource in its messages.
     fn end(&mut self) {
         let Some((start, _, resource)) = self.last.take() else { return };
         let (mut head, mut tail) = (Vec::new(), Vec::new());
@@ -77,7 +77,7 @@ impl Body {
         }
     }
 
-    /// The request, with the tables of its dictionary. Each is given up as soon as it is in it.
+    /// Returns the request with the tables of its dictionary. Each table is freed once it is copied.
     pub(super) fn finish(mut self, tables: Vec<Vec<u8>>) -> Vec<u8> {
         self.end();
         let length: usize = tables.iter().map(Vec::len).sum();
@@ -90,7 +90,7 @@ impl Body {
     }
 }
 
-/// What stands before and behind `length` bytes of profiles.
+/// Writes the fields before and after `length` bytes of profiles.
 fn around(resource: &Resource, length: usize, head: &mut Vec<u8>, tail: &mut Vec<u8>) {
     let (mut scope, mut inner) = (Vec::new(), Vec::new());
     scope.message(1, &Scope);
@@ -99,7 +99,7 @@ fn around(resource: &Resource, length: usize, head: &mut Vec<u8>, tail: &mut Vec
     inner.key(SCOPES, WireType::Delimited);
     inner.varint((scope.len() + length + tail.len()) as u64);
     inner.append(&mut scope);
-    // That of the resource is the same as that of the scope.
+    // The schema of the resource equals that of the scope.
     tail.string(3, SCHEMA_URL);
     head.key(RESOURCES, WireType::Delimited);
     head.varint((inner.len() + length + tail.len()) as u64);

@@ -1,7 +1,7 @@
-//! The tables of a request, each entry once. Every one begins with an entry that stands for nothing.
+//! The tables of a request, with unique entries. The first entry of each table is the empty one.
 //!
-//! Tables are kept as they will be written. What is equal is found by its bytes, under a hash whose key nobody knows: a
-//! program can choose its names so that all have the same value of a simpler one.
+//! Tables are kept in encoded form. Equal entries are found by their bytes, with a randomly keyed hash: a program could choose names that
+//! collide in a simpler one.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
@@ -16,33 +16,33 @@ use crate::export::otlp::attribute::Any;
 use crate::export::protobuf::wire::{Each, Numbers, Sink};
 use crate::profile::{self, Mode, Profile, Sample, Task};
 
-/// The longest text, in bytes. Names of templates reach some thousands.
+/// Maximum length of a string in bytes. Names of templates reach some thousands.
 const TEXT: usize = 16 << 10;
-/// What is in no table yet.
+/// Marks an entry that is in no table yet.
 const NONE: u32 = u32::MAX;
-/// The numbers of the tables in `ProfilesDictionary`.
+/// Field numbers of the tables in `ProfilesDictionary`.
 const FIELDS: [u32; 6] = [MAPPINGS, LOCATIONS, FUNCTIONS, STRINGS, ATTRIBUTES, STACKS];
 const MAPPINGS: u32 = 1;
 const LOCATIONS: u32 = 2;
 const FUNCTIONS: u32 = 3;
-/// Of links there is only the one that stands for nothing.
+/// Field number of links. The table has only the empty entry.
 const LINKS: u32 = 4;
 const STRINGS: u32 = 5;
 const ATTRIBUTES: u32 = 6;
 const STACKS: u32 = 7;
 
-/// A table as it is written.
+/// A table in encoded form.
 struct Table {
     field: u32,
     bytes: Vec<u8>,
-    /// Where each entry ends.
+    /// End position of each entry.
     ends: Vec<u32>,
-    /// By hash; of entries that share one, the later ones are under the hashes behind it.
+    /// Index of entries by hash. Of entries with equal hashes, later ones are stored under the following hashes.
     places: FxHashMap<u64, u32>,
 }
 
 impl Table {
-    /// With the entry that stands for nothing.
+    /// Creates a table with the empty entry.
     fn new(field: u32, hasher: &RandomState) -> Self {
         let mut table = Self { field, bytes: Vec::new(), ends: Vec::new(), places: FxHashMap::default() };
         let mut nothing = Vec::new();
@@ -51,7 +51,7 @@ impl Table {
         table
     }
 
-    /// The place of an entry, with its key and length before it.
+    /// Returns the index of an entry, which is given with its key and length.
     fn place(&mut self, entry: &[u8], hasher: &RandomState) -> u32 {
         let mut hash = hasher.hash_one(entry);
         while let Some(&place) = self.places.get(&hash) {
@@ -79,21 +79,21 @@ impl Table {
     }
 }
 
-/// How long the tables were.
+/// Lengths of the tables at some point.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mark([usize; FIELDS.len()]);
 
-/// What tells samples of a profile apart: places in the tables.
+/// Identity of a sample within a profile: indexes in the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
     pub(super) stack: u32,
-    /// Of the attributes of its task.
+    /// Index of the attributes of its task.
     set: u32,
-    /// The attributes of its mode and its CPU; 0 if there is none.
+    /// Attributes of its mode and its CPU; 0 if absent.
     marks: [u32; 2],
 }
 
-/// The attributes of a task; 0 where there is none.
+/// Attributes of a task; 0 if absent.
 type Set = [u32; 5];
 
 /// A table of a profile.
@@ -107,20 +107,20 @@ enum Of {
 }
 
 impl Of {
-    /// How long the tables of a profile are, in the order of the variants.
+    /// Returns the lengths of the tables of a profile, in the order of the variants.
     fn lengths(profile: &Profile) -> [usize; 5] {
         let Profile { stacks, locations, functions, mappings, tasks, .. } = profile;
         [stacks.len(), locations.len(), functions.len(), mappings.len(), tasks.len()]
     }
 }
 
-/// The tables, and what is in them already.
+/// The tables and the known entries.
 pub(super) struct Dictionary<'p> {
     profiles: &'p [Profile],
     hasher: RandomState,
-    /// In the order of [`FIELDS`].
+    /// Tables in the order of [`FIELDS`].
     tables: [Table; FIELDS.len()],
-    /// Where the entries of each profile's tables are here.
+    /// Indexes of the entries of each profile's tables.
     known: Vec<[Vec<u32>; 5]>,
     sets: Numbered<Set>,
     marks: FxHashMap<(Mode, Option<u16>), [u32; 2]>,
@@ -141,9 +141,9 @@ impl<'p> Dictionary<'p> {
         }
     }
 
-    /// Bytes of all tables.
+    /// Returns the size of all tables in bytes.
     pub(super) fn bytes(&self) -> usize {
-        // Two of the table of links.
+        // The table of links has two bytes.
         self.tables.iter().map(|table| table.bytes.len()).sum::<usize>() + 2
     }
 
@@ -151,12 +151,12 @@ impl<'p> Dictionary<'p> {
         Mark(self.tables.each_ref().map(|table| table.ends.len()))
     }
 
-    /// Takes out what came since. Nothing can be put in any more if there was anything.
+    /// Removes the entries added since the mark. If there were any, no further entries can be added.
     pub(super) fn cut(&mut self, Mark(lengths): Mark) {
         self.tables.iter_mut().zip(lengths).for_each(|(table, length)| table.cut(length));
     }
 
-    /// The tables as the fields of `ProfilesDictionary`.
+    /// Returns the tables as fields of `ProfilesDictionary`.
     pub(super) fn into_tables(self) -> Vec<Vec<u8>> {
         let mut links = Vec::new();
         links.string(LINKS, "");
@@ -170,19 +170,19 @@ impl<'p> Dictionary<'p> {
         table.map_or(0, |table| table.place(&self.entry, &self.hasher))
     }
 
-    /// The place of a text, cleaned and bounded.
+    /// Returns the index of a string, cleaned and truncated.
     pub(super) fn string(&mut self, text: &str) -> u32 {
         let text = clean(text, TEXT);
         self.place(STRINGS, |to| to.string(STRINGS, &text))
     }
 
-    /// The place of an attribute with a number.
+    /// Returns the index of an attribute with a number.
     pub(super) fn number(&mut self, key: &str, value: i64) -> u32 {
         let key = self.string(key);
         self.place(ATTRIBUTES, |to| to.message(ATTRIBUTES, &Attribute(key, Any::Integer(value))))
     }
 
-    /// The place of an attribute with a text; 0 without one.
+    /// Returns the index of an attribute with a string; 0 if the string is empty.
     pub(super) fn text(&mut self, key: &str, text: &str) -> u32 {
         let text = clean(text, TEXT);
         if text.is_empty() {
@@ -192,7 +192,7 @@ impl<'p> Dictionary<'p> {
         self.place(ATTRIBUTES, |to| to.message(ATTRIBUTES, &Attribute(key, Any::Text(&text))))
     }
 
-    /// By what a sample is told from others.
+    /// Returns the identity of a sample.
     pub(super) fn identity(&mut self, profile: usize, sample: &Sample) -> Identity {
         Identity {
             stack: self.stack(profile, sample.stack),
@@ -201,7 +201,7 @@ impl<'p> Dictionary<'p> {
         }
     }
 
-    /// The attributes of a sample.
+    /// Returns the attributes of a sample.
     pub(super) fn attributes(&self, identity: &Identity) -> impl Iterator<Item = u64> + Clone {
         let set = self.sets.values.get(identity.set as usize).copied().unwrap_or_default();
         let all = set.into_iter().chain(identity.marks);
@@ -222,7 +222,7 @@ impl<'p> Dictionary<'p> {
         marks
     }
 
-    /// The attributes of the task of a sample.
+    /// Returns the attributes of the task of a sample.
     fn set(&mut self, profile: usize, task: u32) -> u32 {
         self.once(Of::Tasks, profile, task, |all| {
             let found = all.profiles.get(profile).and_then(|profile| profile.tasks.get(task as usize));
@@ -252,7 +252,7 @@ impl<'p> Dictionary<'p> {
         })
     }
 
-    /// The place of a location of a profile, if there is such a one.
+    /// Returns the index of a location of a profile, if it exists.
     fn location(&mut self, profile: usize, place: u32) -> Option<u32> {
         let whole = self.profiles.get(profile)?;
         let location = whole.locations.get(place as usize)?;
@@ -282,7 +282,7 @@ impl<'p> Dictionary<'p> {
     }
 
     fn named(&mut self, name: &str, linkage: &str, file: &str) -> u32 {
-        // Of nothing there must be a function as well.
+        // A location without a name still needs a function.
         let name = if name.is_empty() { "[unknown]" } else { name };
         let entry = Numbers([name, linkage, file].map(|text| self.string(text).into()));
         self.place(FUNCTIONS, |to| to.message(FUNCTIONS, &entry))
@@ -305,7 +305,7 @@ impl<'p> Dictionary<'p> {
         })
     }
 
-    /// The place of an entry of a profile's table, which `make` puts here the first time.
+    /// Returns the index of an entry of a profile's table, which `make` adds on the first call.
     fn once(&mut self, of: Of, profile: usize, place: u32, make: impl FnOnce(&mut Self) -> u32) -> u32 {
         let known = self.known.get(profile).and_then(|known| known[of as usize].get(place as usize));
         if let Some(&found) = known.filter(|&&found| found != NONE) {
@@ -320,7 +320,7 @@ impl<'p> Dictionary<'p> {
     }
 }
 
-/// What tells a file from others; one of them is always there.
+/// Returns the build IDs of a file; at least one is present.
 fn build_ids(mapping: &profile::Mapping) -> [(&'static str, Option<Cow<'_, str>>); 3] {
     let gnu = mapping.build_id.as_ref().map(|id| id.to_string().into());
     let go = mapping.go_build_id.as_deref().map(Cow::from);

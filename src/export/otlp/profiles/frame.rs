@@ -1,10 +1,10 @@
-//! What language a frame is written in (`profile.frame.type`), as far as its name and its file tell for certain.
+//! The language of a frame (`profile.frame.type`), if its name and its file determine it.
 
 use crate::profile::{Function, Location, Origin, Profile};
 
-/// The attribute's value; `None` where nobody knows.
+/// Returns the value of the attribute; `None` if unknown.
 pub(super) fn kind(profile: &Profile, location: &Location) -> Option<&'static str> {
-    // The outermost of what was inlined is the function that the linker knows.
+    // The outermost of the inlined functions is the one with a linker symbol.
     let function = location.lines.last().and_then(|line| profile.functions.get(line.function as usize));
     match location.origin {
         Origin::Kernel => Some("kernel"),
@@ -23,9 +23,9 @@ pub(super) fn kind(profile: &Profile, location: &Location) -> Option<&'static st
     }
 }
 
-/// Whether a symbol is one of Rust: `_R` of its own mangling, or the older one, which is C++'s with a hash at the end.
+/// Reports whether a symbol is from Rust: `_R` of the v0 mangling, or the legacy mangling, which is C++'s with a hash at the end.
 fn is_rust(linkage: &str) -> bool {
-    // What LLVM puts behind names.
+    // Suffixes added by LLVM.
     let name = linkage.split_once(".llvm.").map_or(linkage, |(name, _)| name);
     if let Some(rest) = name.strip_prefix("_R") {
         return rest.starts_with(|c: char| c.is_ascii_digit() || "CMXYNIB".contains(c));
@@ -37,8 +37,8 @@ fn is_rust(linkage: &str) -> bool {
     hash.is_some_and(|hash| hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Whether a function of a Go program is one of Go, and not of the C that was linked to it: it is in a package, and
-/// compilers of C put only words of theirs behind a dot.
+/// Reports whether a function of a Go program is written in Go, not in linked C code. Go functions are in a package. C compilers append
+/// only fixed words after a dot.
 fn is_go(linkage: &str) -> bool {
     const OF_COMPILERS: [&str; 5] = ["part.", "isra.", "constprop.", "cold", "llvm."];
     let name = linkage.rsplit('/').next().unwrap_or(linkage);
@@ -47,9 +47,9 @@ fn is_go(linkage: &str) -> bool {
     })
 }
 
-/// Who made code at run time, by how it calls its functions in perf maps and jitdumps.
+/// Returns the runtime of JIT-compiled code, from its naming of functions in perf maps and jitdumps.
 fn made(function: &Function) -> Option<&'static str> {
-    /// Kinds of code in V8's.
+    /// Kinds of code in V8.
     const V8: [&str; 11] = [
         "JS",
         "LazyCompile",
@@ -63,7 +63,7 @@ fn made(function: &Function) -> Option<&'static str> {
         "Stub",
         "InterpretedFunction",
     ];
-    /// Tiers behind the names of .NET.
+    /// Suffixes of tiers in .NET.
     const DOTNET: [&str; 6] =
         ["[Tier0]", "[Tier1]", "[OptimizedTier1]", "[PreJIT]", "[QuickJitted]", "[Optimized]"];
     let name = &*function.linkage;

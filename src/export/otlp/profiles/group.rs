@@ -1,4 +1,4 @@
-//! Whose samples they are: those of a container, of a service in it, and of nobody in particular.
+//! Grouping of samples by resource: by container, by service within a container, and all others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use crate::export::otlp::attribute::{Attribute, Resource};
 use crate::profile::{Profile, Task};
 use crate::target::{ContainerPath, ProcessContext, pod_uid};
 
-/// What has one resource.
+/// A group of samples with one resource.
 pub(super) struct Group {
-    /// No other group has it.
+    /// Unique number of the group.
     pub(super) number: usize,
     pub(super) resource: Resource,
-    /// For each profile its place, and the places of the samples in it. None is empty.
+    /// Index of each profile, with the indexes of its samples. No list is empty.
     pub(super) samples: Vec<(usize, Vec<u32>)>,
 }
 
-/// What tells resources apart; that without a container comes first.
+/// Key of a resource. The key without a container sorts first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 struct Key<'p> {
     container: Option<&'p str>,
@@ -48,7 +48,7 @@ impl<'p> Key<'p> {
     }
 }
 
-/// What a runtime calls it. The service that a process names itself is stronger than the one that a pod's label names.
+/// Returns the attributes from the container runtime. The service name of a process takes precedence over that of a pod label.
 fn names(identity: &Identity) -> impl Iterator<Item = Attribute> {
     let pod = identity.pod.iter().flat_map(|pod| {
         let text = |key, value| Attribute::text(key, Arc::clone(value));
@@ -60,7 +60,7 @@ fn names(identity: &Identity) -> impl Iterator<Item = Attribute> {
     pod.chain(container).chain(service)
 }
 
-/// Whose the samples of some profiles are.
+/// Groups the samples of some profiles by resource.
 pub(super) fn groups(profiles: &[Profile], base: &Resource) -> Vec<Group> {
     let mut groups = BTreeMap::<Key<'_>, Vec<(usize, Vec<u32>)>>::new();
     for (place, profile) in profiles.iter().enumerate() {
@@ -70,7 +70,7 @@ pub(super) fn groups(profiles: &[Profile], base: &Resource) -> Vec<Group> {
         let mut of_keys = vec![Vec::new(); keys.values.len()];
         for (at, sample) in (0..).zip(&profile.samples) {
             let group = of_tasks.get(sample.task as usize).copied().unwrap_or(nobody);
-            // In bounds: each number is a place.
+            // In bounds: each number is an index.
             of_keys[group as usize].push(at);
         }
         let of_keys = keys.values.into_iter().zip(of_keys);

@@ -1,4 +1,4 @@
-//! What stands in front of the samples of a profile.
+//! Fields of a profile that precede its samples.
 
 use super::dictionary::Dictionary;
 use super::kind::Types;
@@ -6,7 +6,7 @@ use super::message::Places;
 use crate::export::protobuf::wire::{Message as _, Numbers, Sink as _, bounded};
 use crate::profile::Profile;
 
-/// `Profile` without its samples.
+/// Encodes a `Profile` without its samples.
 pub(super) fn head(
     profile: &Profile,
     types: &Types<'_>,

@@ -1,26 +1,25 @@
-//! What the values of a profile are called, and what a period is.
+//! Names of the value types and periods of profiles.
 //!
-//! There is no convention yet. These are the names that the other profilers have given to the same things, and what
-//! Pyroscope makes of them stands beside them.
+//! There is no convention yet. These are the names that other profilers use for the same data. The last column is the name in Pyroscope.
 //!
-//! | profile | `sample_type` | `period_type` | `period` | Pyroscope shows |
+//! | profile | `sample_type` | `period_type` | `period` | in Pyroscope |
 //! |---|---|---|---|---|
-//! | time on the CPU, of samples that all stand for as much | `samples/count` | `cpu/nanoseconds` | that | `process_cpu`, `cpu`, in nanoseconds |
+//! | time on the CPU, equal weight of all samples | `samples/count` | `cpu/nanoseconds` | weight | `process_cpu`, `cpu`, in nanoseconds |
 //! | time on the CPU, otherwise | `cpu/nanoseconds` | `cpu/nanoseconds` | 1 | `cpu` |
 //! | time off the CPU | `off_cpu/nanoseconds` | none | none | `off_cpu` |
-//! | an event | `events/count` | the event`/count` | hits between two samples; 1 where that varies | the event |
+//! | an event | `events/count` | the event`/count` | hits between two samples; 1 if that varies | the event |
 //!
-//! Values of events are hits, not samples: what a sample stands for is multiplied already.
+//! Values of events are hits, not samples: each sample is multiplied by its weight.
 
 use crate::profile::{Kind, Sample, Unit};
 
-/// The names of a profile's values.
+/// Types of a profile's values.
 pub(super) struct Types<'p> {
-    /// The type of a value and its unit.
+    /// Type and unit of a value.
     pub(super) sample: (&'p str, &'static str),
-    /// The type and unit of the period, and the period.
+    /// Type and unit of the period, and the period.
     pub(super) period: Option<(&'p str, &'static str, u64)>,
-    /// What of a sample is its value.
+    /// Returns the value of a sample.
     pub(super) value: fn(&Sample) -> u64,
 }
 

@@ -1,19 +1,19 @@
-//! The messages, with places of tables in them.
+//! Protobuf messages that refer to table indexes.
 
 use crate::export::otlp::attribute::Any;
 use crate::export::protobuf::wire::{Message, Packed, Sink};
 
-/// The most bytes of the key and the length of a message.
+/// Maximum size of the key and length of a message, in bytes.
 pub(super) const LENGTH: usize = 6;
 
-/// `Sample`.
+/// Message `Sample`.
 pub(super) struct Sample<A> {
     pub(super) stack: u32,
     pub(super) attributes: A,
     pub(super) value: u64,
 }
 
-/// `Profile.samples`.
+/// Field `Profile.samples`.
 pub(super) const SAMPLES: u32 = 2;
 
 impl<A: Iterator<Item = u64> + Clone> Message for Sample<A> {
@@ -26,7 +26,7 @@ impl<A: Iterator<Item = u64> + Clone> Message for Sample<A> {
     }
 }
 
-/// A field of places in a table; nothing if there are none.
+/// A field of table indexes, omitted if empty.
 pub(super) struct Places<'a>(pub(super) u32, pub(super) &'a [u32]);
 
 impl Message for Places<'_> {
@@ -39,7 +39,7 @@ impl Message for Places<'_> {
     }
 }
 
-/// `KeyValueAndUnit`, its key by place. Units are those of the conventions for it.
+/// Message `KeyValueAndUnit`, with its key as an index. Units are those of the conventions for the key.
 pub(super) struct Attribute<'a>(pub(super) u32, pub(super) Any<'a>);
 
 impl Message for Attribute<'_> {

@@ -1,37 +1,36 @@
-//! Profiles as requests of OTLP (`ExportProfilesServiceRequest`), as the Collector, Pyroscope, Parca and their kin take
-//! them.
+//! Encodes profiles as OTLP requests (`ExportProfilesServiceRequest`) for the Collector, Pyroscope, Parca and similar receivers.
 //!
 //! ```text
-//! Profile ─► group: whose samples ─► dictionary: each thing once ─► piece: a Profile of OTLP ─► Payload
+//! Profile ─► group: samples by resource ─► dictionary: unique entries ─► piece: an OTLP Profile ─► Payload
 //! ```
 //!
-//! Format: [profiles.proto](https://github.com/open-telemetry/opentelemetry-proto/blob/v1.11.0/opentelemetry/proto/profiles/v1development/profiles.proto)
-//! of v1.11, which is that of v1.10 on the wire, and the
-//! [specification](https://github.com/open-telemetry/opentelemetry-specification/tree/v1.60.0/specification/profiles).
-//! What they leave open is chosen thus, most of it because some backend takes nothing else:
+//! Format:
+//! [profiles.proto](https://github.com/open-telemetry/opentelemetry-proto/blob/v1.11.0/opentelemetry/proto/profiles/v1development/profiles.proto)
+//! of v1.11, which equals v1.10 on the wire, and the
+//! [specification](https://github.com/open-telemetry/opentelemetry-specification/tree/v1.60.0/specification/profiles). Open details are
+//! decided as follows, most of them because some backend accepts nothing else:
 //!
-//! - **Resources.** One for each container (`container.id`, and `k8s.pod.uid` where the cgroup tells), and within it for
-//!   each service that processes say they are ([`ProcessContext`](crate::target::ProcessContext)); one more for the rest.
-//!   All have the attributes that the caller gives, over which those of a container and a process stand.
-//! - **Texts stand where they are**, never as references, in resources, scopes and values. Receivers do not resolve them.
-//! - **Types and periods** are these (`kind` has a table of them): `samples/count` of a period in `cpu/nanoseconds`;
-//!   `off_cpu/nanoseconds` without a period, which is how Pyroscope knows it; `events/count` of a period in the event's own
-//!   name, after which Pyroscope calls the profile.
-//! - **A sample has one value** and no times. Those of one stack, one thread, one mode and one CPU are one sample. Its
-//!   attributes are `process.pid`, `process.executable.name`, `process.linux.cgroup`, `thread.id`, `thread.name`,
-//!   `cpu.logical_number` where CPUs are told apart, and `cpu.mode` (`user`, `kernel`) or, off the CPU, `thread.state`
-//!   (`sleeping`, `uninterruptible`, `preempted`), for which there is no convention yet.
-//! - **Links** stay empty: what a thread publishes about its trace is found by a register that samples do not have.
-//! - **Every mapping has a build id**: that of the linker, Go's, and `htlhash`. The kernel and its modules, of which there
-//!   is no file, have the linker's alone. What has none at all (a file that was gone before it could be read) has an
-//!   `htlhash` made of its path, which no file has: the specification wants one, and the path and the addresses are worth
-//!   more than nothing.
-//! - **Addresses** are those of the file's own headers, as are the bounds of its mapping.
-//! - **A place without a function** has one called like the place, `libc.so.6+0x2a1c0`, as in pprof.
-//! - **Losses** are attributes of a profile, `perf_exporter.samples.lost.ring_full` and so on, as the name of its entry is
-//!   (`perf_exporter.profile`). Of a profile that became several, each has them.
+//! - **Resources.** One for each container (`container.id`, and `k8s.pod.uid` if the cgroup path contains it), and within it one for each
+//!   service published by processes ([`ProcessContext`](crate::target::ProcessContext)). One more covers the rest. All have the caller's
+//!   attributes. Attributes of a container and a process take precedence over them.
+//! - **Strings are inline** in resources, scopes and values, never references, because receivers do not resolve them.
+//! - **Types and periods** are as follows (`kind` has a table): `samples/count` with a period in `cpu/nanoseconds`; `off_cpu/nanoseconds`
+//!   without a period, as Pyroscope expects; `events/count` with a period named after the event, from which Pyroscope derives the profile
+//!   name.
+//! - **A sample has one value** and no timestamps. Equal stack, thread, mode and CPU make one sample. Its attributes are `process.pid`,
+//!   `process.executable.name`, `process.linux.cgroup`, `thread.id`, `thread.name`, and `cpu.logical_number` if CPUs are separate. It also
+//!   has `cpu.mode` (`user`, `kernel`) or, off the CPU, `thread.state` (`sleeping`, `uninterruptible`, `preempted`), for which there is no
+//!   convention yet.
+//! - **Links** are empty: the trace context of a thread is found through a register that samples do not contain.
+//! - **Every mapping has a build ID**: the GNU build ID, the Go build ID, and `htlhash`. The kernel and its modules have no file and only
+//!   the GNU build ID. A file without any (it was deleted before it could be read) has an `htlhash` of its path, which equals that of no
+//!   file. The specification requires one, and path and addresses are still useful.
+//! - **Addresses** are those of the file's own headers, like the bounds of its mapping.
+//! - **A location without a function** has a function named after the location, `libc.so.6+0x2a1c0`, as in pprof.
+//! - **Losses** are attributes of a profile, such as `perf_exporter.samples.lost.ring_full`. The name of the entry is
+//!   `perf_exporter.profile`. If a profile is split, each part has them.
 //!
-//! A request above the limit becomes several, each with a dictionary of its own. Texts are bounded as in pprof.
+//! A request above the limit is split, each part with its own dictionary. Strings are truncated as in pprof.
 
 mod body;
 mod dictionary;
@@ -56,15 +55,15 @@ use super::attribute::Resource;
 use super::{Encoded, Payload};
 use crate::profile::Profile;
 
-/// How large things may become.
+/// Size limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Bytes of a request before it is compressed. Receivers of gRPC take 4 MiB unless they are told otherwise; the
-    /// specification recommends to send no more than 32 MiB.
+    /// Maximum size of a request in bytes before compression. By default gRPC receivers accept 4 MiB. The specification recommends at most
+    /// 32 MiB.
     pub limit: usize,
-    /// Samples of one profile. Pyroscope takes 16000.
+    /// Maximum number of samples in one profile. Pyroscope accepts 16000.
     pub samples: usize,
-    /// What the numbers of profiles are made of, beside what is in them: something that no other exporter has.
+    /// Seed of profile IDs, in addition to their content. It must differ between exporters.
     pub seed: u64,
 }
 
@@ -74,10 +73,10 @@ impl Default for Options {
     }
 }
 
-/// The requests for some profiles of one window. Equal profiles become equal bytes.
+/// Encodes the profiles of one window as requests. Equal profiles result in equal bytes.
 ///
-/// Beside the requests it takes some 100 bytes for each sample of a piece ([`Options::samples`]), and four for each entry
-/// of the tables of all profiles.
+/// In addition to the requests, needs about 100 bytes for each sample of a piece ([`Options::samples`]), and four bytes for each entry of
+/// the tables of all profiles.
 pub fn encode(profiles: &[Profile], resource: &Resource, options: &Options) -> Encoded {
     let mut encoder = Encoder::new(profiles, options);
     groups(profiles, resource).iter().for_each(|group| encoder.group(group));
@@ -85,30 +84,30 @@ pub fn encode(profiles: &[Profile], resource: &Resource, options: &Options) -> E
     encoder.encoded
 }
 
-/// A request that is being made, and those that are.
+/// The current request, and the finished ones.
 struct Encoder<'p> {
     profiles: &'p [Profile],
     options: &'p Options,
     dictionary: Dictionary<'p>,
-    /// What is done of this request.
+    /// The finished part of the current request.
     body: Body,
-    /// Bytes around its last resource.
+    /// Bytes that enclose the last resource.
     around: usize,
-    /// How many profiles there were so far.
+    /// Number of profiles so far.
     number: u64,
     encoded: Encoded,
 }
 
-/// What is being filled.
+/// The profile that is being filled.
 struct Open<'g, 'p> {
     group: &'g Group,
     profile: usize,
     types: Types<'p>,
     piece: Piece,
     head: Vec<u8>,
-    /// What the dictionary was before it.
+    /// State of the dictionary before the profile.
     mark: Mark,
-    /// Bytes around the samples, or somewhat more.
+    /// Upper bound of the bytes that enclose the samples.
     overhead: usize,
 }
 
@@ -137,7 +136,7 @@ impl<'p> Encoder<'p> {
                 if self.add(&mut open, sample) {
                     continue;
                 }
-                // It found no room beside the others: it has the next request to itself.
+                // The profile did not fit into the current request, so it starts a new one.
                 self.close(open);
                 self.finish();
                 open = self.open(group, *place, profile);
@@ -157,14 +156,14 @@ impl<'p> Encoder<'p> {
         self.number += 1;
         let id = self.id(profile);
         let head = head(profile, &types, &id, &mut self.dictionary);
-        // What is around another resource is not written yet.
+        // The fields that enclose another resource are not written yet.
         let last = self.body.group().filter(|&last| last != group.number).map(|_| self.around);
         let around = Body::around(&group.resource) + last.unwrap_or_default();
         let overhead = around + head.len() + message::LENGTH;
         Open { group, profile: place, types, piece: Piece::default(), head, mark, overhead }
     }
 
-    /// A number that no other profile has.
+    /// Returns a unique ID for a profile.
     fn id(&self, profile: &Profile) -> [u8; 16] {
         let mut context = Context::new(&SHA256);
         for number in [self.options.seed, profile.start.0, self.number] {
@@ -174,7 +173,7 @@ impl<'p> Encoder<'p> {
         context.finish().as_ref().first_chunk().copied().unwrap_or_default()
     }
 
-    /// Whether there was room for it.
+    /// Adds a sample and returns whether there was space.
     fn add(&mut self, open: &mut Open<'_, 'p>, sample: &crate::profile::Sample) -> bool {
         let mark = self.dictionary.mark();
         let identity = self.dictionary.identity(open.profile, sample);
@@ -189,10 +188,10 @@ impl<'p> Encoder<'p> {
         false
     }
 
-    /// Puts what was filled to what is done.
+    /// Moves the filled profile to the finished part.
     fn close(&mut self, open: Open<'_, 'p>) {
         if open.piece.len() == 0 {
-            // Whatever the dictionary has since is of no use to anybody.
+            // Dictionary entries added since the mark are unused.
             return self.dictionary.cut(open.mark);
         }
         let resource = (open.group.number, &open.group.resource);
@@ -200,7 +199,7 @@ impl<'p> Encoder<'p> {
         self.around = Body::around(&open.group.resource);
     }
 
-    /// Makes a request of what is done, and begins another one.
+    /// Finishes the current request and starts another one.
     fn finish(&mut self) {
         let dictionary = std::mem::replace(&mut self.dictionary, Dictionary::new(self.profiles));
         let body = std::mem::take(&mut self.body);

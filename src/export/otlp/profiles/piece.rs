@@ -1,4 +1,4 @@
-//! Samples of one profile, each once, as they are collected for a request.
+//! Unique samples of one profile, collected for a request.
 
 use rustc_hash::FxHashMap;
 
@@ -11,20 +11,20 @@ use crate::export::protobuf::wire::{Length, Sink, bounded};
 pub(super) struct Piece {
     samples: Vec<(Identity, u64)>,
     places: FxHashMap<Identity, u32>,
-    /// Bytes of all of them.
+    /// Size of all samples in bytes.
     bytes: usize,
 }
 
-/// How to take back what was added last.
+/// Information to undo the last addition.
 pub(super) enum Undo {
-    /// It was new; there were so many bytes before.
+    /// The sample was new; with the previous size in bytes.
     New(Identity, usize),
-    /// It was added to a value, which was this.
+    /// The value was added to an existing sample; with its previous value.
     Sum(u32, u64, usize),
 }
 
 impl Piece {
-    /// How many there are.
+    /// Returns the number of samples.
     pub(super) fn len(&self) -> usize {
         self.samples.len()
     }
@@ -66,7 +66,7 @@ impl Piece {
         }
     }
 
-    /// Writes all of them.
+    /// Writes all samples.
     pub(super) fn write(&self, bytes: &mut Vec<u8>, dictionary: &Dictionary<'_>) {
         bytes.reserve(self.bytes);
         for (identity, value) in &self.samples {
@@ -83,7 +83,7 @@ fn sample(
     Sample { stack: identity.stack, attributes: dictionary.attributes(identity), value }
 }
 
-/// Bytes of a sample with its key and its length.
+/// Returns the size of a sample with its key and length, in bytes.
 fn written(identity: &Identity, value: u64, dictionary: &Dictionary<'_>) -> usize {
     let length = Length::of_field(SAMPLES, &sample(identity, value, dictionary));
     usize::try_from(length).unwrap_or(usize::MAX)

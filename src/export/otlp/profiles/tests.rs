@@ -27,7 +27,7 @@ fn host() -> Resource {
     Resource::new([Attribute::text("host.name", "node-1"), Attribute::text("service.name", "perf-exporter")])
 }
 
-/// The requests, each of which keeps to the rules and to the limit.
+/// Decodes the requests and asserts that each follows the rules and the limit.
 #[track_caller]
 fn requests(encoded: &Encoded, options: &Options) -> Vec<ExportProfilesServiceRequest> {
     let read = |payload: &Payload| {
@@ -43,7 +43,7 @@ fn requests(encoded: &Encoded, options: &Options) -> Vec<ExportProfilesServiceRe
     encoded.payloads.iter().map(read).collect()
 }
 
-/// One request for everything.
+/// Encodes all profiles as one request.
 #[track_caller]
 fn request(profiles: &[Profile]) -> ExportProfilesServiceRequest {
     let options = Options::default();
@@ -53,7 +53,7 @@ fn request(profiles: &[Profile]) -> ExportProfilesServiceRequest {
     request.clone()
 }
 
-/// Profiles with the resource that each is of.
+/// Returns the profiles with their resources.
 fn profiles(
     request: &ExportProfilesServiceRequest,
 ) -> impl Iterator<Item = (BTreeMap<String, String>, &Told)> {
@@ -84,7 +84,7 @@ fn attributes(dictionary: &ProfilesDictionary, places: &[i32]) -> BTreeMap<Strin
     places.iter().map(pair).collect()
 }
 
-/// The functions of a sample, innermost first, with the types of their frames.
+/// Returns the functions of a sample, innermost first, with their frame types.
 fn frames(dictionary: &ProfilesDictionary, sample: &Sample) -> Vec<String> {
     let string = |place: i32| &*dictionary.string_table[place as usize];
     let stack = &dictionary.stack_table[sample.stack_index as usize];
@@ -110,7 +110,7 @@ fn types(dictionary: &ProfilesDictionary, profile: &Told) -> String {
     format!("{} of {} {}", of(profile.sample_type), profile.period, of(profile.period_type))
 }
 
-/// A request as text.
+/// Formats a request as text.
 fn shown(request: &ExportProfilesServiceRequest) -> String {
     let dictionary = request.dictionary.as_ref().unwrap();
     let mut shown = String::new();
@@ -185,7 +185,7 @@ fn what_is_not_in_its_table_is_left_out() {
     assert_eq!(told.cast_unsigned(), taken);
 }
 
-/// One sample of a stack of nothing for each task.
+/// Creates one sample of an empty stack for each task.
 fn of_tasks(tasks: &[Task]) -> Profile {
     let mut builder = Builder::default();
     builder.0.kind.period = Some(1000);
@@ -392,7 +392,7 @@ fn a_sample_that_is_larger_than_a_request_is_dropped_and_counted() {
     assert_eq!(nothing, Encoded { payloads: vec![], left_out: specimen().samples.len() as u64 });
 }
 
-/// What profiles say, as what is told must: values by type, container, thread, mode, CPU and functions.
+/// Returns the content of profiles: values by type, container, thread, mode, CPU and functions.
 fn said(profiles: &[Profile]) -> BTreeMap<String, u64> {
     let mut said = BTreeMap::<_, u64>::new();
     for profile in profiles {
@@ -436,7 +436,7 @@ fn told(requests: &[ExportProfilesServiceRequest]) -> BTreeMap<String, u64> {
     told
 }
 
-/// Profiles of some containers and services, on some CPUs.
+/// Profiles of some containers and services on some CPUs.
 fn any_profiles() -> impl Strategy<Value = Vec<Profile>> {
     let choices = prop::collection::vec((0u16..3, 0..4), 1..8);
     prop::collection::vec((any_profile(), choices), 1..4).prop_map(|profiles| {

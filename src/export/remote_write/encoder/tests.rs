@@ -43,7 +43,7 @@ fn snapshot(taken: u64, families: impl IntoIterator<Item = Family>) -> Arc<Snaps
     Arc::new(Snapshot::new(Timestamp(taken), families))
 }
 
-/// What a receiver has after these snapshots: `None` is a stale marker.
+/// Returns the samples that a receiver has after these snapshots. `None` is a stale marker.
 fn after(snapshots: &[Arc<Snapshot>]) -> BTreeMap<String, Vec<(i64, Option<f64>)>> {
     let mut encoder = Encoder::new(options());
     let all: Vec<_> = snapshots.iter().flat_map(|snapshot| requests(&encoder.encode(snapshot))).collect();
@@ -119,7 +119,7 @@ fn a_counter_that_begins_between_two_snapshots_begins_with_a_zero() {
     let stored = after(&[
         snapshot(1000, [counter(&[("old", 9, 500)])]),
         snapshot(2000, [counter(&[("old", 9, 500), ("between", 5, 1500), ("back", 5, 900)])]),
-        // What a table of series has: the start is a little earlier than the snapshot before.
+        // As in a real table of series, the start is slightly earlier than the previous snapshot.
         snapshot(3000, [counter(&[("old", 9, 500), ("before", 5, 1990)])]),
         snapshot(4000, [counter(&[("between", 6, 1500), ("back", 1, 2995)])]),
     ]);
@@ -163,12 +163,12 @@ fn other_external_labels_are_other_series() {
     assert_eq!(encoder.encode(&snapshot(4000, [])), Encoded::default());
 }
 
-/// Counters by name and label, with their values and starts.
+/// Counters by name and label, with their values and start times.
 type Counters = BTreeMap<(u8, u8), (u64, u64)>;
 
-/// A snapshot each second.
+/// One snapshot per second.
 fn snapshots() -> impl Strategy<Value = Vec<Counters>> {
-    // A start is some part of a second before the snapshot, or long ago.
+    // The start time is a fraction of a second before the snapshot, or long ago.
     let counter = (0_u64..1000, prop_oneof![1_u64..2500, Just(u64::MAX)]);
     let keys = (0_u8..3, 0_u8..4);
     proptest::collection::vec(proptest::collection::btree_map(keys, counter, 0..8), 1..8)
@@ -193,7 +193,7 @@ proptest! {
             prop_assert!(encoded.payloads.iter().all(|payload| payload.bytes.len() <= limit));
             all.extend(requests(&encoded));
         }
-        // Checks that times grow.
+        // Also asserts that times increase.
         let stored = stored(&all);
         let keys: BTreeSet<(u8, u8)> = snapshots.iter().flat_map(|counters| counters.keys().copied()).collect();
         prop_assert_eq!(stored.len(), keys.len());

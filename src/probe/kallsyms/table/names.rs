@@ -6,30 +6,30 @@ use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
-/// How much is compressed at a time, in bytes: larger pieces are smaller in sum, and take longer to inflate.
+/// Uncompressed size of a piece, in bytes. Larger pieces compress better, but take longer to decompress.
 const PIECE: usize = 4096;
 
-/// The names. Each is found by its place, which [`Packing::push`] gave.
+/// Compressed names. Each is identified by the position that [`Packing::push`] returned.
 #[derive(Debug)]
 pub(super) struct Names {
-    /// For each piece the place of its first name, and where it begins in `bytes`.
+    /// For each piece, the position of its first name and its offset in `bytes`.
     pieces: Box<[(u32, u32)]>,
     bytes: Box<[u8]>,
 }
 
-/// Names that are being compressed.
+/// Names during compression.
 #[derive(Debug, Default)]
 pub(super) struct Packing {
     pieces: Vec<(u32, u32)>,
     bytes: Vec<u8>,
-    /// The piece that is not full yet: names, each with a NUL behind it.
+    /// The incomplete piece: NUL-terminated names.
     piece: Vec<u8>,
-    /// The place of the piece.
+    /// Position of this piece.
     start: u32,
 }
 
 impl Packing {
-    /// Adds a name, and returns its place; `None` if there are more than 4 GiB.
+    /// Adds a name and returns its position. `None` if the total exceeds 4 GiB.
     pub(super) fn push(&mut self, name: &[u8]) -> Option<u32> {
         if self.piece.len() >= PIECE {
             self.compress()?;
@@ -58,20 +58,20 @@ impl Packing {
 }
 
 impl Names {
-    /// The name at a place. Inflates one piece: 4 KiB and a name.
+    /// Returns the name at a position. Decompresses one piece: 4 KiB and a name.
     pub(super) fn at(&self, place: u32) -> Option<String> {
         let piece = self.pieces.partition_point(|&(start, _)| start <= place).checked_sub(1)?;
         let &(start, from) = self.pieces.get(piece)?;
         let packed = self.bytes.get(from as usize..)?;
         let mut rest = Vec::new();
-        // What follows in the bytes is the next piece, which the decoder does not look at.
+        // The bytes of the next piece follow. The decoder ignores them.
         DeflateDecoder::new(packed).read_to_end(&mut rest).ok()?;
         let name = rest.get((place - start) as usize..)?;
         let name = name.get(..memchr::memchr(0, name)?)?;
         String::from_utf8(name.to_vec()).ok()
     }
 
-    /// How much memory they take, in bytes.
+    /// Returns the memory usage, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&*self.pieces)
     }

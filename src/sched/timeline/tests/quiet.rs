@@ -1,5 +1,6 @@
-//! The switch stream and `sched:sched_switch` of those that do not sleep tell together what `sched:sched_switch` of all tells; so they
-//! do on kernels that write nothing while the idle task runs, if CPUs tell who comes.
+//! Tests that the switch stream, together with `sched:sched_switch` for threads that do not sleep, yields the same facts as
+//! `sched:sched_switch` for all threads. The same holds on kernels that write nothing while the idle task runs, if CPUs report incoming
+//! tasks.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +14,16 @@ const CPUS: u32 = 2;
 const THREADS: u32 = 5;
 const NAMES: [&[u8]; 6] = [b"swapper", b"a", b"b", b"c", b"d", b"e"];
 
-/// What happens on a machine.
+/// Activity of the machine.
 #[derive(Debug, Clone, Copy)]
 enum Happens {
-    /// A thread is woken, by a thread of a CPU.
+    /// Wakeup of a thread.
     Wakes(u32),
-    /// Whoever is on a CPU leaves it, for somebody who is ready if there is one.
+    /// Switch of a CPU to a runnable thread, if there is one.
     Leaves(u32, Left),
-    /// A thread that waits for a CPU is given to another one.
+    /// Migration of a runnable thread to another CPU.
     Migrates(u32),
-    /// The clock of a CPU.
+    /// Clock record of a CPU.
     Ticks(u32),
 }
 
@@ -49,7 +50,7 @@ enum State {
     Runs,
 }
 
-/// A timeline, and what it has told, by thread.
+/// Timeline with its facts, aggregated by thread.
 struct Told {
     timeline: Timeline,
     sums: Sums<u32>,
@@ -67,24 +68,24 @@ impl Told {
 
     fn take(mut self) -> (BTreeMap<u32, Sum>, Untold) {
         let sums = self.sums.take().sums.into_iter();
-        // Whoever is delayed most may be known better to the one than to the other.
+        // The longest delay may be attributed to different identities.
         let sums = sums.filter_map(|(tid, sum)| Some((tid?, Sum { longest: None, ..sum })));
         (sums.collect(), self.timeline.untold())
     }
 }
 
-/// A machine, and those that follow it.
+/// Machine with several timelines.
 struct Machine {
     time: u64,
     on: [u32; CPUS as usize],
     states: [State; THREADS as usize + 1],
-    /// By records of all switches.
+    /// Input: records of all switches.
     full: Told,
-    /// By the switch stream.
+    /// Input: the switch stream.
     quiet: Told,
-    /// By the switch stream of a kernel that writes nothing while the idle task runs, and by what CPUs tell themselves.
+    /// Input: the switch stream of a kernel that writes nothing while the idle task runs, and the incoming tasks of CPUs.
     dark: Told,
-    /// CPUs on which `dark` missed a switch since the record before.
+    /// CPUs on which `dark` missed a switch since its last record.
     missed: [bool; CPUS as usize],
 }
 
@@ -110,7 +111,7 @@ impl Machine {
         }
     }
 
-    /// A record of the switch stream reaches `dark`.
+    /// Passes a record of the switch stream to `dark`.
     fn turn(&mut self, cpu: u32, of: (u32, u64), event: Event<'_>) {
         if std::mem::take(&mut self.missed[cpu as usize]) {
             self.dark.timeline.miss(cpu);
@@ -154,7 +155,7 @@ impl Machine {
         let dies = left == Left::Dead;
         self.full.enter(at, of, switch);
         if dies {
-            // As its exit tells, some time before.
+            // The exit record precedes the switch.
             for told in [&mut self.quiet, &mut self.dark] {
                 told.enter((cpu, self.time - 1), of, Event::Runs { tid: from });
             }
@@ -180,12 +181,12 @@ impl Machine {
         self.on[cpu as usize] = to;
     }
 
-    /// All threads sleep, so that nothing is still to be told.
+    /// Lets all threads sleep, so that no facts are pending.
     fn ends(&mut self) {
         for _ in 0..=THREADS {
             (0..CPUS).for_each(|cpu| self.goes_on(Happens::Leaves(cpu, Left::Sleeping)));
         }
-        // Of what came last the stream tells when that leaves.
+        // The stream reports the last incoming task when it leaves.
         (0..CPUS).for_each(|cpu| self.goes_on(Happens::Ticks(cpu)));
     }
 }

@@ -1,4 +1,4 @@
-//! What is made of samples of a program that runs, and says itself which service it is.
+//! Tests with samples of a running program that publishes its service name.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -22,14 +22,14 @@ use crate::sys::{Budget, usage};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/context.c");
 
-/// How long each of two profiles is.
+/// Duration of each of two profiles.
 const WINDOW: Duration = Duration::from_millis(700);
 
-/// The program. It is killed with the value.
+/// The program, killed on drop.
 struct Running(Child);
 
 impl Running {
-    /// `None` where there is no compiler.
+    /// Starts the program. Returns `None` without a compiler.
     fn start(path: &Path) -> Option<Self> {
         let mut compiler = Command::new("gcc");
         let made =
@@ -51,7 +51,7 @@ impl Drop for Running {
     }
 }
 
-/// Two profiles of time on the CPU, one right after the other, of everybody. `None` where nobody may be sampled.
+/// Records two consecutive CPU profiles of all processes. Returns `None` if sampling is not permitted.
 fn recorded() -> Option<[Profile; 2]> {
     let roots = Roots::default();
     let facts = Facts::read(&roots);
@@ -80,7 +80,7 @@ fn recorded() -> Option<[Profile; 2]> {
     Some([first, second])
 }
 
-/// What is told of one process, in one of the profiles.
+/// Returns the samples of one process in one of the profiles.
 fn assert_told(profile: &Profile, pid: u32, file: &Path) {
     let request = request(std::slice::from_ref(profile));
     let dictionary = request.dictionary.as_ref().unwrap();
@@ -117,11 +117,11 @@ fn a_program_that_runs_is_told_with_its_service_its_file_and_its_hot_function() 
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("spins");
     let Some(running) = Running::start(&file) else {
-        eprintln!("skipped: there is no gcc");
+        eprintln!("skipped: gcc is not installed");
         return;
     };
     let Some([first, second]) = recorded() else {
-        eprintln!("skipped: the kernel does not let us sample everybody");
+        eprintln!("skipped: no permission to sample all processes");
         return;
     };
     for profile in [&first, &second] {

@@ -1,4 +1,4 @@
-//! From the bytes that a ring held to requests: what is written by the kernel, and what is not.
+//! Tests from the bytes of a ring to requests, with valid and invalid records.
 
 use super::*;
 use crate::host::Roots;
@@ -7,22 +7,22 @@ use crate::ring::testing::{bytes, comm, longer, mmap, record};
 use crate::ring::{MappedFile, Mmap};
 use crate::sys::Fields;
 
-/// What the samples carry.
+/// Fields of the samples.
 const FIELDS: Fields =
     Fields { identifier: true, ip: true, tid: true, time: true, callchain: true, ..Fields::NONE };
 
-/// `PERF_CONTEXT_KERNEL` and `PERF_CONTEXT_USER`.
+/// Values of `PERF_CONTEXT_KERNEL` and `PERF_CONTEXT_USER`.
 const IN_KERNEL: u64 = (-128_i64).cast_unsigned();
 const IN_USER: u64 = (-512_i64).cast_unsigned();
 
-/// Where the program is mapped.
+/// Address at which the program is mapped.
 const BASE: u64 = 0x5555_0000_0000;
 
 fn both(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// A record beside samples, with what stands at its end: whose it is, when, and of which event.
+/// Appends the sample ID to a record that is not a sample: its process, time and event.
 fn beside(record: Vec<u8>, pid: u32, time: u64) -> Vec<u8> {
     longer(record, &bytes(&[both(pid, pid), time, 0]))
 }
@@ -72,7 +72,7 @@ fn records_of_a_ring_become_a_request_that_keeps_to_the_rules() {
     assert!(dictionary.string_table.iter().any(|text| text == "/usr/bin/web"), "{dictionary:?}");
 }
 
-/// Any records: some that the kernel could write, and some that nobody did.
+/// Arbitrary records: some valid for the kernel, some invalid.
 fn any_record() -> impl Strategy<Value = Vec<u8>> {
     let address = prop_oneof![Just(IN_KERNEL), Just(IN_USER), BASE..BASE + 0x11_000, any::<u64>()];
     let numbers = || 0_u32..4;
