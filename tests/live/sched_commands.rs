@@ -193,7 +193,9 @@ struct Waits {
     preempted: usize,
     /// Those that began within a microsecond after it had left the CPU: a moment earlier, and it would have been awake.
     doubtful: Vec<f64>,
-    /// Those from when it left the CPU, of which only a waking before that is seen.
+    /// Those whose end or beginning has no record, at most this long: from when it left the CPU, if it was woken before that, and until it
+    /// left the CPU again, if the switch to it has no record. Linux 6.18 as a guest writes none where the idle task or a thread of
+    /// process 1 goes.
     missed: Vec<f64>,
 }
 
@@ -229,6 +231,7 @@ impl Waits {
                 at_once |= !runs && since.is_none() && left.is_some_and(|left| time() - left < 0.001_5);
                 since = since.or_else(|| (!runs).then(time));
             } else if line.contains(&out) {
+                waits.missed.extend(since.filter(|_| !runs).map(|since| time() - since));
                 (runs, since, left) = (false, line.contains(" prev_state=R").then(time), Some(time()));
                 waits.preempted += usize::from(line.contains(" prev_state=R+"));
             } else if line.contains(&back) {

@@ -14,7 +14,7 @@ use crate::support::cpu_times::CpuTimes;
 use crate::support::exposition::Exposition;
 use crate::support::service::Service;
 use crate::support::{Feature, eventually, lacks};
-use crate::{ALWAYS_FRESH, advance, alone};
+use crate::{ALWAYS_FRESH, advance, alone, stream_with};
 
 /// How long the CPU is offline in a cycle, on average.
 const OFFLINE: Duration = Duration::from_millis(20);
@@ -106,8 +106,19 @@ fn every_count_is_attributed_once_however_often_a_cpu_goes_and_comes() {
         return;
     }
     let _alone = alone();
+    conserve(COUNTERS, &METRICS);
+}
+
+#[test]
+fn every_count_of_a_hardware_event_is_attributed_once_however_often_a_cpu_goes_and_comes() {
+    let Some(_counters) = stream_with(Feature::Emulated) else { return };
+    let counters = COUNTERS.replace("[task-clock", "[cycles, instructions, task-clock");
+    conserve(&counters, &[&["cycles", "instructions"], &METRICS[..]].concat());
+}
+
+fn conserve(counters: &str, metrics: &[&str]) {
     let (cpu, burners) = (SecondCpu, Burners::start("conserved", 3));
-    let mut accountant = Accountant::of(COUNTERS);
+    let mut accountant = Accountant::of(counters);
     assert_eq!(accountant.refusals(), [""; 0]);
     let mut growth = Growth::default();
     for cycle in 0..cycles() {
@@ -127,7 +138,7 @@ fn every_count_is_attributed_once_however_often_a_cpu_goes_and_comes() {
     let books = accountant.finish();
     growth.take(&books);
     for scope in ["cgroup", "process"] {
-        for metric in METRICS {
+        for metric in metrics {
             let balance = books.balance(scope, metric);
             balance.assert_exact();
             println!("{balance:?}");

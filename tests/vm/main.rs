@@ -16,6 +16,7 @@ mod pmus;
 mod probes;
 mod profiles;
 mod sharing;
+mod suspend;
 mod threads;
 mod users;
 
