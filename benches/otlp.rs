@@ -1,7 +1,7 @@
 //! Cost of building OTLP requests.
 //!
-//! `cargo bench --bench otlp` ends with a table: the time, its ratio to the Prometheus text of the same data in the same run, the bytes,
-//! and the increase of peak resident memory, measured in a child process. The memory includes the returned requests.
+//! `cargo bench --bench otlp` ends with a table: time, its ratio to the Prometheus text of the same data, bytes, and the increase of peak
+//! resident memory. The memory is measured in a child process and includes the returned requests.
 
 #![allow(missing_docs, reason = "criterion's macros make public functions")]
 #![expect(clippy::unwrap_used, reason = "a benchmark stops if it cannot measure")]

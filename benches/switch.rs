@@ -1,6 +1,6 @@
 //! Overhead of attribution: time added to a context switch, CPU time of the exporter for a switch, memory and descriptors for a cgroup. The
-//! switch stream is compared with `perf stat --for-each-cgroup`, for which the kernel changes counters at each switch, and with a BPF
-//! program that does the same as the stream.
+//! switch stream is compared with `perf stat --for-each-cgroup` and with a BPF program. For perf, the kernel changes counters at each
+//! switch; the BPF program does the same as the stream.
 //!
 //! `cargo bench --bench switch` takes about three minutes; `-- switches`, `-- records` or `-- memory` runs one part. Requires root,
 //! cgroups, and two CPUs. The switching processes run alone on CPU 1, as far as the machine allows, and everything else runs on CPU 0.

@@ -1,4 +1,4 @@
-"""A Chromium without a window, told what to do through DevTools' protocol: JSON, ended by zeros, in two pipes.
+"""A headless Chromium, controlled through the DevTools protocol: JSON messages, terminated by zeros, in two pipes.
 
 Protocol: https://chromedevtools.github.io/devtools-protocol/
 """
@@ -20,7 +20,7 @@ FLAGS = [
 
 
 class Browser:
-    """The browser. It has one page, and ends with the value."""
+    """The browser. It has one page, and exits with the value."""
 
     def __init__(self, program):
         self.profile = tempfile.TemporaryDirectory(prefix="chromium.", ignore_cleanup_errors=True)
@@ -52,11 +52,11 @@ class Browser:
         self.profile.cleanup()
 
     def forget(self):
-        """Begins the lists anew: what was requested, what went wrong, what dialogs asked."""
+        """Clears the lists of requests, errors and dialogs."""
         self.requests, self.errors, self.dialogs, self.loaded = [], [], [], False
 
     def call(self, method, **parameters):
-        """Has the browser do something, and gives what it answers."""
+        """Calls a method of the browser, and returns its answer."""
         number = self.send(method, **parameters)
         while True:
             message = self.receive()
@@ -76,7 +76,7 @@ class Browser:
         return self.calls
 
     def receive(self):
-        """The next message. What it says of the page is noted first."""
+        """Returns the next message. Events of the page are recorded first."""
         end = time.monotonic() + PATIENCE
         while b"\0" not in self.read:
             ready, _, _ = select.select([self.input], [], [], max(0, end - time.monotonic()))
@@ -105,7 +105,7 @@ class Browser:
             self.loaded = True
 
     def until(self, what, holds):
-        """Waits until something is true."""
+        """Waits until a condition is true."""
         end = time.monotonic() + PATIENCE
         while not holds():
             if time.monotonic() > end:
@@ -113,7 +113,7 @@ class Browser:
             time.sleep(0.05)
 
     def open(self, address):
-        """Opens a page, and waits until it is there, and what it does at once is done."""
+        """Opens a page, and waits until it is loaded and its initial scripts are done."""
         self.forget()
         self.call("Page.navigate", url=address)
         while not self.loaded:
@@ -121,7 +121,7 @@ class Browser:
         self.ask("new Promise(done => setTimeout(() => requestAnimationFrame(() => done(0)), 50))")
 
     def look(self, dark=False, width=1280, height=900):
-        """How the page is shown from now on."""
+        """Sets how the page is shown from now on."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
         self.call(
@@ -129,14 +129,14 @@ class Browser:
         )
 
     def ask(self, expression):
-        """The value of an expression in the page."""
+        """Returns the value of an expression in the page."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
     def click(self, element):
-        """Clicks into the middle of the element that an expression gives."""
+        """Clicks into the middle of the element that an expression returns."""
         x, y = self.ask(
             f"(() => {{ const e = {element}; e.scrollIntoView({{block: 'center'}}); const box = e.getBoundingClientRect(); "
             "return [box.x + box.width / 2, box.y + box.height / 2]; })()"
@@ -162,7 +162,7 @@ class Browser:
         return self.dialogs.pop()
 
     def picture(self, path):
-        """What can be seen, as a PNG. To take more than that, the browser would make the page narrow for a moment."""
+        """Writes the visible part as a PNG. For more than that, the browser would temporarily make the page narrow."""
         shot = self.call("Page.captureScreenshot", format="png")
         with open(path, "wb") as file:
             file.write(base64.b64decode(shot["data"]))

@@ -1,8 +1,8 @@
-"""churn.py EXPORTER PROMETHEUS [MINUTES]: what Prometheus 3 makes of series that come and go.
+"""churn.py EXPORTER PROMETHEUS [MINUTES]: tests how Prometheus 3 handles short-lived series.
 
-Up to 500 cgroups come and go while two servers scrape the exporter, one as protobuf and one as OpenMetrics, both with
-created-timestamp-zero-ingestion. At the end the increase of all series, `other` included, and of what is unattributed is compared with
-what `perf stat -a` counted. A counter may only fall where a newer created timestamp says so, which Prometheus stores as a zero.
+Up to 500 cgroups are created and removed while two servers scrape the exporter, one as protobuf and one as OpenMetrics, both with
+created-timestamp-zero-ingestion. At the end, the increase of all series, including `other`, and of unattributed counts is compared with
+the counts of `perf stat -a`. A counter may only fall with a newer created timestamp, which Prometheus stores as a zero.
 
 PROMETHEUS is the program of version 3.8 or later (`increase(... anchored)`). Needs root, perf and a cgroup2 file system.
 Prints a line for each figure. Exit code: 0 if all are within their bounds, else 1.
@@ -91,7 +91,7 @@ class Server:
         return float(result[0]["value"][1]) if result else 0.0
 
     def falls(self, metric, begin, end):
-        """How often a series fell to a zero, as created timestamps have it, and how often otherwise."""
+        """Returns how often a series fell to the zero of a created timestamp, and how often otherwise."""
         explained = others = 0
         for series in self.query(f"{metric}[{end - begin}s]", end):
             values = [float(value) for _, value in series["values"]]
@@ -102,7 +102,7 @@ class Server:
 
 
 def churn(top, end):
-    """Cgroups come and go until `end`, each for 10 to 120 seconds."""
+    """Creates and removes cgroups until `end`; each exists for 10 to 120 seconds."""
     there = []
     number = 0
     while time.monotonic() < end:

@@ -1,11 +1,11 @@
-"""What dashboards.sh asks of the dashboards, in Python.
+"""Checks of dashboards.sh in Python.
 
-dashboards.py static NAMES: panels have what a panel needs, and queries name only variables and metrics that there are. NAMES is a
-    file with words, among them every metric that the exporter may have
-dashboards.py queries PROMETHEUS: every query of every dashboard and every variable has data, under the names of labels of both ways
-dashboards.py native PROMETHEUS: every query of a histogram has data where histograms are native
-dashboards.py pages ADDRESS: the exporter there has the pages that links of the dashboards lead to
-dashboards.py typescript DIRECTORY: writes the dashboards as a program for tsc, on the types of @grafana/schema in that directory
+dashboards.py static NAMES: panels are complete, and queries use only existing variables and metrics. NAMES is a file of words that
+    include every metric of the exporter
+dashboards.py queries PROMETHEUS: every query of every dashboard and every variable has data, with the label names of scrapes and of OTLP
+dashboards.py native PROMETHEUS: every query of a histogram has data with native histograms
+dashboards.py pages ADDRESS: the exporter at the address serves the pages that the dashboards link to
+dashboards.py typescript DIRECTORY: writes the dashboards as a program for tsc, with the types of @grafana/schema in that directory
 """
 
 import json
@@ -59,7 +59,7 @@ def dashboards():
 
 
 def queries_of(dashboard):
-    """(where it stands, the query, whether it is asked for one moment)"""
+    """Yields (position, query, whether it is an instant query)."""
     for panel in grafana.panels(dashboard):
         for target in panel.get("targets", []):
             if grafana.is_prometheus(target):
@@ -69,7 +69,7 @@ def queries_of(dashboard):
 
 
 def metrics_of(query):
-    """Metrics that a query names; label values and names of labels are no metrics."""
+    """Returns the metrics in a query, without label names and label values."""
     labels = set(variables.OTLP_LABELS.values())
     bare = re.sub(r'=~?"[^"]*"', "", query)
     return {name for name in METRIC.findall(bare) if name not in labels}
@@ -124,7 +124,7 @@ def wrong_in(dashboard, known):
         if variable["type"] == "query":
             for first, second in grafana.VARIABLE.findall(variable["query"]["query"]):
                 if (first or second) not in names[:at] and not (first or second).isdigit():
-                    yield f"variable {variable['name']} uses {first or second}, which is not before it"
+                    yield f"variable {variable['name']} uses {first or second}, which is not defined before it"
     used = json.dumps(dashboard)
     for name in names:
         # Links pass the first two variables on to the other dashboards.
@@ -134,9 +134,9 @@ def wrong_in(dashboard, known):
         for first, second in grafana.VARIABLE.findall(query):
             name = first or second
             if name not in names and name not in BUILT_IN and not name.isdigit():
-                yield f"{where}: no variable is called {name}"
+                yield f"{where}: there is no variable {name}"
         if "@node" in query or "@cgroups" in query:
-            yield f"{where}: a short form stands there still"
+            yield f"{where}: an unexpanded short form"
         for metric in metrics_of(query):
             if metric not in known and SERIES.sub("", metric) not in known:
                 yield f"{where}: the exporter has no metric {metric}"
@@ -179,12 +179,12 @@ def may_be_absent(query):
 
 
 def is_native(query):
-    """Whether it is the second query of a heat map, which has data where histograms are native and nowhere else."""
+    """Reports whether it is the second query of a heat map, which has data only with native histograms."""
     return query.startswith("sum(increase(")
 
 
 def asked(prometheus, wanted, chosen, now, told):
-    """Asks the queries of a dashboard for which `wanted` says yes; yields those without data, or that are refused."""
+    """Runs the queries of the dashboards that `wanted` selects. Yields those without data or with an error."""
     for file, dashboard in dashboards():
         empty = []
         values = grafana.values_of(dashboard, chosen, prometheus, now, SHOWN, RATE, empty)
@@ -201,7 +201,7 @@ def asked(prometheus, wanted, chosen, now, told):
 
 
 def queries(url):
-    """On the real exporter all that a machine without a PMU can have; all else on the recorded series."""
+    """Runs queries on the real exporter. Those that a machine without a PMU cannot answer use the recorded series."""
     prometheus, now, wrong = grafana.Prometheus(url), time.time(), []
     for names, real, recorded in [("prometheus", "node-1", "recorded-.*"), ("otlp", "otlp-1", "otlp-recorded-.*")]:
         told, absent = [], []
@@ -253,12 +253,12 @@ def native(url):
     if left_out:
         said.append("  not asked are those by pod: label_replace of this version of Prometheus loses native histograms")
     if sum(map(is_native, told)) < 4:
-        wrong.append("there are fewer heat maps than there were")
+        wrong.append("fewer than 4 heat maps were tested")
     return wrong
 
 
 def pages(address):
-    """The pages of the exporter that the dashboards lead to."""
+    """Requests the pages of the exporter that the dashboards link to."""
     every = {
         url
         for _, dashboard in dashboards()
@@ -285,14 +285,14 @@ OF_PROMETHEUS = {"expr", "step", "titleFormat", "textFormat", "useValueForTime"}
 
 
 def literals(declaration):
-    """A text is no member of an enum for TypeScript, but of a union of texts it is."""
+    """Replaces an enum by a union of strings, because TypeScript does not accept a string as an enum member."""
     members = re.sub(r"/\*.*?\*/", "", declaration[3], flags=re.S)
     values = re.findall(r"= *([^,\s]+)", members)
     return f"{declaration[1] or ''}type {declaration[2]} = {' | '.join(values)};"
 
 
 def typescript(directory):
-    """Writes check.ts into the directory, on a copy of the types in schema/."""
+    """Writes check.ts into the directory, with a copy of the types in schema/."""
     directory = pathlib.Path(directory)
     types = directory / "schema"
     for file in (directory / "node_modules/@grafana/schema/dist/esm").rglob("*.d.*ts"):

@@ -19,7 +19,7 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 top=$here/../..
 . "$here/lib.sh"
 
-# Set after the mount is created by this script.
+# Set after this script has created the cgroup.
 cgroup_dir=''
 
 cache=${DASHBOARDS_CACHE:-$(dirname "$exporter")/../interop}
@@ -122,7 +122,7 @@ known_metrics() {
 
 check_static() {
   known_metrics >"$scratch/known"
-  expect "panels and variables are complete, and every metric is one of the exporter's" tell static "$scratch/known"
+  expect "panels and variables are complete, and the exporter has every metric" tell static "$scratch/known"
 }
 
 install_types() {
@@ -137,12 +137,12 @@ compiles() {
 
 check_types() {
   if ! command -v npm >/dev/null; then
-    lacks npm "the check against the types of Grafana" "there is no npm"
+    lacks npm "the check against the types of Grafana" "npm is not installed"
     return
   fi
   if [ ! -x "$cache/types/node_modules/.bin/tsc" ] && ! install_types >"$scratch/npm.log" 2>&1; then
     rm -rf "$cache/types"
-    lacks npm "the check against the types of Grafana" "npm cannot install them: $(tail -n 1 "$scratch/npm.log")"
+    lacks npm "the check against the types of Grafana" "npm install failed: $(tail -n 1 "$scratch/npm.log")"
     return
   fi
   expect "the dashboards have the types of Grafana's schema" compiles
@@ -155,9 +155,9 @@ check_queries() {
   done
   # Rates need several scrapes of the load.
   sleep 40
-  expect "links lead to pages that the exporter has" tell pages "$exporter_address"
+  expect "the exporter has all linked pages" tell pages "$exporter_address"
   expect "every query has data" tell queries "http://127.0.0.1:$prometheus_port"
-  expect "every query of a histogram has data where they are native" tell native "http://127.0.0.1:$native_port"
+  expect "every query of a histogram has data with native histograms" tell native "http://127.0.0.1:$native_port"
 }
 
 holds() {
@@ -175,13 +175,13 @@ draw() {
 
 needs "$exporter" "prometheus curl python3" prometheus, curl and python3
 if [ -z "$pictures" ]; then
-  expect "the files are what their sources make" python3 "$top/dashboards/build.py" --check
+  expect "the files match their sources" python3 "$top/dashboards/build.py" --check
   check_types
 fi
 cgroup=/demo-$$.slice mount=$(cgroup_mount)
 [ -z "$pictures" ] || cgroup=/demo.slice
 if [ -z "$mount" ] || ! mkdir "$mount$cgroup" 2>/dev/null; then
-  lacks cgroup "the check of the queries" "no cgroup can be made in ${mount:-any hierarchy with perf_event}"
+  lacks cgroup "the check of the queries" "no cgroup can be created in ${mount:-any hierarchy with perf_event}"
   finish
 fi
 cgroup_dir=$mount$cgroup
@@ -211,7 +211,7 @@ read -r prometheus_port native_port recorded_port < <(free_ports)
 within 20 fetch /-/ready -o "$scratch/ready" 2>/dev/null || true
 start_load
 if ! within 30 sees_calls_of_the_service; then
-  lacks tracepoint "the check of the queries" "the exporter sees no system calls"
+  lacks tracepoint "the check of the queries" "the exporter counts no system calls"
   finish exporter
 fi
 [ -n "$pictures" ] || start_batch

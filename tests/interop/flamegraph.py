@@ -1,8 +1,8 @@
 """flamegraph.py CHROMIUM ADDRESS COMM DIRECTORY
 
-Opens the pages of an exporter as a person does: searches the flame graph, enlarges a frame, sorts the table. COMM is a
-program that does nothing but what tests/data/programs/hot.c calls `spins`. Leaves screenshots in the directory.
-Exit code: 0 if all holds, else 1.
+Uses the pages of an exporter as a user does: searches the flame graph, enlarges a frame, sorts the table. COMM is a program that
+only runs the order `spins` of tests/data/programs/hot.c. Writes screenshots into the directory.
+Exit code: 0 if all checks pass, else 1.
 """
 
 import json
@@ -22,14 +22,14 @@ def expect(sentence, holds, otherwise=""):
 
 
 def share(address, comm, function):
-    """The percentage of stacks that a function is in, by the table."""
+    """Returns the percentage of stacks that contain a function, from the table."""
     with urllib.request.urlopen(f"{address}/top?type=cpu&comm={comm}&format=json&limit=1000") as answer:
         functions = json.load(answer)["functions"]
     return next((row["total_percent"] for row in functions if row["function"] == function), -1)
 
 
 def frame(function):
-    """An expression that gives the widest frame of a function."""
+    """Returns an expression for the widest frame of a function."""
     return (
         "Array.from(document.querySelectorAll('#frames > *'))"
         f".filter(e => e.querySelector('title').textContent.startsWith('{function} ('))"
@@ -38,7 +38,7 @@ def frame(function):
 
 
 def width(browser, function):
-    """The width of a function's frame, in percent of the picture; 0 if it is hidden."""
+    """Returns the width of a function's frame, in percent of the picture; 0 if it is hidden."""
     return browser.ask(
         f"(() => {{ const e = {frame(function)}; const all = document.getElementById('frames').getBoundingClientRect(); "
         "return 100 * e.getBoundingClientRect().width / all.width; })()"
@@ -50,7 +50,7 @@ def is_shown(browser, element):
 
 
 def matched(browser):
-    """The percentage that the search found; None if nothing is searched."""
+    """Returns the percentage that the search found; None without a search."""
     text = browser.ask("document.getElementById('matched').textContent").strip()
     return float(text.removeprefix("Matched:").strip().rstrip("%")) if text else None
 
@@ -64,11 +64,11 @@ class Pages:
         self.is_quiet(what)
 
     def is_quiet(self, what):
-        """Nothing went wrong, and nothing was asked of anybody else. Data in the page itself has an address, too."""
+        """Checks that there are no errors and no requests to other servers. Data URLs of the page count as requests, too."""
         browser = self.browser
         others = [url for url in browser.requests if not url.startswith((self.address + "/", "data:"))]
-        expect(f"{what} asks nobody else for anything", not others and browser.requests, others)
-        expect(f"{what} has nothing to complain about", not browser.errors, browser.errors)
+        expect(f"{what} makes no requests to other servers", not others and browser.requests, others)
+        expect(f"{what} has no errors", not browser.errors, browser.errors)
 
     def show(self, name):
         self.browser.picture(os.path.join(self.directory, f"{name}.png"))
@@ -94,25 +94,25 @@ def flame_graph(pages, comm):
     pages.show("flamegraph")
     part, known = pages.search("^three_quarters", by_key=True), share(pages.address, comm, "three_quarters")
     expect(f"Ctrl-F finds the hot function's caller in {part} %, of {known:.1f} %", abs(part - known) < 8)
-    expect("an address leads to what was found", "s=%5Ethree_quarters" in browser.ask("location.href"))
+    expect("the address contains the search", "s=%5Ethree_quarters" in browser.ask("location.href"))
     pages.show("flamegraph-searched")
     pages.ends_search()
-    expect("the search can be ended", "s=" not in browser.ask("location.href"))
+    expect("the search can be cleared", "s=" not in browser.ask("location.href"))
     part = pages.search("burns (", by_key=False)
-    expect(f"what is no regular expression is found as it is written, in {part} %", part > 90)
+    expect(f"an invalid regular expression is searched literally: {part} %", part > 90)
     pages.ends_search()
 
     before = width(browser, "one_quarter")
     expect(f"a quarter of the time is {before:.1f} % of the picture", 10 < before < 40)
     browser.click(frame("one_quarter"))
     browser.until("the frame is enlarged", lambda: width(browser, "one_quarter") > 99)
-    expect("a click enlarges a frame, and hides those beside it", width(browser, "three_quarters") == 0)
-    expect("it can be undone", is_shown(browser, "unzoom"))
+    expect("a click enlarges a frame, and hides its siblings", width(browser, "three_quarters") == 0)
+    expect("the zoom can be reset", is_shown(browser, "unzoom"))
     pages.show("flamegraph-enlarged")
     address = browser.ask("location.href")
     browser.click("document.getElementById('unzoom')")
     browser.until("the frame is as it was", lambda: abs(width(browser, "one_quarter") - before) < 0.5)
-    expect("and is", width(browser, "three_quarters") > 50 and not is_shown(browser, "unzoom"))
+    expect("the zoom is reset", width(browser, "three_quarters") > 50 and not is_shown(browser, "unzoom"))
     pages.is_quiet("all of that")
     # The profile has changed by then, but frames have about the same positions. Either the frame is opened, or nothing is enlarged.
     pages.open("the address of an enlarged frame", address.removeprefix(pages.address))
@@ -121,7 +121,7 @@ def flame_graph(pages, comm):
 def picture_alone(pages, comm):
     pages.open("the picture alone", f"/flamegraph?type=cpu&comm={comm}&format=svg")
     part = pages.search("^burns", by_key=False)
-    expect(f"it can be searched: {part} %", part > 90)
+    expect(f"the picture alone can be searched: {part} %", part > 90)
     pages.show("picture")
     pages.is_quiet("its search")
 
@@ -136,12 +136,12 @@ def table(pages, comm):
     names = "Array.from(document.querySelectorAll('#functions tbody .function code')).map(e => e.textContent)"
     browser.until("rows are sorted", lambda: browser.ask(first).strip() != "burns")
     given = browser.ask(names)
-    expect("a click on a head sorts by it", given == browser.ask(f"{names}.sort((a, b) => a.localeCompare(b))"), given)
+    expect("a click on a column header sorts by the column", given == browser.ask(f"{names}.sort((a, b) => a.localeCompare(b))"), given)
     browser.click("document.getElementById('find')")
     browser.type("quarter")
     shown = "Array.from(document.querySelectorAll('#functions tbody tr')).filter(e => !e.hidden).length"
     browser.until("rows are found", lambda: browser.ask(shown) == 2)
-    expect("what is typed into the field shows the rows with it", browser.ask(shown) == 2)
+    expect("the filter field shows the matching rows", browser.ask(shown) == 2)
     pages.is_quiet("all of that")
 
 

@@ -19,7 +19,7 @@ has_samples() {
 needs "$exporter" "gcc curl python3" gcc, curl and python3
 chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
 if [ -z "$chromium" ]; then
-  lacks chromium "a browser shows the pages" "there is none in PATH; Debian has it in chromium"
+  lacks chromium "a browser shows the pages" "it is not in PATH; the Debian package is chromium"
   finish
 fi
 # Small stack copies, so that a debug build on a loaded machine does not fall behind.

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """hardware.py PORT [EXPORTER_ADDRESS]
 
-Serves recorded-looking series with the real names of metrics that a machine without a PMU, or a healthy one, cannot have:
-counters of hardware on four nodes' worth of pods, events that were refused, records that were lost, calls that are stuck.
-`/metrics?node=1` is one node, `node=2` the next. Two minutes after the start (`noise=SECONDS` says otherwise) a batch job comes to
-node 1, and the caches of those beside it suffer: that is what dashboards and alerts are to show.
+Serves synthetic series with the real names of metrics that a machine without a PMU, or a healthy one, cannot have: hardware counters
+of pods on four nodes, events that could not be opened, lost records, stuck calls.
+`/metrics?node=1` is one node, `node=2` the next. Two minutes after the start (or after `noise=SECONDS`) a batch job starts on node 1
+and causes cache misses in other pods, which dashboards and alerts must show.
 
-`/otlp?node=1` is the same with the labels that it would have by OTLP, after the table of attributes in docs/otlp.md, and
-`/otlp` alone what the exporter at the address serves.
+`/otlp?node=1` has the same series with the labels of OTLP, by the table of attributes in docs/otlp.md. `/otlp` alone has the series of
+the exporter at the address in that form.
 """
 
 import http.server
@@ -36,7 +36,7 @@ PODS = {
 
 
 class Node:
-    """Counters that grow with time, as they are asked for."""
+    """Counters that grow with time, computed at each request."""
 
     def __init__(self, number, noise):
         self.number = number
@@ -52,7 +52,7 @@ class Node:
         self.totals[key] = self.totals.get(key, 0) + amount
 
     def observe(self, metric, labels, amount, median):
-        """So many observations about the median: each power of two beyond it has a quarter as many."""
+        """Adds this many observations around the median. Each further power of two has a quarter of the observations."""
         for bound in LATENCY_BOUNDS:
             away = math.log2(bound / median)
             part = 1 - 0.5 * 0.25**away if away >= 0 else 0.5 * 0.25**-away
@@ -125,7 +125,7 @@ class Node:
         self.trouble(seconds)
 
     def trouble(self, seconds):
-        """What a healthy node has nothing of."""
+        """Adds series that a healthy node does not have."""
         self.add("perf_lost_records_total", {"ring": "switches", "reason": "ring_full"}, 3 * seconds)
         self.add("perf_lost_records_total", {"ring": "samples", "reason": "ring_full"}, 0.5 * seconds)
         self.add("perf_series_aggregated_total", {"counters": "os", "leader": "task-clock", "scope": "cgroup"}, 0.1 * seconds)
@@ -190,7 +190,7 @@ class Node:
 
 
 def otlp_labels():
-    """Labels that docs/otlp.md has under another name, as Prometheus writes it."""
+    """Returns the labels with another name in docs/otlp.md, as Prometheus writes that name."""
     manual = pathlib.Path(__file__).resolve().parents[2] / "docs" / "otlp.md"
     rows = manual.read_text(encoding="utf-8").split("## Attributes", 1)[1].split("\n\n", 2)[1]
     found = dict(re.findall(r"^\| `(\w+)` \| `([\w.]+)`", rows, re.M))
@@ -198,7 +198,7 @@ def otlp_labels():
 
 
 def by_otlp(text):
-    """The text with the names that labels have by OTLP."""
+    """Returns the text with the label names of OTLP."""
     renamed = otlp_labels()
     # A quote inside a value has a backslash before it, so no value looks like a label.
     return re.sub(r'(?<=[{,])(\w+)(?==")', lambda found: renamed.get(found[1], found[1]), text)

@@ -51,11 +51,11 @@ needs() {
     command -v "$tool" >/dev/null || missing+=("$tool")
   done
   if [ ${#missing[@]} -gt 0 ]; then
-    echo "${0##*/}: not found: ${missing[*]}; Debian has them in the packages ${*:3}" >&2
+    echo "${0##*/}: not found: ${missing[*]}; install the Debian packages ${*:3}" >&2
     exit 2
   fi
   if [ ! -x "$exporter" ]; then
-    echo "${0##*/}: $exporter: no such program; cargo build makes target/debug/perf-exporter" >&2
+    echo "${0##*/}: $exporter: no such program; build target/debug/perf-exporter by cargo build" >&2
     exit 2
   fi
 }
@@ -103,7 +103,7 @@ start_busy_cgroup() {
   local mount
   mount=$(cgroup_mount)
   if [ -z "$mount" ] || ! mkdir "$mount$cgroup" 2>/dev/null; then
-    lacks cgroup "the check of a cgroup" "none can be made in ${mount:-any hierarchy with perf_event}"
+    lacks cgroup "the check of a cgroup" "none can be created in ${mount:-any hierarchy with perf_event}"
     return
   fi
   cgroup_dir=$mount$cgroup

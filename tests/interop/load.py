@@ -1,9 +1,8 @@
-"""load.py service FILE | worker | batch PROCESSES: what dashboards.sh measures, until it is killed.
+"""load.py service FILE | worker | batch PROCESSES: a load for dashboards.sh, until it is killed.
 
-service: system calls that work and that fail, writes that reach the disk, pages that are read back from it, packets, and programs that
-    it starts, with pauses
-worker: short pieces of work and many switches
-batch: processes that burn their CPU most of the time, so that others still get it
+service: successful and failed system calls, writes to the disk, major page faults, packets, and child processes, with pauses
+worker: short pieces of work and many context switches
+batch: processes that use their CPU most of the time, so that other processes still get CPU time
 """
 
 import contextlib
@@ -18,7 +17,7 @@ PIECE = 1 << 20
 
 
 def fault(path):
-    """Reads a file through memory after the kernel was told to forget it: each page is a major fault."""
+    """Reads a mapped file after dropping it from the page cache: each page is a major fault."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

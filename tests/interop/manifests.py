@@ -1,16 +1,16 @@
-"""What manifests.sh asks of rendered manifests. Each command prints what is wrong, a line each, and fails if something is.
+"""Checks of manifests.sh on rendered manifests. Each command prints one line for each error, and fails if there is any.
 
-manifests.py schemas VERSION FILE...      the objects are as this version of Kubernetes wants them; unknown fields are wrong
-manifests.py custom CRDS FILE...          those of the Prometheus Operator, by its CustomResourceDefinitions
-manifests.py least MODE NAMES TABLE FILE  a DaemonSet has what the mode takes, and nothing else; TABLE is docs/privileges.md
-manifests.py whole FILE...                what objects name is there, labels match, dashboards can be applied
+manifests.py schemas VERSION FILE...      the objects are valid for this version of Kubernetes; unknown fields are errors
+manifests.py custom CRDS FILE...          the same for objects of the Prometheus Operator, by its CustomResourceDefinitions
+manifests.py least MODE NAMES TABLE FILE  a DaemonSet has the privileges that the mode requires, no more; TABLE is docs/privileges.md
+manifests.py whole FILE...                references between objects are valid, labels match, dashboards can be applied
 manifests.py same FILE FILE               two renderings give pods the same rights, mounts, probes and configuration
-manifests.py delivers FILE RULES...       every rule of these files is in the rendering
+manifests.py delivers FILE RULES...       every rule of these files is in the rendered file
 manifests.py configs DIR FILE...          writes each perf-exporter.yaml of a ConfigMap to a file
 manifests.py bundle FILE IMAGE SECCOMP ADDRESS DIR
-                                          makes DIR/config.json, by which runc runs the DaemonSet's container as containerd would:
-                                          the image's files, its user, capabilities, mounts and configuration. It has the network
-                                          of this machine, and listens at ADDRESS
+                                          writes DIR/config.json, with which runc runs the DaemonSet's container as containerd would:
+                                          with its files, user, capabilities, mounts and configuration. The container uses the
+                                          network of this machine, and listens at ADDRESS
 """
 
 import json
@@ -68,7 +68,7 @@ def schemas(version, *paths):
 
 
 def closed(schema):
-    """The same schema, in which fields that it does not name are wrong."""
+    """Returns the same schema with unknown fields as errors."""
     if isinstance(schema, list):
         return [closed(part) for part in schema]
     if not isinstance(schema, dict):
@@ -98,7 +98,7 @@ def custom(crds, *paths):
 
 
 def table(path):
-    """The capabilities that each feature takes for user 0 and for others, by its key."""
+    """Returns the capabilities that each feature requires for uid 0 and for other users, by its key."""
     rows = {}
     for line in Path(path).read_text().splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -142,7 +142,7 @@ def least(mode, names, table_path, path):
     wanted |= set() if mode == "least-privilege" else {"/sys/kernel/tracing"}
     wanted |= {"/run/containerd", "/run/crio", "/run/k3s/containerd"} if names == "cri" else set()
     if set(mounts) != wanted or set(volumes.values()) != wanted:
-        wrong(f"{path}: mounts {sorted(map(str, mounts))}, and not {sorted(map(str, wanted))}")
+        wrong(f"{path}: mounts {sorted(map(str, mounts))} instead of {sorted(map(str, wanted))}")
     for host, mount in mounts.items():
         if mount.get("readOnly", False) is (mode == "full" and host == "/sys/kernel/tracing"):
             wrong(f"{path}: {host} is readOnly: {mount.get('readOnly', False)}")
@@ -153,7 +153,7 @@ def whole(*paths):
         entries = objects(path)
         keys = [(name_of(entry), entry["metadata"].get("namespace")) for entry in entries]
         for key in {key for key in keys if keys.count(key) > 1}:
-            wrong(f"{path}: {key[0]} is there twice")
+            wrong(f"{path}: {key[0]} is duplicated")
         there = {name for name, _ in keys}
         daemons = the(entries, "DaemonSet")
         template = daemons["spec"]["template"]
@@ -162,7 +162,7 @@ def whole(*paths):
         names.append(f"ServiceAccount {pod['serviceAccountName']}")
         for name in names:
             if name not in there | {"ServiceAccount default"}:
-                wrong(f"{path}: the DaemonSet names {name}, which is not there")
+                wrong(f"{path}: the DaemonSet refers to {name}, which does not exist")
         selectors = {name_of(daemons): daemons["spec"]["selector"]["matchLabels"]}
         for entry in entries:
             spec = entry.get("spec", {})
@@ -180,7 +180,7 @@ def whole(*paths):
                         wrong(f"{path}: {name_of(entry)} has no title")
         for name, selector in selectors.items():
             if not selector or not selector.items() <= labels.items():
-                wrong(f"{path}: {name} selects {selector}, and pods have {labels}")
+                wrong(f"{path}: {name} selects {selector}, but pods have {labels}")
 
 
 def comparable(path):
@@ -202,7 +202,7 @@ def comparable(path):
 
 
 def ordered(value):
-    """The same with lists in an order of their own: kustomize and helm write volumes in different ones."""
+    """Returns the same value with sorted lists, because kustomize and helm write volumes in different orders."""
     if isinstance(value, dict):
         return {key: ordered(part) for key, part in sorted(value.items())}
     if isinstance(value, list):
@@ -230,7 +230,7 @@ def delivers(path, *sources):
     for source in sources:
         for group in yaml.safe_load(Path(source).read_text())["groups"]:
             if groups.get(group["name"]) != group:
-                wrong(f"{path}: group {group['name']} of {source} is not there as it is in the file")
+                wrong(f"{path}: group {group['name']} of {source} differs from the file or is missing")
 
 
 def configs(folder, *paths):

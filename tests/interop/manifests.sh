@@ -36,7 +36,7 @@ install_schemas() {
   if ! { python3 -m venv "$cache/manifests" &&
     timeout 180 "$cache/manifests/bin/pip" install -q --timeout 15 --retries 1 'kubernetes-validate>=1.36' pyyaml; } >"$scratch/pip.log" 2>&1; then
     rm -rf "$cache/manifests"
-    lacks manifests "the manifests" "pip cannot install kubernetes-validate: $(tail -n 1 "$scratch/pip.log")"
+    lacks manifests "the manifests" "pip could not install kubernetes-validate: $(tail -n 1 "$scratch/pip.log")"
     return 1
   fi
 }
@@ -49,11 +49,11 @@ tool() {
     return
   fi
   if [ -z "$go" ]; then
-    lacks manifests "the manifests by $1" "it is not installed, and there is no Go"
+    lacks manifests "the manifests by $1" "it is not installed, and Go is missing"
     return 1
   fi
   if ! GOBIN=$cache/bin timeout 900 "$go" install "$2" >"$scratch/go.log" 2>&1; then
-    lacks manifests "the manifests by $1" "it cannot be built: $(tail -n 1 "$scratch/go.log")"
+    lacks manifests "the manifests by $1" "it could not be built: $(tail -n 1 "$scratch/go.log")"
     return 1
   fi
   printf -v "$1" %s "$cache/bin/$1"
@@ -127,7 +127,7 @@ with_components() {
 
 check_kustomize() {
   local overlay
-  expect "what sync.sh writes is current" "$here/../../deploy/sync.sh" --check
+  expect "the files written by sync.sh are current" "$here/../../deploy/sync.sh" --check
   kustomized kustomize-top .
   for overlay in default profiles full api-server least-privilege prometheus-operator; do
     kustomized "kustomize-$overlay" "overlays/$overlay"
@@ -144,12 +144,12 @@ check_kustomize() {
 
 # least FILE MODE NAMES
 least() {
-  expect "$1 has the rights of $2 and names from $3, no more" judge least "$2" "$3" "$sources/docs/privileges.md" "$scratch/out/$1.yaml"
+  expect "$1 has the privileges of $2 with metadata from $3, no more" judge least "$2" "$3" "$sources/docs/privileges.md" "$scratch/out/$1.yaml"
 }
 
 check_helm() {
   local operated=(--set 'monitor.enabled=true,rules.enabled=true,dashboards.enabled=true,networkPolicy.enabled=true')
-  expect "helm lint finds nothing" "$helm" lint --strict --quiet "$chart"
+  expect "helm lint finds no errors" "$helm" lint --strict --quiet "$chart"
   helmed helm-metrics
   helmed helm-profiles --set mode=profiles
   helmed helm-full --set mode=full
@@ -169,12 +169,12 @@ check_helm() {
   least helm-api metrics api-server
   least helm-off metrics off
   least helm-nobody least-privilege off
-  expect "and who is to ask nobody for names asks nobody" asks_nobody
-  expect "a mode that is none is refused" refused mode --set mode=metric
-  expect "and a value that nobody reads" refused reosurces --set reosurces.x=1
-  expect "and CAP_ before a capability" refused extraCapabilities --set 'extraCapabilities={CAP_SYS_NICE}'
-  expect "and the runtime's socket for who is not root" refused "names: cri" --set mode=least-privilege,names=cri
-  expect "what is changed in the configuration is changed, and the rest stays" grep -q '^      series: 100' "$scratch/out/helm-changed.yaml"
+  expect "without metadata sources there are none in the manifest" asks_nobody
+  expect "an unknown mode is rejected" refused mode --set mode=metric
+  expect "an unused value is rejected" refused reosurces --set reosurces.x=1
+  expect "the prefix CAP_ of a capability is rejected" refused extraCapabilities --set 'extraCapabilities={CAP_SYS_NICE}'
+  expect "the runtime's socket is rejected for users other than root" refused "names: cri" --set mode=least-privilege,names=cri
+  expect "a changed value of the configuration is in the manifest" grep -q '^      series: 100' "$scratch/out/helm-changed.yaml"
 }
 
 asks_nobody() {
@@ -185,7 +185,7 @@ asks_nobody() {
 check_both() {
   local pair
   for pair in default:metrics profiles:profiles full:full least-privilege:least-privilege api-server:api prometheus-operator:operated; do
-    expect "the overlay ${pair%:*} and the chart's ${pair#*:} are the same" \
+    expect "the overlay ${pair%:*} and the chart's ${pair#*:} are equal" \
       judge same "$scratch/out/kustomize-${pair%:*}.yaml" "$scratch/out/helm-${pair#*:}.yaml"
   done
 }
@@ -194,12 +194,12 @@ check_schemas() {
   local version files=("$scratch"/out/*.yaml) newer=()
   mapfile -t newer < <(printf '%s\n' "${files[@]}" | grep -v 'helm-older')
   for version in "${versions[@]}"; do
-    expect "Kubernetes $version knows all of it" judge schemas "$version" "${newer[@]}"
+    expect "all objects are valid for Kubernetes $version" judge schemas "$version" "${newer[@]}"
   done
   if [ -f "$scratch/out/helm-older.yaml" ]; then
-    expect "and Kubernetes $older what helm makes for it" judge schemas "$older" "$scratch/out/helm-older.yaml"
+    expect "the objects of helm for Kubernetes $older are valid" judge schemas "$older" "$scratch/out/helm-older.yaml"
   fi
-  expect "what objects name is there" judge whole "${files[@]}"
+  expect "references between objects are valid" judge whole "${files[@]}"
   local delivered
   delivered=$(compgen -G "$scratch/out/*-operator.yaml" || compgen -G "$scratch/out/helm-operated.yaml")
   expect "all rules are delivered" judge delivers "$delivered" "$sources"/deploy/prometheus/*.rules.yaml
@@ -214,14 +214,14 @@ check_operator() {
       dir=$(cd "$scratch" && timeout 300 "$go" mod download -json "$OPERATOR" 2>"$scratch/go.log" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
     fi
     if [ -z "$dir" ]; then
-      lacks manifests "the objects of the Prometheus Operator" "its Go module cannot be had"
+      lacks manifests "the objects of the Prometheus Operator" "its Go module could not be downloaded"
       return
     fi
     mkdir "$crds"
     cp "$dir"/example/prometheus-operator-crd/*_{podmonitors,servicemonitors,prometheusrules}.yaml "$crds/"
     chmod u+w "$crds"/*
   fi
-  expect "and the Prometheus Operator its objects" judge custom "$crds" "$scratch"/out/*.yaml
+  expect "the objects of the Prometheus Operator are valid" judge custom "$crds" "$scratch"/out/*.yaml
 }
 
 check_configs() {
@@ -229,7 +229,7 @@ check_configs() {
   mkdir "$scratch/configs"
   judge configs "$scratch/configs" "$scratch"/out/*.yaml
   for file in "$scratch"/configs/*.yaml; do
-    expect "perf-exporter takes the configuration of $(basename "$file" .yaml)" checked "$file"
+    expect "perf-exporter accepts the configuration of $(basename "$file" .yaml)" checked "$file"
   done
 }
 
@@ -252,11 +252,11 @@ check_containers() {
     fi
   done
   if [ "$(id -u)" != 0 ] || [ ! -d /sys/kernel/tracing/events ]; then
-    lacks container "running the pods by runc" "that takes root, and a tracefs that is mounted"
+    lacks container "running the pods by runc" "it requires root and a mounted tracefs"
     return
   fi
-  expect "the files of the image can be put together" "$here/../../deploy/docker/image.sh" "$exporter" "$scratch/image"
-  expect "it has no shell, and no file that nobody needs" image_is_small
+  expect "the files of the image can be built" "$here/../../deploy/docker/image.sh" "$exporter" "$scratch/image"
+  expect "the image has no shell and no unneeded file" image_is_small
   start_busy_cgroup
   for overlay in default profiles full least-privilege; do
     run_container "$overlay"
@@ -284,27 +284,27 @@ run_container() {
   runc --root "$scratch/runc" run --bundle "$bundle" "$(basename "$bundle")" >"$scratch/$1.log" 2>&1 </dev/null &
   pids+=($!)
   exporter_address=127.0.0.1:$port
-  expect "$1: the container runs, and is ready" within 30 is_ready
+  expect "$1: the container runs and is ready" within 30 is_ready
   if ! is_ready; then
     return
   fi
-  expect "$1: nothing is forbidden" within 20 none_is forbidden
+  expect "$1: no event is forbidden" within 20 none_is forbidden
   expect "$1: CPUs are counted" within 20 has_metric '^perf_cpu_task_clock_seconds_total.* [1-9]'
   if [ -n "$cgroup_dir" ]; then
-    expect "$1: so are cgroups of the host, by their paths there" within 20 has_metric "^perf_cgroup_task_clock_seconds_total{cgroup=\"$cgroup\""
+    expect "$1: cgroups of the host are counted, with their paths on the host" within 20 has_metric "^perf_cgroup_task_clock_seconds_total{cgroup=\"$cgroup\""
   fi
-  expect "$1: so are processes of the host" within 20 has_metric '^perf_process_task_clock_seconds_total{comm="sh"'
+  expect "$1: processes of the host are counted" within 20 has_metric '^perf_process_task_clock_seconds_total{comm="sh"'
   if [ "$1" != least-privilege ]; then
-    expect "$1: threads are followed through the scheduler" within 20 has_metric '^perf_cgroup_sched_run_seconds_total'
+    expect "$1: the scheduler is traced" within 20 has_metric '^perf_cgroup_sched_run_seconds_total'
   fi
   if [ "$1" = profiles ] || [ "$1" = full ]; then
-    expect "$1: functions of programs outside of the container have names" within 30 has_function ' \[\.\] [a-z_]*$'
-    expect "$1: so do those of the kernel" within 30 has_function ' \[k\] [a-z_]*$'
+    expect "$1: functions of programs outside the container are symbolized" within 30 has_function ' \[\.\] [a-z_]*$'
+    expect "$1: functions of the kernel are symbolized" within 30 has_function ' \[k\] [a-z_]*$'
   fi
   if [ "$1" = full ]; then
-    expect "full: a probe with an argument can be put into a program of the host" probes_host
+    expect "full: a program of the host can be probed with an argument" probes_host
   fi
-  expect "$1: it ends when it is told to" ends "$(basename "$bundle")"
+  expect "$1: it exits on SIGTERM" ends "$(basename "$bundle")"
 }
 
 is_ready() {
@@ -364,7 +364,7 @@ check_scraping() {
   fi
   sed -e 's/^    kubernetes_sd_configs:/    static_configs:/' -e 's/^      - role: pod/      - targets: ["a:1"]/' \
     "$sources/deploy/kubernetes/prometheus.yaml" >"$scratch/prometheus.yaml"
-  expect "promtool takes the scrape configuration" promtool check config --syntax-only "$scratch/prometheus.yaml"
+  expect "promtool accepts the scrape configuration" promtool check config --syntax-only "$scratch/prometheus.yaml"
 }
 
 needs "$exporter" python3 python3

@@ -1,12 +1,12 @@
-"""A receiver of OTLP on the stubs that OpenTelemetry generates for Python, and what is looked for in what it got.
+"""A receiver of OTLP with the stubs that OpenTelemetry generates for Python, and checks of the received data.
 
-otlp.py receive DIR                    takes metrics, profiles and logs over gRPC and HTTP; their ports are in DIR/ports, each
-                                       request in a file of its own: DIR/PROTOCOL.SIGNAL.NUMBER
-otlp.py equal DIR PROTOCOL EXPOSITION  every counter of a scrape, in text, has its value in the newest metrics
-otlp.py hot DIR PROTOCOL PID FUNCTION  the function is innermost in most on-CPU samples of the process, with build ids on files
-otlp.py counts DIR PROTOCOL SIGNAL     how many requests there are
+otlp.py receive DIR                    receives metrics, profiles and logs over gRPC and HTTP; writes the ports to DIR/ports, and each
+                                       request to a file DIR/PROTOCOL.SIGNAL.NUMBER
+otlp.py equal DIR PROTOCOL EXPOSITION  every counter of a scrape, in text, has the same value in the newest metrics
+otlp.py hot DIR PROTOCOL PID FUNCTION  the function is innermost in most on-CPU samples of the process, and files have build ids
+otlp.py counts DIR PROTOCOL SIGNAL     prints the number of requests
 
-Exit code: 0 if it is so, 1 and a reason if not.
+Exit code: 0 if the check passes, 1 with a reason if not.
 """
 
 import collections
@@ -56,7 +56,7 @@ def receive(directory):
     numbers = itertools.count()
 
     def keep(protocol, signal, message):
-        """A file appears with all of its content at once."""
+        """Writes a file that appears with its complete content."""
         name = f"{protocol}.{signal}.{next(numbers):06}"
         (directory / ".new").write_bytes(message.SerializeToString())
         (directory / ".new").rename(directory / name)
@@ -131,7 +131,7 @@ LABELS = {
 
 
 def counters_of(request):
-    """By the Prometheus name and the labels, the values of sums that only grow."""
+    """Returns the values of monotonic sums, by Prometheus name and labels."""
     found = {}
     for metric in (m for r in request.resource_metrics for s in r.scope_metrics for m in s.metrics):
         if not metric.HasField("sum") or not metric.sum.is_monotonic:
@@ -156,7 +156,7 @@ LABEL = re.compile(r'([a-z_0-9]+)="((?:[^"\\]|\\.)*)"')
 
 
 def counters_in(text):
-    """The same of an exposition, for the metrics whose values are those of one collection: not of the exporter itself."""
+    """Returns the same from an exposition, without the exporter's own metrics, which change between collections."""
     found = {}
     for line in text.splitlines():
         match = SAMPLE.match(line)

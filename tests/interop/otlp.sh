@@ -57,7 +57,7 @@ start_receiver() {
   if [ ! -x "$cache/venv/bin/python" ] || ! "$cache/venv/bin/python" -c 'import opentelemetry.proto, grpc' 2>/dev/null; then
     if ! install_stubs >"$scratch/pip.log" 2>&1; then
       rm -rf "$cache/venv"
-      lacks otlp "pushing to a receiver in Python" "pip cannot install it: $(tail -n 1 "$scratch/pip.log")"
+      lacks otlp "pushing to a receiver in Python" "pip could not install it: $(tail -n 1 "$scratch/pip.log")"
       return 1
     fi
   fi
@@ -80,14 +80,14 @@ check_receiver() {
   # The second request from now on was made after the reload.
   within 20 has "$1" metrics $((before + 2)) || true
   fetch /metrics -o "$scratch/exposition"
-  expect "over $2 the newest metrics are those of a scrape of the same collection" \
+  expect "over $2 the newest metrics equal those of a scrape of the same collection" \
     tells equal "$scratch/received" "$1" "$scratch/exposition"
   cat "$scratch/told"
-  expect "and profiles have the hot function on top, and build ids on every file" \
+  expect "profiles have the hot function on top, and build ids for every file" \
     tells hot "$scratch/received" "$1" "$hot_pid" burns
   cat "$scratch/told"
-  expect "and the log arrives" has "$1" logs 1
-  expect "the status says that all is taken" \
+  expect "the log arrives" has "$1" logs 1
+  expect "the status reports that all requests are accepted" \
     test "$(fetch /api/v1/status | python3 -c 'import json, sys
 print(sum(push["taken"] > 0 and not push["failing"] and push["refused"] == push["rejected"] == 0
     for push in json.load(sys.stdin)["pushes"]))')" = 3
@@ -100,11 +100,11 @@ build_collector() {
     return
   fi
   if [ -z "$go" ]; then
-    lacks collector "pushing to a Collector" "there is no Go"
+    lacks collector "pushing to a Collector" "Go is not installed"
     return 1
   fi
   if ! (cd "$here/collector" && timeout 900 "$go" build -o "$cache/collector" .) >"$scratch/go.log" 2>&1; then
-    lacks collector "pushing to a Collector" "it cannot be built: $(tail -n 1 "$scratch/go.log")"
+    lacks collector "pushing to a Collector" "it could not be built: $(tail -n 1 "$scratch/go.log")"
     return 1
   fi
 }
@@ -133,7 +133,7 @@ check_collector() {
 	    profiles: {receivers: [otlp], exporters: [debug, file/profiles]}
 	    logs: {receivers: [otlp], exporters: [debug, file/logs]}
 	END
-  expect "the Collector's configuration that is shipped is valid" "$cache/collector" validate \
+  expect "the shipped configuration of the Collector is valid" "$cache/collector" validate \
     --config "file:$here/../../deploy/otel-collector/collector.yaml" --feature-gates=+service.profilesSupport
   "$cache/collector" --config "file:$scratch/collector.yaml" --feature-gates=+service.profilesSupport \
     >"$scratch/collector.log" 2>&1 &
@@ -143,15 +143,15 @@ check_collector() {
   # The first collection is made after some milliseconds, when the cgroup may not have run on a CPU yet.
   sleep 1
   reload
-  expect "a Collector takes metrics, and writes those of cgroups with their values" within 60 holds metrics \
+  expect "a Collector accepts metrics, and writes those of cgroups with their values" within 60 holds metrics \
     "any(m['name'] == 'perf.cgroup.task_clock' and m['unit'] == 's' and any(point['asDouble'] > 0 for point in m['sum']['dataPoints'])
         for r in requests for x in r['resourceMetrics'] for s in x['scopeMetrics'] for m in s['metrics'])"
-  expect "and profiles, with the hot function" within 60 holds profiles \
+  expect "a Collector accepts profiles with the hot function" within 60 holds profiles \
     "any('burns' in r['dictionary']['stringTable'] for r in requests)"
-  expect "and every sample of them leads to a stack" within 10 holds profiles \
+  expect "every sample of the profiles has a stack" within 10 holds profiles \
     "all(0 < s['stackIndex'] < len(r['dictionary']['stackTable'])
         for r in requests for x in r['resourceProfiles'] for y in x['scopeProfiles'] for p in y['profiles'] for s in p['samples'])"
-  expect "and the exporter's log" within 60 holds logs \
+  expect "a Collector accepts the log of the exporter" within 60 holds logs \
     "any(record['body']['stringValue'] == 'counting'
         for r in requests for x in r['resourceLogs'] for y in x['scopeLogs'] for record in y['logRecords'])"
   stop "$hot_pid"

@@ -1,11 +1,11 @@
-"""What packages.sh asks. Each command prints what is wrong, and fails if something is.
+"""Checks of packages.sh. Each command prints the errors, and fails if there is any.
 
-packages.py unit TABLE FILE...      a unit with its drop-ins has the capabilities that its features take by TABLE, which is
+packages.py unit TABLE FILE...      a unit with its drop-ins has the capabilities that its features require by TABLE, which is
                                      docs/privileges.md
-packages.py calls FILE SUMMARY      SystemCallFilter= of a unit allows all that `strace -c` has counted
-packages.py assets ROOT             every file that the Debian package is to have is there
-packages.py docker ROOT             so is every file that the Dockerfile copies, and .dockerignore lets it through
-packages.py notified SOCKET SECONDS what a service tells systemd: READY=1, then WATCHDOG=1
+packages.py calls FILE SUMMARY      SystemCallFilter= of a unit allows all system calls in the summary of `strace -c`
+packages.py assets ROOT             every file of the Debian package exists
+packages.py docker ROOT             every file that the Dockerfile copies exists, and .dockerignore does not exclude it
+packages.py notified SOCKET SECONDS a service sends READY=1 and then WATCHDOG=1 to systemd
 """
 
 import fnmatch
@@ -28,7 +28,7 @@ def wrong(text):
 
 
 def settings(paths):
-    """What holds at the end: lists go on, and an empty value begins anew."""
+    """Returns the effective settings: values are appended, and an empty value clears the list."""
     found = {}
     for path in paths:
         for line in Path(path).read_text().splitlines():
@@ -52,7 +52,7 @@ def unit(table, *paths):
     for key in ("AmbientCapabilities", "CapabilityBoundingSet"):
         given = set(" ".join(found[key]).split())
         if given != needed:
-            wrong(f"{key} is {sorted(given)}, and should be {sorted(needed)}")
+            wrong(f"{key} is {sorted(given)} instead of {sorted(needed)}")
     if "CAP_SYSLOG" in needed and (found["ProtectKernelLogs"][-1], found["ProtectKernelTunables"][-1]) != ("no", "no"):
         wrong("the names of the kernel's functions are out of reach")
     if root and (found["DynamicUser"][-1] != "no" or found["ReadWritePaths"] != ["/sys/kernel/tracing"]):
@@ -81,9 +81,9 @@ def calls(path, summary):
     # Called before the filter is installed
     used -= {"execve", "total"}
     if len(used) < 20:
-        wrong(f"strace has seen {sorted(used)} only")
+        wrong(f"strace recorded only {sorted(used)}")
     for name in sorted(used - allowed):
-        wrong(f"{name} is called, and SystemCallFilter= does not allow it")
+        wrong(f"{name} is called, but SystemCallFilter= does not allow it")
 
 
 def assets(root):
@@ -93,15 +93,15 @@ def assets(root):
         found = list(Path(root).glob(source))
         # Built by cargo, or generated
         if not found and not source.startswith(("target/", "dashboards/", "deploy/prometheus/")):
-            wrong(f"{source} is nowhere")
+            wrong(f"{source} does not exist")
         targets |= {f"/{target}{path.name}" if target.endswith("/") else f"/{target}" for path in found}
     for path in package["conf-files"]:
         if path not in targets:
-            wrong(f"{path} is a conffile, and not in the package")
+            wrong(f"{path} is a conffile, but not in the package")
     for name in ("postinst", "prerm", "postrm"):
         text = Path(root, package["maintainer-scripts"], name).read_text()
         if "\n#DEBHELPER#\n" not in text or not text.startswith("#!/bin/sh\n"):
-            wrong(f"{name} has no place for what starts and stops the service")
+            wrong(f"{name} lacks the placeholder for starting and stopping the service")
     unit = Path(root, package["systemd-units"]["unit-scripts"], f"{package['systemd-units']['unit-name']}.service")
     if f"--config {package['conf-files'][0]}" not in unit.read_text():
         wrong(f"{unit} reads another configuration")
@@ -122,16 +122,16 @@ def docker(root):
     for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.M):
         for source in line.split()[:-1]:
             if not Path(root, source).exists():
-                wrong(f"{source} is copied, and not there")
+                wrong(f"{source} is copied, but does not exist")
             if not sent(source):
-                wrong(f"{source} is copied, and .dockerignore leaves it out")
+                wrong(f"{source} is copied, but .dockerignore excludes it")
     for path in ("target", ".git", "tests", "deploy/helm"):
         if sent(path):
-            wrong(f"{path} is sent to Docker, and nobody needs it")
+            wrong(f"{path} is sent to Docker, but not used")
     # Files that cargo requires
     for bench in tomllib.loads(Path(root, "Cargo.toml").read_text()).get("bench", []):
         if not sent(f"benches/{bench['name']}.rs"):
-            wrong(f"benches/{bench['name']}.rs is named by Cargo.toml and not sent")
+            wrong(f"benches/{bench['name']}.rs is in Cargo.toml, but not sent to Docker")
 
 
 def notified(path, seconds):
@@ -143,7 +143,7 @@ def notified(path, seconds):
         try:
             told += listener.recv(4096).decode().splitlines()
         except TimeoutError:
-            wrong(f"it told {told}")
+            wrong(f"the service sent {told}")
             return
 
 

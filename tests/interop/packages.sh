@@ -54,10 +54,10 @@ check_units() {
   has_units both profiles probes
   local name
   for name in alone sampling probing both; do
-    expect "systemd takes the unit ($name)" verified "$name"
+    expect "systemd accepts the unit ($name)" verified "$name"
   done
-  expect "the service is closed" closed alone 25
-  expect "and with profiles still" closed sampling 40
+  expect "the service is restricted" closed alone 25
+  expect "the service with profiles is restricted" closed sampling 40
   if ! command -v strace >/dev/null; then
     lacks strace "the calls of the exporter" "strace is not installed"
     return
@@ -76,7 +76,7 @@ check_calls() {
   # strace does not forward its own signals.
   pkill -TERM -P "$traced" || true
   within 60 test -s "$scratch/calls" || true
-  expect "the unit allows what the exporter calls" judge calls "$unit" "$scratch/calls"
+  expect "the unit allows all system calls of the exporter" judge calls "$unit" "$scratch/calls"
 }
 
 # The same as start_exporter, under strace.
@@ -93,7 +93,7 @@ start_traced() {
 check_rights() {
   local list program=$scratch/program
   if [ "$(id -u)" != 0 ] || [ ! -d /sys/kernel/tracing/events ]; then
-    lacks tracefs "counting with the unit's capabilities" "that takes root, and a tracefs that is mounted"
+    lacks tracefs "counting with the unit's capabilities" "it requires root and a mounted tracefs"
     return
   fi
   list=-all$(sed -n 's/^AmbientCapabilities=//p' "$unit" | tr ' ' '\n' | sed 's/CAP_\(.*\)/,+\L\1/' | tr -d '\n')
@@ -105,7 +105,7 @@ check_rights() {
     "$program" run --config "$scratch/service.yaml" --listen 127.0.0.1:0 >"$scratch/exporter.log" 2>&1 &
   pids+=($!)
   within 20 serves_somewhere || true
-  expect "with the unit's capabilities all of its configuration is counted" within 20 nothing_is_forbidden
+  expect "with the unit's capabilities all events of its configuration are counted" within 20 nothing_is_forbidden
   stop "${pids[-1]}"
 }
 
@@ -121,20 +121,20 @@ nothing_is_forbidden() {
 
 check_notify() {
   if ! grep -aq NOTIFY_SOCKET "$exporter"; then
-    lacks notify "what the service tells systemd" "this perf-exporter does not know NOTIFY_SOCKET"
+    lacks notify "notifications to systemd" "this perf-exporter does not support NOTIFY_SOCKET"
     return
   fi
   judge notified "$scratch/notify" 30 >"$scratch/notified" 2>&1 &
   local listener=$!
   within 10 test -S "$scratch/notify" || true
   NOTIFY_SOCKET=$scratch/notify WATCHDOG_USEC=2000000 start_exporter "$exporter" <<<'profiles: {}'
-  expect "the service tells systemd that it is ready, and that it is well" wait "$listener"
+  expect "the service notifies systemd of its start, and then the watchdog" wait "$listener"
   cat "$scratch/notified"
 }
 
 check_deb() {
-  expect "the Debian package is described, and its files are there" judge assets "$root"
-  expect "dpkg's scripts are scripts" sh -n "$root"/deploy/debian/postinst
+  expect "the Debian package is described, and its files exist" judge assets "$root"
+  expect "the syntax of dpkg's scripts is valid" sh -n "$root"/deploy/debian/postinst
   if ! command -v cargo-deb >/dev/null; then
     lacks cargo-deb "building the Debian package" "cargo-deb is not installed"
     return
@@ -146,8 +146,8 @@ check_deb() {
   # cargo-deb requires a file for each pattern.
   compgen -G "$scratch/deb/dashboards/*.json" >/dev/null || echo '{}' >"$scratch/deb/dashboards/made-up.json"
   compgen -G "$scratch/deb/deploy/prometheus/*.rules.yaml" >/dev/null || echo 'groups: []' >"$scratch/deb/deploy/prometheus/made-up.rules.yaml"
-  expect "cargo deb builds it" builds_deb
-  expect "it has the program, the unit and the configuration, which is a conffile" has_contents
+  expect "cargo deb builds the package" builds_deb
+  expect "the package has the program, the unit and the configuration, which is a conffile" has_contents
 }
 
 builds_deb() {
@@ -162,7 +162,7 @@ has_contents() {
   dpkg-deb --contents "$scratch/package.deb" >"$scratch/contents"
   for file in ./usr/bin/perf-exporter ./etc/perf-exporter/perf-exporter.yaml perf-exporter.service ./usr/share/perf-exporter/systemd/profiles.conf; do
     grep -q "$file" "$scratch/contents" || {
-      echo "$file is not in it"
+      echo "$file is not in the package"
       return 1
     }
   done
@@ -172,12 +172,12 @@ has_contents() {
 
 needs "$exporter" "python3 curl" python3 curl
 exporter=$(readlink -f "$exporter")
-expect "the unit has the capabilities of what it counts" judge unit "$root/docs/privileges.md" "$unit"
-expect "with profiles those of profiles" judge unit "$root/docs/privileges.md" "$unit" "$root/deploy/systemd/profiles.conf"
-expect "with probes those of probes" judge unit "$root/docs/privileges.md" "$unit" "$root/deploy/systemd/probes.conf"
-expect "and with both the same" judge unit "$root/docs/privileges.md" "$unit" "$root"/deploy/systemd/{profiles,probes}.conf
-expect "perf-exporter takes the configuration that is installed" checked
-expect "what the Dockerfile copies is there" judge docker "$root"
+expect "the unit has the capabilities of its features" judge unit "$root/docs/privileges.md" "$unit"
+expect "with profiles.conf it has the capabilities of profiles" judge unit "$root/docs/privileges.md" "$unit" "$root/deploy/systemd/profiles.conf"
+expect "with probes.conf it has the capabilities of probes" judge unit "$root/docs/privileges.md" "$unit" "$root/deploy/systemd/probes.conf"
+expect "with both it has the capabilities of both" judge unit "$root/docs/privileges.md" "$unit" "$root"/deploy/systemd/{profiles,probes}.conf
+expect "perf-exporter accepts the installed configuration" checked
+expect "the files that the Dockerfile copies exist" judge docker "$root"
 check_units
 check_rights
 check_notify

@@ -98,35 +98,35 @@ time_is_shown_once() {
 check_functions() {
   report -top
   expect "pprof -top has the hot function first" test "$(first_function)" = burns
-  expect "it has nearly all of the time" is_about "$(share burns 2)" 90 100
-  expect "its callers have three quarters" is_about "$(share three_quarters 5)" 62 88
-  expect "and one quarter" is_about "$(share one_quarter 5)" 12 38
+  expect "the hot function has nearly all of the time" is_about "$(share burns 2)" 90 100
+  expect "one caller has three quarters of the time" is_about "$(share three_quarters 5)" 62 88
+  expect "the other caller has one quarter" is_about "$(share one_quarter 5)" 12 38
   expect "everything is below main()" is_about "$(share main 5)" 95 100
 }
 
 # check_contents NAME PID
 check_contents() {
   expect "the values are samples and, by default, CPU time" says '^samples/count cpu/nanoseconds\[dflt\]$'
-  expect "the period is that of the frequency" says '^Period: 2004008$'
+  expect "the period matches the frequency" says '^Period: 2004008$'
   expect "the program is the first mapping, with its path and build id" \
     says "^1: 0x[0-9a-f]+/0x[0-9a-f]+/0x[0-9a-f]+ $scratch/$1 $(build_id "$scratch/$1") \[FN"
   expect "every function of the program has a name" \
     test "$(grep -cE ' M=1 .*\+0x' "$scratch/raw")" = 0
-  expect "samples bear the name of the thread" says "comm:\[$1\]"
-  expect "and its numbers" says "pid:\[$2\] tid:\[$2\]"
-  expect "and where they were taken" says 'mode:\[user\]'
-  expect "and its cgroup" is_in_cgroup "$2" "$(labelled_cgroup)"
+  expect "samples have the name of the thread" says "comm:\[$1\]"
+  expect "samples have the ids of the process and the thread" says "pid:\[$2\] tid:\[$2\]"
+  expect "samples have the mode, user or kernel" says 'mode:\[user\]'
+  expect "samples have the cgroup" is_in_cgroup "$2" "$(labelled_cgroup)"
   report -tags
-  expect "pprof -tags knows the labels" grep -qE "comm: Total" "$scratch/report"
+  expect "pprof -tags shows the labels" grep -qE "comm: Total" "$scratch/report"
   report -top -tagfocus="comm=$1"
-  expect "and can select by them" test "$(first_function)" = burns
+  expect "pprof can select by labels" test "$(first_function)" = burns
 }
 
 # check_instructions WHAT [FILE]: checks instructions in FILE, if the file is not at the path in the profile. pprof matches the name with
 # the address before it, so the pattern cannot begin with ^.
 check_instructions() {
   report -disasm='\bburns\b' "${@:2}" || true
-  expect "pprof -disasm has all of the time on instructions of $1" instructions_have_it_all burns
+  expect "pprof -disasm attributes all of the time to instructions of $1" instructions_have_it_all burns
 }
 
 # Checks instructions next to source lines, which pprof finds in the program's debug information.
@@ -137,7 +137,7 @@ check_lines() {
     # A source line with time, and instructions of that line after it.
     expect "pprof -weblist has the hot line of the source" \
       grep -Eq '[0-9.]+m?s +[0-9.]+m?s .*sink .*= i . i;' "$scratch/weblist.html"
-    expect "and its hot instructions" grep -Eiq '[0-9.]+m?s +[0-9.]+m?s +[0-9a-f]+: .*\b(i?mul|add|madd)' "$scratch/weblist.html"
+    expect "pprof -weblist has the hot instructions" grep -Eiq '[0-9.]+m?s +[0-9.]+m?s +[0-9a-f]+: .*\b(i?mul|add|madd)' "$scratch/weblist.html"
   else
     fail "pprof fetches a profile of a program with debug information"
   fi
@@ -152,7 +152,7 @@ check_neighbours() {
   start_hot neighbour2 -g
   if within 60 take "comm=neighbour*"; then
     report -disasm='\bburns\b' || true
-    expect "pprof -disasm tells two programs apart" time_is_shown_once burns
+    expect "pprof -disasm distinguishes two programs" time_is_shown_once burns
   else
     fail "pprof fetches a profile of two programs"
   fi
@@ -163,12 +163,12 @@ check_neighbours() {
 # Checks that scrapers rely on: one layer of gzip, with a binary content type.
 check_transport() {
   fetch '/debug/pprof/profile?seconds=1' -D "$scratch/headers" -H 'Accept-Encoding: gzip' -o "$scratch/scraped" || true
-  expect "the type is application/octet-stream" \
+  expect "the content type is application/octet-stream" \
     grep -qi $'^content-type: application/octet-stream\r$' "$scratch/headers"
-  expect "gzip is the format, and no encoding of the transport" \
+  expect "gzip is part of the format, not an HTTP encoding" \
     test "$(grep -ci '^content-encoding:' "$scratch/headers")" = 0
-  expect "it is one gzip stream" gzip -t "$scratch/scraped"
-  expect "and in it is no other" test "$(gzip -dc "$scratch/scraped" | head -c 2 | od -An -tx1)" != ' 1f 8b'
+  expect "the response is a gzip stream" gzip -t "$scratch/scraped"
+  expect "the gzip stream contains no other gzip stream" test "$(gzip -dc "$scratch/scraped" | head -c 2 | od -An -tx1)" != ' 1f 8b'
 }
 
 # Checks the same stacks as text, added up without another program.
@@ -207,7 +207,7 @@ check() {
 
 needs "$exporter" "gcc readelf curl gzip" gcc, binutils, curl and gzip
 if [ -z "$go" ]; then
-  lacks pprof "pprof reads profiles" "go is neither in PATH nor in /usr/local/go/bin; Debian has it in golang-go"
+  lacks pprof "pprof reads profiles" "go is neither in PATH nor in /usr/local/go/bin; the Debian package is golang-go"
   finish
 fi
 if ! pprof -h >"$scratch/pprof.log" 2>&1 && ! grep -q 'Output formats' "$scratch/pprof.log"; then

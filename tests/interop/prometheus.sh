@@ -101,10 +101,10 @@ median_agrees() {
 
 check_naps() {
   if ! within 10 counts_naps; then
-    lacks tracepoint "the check of a known latency" "the exporter sees no system calls"
+    lacks tracepoint "the check of a known latency" "the exporter counts no system calls"
     return
   fi
-  expect "the median of known sleeps, by native buckets, is right to the width of a bucket" within 20 median_agrees
+  expect "the median of known sleeps from native buckets is accurate to the width of a bucket" within 20 median_agrees
   expect "the sleeps have classic buckets in text" has_classic_buckets
 }
 
@@ -120,13 +120,13 @@ check_native() {
   local metric=perf_exporter_collect_duration_seconds
   expect "Prometheus with native histograms scrapes the target" within 20 holds_natively 'up{job="perf"} == 1'
   holds_natively 'up{job="perf"} == 1' || return 0
-  expect "it negotiated protobuf and stored a native histogram" within 5 \
+  expect "Prometheus negotiated protobuf and stored a native histogram" within 5 \
     holds_natively "histogram_count($metric) > 0 and histogram_quantile(0.9, $metric) > 0 unless on() ${metric}_bucket"
-  expect "the counters have rates there, too" within 15 \
+  expect "the counters have rates in Prometheus with native histograms" within 15 \
     holds_natively 'sum(rate(perf_cpu_context_switches_total{cpu=~".+"}[5s])) > 0'
-  expect "it logged no complaint" test ! -s "$scratch/native.log"
+  expect "Prometheus with native histograms logged no warning" test ! -s "$scratch/native.log"
   check_naps
-  expect "every one of its scrapes of the last 3 s worked" holds_natively 'min_over_time(up{job="perf"}[3s]) == 1'
+  expect "every protobuf scrape of the last 3 s succeeded" holds_natively 'min_over_time(up{job="perf"}[3s]) == 1'
 }
 
 promtool_is_content() {
@@ -138,20 +138,20 @@ check() {
   cpus=$(getconf _NPROCESSORS_ONLN)
   expect "the exporter answers within 10 s" within 10 serves
   serves || return 0 # all further checks would fail for the same reason, slowly
-  expect "promtool finds nothing wrong with the text format" promtool_is_content
+  expect "promtool accepts the text format" promtool_is_content
   expect "OpenMetrics is served on request, to its EOF" openmetrics_is_complete
   expect "the target is up within 20 s" within 20 holds 'up{job="perf"} == 1'
   holds 'up{job="perf"} == 1' || return 0
   expect "Prometheus negotiated OpenMetrics" within 5 negotiated_openmetrics
   expect "each of the $cpus CPUs has a rate of context switches" \
     within 15 holds "count(rate(perf_cpu_context_switches_total{cpu=~\".+\"}[5s])) == $cpus"
-  expect "the CPUs switch contexts" within 15 holds 'sum(rate(perf_cpu_context_switches_total[5s])) > 0'
+  expect "the CPUs have context switches" within 15 holds 'sum(rate(perf_cpu_context_switches_total[5s])) > 0'
   if [ -n "$cgroup_dir" ]; then
     # Other programs may use part of the loop's CPU, but not this much.
     expect "the busy cgroup uses a CPU: between 0.05 and 1.2 of it" within 15 \
       holds "rate(perf_cgroup_task_clock_seconds_total{cgroup=\"$cgroup\"}[5s]) > 0.05 < 1.2"
   fi
-  expect "every scrape of the last 3 s worked" holds 'min_over_time(up{job="perf"}[3s]) == 1'
+  expect "every scrape of the last 3 s succeeded" holds 'min_over_time(up{job="perf"}[3s]) == 1'
   check_native
 }
 

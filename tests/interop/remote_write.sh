@@ -74,24 +74,24 @@ check() {
   expect "each of the $cpus CPUs has a rate of context switches, with external labels" within 30 \
     holds "count(rate(perf_cpu_context_switches_total{$series}[5s])) == $cpus"
   holds "perf_cpu_context_switches_total{$series}" || return 0 # all further checks would fail for the same reason, slowly
-  expect "the CPUs switch contexts" within 15 holds 'sum(rate(perf_cpu_context_switches_total[5s])) > 0'
+  expect "the CPUs have context switches" within 15 holds 'sum(rate(perf_cpu_context_switches_total[5s])) > 0'
   expect "a histogram has a quantile" within 15 \
     holds 'histogram_quantile(0.9, rate(perf_exporter_collect_duration_seconds_bucket[10s])) > 0'
-  expect "Prometheus accepts all of it" is_accepted
-  expect "the time of CPUs is there" holds 'perf_cpu_task_clock_seconds_total'
+  expect "Prometheus accepts all samples" is_accepted
+  expect "the CPU time has been stored" holds 'perf_cpu_task_clock_seconds_total'
   configure context-switches >"$scratch/exporter.yaml"
   reload
-  expect "what is not counted any more is gone within 10 s, not after 5 minutes" within 10 \
+  expect "a removed series ends within 10 s, not after 5 minutes" within 10 \
     lacks_series 'perf_cpu_task_clock_seconds_total'
-  expect "the rest goes on" holds 'perf_cpu_context_switches_total'
+  expect "the other series continue" holds 'perf_cpu_context_switches_total'
   stop "$prometheus_pid"
   expect "the exporter reports that Prometheus is down" within 20 has_failed
   sleep 3
   start_prometheus
-  expect "what was measured meanwhile is there once it is up: a sample for nearly each second" within 60 \
+  expect "samples taken while Prometheus was down arrive later: one for nearly each second" within 60 \
     holds 'count_over_time(perf_cpu_context_switches_total{cpu="0"}[20s]) >= 17'
-  expect "Prometheus accepts all of it again" within 20 is_accepted
-  expect "it logged no complaint" test ! -s "$scratch/prometheus.log"
+  expect "Prometheus accepts all samples again" within 20 is_accepted
+  expect "Prometheus logged no warning" test ! -s "$scratch/prometheus.log"
 }
 
 needs "$exporter" "prometheus curl python3" prometheus, curl and python3

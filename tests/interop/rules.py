@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What rules.sh needs besides a shell.
+"""The parts of rules.sh in Python.
 
   rules.py history FILE     writes three hours of recorded series as OpenMetrics, up to now
-  rules.py serve PORT       serves the same series as they go on from there, for Prometheus to scrape
-  rules.py receive PORT DIR takes what Alertmanager posts, and writes each post to a file in the directory
-  rules.py lint PROMETHEUS REPOSITORY   what every rule must have: a runbook, cases in the tests, …
-  rules.py without_data PROMETHEUS JOB [PATTERN]   names the recording rules that have no data and should have
+  rules.py serve PORT       serves the continuation of the same series, for Prometheus to scrape
+  rules.py receive PORT DIR receives notifications of Alertmanager, and writes each to a file in the directory
+  rules.py lint PROMETHEUS REPOSITORY   checks that every rule is complete: a runbook, cases in the tests, …
+  rules.py without_data PROMETHEUS JOB [PATTERN]   prints the recording rules without data that should have data
 """
 
 import http.server
@@ -88,7 +88,7 @@ RECORDED = "recorded"
 
 
 def series():
-    """Each metric with its labels and how much it grows in a second."""
+    """Yields each metric with its labels and its increase per second."""
     for event, rates in COUNTERS.items():
         yield f"perf_cgroup_{event}", list(zip((APP, SIDECAR, SERVICE), rates))
         yield f"perf_cpu_{event}", [({"cpu": str(cpu)}, sum(rates) / 2) for cpu in range(2)]
@@ -171,14 +171,14 @@ def rules(prometheus):
 
 
 def anchors(path):
-    """The anchors that a page of Markdown has, as forges make them."""
+    """Returns the anchors of a Markdown page, as Git forges generate them."""
     with open(path, encoding="utf-8") as file:
         headings = [line.lstrip("#").strip() for line in file if line.startswith("#")]
     return {re.sub(r"[^a-z0-9 _-]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def cases(tests):
-    """Of each alert: of each time that it is asked about, in order, whether it is to fire."""
+    """Returns for each alert, in order of its test cases, whether it must fire."""
     fires = {}
     # The two forms of a case: on one line without alerts, or with the expected alerts below.
     case = re.compile(r"alertname: (\w+)(?:, exp_alerts: (\[\])|\s+exp_alerts:\s*(\[\])?)")
@@ -188,14 +188,14 @@ def cases(tests):
 
 
 def queries(path):
-    """The queries that a page shows, each on a line of its own."""
+    """Returns the queries of a page, each on one line."""
     with open(path, encoding="utf-8") as file:
         blocks = re.findall(r"```promql\n(.*?)```", file.read(), re.DOTALL)
     return [line for block in blocks for line in block.splitlines() if line]
 
 
 def is_metric(repository):
-    """Whether the program has a metric of the name: docs/otlp.md has them all, and a test of its own."""
+    """Returns a function that reports whether a metric exists. docs/otlp.md lists all metrics; another test checks it."""
     with open(os.path.join(repository, "docs/otlp.md"), encoding="utf-8") as file:
         names = re.findall(r"^\| `(perf_[^`]+)` \|", file.read(), re.MULTILINE)
     patterns = "|".join(re.sub(r"<\w+>", r"\\w+", name) for name in names)
@@ -241,7 +241,7 @@ def lint(prometheus, repository):
     for rule in everything:
         for name in re.findall(r"\b(?:perf|cgroup|pod|instance):\w+:\w+", rule["query"]):
             if name not in recorded:
-                problems.append(f"{rule['name']} asks for {name}, which nothing records")
+                problems.append(f"{rule['name']} uses {name}, which no rule records")
     # Queries that users type during an incident must be valid.
     typed = queries(os.path.join(repository, "docs/runbooks.md"))
     for query in [rule["query"] for rule in everything] + typed:

@@ -58,7 +58,7 @@ holds() {
     grep -q '"result":\[{'
 }
 
-# Copies the rules with another evaluation interval: evaluation_interval, each second.
+# Copies the rules without the intervals of groups, so that evaluation_interval (each second) applies.
 copy_rules() {
   mkdir -p "$scratch/$1.rules"
   sed '/^    interval: /d' "$rules/recording.rules.yaml" >"$scratch/$1.rules/recording.yaml"
@@ -164,7 +164,7 @@ start_alertmanager() {
 }
 
 check_files() {
-  expect "promtool finds nothing wrong with the rules" promtool check rules "$rules"/*.rules.yaml
+  expect "promtool accepts the rules" promtool check rules "$rules"/*.rules.yaml
   # These tests cover days and take a while, so that other checks, which mostly wait, run meanwhile.
   promtool test rules "$rules"/tests/*.test.yaml >"$scratch/tests" 2>&1 &
   tests=$!
@@ -172,44 +172,44 @@ check_files() {
 }
 
 check_tests() {
-  expect "the tests of the rules hold" wait "$tests"
+  expect "the tests of the rules pass" wait "$tests"
   cat "$scratch/tests"
 }
 
 check_alerts() {
   if ! alertmanager=$(command -v prometheus-alertmanager || command -v alertmanager); then
-    lacks alertmanager "that alerts reach somebody" "there is none in PATH; Debian has it in prometheus-alertmanager"
+    lacks alertmanager "the delivery of alerts" "it is not in PATH; the Debian package is prometheus-alertmanager"
     return
   fi
   expect "Alertmanager is ready within 20 s" start_alertmanager
   start_forkers
-  expect "a fork storm is told with the labels of its cgroup" within 45 told_of firing PerfForkStorm
+  expect "a notification of a fork storm has the labels of its cgroup" within 45 told_of firing PerfForkStorm
   stop "${forkers[0]}"
   stop "${forkers[1]}"
   start_spinners
-  expect "and that it is over" within 45 told_of resolved PerfForkStorm
-  expect "threads that wait too long for a CPU are told of, by native histograms" \
+  expect "the end of the fork storm is notified" within 45 told_of resolved PerfForkStorm
+  expect "long runqueue latency is notified, from native histograms" \
     within 45 told_of firing PerfRunQueueLatencyHigh
-  expect "no classic bucket was there for them" \
+  expect "no classic bucket was stored for it" \
     holds "$native_port" 'absent(perf_cgroup_sched_runqueue_latency_seconds_bucket)'
 }
 
 check_data() {
-  expect "the recorded past can be imported" import_history
+  expect "the recorded history can be imported" import_history
   expect "Prometheus is ready within 20 s" start_prometheus prometheus "$prometheus_port"
   expect "every rule is documented and tested" told lint lint "http://127.0.0.1:$prometheus_port" "$repository"
   cat "$scratch/lint"
   expect "every recording rule has data" within 40 \
     told missing without_data "http://127.0.0.1:$prometheus_port" perf-exporter
   cat "$scratch/missing"
-  expect "instructions per cycle are what was recorded: 1.25 of the pod, 0.5 of the service, 1 of the machine" within 20 \
+  expect "instructions per cycle match the recording: pod 1.25, service 0.5, machine 1" within 20 \
     holds "$prometheus_port" 'abs(pod:perf_instructions_per_cycle:ratio_rate5m{job="recorded",pod="cart-1"} - 1.25) < 0.01
       and on () abs(pod:perf_instructions_per_cycle:ratio_baseline1d{job="recorded",pod="cart-1"} - 1.25) < 0.01
       and on () abs(pod:perf_instructions_per_cycle:ratio_rate5m{job="recorded",pod=""} - 0.5) < 0.01
       and on () abs(instance:perf_instructions_per_cycle:ratio_rate5m{job="recorded"} - 1) < 0.01'
-  expect "CPUs used and idle are no more than there are" within 20 \
+  expect "used and idle CPUs add up to at most the number of CPUs" within 20 \
     holds "$prometheus_port" '0 < instance:perf_cpu_seconds:rate5m <= 1.1 * instance:perf_cpus:count'
-  expect "with native histograms, run queues have data too" within 20 \
+  expect "with native histograms, runqueue latency has data too" within 20 \
     told missing_natively without_data "http://127.0.0.1:$native_port" perf-exporter runqueue
   cat "$scratch/missing_natively"
 }
@@ -226,7 +226,7 @@ needs "$exporter" "prometheus promtool curl python3" prometheus, curl and python
 check_files
 mount=$(cgroup_mount)
 if [ -z "$mount" ] || ! mkdir "$mount$cgroup" 2>/dev/null; then
-  lacks cgroup "that rules have data and alerts fire" "none can be made in ${mount:-any hierarchy with perf_event}"
+  lacks cgroup "that rules have data and alerts fire" "none can be created in ${mount:-any hierarchy with perf_event}"
   check_tests
   finish
 fi
@@ -249,7 +249,7 @@ fi
 sleep 1
 fetch /metrics -o "$scratch/metrics.txt"
 if ! grep -q '^perf_cgroup_forks_total{' "$scratch/metrics.txt"; then
-  lacks tracepoint "that rules have data and alerts fire" "the exporter sees no forks"
+  lacks tracepoint "that rules have data and alerts fire" "the exporter counts no forks"
   check_tests
   finish
 fi

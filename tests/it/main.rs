@@ -52,6 +52,7 @@ mod formats;
 mod hostile;
 mod hosts;
 mod hotplug;
+mod language;
 mod layers;
 mod manual;
 mod otlp_profiles_checked;

@@ -79,8 +79,8 @@ fn nothing_is_lost(name: &str, scopes: &[&str]) {
         }
         let clock = books.balance(scope, METRICS[0]);
         let earlier = before.balance(scope, METRICS[0]);
-        // The last record of a closed CPU is that of its last incoming task, or a clock record of the stream at most a tenth of a second
-        // ago. If other tasks never leave their CPU, this part is not negligible.
+        // The last record of a closed CPU is that of its last incoming task. It may also be a clock record of the stream, at most a tenth
+        // of a second old. If other tasks never leave their CPU, this part is not negligible.
         let ended = clock.of("ended");
         assert!(ended < cpus * (CLOCK_PERIOD + LATE_TICK), "a record is missing at the end: {clock:?}");
         let failed = clock.failed() - earlier.failed() - (ended - earlier.of("ended"));

@@ -127,7 +127,7 @@ fn what_cannot_be_probed_is_told_and_the_rest_is_sampled() {
         format!("misspelt: {{uprobe: \"{}\"}}", program.at("hid")),
         format!("calls: {{uprobe: \"{}\"}}", program.at("hit")),
     ]);
-    service.has_logged(&["the probe was hit"]);
+    service.has_logged(&["similar names: hit"]);
     let mut running = program.start();
     running.does("hits 1 12");
     assert_eq!(folded(&service, "calls", &running).total() + lost(&service), 12.0);

@@ -31,7 +31,7 @@ fn argument_holds(
     argument: &Argument,
     markers: &[Result<Argument, perf_exporter::probe::argument::ArgumentError>],
 ) {
-    let again = Argument::parse(&argument.to_string()).expect("what is written is read");
+    let again = Argument::parse(&argument.to_string()).expect("a written argument can be parsed");
     assert_eq!((&again.name, &again.fetch, again.kind), (&argument.name, &argument.fetch, argument.kind));
     for (site, machine) in
         [(Site::Kernel, Arch::X86_64), (Site::User, Arch::X86_64), (Site::User, Arch::Aarch64)]

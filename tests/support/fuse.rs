@@ -119,8 +119,8 @@ impl Mount {
         self.shared.control().kept.iter().map(|request| request.tid).collect()
     }
 
-    /// Reports whether a thread of a process or of its children waits for an answer, either to its own request or to the request of another
-    /// thread for the same page.
+    /// Reports whether a thread of a process or of its children waits for an answer. The request may be its own, or that of another thread
+    /// for the same page.
     pub(crate) fn delays(&self, pid: u32) -> bool {
         let of_page = || !self.waiting().is_empty() && threads(pid).iter().any(|task| uninterruptible(task));
         // A wait for a disk is shorter.

@@ -151,8 +151,8 @@ impl Program {
     }
 }
 
-/// Copies a program so that it can be executed at once. Another process writes the copy. A file that this process had open for writing
-/// would stay open in any child that another test forks at that moment, and Linux does not execute such a file (`ETXTBSY`).
+/// Copies a program so that it can be executed at once. Another process writes the copy. A file open for writing in this process could be
+/// inherited by a child that another test forks. Linux does not execute a file that is open for writing (`ETXTBSY`).
 pub(crate) fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").args([from, to]).status().unwrap();
     assert!(copied.success(), "{} could not be copied to {}", from.display(), to.display());

@@ -1,6 +1,6 @@
-/* Code that is made at run time, and a perf map of 20 MB of it that is written anew each second.
+/* Code generated at run time, and a perf map of 20 MB for it that is rewritten each second.
  *
- * Writes "/tmp/perf-PID.map". The functions are all of one kind: they count down from a number and return. */
+ * Writes "/tmp/perf-PID.map". All functions are alike: they count down from a number and return. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

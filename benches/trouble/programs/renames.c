@@ -1,4 +1,4 @@
-/* Renames itself some thousand times a second, and gives up the CPU under each name. */
+/* Renames itself some thousand times per second, and yields the CPU under each name. */
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <time.h>

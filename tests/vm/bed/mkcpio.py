@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """mkcpio.py OUT SOURCE[:DESTINATION]...
 
-Writes an initrd: a cpio archive in the "newc" format (Documentation/driver-api/early-userspace/buffer-format.rst in
-the kernel's tree), uncompressed; the kernel accepts several, one after the other. A SOURCE that is a directory puts
-its content below DESTINATION (default /); a file becomes DESTINATION. The word @nodes makes the device nodes that
-the first process needs. Symbolic links are kept, everything belongs to root, and the first of two equal names wins.
+Writes an initrd: an uncompressed cpio archive in the "newc" format (Documentation/driver-api/early-userspace/buffer-format.rst in the
+kernel's tree). The kernel accepts several archives, one after the other. The content of a SOURCE directory is placed below DESTINATION
+(default /); a SOURCE file becomes DESTINATION. The word @nodes creates the device nodes that the first process needs. Symbolic links are
+kept, all entries belong to root, and the first of two equal names is used.
 """
 import os
 import stat
@@ -20,7 +20,7 @@ class Archive:
         self.inode = 0
 
     def entry(self, name, mode, data=b"", device=(0, 0)):
-        """Writes one entry, and before it the directories that it lies in."""
+        """Writes one entry, after its parent directories."""
         name = name.strip("/")
         if not name or name in self.names:
             return
@@ -30,7 +30,7 @@ class Archive:
         self._write(name, self.inode, mode, data, device)
 
     def add(self, source, destination):
-        """Writes a file, a link, or a directory with all that is in it."""
+        """Writes a file, a link, or a directory with its content."""
         status = os.lstat(source)
         mode = status.st_mode
         if stat.S_ISLNK(mode):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """xvmlinux.py VMLINUZ OUT
 
-Unpacks the ELF kernel inside an x86-64 bzImage. QEMU starts it by its PVH entry, which saves the guest from
-decompressing itself under emulation: about a second per boot.
+Unpacks the ELF kernel inside an x86-64 bzImage. QEMU starts it by its PVH entry. This saves about a second per boot, because the kernel
+is not decompressed under emulation.
 """
 import subprocess
 import sys
@@ -16,7 +16,7 @@ FORMATS = (
 
 
 def payload(image):
-    """The first stream in `image` that unpacks to an ELF file, or None."""
+    """Returns the first stream in `image` that unpacks to an ELF file, or None."""
     for magic, command in FORMATS:
         start = image.find(magic)
         while start >= 0:
