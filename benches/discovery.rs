@@ -14,7 +14,7 @@ use criterion::{
     BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime,
 };
 use perf_exporter::host::Roots;
-use perf_exporter::target::{CgroupMount, Cgroups, Need, Processes};
+use perf_exporter::targets::{CgroupMount, Cgroups, Need, Processes};
 
 const PODS: usize = 20;
 const CONTAINERS: usize = 9;

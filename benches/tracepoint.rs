@@ -20,7 +20,7 @@ use perf_exporter::host::{Facts, Roots, read_text};
 use perf_exporter::plan::{Entries, StreamSupport, plan};
 use perf_exporter::sys::fake::{FakeKernel, FakePlace};
 use perf_exporter::sys::{Budget, Fields};
-use perf_exporter::target::Watch;
+use perf_exporter::targets::Watch;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Records of each CPU in a round. Many, so that the collection, whose cost is per label set, has a small share.

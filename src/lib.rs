@@ -22,7 +22,7 @@
 //! | [`metrics`] | series and their values |
 //! | [`event`] | events of this machine by name |
 //! | [`files`] | access to files of other processes |
-//! | [`target`] | cgroups and processes, and selections of them |
+//! | [`targets`] | cgroups and processes, and selections of them |
 //! | [`probe`] | locations and arguments of probes |
 //! | [`config`] | the configuration file and its errors |
 //! | [`container`] | pods and containers of cgroups |
@@ -72,6 +72,6 @@ pub mod status;
 pub mod symbol;
 pub mod sys;
 pub mod syscall;
-pub mod target;
+pub mod targets;
 pub mod tracepoint;
 mod words;

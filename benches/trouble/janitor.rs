@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use perf_exporter::host::{Roots, list};
-use perf_exporter::target::CgroupMount;
+use perf_exporter::targets::CgroupMount;
 use rustix::mount::{UnmountFlags, unmount};
 
 /// The cleaning process, and the parent directories of what it removes.

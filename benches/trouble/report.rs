@@ -161,7 +161,7 @@ impl Report<'_> {
         let samples = last.sum("perf_samples_total", &[]) - first.sum("perf_samples_total", &[]);
         line("samples", &format!("{samples:.0}"), None);
         for (name, what) in [
-            ("perf_stacks_cut_total", "stacks truncated"),
+            ("perf_truncated_stacks_total", "stacks truncated"),
             ("perf_profile_gaps_total", "profile gaps"),
             ("perf_frames_unresolved_total", "frames unresolved"),
         ] {
@@ -180,7 +180,7 @@ impl Report<'_> {
                 .map(|(_, count)| count)
                 .fold(0.0, |sum, count| sum + count)
         };
-        let budget = wanting("perf_stacks_cut_total") + wanting("perf_profile_gaps_total");
+        let budget = wanting("perf_truncated_stacks_total") + wanting("perf_profile_gaps_total");
         let enough = budget < 0.05 * samples;
         line(
             "stacks unresolved because a budget was used up",
@@ -194,7 +194,7 @@ impl Report<'_> {
         let mean = last.sum("perf_exporter_collect_duration_seconds_sum", &[]) / collections.max(1.0);
         let p99 = quantile(&last, "perf_exporter_collect_duration_seconds_bucket", 0.99);
         line("collection: mean, p99 (by the histogram)", &format!("{mean:.3} s, {p99}"), None);
-        let stuck = last.value("perf_exporter_stuck_files", &[]);
+        let stuck = last.value("perf_exporter_hung_file_operations", &[]);
         line(
             "stuck files at the end",
             &stuck.map_or("no such metric".into(), |stuck| stuck.to_string()),

@@ -184,7 +184,7 @@ def dashboard():
                     "Untracked events",
                     "Scheduler and system call events per second that were in flight when records were lost, or that began "
                     "before the exporter started.",
-                    total("perf_untold_events_total", "section,reason"),
+                    total("perf_untracked_events_total", "section,reason"),
                     "{{section}} {{reason}}",
                     "ops",
                     limits=steps((100, YELLOW), (10000, RED)),

@@ -131,7 +131,7 @@ def dashboard():
                 number(
                     "Truncated stacks",
                     "Stacks per second whose outer callers are missing. Raise `stack`, or build with frame pointers.",
-                    total("perf_stacks_cut_total"),
+                    total("perf_truncated_stacks_total"),
                     "ops",
                     steps((10, YELLOW)),
                 ),
@@ -288,7 +288,7 @@ def dashboard():
                     "Truncated stacks, by reason",
                     "Per second. copy: `stack` is too small. deep: the kernel's limit. full: the memory share is full. "
                     "unwound: no unwind table.",
-                    total("perf_stacks_cut_total", "reason"),
+                    total("perf_truncated_stacks_total", "reason"),
                     "{{reason}}",
                     "ops",
                     width=6,

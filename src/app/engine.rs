@@ -11,12 +11,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Options;
+use super::cpu_usage::{HelperCost, Spending};
 use super::demand::Demand;
 use super::governor::Governor;
 use super::losses::LossWatch;
 use super::memory::Memory;
 use super::reload::{self, Answer, Reloads};
-use super::spending::{HelperCost, Spending};
 use crate::budget::{Part, Share};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::containers::Containers;
@@ -36,7 +36,7 @@ use crate::probe::tracefs::{self, Fate, Leftover};
 use crate::profile::{Ask, Profiler};
 use crate::status::{Configuration, FailedReload, Status};
 use crate::sys::{Budget, Kernel, OpenDescriptors, usage};
-use crate::target::{Changes, Watch};
+use crate::targets::{Changes, Watch};
 
 /// Interval between checks whether the paths of probes still lead to the probed files.
 const FILES_EVERY: Duration = Duration::from_secs(5);

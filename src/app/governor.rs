@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Monotonic;
 use crate::config::{Config, Scheduler, Syscalls};
-use crate::target::Targets;
+use crate::targets::Targets;
 
 /// Time above the limit before detail is reduced. Bursts and reloads are shorter.
 const TOO_LONG: Duration = Duration::from_secs(30);

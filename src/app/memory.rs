@@ -8,7 +8,7 @@ use crate::budget::{Account, MemoryBudget, Part, PartState, Share, Shares};
 use crate::config::Config;
 use crate::metrics::Snapshot;
 use crate::profile::MemoryShares;
-use crate::sys::allocator::Trimmer;
+use crate::sys::malloc_settings::Trimmer;
 use crate::sys::usage;
 
 /// Interval between attempts to return freed memory.

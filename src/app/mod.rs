@@ -1,5 +1,6 @@
 //! The service: connects configuration, collection thread, HTTP server and signal handling, and defines the order of shutdown.
 
+mod cpu_usage;
 mod cpus;
 mod demand;
 mod engine;
@@ -9,7 +10,6 @@ mod manager;
 mod memory;
 mod reload;
 mod series_limit;
-mod spending;
 mod stop;
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ use crate::lock;
 use crate::metrics::{Build, SelfMetrics, Snapshot};
 use crate::profile::{Ask, Asked, NoProfile, Profile};
 use crate::status::Status;
-use crate::sys::{Kernel, allocator, scheduling};
+use crate::sys::{Kernel, malloc_settings, scheduling};
 use demand::Demand;
 use engine::{Engine, Naming, Published, Pushes, Request};
 use manager::Manager;
@@ -114,7 +114,7 @@ where
         tracing::debug!(%errno, "cannot raise the scheduling priority");
     }
     // Must be called before other threads start.
-    allocator::configure();
+    malloc_settings::configure();
     let (config, warnings) = config::load_file(options.config.as_deref()).map_err(Failure::Config)?;
     let cpus = Facts::read(&options.roots).online.len();
     config.require_memory(cpus).map_err(|error| Failure::Config(error.into()))?;

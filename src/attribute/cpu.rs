@@ -1,9 +1,9 @@
 //! One CPU of the stream: the last values of its counters, and the owner of the difference to the current ones.
 
 use super::format::{bundle_fields, clock_fields};
-use super::hidden::{Hidden, Left, Measure};
 use super::shares::Run;
 use super::timeline::{Slice, Span, Timeline, Who};
+use super::unsampled::{Hidden, Left, Measure};
 use crate::health::Interval;
 use crate::plan::{Granularity, MOST_MEMBERS};
 use crate::register::ROOT;

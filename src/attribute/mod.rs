@@ -18,19 +18,19 @@
 
 mod cpu;
 mod format;
-mod hidden;
-mod intake;
+mod ingest;
 mod shares;
 mod timeline;
+mod unsampled;
 
 #[cfg(test)]
 mod tests;
 
 pub use cpu::Bundle;
 pub use format::{SWITCHES, bundle_fields, clock_fields, fields, record_size, sideband};
-pub use hidden::Measure;
-pub use intake::Intake;
+pub use ingest::Ingest;
 pub use shares::{Owner, Reason, Share, Shares};
+pub use unsampled::Measure;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,11 +42,11 @@ use crate::plan::Granularity;
 use crate::register::{Order, Processes, ROOT};
 use crate::ring::{Group, Losses, Malformed, Record, Sample, Turn, time_of};
 use crate::sys::Fields;
-use crate::target::{CgroupId, Changed};
+use crate::targets::{CgroupId, Changed};
 use cpu::{Cpu, Leaving, Running, Step, Waiting};
-use hidden::Left;
 use shares::Row;
 use timeline::{Slice, Timeline, Who};
+use unsampled::Left;
 
 /// Maximum number of slices of a CPU that are kept while hardware events are off the PMU. Older slices are known to have several owners.
 const MOST_SLICES: usize = 256;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::health::Interval;
 use crate::register::{CgroupPaths, Task};
-use crate::target::CgroupId;
+use crate::targets::CgroupId;
 use crate::words::words;
 
 /// Owner of counts.

@@ -40,7 +40,7 @@ use crate::probe::tracefs;
 use crate::sys::Budget;
 use crate::sys::live::Live;
 use crate::sys::usage;
-use crate::target::Watch;
+use crate::targets::Watch;
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct CheckArgs {

@@ -21,7 +21,7 @@ use crate::plan::{Entries, StreamSupport, plan};
 use crate::sys::Budget;
 use crate::sys::live::Live;
 use crate::sys::usage;
-use crate::target::{Targets, Whom};
+use crate::targets::{Targets, Whom};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ListArgs {

@@ -19,7 +19,7 @@ use super::wanted::Wanted;
 use crate::files::Root;
 use crate::host::Roots;
 use crate::probe::binary::Binary;
-use crate::target::CgroupMount;
+use crate::targets::CgroupMount;
 
 #[derive(Debug, Clone, Args)]
 #[command(group(ArgGroup::new("action").args(["funcs", "markers", "vars", "add", "del", "list"])))]

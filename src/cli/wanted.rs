@@ -1,6 +1,6 @@
 //! A name pattern from the command line.
 
-use crate::target::Glob;
+use crate::targets::Glob;
 
 /// Matches names that contain a text or match a glob pattern. Without a pattern, all names match.
 pub(super) struct Wanted {

@@ -21,7 +21,7 @@ use super::traced::{Traced, traced};
 use super::value::{Address, Percent, Period, Size};
 use super::{Collection, Config, Counters, Limits};
 use crate::health::Scope;
-use crate::target::Targets;
+use crate::targets::Targets;
 
 /// Bounds of `collection.interval`. Below the minimum, the cost of collections is noticeable. Above the maximum, short-lived cgroups and
 /// processes are missed, and multiplexed events are scaled by stale factors.
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!((cgroups.include[0].as_str(), cgroups.depth), ("/a", Some(2)));
         assert_eq!(cgroups.exclude.len(), 1);
         let Targets::Processes(processes) = &per[2] else { panic!("{per:?}") };
-        assert_eq!(processes.by, [crate::target::GroupBy::Pid]);
+        assert_eq!(processes.by, [crate::targets::GroupBy::Pid]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::{Counters, file};
 use crate::event;
 use crate::event::syntax::{self, Group, Name, TermValue};
 use crate::health::Scope;
-use crate::target::{CgroupSelection, ProcessSelection, Targets};
+use crate::targets::{CgroupSelection, ProcessSelection, Targets};
 
 /// Maximum number of events of all entries. It exceeds the capacity of any PMU and bounds the cost of a file.
 const EVENT_LIMIT: usize = 4096;

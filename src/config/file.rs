@@ -28,7 +28,7 @@ use super::presets;
 use super::push::Export;
 use super::value::{Address, Entries, Event, List, Percent, Period, Size};
 use crate::event::Preset;
-use crate::target::{Attribution, GroupBy};
+use crate::targets::{Attribution, GroupBy};
 
 /// A configuration file. Keys that it omits keep their built-in values.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::syntax::Group;
-use crate::target::Targets;
+use crate::targets::Targets;
 use file::File;
 use report::Report;
 use selection::Selections;

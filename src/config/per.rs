@@ -7,7 +7,7 @@ use super::selection::Selections;
 use super::value::List;
 use super::yaml::NodeId;
 use crate::health::Scope;
-use crate::target::Targets;
+use crate::targets::Targets;
 
 /// Target keys of an entry.
 pub(super) struct Whom<'e, W> {

@@ -21,7 +21,7 @@ use crate::event::syntax::Event;
 use crate::health::CpuScope;
 use crate::host::CpuSet;
 use crate::probe::Definition;
-use crate::target::{CgroupSelection, ProcessSelection};
+use crate::targets::{CgroupSelection, ProcessSelection};
 
 /// Entry of `profiles`.
 #[derive(Debug, Clone, PartialEq)]

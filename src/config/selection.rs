@@ -8,7 +8,7 @@ use super::problem::shown;
 use super::report::Report;
 use super::value::List;
 use crate::health::Scope;
-use crate::target::{self, CgroupSelection, Glob, ProcessSelection, Targets};
+use crate::targets::{self, CgroupSelection, Glob, ProcessSelection, Targets};
 
 /// Length of a command name in the kernel, in bytes (`TASK_COMM_LEN` less the final NUL).
 const COMM_LEN: usize = 15;
@@ -88,7 +88,7 @@ pub(super) fn rules(
     exclude: Option<&At<List<ProcessRule>>>,
     hint: &str,
     report: &mut Report<'_>,
-) -> Lists<target::ProcessRule> {
+) -> Lists<targets::ProcessRule> {
     lists(include, exclude, ("selects no process", hint), report, |rule, report| {
         Some(process_rule(rule, report))
     })
@@ -150,7 +150,7 @@ fn processes(
     }
 }
 
-fn process_rule(rule: &At<ProcessRule>, report: &mut Report<'_>) -> target::ProcessRule {
+fn process_rule(rule: &At<ProcessRule>, report: &mut Report<'_>) -> targets::ProcessRule {
     let At { node, value: ProcessRule { comm: name, exe, cgroup, pid, kernel } } = rule;
     let conditions = name.is_some() || exe.is_some() || cgroup.is_some() || pid.is_some() || kernel.is_some();
     if !conditions && !report.blames(*node) {
@@ -161,7 +161,7 @@ fn process_rule(rule: &At<ProcessRule>, report: &mut Report<'_>) -> target::Proc
         let message = "this never matches with `kernel: true`: kernel threads have no executable";
         report.error(exe.node, message, "remove one of the two");
     }
-    target::ProcessRule {
+    targets::ProcessRule {
         comm: name.as_ref().and_then(|pattern| comm(pattern, report)),
         exe: exe.as_ref().and_then(|pattern| path(pattern, Path::Exe, report)),
         cgroup: cgroup.as_ref().and_then(|pattern| path(pattern, Path::Cgroup, report)),
@@ -253,7 +253,7 @@ fn glob(pattern: &At<String>, report: &mut Report<'_>) -> Option<Glob> {
 mod tests {
     use crate::config::Config;
     use crate::config::tests::{good, report};
-    use crate::target::{Attribution, Targets};
+    use crate::targets::{Attribution, Targets};
 
     /// Returns the report about one pattern of `cgroups.include`, without the position.
     fn cgroup(pattern: &str) -> String {
@@ -412,6 +412,6 @@ mod tests {
         let Config { counters, .. } = good(&format!("processes: {{by: [pid, exe]}}\n{entry}"));
         let [Targets::Processes(processes)] = &counters[0].per[..] else { panic!("{counters:?}") };
         assert_eq!(processes.include.len(), 1);
-        assert_eq!(processes.by, [crate::target::GroupBy::Pid, crate::target::GroupBy::Exe]);
+        assert_eq!(processes.by, [crate::targets::GroupBy::Pid, crate::targets::GroupBy::Exe]);
     }
 }

@@ -12,7 +12,7 @@ use super::selection::Selections;
 use super::value::{List, Period};
 use crate::event::nearest;
 use crate::syscall::{Abi, Call};
-use crate::target::{Glob, Targets};
+use crate::targets::{Glob, Targets};
 
 /// Scheduler metrics.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,7 +2,7 @@
 
 mod validator;
 
-use crate::target::Targets;
+use crate::targets::Targets;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 

@@ -22,7 +22,7 @@ use serde::Deserialize;
 use super::Preset;
 use crate::event::syntax::Event;
 use crate::probe::Definition;
-use crate::target::Targets;
+use crate::targets::Targets;
 
 /// Entry of `tracepoints` or `probes`, or of a preset: one metric.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,7 +11,7 @@ use super::identity::Identity;
 use super::source::{Failure, Found, Kind, Listing};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::lock::Lock;
-use crate::target::{ContainerPath, pod_uid};
+use crate::targets::{ContainerPath, pod_uid};
 
 /// Maximum number of known containers, and of known pods.
 const MOST: usize = 1 << 16;

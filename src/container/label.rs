@@ -8,7 +8,7 @@ use super::directory::{Directory, State};
 use super::identity::Identity;
 use crate::clock::Timestamp;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
-use crate::target::{ContainerPath, pod_uid};
+use crate::targets::{ContainerPath, pod_uid};
 
 /// Adds the container labels to every series with the label `cgroup`.
 ///

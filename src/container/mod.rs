@@ -1,20 +1,20 @@
 //! Container metadata: names of pods and containers for the counted cgroups, from container runtimes and Kubernetes.
 //!
-//! The path of a cgroup contains the ID of its container ([`ContainerPath`](crate::target::ContainerPath)). A thread ([`start`]) requests
+//! The path of a cgroup contains the ID of its container ([`ContainerPath`](crate::targets::ContainerPath)). A thread ([`start`]) requests
 //! metadata from the sources (`source`: a runtime with CRI, Docker, the kubelet, the API server) whenever an unknown container appears, and
 //! stores it in the [`Directory`]. [`Labeller`] adds the labels `namespace`, `pod` and `container` to every series of a cgroup.
 //!
 //! Collections never wait for a metadata source: a series without metadata is published without the labels, and receives them when the
 //! metadata is available.
 
-mod asker;
 mod directory;
 mod identity;
 mod label;
+mod metadata_thread;
 mod source;
 
-pub use asker::{Metrics, Surroundings, ask_once, start};
 pub use directory::{Account, Directory, SourceState, State};
 pub use identity::{Chosen, Identity, POD_CONTAINER, Pod};
 pub use label::Labeller;
+pub use metadata_thread::{Metrics, Surroundings, ask_once, start};
 pub use source::{Failure, FailureKind, Found, Kind, find};

@@ -16,7 +16,7 @@ use crate::metrics::Labels;
 use crate::plan::{Counter, Group};
 use crate::register::{ROOT, TargetIndex, Task};
 use crate::series::SeriesId;
-use crate::target::{CgroupId, Targets};
+use crate::targets::{CgroupId, Targets};
 
 /// Reasons for counts that are in no series of a group, besides the reasons of the stream itself.
 mod rest {

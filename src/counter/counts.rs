@@ -13,7 +13,7 @@ use crate::host::CpuSet;
 use crate::metrics::Labels;
 use crate::plan::{Group, Source};
 use crate::series::{SeriesId, Table, Total};
-use crate::target::parent_of;
+use crate::targets::parent_of;
 
 /// Nanoseconds of recent CPU time below which a series cannot take over the labels of another. Among targets that wake up only now and
 /// then, the most recent one would otherwise always win, and labels would alternate.

@@ -11,7 +11,7 @@ use super::subject::{Key, Subject};
 use crate::host::CpuSet;
 use crate::ring::Turns;
 use crate::sys::Kernel;
-use crate::target::{Cgroup, Changes, Process, Watch};
+use crate::targets::{Cgroup, Changes, Process, Watch};
 
 /// Interval between retries of names that were rejected because their cgroup had too many.
 const NAMES_AGAIN: Duration = Duration::from_secs(60);

@@ -14,7 +14,7 @@ use crate::host::{CpuSet, KernelVersion};
 use crate::plan::Group;
 use crate::series::SeriesId;
 use crate::sys::Kernel;
-use crate::target::Targets;
+use crate::targets::Targets;
 
 /// A target that is being counted.
 #[derive(Debug)]

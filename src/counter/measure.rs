@@ -11,7 +11,7 @@ use crate::health::{Interval, Refusal};
 use crate::host::Facts;
 use crate::plan::Group;
 use crate::sys::{Budget, Event, Inherit, Kernel, Place, Start};
-use crate::target::Whom;
+use crate::targets::Whom;
 
 /// Count of one event in one instance since the previous read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -37,7 +37,7 @@ use crate::plan::{Group, Plan, Source, StreamSupport};
 use crate::register::TargetIndex;
 use crate::ring::{self, Losses};
 use crate::sys::{Budget, Inherit, Kernel, Place, Start};
-use crate::target::{Changed, Targets, Watch};
+use crate::targets::{Changed, Targets, Watch};
 use crate::tracepoint::{Remarkable, TraceState, Tracer, TracerState};
 use attributed::{AttributedGroup, Collected};
 use busy::Busy;

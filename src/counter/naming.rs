@@ -6,7 +6,7 @@ use super::subject::Subject;
 use crate::metrics::Labels;
 use crate::plan::Group;
 use crate::series::{Naming, Own, OwnName};
-use crate::target::Targets;
+use crate::targets::Targets;
 
 /// Reports whether a group selects this target.
 pub(super) fn selects(plan: &Group, subject: &Subject) -> bool {

@@ -15,7 +15,7 @@ use crate::health::{Cause, Interval, Judgement, Ticket, Verdict, judge};
 use crate::host::{Cpu, CpuSet};
 use crate::plan::{Counter, Group, MOST_MEMBERS};
 use crate::sys::{Kernel, Place};
-use crate::target::{Cgroup, Process};
+use crate::targets::{Cgroup, Process};
 
 /// Result of opening a group for a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

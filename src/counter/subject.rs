@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::host::Cpu;
-use crate::target::{Cgroup, CgroupId, Process, ProcessKey};
+use crate::targets::{Cgroup, CgroupId, Process, ProcessKey};
 
 /// Identity of a target during its lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -297,7 +297,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::profile::specimen::{Builder, any_profile, hostile, native, specimen, task};
+    use crate::profile::sample_profiles::{Builder, any_profile, hostile, native, specimen, task};
     use crate::profile::{Mode, Selection};
 
     /// Returns start and width in values, and the text of each frame. Panics if the markup is not that of inferno.

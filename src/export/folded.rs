@@ -182,7 +182,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::profile::specimen::{any_profile, hostile, specimen};
+    use crate::profile::sample_profiles::{any_profile, hostile, specimen};
 
     fn text(profile: &Profile, options: Options) -> String {
         Folded::new(profile, options).text()

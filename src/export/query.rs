@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use super::flamegraph::Shape;
 use super::folded::Root;
 use crate::profile::{Cgroups, Mode, Selection};
-use crate::target::Glob;
+use crate::targets::Glob;
 
 /// Maximum length of a query in bytes, before decoding.
 const LENGTH: usize = 4 << 10;

@@ -217,7 +217,7 @@ mod tests {
 
     use super::*;
     use crate::profile::Mode;
-    use crate::profile::specimen::{Builder, any_profile, hostile, native, specimen, task};
+    use crate::profile::sample_profiles::{Builder, any_profile, hostile, native, specimen, task};
 
     #[test]
     fn the_table_is_as_recorded() {

@@ -19,11 +19,11 @@ impl Metrics {
     /// Returns an error if the metrics are already registered there.
     pub fn new(registry: &Registry) -> Result<Self> {
         let stuck = IntGauge::new(
-            "perf_exporter_stuck_files",
+            "perf_exporter_hung_file_operations",
             "Number of operations on files of other processes that are blocked because a file system does not respond",
         );
         let late = IntCounter::new(
-            "perf_exporter_late_files_total",
+            "perf_exporter_file_timeouts_total",
             "Operations on files of other processes to which a file system did not respond in time",
         );
         Ok(Self { stuck: registered(registry, stuck)?, late: registered(registry, late)? })

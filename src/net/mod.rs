@@ -2,9 +2,9 @@
 //! error texts (`words`).
 
 mod bytewise;
+pub(crate) mod error_text;
 pub(crate) mod http;
 pub mod tls;
-pub(crate) mod words;
 
 pub use bytewise::Bytewise;
 

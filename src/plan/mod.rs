@@ -10,7 +10,7 @@ mod traced;
 
 pub use profile::{PROFILES, Sampler, Value, Waits, sampler};
 pub use stream::{Granularity, NoStream, Set, Stream, StreamSupport, Unsupported, Why};
-pub use trace::{Amount, Fact, Feed, Lane, Output, Pairing, Role, Source as TraceSource, Take, Trace};
+pub use trace::{Amount, Fact, Feed, Output, Pairing, RingClass, Role, Source as TraceSource, Take, Trace};
 pub use traced::Complain;
 
 use std::collections::btree_map::Entry;
@@ -24,7 +24,7 @@ use crate::health::{Cause, Refusal, Scope};
 use crate::host::CpuSet;
 use crate::metrics::{self, Metadata, NameError, fit_name};
 use crate::probe::install::{Placements, Wish};
-use crate::target::{Needs, Targets};
+use crate::targets::{Needs, Targets};
 
 /// Maximum number of counters per group. The kernel allows more (a group read of up to 16 KiB), but rejects the whole group above its
 /// limit.
@@ -48,7 +48,7 @@ pub struct Plan {
 impl Plan {
     /// Returns the number of descriptors for traces on this many CPUs: one per event, and one that owns the ring.
     pub fn traced_descriptors(&self, cpus: usize) -> usize {
-        let of_lane = |lane: Lane| {
+        let of_lane = |lane: RingClass| {
             let mut events: Vec<&Event> = Vec::new();
             for source in self.traces.iter().filter(|trace| trace.lane() == lane).flat_map(|t| &t.sources) {
                 if !events.iter().any(|event| event.counts_as(&source.event)) {
@@ -57,7 +57,7 @@ impl Plan {
             }
             if events.is_empty() { 0 } else { 1 + events.len() }
         };
-        cpus * Lane::ALL.map(of_lane).iter().sum::<usize>()
+        cpus * RingClass::ALL.map(of_lane).iter().sum::<usize>()
     }
 
     /// Reports whether there are scheduler metrics.

@@ -9,7 +9,7 @@ use super::{Group, Source};
 use crate::event::Event;
 use crate::health::{Cause, CpuScope, Refusal, Scope};
 use crate::host::{Facts, KernelVersion};
-use crate::target::{Attribution, Targets};
+use crate::targets::{Attribution, Targets};
 use crate::words::words;
 
 words! {

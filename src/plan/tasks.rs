@@ -14,7 +14,7 @@ use crate::metrics::{self, Buckets, Metadata, NameError};
 use crate::probe::install::Placed;
 use crate::sched::Layout;
 use crate::syscall::{Abi, Call};
-use crate::target::Targets;
+use crate::targets::Targets;
 
 impl Fact {
     /// Returns the label names.

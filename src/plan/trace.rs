@@ -9,7 +9,7 @@ use crate::event::format::Field;
 use crate::metrics::{Buckets, Metadata};
 use crate::sched::Layout;
 use crate::syscall::Call;
-use crate::target::Targets;
+use crate::targets::Targets;
 
 /// Trace: decodes the records of one or more events.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,7 +105,7 @@ pub struct Output {
 
 /// Ring of a CPU that contains the records of a trace. A lost record affects only traces of the same lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lane {
+pub enum RingClass {
     /// Records that are read immediately.
     Direct,
     /// Records of tracepoints and probes that are read in time order across CPUs, as in the two following lanes.
@@ -116,7 +116,7 @@ pub enum Lane {
     Syscalls,
 }
 
-impl Lane {
+impl RingClass {
     /// All lanes, by index.
     pub const ALL: [Self; 4] = [Self::Direct, Self::Ordered, Self::Scheduler, Self::Syscalls];
 
@@ -128,12 +128,12 @@ impl Lane {
 
 impl Trace {
     /// Returns the lane of the records.
-    pub fn lane(&self) -> Lane {
+    pub fn lane(&self) -> RingClass {
         match self.kind {
-            TracedKind::Scheduler => Lane::Scheduler,
-            TracedKind::Syscalls => Lane::Syscalls,
-            _ if self.is_ordered() => Lane::Ordered,
-            _ => Lane::Direct,
+            TracedKind::Scheduler => RingClass::Scheduler,
+            TracedKind::Syscalls => RingClass::Syscalls,
+            _ if self.is_ordered() => RingClass::Ordered,
+            _ => RingClass::Direct,
         }
     }
 

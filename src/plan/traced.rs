@@ -13,7 +13,7 @@ use crate::event::{Catalog, Event, filter, syntax};
 use crate::health::{Refusal, Scope};
 use crate::metrics::{self, Buckets, Metadata, NameError, fit_name};
 use crate::probe::install::{Placed, Placements, Wish};
-use crate::target::Targets;
+use crate::targets::Targets;
 
 /// Returns the probe that an entry requires.
 pub(super) fn wish(traced: &Traced) -> Option<Wish> {

@@ -23,7 +23,7 @@ use crate::event::{Event, FileId};
 use crate::files::{Files, Opened};
 use crate::health::Refusal;
 use crate::host::Roots;
-use crate::target::CgroupMount;
+use crate::targets::CgroupMount;
 use kernel::Kernel;
 use place::Site;
 use seek::{Answer, Seeker, Sought, seek};

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use self::room::Room;
+use super::downsample::Downsampler;
 use super::handoff::{Fresh, Handoff, Report, Series};
 use super::memory::MemoryShares;
 use super::model::Mode;
-use super::namer::News;
-use super::open::{SIDE, Tap};
+use super::open::{SIDE, SampleSource};
 use super::rings::{Batch, Command, Rings};
+use super::symbolizer_thread::News;
 use super::tally::{Key, Sum, Tally, Window};
 use super::tasks::{Seen, TaskId, Tasks};
-use super::thin::Thinner;
 use super::waits::{self, Begun, Waiting};
 use crate::config::profiled::{Rate, Unwind, Whose};
 use crate::files::Files;
@@ -25,7 +25,7 @@ use crate::plan::Sampler;
 use crate::ring::{Losses, Malformed, Record, Sample, time_of};
 use crate::stack::{self, Analyzer, Frame, ProcessId, StackId, Taken};
 use crate::sys::Ring;
-use crate::target::{Cgroup, CgroupSelection};
+use crate::targets::{Cgroup, CgroupSelection};
 
 /// The stacks of one entry.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ struct Source {
     /// Threads that are off the CPU.
     waiting: Waiting,
     /// By CPU, for samplers whose records are waits.
-    thinners: FxHashMap<u32, Thinner>,
+    thinners: FxHashMap<u32, Downsampler>,
 }
 
 impl Source {
@@ -60,7 +60,7 @@ impl Source {
     /// Returns the number of waits that this record represents, or `None` if the record is skipped.
     fn thin(&mut self, cpu: u32, time: u64, weight: u64) -> Option<u64> {
         let Rate::Frequency(limit) = self.sampler.rate else { return Some(weight) };
-        self.thinners.entry(cpu).or_insert_with(|| Thinner::new(limit)).take(time, weight)
+        self.thinners.entry(cpu).or_insert_with(|| Downsampler::new(limit)).take(time, weight)
     }
 
     #[inline]
@@ -119,7 +119,7 @@ const MOST_NEWS: usize = 1 << 14;
 pub(super) struct Analysis {
     sources: Vec<Source>,
     /// By event, the format of its records.
-    taps: FxHashMap<u64, Tap>,
+    taps: FxHashMap<u64, SampleSource>,
     pub(super) analyzer: Analyzer,
     pub(super) tasks: Tasks,
     /// Processes that generate code at run time, by pid.
@@ -194,7 +194,7 @@ impl Analysis {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Samplers(samplers) => self.set_samplers(&samplers),
-            Command::Tap { id, tap } => {
+            Command::SampleSource { id, tap } => {
                 self.taps.insert(id, tap);
             }
             Command::Weigh { id, weight } => {
@@ -256,7 +256,7 @@ impl Analysis {
         let tap = id.and_then(|id| self.taps.get(&id)).copied();
         let fields = tap.map_or(SIDE, |tap| tap.fields);
         match (Record::parse(bytes, &fields), tap) {
-            (Ok(Record::Sample(sample)), Some(Tap { sampler, weight, .. })) => {
+            (Ok(Record::Sample(sample)), Some(SampleSource { sampler, weight, .. })) => {
                 self.sample(cpu, sampler, &sample, weight.unwrap_or(sample.period));
             }
             (Ok(Record::Switch { out: true, .. }), _) => *self.switches.entry(cpu).or_default() += 1,

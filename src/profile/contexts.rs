@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Task;
 use crate::clock::{Clock, Monotonic};
-use crate::target::{ProcessContext, ProcessKey};
+use crate::targets::{ProcessContext, ProcessKey};
 
 /// How long a context is valid: less than a window, so that each process is read once for all entries together.
 const FRESH: Duration = Duration::from_secs(30);
@@ -42,11 +42,11 @@ struct Known {
 #[derive(Debug)]
 pub(super) struct Contexts {
     known: FxHashMap<ProcessKey, Known>,
-    desk: Arc<Desk>,
+    desk: Arc<SharedState>,
 }
 
 /// The state that is shared with the reading threads.
-struct Desk {
+struct SharedState {
     read: Box<Read>,
     work: Mutex<Work>,
     /// Notified when a result is available or a thread has ended.
@@ -77,13 +77,13 @@ impl Work {
     }
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for SharedState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").field("work", &self.work).finish_non_exhaustive()
+        f.debug_struct("SharedState").field("work", &self.work).finish_non_exhaustive()
     }
 }
 
-impl Desk {
+impl SharedState {
     fn work(&self) -> MutexGuard<'_, Work> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,7 +110,7 @@ impl Desk {
 }
 
 /// Marks the end of a read or a thread when it is dropped, also after a panic.
-struct AtEnd<F: FnMut(&mut Work)>(Arc<Desk>, F);
+struct AtEnd<F: FnMut(&mut Work)>(Arc<SharedState>, F);
 
 impl<F: FnMut(&mut Work)> Drop for AtEnd<F> {
     fn drop(&mut self) {
@@ -122,7 +122,7 @@ impl<F: FnMut(&mut Work)> Drop for AtEnd<F> {
 impl Contexts {
     /// Creates an empty cache. `read` may block for any time.
     pub(super) fn new(read: impl Fn(ProcessKey) -> Option<ProcessContext> + Send + Sync + 'static) -> Self {
-        let desk = Desk { read: Box::new(read), work: Mutex::default(), changed: Condvar::new() };
+        let desk = SharedState { read: Box::new(read), work: Mutex::default(), changed: Condvar::new() };
         Self { known: FxHashMap::default(), desk: Arc::new(desk) }
     }
 

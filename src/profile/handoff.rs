@@ -175,7 +175,7 @@ impl Handoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::specimen::sampler;
+    use crate::profile::sample_profiles::sampler;
 
     #[test]
     fn every_entry_can_be_followed_while_others_ask() {

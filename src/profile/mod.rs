@@ -19,27 +19,27 @@
 //! profile.
 
 mod analysis;
-mod ask;
 mod build;
 mod contexts;
+mod downsample;
 mod functions;
 mod handoff;
 mod memory;
 mod model;
-mod namer;
 mod open;
 mod publish;
 #[cfg(test)]
 pub(crate) mod replayed;
+mod requests;
 mod rings;
-mod selection;
 #[cfg(test)]
-pub(crate) mod specimen;
+pub(crate) mod sample_profiles;
+mod selection;
+mod symbolizer_thread;
 mod tally;
 mod tasks;
 #[cfg(test)]
 mod tests;
-mod thin;
 mod waits;
 
 use std::fmt;
@@ -59,23 +59,23 @@ use crate::host::CpuSet;
 use crate::metrics::{Family, NameError};
 use crate::plan::Sampler;
 use crate::ring::{
-    Consumer, Context, Losses, Made, Reader, Records, Refused, RingBudget, RingId, RingSet, Tapped, Usage,
-    Writers,
+    Consumer, Context, Losses, Made, Reader, Records, Refused, RingBudget, RingId, RingSet, RingWriters,
+    Usage, Writers,
 };
 use crate::sys::scheduling::Urgency;
 use crate::sys::{self, Event, Kernel, Sampling};
-use crate::target::Whom;
-use ask::Shared;
-pub use ask::{Ask, Asked};
+use crate::targets::Whom;
 pub use handoff::NoProfile;
 pub(crate) use memory::MemoryShares;
 pub use model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
-use namer::Namer;
 pub use publish::METRICS;
 use publish::Publisher;
 pub(crate) use publish::{FUNCTIONS, SAMPLES, Shortfalls};
+use requests::Shared;
+pub use requests::{Ask, Asked};
 use rings::Command;
 pub use selection::{Cgroups, Selection};
+use symbolizer_thread::Namer;
 
 /// Types of the symbolizer that profiles contain.
 pub use crate::symbol::{FileHash, Origin, Segment as Mapping};
@@ -92,7 +92,7 @@ pub(crate) struct Profiler<K: Kernel> {
     samplers: Vec<Arc<Sampler>>,
     /// The targets that are sampled; `None` = everything that runs.
     whom: Option<Vec<Whom>>,
-    rings: RingSet<Tapped<K::Event, open::Tap>>,
+    rings: RingSet<RingWriters<K::Event, open::SampleSource>>,
     shared: Arc<Shared<Ring<K>>>,
     memory: u64,
     publisher: Publisher,
@@ -252,7 +252,12 @@ impl<K: Kernel> Profiler<K> {
     }
 
     /// Enables the events of a ring after its reader is ready.
-    fn start(&mut self, ring: RingId, tapped: Tapped<K::Event, open::Tap>, made: Made<Ring<K>>) {
+    fn start(
+        &mut self,
+        ring: RingId,
+        tapped: RingWriters<K::Event, open::SampleSource>,
+        made: Made<Ring<K>>,
+    ) {
         if self.rings.is_idle() {
             let now = self.clock.kernel();
             self.shared.handoff.lock().start(now);
@@ -384,7 +389,7 @@ impl<K: Kernel> Profiler<K> {
     /// Returns the state of each entry.
     pub(crate) fn states(&self) -> Vec<SamplerState> {
         let open = |place: usize| {
-            let here = |tapped: &Tapped<K::Event, open::Tap>| {
+            let here = |tapped: &RingWriters<K::Event, open::SampleSource>| {
                 tapped.events.iter().any(|tap| tap.of.sampler == place)
             };
             self.rings.writers().filter(|(_, tapped)| here(tapped)).count()

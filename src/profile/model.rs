@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::Timestamp;
 use crate::container::Identity;
 use crate::symbol::{Origin, Segment as Mapping};
-use crate::target::{ProcessContext, ProcessKey};
+use crate::targets::{ProcessContext, ProcessKey};
 use crate::words::words;
 
 /// The samples of a period of time.

@@ -12,7 +12,7 @@ pub(super) const SIDE: Fields = Fields { identifier: true, ip: true, tid: true, 
 
 /// The sampler and record format of an event.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tap {
+pub(super) struct SampleSource {
     /// The index of its sampler.
     pub(super) sampler: usize,
     /// The fields of its samples.
@@ -22,12 +22,12 @@ pub(super) struct Tap {
 }
 
 /// Returns the events that all samplers open on a CPU.
-pub(super) fn request(samplers: &[Arc<Sampler>], cpu: u32) -> Request<'_, Tap> {
+pub(super) fn request(samplers: &[Arc<Sampler>], cpu: u32) -> Request<'_, SampleSource> {
     let mut events = Vec::new();
     for (place, sampler) in samplers.iter().enumerate() {
         let sampling = Sampling::of(sampler);
         let weight = if sampler.waits.is_some() { Some(1) } else { sampler.period };
-        let tap = Tap { sampler: place, fields: sampling.fields, weight };
+        let tap = SampleSource { sampler: place, fields: sampling.fields, weight };
         events.extend(sampler.events_on(cpu).map(|event| (Attr::sampling(event, sampling), event, tap)));
     }
     // An unprivileged user must exclude the kernel even from an event that never fires.
@@ -51,7 +51,7 @@ mod tests {
     use crate::config::profiled;
     use crate::event::Catalog;
     use crate::host::{Facts, Roots};
-    use crate::profile::specimen;
+    use crate::profile::sample_profiles;
 
     #[test]
     fn whoever_may_not_look_into_the_kernel_asks_no_event_for_it() {
@@ -59,7 +59,8 @@ mod tests {
         let catalog = Catalog::load(&Roots::under(dir.path()), &Facts::default());
         for (text, exclude_kernel) in [("page-faults", false), ("page-faults:u", true)] {
             let events = catalog.resolve(&profiled::one_event(text).unwrap()).unwrap();
-            let sampler = Sampler { events, rate: Rate::Period(1), ..(*specimen::sampler("faults")).clone() };
+            let sampler =
+                Sampler { events, rate: Rate::Period(1), ..(*sample_profiles::sampler("faults")).clone() };
             let samplers = [Arc::new(sampler)];
             let Request { holders, events, .. } = request(&samplers, 3);
             let mut attrs = holders.iter().chain(events.iter().map(|(attr, ..)| attr));

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::ask::Shared;
 use super::handoff::{Fresh, Series};
+use super::requests::Shared;
 use crate::clock::{Monotonic, Timestamp};
 use crate::host::Nodes;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::plan::Sampler;
 use crate::ring::{Records, RingMetrics};
 use crate::series::{Naming, Own, OwnName, Published, Table};
-use crate::stack::{self, Cut, Loss};
+use crate::stack::{self, Loss, Truncation};
 use crate::symbol::{LineReason, Reason};
 use crate::sys::Ring;
 
@@ -22,7 +22,7 @@ pub const METRICS: [&str; 8] = [SAMPLES, FUNCTIONS, THROTTLED, CUT, GAPS, UNRESO
 pub(crate) const SAMPLES: &str = "perf_samples";
 pub(crate) const FUNCTIONS: &str = "perf_function_samples";
 const THROTTLED: &str = "perf_throttled";
-const CUT: &str = "perf_stacks_cut";
+const CUT: &str = "perf_truncated_stacks";
 const GAPS: &str = "perf_profile_gaps";
 const UNRESOLVED: &str = "perf_frames_unresolved";
 const LINELESS: &str = "perf_frames_without_line";
@@ -39,13 +39,13 @@ const LEAST_ACTIVITY: u64 = 2;
 
 /// The samples of an entry, by name, cgroup and mode.
 #[derive(Debug)]
-struct Book {
+struct SeriesTable {
     sampler: Arc<Sampler>,
     /// Each with the time of the last sample.
     series: Table<u64, Monotonic>,
 }
 
-impl Book {
+impl SeriesTable {
     fn add(&mut self, series: Series, count: u64, nodes: &Nodes, now: Monotonic) {
         let Series { comm, cgroup, mode, kernel_thread, cpu } = series;
         let cgroup = cgroup.unwrap_or_else(|| "unknown".into());
@@ -76,7 +76,7 @@ impl Book {
 /// The totals of all entries, and the metrics under which they are published.
 #[derive(Debug)]
 pub(super) struct Publisher {
-    books: Vec<Book>,
+    books: Vec<SeriesTable>,
     /// The most thread names that a cgroup may have, for each entry.
     names: usize,
     nodes: Nodes,
@@ -122,8 +122,8 @@ impl Publisher {
             )?,
             cut: counter(
                 CUT,
-                "Truncated stacks, by reason: deep, deeper than the limit; copy, deeper than the copied stack memory; unwound, neither \
-                 frame pointers nor unwind tables; full, the stack table was full.",
+                "Truncated stacks, by reason: depth_limit, deeper than the limit; copy_limit, deeper than the copied stack memory; no_unwind_info, neither \
+                 frame pointers nor unwind tables; table_full, the stack table was full.",
             )?,
             unresolved: counter(UNRESOLVED, "Frames of requested stacks without a symbol, by reason.")?,
             lineless: counter(
@@ -174,8 +174,10 @@ impl Publisher {
             let kept =
                 old.iter().position(|book| sampler.continues(&book.sampler)).map(|at| old.swap_remove(at));
             stay.extend(kept.as_ref().map(|book| Arc::clone(&book.sampler.entry)));
-            let new =
-                || Book { sampler: Arc::clone(sampler), series: Table::new(0, limit, LEAST_ACTIVITY, now) };
+            let new = || SeriesTable {
+                sampler: Arc::clone(sampler),
+                series: Table::new(0, limit, LEAST_ACTIVITY, now),
+            };
             let mut book = kept.unwrap_or_else(new);
             book.series.set_limit(limit);
             book.series.set_names(self.names);
@@ -290,7 +292,7 @@ fn counted(labels: Vec<(&'static str, Arc<str>)>, count: u64) -> Point {
 
 /// Returns the reasons for truncated stacks, with counts.
 fn cuts(accounts: &stack::Accounts) -> Vec<(&'static str, u64)> {
-    Cut::ALL.iter().map(|&cut| (cut.as_str(), accounts.cut(cut))).collect()
+    Truncation::ALL.iter().map(|&cut| (cut.as_str(), accounts.cut(cut))).collect()
 }
 
 /// Returns the reasons for gaps in stacks, with counts.
@@ -318,7 +320,7 @@ mod tests {
     use crate::health::CpuScope;
     use crate::host::Roots;
     use crate::profile::Mode;
-    use crate::profile::specimen::sampler;
+    use crate::profile::sample_profiles::sampler;
 
     #[test]
     fn an_entry_of_the_same_name_that_samples_otherwise_begins_anew() {

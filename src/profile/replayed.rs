@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ask::Shared;
-use super::open::Tap;
-use super::specimen::sampler;
+use super::open::SampleSource;
+use super::requests::Shared;
+use super::sample_profiles::sampler;
 use super::{Ask, Profile, Selection};
 use crate::clock::{Clock, Timestamp};
 use crate::host::Roots;
@@ -43,7 +43,7 @@ pub(crate) fn replayed(roots: &Roots, fields: Fields, records: Vec<Vec<u8>>) -> 
     let clock = Clock::manual(Timestamp(0));
     let shared = Shared::new(clock.clone(), roots, nobody());
     shared.set_samplers(&[Arc::new(Sampler { cpus: true, ..(*sampler("cpu")).clone() })]);
-    let tap = Tap { sampler: 0, fields, weight: Some(1_000_000) };
+    let tap = SampleSource { sampler: 0, fields, weight: Some(1_000_000) };
     shared.add(1, [(EVENT, tap)], Held(records));
     let asked = shared.begin("cpu").unwrap();
     clock.advance(Duration::from_secs(1));

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::MemoryShares;
-use super::open::{SIDE, Tap};
+use super::open::{SIDE, SampleSource};
 use crate::budget::Account;
 use crate::plan::Sampler;
 use crate::ring::{Losses, Merger, RingId, Usage, time_of};
@@ -24,7 +24,7 @@ pub(super) enum Command {
     /// Counts for these entries from now on. Entries that stay keep their windows.
     Samplers(Vec<Arc<Sampler>>),
     /// Registers an opened event whose records have this `id`.
-    Tap { id: u64, tap: Tap },
+    SampleSource { id: u64, tap: SampleSource },
     /// From now on each record of an event represents `weight` hits.
     Weigh { id: u64, weight: u64 },
     /// Removes events that are closed. No more records of them follow.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Line, Location, Mode, Profile, Sample, Task};
-use crate::target::{Glob, GlobError};
+use crate::targets::{Glob, GlobError};
 
 /// Conditions on tasks and modes. `None` selects everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -191,7 +191,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::specimen::{any_profile, specimen};
+    use super::super::sample_profiles::{any_profile, specimen};
     use super::*;
 
     fn comm(pattern: &str) -> Selection {

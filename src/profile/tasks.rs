@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::host::Roots;
 use crate::register::{CgroupPaths, ThreadNames};
 use crate::ring::{Record, Sample};
-use crate::target::{CgroupId, CgroupMount, Need, Process, ProcessKey};
+use crate::targets::{CgroupId, CgroupMount, Need, Process, ProcessKey};
 
 /// The number of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

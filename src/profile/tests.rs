@@ -109,7 +109,12 @@ fn sampler(entry: &str) -> Arc<Sampler> {
     let catalog = Catalog::load(&Roots::under(dir.path()), &Facts::default());
     let event = profiled::one_event("page-faults").unwrap();
     let events = catalog.resolve(&event).unwrap();
-    Arc::new(Sampler { events, rate: Rate::Period(1), window: HOUR, ..(*specimen::sampler(entry)).clone() })
+    Arc::new(Sampler {
+        events,
+        rate: Rate::Period(1),
+        window: HOUR,
+        ..(*sample_profiles::sampler(entry)).clone()
+    })
 }
 
 /// Returns the sum of all published series of a metric.

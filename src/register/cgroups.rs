@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::ring;
-use crate::target::CgroupId;
+use crate::targets::CgroupId;
 
 /// Minimum number of the newest paths that are kept.
 const LEAST: usize = 1 << 13;

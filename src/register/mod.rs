@@ -13,7 +13,7 @@
 //! All tables are bounded, because untrusted programs can create any number of processes, cgroups and names.
 
 mod cgroups;
-mod news;
+mod changes;
 mod processes;
 mod target_index;
 mod threads;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::news::News;
+use super::changes::News;
 use crate::ring::{self, Record};
-use crate::target::{CgroupId, Changed};
+use crate::targets::{CgroupId, Changed};
 
 /// Parent process of all kernel threads.
 pub const KTHREADD: u32 = 2;

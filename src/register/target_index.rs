@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::{CgroupPaths, Task};
-use crate::target::{Cgroup, CgroupId, Process, ProcessKey, Watch};
+use crate::targets::{Cgroup, CgroupId, Process, ProcessKey, Watch};
 
 /// Root of every cgroup hierarchy (`KERNFS_ROOT_INO`), whatever part of it is mounted here.
 pub const ROOT: CgroupId = CgroupId(1);

@@ -7,7 +7,7 @@ use proptest::sample::Index;
 
 use super::{Order, Processes, Task};
 use crate::ring::{self, Record};
-use crate::target::{CgroupId, Changed};
+use crate::targets::{CgroupId, Changed};
 
 /// Number of CPUs, whose rings are read one after another.
 const CPUS: usize = 3;

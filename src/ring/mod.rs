@@ -3,26 +3,26 @@
 
 mod account;
 mod id;
+pub mod memory;
 mod merge;
 mod open;
 mod reader;
 mod record;
-pub mod room;
 mod set;
 mod size;
 #[cfg(test)]
 pub(crate) mod testing;
-mod turns;
+mod thread_switches;
 
 pub(crate) use account::RingMetrics;
 pub use account::{Losses, Records};
 pub use id::RingId;
 pub use merge::{Merger, is_sample, time_of};
-pub(crate) use open::{Context, DUMMY, Refused, Request, Tapped};
+pub(crate) use open::{Context, DUMMY, Refused, Request, RingWriters};
 pub use reader::Reader;
 pub use record::{
     Cgroup, Comm, Group, Ksymbol, Malformed, MappedFile, Mmap, Record, Sample, Task, UserStack,
 };
 pub(crate) use set::{Consumer, Made, RingSet, Usage, Writers};
 pub use size::RingBudget;
-pub(crate) use turns::{Passing, Turn, Turns};
+pub(crate) use thread_switches::{Passing, Turn, Turns};

@@ -13,7 +13,7 @@ use crate::health::{Attempt, Board, Cause, Judgement, Refusal, Scope, classify, 
 use crate::host::{Facts, Roots};
 use crate::probe::tracefs;
 use crate::sys::{Attr, Budget, Event, Inherit, Kernel, Place, Start};
-use crate::target::Whom;
+use crate::targets::Whom;
 
 use super::id::RingId;
 use super::set::{Made, RingSet, Writers};
@@ -49,11 +49,11 @@ pub(crate) struct Refused<T> {
 
 /// Events of a CPU that write into one ring.
 #[derive(Debug)]
-pub(crate) struct Tapped<E, T> {
+pub(crate) struct RingWriters<E, T> {
     holder: E,
     /// Dummy events of further threads, with the same sideband records as the holder.
     tellers: Vec<E>,
-    pub(crate) events: Vec<Tap<E, T>>,
+    pub(crate) events: Vec<RingWriter<E, T>>,
     start: Start,
     /// Whether children inherit the events. The inherited events cannot be accessed.
     pub(crate) inherited: bool,
@@ -61,7 +61,7 @@ pub(crate) struct Tapped<E, T> {
 
 /// An event that writes into a ring.
 #[derive(Debug)]
-pub(crate) struct Tap<E, T> {
+pub(crate) struct RingWriter<E, T> {
     pub(crate) event: E,
     /// The identifier in its records.
     pub(crate) id: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Tap<E, T> {
     pub(crate) of: T,
 }
 
-impl<E: Event, T> Writers for Tapped<E, T> {
+impl<E: Event, T> Writers for RingWriters<E, T> {
     type Event = E;
 
     fn holder(&self) -> &E {
@@ -97,7 +97,7 @@ impl<E: Event, T> Writers for Tapped<E, T> {
     }
 }
 
-impl<E: Event, T> Tapped<E, T> {
+impl<E: Event, T> RingWriters<E, T> {
     /// Returns the events, to be closed.
     pub(crate) fn into_events(self) -> impl Iterator<Item = E> {
         std::iter::once(self.holder).chain(self.tellers).chain(self.events.into_iter().map(|tap| tap.event))
@@ -129,12 +129,12 @@ impl<E: Event, T> Tapped<E, T> {
 }
 
 /// The events that were opened for a ring, and the failures.
-type Events<E, T> = (Option<Tapped<E, T>>, Vec<Refused<T>>);
+type Events<E, T> = (Option<RingWriters<E, T>>, Vec<Refused<T>>);
 
 /// The events that were opened for a ring, the ring, and the failures.
-pub(crate) type Opened<E, T> = (Option<(Tapped<E, T>, Made<<E as Event>::Ring>)>, Vec<Refused<T>>);
+pub(crate) type Opened<E, T> = (Option<(RingWriters<E, T>, Made<<E as Event>::Ring>)>, Vec<Refused<T>>);
 
-impl<E: Event, T: Copy> RingSet<Tapped<E, T>> {
+impl<E: Event, T: Copy> RingSet<RingWriters<E, T>> {
     /// Opens the requested events for `whom`, and creates a ring of `pages` pages, or of the maximum that the kernel allows. The events are
     /// not started. `None` if no target is on the CPU, or no event could be opened. Threads that have ended meanwhile are silently skipped.
     pub(crate) fn open<K: Kernel<Event = E>>(
@@ -168,11 +168,11 @@ fn open<K: Kernel, T: Copy>(
     context: &mut Context<'_, K>,
 ) -> Events<K::Event, T> {
     let mut refused = Vec::new();
-    let spots = Spot::all(whom, cpu);
+    let spots = PlacedTarget::all(whom, cpu);
     if spots.is_empty() || request.events.is_empty() {
         return (None, refused);
     }
-    let tellers = Spot::tellers(&spots, cpu);
+    let tellers = PlacedTarget::tellers(&spots, cpu);
     if !context.budget.has_room_for(tellers.len() + spots.len() * request.events.len()) {
         let judgement = no_descriptors(context.budget.limit);
         let refusal = judgement.refusal(&records.into(), format!("cpu {cpu}"), None);
@@ -202,7 +202,7 @@ fn open<K: Kernel, T: Copy>(
             let attr = Attr { inherit: spot.inherit, start: spot.start, ..attr.clone() };
             let opened = context.kernel.open(&attr, spot.place, None);
             match opened.and_then(|event| Ok((event.id()?, event))) {
-                Ok((id, event)) => events.push(Tap { event, id, of }),
+                Ok((id, event)) => events.push(RingWriter { event, id, of }),
                 Err(Errno::ESRCH) => {}
                 Err(errno) => {
                     let refusal = spot.refusal(&attr, named, errno, context);
@@ -216,12 +216,12 @@ fn open<K: Kernel, T: Copy>(
     }
     let start = spots.first().map_or(Start::Later, |spot| spot.start);
     let inherited = spots.iter().any(|spot| spot.inherit != Inherit::Nothing);
-    let tapped = Tapped { holder, tellers: told.collect(), events, start, inherited };
+    let tapped = RingWriters { holder, tellers: told.collect(), events, start, inherited };
     context.budget.take(tapped.descriptors());
     (Some(tapped), refused)
 }
 
-fn open_teller<K: Kernel>(kernel: &K, spot: &Spot<'_>, holders: &[Attr]) -> Result<K::Event, Errno> {
+fn open_teller<K: Kernel>(kernel: &K, spot: &PlacedTarget<'_>, holders: &[Attr]) -> Result<K::Event, Errno> {
     let mut answer = Err(Errno::EINVAL);
     for attr in holders {
         let attr = Attr { inherit: spot.inherit, start: spot.start, ..attr.clone() };
@@ -234,7 +234,7 @@ fn open_teller<K: Kernel>(kernel: &K, spot: &Spot<'_>, holders: &[Attr]) -> Resu
 }
 
 /// A target on a CPU.
-struct Spot<'w> {
+struct PlacedTarget<'w> {
     place: Place<'w>,
     scope: Scope,
     inherit: Inherit,
@@ -242,7 +242,7 @@ struct Spot<'w> {
     name: String,
 }
 
-impl<'w> Spot<'w> {
+impl<'w> PlacedTarget<'w> {
     /// Returns everything on a CPU as the target.
     fn everybody(cpu: u32) -> Self {
         let (inherit, start) = (Inherit::Nothing, Start::Later);
@@ -280,10 +280,11 @@ impl<'w> Spot<'w> {
     }
 
     /// Returns the targets of dummy events: each thread, or the CPU as a whole if there are no threads.
-    fn tellers(spots: &[Self], cpu: u32) -> Vec<Spot<'_>> {
+    fn tellers(spots: &[Self], cpu: u32) -> Vec<PlacedTarget<'_>> {
         let threads = spots.iter().filter(|spot| spot.scope == Scope::Process);
-        let threads: Vec<Spot<'_>> = threads.map(|spot| Spot { name: spot.name.clone(), ..*spot }).collect();
-        if threads.is_empty() && !spots.is_empty() { vec![Spot::everybody(cpu)] } else { threads }
+        let threads: Vec<PlacedTarget<'_>> =
+            threads.map(|spot| PlacedTarget { name: spot.name.clone(), ..*spot }).collect();
+        if threads.is_empty() && !spots.is_empty() { vec![PlacedTarget::everybody(cpu)] } else { threads }
     }
 
     /// Returns the refusal of an event for an errno of the kernel.

@@ -9,7 +9,7 @@ use crate::host::CpuSet;
 use crate::sys::{Drained, Event, WAKE_UP};
 
 use super::reader::Waker;
-use super::{Reader, RingBudget, RingId, room};
+use super::{Reader, RingBudget, RingId, memory};
 
 /// Events of a CPU that write into one ring.
 pub(crate) trait Writers {
@@ -127,7 +127,7 @@ impl<W: Writers> RingSet<W> {
     /// # Errors
     /// The reason why there is none, with the kernel's errno.
     pub(crate) fn make(&self, writers: &W, wanted: usize) -> Result<Made<Memory<W>>, (Judgement, Errno)> {
-        make(writers, wanted).map_err(|errno| (room::refused(errno), errno))
+        make(writers, wanted).map_err(|errno| (memory::refused(errno), errno))
     }
 
     /// Stores `writers` and the size of their ring. Returns the memory of the ring.
@@ -261,7 +261,7 @@ impl<W: Writers> RingSet<W> {
             if wanted <= size.pages {
                 if lost_more {
                     size.largest = true;
-                    room::warn_of_the_largest(records, cpu, size.pages, budget);
+                    memory::warn_of_the_largest(records, cpu, size.pages, budget);
                 }
                 continue;
             }
@@ -271,7 +271,7 @@ impl<W: Writers> RingSet<W> {
                 Ok(made) => {
                     *size = Size { lost, ..made.size };
                     consumer.add(ring, made.memory);
-                    let kilobytes = room::kilobytes(size.pages);
+                    let kilobytes = memory::kilobytes(size.pages);
                     tracing::info!(
                         cpu,
                         kilobytes,
@@ -294,7 +294,7 @@ impl<W: Writers> RingSet<W> {
 }
 
 fn make<W: Writers>(writers: &W, wanted: usize) -> Result<Made<Memory<W>>, Errno> {
-    let (memory, pages) = room::make(writers.holder(), wanted)?;
+    let (memory, pages) = memory::make(writers.holder(), wanted)?;
     writers.others().try_for_each(|event| event.write_to(writers.holder()))?;
     Ok(Made { memory, size: Size { pages, largest: pages < wanted, lost: 0 } })
 }

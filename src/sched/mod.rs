@@ -10,4 +10,4 @@ mod timeline;
 
 pub use event::{Event, Layout, Left, NOT_TO_SLEEP, Party};
 pub use sums::{By, Longest, Sum, Sums, Taken};
-pub use timeline::{Came, Comm, Timeline, Told, Untold, Went, Who};
+pub use timeline::{Came, Comm, Timeline, Told, Untracked, Went, Who};

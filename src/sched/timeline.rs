@@ -107,7 +107,7 @@ pub enum Told {
 
 /// Counters of facts that could not be derived; monotonic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Untold {
+pub struct Untracked {
     /// Events with a time before their predecessor: the clocks of CPUs differ, or a record arrived late.
     pub backwards: u64,
     /// Switches from a thread whose start on the CPU was not observed.
@@ -206,7 +206,7 @@ pub struct Timeline {
     names_cgroups: bool,
     /// Bits of thread IDs that must be 0 for a thread to be tracked.
     ignored: u32,
-    untold: Untold,
+    untracked: Untracked,
 }
 
 impl Timeline {
@@ -295,7 +295,7 @@ impl Timeline {
         let many = self.tasks.len() > MOST / 2;
         for task in self.tasks.values_mut() {
             let knew = task.left.is_some() || task.ready.is_some() || task.runs;
-            self.untold.dropped += u64::from(knew);
+            self.untracked.dropped += u64::from(knew);
             *task = task.anew();
         }
         self.cpus.clear();
@@ -349,8 +349,8 @@ impl Timeline {
     }
 
     /// Returns the counters of facts that could not be derived.
-    pub fn untold(&self) -> Untold {
-        self.untold
+    pub fn untracked(&self) -> Untracked {
+        self.untracked
     }
 
     /// Returns the number of known threads.
@@ -380,7 +380,7 @@ impl Timeline {
             return None;
         }
         if self.tasks.len() >= MOST && !self.tasks.contains_key(&tid) {
-            self.untold.full += 1;
+            self.untracked.full += 1;
             return None;
         }
         let task = self.tasks.entry(tid).or_default();
@@ -399,9 +399,9 @@ impl Timeline {
         let running = self.cpus.remove(&cpu).and_then(Cpu::running);
         running.iter().filter(|running| running.tid != from.tid).for_each(|other| self.announce(other, told));
         let seen = running.filter(|running| running.tid == from.tid);
-        self.untold.unseen += u64::from(running.is_some() && seen.is_none() && self.follows(from.tid));
+        self.untracked.unseen += u64::from(running.is_some() && seen.is_none() && self.follows(from.tid));
         let late = seen.is_some_and(|seen| seen.came.time > time);
-        self.untold.backwards += u64::from(late);
+        self.untracked.backwards += u64::from(late);
         let unannounced = seen.filter(|seen| !seen.announced);
         let seen = seen.filter(|_| !late);
         // For a thread that is not tracked, only the name is known.
@@ -499,7 +499,7 @@ impl Timeline {
         if let Some(before) = before
             && before.tid != 0
         {
-            self.untold.unseen += 1;
+            self.untracked.unseen += 1;
             self.announce(&before, told);
             if let Some(task) = self.tasks.get_mut(&before.tid) {
                 *task = task.anew();
@@ -535,8 +535,8 @@ impl Timeline {
         let unwoken = task.ready.is_none() && task.left.is_some();
         (task.runs, task.ready, task.migrated) = (true, None, None);
         let (who, announced) = (task.who, task.placed || !names_cgroups);
-        self.untold.unwoken += u64::from(unwoken);
-        self.untold.backwards += backwards;
+        self.untracked.unwoken += u64::from(unwoken);
+        self.untracked.backwards += backwards;
         self.runs(cpu, tid, came, announced);
         if announced {
             told(&who, Told::Came(came));

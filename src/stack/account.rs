@@ -1,6 +1,6 @@
 //! Counters of missing data, by reason.
 
-use super::Cut;
+use super::Truncation;
 use crate::words::words;
 
 words! {
@@ -47,7 +47,7 @@ words! {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Accounts {
     samples: u64,
-    cuts: [u64; Cut::ALL.len()],
+    cuts: [u64; Truncation::ALL.len()],
     losses: [u64; Loss::ALL.len()],
 }
 
@@ -58,7 +58,7 @@ impl Accounts {
     }
 
     /// Returns the number of samples whose stack was truncated for this reason.
-    pub fn cut(&self, cut: Cut) -> u64 {
+    pub fn cut(&self, cut: Truncation) -> u64 {
         self.cuts[cut as usize]
     }
 
@@ -67,7 +67,7 @@ impl Accounts {
         self.losses[loss as usize]
     }
 
-    pub(super) fn take(&mut self, cut: Option<Cut>) {
+    pub(super) fn take(&mut self, cut: Option<Truncation>) {
         self.samples += 1;
         if let Some(cut) = cut {
             // Each reason has an element, in the order of declaration.
@@ -93,12 +93,12 @@ mod tests {
             assert_eq!(loss as usize, place);
             accounts.lose(loss);
         }
-        for (place, &cut) in Cut::ALL.iter().enumerate() {
+        for (place, &cut) in Truncation::ALL.iter().enumerate() {
             assert_eq!(cut as usize, place);
             accounts.take(Some(cut));
         }
         assert!(Loss::ALL.iter().all(|&loss| accounts.lost(loss) == 1));
-        assert!(Cut::ALL.iter().all(|&cut| accounts.cut(cut) == 1));
+        assert!(Truncation::ALL.iter().all(|&cut| accounts.cut(cut) == 1));
         assert_eq!(accounts.samples(), 4);
         let words: BTreeSet<_> = Loss::ALL.iter().map(|loss| loss.as_str()).collect();
         assert_eq!(words.len(), Loss::ALL.len());

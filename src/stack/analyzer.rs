@@ -10,7 +10,7 @@ use super::space::{SpaceLimits, Spaces, is_nobody};
 use super::stacks::{FULL, FrameId};
 use super::tables::Tables;
 use super::unwind::Subject;
-use super::{Code, Cut, Frame, ModuleId, ProcessId, Remap, StackId, StackLimits, Stacks, Unwind};
+use super::{Code, Frame, ModuleId, ProcessId, Remap, StackId, StackLimits, Stacks, Truncation, Unwind};
 use crate::files::Files;
 use crate::host;
 use crate::ring::{Record, Sample};
@@ -71,7 +71,7 @@ pub struct Taken {
     /// Whether the task was in the kernel, for itself or for its process.
     pub kernel: bool,
     /// The reason why the stack is truncated.
-    pub cut: Option<Cut>,
+    pub cut: Option<Truncation>,
 }
 
 /// The result of [`Analyzer::retain`].
@@ -199,13 +199,13 @@ impl Analyzer {
             library.accounts.lose(Loss::NoStack);
         }
         if let Some(cut) = cut {
-            match self.stacks.frame(Frame::Cut(cut)) {
+            match self.stacks.frame(Frame::Truncation(cut)) {
                 Some(frame) => self.frames.push(frame),
                 None => full = true,
             }
         }
         let stack = if full { FULL } else { self.stacks.intern(&self.frames) };
-        let cut = if stack == FULL { Some(Cut::Full) } else { cut };
+        let cut = if stack == FULL { Some(Truncation::Full) } else { cut };
         self.library.accounts.take(cut);
         Taken { stack, process, kernel: !self.chain.kernel.is_empty(), cut }
     }

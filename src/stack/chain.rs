@@ -2,7 +2,7 @@
 //!
 //! Source of the format: `enum perf_callchain_context` in the kernel's `include/uapi/linux/perf_event.h`.
 
-use super::Cut;
+use super::Truncation;
 use crate::ring::Sample;
 
 /// The lowest number that is a context marker, not an address (`PERF_CONTEXT_MAX`).
@@ -72,8 +72,8 @@ impl Chain {
     }
 
     /// Returns why the outer end of the chain may be missing.
-    pub(super) fn cut(&self) -> Option<Cut> {
-        self.deep.then_some(Cut::Deep)
+    pub(super) fn cut(&self) -> Option<Truncation> {
+        self.deep.then_some(Truncation::Deep)
     }
 }
 
@@ -156,8 +156,8 @@ mod tests {
     #[test]
     fn a_chain_as_deep_as_the_kernel_writes_is_cut() {
         assert_eq!(chain(&[USER, 1, 2, 3], 1).cut(), None);
-        assert_eq!(chain(&[USER, 1, 2, 3, 4], 1).cut(), Some(Cut::Deep));
-        assert_eq!(chain(&[KERNEL, INSIDE, USER, 1, 2, 3], 1).cut(), Some(Cut::Deep));
+        assert_eq!(chain(&[USER, 1, 2, 3, 4], 1).cut(), Some(Truncation::Deep));
+        assert_eq!(chain(&[KERNEL, INSIDE, USER, 1, 2, 3], 1).cut(), Some(Truncation::Deep));
     }
 
     #[test]

@@ -28,20 +28,20 @@ pub enum Frame {
     /// An address of a process outside all known mappings.
     Nowhere(u64),
     /// The outermost entry of a truncated stack.
-    Cut(Cut),
+    Truncation(Truncation),
 }
 
 words! {
     /// The reason why a stack is truncated.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-    pub enum Cut {
+    pub enum Truncation {
         /// The stack is deeper than the kernel writes, or deeper than the limit.
-        Deep = "deep",
+        Deep = "depth_limit",
         /// The copy of the stack ended, and there were no frame pointers to continue with.
-        Copy = "copy",
+        Copy = "copy_limit",
         /// Unwind information is missing or damaged.
-        Unwound = "unwound",
+        Unwound = "no_unwind_info",
         /// The stack table is full.
-        Full = "full",
+        Full = "table_full",
     }
 }

@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use perf_event_open_sys::bindings::PERF_COUNT_SW_TASK_CLOCK;
 
-use super::{Analyzer, Cut, Frame, Limits, Unwind};
+use super::{Analyzer, Frame, Limits, Truncation, Unwind};
 use crate::event::Modifiers;
 use crate::host::Roots;
 use crate::probe::binary::Binary;
@@ -88,7 +88,7 @@ fn samples(fields: Fields) -> Option<Vec<Vec<u8>>> {
 }
 
 /// Returns the functions in a stack from the innermost on, the whole stack, and why it was truncated.
-type Found = (Vec<usize>, Vec<Frame>, Option<Cut>);
+type Found = (Vec<usize>, Vec<Frame>, Option<Truncation>);
 
 fn stacks(unwind: Unwind, fields: Fields) -> Option<(Analyzer, Vec<Found>)> {
     let records = samples(fields)?;
@@ -137,7 +137,7 @@ fn the_callers_of_this_test_are_found_by_call_frame_information() {
 #[test]
 fn a_short_copy_of_the_stack_is_cut_or_goes_on_by_frame_pointers() {
     let Some((_, stacks)) = stacks(Unwind::Dwarf, Fields { user_stack: 128, ..FIELDS }) else { return };
-    assert!(stacks.iter().any(|(.., cut)| *cut == Some(Cut::Copy)), "{stacks:#?}");
+    assert!(stacks.iter().any(|(.., cut)| *cut == Some(Truncation::Copy)), "{stacks:#?}");
 }
 
 #[test]

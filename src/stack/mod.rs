@@ -38,7 +38,7 @@ pub use account::{Accounts, Loss};
 pub use analyzer::{Analyzer, Limits, Retained, Taken};
 pub use code::{BuildId, Code, Module, ModuleId, Process, ProcessId};
 pub(crate) use elf::{go_build_id, kernel_build_id};
-pub use frame::{Cut, Frame};
+pub use frame::{Frame, Truncation};
 pub use stacks::{Remap, StackId, StackLimits, Stacks};
 pub use unwind::Unwind;
 pub(crate) use vdso::vdso;

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
-use super::{Cut, Frame, ModuleId, ProcessId};
+use super::{Frame, ModuleId, ProcessId, Truncation};
 
 /// The number of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,7 +70,7 @@ fn growth<T>(list: &Vec<T>, more: usize) -> usize {
 impl Stacks {
     /// Creates an empty table.
     pub fn new(limits: StackLimits) -> Self {
-        let full = Frame::Cut(Cut::Full);
+        let full = Frame::Truncation(Truncation::Full);
         let mut stacks = Self {
             limits,
             frames: vec![full],
@@ -274,7 +274,7 @@ impl Stacks {
             match *frame {
                 Frame::File { module: id, .. } => module(id),
                 Frame::Memory { process: id, .. } => process(id),
-                Frame::Kernel(_) | Frame::Nowhere(_) | Frame::Cut(_) => {}
+                Frame::Kernel(_) | Frame::Nowhere(_) | Frame::Truncation(_) => {}
             }
         }
     }
@@ -322,7 +322,7 @@ mod tests {
         let mut stacks =
             Stacks::new(StackLimits { stacks: 3, frames: 4, depths: 6, ..StackLimits::default() });
         let one = put(&mut stacks, &[1, 2]);
-        let cut = [Frame::Cut(Cut::Full)];
+        let cut = [Frame::Truncation(Truncation::Full)];
         let deep = put(&mut stacks, &[1, 2, 1, 2]);
         assert_eq!(of(&stacks, deep), cut, "deeper than the remaining limit");
         let full = put(&mut stacks, &[7, 8]);

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use proptest::prelude::*;
 
 use super::testing::{Host, KERNEL, NO_FILE, USER, frame_at, inode_of, mmap, program, take, take_by};
-use super::{Analyzer, Cut, Frame, Limits, Loss, ModuleId, ProcessId, StackLimits, Unwind};
+use super::{Analyzer, Frame, Limits, Loss, ModuleId, ProcessId, StackLimits, Truncation, Unwind};
 use crate::ring::testing::Stack;
 use crate::ring::{Comm, MappedFile, Record, Task};
 
@@ -377,8 +377,11 @@ fn a_chain_that_fills_the_kernels_room_is_marked_at_its_end() {
     let mut analyzer = host.analyzer();
     let callchain = vec![USER, 1, 2, 3];
     let (taken, frames) = take(&mut analyzer, &Stack { pid: 7, tid: 7, callchain, ..Stack::default() });
-    assert_eq!((taken.cut, frames.last()), (Some(Cut::Deep), Some(&Frame::Cut(Cut::Deep))));
-    assert_eq!(analyzer.accounts().cut(Cut::Deep), 1);
+    assert_eq!(
+        (taken.cut, frames.last()),
+        (Some(Truncation::Deep), Some(&Frame::Truncation(Truncation::Deep)))
+    );
+    assert_eq!(analyzer.accounts().cut(Truncation::Deep), 1);
 }
 
 #[test]
@@ -389,7 +392,10 @@ fn without_room_a_stack_says_so() {
     for _ in 0..2 {
         let callchain = vec![USER, 1, 2, 3];
         let (taken, frames) = take(&mut analyzer, &Stack { pid: 7, tid: 7, callchain, ..Stack::default() });
-        assert_eq!((taken.cut, &frames[..]), (Some(Cut::Full), &[Frame::Cut(Cut::Full)][..]));
+        assert_eq!(
+            (taken.cut, &frames[..]),
+            (Some(Truncation::Full), &[Frame::Truncation(Truncation::Full)][..])
+        );
     }
 }
 

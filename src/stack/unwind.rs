@@ -2,7 +2,7 @@
 //!
 //! Results for a file serve all processes that execute it: a frame is looked up by its file offset, not by its address.
 
-use super::Cut;
+use super::Truncation;
 use super::library::Library;
 use super::map::{Map, What};
 use super::rule::{NATIVE, Step};
@@ -43,14 +43,19 @@ impl Subject<'_> {
         tables: &mut Tables,
         library: &mut Library,
         frames: &mut Vec<u64>,
-    ) -> Option<Cut> {
+    ) -> Option<Truncation> {
         tables.begin(library);
         let cut = self.follow(tables, library, frames);
         tables.end(library);
         cut
     }
 
-    fn follow(&self, tables: &mut Tables, library: &mut Library, frames: &mut Vec<u64>) -> Option<Cut> {
+    fn follow(
+        &self,
+        tables: &mut Tables,
+        library: &mut Library,
+        frames: &mut Vec<u64>,
+    ) -> Option<Truncation> {
         let mut registers = self.user.registers;
         frames.push(registers.ip);
         loop {
@@ -62,10 +67,10 @@ impl Subject<'_> {
             if mapping.is_none() && !first {
                 // The supposed return address is not one.
                 frames.pop();
-                return Some(Cut::Unwound);
+                return Some(Truncation::Unwound);
             }
             if frames.len() >= self.depth {
-                return Some(Cut::Deep);
+                return Some(Truncation::Deep);
             }
             let place = mapping.and_then(|mapping| match mapping.what {
                 What::File { module, offset } => Some(Place {
@@ -90,7 +95,7 @@ impl Subject<'_> {
                 (_, Some(address)) => return Some(self.cut(address)),
                 (Ok(None | Some(0)), None) => return None,
                 (Ok(Some(caller)), None) => frames.push(caller),
-                (Err(_), None) => return Some(Cut::Unwound),
+                (Err(_), None) => return Some(Truncation::Unwound),
             }
         }
     }
@@ -103,11 +108,11 @@ impl Subject<'_> {
     }
 
     /// Returns why a word cannot be read: because the copy ends before it, or because the address was never on the stack.
-    fn cut(&self, address: u64) -> Cut {
+    fn cut(&self, address: u64) -> Truncation {
         let above = address.wrapping_sub(self.user.registers.sp);
         match above.checked_sub(self.user.bytes.len() as u64 & !7) {
-            Some(beyond) if self.user.full && beyond < BEYOND => Cut::Copy,
-            _ => Cut::Unwound,
+            Some(beyond) if self.user.full && beyond < BEYOND => Truncation::Copy,
+            _ => Truncation::Unwound,
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::health::SameReason;
 use crate::host::{Capabilities, Facts};
 use crate::ring::{Losses, Records};
 use crate::sys::OpenDescriptors;
-use crate::target::{LeftOut, Watch};
+use crate::targets::{LeftOut, Watch};
 
 pub use counters::{CounterStatus, EventStatus, Shared, Stream, Unattributed, UnattributedPart};
 pub use profiles::ProfileStatus;

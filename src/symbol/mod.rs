@@ -4,7 +4,7 @@
 //! Frame::Kernel ─► /proc/kallsyms, Ksymbol records ────────────────┐
 //! Frame::File ───► .symtab, .dynsym, or those of a debug file ─────┼► Named
 //! Frame::Memory ─► jit-PID.dump, /tmp/perf-PID.map ────────────────┤
-//! Frame::Nowhere, Frame::Cut ──────────────────────────────────────┘
+//! Frame::Nowhere, Frame::Truncation ──────────────────────────────────────┘
 //! ```
 //!
 //! Every frame gets a result: names, or a replacement text and a [`Reason`] that is counted.
@@ -237,7 +237,7 @@ impl Symbolizer {
             if let (Some(frame), Some(answer)) = (frames.get(place), answers.get_mut(place)) {
                 let named = self.name(*frame, code);
                 match frame {
-                    Frame::Cut(_) => self.accounts.cut += 1,
+                    Frame::Truncation(_) => self.accounts.cut += 1,
                     _ => self.accounts.count(named.reason),
                 }
                 *answer = Some(named);
@@ -345,7 +345,7 @@ impl Symbolizer {
                 let text = format!("[unmapped] {address:#x}");
                 Arc::new(Named::unknown(Origin::Unknown, address, text, Some(Reason::Unmapped)))
             }
-            Frame::Cut(cut) => {
+            Frame::Truncation(cut) => {
                 Arc::new(Named::unknown(Origin::Unknown, 0, format!("[truncated: {}]", cut.as_str()), None))
             }
         }

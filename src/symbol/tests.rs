@@ -15,7 +15,7 @@ use crate::clock::Timestamp;
 use crate::files::{Files, Opened};
 use crate::host::Roots;
 use crate::probe::Root;
-use crate::stack::{Cut, Module, Process};
+use crate::stack::{Module, Process, Truncation};
 
 mod large;
 mod limits;
@@ -339,7 +339,7 @@ fn what_has_no_name_says_what_is_known_and_is_counted() {
         Frame::Nowhere(0x7f00),
         memory(0x8f00),
         Frame::Kernel(0xffff_ffff_8100_0400),
-        Frame::Cut(Cut::Deep),
+        Frame::Truncation(Truncation::Deep),
         Frame::Kernel(0xffff_ffff_8100_0110),
     ];
     let mut symbolizer = machine.symbolizer();
@@ -353,7 +353,7 @@ fn what_has_no_name_says_what_is_known_and_is_counted() {
         "[unmapped] 0x7f00",
         "[anon] 0x8f00",
         "[kernel] 0xffffffff81000400",
-        "[truncated: deep]",
+        "[truncated: depth_limit]",
         "tcp_sendmsg",
     ];
     assert_eq!(texts, expected);

@@ -6,15 +6,15 @@
 
 #![expect(unsafe_code, reason = "the only module with unsafe code; each block has a safety comment")]
 
-pub mod allocator;
 mod budget;
 mod descriptors;
 pub mod fake;
 pub mod live;
+pub mod malloc_settings;
+mod profile_attr;
 mod registers;
 mod ring;
 mod sample;
-mod sampler;
 pub mod scheduling;
 pub mod spawn;
 pub mod usage;

@@ -48,7 +48,7 @@ impl Ended {
 
 /// Counters of calls that could not be measured; monotonic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Untold {
+pub struct Untracked {
     /// Exits without an observed entry: the call started before tracing.
     pub unbegun: u64,
     /// Entries that were followed by another entry or by the exit of another call.
@@ -74,7 +74,7 @@ enum Under {
 #[derive(Debug, Default)]
 pub struct Calls {
     under: FxHashMap<u32, Under>,
-    untold: Untold,
+    untracked: Untracked,
 }
 
 impl Calls {
@@ -83,9 +83,9 @@ impl Calls {
     pub fn begin(&mut self, begun: Begun) {
         if self.has_room(begun.who.tid) {
             let before = self.under.insert(begun.who.tid, Under::Followed(begun));
-            self.untold.unended += u64::from(matches!(before, Some(Under::Followed(_))));
+            self.untracked.unended += u64::from(matches!(before, Some(Under::Followed(_))));
         } else {
-            self.untold.full += 1;
+            self.untracked.full += 1;
         }
     }
 
@@ -95,7 +95,7 @@ impl Calls {
     pub fn leave_out(&mut self, tid: u32) {
         if self.has_room(tid) {
             let before = self.under.insert(tid, Under::LeftOut);
-            self.untold.unended += u64::from(matches!(before, Some(Under::Followed(_))));
+            self.untracked.unended += u64::from(matches!(before, Some(Under::Followed(_))));
         }
     }
 
@@ -111,17 +111,17 @@ impl Calls {
             Some(Under::Followed(begun)) => begun,
             Some(Under::LeftOut) => return None,
             None => {
-                self.untold.unbegun += 1;
+                self.untracked.unbegun += 1;
                 return None;
             }
         };
         // A signal handler returns to the interrupted call, under its number or under none.
         if begun.call.number != number {
-            self.untold.unended += 1;
+            self.untracked.unended += 1;
             return None;
         }
         let Some(took) = time.checked_sub(begun.time) else {
-            self.untold.backwards += 1;
+            self.untracked.backwards += 1;
             return None;
         };
         let Begun { who, call, .. } = begun;
@@ -135,7 +135,7 @@ impl Calls {
 
     /// Discards all calls in progress after lost records.
     pub fn mark_gap(&mut self) {
-        self.untold.dropped += self.followed().count() as u64;
+        self.untracked.dropped += self.followed().count() as u64;
         self.under.clear();
     }
 
@@ -153,8 +153,8 @@ impl Calls {
     }
 
     /// Returns the counters of calls that could not be measured.
-    pub fn untold(&self) -> Untold {
-        self.untold
+    pub fn untracked(&self) -> Untracked {
+        self.untracked
     }
 }
 
@@ -176,7 +176,7 @@ mod tests {
         let ended = calls.end(1, 35, 160, 0).unwrap();
         assert_eq!((ended.took, ended.error(), ended.call.to_string()), (60, None, "nanosleep".to_owned()));
         assert_eq!(calls.end(2, 202, 120, -110).unwrap().error(), Some(110));
-        assert_eq!((calls.under.len(), calls.untold()), (0, Untold::default()));
+        assert_eq!((calls.under.len(), calls.untracked()), (0, Untracked::default()));
     }
 
     #[test]
@@ -203,8 +203,8 @@ mod tests {
         calls.begin(begun(1, 1, 60));
         calls.mark_gap();
         assert_eq!(calls.end(1, 1, 70, 0), None);
-        let expected = Untold { unbegun: 2, unended: 2, backwards: 1, dropped: 1, full: 0 };
-        assert_eq!(calls.untold(), expected);
+        let expected = Untracked { unbegun: 2, unended: 2, backwards: 1, dropped: 1, full: 0 };
+        assert_eq!(calls.untracked(), expected);
     }
 
     #[test]
@@ -216,11 +216,11 @@ mod tests {
         assert_eq!(calls.stuck(10_000, 0).count(), 0);
         calls.begin(begun(1, 0, 20));
         assert!(calls.end(1, 0, 30, 0).is_some(), "the exit of the untracked call was not recorded");
-        assert_eq!((calls.under.len(), calls.untold()), (0, Untold::default()));
+        assert_eq!((calls.under.len(), calls.untracked()), (0, Untracked::default()));
         calls.begin(begun(1, 0, 40));
         calls.leave_out(1);
         calls.mark_gap();
-        assert_eq!(calls.untold(), Untold { unended: 1, ..Untold::default() });
+        assert_eq!(calls.untracked(), Untracked { unended: 1, ..Untracked::default() });
     }
 
     #[test]

@@ -8,6 +8,6 @@ mod calls;
 mod names;
 mod sums;
 
-pub use calls::{Begun, Calls, Ended, Untold};
+pub use calls::{Begun, Calls, Ended, Untracked};
 pub use names::{Abi, Call, errno};
 pub use sums::{Row, Sum, Sums};

@@ -10,7 +10,7 @@ use super::values::{Fresh, ValueId, Values};
 use crate::event::format::{Field, Value};
 use crate::metrics::Histogram;
 use crate::plan::{Amount, Output, Take, Trace, TraceSource as Source};
-use crate::target::Targets;
+use crate::targets::Targets;
 
 /// Maximum number of label sets in one round. Further hits are aggregated into `other` until the next collection.
 const MOST_CELLS: usize = 1 << 16;

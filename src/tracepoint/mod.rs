@@ -5,7 +5,7 @@
 //! tracepoints and probes have separate rings: a full ring loses records of one kind only.
 //!
 //! ```text
-//! rings ─► Desk ─► Aggregate: labels → Cell {hits, sum, histogram} ─ each collection ─► Book: series
+//! rings ─► Router ─► Aggregate: labels → Cell {hits, sum, histogram} ─ each collection ─► SeriesTable: series
 //!   └► Merger ┘       └► Pending: first events of pairs, until the second arrives
 //! ```
 //!
@@ -13,16 +13,16 @@
 //! time: an operation may start on one CPU and end on another.
 
 mod aggregate;
-mod book;
-mod desk;
-mod intake;
+mod ingest;
 mod naming;
 mod open;
 mod owners;
 mod pending;
 mod publish;
-mod sheets;
+mod router;
+mod series_table;
 mod tasks;
+mod thread_tables;
 mod values;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,24 +32,24 @@ use crate::config::traced::TracedKind;
 use crate::health::{Refusal, Scope};
 use crate::host::{CpuSet, Nodes, Roots};
 use crate::metrics::{Family, NameError};
-use crate::plan::{Feed, Lane, Role, Trace};
+use crate::plan::{Feed, RingClass, Role, Trace};
 use crate::register::TargetIndex;
 use crate::ring::{
-    Consumer, Context, Losses, Made, Reader, Records, Refused, RingBudget, RingId, RingSet, Tapped, Turns,
-    Writers,
+    Consumer, Context, Losses, Made, Reader, Records, Refused, RingBudget, RingId, RingSet, RingWriters,
+    Turns, Writers,
 };
 use crate::series::SeriesCount;
 use crate::sys::scheduling::Urgency;
 use crate::sys::{Event, Kernel};
-use crate::target::Whom;
-use book::Book;
-use desk::DeskTaken;
-use intake::Intake;
+use crate::targets::Whom;
+use ingest::Ingest;
 use naming::Names;
 use open::{ByLane, Carried, Switches, Wanted, lane_of, records_of};
 pub use publish::METRICS;
 use publish::Metrics;
-pub use tasks::{Remarkable, Untold};
+use router::DeskTaken;
+use series_table::SeriesTable;
+pub use tasks::{Remarkable, Untracked};
 
 type Ring<K> = <<K as Kernel>::Event as Event>::Ring;
 
@@ -64,7 +64,7 @@ const THREADS: (f64, usize) = (20_000.0, 120);
 #[derive(Debug)]
 pub(crate) struct Tracer<K: Kernel> {
     clock: Clock,
-    books: Vec<Book>,
+    books: Vec<SeriesTable>,
     wanted: Vec<Arc<Wanted>>,
     /// Common fields of the records of each lane.
     carried: ByLane<Carried>,
@@ -73,8 +73,8 @@ pub(crate) struct Tracer<K: Kernel> {
     /// Thread switches of the switch stream, if it is the source.
     turns: Option<Arc<Turns>>,
     /// The events of each ring, by their index in `wanted`.
-    rings: RingSet<Tapped<K::Event, usize>>,
-    intake: Arc<Mutex<Intake<Ring<K>>>>,
+    rings: RingSet<RingWriters<K::Event, usize>>,
+    intake: Arc<Mutex<Ingest<Ring<K>>>>,
     /// Events that are disabled. They are closed after others were opened, because closing the last event of a tracepoint takes long.
     stopped: Vec<K::Event>,
     memory: u64,
@@ -113,7 +113,7 @@ pub struct TracerState {
     /// Size of the records that were read from rings and are queued until older ones have arrived, in bytes.
     pub waiting_bytes: u64,
     /// Untracked activity of threads.
-    pub untold: Untold,
+    pub untracked: Untracked,
 }
 
 impl TracerState {
@@ -137,12 +137,12 @@ pub struct RingsState {
 impl<K: Kernel> Tracer<K> {
     /// Returns the approximate size of all series, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.books.iter().map(Book::bytes).sum()
+        self.books.iter().map(SeriesTable::bytes).sum()
     }
 
     /// Returns the number of series of each metric.
     pub(crate) fn tables(&self) -> impl Iterator<Item = usize> {
-        self.books.iter().flat_map(Book::tables)
+        self.books.iter().flat_map(SeriesTable::tables)
     }
 
     /// Limits the number of series of each metric.
@@ -156,7 +156,7 @@ impl<K: Kernel> Tracer<K> {
     /// When the name of one of its own metrics is invalid: a bug.
     pub(crate) fn new(clock: Clock) -> Result<Self, NameError> {
         Ok(Self {
-            intake: Arc::new(Mutex::new(Intake::new(clock.clone()))),
+            intake: Arc::new(Mutex::new(Ingest::new(clock.clone()))),
             clock,
             stopped: Vec::new(),
             books: Vec::new(),
@@ -196,13 +196,13 @@ impl<K: Kernel> Tracer<K> {
             let mut old = std::mem::take(&mut self.books);
             for trace in traces {
                 let kept = old.iter().position(|book| book.trace == *trace).map(|at| old.swap_remove(at));
-                let mut book = kept.unwrap_or_else(|| Book::new(Arc::clone(trace), limit, now));
+                let mut book = kept.unwrap_or_else(|| SeriesTable::new(Arc::clone(trace), limit, now));
                 book.set_names(names);
                 self.books.push(book);
             }
             // Entries of threads have no probes.
             let of_threads =
-                |book: &Book| matches!(book.trace.kind, TracedKind::Scheduler | TracedKind::Syscalls);
+                |book: &SeriesTable| matches!(book.trace.kind, TracedKind::Scheduler | TracedKind::Syscalls);
             removes_probes = !old.iter().all(of_threads);
             self.memory = memory;
             self.retrace();
@@ -306,7 +306,7 @@ impl<K: Kernel> Tracer<K> {
         if !context.budget.has_room_for(2 * self.stopped.len()) {
             self.stopped.clear();
         }
-        for ring in self.rings.missing(online, Lane::ALL.len() as u32) {
+        for ring in self.rings.missing(online, RingClass::ALL.len() as u32) {
             if self.has(lane_of(ring)) {
                 self.open(ring, online, context);
             }
@@ -315,10 +315,10 @@ impl<K: Kernel> Tracer<K> {
 
     fn open(&mut self, ring: RingId, online: &CpuSet, context: &mut Context<'_, K>) {
         let page_size = rustix::param::page_size();
-        let lanes = Lane::ALL.iter().filter(|lane| self.has(**lane)).count();
+        let lanes = RingClass::ALL.iter().filter(|lane| self.has(**lane)).count();
         self.rings.budget = RingBudget::new(context.facts, self.memory, online.len() * lanes, page_size);
         let lane = lane_of(ring);
-        let of_threads = matches!(lane, Lane::Scheduler | Lane::Syscalls);
+        let of_threads = matches!(lane, RingClass::Scheduler | RingClass::Syscalls);
         let (rate, length) = if of_threads { THREADS } else { (0.0, 1) };
         let pages = self.rings.budget.pages(rate, length, page_size);
         let request = open::request(lane, &self.wanted, self.carried[lane]);
@@ -332,12 +332,12 @@ impl<K: Kernel> Tracer<K> {
     }
 
     /// Reports whether there are events of a lane.
-    fn has(&self, lane: Lane) -> bool {
+    fn has(&self, lane: RingClass) -> bool {
         self.wanted.iter().any(|wanted| wanted.lane == lane)
     }
 
     /// Starts the events of a ring, after their records can be routed and read.
-    fn start(&mut self, ring: RingId, tapped: Tapped<K::Event, usize>, made: Made<Ring<K>>) {
+    fn start(&mut self, ring: RingId, tapped: RingWriters<K::Event, usize>, made: Made<Ring<K>>) {
         let mut intake = lock(&self.intake);
         for tap in &tapped.events {
             if let Some(wanted) = self.wanted.get(tap.of) {
@@ -449,7 +449,7 @@ impl<K: Kernel> Tracer<K> {
     /// Reports whether the counts of a lane's events equal the number of records to be written. Some events count amounts. On some kernels,
     /// scheduler events count hits of an idle CPU without writing records. For these lanes only the kernel can report the number of lost
     /// records.
-    fn counts_hits(&self, lane: Lane) -> bool {
+    fn counts_hits(&self, lane: RingClass) -> bool {
         let of_scheduler =
             |name: &str| name.starts_with("sched:") && !name.starts_with("sched:sched_process");
         let mut mine = self.wanted.iter().filter(|wanted| wanted.lane == lane);
@@ -460,7 +460,7 @@ impl<K: Kernel> Tracer<K> {
     pub(crate) fn publish(&mut self) -> Vec<Family> {
         let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
         self.books.iter_mut().for_each(|book| book.end_collection(now, monotonic));
-        let mut families: Vec<Family> = self.books.iter().flat_map(Book::publish).collect();
+        let mut families: Vec<Family> = self.books.iter().flat_map(SeriesTable::publish).collect();
         if !self.books.is_empty() {
             families.extend(self.metrics.publish(&self.books, &self.state()));
         }
@@ -469,7 +469,7 @@ impl<K: Kernel> Tracer<K> {
 
     /// Returns the state of each entry.
     pub(crate) fn states(&self) -> Vec<TraceState> {
-        let state = |(number, book): (usize, &Book)| {
+        let state = |(number, book): (usize, &SeriesTable)| {
             let open = |place: usize| {
                 let uses = |&at: &usize| {
                     self.wanted.get(at).is_some_and(|wanted| wanted.uses.contains(&(number, place)))
@@ -511,14 +511,14 @@ impl<K: Kernel> Tracer<K> {
             descriptors: self.rings.descriptors(),
             rings: self.states_of_rings(&intake),
             waiting_bytes: intake.waiting_bytes(),
-            untold: intake.desk.untold(),
+            untracked: intake.desk.untracked(),
         }
     }
 
-    fn states_of_rings(&self, intake: &Intake<Ring<K>>) -> Vec<RingsState> {
+    fn states_of_rings(&self, intake: &Ingest<Ring<K>>) -> Vec<RingsState> {
         let of = |records| {
             let is_needed = self.books.iter().any(|book| records_of(book.trace.lane()) == records);
-            let lanes = Lane::ALL.into_iter().filter(move |&lane| records_of(lane) == records);
+            let lanes = RingClass::ALL.into_iter().filter(move |&lane| records_of(lane) == records);
             let bytes = lanes.clone().map(|lane| intake.bytes(lane)).sum();
             let losses = lanes.map(|lane| intake.losses(lane)).fold(Losses::default(), Losses::plus);
             is_needed.then_some(RingsState { records, bytes, losses })
@@ -526,12 +526,12 @@ impl<K: Kernel> Tracer<K> {
         [Records::Tracepoints, Records::Scheduler, Records::Syscalls].into_iter().filter_map(of).collect()
     }
 
-    fn intake(&self) -> MutexGuard<'_, Intake<Ring<K>>> {
+    fn intake(&self) -> MutexGuard<'_, Ingest<Ring<K>>> {
         lock(&self.intake)
     }
 }
 
 /// Locks the intake. A lock that was poisoned by a panic still protects valid sums.
-fn lock<R>(intake: &Mutex<Intake<R>>) -> MutexGuard<'_, Intake<R>> {
+fn lock<R>(intake: &Mutex<Ingest<R>>) -> MutexGuard<'_, Ingest<R>> {
     intake.lock().unwrap_or_else(PoisonError::into_inner)
 }

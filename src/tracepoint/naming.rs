@@ -13,7 +13,7 @@ use crate::plan::{Feed, Take, Trace};
 use crate::probe::kallsyms;
 use crate::register::{ROOT, TargetIndex};
 use crate::series::OwnName;
-use crate::target::{Cgroup, CgroupId, Targets, parent_of};
+use crate::targets::{Cgroup, CgroupId, Targets, parent_of};
 
 /// The labels of an owner.
 pub(super) type OwnerLabels = Vec<(&'static str, Arc<str>)>;

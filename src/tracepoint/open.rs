@@ -4,28 +4,28 @@ use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 use crate::event::Event as Named;
-use crate::plan::{Feed, Lane, Role, Trace, TraceSource as Source};
+use crate::plan::{Feed, RingClass, Role, Trace, TraceSource as Source};
 use crate::ring::{DUMMY, Records, Request, RingId};
 use crate::sched::{Layout, NOT_TO_SLEEP};
 use crate::sys::{Attr, Fields, Rate, Sampling, Sideband, Start};
 
 /// Returns the lane of a ring.
-pub(super) fn lane_of(ring: RingId) -> Lane {
-    Lane::ALL.get(ring.number as usize).copied().unwrap_or(Lane::Direct)
+pub(super) fn lane_of(ring: RingId) -> RingClass {
+    RingClass::ALL.get(ring.number as usize).copied().unwrap_or(RingClass::Direct)
 }
 
 /// Returns the kind of record of a lane, as used in metrics and messages.
-pub(super) fn records_of(lane: Lane) -> Records {
+pub(super) fn records_of(lane: RingClass) -> Records {
     match lane {
-        Lane::Direct | Lane::Ordered => Records::Tracepoints,
-        Lane::Scheduler => Records::Scheduler,
-        Lane::Syscalls => Records::Syscalls,
+        RingClass::Direct | RingClass::Ordered => Records::Tracepoints,
+        RingClass::Scheduler => Records::Scheduler,
+        RingClass::Syscalls => Records::Syscalls,
     }
 }
 
 /// A value for each lane.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct ByLane<T>([T; Lane::ALL.len()]);
+pub(super) struct ByLane<T>([T; RingClass::ALL.len()]);
 
 impl<T> ByLane<T> {
     pub(super) fn map<U>(self, each: impl FnMut(T) -> U) -> ByLane<U> {
@@ -33,25 +33,25 @@ impl<T> ByLane<T> {
     }
 }
 
-impl<T> Index<Lane> for ByLane<T> {
+impl<T> Index<RingClass> for ByLane<T> {
     type Output = T;
 
-    fn index(&self, lane: Lane) -> &T {
+    fn index(&self, lane: RingClass) -> &T {
         &self.0[lane as usize]
     }
 }
 
-impl<T> IndexMut<Lane> for ByLane<T> {
-    fn index_mut(&mut self, lane: Lane) -> &mut T {
+impl<T> IndexMut<RingClass> for ByLane<T> {
+    fn index_mut(&mut self, lane: RingClass) -> &mut T {
         &mut self.0[lane as usize]
     }
 }
 
 /// Returns the lane whose records report the creation and exit of processes and threads, for all lanes that are read in order; `None` if
 /// there are no such lanes.
-pub(super) fn leading(traces: &[Arc<Trace>]) -> Option<Lane> {
-    let has = |lane: &Lane| traces.iter().any(|trace| trace.lane() == *lane);
-    [Lane::Scheduler, Lane::Ordered, Lane::Syscalls].into_iter().find(has)
+pub(super) fn leading(traces: &[Arc<Trace>]) -> Option<RingClass> {
+    let has = |lane: &RingClass| traces.iter().any(|trace| trace.lane() == *lane);
+    [RingClass::Scheduler, RingClass::Ordered, RingClass::Syscalls].into_iter().find(has)
 }
 
 /// The index of an entry, and the index of an event among its sources.
@@ -60,7 +60,7 @@ pub(super) type Use = (usize, usize);
 /// An event to open once on each CPU, for all entries that use its records.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
-    pub(super) lane: Lane,
+    pub(super) lane: RingClass,
     pub(super) event: Named,
     pub(super) number: Option<u16>,
     /// Fields of its records: those of all records of the lane, and its own.
@@ -99,7 +99,7 @@ pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Arc<Want
         fields.tid |= trace.needs_task();
         fields.time |= trace.is_ordered();
         // Calls in progress begin and end with threads, even if the leading lane loses records.
-        sideband.task |= leads || lane == Lane::Syscalls || trace.needs_cgroup();
+        sideband.task |= leads || lane == RingClass::Syscalls || trace.needs_cgroup();
         sideband.comm |= leads;
         sideband.cgroup |= trace.needs_cgroup();
         for (place, source) in trace.sources.iter().enumerate() {
@@ -153,7 +153,7 @@ fn event_of(source: &Source, switches: Switches) -> Named {
 }
 
 /// Returns the events to open for a lane on each CPU, by their index in `wanted`.
-pub(super) fn request(lane: Lane, wanted: &[Arc<Wanted>], carried: Carried) -> Request<'_, usize> {
+pub(super) fn request(lane: RingClass, wanted: &[Arc<Wanted>], carried: Carried) -> Request<'_, usize> {
     let ordered = lane.is_ordered();
     let sampling = |fields, sideband| Some(Sampling { rate: Rate::Period(1), fields, sideband, ordered });
     let holder = Attr::software(DUMMY, sampling(carried.fields, carried.sideband), Start::Later);

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::register::{CgroupPaths, Order, Processes, Task};
 use crate::ring::Record;
-use crate::target::CgroupId;
+use crate::targets::CgroupId;
 
 /// Maximum number of cgroups in a round.
 const MOST: usize = 1 << 17;

@@ -36,7 +36,7 @@ enum Unpaired {
 }
 
 /// Values of the label `reason`, in the order of [`Unpaired`].
-const REASONS: [&str; 6] = ["no_begin", "no_end", "expired", "full", "lost", "backwards"];
+const REASONS: [&str; 6] = ["no_begin", "no_end", "expired", "table_full", "lost", "time_reversed"];
 
 /// The first events of one pair, by the bytes of their key.
 #[derive(Debug)]
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(pending.end(b"a", 111), None);
         pending.expire(111);
         assert_eq!(pending.waiting(), 0);
-        assert_eq!(unpaired(&pending), [("expired", 2), ("full", 1)]);
+        assert_eq!(unpaired(&pending), [("expired", 2), ("table_full", 1)]);
     }
 
     #[test]
@@ -169,6 +169,6 @@ mod tests {
         pending.begin(b"b", at(10));
         pending.clear();
         assert_eq!(pending.end(b"b", 11), None);
-        assert_eq!(unpaired(&pending), [("no_begin", 1), ("lost", 1), ("backwards", 1)]);
+        assert_eq!(unpaired(&pending), [("no_begin", 1), ("lost", 1), ("time_reversed", 1)]);
     }
 }

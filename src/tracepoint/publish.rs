@@ -3,7 +3,7 @@
 use std::iter::zip;
 use std::sync::Arc;
 
-use super::book::Book;
+use super::series_table::SeriesTable;
 use super::{RingsState, TracerState};
 use crate::config::traced::TracedKind;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
@@ -16,7 +16,7 @@ pub const METRICS: [&str; 4] = [UNPAIRED, PENDING, DROPPED, UNTOLD];
 const UNPAIRED: &str = "perf_unpaired_events";
 const PENDING: &str = "perf_pending_events";
 const DROPPED: &str = "perf_dropped_hits";
-const UNTOLD: &str = "perf_untold_events";
+const UNTOLD: &str = "perf_untracked_events";
 
 /// The metadata of these families.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Metrics {
     unpaired: Arc<Metadata>,
     waiting: Arc<Metadata>,
     dropped: Arc<Metadata>,
-    untold: Arc<Metadata>,
+    untracked: Arc<Metadata>,
 }
 
 impl Metrics {
@@ -44,31 +44,31 @@ impl Metrics {
             unpaired: counter(
                 UNPAIRED,
                 "Events of a pair without a partner, by reason: no_begin, an end without a begin; no_end, a begin followed by \
-                 another begin; expired, a begin whose end did not arrive in time; full, a begin dropped because the table \
-                 is full; lost, begins discarded after lost records; backwards, an end with an earlier time than its begin.",
+                 another begin; expired, a begin whose end did not arrive in time; table_full, a begin dropped because the table \
+                 is full; lost, begins discarded after lost records; time_reversed, an end with an earlier time than its begin.",
             )?,
             waiting: gauge(PENDING, "Begin events of a pair whose end event has not arrived.")?,
             dropped: counter(
                 DROPPED,
                 "Hits whose value was not added, by reason: negative, the value is below zero; short, the record lacks the field.",
             )?,
-            untold: counter(
+            untracked: counter(
                 UNTOLD,
-                "Scheduler and system call events that could not be accounted, by reason: backwards, the time is earlier than \
-                 that of the preceding event; unseen, the outgoing task has no recorded switch to the CPU; unwoken, a sleeping \
+                "Scheduler and system call events that could not be accounted, by reason: time_reversed, the time is earlier than \
+                 that of the preceding event; missed_switch, the outgoing task has no recorded switch to the CPU; missed_wakeup, a sleeping \
                  task was switched in without a recorded wakeup, so its delay is unknown; lost, in-flight state discarded after \
-                 lost records; full, the table is full; no_begin, the exit of a system call whose entry was not recorded; \
+                 lost records; table_full; no_begin, the exit of a system call whose entry was not recorded; \
                  no_end, the entry of a system call that was followed by another entry.",
             )?,
         })
     }
 
-    pub(super) fn publish(&self, books: &[Book], state: &TracerState) -> Vec<Family> {
+    pub(super) fn publish(&self, books: &[SeriesTable], state: &TracerState) -> Vec<Family> {
         let of = |rings: &RingsState| self.rings.publish(rings.records, rings.losses, rings.bytes);
         let mut families: Vec<Family> = state.rings.iter().flat_map(of).collect();
-        let entry = |book: &Book| ("entry", Arc::clone(&book.trace.entry));
+        let entry = |book: &SeriesTable| ("entry", Arc::clone(&book.trace.entry));
         let reason = |reason: &'static str| ("reason", Arc::from(reason));
-        let counted = |book: &Book, labels: Vec<(&'static str, Arc<str>)>, count| Point {
+        let counted = |book: &SeriesTable, labels: Vec<(&'static str, Arc<str>)>, count| Point {
             labels: Labels::new(labels),
             value: Value::Integer(count),
             start: book.start,
@@ -103,17 +103,17 @@ impl Metrics {
             })
         });
         families.push(Family::new(Arc::clone(&self.aggregated), aggregated.collect()));
-        families.push(Family::new(Arc::clone(&self.untold), untold(books, state)));
+        families.push(Family::new(Arc::clone(&self.untracked), untracked(books, state)));
         families
     }
 }
 
 /// Returns the untracked activity of threads, for the configured sections.
-fn untold(books: &[Book], state: &TracerState) -> Vec<Point> {
-    let (sched, calls) = (state.untold.sched, state.untold.calls);
-    let reasons = ["backwards", "unseen", "unwoken", "lost", "full"];
+fn untracked(books: &[SeriesTable], state: &TracerState) -> Vec<Point> {
+    let (sched, calls) = (state.untracked.sched, state.untracked.calls);
+    let reasons = ["time_reversed", "missed_switch", "missed_wakeup", "lost", "table_full"];
     let of_sched = zip(reasons, [sched.backwards, sched.unseen, sched.unwoken, sched.dropped, sched.full]);
-    let reasons = ["backwards", "no_begin", "no_end", "lost", "full"];
+    let reasons = ["time_reversed", "no_begin", "no_end", "lost", "table_full"];
     let of_calls = zip(reasons, [calls.backwards, calls.unbegun, calls.unended, calls.dropped, calls.full]);
     let points = [(TracedKind::Scheduler, of_sched), (TracedKind::Syscalls, of_calls)];
     let points = points.into_iter().filter_map(|(kind, counts)| {

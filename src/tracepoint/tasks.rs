@@ -83,11 +83,11 @@ impl<S> Side<S> {
 
 /// Counts of untracked activity, since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Untold {
+pub struct Untracked {
     /// Of the scheduler.
-    pub sched: sched::Untold,
+    pub sched: sched::Untracked,
     /// Of system calls.
-    pub calls: syscall::Untold,
+    pub calls: syscall::Untracked,
 }
 
 /// Delays and calls that are listed individually, the longest first.
@@ -333,13 +333,13 @@ impl Tasks {
     }
 
     /// Returns the counts of untracked activity.
-    pub(super) fn untold(&self) -> Untold {
-        Untold { sched: self.timeline.untold(), calls: self.calls.untold() }
+    pub(super) fn untracked(&self) -> Untracked {
+        Untracked { sched: self.timeline.untracked(), calls: self.calls.untracked() }
     }
 
     /// Returns the number of threads that left a CPU without a record of their arrival.
     pub(super) fn unseen(&self) -> u64 {
-        self.timeline.untold().unseen
+        self.timeline.untracked().unseen
     }
 
     /// Takes the sums up to `now`, a time of the clock of the records.

@@ -134,9 +134,9 @@ class Node:
         self.add("perf_frames_without_line_total", {"reason": "no_debug_info"}, 0.5 * seconds)
         self.add("perf_throttled_total", {}, 0.01 * seconds)
         self.add("perf_exporter_http_connections_aborted_total", {"reason": "timeout"}, 0.02 * seconds)
-        for outcome, amount in {"taken": 900, "dropped": 1, "rejected": 1}.items():
+        for outcome, amount in {"accepted": 900, "dropped": 1, "rejected": 1}.items():
             self.add("perf_exporter_push_items_total", {"signal": "metrics", "outcome": outcome}, amount * seconds)
-        self.add("perf_exporter_push_requests_total", {"signal": "metrics", "outcome": "taken"}, seconds / 15)
+        self.add("perf_exporter_push_requests_total", {"signal": "metrics", "outcome": "accepted"}, seconds / 15)
         self.add("perf_exporter_push_bytes_total", {"signal": "metrics"}, 40000 * seconds)
         self.observe("perf_exporter_push_duration_seconds", {"signal": "metrics"}, seconds / 15, 0.01)
         self.add("perf_exporter_cpu_seconds_total", {}, 0.03 * seconds)

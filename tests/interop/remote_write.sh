@@ -60,7 +60,7 @@ has_failed() {
 
 is_accepted() {
   serves 'perf_exporter_push_failing{format="remote_write",signal="metrics"} 0' &&
-    serves 'perf_exporter_push_items_total{format="remote_write",outcome="refused",signal="metrics"} 0' &&
+    serves 'perf_exporter_push_items_total{format="remote_write",outcome="rejected",signal="metrics"} 0' &&
     serves 'perf_exporter_push_items_total{format="remote_write",outcome="dropped",signal="metrics"} 0'
 }
 

@@ -17,7 +17,7 @@ use perf_exporter::plan::{Entries, StreamSupport, plan};
 use perf_exporter::sys::Budget;
 use perf_exporter::sys::Inherit;
 use perf_exporter::sys::fake::{Count, FakeKernel, FakePlace, Opened};
-use perf_exporter::target::{
+use perf_exporter::targets::{
     Attribution, CgroupSelection, Glob, GroupBy, ProcessRule, ProcessSelection, Targets, Watch,
 };
 

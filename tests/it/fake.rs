@@ -13,7 +13,7 @@ use perf_exporter::metrics::Snapshot;
 use perf_exporter::plan::{Entries, StreamSupport, plan};
 use perf_exporter::sys::Budget;
 use perf_exporter::sys::fake::{Count, FakeKernel};
-use perf_exporter::target::Watch;
+use perf_exporter::targets::Watch;
 
 /// Scrapes all counters of `config` on the host at `root`, with each counter at seven.
 pub(crate) fn scrape(root: &Path, config: &Config, format: Format) -> String {

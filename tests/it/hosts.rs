@@ -15,7 +15,7 @@ use perf_exporter::host::{self as files, Facts, Roots};
 use perf_exporter::plan::{Entries, Group, MOST_MEMBERS, Plan, StreamSupport, plan};
 use perf_exporter::sys::Budget;
 use perf_exporter::sys::fake::{FakeKernel, FakePlace};
-use perf_exporter::target::Watch;
+use perf_exporter::targets::Watch;
 
 use crate::program::{host, repository, run};
 

@@ -24,7 +24,7 @@ const ORDER: [&str; 34] = [
     "files",
     "sched",
     "syscall",
-    "target",
+    "targets",
     "probe",
     "config",
     "container",
@@ -150,11 +150,8 @@ fn what_pushes_knows_formats_by_their_list_alone() {
             continue;
         }
         // Every format receives the resource and the log, which are types of OTLP.
-        let formats = if path == "export/push/surroundings.rs" {
-            &["remote_write"][..]
-        } else {
-            &["otlp", "remote_write"]
-        };
+        let formats =
+            if path == "export/push/context.rs" { &["remote_write"][..] } else { &["otlp", "remote_write"] };
         let named = formats.iter().filter(|format| code(&text).contains(**format)).count();
         if path == "export/push/formats.rs" {
             lists += named;

@@ -10,7 +10,7 @@ use perf_exporter::event::Catalog;
 use perf_exporter::export::prometheus::Format;
 use perf_exporter::host::{self as files, Facts, Roots};
 use perf_exporter::plan::{Entries, StreamSupport, plan};
-use perf_exporter::target::Targets;
+use perf_exporter::targets::Targets;
 use perf_exporter::{profile, tracepoint};
 use serde_json::Value as Json;
 

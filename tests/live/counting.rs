@@ -13,7 +13,7 @@ use perf_exporter::plan::{Entries, StreamSupport, plan};
 use perf_exporter::sys::Budget;
 use perf_exporter::sys::live::Live;
 use perf_exporter::sys::usage::raise_descriptor_limit;
-use perf_exporter::target::{Attribution, Targets, Watch};
+use perf_exporter::targets::{Attribution, Targets, Watch};
 
 /// A collector for this machine with a manual clock.
 #[derive(Debug)]

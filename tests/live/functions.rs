@@ -476,9 +476,13 @@ fn what_cannot_be_probed_is_told_and_the_rest_is_counted() {
     program.start().does("takes 1 12");
     assert_eq!(service.metrics().value("perf_probe_plain_total", &[]), Some(12.0));
     let log = service.log();
-    for name in
-        ["similar names: takes", "not an ELF file", "it is stripped", "probed.so does not exist", "similar names: live:step"]
-    {
+    for name in [
+        "similar names: takes",
+        "not an ELF file",
+        "it is stripped",
+        "probed.so does not exist",
+        "similar names: live:step",
+    ] {
         assert!(log.contains(name), "{name} is not in the log:\n{log}");
     }
     let list = read_text(&Roots::default().tracing.join("uprobe_events")).unwrap();

@@ -86,7 +86,7 @@ impl Scene {
     }
 
     fn stuck_files(&self) -> f64 {
-        self.metrics().value("perf_exporter_stuck_files", &[]).expect("stuck files are a metric")
+        self.metrics().value("perf_exporter_hung_file_operations", &[]).expect("stuck files are a metric")
     }
 
     /// Returns the entries of `files.stuck` on the status page.

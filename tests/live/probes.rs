@@ -11,7 +11,7 @@ use perf_exporter::host::{self, Roots};
 use perf_exporter::probe::ProbeKind;
 use perf_exporter::probe::argument::{Arch, Argument};
 use perf_exporter::probe::tracefs::{Fate, Line, Owner, Probes, complaint};
-use perf_exporter::target::ProcessKey;
+use perf_exporter::targets::ProcessKey;
 
 use crate::support::worker::Worker;
 use crate::support::{Feature, lacks};

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use perf_exporter::sched::{Came, Left, Timeline, Told, Untold, Went, Who};
+use perf_exporter::sched::{Came, Left, Timeline, Told, Untracked, Went, Who};
 
 use crate::perf_data::{Recorded, Rules};
 use crate::support::{Feature, lacks};
@@ -48,7 +48,7 @@ impl Turn {
 }
 
 /// Replays the records. Returns each stay, the delays of arrivals by thread, and the unaccounted events.
-fn replayed(recorded: &Recorded, rules: Rules) -> (Vec<Turn>, BTreeMap<u32, Vec<u64>>, Untold) {
+fn replayed(recorded: &Recorded, rules: Rules) -> (Vec<Turn>, BTreeMap<u32, Vec<u64>>, Untracked) {
     let (mut timeline, mut turns) = (Timeline::default(), Vec::new());
     let mut delays: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     recorded.events(rules, |place, of, event| {
@@ -62,7 +62,7 @@ fn replayed(recorded: &Recorded, rules: Rules) -> (Vec<Turn>, BTreeMap<u32, Vec<
             _ => {}
         });
     });
-    (turns, delays, timeline.untold())
+    (turns, delays, timeline.untracked())
 }
 
 /// A line of timehist. The time is in microseconds; the durations are in nanoseconds at the printed precision.
@@ -170,8 +170,8 @@ fn the_same_records_are_told_as_perf_tells_them() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("sched.data");
     let recorded = recorded(&file);
-    let (turns, delays, untold) = replayed(&recorded, Rules::New);
-    assert_eq!((untold.backwards, untold.dropped, untold.full), (0, 0, 0), "{untold:?}");
+    let (turns, delays, untracked) = replayed(&recorded, Rules::New);
+    assert_eq!((untracked.backwards, untracked.dropped, untracked.full), (0, 0, 0), "{untracked:?}");
     let lines: Vec<Line> = perf_sched(&file, &["timehist"]).lines().filter_map(Line::parse).collect();
     turns_are_those_of_timehist(&turns, &lines);
     let rows = latencies(&perf_sched(&file, &["latency", "-p"]));
@@ -179,7 +179,7 @@ fn the_same_records_are_told_as_perf_tells_them() {
     let faults = [faults_of(&delays, &rows), faults_of(&by_old_rules, &rows)];
     let least = faults.iter().min_by_key(|faults| faults.len()).expect("the list has two elements");
     // perf sorts records in rounds over its buffers, and processes later arrivals in the order in which it reads them.
-    assert!(least.len() * 50 <= rows.len(), "{least:#?}\n{untold:?}");
+    assert!(least.len() * 50 <= rows.len(), "{least:#?}\n{untracked:?}");
 }
 
 /// Compares each stay with its line.

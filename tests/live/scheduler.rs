@@ -120,7 +120,7 @@ fn both<const N: usize>(
     mut meanwhile: impl FnMut(&mut [&mut Running; N]),
 ) -> [(Figures, Figures); N] {
     let begun_anew = |service: &Service| {
-        service.metrics().sum("perf_untold_events_total", &[("section", "scheduler"), ("reason", "lost")])
+        service.metrics().sum("perf_untracked_events_total", &[("section", "scheduler"), ("reason", "lost")])
     };
     let before = begun_anew(service);
     let figures = both_at_once(service, &mut running, &mut meanwhile);
@@ -509,9 +509,10 @@ fn first_waits_hold(service: &Service, parent: &mut Running, cgroup: &TestCgroup
     wait_for_sleep(parent);
     let (after, theirs) = (service.metrics(), of_children + of_parent() - first);
     let grew = |name: &str, labels: &[(&str, &str)]| after.sum(name, labels) - before.sum(name, labels);
-    let untold = |reason| grew("perf_untold_events_total", &[("section", "scheduler"), ("reason", reason)]);
+    let untold =
+        |reason| grew("perf_untracked_events_total", &[("section", "scheduler"), ("reason", reason)]);
     let ours = grew("perf_cgroup_sched_runqueue_latency_seconds_count", &[("cgroup", cgroup.path())]);
-    let (lost, unwoken) = (untold("lost"), untold("unwoken"));
+    let (lost, unwoken) = (untold("lost"), untold("missed_wakeup"));
     let said = format!(
         "{sleeps} sleeps, in the cgroup of the parent: {is_member}; {ours} waits, the kernel counts {theirs}, \
          {unwoken} without a recorded wakeup"

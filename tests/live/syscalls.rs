@@ -148,7 +148,7 @@ fn calls_that_the_filter_leaves_out_lack_no_beginning() {
     // The number of read in 32-bit programs is that of close in others.
     let service = calling(&worker, "per: [process], include: [read, clone, clone3]", "");
     let unbegun = |metrics: &Exposition| {
-        metrics.sum("perf_untold_events_total", &[("section", "syscalls"), ("reason", "no_begin")])
+        metrics.sum("perf_untracked_events_total", &[("section", "syscalls"), ("reason", "no_begin")])
     };
     let before = unbegun(&service.metrics());
     worker.does("fails 1000");

@@ -153,8 +153,10 @@ pub(crate) fn holds(bytes: &[u8]) -> usize {
         assert!(!frames.is_empty() || analyzer.accounts().lost(Loss::NoStack) > 0);
         assert!(frames.len() <= DEPTH + chain.len() + 2, "{} frames", frames.len());
         if unwind == Unwind::Dwarf {
-            let unwound =
-                frames.iter().filter(|frame| !matches!(frame, Frame::Kernel(_) | Frame::Cut(_))).count();
+            let unwound = frames
+                .iter()
+                .filter(|frame| !matches!(frame, Frame::Kernel(_) | Frame::Truncation(_)))
+                .count();
             assert!(unwound <= DEPTH, "{unwound} frames were unwound, more than the limit");
         }
         places += frames.iter().filter(|frame| matches!(frame, Frame::File { .. })).count();

@@ -213,7 +213,7 @@ impl Story {
         let paired = books.sum("perf_tracepoint_op_seconds", &[]);
         let waiting = books.sum("perf_pending_events", &[]);
         let given_up =
-            ["no_end", "expired", "full", "lost", "backwards"].map(|reason| books.unpaired(reason));
+            ["no_end", "expired", "table_full", "lost", "time_reversed"].map(|reason| books.unpaired(reason));
         assert_eq!(paired + waiting + given_up.iter().sum::<u64>(), self.begun, "{given_up:?}");
         assert!(waiting <= PENDING);
         assert_eq!(books.dropped("op", "short"), self.keyless);

@@ -14,7 +14,7 @@ use perf_exporter::plan::{Entries, plan};
 use perf_exporter::sys::Budget;
 use perf_exporter::sys::live::Live;
 use perf_exporter::sys::usage::raise_descriptor_limit;
-use perf_exporter::target::Watch;
+use perf_exporter::targets::Watch;
 
 /// Reasons of failed attribution. The other reasons are counts outside the selection and idle time.
 const FAILURES: [&str; 4] = ["lost", "rotated", "unknown", "ended"];

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use perf_exporter::host::Roots;
-use perf_exporter::target::CgroupMount;
+use perf_exporter::targets::CgroupMount;
 
 use super::eventually;
 

@@ -18,7 +18,7 @@ use perf_exporter::plan::{Entries, Plan, StreamSupport, plan};
 use perf_exporter::probe::install::Placements;
 use perf_exporter::sys::fake::{FakeKernel, FakePlace, Opened};
 use perf_exporter::sys::{Budget, Fields, Sampling};
-use perf_exporter::target::Watch;
+use perf_exporter::targets::Watch;
 
 /// `PERF_TYPE_TRACEPOINT`.
 const TRACEPOINT: u32 = 2;

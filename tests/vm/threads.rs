@@ -74,8 +74,12 @@ fn run_and_switch(counted: &str) {
     let [ran, switches] = [theirs[0] - theirs_before[0], theirs[1] - theirs_before[1]];
     let ours = advance(&before, &after, "perf_cgroup_sched_run_seconds_total", &[own]);
     let taken = taken() - taken_before;
-    let lost =
-        advance(&before, &after, "perf_untold_events_total", &[("section", "scheduler"), ("reason", "lost")]);
+    let lost = advance(
+        &before,
+        &after,
+        "perf_untracked_events_total",
+        &[("section", "scheduler"), ("reason", "lost")],
+    );
     // On a slow emulated machine the two readings are some time apart.
     let most = ran * 1.1 + taken;
     assert!(
@@ -90,8 +94,8 @@ fn run_and_switch(counted: &str) {
     let unwoken = advance(
         &before,
         &after,
-        "perf_untold_events_total",
-        &[("section", "scheduler"), ("reason", "unwoken")],
+        "perf_untracked_events_total",
+        &[("section", "scheduler"), ("reason", "missed_wakeup")],
     );
     assert!(
         delays <= switches + 4.0 && delays + unwoken >= switches - 4.0,

@@ -1,9 +1,9 @@
 //! Attribution of the records of a simulated machine.
 
 mod conservation;
-mod hidden;
 mod machine;
 mod rotation;
+mod unsampled;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{Bundle, Owner, Reason};
 use crate::plan::{Granularity, MOST_MEMBERS};
 use crate::ring::testing::{self, Switch};
 use crate::sys::{Fields, ReadFormat};
-use crate::target::{CgroupId, Changed};
+use crate::targets::{CgroupId, Changed};
 use machine::{Machine, PACE, name};
 
 fn cgroups() -> Machine {

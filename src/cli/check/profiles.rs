@@ -12,7 +12,7 @@ use crate::host::{CpuSet, Facts};
 use crate::plan::{Plan, Sampler};
 use crate::ring::RingBudget;
 use crate::sys::{Attr, Event as _, Kernel, Place, Sampling};
-use crate::target::{Glob, ProcessRule};
+use crate::targets::{Glob, ProcessRule};
 
 /// A profile whose events can be opened.
 #[derive(Debug, Serialize)]

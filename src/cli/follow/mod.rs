@@ -26,7 +26,7 @@ use crate::plan;
 use crate::ring::{Losses, Record, Sample};
 use crate::sys::spawn::Waiting;
 use crate::sys::{Fields, Kernel, Sideband};
-use crate::target::Whom;
+use crate::targets::Whom;
 use rings::Rings;
 pub(super) use rows::{Merge, Row, Rows};
 pub(super) use spread::{Spread, milliseconds};

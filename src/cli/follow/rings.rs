@@ -11,12 +11,12 @@ use crate::error::Errno;
 use crate::health::{Board, Refusal};
 use crate::host::CpuSet;
 use crate::ring::{
-    Context, DUMMY, Losses, Malformed, Merger, Reader, Record, Request, RingId, RingSet, Tapped, Writers,
-    is_sample, time_of,
+    Context, DUMMY, Losses, Malformed, Merger, Reader, Record, Request, RingId, RingSet, RingWriters,
+    Writers, is_sample, time_of,
 };
 use crate::sys::scheduling::Urgency;
 use crate::sys::{Attr, Budget, Event, Fields, Kernel, Rate, Ring, Sampling, Sideband, Start, usage};
-use crate::target::Whom;
+use crate::targets::Whom;
 
 /// Maximum bytes of a ring per CPU, sufficient for about one second of a busy CPU, and of all rings together.
 const RING: usize = 4 << 20;
@@ -27,7 +27,7 @@ const FILES: usize = 16;
 
 /// How records of an event are interpreted.
 #[derive(Debug, Clone, Copy)]
-struct Tap {
+struct RecordSource {
     /// Index of the source.
     source: usize,
     /// Whether the counter of the event counts exactly the hits that it writes records of.
@@ -37,10 +37,10 @@ struct Tap {
 /// The open events and rings.
 #[derive(Debug)]
 pub(super) struct Rings<E: Event> {
-    opened: RingSet<Tapped<E, Tap>>,
+    opened: RingSet<RingWriters<E, RecordSource>>,
     rings: BTreeMap<u32, E::Ring>,
     /// Event by the identifier in its records.
-    sources: FxHashMap<u64, Tap>,
+    sources: FxHashMap<u64, RecordSource>,
     fields: Fields,
     merger: Merger,
     losses: Losses,
@@ -135,7 +135,7 @@ impl<E: Event> Rings<E> {
             let time = time_of(record, fields).unwrap_or_default();
             match Record::parse(record, fields) {
                 Ok(Record::Sample(sample)) => match sources.get(&sample.identifier) {
-                    Some(&Tap { source, counts_hits }) => {
+                    Some(&RecordSource { source, counts_hits }) => {
                         *read += u64::from(counts_hits);
                         each(Heard::Hit { source, cpu, sample });
                     }
@@ -158,7 +158,7 @@ impl<E: Event> Rings<E> {
     /// Returns losses and refusals. The kernel reports losses only before the next record that fits into the ring, and that record may
     /// never come. Each event also counts its hits, therefore the number of lost records is known.
     pub(super) fn finish(self) -> (Losses, Vec<Refusal>) {
-        let hits = |tapped: &Tapped<E, Tap>| tapped.hits(|tap| tap.counts_hits);
+        let hits = |tapped: &RingWriters<E, RecordSource>| tapped.hits(|tap| tap.counts_hits);
         let hits: u64 = self.opened.writers().map(|(_, tapped)| hits(tapped)).sum();
         let ring_full = self.losses.ring_full.max(hits.saturating_sub(self.read));
         (Losses { ring_full, ..self.losses }, self.refusals)
@@ -166,13 +166,13 @@ impl<E: Event> Rings<E> {
 }
 
 /// Returns the events to open on each CPU.
-fn request<'s, K>(session: &Session<'s, K>) -> Request<'s, Tap> {
+fn request<'s, K>(session: &Session<'s, K>) -> Request<'s, RecordSource> {
     let sampling =
         |sideband| Sampling { rate: Rate::Period(1), fields: session.fields, sideband, ordered: true };
     let events = session.sources.iter().enumerate().map(|(place, Source { event, .. })| {
         // On some kernels, scheduler events on an idle CPU are counted but write no records. That is not a loss.
         let counts_hits = !event.counts_amounts() && !event.name.starts_with("sched:");
-        let tap = Tap { source: place, counts_hits };
+        let tap = RecordSource { source: place, counts_hits };
         (Attr::sampling(event, sampling(Sideband::default())), event, tap)
     });
     let holder = Attr::software(DUMMY, Some(sampling(session.sideband)), Start::Later);

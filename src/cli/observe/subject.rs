@@ -9,8 +9,8 @@ use anyhow::Context;
 use super::{Failure, Target};
 use crate::error::printable;
 use crate::host::{self, CpuSet, Facts, Roots};
-use crate::target::{Attribution, CgroupMount, CgroupSelection, ProcessSelection};
-use crate::target::{Targets, Whom};
+use crate::targets::{Attribution, CgroupMount, CgroupSelection, ProcessSelection};
+use crate::targets::{Targets, Whom};
 
 /// The resolved target.
 #[derive(Debug)]

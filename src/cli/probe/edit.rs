@@ -15,7 +15,7 @@ use crate::host::Roots;
 use crate::probe::Request;
 use crate::probe::install::{Wish, definitions};
 use crate::probe::tracefs::{Listed, Probes};
-use crate::target::Glob;
+use crate::targets::Glob;
 
 /// A probe that was added, or would be with `--dry-run`.
 #[derive(Debug, Serialize)]

@@ -11,7 +11,7 @@
 
 mod args;
 mod output;
-mod told;
+mod summary;
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::sys::Kernel;
 use crate::sys::spawn::Waiting;
 pub(super) use args::RecordArgs;
 use output::{Output, encode};
-use told::{Closing, progress};
+use summary::{Closing, progress};
 
 /// Interval at which samples are read.
 const TICK: Duration = Duration::from_secs(1);

@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
     use crate::host;
-    use crate::profile::specimen::specimen;
+    use crate::profile::sample_profiles::specimen;
 
     fn found(path: &Path) -> anyhow::Result<Output> {
         Output::find(path, Format::Folded)

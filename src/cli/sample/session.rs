@@ -11,7 +11,7 @@ use crate::plan::Sampler;
 use crate::profile::{Ask, Asked, Cgroups, Profiler};
 use crate::ring::Context;
 use crate::sys::{Budget, Kernel, usage};
-use crate::target::Whom;
+use crate::targets::Whom;
 
 /// Memory for rings in bytes, as in the default configuration of the service.
 const RINGS: u64 = 64 << 20;

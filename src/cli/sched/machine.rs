@@ -10,8 +10,8 @@ use crate::profile::Cgroups as Below;
 use crate::register;
 use crate::ring::{Record, Sample};
 use crate::sched::{Comm, Event, Layout, Left, Timeline, Told, Who};
-use crate::target::Whom;
-use crate::target::{CgroupMount, Cgroups};
+use crate::targets::Whom;
+use crate::targets::{CgroupMount, Cgroups};
 
 /// Decoder for the records of a source.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use super::derive::{Role, View};
 use crate::event::{Catalog, Event, Kind, Missing, Scale, Unresolved, syntax};
 use crate::health::Refusal;
 use crate::plan::{self, Group};
-use crate::target::Targets;
+use crate::targets::Targets;
 
 /// Entry name of the measurement in refusals.
 const ENTRY: &str = "stat";

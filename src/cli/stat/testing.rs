@@ -8,7 +8,7 @@ use super::table::{Key, Reading, Sum};
 use crate::event::{Catalog, Unresolved, parse};
 use crate::health::Interval;
 use crate::host::{Facts, Roots};
-use crate::target::Targets;
+use crate::targets::Targets;
 
 /// Resolves `text` on a fixture host.
 pub(super) fn selection(host: &str, per: &Targets, text: &str) -> Result<Selection, Unresolved> {

@@ -128,7 +128,7 @@ fn table(profile: &Profile, lines: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::specimen::{hostile, specimen};
+    use crate::profile::sample_profiles::{hostile, specimen};
 
     #[test]
     fn the_table_is_as_recorded() {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::event::nearest;
 use crate::syscall::{Abi, Call};
-use crate::target::Glob;
+use crate::targets::Glob;
 
 /// Calls by name, with their numbers in the 64-bit and 32-bit ABIs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use crate::config::report::Report;
 use crate::config::selection::{Lists, patterns, rules};
 use crate::config::traced::one_place;
 use crate::config::value::{Entries, Period, Size};
-use crate::target::{CgroupSelection, Glob, ProcessRule, ProcessSelection};
+use crate::targets::{CgroupSelection, Glob, ProcessRule, ProcessSelection};
 
 /// Maximum number of entries: each opens events on all CPUs and keeps a window of stacks in memory.
 const ENTRY_LIMIT: usize = 16;

@@ -10,7 +10,7 @@ use crate::config::report::Report;
 use crate::config::value::List;
 use crate::config::yaml::NodeId;
 use crate::event::nearest;
-use crate::target::Targets;
+use crate::targets::Targets;
 
 /// Default number of distinct values of a label.
 const VALUES: usize = 100;

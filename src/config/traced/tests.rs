@@ -9,7 +9,7 @@ use crate::config::tests::{good, report};
 use crate::config::{Config, Preset};
 use crate::health::CpuScope;
 use crate::probe::{Definition, Root};
-use crate::target::{GroupBy, Targets};
+use crate::targets::{GroupBy, Targets};
 
 /// Returns the single entry of `tracepoints`.
 fn tracepoint(entry: &str) -> Traced {

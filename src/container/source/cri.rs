@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 
 use super::{ANSWER, Failure, Listing, MOST};
 use crate::container::identity::{Chosen, Identity, POD_CONTAINER, Pod, image, name};
-use crate::net::words::{causes, told};
+use crate::net::error_text::{causes, told};
 use crate::net::{Bytewise, USER_AGENT};
 
 /// Labels that the kubelet sets on its containers.

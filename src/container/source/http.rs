@@ -13,9 +13,9 @@ use tokio::net::UnixStream;
 use super::{ANSWER, Failure, Url};
 use crate::host;
 use crate::net::USER_AGENT;
+use crate::net::error_text::{answered, causes};
 use crate::net::http::client;
 use crate::net::tls::Trust;
-use crate::net::words::{answered, causes};
 
 /// Maximum size of a token, in bytes.
 const TOKEN: u64 = 1 << 16;

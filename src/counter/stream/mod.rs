@@ -1,6 +1,6 @@
 //! The open switch stream: its groups and rings on each CPU, the thread that empties the rings, and its readings at a collection.
 
-mod foreseen;
+mod estimate;
 mod open;
 mod rate;
 mod support;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::open::Means;
 use super::reading::{Read, WORDS};
 use super::scale::Progress;
-use crate::attribute::{Bundle, Intake, Shares, fields, record_size};
+use crate::attribute::{Bundle, Ingest, Shares, fields, record_size};
 use crate::error::Errno;
 use crate::health::{History, Interval, Judgement, Refusal};
 use crate::host::CpuSet;
@@ -21,7 +21,7 @@ use crate::plan;
 use crate::ring::{Losses, Passing, Reader, Records, RingBudget, RingId, RingSet, Turns, Writers};
 use crate::sys::scheduling::Urgency;
 use crate::sys::{Event, Kernel};
-pub use foreseen::foreseen;
+pub use estimate::foreseen;
 pub(super) use open::Refused;
 use open::{Group, Opener, Spread, no_stream};
 pub(super) use rate::switch_rate;
@@ -38,7 +38,7 @@ pub(super) struct Stream<K: Kernel> {
     pub plan: plan::Stream,
     /// The groups of each CPU. Each has the number of its ring.
     rings: RingSet<Open<K::Event>>,
-    intake: Arc<Mutex<Intake<Ring<K>>>>,
+    intake: Arc<Mutex<Ingest<Ring<K>>>>,
     /// Maximum size of all rings, in bytes.
     memory: u64,
     /// Switches of each CPU per second, as known at the start.
@@ -120,7 +120,7 @@ pub struct StreamState {
 impl<K: Kernel> Stream<K> {
     /// Returns a stream without open events. `rate`: switches of each CPU per second. `memory`: bytes for the rings of all CPUs.
     pub(super) fn new(plan: plan::Stream, rate: f64, memory: u64) -> Self {
-        let intake = Intake::new(plan.granularity, fields(&plan), plan.width(), plan.needs_pmu());
+        let intake = Ingest::new(plan.granularity, fields(&plan), plan.width(), plan.needs_pmu());
         Self {
             plan,
             rings: RingSet::new(Records::Switches.plural()),
@@ -346,7 +346,7 @@ impl<K: Kernel> Stream<K> {
     }
 
     /// Returns the consumer of the rings, locked.
-    pub(super) fn intake(&self) -> MutexGuard<'_, Intake<Ring<K>>> {
+    pub(super) fn intake(&self) -> MutexGuard<'_, Ingest<Ring<K>>> {
         lock(&self.intake)
     }
 
@@ -411,13 +411,13 @@ impl<K: Kernel> Stream<K> {
 }
 
 /// Empties all rings. Takes the lock for each CPU, so that a collection does not wait for all of them.
-fn drain_all<R: crate::sys::Ring>(intake: &Mutex<Intake<R>>) {
+fn drain_all<R: crate::sys::Ring>(intake: &Mutex<Ingest<R>>) {
     let cpus = lock(intake).cpus();
     cpus.into_iter().for_each(|cpu| lock(intake).drain(cpu));
 }
 
 /// Locks the intake. A lock that was poisoned by a panic still protects valid sums.
-fn lock<R>(intake: &Mutex<Intake<R>>) -> MutexGuard<'_, Intake<R>> {
+fn lock<R>(intake: &Mutex<Ingest<R>>) -> MutexGuard<'_, Ingest<R>> {
     intake.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -14,8 +14,8 @@ use super::settings::Target;
 use crate::config::push::Signal;
 use crate::export::push::Outcome;
 use crate::export::push::http::ANSWER;
+use crate::net::error_text::{causes, told};
 use crate::net::tls::Pem;
-use crate::net::words::{causes, told};
 use crate::net::{Bytewise, USER_AGENT};
 
 /// A connection to a receiver.

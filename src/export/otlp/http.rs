@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::export::gzip::gzip;
 use crate::export::push::Outcome;
 use crate::export::push::http::{Answer, Http};
-use crate::net::words::told;
+use crate::net::error_text::told;
 
 const PROTOBUF: &str = "application/x-protobuf";
 

@@ -6,7 +6,7 @@ use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
 use prost::Message;
 
 use crate::export::push::Outcome;
-use crate::net::words::told;
+use crate::net::error_text::told;
 
 impl Outcome {
     /// Decodes the message of an accepted request: `Export…ServiceResponse`, which has the same field numbers for all signals.
@@ -99,7 +99,10 @@ mod tests {
     fn garbage_is_no_answer_and_what_a_stranger_says_is_cut_and_cleaned() {
         assert!(matches!(Outcome::of_response(b"<html>"), Outcome::Refused { .. }));
         let said = told(&format!("a\u{1b}[31m{}", "x".repeat(1000)));
-        assert!(!said.contains('\u{1b}') && said.chars().count() <= crate::net::words::TOLD + 1, "{said}");
+        assert!(
+            !said.contains('\u{1b}') && said.chars().count() <= crate::net::error_text::TOLD + 1,
+            "{said}"
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::export::flamegraph::{self, Embedded, lost, title};
 use crate::export::query::{LONGEST, Query, ROOTS, SHAPES, word};
 use crate::export::top::{Row, Top, basename, value};
 use crate::profile::{Cgroups, Mode, Profile};
-use crate::target::Glob;
+use crate::targets::Glob;
 
 /// Input of a page.
 #[derive(Debug, Clone, Copy)]

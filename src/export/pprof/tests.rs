@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 use super::*;
-use crate::profile::specimen::{any_profile, hostile, native, specimen, task};
-use crate::profile::{Kind, Mode, Origin, Sample as Counted, specimen::Builder};
+use crate::profile::sample_profiles::{any_profile, hostile, native, specimen, task};
+use crate::profile::{Kind, Mode, Origin, Sample as Counted, sample_profiles::Builder};
 
 /// Messages of `perftools.profiles`, as declared in pprof's `profile.proto`.
 mod proto {

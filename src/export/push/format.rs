@@ -6,10 +6,10 @@
 
 use std::fmt;
 
-use super::pump::Feed;
+use super::context::Surroundings;
+use super::producer::Feed;
 use super::route::Route;
 use super::start::Starter;
-use super::surroundings::Surroundings;
 use crate::config::push::Push;
 use crate::host::Environment;
 

@@ -1,10 +1,10 @@
 //! The list of all formats, and their combined settings.
 
+use super::context::Surroundings;
 use super::format::Format as _;
-use super::pump::Feed;
+use super::producer::Feed;
 use super::route::Route;
 use super::start::Starter;
-use super::surroundings::Surroundings;
 use crate::config::push::Push;
 use crate::host::Environment;
 

@@ -10,9 +10,9 @@ use hyper::{Method, Request, StatusCode, Uri};
 use super::outcome::Outcome;
 use crate::clock::Clock;
 use crate::net::USER_AGENT;
+use crate::net::error_text::{answered, causes};
 use crate::net::http::{Client, client};
 use crate::net::tls::{Pem, Tls};
-use crate::net::words::{answered, causes};
 
 /// Maximum size of a response, in bytes.
 pub(in crate::export) const ANSWER: usize = 1 << 20;

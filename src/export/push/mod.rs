@@ -11,30 +11,30 @@
 //! Each format implements the encoding, sending and evaluation of requests (`format`). This module refers to formats only in the list in
 //! `formats`.
 
+mod context;
 mod format;
 mod formats;
 pub(in crate::export) mod http;
 mod outcome;
 mod payload;
-mod pump;
+mod producer;
 mod queue;
 mod retry;
 mod route;
 mod sender;
 mod start;
 mod state;
-mod surroundings;
 mod thread;
 
+pub use context::Surroundings;
 pub(in crate::export) use format::Format;
 pub use formats::Settings;
 pub(in crate::export) use outcome::Outcome;
 pub use payload::{Encoded, Payload};
-pub use pump::Feed;
-pub(in crate::export) use pump::Outlet;
+pub use producer::Feed;
+pub(in crate::export) use producer::Outlet;
 pub use route::Route;
 pub(in crate::export) use sender::Transport;
 pub(in crate::export) use start::{Starter, seed};
 pub use state::Board;
-pub use surroundings::Surroundings;
 pub use thread::Pusher;

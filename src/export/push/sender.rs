@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::outcome::Outcome;
-use super::pump::Outlet;
+use super::producer::Outlet;
 use super::retry::Backoff;
 use crate::clock::Clock;
 

@@ -8,14 +8,14 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
+use super::context::Surroundings;
 use super::payload::Encoded;
-use super::pump::{Feed, Outlet, Pump};
+use super::producer::{Feed, Outlet, Pump};
 use super::queue::Queue;
 use super::retry::Backoff;
 use super::route::{Flow, Route};
 use super::sender::{Sender, Transport};
 use super::state::Board;
-use super::surroundings::Surroundings;
 use crate::metrics::Snapshot;
 use crate::profile::Profile;
 

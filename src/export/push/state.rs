@@ -81,15 +81,14 @@ impl Board {
             clock,
             requests: counter(
                 "perf_exporter_push_requests_total",
-                "Requests sent to a receiver, by outcome: taken, accepted; partial, accepted except for some items; retried, \
-                 will be sent again; refused, rejected for good",
+                "Requests sent to a receiver, by outcome: accepted; partial, accepted except for some items; retried, will be \
+                 sent again; rejected, will not be sent again",
                 &["format", "signal", "outcome"],
             )?,
             items: counter(
                 "perf_exporter_push_items_total",
-                "Data points, samples or log records, by outcome: taken, accepted; rejected, rejected from an accepted \
-                 request (for profiles, number of profiles); refused, rejected with their request; dropped, the queue was \
-                 full or the exporter stopped",
+                "Data points, samples or log records, by outcome: accepted; rejected by the receiver, alone (for profiles, the \
+                 number of profiles) or with their request; dropped, the queue was full or the exporter stopped",
                 &["format", "signal", "outcome"],
             )?,
             bytes: counter(
@@ -123,10 +122,10 @@ impl Board {
         };
         self.lock().insert(flow, Account { status, ..Account::default() });
         // Initializes the counters with zero, so that rates can be computed.
-        for outcome in ["taken", "rejected", "refused", "dropped"] {
+        for outcome in ["accepted", "rejected", "dropped"] {
             self.items.with_label_values(&flow.with(outcome)).inc_by(0);
         }
-        for outcome in ["taken", "partial", "retried", "refused"] {
+        for outcome in ["accepted", "partial", "retried", "rejected"] {
             self.requests.with_label_values(&flow.with(outcome)).inc_by(0);
         }
         self.bytes.with_label_values(&flow.labels()).inc_by(0);
@@ -193,8 +192,8 @@ impl Board {
                 self.fails(flow, 0, why);
             }
             Outcome::Refused { why } => {
-                request("refused");
-                self.items.with_label_values(&flow.with("refused")).inc_by(items);
+                request("rejected");
+                self.items.with_label_values(&flow.with("rejected")).inc_by(items);
                 self.fails(flow, items, why);
             }
         }
@@ -204,8 +203,8 @@ impl Board {
     fn takes(&self, flow: Flow, (bytes, items): (u64, u64), rejected: u64, message: Option<&String>) {
         // For profiles the receiver reports the number of rejected profiles; their number of samples is unknown.
         let taken = if flow.signal == Signal::Profiles { items } else { items - rejected };
-        self.requests.with_label_values(&flow.with(if rejected > 0 { "partial" } else { "taken" })).inc();
-        self.items.with_label_values(&flow.with("taken")).inc_by(taken);
+        self.requests.with_label_values(&flow.with(if rejected > 0 { "partial" } else { "accepted" })).inc();
+        self.items.with_label_values(&flow.with("accepted")).inc_by(taken);
         self.items.with_label_values(&flow.with("rejected")).inc_by(rejected);
         self.bytes.with_label_values(&flow.labels()).inc_by(bytes);
         self.failing.with_label_values(&flow.labels()).set(0);

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::context::Surroundings;
 use super::formats::{Formats, Settings};
-use super::pump::Feed;
+use super::producer::Feed;
 use super::start::Running;
-use super::surroundings::Surroundings;
 
 /// The push thread. It pushes nothing until it receives settings that enable a push.
 #[derive(Debug)]

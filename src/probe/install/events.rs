@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use super::place::{Place, Site, Spot, refused};
+use super::place::{Instance, Place, Site, refused};
 use super::{Placed, Wish};
 use crate::event::format::Format;
 use crate::event::{Event, Kind, Modifiers, ProbePoint, Selector};
@@ -28,7 +28,7 @@ pub(super) fn lines(wish: &Wish, site: &Site) -> Result<Vec<Line>, Refusal> {
 }
 
 /// Returns the definition of one instance of a probe.
-fn line(site: &Site, spot: &Spot, returns: bool, arguments: &[Argument]) -> Result<Line, ArgumentError> {
+fn line(site: &Site, spot: &Instance, returns: bool, arguments: &[Argument]) -> Result<Line, ArgumentError> {
     match &site.place {
         Place::Kernel { module, function } => {
             Line::kernel(module.as_deref(), function, spot.offset, returns, arguments, site.arch)
@@ -77,7 +77,7 @@ impl<'a> Maker<'a> {
     }
 
     /// Returns the event of one instance, or of its return.
-    fn at(&mut self, spot: &Spot, returns: bool, arguments: &[Argument]) -> Result<Placed, Refusal> {
+    fn at(&mut self, spot: &Instance, returns: bool, arguments: &[Argument]) -> Result<Placed, Refusal> {
         let site = self.site;
         let simple = arguments.is_empty() && !self.wish.filtered;
         let semaphore = spot.semaphore.filter(|_| !returns).unwrap_or(0);

@@ -18,7 +18,7 @@ use crate::probe::{At, Definition, Location};
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) place: Place,
-    pub(super) spots: Vec<Spot>,
+    pub(super) spots: Vec<Instance>,
     /// The file, for probes in programs.
     pub(super) file: Option<Opened>,
     /// Identity of the file. The installing thread must not access its file system.
@@ -38,7 +38,7 @@ pub(super) enum Place {
 
 /// One instance of a probe, with its arguments.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Spot {
+pub(super) struct Instance {
     pub(super) offset: u64,
     pub(super) semaphore: Option<u64>,
     pub(super) arguments: Vec<Argument>,
@@ -94,7 +94,7 @@ fn in_kernel(
     function: &Arc<str>,
     offset: u64,
     returns: bool,
-) -> Result<Spot, Refusal> {
+) -> Result<Instance, Refusal> {
     if let Some(error) = kernel.missing(function).filter(|_| module.is_none()) {
         return Err(refused(wish, Cause::Absent, error.to_string()));
     }
@@ -119,7 +119,7 @@ fn in_kernel(
         arguments.into_iter().map(resolve).collect()
     };
     let (arguments, returned) = (resolve(at_entry, returns)?, resolve(at_return, true)?);
-    Ok(Spot { offset, semaphore: None, arguments, returned })
+    Ok(Instance { offset, semaphore: None, arguments, returned })
 }
 
 /// Splits the arguments into those at the probe itself, and those at the return of a timed function.
@@ -132,9 +132,9 @@ fn by_side(wish: &Wish, returns: bool) -> (Vec<&Argument>, Vec<&Argument>) {
 }
 
 /// Returns the instances of a probe in a file.
-fn spots(wish: &Wish, binary: &Binary<'_>, arch: Arch) -> Result<Vec<Spot>, Refusal> {
+fn spots(wish: &Wish, binary: &Binary<'_>, arch: Arch) -> Result<Vec<Instance>, Refusal> {
     let refuse = |error: BinaryError| refused(wish, cause_of_binary(&error), error.to_string());
-    let own = |(at_entry, at_return): (Vec<&Argument>, Vec<&Argument>), offset| Spot {
+    let own = |(at_entry, at_return): (Vec<&Argument>, Vec<&Argument>), offset| Instance {
         offset,
         semaphore: None,
         arguments: at_entry.into_iter().cloned().collect(),
@@ -164,13 +164,13 @@ fn spots(wish: &Wish, binary: &Binary<'_>, arch: Arch) -> Result<Vec<Spot>, Refu
                 let all = markers.iter().map(|marker| format!("{}:{}", marker.provider, marker.name));
                 return Err(refused(wish, Cause::Absent, no_marker(name, all.collect())));
             }
-            let spot = |marker: &&Marker| -> Result<Spot, Refusal> {
+            let spot = |marker: &&Marker| -> Result<Instance, Refusal> {
                 let marked = argument::usdt(&marker.arguments, arch);
                 let arguments = wish.definition.arguments.iter().map(|argument| argument.at_marker(&marked));
                 let arguments = arguments.collect::<Result<_, _>>();
                 let arguments = arguments.map_err(|error| refused(wish, Cause::Broken, error.to_string()))?;
                 let Marker { offset, semaphore, .. } = **marker;
-                Ok(Spot { offset, semaphore, arguments, returned: Vec::new() })
+                Ok(Instance { offset, semaphore, arguments, returned: Vec::new() })
             };
             found.iter().map(spot).collect()
         }

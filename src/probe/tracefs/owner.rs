@@ -1,7 +1,7 @@
 //! Owners of probe groups.
 
 use crate::host::{self, Roots};
-use crate::target::ProcessKey;
+use crate::targets::ProcessKey;
 use crate::words::words;
 
 const PREFIX: &str = "perf_exporter_";

@@ -5,7 +5,7 @@ use super::*;
 use crate::budget::{Part, Share};
 use crate::health::CpuScope;
 use crate::host::Roots;
-use crate::profile::specimen::sampler;
+use crate::profile::sample_profiles::sampler;
 use crate::ring::Task;
 use crate::ring::testing::{cgroup, exit};
 use crate::stack::Process;

@@ -304,7 +304,7 @@ fn hits_are_the_sum_of_the_chosen_events_that_can_be_read() {
 }
 
 /// Returns a set with the ring of CPU 3, of 8 pages.
-fn set(kernel: &FakeKernel) -> RingSet<Tapped<FakeEvent, char>> {
+fn set(kernel: &FakeKernel) -> RingSet<RingWriters<FakeEvent, char>> {
     let (tapped, made) = opened(kernel, &cpus()).0.unwrap();
     let mut set = RingSet::new("samples");
     drop(set.add(RingId::of_cpu(3), tapped, made));

@@ -104,7 +104,7 @@ fn who_comes_without_a_switch_is_seen_if_the_cpu_tells_and_is_not_told_twice() {
     machine.enter((0, 61), (0, 0), Event::Comes { tid: 0 });
     assert_eq!(machine.came(), [(1, Some(5), Some((Left::Sleeping, 35)))]);
     assert_eq!(machine.runs(), [(1, None), (1, Some(15))]);
-    assert_eq!(machine.timeline.untold(), Untold::default());
+    assert_eq!(machine.timeline.untracked(), Untracked::default());
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn who_comes_without_having_been_woken_has_no_delay_and_is_counted() {
     machine.switch(0, 30, ONE, Left::Sleeping, IDLE);
     machine.switch(0, 75, IDLE, Left::Preempted, ONE);
     assert_eq!(machine.came(), [(1, None, None), (1, None, Some((Left::Sleeping, 45)))]);
-    assert_eq!(machine.timeline.untold(), Untold { unwoken: 1, ..Untold::default() });
+    assert_eq!(machine.timeline.untracked(), Untracked { unwoken: 1, ..Untracked::default() });
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn clocks_that_differ_give_no_time_and_are_counted() {
     assert_eq!(machine.came(), [(1, None, Some((Left::Sleeping, 50)))]);
     machine.switch(1, 140, ONE, Left::Sleeping, IDLE);
     assert_eq!(machine.runs().last(), Some(&(1, None)));
-    assert_eq!(machine.timeline.untold().backwards, 2);
+    assert_eq!(machine.timeline.untracked().backwards, 2);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn after_a_loss_nothing_is_told_of_what_was_under_way() {
     machine.switch(0, 90, ONE, Left::Sleeping, TWO);
     assert_eq!(machine.runs().last(), Some(&(1, None)));
     assert_eq!(machine.came().last(), Some(&(2, None, None)));
-    assert_eq!(machine.timeline.untold(), Untold { dropped: 2, ..Untold::default() });
+    assert_eq!(machine.timeline.untracked(), Untracked { dropped: 2, ..Untracked::default() });
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_switch_from_somebody_who_was_not_seen_to_come_is_counted_and_gives_no_time(
     machine.switch(0, 10, TWO, Left::Sleeping, IDLE);
     machine.switch(0, 50, ONE, Left::Sleeping, TWO);
     assert_eq!(machine.runs().last(), Some(&(1, None)));
-    assert_eq!(machine.timeline.untold().unseen, 1);
+    assert_eq!(machine.timeline.untracked().unseen, 1);
 }
 
 #[test]

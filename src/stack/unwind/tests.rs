@@ -9,7 +9,7 @@ use crate::stack::tables::{Head, IDLE};
 use crate::stack::testing::{
     EH_FRAME, Host, NO_FILE, USER, inode_of, mmap, program, program_with, search_table, take, take_by,
 };
-use crate::stack::{Analyzer, Cut, Frame, Limits, Loss, Unwind, cfi};
+use crate::stack::{Analyzer, Frame, Limits, Loss, Truncation, Unwind, cfi};
 use crate::sys::Registers;
 
 /// The address range of the program, and of the code under test.
@@ -89,9 +89,9 @@ mod by_hand {
         for (unwind, chain) in [(Unwind::Auto, &[0x1234][..]), (Unwind::Dwarf, &[at(0x20), at(0x40)])] {
             let (_host, mut analyzer) = process(&frames_of_16_bytes(), Limits::default());
             let (taken, frames) = take_by(unwind, &mut analyzer, &sample(&[at(0x20)], true, chain));
-            assert_eq!((taken.cut, frames.len()), (Some(Cut::Copy), 3), "{unwind:?}");
-            assert_eq!(frames[2], Frame::Cut(Cut::Copy));
-            assert_eq!(analyzer.accounts().cut(Cut::Copy), 1);
+            assert_eq!((taken.cut, frames.len()), (Some(Truncation::Copy), 3), "{unwind:?}");
+            assert_eq!(frames[2], Frame::Truncation(Truncation::Copy));
+            assert_eq!(analyzer.accounts().cut(Truncation::Copy), 1);
         }
     }
 
@@ -99,8 +99,8 @@ mod by_hand {
     fn a_return_address_that_leads_nowhere_is_none() {
         let (_host, mut analyzer) = process(&frames_of_16_bytes(), Limits::default());
         let (taken, frames) = take(&mut analyzer, &sample(&[at(0x20), 0x1234, at(0x40)], true, &[]));
-        assert_eq!((offsets(&frames), taken.cut), (vec![0, 0x1f, 0], Some(Cut::Unwound)));
-        assert_eq!(frames[2], Frame::Cut(Cut::Unwound));
+        assert_eq!((offsets(&frames), taken.cut), (vec![0, 0x1f, 0], Some(Truncation::Unwound)));
+        assert_eq!(frames[2], Frame::Truncation(Truncation::Unwound));
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod by_hand {
         let limits = Limits { depth: 4, ..Limits::default() };
         let (_host, mut analyzer) = process(&frames_of_16_bytes(), limits);
         let (taken, frames) = take(&mut analyzer, &sample(&[at(0x20); 9], true, &[]));
-        assert_eq!((taken.cut, frames.len()), (Some(Cut::Deep), 5));
+        assert_eq!((taken.cut, frames.len()), (Some(Truncation::Deep), 5));
     }
 
     #[test]
@@ -194,7 +194,7 @@ mod by_hand {
         let (_host, mut analyzer) = process(&section, Limits::default());
         let (_, frames) = take(&mut analyzer, &sample(&[at(0x20), at(0x40)], true, &[]));
         assert_eq!(offsets(&frames)[..2], [0, 0x1f]);
-        assert_eq!(frames[2], Frame::Cut(Cut::Unwound));
+        assert_eq!(frames[2], Frame::Truncation(Truncation::Unwound));
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod by_hand {
         assert!(taken.cut.is_none(), "there was no stack to unwind");
         let mut short = sample(&[at(0x20)], true, &[]);
         short.user = short.user.map(|(registers, bytes, full)| (registers, bytes[..8].to_vec(), full));
-        assert_eq!(take(&mut analyzer, &short).0.cut, Some(Cut::Copy));
+        assert_eq!(take(&mut analyzer, &short).0.cut, Some(Truncation::Copy));
         let (taken, frames) = take(&mut analyzer, &sample(&[at(0x20), 0], true, &[]));
         assert_eq!((offsets(&frames), taken.cut), (vec![0, 0x1f], None));
     }

@@ -49,7 +49,7 @@ fn world(yaml: &str) -> (World, u64, u64) {
 }
 
 fn untold(scrape: &Scrape) -> Vec<&str> {
-    let all = scrape.of("perf_untold_events_total").into_iter();
+    let all = scrape.of("perf_untracked_events_total").into_iter();
     all.filter(|rest| !rest.ends_with(" 0")).collect()
 }
 
@@ -224,7 +224,7 @@ fn clocks_that_differ_never_make_a_time_below_zero() {
     hits(&world, &[switch(-999_995_000, IDLE, READY, WEB).on(1)]);
     let scrape = world.collect();
     assert_eq!(scrape.sum("perf_sched_runqueue_latency_seconds_count"), 0.0);
-    assert_eq!(untold(&scrape), [r#"{reason="backwards",section="scheduler"} 1"#]);
+    assert_eq!(untold(&scrape), [r#"{reason="time_reversed",section="scheduler"} 1"#]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::*;
 use crate::config::Config;
 use crate::config::tests::{good, report};
-use crate::target::Targets;
+use crate::targets::Targets;
 
 /// Returns the preset entries of a file, with their presets.
 fn ready_made(text: &str) -> Vec<(&'static str, String)> {

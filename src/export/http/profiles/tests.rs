@@ -9,7 +9,7 @@ use flate2::read::GzDecoder;
 use super::super::tests::{Answer, Program, Running, program, snapshot};
 use super::super::{Limits, Unavailable};
 use super::*;
-use crate::profile::specimen::{hostile, specimen};
+use crate::profile::sample_profiles::{hostile, specimen};
 
 /// A source of profiles.
 #[derive(Clone, Default)]

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::export::protobuf::wire::{Sink, WireType, delimited, width};
 use crate::metrics::Labels;
-use crate::target::{ContainerPath, pod_uid};
+use crate::targets::{ContainerPath, pod_uid};
 
 /// Attribute with the path of a cgroup below the mount point. (`process.linux.cgroup` is the content of `/proc/PID/cgroup`.)
 pub const CGROUP: &str = "perf.cgroup";

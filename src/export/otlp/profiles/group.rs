@@ -7,7 +7,7 @@ use crate::container::Identity;
 use crate::export::numbered::Numbered;
 use crate::export::otlp::attribute::{Attribute, Resource};
 use crate::profile::{Profile, Task};
-use crate::target::{ContainerPath, ProcessContext, pod_uid};
+use crate::targets::{ContainerPath, ProcessContext, pod_uid};
 
 /// A group of samples with one resource.
 pub(super) struct Group {

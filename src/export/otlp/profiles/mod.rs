@@ -11,7 +11,7 @@
 //! decided as follows, most of them because some backend accepts nothing else:
 //!
 //! - **Resources.** One for each container (`container.id`, and `k8s.pod.uid` if the cgroup path contains it), and within it one for each
-//!   service published by processes ([`ProcessContext`](crate::target::ProcessContext)). One more covers the rest. All have the caller's
+//!   service published by processes ([`ProcessContext`](crate::targets::ProcessContext)). One more covers the rest. All have the caller's
 //!   attributes. Attributes of a container and a process take precedence over them.
 //! - **Strings are inline** in resources, scopes and values, never references, because receivers do not resolve them.
 //! - **Types and periods** are as follows (`kind` has a table): `samples/count` with a period in `cpu/nanoseconds`; `off_cpu/nanoseconds`

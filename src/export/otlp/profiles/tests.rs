@@ -12,9 +12,9 @@ use super::*;
 use crate::clean::clean;
 use crate::container::Identity;
 use crate::export::otlp::attribute::Attribute;
-use crate::profile::specimen::{Builder, any_profile, hostile, jit, kernel, native, specimen, task};
+use crate::profile::sample_profiles::{Builder, any_profile, hostile, jit, kernel, native, specimen, task};
 use crate::profile::{FileHash, Kind, Mapping, Mode, Task, Unit, ValueType};
-use crate::target::ProcessContext;
+use crate::targets::ProcessContext;
 
 #[path = "../../../../tests/support/otlp_profiles.rs"]
 mod checker;
@@ -399,7 +399,7 @@ fn said(profiles: &[Profile]) -> BTreeMap<String, u64> {
         let types = Types::of(&profile.kind);
         for sample in &profile.samples {
             let task = &profile.tasks[sample.task as usize];
-            let container = task.cgroup.as_deref().and_then(crate::target::ContainerPath::of);
+            let container = task.cgroup.as_deref().and_then(crate::targets::ContainerPath::of);
             let container = container.map(|container| container.id).unwrap_or_default();
             let frames: Vec<String> = (profile.locations_of(sample.stack))
                 .flat_map(|location| profile.names(location))

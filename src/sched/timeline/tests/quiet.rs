@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::metrics::Buckets;
-use crate::sched::{Event, Left, Party, Sum, Sums, Timeline, Untold};
+use crate::sched::{Event, Left, Party, Sum, Sums, Timeline, Untracked};
 
 const CPUS: u32 = 2;
 const THREADS: u32 = 5;
@@ -66,11 +66,11 @@ impl Told {
         self.timeline.enter(at, of, event, &mut |who, told| sums.add(who.tid, who, &told));
     }
 
-    fn take(mut self) -> (BTreeMap<u32, Sum>, Untold) {
+    fn take(mut self) -> (BTreeMap<u32, Sum>, Untracked) {
         let sums = self.sums.take().sums.into_iter();
         // The longest delay may be attributed to different identities.
         let sums = sums.filter_map(|(tid, sum)| Some((tid?, Sum { longest: None, ..sum })));
-        (sums.collect(), self.timeline.untold())
+        (sums.collect(), self.timeline.untracked())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Processes that records report as changed. A collection reads only these in `/proc`.
 
-use crate::target::Changed;
+use crate::targets::Changed;
 
 /// Maximum number of reported processes; above it, all processes are read.
 const MOST: usize = 1 << 12;

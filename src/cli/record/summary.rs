@@ -121,7 +121,7 @@ fn by_reason(reasons: &[(&'static str, u64)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::specimen::specimen;
+    use crate::profile::sample_profiles::specimen;
 
     #[test]
     fn the_last_words_are_as_recorded() {

@@ -7,7 +7,7 @@ const TYPES: [&str; 10] =
 /// Maximum length of a unit name, in bytes (systemd's `UNIT_NAME_MAX` without its NUL).
 const NAME_LENGTH: usize = 255;
 
-/// Returns the systemd unit of the cgroup at `path`, a [`Cgroup::path`](crate::target::Cgroup::path); `None` if it is in none.
+/// Returns the systemd unit of the cgroup at `path`, a [`Cgroup::path`](crate::targets::Cgroup::path); `None` if it is in none.
 ///
 /// Slices only contain other units, so the unit is the first component that is not a slice, if that is a valid unit name. For a cgroup in
 /// slices only, the innermost slice is returned. This is like systemd's `cg_path_get_unit()`, which however does not return slices.

@@ -50,7 +50,7 @@ struct Page {
 
 /// The series of an entry.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct SeriesTable {
     pub(super) trace: Arc<Trace>,
     pages: Vec<Page>,
     /// For each label: the text of each value.
@@ -63,7 +63,7 @@ pub(super) struct Book {
     ended: bool,
 }
 
-impl Book {
+impl SeriesTable {
     /// Returns a book without series. At most `limit` series of each metric have labels of their own.
     pub(super) fn new(trace: Arc<Trace>, limit: usize, start: Timestamp) -> Self {
         let window = matches!(trace.measure, Amount::Most(..)).then(VecDeque::new);

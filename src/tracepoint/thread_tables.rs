@@ -28,7 +28,7 @@ enum Label {
 
 /// One fact about threads.
 #[derive(Debug)]
-pub(super) struct Sheet {
+pub(super) struct ThreadTable {
     pub(super) trace: Arc<Trace>,
     fact: Fact,
     /// Sampling: one in this number of threads is observed.
@@ -38,7 +38,7 @@ pub(super) struct Sheet {
     round: u64,
 }
 
-impl Sheet {
+impl ThreadTable {
     pub(super) fn new(trace: Arc<Trace>, fact: Fact, one_of: u32) -> Self {
         let values = trace.labels.iter().map(|_| Values::new(trace.values, [0].into())).collect();
         Self { trace, fact, one_of, values, round: 1 }

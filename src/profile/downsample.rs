@@ -6,7 +6,7 @@ const SLICES_PER_SECOND: u64 = 1_000_000_000 / SLICE;
 
 /// The recent records of one CPU.
 #[derive(Debug)]
-pub(super) struct Thinner {
+pub(super) struct Downsampler {
     /// The most records taken in an interval before the stride grows.
     most: u64,
     /// The start of the current interval.
@@ -20,7 +20,7 @@ pub(super) struct Thinner {
     owed: u64,
 }
 
-impl Thinner {
+impl Downsampler {
     /// Creates a limit of about `limit` records a second.
     pub(super) fn new(limit: u64) -> Self {
         let most = limit.div_ceil(SLICES_PER_SECOND).max(1);
@@ -55,19 +55,19 @@ mod tests {
     use super::*;
 
     /// Returns what is taken of `rate` records a second, evenly spread over some seconds.
-    fn taken(thinner: &mut Thinner, rate: u64, seconds: u64) -> Vec<u64> {
+    fn taken(thinner: &mut Downsampler, rate: u64, seconds: u64) -> Vec<u64> {
         let step = 1_000_000_000 / rate;
         (0..rate * seconds).filter_map(|at| thinner.take((1 << 40) + at * step, 1)).collect()
     }
 
     #[test]
     fn few_are_all_taken_and_stand_for_themselves() {
-        assert_eq!(taken(&mut Thinner::new(100), 90, 3), vec![1; 270]);
+        assert_eq!(taken(&mut Downsampler::new(100), 90, 3), vec![1; 270]);
     }
 
     #[test]
     fn of_many_about_as_many_as_there_may_be_are_taken_and_stand_for_all() {
-        let found = taken(&mut Thinner::new(100), 1_000_000, 2);
+        let found = taken(&mut Downsampler::new(100), 1_000_000, 2);
         assert!((150..600).contains(&found.len()), "{}", found.len());
         let hits: u64 = found.iter().sum();
         assert!((1_900_000..=2_000_000).contains(&hits), "{hits}");
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn after_a_storm_all_are_taken_again() {
-        let mut thinner = Thinner::new(100);
+        let mut thinner = Downsampler::new(100);
         let storm = (0..100_000).filter(|at| thinner.take((1 << 40) + at * 1000, 1).is_some()).count();
         assert!(storm < 200, "{storm}");
         let calm = (0..50).map(|at| thinner.take((1 << 41) + at * 20_000_000, 1)).collect::<Vec<_>>();

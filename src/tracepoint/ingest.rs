@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::desk::Desk;
 use super::open::{ByLane, lane_of};
+use super::router::Router;
 use crate::clock::Clock;
-use crate::plan::{Lane, Trace};
+use crate::plan::{RingClass, Trace};
 use crate::ring::{Consumer, Losses, Merger, RingId, Turn, Turns, Usage, is_sample, time_of};
 use crate::sys::{Fields, Ring};
 
@@ -41,7 +41,7 @@ impl Account {
 
 /// The rings and the consumer of their records.
 #[derive(Debug)]
-pub(super) struct Intake<R> {
+pub(super) struct Ingest<R> {
     clock: Clock,
     rings: BTreeMap<RingId, R>,
     /// For each open ring: its account, which continues when the ring is replaced.
@@ -55,10 +55,10 @@ pub(super) struct Intake<R> {
     turns: Option<Arc<Turns>>,
     /// Thread switches that are queued until older records have arrived.
     waiting: Vec<Turn>,
-    pub(super) desk: Desk,
+    pub(super) desk: Router,
 }
 
-impl<R: Ring> Intake<R> {
+impl<R: Ring> Ingest<R> {
     /// Returns an intake without rings.
     pub(super) fn new(clock: Clock) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl<R: Ring> Intake<R> {
             merger: Merger::default(),
             turns: None,
             waiting: Vec::new(),
-            desk: Desk::default(),
+            desk: Router::default(),
         }
     }
 
@@ -94,7 +94,7 @@ impl<R: Ring> Intake<R> {
     pub(super) fn close(&mut self, ring: RingId, hits: u64) {
         // Includes records of this very moment, because their event can no longer be identified afterwards.
         let until = self.clock.kernel().saturating_add(1);
-        self.empty_all(Lane::is_ordered);
+        self.empty_all(RingClass::is_ordered);
         self.flush(until);
         self.remove(ring);
         if let Some(mut account) = self.accounts.remove(&ring) {
@@ -134,14 +134,14 @@ impl<R: Ring> Intake<R> {
     }
 
     /// Empties the rings of some lanes.
-    fn empty_all(&mut self, of: impl Fn(Lane) -> bool) {
+    fn empty_all(&mut self, of: impl Fn(RingClass) -> bool) {
         let rings: Vec<RingId> = self.rings.keys().copied().filter(|&ring| of(lane_of(ring))).collect();
         rings.into_iter().for_each(|ring| self.empty(ring));
     }
 
     /// Processes the records of all CPUs that were written before `now`, in order.
     fn drain_ordered(&mut self, now: u64) {
-        self.empty_all(Lane::is_ordered);
+        self.empty_all(RingClass::is_ordered);
         self.flush(self.turns.as_ref().map_or(now, |turns| now.min(turns.complete())));
     }
 
@@ -149,7 +149,7 @@ impl<R: Ring> Intake<R> {
     fn flush(&mut self, until: u64) {
         if let Some(turns) = &self.turns {
             if turns.take(&mut self.waiting) {
-                self.desk.mark_gap(Lane::Scheduler);
+                self.desk.mark_gap(RingClass::Scheduler);
             }
             self.waiting.sort_by_key(|turn| turn.time);
         }
@@ -210,7 +210,7 @@ impl<R: Ring> Intake<R> {
     }
 
     /// Returns the counts of records that were read from the rings of a lane, and lost.
-    pub(super) fn losses(&self, lane: Lane) -> Losses {
+    pub(super) fn losses(&self, lane: RingClass) -> Losses {
         let accounts = self.accounts.iter().filter(|&(&ring, _)| lane_of(ring) == lane);
         let open: u64 = accounts.map(|(_, account)| account.lost()).sum();
         Losses { ring_full: self.closed[lane].saturating_add(open), ..self.desk.losses[lane] }
@@ -222,13 +222,13 @@ impl<R: Ring> Intake<R> {
     }
 
     /// Returns the size of the rings of a lane, in bytes.
-    pub(super) fn bytes(&self, lane: Lane) -> u64 {
+    pub(super) fn bytes(&self, lane: RingClass) -> u64 {
         let rings = self.rings.iter().filter(|&(&ring, _)| lane_of(ring) == lane);
         rings.map(|(_, ring)| ring.size() as u64).sum()
     }
 }
 
-impl<R: Ring> Consumer<R> for Intake<R> {
+impl<R: Ring> Consumer<R> for Ingest<R> {
     fn remove(&mut self, ring: RingId) {
         self.empty(ring);
         self.rings.remove(&ring);

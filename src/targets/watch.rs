@@ -203,7 +203,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::target::{Attribution, GroupBy, ProcessRule};
+    use crate::targets::{Attribution, GroupBy, ProcessRule};
 
     fn everything() -> Needs {
         let mut needs = Needs { cgroups: true, ..Needs::default() };

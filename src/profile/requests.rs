@@ -14,9 +14,9 @@ use super::contexts::Contexts;
 use super::functions::Functions;
 use super::handoff::{Handoff, NoProfile};
 use super::memory::MemoryShares;
-use super::namer::{Namer, News};
-use super::open::Tap;
+use super::open::SampleSource;
 use super::rings::{Command, Rings};
+use super::symbolizer_thread::{Namer, News};
 use super::{Profile, Selection};
 use crate::budget::Account;
 use crate::clock::{Clock, Monotonic, Timestamp};
@@ -28,7 +28,7 @@ use crate::ring::{Ksymbol, Losses};
 use crate::stack::{Code, Frame};
 use crate::symbol::{self, Lines, Symbolizer};
 use crate::sys::{Ring, scheduling};
-use crate::target::{ProcessContext, ProcessKey};
+use crate::targets::{ProcessContext, ProcessKey};
 
 /// Profiles on request. [`end`](Self::end), [`renew`](Self::renew) and [`last`](Self::last) read files and symbolize, which may take
 /// seconds: do not call them from a latency-sensitive thread. All other calls return at once.
@@ -157,10 +157,10 @@ impl<R: Ring> Shared<R> {
     }
 
     /// Adds a ring, and the events that write into it from now on.
-    pub(super) fn add(&self, cpu: u32, taps: impl IntoIterator<Item = (u64, Tap)>, ring: R) {
+    pub(super) fn add(&self, cpu: u32, taps: impl IntoIterator<Item = (u64, SampleSource)>, ring: R) {
         let mut rings = self.rings.lock();
         let now = self.clock.kernel();
-        taps.into_iter().for_each(|(id, tap)| rings.command(now, Command::Tap { id, tap }));
+        taps.into_iter().for_each(|(id, tap)| rings.command(now, Command::SampleSource { id, tap }));
         rings.add(cpu, ring);
     }
 

@@ -7,9 +7,9 @@ use rustc_hash::FxHashMap;
 use super::aggregate::{Aggregate, Hit, Taken};
 use super::open::{ByLane, Wanted, leading};
 use super::owners::{Owners, Round, Who};
-use super::sheets::Sheet;
-use super::tasks::{Remarkable, Tasks, Untold};
-use crate::plan::{Feed, Lane, Trace};
+use super::tasks::{Remarkable, Tasks, Untracked};
+use super::thread_tables::ThreadTable;
+use crate::plan::{Feed, RingClass, Trace};
 use crate::ring::{Losses, Malformed, Record, Turn, is_sample, time_of};
 use crate::sys::Fields;
 
@@ -21,14 +21,14 @@ const UNSEEN: u64 = 8;
 #[derive(Debug)]
 enum Source {
     Fields(Aggregate),
-    Tasks(Sheet),
+    Tasks(ThreadTable),
 }
 
 impl Source {
     fn new(trace: Arc<Trace>) -> Self {
         match trace.feed {
             Feed::Records => Self::Fields(Aggregate::new(trace)),
-            Feed::Tasks(fact, one_of) => Self::Tasks(Sheet::new(trace, fact, one_of)),
+            Feed::Tasks(fact, one_of) => Self::Tasks(ThreadTable::new(trace, fact, one_of)),
         }
     }
 
@@ -53,7 +53,7 @@ pub(super) struct DeskTaken {
 
 /// All entries, and the routes to them.
 #[derive(Debug, Default)]
-pub(super) struct Desk {
+pub(super) struct Router {
     sources: Vec<Source>,
     tasks: Tasks,
     /// Events by the identifiers in their records.
@@ -62,11 +62,11 @@ pub(super) struct Desk {
     /// Number of turns that follow a gap in the switches of the switch stream.
     incomplete: u64,
     /// The lane whose records report the creation and exit of processes and threads.
-    leading: Option<Lane>,
+    leading: Option<RingClass>,
     pub(super) losses: ByLane<Losses>,
 }
 
-impl Desk {
+impl Router {
     /// Routes records to these entries from now on. Entries that remain keep their counts and known values. Pairs start anew, because hits
     /// in between were not recorded.
     pub(super) fn retrace(&mut self, traces: &[Arc<Trace>]) {
@@ -80,7 +80,7 @@ impl Desk {
         self.taps.clear();
         self.incomplete = 0;
         self.leading = leading(traces);
-        Lane::ALL.into_iter().for_each(|lane| self.mark_gap(lane));
+        RingClass::ALL.into_iter().for_each(|lane| self.mark_gap(lane));
     }
 
     /// Adds the route of an opened event whose records contain `id`.
@@ -95,7 +95,7 @@ impl Desk {
 
     /// Processes a record of a CPU. `fields`: the fields that all records of its lane have.
     #[inline]
-    pub(super) fn read(&mut self, lane: Lane, cpu: u32, record: &[u8], fields: &Fields) {
+    pub(super) fn read(&mut self, lane: RingClass, cpu: u32, record: &[u8], fields: &Fields) {
         if is_sample(record) {
             self.sample(lane, cpu, record);
         } else {
@@ -104,7 +104,7 @@ impl Desk {
     }
 
     #[inline]
-    fn sample(&mut self, lane: Lane, cpu: u32, record: &[u8]) {
+    fn sample(&mut self, lane: RingClass, cpu: u32, record: &[u8]) {
         let losses = &mut self.losses[lane];
         // The identifier comes first, and determines the layout of the rest.
         let id = record.get(8..).and_then(|rest| rest.first_chunk()).map(|&id| u64::from_ne_bytes(id));
@@ -141,7 +141,7 @@ impl Desk {
     }
 
     /// Processes a record that is not a sample.
-    fn other(&mut self, lane: Lane, cpu: u32, record: &[u8], fields: &Fields) {
+    fn other(&mut self, lane: RingClass, cpu: u32, record: &[u8], fields: &Fields) {
         match Record::parse(record, fields) {
             Ok(Record::Lost { count, .. } | Record::LostSamples { count }) => {
                 let losses = &mut self.losses[lane];
@@ -161,7 +161,7 @@ impl Desk {
 
     /// Applies a record of a process, a thread or a cgroup. Several lanes contain the record of one fork. Applied twice, it would
     /// reset the name of the process.
-    fn hear(&mut self, lane: Lane, cpu: u32, record: &Record<'_>) {
+    fn hear(&mut self, lane: RingClass, cpu: u32, record: &Record<'_>) {
         let leads = self.leading == Some(lane);
         if leads || matches!(record, Record::Cgroup(_)) {
             self.owners.hear(record);
@@ -171,7 +171,7 @@ impl Desk {
             Record::Exit(task) if leads => self.tasks.exit(cpu, task, &mut self.owners),
             _ => {}
         }
-        if lane == Lane::Syscalls {
+        if lane == RingClass::Syscalls {
             match record {
                 Record::Fork(task) => self.tasks.fork_in_call(task),
                 Record::Exit(task) => self.tasks.end_calls(task),
@@ -181,20 +181,20 @@ impl Desk {
     }
 
     /// Notes that records of a lane are missing. Records of the direct lane do not depend on each other.
-    pub(super) fn mark_gap(&mut self, lane: Lane) {
+    pub(super) fn mark_gap(&mut self, lane: RingClass) {
         match lane {
-            Lane::Direct => return,
-            Lane::Ordered => {
+            RingClass::Direct => return,
+            RingClass::Ordered => {
                 for source in &mut self.sources {
                     if let Source::Fields(aggregate) = source {
                         aggregate.mark_gap();
                     }
                 }
             }
-            Lane::Scheduler => {}
-            Lane::Syscalls => self.tasks.mark_gap_of_calls(),
+            RingClass::Scheduler => {}
+            RingClass::Syscalls => self.tasks.mark_gap_of_calls(),
         }
-        if lane == Lane::Scheduler || self.leading == Some(lane) {
+        if lane == RingClass::Scheduler || self.leading == Some(lane) {
             self.tasks.mark_gap();
         }
     }
@@ -217,8 +217,8 @@ impl Desk {
     }
 
     /// Returns the counts of untracked activity of threads.
-    pub(super) fn untold(&self) -> Untold {
-        self.tasks.untold()
+    pub(super) fn untracked(&self) -> Untracked {
+        self.tasks.untracked()
     }
 
     /// Reports whether threads start to run on CPUs without a record of a switch, so that `PERF_RECORD_SWITCH` is needed. Even if this is

@@ -7,7 +7,7 @@ use super::{Attributor, Bundle, Shares};
 use crate::plan::Granularity;
 use crate::ring::{Consumer, Losses, Passing, RingId, Usage};
 use crate::sys::{Drained, Fields, Ring};
-use crate::target::Changed;
+use crate::targets::Changed;
 
 /// A ring; `None` after no replacement could be created.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ struct Kept<R> {
 
 /// The rings and the attributor of their records.
 #[derive(Debug)]
-pub struct Intake<R> {
+pub struct Ingest<R> {
     /// The number of a ring is that of its bundle.
     rings: BTreeMap<RingId, Kept<R>>,
     attributor: Attributor,
@@ -26,7 +26,7 @@ pub struct Intake<R> {
     passing: Option<Arc<Passing>>,
 }
 
-impl<R: Ring> Intake<R> {
+impl<R: Ring> Ingest<R> {
     /// Returns an intake without rings; for the arguments see [`Attributor::new`].
     pub fn new(granularity: Granularity, fields: Fields, width: usize, rotates: bool) -> Self {
         let attributor = Attributor::new(granularity, fields, width, rotates);
@@ -145,7 +145,7 @@ impl<R: Ring> Intake<R> {
 }
 
 /// Without a ring, events continue to count, and their counts are unattributed until they end.
-impl<R: Ring> Consumer<R> for Intake<R> {
+impl<R: Ring> Consumer<R> for Ingest<R> {
     fn remove(&mut self, id: RingId) {
         self.drain(id.cpu);
         if let Some(kept) = self.rings.get_mut(&id) {

@@ -11,7 +11,7 @@ use super::stat::Stat;
 use super::{Changed, Need, Process, ProcessKey};
 use crate::error::FileError;
 use crate::host::{self, Roots};
-use crate::target::{CgroupMount, Diff, LeftOut, Obstacle};
+use crate::targets::{CgroupMount, Diff, LeftOut, Obstacle};
 
 /// Maximum number of processes, and of threads of one process.
 const COUNT_LIMIT: usize = 1 << 16;
@@ -315,7 +315,7 @@ mod tests {
 
     use super::*;
     use crate::error::Errno;
-    use crate::target::testing::unprivileged;
+    use crate::targets::testing::unprivileged;
 
     const ALL: Need = Need { exe: true, cgroup: true };
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::{Cgroup, CgroupId, parent_of};
 use crate::error::FileError;
 use crate::host;
-use crate::target::{Diff, LeftOut, Obstacle};
+use crate::targets::{Diff, LeftOut, Obstacle};
 
 /// Maximum depth of cgroups below the root. Containers in containers in pods reach a depth of about ten.
 const DEPTH_LIMIT: usize = 64;
@@ -244,8 +244,8 @@ mod tests {
     use super::*;
     use crate::error::Errno;
     use crate::host::Roots;
-    use crate::target::CgroupMount;
-    use crate::target::testing::unprivileged;
+    use crate::targets::CgroupMount;
+    use crate::targets::testing::unprivileged;
 
     fn tree(paths: &[&str]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
