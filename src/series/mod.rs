@@ -8,6 +8,7 @@
 //! - A series that loses its labels is absent from the next publication, and goes stale in Prometheus. Its total is kept, and is
 //!   continued if the series regains its labels.
 //! - A series is absent five minutes after its last target ended. Its total is dropped from all published series.
+//!
 //! A new series counts from the previous collection, and its created timestamp is the time of that collection.
 //!
 //! So the increase of all series together equals the counted events, in any interval.

@@ -7,7 +7,7 @@ mod attribution;
 mod cgroup;
 mod glob;
 mod process;
-mod targets;
+mod selected;
 #[cfg(test)]
 mod testing;
 mod watch;
@@ -22,7 +22,7 @@ pub use process::{
     Changed, GroupBy, Need, Process, ProcessContext, ProcessKey, ProcessRule, ProcessSelection, Processes,
     unit_of,
 };
-pub use targets::Targets;
+pub use selected::Targets;
 pub use watch::{Changes, Needs, Watch};
 pub use whom::Whom;
 

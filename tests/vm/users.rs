@@ -2,10 +2,11 @@
 //! second exporter.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use perf_exporter::event::{Modifiers, Selector};
-use perf_exporter::host::{Facts, Roots};
+use perf_exporter::host::{Facts, Roots, read_text};
 use perf_exporter::sys::live::{Live, LiveEvent};
 use perf_exporter::sys::{Attr, Event, Fields, Kernel, Place, Rate, Sampling, Sideband, Start};
 
@@ -47,7 +48,7 @@ impl SampleRate {
 
 impl Default for SampleRate {
     fn default() -> Self {
-        Self(fs::read_to_string(Self::FILE).unwrap())
+        Self(read_text(Path::new(Self::FILE)).unwrap())
     }
 }
 
