@@ -481,7 +481,7 @@ fn what_cannot_be_probed_is_told_and_the_rest_is_counted() {
         "not an ELF file",
         "it is stripped",
         "probed.so does not exist",
-        "similar names: live:step",
+        "available: live:step",
     ] {
         assert!(log.contains(name), "{name} is not in the log:\n{log}");
     }
