@@ -152,7 +152,7 @@ check_collector() {
     "all(0 < s['stackIndex'] < len(r['dictionary']['stackTable'])
         for r in requests for x in r['resourceProfiles'] for y in x['scopeProfiles'] for p in y['profiles'] for s in p['samples'])"
   expect "a Collector accepts the log of the exporter" within 60 holds logs \
-    "any(record['body']['stringValue'] == 'counting'
+    "any(record['body']['stringValue'] == 'configuration applied'
         for r in requests for x in r['resourceLogs'] for y in x['scopeLogs'] for record in y['logRecords'])"
   stop "$hot_pid"
 }
