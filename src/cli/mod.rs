@@ -218,6 +218,11 @@ fn foreseen(event: &Arc<str>, kind: Kind, scope: Scope, catalog: &Catalog) -> Op
     ))
 }
 
+/// Returns the commands and options of the program, for man pages and shell completions.
+pub fn grammar() -> clap::Command {
+    Cli::command()
+}
+
 /// Reads the arguments. Options of `run` may stand alone, and before another command they would do nothing.
 fn parse() -> Result<Cli, clap::Error> {
     let mut grammar = Cli::command();
