@@ -7,6 +7,7 @@ Cargo.lock, EPOCH the time of the commit, RUST and MUSL are versions.
 """
 
 import json
+import re
 import sys
 import tomllib
 import uuid
@@ -26,7 +27,7 @@ def component(package, checksums, kind="library"):
         "version": package["version"],
         "description": (package["description"] or "").strip(),
         # Older crates separate licenses by a slash, which SPDX does not have.
-        "licenses": [{"expression": (package["license"] or "NOASSERTION").replace("/", " OR ")}],
+        "licenses": [{"expression": re.sub(r" */ *", " OR ", package["license"] or "NOASSERTION")}],
         "purl": purl(package),
     }
     checksum = checksums.get((package["name"], package["version"]))
