@@ -24,11 +24,14 @@ install -m 755 "$program" "$image/usr/bin/perf-exporter"
 
 # The program contains the path of the loader. Debian's loader searches Debian's library directories.
 loader=$(readelf -l "$program" | sed -n 's/.*interpreter: \(.*\)\]/\1/p')
-mkdir -p "$image$(dirname "$loader")"
-cp -L "/$libraries/$(basename "$loader")" "$image$loader"
-while read -r name; do
-  [ "$name" = "$(basename "$loader")" ] || cp -L "/$libraries/$name" "$image/$libraries/"
-done < <(readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+# A static program has neither a loader nor libraries.
+if [ -n "$loader" ]; then
+  mkdir -p "$image$(dirname "$loader")"
+  cp -L "/$libraries/$(basename "$loader")" "$image$loader"
+  while read -r name; do
+    [ "$name" = "$(basename "$loader")" ] || cp -L "/$libraries/$name" "$image/$libraries/"
+  done < <(readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+fi
 
 cp -L /etc/ssl/certs/ca-certificates.crt "$image/etc/ssl/certs/"
 printf '%s\n' 'root:x:0:0:root:/:/sbin/nologin' 'perf-exporter:x:65532:65532:perf-exporter:/:/sbin/nologin' >"$image/etc/passwd"

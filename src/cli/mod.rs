@@ -218,6 +218,11 @@ fn foreseen(event: &Arc<str>, kind: Kind, scope: Scope, catalog: &Catalog) -> Op
     ))
 }
 
+/// Returns the commands and options of the program, for man pages and shell completions.
+pub fn grammar() -> clap::Command {
+    Cli::command()
+}
+
 /// Parses the arguments. Rejects options of `run` before another command, where they would have no effect.
 fn parse() -> Result<Cli, clap::Error> {
     let mut grammar = Cli::command();
