@@ -54,7 +54,7 @@ fn completions(dir: &Path) -> anyhow::Result<()> {
 /// Gives a command one name in a completion file. In bash, clap_complete 4.6.11 writes the hyphen of the program in two ways,
 /// and then completes no options of commands.
 fn repair(file: PathBuf) -> io::Result<()> {
-    let text = fs::read_to_string(&file)?;
+    let text = perf_exporter::host::read_text(&file).map_err(io::Error::other)?;
     fs::write(file, text.replace("perf__subcmd__exporter", "perf__exporter"))
 }
 
