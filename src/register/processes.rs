@@ -232,7 +232,8 @@ impl Processes {
                 let known =
                     Known { comm, kernel, forked: true, origin, created: self.round, ..Known::default() };
                 let replaced = self.known.insert(task.pid, known);
-                self.replaced.extend(replaced.and_then(|old| Some((old.origin?, old.recent?.tasks))));
+                let waiting = replaced.and_then(|old| Some((old.origin?, old.recent?.tasks)));
+                self.replaced.extend(waiting.filter(|(_, tasks)| !tasks.is_empty()));
             }
         }
     }
