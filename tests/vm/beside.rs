@@ -1,8 +1,12 @@
 //! A load of two cgroups beside other users of the PMU: the counts of the exporter and those of the kernel itself.
 
 use std::env;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
 
-use perf_exporter::host::read_text;
+use perf_exporter::host::{Facts, Roots, read_text};
+use perf_exporter::sys::live::{Live, LiveEvent};
+use perf_exporter::sys::{Attr, Event, Kernel, Place, Start};
 
 use crate::support::books::{Accountant, Books};
 use crate::support::cgroup::TestCgroup;
@@ -19,8 +23,9 @@ pub(crate) struct Run {
     /// Share of the time in which hardware events were on the PMU, for each cgroup and each CPU.
     pub(crate) ratios: [Each<f64>; 2],
     records: u64,
-    /// Counts of the kernel for each cgroup: page faults, and microseconds on a CPU.
-    pub(crate) truth: [Each<u64>; 2],
+    /// Counts of the kernel for each cgroup: page faults, nanoseconds of a `task-clock` event of its own, and nanoseconds in `cpu.stat`,
+    /// which omits the time of interrupts.
+    pub(crate) truth: [Each<u64>; 3],
     /// Events per nanosecond counted by a watchdog; less than one, because the PMU is stopped while the kernel programs it.
     pub(crate) watchdog: Option<f64>,
     /// Instructions in user space on all CPUs, counted by a pinned event.
@@ -48,15 +53,16 @@ impl Run {
         self.ratios.map(|ratios| ratios.iter().sum::<f64>() / 2.0)
     }
 
-    /// Prints a table row: running ratio of cgroups and CPUs; for each cgroup page faults and time compared with the kernel's, and the
-    /// errors.
+    /// Prints a table row: running ratio of cgroups and CPUs; for each cgroup page faults, and time divided by that of a `task-clock` event
+    /// and by that of `cpu.stat`, and the errors.
     pub(crate) fn print(&self, name: &str, alone: &Self) {
         let [of_cgroups, of_cpus] = self.ratios();
         print!("| {name} | {of_cgroups:.3}, {of_cpus:.3} |");
         for cgroup in 0..2 {
-            let [faults, micros] = self.truth.map(|truth| truth[cgroup]);
-            let time = self.of("task_clock_seconds", cgroup) / (micros as f64 * 1e3);
-            print!(" {}/{faults} | {time:.5} |", self.of("page_faults", cgroup));
+            let [faults, event, stat] = self.truth.map(|truth| truth[cgroup]);
+            let time = self.of("task_clock_seconds", cgroup);
+            let (event, stat) = (time / event as f64, time / stat as f64);
+            print!(" {}/{faults} | {event:.5}, {stat:.5} |", self.of("page_faults", cgroup));
             for metric in ["cycles", "instructions"] {
                 print!(" {:+.2} |", 100.0 * self.error(alone, metric, cgroup));
             }
@@ -85,12 +91,13 @@ pub(crate) fn beside(entries: &str, users: impl FnOnce(Users) -> Users) -> Run {
         busy[number].take(worker.pid());
         workers.push((number, worker, work));
     }
+    let clocks = busy.each_ref().map(clocks);
     let truth = |workers: &[(usize, Worker, Work)]| {
         let faults = [0, 1].map(|cgroup| {
             let its = workers.iter().filter(|(number, ..)| *number == cgroup);
             its.map(|(_, worker, _)| faults(worker.pid())).sum::<u64>()
         });
-        [faults, busy.each_ref().map(micros)]
+        [faults, clocks.each_ref().map(|clocks| elapsed(clocks)), busy.each_ref().map(usage)]
     };
     let users = users(Users::default());
     let before = truth(&workers);
@@ -119,7 +126,7 @@ pub(crate) fn beside(entries: &str, users: impl FnOnce(Users) -> Users) -> Run {
     let paths = busy.each_ref().map(|cgroup| cgroup.path().to_owned());
     let ratios =
         [paths.each_ref().map(|path| ratio("cgroup", path)), ["0", "1"].map(|cpu| ratio("cpu", cpu))];
-    let truth = [0, 1].map(|what| [0, 1].map(|cgroup| after[what][cgroup] - before[what][cgroup]));
+    let truth = [0, 1, 2].map(|what| [0, 1].map(|cgroup| after[what][cgroup] - before[what][cgroup]));
     let [cycles, user] = [0, 1].map(|event| {
         let (before, after) = earlier[event].zip(later[event])?;
         Some([after[0] - before[0], after[1] - before[1]])
@@ -135,8 +142,34 @@ fn faults(pid: u32) -> u64 {
     [fields[7], fields[9]].iter().map(|field| field.parse::<u64>().unwrap()).sum()
 }
 
-/// Returns the CPU time of a cgroup so far, in microseconds.
-fn micros(cgroup: &TestCgroup) -> u64 {
+/// `PERF_COUNT_SW_TASK_CLOCK`.
+const TASK_CLOCK: u64 = 1;
+
+/// Opens a `task-clock` event of a cgroup on each CPU.
+fn clocks(cgroup: &TestCgroup) -> Vec<LiveEvent> {
+    let dir: OwnedFd = File::open(cgroup.dir()).unwrap().into();
+    let open = |cpu| {
+        let place = Place::Cgroup { dir: dir.as_fd(), cpu };
+        let event = Live.open(&Attr::software(TASK_CLOCK, None, Start::Later), place, None).unwrap();
+        event.enable().unwrap();
+        event
+    };
+    Facts::read(&Roots::default()).online.iter().map(open).collect()
+}
+
+/// Returns the nanoseconds that these events have counted.
+fn elapsed(clocks: &[LiveEvent]) -> u64 {
+    let count = |clock: &LiveEvent| {
+        let mut words = [0; 4];
+        assert_eq!(clock.read(&mut words).unwrap(), words.len());
+        words[3]
+    };
+    clocks.iter().map(count).sum()
+}
+
+/// Returns the CPU time of a cgroup so far in `cpu.stat`, in nanoseconds.
+fn usage(cgroup: &TestCgroup) -> u64 {
     let stat = read_text(&cgroup.dir().join("cpu.stat")).unwrap();
-    stat.lines().find_map(|line| line.strip_prefix("usage_usec ")).unwrap().parse().unwrap()
+    let usage = stat.lines().find_map(|line| line.strip_prefix("usage_usec ")).unwrap();
+    usage.parse::<u64>().unwrap() * 1000
 }
