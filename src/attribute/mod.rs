@@ -8,7 +8,7 @@
 //! Every count is attributed exactly once, to an owner or to a reason why there is none. The sum over [`Shares`] equals the CPUs' own
 //! counters as of their last records.
 //!
-//! Software events are the first group of each CPU and need no PMU. Hardware events have groups of their own. The kernel multiplexes these
+//! Software events are the first group of each CPU and need no PMU. Hardware events are in separate groups. The kernel multiplexes these
 //! with other users of the PMU, and a group writes no record while it is off the PMU. The records of the software events contain the owners
 //! in between. The difference is then attributed to one owner, or to the first and the last of several. To scale the counts, [`Shares`]
 //! also contain the time of each owner on the CPU, and the part in which the events were on the PMU.

@@ -107,7 +107,7 @@ pub(super) struct Run {
 }
 
 impl Shares {
-    /// Returns empty shares of `width` counters. `rotates`: whether hardware events are among them.
+    /// Returns empty shares of `width` counters. `rotates`: whether some of the counters count hardware events.
     pub(super) fn new(width: usize, rotates: bool) -> Self {
         let (owners, counts, created) = (Vec::new(), Vec::new(), CgroupPaths::default());
         let mut shares = Self { width, rotates, owners, counts, created };

@@ -24,7 +24,7 @@ that is oldest or was least recently used:
   the budget.
 - **stacks**: the oldest slot of all profile windows (a twelfth of its window) is dropped, with the stacks that occur only in it. The
   samples are counted as losses on `/status`; metrics still include them. A stack that still exceeds the share is counted in
-  `perf_truncated_stacks_total{reason=\"full\"}`.
+  `perf_truncated_stacks_total{reason=\"table_full\"}`.
 - **waiting**: rings are not read while this share is full. Records that do not fit into their ring are counted as lost.
 - **queues**: the oldest queued request is dropped and counted. While responses in flight fill the share, requests for profiles are
   answered with 503 and `Retry-After`.

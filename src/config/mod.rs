@@ -59,7 +59,7 @@ pub const BUILT_IN: &str = include_str!("../../config/examples/default.yaml");
 /// The problems returned with a configuration are warnings.
 ///
 /// # Errors
-/// All problems of the file, ordered by line. If there are more than 50, the last problem gives the number of omitted problems.
+/// All problems of the file, ordered by line. After 50 problems, the last one contains the number of omitted problems.
 pub fn load(text: &[u8], file: &str) -> Result<(Config, Vec<Problem>), Problems> {
     let (built_in, selections) = built_in();
     let source = Source::parse(text, file).map_err(|problem| Problems(vec![problem]))?;

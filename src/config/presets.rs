@@ -10,7 +10,7 @@ words! {
     /// A preset: a set of `tracepoints` entries.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
-    #[schemars(rename = "ReadyMade")]
+    #[schemars(rename = "Preset")]
     pub enum Preset {
         /// Requests to block devices: latency, size and errors.
         BlockIo = "block-io",

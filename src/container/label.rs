@@ -19,7 +19,7 @@ pub struct Labeller {
     directory: Arc<Directory>,
     info: Arc<Metadata>,
     began: Timestamp,
-    /// By the address of the labels, which the entry keeps alive.
+    /// Keyed by the address of the labels, which the entry keeps alive.
     seen: FxHashMap<usize, Seen>,
     generation: u64,
     epoch: u64,

@@ -259,7 +259,7 @@ impl<K: Kernel> GroupCounter<K> {
         std::mem::take(&mut self.left).into_values().for_each(|left| left.slots.close(context));
     }
 
-    /// Adds the counts since the last settlement to the series, each count once. Counts of a cgroup with a series of its own are not added
+    /// Adds the counts since the previous call to the series, each count once. Counts of a cgroup with a series of its own are not added
     /// to that of its parent.
     ///
     /// Parent and child are not read at the same instant, so a child may be ahead of its parent for one collection. The parent's own count

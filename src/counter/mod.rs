@@ -125,7 +125,7 @@ pub struct GroupState {
     pub targets: usize,
     /// Number of targets that are selected but not counted.
     pub left_out: usize,
-    /// Smallest fraction of the last interval that one of its series was on the PMU.
+    /// Minimum running ratio of its series in the last interval.
     pub lowest_ratio: f64,
     /// Number of series.
     pub series: usize,

@@ -39,7 +39,7 @@ pub(super) struct Generic {
     pub help: Arc<str>,
 }
 
-/// Where an event occurs, as far as that limits the modifiers.
+/// Context in which an event occurs. It determines the allowed modifiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// In user space and in the kernel. The kernel can count them separately.

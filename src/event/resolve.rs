@@ -16,7 +16,7 @@ use crate::host::{CpuSet, KernelVersion};
 #[doc(alias = "PERF_PMU_TYPE_SHIFT")]
 const PMU_TYPE_SHIFT: u32 = 32;
 
-/// First kernel version in which Arm's PMUs accept generic events with a PMU type. Hybrid x86 has always done so, since 5.13.
+/// First kernel version in which Arm's PMUs accept generic events with a PMU type. Hybrid x86 accepts them since Linux 5.13.
 const ARM_EXTENDED_TYPE: KernelVersion = KernelVersion(6, 6);
 
 /// A resolved event before its modifiers.

@@ -35,7 +35,7 @@ mod layout;
 /// `Content-Type`. Scrapers reject any other.
 pub const CONTENT_TYPE: &str = "application/octet-stream";
 
-/// Maximum length of a string in bytes. Names of templates reach some thousands.
+/// Maximum length of a string in bytes. Names of C++ templates can have several thousand bytes.
 const TEXT: usize = 16 << 10;
 
 /// Encodes a profile as a gzip-compressed message.

@@ -191,7 +191,7 @@ impl Dispatcher {
         self.queue.push_back(waiting);
     }
 
-    /// Returns the error if an operation would also block. Close operations wait until the stuck one has ended.
+    /// Returns the error for an operation on a mount that already blocks another operation. A close operation waits until that one has ended.
     fn hanging(&self, waiting: &Waiting) -> Option<RootError> {
         if matches!(waiting.job, Job::Close(_)) {
             return None;

@@ -87,7 +87,7 @@ const SLOWEST_PER_SECOND: u64 = 1_000_000;
 /// Minimum measured work before a low count is classified as broken.
 const ENOUGH_WORK: Duration = Duration::from_millis(100);
 
-/// Judges one event of a group.
+/// Determines the verdict on one event of a group.
 ///
 /// `history` is that of the group, including this interval. A group that waits for the PMU is not idle while its target sleeps, because its
 /// earlier counts are missing. `delta` is the unscaled count of this interval.

@@ -46,7 +46,7 @@ pub struct Metadata {
 /// Reason why a family cannot have the requested name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Invalid characters: not lower-case letters, digits and underscores, or a digit or `__` at the start.
+    /// The name contains a character other than a-z, 0-9 and _, or begins with a digit or `__`.
     #[error(
         "{0:?} is not a valid metric name: it must match [a-z_][a-z0-9_]* and must not begin with two underscores"
     )]

@@ -129,7 +129,7 @@ impl fmt::Display for Why<'_> {
             Self::NoStream(Unsupported { cause: Cause::Absent, .. }) => "auto: not supported by this kernel",
             Self::NoStream(Unsupported { cause: Cause::Forbidden, .. }) => "auto: not permitted",
             Self::NoStream(_) => "auto: rejected by the kernel",
-            Self::Anyway => "already in the stream",
+            Self::Anyway => "already counted by the switch stream",
             Self::Whole => "no attribution needed",
         })
     }

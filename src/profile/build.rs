@@ -93,7 +93,7 @@ pub(super) fn build(
     profile.lost =
         counted.losses.reasons(Records::Samples).into_iter().filter(|&(_, count)| count > 0).collect();
     if counted.tally.full > 0 {
-        profile.lost.push(("full", counted.tally.full));
+        profile.lost.push(("table_full", counted.tally.full));
     }
     let (mut stack_places, mut task_places) = (FxHashMap::default(), FxHashMap::default());
     let mut sums: FxHashMap<Identity, Sum> = FxHashMap::default();

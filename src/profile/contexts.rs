@@ -1,7 +1,7 @@
 //! The contexts that processes publish ([`ProcessContext`]), for the tasks of a profile.
 //!
 //! A read may block forever: a process can make a read of its memory hang. Therefore dedicated threads read, and each process has its own
-//! result. A thread that does not finish in time is written off, and another thread continues with the other processes, up to four threads
+//! result. A thread that does not finish in time is abandoned, and another thread continues with the other processes, up to four threads
 //! in total. A process that exits before it was read has no context.
 
 use std::collections::VecDeque;

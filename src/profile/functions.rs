@@ -10,8 +10,8 @@ use crate::symbol::Named;
 /// The number of recent samples below which a function does not take the series of another.
 const LEAST_ACTIVITY: u64 = 5;
 
-/// The functions of an entry. Those with the most recent samples as innermost function have a series each; all others are aggregated into
-/// one.
+/// The functions of an entry. The innermost functions with the most recent samples have individual series. All others are aggregated into
+/// `other`.
 #[derive(Debug)]
 pub(super) struct Functions {
     entry: Arc<str>,

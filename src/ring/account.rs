@@ -43,7 +43,7 @@ pub struct Losses {
     pub records: u64,
     /// Records that were lost because their ring was full.
     pub ring_full: u64,
-    /// Switches that the kernel counted without writing a record. Some kernels write none for some of their own threads.
+    /// Switches that the kernel counted without writing a record. Some kernels write none for switches of some of their own threads.
     pub unrecorded: u64,
     /// Malformed records, which do not have the format of their event.
     pub unreadable: u64,

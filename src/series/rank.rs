@@ -1,4 +1,4 @@
-//! Selection of the series with labels of their own: the most active recently, with hysteresis.
+//! Selection of the series with individual labels: the most active in the last minutes, with hysteresis.
 
 use std::cmp::Reverse;
 

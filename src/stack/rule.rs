@@ -21,7 +21,7 @@ pub(super) enum Machine {
 pub(super) const NATIVE: Machine =
     if cfg!(target_arch = "aarch64") { Machine::Aarch64 } else { Machine::X86_64 };
 
-/// The address bits: arm64 return addresses may be signed, in the bits that no user address uses.
+/// Mask of the address bits. The upper bits of an arm64 return address may contain a signature.
 const ADDRESS_MASK: u64 = u64::MAX >> 16;
 
 /// A rule to find the caller.

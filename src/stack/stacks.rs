@@ -47,8 +47,7 @@ pub struct Stacks {
     ends: Vec<u32>,
     /// The hash of each stack.
     hashes: Vec<u32>,
-    /// The number of a stack plus one, or 0, at the slot of its hash or the next free one. At least half is free. The length is a power of
-    /// two.
+    /// Open-addressing hash table of stack numbers plus one; 0 is a free slot. At least half is free. The length is a power of two.
     table: Vec<u32>,
     /// A random seed, so that a program cannot choose addresses for which many stacks have the same hash.
     seed: u64,

@@ -168,7 +168,7 @@ impl FileNames {
         self.known.len() < before
     }
 
-    /// Reports whether cached results of a space are valid: those of a dropped file are not, because its number may be reused.
+    /// Reports whether cached results of a space are valid. Results of a dropped file are invalid, because its number may be reused.
     pub(super) fn answers_for(&self, space: Space) -> bool {
         match space {
             Space::Kernel => true,

@@ -58,8 +58,8 @@ impl Kernel {
         Self { table: None, read_at, wait, heard: BTreeMap::new(), removed: 0, limit }
     }
 
-    /// Reads the list if necessary. It is read at the first call. It is read again if one of these addresses is in no known function, and
-    /// the last read was longer ago than `refresh`: a module may have been loaded. If a read does not help, the interval doubles, because a
+    /// Reads the list at the first call. Reads it again if one of these addresses is in no known function and the last read is older than
+    /// `refresh`: a module may have been loaded. If a read does not help, the interval doubles, because a
     /// read takes 0.1 s. Returns whether the list was read.
     pub(super) fn prepare(
         &mut self,

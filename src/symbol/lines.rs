@@ -24,7 +24,7 @@ use crate::words::words;
 
 /// The default memory for results and for the state of files, in bytes. See [`Lines::set_memory`].
 const MEMORY: usize = 4 << 20;
-/// The state of files may use one in this many bytes of it.
+/// The state of files may use one in this many bytes of `MEMORY`.
 const KNOWN_PART: usize = 4;
 /// The debug information of all files that is read for one profile, as a multiple of the limit for one file.
 const FILES: u64 = 4;
@@ -362,7 +362,7 @@ impl Interned {
 }
 
 impl Answer {
-    /// Returns its approximate bytes, as if no name were shared.
+    /// Returns the approximate size in bytes. A shared name counts each time.
     fn bytes(&self) -> usize {
         let text = |line: &NamedLine| {
             let linkage = if Arc::ptr_eq(&line.name, &line.linkage) { 0 } else { line.linkage.len() };

@@ -20,7 +20,7 @@ pub struct Trimmer {
 }
 
 impl Trimmer {
-    /// Returns memory to the kernel if the process has at least 4 MiB more than is allocated, and than remained after the last trim.
+    /// Returns free memory to the kernel if it is at least 4 MiB, and at least 4 MiB more than after the last trim.
     /// `anonymous` measures the resident anonymous memory of this process, in bytes. Returns the number of bytes returned. Takes some
     /// milliseconds, in which other threads may wait for the allocator.
     pub fn trim(&mut self, anonymous: impl Fn() -> Option<u64>) -> u64 {

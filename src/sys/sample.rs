@@ -157,7 +157,7 @@ pub(super) fn in_portions(
     drained
 }
 
-/// Reads records from the start of the unread bytes of a ring, given as those up to its end and those from its start. Stops after `enough`
+/// Reads records from the unread bytes of a ring: the part up to the ring's end, then the wrapped part from its start. Stops after `enough`
 /// bytes, or at the end of the ring. Returns the number of bytes read; 0 means that there is no valid record.
 ///
 /// A record that wraps around the end is assembled in `scratch`.

@@ -91,7 +91,7 @@ impl Waiting {
     /// Ends the child without running its program, and reaps it.
     ///
     /// # Errors
-    /// When no process was created, or this was called before.
+    /// If the process was not created, or if this method was called before.
     fn end(&mut self) -> io::Result<ExitStatus> {
         // A write fails only if the child has already exited.
         drop(self.orders.write_all(&[END]));

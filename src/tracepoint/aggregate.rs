@@ -256,7 +256,7 @@ impl Aggregate {
 }
 
 impl Sums {
-    /// Determines the label set except the owner. The event of a pair is always the first one.
+    /// Determines the labels without those of the cgroup or process. The event of a pair is always the first one.
     #[inline]
     fn look_up(&mut self, source: &Source, hit: Hit<'_>, event: usize) {
         self.scratch.set.clear();

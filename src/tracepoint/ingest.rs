@@ -209,7 +209,7 @@ impl<R: Ring> Ingest<R> {
         }
     }
 
-    /// Returns the counts of records that were read from the rings of a lane, and lost.
+    /// Returns the numbers of read and lost records of the rings of a lane.
     pub(super) fn losses(&self, lane: RingClass) -> Losses {
         let accounts = self.accounts.iter().filter(|&(&ring, _)| lane_of(ring) == lane);
         let open: u64 = accounts.map(|(_, account)| account.lost()).sum();

@@ -404,7 +404,7 @@ impl<K: Kernel> Tracer<K> {
         self.stopped.extend(tapped.into_events());
     }
 
-    /// Closes everything. Counts so far can still be collected.
+    /// Closes everything. The counts up to now can still be collected.
     pub(crate) fn close(&mut self, context: &mut Context<'_, K>) {
         self.stop(context);
         self.stopped.clear();

@@ -11,12 +11,12 @@ use crate::plan::Feed;
 use crate::ring::RingMetrics;
 
 /// Metrics that are present only with certain entries or counts.
-pub const METRICS: [&str; 4] = [UNPAIRED, PENDING, DROPPED, UNTOLD];
+pub const METRICS: [&str; 4] = [UNPAIRED, PENDING, DROPPED, UNTRACKED];
 
 const UNPAIRED: &str = "perf_unpaired_events";
 const PENDING: &str = "perf_pending_events";
 const DROPPED: &str = "perf_dropped_hits";
-const UNTOLD: &str = "perf_untracked_events";
+const UNTRACKED: &str = "perf_untracked_events";
 
 /// The metadata of these families.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Metrics {
                 "Hits whose value was not added, by reason: negative, the value is below zero; short, the record lacks the field.",
             )?,
             untracked: counter(
-                UNTOLD,
+                UNTRACKED,
                 "Scheduler and system call events that could not be accounted, by reason: time_reversed, the time is earlier than \
                  that of the preceding event; missed_switch, the outgoing task has no recorded switch to the CPU; missed_wakeup, a sleeping \
                  task was switched in without a recorded wakeup, so its delay is unknown; lost, in-flight state discarded after \

@@ -221,8 +221,8 @@ impl Router {
         self.tasks.untracked()
     }
 
-    /// Reports whether threads start to run on CPUs without a record of a switch, so that `PERF_RECORD_SWITCH` is needed. Even if this is
-    /// rare, each of these threads may have run for long.
+    /// Reports whether threads start to run on CPUs without a record of a switch, so that `PERF_RECORD_SWITCH` is needed. Even a
+    /// few such switches matter, because each thread may have run for long.
     pub(super) fn misses_switches(&self) -> bool {
         self.tasks.unseen() + self.incomplete >= UNSEEN
     }

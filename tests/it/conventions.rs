@@ -178,7 +178,7 @@ fn every_label_with_a_convention_stands_in_the_table() {
 }
 
 #[test]
-fn every_distribution_that_is_ready_made_has_exponential_buckets_and_so_is_native() {
+fn every_distribution_that_is_preset_names_has_exponential_buckets_and_so_is_native() {
     let roots = Roots::under(&host("vm"));
     let facts = Facts::read(&roots);
     let mut latencies = BTreeSet::new();

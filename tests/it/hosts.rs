@@ -202,9 +202,9 @@ fn the_plan_says_of_each_group_why_it_is_counted_as_it_is() {
     let both = "counters: {a: {events: [cycles, instructions], per: [cpu, cgroup]}, \
                 b: {events: [{event: cycles, name: mine}], per: cgroup, cgroups: {include: [/a]}}}";
     let expected = [
-        "cpu: Stream, already in the stream",
+        "cpu: Stream, already counted by the switch stream",
         "cgroup: Stream, auto: all or many targets",
-        "cgroup: Stream, already in the stream",
+        "cgroup: Stream, already counted by the switch stream",
     ];
     assert_eq!(ways("amd", both), expected);
 }

@@ -87,7 +87,7 @@ impl Takes {
 }
 
 impl GroupRow {
-    /// Creates the row of a group of which `counters` can be opened.
+    /// Creates the row of a group. `counters` are those that can be opened.
     pub(super) fn new(group: &Group, counters: &[Counter], facts: &Facts, support: &StreamSupport) -> Self {
         let cpus = group.cpus(&facts.online).len();
         let each = if group.scope() == Scope::Cgroup { cpus } else { 1 };

@@ -198,8 +198,10 @@ fn summary(out: &mut impl Write, descriptors: &Descriptors) -> io::Result<()> {
     let rings = [(stream, "the switch stream"), (traced, tracing), (sampled, sampling)];
     let takes = each(&[rings, takes.shares()].concat());
     match used {
-        Some(used) => writeln!(out, "\nRequires {takes}; {used} of {limit} were used"),
-        None => writeln!(out, "\nRequires {takes}; the limit is {limit}. Nothing was opened"),
+        Some(used) => {
+            writeln!(out, "\nRequires {takes}. The check opened {used} of at most {limit} descriptors")
+        }
+        None => writeln!(out, "\nRequires {takes}. At most {limit} may be open. The check opened none"),
     }
 }
 

@@ -28,7 +28,7 @@ pub(in crate::cli) fn refused(refusals: &[Refusal]) -> Vec<Note> {
 /// Writes which events could not be opened on all targets. `done` is the action as a past participle, such as `counted`.
 pub(in crate::cli) fn write_refused(out: &mut dyn Write, done: &str, refusals: &[Refusal]) -> io::Result<()> {
     if !refusals.is_empty() {
-        writeln!(out, "Not {done} on all targets:")?;
+        writeln!(out, "Could not be {done} on some targets:")?;
     }
     write(out, &refused(refusals))
 }

@@ -84,7 +84,10 @@ impl Closing<'_> {
                 lost("ring_full"),
                 "ring_full: sample less often (-F), copy less of the stack (--call-graph fp, or dwarf,SIZE), or grant CAP_IPC_LOCK",
             ),
-            (lost("full"), "full: the profile has too many distinct stacks; record for a shorter time"),
+            (
+                lost("table_full"),
+                "table_full: the profile has too many distinct stacks; record for a shorter time",
+            ),
             (*throttled > 0, "throttled: the kernel throttled the event; sample less often (-F, -c)"),
             (
                 cut("copy"),
@@ -137,7 +140,8 @@ mod tests {
             cut: vec![("deep", 1), ("copy", 2_040)],
             unnamed: vec![("stripped", 12), ("kernel_forbidden", 311), ("map_missing", 4)],
         };
-        let lossy = Profile { lost: vec![("ring_full", 1_234), ("late", 1), ("full", 7)], ..specimen() };
+        let lossy =
+            Profile { lost: vec![("ring_full", 1_234), ("late", 1), ("table_full", 7)], ..specimen() };
         let bad = Closing {
             written: ("a\n\u{1b}[2J.svg", 17),
             profile: &lossy,

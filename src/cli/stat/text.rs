@@ -116,6 +116,6 @@ pub(super) fn notes(out: &mut dyn Write, notes: &[Note]) -> io::Result<()> {
     if notes.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nNot counted on this host:")?;
+    writeln!(out, "\nCould not be opened on this host:")?;
     refusals::write(out, notes)
 }

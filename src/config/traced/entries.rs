@@ -38,8 +38,8 @@ pub(in crate::config) fn traced(
         None => kept(TracedKind::Probe),
     };
     all.extend(probes);
-    let ready_made = presets(file, base, &all, selections, &mut names, report);
-    all.extend(ready_made);
+    let of_presets = presets(file, base, &all, selections, &mut names, report);
+    all.extend(of_presets);
     all
 }
 

@@ -248,7 +248,7 @@ pub(super) enum Time {
     Pair,
     /// From the entry of a function to its return.
     Call,
-    /// None; the reason and the correction.
+    /// The entry has no duration: the reason, and the correction.
     None(&'static str, &'static str),
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Turns(Arc<Lock<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// The peers that hold a turn, once per turn.
+    /// Peers of the profiles in progress, one entry for each profile.
     taken: Vec<Peer>,
     limit: usize,
     /// The peers with queued requests in scheduling order, each with its requests in order of arrival.

@@ -170,9 +170,7 @@ fn refusals(html: &mut Html, refusals: &[SameReason]) {
     }
     let mut sorted: Vec<&SameReason> = refusals.iter().collect();
     sorted.sort_by_key(|refusal| (refusal.cause, Reverse(refusal.count)));
-    html.raw(
-        "<h2>Not measured<small>configured events that could not be opened</small></h2><div class=\"card\">",
-    );
+    html.raw("<h2>Could not be opened<small>configured events</small></h2><div class=\"card\">");
     some(html, &sorted, "", |html, refusal| {
         let cause = refusal.cause.as_str();
         html.put("<div class=\"refusal\"><span class=\"pill {}\">{}</span><div>", [&cause, &cause]);
@@ -461,6 +459,6 @@ mod tests {
         status.counters.truncate(1);
         let page = render(&status);
         assert!(page.contains("8 of 8 counters are counting"));
-        assert!(!page.contains("Not measured"));
+        assert!(!page.contains("Could not be opened"));
     }
 }

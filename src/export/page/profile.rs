@@ -77,7 +77,7 @@ fn drawn(html: &mut Html, picture: &Embedded) {
     );
 }
 
-/// Renders a standalone page for a file: the image with a summary of its profile, and a table of the first `functions` functions. It loads
+/// Renders a standalone page for a file: the image with a summary of its profile, and a table of the `functions` busiest functions. It loads
 /// no external resources.
 ///
 /// # Errors

@@ -208,7 +208,7 @@ impl MountCache {
         Self { clock: Clock::system(), known: Mutex::default() }
     }
 
-    /// Looks up a mount in the list of a process, given by its `/proc` directory, or in that of this process.
+    /// Looks up a mount in the mount list of `process`, a directory in `/proc`, or of this process if it is `None`.
     fn look(
         &self,
         process: Option<&Path>,

@@ -56,7 +56,7 @@ impl Buckets {
 
     /// Creates exponential buckets. Native histograms have a relative error of at most 4.4 % over the whole range of numbers. The text
     /// formats show classic buckets that suit the base unit. For `seconds` their bounds are a microsecond to a minute by factors of two,
-    /// for `bytes` up to a gibibyte by factors of four. For other units they are up to a million by factors of two.
+    /// for `bytes` up to a gibibyte by factors of four. For other units they are powers of two up to a million.
     pub fn exponential(unit: &str) -> Self {
         let exponents = match unit {
             "seconds" => (-20..=6).step_by(1),

@@ -12,7 +12,7 @@ use object::{Endian, Endianness, pod};
 use super::input::{Input, Part};
 use super::{BinaryError, Machine, Result};
 
-/// Maximum number of program headers. The kernel does not execute files with more than 64 KiB of them.
+/// Maximum number of program headers. The kernel rejects programs whose program headers exceed 64 KiB.
 const SEGMENT_LIMIT: u16 = 1024;
 /// Maximum number of section headers. Programs have about 40. Kernels, and files with one section per function, have more.
 const SECTION_LIMIT: u64 = 65_536;

@@ -31,7 +31,7 @@ pub(super) struct Room {
     tidied: u64,
     /// When caches were last cleared.
     refreshed: u64,
-    /// Samples dropped with their slots before these expired.
+    /// Samples in slots that were dropped before they expired.
     pub(super) dropped: u64,
 }
 

@@ -6,13 +6,13 @@ use crate::config::tests::{good, report};
 use crate::targets::Targets;
 
 /// Returns the preset entries of a file, with their presets.
-fn ready_made(text: &str) -> Vec<(&'static str, String)> {
+fn of_presets(text: &str) -> Vec<(&'static str, String)> {
     let entry = |entry: &Traced| Some((entry.kind.preset()?.as_str(), entry.name.to_string()));
     good(text).traced.iter().filter_map(entry).collect()
 }
 
 fn names(text: &str) -> Vec<String> {
-    ready_made(text).into_iter().map(|(_, name)| name).collect()
+    of_presets(text).into_iter().map(|(_, name)| name).collect()
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn each_preset_is_a_file_that_means_the_same_when_it_is_copied() {
 fn all_presets_go_together_and_with_everything_that_is_built_in() {
     let names: Vec<&str> = Preset::ALL.iter().map(|preset| preset.as_str()).collect();
     let file = format!("presets: [{}]", names.join(", "));
-    let mut sets: Vec<&str> = ready_made(&file).into_iter().map(|(set, _)| set).collect();
+    let mut sets: Vec<&str> = of_presets(&file).into_iter().map(|(set, _)| set).collect();
     sets.dedup();
     assert_eq!(sets, names, "in the order of the file");
     assert_eq!(good(&file).counters, Config::default().counters);
@@ -50,7 +50,7 @@ fn a_list_replaces_the_built_in_one_and_other_sections_leave_it() {
 }
 
 #[test]
-fn an_entry_of_the_file_takes_the_place_of_a_ready_made_one_of_its_name() {
+fn an_entry_of_the_file_replaces_the_preset_of_its_name() {
     let mine = "tracepoints: {forks: {event: 'sys:one'}}\nprobes: {exits: {kprobe: f}}";
     for text in [mine.to_owned(), format!("{mine}\npresets: [forks]")] {
         assert_eq!(names(&text), ["execs"]);
@@ -60,7 +60,7 @@ fn an_entry_of_the_file_takes_the_place_of_a_ready_made_one_of_its_name() {
 }
 
 #[test]
-fn ready_made_entries_count_for_the_cgroups_of_the_file() {
+fn entries_of_presets_count_for_the_cgroups_of_the_file() {
     let entries = good("cgroups: {include: /a}\npresets: forks").traced;
     for entry in &entries {
         let [Targets::Cgroups(cgroups)] = &entry.per[..] else { panic!("{entry:?}") };

@@ -18,7 +18,7 @@ const PROFILES: u32 = 2;
 #[derive(Debug, Default)]
 pub(super) struct Body {
     bytes: Vec<u8>,
-    /// Start of the profiles of the last resource, the number of its group, and the resource.
+    /// Last resource: offset of its profiles, number of its group, and the resource.
     last: Option<(usize, usize, Resource)>,
     items: u64,
 }

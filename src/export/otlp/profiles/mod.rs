@@ -63,7 +63,7 @@ pub struct Options {
     pub limit: usize,
     /// Maximum number of samples in one profile. Pyroscope accepts 16000.
     pub samples: usize,
-    /// Seed of profile IDs, in addition to their content. It must differ between exporters.
+    /// Seed that is hashed into profile IDs together with their content. It must differ between exporters.
     pub seed: u64,
 }
 
