@@ -310,8 +310,8 @@ impl Running {
 
 /// The processes that exited on a CPU, the last one first. A process that is reaped at once has lost its pid before it leaves the CPU for
 /// the last time. The order of exits then identifies it. In between, its parent may have run, so a process stays in the list when other
-/// tasks are recorded. A process that was switched out with its pid also stays, because it may run again. The last steps of one process may therefore be
-/// attributed to another that exited at the same time.
+/// tasks are recorded. A process that was switched out with its pid also stays, because it may run again. The last steps of one process may
+/// therefore be attributed to another that exited at the same time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Leaving([Option<u32>; 4]);
 

@@ -191,7 +191,8 @@ impl Dispatcher {
         self.queue.push_back(waiting);
     }
 
-    /// Returns the error for an operation on a mount that already blocks another operation. A close operation waits until that one has ended.
+    /// Returns the error for an operation on a mount that already blocks another operation. A close operation waits until that one has
+    /// ended.
     fn hanging(&self, waiting: &Waiting) -> Option<RootError> {
         if matches!(waiting.job, Job::Close(_)) {
             return None;

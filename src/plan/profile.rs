@@ -67,8 +67,8 @@ pub struct Value {
 
 /// Parameters for measuring waits.
 ///
-/// `sched:sched_switch` fires in the outgoing task, so its sample has the stack at which the wait begins. It ends when the scheduler reports that
-/// the thread is the incoming task of a CPU (`PERF_RECORD_SWITCH_CPU_WIDE`).
+/// `sched:sched_switch` fires in the outgoing task, so its sample has the stack at which the wait begins. It ends when the scheduler
+/// reports that the thread is the incoming task of a CPU (`PERF_RECORD_SWITCH_CPU_WIDE`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waits {
     /// Minimum duration of a recorded wait.

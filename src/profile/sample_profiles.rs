@@ -119,7 +119,8 @@ impl Builder {
     }
 }
 
-/// Returns a profile of one minute at 19 Hz, from a machine with a web server, a program with a just-in-time compiler, a database, and the kernel.
+/// Returns a profile of one minute at 19 Hz, from a machine with a web server, a program with a just-in-time compiler, a database, and the
+/// kernel.
 pub(crate) fn specimen() -> Profile {
     const NGINX: &str = "/usr/sbin/nginx";
     const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";

@@ -4,7 +4,7 @@ use std::env;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
-use perf_exporter::host::{Facts, Roots, read_text};
+use perf_exporter::host::read_text;
 use perf_exporter::sys::live::{Live, LiveEvent};
 use perf_exporter::sys::{Attr, Event, Kernel, Place, Start};
 
@@ -20,8 +20,10 @@ pub(crate) type Each<T> = [T; 2];
 pub(crate) struct Run {
     pub(crate) books: Books,
     pub(crate) paths: Each<String>,
-    /// Share of the time in which hardware events were on the PMU, for each cgroup and each CPU.
-    pub(crate) ratios: [Each<f64>; 2],
+    /// Share of the time in which hardware events were on the PMU, for each cgroup.
+    pub(crate) ratios: Each<f64>,
+    /// The same from the ratios of the CPUs, each weighted by the cgroup's time on it.
+    pub(crate) expected_ratios: Each<f64>,
     records: u64,
     /// Counts of the kernel for each cgroup: page faults, nanoseconds of a `task-clock` event of its own, and nanoseconds in `cpu.stat`,
     /// which omits the time of interrupts.
@@ -49,16 +51,12 @@ impl Run {
         self.user.map(|user| self.books.sum("perf_cpu_instructions_user", &[]) as f64 / user as f64 - 1.0)
     }
 
-    pub(crate) fn ratios(&self) -> Each<f64> {
-        self.ratios.map(|ratios| ratios.iter().sum::<f64>() / 2.0)
-    }
-
-    /// Prints a table row: running ratio of cgroups and CPUs; for each cgroup page faults, and time divided by that of a `task-clock` event
+    /// Prints a table row: running ratio of each cgroup, and the expected one; for each cgroup page faults, and time divided by that of a `task-clock` event
     /// and by that of `cpu.stat`, and the errors.
     pub(crate) fn print(&self, name: &str, alone: &Self) {
-        let [of_cgroups, of_cpus] = self.ratios();
-        print!("| {name} | {of_cgroups:.3}, {of_cpus:.3} |");
+        print!("| {name} |");
         for cgroup in 0..2 {
+            print!(" {:.3}, {:.3} |", self.ratios[cgroup], self.expected_ratios[cgroup]);
             let [faults, event, stat] = self.truth.map(|truth| truth[cgroup]);
             let time = self.of("task_clock_seconds", cgroup);
             let (event, stat) = (time / event as f64, time / stat as f64);
@@ -92,15 +90,16 @@ pub(crate) fn beside(entries: &str, users: impl FnOnce(Users) -> Users) -> Run {
         workers.push((number, worker, work));
     }
     let clocks = busy.each_ref().map(clocks);
+    let elapsed = || clocks.each_ref().map(|clocks| clocks.each_ref().map(elapsed));
     let truth = |workers: &[(usize, Worker, Work)]| {
         let faults = [0, 1].map(|cgroup| {
             let its = workers.iter().filter(|(number, ..)| *number == cgroup);
             its.map(|(_, worker, _)| faults(worker.pid())).sum::<u64>()
         });
-        [faults, clocks.each_ref().map(|clocks| elapsed(clocks)), busy.each_ref().map(usage)]
+        [faults, elapsed().map(|by_cpu| by_cpu.iter().sum()), busy.each_ref().map(usage)]
     };
     let users = users(Users::default());
-    let before = truth(&workers);
+    let (before, earlier_times) = (truth(&workers), elapsed());
     let mut accountant = Accountant::of(&format!(
         "counters: {entries}\ncgroups: {{include: [\"{}\", \"{}\"], attribution: stream}}\n",
         busy[0].path(),
@@ -120,19 +119,32 @@ pub(crate) fn beside(entries: &str, users: impl FnOnce(Users) -> Users) -> Run {
     assert_eq!(last.lost_records(), 0, "{last:?}");
     let later = pinned();
     let books = accountant.finish();
-    let after = truth(&workers);
+    let (after, later_times) = (truth(&workers), elapsed());
     users.assert_counted();
     let ratio = |label: &str, value: &str| last.gauge("perf_event_running_ratio", &[(label, value)]).unwrap();
     let paths = busy.each_ref().map(|cgroup| cgroup.path().to_owned());
-    let ratios =
-        [paths.each_ref().map(|path| ratio("cgroup", path)), ["0", "1"].map(|cpu| ratio("cpu", cpu))];
+    let ratios = paths.each_ref().map(|path| ratio("cgroup", path));
+    let of_cpus = ["0", "1"].map(|cpu| ratio("cpu", cpu));
+    let expected_ratios = [0, 1].map(|cgroup| {
+        let times = [0, 1].map(|cpu| (later_times[cgroup][cpu] - earlier_times[cgroup][cpu]) as f64);
+        (times[0] * of_cpus[0] + times[1] * of_cpus[1]) / (times[0] + times[1])
+    });
     let truth = [0, 1, 2].map(|what| [0, 1].map(|cgroup| after[what][cgroup] - before[what][cgroup]));
     let [cycles, user] = [0, 1].map(|event| {
         let (before, after) = earlier[event].zip(later[event])?;
         Some([after[0] - before[0], after[1] - before[1]])
     });
     let watchdog = cycles.map(|[cycles, nanoseconds]| cycles as f64 / nanoseconds as f64);
-    Run { books, paths, ratios, records, truth, watchdog, user: user.map(|[count, _]| count) }
+    Run {
+        books,
+        paths,
+        ratios,
+        expected_ratios,
+        records,
+        truth,
+        watchdog,
+        user: user.map(|[count, _]| count),
+    }
 }
 
 /// Returns the number of page faults of a process so far.
@@ -145,26 +157,22 @@ fn faults(pid: u32) -> u64 {
 /// `PERF_COUNT_SW_TASK_CLOCK`.
 const TASK_CLOCK: u64 = 1;
 
-/// Opens a `task-clock` event of a cgroup on each CPU.
-fn clocks(cgroup: &TestCgroup) -> Vec<LiveEvent> {
+/// Opens a `task-clock` event of a cgroup on each of two CPUs.
+fn clocks(cgroup: &TestCgroup) -> [LiveEvent; 2] {
     let dir: OwnedFd = File::open(cgroup.dir()).unwrap().into();
-    let open = |cpu| {
+    [0, 1].map(|cpu| {
         let place = Place::Cgroup { dir: dir.as_fd(), cpu };
         let event = Live.open(&Attr::software(TASK_CLOCK, None, Start::Later), place, None).unwrap();
         event.enable().unwrap();
         event
-    };
-    Facts::read(&Roots::default()).online.iter().map(open).collect()
+    })
 }
 
-/// Returns the nanoseconds that these events have counted.
-fn elapsed(clocks: &[LiveEvent]) -> u64 {
-    let count = |clock: &LiveEvent| {
-        let mut words = [0; 4];
-        assert_eq!(clock.read(&mut words).unwrap(), words.len());
-        words[3]
-    };
-    clocks.iter().map(count).sum()
+/// Returns the nanoseconds that a `task-clock` event has counted.
+fn elapsed(clock: &LiveEvent) -> u64 {
+    let mut words = [0; 4];
+    assert_eq!(clock.read(&mut words).unwrap(), words.len());
+    words[3]
 }
 
 /// Returns the CPU time of a cgroup so far in `cpu.stat`, in nanoseconds.

@@ -77,8 +77,8 @@ fn drawn(html: &mut Html, picture: &Embedded) {
     );
 }
 
-/// Renders a standalone page for a file: the image with a summary of its profile, and a table of the `functions` busiest functions. It loads
-/// no external resources.
+/// Renders a standalone page for a file: the image with a summary of its profile, and a table of the `functions` busiest functions.
+/// It loads no external resources.
 ///
 /// # Errors
 /// Returns errors of inferno, and an error if its output cannot be embedded.
