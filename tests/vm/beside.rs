@@ -24,7 +24,7 @@ pub(crate) struct Run {
     pub(crate) ratios: Each<f64>,
     /// The same from the ratios of the CPUs, each weighted by the cgroup's time on it.
     pub(crate) expected_ratios: Each<f64>,
-    records: u64,
+    pub(crate) records: u64,
     /// Counts of the kernel for each cgroup: page faults, nanoseconds of a `task-clock` event of its own, and nanoseconds in `cpu.stat`,
     /// which omits the time of interrupts.
     pub(crate) truth: [Each<u64>; 3],

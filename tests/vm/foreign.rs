@@ -36,8 +36,14 @@ fn assert_near_the_truth(name: &str, entries: &str, users: impl FnOnce(Users) ->
     // The kernel's count of a task includes faults that it resolves by itself without an event: 1 of 30 000.
     for run in [&alone, &shared] {
         for cgroup in 0..2 {
+            // The kernel stops the events of the outgoing cgroup some time after it has written the record of the switch.
             let (ours, truth) = (run.of("task_clock_seconds", cgroup), run.truth[1][cgroup] as f64);
-            assert!(agree(ours, truth, 0.001), "time of {}: {ours} ns, {truth} expected", run.paths[cgroup]);
+            let tolerance = 0.001 * truth + 10_000.0 * run.records as f64;
+            assert!(
+                (ours - truth).abs() <= tolerance,
+                "time of {}: {ours} ns, {truth} expected",
+                run.paths[cgroup]
+            );
             let (ours, truth) = (run.of("page_faults", cgroup), run.truth[0][cgroup] as f64);
             assert!(
                 agree(ours, truth, 0.002),
