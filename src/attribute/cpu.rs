@@ -171,11 +171,11 @@ impl Running {
         })
     }
 
-    /// Returns the thread switch of a record; `None` if the records of this bundle do not describe thread switches.
+    /// Returns the thread switch of a record of the first bundle; `None` if its records contain no time.
     pub(super) fn turn_of(&self, sample: &Sample<'_>, switches: u64, unrecorded: u64) -> Option<Turn> {
         let Sample { time, cgroup, pid, tid, .. } = *sample;
         let (leaves, complete) = (switches > 0, unrecorded == 0);
-        self.tells_turns().then_some(Turn { time, cgroup, cpu: self.cpu, pid, tid, leaves, complete })
+        self.fields.time.then_some(Turn { time, cgroup, cpu: self.cpu, pid, tid, leaves, complete })
     }
 
     /// Returns the thread switch of a switch without a sample; `None` as for [`turn_of`](Self::turn_of).
@@ -186,11 +186,7 @@ impl Running {
         };
         let Left { time, pid, tid, .. } = *left;
         let cpu = self.cpu;
-        self.tells_turns().then_some(Turn { time, cgroup, cpu, pid, tid, leaves: true, complete: true })
-    }
-
-    fn tells_turns(&self) -> bool {
-        self.fields.time && self.keeps_time
+        self.fields.time.then_some(Turn { time, cgroup, cpu, pid, tid, leaves: true, complete: true })
     }
 
     /// Notes that the next difference covers more than one slice.
@@ -261,7 +257,7 @@ impl Running {
         let now = self.clock();
         let since = now.saturating_sub(self.differences.get(CLOCK).copied().unwrap_or(0));
         let length = left.length(since, now).min(step.times.enabled);
-        self.move_to_part(|measure, counted| left.part(measure, length, counted));
+        self.move_to_part(|measure, _| left.part(measure, length));
         let rest = step.times.enabled - length;
         // The list explains all switches of the step.
         *step = Step { times: Interval { enabled: rest, running: rest }, unrecorded: 0, gap: false };

@@ -306,8 +306,9 @@ impl Ledger {
             (Granularity::Process, 0) => Who::Idle,
             (Granularity::Process, _) if left.pid == u32::MAX => Who::Nobody(Reason::Unknown),
             (Granularity::Process, _) => {
+                // Unknown if records contain no cgroup.
                 let cgroup = self.processes.cgroup(left.pid).map(|cgroup| cgroup.0);
-                Who::Task { pid: left.pid, cgroup: cgroup.filter(|_| self.fields.cgroup) }
+                Who::Task { pid: left.pid, cgroup }
             }
         }
     }

@@ -162,14 +162,13 @@ impl Left {
         self.clock.clamp(since, now) - since
     }
 
-    /// Returns the part of a count that belongs to the outgoing task, which had the CPU for `length` nanoseconds.
-    pub(super) fn part(&self, measure: Measure, length: u64, counted: u64) -> u64 {
-        let part = match measure {
+    /// Returns the count that belongs to the outgoing task, which had the CPU for `length` nanoseconds.
+    pub(super) fn part(&self, measure: Measure, length: u64) -> u64 {
+        match measure {
             Measure::Time => length,
             Measure::Switches => self.switches,
             Measure::CgroupSwitches => 1,
             Measure::Other => 0,
-        };
-        part.min(counted)
+        }
     }
 }

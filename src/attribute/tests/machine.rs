@@ -111,11 +111,16 @@ impl Machine {
 
     /// Writes the record of a bundle when `who` is switched out.
     pub(super) fn leaves(&mut self, cpu: u32, bundle: usize, who: u32) {
-        let (pid, cgroup) = match self.granularity {
+        let (pid, cgroup) = self.ids(who);
+        self.write(cpu, bundle, &Switch { pid, tid: pid, cgroup, ..Switch::default() });
+    }
+
+    /// Returns the pid and the cgroup of `who`, a cgroup or a process.
+    fn ids(&self, who: u32) -> (u32, u64) {
+        match self.granularity {
             Granularity::Cgroup => (0, who.into()),
             Granularity::Process => (who, 1),
-        };
-        self.write(cpu, bundle, &Switch { pid, tid: pid, cgroup, ..Switch::default() });
+        }
     }
 
     /// Switches out a task that was reaped before.
@@ -196,23 +201,16 @@ impl Machine {
         self.reads(cpu, 0, &testing::switch((who, who), out, (other, other), time));
     }
 
-    /// Writes a record of the clock of the first bundle while `who` has the CPU.
-    pub(super) fn ticks(&mut self, cpu: u32, who: u32) {
-        let totals = self.totals(cpu, 0);
+    /// Writes a record of the clock of a bundle while `who` has the CPU.
+    pub(super) fn ticks(&mut self, cpu: u32, bundle: usize, who: u32) {
+        let (pid, cgroup) = self.ids(who);
+        let totals = self.totals(cpu, bundle);
         let values = totals.values();
         let (enabled, running) = (totals.enabled, totals.running);
-        let tick = Switch {
-            pid: who,
-            tid: who,
-            cgroup: 1,
-            enabled,
-            running,
-            values,
-            time: enabled,
-            ..Switch::default()
-        };
-        let fields = clock_fields(bundle_fields(self.fields, true));
-        self.reads(cpu, 0, &tick.record(&fields));
+        let tick =
+            Switch { pid, tid: pid, cgroup, enabled, running, values, time: enabled, ..Switch::default() };
+        let fields = clock_fields(bundle_fields(self.fields, bundle == 0));
+        self.reads(cpu, bundle, &tick.record(&fields));
     }
 
     /// Loses a record in the ring of a bundle.

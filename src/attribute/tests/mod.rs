@@ -1,16 +1,24 @@
 //! Attribution of the records of a simulated machine.
 
+mod bundles;
 mod conservation;
+mod format;
+mod ingest;
 mod machine;
 mod rotation;
+mod shares;
+mod timeline;
 mod unsampled;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Bundle, Owner, Reason};
+use perf_event_open_sys::bindings as abi;
+
+use super::{Attributor, Bundle, Owner, Reason};
 use crate::plan::{Granularity, MOST_MEMBERS};
 use crate::ring::testing::{self, Switch};
+use crate::ring::{Losses, Task};
 use crate::sys::{Fields, ReadFormat};
 use crate::targets::{CgroupId, Changed};
 use machine::{Machine, PACE, name};
@@ -284,7 +292,7 @@ fn a_child_has_its_parents_name_until_its_own() {
 fn a_thread_is_of_its_process() {
     let mut machine = processes();
     machine.is_named(0, 5, "work");
-    let thread = crate::ring::Task { pid: 5, parent_pid: 5, tid: 50, parent_tid: 5, time: 0 };
+    let thread = Task { pid: 5, parent_pid: 5, tid: 50, parent_tid: 5, time: 0 };
     machine.reads(0, 0, &testing::fork(thread));
     machine.runs(0, 5, 1);
     // Neither the name nor the exit of the thread changes the process.
@@ -480,8 +488,65 @@ fn records_tell_which_processes_changed_unless_some_are_missing() {
         Some(Changed::default()),
         "a process does not change by running"
     );
-    machine.loses(0, 0);
+    for misses in [
+        |machine: &mut Machine| machine.loses(0, 0),
+        |machine: &mut Machine| machine.reads(0, 0, b"perf"),
+        |machine: &mut Machine| machine.attributor.mark_gap(0, 0),
+        |machine: &mut Machine| machine.attributor.add_cpu(1, &[]),
+    ] {
+        misses(&mut machine);
+        assert_eq!(machine.attributor.take_news(), None);
+        assert_eq!(machine.attributor.take_news(), Some(Changed::default()));
+    }
+}
+
+#[test]
+fn records_of_cgroups_do_not_identify_the_processes_that_changed() {
+    let mut machine = cgroups();
+    machine.attributor.take_news();
     assert_eq!(machine.attributor.take_news(), None);
-    assert_eq!(machine.attributor.take_news(), Some(Changed::default()));
-    assert_eq!(cgroups().attributor.take_news(), None);
+}
+
+#[test]
+fn the_slice_after_a_gap_is_lost_and_its_switches_are_not_unrecorded() {
+    let mut machine = cgroups();
+    machine.runs(0, 5, 1);
+    machine.attributor.mark_gap(0, 0);
+    machine.runs_unseen(0, 20);
+    machine.runs(0, 5, 300);
+    machine.runs(0, 6, 4000);
+    assert_eq!(machine.first(), owned([("cgroup 5", 1), ("cgroup 6", 4000), ("lost", 320)]));
+    assert_eq!(machine.attributor.losses(), Losses { records: 3, ..Losses::default() });
+}
+
+#[test]
+fn throttling_is_counted() {
+    let mut machine = cgroups();
+    for _ in 0..2 {
+        machine.reads(0, 0, &testing::record(abi::PERF_RECORD_THROTTLE, 0, &testing::bytes(&[0; 3])));
+    }
+    assert_eq!(machine.attributor.losses(), Losses { throttled: 2, ..Losses::default() });
+}
+
+#[test]
+fn the_exit_of_a_thread_does_not_explain_a_record_without_an_id() {
+    let mut machine = processes();
+    machine.is_named(0, 5, "work");
+    machine.reads(0, 0, &testing::exit(Task { pid: 5, parent_pid: 5, tid: 50, parent_tid: 5, time: 0 }));
+    machine.counts(0, 0, 10);
+    machine.leaves_without_an_id(0, 0);
+    assert_eq!(machine.first(), owned([("unknown", 10)]));
+}
+
+#[test]
+fn a_process_has_no_cgroup_if_records_contain_none() {
+    let fields = Fields { tid: true, read: Some(ReadFormat::default()), ..Fields::default() };
+    let mut attributor = Attributor::new(Granularity::Process, fields, 1, false);
+    let bundle = Bundle { counters: vec![vec![], vec![], vec![0]], measures: Vec::new(), untimed: true };
+    attributor.add_cpu(0, &[bundle]);
+    let switch = Switch { pid: 5, tid: 5, values: vec![1, 100, 10], ..Switch::default() };
+    attributor.read(0, 0, |read| read(&switch.record(&super::bundle_fields(fields, true))));
+    let shares = attributor.take(|_| true);
+    let (owner, _) = shares.iter().find(|(_, share)| !share.is_empty()).unwrap();
+    assert!(matches!(owner, Owner::Task(task) if task.pid == 5 && task.cgroup.is_none()), "{owner:?}");
 }

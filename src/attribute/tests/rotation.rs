@@ -1,5 +1,7 @@
 //! Multiplexed hardware events: the owners of a CPU while the events were off the PMU, and for how long.
 
+use super::super::split;
+use super::super::timeline::{Slice, Who};
 use super::machine::{Machine, PACE, name};
 use crate::health::Interval;
 use crate::plan::Granularity;
@@ -128,11 +130,11 @@ fn the_record_that_software_events_write_a_moment_later_is_of_the_same_switch() 
     let mut machine = machine();
     runs(&mut machine, 5, 20_000, 20_000, false);
     // The record at this switch has an earlier time than that of the software events.
-    machine.totals(0, HARDWARE).enabled -= 3 * PACE;
-    machine.totals(0, HARDWARE).running -= 3 * PACE;
+    machine.totals(0, HARDWARE).enabled -= 3000 * PACE;
+    machine.totals(0, HARDWARE).running -= 3000 * PACE;
     machine.leaves(0, HARDWARE, 5);
-    machine.totals(0, HARDWARE).enabled += 3 * PACE;
-    machine.totals(0, HARDWARE).running += 3 * PACE;
+    machine.totals(0, HARDWARE).enabled += 3000 * PACE;
+    machine.totals(0, HARDWARE).running += 3000 * PACE;
     runs(&mut machine, 6, 30_000, 10_000, true);
     let owners: Vec<_> =
         hardware(&mut machine).into_iter().map(|(owner, count, ..)| (owner, count)).collect();
@@ -208,4 +210,65 @@ fn what_software_events_lost_is_nobodys_in_between() {
         row("cgroup 6", 5000, 5000, 25_000),
     ];
     assert_eq!(hardware(&mut machine), expected);
+}
+
+#[test]
+fn an_owner_that_the_clock_recorded_also_has_the_time_up_to_its_switch() {
+    let mut machine = machine();
+    machine.counts(0, HARDWARE, 20_000);
+    machine.ticks(0, HARDWARE, 5);
+    machine.counts(0, 0, 20_000);
+    // The rest of its slice is shorter than the time between two records of one switch may be.
+    runs(&mut machine, 5, 5000, 2500, false);
+    runs(&mut machine, 6, 20_000, 10_000, true);
+    let expected = [row("cgroup 5", 22_500, 22_500, 2500), row("cgroup 6", 10_000, 10_000, 10_000)];
+    assert_eq!(hardware(&mut machine), expected);
+}
+
+#[test]
+fn a_thread_without_an_id_that_the_clock_recorded_has_not_left_the_cpu() {
+    let mut machine = Machine::new(Granularity::Process, 1, 2);
+    runs(&mut machine, 5, 20_000, 20_000, true);
+    machine.ends(0, 6);
+    machine.counts(0, HARDWARE, 5000);
+    machine.ticks(0, HARDWARE, u32::MAX);
+    machine.counts(0, HARDWARE, 20_000);
+    machine.leaves_without_an_id(0, HARDWARE);
+    machine.counts(0, 0, 25_000);
+    machine.leaves_without_an_id(0, 0);
+    let expected = [row("5 ?", 20_000, 20_000, 0), row("6 ?", 25_000, 25_000, 0)];
+    assert_eq!(hardware(&mut machine), expected);
+}
+
+#[test]
+fn after_a_lost_record_neither_the_counts_nor_the_time_on_the_pmu_have_an_owner() {
+    let mut machine = machine();
+    machine.loses(0, HARDWARE);
+    runs(&mut machine, 5, 20_000, 10_000, true);
+    assert_eq!(hardware(&mut machine), [row("lost", 10_000, 0, 0)]);
+}
+
+#[test]
+fn software_events_are_never_off_the_pmu() {
+    let mut machine = machine();
+    for _ in 0..super::super::MOST_SLICES {
+        runs(&mut machine, 6, 20_000, 0, false);
+        runs(&mut machine, 7, 40_000, 0, false);
+        machine.settles(0);
+    }
+    let shares = machine.attributor.take(|_| true);
+    assert!(shares.iter().any(|(_, share)| share.presence(HARDWARE) != Interval::default()));
+    assert!(shares.iter().all(|(_, share)| share.presence(0) == Interval::default()));
+}
+
+/// Returns consecutive slices of these lengths.
+fn slices(lengths: &[u64]) -> Vec<Slice> {
+    let slice = |&end: &u64| Slice { begin: 0, end, who: Who::Idle };
+    lengths.iter().map(slice).collect()
+}
+
+#[test]
+fn no_slice_has_more_time_on_the_pmu_than_its_length() {
+    assert_eq!(split(100, &slices(&[10, 20, 30])), [10, 20, 30]);
+    assert_eq!(split(5, &slices(&[0, 10, 0])), [0, 5, 0]);
 }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use perf_event_open_sys::bindings as abi;
 use proptest::prelude::*;
 
+use super::super::unsampled::Hidden;
 use super::machine::{Machine, PACE, name};
 use crate::attribute::Measure;
 use crate::plan::Granularity;
@@ -58,7 +60,7 @@ fn a_clock_that_ticks_after_an_unseen_switch_splits_as_well_and_only_once() {
     let mut machine = with_records(Granularity::Process, Measure::Other, 5, IDLE);
     leaves_unseen(&mut machine, IDLE, 30, 7);
     machine.counts(0, 0, 10);
-    machine.ticks(0, 7);
+    machine.ticks(0, 0, 7);
     machine.runs(0, 7, 2);
     assert_eq!(charged(&mut machine), owned([("idle", 30, 0), ("7 ?", 12, 42)]));
 }
@@ -137,8 +139,150 @@ fn a_slice_is_not_split_if_more_switches_have_no_sample_than_are_told() {
 }
 
 #[test]
+fn a_record_of_the_clock_is_of_no_switch() {
+    let mut machine = with_records(Granularity::Process, Measure::Other, 5, IDLE);
+    machine.counts(0, 0, 10);
+    machine.ticks(0, 0, IDLE);
+    leaves_unseen(&mut machine, IDLE, 20, 7);
+    machine.runs(0, 7, 12);
+    assert_eq!(charged(&mut machine), owned([("idle", 30, 10), ("7 ?", 12, 32)]));
+}
+
+#[test]
+fn a_thread_between_idle_and_the_next_sample_makes_the_owner_of_the_counts_uncertain() {
+    let mut machine = with_records(Granularity::Process, Measure::Other, 5, IDLE);
+    leaves_unseen(&mut machine, IDLE, 30, 68);
+    leaves_unseen(&mut machine, 68, 20, 7);
+    machine.runs(0, 7, 12);
+    let expected = [("idle", 30, 0), ("68 ?", 20, 0), ("7 ?", 12, 0), ("unrecorded", 0, 62)];
+    assert_eq!(charged(&mut machine), owned(expected));
+}
+
+#[test]
+fn an_owner_that_leaves_unseen_has_no_more_than_was_counted() {
+    let mut machine = with_records(Granularity::Process, Measure::Time, 5, IDLE);
+    leaves_unseen(&mut machine, IDLE, 30, 7);
+    // This clock ran for 20 of the 42 steps.
+    machine.totals(0, 0).counts[0] -= 22 * PACE;
+    machine.runs(0, 7, 12);
+    assert_eq!(charged(&mut machine), owned([("idle", 30, 20), ("7 ?", 12, 0)]));
+}
+
+#[test]
+fn a_thread_without_a_pid_that_leaves_unseen_is_unknown() {
+    let mut machine = with_records(Granularity::Process, Measure::Time, 5, u32::MAX);
+    leaves_unseen(&mut machine, u32::MAX, 30, 7);
+    machine.runs(0, 7, 12);
+    assert_eq!(charged(&mut machine), owned([("unknown", 30, 30), ("7 ?", 12, 12)]));
+}
+
+#[test]
+fn switches_before_a_gap_are_not_those_of_the_slice_after_it() {
+    let mut machine = with_records(Granularity::Process, Measure::Other, 5, IDLE);
+    leaves_unseen(&mut machine, IDLE, 30, 7);
+    machine.loses(0, 0);
+    machine.runs(0, 7, 12);
+    machine.goes(0, 7, IDLE);
+    leaves_unseen(&mut machine, IDLE, 20, 7);
+    machine.runs(0, 7, 5);
+    assert_eq!(charged(&mut machine), owned([("lost", 42, 42), ("idle", 20, 0), ("7 ?", 5, 25)]));
+}
+
+#[test]
+fn switches_before_the_first_sample_are_not_those_of_a_later_slice() {
+    let mut machine = Machine::measuring(Granularity::Process, 1, 1, Measure::Other);
+    leaves_unseen(&mut machine, IDLE, 30, 5);
+    machine.runs(0, 5, 1);
+    machine.goes(0, 5, IDLE);
+    machine.attributor.take(|_| true);
+    leaves_unseen(&mut machine, IDLE, 20, 7);
+    machine.runs(0, 7, 12);
+    assert_eq!(charged(&mut machine), owned([("idle", 20, 0), ("7 ?", 12, 32)]));
+}
+
+#[test]
+fn threads_of_two_processes_without_records_are_not_those_of_one() {
+    let mut machine = Machine::measuring(Granularity::Process, 1, 1, Measure::Time);
+    machine.runs(0, 5, 1);
+    machine.goes(0, 5, 68);
+    machine.attributor.take(|_| true);
+    machine.runs_unseen(0, 30);
+    machine.runs_unseen(0, 5);
+    machine.comes(0, 7, 70);
+    machine.runs(0, 7, 12);
+    assert_eq!(charged(&mut machine), owned([("unrecorded", 47, 47)]));
+}
+
+#[test]
+fn a_record_of_the_outgoing_task_explains_one_incoming_task() {
+    let mut machine = with_records(Granularity::Process, Measure::Time, 5, 68);
+    // Neither process 68 nor process 5 has a record of its own from here on.
+    machine.runs_unseen(0, 30);
+    machine.comes(0, 5, 68);
+    machine.runs_unseen(0, 20);
+    machine.comes(0, 7, 5);
+    machine.runs(0, 7, 12);
+    assert_eq!(charged(&mut machine), owned([("68 ?", 30, 30), ("5 ?", 20, 20), ("7 ?", 12, 12)]));
+}
+
+#[test]
+fn between_cgroups_only_idle_is_known_to_be_of_the_root() {
+    let mut machine = with_records(Granularity::Cgroup, Measure::Other, 5, 70);
+    leaves_unseen(&mut machine, 70, 30, 80);
+    machine.runs(0, 6, 12);
+    assert_eq!(charged(&mut machine), owned([("unrecorded", 42, 42)]));
+}
+
+#[test]
+fn a_slice_with_more_than_256_switches_without_a_sample_is_not_split() {
+    for (switches, expected) in [
+        (256, owned([("idle", 128, 128), ("70 ?", 128, 128), ("7 ?", 1, 1)])),
+        (257, owned([("unrecorded", 258, 258)])),
+    ] {
+        let mut machine = with_records(Granularity::Process, Measure::Time, 5, IDLE);
+        for (from, to) in [(IDLE, 70), (70, IDLE)].into_iter().cycle().take(switches) {
+            leaves_unseen(&mut machine, from, 1, to);
+        }
+        machine.runs(0, 7, 1);
+        assert_eq!(charged(&mut machine), expected);
+    }
+}
+
+#[test]
+fn the_time_of_a_switch_is_converted_to_the_clock_of_the_group() {
+    let mut hidden = Hidden::new(Granularity::Process);
+    // The clock of the records is 50 000 nanoseconds ahead.
+    hidden.sampled(1000, true);
+    hidden.switch_out((5, 5), (IDLE, IDLE), 51_000);
+    hidden.switch_out((IDLE, IDLE), (7, 7), 51_300);
+    let left = hidden.take(1);
+    let length = |since, now| left[0].length(since, now);
+    assert_eq!(length(1000, 2000), 300);
+    assert_eq!(length(1500, 2000), 0, "a switch before the previous record");
+    assert_eq!(length(1000, 1200), 200, "a switch after the next record");
+}
+
+#[test]
+fn a_record_of_a_switch_without_a_time_is_unreadable() {
+    let mut machine = Machine::new(Granularity::Process, 1, 1);
+    machine.reads(0, 0, &testing::record(abi::PERF_RECORD_SWITCH, 0, &[]));
+    assert_eq!(machine.attributor.losses().unreadable, 1);
+}
+
+#[test]
+fn switch_records_are_enabled_by_the_samples_of_software_events() {
+    let mut machine = Machine::new(Granularity::Process, 1, 2);
+    machine.attributor.add_cpu(7, &[]);
+    for _ in 0..10 {
+        machine.runs_unseen(0, 1);
+        machine.runs(0, 5, 1);
+    }
+    assert!(machine.attributor.hiding().eq([0]));
+}
+
+#[test]
 fn a_cpu_is_worth_asking_if_it_hides_at_least_one_switch_in_ten_thousand() {
-    for (seen, hidden, asks) in [(0, 9, false), (0, 10, true), (90_000, 10, true), (110_000, 10, false)] {
+    for (seen, hidden, asks) in [(0, 9, false), (0, 10, true), (100_000, 10, true), (110_000, 10, false)] {
         let mut machine = Machine::new(Granularity::Process, 1, 1);
         (0..seen).for_each(|_| machine.runs(0, 5, 1));
         for _ in 0..hidden {
