@@ -1,7 +1,7 @@
 //! One CPU of the stream: the last values of its counters, and the owner of the difference to the current ones.
 
 use super::format::{bundle_fields, clock_fields};
-use super::shares::Run;
+use super::shares::Provided;
 use super::timeline::{Slice, Span, Timeline, Who};
 use super::unsampled::{Hidden, Left, Measure};
 use crate::health::Interval;
@@ -65,8 +65,8 @@ pub(super) struct Running {
     pub(super) clock_fields: Fields,
     cpu: u32,
     untimed: bool,
-    /// Members that are counters of the stream.
-    pub(super) charged: Vec<Run>,
+    /// Counters of the stream that it provides.
+    pub(super) charged: Vec<Provided>,
     values: Vec<u64>,
     /// Count of each member between the last two readings.
     pub(super) differences: Vec<u64>,
@@ -116,20 +116,12 @@ pub(super) struct Waiting {
     pub passed_over: bool,
 }
 
-/// Returns the members of a group that are counters of the stream, in runs of maximum length.
-fn runs(members: &[Vec<usize>]) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
-    for (member, counters) in members.iter().enumerate() {
-        for &counter in counters {
-            match runs.last_mut() {
-                Some(run) if run.member + run.length == member && run.counter + run.length == counter => {
-                    run.length += 1;
-                }
-                _ => runs.push(Run { member, counter, length: 1 }),
-            }
-        }
-    }
-    runs
+/// Returns the counters of the stream that the members of a group provide.
+fn provided(members: &[Vec<usize>]) -> Vec<Provided> {
+    let of = |(member, counters): (usize, &Vec<usize>)| {
+        counters.iter().map(move |&counter| Provided { member, counter }).collect::<Vec<_>>()
+    };
+    members.iter().enumerate().flat_map(of).collect()
 }
 
 impl Running {
@@ -146,7 +138,7 @@ impl Running {
             return None;
         }
         let fields = bundle_fields(fields, bundle.untimed);
-        let charged = runs(&bundle.counters);
+        let charged = provided(&bundle.counters);
         Some(Self {
             fields,
             clock_fields: clock_fields(fields),
@@ -172,6 +164,7 @@ impl Running {
     }
 
     /// Returns the thread switch of a record of the first bundle; `None` if its records contain no time.
+    #[inline]
     pub(super) fn turn_of(&self, sample: &Sample<'_>, switches: u64, unrecorded: u64) -> Option<Turn> {
         let Sample { time, cgroup, pid, tid, .. } = *sample;
         let (leaves, complete) = (switches > 0, unrecorded == 0);

@@ -40,7 +40,7 @@ use rustc_hash::FxHashMap;
 use crate::health::Interval;
 use crate::plan::Granularity;
 use crate::register::{Order, Processes, ROOT};
-use crate::ring::{Group, Losses, Malformed, Record, Sample, Turn, time_of};
+use crate::ring::{Group, Losses, Malformed, Record, Sample, Turn, is_sample, time_of};
 use crate::sys::Fields;
 use crate::targets::{CgroupId, Changed};
 use cpu::{Cpu, Leaving, Running, Step, Waiting};
@@ -214,19 +214,33 @@ impl Ledger {
     /// Processes a record of a bundle. `timeline`: the slices of its CPU, if it has hardware events.
     #[inline]
     fn read(&mut self, bundle: &mut Running, timeline: Option<&mut Timeline>, record: &[u8]) {
-        match Record::parse(record, &bundle.fields) {
-            Ok(Record::Sample(sample)) => self.sample(bundle, timeline, &sample, 1),
-            Ok(Record::Switch { .. }) => self.switch(bundle, record),
-            Ok(parsed) => self.sideband(bundle, &parsed, time_of(record, &bundle.clock_fields)),
-            Err(Malformed) => match Record::parse(record, &bundle.clock_fields) {
-                Ok(Record::Sample(sample)) => self.sample(bundle, timeline, &sample, 0),
-                _ => self.unreadable(bundle),
+        match Sample::parse_record(record, &bundle.fields) {
+            Ok(sample) => self.sample(bundle, timeline, &sample, 1),
+            Err(Malformed) if is_sample(record) => self.clock(bundle, timeline, record),
+            // The layout of other records does not depend on the fields, except for the thread at the end of `PERF_RECORD_SWITCH`.
+            Err(Malformed) => match Record::parse(record, &SWITCHES) {
+                Ok(Record::Switch { pid, tid, out, other }) => match time_of(record, &SWITCHES) {
+                    Some(time) if out => bundle.hidden.switch_out((pid, tid), other, time),
+                    Some(time) => bundle.hidden.switch_in(other, time),
+                    None => self.unreadable(bundle),
+                },
+                Ok(parsed) => self.sideband(bundle, &parsed, time_of(record, &bundle.clock_fields)),
+                Err(Malformed) => self.unreadable(bundle),
             },
         }
     }
 
+    /// Processes a sample that is not of a switch.
+    #[cold]
+    fn clock(&mut self, bundle: &mut Running, timeline: Option<&mut Timeline>, record: &[u8]) {
+        match Sample::parse_record(record, &bundle.clock_fields) {
+            Ok(sample) => self.sample(bundle, timeline, &sample, 0),
+            Err(Malformed) => self.unreadable(bundle),
+        }
+    }
+
     /// Attributes the counts up to a record that covers this number of `switches`.
-    #[inline]
+    #[inline(always)]
     fn sample(
         &mut self,
         bundle: &mut Running,
@@ -422,17 +436,6 @@ impl Ledger {
             return None;
         }
         self.processes.add_task(pid, cgroup).map(|task| self.shares.add_task_row(task))
-    }
-
-    /// Applies a `PERF_RECORD_SWITCH`.
-    fn switch(&mut self, bundle: &mut Running, record: &[u8]) {
-        match (Record::parse(record, &SWITCHES), time_of(record, &SWITCHES)) {
-            (Ok(Record::Switch { pid, tid, out: true, other }), Some(time)) => {
-                bundle.hidden.switch_out((pid, tid), other, time);
-            }
-            (Ok(Record::Switch { other, .. }), Some(time)) => bundle.hidden.switch_in(other, time),
-            _ => self.unreadable(bundle),
-        }
     }
 
     /// Processes a record that is not a sample.

@@ -98,12 +98,11 @@ impl Share<'_> {
     }
 }
 
-/// Consecutive counters that are consecutive members of their group.
+/// A counter of the stream, and the member of a group that provides it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Run {
+pub(super) struct Provided {
     pub member: usize,
     pub counter: usize,
-    pub length: usize,
 }
 
 impl Shares {
@@ -164,40 +163,37 @@ impl Shares {
 
     /// Adds the counts of the members of a group, and nanoseconds of CPU time, to a row.
     #[inline]
-    pub(super) fn charge(&mut self, row: Row, runs: &[Run], counted: &[u64], time: u64) {
+    pub(super) fn charge(&mut self, row: Row, provided: &[Provided], counted: &[u64], time: u64) {
         let width = self.width;
         let row = self.row(row);
         if let Some(total) = row.get_mut(width) {
             *total = total.saturating_add(time);
         }
-        for &Run { member, counter, length } in runs {
-            let counted = counted.get(member..member + length).unwrap_or_default();
-            let totals = row.get_mut(counter..counter + length).unwrap_or_default();
-            totals.iter_mut().zip(counted).for_each(|(total, &raw)| *total = total.saturating_add(raw));
+        for &Provided { member, counter } in provided {
+            if let (Some(total), Some(&raw)) = (row.get_mut(counter), counted.get(member)) {
+                *total = total.saturating_add(raw);
+            }
         }
     }
 
     /// Adds the time in which the counters of a group were on the PMU to a row.
-    pub(super) fn charge_presence(&mut self, row: Row, runs: &[Run], presence: Interval) {
+    pub(super) fn charge_presence(&mut self, row: Row, provided: &[Provided], presence: Interval) {
         let width = self.width;
         let row = self.row(row);
-        for &Run { counter, length, .. } in runs {
+        for &Provided { counter, .. } in provided {
             for (field, time) in [presence.enabled, presence.running].into_iter().enumerate() {
-                let begin = (field + 1) * width + 1 + counter;
-                let times = row.get_mut(begin..begin + length).unwrap_or_default();
-                times.iter_mut().for_each(|total| *total = total.saturating_add(time));
+                if let Some(total) = row.get_mut((field + 1) * width + 1 + counter) {
+                    *total = total.saturating_add(time);
+                }
             }
         }
     }
 
     /// Distributes counts over consecutive rows. Each row comes with the nanoseconds in which the counters were on the PMU for it. A row
     /// gets the share that corresponds to its rate so far. If a rate is unknown, all rows are assumed to have the same rate.
-    pub(super) fn charge_shared(&mut self, rows: &[(Row, u64)], runs: &[Run], counted: &[u64]) {
+    pub(super) fn charge_shared(&mut self, rows: &[(Row, u64)], provided: &[Provided], counted: &[u64]) {
         let (width, mut expected) = (self.width, Vec::with_capacity(rows.len()));
-        let members = runs
-            .iter()
-            .flat_map(|run| (0..run.length).map(|place| (run.member + place, run.counter + place)));
-        for (member, counter) in members {
+        for &Provided { member, counter } in provided {
             expected.clear();
             for &(row, seen) in rows {
                 let row = self.row(row);

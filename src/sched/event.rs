@@ -140,9 +140,23 @@ impl Name {
             }
         };
         let name = raw.get(at..at + size)?;
-        let end = name.iter().position(|&byte| byte == 0).unwrap_or(size);
-        Some(&name[..end])
+        Some(&name[..length(name)])
     }
+}
+
+/// Returns the length of a text up to the first NUL.
+#[inline]
+fn length(text: &[u8]) -> usize {
+    let Ok(&bytes) = <&[u8; 16]>::try_from(text) else {
+        return text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    };
+    // All bytes at once: every record has one or two names, and a search for their end would be mispredicted.
+    const LOW: u128 = u128::from_ne_bytes([0x01; 16]);
+    const HIGH: u128 = u128::from_ne_bytes([0x80; 16]);
+    let word = u128::from_le_bytes(bytes);
+    // The lowest bit is that of the first NUL. There are no wrong bits below it.
+    let zeros = word.wrapping_sub(LOW) & !word & HIGH;
+    zeros.trailing_zeros() as usize / 8
 }
 
 impl Place {
@@ -264,6 +278,11 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_text_ends_at_its_first_nul(text in proptest::collection::vec(0u8..3, 0..20)) {
+            prop_assert_eq!(length(&text), text.split(|&byte| byte == 0).next().map_or(0, <[u8]>::len));
+        }
+
         #[test]
         fn any_bytes_are_an_event_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let layout = Layout::of(&format("sched:sched_switch")).unwrap();

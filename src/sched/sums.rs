@@ -147,6 +147,8 @@ impl<O> Default for Taken<O> {
 pub struct Sums<O> {
     buckets: Buckets,
     places: FxHashMap<Option<O>, usize>,
+    /// Owner of the last fact with its index in `sums`: several facts of one thread follow each other.
+    last: Option<(O, usize)>,
     sums: Vec<(Option<O>, Sum)>,
     pairs: FxHashMap<(O, u64), u64>,
     unpaired: u64,
@@ -158,6 +160,7 @@ impl<O: Copy + Eq + Hash> Sums<O> {
         Self {
             buckets,
             places: FxHashMap::default(),
+            last: None,
             sums: Vec::new(),
             pairs: FxHashMap::default(),
             unpaired: 0,
@@ -187,23 +190,36 @@ impl<O: Copy + Eq + Hash> Sums<O> {
     /// Returns the aggregated values and resets them.
     pub fn take(&mut self) -> Taken<O> {
         self.places.clear();
+        self.last = None;
         let pairs = self.pairs.drain().map(|((whose, by), count)| (whose, by, count)).collect();
         Taken { sums: std::mem::take(&mut self.sums), pairs, unpaired: std::mem::take(&mut self.unpaired) }
     }
 
     #[inline]
     fn sum(&mut self, owner: O) -> &mut Sum {
+        let place = match self.last {
+            Some((last, place)) if last == owner => place,
+            _ => {
+                let place = self.place(owner);
+                self.last = Some((owner, place));
+                place
+            }
+        };
+        // In bounds: the indexes refer to entries pushed since all of these were cleared.
+        &mut self.sums[place].1
+    }
+
+    /// Returns the index of the sum of an owner, and adds the sum if there is none.
+    fn place(&mut self, owner: O) -> usize {
         let mut owner = Some(owner);
         if self.sums.len() >= MOST && !self.places.contains_key(&owner) {
             owner = None;
         }
         let (sums, buckets) = (&mut self.sums, &self.buckets);
-        let place = *self.places.entry(owner).or_insert_with(|| {
+        *self.places.entry(owner).or_insert_with(|| {
             sums.push((owner, Sum::new(buckets)));
             sums.len() - 1
-        });
-        // In bounds: the indexes refer to entries pushed since both were cleared.
-        &mut sums[place].1
+        })
     }
 
     fn pair(&mut self, whose: O, by: u64) {

@@ -35,8 +35,11 @@ impl Comm {
         &self.0[..end]
     }
 
+    /// Reports whether this is `name`, which contains no NUL.
+    #[inline]
     fn is(&self, name: &[u8]) -> bool {
-        self.bytes() == &name[..name.len().min(NAME)]
+        let length = name.len().min(NAME);
+        self.0[..length] == name[..length] && self.0[length] == 0
     }
 }
 
@@ -200,7 +203,8 @@ impl Cpu {
 /// State of all CPUs and threads.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    cpus: FxHashMap<u32, Cpu>,
+    /// By the number of the CPU. CPUs without records are in their initial state, or beyond the end.
+    cpus: Vec<Cpu>,
     tasks: FxHashMap<u32, Task>,
     /// Whether records contain cgroups, because one did.
     names_cgroups: bool,
@@ -226,7 +230,7 @@ impl Timeline {
                 self.resolve(cpu, (pid, cgroup), from.tid, told);
                 self.leaves((cpu, time), (pid, cgroup), (from, left), to, told);
                 self.comes((cpu, time), to.tid, told);
-                self.cpus.entry(cpu).or_default().announced = Some(from.tid);
+                self.cpu(cpu).announced = Some(from.tid);
             }
             Event::Comes { tid } => self.came((cpu, time), tid, (pid, cgroup), told),
             Event::Leaves { tid } => self.left((cpu, time), (pid, cgroup), tid, told),
@@ -251,7 +255,7 @@ impl Timeline {
     /// Reports running threads with their run time up to `time`, because a thread can occupy a CPU for long without a switch. Threads whose
     /// cgroup is not confirmed by a record are reported after at most a second. Calls `told` for each fact, with its CPU and thread.
     pub fn pass(&mut self, time: u64, mut told: impl FnMut(u32, &Who, Told)) {
-        for (&number, cpu) in &mut self.cpus {
+        for (number, cpu) in (0..).zip(&mut self.cpus) {
             let Occupant::Known(running) = &mut cpu.occupant else { continue };
             if !running.announced && time.saturating_sub(running.came.time) < SETTLED {
                 continue;
@@ -307,9 +311,8 @@ impl Timeline {
     /// Handles missed switches on a CPU since the last record of the switch stream: the start of its thread is unknown, unless the CPU
     /// itself has reported the incoming task.
     pub fn miss(&mut self, cpu: u32) {
-        if let Some(known) = self.cpus.get_mut(&cpu)
-            && matches!(known.occupant, Occupant::CameAt(_))
-        {
+        let known = self.cpu(cpu);
+        if matches!(known.occupant, Occupant::CameAt(_)) {
             known.occupant = Occupant::Unknown;
         }
     }
@@ -363,6 +366,16 @@ impl Timeline {
         self.tasks.is_empty()
     }
 
+    /// Returns the state of a CPU. The numbers of CPUs are those of rings, and thus small.
+    #[inline]
+    fn cpu(&mut self, cpu: u32) -> &mut Cpu {
+        let place = cpu as usize;
+        if place >= self.cpus.len() {
+            self.cpus.resize(place + 1, Cpu::default());
+        }
+        &mut self.cpus[place]
+    }
+
     /// Returns the thread of a record; `None` for the idle task, or if the table is full.
     #[inline]
     fn task(&mut self, party: Party<'_>) -> Option<&mut Task> {
@@ -396,7 +409,7 @@ impl Timeline {
         to: Party<'_>,
         told: &mut impl FnMut(&Who, Told),
     ) {
-        let running = self.cpus.remove(&cpu).and_then(Cpu::running);
+        let running = std::mem::take(self.cpu(cpu)).running();
         running.iter().filter(|running| running.tid != from.tid).for_each(|other| self.announce(other, told));
         let seen = running.filter(|running| running.tid == from.tid);
         self.untracked.unseen += u64::from(running.is_some() && seen.is_none() && self.follows(from.tid));
@@ -435,7 +448,7 @@ impl Timeline {
 
     fn runs(&mut self, cpu: u32, tid: u32, came: Came, announced: bool) {
         let occupant = Occupant::Known(Running { tid, came, announced, told: came.time });
-        self.cpus.insert(cpu, Cpu { occupant, announced: None });
+        *self.cpu(cpu) = Cpu { occupant, announced: None };
     }
 
     /// Reports the start of a thread that is still unreported, with its known identity.
@@ -447,21 +460,21 @@ impl Timeline {
     /// Reports the delayed start of a running thread, if this record contains its cgroup.
     #[inline]
     fn place(&mut self, cpu: u32, of: (u32, u64), tid: u32, told: &mut impl FnMut(&Who, Told)) {
-        let Some(Cpu { occupant: Occupant::Known(running), .. }) = self.cpus.get_mut(&cpu) else { return };
+        let Occupant::Known(running) = &mut self.cpu(cpu).occupant else { return };
         if running.announced || running.tid != tid || of.1 == 0 {
             return;
         }
         running.announced = true;
+        let came = running.came;
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.tell(of);
-            told(&task.who, Told::Came(running.came));
+            told(&task.who, Told::Came(came));
         }
     }
 
     /// Handles an outgoing task in the switch stream.
     fn left(&mut self, (cpu, time): (u32, u64), of: (u32, u64), tid: u32, told: &mut impl FnMut(&Who, Told)) {
-        let known = self.cpus.entry(cpu).or_default();
-        if known.announced.take().is_some_and(|from| from == tid || tid == u32::MAX) {
+        if self.cpu(cpu).announced.take().is_some_and(|from| from == tid || tid == u32::MAX) {
             return;
         }
         self.resolve(cpu, of, tid, told);
@@ -470,17 +483,18 @@ impl Timeline {
             let from = (Party { tid, comm: known.bytes() }, Left::Sleeping);
             self.leaves((cpu, time), of, from, Party::default(), told);
         }
-        self.cpus.entry(cpu).or_default().occupant = Occupant::CameAt(time);
+        self.cpu(cpu).occupant = Occupant::CameAt(time);
     }
 
     /// Handles a record that identifies the running thread: it started when the previous thread left.
     #[inline]
     fn resolve(&mut self, cpu: u32, of: (u32, u64), tid: u32, told: &mut impl FnMut(&Who, Told)) {
-        let Some(&Cpu { occupant: Occupant::CameAt(time), announced }) = self.cpus.get(&cpu) else { return };
+        let known = self.cpu(cpu);
+        let Occupant::CameAt(time) = known.occupant else { return };
         if tid == u32::MAX {
             return;
         }
-        self.cpus.insert(cpu, Cpu { occupant: Occupant::Unknown, announced });
+        known.occupant = Occupant::Unknown;
         if let Some(task) = self.task_of(tid) {
             task.tell(of);
             // A thread that is woken while it runs does not wait for a CPU.
@@ -491,7 +505,7 @@ impl Timeline {
 
     /// Handles an incoming task, which a switch may have reported before.
     fn came(&mut self, (cpu, time): (u32, u64), tid: u32, of: (u32, u64), told: &mut impl FnMut(&Who, Told)) {
-        let before = self.cpus.get(&cpu).copied().and_then(Cpu::running);
+        let before = self.cpu(cpu).running();
         if before.is_some_and(|before| before.tid == tid) {
             return;
         }

@@ -1,5 +1,7 @@
 //! `PERF_RECORD_SAMPLE`: its contents depend on how its event was opened.
 
+use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
+
 use super::{Cursor, Malformed};
 use crate::sys::{Fields, ReadFormat, Registers};
 
@@ -75,8 +77,22 @@ pub struct Group<'a> {
 }
 
 impl<'a> Sample<'a> {
+    /// Parses one record, including its header; see [`Record::parse`](super::Record::parse).
+    ///
+    /// # Errors
+    /// When the record is not a sample, or is too short or too long for its layout.
+    // Always inlined: a caller that uses few of the fields then stores only these.
+    #[inline(always)]
+    pub fn parse_record(bytes: &'a [u8], fields: &Fields) -> Result<Self, Malformed> {
+        let mut words = Cursor(bytes);
+        match (words.u32()?, words.u16()?, usize::from(words.u16()?)) {
+            (PERF_RECORD_SAMPLE, _, size) if size == bytes.len() => Self::parse(words, fields),
+            _ => Err(Malformed),
+        }
+    }
+
     /// Parses the fields in the order of the bits of `PERF_SAMPLE_*`, except for the identifier, which comes first.
-    #[inline]
+    #[inline(always)]
     pub(super) fn parse(mut words: Cursor<'a>, fields: &Fields) -> Result<Self, Malformed> {
         let mut sample = Self::default();
         if fields.identifier {
@@ -129,6 +145,7 @@ impl<'a> Group<'a> {
         if words.0.is_empty() { Ok(group) } else { Err(Malformed) }
     }
 
+    #[inline]
     fn parse(words: &mut Cursor<'a>, format: ReadFormat) -> Result<Self, Malformed> {
         let members = words.u64()?;
         let (enabled, running) = if format.untimed { (0, 0) } else { (words.u64()?, words.u64()?) };
