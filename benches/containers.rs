@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use perf_exporter::clock::{Clock, Timestamp};
 use perf_exporter::config::containers::{Containers, Socket};
-use perf_exporter::container::{self, Directory, Labeller, Metrics, Surroundings};
+use perf_exporter::container::{self, Directory, Labeller, MetadataContext, Metrics};
 use perf_exporter::host::{Environment, Roots};
 use perf_exporter::metrics::{Family, Kind, Labels, Metadata, Point, Snapshot, Value};
 
@@ -80,7 +80,7 @@ fn main() {
     let (_settings, receiver) = tokio::sync::watch::channel(Arc::new(settings));
     let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
     let (roots, environment) = (Roots::default(), Environment::default());
-    let surroundings = Surroundings { roots, environment, clock: clock.clone(), metrics };
+    let surroundings = MetadataContext { roots, environment, clock: clock.clone(), metrics };
     container::start(Arc::clone(&directory), receiver, surroundings).unwrap();
     while directory.size().0 < CONTAINERS {
         std::thread::sleep(Duration::from_millis(5));

@@ -32,7 +32,7 @@ use perf_exporter::event::format::Format;
 use perf_exporter::host::{Facts, Roots, read_text};
 use perf_exporter::metrics::Buckets;
 use perf_exporter::ring::Record;
-use perf_exporter::sched::{Layout, Sums, Timeline, Told, Who};
+use perf_exporter::sched::{Layout, SchedFact, Sums, Timeline};
 use perf_exporter::sys::Fields;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -101,7 +101,7 @@ const LOADS: [Load; 2] = [
 /// The tool that records during a turn.
 #[derive(Clone, Copy)]
 enum Watcher {
-    Nobody,
+    Nothing,
     Perf,
     Ours,
 }
@@ -159,7 +159,7 @@ impl Load {
     /// Runs a turn with this tool.
     fn turn(&self, watcher: Watcher) -> Turn {
         match watcher {
-            Watcher::Nobody => Turn { seconds: self.run(), ..Turn::default() },
+            Watcher::Nothing => Turn { seconds: self.run(), ..Turn::default() },
             Watcher::Perf => {
                 let _recording = PerfSched::start();
                 Turn { seconds: self.run(), ..Turn::default() }
@@ -184,8 +184,8 @@ impl Load {
     fn compare(&self) {
         let name = self.name;
         // The first run warms up.
-        self.turn(Watcher::Nobody);
-        let turns = [Watcher::Nobody, Watcher::Perf, Watcher::Ours];
+        self.turn(Watcher::Nothing);
+        let turns = [Watcher::Nothing, Watcher::Perf, Watcher::Ours];
         let rounds: Vec<[Turn; 3]> = (0..ROUNDS).map(|_| turns.map(|watcher| self.turn(watcher))).collect();
         let of = |figure: fn(&[Turn; 3]) -> f64| median(rounds.iter().map(figure).collect());
         let say = |what: &str, figure: &str, goal| line(&format!("{name}: {what}"), figure, goal);
@@ -328,10 +328,15 @@ fn take_in(bytes: &[u8], layouts: &[Layout; 2], timeline: &mut Timeline, sums: &
         let layout = &layouts[usize::from(sample.identifier == WAKING)];
         let event = layout.read(sample.raw).unwrap();
         let of = (sample.pid, sample.cgroup);
-        timeline.enter((0, sample.time), of, event, &mut |who: &Who, told: Told| {
-            sums.add(0, who, &told);
-            sums.add(who.cgroup, who, &told);
-        });
+        timeline.enter(
+            (0, sample.time),
+            of,
+            event,
+            &mut |who: &perf_exporter::sched::Thread, told: SchedFact| {
+                sums.add(0, who, &told);
+                sums.add(who.cgroup, who, &told);
+            },
+        );
     }
 }
 

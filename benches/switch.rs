@@ -93,7 +93,7 @@ impl Attribution {
 /// The tool that counts during a turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Counter {
-    Nobody,
+    Nothing,
     Perf,
     Bpf,
     /// The service, with this value of `per`.
@@ -102,7 +102,7 @@ enum Counter {
 
 impl Counter {
     const ALL: [Self; 6] = [
-        Self::Nobody,
+        Self::Nothing,
         Self::Perf,
         Self::Ours("cgroup"),
         Self::Bpf,
@@ -112,7 +112,7 @@ impl Counter {
 
     fn name(self) -> String {
         match self {
-            Self::Nobody => "no counting".to_owned(),
+            Self::Nothing => "no counting".to_owned(),
             Self::Perf => "perf stat --for-each-cgroup".to_owned(),
             Self::Bpf => "the BPF program".to_owned(),
             Self::Ours(per) => format!("switch stream per {per}"),
@@ -141,7 +141,7 @@ impl Ring<'_> {
             switches.nanoseconds()
         };
         let (figure, counted) = match counter {
-            Counter::Nobody => {
+            Counter::Nothing => {
                 // For a second after the last event is closed, the kernel still checks for events at each switch.
                 sleep(Duration::from_millis(1300));
                 return Some(run());
@@ -188,13 +188,13 @@ fn switches() {
     let counters = Counter::ALL.into_iter().filter(|counter| match counter {
         Counter::Perf => !lacks(Feature::Perf),
         Counter::Bpf => bpf.is_some(),
-        Counter::Nobody | Counter::Ours(_) => true,
+        Counter::Nothing | Counter::Ours(_) => true,
     });
     let counters: Vec<Counter> = counters.collect();
     let mut ring =
         Ring { top: &top, first: &first, second: &second, switching, bpf, undisturbed: Vec::new() };
     // The first run warms up.
-    ring.turn(Counter::Nobody);
+    ring.turn(Counter::Nothing);
     let rounds: Vec<Vec<Option<f64>>> =
         (0..ROUNDS).map(|_| counters.iter().map(|counter| ring.turn(*counter)).collect()).collect();
     // Each turn is compared with the turn without counting in the same round, because other activity on the machine varies.

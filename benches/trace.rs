@@ -125,7 +125,7 @@ struct Subject {
 /// The tool that records during a turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watcher {
-    Nobody,
+    Nothing,
     /// The service with a counter only.
     Counter,
     Perf,
@@ -134,11 +134,11 @@ enum Watcher {
 }
 
 impl Watcher {
-    const ALL: [Self; 4] = [Self::Nobody, Self::Counter, Self::Perf, Self::Labels];
+    const ALL: [Self; 4] = [Self::Nothing, Self::Counter, Self::Perf, Self::Labels];
 
     fn name(self) -> &'static str {
         match self {
-            Self::Nobody => "no recording",
+            Self::Nothing => "no recording",
             Self::Counter => "a counter of perf-exporter",
             Self::Perf => "perf record",
             Self::Labels => "two labels of perf-exporter",
@@ -212,7 +212,7 @@ impl Subject {
         };
         let (event, labels) = (&self.event, self.labels);
         match watcher {
-            Watcher::Nobody => run(),
+            Watcher::Nothing => run(),
             Watcher::Counter => watched(&format!("{{event: '{event}'}}")),
             Watcher::Labels => watched(&format!("{{event: '{event}', labels: {labels}}}")),
             Watcher::Perf => {
@@ -228,7 +228,7 @@ impl Subject {
         let watchers: Vec<Watcher> =
             Watcher::ALL.into_iter().filter(|watcher| perf || *watcher != Watcher::Perf).collect();
         // The first run warms up.
-        self.turn(Watcher::Nobody);
+        self.turn(Watcher::Nothing);
         let rounds: Vec<Vec<f64>> =
             (0..ROUNDS).map(|_| watchers.iter().map(|watcher| self.turn(*watcher)).collect()).collect();
         let name = self.target.name();

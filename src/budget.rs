@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
-use crate::words::words;
+use crate::named_enum::named_enum;
 
 /// One mebibyte.
 const MIB: u64 = 1 << 20;
 
-words! {
+named_enum! {
     /// A part of the exporter whose memory grows.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "lowercase")]

@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_waiting_thread_gets_the_value_although_another_one_comes_back_at_once() {
-        const MOMENT: Duration = Duration::from_millis(1);
+        const SHORT_TIME: Duration = Duration::from_millis(1);
         let shared = Arc::new((IoLock::new(true), AtomicU32::new(0)));
         let busy = Arc::clone(&shared);
         let busy = thread::spawn(move || {
@@ -312,12 +312,12 @@ mod tests {
                 && *goes_on
             {
                 turns.fetch_add(1, Ordering::SeqCst);
-                thread::sleep(MOMENT);
+                thread::sleep(SHORT_TIME);
             }
         });
         let (fair, turns) = &*shared;
         let passed = || {
-            thread::sleep(3 * MOMENT);
+            thread::sleep(3 * SHORT_TIME);
             let before = turns.load(Ordering::SeqCst);
             let _goes_on = fair.lock();
             turns.load(Ordering::SeqCst) - before

@@ -29,14 +29,14 @@ impl HelperCost {
 
 /// CPU usage of this process. Intervals below one second are not evaluated, because they would only reflect the startup or a single scrape.
 #[derive(Debug)]
-pub(super) struct Spending {
+pub(super) struct CpuUsage {
     cpu: Duration,
     at: Monotonic,
     /// Fraction of the last interval; `None` in the first second. Can exceed 1.
     pub(super) part: Option<f64>,
 }
 
-impl Spending {
+impl CpuUsage {
     const SHORTEST: Duration = Duration::from_secs(1);
 
     pub(super) fn since(at: Monotonic) -> Self {
@@ -62,15 +62,15 @@ mod tests {
     #[test]
     fn what_the_start_or_a_single_scrape_took_is_no_share_of_a_cpu() {
         let moment = |milliseconds| Monotonic(Duration::from_millis(milliseconds));
-        let mut spending = Spending::since(moment(0));
-        let part = |spending: &mut Spending, cpu, at| {
-            spending.note(Duration::from_millis(cpu), moment(at));
-            spending.part
+        let mut cpu_share = CpuUsage::since(moment(0));
+        let part = |cpu_share: &mut CpuUsage, cpu, at| {
+            cpu_share.note(Duration::from_millis(cpu), moment(at));
+            cpu_share.part
         };
-        assert_eq!(part(&mut spending, 40, 15), None);
-        assert_eq!(part(&mut spending, 100, 1000), Some(0.1));
-        assert_eq!(part(&mut spending, 140, 1010), Some(0.1), "within the interval");
-        assert_eq!(part(&mut spending, 600, 2000), Some(0.5));
+        assert_eq!(part(&mut cpu_share, 40, 15), None);
+        assert_eq!(part(&mut cpu_share, 100, 1000), Some(0.1));
+        assert_eq!(part(&mut cpu_share, 140, 1010), Some(0.1), "within the interval");
+        assert_eq!(part(&mut cpu_share, 600, 2000), Some(0.5));
     }
 
     #[test]

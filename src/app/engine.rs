@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Options;
-use super::cpu_usage::{HelperCost, Spending};
+use super::cpu_usage::{CpuUsage, HelperCost};
 use super::demand::Demand;
 use super::governor::Governor;
 use super::losses::LossWatch;
@@ -30,10 +30,10 @@ use crate::files::{self, Files};
 use crate::host::{CpuSet, Environment, Facts, Roots};
 use crate::lock;
 use crate::metrics::{NameError, SelfMetrics, Snapshot};
-use crate::plan::{Entries, Plan, Source, StreamSupport, plan, wishes};
-use crate::probe::install::{Installer, Wish};
-use crate::probe::tracefs::{self, Fate, Leftover};
-use crate::profile::{Ask, Profiler};
+use crate::plan::{Entries, Plan, Source, StreamSupport, configured_probes, plan};
+use crate::probe::install::{ConfiguredProbe, Installer};
+use crate::probe::tracefs::{self, Leftover, SweepResult};
+use crate::profile::{ProfileRecorder, Profiler};
 use crate::status::{Configuration, FailedReload, Status};
 use crate::sys::{Budget, Kernel, OpenDescriptors, usage};
 use crate::targets::{Changes, Watch};
@@ -121,7 +121,7 @@ pub(super) struct Engine<K: Kernel> {
     /// Time of the last check of the probed files.
     looked_at_files: Monotonic,
     /// Time of the last read of all processes.
-    looked: Monotonic,
+    scanned_at: Monotonic,
     metrics: Arc<SelfMetrics>,
     environment: Environment,
     pushes: Pushes,
@@ -132,9 +132,9 @@ pub(super) struct Engine<K: Kernel> {
     ended: Monotonic,
     /// Total suspended time at the previous collection.
     suspended: Duration,
-    spending: Spending,
+    cpu_share: CpuUsage,
     /// CPU time without HTTP requests, for `limits.cpu`.
-    measuring: Spending,
+    measuring: CpuUsage,
     requests: RequestCpu,
     governor: Governor,
     losses: LossWatch,
@@ -174,8 +174,8 @@ impl<K: Kernel> Engine<K> {
             started: clock.now(),
             ended: clock.monotonic(),
             suspended: clock.suspended(),
-            spending: Spending::since(clock.monotonic()),
-            measuring: Spending::since(clock.monotonic()),
+            cpu_share: CpuUsage::since(clock.monotonic()),
+            measuring: CpuUsage::since(clock.monotonic()),
             requests: RequestCpu::default(),
             governor: Governor::new(),
             losses: LossWatch::since(clock.monotonic()),
@@ -184,7 +184,7 @@ impl<K: Kernel> Engine<K> {
             memory,
             open: OpenDescriptors::default(),
             looked_at_files: clock.monotonic(),
-            looked: clock.monotonic(),
+            scanned_at: clock.monotonic(),
             roots,
             clock,
             config,
@@ -209,8 +209,8 @@ impl<K: Kernel> Engine<K> {
     }
 
     /// Returns the handle to query profiles.
-    pub(super) fn profiles(&self) -> Arc<dyn Ask> {
-        self.profiler.asked()
+    pub(super) fn profiles(&self) -> Arc<dyn ProfileRecorder> {
+        self.profiler.recorder()
     }
 
     /// Returns the memory share of push queues.
@@ -274,18 +274,18 @@ impl<K: Kernel> Engine<K> {
                 Err(errno) => tracing::warn!(%errno, "cannot mount tracefs; requires CAP_SYS_ADMIN"),
             }
         }
-        if self.wishes().is_empty() {
+        if self.configured_probes().is_empty() {
             return;
         }
         match self.installer.sweep() {
-            Ok(leftovers) => leftovers.iter().for_each(tell_of_leftover),
+            Ok(leftovers) => leftovers.iter().for_each(log_leftover),
             Err(error) => tracing::warn!("cannot search for leftover probes: {error}"),
         }
     }
 
     /// Returns the probes that the configuration defines.
-    fn wishes(&self) -> Vec<Wish> {
-        wishes(&self.config.traced, &self.config.profiles)
+    fn configured_probes(&self) -> Vec<ConfiguredProbe> {
+        configured_probes(&self.config.traced, &self.config.profiles)
     }
 
     /// Reads the facts and the PMUs of the host again.
@@ -293,13 +293,13 @@ impl<K: Kernel> Engine<K> {
         self.facts.read_again(&self.roots);
         let before = std::mem::replace(&mut self.catalog, Catalog::load(&self.roots, &self.facts));
         self.catalog.keep_cpus(&before);
-        self.collector.look_again(self.facts.clone(), self.catalog.has_core_pmu());
+        self.collector.set_facts(self.facts.clone(), self.catalog.has_core_pmu());
     }
 
     /// Plans the configuration for the current state of the host.
     fn plan(&mut self) -> Plan {
         // Only probes that are not open can be removed.
-        let placed = self.installer.place(&self.wishes());
+        let placed = self.installer.place(&self.configured_probes());
         let complain =
             |system: &str, event: &str, filter: &str| tracefs::complaint(&self.roots, system, event, filter);
         let detail = self.governor.detail();
@@ -324,7 +324,7 @@ impl<K: Kernel> Engine<K> {
         for problem in self.catalog.problems() {
             tracing::warn!("invalid PMU description: {problem}");
         }
-        self.collector.look_again(self.facts.clone(), self.catalog.has_core_pmu());
+        self.collector.set_facts(self.facts.clone(), self.catalog.has_core_pmu());
         self.support = self.collector.stream_support();
         let plan = self.plan();
         self.watch.need(plan.needs());
@@ -441,7 +441,7 @@ impl<K: Kernel> Engine<K> {
         }
         self.limit_memory(&snapshot);
         self.ended = self.clock.monotonic();
-        self.spending.note(usage.cpu, self.ended);
+        self.cpu_share.note(usage.cpu, self.ended);
         let measuring = usage.cpu.saturating_sub(self.requests.total());
         if let Some(part) = self.measuring.note(measuring, self.ended) {
             self.govern(part);
@@ -502,10 +502,10 @@ impl<K: Kernel> Engine<K> {
 
     /// Updates the processes: all of them from time to time, and otherwise only those with changes reported in records.
     fn look(&mut self, now: Monotonic) -> Changes {
-        match self.collector.take_news().filter(|_| now.since(self.looked) < RECONCILE) {
+        match self.collector.take_changed().filter(|_| now.since(self.scanned_at) < RECONCILE) {
             Some(changed) => self.watch.refresh_changed(&changed),
             None => {
-                self.looked = now;
+                self.scanned_at = now;
                 self.watch.refresh()
             }
         }
@@ -579,13 +579,13 @@ impl<K: Kernel> Engine<K> {
     }
 }
 
-fn tell_of_leftover(Leftover { system, event, fate }: &Leftover) {
+fn log_leftover(Leftover { system, event, fate }: &Leftover) {
     match fate {
-        Fate::Removed => tracing::info!("leftover probe removed: {system}:{event}"),
-        Fate::Refused(refusal) => {
+        SweepResult::Removed => tracing::info!("leftover probe removed: {system}:{event}"),
+        SweepResult::Refused(refusal) => {
             tracing::warn!("cannot remove leftover probe {system}:{event}: {refusal}");
         }
-        Fate::Kept | Fate::Unknown => {}
+        SweepResult::Kept | SweepResult::Unknown => {}
     }
 }
 

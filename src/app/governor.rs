@@ -10,9 +10,9 @@ use crate::targets::Targets;
 /// Time above the limit before detail is reduced. Bursts and reloads are shorter.
 const TOO_LONG: Duration = Duration::from_secs(30);
 /// Initial time below [`LITTLE`] of the limit before detail is restored.
-const PATIENCE: Duration = Duration::from_secs(5 * 60);
+const RESTORE_DELAY: Duration = Duration::from_secs(5 * 60);
 /// Maximum of this time. It is doubled whenever restored detail exceeded the limit again.
-const MOST_PATIENCE: Duration = Duration::from_secs(60 * 60);
+const MAX_RESTORE_DELAY: Duration = Duration::from_secs(60 * 60);
 /// Fraction of the limit below which detail can be restored.
 const LITTLE: f64 = 0.5;
 
@@ -109,14 +109,14 @@ pub(super) struct Governor {
     over: Option<Monotonic>,
     /// Since when usage is below [`LITTLE`] of the limit.
     under: Option<Monotonic>,
-    patience: Duration,
+    restore_delay: Duration,
     /// When detail was last restored.
     rose: Option<Monotonic>,
 }
 
 impl Governor {
     pub(super) fn new() -> Self {
-        Self { detail: Detail::default(), over: None, under: None, patience: PATIENCE, rose: None }
+        Self { detail: Detail::default(), over: None, under: None, restore_delay: RESTORE_DELAY, rose: None }
     }
 
     /// Returns the current level of detail.
@@ -135,12 +135,12 @@ impl Governor {
         if self.over.is_some_and(|since| now.since(since) >= TOO_LONG) {
             let less = self.detail.less(config)?;
             // The restored detail exceeded the limit again soon after.
-            if self.rose.is_some_and(|rose| now.since(rose) < 2 * self.patience) {
-                self.patience = (self.patience * 2).min(MOST_PATIENCE);
+            if self.rose.is_some_and(|rose| now.since(rose) < 2 * self.restore_delay) {
+                self.restore_delay = (self.restore_delay * 2).min(MAX_RESTORE_DELAY);
             }
             return self.set(less);
         }
-        if self.under.is_some_and(|since| now.since(since) >= self.patience) {
+        if self.under.is_some_and(|since| now.since(since) >= self.restore_delay) {
             let more = self.detail.more(config)?;
             self.rose = Some(now);
             return self.set(more);

@@ -27,7 +27,7 @@ pub(super) struct Manager {
 }
 
 /// Timeout for a notification while the service manager is behind with reading.
-const PATIENCE: Duration = Duration::from_secs(1);
+const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The notification socket.
 #[derive(Debug)]
@@ -59,17 +59,17 @@ impl Manager {
 
     /// Notifies that the configuration is being reloaded.
     pub(super) fn reloading(&self, clock: &Clock) {
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", clock.kernel() / 1000));
+        self.notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", clock.kernel() / 1000));
     }
 
     /// Notifies that the service is ready.
     pub(super) fn ready(&self) {
-        self.tell("READY=1");
+        self.notify("READY=1");
     }
 
     /// Notifies that the service is stopping.
     pub(super) fn stopping(&self) {
-        self.tell("STOPPING=1");
+        self.notify("STOPPING=1");
     }
 
     /// Notifies readiness after the first collection, and then sends keep-alives while collections continue.
@@ -86,17 +86,17 @@ impl Manager {
         loop {
             ticks.tick().await;
             if is_alive(&published.borrow(), &clock) {
-                self.gives_sign_of_life();
+                self.send_keepalive();
             }
         }
     }
 
-    fn gives_sign_of_life(&self) {
+    fn send_keepalive(&self) {
         let Some(Socket { address, hasty, .. }) = &self.socket else { return };
         send("WATCHDOG=1", hasty, address);
     }
 
-    fn tell(&self, what: &str) {
+    fn notify(&self, what: &str) {
         let Some(Socket { address, patient, .. }) = &self.socket else { return };
         send(what, patient, address);
     }
@@ -114,7 +114,7 @@ fn connect(place: &str) -> io::Result<Socket> {
         None => SocketAddr::from_pathname(place)?,
     };
     let (patient, hasty) = (UnixDatagram::unbound()?, UnixDatagram::unbound()?);
-    patient.set_write_timeout(Some(PATIENCE))?;
+    patient.set_write_timeout(Some(WATCHDOG_TIMEOUT))?;
     hasty.set_nonblocking(true)?;
     Ok(Socket { address, patient, hasty })
 }
@@ -172,7 +172,7 @@ mod tests {
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let manager = manager(&[("NOTIFY_SOCKET", path.to_str().unwrap())]);
         // More than the socket buffer holds.
-        (0..1000).for_each(|_| manager.gives_sign_of_life());
+        (0..1000).for_each(|_| manager.send_keepalive());
         std::thread::scope(|scope| {
             scope.spawn(|| manager.reloading(&Clock::manual(Timestamp(0))));
             // Gives the notification time to block first. Otherwise, the test would not test anything.

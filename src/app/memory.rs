@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use super::series_limit::{Held, SeriesLimit};
+use super::series_limit::{SeriesLimit, TableUsage};
 use crate::budget::{Account, MemoryBudget, Part, PartState, Share, Shares};
 use crate::config::Config;
 use crate::metrics::Snapshot;
@@ -100,7 +100,7 @@ impl Memory {
         self.snapshot = snapshot.bytes();
         let before = self.series_limit(config);
         let share = self.budget.share(Part::Series).state().limit;
-        let held = Held { tables, bytes: series + 2 * self.snapshot, share };
+        let held = TableUsage { tables, bytes: series + 2 * self.snapshot, share };
         if !self.series_limit.note(&held, config.limits.series) {
             return None;
         }

@@ -34,12 +34,12 @@ use crate::export::http::{
 };
 use crate::export::otlp::logs::Switch;
 use crate::export::otlp::resource;
-use crate::export::push::{Board, Feed, Pusher, Surroundings};
+use crate::export::push::{Board, Feed, PushContext, Pusher};
 use crate::files::{self, Files};
 use crate::host::{Environment, Facts, Roots};
 use crate::lock;
 use crate::metrics::{Build, SelfMetrics, Snapshot};
-use crate::profile::{Ask, Asked, NoProfile, Profile};
+use crate::profile::{NoProfile, Profile, ProfileRecorder, RecordingId};
 use crate::status::Status;
 use crate::sys::{Kernel, malloc_settings, scheduling};
 use demand::Demand;
@@ -48,10 +48,10 @@ use manager::Manager;
 use stop::Requested;
 
 /// Maximum time that a scrape waits for the first collection, and a push for the next one.
-const PATIENCE: Duration = Duration::from_secs(10);
+const COLLECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of concurrent calls for profiles. Each call can block on locks and files.
-const ASKED: usize = 4;
+const MAX_PROFILE_CALLS: usize = 4;
 
 /// Options of the service.
 #[derive(Debug, Clone)]
@@ -131,13 +131,13 @@ where
     let pushes = Pushes { settings, board: Arc::clone(&board) };
     let (settings, wanted) = watch::channel(Arc::new(config.containers.clone()));
     let naming = Naming { settings, directory: Arc::new(Directory::new(options.clock.clone())) };
-    let asked = container::Surroundings {
+    let metadata_context = container::MetadataContext {
         roots: options.roots.clone(),
         environment: options.environment.clone(),
         clock: options.clock.clone(),
         metrics: container::Metrics::new(metrics.registry()).map_err(metrics_error)?,
     };
-    container::start(Arc::clone(&naming.directory), wanted, asked)
+    container::start(Arc::clone(&naming.directory), wanted, metadata_context)
         .map_err(Failure::system("cannot start the container metadata thread"))?;
     let files = options.files.clone();
     let files_metrics = files::Metrics::new(metrics.registry()).map_err(metrics_error)?;
@@ -161,7 +161,7 @@ where
     cpus::start(options.roots.clone(), requests.clone());
     let service =
         Service::new(requests.clone(), published, profiles, traffic.cpu().clone(), options.clock.clone());
-    let surroundings = Surroundings {
+    let push_context = PushContext {
         resource: resource::detect(&options.roots, &BTreeMap::new()),
         board,
         log: options.log,
@@ -169,7 +169,7 @@ where
         began: options.clock.now(),
         memory,
     };
-    let pusher = Pusher::start(service.clone(), pushed, surroundings)
+    let pusher = Pusher::start(service.clone(), pushed, push_context)
         .map_err(Failure::system("cannot start the push thread"))?;
     let manager = Manager::of(&options.environment, std::process::id());
     let clock = options.clock;
@@ -264,25 +264,25 @@ struct Service {
     requests: Sender<Request>,
     published: watch::Receiver<Arc<Published>>,
     demand: Demand,
-    profiles: Arc<dyn Ask>,
+    profiles: Arc<dyn ProfileRecorder>,
     /// Limits concurrent calls for profiles.
-    asked: Arc<Semaphore>,
+    profile_calls: Arc<Semaphore>,
     cpu: RequestCpu,
     clock: Clock,
 }
 
 /// A recording of a profile. It is discarded if the client disconnects.
-struct UnderWay {
-    profiles: Arc<dyn Ask>,
-    asked: Option<Asked>,
+struct PendingRecording {
+    profiles: Arc<dyn ProfileRecorder>,
+    recording: Option<RecordingId>,
 }
 
-impl Drop for UnderWay {
+impl Drop for PendingRecording {
     fn drop(&mut self) {
-        if let Some(asked) = self.asked.take() {
+        if let Some(recording) = self.recording.take() {
             // Discarding is cheap, but the profiler can hold the lock for a moment.
             let profiles = Arc::clone(&self.profiles);
-            drop(tokio::task::spawn_blocking(move || profiles.abandon(asked)));
+            drop(tokio::task::spawn_blocking(move || profiles.abandon(recording)));
         }
     }
 }
@@ -291,12 +291,12 @@ impl Service {
     fn new(
         requests: Sender<Request>,
         published: watch::Receiver<Arc<Published>>,
-        profiles: Arc<dyn Ask>,
+        profiles: Arc<dyn ProfileRecorder>,
         cpu: RequestCpu,
         clock: Clock,
     ) -> Self {
-        let (demand, asked) = (Demand::default(), Arc::new(Semaphore::new(ASKED)));
-        Self { requests, published, demand, profiles, asked, cpu, clock }
+        let (demand, profile_calls) = (Demand::default(), Arc::new(Semaphore::new(MAX_PROFILE_CALLS)));
+        Self { requests, published, demand, profiles, profile_calls, cpu, clock }
     }
 
     /// Returns the last collection if it is fresh enough, otherwise the next one. Returns `None` if that takes longer than `patience`.
@@ -323,12 +323,13 @@ impl Service {
     }
 
     /// Runs a potentially long operation on a blocking thread. The number of these threads is bounded, even if clients disconnect.
-    async fn aside<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
-        ask: impl FnOnce(&dyn Ask) -> Result<T, NoProfile> + Send + 'static,
+        ask: impl FnOnce(&dyn ProfileRecorder) -> Result<T, NoProfile> + Send + 'static,
     ) -> Result<T, Unavailable> {
-        let (profiles, asked, cpu) = (Arc::clone(&self.profiles), Arc::clone(&self.asked), self.cpu.clone());
-        let permit = asked.acquire_owned().await.map_err(|_| Self::gone())?;
+        let (profiles, profile_calls, cpu) =
+            (Arc::clone(&self.profiles), Arc::clone(&self.profile_calls), self.cpu.clone());
+        let permit = profile_calls.acquire_owned().await.map_err(|_| Self::gone())?;
         let ask = move || {
             let _permit = permit;
             cpu.count(|| ask(&*profiles))
@@ -349,20 +350,20 @@ impl Service {
 
 impl Feed for Service {
     async fn snapshot(&self) -> Result<Arc<Snapshot>, Unavailable> {
-        let published = self.fresh(PATIENCE).await?;
+        let published = self.fresh(COLLECTION_TIMEOUT).await?;
         published.and_then(|published| published.snapshot.clone()).ok_or_else(|| {
             Unavailable("no collection completed within 10 s; the machine may be overloaded".into())
         })
     }
 
-    fn profiles(&self) -> Arc<dyn Ask> {
+    fn profiles(&self) -> Arc<dyn ProfileRecorder> {
         Arc::clone(&self.profiles)
     }
 }
 
 impl Source for Service {
     async fn snapshot(&self, patience: Duration) -> Result<Collected, Unavailable> {
-        let patience = if self.last().snapshot.is_some() { patience } else { PATIENCE };
+        let patience = if self.last().snapshot.is_some() { patience } else { COLLECTION_TIMEOUT };
         let published = self.fresh(patience).await?.unwrap_or_else(|| self.last());
         let age = self.clock.monotonic().since(published.at);
         let snapshot = published.snapshot.clone();
@@ -398,14 +399,15 @@ impl Source for Service {
     async fn profile(&self, wanted: Wanted) -> Result<Arc<Profile>, Unavailable> {
         let Wanted { kind, seconds, selection } = wanted;
         let Some(seconds) = seconds else {
-            let last = move |profiles: &dyn Ask| profiles.last(&kind, Duration::MAX, &selection);
-            return Ok(Arc::new(self.aside(last).await?));
+            let last = move |profiles: &dyn ProfileRecorder| profiles.last(&kind, Duration::MAX, &selection);
+            return Ok(Arc::new(self.run_blocking(last).await?));
         };
-        let asked = self.aside(move |profiles| profiles.begin(&kind)).await?;
-        let mut under_way = UnderWay { profiles: Arc::clone(&self.profiles), asked: Some(asked) };
+        let recording = self.run_blocking(move |profiles| profiles.begin(&kind)).await?;
+        let mut under_way =
+            PendingRecording { profiles: Arc::clone(&self.profiles), recording: Some(recording) };
         tokio::time::sleep(Duration::from_secs(seconds.into())).await;
-        under_way.asked = None;
-        Ok(Arc::new(self.aside(move |profiles| profiles.end(asked, &selection)).await?))
+        under_way.recording = None;
+        Ok(Arc::new(self.run_blocking(move |profiles| profiles.end(recording, &selection)).await?))
     }
 }
 

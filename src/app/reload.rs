@@ -13,20 +13,20 @@ use crate::config::{self, Config, LoadError, Loaded, Loader, Pending};
 pub(super) type Answer = oneshot::Sender<Result<String, String>>;
 
 /// Interval between polls for the result.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Requested reloads.
 #[derive(Debug, Default)]
 pub(super) struct Reloads {
     loader: Loader,
-    under_way: Option<UnderWay>,
+    under_way: Option<PendingReload>,
     /// Requests that arrived while the file was being read. The file may have changed since, therefore it is read once more for all of
     /// them.
     next: Vec<Answer>,
 }
 
 #[derive(Debug)]
-struct UnderWay {
+struct PendingReload {
     state: State,
     since: Monotonic,
     answers: Vec<Answer>,
@@ -57,19 +57,19 @@ impl Reloads {
                 Err(error) => State::Done(Box::new(Err(error))),
             },
         };
-        self.under_way = Some(UnderWay { state, since: now, answers });
+        self.under_way = Some(PendingReload { state, since: now, answers });
     }
 
     /// Returns a reload that has completed or timed out, with the clients that requested it. Begins the next reload.
     pub(super) fn ended(&mut self, file: Option<&Path>, now: Monotonic) -> Option<(Loaded, Vec<Answer>)> {
-        let UnderWay { state, since, answers } = self.under_way.take()?;
+        let PendingReload { state, since, answers } = self.under_way.take()?;
         let loaded = match state {
             State::Done(loaded) => *loaded,
             State::Reading(pending) => match pending.poll() {
                 Some(loaded) => loaded,
                 None if now.since(since) >= config::DEADLINE => pending.give_up(),
                 None => {
-                    self.under_way = Some(UnderWay { state: State::Reading(pending), since, answers });
+                    self.under_way = Some(PendingReload { state: State::Reading(pending), since, answers });
                     return None;
                 }
             },
@@ -83,7 +83,7 @@ impl Reloads {
 
     /// Returns the time that the collector may block: `due`, or the poll interval during a reload.
     pub(super) fn patience(&self, due: Duration) -> Duration {
-        if self.under_way.is_some() { due.min(LOOK_EVERY) } else { due }
+        if self.under_way.is_some() { due.min(POLL_INTERVAL) } else { due }
     }
 }
 

@@ -7,7 +7,7 @@
 //! [`Part::Series`]: crate::budget::Part::Series
 
 /// Lower bound of the length of every table. It prevents a single process from suppressing the series of others.
-const LEAST: usize = 64;
+const MIN: usize = 64;
 
 /// Divisor of the share that stays free. Series differ in size, and their number varies slightly between collections.
 const FREE: u64 = 16;
@@ -17,7 +17,7 @@ const RAISED_BY: usize = 8;
 
 /// What the tables of series hold at the end of a collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct TableUsage {
     /// The number of series in each table.
     pub(super) tables: Vec<usize>,
     /// Bytes of all tables, and of the snapshots made of them.
@@ -45,7 +45,7 @@ impl SeriesLimit {
     }
 
     /// Adjusts the length to what the tables hold. Returns whether it changed. Takes linear time in the number of tables.
-    pub(super) fn note(&mut self, held: &Held, configured: usize) -> bool {
+    pub(super) fn note(&mut self, held: &TableUsage, configured: usize) -> bool {
         let before = self.length(configured);
         let total: usize = held.tables.iter().sum();
         // Includes the points of the series. The lower bound is an assumption for empty tables.
@@ -53,7 +53,7 @@ impl SeriesLimit {
         let aim = held.share - held.share / FREE;
         if held.bytes > held.share {
             let excess = (held.bytes - aim).div_ceil(each) as usize;
-            self.length = Some(level(&held.tables, excess).clamp(LEAST, before.max(LEAST)));
+            self.length = Some(level(&held.tables, excess).clamp(MIN, before.max(MIN)));
         } else if let Some(length) = self.length {
             let full = held.tables.iter().filter(|&&table| table >= length).count().max(1);
             let more = (aim.saturating_sub(held.bytes) / each) as usize / full;
@@ -90,9 +90,9 @@ mod tests {
 
     use super::*;
 
-    fn held(tables: &[usize], share: u64) -> Held {
+    fn held(tables: &[usize], share: u64) -> TableUsage {
         let bytes = tables.iter().sum::<usize>() as u64 * 1000;
-        Held { tables: tables.to_vec(), bytes, share }
+        TableUsage { tables: tables.to_vec(), bytes, share }
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
         let mut limit = SeriesLimit::new();
         assert!(!limit.note(&held(&[900, 100], 1_000_000), 5000));
         assert_eq!(limit.length(5000), 5000);
-        assert!(!limit.note(&Held::default(), 5000));
+        assert!(!limit.note(&TableUsage::default(), 5000));
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
     fn the_length_never_falls_below_the_least() {
         let mut limit = SeriesLimit::new();
         limit.note(&held(&[10_000; 4], 1000), 5000);
-        assert_eq!(limit.length(5000), LEAST);
+        assert_eq!(limit.length(5000), MIN);
         assert_eq!(limit.length(10), 10);
     }
 
@@ -142,7 +142,7 @@ mod tests {
             let length = limit.length(100_000);
             let reduced: Vec<usize> = tables.iter().map(|&table| table.min(length)).collect();
             let after = held(&reduced, share);
-            prop_assert!(after.bytes <= share || length == LEAST);
+            prop_assert!(after.bytes <= share || length == MIN);
             prop_assert!(!limit.note(&after, 100_000) || limit.length(100_000) > length);
         }
     }

@@ -28,7 +28,7 @@ pub(super) const PUSHED: Duration = Duration::from_millis(3000);
 pub(super) const COLLECTED: Duration = Duration::from_millis(3500);
 
 /// Maximum time to write the last log line.
-const LAST_WORDS: Duration = Duration::from_millis(100);
+const LAST_LOG_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Exit code of a forced exit.
 const ENDED: i32 = 1;
@@ -87,7 +87,7 @@ fn end() {
     let last_words =
         || tracing::error!("exit forced: the service did not stop within {LIMIT:?} of the signal");
     if thread::Builder::new().spawn(last_words).is_ok() {
-        thread::sleep(LAST_WORDS);
+        thread::sleep(LAST_LOG_TIMEOUT);
     }
     usage::end_now(ENDED);
 }

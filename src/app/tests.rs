@@ -6,7 +6,7 @@ use std::sync::mpsc::Receiver;
 use super::*;
 use crate::clock::{Monotonic, Timestamp};
 use crate::profile::Selection;
-use crate::status::tests::specimen;
+use crate::status::tests::example;
 
 /// Profiles whose lock is never released.
 #[derive(Debug, Default)]
@@ -23,24 +23,24 @@ impl Stuck {
     }
 }
 
-impl Ask for Stuck {
+impl ProfileRecorder for Stuck {
     fn entries(&self) -> Vec<Arc<str>> {
         self.hang()
     }
 
-    fn begin(&self, _: &str) -> Result<Asked, NoProfile> {
+    fn begin(&self, _: &str) -> Result<RecordingId, NoProfile> {
         self.hang()
     }
 
-    fn end(&self, _: Asked, _: &Selection) -> Result<Profile, NoProfile> {
+    fn end(&self, _: RecordingId, _: &Selection) -> Result<Profile, NoProfile> {
         self.hang()
     }
 
-    fn renew(&self, _: Asked, _: &Selection) -> Result<(Profile, Asked), NoProfile> {
+    fn renew(&self, _: RecordingId, _: &Selection) -> Result<(Profile, RecordingId), NoProfile> {
         self.hang()
     }
 
-    fn abandon(&self, _: Asked) {
+    fn abandon(&self, _: RecordingId) {
         self.hang()
     }
 
@@ -61,7 +61,7 @@ struct Troubled {
 fn published(at: Monotonic) -> Arc<Published> {
     Arc::new(Published {
         snapshot: Some(Arc::new(Snapshot::default())),
-        status: Arc::new(specimen()),
+        status: Arc::new(example()),
         profiles: vec!["cpu".into()],
         at,
         freshness: Duration::ZERO,
@@ -121,7 +121,7 @@ fn profiles_that_hang_take_few_threads_and_nothing_else_asks_them() {
     on_runtime(async {
         let wanted = || Wanted { kind: "cpu".into(), seconds: None, selection: Selection::default() };
         let profile = || tokio::time::timeout(Duration::from_millis(50), service.profile(wanted()));
-        for _ in 0..3 * ASKED {
+        for _ in 0..3 * MAX_PROFILE_CALLS {
             assert!(profile().await.is_err(), "a profile that hangs ended");
         }
         assert_eq!(Source::profiles(service), ["cpu".into()]);
@@ -130,5 +130,5 @@ fn profiles_that_hang_take_few_threads_and_nothing_else_asks_them() {
         Ok(())
     })
     .unwrap();
-    assert_eq!(profiles.asked.load(Ordering::SeqCst), ASKED);
+    assert_eq!(profiles.asked.load(Ordering::SeqCst), MAX_PROFILE_CALLS);
 }

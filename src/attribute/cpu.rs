@@ -2,12 +2,12 @@
 
 use super::format::{bundle_fields, clock_fields};
 use super::shares::Provided;
-use super::timeline::{Slice, Span, Timeline, Who};
-use super::unsampled::{Hidden, Left, Measure};
+use super::timeline::{OwnerKey, Slice, Span, Timeline};
+use super::unsampled::{Measure, UnsampledSwitch, UnsampledSwitches};
 use crate::health::Interval;
-use crate::plan::{Granularity, MOST_MEMBERS};
+use crate::plan::{Granularity, MAX_MEMBERS};
 use crate::register::ROOT;
-use crate::ring::{Group, Malformed, Sample, Turn};
+use crate::ring::{Group, Malformed, Sample, ThreadSwitch};
 use crate::sys::Fields;
 
 /// The events of one group on one CPU.
@@ -66,7 +66,7 @@ pub(super) struct Running {
     cpu: u32,
     untimed: bool,
     /// Counters of the stream that it provides.
-    pub(super) charged: Vec<Provided>,
+    pub(super) provided: Vec<Provided>,
     values: Vec<u64>,
     /// Count of each member between the last two readings.
     pub(super) differences: Vec<u64>,
@@ -77,9 +77,9 @@ pub(super) struct Running {
     /// Whether the first bundle of its CPU, whose time is the CPU's time.
     pub(super) keeps_time: bool,
     /// Processes that are about to leave the CPU for the last time.
-    pub(super) leaving: Leaving,
+    pub(super) exited: ExitedProcesses,
     /// Switches without a sample.
-    pub(super) hidden: Hidden,
+    pub(super) hidden: UnsampledSwitches,
     measures: Vec<Measure>,
     /// The count of each member in the part that was split off the last step.
     pub(super) part: Vec<u64>,
@@ -88,9 +88,9 @@ pub(super) struct Running {
     /// Whether slices were passed over since its last record.
     passed_over: bool,
     /// The outgoing owner of the last record, if that is a record of a switch.
-    left: Option<Who>,
+    left: Option<OwnerKey>,
     /// Spans whose owners are not known yet.
-    pub(super) waiting: Vec<Waiting>,
+    pub(super) waiting: Vec<UnsettledCounts>,
     /// Count of each member in these spans.
     pub(super) waiting_counts: Vec<u64>,
 }
@@ -108,7 +108,7 @@ pub(super) struct Step {
 
 /// Counts of a bundle in a span in which it was not on the PMU all the time, or whose owner has no pid.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Waiting {
+pub(super) struct UnsettledCounts {
     pub span: Span,
     /// Enabled and running time of the group.
     pub times: Interval,
@@ -134,25 +134,25 @@ impl Running {
     ) -> Option<Self> {
         let members = bundle.counters.len();
         // In addition, there are the leader and the clock.
-        if members > MOST_MEMBERS + 2 {
+        if members > MAX_MEMBERS + 2 {
             return None;
         }
         let fields = bundle_fields(fields, bundle.untimed);
-        let charged = provided(&bundle.counters);
+        let provided = provided(&bundle.counters);
         Some(Self {
             fields,
             clock_fields: clock_fields(fields),
             cpu,
             untimed: bundle.untimed,
-            charged,
+            provided,
             values: vec![0; members],
             differences: vec![0; members],
             enabled: 0,
             running: 0,
             gap: false,
             keeps_time,
-            leaving: Leaving::default(),
-            hidden: Hidden::new(granularity),
+            exited: ExitedProcesses::default(),
+            hidden: UnsampledSwitches::new(granularity),
             measures: bundle.measures.clone(),
             part: vec![0; members],
             recorded: 0,
@@ -165,28 +165,37 @@ impl Running {
 
     /// Returns the thread switch of a record of the first bundle; `None` if its records contain no time.
     #[inline]
-    pub(super) fn turn_of(&self, sample: &Sample<'_>, switches: u64, unrecorded: u64) -> Option<Turn> {
+    pub(super) fn thread_switch(
+        &self,
+        sample: &Sample<'_>,
+        switches: u64,
+        unrecorded: u64,
+    ) -> Option<ThreadSwitch> {
         let Sample { time, cgroup, pid, tid, .. } = *sample;
         let (leaves, complete) = (switches > 0, unrecorded == 0);
-        self.fields.time.then_some(Turn { time, cgroup, cpu: self.cpu, pid, tid, leaves, complete })
+        self.fields.time.then_some(ThreadSwitch { time, cgroup, cpu: self.cpu, pid, tid, leaves, complete })
     }
 
-    /// Returns the thread switch of a switch without a sample; `None` as for [`turn_of`](Self::turn_of).
-    pub(super) fn turn_of_left(&self, left: &Left, who: Who) -> Option<Turn> {
-        let cgroup = match who {
-            Who::Task { cgroup, .. } => cgroup.unwrap_or(0),
+    /// Returns the thread switch of a switch without a sample; `None` as for [`thread_switch`](Self::thread_switch).
+    pub(super) fn unsampled_thread_switch(
+        &self,
+        left: &UnsampledSwitch,
+        owner: OwnerKey,
+    ) -> Option<ThreadSwitch> {
+        let cgroup = match owner {
+            OwnerKey::Task { cgroup, .. } => cgroup.unwrap_or(0),
             _ => ROOT.0,
         };
-        let Left { time, pid, tid, .. } = *left;
+        let UnsampledSwitch { time, pid, tid, .. } = *left;
         let cpu = self.cpu;
-        self.fields.time.then_some(Turn { time, cgroup, cpu, pid, tid, leaves: true, complete: true })
+        self.fields.time.then_some(ThreadSwitch { time, cgroup, cpu, pid, tid, leaves: true, complete: true })
     }
 
     /// Notes that the next difference covers more than one slice.
     pub(super) fn mark_gap(&mut self) {
         self.gap = true;
         // Other processes may have exited meanwhile.
-        self.leaving = Leaving::default();
+        self.exited = ExitedProcesses::default();
     }
 
     /// Stores a reading. Returns the enabled and running time since the previous one.
@@ -246,7 +255,7 @@ impl Running {
 
     /// Splits the part up to a switch without a sample off the front of a step, and returns its length in nanoseconds. Its counts move
     /// from `differences` to `part`.
-    pub(super) fn split_off(&mut self, left: &Left, step: &mut Step) -> u64 {
+    pub(super) fn split_off(&mut self, left: &UnsampledSwitch, step: &mut Step) -> u64 {
         let now = self.clock();
         let since = now.saturating_sub(self.differences.get(CLOCK).copied().unwrap_or(0));
         let length = left.length(since, now).min(step.times.enabled);
@@ -276,15 +285,15 @@ impl Running {
     }
 
     /// Keeps the last step until its owners are known.
-    pub(super) fn wait(&mut self, to: u64, step: Step, own: Who, at_switch: bool) {
+    pub(super) fn wait(&mut self, to: u64, step: Step, own: OwnerKey, at_switch: bool) {
         let from = to.saturating_sub(step.times.enabled).max(self.recorded).min(to);
         let span = Span { from, to, left: self.left, own, at_switch };
-        self.waiting.push(Waiting { span, times: step.times, passed_over: self.passed_over });
+        self.waiting.push(UnsettledCounts { span, times: step.times, passed_over: self.passed_over });
         self.waiting_counts.extend_from_slice(&self.differences);
     }
 
     /// Notes that the last step has been attributed or kept. `left` is the outgoing owner of its record.
-    pub(super) fn conclude_step(&mut self, to: u64, left: Option<Who>) {
+    pub(super) fn conclude_step(&mut self, to: u64, left: Option<OwnerKey>) {
         (self.recorded, self.passed_over, self.left) = (to, false, left);
     }
 
@@ -302,9 +311,9 @@ impl Running {
 /// tasks are recorded. A process that was switched out with its pid also stays, because it may run again. The last steps of one process may
 /// therefore be attributed to another that exited at the same time.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Leaving([Option<u32>; 4]);
+pub(super) struct ExitedProcesses([Option<u32>; 4]);
 
-impl Leaving {
+impl ExitedProcesses {
     /// Adds the running process, which has exited.
     pub(super) fn push(&mut self, pid: u32) {
         let place = self.0.iter().position(|&known| known == Some(pid)).unwrap_or(self.0.len() - 1);

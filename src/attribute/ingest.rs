@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::{Attributor, Bundle, Shares};
 use crate::plan::Granularity;
-use crate::ring::{Consumer, Losses, Passing, RingId, Usage};
+use crate::ring::{Consumer, Losses, RingId, ThreadSwitchSender, Usage};
 use crate::sys::{Drained, Fields, Ring};
 use crate::targets::Changed;
 
 /// A ring; `None` after no replacement could be created.
 #[derive(Debug)]
-struct Kept<R> {
+struct RingState<R> {
     ring: Option<R>,
     usage: Usage,
 }
@@ -20,37 +20,38 @@ struct Kept<R> {
 #[derive(Debug)]
 pub struct Ingest<R> {
     /// The number of a ring is that of its bundle.
-    rings: BTreeMap<RingId, Kept<R>>,
+    rings: BTreeMap<RingId, RingState<R>>,
     attributor: Attributor,
     /// Destination of thread switches, if threads are followed.
-    passing: Option<Arc<Passing>>,
+    sender: Option<Arc<ThreadSwitchSender>>,
 }
 
 impl<R: Ring> Ingest<R> {
-    /// Returns an intake without rings; for the arguments see [`Attributor::new`].
+    /// Returns an ingest without rings; for the arguments see [`Attributor::new`].
     pub fn new(granularity: Granularity, fields: Fields, width: usize, rotates: bool) -> Self {
         let attributor = Attributor::new(granularity, fields, width, rotates);
-        Self { rings: BTreeMap::new(), attributor, passing: None }
+        Self { rings: BTreeMap::new(), attributor, sender: None }
     }
 
     /// Passes thread switches on from now on.
-    pub(crate) fn pass_on(&mut self, passing: Arc<Passing>) {
-        self.passing = Some(passing);
-        self.attributor.ledger.follows = true;
+    pub(crate) fn send_thread_switches(&mut self, sender: Arc<ThreadSwitchSender>) {
+        self.sender = Some(sender);
+        self.attributor.sums.follows = true;
     }
 
     /// Stops passing thread switches on.
-    pub(crate) fn stop_passing(&mut self) {
-        self.passing = None;
-        let ledger = &mut self.attributor.ledger;
-        (ledger.turns, ledger.follows) = (Vec::new(), false);
+    pub(crate) fn stop_thread_switches(&mut self) {
+        self.sender = None;
+        let sums = &mut self.attributor.sums;
+        (sums.thread_switches, sums.follows) = (Vec::new(), false);
     }
 
     /// Adds a CPU before its events are enabled for the first time: its bundles, each with its ring.
     pub fn add_cpu(&mut self, cpu: u32, bundles: Vec<(Bundle, R)>) {
         let (bundles, rings): (Vec<Bundle>, Vec<R>) = bundles.into_iter().unzip();
         for (ring, number) in rings.into_iter().zip(0..) {
-            self.rings.insert(RingId { cpu, number }, Kept { ring: Some(ring), usage: Usage::default() });
+            self.rings
+                .insert(RingId { cpu, number }, RingState { ring: Some(ring), usage: Usage::default() });
         }
         self.attributor.add_cpu(cpu, &bundles);
     }
@@ -82,7 +83,7 @@ impl<R: Ring> Ingest<R> {
         self.attributor.read(cpu, bundle, |read| drained = ring.drain(read));
         kept.usage.read(drained);
         if drained.torn {
-            self.attributor.ledger.losses.unreadable += 1;
+            self.attributor.sums.losses.unreadable += 1;
             self.attributor.mark_gap(cpu, bundle);
         }
         let losses = self.attributor.losses();
@@ -95,9 +96,9 @@ impl<R: Ring> Ingest<R> {
 
     /// Passes on the thread switches that were read. `gap`: whether records are missing among them.
     fn pass(&mut self, gap: bool) {
-        let Some(passing) = &self.passing else { return };
-        if !passing.pass(&mut self.attributor.ledger.turns, gap) {
-            self.stop_passing();
+        let Some(sender) = &self.sender else { return };
+        if !sender.pass(&mut self.attributor.sums.thread_switches, gap) {
+            self.stop_thread_switches();
         }
     }
 
@@ -117,10 +118,10 @@ impl<R: Ring> Ingest<R> {
         self.attributor.take(there)
     }
 
-    /// Empties all rings, and returns the processes that changed since the last call; see [`Attributor::take_news`].
-    pub fn take_news(&mut self) -> Option<Changed> {
+    /// Empties all rings, and returns the processes that changed since the last call; see [`Attributor::take_changed`].
+    pub fn take_changed(&mut self) -> Option<Changed> {
         self.drain_all();
-        self.attributor.take_news()
+        self.attributor.take_changed()
     }
 
     /// Adds a process as `/proc` describes it.
@@ -128,9 +129,9 @@ impl<R: Ring> Ingest<R> {
         self.attributor.describe(pid, comm, kernel);
     }
 
-    /// Returns the CPUs on which `PERF_RECORD_SWITCH` should be enabled; see [`Attributor::hiding`].
-    pub fn hiding(&self) -> Vec<u32> {
-        self.attributor.hiding().collect()
+    /// Returns the CPUs on which `PERF_RECORD_SWITCH` should be enabled; see [`Attributor::cpus_with_unsampled_switches`].
+    pub fn cpus_with_unsampled_switches(&self) -> Vec<u32> {
+        self.attributor.cpus_with_unsampled_switches().collect()
     }
 
     /// Returns the counts of records that were read and lost.

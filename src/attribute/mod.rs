@@ -40,27 +40,27 @@ use rustc_hash::FxHashMap;
 use crate::health::Interval;
 use crate::plan::Granularity;
 use crate::register::{Order, Processes, ROOT};
-use crate::ring::{Group, Losses, Malformed, Record, Sample, Turn, is_sample, time_of};
+use crate::ring::{Group, Losses, Malformed, Record, Sample, ThreadSwitch, is_sample, time_of};
 use crate::sys::Fields;
 use crate::targets::{CgroupId, Changed};
-use cpu::{Cpu, Leaving, Running, Step, Waiting};
+use cpu::{Cpu, ExitedProcesses, Running, Step, UnsettledCounts};
 use shares::Row;
-use timeline::{Slice, Timeline, Who};
-use unsampled::Left;
+use timeline::{OwnerKey, Slice, Timeline};
+use unsampled::UnsampledSwitch;
 
 /// Maximum number of slices of a CPU that are kept while hardware events are off the PMU. Older slices are known to have several owners.
-const MOST_SLICES: usize = 256;
+const MAX_SLICES: usize = 256;
 
 /// Attributes counts to owners. Pure: its input is records, its output is sums.
 #[derive(Debug)]
 pub struct Attributor {
     cpus: BTreeMap<u32, Cpu>,
-    ledger: Ledger,
+    sums: Sums,
 }
 
 /// The sums of all CPUs.
 #[derive(Debug)]
-struct Ledger {
+struct Sums {
     granularity: Granularity,
     /// Fields of a record at a switch.
     fields: Fields,
@@ -69,7 +69,7 @@ struct Ledger {
     processes: Processes,
     losses: Losses,
     /// Thread switches that were not passed on yet.
-    turns: Vec<Turn>,
+    thread_switches: Vec<ThreadSwitch>,
     /// Whether thread switches are collected.
     follows: bool,
     /// Buffer for the slices of a span, for reuse.
@@ -80,26 +80,26 @@ impl Attributor {
     /// Returns an attributor of `width` counters, without counts. `fields` are those of records at switches; records of the clock have
     /// [more](clock_fields). `rotates`: whether hardware events are among the counters.
     pub fn new(granularity: Granularity, fields: Fields, width: usize, rotates: bool) -> Self {
-        let ledger = Ledger {
+        let sums = Sums {
             granularity,
             fields,
             shares: Shares::new(width, rotates),
             cgroups: FxHashMap::default(),
             processes: Processes::new(Order::Ring),
             losses: Losses::default(),
-            turns: Vec::new(),
+            thread_switches: Vec::new(),
             follows: false,
             slices: Vec::new(),
         };
-        Self { cpus: BTreeMap::new(), ledger }
+        Self { cpus: BTreeMap::new(), sums }
     }
 
     /// Adds a CPU whose bundles are about to be enabled for the first time, each with its own ring. The first bundle has the software
     /// events, and its ring also has the sideband records. Bundles with more members than a group may have are skipped.
     pub fn add_cpu(&mut self, cpu: u32, bundles: &[Bundle]) {
-        let (fields, granularity) = (self.ledger.fields, self.ledger.granularity);
+        let (fields, granularity) = (self.sums.fields, self.sums.granularity);
         self.cpus.insert(cpu, Cpu::new(cpu, bundles, fields, granularity));
-        self.ledger.processes.miss();
+        self.sums.processes.miss();
     }
 
     /// Attributes the counts of the bundles of a CPU since their last records to [`Reason::Ended`], then removes the CPU. `words` are read
@@ -114,7 +114,7 @@ impl Attributor {
             if let Ok(group) = Group::parse_read(&bytes, bundle.fields.read.unwrap_or_default())
                 && let Ok(step) = bundle.advance(&group, u64::MAX)
             {
-                self.ledger.charge(&bundle, Who::Nobody(Reason::Ended), step.times);
+                self.sums.attribute(&bundle, OwnerKey::Unattributed(Reason::Ended), step.times);
             }
         }
     }
@@ -125,8 +125,8 @@ impl Attributor {
         let Some(cpu) = self.cpus.get_mut(&cpu) else { return };
         let rotates = cpu.rotates();
         let Some(bundle) = cpu.bundles.get_mut(bundle) else { return };
-        let (ledger, timeline) = (&mut self.ledger, &mut cpu.timeline);
-        batch(&mut |record| ledger.read(bundle, rotates.then_some(&mut *timeline), record));
+        let (sums, timeline) = (&mut self.sums, &mut cpu.timeline);
+        batch(&mut |record| sums.read(bundle, rotates.then_some(&mut *timeline), record));
     }
 
     /// Attributes the counts of hardware events in spans in which they were off the PMU. Call it after all records of the CPU have been
@@ -134,22 +134,22 @@ impl Attributor {
     pub fn settle(&mut self, cpu: u32) {
         let Some(cpu) = self.cpus.get_mut(&cpu).filter(|cpu| cpu.rotates()) else { return };
         for bundle in cpu.bundles.iter_mut().skip(1) {
-            self.ledger.settle(bundle, &cpu.timeline);
+            self.sums.settle(bundle, &cpu.timeline);
         }
         cpu.forget_slices();
         // Records that are written during the read may be read from the ring of the software events only.
         let complete_until = std::mem::replace(&mut cpu.complete_until, cpu.timeline.end());
-        while let Some(slice) = cpu.timeline.pop_beyond(MOST_SLICES, complete_until) {
+        while let Some(slice) = cpu.timeline.pop_beyond(MAX_SLICES, complete_until) {
             for bundle in cpu.bundles.iter_mut().skip(1) {
                 let missed = bundle.pass_over(&slice);
-                self.ledger.charge_presence(bundle, slice.who, Interval { enabled: missed, running: 0 });
+                self.sums.attribute_presence(bundle, slice.owner, Interval { enabled: missed, running: 0 });
             }
         }
     }
 
     /// Returns the CPUs on which `PERF_RECORD_SWITCH` should be enabled, with the fields [`SWITCHES`]: the kernel writes no samples for
     /// some switches there.
-    pub fn hiding(&self) -> impl Iterator<Item = u32> {
+    pub fn cpus_with_unsampled_switches(&self) -> impl Iterator<Item = u32> {
         let hides = |cpu: &Cpu| cpu.bundles.first().is_some_and(|bundle| bundle.hidden.needs_records());
         self.cpus.iter().filter(move |(_, cpu)| hides(cpu)).map(|(&cpu, _)| cpu)
     }
@@ -159,34 +159,34 @@ impl Attributor {
         if let Some(bundle) = self.cpus.get_mut(&cpu).and_then(|cpu| cpu.bundles.get_mut(bundle)) {
             bundle.mark_gap();
         }
-        self.ledger.processes.miss();
+        self.sums.processes.miss();
     }
 
     /// Returns the processes that changed since the last call; `None` if that is unknown, because records were lost or do not describe
     /// processes.
-    pub fn take_news(&mut self) -> Option<Changed> {
-        let news = self.ledger.processes.take_changed();
-        news.filter(|_| self.ledger.granularity == Granularity::Process)
+    pub fn take_changed(&mut self) -> Option<Changed> {
+        let news = self.sums.processes.take_changed();
+        news.filter(|_| self.sums.granularity == Granularity::Process)
     }
 
     /// Adds a process as `/proc` describes it.
     pub fn describe(&mut self, pid: u32, comm: &Arc<str>, kernel: bool) {
-        self.ledger.processes.describe(pid, comm, kernel);
+        self.sums.processes.describe(pid, comm, kernel);
     }
 
     /// Returns the counts that were attributed since the last call. `there` reports whether a process exists. Processes that do not exist
     /// and did not run are removed.
     pub fn take(&mut self, there: impl Fn(u32) -> bool) -> Shares {
-        let ledger = &mut self.ledger;
-        let mut shares = ledger.shares.take();
-        shares.add_tasks(ledger.processes.end_round(there));
-        ledger.cgroups.clear();
+        let sums = &mut self.sums;
+        let mut shares = sums.shares.take();
+        shares.add_tasks(sums.processes.end_round(there));
+        sums.cgroups.clear();
         shares
     }
 
     /// Returns the counts of records that were read and lost.
     pub fn losses(&self) -> Losses {
-        self.ledger.losses
+        self.sums.losses
     }
 }
 
@@ -210,7 +210,7 @@ fn split(running: u64, slices: &[Slice]) -> Vec<u64> {
     parts.collect()
 }
 
-impl Ledger {
+impl Sums {
     /// Processes a record of a bundle. `timeline`: the slices of its CPU, if it has hardware events.
     #[inline]
     fn read(&mut self, bundle: &mut Running, timeline: Option<&mut Timeline>, record: &[u8]) {
@@ -249,7 +249,7 @@ impl Ledger {
         switches: u64,
     ) {
         self.losses.records += 1;
-        let own = self.who(&mut bundle.leaving, sample);
+        let own = self.owner_key(&mut bundle.exited, sample);
         let Ok(mut step) = bundle.advance(&sample.group, switches) else { return self.unreadable(bundle) };
         if bundle.keeps_time {
             if step.unrecorded > 0 {
@@ -257,34 +257,34 @@ impl Ledger {
             }
             bundle.conclude_sample(switches);
         }
-        let who = match step {
-            Step { gap: true, .. } => Who::Nobody(Reason::Lost),
-            Step { unrecorded: 1.., .. } => Who::Nobody(Reason::Unrecorded),
+        let owner = match step {
+            Step { gap: true, .. } => OwnerKey::Unattributed(Reason::Lost),
+            Step { unrecorded: 1.., .. } => OwnerKey::Unattributed(Reason::Unrecorded),
             _ => own,
         };
         if bundle.keeps_time {
             self.losses.unrecorded = self.losses.unrecorded.saturating_add(step.unrecorded);
-            self.charge(bundle, who, step.times);
+            self.attribute(bundle, owner, step.times);
             if let Some(timeline) = timeline {
-                timeline.push(sample.time, step.times.enabled, who);
+                timeline.push(sample.time, step.times.enabled, owner);
             }
             if self.follows {
-                self.turns.extend(bundle.turn_of(sample, switches, step.unrecorded));
+                self.thread_switches.extend(bundle.thread_switch(sample, switches, step.unrecorded));
             }
             return;
         }
         // The records of the software events may contain the owners.
-        let is_open = match who {
-            Who::Nobody(Reason::Unknown) => true,
-            Who::Nobody(Reason::Unrecorded) => bundle.fields.time,
+        let is_open = match owner {
+            OwnerKey::Unattributed(Reason::Unknown) => true,
+            OwnerKey::Unattributed(Reason::Unrecorded) => bundle.fields.time,
             _ => false,
         };
         if !step.gap && (step.times.running < step.times.enabled || is_open) {
             bundle.wait(sample.time, step, own, switches > 0);
         } else {
-            self.charge(bundle, who, step.times);
+            self.attribute(bundle, owner, step.times);
             if !step.gap {
-                self.charge_presence(bundle, who, step.times);
+                self.attribute_presence(bundle, owner, step.times);
             }
         }
         bundle.conclude_step(sample.time, (switches > 0).then_some(own));
@@ -295,51 +295,51 @@ impl Ledger {
     fn split(&mut self, bundle: &mut Running, mut timeline: Option<&mut Timeline>, step: &mut Step) {
         let left = bundle.hidden.take(step.unrecorded);
         for left in &left {
-            let who = self.who_left(left);
+            let owner = self.outgoing_owner(left);
             let length = bundle.split_off(left, step);
-            let row = self.row(who);
-            self.shares.charge(row, &bundle.charged, &bundle.part, length);
+            let row = self.row(owner);
+            self.shares.attribute(row, &bundle.provided, &bundle.part, length);
             if let Some(timeline) = &mut timeline {
-                timeline.push(left.time, length, who);
+                timeline.push(left.time, length, owner);
             }
             if self.follows {
-                self.turns.extend(bundle.turn_of_left(left, who));
+                self.thread_switches.extend(bundle.unsampled_thread_switch(left, owner));
             }
         }
         if left.iter().any(|left| left.tid != 0) {
             bundle.split_off_rest();
-            self.shares.charge(Row::of(Reason::Unrecorded), &bundle.charged, &bundle.part, 0);
+            self.shares.attribute(Row::of(Reason::Unrecorded), &bundle.provided, &bundle.part, 0);
         }
         bundle.hidden.reuse(left);
     }
 
     /// Returns the owner of the time before a switch without a sample.
-    fn who_left(&self, left: &Left) -> Who {
+    fn outgoing_owner(&self, left: &UnsampledSwitch) -> OwnerKey {
         match (self.granularity, left.tid) {
-            (Granularity::Cgroup, _) => Who::Cgroup(ROOT.0),
-            (Granularity::Process, 0) => Who::Idle,
-            (Granularity::Process, _) if left.pid == u32::MAX => Who::Nobody(Reason::Unknown),
+            (Granularity::Cgroup, _) => OwnerKey::Cgroup(ROOT.0),
+            (Granularity::Process, 0) => OwnerKey::Idle,
+            (Granularity::Process, _) if left.pid == u32::MAX => OwnerKey::Unattributed(Reason::Unknown),
             (Granularity::Process, _) => {
                 // Unknown if records contain no cgroup.
                 let cgroup = self.processes.cgroup(left.pid).map(|cgroup| cgroup.0);
-                Who::Task { pid: left.pid, cgroup }
+                OwnerKey::Task { pid: left.pid, cgroup }
             }
         }
     }
 
     /// Attributes the last step of a bundle, including the CPU time in it if the bundle keeps the CPU's time.
     #[inline]
-    fn charge(&mut self, bundle: &Running, who: Who, times: Interval) {
-        let row = self.row(who);
+    fn attribute(&mut self, bundle: &Running, owner: OwnerKey, times: Interval) {
+        let row = self.row(owner);
         let time = if bundle.keeps_time { times.enabled } else { 0 };
-        self.shares.charge(row, &bundle.charged, &bundle.differences, time);
+        self.shares.attribute(row, &bundle.provided, &bundle.differences, time);
     }
 
     /// Adds the time of an owner in which a bundle was on the PMU, and in which it was not.
-    fn charge_presence(&mut self, bundle: &Running, who: Who, presence: Interval) {
+    fn attribute_presence(&mut self, bundle: &Running, owner: OwnerKey, presence: Interval) {
         if presence != Interval::default() {
-            let row = self.row(who);
-            self.shares.charge_presence(row, &bundle.charged, presence);
+            let row = self.row(owner);
+            self.shares.attribute_presence(row, &bundle.provided, presence);
         }
     }
 
@@ -356,62 +356,62 @@ impl Ledger {
     }
 
     /// Attributes a span that consists of these slices, at least one.
-    fn settle_span(&mut self, bundle: &Running, waiting: &Waiting, counts: &[u64], slices: &[Slice]) {
+    fn settle_span(&mut self, bundle: &Running, waiting: &UnsettledCounts, counts: &[u64], slices: &[Slice]) {
         let unseen = |slice: &Slice| Interval { enabled: slice.length(), running: 0 };
         match slices {
             // The software events also contain the owner of a record without a pid.
             [slice] if !waiting.passed_over => {
-                let row = self.row(slice.who);
-                self.shares.charge(row, &bundle.charged, counts, 0);
-                self.charge_presence(bundle, slice.who, waiting.times);
+                let row = self.row(slice.owner);
+                self.shares.attribute(row, &bundle.provided, counts, 0);
+                self.attribute_presence(bundle, slice.owner, waiting.times);
             }
             [_, .., _] if !waiting.passed_over => {
                 let seen = split(waiting.times.running, slices);
                 let rows: Vec<(Row, u64)> = slices
                     .iter()
                     .zip(&seen)
-                    .map(|(slice, &running)| (self.row(slice.who), running))
+                    .map(|(slice, &running)| (self.row(slice.owner), running))
                     .collect();
-                self.shares.charge_shared(&rows, &bundle.charged, counts);
+                self.shares.attribute_shared(&rows, &bundle.provided, counts);
                 for (slice, running) in slices.iter().zip(seen) {
-                    self.charge_presence(bundle, slice.who, Interval { running, ..unseen(slice) });
+                    self.attribute_presence(bundle, slice.owner, Interval { running, ..unseen(slice) });
                 }
             }
             _ => {
-                let row = self.row(Who::Nobody(Reason::Rotated));
-                self.shares.charge(row, &bundle.charged, counts, 0);
-                slices.iter().for_each(|slice| self.charge_presence(bundle, slice.who, unseen(slice)));
+                let row = self.row(OwnerKey::Unattributed(Reason::Rotated));
+                self.shares.attribute(row, &bundle.provided, counts, 0);
+                slices.iter().for_each(|slice| self.attribute_presence(bundle, slice.owner, unseen(slice)));
             }
         }
     }
 
     /// Returns the owner in a record.
     #[inline]
-    fn who(&self, leaving: &mut Leaving, sample: &Sample<'_>) -> Who {
+    fn owner_key(&self, exited: &mut ExitedProcesses, sample: &Sample<'_>) -> OwnerKey {
         let cgroup = self.fields.cgroup.then_some(sample.cgroup);
         match (self.granularity, sample.pid, sample.tid) {
-            (Granularity::Cgroup, ..) => Who::Cgroup(sample.cgroup),
-            (Granularity::Process, _, 0) => Who::Idle,
+            (Granularity::Cgroup, ..) => OwnerKey::Cgroup(sample.cgroup),
+            (Granularity::Process, _, 0) => OwnerKey::Idle,
             // The process has already released its pid, and is about to leave the CPU for the last time.
-            (Granularity::Process, u32::MAX, _) => match leaving.pop() {
-                Some(pid) => Who::Task { pid, cgroup },
-                None => Who::Nobody(Reason::Unknown),
+            (Granularity::Process, u32::MAX, _) => match exited.pop() {
+                Some(pid) => OwnerKey::Task { pid, cgroup },
+                None => OwnerKey::Unattributed(Reason::Unknown),
             },
-            (Granularity::Process, pid, _) => Who::Task { pid, cgroup },
+            (Granularity::Process, pid, _) => OwnerKey::Task { pid, cgroup },
         }
     }
 
     /// Returns the row of an owner; that of [`Reason::Unknown`] if the table is full.
     #[inline]
-    fn row(&mut self, who: Who) -> Row {
-        match who {
-            Who::Idle => Row::IDLE,
-            Who::Nobody(reason) => Row::of(reason),
-            Who::Cgroup(id) => match self.cgroups.get(&id) {
+    fn row(&mut self, owner: OwnerKey) -> Row {
+        match owner {
+            OwnerKey::Idle => Row::IDLE,
+            OwnerKey::Unattributed(reason) => Row::of(reason),
+            OwnerKey::Cgroup(id) => match self.cgroups.get(&id) {
                 Some(&row) => row,
                 None => self.add_cgroup(id),
             },
-            Who::Task { pid, cgroup } => {
+            OwnerKey::Task { pid, cgroup } => {
                 let cgroup = cgroup.map(CgroupId);
                 match self.processes.task(pid, cgroup) {
                     Some(task) => Row::of_task(task),
@@ -446,7 +446,7 @@ impl Ledger {
                 bundle.mark_gap();
                 self.processes.miss();
             }
-            Record::Cgroup(cgroup) => self.shares.created.hear(cgroup),
+            Record::Cgroup(cgroup) => self.shares.created.apply_record(cgroup),
             Record::Throttle { .. } => self.losses.throttled += 1,
             record if self.granularity == Granularity::Process => {
                 // For this bundle only, because the rings of a CPU are read one after the other. In another ring, the exit does not precede
@@ -454,9 +454,9 @@ impl Ledger {
                 if let Record::Exit(task) = record
                     && task.pid == task.tid
                 {
-                    bundle.leaving.push(task.pid);
+                    bundle.exited.push(task.pid);
                 }
-                self.processes.hear(record, time.unwrap_or(0));
+                self.processes.apply_record(record, time.unwrap_or(0));
             }
             // Other records do not describe owners.
             _ => {}

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::health::Interval;
+use crate::named_enum::named_enum;
 use crate::register::{CgroupPaths, Task};
 use crate::targets::CgroupId;
-use crate::words::words;
 
 /// Owner of counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,10 +17,10 @@ pub enum Owner {
     /// A process.
     Task(Task),
     /// The owner cannot be determined.
-    Nobody(Reason),
+    Unattributed(Reason),
 }
 
-words! {
+named_enum! {
     /// Reason why a count has no owner.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Reason {
@@ -38,7 +38,7 @@ words! {
 }
 
 /// Maximum number of rows: any user can create processes, and change their names any number of times.
-const MOST: usize = 1 << 17;
+const MAX: usize = 1 << 17;
 
 /// A row of the table. The first rows are those of idle time and of counts without an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl Shares {
         let mut shares = Self { width, rotates, owners, counts, created };
         shares.add_row(Owner::Idle);
         for reason in Reason::ALL {
-            shares.add_row(Owner::Nobody(reason));
+            shares.add_row(Owner::Unattributed(reason));
         }
         shares
     }
@@ -143,7 +143,7 @@ impl Shares {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.counts.len() < MOST * self.stride()
+        self.counts.len() < MAX * self.stride()
     }
 
     /// Returns the number of values in a row.
@@ -163,7 +163,7 @@ impl Shares {
 
     /// Adds the counts of the members of a group, and nanoseconds of CPU time, to a row.
     #[inline]
-    pub(super) fn charge(&mut self, row: Row, provided: &[Provided], counted: &[u64], time: u64) {
+    pub(super) fn attribute(&mut self, row: Row, provided: &[Provided], counted: &[u64], time: u64) {
         let width = self.width;
         let row = self.row(row);
         if let Some(total) = row.get_mut(width) {
@@ -177,7 +177,7 @@ impl Shares {
     }
 
     /// Adds the time in which the counters of a group were on the PMU to a row.
-    pub(super) fn charge_presence(&mut self, row: Row, provided: &[Provided], presence: Interval) {
+    pub(super) fn attribute_presence(&mut self, row: Row, provided: &[Provided], presence: Interval) {
         let width = self.width;
         let row = self.row(row);
         for &Provided { counter, .. } in provided {
@@ -191,7 +191,7 @@ impl Shares {
 
     /// Distributes counts over consecutive rows. Each row comes with the nanoseconds in which the counters were on the PMU for it. A row
     /// gets the share that corresponds to its rate so far. If a rate is unknown, all rows are assumed to have the same rate.
-    pub(super) fn charge_shared(&mut self, rows: &[(Row, u64)], provided: &[Provided], counted: &[u64]) {
+    pub(super) fn attribute_shared(&mut self, rows: &[(Row, u64)], provided: &[Provided], counted: &[u64]) {
         let (width, mut expected) = (self.width, Vec::with_capacity(rows.len()));
         for &Provided { member, counter } in provided {
             expected.clear();

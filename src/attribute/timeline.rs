@@ -6,7 +6,7 @@ use super::shares::Reason;
 
 /// An owner, before its row in the table is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Who {
+pub(super) enum OwnerKey {
     Idle,
     /// The ID of a cgroup.
     Cgroup(u64),
@@ -14,7 +14,7 @@ pub(super) enum Who {
         pid: u32,
         cgroup: Option<u64>,
     },
-    Nobody(Reason),
+    Unattributed(Reason),
 }
 
 /// A time in which one owner was on the CPU, in nanoseconds of the records' clock.
@@ -22,7 +22,7 @@ pub(super) enum Who {
 pub(super) struct Slice {
     pub begin: u64,
     pub end: u64,
-    pub who: Who,
+    pub owner: OwnerKey,
 }
 
 impl Slice {
@@ -39,9 +39,9 @@ pub(super) struct Span {
     /// Time of the second record.
     pub to: u64,
     /// The outgoing owner of the first record, if that is a record of a switch.
-    pub left: Option<Who>,
+    pub left: Option<OwnerKey>,
     /// The owner in the second record.
-    pub own: Who,
+    pub own: OwnerKey,
     /// Whether the second record is of a switch.
     pub at_switch: bool,
 }
@@ -60,11 +60,11 @@ pub(super) struct Timeline {
 
 impl Timeline {
     /// Adds a slice of `length` nanoseconds that ended at `end`.
-    pub(super) fn push(&mut self, end: u64, length: u64, who: Who) {
+    pub(super) fn push(&mut self, end: u64, length: u64, owner: OwnerKey) {
         self.end = end.max(self.end);
         match self.slices.back_mut() {
-            Some(last) if last.who == who => last.end = self.end,
-            _ => self.slices.push_back(Slice { begin: end.saturating_sub(length), end: self.end, who }),
+            Some(last) if last.owner == owner => last.end = self.end,
+            _ => self.slices.push_back(Slice { begin: end.saturating_sub(length), end: self.end, owner }),
         }
     }
 
@@ -73,11 +73,13 @@ impl Timeline {
         let &Span { from, to, own, .. } = span;
         into.clear();
         let near = |one: u64, other: u64| one.abs_diff(other) < SAME_SWITCH;
-        let may_be = |who: Who, named: Who| who == named || named == Who::Nobody(Reason::Unknown);
+        let may_be = |owner: OwnerKey, named: OwnerKey| {
+            owner == named || named == OwnerKey::Unattributed(Reason::Unknown)
+        };
         let mut first = self.slices.partition_point(|slice| slice.end <= from);
         if let (Some(left), Some(slice)) = (span.left, self.slices.get(first))
             && near(slice.end, from)
-            && may_be(slice.who, left)
+            && may_be(slice.owner, left)
         {
             first += 1;
         }
@@ -89,8 +91,8 @@ impl Timeline {
                     current.is_none_or(|current| slice.end.abs_diff(to) <= current.end.abs_diff(to));
                 span.at_switch
                     && near(slice.end, to)
-                    && may_be(slice.who, own)
-                    && (slice.who == own || is_nearer)
+                    && may_be(slice.owner, own)
+                    && (slice.owner == own || is_nearer)
             });
         if !ended_before && current.is_some() {
             behind += 1;
@@ -103,7 +105,7 @@ impl Timeline {
             Some(last) if last.end == to => {}
             last => {
                 let begin = last.map_or(from, |last| last.end);
-                into.push(Slice { begin, end: to, who: own });
+                into.push(Slice { begin, end: to, owner: own });
             }
         }
     }

@@ -27,14 +27,14 @@ const MANY: u64 = 10;
 const ONE_OF: u64 = 10_000;
 
 /// Maximum number of switches without a sample that are kept until the next sample.
-const MOST: usize = 256;
+const MAX: usize = 256;
 
 /// Process ID and thread ID of a task.
 type Thread = (u32, u32);
 
 /// A switch without a sample, by its outgoing task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Left {
+pub(super) struct UnsampledSwitch {
     pub pid: u32,
     /// 0: the idle task.
     pub tid: u32,
@@ -48,7 +48,7 @@ pub(super) struct Left {
 
 /// Switches of a CPU since its last sample.
 #[derive(Debug)]
-pub(super) struct Hidden {
+pub(super) struct UnsampledSwitches {
     granularity: Granularity,
     /// Clock of the group in the last sample at a switch, until the record of that switch is read.
     clock_at_switch: Option<u64>,
@@ -57,14 +57,14 @@ pub(super) struct Hidden {
     /// Outgoing and incoming task of the last record of a task switched out, until the next record.
     outgoing: Option<(Thread, Thread)>,
     /// Switches without a sample since the last sample.
-    left: Vec<Left>,
+    left: Vec<UnsampledSwitch>,
     /// Number of switches since the last sample or the last entry of `left`.
     switches: u64,
     samples: u64,
     hidden: u64,
 }
 
-impl Hidden {
+impl UnsampledSwitches {
     pub(super) fn new(granularity: Granularity) -> Self {
         Self {
             granularity,
@@ -113,9 +113,9 @@ impl Hidden {
             Granularity::Cgroup if tid == 0 => self.switches += self.forget(),
             Granularity::Cgroup => return,
         }
-        if self.left.len() < MOST {
+        if self.left.len() < MAX {
             let switches = std::mem::take(&mut self.switches);
-            self.left.push(Left { pid, tid, time, clock: time.wrapping_sub(ahead), switches });
+            self.left.push(UnsampledSwitch { pid, tid, time, clock: time.wrapping_sub(ahead), switches });
         }
     }
 
@@ -136,7 +136,7 @@ impl Hidden {
     }
 
     /// Takes the list if it explains all `unrecorded` switches; otherwise returns an empty list.
-    pub(super) fn take(&mut self, unrecorded: u64) -> Vec<Left> {
+    pub(super) fn take(&mut self, unrecorded: u64) -> Vec<UnsampledSwitch> {
         self.hidden = self.hidden.saturating_add(unrecorded);
         let mut left = std::mem::take(&mut self.left);
         let explained: u64 = match self.granularity {
@@ -150,13 +150,13 @@ impl Hidden {
     }
 
     /// Reuses the memory of a list.
-    pub(super) fn reuse(&mut self, mut left: Vec<Left>) {
+    pub(super) fn reuse(&mut self, mut left: Vec<UnsampledSwitch>) {
         left.clear();
         self.left = left;
     }
 }
 
-impl Left {
+impl UnsampledSwitch {
     /// Returns the nanoseconds from `since` to the switch, which was at `now` at the latest, on the clock of the group.
     pub(super) fn length(&self, since: u64, now: u64) -> u64 {
         self.clock.clamp(since, now) - since

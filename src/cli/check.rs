@@ -21,7 +21,7 @@ use serde::Serialize;
 use presets::PresetRow;
 use profiles::{ProfileRings, ProfileRow};
 use pushes::PushRow;
-use rows::{Descriptors, GroupRow, Takes};
+use rows::{Descriptors, GroupDescriptors, GroupRow};
 use stream::StreamRow;
 use traces::{ProbeRow, TraceRow};
 
@@ -34,8 +34,10 @@ use crate::counter::{self, Bounds, Collector, GroupState};
 use crate::event::{Catalog, Event};
 use crate::health::{Line, Scope};
 use crate::host::{Environment, Facts, Roots};
-use crate::plan::{Entries, NoStream, PROFILES, Plan, Refused, Stream, StreamSupport, plan, wishes};
-use crate::probe::install::{Installer, Look, Placements};
+use crate::plan::{
+    Entries, NoStream, PROFILES, Plan, Refused, Stream, StreamSupport, configured_probes, plan,
+};
+use crate::probe::install::{Installer, Placements, ProbeDescription};
 use crate::probe::tracefs;
 use crate::sys::Budget;
 use crate::sys::live::Live;
@@ -167,13 +169,13 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
         false => counter::support(&Live, &facts),
     };
     let mut installer = Installer::new(super::files(roots), std::process::id());
-    let wishes = wishes(&config.traced, &config.profiles);
+    let configured_probes = configured_probes(&config.traced, &config.profiles);
     let placed = match args.no_open {
         // Unavailable probes are reported. The others are not defined in the kernel, and their fields stay unknown.
-        true => foreseen_of(&installer.look(&wishes)),
-        false => installer.place(&wishes),
+        true => foreseen_of(&installer.look(&configured_probes)),
+        false => installer.place(&configured_probes),
     };
-    let probes = if args.no_open { installer.look(&wishes) } else { installer.placed() };
+    let probes = if args.no_open { installer.look(&configured_probes) } else { installer.placed() };
     let probes: Vec<ProbeRow> = probes.iter().filter_map(ProbeRow::new).collect();
     let complain = |system: &str, event: &str, filter: &str| tracefs::complaint(roots, system, event, filter);
     let entries = Entries {
@@ -232,7 +234,7 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
     let profiles = ProfileRow::all(&plan, &facts, &refusals);
     let stream = stream.map(|state| StreamRow::new(&state, &groups, &facts));
     descriptors.stream = stream.as_ref().map_or(0, |stream| stream.descriptors);
-    descriptors.takes = Takes::of(&groups);
+    descriptors.takes = GroupDescriptors::of(&groups);
     Ok(Report {
         profile_rings: ProfileRings::of(&profiles, &plan, &facts, memory),
         profiles,
@@ -250,8 +252,8 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
 }
 
 /// Selects from inspected probes the unavailable ones, and those of profiles, whose fields are not used.
-fn foreseen_of(looks: &[Look]) -> Placements {
-    let foreseen = |look: &Look| match &look.ways {
+fn foreseen_of(looks: &[ProbeDescription]) -> Placements {
+    let foreseen = |look: &ProbeDescription| match &look.ways {
         Err(refusal) => Some((look.entry.clone(), Err(refusal.clone()))),
         Ok(_) if look.entry.0 == PROFILES => Some((look.entry.clone(), Ok(look.events.clone()))),
         Ok(_) => None,

@@ -21,7 +21,7 @@ use crate::plan::{Entries, StreamSupport, plan};
 use crate::sys::Budget;
 use crate::sys::live::Live;
 use crate::sys::usage;
-use crate::targets::{Targets, Whom};
+use crate::targets::{OpenTarget, Targets};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ListArgs {
@@ -134,11 +134,11 @@ impl<'a> Prober<'a> {
         }
         for group in &plan.groups {
             // One CPU is sufficient. A PMU with a CPU list of its own is tried on the first of these CPUs.
-            let whom = Whom::Cpus(group.cpus(&facts.online).iter().take(1).collect());
+            let target = OpenTarget::Cpus(group.cpus(&facts.online).iter().take(1).collect());
             let groups = std::slice::from_ref(group);
             let core_pmu = self.catalog.has_core_pmu();
             let (_open, refusals) =
-                Measurement::open(&Live, facts, core_pmu, &mut self.budget, groups, &whom);
+                Measurement::open(&Live, facts, core_pmu, &mut self.budget, groups, &target);
             self.budget.used = 0;
             if let Some(refusal) = refusals.into_iter().next() {
                 return Some(refusal);

@@ -72,7 +72,7 @@ pub(super) fn probe(args: &ProbeArgs, roots: &Roots) -> Result<ExitCode, Failure
     }
     let wanted = Wanted::new(args.pattern.as_deref()).map_err(Failure::Usage)?;
     let source = source(args, roots).map_err(Failure::Usage)?;
-    let asked = Asked { args, source: source.as_ref(), wanted: &wanted, roots };
+    let query = Query { args, source: source.as_ref(), wanted: &wanted, roots };
     Ok(if args.list {
         listed::list(args, &wanted, roots)?
     } else if !args.add.is_empty() {
@@ -80,15 +80,15 @@ pub(super) fn probe(args: &ProbeArgs, roots: &Roots) -> Result<ExitCode, Failure
     } else if !args.del.is_empty() {
         edit::remove(args, roots)?
     } else if let Some(place) = &args.vars {
-        vars::show(place, asked)?
+        vars::show(place, query)?
     } else {
-        find::find(asked)?
+        find::find(query)?
     })
 }
 
 /// A query and its source.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct Query<'a> {
     args: &'a ProbeArgs,
     /// The file given with `-x`. `None` for the kernel.
     source: Option<&'a Source>,

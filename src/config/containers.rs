@@ -49,7 +49,7 @@ const TAKEN: [&str; 9] =
     ["container", "counters", "event", "leader", "namespace", "pod", "reason", "service", "state"];
 
 /// Maximum number of labels.
-const MOST: usize = 16;
+const MAX: usize = 16;
 
 /// Returns the checked `containers` section, with the values of `base` for omitted keys.
 pub(super) fn containers(
@@ -92,13 +92,13 @@ fn pods(written: &file::Pods, report: &mut Report<'_>) -> Pods {
 /// Returns the keys, and reports empty keys.
 fn keys<'f>(at: &'f At<List<String>>, report: &mut Report<'_>) -> Vec<&'f At<String>> {
     let all = &at.value;
-    if all.len() > MOST {
-        report.error(at.node, format!("{} labels, at most {MOST} are allowed", all.len()), None);
+    if all.len() > MAX {
+        report.error(at.node, format!("{} labels, at most {MAX} are allowed", all.len()), None);
     }
     for key in all.iter().filter(|key| key.value.trim().is_empty()) {
         report.error(key.node, "the label name is empty", None);
     }
-    all.iter().take(MOST).collect()
+    all.iter().take(MAX).collect()
 }
 
 fn labels(at: &At<List<String>>, report: &mut Report<'_>) -> Vec<(String, Arc<str>)> {

@@ -43,7 +43,7 @@ pub(super) fn counters(
             break;
         }
         let name: Arc<str> = name.value.as_str().into();
-        let per = per(&entry.whom(), selections, report);
+        let per = per(&entry.target_keys(), selections, report);
         clashes.look(&name, &per, &written, report);
         counters.push(Counters { name, groups: scheduled(entry, written), per });
     }
@@ -183,8 +183,8 @@ impl Clashes {
                     let label = label(event);
                     let metric = (per.scope(), metric(&label));
                     match self.first.get(&metric) {
-                        Some((first, whom)) => {
-                            let clash = (*node, Arc::clone(first), same_whom(whom, per));
+                        Some((first, targets)) => {
+                            let clash = (*node, Arc::clone(first), same_targets(targets, per));
                             clashes.entry(clash).or_default().push(label);
                         }
                         None => drop(self.first.insert(metric, (Arc::clone(entry), per.clone()))),
@@ -219,7 +219,7 @@ fn metric(label: &str) -> String {
 }
 
 /// Reports whether both select the same targets, whatever their attribution.
-fn same_whom(one: &Targets, other: &Targets) -> bool {
+fn same_targets(one: &Targets, other: &Targets) -> bool {
     match (one, other) {
         (Targets::Cgroups(one), Targets::Cgroups(other)) => {
             *one == CgroupSelection { attribution: one.attribution, ..other.clone() }

@@ -20,7 +20,7 @@ pub struct TooLittle {
 }
 
 /// Maximum number of ring kinds per CPU; see [`Demand::rings`].
-const MOST_RINGS: usize = 3;
+const MAX_RINGS: usize = 3;
 
 impl Config {
     /// Returns the parameters that determine the shares of `limits.memory`, for `cpus` CPUs with `rings` kinds of rings each.
@@ -41,7 +41,7 @@ impl Config {
     /// # Errors
     /// The limit is too small; the message contains the minimum.
     pub fn require_memory(&self, cpus: usize) -> Result<(), TooLittle> {
-        let demand = self.demand(cpus, MOST_RINGS);
+        let demand = self.demand(cpus, MAX_RINGS);
         // Rounded up to whole mebibytes to be readable in the message.
         let least = demand.least().next_multiple_of(1 << 20);
         match self.limits.memory {

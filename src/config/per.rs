@@ -10,7 +10,7 @@ use crate::health::Scope;
 use crate::targets::Targets;
 
 /// Target keys of an entry.
-pub(super) struct Whom<'e, W> {
+pub(super) struct TargetKeys<'e, W> {
     /// Node of the entry.
     entry: NodeId,
     pub(super) per: Option<&'e At<List<W>>>,
@@ -18,43 +18,43 @@ pub(super) struct Whom<'e, W> {
     pub(super) processes: Option<&'e At<Processes>>,
 }
 
-/// Implements `whom` for each kind of entry.
-macro_rules! whom {
+/// Implements `target_keys` for each kind of entry.
+macro_rules! target_keys {
     ($($entry:ident: $word:ident),+) => {$(
         impl At<file::$entry> {
             /// Returns the target keys of the entry.
-            pub(super) fn whom(&self) -> Whom<'_, $word> {
+            pub(super) fn target_keys(&self) -> TargetKeys<'_, $word> {
                 let Self { node: entry, value: file::$entry { per, cgroups, processes, .. } } = self;
-                Whom { entry: *entry, per: per.as_ref(), cgroups: cgroups.as_ref(), processes: processes.as_ref() }
+                TargetKeys { entry: *entry, per: per.as_ref(), cgroups: cgroups.as_ref(), processes: processes.as_ref() }
             }
         }
     )+};
 }
 
-whom!(Counters: Per, Tracepoint: TracedPer, Probe: TracedPer, Scheduler: TaskPer, Syscalls: TaskPer);
+target_keys!(Counters: Per, Tracepoint: TracedPer, Probe: TracedPer, Scheduler: TaskPer, Syscalls: TaskPer);
 
 /// Returns the targets of an entry.
 pub(super) fn per<W: Copy + PartialEq + Default + Into<Scope>>(
-    whom: &Whom<'_, W>,
+    keys: &TargetKeys<'_, W>,
     selections: &Selections,
     report: &mut Report<'_>,
 ) -> Vec<Targets> {
     let usual: Scope = W::default().into();
-    report.not_empty(whom.per, "selects no targets", &format!("omit `per` for `{usual}`"));
-    let scopes: Vec<Scope> = match whom.per {
+    report.not_empty(keys.per, "selects no targets", &format!("omit `per` for `{usual}`"));
+    let scopes: Vec<Scope> = match keys.per {
         Some(per) => report.once(per).into_iter().map(|at| at.value.into()).collect(),
-        None if report.gives(whom.entry, "per") => Vec::new(),
+        None if report.gives(keys.entry, "per") => Vec::new(),
         None => vec![usual],
     };
-    let overrides = [(node_of(whom.cgroups), Scope::Cgroup), (node_of(whom.processes), Scope::Process)];
+    let overrides = [(node_of(keys.cgroups), Scope::Cgroup), (node_of(keys.processes), Scope::Process)];
     for (node, scope) in overrides {
-        let unheard = !scopes.contains(&scope) && !whom.per.is_some_and(|per| report.blames(per.node));
+        let unheard = !scopes.contains(&scope) && !keys.per.is_some_and(|per| report.blames(per.node));
         if let Some(node) = node.filter(|_| unheard && !scopes.is_empty()) {
             let message = format!("this has no effect: the entry does not count per {scope}");
             report.warning(node, message, format!("add `{scope}` to its `per`, or remove this"));
         }
     }
-    let selected = Selections::over(whom.cgroups, whom.processes, selections, report);
+    let selected = Selections::over(keys.cgroups, keys.processes, selections, report);
     scopes.into_iter().map(|scope| selected.of(scope)).collect()
 }
 

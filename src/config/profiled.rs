@@ -35,7 +35,7 @@ pub struct Profiled {
     /// Whether source lines and inlined functions are looked up.
     pub lines: bool,
     /// Selected tasks and CPUs.
-    pub whose: Whose,
+    pub targets: SampledTargets,
     /// Additional label of the sample metrics for the CPU or NUMA node.
     pub per: Option<CpuScope>,
     /// Maximum number of functions with their own metrics, the busiest first; 0 = none.
@@ -144,7 +144,7 @@ impl Unwind {
 
 /// Selected tasks and CPUs; omitted parts select all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Whose {
+pub struct SampledTargets {
     /// Selected cgroups. `depth`, `descendants` and `attribution` are ignored.
     pub cgroups: Option<CgroupSelection>,
     /// Selected processes. `by` and `attribution` are ignored.

@@ -16,8 +16,8 @@ use super::decode::At;
 use super::problem::shown;
 use super::report::Report;
 use super::value::{Entries, Period, Size, Texts};
+use crate::named_enum::named_enum;
 use crate::net::tls::Tls;
-use crate::words::words;
 
 pub use otlp::{Histograms, Otlp, Protocol, Temporality};
 pub use remote_write::RemoteWrite;
@@ -75,7 +75,7 @@ sections! {
     remote_write: RemoteWrite,
 }
 
-words! {
+named_enum! {
     /// Signal to push.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
     #[serde(rename_all = "snake_case")]

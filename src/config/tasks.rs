@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::decode::At;
 use super::file::{self, TaskPer};
-use super::per::{Whom, per, reselected};
+use super::per::{TargetKeys, per, reselected};
 use super::problem::shown;
 use super::report::Report;
 use super::selection::Selections;
@@ -56,13 +56,13 @@ impl Syscalls {
 
 /// Default and bounds of the duration after which a call is stuck.
 const STUCK: Period = Period::seconds(10);
-const STUCKS: RangeInclusive<Period> = Period::milliseconds(100)..=Period::seconds(24 * 3600);
+const STUCK_THRESHOLDS: RangeInclusive<Period> = Period::milliseconds(100)..=Period::seconds(24 * 3600);
 /// Maximum number of patterns per list; more than there are system calls.
 const PATTERNS: usize = 512;
 
 /// Returns the targets of a section, with those of `base` if `per` is omitted; empty for an empty list.
-fn whom(
-    written: &Whom<'_, TaskPer>,
+fn task_targets(
+    written: &TargetKeys<'_, TaskPer>,
     base: Option<&[Targets]>,
     selections: &Selections,
     report: &mut Report<'_>,
@@ -86,7 +86,7 @@ pub(super) fn scheduler(
     let Some(written) = written else {
         return base.map(|base| Scheduler { per: reselected(&base.per, selections), ..base.clone() });
     };
-    let per = whom(&written.whom(), base.map(|base| &base.per[..]), selections, report);
+    let per = task_targets(&written.target_keys(), base.map(|base| &base.per[..]), selections, report);
     let preemption = written.preemption.map_or(base.is_none_or(|base| base.preemption), |at| at.value);
     (!per.is_empty()).then_some(Scheduler { per, preemption, one_of: 1 })
 }
@@ -101,7 +101,7 @@ pub(super) fn syscalls(
     let Some(written) = written else {
         return base.map(|base| Syscalls { per: reselected(&base.per, selections), ..base.clone() });
     };
-    let per = whom(&written.whom(), base.map(|base| &base.per[..]), selections, report);
+    let per = task_targets(&written.target_keys(), base.map(|base| &base.per[..]), selections, report);
     let file::Syscalls { include, exclude, stuck, .. } = &written.value;
     if let Some(list) = include.as_ref().filter(|list| list.is_empty()) {
         let hint = "omit it for all system calls, or write `per: []` to disable the section";
@@ -114,7 +114,7 @@ pub(super) fn syscalls(
     let include = patterns(include, base.map(|base| &base.include));
     let exclude = patterns(exclude, base.map(|base| &base.exclude));
     let usual = base.map_or(STUCK, |base| Period(base.stuck));
-    let Period(stuck) = report.setting(stuck.as_ref(), STUCKS, usual);
+    let Period(stuck) = report.setting(stuck.as_ref(), STUCK_THRESHOLDS, usual);
     (!per.is_empty()).then_some(Syscalls { per, include, exclude, stuck, one_of: 1 })
 }
 

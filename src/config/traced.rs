@@ -32,7 +32,7 @@ pub struct Traced {
     /// Name of the entry in the file.
     pub name: Arc<str>,
     /// Events.
-    pub what: What,
+    pub source: EventSource,
     /// Targets, without duplicates.
     pub per: Vec<Targets>,
     /// Filter in the kernel's filter language, not yet checked against the fields. For a [`Pair`] it applies to `from`, for a timed
@@ -84,7 +84,7 @@ impl TracedKind {
 
 /// Events of an entry.
 #[derive(Debug, Clone, PartialEq)]
-pub enum What {
+pub enum EventSource {
     /// Tracepoints, by name or pattern; at least one. All of them are [`Name::Tracepoint`](crate::event::syntax::Name).
     Events(Vec<Event>),
     /// Time between two tracepoints.
@@ -128,7 +128,7 @@ pub enum Measure {
     Sum(Quantity),
     /// Histogram of a field. Bounds are in the base unit and ascending; `None` = exponential buckets.
     Histogram(Quantity, Option<Vec<f64>>),
-    /// Histogram of the duration of a [`Pair`] or [`What::Timed`], in seconds, with the same kind of bounds.
+    /// Histogram of the duration of a [`Pair`] or [`EventSource::Timed`], in seconds, with the same kind of bounds.
     Elapsed(Option<Vec<f64>>),
 }
 

@@ -8,17 +8,17 @@ use serde::Serialize;
 use tokio::sync::Notify;
 
 use super::identity::Identity;
-use super::source::{Failure, Found, Kind, Listing};
+use super::source::{Failure, Kind, Listing, MetadataSource};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::lock::Lock;
 use crate::targets::{ContainerPath, pod_uid};
 
 /// Maximum number of known containers, and of known pods.
-const MOST: usize = 1 << 16;
+const MAX: usize = 1 << 16;
 
 /// Retention of a container that is no longer listed. It exceeds the lifetime of any series of the container, which is at most an hour for
 /// profiles.
-const KEPT: Duration = Duration::from_secs(70 * 60);
+const RETENTION: Duration = Duration::from_secs(70 * 60);
 
 /// Retention of an unknown container that is no longer counted.
 const MISSED: Duration = Duration::from_secs(10 * 60);
@@ -27,7 +27,7 @@ const MISSED: Duration = Duration::from_secs(10 * 60);
 const NEW: (Duration, u32) = (Duration::from_secs(3), 2);
 
 /// First and maximum delay before repeating a request for an unknown container; doubled each time.
-const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Metadata of the containers of this host.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ pub struct SourceState {
 
 impl SourceState {
     /// Creates the state of a source before its first request.
-    pub(super) fn of(source: &Found) -> Self {
+    pub(super) fn of(source: &MetadataSource) -> Self {
         Self { kind: source.kind(), place: source.place(), answered: None, containers: 0, failure: None }
     }
 
@@ -132,7 +132,7 @@ impl Directory {
     }
 
     /// Reports whether there are metadata sources.
-    pub fn is_asked(&self) -> bool {
+    pub fn has_sources(&self) -> bool {
         !self.known.lock().sources.is_empty()
     }
 
@@ -192,7 +192,7 @@ impl Directory {
 
     /// Returns the time until the next request for unknown containers; `None` if there are none.
     pub(super) fn due(&self) -> Option<Duration> {
-        let (first, last) = AGAIN;
+        let (first, last) = RETRY_DELAYS;
         let known = self.known.lock();
         // The first two requests have the same delay.
         let doubled = |unknown: &Unknown| first.saturating_mul(1 << unknown.asked.saturating_sub(1).min(6));
@@ -223,7 +223,7 @@ impl Directory {
         let Some(source) = known.sources.get_mut(place) else { return };
         source.note(&answer, at);
         if let Ok(listing) = answer {
-            known.take_in(place, listing, now);
+            known.store_listing(place, listing, now);
         }
     }
 
@@ -235,7 +235,7 @@ impl Directory {
         // While a source does not respond, its containers may still exist.
         let kept = |entry: &Entry| {
             let may_be_there = answered.get(entry.source).is_some_and(|&answered| answered <= entry.listed);
-            may_be_there || now.since(entry.listed) < KEPT
+            may_be_there || now.since(entry.listed) < RETENTION
         };
         containers.retain(|_, entry| kept(entry));
         pods.retain(|_, entry| kept(entry));
@@ -250,7 +250,7 @@ impl Directory {
 impl Entry {
     /// Stores metadata from a source, and returns whether it changed. A source of lower precedence replaces another only after the other
     /// has responded without this container. So a single failed request does not change names.
-    fn hear(&mut self, source: usize, identity: Identity, answered: &[Monotonic], now: Monotonic) -> bool {
+    fn store(&mut self, source: usize, identity: Identity, answered: &[Monotonic], now: Monotonic) -> bool {
         let other = answered.get(self.source).filter(|_| self.source < source);
         if other.is_some_and(|&answered| answered <= self.listed) {
             return false;
@@ -270,7 +270,7 @@ impl Known {
     }
 
     /// Stores the response of a source.
-    fn take_in(&mut self, source: usize, listing: Listing, now: Monotonic) {
+    fn store_listing(&mut self, source: usize, listing: Listing, now: Monotonic) {
         if let Some(answered) = self.answered.get_mut(source) {
             *answered = now;
         }
@@ -278,9 +278,9 @@ impl Known {
         let mut better = false;
         for (of, listed) in [(containers, listing.containers), (pods, listing.pods)] {
             for (id, identity) in listed {
-                let full = of.len() >= MOST;
+                let full = of.len() >= MAX;
                 match of.get_mut(&id) {
-                    Some(entry) => better |= entry.hear(source, identity, answered, now),
+                    Some(entry) => better |= entry.store(source, identity, answered, now),
                     None if full => {}
                     None => {
                         of.insert(id, Entry { identity: Arc::new(identity), source, listed: now });
@@ -322,7 +322,7 @@ impl Known {
             return false;
         }
         let answers = self.sources.iter().any(|source| source.failure.is_none());
-        let full = self.unknown.len() >= MOST;
+        let full = self.unknown.len() >= MAX;
         match self.unknown.get_mut(id) {
             Some(unknown) => unknown.seen = now,
             None if full => return false,
@@ -474,7 +474,7 @@ mod tests {
     fn whoever_does_not_answer_has_not_said_that_a_container_is_gone() {
         let (directory, clock) = directory(1);
         round(&directory, clock.monotonic(), vec![Ok(listing(&[(ID, app())]))]);
-        clock.advance(KEPT * 2);
+        clock.advance(RETENTION * 2);
         round(&directory, clock.monotonic(), vec![Err(Failure::new("connection refused"))]);
         assert_eq!(directory.identity(&path()), Some(Arc::new(app())));
     }
@@ -502,10 +502,10 @@ mod tests {
     fn who_is_gone_is_known_for_a_while() {
         let (directory, clock) = directory(1);
         round(&directory, clock.monotonic(), vec![Ok(listing(&[(ID, app())]))]);
-        clock.advance(KEPT / 2);
+        clock.advance(RETENTION / 2);
         round(&directory, clock.monotonic(), vec![Ok(Listing::default())]);
         assert_eq!(directory.identity(&path()), Some(Arc::new(app())));
-        clock.advance(KEPT / 2);
+        clock.advance(RETENTION / 2);
         round(&directory, clock.monotonic(), vec![Ok(Listing::default())]);
         assert_eq!(directory.identity(&path()), None);
     }
@@ -513,12 +513,12 @@ mod tests {
     #[test]
     fn however_many_containers_turn_up_a_bounded_number_is_kept() {
         let (directory, clock) = directory(1);
-        let paths: Vec<String> = (0..MOST + 10).map(|at| format!("/docker/{at:064x}")).collect();
+        let paths: Vec<String> = (0..MAX + 10).map(|at| format!("/docker/{at:064x}")).collect();
         directory.look_up(paths.iter().map(String::as_str));
-        assert_eq!(directory.size().2, MOST);
-        let many = (0..MOST + 10).map(|at| (format!("{at:064x}").into(), app())).collect();
+        assert_eq!(directory.size().2, MAX);
+        let many = (0..MAX + 10).map(|at| (format!("{at:064x}").into(), app())).collect();
         round(&directory, clock.monotonic(), vec![Ok(Listing { containers: many, pods: Vec::new() })]);
-        assert_eq!(directory.size().0, MOST);
+        assert_eq!(directory.size().0, MAX);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub struct Chosen {
 }
 
 /// Lookup of a label or annotation of a container, including those of its pod.
-pub(super) type Told<'t> = &'t dyn Fn(&str) -> Option<&'t str>;
+pub(super) type LabelLookup<'t> = &'t dyn Fn(&str) -> Option<&'t str>;
 
 impl Chosen {
     /// Returns the selection of the settings.
@@ -59,7 +59,12 @@ impl Chosen {
     }
 
     /// Sets the selected labels and the service from labels and annotations.
-    pub(super) fn choose(&self, identity: &mut Identity, label: Told<'_>, annotation: Told<'_>) {
+    pub(super) fn choose(
+        &self,
+        identity: &mut Identity,
+        label: LabelLookup<'_>,
+        annotation: LabelLookup<'_>,
+    ) {
         let found = self.labels.iter().filter_map(|(key, name)| {
             let value = label(key).filter(|value| !value.is_empty())?;
             Some((Arc::clone(name), text(value)))

@@ -64,7 +64,7 @@ impl Labeller {
             self.epoch = epoch;
             self.seen.clear();
         }
-        if !self.directory.is_asked() && self.seen.is_empty() {
+        if !self.directory.has_sources() && self.seen.is_empty() {
             return families;
         }
         self.round += 1;
@@ -80,11 +80,11 @@ impl Labeller {
 
     /// Returns the info metric, with metadata that would add too many labels to every series.
     fn about(&self) -> Option<Family> {
-        let mut told = FxHashSet::default();
+        let mut visited = FxHashSet::default();
         let mut points = Vec::new();
         for seen in self.seen.values() {
             let (Some(path), Named::With(identity, _)) = (&seen.cgroup, &seen.named) else { continue };
-            if !told.insert(path) {
+            if !visited.insert(path) {
                 continue;
             }
             let Some(container) = ContainerPath::all(path).last() else { continue };
@@ -211,7 +211,7 @@ mod tests {
             }
         }
 
-        fn tells(&self, identity: Option<Identity>) {
+        fn reports(&self, identity: Option<Identity>) {
             let containers = identity.into_iter().map(|identity| (ID.into(), identity)).collect();
             self.clock.advance(std::time::Duration::from_secs(1));
             self.directory.enter(0, Ok(Listing { containers, pods: vec![] }));
@@ -245,7 +245,7 @@ mod tests {
     fn series_of_a_container_have_its_names_and_those_of_others_have_none() {
         let mut host = Host::new();
         assert_eq!(host.published(), OTHERS, "series of a new container appear at the next collection");
-        host.tells(Some(identity("web-0")));
+        host.reports(Some(identity("web-0")));
         let named = host.published();
         let expected = [
             r#"a{cgroup="/docker/ID",container="app",namespace="shop",pod="named by an entry",tier="a\"b"}"#,
@@ -262,13 +262,13 @@ mod tests {
     fn whom_nobody_knows_is_published_without_names_and_gets_them_when_somebody_does() {
         let mut host = Host::new();
         host.published();
-        host.tells(None);
-        host.tells(None);
+        host.reports(None);
+        host.reports(None);
         assert_eq!(host.published().len(), 4);
         assert!(!host.published().join("").contains("namespace"));
-        host.tells(Some(identity("web-0")));
+        host.reports(Some(identity("web-0")));
         assert!(host.published()[1].contains(r#"pod="web-0""#));
-        host.tells(Some(identity("renamed")));
+        host.reports(Some(identity("renamed")));
         assert!(host.published()[1].contains(r#"pod="renamed""#));
     }
 
@@ -276,11 +276,11 @@ mod tests {
     fn names_stay_as_long_as_the_series_though_everybody_forgot_them() {
         let mut host = Host::new();
         host.published();
-        host.tells(Some(identity("web-0")));
+        host.reports(Some(identity("web-0")));
         host.published();
         for _ in 0..3 {
             host.clock.advance(std::time::Duration::from_secs(2 * 3600));
-            host.tells(None);
+            host.reports(None);
             assert!(host.published()[1].contains(r#"pod="web-0""#));
         }
         assert_eq!(host.directory.size().0, 0);
@@ -297,7 +297,7 @@ mod tests {
     fn names_that_are_not_asked_for_any_more_go() {
         let mut host = Host::new();
         host.published();
-        host.tells(Some(identity("web-0")));
+        host.reports(Some(identity("web-0")));
         assert!(host.published()[1].contains("web-0"));
         host.directory.set_sources(vec![], true);
         assert_eq!(host.published().len(), 4);

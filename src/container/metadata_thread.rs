@@ -12,14 +12,14 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::directory::{Directory, SourceState};
 use super::identity::Chosen;
-use super::source::{Failure, FailureKind, Found, Kind, Listing, find};
+use super::source::{Failure, FailureKind, Kind, Listing, MetadataSource, find};
 use crate::clock::Clock;
 use crate::config::containers::Containers;
 use crate::host::{Environment, Roots};
 use crate::metrics::registered;
 
 /// Timeout of a request.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Minimum time between two rounds of requests, however many containers start and stop.
 const GAP: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ const REFRESH: Duration = Duration::from_secs(60);
 
 /// Dependencies of the thread.
 #[derive(Debug)]
-pub struct Surroundings {
+pub struct MetadataContext {
     /// Root directories for sockets.
     pub roots: Roots,
     /// Environment variables, which contain the cluster settings of a pod.
@@ -99,7 +99,7 @@ pub fn ask_once(
     let asked = found.iter().map(|source| {
         let mut state = SourceState::of(source);
         if let (Some(runtime), Some(clock)) = (&runtime, clock) {
-            state.note(&runtime.block_on(patiently(source, &chosen)), clock.now());
+            state.note(&runtime.block_on(request(source, &chosen)), clock.now());
         }
         state
     });
@@ -109,12 +109,12 @@ pub fn ask_once(
     (asked, problems)
 }
 
-async fn patiently(source: &Found, chosen: &Chosen) -> Result<Listing, Failure> {
-    let late = || Failure { kind: FailureKind::Late, why: format!("no response within {PATIENCE:?}") };
-    let answer = timeout(PATIENCE, source.ask(chosen)).await.unwrap_or_else(|_| Err(late()));
+async fn request(source: &MetadataSource, chosen: &Chosen) -> Result<Listing, Failure> {
+    let late = || Failure { kind: FailureKind::Late, why: format!("no response within {REQUEST_TIMEOUT:?}") };
+    let answer = timeout(REQUEST_TIMEOUT, source.ask(chosen)).await.unwrap_or_else(|_| Err(late()));
     match answer {
         // Docker's containerd has a socket but may not support CRI, and a removed runtime may have left its socket file.
-        Err(Failure { kind: FailureKind::Nobody, .. }) if source.guessed => Ok(Listing::default()),
+        Err(Failure { kind: FailureKind::NotListening, .. }) if source.guessed => Ok(Listing::default()),
         answer => answer,
     }
 }
@@ -127,23 +127,25 @@ async fn patiently(source: &Found, chosen: &Chosen) -> Result<Listing, Failure> 
 pub fn start(
     directory: Arc<Directory>,
     settings: watch::Receiver<Arc<Containers>>,
-    surroundings: Surroundings,
+    metadata_context: MetadataContext,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let asking = Asking { directory, surroundings, found: Vec::new(), told: Vec::new() };
-    thread::Builder::new().name("containers".into()).spawn(move || runtime.block_on(asking.run(settings)))?;
+    let requester = Requester { directory, metadata_context, found: Vec::new(), reported: Vec::new() };
+    thread::Builder::new()
+        .name("containers".into())
+        .spawn(move || runtime.block_on(requester.run(settings)))?;
     Ok(())
 }
 
-struct Asking {
+struct Requester {
     directory: Arc<Directory>,
-    surroundings: Surroundings,
-    found: Vec<Found>,
+    metadata_context: MetadataContext,
+    found: Vec<MetadataSource>,
     /// Configuration problems that have already been logged.
-    told: Vec<String>,
+    reported: Vec<String>,
 }
 
-impl Asking {
+impl Requester {
     async fn run(mut self, mut settings: watch::Receiver<Arc<Containers>>) {
         let mut wanted = Arc::clone(&settings.borrow_and_update());
         self.find(&wanted, false);
@@ -171,14 +173,14 @@ impl Asking {
 
     /// Determines the available sources.
     fn find(&mut self, wanted: &Containers, forget: bool) {
-        let Surroundings { roots, environment, .. } = &self.surroundings;
+        let MetadataContext { roots, environment, .. } = &self.metadata_context;
         let (found, problems) = find(wanted, roots, environment);
         for problem in &problems {
-            if !self.told.contains(problem) {
+            if !self.reported.contains(problem) {
                 tracing::warn!("{problem}");
             }
         }
-        self.told = problems;
+        self.reported = problems;
         if found == self.found && !forget {
             return;
         }
@@ -192,30 +194,30 @@ impl Asking {
 
     /// Requests metadata from all sources concurrently, and stores each response when it arrives.
     async fn ask(&mut self, chosen: &Arc<Chosen>) {
-        let asked = self.surroundings.clock.monotonic();
+        let asked = self.metadata_context.clock.monotonic();
         let before = self.directory.sources();
         let mut questions = JoinSet::new();
         for (place, source) in self.found.iter().cloned().enumerate() {
             let chosen = Arc::clone(chosen);
-            questions.spawn(async move { (place, patiently(&source, &chosen).await) });
+            questions.spawn(async move { (place, request(&source, &chosen).await) });
         }
         while let Some(answered) = questions.join_next().await {
             // A panicking task has logged its message.
             let Ok((place, answer)) = answered else { continue };
             let (Some(source), Some(before)) = (self.found.get(place), before.get(place)) else { continue };
-            self.surroundings.metrics.note(source.kind(), &answer);
-            tell(source, &answer, before.failure.as_ref());
+            self.metadata_context.metrics.note(source.kind(), &answer);
+            log_state(source, &answer, before.failure.as_ref());
             self.directory.enter(place, answer);
         }
         self.directory.end_round(asked);
         let (known, _, unknown) = self.directory.size();
-        self.surroundings.metrics.known.set(known as i64);
-        self.surroundings.metrics.unknown.set(unknown as i64);
+        self.metadata_context.metrics.known.set(known as i64);
+        self.metadata_context.metrics.unknown.set(unknown as i64);
     }
 }
 
 /// Logs a changed state of a source.
-fn tell(source: &Found, answer: &Result<Listing, Failure>, before: Option<&Failure>) {
+fn log_state(source: &MetadataSource, answer: &Result<Listing, Failure>, before: Option<&Failure>) {
     match (answer, before) {
         (Err(failure), before) if before != Some(failure) => tracing::warn!(
             source = %source.kind(),

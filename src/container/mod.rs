@@ -16,5 +16,5 @@ mod source;
 pub use directory::{Account, Directory, SourceState, State};
 pub use identity::{Chosen, Identity, POD_CONTAINER, Pod};
 pub use label::Labeller;
-pub use metadata_thread::{Metrics, Surroundings, ask_once, start};
-pub use source::{Failure, FailureKind, Found, Kind, find};
+pub use metadata_thread::{MetadataContext, Metrics, ask_once, start};
+pub use source::{Failure, FailureKind, Kind, MetadataSource, find};

@@ -140,7 +140,7 @@ impl AttributedGroup {
         self.base.begin_collection();
         self.read(collected);
         if !self.base.plan.targets.are_cpus() {
-            self.charge(collected);
+            self.attribute(collected);
             self.base.series.iter_mut().for_each(|series| series.total.scale());
             self.rest.values_mut().for_each(Counts::scale);
         }
@@ -203,32 +203,32 @@ impl AttributedGroup {
     }
 
     /// Adds every share to a series, or to the reason why there is none.
-    fn charge(&mut self, collected: &Collected<'_>) {
+    fn attribute(&mut self, collected: &Collected<'_>) {
         for (owner, share) in collected.shares.iter().filter(|(_, share)| !share.is_empty()) {
             match (owner, self.base.plan.scope()) {
-                (Owner::Idle, _) => self.charge_rest(rest::IDLE, &share),
-                (Owner::Nobody(reason), _) => self.charge_rest(reason.as_str(), &share),
-                (Owner::Cgroup(ROOT), _) => self.charge_rest(rest::IDLE_OR_ROOT, &share),
-                (&Owner::Cgroup(id), _) => self.charge_cgroup(id, &share, collected),
+                (Owner::Idle, _) => self.attribute_to_rest(rest::IDLE, &share),
+                (Owner::Unattributed(reason), _) => self.attribute_to_rest(reason.as_str(), &share),
+                (Owner::Cgroup(ROOT), _) => self.attribute_to_rest(rest::IDLE_OR_ROOT, &share),
+                (&Owner::Cgroup(id), _) => self.attribute_to_cgroup(id, &share, collected),
                 (Owner::Task(task), Scope::Cgroup) => match collected.index.cgroup_of(task) {
-                    Some(id) => self.charge_cgroup(id, &share, collected),
+                    Some(id) => self.attribute_to_cgroup(id, &share, collected),
                     // Only records of switches without counts contain a task without its cgroup.
-                    None => self.charge_rest(Reason::Unrecorded.as_str(), &share),
+                    None => self.attribute_to_rest(Reason::Unrecorded.as_str(), &share),
                 },
-                (Owner::Task(task), _) => self.charge_process(task, &share, collected),
+                (Owner::Task(task), _) => self.attribute_to_process(task, &share, collected),
             }
         }
     }
 
-    fn charge_cgroup(&mut self, id: CgroupId, share: &Share<'_>, collected: &Collected<'_>) {
+    fn attribute_to_cgroup(&mut self, id: CgroupId, share: &Share<'_>, collected: &Collected<'_>) {
         let Targets::Cgroups(selection) = &self.base.plan.targets else { return };
         let target = self.targets.get(&Key::Cgroup(id));
         let descendants = selection.descendants;
         if let (Some(target), false) = (target, descendants) {
-            return self.charge_series(target.series, share);
+            return self.attribute_to_series(target.series, share);
         }
         let Some(cgroup) = collected.index.cgroup(id) else {
-            return self.charge_rest(rest::UNKNOWN, share);
+            return self.attribute_to_rest(rest::UNKNOWN, share);
         };
         let itself = target.map(|target| target.series);
         let above = self.base.above(&cgroup.path).filter_map(|key| self.targets.get(&key));
@@ -240,43 +240,43 @@ impl AttributedGroup {
         // Without `descendants`, a count is added to one series only: that of the nearest selected cgroup.
         let charged: Vec<SeriesId> = all.take(if descendants { usize::MAX } else { 1 }).collect();
         if charged.is_empty() {
-            self.charge_rest(rest::NOT_SELECTED, share);
+            self.attribute_to_rest(rest::NOT_SELECTED, share);
         }
-        charged.into_iter().for_each(|series| self.charge_series(series, share));
+        charged.into_iter().for_each(|series| self.attribute_to_series(series, share));
         if let Some(series) = passing {
             self.base.series.leave(series, collected.monotonic);
         }
     }
 
-    fn charge_process(&mut self, task: &Task, share: &Share<'_>, collected: &Collected<'_>) {
+    fn attribute_to_process(&mut self, task: &Task, share: &Share<'_>, collected: &Collected<'_>) {
         let Some(process) = collected.index.process(task) else {
-            return self.charge_rest(rest::UNKNOWN, share);
+            return self.attribute_to_rest(rest::UNKNOWN, share);
         };
         if let Some(target) = self.targets.get(&Key::Process(process.key))
             && matches!(&target.subject, Subject::Process(known) if known.comm == process.comm)
         {
-            return self.charge_series(target.series, share);
+            return self.attribute_to_series(target.series, share);
         }
         let subject = Subject::Process(process);
         if self.base.selects(&subject) {
-            self.charge_passing(subject, share, collected);
+            self.attribute_to_ended(subject, share, collected);
         } else {
-            self.charge_rest(rest::NOT_SELECTED, share);
+            self.attribute_to_rest(rest::NOT_SELECTED, share);
         }
     }
 
     /// Adds a share to the series of a target that has ended, or has a different name by now.
-    fn charge_passing(&mut self, subject: Subject, share: &Share<'_>, collected: &Collected<'_>) {
+    fn attribute_to_ended(&mut self, subject: Subject, share: &Share<'_>, collected: &Collected<'_>) {
         let series = self.base.enter(&subject, collected.monotonic);
-        self.charge_series(series, share);
+        self.attribute_to_series(series, share);
         self.base.series.leave(series, collected.monotonic);
     }
 
-    fn charge_series(&mut self, id: SeriesId, share: &Share<'_>) {
+    fn attribute_to_series(&mut self, id: SeriesId, share: &Share<'_>) {
         let presence = self.presence(share);
         let Some(series) = self.base.series.get_mut(id) else { return };
         let series = &mut series.total;
-        series.charge(&self.numbers, share);
+        series.attribute(&self.numbers, share);
         mark(series, &self.open);
         if !self.open.contains(&true) {
             // An event that is not open was not running all the time either.
@@ -292,9 +292,9 @@ impl AttributedGroup {
         Some(share.presence(*self.numbers.get(hardware?)?))
     }
 
-    fn charge_rest(&mut self, reason: &'static str, share: &Share<'_>) {
+    fn attribute_to_rest(&mut self, reason: &'static str, share: &Share<'_>) {
         let rest = self.rest.entry(reason).or_insert_with(|| Counts::new(&self.base.plan));
-        rest.charge(&self.numbers, share);
+        rest.attribute(&self.numbers, share);
     }
 
     /// Reports whether one of its counters has this number in the stream.

@@ -17,7 +17,7 @@ use crate::targets::parent_of;
 
 /// Nanoseconds of recent CPU time below which a series cannot take over the labels of another. Among targets that wake up only now and
 /// then, the most recent one would otherwise always win, and labels would alternate.
-const LEAST_ACTIVITY: u64 = 1_000_000;
+const MIN_ACTIVITY: u64 = 1_000_000;
 
 /// The series of one group. The info of each series is its labels in families about all groups, rendered at first use.
 pub(super) type SeriesTable = Table<Counts, OnceLock<Arc<Labels>>>;
@@ -84,7 +84,7 @@ pub(super) struct Base {
 impl Base {
     pub(super) fn new(plan: Arc<Group>, limit: usize, now: Timestamp) -> Self {
         Self {
-            series: Table::new(Counts::new(&plan), limit, LEAST_ACTIVITY, now),
+            series: Table::new(Counts::new(&plan), limit, MIN_ACTIVITY, now),
             states: BTreeMap::new(),
             online: CpuSet::default(),
             other: other_labels(&plan),
@@ -172,7 +172,7 @@ impl Counts {
     }
 
     /// Adds counts of the stream. `numbers`: for each counter of the group, its number in the stream.
-    pub(super) fn charge(&mut self, numbers: &[usize], share: &Share<'_>) {
+    pub(super) fn attribute(&mut self, numbers: &[usize], share: &Share<'_>) {
         let of = |numbers: &[u64], number: usize| numbers.get(number).copied().unwrap_or(0);
         if self.unscaled.is_empty() {
             for (count, &number) in self.counters.iter_mut().zip(numbers) {

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use super::Collector;
 use super::counting::Counting;
-use super::open::Means;
+use super::open::OpenContext;
 use super::stream;
 use super::subject::{Key, Subject};
 use crate::host::CpuSet;
-use crate::ring::Turns;
+use crate::ring::ThreadSwitchReceiver;
 use crate::sys::Kernel;
 use crate::targets::{Cgroup, Changes, Process, Watch};
 
 /// Interval between retries of names that were rejected because their cgroup had too many.
-const NAMES_AGAIN: Duration = Duration::from_secs(60);
+const NAME_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 impl<K: Kernel> Collector<K> {
     /// Applies the changes on the host since the last scan.
@@ -33,7 +33,7 @@ impl<K: Kernel> Collector<K> {
 
         let mut groups = std::mem::take(&mut self.groups);
         let monotonic = self.clock.monotonic();
-        let again = monotonic.since(self.named) >= NAMES_AGAIN;
+        let again = monotonic.since(self.named) >= NAME_RETRY_INTERVAL;
         if again {
             self.named = monotonic;
         }
@@ -60,7 +60,7 @@ impl<K: Kernel> Collector<K> {
             }
         }
         self.groups = groups;
-        self.board.log_news();
+        self.board.log_changes();
     }
 
     /// Updates the online CPUs only. CPUs that were offline in between are closed first, because the kernel has removed their events.
@@ -101,9 +101,9 @@ impl<K: Kernel> Collector<K> {
     pub(super) fn describe_to_stream(&mut self, targets: &Watch) {
         let Some(stream) = &self.stream else { return };
         self.index.follow(targets);
-        let mut intake = stream.intake();
+        let mut ingest = stream.ingest();
         for process in self.index.processes() {
-            intake.describe(process.key.pid, &process.comm, process.kernel_thread);
+            ingest.describe(process.key.pid, &process.comm, process.kernel_thread);
         }
     }
 
@@ -123,19 +123,19 @@ impl<K: Kernel> Collector<K> {
         if self.tracer.is_idle() {
             return;
         }
-        let turns = self.turns(self.tracer.follows_threads(), online);
+        let thread_switches = self.thread_switches(self.tracer.follows_threads(), online);
         let (tracer, mut context) = self.tracing();
-        tracer.follow(online, turns, &mut context);
+        tracer.follow(online, thread_switches, &mut context);
     }
 
     /// Returns the thread switches of the switch stream, for a tracer that follows threads and does not receive them yet.
-    pub(super) fn turns(&self, follows: bool, online: &CpuSet) -> Option<Turns> {
+    pub(super) fn thread_switches(&self, follows: bool, online: &CpuSet) -> Option<ThreadSwitchReceiver> {
         let stream = self.stream.as_ref()?;
-        let tells = follows && stream.tells_turns(online);
-        if self.tracer.has_turns() && !tells {
-            stream.stop_turns();
+        let tells = follows && stream.reports_thread_switches(online);
+        if self.tracer.has_thread_switches() && !tells {
+            stream.stop_thread_switches();
         }
-        (tells && !self.tracer.has_turns()).then(|| stream.turns())
+        (tells && !self.tracer.has_thread_switches()).then(|| stream.thread_switches())
     }
 
     /// Opens the stream on CPUs that came online, and closes it on CPUs that went offline.
@@ -149,7 +149,7 @@ impl<K: Kernel> Collector<K> {
                 .filter_map(Counting::attributed_mut)
                 .for_each(|group| group.end(&readings));
         }
-        let mut means = Means {
+        let mut means = OpenContext {
             kernel: &self.kernel,
             facts: &self.facts,
             core_pmu_present: self.core_pmu_present,

@@ -44,7 +44,7 @@ struct Tally {
 
 /// A target that is selected but not counted.
 #[derive(Debug)]
-struct Left<K: Kernel> {
+struct UncountedTarget<K: Kernel> {
     subject: Subject,
     slots: Slots<K>,
     /// Whether to retry it, for example because no descriptor was left.
@@ -56,7 +56,7 @@ struct Left<K: Kernel> {
 pub(super) struct GroupCounter<K: Kernel> {
     pub base: Base,
     targets: BTreeMap<Key, Target<K>>,
-    left: BTreeMap<Key, Left<K>>,
+    left: BTreeMap<Key, UncountedTarget<K>>,
 }
 
 impl<K: Kernel> GroupCounter<K> {
@@ -101,7 +101,7 @@ impl<K: Kernel> GroupCounter<K> {
             Outcome::Counted => self.count(subject, slots, context),
             Outcome::Gone => slots.close(context),
             outcome => {
-                self.left.insert(key, Left { subject, slots, again: outcome == Outcome::NoRoom });
+                self.left.insert(key, UncountedTarget { subject, slots, again: outcome == Outcome::NoRoom });
             }
         }
     }
@@ -175,7 +175,7 @@ impl<K: Kernel> GroupCounter<K> {
     }
 
     /// Marks all targets that could not be opened for retry.
-    pub(super) fn forgive(&mut self) {
+    pub(super) fn retry_refused(&mut self) {
         self.left.values_mut().for_each(|left| left.again = true);
     }
 

@@ -4,14 +4,14 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use super::open::{Bundle, How, Means};
+use super::open::{Bundle, OpenContext, OpenOptions};
 use super::reading::WORDS;
 use crate::error::Errno;
 use crate::health::{Interval, Refusal};
 use crate::host::Facts;
 use crate::plan::Group;
 use crate::sys::{Budget, Event, Inherit, Kernel, Place, Start};
-use crate::targets::Whom;
+use crate::targets::OpenTarget;
 
 /// Count of one event in one instance since the previous read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,44 +38,44 @@ pub struct Measurement<E> {
 }
 
 impl<E: Event> Measurement<E> {
-    /// Opens `groups` for `whom`. Returns the refusals of events that could not be opened; the others are counted.
+    /// Opens `groups` for `target`. Returns the refusals of events that could not be opened; the others are counted.
     pub fn open<K: Kernel<Event = E>>(
         kernel: &K,
         facts: &Facts,
         core_pmu_present: bool,
         budget: &mut Budget,
         groups: &[Arc<Group>],
-        whom: &Whom,
+        target: &OpenTarget,
     ) -> (Self, Vec<Refusal>) {
-        let mut means = Means { kernel, facts, core_pmu_present, budget };
+        let mut means = OpenContext { kernel, facts, core_pmu_present, budget };
         let (mut open, mut refusals) = (Vec::new(), Vec::new());
         for (index, group) in groups.iter().enumerate() {
-            let mut at = |place: Place<'_>, number: u32, how: How, target: &dyn Fn() -> String| {
+            let mut at = |place: Place<'_>, number: u32, how: OpenOptions, target: &dyn Fn() -> String| {
                 let opened = means.open(group, place, how, target);
                 open.extend(opened.bundles.into_iter().map(|bundle| (index, number, bundle)));
                 refusals.extend(opened.refusals);
             };
-            let here = How { inherit: Inherit::Nothing, start: Start::Later };
-            match whom {
-                Whom::Cpus(cpus) => {
+            let here = OpenOptions { inherit: Inherit::Nothing, start: Start::Later };
+            match target {
+                OpenTarget::Cpus(cpus) => {
                     for cpu in group.cpus(cpus).iter() {
                         at(Place::Cpu(cpu), cpu, here, &|| format!("cpu {cpu}"));
                     }
                 }
-                Whom::Cgroup { dir, path, cpus } => {
+                OpenTarget::Cgroup { dir, path, cpus } => {
                     for cpu in group.cpus(cpus).iter() {
                         let place = Place::Cgroup { dir: dir.as_fd(), cpu };
                         at(place, cpu, here, &|| format!("cgroup {path} on cpu {cpu}"));
                     }
                 }
-                Whom::Threads(threads) => {
-                    let how = How { inherit: Inherit::Children, start: Start::Later };
+                OpenTarget::Threads(threads) => {
+                    let how = OpenOptions { inherit: Inherit::Children, start: Start::Later };
                     for &tid in threads {
                         at(Place::Thread(tid), tid, how, &|| format!("thread {tid}"));
                     }
                 }
-                Whom::Command(pid) => {
-                    let how = How { inherit: Inherit::Children, start: Start::OnExec };
+                OpenTarget::Command(pid) => {
+                    let how = OpenOptions { inherit: Inherit::Children, start: Start::OnExec };
                     at(Place::Thread(*pid), *pid, how, &|| "the command".into());
                 }
             }

@@ -38,19 +38,19 @@ use crate::register::TargetIndex;
 use crate::ring::{self, Losses};
 use crate::sys::{Budget, Inherit, Kernel, Place, Start};
 use crate::targets::{Changed, Targets, Watch};
-use crate::tracepoint::{Remarkable, TraceState, Tracer, TracerState};
+use crate::tracepoint::{LongestWaits, TraceState, Tracer, TracerState};
 use attributed::{AttributedGroup, Collected};
 use busy::Busy;
 use counting::Counting;
 use group::GroupCounter;
-use open::{How, Means, Opened};
+use open::{OpenContext, OpenOptions, Opened};
 use publish::Quality;
 use stream::{Reading, Stream};
 use subject::Subject;
 
 /// State needed to open and close groups, besides the group itself.
 struct Context<'a, K> {
-    means: Means<'a, K>,
+    means: OpenContext<'a, K>,
     targets: &'a Watch,
     board: &'a mut Board,
     now: Timestamp,
@@ -66,7 +66,7 @@ impl<K: Kernel> Context<'_, K> {
             Targets::Processes(_) if self.means.facts.kernel >= KernelVersion(5, 13) => Inherit::Threads,
             _ => Inherit::Nothing,
         };
-        self.means.open(group, place, How { inherit, start: Start::Later }, target)
+        self.means.open(group, place, OpenOptions { inherit, start: Start::Later }, target)
     }
 }
 
@@ -171,14 +171,14 @@ impl<K: Kernel> Collector<K> {
     }
 
     /// Uses these facts from now on, and marks targets that could not be opened for retry.
-    pub fn look_again(&mut self, facts: Facts, core_pmu_present: bool) {
+    pub fn set_facts(&mut self, facts: Facts, core_pmu_present: bool) {
         (self.facts, self.core_pmu_present) = (facts, core_pmu_present);
         for counting in &mut self.groups {
             if let Counting::Dedicated(counter) = counting {
-                counter.forgive();
+                counter.retry_refused();
             }
         }
-        self.tracer.forgive();
+        self.tracer.retry_refused();
     }
 
     /// Limits the number of process names per cgroup in the labels of one metric.
@@ -248,12 +248,18 @@ impl<K: Kernel> Collector<K> {
         self.describe_to_stream(targets);
         self.follow_stream(targets.online());
         self.tracer.collect(&mut self.index, &self.roots, &self.facts.nodes);
-        let turns = self.turns(plan.follows_threads(), targets.online());
+        let thread_switches = self.thread_switches(plan.follows_threads(), targets.online());
         let (tracer, mut context) = self.tracing();
-        tracer.apply(&plan.traces, bounds.series, ring_memory, (targets.online(), turns), &mut context);
+        tracer.apply(
+            &plan.traces,
+            bounds.series,
+            ring_memory,
+            (targets.online(), thread_switches),
+            &mut context,
+        );
         self.describe_to_tracer(targets);
         self.follow_tracer(targets.online());
-        self.board.log_news();
+        self.board.log_changes();
     }
 
     /// Starts to count a new group.
@@ -288,9 +294,9 @@ impl<K: Kernel> Collector<K> {
 
     /// Returns the processes that changed since the last call; `None` if that is unknown. Empties the rings first, because their records
     /// report some of the changes.
-    pub fn take_news(&mut self) -> Option<Changed> {
+    pub fn take_changed(&mut self) -> Option<Changed> {
         let stream = self.stream.as_ref()?;
-        let news = stream.intake().take_news();
+        let news = stream.ingest().take_changed();
         news.filter(|_| stream.is_everywhere(&self.facts.online))
     }
 
@@ -299,7 +305,7 @@ impl<K: Kernel> Collector<K> {
         let Some(stream) = self.stream.take() else { return };
         self.past_losses = stream.state().losses.plus(self.past_losses);
         let (readings, shares) = stream.close(&mut self.budget);
-        self.charge(&shares, &readings);
+        self.attribute(&shares, &readings);
         for (_, ticket) in self.stream_refused.drain(..) {
             self.board.remove(ticket);
         }
@@ -318,9 +324,9 @@ impl<K: Kernel> Collector<K> {
             let shares = stream.take(|pid| self.index.has_process(pid));
             let mut readings = Vec::new();
             stream.read(|reading| readings.push(reading));
-            self.charge(&shares, &readings);
+            self.attribute(&shares, &readings);
             stream.grow();
-            let mut means = Means {
+            let mut means = OpenContext {
                 kernel: &self.kernel,
                 facts: &self.facts,
                 core_pmu_present: self.core_pmu_present,
@@ -354,7 +360,7 @@ impl<K: Kernel> Collector<K> {
     }
 
     /// Adds the counts of the stream to its groups.
-    fn charge(&mut self, shares: &Shares, readings: &[Reading]) {
+    fn attribute(&mut self, shares: &Shares, readings: &[Reading]) {
         self.index.add_created(shares.created());
         let collected = Collected {
             shares,
@@ -381,8 +387,8 @@ impl<K: Kernel> Collector<K> {
     }
 
     /// Returns the threads with unusual behavior.
-    pub fn remarkable(&self) -> &Remarkable {
-        self.tracer.remarkable()
+    pub fn longest_waits(&self) -> &LongestWaits {
+        self.tracer.longest_waits()
     }
 
     /// Returns the state of the rings of tracepoints and probes, if there are any.
@@ -451,7 +457,7 @@ impl<K: Kernel> Collector<K> {
     }
 
     fn context<'a>(&'a mut self, targets: &'a Watch) -> Context<'a, K> {
-        let means = Means {
+        let means = OpenContext {
             kernel: &self.kernel,
             facts: &self.facts,
             core_pmu_present: self.core_pmu_present,

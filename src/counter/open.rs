@@ -60,7 +60,7 @@ pub(super) struct Opened<E> {
 
 /// Resources needed to open events, besides the group and the place.
 #[derive(Debug)]
-pub(super) struct Means<'a, K> {
+pub(super) struct OpenContext<'a, K> {
     pub kernel: &'a K,
     pub facts: &'a Facts,
     /// Whether the host has a PMU for its cores.
@@ -70,20 +70,20 @@ pub(super) struct Means<'a, K> {
 
 /// Options for opening a group.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct How {
+pub(super) struct OpenOptions {
     /// Whether threads or processes that a thread starts are counted with it.
     pub inherit: Inherit,
     /// When the leader, and with it the group, starts.
     pub start: Start,
 }
 
-impl<K: Kernel> Means<'_, K> {
+impl<K: Kernel> OpenContext<'_, K> {
     /// Opens `group` at `place`; refusals report the place as `target`. The events do not count before they are started.
     pub(super) fn open(
         &mut self,
         group: &Group,
         place: Place<'_>,
-        how: How,
+        how: OpenOptions,
         target: &dyn Fn() -> String,
     ) -> Opened<K::Event> {
         let mut opened = Opened { bundles: Vec::new(), refusals: Vec::new(), no_room: false, gone: false };
@@ -119,7 +119,7 @@ impl<K: Kernel> Means<'_, K> {
         index: usize,
         counter: &Counter,
         place: Place<'_>,
-        how: How,
+        how: OpenOptions,
         bundles: &mut Vec<Bundle<K::Event>>,
     ) -> Result<(), (Errno, Attempt)> {
         let leading = Attr { inherit: how.inherit, start: how.start, ..Attr::counting(&counter.event) };

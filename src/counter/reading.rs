@@ -1,12 +1,12 @@
 //! Reading of a group of counters, also after its CPU has gone offline.
 
 use crate::error::Errno;
-use crate::plan::MOST_MEMBERS;
+use crate::plan::MAX_MEMBERS;
 use crate::sys::Event;
 
 /// Number of words of the largest group read: the number of members, two times, and a value for each member. The switch stream adds two
 /// members of its own.
-pub(super) const WORDS: usize = 3 + 2 + MOST_MEMBERS;
+pub(super) const WORDS: usize = 3 + 2 + MAX_MEMBERS;
 
 /// The events of a group, in the order in which they were opened.
 #[derive(Debug)]

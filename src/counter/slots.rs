@@ -13,7 +13,7 @@ use crate::error::FileError;
 use crate::event::Kind;
 use crate::health::{Cause, Interval, Judgement, Ticket, Verdict, judge};
 use crate::host::{Cpu, CpuSet};
-use crate::plan::{Counter, Group, MOST_MEMBERS};
+use crate::plan::{Counter, Group, MAX_MEMBERS};
 use crate::sys::{Kernel, Place};
 use crate::targets::{Cgroup, Process};
 
@@ -218,17 +218,17 @@ impl<K: Kernel> Slots<K> {
         self.refused.into_iter().for_each(|ticket| context.board.remove(ticket));
     }
 
-    /// Reads every instance, and passes the count of each counter to `tell`.
-    pub(super) fn read(&mut self, plan: &Group, work: Work, mut tell: impl FnMut(Counted)) {
+    /// Reads every instance, and passes the count of each counter to `report`.
+    pub(super) fn read(&mut self, plan: &Group, work: Work, mut report: impl FnMut(Counted)) {
         let mut words = [0; WORDS];
         for bundle in self.places.values_mut().flatten() {
             match bundle.read(&mut words) {
                 Ok([]) => {
                     for &counter in &bundle.counters {
-                        tell(Counted { counter, count: 0, verdict: Verdict::Full, interval: None });
+                        report(Counted { counter, count: 0, verdict: Verdict::Full, interval: None });
                     }
                 }
-                Ok(words) => read_bundle(bundle, words, plan, work, &mut tell),
+                Ok(words) => read_bundle(bundle, words, plan, work, &mut report),
                 // An event can be read even after its CPU went offline or its task ended. Other errors are permanent; the next collection
                 // tries again anyway.
                 Err(errno) => tracing::debug!(entry = &*plan.entry, %errno, "cannot read a group"),
@@ -242,9 +242,9 @@ fn read_bundle<E>(
     words: &[u64],
     plan: &Group,
     work: Work,
-    tell: &mut impl FnMut(Counted),
+    report: &mut impl FnMut(Counted),
 ) {
-    let mut deltas = [(0, 0); MOST_MEMBERS];
+    let mut deltas = [(0, 0); MAX_MEMBERS];
     let interval = bundle.progress.advance(words, |delta| {
         if let Some(place) = deltas.get_mut(delta.member) {
             *place = (delta.raw, delta.scaled);
@@ -258,7 +258,7 @@ fn read_bundle<E>(
     for (place, (&counter, (raw, count))) in bundle.counters.iter().zip(deltas).enumerate() {
         let moves = plan.counters.get(counter).is_some_and(must_move);
         let verdict = judge(interval, bundle.progress.history, raw, work.filter(|_| moves));
-        tell(Counted { counter, count, verdict, interval: (place == 0).then_some(interval) });
+        report(Counted { counter, count, verdict, interval: (place == 0).then_some(interval) });
     }
 }
 

@@ -39,7 +39,7 @@ const FUNCTION_ID: u64 = 1;
 /// # Errors
 /// The first error. Errors in quotes and parentheses are reported before all others.
 pub fn check(filter: &str, format: &Format) -> Result<(), ParseError> {
-    let checker = Checker::new(filter, Judged { format, is_function: is_function(format) });
+    let checker = Checker::new(filter, FilteredTracepoint { format, is_function: is_function(format) });
     // The kernel's limit is one page. An error keeps no more of the text.
     checker.filter().map_err(|fault| fault.within(filter, rustix::param::page_size()))
 }
@@ -73,10 +73,10 @@ const OPERATORS: [(&str, Operator); 8] = [
 ];
 
 /// A cursor over the filter.
-type Checker<'t> = Cursor<'t, Judged<'t>>;
+type Checker<'t> = Cursor<'t, FilteredTracepoint<'t>>;
 
 /// The tracepoint that a filter applies to.
-struct Judged<'t> {
+struct FilteredTracepoint<'t> {
     format: &'t Format,
     is_function: bool,
 }

@@ -39,7 +39,7 @@ use std::sync::Arc;
 
 use crate::health::{Attempt, Scope};
 use crate::host::CpuSet;
-use crate::words::words;
+use crate::named_enum::named_enum;
 
 /// The part of `perf_event_attr` that selects the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -105,7 +105,7 @@ pub enum Precise {
     Max,
 }
 
-words! {
+named_enum! {
     /// Family of an event. Determines which groups it can join and how an error of the kernel is interpreted.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Kind {

@@ -16,7 +16,7 @@ pub(super) struct Subject {
 
 /// A modifier that does not apply to an event: the reason and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NoMeaning {
+pub(super) struct InapplicableModifier {
     pub reason: &'static str,
     pub remedy: &'static str,
 }
@@ -52,8 +52,8 @@ impl Modifiers {
 
     /// Checks that these bits apply to an event. Rejects counts that would contradict their names or stay zero. What depends on the PMU is
     /// left to the kernel.
-    pub(super) fn check(&self, subject: Subject) -> Result<(), NoMeaning> {
-        let refuse = |reason, remedy| Err(NoMeaning { reason, remedy });
+    pub(super) fn check(&self, subject: Subject) -> Result<(), InapplicableModifier> {
+        let refuse = |reason, remedy| Err(InapplicableModifier { reason, remedy });
         let modes = self.exclude_user || self.exclude_kernel || self.exclude_hv;
         let sides = self.exclude_host || self.exclude_guest;
         if modes && subject.place == Place::Clock {

@@ -297,7 +297,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::profile::sample_profiles::{Builder, any_profile, hostile, native, specimen, task};
+    use crate::profile::sample_profiles::{Builder, any_profile, example, hostile, native, task};
     use crate::profile::{Mode, Selection};
 
     /// Returns start and width in values, and the text of each frame. Panics if the markup is not that of inferno.
@@ -318,10 +318,10 @@ mod tests {
 
     #[test]
     fn the_picture_shows_what_the_profile_says() {
-        let svg = draw(&specimen());
+        let svg = draw(&example());
         let frames = frames(&svg);
         let all = frames.iter().find(|frame| frame.2.starts_with("all (")).unwrap();
-        assert_eq!((all.0, all.1), (0, specimen().total()));
+        assert_eq!((all.0, all.1), (0, example().total()));
         assert!(
             frames.iter().any(|frame| frame.2.starts_with("do_syscall_64 (2,842 ms, 15.47%)")),
             "{frames:?}"
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn the_same_profile_is_the_same_picture() {
-        assert_eq!(draw(&specimen()), draw(&specimen()));
+        assert_eq!(draw(&example()), draw(&example()));
     }
 
     #[test]
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn an_empty_profile_is_a_sentence_and_no_error() {
-        let empty = specimen().select(&Selection { pid: Some(1), ..Selection::default() });
+        let empty = example().select(&Selection { pid: Some(1), ..Selection::default() });
         let text = nothing(&empty, 5);
         let svg = standalone(&empty, Options::default(), &text).unwrap();
         assert!(
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn the_script_is_mended() {
-        let svg = draw(&specimen());
+        let svg = draw(&example());
         for (from, to) in MENDED {
             assert!(!svg.contains(from) && svg.contains(to), "inferno's script has changed: {from}");
         }
@@ -416,7 +416,7 @@ mod tests {
 
     #[test]
     fn a_total_beyond_what_scripts_can_count_is_drawn() {
-        let mut profile = specimen();
+        let mut profile = example();
         profile.samples.iter_mut().for_each(|sample| sample.value = u64::MAX);
         assert!(!frames(&draw(&profile)).is_empty());
     }

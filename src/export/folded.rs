@@ -182,7 +182,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::profile::sample_profiles::{any_profile, hostile, specimen};
+    use crate::profile::sample_profiles::{any_profile, example, hostile};
 
     fn text(profile: &Profile, options: Options) -> String {
         Folded::new(profile, options).text()
@@ -205,12 +205,12 @@ mod tests {
 
     #[test]
     fn the_lines_are_as_recorded() {
-        insta::assert_snapshot!(text(&specimen(), Options::default()));
+        insta::assert_snapshot!(text(&example(), Options::default()));
     }
 
     #[test]
     fn what_a_line_begins_with_can_be_chosen() {
-        let with = |root| text(&specimen(), Options { root, annotated: false });
+        let with = |root| text(&example(), Options { root, annotated: false });
         assert!(with(Root::Comm).contains("\nnginx;_start;"));
         assert!(with(Root::CommPid).contains("\nnginx-812;_start;"));
         assert!(with(Root::Cgroup).contains("\n/system.slice/nginx.service;_start;"));
@@ -218,13 +218,13 @@ mod tests {
 
     #[test]
     fn names_are_annotated_unless_that_is_not_wanted() {
-        let annotated = text(&specimen(), Options::default());
+        let annotated = text(&example(), Options::default());
         assert!(
             annotated.contains(";do_syscall_64_[k];")
                 && annotated.contains(";LazyCompile:*render /app/view.js:12_[j]")
         );
         assert!(annotated.contains(";ngx_http_process_request_line;ngx_http_parse_request_line_[i] "));
-        assert!(!text(&specimen(), Options { annotated: false, ..Options::default() }).contains("_["));
+        assert!(!text(&example(), Options { annotated: false, ..Options::default() }).contains("_["));
     }
 
     #[test]

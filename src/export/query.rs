@@ -20,7 +20,7 @@ const PATTERN: usize = 512;
 pub const LONGEST: u32 = 300;
 
 /// Maximum number of functions in a table.
-const MOST: u32 = 10_000;
+const MAX: u32 = 10_000;
 
 /// A parsed query. Each output has keys of its own, in addition to the common ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -98,7 +98,7 @@ const TABLE_FORMAT: Key =
     Key("format", Some(|query, given| put(&mut query.format, given.one_of(&TABLES).map(Some))));
 
 /// Maximum number of functions.
-const LIMIT: Key = Key("limit", Some(|query, given| put(&mut query.limit, given.number(1, MOST).map(Some))));
+const LIMIT: Key = Key("limit", Some(|query, given| put(&mut query.limit, given.number(1, MAX).map(Some))));
 
 pub(super) const ROOTS: [(&str, Root); 3] =
     [("comm", Root::Comm), ("comm-pid", Root::CommPid), ("cgroup", Root::Cgroup)];

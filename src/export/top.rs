@@ -217,16 +217,16 @@ mod tests {
 
     use super::*;
     use crate::profile::Mode;
-    use crate::profile::sample_profiles::{Builder, any_profile, hostile, native, specimen, task};
+    use crate::profile::sample_profiles::{Builder, any_profile, example, hostile, native, task};
 
     #[test]
     fn the_table_is_as_recorded() {
-        insta::assert_snapshot!(Top::new(&specimen(), 12).text(&specimen(), "", "`limit=`"));
+        insta::assert_snapshot!(Top::new(&example(), 12).text(&example(), "", "`limit=`"));
     }
 
     #[test]
     fn the_json_is_as_recorded() {
-        insta::assert_snapshot!(serde_json::to_string_pretty(&Top::new(&specimen(), 3)).unwrap());
+        insta::assert_snapshot!(serde_json::to_string_pretty(&Top::new(&example(), 3)).unwrap());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::connection::{Connection, Kept, Shared, locked};
+use super::connection::{Connection, HelperFile, Shared, locked};
 use super::wire::{self, Answer, OpenRequest, Request};
 use super::{Contents, Opened, RootError};
 use crate::clock::{Clock, Monotonic};
@@ -21,7 +21,7 @@ use crate::host::Roots;
 /// Delay before a restart of the helper.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 /// Maximum number of abandoned helpers with a stuck operation; at this number, no further helper is started.
-const MOST_LEFT_BEHIND: usize = 3;
+const MAX_LEFT_BEHIND: usize = 3;
 
 /// Client of the helper.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Client {
                 Ok(Opened { file: Contents::Local(File::from(descriptor)), place: None, shown, pid })
             }
             (Answer::Opened { shown, pid, file: Some(number) }, place) => {
-                let file = Contents::Apart(Kept::new(connection, number));
+                let file = Contents::Apart(HelperFile::new(connection, number));
                 Ok(Opened { file, place, shown, pid })
             }
             (Answer::NotOpened(error), _) => Err(error),
@@ -97,7 +97,7 @@ impl Client {
         if self.stopped.load(Ordering::Acquire) {
             return Err(unavailable("the program is stopping"));
         }
-        if state.left_behind.len() >= MOST_LEFT_BEHIND {
+        if state.left_behind.len() >= MAX_LEFT_BEHIND {
             return Err(unavailable("stuck helper processes cannot be killed, so no more are started"));
         }
         let now = self.clock.monotonic();

@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::wire::{self, Answer, Asked, CHUNK, Notice, Received, Request};
+use super::wire::{self, Answer, CHUNK, Notice, NumberedRequest, Received, Request};
 use super::{Report, Stat, Stuck};
 use crate::clock::{Clock, Monotonic};
 use crate::error::printable;
 use crate::lock;
 
 /// Response timeout. The helper always responds earlier, even if a file system blocks; otherwise it is abandoned.
-const PATIENCE: Duration = Duration::from_secs(12);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(12);
 /// Maximum number of pending close requests while the helper's queue is full.
-const MOST_TO_CLOSE: usize = 1 << 16;
+const MAX_TO_CLOSE: usize = 1 << 16;
 
 /// State shared by all connections of a client.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(super) struct Connection {
 
 /// File that the helper keeps open. Dropping it closes the file without waiting.
 #[derive(Debug)]
-pub struct Kept {
+pub struct HelperFile {
     connection: Arc<Connection>,
     number: u64,
 }
@@ -100,12 +100,13 @@ impl Connection {
             if self.has_ended() {
                 return Err(Errno::STALE);
             }
-            let sent = wire::send(self.socket.as_fd(), &Asked { number, request }, &[], None, false);
+            let sent =
+                wire::send(self.socket.as_fd(), &NumberedRequest { number, request }, &[], None, false);
             sent.map_err(|error| match error.kind() {
                 io::ErrorKind::WouldBlock => Errno::AGAIN,
                 _ => Errno::STALE,
             })?;
-            answered.recv_timeout(PATIENCE).map_err(|error| match error {
+            answered.recv_timeout(RESPONSE_TIMEOUT).map_err(|error| match error {
                 RecvTimeoutError::Timeout => Errno::TIMEDOUT,
                 RecvTimeoutError::Disconnected => Errno::STALE,
             })
@@ -120,10 +121,10 @@ impl Connection {
     }
 
     fn close(&self, file: u64) {
-        let asked = Asked { number: 0, request: Request::Close { file } };
+        let asked = NumberedRequest { number: 0, request: Request::Close { file } };
         if wire::send(self.socket.as_fd(), &asked, &[], None, false).is_err() && !self.has_ended() {
             let mut to_close = locked(&self.to_close);
-            if to_close.len() < MOST_TO_CLOSE {
+            if to_close.len() < MAX_TO_CLOSE {
                 to_close.push(file);
             }
         }
@@ -141,7 +142,7 @@ impl Connection {
                     }
                 }
                 Ok(Some(Received { message: Notice::Stuck { all, lifted }, .. })) => {
-                    self.shared.hear(all, lifted);
+                    self.shared.receive_notice(all, lifted);
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -154,7 +155,7 @@ impl Connection {
             tracing::warn!(pid = self.pid, "files helper process exited; restarting");
         }
         self.end();
-        self.shared.hear(Vec::new(), true);
+        self.shared.receive_notice(Vec::new(), true);
     }
 }
 
@@ -192,7 +193,7 @@ impl Shared {
     }
 
     /// Updates the stuck operations, and logs each mount once when it becomes stuck and once when it recovers.
-    fn hear(&self, all: Vec<Stuck>, lifted: bool) {
+    fn receive_notice(&self, all: Vec<Stuck>, lifted: bool) {
         let mut stuck = locked(&self.stuck);
         let is_in = |list: &[Stuck], one: &Stuck| list.iter().any(|other| other.mount == one.mount);
         let known = stuck.1.len();
@@ -219,7 +220,7 @@ impl Shared {
     }
 }
 
-impl Kept {
+impl HelperFile {
     /// Creates a handle of a file that the helper has just opened under this number.
     pub(super) fn new(connection: Arc<Connection>, number: u64) -> Arc<Self> {
         connection.shared.kept.fetch_add(1, Ordering::Relaxed);
@@ -262,7 +263,7 @@ fn failed(answer: &Answer) -> io::Error {
     })
 }
 
-impl Drop for Kept {
+impl Drop for HelperFile {
     fn drop(&mut self) {
         self.connection.shared.kept.fetch_sub(1, Ordering::Relaxed);
         if !self.connection.has_ended() {

@@ -76,8 +76,8 @@ fn find_path(root: &Root, path: &str, roots: &Roots, cgroup_dir: Option<&Path>) 
     }
     let path = Path::new(path);
     match (root, cgroup_dir) {
-        (Root::Host, _) => Inside::host(roots)?.find_file(path),
-        (Root::Process(pid), _) => Inside::process(roots, *pid)?.find_file(path),
+        (Root::Host, _) => RootDir::host(roots)?.find_file(path),
+        (Root::Process(pid), _) => RootDir::process(roots, *pid)?.find_file(path),
         (Root::Cgroup(cgroup), Some(dir)) => find_in_cgroup(roots, cgroup, dir, path),
         (Root::Cgroup(cgroup), None) => Err(RootError::NoCgroup(cgroup.to_string())),
     }
@@ -135,7 +135,7 @@ fn find_in_cgroup(roots: &Roots, cgroup: &str, dir: &Path, path: &Path) -> Resul
                 return Err(refusal.unwrap_or_else(|| RootError::NoProcesses(cgroup.to_owned())));
             }
             tried += 1;
-            match Inside::process(roots, pid).and_then(|inside| inside.find_file(path)) {
+            match RootDir::process(roots, pid).and_then(|inside| inside.find_file(path)) {
                 // The PID may have been reused. The opened file remains valid, so the membership can be checked again.
                 Ok(found) if processes(&dir, false, cgroup)?.contains(&pid) => return Ok(found),
                 Ok(_) | Err(RootError::NoProcess(_)) => {}
@@ -165,7 +165,7 @@ fn processes(dir: &Path, first: bool, cgroup: &str) -> Result<Vec<u32>, RootErro
 }
 
 /// Root directory for path lookups.
-struct Inside {
+struct RootDir {
     dir: OwnedFd,
     /// Prefix of displayed paths on the host.
     shown: PathBuf,
@@ -174,7 +174,7 @@ struct Inside {
     resolve: ResolveFlags,
 }
 
-impl Inside {
+impl RootDir {
     /// Opens the root of the host, which may be below a prefix.
     fn host(roots: &Roots) -> Result<Self, RootError> {
         let own = roots.prefix.as_os_str().is_empty() || roots.prefix == Path::new("/");

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::root::{Root, RootError};
-use super::wire::{self, Answer, Asked, Notice, OpenRequest, Received, Request};
-use super::{Contents, MOST_STUCK, Opened, Stuck};
+use super::wire::{self, Answer, Notice, NumberedRequest, OpenRequest, Received, Request};
+use super::{Contents, MAX_STUCK, Opened, Stuck};
 use crate::clock::{Clock, Monotonic};
 use crate::error::Errno;
 use crate::host::Roots;
@@ -25,7 +25,7 @@ const DEADLINE: Duration = Duration::from_secs(1);
 /// Maximum number of concurrent operations of each kind (local and other), not counting stuck ones.
 const AT_ONCE: usize = 4;
 /// Maximum number of queued operations. Each requesting thread of the main process has one request at a time.
-const MOST_QUEUED: usize = 256;
+const MAX_QUEUED: usize = 256;
 
 /// Resource on which an operation can block.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -59,8 +59,10 @@ pub fn serve(socket: OwnedFd, roots: Roots) {
     let (asked, requests) = (events.clone(), Arc::clone(&socket));
     let reader = thread::Builder::new().name("files-requests".into()).spawn(move || {
         let mut buffer = Vec::new();
-        while let Ok(Some(Received { message, .. })) = wire::receive::<Asked>(requests.as_fd(), &mut buffer) {
-            if asked.send(Event::Asked(message)).is_err() {
+        while let Ok(Some(Received { message, .. })) =
+            wire::receive::<NumberedRequest>(requests.as_fd(), &mut buffer)
+        {
+            if asked.send(Event::Request(message)).is_err() {
                 return;
             }
         }
@@ -73,7 +75,7 @@ pub fn serve(socket: OwnedFd, roots: Roots) {
 
 /// Event of the dispatcher.
 enum Event {
-    Asked(Asked),
+    Request(NumberedRequest),
     /// The operation on this worker has ended.
     Done(u64, Outcome, Sender<Task>),
     End,
@@ -135,7 +137,7 @@ impl Dispatcher {
                 None => arrived.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match event {
-                Ok(Event::Asked(asked)) => self.take(asked),
+                Ok(Event::Request(asked)) => self.take(asked),
                 Ok(Event::Done(operation, outcome, worker)) => self.finish(operation, outcome, worker),
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(Event::End) | Err(RecvTimeoutError::Disconnected) => return,
@@ -151,7 +153,7 @@ impl Dispatcher {
     }
 
     /// Queues a request, or rejects it.
-    fn take(&mut self, Asked { number, request }: Asked) {
+    fn take(&mut self, NumberedRequest { number, request }: NumberedRequest) {
         let (job, key) = match request {
             Request::Read { file, .. } | Request::Stat { file } => {
                 let Some(file) = self.files.get(&file).map(Arc::clone) else {
@@ -184,8 +186,8 @@ impl Dispatcher {
         if let Some(hanging) = self.hanging(&waiting) {
             return self.refuse(waiting.number, hanging);
         }
-        if self.queue.len() >= MOST_QUEUED && !matches!(waiting.job, Job::Close(_)) {
-            let reason = format!("{MOST_QUEUED} operations are queued");
+        if self.queue.len() >= MAX_QUEUED && !matches!(waiting.job, Job::Close(_)) {
+            let reason = format!("{MAX_QUEUED} operations are queued");
             return self.refuse(waiting.number, RootError::Unavailable(reason));
         }
         self.queue.push_back(waiting);
@@ -203,9 +205,9 @@ impl Dispatcher {
         if let Some(running) = stuck.clone().find(|running| running.key.as_ref() == Some(&own)) {
             return Some(running.error(path, self.clock.monotonic()));
         }
-        let full = stuck.by_ref().count() >= MOST_STUCK && waiting.key.is_some();
+        let full = stuck.by_ref().count() >= MAX_STUCK && waiting.key.is_some();
         full.then(|| {
-            RootError::Unavailable(format!("{MOST_STUCK} operations on files of other processes are stuck"))
+            RootError::Unavailable(format!("{MAX_STUCK} operations on files of other processes are stuck"))
         })
     }
 

@@ -96,7 +96,7 @@ pub struct Report {
     pub restarts: u64,
     /// Number of operations that missed their deadline since the start.
     pub late: u64,
-    /// Stuck operations, at most [`MOST_STUCK`]. Files on the same mounts are skipped until they end.
+    /// Stuck operations, at most [`MAX_STUCK`]. Files on the same mounts are skipped until they end.
     pub stuck: Vec<Stuck>,
     /// Number of files that the helper keeps open for this process.
     #[serde(skip)]
@@ -104,7 +104,7 @@ pub struct Report {
 }
 
 /// Maximum number of stuck operations. At this limit, all operations on file systems that can block fail.
-pub const MOST_STUCK: usize = 8;
+pub const MAX_STUCK: usize = 8;
 
 impl Files {
     /// Runs all operations on the calling thread: for tests, and for machines on which no child can be started.

@@ -46,9 +46,9 @@ const LOCAL: [&str; 30] = [
     "zfs",
 ];
 /// Maximum number of mounts per namespace; a node with a thousand containers has about ten thousand.
-const MOST_MOUNTS: usize = 1 << 16;
+const MAX_MOUNTS: usize = 1 << 16;
 /// Maximum number of directories and links in a path lookup.
-const MOST_STEPS: usize = 256;
+const MAX_STEPS: usize = 256;
 
 /// Mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,7 +84,7 @@ impl Mounts {
     pub(super) fn read(process: &Path, host: Option<&Self>) -> Self {
         let mut mounts = Self::default();
         let text = host::read_text(&process.join("mountinfo")).unwrap_or_default();
-        for (id, mount, options) in text.lines().take(MOST_MOUNTS).filter_map(parse) {
+        for (id, mount, options) in text.lines().take(MAX_MOUNTS).filter_map(parse) {
             let can_hang = match &*mount.kind {
                 "overlay" => {
                     host.is_some_and(|host| layers(options).any(|layer| host.holding(&layer).is_some()))
@@ -147,7 +147,7 @@ impl Mounts {
         }
         let mut walk = Walk { at: vec![root], path: PathBuf::from("/"), left: VecDeque::new() };
         walk.go_on(path);
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MAX_STEPS {
             let Some(name) = walk.left.pop_front() else { break };
             if name == ".." {
                 walk.go_up();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Stat;
-use super::connection::Kept;
+use super::connection::HelperFile;
 use crate::event::FileId;
 use crate::host::ReadAt;
 
@@ -33,7 +33,7 @@ pub enum Contents {
     /// This process: the file is on a local file system.
     Local(File),
     /// The helper: the file system can block. Reading costs a round trip of about 20 µs per 64 KiB.
-    Apart(Arc<Kept>),
+    Apart(Arc<HelperFile>),
 }
 
 impl Opened {

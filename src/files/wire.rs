@@ -45,7 +45,7 @@ pub(super) enum OpenRequest {
 
 /// Request with a number that identifies its response.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct NumberedRequest {
     pub(super) number: u64,
     pub(super) request: Request,
 }

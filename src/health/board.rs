@@ -9,7 +9,7 @@ use super::{Cause, Refusal, Scope};
 use crate::error::printable;
 
 /// Maximum number of lines. Further lines would hardly add information.
-const MOST_LINES: usize = 500;
+const MAX_LINES: usize = 500;
 
 /// Key of a line: entry, scope, event, cause and reason.
 type Key = (Arc<str>, Scope, Arc<str>, Cause, String);
@@ -104,7 +104,7 @@ impl Board {
             }
             return Ticket(Some(key));
         }
-        if self.lines.len() >= MOST_LINES {
+        if self.lines.len() >= MAX_LINES {
             self.beyond += 1;
             return Ticket(None);
         }
@@ -133,7 +133,7 @@ impl Board {
 
     /// Logs refusals that are new since the last call: one log line per reason, because a machine without a PMU refuses every hardware
     /// event for the same reason.
-    pub fn log_news(&mut self) {
+    pub fn log_changes(&mut self) {
         for same in by_reason(self.news.iter().filter_map(|key| self.lines.get(key))) {
             let SameReason { events, target, cause, reason, remedy, .. } = same;
             let remedy = if remedy.is_empty() { remedy } else { format!("; {remedy}") };
@@ -221,8 +221,8 @@ mod tests {
         let mut board = Board::default();
         let entry: Arc<str> = "core".into();
         let add = |n| board.add(&entry, Scope::CPU, refusal(&format!("e{n}"), "cpu 0"));
-        let tickets: Vec<Ticket> = (0..MOST_LINES + 7).map(add).collect();
-        assert_eq!((board.lines().len(), board.beyond()), (MOST_LINES, 7));
+        let tickets: Vec<Ticket> = (0..MAX_LINES + 7).map(add).collect();
+        assert_eq!((board.lines().len(), board.beyond()), (MAX_LINES, 7));
         tickets.into_iter().for_each(|ticket| board.remove(ticket));
         assert_eq!((board.lines().len(), board.beyond()), (0, 0));
     }

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::error::Errno;
-use crate::words::words;
+use crate::named_enum::named_enum;
 
-words! {
+named_enum! {
     /// Class of a refusal. The classes distinguish a defect, a full resource, a missing permission and missing support. In order of
     /// importance.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

@@ -3,7 +3,7 @@
 use std::ops::AddAssign;
 use std::time::Duration;
 
-use crate::words::words;
+use crate::named_enum::named_enum;
 
 /// Enabled and running time of a group of counters between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,7 +51,7 @@ impl History {
     }
 }
 
-words! {
+named_enum! {
     /// The state of a counter.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Verdict {

@@ -7,16 +7,16 @@ use hyper::StatusCode;
 use crate::clean::clean;
 
 /// Maximum length of an untrusted text in bytes.
-pub(crate) const TOLD: usize = 300;
+pub(crate) const MESSAGE_LIMIT: usize = 300;
 
 /// Sanitizes and truncates an untrusted text for a log line.
-pub(crate) fn told(text: &str) -> String {
-    clean(text.trim(), TOLD).into_owned()
+pub(crate) fn sanitized(text: &str) -> String {
+    clean(text.trim(), MESSAGE_LIMIT).into_owned()
 }
 
 /// Formats an unsuccessful HTTP status with the explanation of the server.
 pub(crate) fn answered(status: StatusCode, said: &str) -> String {
-    match &*told(said) {
+    match &*sanitized(said) {
         "" => format!("the server returned {status}"),
         said => format!("the server returned {status}: {said}"),
     }
@@ -33,5 +33,5 @@ pub(crate) fn causes(error: &(dyn Error + 'static)) -> String {
         }
         cause = error.source();
     }
-    told(&text)
+    sanitized(&text)
 }

@@ -9,7 +9,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustls::ClientConfig;
 
-use super::tls::nobody;
+use super::tls::without_roots;
 
 pub(crate) type Client = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
@@ -21,7 +21,7 @@ pub(crate) fn client(
     let builder = HttpsConnectorBuilder::new();
     let connector = match uri.scheme_str() {
         Some("https") => builder.with_tls_config(tls()?).https_only().enable_http1().build(),
-        _ => builder.with_tls_config(nobody()?).https_or_http().enable_http1().build(),
+        _ => builder.with_tls_config(without_roots()?).https_or_http().enable_http1().build(),
     };
     Ok(legacy::Client::builder(TokioExecutor::new()).build(connector))
 }

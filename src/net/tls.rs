@@ -47,7 +47,7 @@ impl Trust {
         match self {
             Self::Files(tls) => Pem::read(tls)?.client(),
             Self::Anybody => {
-                let mut client = nobody()?;
+                let mut client = without_roots()?;
                 let provider = Arc::clone(client.crypto_provider());
                 client.dangerous().set_certificate_verifier(Arc::new(AnyCertificate(provider)));
                 Ok(client)
@@ -142,7 +142,7 @@ impl Pem {
 ///
 /// # Errors
 /// Returns an error only if the cryptography provider fails.
-pub(crate) fn nobody() -> Result<ClientConfig, String> {
+pub(crate) fn without_roots() -> Result<ClientConfig, String> {
     Ok(builder()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 

@@ -9,8 +9,10 @@ mod trace;
 mod traced;
 
 pub use profile::{PROFILES, Sampler, Value, Waits, sampler};
-pub use stream::{Granularity, NoStream, Set, Stream, StreamSupport, Unsupported, Why};
-pub use trace::{Amount, Fact, Feed, Output, Pairing, RingClass, Role, Source as TraceSource, Take, Trace};
+pub use stream::{Granularity, NoStream, Set, SourceReason, Stream, StreamSupport, Unsupported};
+pub use trace::{
+    Amount, Fact, Feed, Output, Pairing, RingClass, Role, Source as TraceSource, Trace, ValueLocation,
+};
 pub use traced::Complain;
 
 use std::collections::btree_map::Entry;
@@ -23,12 +25,12 @@ use crate::event::{Catalog, Event, Kind, Missing, Unresolved, syntax};
 use crate::health::{Cause, Refusal, Scope};
 use crate::host::CpuSet;
 use crate::metrics::{self, Metadata, NameError, fit_name};
-use crate::probe::install::{Placements, Wish};
+use crate::probe::install::{ConfiguredProbe, Placements};
 use crate::targets::{Needs, Targets};
 
 /// Maximum number of counters per group. The kernel allows more (a group read of up to 16 KiB), but rejects the whole group above its
 /// limit.
-pub const MOST_MEMBERS: usize = 62;
+pub const MAX_MEMBERS: usize = 62;
 
 /// Events to open, and events that cannot be opened.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -48,16 +50,16 @@ pub struct Plan {
 impl Plan {
     /// Returns the number of descriptors for traces on this many CPUs: one per event, and one that owns the ring.
     pub fn traced_descriptors(&self, cpus: usize) -> usize {
-        let of_lane = |lane: RingClass| {
+        let of_class = |class: RingClass| {
             let mut events: Vec<&Event> = Vec::new();
-            for source in self.traces.iter().filter(|trace| trace.lane() == lane).flat_map(|t| &t.sources) {
+            for source in self.traces.iter().filter(|trace| trace.class() == class).flat_map(|t| &t.sources) {
                 if !events.iter().any(|event| event.counts_as(&source.event)) {
                     events.push(&source.event);
                 }
             }
             if events.is_empty() { 0 } else { 1 + events.len() }
         };
-        cpus * RingClass::ALL.map(of_lane).iter().sum::<usize>()
+        cpus * RingClass::ALL.map(of_class).iter().sum::<usize>()
     }
 
     /// Reports whether there are scheduler metrics.
@@ -97,7 +99,7 @@ impl Plan {
         for sampler in &self.samplers {
             // Samples contain the cgroup as an ID, which must be resolved.
             needs.cgroups |= sampler.tells_cgroup;
-            if let Some(selection) = &sampler.whose.processes {
+            if let Some(selection) = &sampler.targets.processes {
                 needs.add_processes(selection);
             }
         }
@@ -125,16 +127,16 @@ pub struct Refused {
 
 /// Reason why an entry is not counted, or not completely; [`Refused`] without the entry.
 #[derive(Debug)]
-struct Unfit {
+struct PlanRefusal {
     refusal: Refusal,
     mistake: bool,
     picture: Option<String>,
 }
 
 /// Planned part of an entry, or the reason why it cannot be counted.
-type Fit<T> = Result<T, Box<Unfit>>;
+type PlanResult<T> = Result<T, Box<PlanRefusal>>;
 
-impl Unfit {
+impl PlanRefusal {
     fn new(refusal: Refusal, mistake: bool) -> Self {
         Self { refusal, mistake, picture: None }
     }
@@ -301,8 +303,12 @@ impl<'a> Entries<'a> {
 }
 
 /// Returns the probes that a configuration requires.
-pub fn wishes(traced: &[Traced], profiles: &[Profiled]) -> Vec<Wish> {
-    traced.iter().filter_map(traced::wish).chain(profiles.iter().filter_map(profile::wish)).collect()
+pub fn configured_probes(traced: &[Traced], profiles: &[Profiled]) -> Vec<ConfiguredProbe> {
+    traced
+        .iter()
+        .filter_map(traced::configured_probe)
+        .chain(profiles.iter().filter_map(profile::configured_probe))
+        .collect()
 }
 
 /// Resolves a configuration on this host; `support` describes the available switch stream.
@@ -332,7 +338,7 @@ pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) ->
     groups.sort_by_key(Group::scope);
     let follows_threads = plan.follows_threads();
     plan.stream = Stream::plan(&mut groups, support, follows_threads, |group, unsupported| {
-        let unfit = Unfit::new(unsupported.refusal(group), false);
+        let unfit = PlanRefusal::new(unsupported.refusal(group), false);
         plan.refusals.push(unfit.of(COUNTERS, &group.entry, group.scope()));
     });
     groups.retain(|group| group.source != Source::Refused);
@@ -391,7 +397,9 @@ impl Builder {
         for event in &group.events {
             match catalog.resolve(event) {
                 Ok(instances) => resolved.extend(instances),
-                Err(unresolved) => self.refuse(entry, per.scope(), Unfit::unresolved(event, &unresolved)),
+                Err(unresolved) => {
+                    self.refuse(entry, per.scope(), PlanRefusal::unresolved(event, &unresolved))
+                }
             }
         }
         self.add(entry, per, resolved);
@@ -405,7 +413,7 @@ impl Builder {
         let together = contexts.len() == 2
             && contexts.contains(&Context::Any)
             && resolved.iter().all(|event| event.cpus.is_none())
-            && resolved.len() <= MOST_MEMBERS;
+            && resolved.len() <= MAX_MEMBERS;
         if together {
             let context = contexts.into_iter().next_back().unwrap_or(Context::Any);
             self.add_contexts(entry, per, context, resolved);
@@ -417,7 +425,7 @@ impl Builder {
         }
     }
 
-    /// Plans events of one context, in chunks of at most [`MOST_MEMBERS`].
+    /// Plans events of one context, in chunks of at most [`MAX_MEMBERS`].
     fn add_contexts(&mut self, entry: &Arc<str>, per: &Targets, context: Context, events: Vec<Event>) {
         let beside_cores = |event: &Event| event.kind == Kind::Pmu && event.cpus.is_some();
         let sockets = per.scope().beside_cores();
@@ -429,19 +437,19 @@ impl Builder {
         let mut counters = Vec::new();
         for event in events {
             if sockets.is_none() && beside_cores(&event) {
-                self.refuse(entry, scope, Unfit::new(wrong_scope(&event, scope), false));
+                self.refuse(entry, scope, PlanRefusal::new(wrong_scope(&event, scope), false));
                 continue;
             }
             match self.claim(entry, scope, scope.as_str(), event, None) {
                 Ok(counter) => counters.push(counter),
-                Err(refusal) => self.refuse(entry, scope, Unfit::new(refusal, true)),
+                Err(refusal) => self.refuse(entry, scope, PlanRefusal::new(refusal, true)),
             }
         }
         let pmu = match context {
             Context::Named(pmu) => Some(pmu),
             Context::Any | Context::Core => None,
         };
-        for counters in counters.chunks(MOST_MEMBERS) {
+        for counters in counters.chunks(MAX_MEMBERS) {
             let cpus = counters.first().and_then(|counter| counter.event.cpus.clone());
             let weak = counters.iter().any(|counter| counter.event.modifiers.weak);
             let (entry, pmu, counters) = (Arc::clone(entry), pmu.clone(), counters.to_vec());
@@ -494,7 +502,7 @@ impl Builder {
         }
     }
 
-    fn refuse(&mut self, entry: &Arc<str>, scope: Scope, unfit: Unfit) {
+    fn refuse(&mut self, entry: &Arc<str>, scope: Scope, unfit: PlanRefusal) {
         self.plan.refusals.push(unfit.of(COUNTERS, entry, scope));
     }
 }

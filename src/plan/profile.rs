@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::traced::{set_filter, tracepoints};
-use super::{Builder, Complain, Entries, Fit, Refused, Unfit, wrong};
+use super::{Builder, Complain, Entries, PlanRefusal, PlanResult, Refused, wrong};
 use crate::config::Profiled;
-use crate::config::profiled::{Rate, Source, Unwind, Whose};
+use crate::config::profiled::{Rate, SampledTargets, Source, Unwind};
 use crate::error::Errno;
 use crate::event::format::Field;
 use crate::event::{Catalog, Event, Kind, syntax};
 use crate::health::{Attempt, Cause, CpuScope, Refusal, Scope, classify};
 use crate::host::{CpuSet, Facts, KernelVersion};
 use crate::probe::Location;
-use crate::probe::install::{Placed, Wish};
+use crate::probe::install::{ConfiguredProbe, Placed};
 
 /// Section name of profiles.
 pub const PROFILES: &str = "profiles";
@@ -42,7 +42,7 @@ pub struct Sampler {
     /// Whether source lines and inlined functions are looked up.
     pub lines: bool,
     /// Selected tasks and CPUs.
-    pub whose: Whose,
+    pub targets: SampledTargets,
     /// Whether samples contain the cgroup of their task.
     pub tells_cgroup: bool,
     /// Whether profiles contain the CPU of each sample. Off by default, because only OTLP exports it and each CPU of a stack requires a
@@ -82,7 +82,7 @@ pub struct Waits {
 impl Sampler {
     /// Returns the events that are opened on a CPU; none on CPUs that are not sampled.
     pub fn events_on(&self, cpu: u32) -> impl Iterator<Item = &Event> {
-        let wanted = self.whose.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
+        let wanted = self.targets.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
         self.events.iter().filter(move |event| wanted && event.is_on(cpu))
     }
 
@@ -90,8 +90,8 @@ impl Sampler {
     /// it follows its path.
     pub fn continues(&self, older: &Self) -> bool {
         let same = |one: &Event, other: &Event| {
-            let told = |event: &Event| (event.kind, Arc::clone(&event.name), event.modifiers);
-            told(one) == told(other) && (&one.filter, &one.cpus) == (&other.filter, &other.cpus)
+            let identity = |event: &Event| (event.kind, Arc::clone(&event.name), event.modifiers);
+            identity(one) == identity(other) && (&one.filter, &one.cpus) == (&other.filter, &other.cpus)
         };
         let all = |ones: &[Event], others: &[Event]| {
             ones.iter().all(|one| others.iter().any(|other| same(one, other)))
@@ -103,7 +103,7 @@ impl Sampler {
     /// Returns the online CPUs on which one of the events is opened.
     pub fn cpus(&self, event: &Event, online: &CpuSet) -> CpuSet {
         let wanted =
-            self.whose.cpus.as_ref().map_or_else(|| online.clone(), |cpus| cpus.intersection(online));
+            self.targets.cpus.as_ref().map_or_else(|| online.clone(), |cpus| cpus.intersection(online));
         event.cpus.as_ref().map_or_else(|| wanted.clone(), |cpus| cpus.intersection(&wanted))
     }
 
@@ -125,7 +125,7 @@ impl Sampler {
     }
 }
 
-impl Unfit {
+impl PlanRefusal {
     /// Creates a refusal of `event` on this host.
     fn here(event: &Arc<str>, cause: Cause, reason: String, remedy: impl Into<String>) -> Box<Self> {
         Self::new(Refusal { cause, remedy: Some(remedy.into()), ..wrong(event, reason) }, false).into()
@@ -170,7 +170,7 @@ pub fn sampler(
             waits,
             unwind: profiled.unwind,
             lines: profiled.lines,
-            whose: profiled.whose.clone(),
+            targets: profiled.targets.clone(),
             tells_cgroup: catalog.facts().kernel >= CGROUP_IN_SAMPLES,
             cpus: false,
             per: profiled.per,
@@ -182,7 +182,7 @@ pub fn sampler(
 }
 
 /// Returns the events and parameters of an entry on this host.
-fn found(profiled: &Profiled, catalog: &Catalog, entries: &Entries<'_>) -> Fit<Found> {
+fn found(profiled: &Profiled, catalog: &Catalog, entries: &Entries<'_>) -> PlanResult<Found> {
     let found = match &profiled.source {
         Source::Event { event, filter, rate, kernel, idle } => {
             let (name, mut events) = events(event, *kernel, catalog)?;
@@ -202,10 +202,10 @@ fn found(profiled: &Profiled, catalog: &Catalog, entries: &Entries<'_>) -> Fit<F
 }
 
 /// Resolves an event, and returns its name and the events that it matches.
-fn events(event: &syntax::Event, kernel: bool, catalog: &Catalog) -> Fit<(Arc<str>, Vec<Event>)> {
-    let resolve = |event: &syntax::Event| -> Fit<_> {
+fn events(event: &syntax::Event, kernel: bool, catalog: &Catalog) -> PlanResult<(Arc<str>, Vec<Event>)> {
+    let resolve = |event: &syntax::Event| -> PlanResult<_> {
         let resolved = catalog.resolve(event);
-        let events = resolved.map_err(|unresolved| Unfit::unresolved(event, &unresolved))?;
+        let events = resolved.map_err(|unresolved| PlanRefusal::unresolved(event, &unresolved))?;
         Ok((event.to_string().into(), events))
     };
     let (name, events) = resolve(event)?;
@@ -227,7 +227,7 @@ fn filtered(
     filter: &Arc<str>,
     catalog: &Catalog,
     complain: &Complain<'_>,
-) -> Fit<Vec<Event>> {
+) -> PlanResult<Vec<Event>> {
     let filtered = |placed: Result<Placed, _>| {
         let mut placed = placed?;
         set_filter(&mut placed, filter, complain)?;
@@ -241,17 +241,22 @@ fn is_clock(event: &Event) -> bool {
     event.kind == Kind::Software && event.scale.is_some()
 }
 
-fn of_event(name: Arc<str>, mut events: Vec<Event>, rate: Rate, (kernel, idle): (bool, bool)) -> Fit<Found> {
+fn of_event(
+    name: Arc<str>,
+    mut events: Vec<Event>,
+    rate: Rate,
+    (kernel, idle): (bool, bool),
+) -> PlanResult<Found> {
     let beside = |event: &&Event| event.kind == Kind::Pmu && event.cpus.is_some();
     if let Some(event) = events.iter().find(beside) {
         let pmu = event.pmu.as_deref().unwrap_or("its PMU");
         let reason = format!("{pmu} counts for a whole socket or die and does not support sampling");
-        return Err(Unfit::here(&name, Cause::Absent, reason, "count it instead"));
+        return Err(PlanRefusal::here(&name, Cause::Absent, reason, "count it instead"));
     }
     let kinds_of_cores = events.iter().all(|event| event.kind.on_core_pmu());
     if events.len() > 1 && !kinds_of_cores {
         let reason = format!("it matches {} events, but a profile samples one event", events.len());
-        return Err(Unfit::here(&name, Cause::Broken, reason, "write one of them"));
+        return Err(PlanRefusal::here(&name, Cause::Broken, reason, "write one of them"));
     }
     let clock = events.iter().all(is_clock);
     let amounts = events.iter().any(Event::counts_amounts);
@@ -282,24 +287,28 @@ fn of_event(name: Arc<str>, mut events: Vec<Event>, rate: Rate, (kernel, idle): 
 }
 
 /// Returns the probe that an entry requires.
-pub(super) fn wish(profiled: &Profiled) -> Option<Wish> {
+pub(super) fn configured_probe(profiled: &Profiled) -> Option<ConfiguredProbe> {
     let Source::Probe { definition, .. } = &profiled.source else { return None };
     let (name, definition) = (Arc::clone(&profiled.name), definition.clone());
-    Some(Wish { section: PROFILES, name, definition, timed: false, filtered: false })
+    Some(ConfiguredProbe { section: PROFILES, name, definition, timed: false, filtered: false })
 }
 
-fn of_probe(location: &Location, placed: Option<Result<Vec<Placed>, Refusal>>, rate: Rate) -> Fit<Found> {
+fn of_probe(
+    location: &Location,
+    placed: Option<Result<Vec<Placed>, Refusal>>,
+    rate: Rate,
+) -> PlanResult<Found> {
     // The form of bpftrace: the location alone does not distinguish the entry of a function from its return.
     let name: Arc<str> = format!("{}:{location}", location.kind()).into();
     let placed = placed.unwrap_or_else(|| Err(wrong(&name, "the probe was not installed".to_owned())));
-    let placed = placed.map_err(|refusal| Unfit::new(refusal, false))?;
+    let placed = placed.map_err(|refusal| PlanRefusal::new(refusal, false))?;
     // Here, only events of the ftrace function tracer have a filter, which selects the function. The kernel rejects sampling such
     // events with data from user memory (`perf_trace_event_perm`).
     let by_function_tracer = |placed: &Placed| placed.event.filter.is_some();
     if placed.iter().any(by_function_tracer) {
         let reason = "this kernel has no kprobes, and its function tracer does not record stacks".to_owned();
         let remedy = "count the calls under `probes`, or use a kernel with CONFIG_KPROBES";
-        return Err(Unfit::here(&name, Cause::Absent, reason, remedy));
+        return Err(PlanRefusal::here(&name, Cause::Absent, reason, remedy));
     }
     let period = match rate {
         Rate::Frequency(_) => None,
@@ -314,16 +323,16 @@ fn of_probe(location: &Location, placed: Option<Result<Vec<Placed>, Refusal>>, r
     })
 }
 
-fn of_waits(threshold: Duration, limit: u64, catalog: &Catalog) -> Fit<Found> {
+fn of_waits(threshold: Duration, limit: u64, catalog: &Catalog) -> PlanResult<Found> {
     let name = syntax::Name::Tracepoint { system: "sched".into(), event: "sched_switch".into() };
     let event = syntax::Event { name, modifiers: "".into(), alias: None };
     // An error with the built-in tracepoint is not a mistake in the file.
     let placed: Result<Vec<Placed>, _> = tracepoints(catalog, &event, true).into_iter().collect();
-    let placed = placed.map_err(|unfit| Unfit::new(unfit.refusal, false))?;
+    let placed = placed.map_err(|unfit| PlanRefusal::new(unfit.refusal, false))?;
     let name: Arc<str> = event.to_string().into();
     let lacks = |what: &str| {
         let reason = format!("the tracepoint {name} of this kernel has no {what}");
-        Unfit::here(
+        PlanRefusal::here(
             &name,
             Cause::Absent,
             reason,
@@ -350,7 +359,7 @@ fn of_waits(threshold: Duration, limit: u64, catalog: &Catalog) -> Fit<Found> {
 }
 
 /// Checks whether this host supports the profile, as far as that is known without opening events.
-fn fits(profiled: &Profiled, found: &Found, catalog: &Catalog) -> Fit<()> {
+fn fits(profiled: &Profiled, found: &Found, catalog: &Catalog) -> PlanResult<()> {
     let facts = catalog.facts();
     let Some(event) = found.events.first() else { return Ok(()) };
     if event.kind.on_core_pmu() && !catalog.has_core_pmu() {
@@ -364,20 +373,20 @@ fn fits(profiled: &Profiled, found: &Found, catalog: &Catalog) -> Fit<()> {
             "kernel.perf_event_max_sample_rate is {most}, but {frequency} samples per second are requested"
         );
         let remedy = format!("write {word}: {most} or less, or set the sysctl to {frequency}");
-        return Err(Unfit::here(&event.name, Cause::Forbidden, reason, remedy));
+        return Err(PlanRefusal::here(&event.name, Cause::Forbidden, reason, remedy));
     }
-    if let Some(cpus) = &profiled.whose.cpus
+    if let Some(cpus) = &profiled.targets.cpus
         && !facts.online.is_empty()
         && cpus.intersection(&facts.online).is_empty()
     {
         let reason = format!("none of the CPUs {cpus} is online; the online CPUs are {}", facts.online);
-        return Err(Unfit::here(&event.name, Cause::Absent, reason, "leave out `cpus`"));
+        return Err(PlanRefusal::here(&event.name, Cause::Absent, reason, "leave out `cpus`"));
     }
     Ok(())
 }
 
 /// Returns the refusal on machines without a PMU. The event is not replaced, because samples of another event have a different meaning.
-fn no_pmu(event: &Event, facts: &Facts) -> Box<Unfit> {
+fn no_pmu(event: &Event, facts: &Facts) -> Box<PlanRefusal> {
     let refusal = classify(Errno::ENOENT, &Attempt::without_pmu(Scope::HOST), facts).refusal(
         &event.name,
         "this host",
@@ -388,5 +397,5 @@ fn no_pmu(event: &Event, facts: &Facts) -> Box<Unfit> {
         Some(remedy) => format!("{instead}; or {remedy}"),
         None => instead,
     };
-    Unfit::new(Refusal { remedy: Some(remedy), ..refusal }, false).into()
+    PlanRefusal::new(Refusal { remedy: Some(remedy), ..refusal }, false).into()
 }

@@ -9,10 +9,10 @@ use super::{Group, Source};
 use crate::event::Event;
 use crate::health::{Cause, CpuScope, Refusal, Scope};
 use crate::host::{Facts, KernelVersion};
+use crate::named_enum::named_enum;
 use crate::targets::{Attribution, Targets};
-use crate::words::words;
 
-words! {
+named_enum! {
     /// Granularity of the switch stream.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Granularity {
@@ -101,9 +101,9 @@ impl StreamSupport {
 
 /// Reason for the source of a group's counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why<'a> {
+pub enum SourceReason<'a> {
     /// Configured in the file.
-    Asked(Attribution),
+    Configured(Attribution),
     /// `auto`: the selection covers all or many cgroups or processes.
     Many,
     /// `auto`: the selection names a few targets.
@@ -118,11 +118,11 @@ pub enum Why<'a> {
     Whole,
 }
 
-impl fmt::Display for Why<'_> {
+impl fmt::Display for SourceReason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Asked(Attribution::Auto | Attribution::Dedicated) => "attribution: dedicated",
-            Self::Asked(Attribution::Stream) => "attribution: stream",
+            Self::Configured(Attribution::Auto | Attribution::Dedicated) => "attribution: dedicated",
+            Self::Configured(Attribution::Stream) => "attribution: stream",
             Self::Many => "auto: all or many targets",
             Self::Few => "auto: few named targets",
             Self::Modifiers => "auto: event modifiers",
@@ -150,7 +150,7 @@ impl NoStream {
     pub fn all<'a>(groups: impl IntoIterator<Item = &'a Arc<Group>>, support: &StreamSupport) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for group in groups {
-            let Why::NoStream(why) = group.why(support) else { continue };
+            let SourceReason::NoStream(why) = group.why(support) else { continue };
             let scope = group.scope();
             if !all.iter().any(|known| known.scope == scope && known.why == *why) {
                 all.push(Self { scope, why: why.clone() });
@@ -169,16 +169,18 @@ impl fmt::Display for NoStream {
 
 impl Group {
     /// Returns the reason for the source of the counts. `support` must be that for which the group was planned.
-    pub fn why<'a>(&self, support: &'a StreamSupport) -> Why<'a> {
+    pub fn why<'a>(&self, support: &'a StreamSupport) -> SourceReason<'a> {
         match (self.targets.attribution(), self.source, support.of(self.scope())) {
-            (Some(asked @ (Attribution::Stream | Attribution::Dedicated)), ..) => Why::Asked(asked),
-            (None, Source::Stream, _) => Why::Anyway,
-            (None, ..) => Why::Whole,
-            (Some(Attribution::Auto), Source::Stream, _) if self.targets.names_few() => Why::Anyway,
-            (Some(Attribution::Auto), Source::Stream, _) => Why::Many,
-            (Some(Attribution::Auto), _, Err(unsupported)) => Why::NoStream(unsupported),
-            (Some(Attribution::Auto), ..) if self.targets.names_few() => Why::Few,
-            (Some(Attribution::Auto), ..) => Why::Modifiers,
+            (Some(asked @ (Attribution::Stream | Attribution::Dedicated)), ..) => {
+                SourceReason::Configured(asked)
+            }
+            (None, Source::Stream, _) => SourceReason::Anyway,
+            (None, ..) => SourceReason::Whole,
+            (Some(Attribution::Auto), Source::Stream, _) if self.targets.names_few() => SourceReason::Anyway,
+            (Some(Attribution::Auto), Source::Stream, _) => SourceReason::Many,
+            (Some(Attribution::Auto), _, Err(unsupported)) => SourceReason::NoStream(unsupported),
+            (Some(Attribution::Auto), ..) if self.targets.names_few() => SourceReason::Few,
+            (Some(Attribution::Auto), ..) => SourceReason::Modifiers,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::trace::{Amount, Fact, Feed, Output, Role, Source, Trace};
 use super::traced::{number, tracepoints};
-use super::{Builder, Fit, Unfit, wrong};
+use super::{Builder, PlanRefusal, PlanResult, wrong};
 use crate::config::traced::TracedKind;
 use crate::config::{Scheduler, Syscalls};
 use crate::event::{Catalog, parse};
@@ -220,7 +220,7 @@ impl Builder {
                 let output = fact.output(targets.clone()).map_err(|error| wrong(&entry, error.to_string()));
                 match output.and_then(|output| self.reserve(output, &entry)) {
                     Ok(output) => outputs.push(output),
-                    Err(refusal) => self.refuse_tasks(kind, per, Unfit::new(refusal, true)),
+                    Err(refusal) => self.refuse_tasks(kind, per, PlanRefusal::new(refusal, true)),
                 }
             }
             if outputs.is_empty() {
@@ -241,7 +241,7 @@ impl Builder {
         }
     }
 
-    fn refuse_tasks(&mut self, kind: TracedKind, per: &[Targets], unfit: Unfit) {
+    fn refuse_tasks(&mut self, kind: TracedKind, per: &[Targets], unfit: PlanRefusal) {
         let scope = per.first().map_or(Scope::HOST, Targets::scope);
         self.plan.refusals.push(unfit.of(kind.section(), &kind.section().into(), scope));
     }
@@ -254,7 +254,7 @@ fn one_of(fields: &[&str], one_of: u32) -> Option<String> {
 }
 
 /// Returns the selected calls, sorted; `None` for all.
-fn calls(wanted: &Syscalls) -> Fit<Option<Arc<[Call]>>> {
+fn calls(wanted: &Syscalls) -> PlanResult<Option<Arc<[Call]>>> {
     if wanted.takes_all() {
         return Ok(None);
     }
@@ -264,7 +264,7 @@ fn calls(wanted: &Syscalls) -> Fit<Option<Arc<[Call]>>> {
     calls.sort_unstable();
     if calls.is_empty() {
         let reason = "no system call matches".to_owned();
-        return Err(Unfit::new(wrong(&"raw_syscalls:sys_enter".into(), reason), true).into());
+        return Err(PlanRefusal::new(wrong(&"raw_syscalls:sys_enter".into(), reason), true).into());
     }
     Ok(Some(calls.into()))
 }
@@ -289,12 +289,12 @@ fn numbers(calls: &[Call]) -> String {
 }
 
 /// Creates a refusal due to a limitation of this host, which is not a mistake in the configuration.
-fn unfit(event: &Arc<str>, reason: String) -> Box<Unfit> {
-    Unfit::new(wrong(event, reason), false).into()
+fn unfit(event: &Arc<str>, reason: String) -> Box<PlanRefusal> {
+    PlanRefusal::new(wrong(event, reason), false).into()
 }
 
 /// Returns a tracepoint with its format and filter.
-fn event(catalog: &Catalog, name: &str, filter: Option<String>) -> Fit<Placed> {
+fn event(catalog: &Catalog, name: &str, filter: Option<String>) -> PlanResult<Placed> {
     let groups = parse(name).map_err(|error| unfit(&name.into(), error.to_string()))?;
     let event = groups.first().and_then(|group| group.events.first());
     let found = event.into_iter().flat_map(|event| tracepoints(catalog, event, true)).next();
@@ -303,7 +303,7 @@ fn event(catalog: &Catalog, name: &str, filter: Option<String>) -> Fit<Placed> {
     Ok(placed)
 }
 
-fn scheduler_source(placed: Placed) -> Fit<Source> {
+fn scheduler_source(placed: Placed) -> PlanResult<Source> {
     let layout = placed.format.as_deref().map(Layout::of);
     match layout {
         Some(Ok(layout)) => Ok(source(placed, Role::Scheduler(layout))),
@@ -312,7 +312,7 @@ fn scheduler_source(placed: Placed) -> Fit<Source> {
     }
 }
 
-fn syscall_source(placed: Placed, calls: &Option<Arc<[Call]>>) -> Fit<Source> {
+fn syscall_source(placed: Placed, calls: &Option<Arc<[Call]>>) -> PlanResult<Source> {
     let field = |name: &str| {
         let format = placed.format.as_deref();
         let field = format.and_then(|format| format.field(name)).filter(|field| field.is_number());

@@ -46,16 +46,16 @@ pub struct Source {
     /// Meaning of the record, beyond its fields.
     pub role: Role,
     /// Key of a pair.
-    pub key: Vec<Take>,
+    pub key: Vec<ValueLocation>,
     /// Location of each label value; `None` if the other event of the pair contains it.
-    pub labels: Vec<Option<Take>>,
+    pub labels: Vec<Option<ValueLocation>>,
     /// Field to aggregate.
     pub value: Option<Field>,
 }
 
 /// Location of a value.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Take {
+pub enum ValueLocation {
     /// Field of the record.
     Field(Field),
     /// CPU of the ring.
@@ -103,7 +103,7 @@ pub struct Output {
     pub unattributed: Option<Arc<Metadata>>,
 }
 
-/// Ring of a CPU that contains the records of a trace. A lost record affects only traces of the same lane.
+/// Ring of a CPU that contains the records of a trace. A lost record affects only traces of the same ring class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RingClass {
     /// Records that are read immediately.
@@ -127,8 +127,8 @@ impl RingClass {
 }
 
 impl Trace {
-    /// Returns the lane of the records.
-    pub fn lane(&self) -> RingClass {
+    /// Returns the ring class of the records.
+    pub fn class(&self) -> RingClass {
         match self.kind {
             TracedKind::Scheduler => RingClass::Scheduler,
             TracedKind::Syscalls => RingClass::Syscalls,
@@ -156,7 +156,7 @@ impl Trace {
 
     /// Reports whether the records must contain the process.
     pub fn needs_task(&self) -> bool {
-        let takes = |take: &Take| matches!(take, Take::Pid | Take::Tid);
+        let takes = |take: &ValueLocation| matches!(take, ValueLocation::Pid | ValueLocation::Tid);
         let looks = |source: &Source| source.key.iter().chain(source.labels.iter().flatten()).any(takes);
         self.is_ordered() || self.sources.iter().any(looks)
     }

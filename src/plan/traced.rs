@@ -5,25 +5,31 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::trace::{Amount, Feed, Output, Pairing, Role, Source, Take, Trace};
-use super::{Builder, Entries, Fit, Group, Source as GroupSource, Unfit, wrong};
-use crate::config::traced::{Label, Measure, Pair, Quantity, Traced, TracedKind, What};
+use super::trace::{Amount, Feed, Output, Pairing, Role, Source, Trace, ValueLocation};
+use super::{Builder, Entries, Group, PlanRefusal, PlanResult, Source as GroupSource, wrong};
+use crate::config::traced::{EventSource, Label, Measure, Pair, Quantity, Traced, TracedKind};
 use crate::event::format::{Field, Format};
 use crate::event::{Catalog, Event, filter, syntax};
 use crate::health::{Refusal, Scope};
 use crate::metrics::{self, Buckets, Metadata, NameError, fit_name};
-use crate::probe::install::{Placed, Placements, Wish};
+use crate::probe::install::{ConfiguredProbe, Placed, Placements};
 use crate::targets::Targets;
 
 /// Returns the probe that an entry requires.
-pub(super) fn wish(traced: &Traced) -> Option<Wish> {
-    let (definition, timed) = match &traced.what {
-        What::Probe(definition) => (definition, false),
-        What::Timed(definition) => (definition, true),
-        What::Events(_) | What::Pair(_) => return None,
+pub(super) fn configured_probe(traced: &Traced) -> Option<ConfiguredProbe> {
+    let (definition, timed) = match &traced.source {
+        EventSource::Probe(definition) => (definition, false),
+        EventSource::Timed(definition) => (definition, true),
+        EventSource::Events(_) | EventSource::Pair(_) => return None,
     };
     let (section, name) = (traced.kind.section(), Arc::clone(&traced.name));
-    Some(Wish { section, name, definition: definition.clone(), timed, filtered: traced.filter.is_some() })
+    Some(ConfiguredProbe {
+        section,
+        name,
+        definition: definition.clone(),
+        timed,
+        filtered: traced.filter.is_some(),
+    })
 }
 
 /// Function that returns the kernel's message about a filter of a tracepoint (system, name, filter), if available.
@@ -40,7 +46,7 @@ impl Builder {
             return;
         }
         // A USDT probe with several instances has one count, so its records must be merged.
-        let apart = events.len() == 1 || matches!(traced.what, What::Events(_));
+        let apart = events.len() == 1 || matches!(traced.source, EventSource::Events(_));
         // Records are hits, even if the kernel counts amounts.
         let counts_hits = !events.iter().any(|placed| placed.event.counts_amounts());
         if traced.measure == Measure::Count && traced.labels.is_empty() && apart && counts_hits {
@@ -54,7 +60,8 @@ impl Builder {
     /// first, the pair is dropped.
     fn filtered(&mut self, traced: &Traced, mut events: Vec<Placed>, complain: &Complain<'_>) -> Vec<Placed> {
         let Some(filter) = &traced.filter else { return events };
-        let paired = events.len() == 2 && matches!(traced.what, What::Pair(_) | What::Timed(_));
+        let paired =
+            events.len() == 2 && matches!(traced.source, EventSource::Pair(_) | EventSource::Timed(_));
         let unfiltered = events.split_off(if paired { 1 } else { events.len() });
         events.retain_mut(|event| match set_filter(event, filter, complain) {
             Ok(()) => true,
@@ -70,9 +77,14 @@ impl Builder {
     }
 
     /// Returns the events of an entry that exist on this host.
-    fn events_of(&mut self, traced: &Traced, catalog: &Catalog, placed: &Placements) -> Fit<Vec<Placed>> {
-        match &traced.what {
-            What::Events(events) => {
+    fn events_of(
+        &mut self,
+        traced: &Traced,
+        catalog: &Catalog,
+        placed: &Placements,
+    ) -> PlanResult<Vec<Placed>> {
+        match &traced.source {
+            EventSource::Events(events) => {
                 let mut found = Vec::new();
                 let mut seen = BTreeSet::new();
                 for placed in events.iter().flat_map(|event| tracepoints(catalog, event, looks_into(traced)))
@@ -86,14 +98,14 @@ impl Builder {
                 }
                 Ok(found)
             }
-            What::Pair(Pair { from, to, .. }) => {
+            EventSource::Pair(Pair { from, to, .. }) => {
                 let both = [from, to].into_iter().flat_map(|event| tracepoints(catalog, event, true));
                 both.collect::<Result<_, _>>()
             }
-            What::Probe(_) | What::Timed(_) => {
+            EventSource::Probe(_) | EventSource::Timed(_) => {
                 let entry = (traced.kind.section(), Arc::clone(&traced.name));
                 let placed = placed.get(&entry).cloned().unwrap_or_else(|| Ok(Vec::new()));
-                placed.map_err(|refusal| Unfit::new(refusal, false).into())
+                placed.map_err(|refusal| PlanRefusal::new(refusal, false).into())
             }
         }
     }
@@ -109,7 +121,7 @@ impl Builder {
                 let prefix = prefix(traced.kind, targets.scope());
                 match self.claim(&traced.name, targets.scope(), prefix, named, label.as_ref()) {
                     Ok(counter) => counters.push((counter, label)),
-                    Err(refusal) => self.refuse_traced(traced, Unfit::new(refusal, true)),
+                    Err(refusal) => self.refuse_traced(traced, PlanRefusal::new(refusal, true)),
                 }
             }
             for (counter, label) in counters {
@@ -130,17 +142,17 @@ impl Builder {
     /// Plans a trace.
     fn look_into(&mut self, traced: &Traced, events: Vec<Placed>) {
         let mut sources = Vec::new();
-        match &traced.what {
-            What::Pair(_) | What::Timed(_) => match pair_sources(traced, &events) {
+        match &traced.source {
+            EventSource::Pair(_) | EventSource::Timed(_) => match pair_sources(traced, &events) {
                 Ok(pair) => sources.extend(pair),
-                Err(refusal) => return self.refuse_traced(traced, Unfit::new(refusal, true)),
+                Err(refusal) => return self.refuse_traced(traced, PlanRefusal::new(refusal, true)),
             },
             // An event without a required field does not affect the others.
             _ => {
                 for placed in &events {
                     match source(traced, placed) {
                         Ok(source) => sources.push(source),
-                        Err(refusal) => self.refuse_traced(traced, Unfit::new(refusal, true)),
+                        Err(refusal) => self.refuse_traced(traced, PlanRefusal::new(refusal, true)),
                     }
                 }
             }
@@ -152,22 +164,22 @@ impl Builder {
         for targets in &traced.per {
             match self.output(traced, targets, &sources) {
                 Ok(output) => outputs.push(output),
-                Err(refusal) => self.refuse_traced(traced, Unfit::new(refusal, true)),
+                Err(refusal) => self.refuse_traced(traced, PlanRefusal::new(refusal, true)),
             }
         }
         if outputs.is_empty() {
             return;
         }
-        let pair = match &traced.what {
-            What::Pair(pair) => Some(Pairing { timeout: pair.timeout, pending: pair.pending }),
-            What::Timed(_) => Some(Pairing { timeout: TIMED.0, pending: TIMED.1 }),
+        let pair = match &traced.source {
+            EventSource::Pair(pair) => Some(Pairing { timeout: pair.timeout, pending: pair.pending }),
+            EventSource::Timed(_) => Some(Pairing { timeout: TIMED.0, pending: TIMED.1 }),
             _ => None,
         };
         self.plan.traces.push(Arc::new(Trace {
             kind: traced.kind,
             feed: Feed::Records,
             entry: Arc::clone(&traced.name),
-            event_label: matches!(traced.what, What::Events(_)) && sources.len() > 1,
+            event_label: matches!(traced.source, EventSource::Events(_)) && sources.len() > 1,
             sources,
             pair,
             outputs,
@@ -182,8 +194,8 @@ impl Builder {
         let unit = traced.unit();
         let base = traced.base();
         let names: Vec<&str> = sources.iter().map(|source| &*source.event.name).collect();
-        let what = match traced.what {
-            What::Pair(_) | What::Timed(_) => names.join(" to "),
+        let what = match traced.source {
+            EventSource::Pair(_) | EventSource::Timed(_) => names.join(" to "),
             _ => names.iter().take(8).copied().collect::<Vec<_>>().join(", "),
         };
         let scope = targets.scope();
@@ -220,7 +232,7 @@ impl Builder {
         self.reserve(output, &traced.name)
     }
 
-    fn refuse_traced(&mut self, traced: &Traced, unfit: Unfit) {
+    fn refuse_traced(&mut self, traced: &Traced, unfit: PlanRefusal) {
         let scope = traced.per.first().map_or(Scope::HOST, Targets::scope);
         let refused = unfit.of(traced.kind.section(), &traced.entry(), scope);
         // Entries of one preset may lack the same event.
@@ -248,10 +260,14 @@ fn looks_into(traced: &Traced) -> bool {
 }
 
 /// Returns the tracepoints that an event matches, with their formats if `formats`.
-pub(super) fn tracepoints(catalog: &Catalog, event: &syntax::Event, formats: bool) -> Vec<Fit<Placed>> {
+pub(super) fn tracepoints(
+    catalog: &Catalog,
+    event: &syntax::Event,
+    formats: bool,
+) -> Vec<PlanResult<Placed>> {
     let resolved = match catalog.resolve(event) {
         Ok(resolved) => resolved,
-        Err(unresolved) => return vec![Err(Unfit::unresolved(event, &unresolved).into())],
+        Err(unresolved) => return vec![Err(PlanRefusal::unresolved(event, &unresolved).into())],
     };
     let placed = |event: Event| {
         let mut name = event.name.split(':');
@@ -260,14 +276,14 @@ pub(super) fn tracepoints(catalog: &Catalog, event: &syntax::Event, formats: boo
         };
         match catalog.format(system, name) {
             Ok(format) => Ok(Placed { event, format: Some(Arc::new(format)) }),
-            Err(error) => Err(Unfit::new(wrong(&event.name, error.to_string()), false).into()),
+            Err(error) => Err(PlanRefusal::new(wrong(&event.name, error.to_string()), false).into()),
         }
     };
     resolved.into_iter().map(placed).collect()
 }
 
 /// Sets the filter of an event. For an invalid filter, the error contains the position and the message of the kernel.
-pub(super) fn set_filter(placed: &mut Placed, filter: &Arc<str>, complain: &Complain<'_>) -> Fit<()> {
+pub(super) fn set_filter(placed: &mut Placed, filter: &Arc<str>, complain: &Complain<'_>) -> PlanResult<()> {
     let name = Arc::clone(&placed.event.name);
     if let Some(format) = &placed.format
         && let Err(error) = filter::check(filter, format)
@@ -276,7 +292,11 @@ pub(super) fn set_filter(placed: &mut Placed, filter: &Arc<str>, complain: &Comp
         let said = parts.next().zip(parts.next()).and_then(|(system, event)| complain(system, event, filter));
         let said = said.map(|said| format!("\nkernel message:\n{}", said.trim_end())).unwrap_or_default();
         let picture = Some(format!("{error:#}{said}"));
-        return Err(Box::new(Unfit { refusal: wrong(&name, error.to_string()), mistake: true, picture }));
+        return Err(Box::new(PlanRefusal {
+            refusal: wrong(&name, error.to_string()),
+            mistake: true,
+            picture,
+        }));
     }
     placed.event.filter = Some(Arc::clone(filter));
     Ok(())
@@ -306,8 +326,8 @@ fn pair_sources(traced: &Traced, events: &[Placed]) -> Result<[Source; 2], Refus
         return Err(wrong(&traced.name, reason.to_owned()));
     };
     let tid: [Arc<str>; 1] = ["$tid".into()];
-    let key = match &traced.what {
-        What::Pair(pair) => &pair.key[..],
+    let key = match &traced.source {
+        EventSource::Pair(pair) => &pair.key[..],
         _ => &tid,
     };
     let keyed = |placed: &Placed| -> Result<Source, Refusal> {
@@ -327,7 +347,7 @@ fn pair_sources(traced: &Traced, events: &[Placed]) -> Result<[Source; 2], Refus
 }
 
 /// Returns the location of a label of a pair: in the second event if both have it, because its value is more recent.
-fn label_of_pair(label: &Label, from: &Placed, to: &Placed) -> Result<[Option<Take>; 2], Refusal> {
+fn label_of_pair(label: &Label, from: &Placed, to: &Placed) -> Result<[Option<ValueLocation>; 2], Refusal> {
     let wrong = |placed: &Placed, reason| wrong(&placed.event.name, reason);
     if let Some(field) = label.field.strip_prefix("from.") {
         return take(from, field).map(|take| [Some(take), None]).map_err(|reason| wrong(from, reason));
@@ -351,12 +371,12 @@ pub(super) fn number(placed: &Placed) -> Option<u16> {
     placed.format.as_ref().and_then(|format| u16::try_from(format.id()).ok())
 }
 
-fn take(placed: &Placed, name: &str) -> Result<Take, String> {
+fn take(placed: &Placed, name: &str) -> Result<ValueLocation, String> {
     match name {
-        "$cpu" => Ok(Take::Cpu),
-        "$pid" => Ok(Take::Pid),
-        "$tid" => Ok(Take::Tid),
-        name => field(placed, name).cloned().map(Take::Field),
+        "$cpu" => Ok(ValueLocation::Cpu),
+        "$pid" => Ok(ValueLocation::Pid),
+        "$tid" => Ok(ValueLocation::Tid),
+        name => field(placed, name).cloned().map(ValueLocation::Field),
     }
 }
 

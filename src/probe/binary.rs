@@ -38,7 +38,7 @@ use self::headers::{Class, Headers, SymbolTable};
 use self::input::Input;
 use self::symbols::{Hit, Kind};
 use super::argument::Arch;
-use super::usdt::{self, Marker};
+use super::usdt::{self, UsdtProbe};
 use crate::error::FileError;
 use crate::files::Opened;
 use crate::host::ReadAt;
@@ -53,7 +53,7 @@ const SHOWN_LIMIT: usize = 128;
 /// Maximum memory for the names of all functions, in bytes.
 const LISTING_LIMIT: usize = 128 << 20;
 /// Maximum size of `.note.stapsdt`, in bytes. A Java virtual machine has 100 KB.
-const MARKERS_LIMIT: u64 = 16 << 20;
+const USDT_NOTES_LIMIT: u64 = 16 << 20;
 /// Maximum size of the sections that identify the debug file, in bytes.
 const DEBUG_LINK_LIMIT: u64 = 4096;
 
@@ -202,20 +202,20 @@ impl<'f> Binary<'f> {
     ///
     /// # Errors
     /// There are no USDT probes, they are malformed, or the file cannot be read.
-    pub fn usdt(&self) -> Result<Vec<Marker>> {
-        let Some(part) = self.headers.markers else {
-            return Err(BinaryError::NoMarkers { path: self.input.path.clone() });
+    pub fn usdt(&self) -> Result<Vec<UsdtProbe>> {
+        let Some(part) = self.headers.usdt_probes else {
+            return Err(BinaryError::NoUsdtProbes { path: self.input.path.clone() });
         };
-        let notes = self.input.bytes(part, MARKERS_LIMIT, ".note.stapsdt")?;
+        let notes = self.input.bytes(part, USDT_NOTES_LIMIT, ".note.stapsdt")?;
         let parsed = match self.headers.format.class {
             Class::Elf32 => usdt::notes::<FileHeader32<Endianness>>(&notes, self.headers.format.endian),
             Class::Elf64 => usdt::notes::<FileHeader64<Endianness>>(&notes, self.headers.format.endian),
         };
         let notes = parsed.map_err(|error| self.input.damaged(error.to_string()))?;
-        let markers = notes.into_iter().filter_map(|note| {
+        let usdt_probes = notes.into_iter().filter_map(|note| {
             let moved = self.headers.marker_base.map_or(0, |base| base.wrapping_sub(note.base));
             let semaphore = (note.semaphore != 0).then(|| note.semaphore.wrapping_add(moved));
-            Some(Marker {
+            Some(UsdtProbe {
                 offset: self.code_offset(note.address.wrapping_add(moved))?,
                 semaphore: match semaphore {
                     // Without its semaphore the USDT probe would never be enabled.
@@ -227,7 +227,7 @@ impl<'f> Binary<'f> {
                 arguments: note.arguments,
             })
         });
-        Ok(markers.collect())
+        Ok(usdt_probes.collect())
     }
 
     /// Returns the symbol tables, the full one first.

@@ -11,12 +11,12 @@ pub use request::Request;
 use super::argument::{Argument, ArgumentError, Element, Fetch};
 use crate::event::{Parsed, fault};
 use crate::files::Root;
-use crate::words::words;
+use crate::named_enum::named_enum;
 
 /// A text that is not a valid probe location. `{:#}` shows the position with a caret.
 pub type LocationError = crate::event::ParseError;
 
-words! {
+named_enum! {
     /// Kinds of probes, as spelled in the configuration.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum ProbeKind {

@@ -6,8 +6,8 @@
 
 mod events;
 mod kernel;
+mod locate;
 mod place;
-mod seek;
 #[cfg(test)]
 mod tests;
 
@@ -25,12 +25,12 @@ use crate::health::Refusal;
 use crate::host::Roots;
 use crate::targets::CgroupMount;
 use kernel::Kernel;
+use locate::{Answer, LocatedProbe, Locator, locate};
 use place::Site;
-use seek::{Answer, Seeker, Sought, seek};
 
 /// A probe that the configuration requests.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wish {
+pub struct ConfiguredProbe {
     /// The section of the configuration entry: `probes`, `profiles`.
     pub section: &'static str,
     /// Name of the probe.
@@ -50,7 +50,7 @@ pub type Entry = (&'static str, Arc<str>);
 /// return of a timed function.
 pub type Placements = BTreeMap<Entry, Result<Vec<Placed>, Refusal>>;
 
-impl Wish {
+impl ConfiguredProbe {
     /// Returns the configuration entry.
     pub fn entry(&self) -> Entry {
         (self.section, Arc::clone(&self.name))
@@ -74,7 +74,7 @@ pub struct Placed {
 /// An installed probe.
 #[derive(Debug)]
 struct Installed {
-    wish: Wish,
+    configured: ConfiguredProbe,
     placed: Result<Vec<Placed>, Refusal>,
     /// Names of its tracefs definitions.
     defined: Vec<Arc<str>>,
@@ -88,7 +88,7 @@ struct Installed {
 
 /// Description of a probe, for users.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Look {
+pub struct ProbeDescription {
     /// The configuration entry.
     pub entry: Entry,
     /// Its events. They can be opened only if the probe is installed. Only then do they have fields.
@@ -110,13 +110,13 @@ pub struct Definitions {
 ///
 /// # Errors
 /// The location does not exist, is not accessible, or does not support the arguments.
-pub fn definitions(wish: &Wish, files: &Files) -> Result<Definitions, Refusal> {
-    let site = find(wish, &mut Kernel::ask(files.roots(), [wish]), files)?;
-    Ok(Definitions { lines: events::lines(wish, &site)?, file: site.file })
+pub fn definitions(configured: &ConfiguredProbe, files: &Files) -> Result<Definitions, Refusal> {
+    let site = find(configured, &mut Kernel::ask(files.roots(), [configured]), files)?;
+    Ok(Definitions { lines: events::lines(configured, &site)?, file: site.file })
 }
 
-fn find(wish: &Wish, kernel: &mut Kernel<'_>, files: &Files) -> Result<Site, Refusal> {
-    place::find(wish, cgroups(files.roots()).as_deref(), kernel, files)
+fn find(configured: &ConfiguredProbe, kernel: &mut Kernel<'_>, files: &Files) -> Result<Site, Refusal> {
+    place::find(configured, cgroups(files.roots()).as_deref(), kernel, files)
 }
 
 /// Returns the mount point of cgroups.
@@ -129,9 +129,9 @@ fn cgroups(roots: &Roots) -> Option<PathBuf> {
 pub struct Installer {
     files: Files,
     /// The thread that opens files; `None` = the calling thread.
-    seeker: Option<Seeker>,
+    locator: Option<Locator>,
     /// Locations that were found but not used yet.
-    found: Vec<Sought>,
+    found: Vec<LocatedProbe>,
     /// Probes whose paths now refer to a different file.
     moved: Vec<Entry>,
     probes: Probes,
@@ -146,13 +146,13 @@ impl Installer {
         let files = files.into();
         let probes = Probes::new(files.roots(), pid);
         let (found, moved) = (Vec::new(), Vec::new());
-        Self { files, seeker: None, found, moved, probes, installed: Vec::new(), stale: Vec::new() }
+        Self { files, locator: None, found, moved, probes, installed: Vec::new(), stale: Vec::new() }
     }
 
     /// Returns an installer for a thread that must not block on files: another thread opens them. A probe whose file is not open within two
     /// seconds is rejected temporarily. [`outdated`](Self::outdated) returns it when the file is open.
     pub fn aside(files: &Files, pid: u32) -> Self {
-        Self { seeker: Seeker::start(files), ..Self::new(files, pid) }
+        Self { locator: Locator::start(files), ..Self::new(files, pid) }
     }
 
     /// Removes the leftovers of ended exporters; see [`Probes::sweep`].
@@ -165,70 +165,78 @@ impl Installer {
 
     /// Installs the requested probes. Installed probes that are unchanged stay, and failed probes are retried. Other probes are marked for
     /// removal by [`tidy`](Self::tidy), once they are closed.
-    pub fn place(&mut self, wishes: &[Wish]) -> Placements {
+    pub fn place(&mut self, configured_probes: &[ConfiguredProbe]) -> Placements {
         let old = std::mem::take(&mut self.installed);
         let moved = std::mem::take(&mut self.moved);
         let (mut kept, gone): (Vec<_>, Vec<_>) = old.into_iter().partition(|probe| {
-            probe.placed.is_ok() && wishes.contains(&probe.wish) && !moved.contains(&probe.wish.entry())
+            probe.placed.is_ok()
+                && configured_probes.contains(&probe.configured)
+                && !moved.contains(&probe.configured.entry())
         });
         self.stale.extend(gone.into_iter().flat_map(|probe| probe.defined));
-        let is_kept = |wish: &&Wish| kept.iter().any(|probe| probe.wish == **wish);
-        let missing = wishes.iter().filter(|wish| !is_kept(wish)).cloned().collect();
-        let mut sought = self.places(missing);
-        for wish in wishes {
-            let there = kept.iter().position(|probe| probe.wish == *wish);
+        let is_kept =
+            |configured: &&ConfiguredProbe| kept.iter().any(|probe| probe.configured == **configured);
+        let missing = configured_probes.iter().filter(|configured| !is_kept(configured)).cloned().collect();
+        let mut located = self.places(missing);
+        for configured in configured_probes {
+            let there = kept.iter().position(|probe| probe.configured == *configured);
             let probe = match there {
                 Some(at) => kept.swap_remove(at),
                 None => {
-                    let at = sought.iter().position(|sought| sought.wish == *wish);
-                    let found = at.map(|at| sought.swap_remove(at));
-                    self.install(found.unwrap_or_else(|| Sought::pending(wish)))
+                    let at = located.iter().position(|located| located.configured == *configured);
+                    let found = at.map(|at| located.swap_remove(at));
+                    self.install(found.unwrap_or_else(|| LocatedProbe::pending(configured)))
                 }
             };
             self.installed.push(probe);
         }
-        self.installed.iter().map(|probe| (probe.wish.entry(), probe.placed.clone())).collect()
+        self.installed.iter().map(|probe| (probe.configured.entry(), probe.placed.clone())).collect()
     }
 
     /// Returns the locations of probes, as far as they are known or found soon.
-    fn places(&mut self, mut missing: Vec<Wish>) -> Vec<Sought> {
-        let Some(seeker) = &mut self.seeker else { return seek(&missing, &self.files) };
-        let mut sought = std::mem::take(&mut self.found);
-        missing.retain(|wish| !sought.iter().any(|sought| sought.wish == *wish));
+    fn places(&mut self, mut missing: Vec<ConfiguredProbe>) -> Vec<LocatedProbe> {
+        let Some(locator) = &mut self.locator else { return locate(&missing, &self.files) };
+        let mut located = std::mem::take(&mut self.found);
+        missing.retain(|configured| !located.iter().any(|located| located.configured == *configured));
         // The kernel's symbols and types cannot block. So kernel probes are located immediately.
-        let (in_kernel, in_files): (Vec<_>, Vec<_>) = missing.into_iter().partition(Wish::is_in_kernel);
-        sought.extend(seek(&in_kernel, &self.files));
-        for answer in seeker.places(in_files) {
+        let (in_kernel, in_files): (Vec<_>, Vec<_>) =
+            missing.into_iter().partition(ConfiguredProbe::is_in_kernel);
+        located.extend(locate(&in_kernel, &self.files));
+        for answer in locator.places(in_files) {
             if let Answer::Places(places) = answer {
-                sought.extend(places);
+                located.extend(places);
             }
         }
-        sought
+        located
     }
 
     /// Returns a description of each probe without installing it, or the reason why it cannot be installed.
-    pub fn look(&self, wishes: &[Wish]) -> Vec<Look> {
+    pub fn look(&self, configured_probes: &[ConfiguredProbe]) -> Vec<ProbeDescription> {
         let roots = self.files.roots();
-        let mut kernel = Kernel::ask(roots, wishes);
-        let look = |wish: &Wish| {
-            let seen = find(wish, &mut kernel, &self.files).and_then(|site| {
-                let mut maker = events::Maker::new(wish, &site, roots, None);
+        let mut kernel = Kernel::ask(roots, configured_probes);
+        let look = |configured: &ConfiguredProbe| {
+            let seen = find(configured, &mut kernel, &self.files).and_then(|site| {
+                let mut maker = events::EventCreator::new(configured, &site, roots, None);
                 maker.all().map(|events| (events, maker.ways))
             });
             let (events, ways) = match seen {
                 Ok((events, ways)) => (events, Ok(ways)),
                 Err(refusal) => (Vec::new(), Err(refusal)),
             };
-            Look { entry: wish.entry(), events, ways }
+            ProbeDescription { entry: configured.entry(), events, ways }
         };
-        wishes.iter().map(look).collect()
+        configured_probes.iter().map(look).collect()
     }
 
     /// Returns a description of each installed or failed probe.
-    pub fn placed(&self) -> Vec<Look> {
+    pub fn placed(&self) -> Vec<ProbeDescription> {
         let look = |probe: &Installed| {
             let ways = probe.placed.as_ref().map(|_| probe.ways.clone()).map_err(Refusal::clone);
-            Look { entry: probe.wish.entry(), events: probe.placed.clone().unwrap_or_default(), ways }
+            ProbeDescription {
+                entry: probe.configured.entry(),
+                events: probe.placed.clone().unwrap_or_default(),
+                ways,
+            }
         };
         self.installed.iter().map(look).collect()
     }
@@ -237,27 +245,28 @@ impl Installer {
     /// restart of a container, or because a file was finally opened. Paths that currently lead nowhere are skipped. With a separate thread,
     /// this call does not block: it starts a new check if `due`, and returns the results of earlier checks.
     pub fn outdated(&mut self, due: bool) -> Vec<Arc<str>> {
-        let wishes = || self.installed.iter().map(|probe| probe.wish.clone()).collect::<Vec<_>>();
-        let Some(seeker) = &mut self.seeker else {
-            let now = if due { seek::files_of(&wishes(), &self.files) } else { Vec::new() };
+        let configured_probes =
+            || self.installed.iter().map(|probe| probe.configured.clone()).collect::<Vec<_>>();
+        let Some(locator) = &mut self.locator else {
+            let now = if due { locate::files_of(&configured_probes(), &self.files) } else { Vec::new() };
             return self.note_moved(now);
         };
         if due {
-            seeker.files(wishes());
+            locator.files(configured_probes());
         }
-        match seeker.answer() {
+        match locator.answer() {
             None => Vec::new(),
             Some(Answer::Files(now)) => self.note_moved(now),
             Some(Answer::Places(places)) => {
                 self.found = places;
-                self.found.iter().map(|sought| Arc::clone(&sought.wish.name)).collect()
+                self.found.iter().map(|located| Arc::clone(&located.configured.name)).collect()
             }
         }
     }
 
     fn note_moved(&mut self, now: Vec<(Entry, Option<FileId>)>) -> Vec<Arc<str>> {
         let is_moved = |(entry, now): &(Entry, Option<FileId>)| {
-            let probe = self.installed.iter().find(|probe| probe.wish.entry() == *entry);
+            let probe = self.installed.iter().find(|probe| probe.configured.entry() == *entry);
             now.is_some() && probe.is_some_and(|probe| probe.seen != *now)
         };
         self.moved = now.into_iter().filter(is_moved).map(|(entry, _)| entry).collect();
@@ -274,9 +283,9 @@ impl Installer {
         }
     }
 
-    fn install(&mut self, Sought { wish, seen, site }: Sought) -> Installed {
+    fn install(&mut self, LocatedProbe { configured, seen, site }: LocatedProbe) -> Installed {
         let mut probe = Installed {
-            wish,
+            configured,
             placed: Ok(Vec::new()),
             defined: Vec::new(),
             ways: Vec::new(),
@@ -287,7 +296,8 @@ impl Installer {
             Ok(site) => site,
             Err(refusal) => return Installed { placed: Err(refusal), ..probe },
         };
-        let mut maker = events::Maker::new(&probe.wish, &site, self.files.roots(), Some(&mut self.probes));
+        let mut maker =
+            events::EventCreator::new(&probe.configured, &site, self.files.roots(), Some(&mut self.probes));
         probe.placed = maker.all();
         (probe.defined, probe.ways) = (maker.defined, maker.ways);
         if probe.placed.is_err() {

@@ -265,7 +265,7 @@ pub fn find(roots: &Roots, function: &str) -> Result<Found, KallsymsError> {
 }
 
 /// The module of a searched function, if specified, and the result.
-type Sought<'a> = (Option<&'a [u8]>, &'a mut Found);
+type SearchResult<'a> = (Option<&'a [u8]>, &'a mut Found);
 
 /// Looks up several functions like [`find`], in the same order. Reads the symbols once, and a second time if a function is missing.
 ///
@@ -276,7 +276,7 @@ pub fn find_all(
     functions: &[&str],
 ) -> Result<Vec<Result<Found, KallsymsError>>, KallsymsError> {
     let mut found = vec![Found { count: 0, module: None }; functions.len()];
-    let mut named: FxHashMap<&[u8], Vec<Sought<'_>>> = FxHashMap::default();
+    let mut named: FxHashMap<&[u8], Vec<SearchResult<'_>>> = FxHashMap::default();
     for (function, found) in functions.iter().zip(&mut found) {
         let (module, name) = in_module(function);
         named.entry(name.as_bytes()).or_default().push((module.map(str::as_bytes), found));

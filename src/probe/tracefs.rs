@@ -24,7 +24,7 @@ pub use listed::Listed;
 pub use mount::mount;
 pub use owner::{Life, Owner};
 pub use refusal::ProbeRefusal;
-pub use sweep::{Fate, Leftover};
+pub use sweep::{Leftover, SweepResult};
 
 use self::refusal::Unwritten;
 use super::argument::Site;
@@ -54,12 +54,12 @@ pub struct Probes {
     roots: Roots,
     owner: Option<Owner>,
     group: Arc<str>,
-    held: Vec<Held>,
+    held: Vec<PendingRemoval>,
 }
 
 /// A probe that must be removed later.
 #[derive(Debug)]
-struct Held {
+struct PendingRemoval {
     event: Arc<str>,
     site: Site,
 }
@@ -92,7 +92,7 @@ impl Probes {
         let definition = line.definition(&self.group, &event);
         write(&self.roots, line.site(), &definition)
             .map_err(|why| why.of_definition(&self.roots, line, &definition))?;
-        self.held.push(Held { event: Arc::clone(&event), site: line.site() });
+        self.held.push(PendingRemoval { event: Arc::clone(&event), site: line.site() });
         Ok(Added { system: Arc::clone(&self.group), event })
     }
 
@@ -174,7 +174,7 @@ impl Drop for Probes {
         if self.owner.is_none() {
             return;
         }
-        for Held { event, site } in std::mem::take(&mut self.held) {
+        for PendingRemoval { event, site } in std::mem::take(&mut self.held) {
             if let Err(refusal) = undefine(&self.roots, site, &self.group, &event) {
                 tracing::warn!("probe {}/{event} could not be removed: {refusal}", self.group);
             }

@@ -9,13 +9,13 @@ use object::read::elf::{FileHeader, NoteIterator};
 /// Note type of version 3, the only version that compilers have written since 2010.
 const VERSION: u32 = 3;
 /// Maximum number of USDT probes in one file.
-const MARKER_LIMIT: usize = 65_536;
+const USDT_PROBE_LIMIT: usize = 65_536;
 /// Maximum length of each of a probe's three texts, in bytes.
 const TEXT_LIMIT: usize = 4096;
 
 /// A USDT probe: a named `nop` instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Marker {
+pub struct UsdtProbe {
     /// The provider, such as `postgresql`.
     pub provider: Arc<str>,
     /// The name, such as `query__start`.
@@ -51,7 +51,7 @@ pub(super) enum NoteError {
     Cut(usize),
     #[error("note {0} of .note.stapsdt has a missing or invalid provider, name or arguments")]
     Texts(usize),
-    #[error(".note.stapsdt exceeds the limit of {MARKER_LIMIT} notes")]
+    #[error(".note.stapsdt exceeds the limit of {USDT_PROBE_LIMIT} notes")]
     TooMany,
 }
 
@@ -68,7 +68,7 @@ pub(super) fn notes<Elf: FileHeader<Endian = Endianness>>(
         if note.name() != b"stapsdt" || note.n_type(endian).0 != VERSION {
             continue;
         }
-        if found.len() == MARKER_LIMIT {
+        if found.len() == USDT_PROBE_LIMIT {
             return Err(NoteError::TooMany);
         }
         let mut rest = note.desc();

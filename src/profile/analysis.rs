@@ -7,23 +7,23 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use self::room::Room;
+use self::room::HeldMemory;
 use super::downsample::Downsampler;
 use super::handoff::{Fresh, Handoff, Report, Series};
 use super::memory::MemoryShares;
 use super::model::Mode;
 use super::open::{SIDE, SampleSource};
 use super::rings::{Batch, Command, Rings};
-use super::symbolizer_thread::News;
+use super::symbolizer_thread::SymbolizerWork;
 use super::tally::{Key, Sum, Tally, Window};
-use super::tasks::{Seen, TaskId, Tasks};
-use super::waits::{self, Begun, Waiting};
-use crate::config::profiled::{Rate, Unwind, Whose};
+use super::tasks::{SampledThread, TaskId, Tasks};
+use super::waits::{self, WaitStart, Waiting};
+use crate::config::profiled::{Rate, SampledTargets, Unwind};
 use crate::files::Files;
 use crate::lock::Lock;
 use crate::plan::Sampler;
 use crate::ring::{Losses, Malformed, Record, Sample, time_of};
-use crate::stack::{self, Analyzer, Frame, ProcessId, StackId, Taken};
+use crate::stack::{self, AnalyzedSample, Analyzer, Frame, ProcessId, StackId};
 use crate::sys::Ring;
 use crate::targets::{Cgroup, CgroupSelection};
 
@@ -41,7 +41,7 @@ struct Source {
     /// Threads that are off the CPU.
     waiting: Waiting,
     /// By CPU, for samplers whose records are waits.
-    thinners: FxHashMap<u32, Downsampler>,
+    downsamplers: FxHashMap<u32, Downsampler>,
 }
 
 impl Source {
@@ -53,14 +53,14 @@ impl Source {
             unnamed: FxHashMap::default(),
             chosen: FxHashMap::default(),
             waiting: Waiting::default(),
-            thinners: FxHashMap::default(),
+            downsamplers: FxHashMap::default(),
         }
     }
 
     /// Returns the number of waits that this record represents, or `None` if the record is skipped.
-    fn thin(&mut self, cpu: u32, time: u64, weight: u64) -> Option<u64> {
+    fn downsample(&mut self, cpu: u32, time: u64, weight: u64) -> Option<u64> {
         let Rate::Frequency(limit) = self.sampler.rate else { return Some(weight) };
-        self.thinners.entry(cpu).or_insert_with(|| Downsampler::new(limit)).take(time, weight)
+        self.downsamplers.entry(cpu).or_insert_with(|| Downsampler::new(limit)).take(time, weight)
     }
 
     #[inline]
@@ -68,16 +68,16 @@ impl Source {
         *self
             .chosen
             .entry(id)
-            .or_insert_with(|| tasks.get(id).is_some_and(|seen| is_chosen(&self.sampler.whose, seen)))
+            .or_insert_with(|| tasks.get(id).is_some_and(|seen| is_chosen(&self.sampler.targets, seen)))
     }
 }
 
-fn is_chosen(whose: &Whose, seen: &Seen) -> bool {
+fn is_chosen(targets: &SampledTargets, seen: &SampledThread) -> bool {
     let in_cgroup = |selection: &CgroupSelection| {
         seen.process.cgroup.as_ref().is_some_and(|path| selection.matches(&Cgroup::at(path)))
     };
-    whose.cgroups.as_ref().is_none_or(in_cgroup)
-        && whose.processes.as_ref().is_none_or(|selection| selection.matches(&seen.process))
+    targets.cgroups.as_ref().is_none_or(in_cgroup)
+        && targets.processes.as_ref().is_none_or(|selection| selection.matches(&seen.process))
 }
 
 /// A recording that was requested.
@@ -109,23 +109,23 @@ pub(super) struct Counted {
 const MANY: usize = 1 << 16;
 
 /// The most processes with run-time generated code that are tracked.
-const MOST_MAKERS: usize = 1 << 12;
+const MAX_JIT_PROCESSES: usize = 1 << 12;
 
 /// The most added or removed kernel functions that are queued for the symbolizer: BPF programs come in dozens.
-const MOST_NEWS: usize = 1 << 14;
+const MAX_KERNEL_FUNCTIONS: usize = 1 << 14;
 
 /// The state that is derived from records: stacks, tasks, windows and recordings.
 #[derive(Debug)]
 pub(super) struct Analysis {
     sources: Vec<Source>,
     /// By event, the format of its records.
-    taps: FxHashMap<u64, SampleSource>,
+    sample_sources: FxHashMap<u64, SampleSource>,
     pub(super) analyzer: Analyzer,
     pub(super) tasks: Tasks,
     /// Processes that generate code at run time, by pid.
-    makers: FxHashMap<u32, ProcessId>,
+    jit_processes: FxHashMap<u32, ProcessId>,
     /// Work for the symbolizer.
-    news: News,
+    work: SymbolizerWork,
     /// Switches of each CPU in the current turn.
     switches: FxHashMap<u32, u64>,
     /// The number of stacks when the last new stack was examined.
@@ -139,7 +139,7 @@ pub(super) struct Analysis {
     analyzed: u64,
     /// The buffer that each turn reuses.
     batch: Batch,
-    room: Room,
+    held_memory: HeldMemory,
 }
 
 impl Analysis {
@@ -148,10 +148,10 @@ impl Analysis {
         let files = files.into();
         Self {
             sources: Vec::new(),
-            taps: FxHashMap::default(),
+            sample_sources: FxHashMap::default(),
             analyzer: Analyzer::new(&files, stack::Limits::default()),
-            makers: FxHashMap::default(),
-            news: News::default(),
+            jit_processes: FxHashMap::default(),
+            work: SymbolizerWork::default(),
             switches: FxHashMap::default(),
             looked_at: 0,
             tasks: Tasks::new(files.roots()),
@@ -160,7 +160,7 @@ impl Analysis {
             before: Losses::default(),
             analyzed: 0,
             batch: Batch::default(),
-            room: Room::new(&MemoryShares::ample()),
+            held_memory: HeldMemory::new(&MemoryShares::for_command()),
         }
     }
 
@@ -171,10 +171,10 @@ impl Analysis {
         let all = rings.lock().take(&mut batch);
         self.before = batch.losses;
         if batch.torn {
-            self.distrust();
+            self.records_lost();
         }
         batch.records().for_each(|(cpu, record)| self.read(cpu, record));
-        batch.commands.drain(..).for_each(|command| self.obey(command));
+        batch.commands.drain(..).for_each(|command| self.apply(command));
         self.analyzed = self.analyzed.max(batch.up_to);
         self.batch = batch;
         self.report(handoff);
@@ -191,18 +191,18 @@ impl Analysis {
         self.analyzed
     }
 
-    fn obey(&mut self, command: Command) {
+    fn apply(&mut self, command: Command) {
         match command {
             Command::Samplers(samplers) => self.set_samplers(&samplers),
-            Command::SampleSource { id, tap } => {
-                self.taps.insert(id, tap);
+            Command::SampleSource { id, sample_source } => {
+                self.sample_sources.insert(id, sample_source);
             }
             Command::Weigh { id, weight } => {
-                if let Some(tap) = self.taps.get_mut(&id) {
-                    tap.weight = Some(weight);
+                if let Some(sample_source) = self.sample_sources.get_mut(&id) {
+                    sample_source.weight = Some(weight);
                 }
             }
-            Command::Forget(ids) => self.taps.retain(|id, _| !ids.contains(id)),
+            Command::Forget(ids) => self.sample_sources.retain(|id, _| !ids.contains(id)),
             Command::Begin { number, entry, at } => self.begin(number, &entry, at),
             Command::Abandon(number) => drop(self.recordings.remove(&number)),
             Command::Memory(shares) => self.keep_within(&shares),
@@ -217,7 +217,7 @@ impl Analysis {
         }
         let window = samplers.iter().map(|sampler| sampler.window).max().unwrap_or_default();
         self.analyzer.keep_open_for(u64::try_from(window.as_nanos()).unwrap_or(u64::MAX));
-        self.taps.clear();
+        self.sample_sources.clear();
     }
 
     /// Hands over the results of this turn.
@@ -244,7 +244,7 @@ impl Analysis {
             losses: self.own,
             accounts: self.analyzer.accounts().clone(),
             analyzed: self.analyzed,
-            dropped: self.room.dropped,
+            dropped: self.held_memory.dropped,
         };
         let switches = std::mem::take(&mut self.switches);
         handoff.lock().put(fresh, &switches, report);
@@ -253,9 +253,9 @@ impl Analysis {
     fn read(&mut self, cpu: u32, bytes: &[u8]) {
         // The identifier follows the header of every sample, whatever other fields its event writes.
         let id = bytes.get(8..16).and_then(|id| id.first_chunk()).map(|&id| u64::from_ne_bytes(id));
-        let tap = id.and_then(|id| self.taps.get(&id)).copied();
-        let fields = tap.map_or(SIDE, |tap| tap.fields);
-        match (Record::parse(bytes, &fields), tap) {
+        let sample_source = id.and_then(|id| self.sample_sources.get(&id)).copied();
+        let fields = sample_source.map_or(SIDE, |sample_source| sample_source.fields);
+        match (Record::parse(bytes, &fields), sample_source) {
             (Ok(Record::Sample(sample)), Some(SampleSource { sampler, weight, .. })) => {
                 self.sample(cpu, sampler, &sample, weight.unwrap_or(sample.period));
             }
@@ -266,7 +266,7 @@ impl Analysis {
             (Ok(Record::Sample(_)), None) | (Err(Malformed), _) => self.own.unreadable += 1,
             (Ok(Record::Lost { count, .. } | Record::LostSamples { count }), _) => {
                 self.own.ring_full = self.own.ring_full.saturating_add(count);
-                self.distrust();
+                self.records_lost();
             }
             (Ok(Record::Throttle { .. }), _) => self.own.throttled += 1,
             (Ok(record), _) => {
@@ -277,17 +277,17 @@ impl Analysis {
                     self.leave(task.pid, task.tid);
                 }
                 if let Record::Ksymbol(symbol) = record
-                    && self.news.kernel_functions.len() < MOST_NEWS
+                    && self.work.kernel_functions.len() < MAX_KERNEL_FUNCTIONS
                 {
-                    self.news.kernel_functions.push((
+                    self.work.kernel_functions.push((
                         symbol.address,
                         symbol.length,
                         symbol.removed,
                         symbol.name.into(),
                     ));
                 }
-                self.analyzer.hear(&record);
-                self.tasks.hear(&record);
+                self.analyzer.apply_record(&record);
+                self.tasks.apply_record(&record);
             }
         }
     }
@@ -303,7 +303,7 @@ impl Analysis {
             None => (None, weight),
             Some(waits) => {
                 let Some(mode) = waits::mode(waits, sample.raw) else { return };
-                let Some(weight) = source.thin(cpu, sample.time, weight) else { return };
+                let Some(weight) = source.downsample(cpu, sample.time, weight) else { return };
                 (Some(mode), weight)
             }
         };
@@ -322,7 +322,7 @@ impl Analysis {
         let key = Key { stack: taken.stack, task, mode: mode.unwrap_or(running), cpu };
         match self.sources.get_mut(place) {
             Some(source) if mode.is_some() => {
-                source.waiting.begin(sample.tid, Begun { key, time: sample.time, weight });
+                source.waiting.begin(sample.tid, WaitStart { key, time: sample.time, weight });
             }
             _ => self.count(place, sample.time, key, Sum { count: 1, value: weight }),
         }
@@ -333,7 +333,7 @@ impl Analysis {
         for place in 0..self.sources.len() {
             let Some(source) = self.sources.get_mut(place) else { continue };
             let Some(waits) = &source.sampler.waits else { continue };
-            let Some(Begun { key, time, weight }) = source.waiting.end(tid) else { continue };
+            let Some(WaitStart { key, time, weight }) = source.waiting.end(tid) else { continue };
             let elapsed = now.saturating_sub(time);
             if u128::from(elapsed) >= waits.threshold.as_nanos() {
                 let sum = Sum { count: weight, value: elapsed.saturating_mul(weight) };
@@ -362,7 +362,7 @@ impl Analysis {
     }
 
     /// Registers processes that generate code at run time: their symbols must be found while they run.
-    fn notice(&mut self, taken: Taken) {
+    fn notice(&mut self, taken: AnalyzedSample) {
         if self.looked_at >= self.analyzer.stacks().len() {
             return;
         }
@@ -373,36 +373,36 @@ impl Analysis {
             _ => None,
         };
         let process = self.analyzer.stacks().frames(taken.stack).find_map(made);
-        let Some(process) = process.filter(|_| self.makers.len() < MOST_MAKERS) else { return };
+        let Some(process) = process.filter(|_| self.jit_processes.len() < MAX_JIT_PROCESSES) else { return };
         let pid = self.analyzer.code().processes.get(process.0 as usize).map(|process| process.pid);
         if let Some(pid) = pid
-            && self.makers.insert(pid, process) != Some(process)
+            && self.jit_processes.insert(pid, process) != Some(process)
         {
-            self.news.makers.push(process);
+            self.work.jit_processes.push(process);
         }
     }
 
     /// Handles the exit of a thread. If its process has exited, its symbols must be read now.
     fn leave(&mut self, pid: u32, tid: u32) {
-        if pid == tid && self.news.ended.len() < MOST_MAKERS {
-            self.news.ended.extend(self.makers.remove(&pid));
+        if pid == tid && self.work.ended.len() < MAX_JIT_PROCESSES {
+            self.work.ended.extend(self.jit_processes.remove(&pid));
         }
     }
 
     /// Returns the work for the symbolizer since the last call, if there is any. With `functions`, it includes the innermost frames of all
     /// samples.
-    pub(super) fn take_news(&mut self, functions: bool) -> Option<News> {
+    pub(super) fn take_work(&mut self, functions: bool) -> Option<SymbolizerWork> {
         if functions {
-            self.news.innermost = self.take_innermost();
+            self.work.innermost = self.take_innermost();
         }
         let code = || self.analyzer.code().clone();
-        (!self.news.is_empty()).then(|| News { code: code(), ..std::mem::take(&mut self.news) })
+        (!self.work.is_empty()).then(|| SymbolizerWork { code: code(), ..std::mem::take(&mut self.work) })
     }
 
     /// Discards the state of processes that may be wrong because records were lost.
-    fn distrust(&mut self) {
-        self.analyzer.distrust();
-        self.tasks.distrust();
+    fn records_lost(&mut self) {
+        self.analyzer.records_lost();
+        self.tasks.records_lost();
         self.sources.iter_mut().for_each(|source| source.waiting.clear());
     }
 
@@ -416,13 +416,13 @@ impl Analysis {
         let tasks: Vec<TaskId> = keys.iter().map(|key| key.task).collect();
         let retained = self
             .analyzer
-            .retain(keys.iter().map(|key| key.stack).chain(unnamed), self.makers.values().copied());
+            .retain(keys.iter().map(|key| key.stack).chain(unnamed), self.jit_processes.values().copied());
         // The numbers of these processes are reused in a later turn at the earliest.
         let processes = &self.analyzer.code().processes;
         let gone = retained.processes.iter();
         let gone = gone.filter_map(|id| Some((*id, processes.get(id.0 as usize)?.clone())));
-        let room = MOST_MAKERS.saturating_sub(self.news.gone.len());
-        self.news.gone.extend(gone.take(room));
+        let room = MAX_JIT_PROCESSES.saturating_sub(self.work.gone.len());
+        self.work.gone.extend(gone.take(room));
         let stacks = retained.stacks;
         self.looked_at = self.analyzer.stacks().len();
         let tasks = self.tasks.retain(tasks.into_iter());

@@ -18,7 +18,7 @@ use crate::stack::{Analyzer, Code, Frame, StackId};
 use crate::symbol::{Named, Segment as Mapping};
 
 /// The data that a profile needs from the analysis, copied so that the lock is not held during symbolization.
-pub(super) struct Unnamed {
+pub(super) struct UnsymbolizedProfile {
     /// The frames of each stack, innermost first, as indexes into `frames`.
     stacks: FxHashMap<StackId, Box<[u32]>>,
     /// One entry for each frame.
@@ -28,7 +28,7 @@ pub(super) struct Unnamed {
     selection: Selection,
 }
 
-impl Unnamed {
+impl UnsymbolizedProfile {
     /// Copies the selected stacks. All others need no symbolization.
     pub(super) fn of(
         counted: &Counted,
@@ -81,12 +81,12 @@ type Identity = (u32, u32, Mode, Option<u16>);
 /// Builds a profile from counted stacks. `names` has one symbol for each of their frames.
 pub(super) fn build(
     counted: &Counted,
-    unnamed: Unnamed,
+    unnamed: UnsymbolizedProfile,
     names: &[Arc<Named>],
     start: Timestamp,
     duration: Duration,
 ) -> Profile {
-    let Unnamed { stacks, tasks, selection, .. } = unnamed;
+    let UnsymbolizedProfile { stacks, tasks, selection, .. } = unnamed;
     let mut builder = Builder::default();
     let locations: Vec<u32> = names.iter().map(|named| builder.location(named)).collect();
     let mut profile = Profile { kind: kind(counted), start, duration, ..builder.profile };

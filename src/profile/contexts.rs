@@ -19,15 +19,15 @@ use crate::targets::{ProcessContext, ProcessKey};
 /// How long a context is valid: less than a window, so that each process is read once for all entries together.
 const FRESH: Duration = Duration::from_secs(30);
 /// How long a context is kept for a process without samples.
-const KEPT: Duration = Duration::from_secs(300);
+const RETENTION: Duration = Duration::from_secs(300);
 /// How long a profile waits for all contexts.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ALL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a profile waits for one context before its thread is written off.
-const ONE_PATIENCE: Duration = Duration::from_millis(250);
+const READ_TIMEOUT: Duration = Duration::from_millis(250);
 /// The most threads, including written-off threads.
-const MOST_THREADS: usize = 4;
+const MAX_THREADS: usize = 4;
 /// The most processes that are read for one profile. Three times as many are kept.
-const MOST: usize = 1 << 12;
+const MAX: usize = 1 << 12;
 
 /// Reads the context that a process publishes.
 type Read = dyn Fn(ProcessKey) -> Option<ProcessContext> + Send + Sync;
@@ -42,7 +42,7 @@ struct Known {
 #[derive(Debug)]
 pub(super) struct Contexts {
     known: FxHashMap<ProcessKey, Known>,
-    desk: Arc<SharedState>,
+    shared: Arc<SharedState>,
 }
 
 /// The state that is shared with the reading threads.
@@ -57,14 +57,14 @@ struct SharedState {
 struct Work {
     due: VecDeque<ProcessKey>,
     /// By the number of the read.
-    under_way: FxHashMap<u64, UnderWay>,
+    under_way: FxHashMap<u64, PendingRead>,
     reads: u64,
     answers: Vec<(ProcessKey, Option<Arc<ProcessContext>>)>,
     threads: usize,
 }
 
 #[derive(Debug)]
-struct UnderWay {
+struct PendingRead {
     key: ProcessKey,
     /// Whether the read has taken too long.
     written_off: bool,
@@ -96,10 +96,10 @@ impl SharedState {
                 let Some(key) = work.due.pop_front() else { return };
                 work.reads += 1;
                 let number = work.reads;
-                work.under_way.insert(number, UnderWay { key, written_off: false });
+                work.under_way.insert(number, PendingRead { key, written_off: false });
                 (number, key)
             };
-            let finished = AtEnd(Arc::clone(self), |work| {
+            let finished = OnDrop(Arc::clone(self), |work| {
                 work.under_way.remove(&number);
             });
             let context = (self.read)(key).map(Arc::new);
@@ -110,9 +110,9 @@ impl SharedState {
 }
 
 /// Marks the end of a read or a thread when it is dropped, also after a panic.
-struct AtEnd<F: FnMut(&mut Work)>(Arc<SharedState>, F);
+struct OnDrop<F: FnMut(&mut Work)>(Arc<SharedState>, F);
 
-impl<F: FnMut(&mut Work)> Drop for AtEnd<F> {
+impl<F: FnMut(&mut Work)> Drop for OnDrop<F> {
     fn drop(&mut self) {
         (self.1)(&mut self.0.work());
         self.0.changed.notify_all();
@@ -122,23 +122,23 @@ impl<F: FnMut(&mut Work)> Drop for AtEnd<F> {
 impl Contexts {
     /// Creates an empty cache. `read` may block for any time.
     pub(super) fn new(read: impl Fn(ProcessKey) -> Option<ProcessContext> + Send + Sync + 'static) -> Self {
-        let desk = SharedState { read: Box::new(read), work: Mutex::default(), changed: Condvar::new() };
-        Self { known: FxHashMap::default(), desk: Arc::new(desk) }
+        let shared = SharedState { read: Box::new(read), work: Mutex::default(), changed: Condvar::new() };
+        Self { known: FxHashMap::default(), shared: Arc::new(shared) }
     }
 
     /// Adds to each task the context of its process. Waits about a second at most. Contexts that were not read by then are available at the
     /// next call.
     pub(super) fn enter(&mut self, tasks: &mut [Task], clock: &Clock) {
         let now = clock.monotonic();
-        self.known.retain(|_, known| now.since(known.asked) < KEPT);
+        self.known.retain(|_, known| now.since(known.asked) < RETENTION);
         let processes: FxHashSet<ProcessKey> = tasks.iter().map(Task::process).collect();
         self.ask(processes, now);
-        for _ in 0..MOST_THREADS {
+        for _ in 0..MAX_THREADS {
             if self.start() && self.wait(clock, now) {
                 break;
             }
         }
-        let answers = std::mem::take(&mut self.desk.work().answers);
+        let answers = std::mem::take(&mut self.shared.work().answers);
         for (key, context) in answers {
             let before = self.known.remove(&key).and_then(|known| known.context);
             // A process that has exited keeps its last context.
@@ -151,8 +151,8 @@ impl Contexts {
 
     /// Makes the processes due that can be read and were not read recently. Replaces those of the previous call.
     fn ask(&self, processes: FxHashSet<ProcessKey>, now: Monotonic) {
-        let mut work = self.desk.work();
-        let room = MOST.min((3 * MOST).saturating_sub(self.known.len() + work.answers.len()));
+        let mut work = self.shared.work();
+        let room = MAX.min((3 * MAX).saturating_sub(self.known.len() + work.answers.len()));
         let is_fresh =
             |key: &ProcessKey| self.known.get(key).is_some_and(|known| now.since(known.asked) < FRESH);
         let under_way: FxHashSet<ProcessKey> = work.under_way.values().map(|read| read.key).collect();
@@ -164,14 +164,14 @@ impl Contexts {
 
     /// Starts a thread that reads the due processes, if necessary. Returns whether one is running.
     fn start(&self) -> bool {
-        let mut work = self.desk.work();
+        let mut work = self.shared.work();
         if work.is_read() {
             return true;
         }
-        if work.due.is_empty() || work.threads >= MOST_THREADS {
+        if work.due.is_empty() || work.threads >= MAX_THREADS {
             return false;
         }
-        let running = AtEnd(Arc::clone(&self.desk), |work| work.threads -= 1);
+        let running = OnDrop(Arc::clone(&self.shared), |work| work.threads -= 1);
         work.threads += 1;
         drop(work);
         let started = thread::Builder::new().name("process-context".into()).spawn(move || running.0.run());
@@ -185,17 +185,17 @@ impl Contexts {
     /// Waits for the due processes. Returns `true` when all are read, or when the wait since `begin` is too long. A read that takes too
     /// long is written off; then the result is whether no process is due.
     fn wait(&self, clock: &Clock, begin: Monotonic) -> bool {
-        let mut work = self.desk.work();
+        let mut work = self.shared.work();
         loop {
             if !work.is_read() {
                 return work.due.is_empty();
             }
-            if clock.monotonic().since(begin) > PATIENCE {
+            if clock.monotonic().since(begin) > ALL_TIMEOUT {
                 return true;
             }
             let before = work.reads;
             let (next, timeout) =
-                self.desk.changed.wait_timeout(work, ONE_PATIENCE).unwrap_or_else(PoisonError::into_inner);
+                self.shared.changed.wait_timeout(work, READ_TIMEOUT).unwrap_or_else(PoisonError::into_inner);
             work = next;
             if timeout.timed_out() && work.reads == before {
                 for read in work.under_way.values_mut().filter(|read| !read.written_off) {
@@ -336,11 +336,11 @@ mod tests {
         let (mut contexts, release, begun) = hanging(10);
         for turn in 0..100 {
             contexts.enter(&mut many(1..10), &at(turn * 40));
-            if begun.load(Ordering::SeqCst) >= MOST_THREADS && turn > 5 {
+            if begun.load(Ordering::SeqCst) >= MAX_THREADS && turn > 5 {
                 break;
             }
         }
-        assert_eq!(begun.load(Ordering::SeqCst), MOST_THREADS);
+        assert_eq!(begun.load(Ordering::SeqCst), MAX_THREADS);
         drop(release);
         for turn in 200..10_000 {
             let mut seen = many(1..20);

@@ -8,7 +8,7 @@ use crate::series::{Naming, Table};
 use crate::symbol::Named;
 
 /// The number of recent samples below which a function does not take the series of another.
-const LEAST_ACTIVITY: u64 = 5;
+const MIN_ACTIVITY: u64 = 5;
 
 /// The functions of an entry. The innermost functions with the most recent samples have individual series. All others are aggregated into
 /// `other`.
@@ -21,7 +21,7 @@ pub(super) struct Functions {
 impl Functions {
     /// Creates an empty table.
     pub(super) fn new(entry: &Arc<str>, limit: usize, now: Timestamp) -> Self {
-        Self { entry: Arc::clone(entry), series: Table::new(0, limit, LEAST_ACTIVITY, now) }
+        Self { entry: Arc::clone(entry), series: Table::new(0, limit, MIN_ACTIVITY, now) }
     }
 
     /// Counts samples whose innermost frame has this symbol.

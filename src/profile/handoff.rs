@@ -40,10 +40,10 @@ pub enum NoProfile {
 }
 
 /// The most recordings at the same time, in addition to one of each entry for consecutive profiles.
-const MOST_RECORDINGS: usize = 16;
+const MAX_RECORDINGS: usize = 16;
 
 /// The most series of one entry between two collections. Samples of further series are attributed to the task `other`.
-const MOST_SERIES: usize = 1 << 16;
+const MAX_SERIES: usize = 1 << 16;
 
 /// The task and mode to which samples are attributed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -76,7 +76,7 @@ impl Series {
 impl Fresh {
     fn add(&mut self, sums: FxHashMap<Series, u64>) {
         for (series, count) in sums {
-            let room = self.sums.len() < MOST_SERIES || self.sums.contains_key(&series);
+            let room = self.sums.len() < MAX_SERIES || self.sums.contains_key(&series);
             let series = match room {
                 true => series,
                 false => Series { cpu: series.cpu, ..Series::other(series.mode) },
@@ -149,7 +149,7 @@ impl Handoff {
         if !self.entries.iter().any(|known| **known == *entry) {
             return Err(self.unknown(entry));
         }
-        if self.recordings.len() >= MOST_RECORDINGS + self.entries.len() {
+        if self.recordings.len() >= MAX_RECORDINGS + self.entries.len() {
             return Err(NoProfile::Busy);
         }
         self.recorded += 1;
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(handoff.begin("one"), Err(NoProfile::NothingSampled));
         handoff.entries = vec!["one".into(), "other".into()];
         let begun: Vec<u64> = (0..100).filter_map(|_| handoff.begin("one").ok()).collect();
-        assert_eq!(begun.len(), MOST_RECORDINGS + 2);
+        assert_eq!(begun.len(), MAX_RECORDINGS + 2);
         assert_eq!(handoff.begin("one"), Err(NoProfile::Busy));
         assert!(matches!(handoff.begin("none"), Err(NoProfile::Unknown { .. })));
         handoff.end(begun[0]);
@@ -194,8 +194,8 @@ mod tests {
     fn samples_that_no_collection_takes_are_bounded_and_all_counted() {
         let (mut handoff, one) = (Handoff::default(), sampler("one"));
         for turn in 0..3 {
-            let name = |at: usize| format!("{}", turn * MOST_SERIES / 2 + at).into();
-            let sums = (0..MOST_SERIES / 2)
+            let name = |at: usize| format!("{}", turn * MAX_SERIES / 2 + at).into();
+            let sums = (0..MAX_SERIES / 2)
                 .map(|at| (Series { comm: name(at), ..Series::other(Mode::User) }, 2))
                 .collect();
             let fresh = vec![Fresh { sampler: Arc::clone(&one), sums }];
@@ -206,8 +206,8 @@ mod tests {
             );
         }
         let (fresh, switches) = handoff.take();
-        assert_eq!((fresh.len(), fresh[0].sums.len(), switches[&0]), (1, MOST_SERIES + 1, 3));
-        assert_eq!(fresh[0].sums.values().sum::<u64>(), 3 * MOST_SERIES as u64);
+        assert_eq!((fresh.len(), fresh[0].sums.len(), switches[&0]), (1, MAX_SERIES + 1, 3));
+        assert_eq!(fresh[0].sums.values().sum::<u64>(), 3 * MAX_SERIES as u64);
         assert_eq!(handoff.report.analyzed, 2);
         assert!(handoff.take().0.is_empty());
     }

@@ -27,7 +27,7 @@ impl MemoryShares {
     }
 
     /// Returns the shares for a command with a limited run time: 64 MiB or more each.
-    pub(crate) fn ample() -> Self {
+    pub(crate) fn for_command() -> Self {
         let share = |part, mebibytes: u64| Share::fixed(part, mebibytes << 20);
         Self {
             rings: share(Part::Rings, 64),

@@ -59,12 +59,12 @@ use crate::host::CpuSet;
 use crate::metrics::{Family, NameError};
 use crate::plan::Sampler;
 use crate::ring::{
-    Consumer, Context, Losses, Made, Reader, Records, Refused, RingBudget, RingId, RingSet, RingWriters,
-    Usage, Writers,
+    Consumer, Context, CreatedRing, Losses, Reader, Records, Refused, RingBudget, RingId, RingSet,
+    RingWriters, Usage, Writers,
 };
 use crate::sys::scheduling::Urgency;
 use crate::sys::{self, Event, Kernel, Sampling};
-use crate::targets::Whom;
+use crate::targets::OpenTarget;
 pub use handoff::NoProfile;
 pub(crate) use memory::MemoryShares;
 pub use model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
@@ -72,10 +72,10 @@ pub use publish::METRICS;
 use publish::Publisher;
 pub(crate) use publish::{FUNCTIONS, SAMPLES, Shortfalls};
 use requests::Shared;
-pub use requests::{Ask, Asked};
+pub use requests::{ProfileRecorder, RecordingId};
 use rings::Command;
 pub use selection::{Cgroups, Selection};
-use symbolizer_thread::Namer;
+use symbolizer_thread::SymbolizerThread;
 
 /// Types of the symbolizer that profiles contain.
 pub use crate::symbol::{FileHash, Origin, Segment as Mapping};
@@ -91,7 +91,7 @@ pub(crate) struct Profiler<K: Kernel> {
     clock: Clock,
     samplers: Vec<Arc<Sampler>>,
     /// The targets that are sampled; `None` = everything that runs.
-    whom: Option<Vec<Whom>>,
+    open_targets: Option<Vec<OpenTarget>>,
     rings: RingSet<RingWriters<K::Event, open::SampleSource>>,
     shared: Arc<Shared<Ring<K>>>,
     memory: u64,
@@ -130,7 +130,7 @@ impl<K: Kernel> Profiler<K> {
             rings: RingSet::new(Records::Samples.plural()),
             shared: Arc::new(Shared::new(clock.clone(), files, directory)),
             clock,
-            whom: None,
+            open_targets: None,
             memory: 0,
             publisher: Publisher::new()?,
             analyzed: 0,
@@ -138,8 +138,8 @@ impl<K: Kernel> Profiler<K> {
     }
 
     /// Restricts sampling to these targets. Call this before anything is sampled.
-    pub(crate) fn only(mut self, whom: Vec<Whom>) -> Self {
-        self.whom = Some(whom);
+    pub(crate) fn only(mut self, open_targets: Vec<OpenTarget>) -> Self {
+        self.open_targets = Some(open_targets);
         self
     }
 
@@ -196,8 +196,8 @@ impl<K: Kernel> Profiler<K> {
     }
 
     /// Returns the interface for requesting profiles. It stays valid when the entries change.
-    pub(crate) fn asked(&self) -> Arc<dyn Ask> {
-        Arc::clone(&self.shared) as Arc<dyn Ask>
+    pub(crate) fn recorder(&self) -> Arc<dyn ProfileRecorder> {
+        Arc::clone(&self.shared) as Arc<dyn ProfileRecorder>
     }
 
     /// Opens and closes events as CPUs go online and offline. CPUs that were offline in between are closed first: the kernel has removed
@@ -220,7 +220,7 @@ impl<K: Kernel> Profiler<K> {
         for ring in self.rings.outside(online) {
             self.close_ring(ring, context);
         }
-        self.rings.forgive(online, context.board);
+        self.rings.remove_refusals(online, context.board);
         if !self.samplers.is_empty() {
             for ring in self.rings.missing(online, 1) {
                 self.open(ring, online, context);
@@ -229,11 +229,11 @@ impl<K: Kernel> Profiler<K> {
     }
 
     fn open(&mut self, ring: RingId, online: &CpuSet, context: &mut Context<'_, K>) {
-        let everybody = [Whom::Cpus(online.clone())];
-        let whom = self.whom.as_deref().unwrap_or(&everybody);
+        let everybody = [OpenTarget::Cpus(online.clone())];
+        let open_targets = self.open_targets.as_deref().unwrap_or(&everybody);
         let page_size = rustix::param::page_size();
         self.rings.budget = RingBudget::new(context.facts, self.memory, online.len(), page_size);
-        let pages = match self.whom {
+        let pages = match self.open_targets {
             // A command runs for a limited time, so its rings have the maximum size from the start: no record is lost while rings grow.
             Some(_) => self.rings.budget.most,
             None => {
@@ -242,12 +242,12 @@ impl<K: Kernel> Profiler<K> {
             }
         };
         let request = open::request(&self.samplers, ring.cpu);
-        let (opened, refused) = self.rings.open(ring, whom, request, pages, context);
+        let (opened, refused) = self.rings.open(ring, open_targets, request, pages, context);
         for Refused { event, refusal } in refused {
-            self.refuse(ring, event.map(|tap| tap.sampler), &refusal, context);
+            self.refuse(ring, event.map(|writer| writer.sampler), &refusal, context);
         }
-        if let Some((tapped, made)) = opened {
-            self.start(ring, tapped, made);
+        if let Some((writers, made)) = opened {
+            self.start(ring, writers, made);
         }
     }
 
@@ -255,23 +255,23 @@ impl<K: Kernel> Profiler<K> {
     fn start(
         &mut self,
         ring: RingId,
-        tapped: RingWriters<K::Event, open::SampleSource>,
-        made: Made<Ring<K>>,
+        writers: RingWriters<K::Event, open::SampleSource>,
+        made: CreatedRing<Ring<K>>,
     ) {
         if self.rings.is_idle() {
             let now = self.clock.kernel();
             self.shared.handoff.lock().start(now);
             self.analyzed = now;
         }
-        let taps: Vec<_> = tapped.events.iter().map(|tap| (tap.id, tap.of)).collect();
-        let memory = self.rings.add(ring, tapped, made);
-        self.shared.add(ring.cpu, taps, memory);
-        let (shared, namer) = (Arc::clone(&self.shared), || namer(&self.shared));
+        let sample_sources: Vec<_> = writers.events.iter().map(|writer| (writer.id, writer.of)).collect();
+        let memory = self.rings.add(ring, writers, made);
+        self.shared.add(ring.cpu, sample_sources, memory);
+        let (shared, symbolizer) = (Arc::clone(&self.shared), || symbolizer(&self.shared));
         self.rings.listen(ring, || {
-            let namer = namer();
+            let symbolizer = symbolizer();
             let mut panicked = false;
             let drain = move |_: &[RingId]| {
-                let drained = catch_unwind(AssertUnwindSafe(|| shared.drain(namer.as_ref())));
+                let drained = catch_unwind(AssertUnwindSafe(|| shared.drain(symbolizer.as_ref())));
                 if drained.is_err() && !std::mem::replace(&mut panicked, true) {
                     tracing::error!(
                         "the analysis of samples panicked, which is a bug: some samples are missing"
@@ -294,17 +294,21 @@ impl<K: Kernel> Profiler<K> {
             if sampler.is_none_or(|sampler| sampler == place) {
                 let event = at.events.first().map_or(&refusal.event, |event| &event.name);
                 let refusal = Refusal { event: Arc::clone(event), ..refusal.clone() };
-                let scope = self.whom.as_ref().and_then(|whom| whom.first()).map_or(Scope::CPU, Whom::scope);
+                let scope = self
+                    .open_targets
+                    .as_ref()
+                    .and_then(|open_targets| open_targets.first())
+                    .map_or(Scope::CPU, OpenTarget::scope);
                 self.rings.refuse(ring, context.board.add(&at.entry, scope, refusal));
             }
         }
     }
 
     fn close_ring(&mut self, ring: RingId, context: &mut Context<'_, K>) {
-        let Some(tapped) = self.rings.remove(ring) else { return };
-        tapped.stop();
-        self.shared.remove(ring.cpu, tapped.events.iter().map(|tap| tap.id).collect());
-        context.budget.give_back(tapped.descriptors());
+        let Some(writers) = self.rings.remove(ring) else { return };
+        writers.stop();
+        self.shared.remove(ring.cpu, writers.events.iter().map(|writer| writer.id).collect());
+        context.budget.give_back(writers.descriptors());
     }
 
     /// Closes all events. Results so far can still be requested. Waits at most a second for a blocked reader.
@@ -315,7 +319,7 @@ impl<K: Kernel> Profiler<K> {
 
     fn close_rings(&mut self, context: &mut Context<'_, K>) {
         self.rings.ids().into_iter().for_each(|ring| self.close_ring(ring, context));
-        self.rings.forgive(&CpuSet::default(), context.board);
+        self.rings.remove_refusals(&CpuSet::default(), context.board);
     }
 
     /// Drains the rings and takes the results of the analysis since the last collection. Never waits for the analysis.
@@ -336,29 +340,29 @@ impl<K: Kernel> Profiler<K> {
         let elapsed = analyzed.saturating_sub(std::mem::replace(&mut self.analyzed, analyzed));
         // Without newly analyzed records the rates are unknown.
         if elapsed > 0 {
-            self.thin(&switches, Duration::from_nanos(elapsed));
+            self.downsample(&switches, Duration::from_nanos(elapsed));
         }
         let lost = self.shared.handoff.lock().report.losses.ring_full;
         self.rings.grow(&mut Growing { shared: &self.shared, lost });
     }
 
     /// Samples one in N context switches where their rate exceeds the limit, so that a high switch rate does not increase the overhead.
-    fn thin(&mut self, switches: &FxHashMap<u32, u64>, elapsed: Duration) {
+    fn downsample(&mut self, switches: &FxHashMap<u32, u64>, elapsed: Duration) {
         let samplers = &self.samplers;
         // A changed period does not apply to inherited events of children, so their samples would get a wrong weight.
-        for (ring, tapped) in self.rings.writers_mut().filter(|(_, tapped)| !tapped.inherited) {
+        for (ring, writers) in self.rings.writers_mut().filter(|(_, writers)| !writers.inherited) {
             let rate =
                 switches.get(&ring.cpu).map_or(0.0, |&count| count as f64 / elapsed.as_secs_f64().max(1e-3));
-            for tap in &mut tapped.events {
-                let Some(sampler) = samplers.get(tap.of.sampler) else { continue };
+            for writer in &mut writers.events {
+                let Some(sampler) = samplers.get(writer.of.sampler) else { continue };
                 let (Some(_), Rate::Frequency(limit)) = (&sampler.waits, sampler.rate) else { continue };
                 let wanted = (rate / limit.max(1) as f64).ceil().max(1.0) as u64;
                 let period = wanted.next_power_of_two();
-                if tap.of.weight == Some(period) || tap.event.set_period(period).is_err() {
+                if writer.of.weight == Some(period) || writer.event.set_period(period).is_err() {
                     continue;
                 }
-                tap.of.weight = Some(period);
-                self.shared.command(Command::Weigh { id: tap.id, weight: period });
+                writer.of.weight = Some(period);
+                self.shared.command(Command::Weigh { id: writer.id, weight: period });
             }
         }
     }
@@ -377,7 +381,7 @@ impl<K: Kernel> Profiler<K> {
     }
 
     /// Returns the number of samples that were dropped from windows before they expired, because the memory share was full.
-    pub(crate) fn dropped_for_room(&self) -> u64 {
+    pub(crate) fn dropped_when_full(&self) -> u64 {
         self.shared.handoff.lock().report.dropped
     }
 
@@ -389,10 +393,10 @@ impl<K: Kernel> Profiler<K> {
     /// Returns the state of each entry.
     pub(crate) fn states(&self) -> Vec<SamplerState> {
         let open = |place: usize| {
-            let here = |tapped: &RingWriters<K::Event, open::SampleSource>| {
-                tapped.events.iter().any(|tap| tap.of.sampler == place)
+            let here = |writers: &RingWriters<K::Event, open::SampleSource>| {
+                writers.events.iter().any(|writer| writer.of.sampler == place)
             };
-            self.rings.writers().filter(|(_, tapped)| here(tapped)).count()
+            self.rings.writers().filter(|(_, writers)| here(writers)).count()
         };
         let age = self.shared.age();
         let samplers = self.samplers.iter().enumerate();
@@ -429,7 +433,9 @@ impl<R: sys::Ring> Consumer<R> for Growing<'_, R> {
 }
 
 /// Starts the thread that symbolizes frames.
-fn namer<R: sys::Ring + Send + fmt::Debug + 'static>(shared: &Arc<Shared<R>>) -> Option<Namer> {
+fn symbolizer<R: sys::Ring + Send + fmt::Debug + 'static>(
+    shared: &Arc<Shared<R>>,
+) -> Option<SymbolizerThread> {
     let (shared, failures) = (Arc::clone(shared), Arc::clone(shared));
     let failed = move || {
         if failures.naming_failures.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -439,7 +445,7 @@ fn namer<R: sys::Ring + Send + fmt::Debug + 'static>(shared: &Arc<Shared<R>>) ->
             );
         }
     };
-    let started = Namer::start(move |news| shared.look_up(news), failed);
+    let started = SymbolizerThread::start(move |work| shared.look_up(work), failed);
     started
         .inspect_err(
             |error| tracing::warn!(%error, "cannot start the thread that symbolizes functions for metrics"),

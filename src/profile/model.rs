@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::container::Identity;
+use crate::named_enum::named_enum;
 use crate::symbol::{Origin, Segment as Mapping};
 use crate::targets::{ProcessContext, ProcessKey};
-use crate::words::words;
 
 /// The samples of a period of time.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -64,7 +64,7 @@ pub struct ValueType {
     pub unit: Unit,
 }
 
-words! {
+named_enum! {
     /// The unit of values.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Unit {
@@ -94,7 +94,7 @@ pub struct Sample {
     pub value: u64,
 }
 
-words! {
+named_enum! {
     /// The state of a task when it was sampled.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Mode {

@@ -27,8 +27,10 @@ pub(super) fn request(samplers: &[Arc<Sampler>], cpu: u32) -> Request<'_, Sample
     for (place, sampler) in samplers.iter().enumerate() {
         let sampling = Sampling::of(sampler);
         let weight = if sampler.waits.is_some() { Some(1) } else { sampler.period };
-        let tap = SampleSource { sampler: place, fields: sampling.fields, weight };
-        events.extend(sampler.events_on(cpu).map(|event| (Attr::sampling(event, sampling), event, tap)));
+        let sample_source = SampleSource { sampler: place, fields: sampling.fields, weight };
+        events.extend(
+            sampler.events_on(cpu).map(|event| (Attr::sampling(event, sampling), event, sample_source)),
+        );
     }
     // An unprivileged user must exclude the kernel even from an event that never fires.
     let exclude_kernel = events.iter().all(|(_, event, _)| event.modifiers.exclude_kernel);

@@ -32,10 +32,10 @@ const AGE: &str = "perf_exporter_profile_age_seconds";
 const NAMING_FAILED: &str = "naming_failed";
 
 /// How long a series is published after its last sample: Prometheus considers a series stale after the same time.
-const KEPT: Duration = Duration::from_secs(5 * 60);
+const RETENTION: Duration = Duration::from_secs(5 * 60);
 
 /// The number of recent samples below which a series does not take the labels of another.
-const LEAST_ACTIVITY: u64 = 2;
+const MIN_ACTIVITY: u64 = 2;
 
 /// The samples of an entry, by name, cgroup and mode.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl SeriesTable {
 /// The totals of all entries, and the metrics under which they are published.
 #[derive(Debug)]
 pub(super) struct Publisher {
-    books: Vec<SeriesTable>,
+    tables: Vec<SeriesTable>,
     /// The most thread names that a cgroup may have, for each entry.
     names: usize,
     nodes: Nodes,
@@ -96,7 +96,7 @@ impl Publisher {
     pub(super) fn new() -> Result<Self, NameError> {
         let counter = |name, help| Metadata::new(name, help, "", Kind::Counter);
         Ok(Self {
-            books: Vec::new(),
+            tables: Vec::new(),
             names: usize::MAX,
             nodes: Nodes::default(),
             samples: counter(SAMPLES, "Samples of an entry of `profiles`, by thread name, cgroup and mode.")?,
@@ -143,7 +143,7 @@ impl Publisher {
     /// Limits the number of thread names that one cgroup may have.
     pub(super) fn limit_names(&mut self, per_cgroup: usize) {
         self.names = per_cgroup;
-        self.books.iter_mut().for_each(|book| book.series.set_names(per_cgroup));
+        self.tables.iter_mut().for_each(|table| table.series.set_names(per_cgroup));
     }
 
     /// Sets the NUMA nodes of CPUs.
@@ -153,35 +153,35 @@ impl Publisher {
 
     /// Limits the number of series of each entry.
     pub(super) fn limit_series(&mut self, limit: usize) {
-        self.books.iter_mut().for_each(|book| book.series.set_limit(limit));
+        self.tables.iter_mut().for_each(|table| table.series.set_limit(limit));
     }
 
     /// Returns the number of series of each entry.
     pub(super) fn tables(&self) -> impl Iterator<Item = usize> {
-        self.books.iter().map(|book| book.series.published())
+        self.tables.iter().map(|table| table.series.published())
     }
 
     /// Returns the approximate number of bytes of all series.
     pub(super) fn bytes(&self) -> usize {
-        self.books.iter().map(|book| book.series.bytes()).sum()
+        self.tables.iter().map(|table| table.series.bytes()).sum()
     }
 
     /// Counts for these entries from now on. Entries that stay keep their totals; returns their names.
     pub(super) fn set(&mut self, samplers: &[Arc<Sampler>], limit: usize, now: Timestamp) -> Vec<Arc<str>> {
-        let mut old = std::mem::take(&mut self.books);
+        let mut old = std::mem::take(&mut self.tables);
         let mut stay = Vec::new();
         for sampler in samplers {
             let kept =
-                old.iter().position(|book| sampler.continues(&book.sampler)).map(|at| old.swap_remove(at));
-            stay.extend(kept.as_ref().map(|book| Arc::clone(&book.sampler.entry)));
+                old.iter().position(|table| sampler.continues(&table.sampler)).map(|at| old.swap_remove(at));
+            stay.extend(kept.as_ref().map(|table| Arc::clone(&table.sampler.entry)));
             let new = || SeriesTable {
                 sampler: Arc::clone(sampler),
-                series: Table::new(0, limit, LEAST_ACTIVITY, now),
+                series: Table::new(0, limit, MIN_ACTIVITY, now),
             };
-            let mut book = kept.unwrap_or_else(new);
-            book.series.set_limit(limit);
-            book.series.set_names(self.names);
-            self.books.push(book);
+            let mut table = kept.unwrap_or_else(new);
+            table.series.set_limit(limit);
+            table.series.set_names(self.names);
+            self.tables.push(table);
         }
         stay
     }
@@ -189,39 +189,41 @@ impl Publisher {
     /// Adds the results of the analysis. Samples of an entry that was removed in the meantime are discarded.
     pub(super) fn enter(&mut self, fresh: Vec<Fresh>, now: Timestamp, monotonic: Monotonic) {
         for Fresh { sampler, sums } in fresh {
-            let Some(book) = self.books.iter_mut().find(|book| Arc::ptr_eq(&book.sampler, &sampler)) else {
+            let Some(table) = self.tables.iter_mut().find(|table| Arc::ptr_eq(&table.sampler, &sampler))
+            else {
                 continue;
             };
-            sums.into_iter().for_each(|(series, count)| book.add(series, count, &self.nodes, monotonic));
+            sums.into_iter().for_each(|(series, count)| table.add(series, count, &self.nodes, monotonic));
         }
-        for book in &mut self.books {
-            book.series.remove_where(|series| monotonic.since(series.info) > KEPT);
-            book.series.end_collection(now, monotonic);
+        for table in &mut self.tables {
+            table.series.remove_where(|series| monotonic.since(series.info) > RETENTION);
+            table.series.end_collection(now, monotonic);
         }
     }
 
     /// Returns the number of samples of an entry since the start.
     pub(super) fn samples(&self, place: usize) -> u64 {
-        self.books.get(place).map_or(0, |book| book.series.accounts().sum())
+        self.tables.get(place).map_or(0, |table| table.series.accounts().sum())
     }
 
     /// Returns the number of series of an entry without labels of their own.
     pub(super) fn in_other(&self, place: usize) -> usize {
-        self.books.get(place).map_or(0, |book| book.series.unnamed())
+        self.tables.get(place).map_or(0, |table| table.series.unnamed())
     }
 
     pub(super) fn publish<R: Ring>(&self, shared: &Shared<R>) -> Vec<Family> {
         let (losses, ring_bytes) = (shared.losses(), shared.rings.lock().bytes());
         let accounts = shared.handoff.lock().report.accounts.clone();
-        let samples = self.books.iter().flat_map(|book| points(&book.series)).collect();
-        let aggregated = self.books.iter().map(|book| {
-            let leader = book.sampler.events.first().map(|event| Arc::clone(&event.name)).unwrap_or_default();
+        let samples = self.tables.iter().flat_map(|table| points(&table.series)).collect();
+        let aggregated = self.tables.iter().map(|table| {
+            let leader =
+                table.sampler.events.first().map(|event| Arc::clone(&event.name)).unwrap_or_default();
             let labels = vec![
-                ("counters", Arc::clone(&book.sampler.entry)),
+                ("counters", Arc::clone(&table.sampler.entry)),
                 ("leader", leader),
                 ("scope", "samples".into()),
             ];
-            counted(labels, book.series.aggregated())
+            counted(labels, table.series.aggregated())
         });
         let mut families = vec![
             Family::new(Arc::clone(&self.samples), samples),
@@ -239,7 +241,7 @@ impl Publisher {
         families.push(by_reason(&self.gaps, gaps(&accounts, shared)));
         families.push(by_reason(&self.cut, cuts(&accounts)));
         families.push(by_reason(&self.unresolved, unresolved(shared)));
-        if self.books.iter().any(|book| book.sampler.lines) {
+        if self.tables.iter().any(|table| table.sampler.lines) {
             families.push(by_reason(&self.lineless, lineless(shared)));
         }
         let value = Value::Float(shared.age().as_secs_f64());
@@ -251,7 +253,7 @@ impl Publisher {
     /// Returns the functions with the most samples of each entry.
     fn functions<R>(&self, shared: &Shared<R>) -> Family {
         let functions = shared.functions.lock();
-        let found = self.books.iter().filter_map(|book| functions.get(&book.sampler.entry));
+        let found = self.tables.iter().filter_map(|table| functions.get(&table.sampler.entry));
         let points = found.flat_map(|functions| points(&functions.series)).collect();
         Family::new(Arc::clone(&self.functions), points)
     }
@@ -347,7 +349,7 @@ mod tests {
             Value::Integer(count) => (point.labels.text().to_owned(), count),
             other => panic!("{other:?}"),
         };
-        let mut told: Vec<_> = points(&publisher.books[0].series).into_iter().map(total).collect();
+        let mut told: Vec<_> = points(&publisher.tables[0].series).into_iter().map(total).collect();
         told.sort();
         told
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::open::SampleSource;
 use super::requests::Shared;
 use super::sample_profiles::sampler;
-use super::{Ask, Profile, Selection};
+use super::{Profile, ProfileRecorder, Selection};
 use crate::clock::{Clock, Timestamp};
 use crate::host::Roots;
 use crate::plan::Sampler;
@@ -17,9 +17,9 @@ pub(crate) const EVENT: u64 = 7;
 
 /// A ring with fixed records.
 #[derive(Debug, Default)]
-pub(crate) struct Held(pub(crate) Vec<Vec<u8>>);
+pub(crate) struct FixedRing(pub(crate) Vec<Vec<u8>>);
 
-impl Ring for Held {
+impl Ring for FixedRing {
     fn drain(&mut self, mut each: impl FnMut(&[u8])) -> Drained {
         self.0.drain(..).for_each(|record| each(&record));
         Drained::default()
@@ -31,8 +31,8 @@ impl Ring for Held {
 }
 
 /// Returns a profiler that samples nothing, for requests.
-pub(crate) fn idle(roots: &Roots) -> Arc<dyn Ask> {
-    let shared = Shared::<Held>::new(Clock::manual(Timestamp(0)), roots, nobody());
+pub(crate) fn idle(roots: &Roots) -> Arc<dyn ProfileRecorder> {
+    let shared = Shared::<FixedRing>::new(Clock::manual(Timestamp(0)), roots, empty_directory());
     shared.set_samplers(&[sampler("cpu"), sampler("off_cpu")]);
     Arc::new(shared)
 }
@@ -41,16 +41,16 @@ pub(crate) fn idle(roots: &Roots) -> Arc<dyn Ask> {
 /// [`EVENT`] and have these `fields`; each represents a millisecond.
 pub(crate) fn replayed(roots: &Roots, fields: Fields, records: Vec<Vec<u8>>) -> Profile {
     let clock = Clock::manual(Timestamp(0));
-    let shared = Shared::new(clock.clone(), roots, nobody());
+    let shared = Shared::new(clock.clone(), roots, empty_directory());
     shared.set_samplers(&[Arc::new(Sampler { cpus: true, ..(*sampler("cpu")).clone() })]);
-    let tap = SampleSource { sampler: 0, fields, weight: Some(1_000_000) };
-    shared.add(1, [(EVENT, tap)], Held(records));
+    let sample_source = SampleSource { sampler: 0, fields, weight: Some(1_000_000) };
+    shared.add(1, [(EVENT, sample_source)], FixedRing(records));
     let asked = shared.begin("cpu").unwrap();
     clock.advance(Duration::from_secs(1));
     shared.end(asked, &Selection::default()).unwrap()
 }
 
 /// Returns an empty directory of containers.
-fn nobody() -> Arc<crate::container::Directory> {
+fn empty_directory() -> Arc<crate::container::Directory> {
     Arc::new(crate::container::Directory::new(Clock::manual(Timestamp(0))))
 }

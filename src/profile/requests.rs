@@ -9,14 +9,14 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::analysis::{Analysis, Counted};
-use super::build::{Unnamed, build};
+use super::build::{UnsymbolizedProfile, build};
 use super::contexts::Contexts;
 use super::functions::Functions;
 use super::handoff::{Handoff, NoProfile};
 use super::memory::MemoryShares;
 use super::open::SampleSource;
 use super::rings::{Command, Rings};
-use super::symbolizer_thread::{Namer, News};
+use super::symbolizer_thread::{SymbolizerThread, SymbolizerWork};
 use super::{Profile, Selection};
 use crate::budget::Account;
 use crate::clock::{Clock, Monotonic, Timestamp};
@@ -32,7 +32,7 @@ use crate::targets::{ProcessContext, ProcessKey};
 
 /// Profiles on request. [`end`](Self::end), [`renew`](Self::renew) and [`last`](Self::last) read files and symbolize, which may take
 /// seconds: do not call them from a latency-sensitive thread. All other calls return at once.
-pub trait Ask: Send + Sync + fmt::Debug {
+pub trait ProfileRecorder: Send + Sync + fmt::Debug {
     /// Returns the sampled entries, in the order of the configuration.
     fn entries(&self) -> Vec<Arc<str>>;
 
@@ -40,14 +40,14 @@ pub trait Ask: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// There is no such entry, or too many recordings are in progress.
-    fn begin(&self, entry: &str) -> Result<Asked, NoProfile>;
+    fn begin(&self, entry: &str) -> Result<RecordingId, NoProfile>;
 
     /// Ends a recording and returns its profile. Samples outside `selection` are counted but have no stacks, so that their frames need no
     /// symbolization.
     ///
     /// # Errors
     /// The entry was removed in the meantime, or a read of a file of a process does not return.
-    fn end(&self, asked: Asked, selection: &Selection) -> Result<Profile, NoProfile>;
+    fn end(&self, asked: RecordingId, selection: &Selection) -> Result<Profile, NoProfile>;
 
     /// Ends a recording, returns its profile, and begins the next recording at the same instant: every sample is in exactly one of the
     /// consecutive profiles. Tasks include the context that their processes publish ([`Task::context`](super::Task::context)), if these
@@ -56,10 +56,10 @@ pub trait Ask: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`NoProfile::Gone`]: the entry was removed in the meantime, and no next recording begins. [`NoProfile::Stalled`]: a read of a file
     /// of a process does not return. The recording continues under the same number; renew it later.
-    fn renew(&self, asked: Asked, selection: &Selection) -> Result<(Profile, Asked), NoProfile>;
+    fn renew(&self, asked: RecordingId, selection: &Selection) -> Result<(Profile, RecordingId), NoProfile>;
 
     /// Discards a recording.
-    fn abandon(&self, asked: Asked);
+    fn abandon(&self, asked: RecordingId);
 
     /// Returns the samples of an entry in the last `length`, at most the length of its window. `selection` works as for [`end`](Self::end).
     ///
@@ -70,7 +70,7 @@ pub trait Ask: Send + Sync + fmt::Debug {
 
 /// The number of a recording in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked(u64);
+pub struct RecordingId(u64);
 
 /// State shared by the reader, the collector and requests for profiles.
 ///
@@ -120,14 +120,14 @@ const AT_A_TIME: usize = 64;
 const NANOSECONDS: u64 = 1_000_000;
 
 /// How long a request waits for one turn of the analysis, which takes about a millisecond unless a read of a file blocks.
-const TURN_PATIENCE: Duration = Duration::from_secs(5);
+const ANALYSIS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a request waits while another request symbolizes.
-const NAMES_PATIENCE: Duration = Duration::from_secs(30);
+const SYMBOLIZATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl<R: Ring> Shared<R> {
     pub(super) fn new(clock: Clock, files: impl Into<Files>, directory: Arc<Directory>) -> Self {
-        let (files, ample) = (files.into(), MemoryShares::ample().symbols);
+        let (files, for_command) = (files.into(), MemoryShares::for_command().symbols);
         let asked = files.clone();
         let read = move |key: ProcessKey| ProcessContext::read(&asked, key);
         Self {
@@ -139,8 +139,8 @@ impl<R: Ring> Shared<R> {
             debug_info: AtomicU64::new(0),
             line_accounts: Lock::default(),
             accounts: Lock::default(),
-            symbol_memory: Lock::new(ample.account()),
-            line_memory: Lock::new(ample.account()),
+            symbol_memory: Lock::new(for_command.account()),
+            line_memory: Lock::new(for_command.account()),
             functions: Lock::default(),
             functions_counted: AtomicU64::new(0),
             naming_failures: AtomicU64::new(0),
@@ -157,10 +157,17 @@ impl<R: Ring> Shared<R> {
     }
 
     /// Adds a ring, and the events that write into it from now on.
-    pub(super) fn add(&self, cpu: u32, taps: impl IntoIterator<Item = (u64, SampleSource)>, ring: R) {
+    pub(super) fn add(
+        &self,
+        cpu: u32,
+        sample_sources: impl IntoIterator<Item = (u64, SampleSource)>,
+        ring: R,
+    ) {
         let mut rings = self.rings.lock();
         let now = self.clock.kernel();
-        taps.into_iter().for_each(|(id, tap)| rings.command(now, Command::SampleSource { id, tap }));
+        sample_sources
+            .into_iter()
+            .for_each(|(id, sample_source)| rings.command(now, Command::SampleSource { id, sample_source }));
         rings.add(cpu, ring);
     }
 
@@ -178,13 +185,13 @@ impl<R: Ring> Shared<R> {
     }
 
     /// Returns the analysis after all records written before this call are analyzed. Other threads get their turns in between. Returns
-    /// `None` if no turn came within `patience`.
-    fn caught_up(&self, patience: Duration) -> Option<IoGuard<'_, Analysis>> {
+    /// `None` if no turn came within `timeout`.
+    fn caught_up(&self, timeout: Duration) -> Option<IoGuard<'_, Analysis>> {
         // The time is taken before the rings are drained, so that all older records are in them.
         let now = self.clock.kernel();
         self.rings.lock().pull(now);
         loop {
-            let mut analysis = self.analysis.lock_within(patience)?;
+            let mut analysis = self.analysis.lock_within(timeout)?;
             let all = analysis.turn(&self.rings, &self.handoff);
             if analysis.analyzed() > now || (all && analysis.analyzed() >= now) {
                 return Some(analysis);
@@ -198,12 +205,12 @@ impl<R: Ring> Shared<R> {
     }
 
     /// Reads the rings, and queues work for the symbolizer that cannot wait for a request.
-    pub(super) fn drain(&self, namer: Option<&Namer>) {
+    pub(super) fn drain(&self, symbolizer: Option<&SymbolizerThread>) {
         let Some(mut analysis) = self.caught_up(Duration::MAX) else { return };
-        let Some(namer) = namer.filter(|namer| !namer.is_busy()) else { return };
-        let news = analysis.take_news(self.is_time_for_functions());
+        let Some(symbolizer) = symbolizer.filter(|symbolizer| !symbolizer.is_busy()) else { return };
+        let work = analysis.take_work(self.is_time_for_functions());
         drop(analysis);
-        news.into_iter().for_each(|news| namer.tell(news));
+        work.into_iter().for_each(|work| symbolizer.send(work));
     }
 
     /// Returns the numbers of records read and lost.
@@ -218,17 +225,17 @@ impl<R: Ring> Shared<R> {
     }
 
     /// Symbolizes what cannot wait for a request.
-    pub(super) fn look_up(&self, news: News) {
+    pub(super) fn look_up(&self, work: SymbolizerWork) {
         let mut symbols = self.symbols.lock();
         symbols.set_limit(self.symbol_limit());
-        news.gone.iter().for_each(|(id, process)| symbols.forget(*id, process));
-        news.makers.into_iter().for_each(|process| symbols.notice(process, &news.code));
-        news.ended.into_iter().for_each(|process| symbols.end(process));
-        for (address, length, removed, name) in &news.kernel_functions {
-            symbols.hear(&Ksymbol { address: *address, length: *length, removed: *removed, name });
+        work.gone.iter().for_each(|(id, process)| symbols.forget(*id, process));
+        work.jit_processes.into_iter().for_each(|process| symbols.notice(process, &work.code));
+        work.ended.into_iter().for_each(|process| symbols.end(process));
+        for (address, length, removed, name) in &work.kernel_functions {
+            symbols.apply_ksymbol(&Ksymbol { address: *address, length: *length, removed: *removed, name });
         }
         drop(symbols);
-        self.count_functions(news.innermost, &news.code);
+        self.count_functions(work.innermost, &work.code);
         self.note(&self.symbols.lock());
     }
 
@@ -290,19 +297,19 @@ impl<R: Ring> Shared<R> {
     }
 
     /// Symbolizes the counted stacks. Returns `None` if symbolization did not finish in time.
-    fn named(&self, counted: &Counted, unnamed: Unnamed) -> Option<Profile> {
+    fn named(&self, counted: &Counted, unnamed: UnsymbolizedProfile) -> Option<Profile> {
         let elapsed = counted.end.saturating_sub(counted.begin);
         let ago = self.clock.kernel().saturating_sub(counted.begin);
         let start = Timestamp(self.clock.now().0.saturating_sub(ago / NANOSECONDS));
         let mut names = {
-            let mut symbols = self.symbols.lock_within(NAMES_PATIENCE)?;
+            let mut symbols = self.symbols.lock_within(SYMBOLIZATION_TIMEOUT)?;
             symbols.set_limit(self.symbol_limit());
             let names = symbols.resolve(&unnamed.frames, &unnamed.code);
             self.note(&symbols);
             names
         };
         if counted.sampler.lines {
-            let mut lines = self.lines.lock_within(NAMES_PATIENCE)?;
+            let mut lines = self.lines.lock_within(SYMBOLIZATION_TIMEOUT)?;
             lines.set_limit(self.debug_info.load(Ordering::Relaxed));
             // The limit that applies between requests.
             let limit = self.line_memory.lock().limit() / LINES_PART;
@@ -327,10 +334,15 @@ impl<R: Ring> Shared<R> {
         count: impl FnOnce(&mut Analysis) -> Result<Counted, NoProfile>,
     ) -> Result<Profile, NoProfile> {
         let (counted, unnamed) = {
-            let mut analysis = self.caught_up(TURN_PATIENCE).ok_or(NoProfile::Stalled)?;
+            let mut analysis = self.caught_up(ANALYSIS_TIMEOUT).ok_or(NoProfile::Stalled)?;
             let counted = count(&mut analysis)?;
-            let unnamed =
-                Unnamed::of(&counted, selection, &analysis.analyzer, &analysis.tasks, &self.directory);
+            let unnamed = UnsymbolizedProfile::of(
+                &counted,
+                selection,
+                &analysis.analyzer,
+                &analysis.tasks,
+                &self.directory,
+            );
             (counted, unnamed)
         };
         // From here on no lock is held that a collection needs.
@@ -338,20 +350,20 @@ impl<R: Ring> Shared<R> {
     }
 }
 
-impl<R: Ring + Send + fmt::Debug> Ask for Shared<R> {
+impl<R: Ring + Send + fmt::Debug> ProfileRecorder for Shared<R> {
     fn entries(&self) -> Vec<Arc<str>> {
         self.handoff.lock().entries.clone()
     }
 
-    fn begin(&self, entry: &str) -> Result<Asked, NoProfile> {
+    fn begin(&self, entry: &str) -> Result<RecordingId, NoProfile> {
         let number = self.handoff.lock().begin(entry)?;
         let mut rings = self.rings.lock();
         let at = self.clock.kernel();
         rings.command(at, Command::Begin { number, entry: entry.into(), at });
-        Ok(Asked(number))
+        Ok(RecordingId(number))
     }
 
-    fn end(&self, asked: Asked, selection: &Selection) -> Result<Profile, NoProfile> {
+    fn end(&self, asked: RecordingId, selection: &Selection) -> Result<Profile, NoProfile> {
         let now = self.clock.kernel();
         let ended = self.profile(selection, |analysis| analysis.end(asked.0, now).ok_or(NoProfile::Gone));
         match ended {
@@ -361,7 +373,7 @@ impl<R: Ring + Send + fmt::Debug> Ask for Shared<R> {
         ended
     }
 
-    fn renew(&self, asked: Asked, selection: &Selection) -> Result<(Profile, Asked), NoProfile> {
+    fn renew(&self, asked: RecordingId, selection: &Selection) -> Result<(Profile, RecordingId), NoProfile> {
         let renewed = self.profile(selection, |analysis| analysis.renew(asked.0).ok_or(NoProfile::Gone));
         if renewed == Err(NoProfile::Gone) {
             self.handoff.lock().end(asked.0);
@@ -371,7 +383,7 @@ impl<R: Ring + Send + fmt::Debug> Ask for Shared<R> {
         Ok((profile, asked))
     }
 
-    fn abandon(&self, Asked(number): Asked) {
+    fn abandon(&self, RecordingId(number): RecordingId) {
         self.handoff.lock().end(number);
         self.rings.lock().abandon(self.clock.kernel(), number);
     }

@@ -16,7 +16,7 @@ use crate::sys::{Drained, Ring};
 /// Records to analyze before other threads get their turn: about a millisecond.
 const AT_A_TIME: usize = 256;
 /// Bytes of a batch that are kept for the next one.
-const KEPT: usize = 1 << 20;
+const MAX_RETAINED_CAPACITY: usize = 1 << 20;
 
 /// An action of the analysis between two records.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) enum Command {
     /// Counts for these entries from now on. Entries that stay keep their windows.
     Samplers(Vec<Arc<Sampler>>),
     /// Registers an opened event whose records have this `id`.
-    SampleSource { id: u64, tap: SampleSource },
+    SampleSource { id: u64, sample_source: SampleSource },
     /// From now on each record of an event represents `weight` hits.
     Weigh { id: u64, weight: u64 },
     /// Removes events that are closed. No more records of them follow.
@@ -64,7 +64,7 @@ impl Batch {
 
     fn clear(&mut self) {
         self.bytes.clear();
-        self.bytes.shrink_to(KEPT);
+        self.bytes.shrink_to(MAX_RETAINED_CAPACITY);
         self.ends.clear();
         self.commands.clear();
     }
@@ -100,8 +100,8 @@ impl<R: Ring> Rings<R> {
             commands: VecDeque::new(),
             torn: false,
             losses: Losses::default(),
-            queued: MemoryShares::ample().waiting.account(),
-            held: MemoryShares::ample().rings.account(),
+            queued: MemoryShares::for_command().waiting.account(),
+            held: MemoryShares::for_command().rings.account(),
         }
     }
 
@@ -219,7 +219,7 @@ fn empty<R: Ring>(cpu: u32, ring: &mut R, merger: &mut Merger, losses: &mut Loss
 mod tests {
     use super::*;
     use crate::budget::{Part, Share};
-    use crate::profile::replayed::Held;
+    use crate::profile::replayed::FixedRing;
     use crate::ring::testing::{bytes, record};
 
     /// Returns a COMM record: a name, then pid and tid (both 0), time and identifier.
@@ -229,7 +229,7 @@ mod tests {
     }
 
     /// Takes everything that can be taken: times of records, and `!` for each command.
-    fn taken(rings: &mut Rings<Held>) -> String {
+    fn taken(rings: &mut Rings<FixedRing>) -> String {
         let (mut batch, mut found) = (Batch::default(), Vec::new());
         loop {
             let all = rings.take(&mut batch);
@@ -242,13 +242,13 @@ mod tests {
     }
 
     fn waiting(bytes: u64) -> MemoryShares {
-        MemoryShares { waiting: Share::fixed(Part::Waiting, bytes), ..MemoryShares::ample() }
+        MemoryShares { waiting: Share::fixed(Part::Waiting, bytes), ..MemoryShares::for_command() }
     }
 
     #[test]
     fn a_command_is_done_after_older_records_and_before_younger_ones() {
         let mut rings = Rings::new();
-        rings.add(0, Held([10, 30, 50].map(|time| named(8, time)).into()));
+        rings.add(0, FixedRing([10, 30, 50].map(|time| named(8, time)).into()));
         rings.command(30, Command::Abandon(1));
         rings.command(20, Command::Abandon(2));
         rings.pull(25);
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_removed_ring_is_read_before_its_events_are_forgotten() {
         let mut rings = Rings::new();
-        rings.add(0, Held([10, 20].map(|time| named(8, time)).into()));
+        rings.add(0, FixedRing([10, 20].map(|time| named(8, time)).into()));
         rings.remove(0);
         rings.command(21, Command::Forget(vec![1]));
         assert_eq!(taken(&mut rings), "");
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_recording_that_was_given_up_before_it_began_leaves_nothing() {
-        let mut rings: Rings<Held> = Rings::new();
+        let mut rings: Rings<FixedRing> = Rings::new();
         for number in 0..1000 {
             rings.command(5, Command::Begin { number, entry: "one".into(), at: 5 });
             rings.abandon(6, number);
@@ -284,7 +284,7 @@ mod tests {
         let mut rings = Rings::new();
         rings.keep_within(&waiting(10_000));
         for turn in 0..10 {
-            rings.add(turn, Held((0..100).map(|at| named(96, u64::from(turn) * 100 + at)).collect()));
+            rings.add(turn, FixedRing((0..100).map(|at| named(96, u64::from(turn) * 100 + at)).collect()));
             rings.pull(u64::from(turn) * 100 + 100);
         }
         assert!(rings.queued_bytes() < 100_000, "{} bytes", rings.merger.memory());
@@ -298,11 +298,11 @@ mod tests {
     fn records_that_stay_in_a_ring_because_too_much_is_queued_do_not_come_late() {
         let mut rings = Rings::new();
         let many = (0..1 + rings.limit() / 60_000).map(|at| named(60_000, at % 5)).collect();
-        rings.add(0, Held(many));
+        rings.add(0, FixedRing(many));
         rings.pull(10);
         let mut batch = Batch::default();
         assert!(!rings.take(&mut batch), "there are more records than one turn analyzes");
-        rings.add(1, Held(vec![named(8, 15)]));
+        rings.add(1, FixedRing(vec![named(8, 15)]));
         rings.pull(20);
         taken(&mut rings);
         rings.pull(30);
@@ -315,7 +315,7 @@ mod tests {
         let mut rings = Rings::new();
         rings.keep_within(&waiting(0));
         // Written while the rings were being drained.
-        rings.add(0, Held(vec![named(8, 15)]));
+        rings.add(0, FixedRing(vec![named(8, 15)]));
         rings.pull(10);
         assert_eq!(taken(&mut rings), "");
         rings.pull(20);

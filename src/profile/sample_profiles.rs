@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::{Function, Kind, Line, Location, Mapping, Mode, Origin, Profile, Sample, Task, Unit, ValueType};
 use crate::clock::Timestamp;
-use crate::config::profiled::{Rate, Unwind, Whose};
+use crate::config::profiled::{Rate, SampledTargets, Unwind};
 use crate::plan::{Sampler, Value};
 use crate::stack::BuildId;
 
@@ -22,7 +22,7 @@ pub(super) fn sampler(entry: &str) -> Arc<Sampler> {
         waits: None,
         unwind: Unwind::FramePointers,
         lines: false,
-        whose: Whose::default(),
+        targets: SampledTargets::default(),
         tells_cgroup: false,
         cpus: false,
         per: None,
@@ -121,7 +121,7 @@ impl Builder {
 
 /// Returns a profile of one minute at 19 Hz, from a machine with a web server, a program with a just-in-time compiler, a database, and the
 /// kernel.
-pub(crate) fn specimen() -> Profile {
+pub(crate) fn example() -> Profile {
     const NGINX: &str = "/usr/sbin/nginx";
     const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
     const NODE: &str = "/usr/bin/node";

@@ -118,14 +118,14 @@ impl Profile {
 
     /// Returns the profile with other samples of its own stacks and tasks. References to missing entries are left out.
     fn with(&self, samples: &[Sample]) -> Self {
-        let stacks = Kept::new(self.stacks.len(), samples.iter().map(|sample| sample.stack));
-        let tasks = Kept::new(self.tasks.len(), samples.iter().map(|sample| sample.task));
+        let stacks = KeptEntries::new(self.stacks.len(), samples.iter().map(|sample| sample.stack));
+        let tasks = KeptEntries::new(self.tasks.len(), samples.iter().map(|sample| sample.task));
         let places = stacks.of(&self.stacks).flat_map(|stack| stack.iter().copied());
-        let locations = Kept::new(self.locations.len(), places);
+        let locations = KeptEntries::new(self.locations.len(), places);
         let kept = || locations.of(&self.locations);
-        let mappings = Kept::new(self.mappings.len(), kept().filter_map(|location| location.mapping));
+        let mappings = KeptEntries::new(self.mappings.len(), kept().filter_map(|location| location.mapping));
         let lines = kept().flat_map(|location| location.lines.iter().map(|line| line.function));
-        let functions = Kept::new(self.functions.len(), lines);
+        let functions = KeptEntries::new(self.functions.len(), lines);
 
         let moved = |location: &Location| Location {
             mapping: location.mapping.and_then(|place| mappings.place(place)),
@@ -157,9 +157,9 @@ impl Profile {
 }
 
 /// The kept entries of a table, with their new indexes.
-struct Kept(Vec<Option<u32>>);
+struct KeptEntries(Vec<Option<u32>>);
 
-impl Kept {
+impl KeptEntries {
     /// Keeps the entries at `places` of a table of `length` entries, in order.
     fn new(length: usize, places: impl Iterator<Item = u32>) -> Self {
         let mut kept = vec![None; length];
@@ -191,7 +191,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::sample_profiles::{any_profile, specimen};
+    use super::super::sample_profiles::{any_profile, example};
     use super::*;
 
     fn comm(pattern: &str) -> Selection {
@@ -218,14 +218,14 @@ mod tests {
 
     #[test]
     fn everything_is_selected_where_nothing_is_asked() {
-        let profile = specimen();
+        let profile = example();
         assert!(Selection::default().is_everything());
         assert_eq!(profile.select(&Selection::default()), profile);
     }
 
     #[test]
     fn a_selection_takes_with_it_only_what_it_needs() {
-        let profile = specimen();
+        let profile = example();
         let selected = profile.select(&comm("node"));
         assert!(!selected.samples.is_empty());
         assert!(selected.tasks.iter().all(|task| &*task.comm == "node"));
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn who_is_in_no_known_cgroup_is_not_below_the_root() {
-        let mut profile = specimen();
+        let mut profile = example();
         profile.tasks[0].cgroup = None;
         let selected = profile.select(&cgroup("/"));
         assert!(selected.tasks.iter().all(|task| task.cgroup.is_some()));
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_pod_is_selected_by_patterns_of_its_names() {
-        let mut profile = specimen();
+        let mut profile = example();
         let pod = crate::container::Pod { namespace: "shop".into(), name: "web-0".into(), uid: "u-1".into() };
         let identity = crate::container::Identity {
             pod: Some(pod),
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn all_that_is_asked_must_hold() {
-        let profile = specimen();
+        let profile = example();
         let pid = profile.tasks[0].pid;
         let both = Selection { pid: Some(pid), mode: Some(Mode::Kernel), ..comm("nginx*") };
         let selected = profile.select(&both);
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn what_refers_to_nothing_is_left_out() {
-        let mut profile = specimen();
+        let mut profile = example();
         profile.samples[0].stack = u32::MAX;
         profile.samples[1].task = u32::MAX;
         profile.locations[0].lines = vec![Line { function: u32::MAX, line: 1 }];

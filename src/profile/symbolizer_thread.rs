@@ -19,10 +19,10 @@ pub(super) type KernelFunction = (u64, u32, bool, Box<[u8]>);
 
 /// Work for the symbolization thread.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(super) struct SymbolizerWork {
     pub(super) code: Code,
     /// Processes that generate code at run time.
-    pub(super) makers: Vec<ProcessId>,
+    pub(super) jit_processes: Vec<ProcessId>,
     /// Those processes that have exited.
     pub(super) ended: Vec<ProcessId>,
     /// Processes that no stack refers to any more. Their numbers will be reused.
@@ -33,9 +33,9 @@ pub(super) struct News {
     pub(super) innermost: Vec<(Arc<Sampler>, FxHashMap<Frame, u64>)>,
 }
 
-impl News {
+impl SymbolizerWork {
     pub(super) fn is_empty(&self) -> bool {
-        self.makers.is_empty()
+        self.jit_processes.is_empty()
             && self.ended.is_empty()
             && self.gone.is_empty()
             && self.kernel_functions.is_empty()
@@ -44,39 +44,39 @@ impl News {
 }
 
 /// The handle of the thread. After the handle is dropped, the thread finishes its current work and ends.
-pub(super) struct Namer {
-    news: SyncSender<News>,
+pub(super) struct SymbolizerThread {
+    work: SyncSender<SymbolizerWork>,
     busy: Arc<AtomicBool>,
 }
 
-impl fmt::Debug for Namer {
+impl fmt::Debug for SymbolizerThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Namer").field("busy", &self.is_busy()).finish_non_exhaustive()
     }
 }
 
-impl Namer {
+impl SymbolizerThread {
     /// Starts the thread. If the work panics, the thread calls `failed` and continues with the next work.
     ///
     /// # Errors
     /// When the thread cannot be created.
     pub(super) fn start(
-        look_up: impl Fn(News) + Send + 'static,
+        look_up: impl Fn(SymbolizerWork) + Send + 'static,
         failed: impl Fn() + Send + 'static,
     ) -> io::Result<Self> {
-        let (news, arrived) = sync_channel::<News>(1);
+        let (work, arrived) = sync_channel::<SymbolizerWork>(1);
         let busy = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&busy);
         thread::Builder::new().name("profile-names".into()).spawn(move || {
-            for news in arrived {
+            for work in arrived {
                 // Locks are not poisoned, and a symbol table that is read in part is read again.
-                if catch_unwind(AssertUnwindSafe(|| look_up(news))).is_err() {
+                if catch_unwind(AssertUnwindSafe(|| look_up(work))).is_err() {
                     failed();
                 }
                 done.store(false, Ordering::Release);
             }
         })?;
-        Ok(Self { news, busy })
+        Ok(Self { work, busy })
     }
 
     /// Reports whether the thread still works. New work stays with the caller until then.
@@ -85,9 +85,9 @@ impl Namer {
     }
 
     /// Passes work to the thread.
-    pub(super) fn tell(&self, news: News) {
+    pub(super) fn send(&self, work: SymbolizerWork) {
         self.busy.store(true, Ordering::Release);
-        if self.news.try_send(news).is_err() {
+        if self.work.try_send(work).is_err() {
             // The thread takes one item at a time and never ends before this handle: a bug.
             tracing::error!("the thread profile-names has ended: functions in metrics have no names");
         }
@@ -102,33 +102,33 @@ mod tests {
 
     use super::*;
 
-    fn news(maker: u32) -> News {
-        News { makers: vec![ProcessId(maker)], ..News::default() }
+    fn work(maker: u32) -> SymbolizerWork {
+        SymbolizerWork { jit_processes: vec![ProcessId(maker)], ..SymbolizerWork::default() }
     }
 
     #[test]
     fn names_are_looked_up_after_a_look_up_that_panicked() {
-        let (told, heard) = channel();
+        let (sender, receiver) = channel();
         let failures = Arc::new(AtomicU32::new(0));
         let failed = Arc::clone(&failures);
-        let look_up = move |news: News| {
-            assert_ne!(news.makers, [ProcessId(1)], "this work panics");
-            told.send(news.makers).unwrap();
+        let look_up = move |work: SymbolizerWork| {
+            assert_ne!(work.jit_processes, [ProcessId(1)], "this work panics");
+            sender.send(work.jit_processes).unwrap();
         };
         let count = move || {
             failed.fetch_add(1, Ordering::SeqCst);
         };
-        let namer = Namer::start(look_up, count).unwrap();
-        namer.tell(news(1));
+        let symbolizer = SymbolizerThread::start(look_up, count).unwrap();
+        symbolizer.send(work(1));
         for _ in 0..10_000 {
-            if !namer.is_busy() {
+            if !symbolizer.is_busy() {
                 break;
             }
             thread::sleep(Duration::from_millis(1));
         }
-        assert!(!namer.is_busy(), "the thread works after a panic");
-        namer.tell(news(2));
-        assert_eq!(heard.recv().unwrap(), [ProcessId(2)]);
+        assert!(!symbolizer.is_busy(), "the thread works after a panic");
+        symbolizer.send(work(2));
+        assert_eq!(receiver.recv().unwrap(), [ProcessId(2)]);
         assert_eq!(failures.load(Ordering::SeqCst), 1);
     }
 }

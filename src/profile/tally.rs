@@ -10,7 +10,7 @@ use super::tasks::TaskId;
 use crate::stack::StackId;
 
 /// The most distinct keys (stack, task, mode and CPU) of one tally.
-const MOST_KEYS: usize = 1 << 17;
+const MAX_KEYS: usize = 1 << 17;
 
 /// The key of a sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,7 +56,7 @@ pub(super) struct Tally {
 impl Tally {
     #[inline]
     pub(super) fn add(&mut self, key: Key, more: Sum) {
-        let room = self.sums.len() < MOST_KEYS && !self.closed;
+        let room = self.sums.len() < MAX_KEYS && !self.closed;
         match self.sums.get_mut(&key) {
             Some(sum) => sum.add(more),
             None if room => drop(self.sums.insert(key, more)),
@@ -219,12 +219,12 @@ mod tests {
     #[test]
     fn what_finds_no_room_is_counted() {
         let mut tally = Tally::default();
-        for stack in 0..MOST_KEYS as u32 + 3 {
+        for stack in 0..MAX_KEYS as u32 + 3 {
             tally.add(key(stack), ONE);
         }
         tally.add(key(0), ONE);
-        assert_eq!((tally.iter().count(), tally.full), (MOST_KEYS, 3));
-        assert_eq!(tally.iter().map(|(_, sum)| sum.count).sum::<u64>() + tally.full, MOST_KEYS as u64 + 4);
+        assert_eq!((tally.iter().count(), tally.full), (MAX_KEYS, 3));
+        assert_eq!(tally.iter().map(|(_, sum)| sum.count).sum::<u64>() + tally.full, MAX_KEYS as u64 + 4);
     }
 
     #[test]

@@ -19,11 +19,11 @@ impl TaskId {
 }
 
 /// The most processes that are tracked, and the most tasks with a number.
-const MOST: usize = 1 << 17;
+const MAX: usize = 1 << 17;
 
 /// A thread with one name in one cgroup.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct SampledThread {
     pub(super) tid: u32,
     /// The name of the thread.
     pub(super) comm: Arc<str>,
@@ -47,12 +47,16 @@ pub(super) struct Tasks {
     /// By tid, the last number and the pid and cgroup ID for which it holds.
     recent: FxHashMap<u32, (u32, u64, TaskId)>,
     numbers: FxHashMap<Key, TaskId>,
-    tasks: Vec<(Key, Seen)>,
+    tasks: Vec<(Key, SampledThread)>,
 }
 
 impl Tasks {
     pub(super) fn new(roots: &Roots) -> Self {
-        let other = Seen { tid: 0, comm: "other".into(), process: Arc::new(ended(0, &"other".into(), None)) };
+        let other = SampledThread {
+            tid: 0,
+            comm: "other".into(),
+            process: Arc::new(ended(0, &"other".into(), None)),
+        };
         Self {
             roots: roots.clone(),
             mount: CgroupMount::find(roots).ok(),
@@ -82,16 +86,16 @@ impl Tasks {
         let key = (pid, tid, cgroup, Arc::clone(&comm));
         let id = match self.numbers.get(&key) {
             Some(&id) => id,
-            None if self.tasks.len() < MOST => {
+            None if self.tasks.len() < MAX => {
                 let id = TaskId(self.tasks.len() as u32);
                 let process = self.process(pid, cgroup, &comm);
-                self.tasks.push((key.clone(), Seen { tid, comm, process }));
+                self.tasks.push((key.clone(), SampledThread { tid, comm, process }));
                 self.numbers.insert(key, id);
                 id
             }
             None => TaskId::OTHER,
         };
-        if self.recent.len() < MOST {
+        if self.recent.len() < MAX {
             self.recent.insert(tid, (pid, cgroup, id));
         }
         id
@@ -111,14 +115,14 @@ impl Tasks {
         }
         let path = || self.paths.get(CgroupId(cgroup)).cloned();
         let process = Arc::new(found.unwrap_or_else(|| ended(pid, comm, path())));
-        if self.processes.len() < MOST || self.processes.contains_key(&pid) {
+        if self.processes.len() < MAX || self.processes.contains_key(&pid) {
             self.processes.insert(pid, (cgroup, Arc::clone(&process)));
         }
         process
     }
 
     /// Updates the state from a record other than a sample.
-    pub(super) fn hear(&mut self, record: &Record<'_>) {
+    pub(super) fn apply_record(&mut self, record: &Record<'_>) {
         match record {
             Record::Comm(comm) => {
                 self.recent.remove(&comm.tid);
@@ -137,14 +141,14 @@ impl Tasks {
                     self.processes.remove(&task.pid);
                 }
             }
-            Record::Cgroup(cgroup) => self.paths.hear(cgroup),
+            Record::Cgroup(cgroup) => self.paths.apply_record(cgroup),
             _ => {}
         }
-        self.names.hear(record);
+        self.names.apply_record(record);
     }
 
     /// Discards state that may be wrong because records were lost.
-    pub(super) fn distrust(&mut self) {
+    pub(super) fn records_lost(&mut self) {
         self.names.clear();
         self.processes.clear();
         self.recent.clear();
@@ -155,7 +159,7 @@ impl Tasks {
         self.paths.begin_generation();
     }
 
-    pub(super) fn get(&self, id: TaskId) -> Option<&Seen> {
+    pub(super) fn get(&self, id: TaskId) -> Option<&SampledThread> {
         self.tasks.get(id.0 as usize).map(|(_, seen)| seen)
     }
 
@@ -175,7 +179,7 @@ impl Tasks {
             + self.paths.bytes()
             + self.recent.capacity() * (size_of::<(u32, (u32, u64, TaskId))>() + 1)
             + self.numbers.capacity() * (size_of::<(Key, TaskId)>() + 1)
-            + self.tasks.capacity() * size_of::<(Key, Seen)>()
+            + self.tasks.capacity() * size_of::<(Key, SampledThread)>()
             + self.tasks.len() * TEXT
     }
 
@@ -220,8 +224,8 @@ mod tests {
     use crate::ring::testing::{cgroup, comm, exit, fork};
     use crate::sys::Fields;
 
-    fn hear(tasks: &mut Tasks, record: &[u8]) {
-        tasks.hear(&Record::parse(record, &Fields::default()).unwrap());
+    fn apply_record(tasks: &mut Tasks, record: &[u8]) {
+        tasks.apply_record(&Record::parse(record, &Fields::default()).unwrap());
     }
 
     fn id(tasks: &mut Tasks, pid: u32, tid: u32, cgroup: u64) -> TaskId {
@@ -237,16 +241,16 @@ mod tests {
     fn a_thread_has_the_name_that_it_had_when_it_was_seen() {
         let dir = tempfile::tempdir().unwrap();
         let mut tasks = Tasks::new(&Roots::under(dir.path()));
-        hear(&mut tasks, &comm(10, 10, b"shell", true));
+        apply_record(&mut tasks, &comm(10, 10, b"shell", true));
         let shell = id(&mut tasks, 10, 10, 7);
         let born = ring::Task { pid: 11, parent_pid: 10, tid: 11, parent_tid: 10, time: 5 };
-        hear(&mut tasks, &fork(born));
+        apply_record(&mut tasks, &fork(born));
         assert_eq!(name(&mut tasks, 11, 11), "shell");
-        hear(&mut tasks, &comm(11, 11, b"ls", true));
+        apply_record(&mut tasks, &comm(11, 11, b"ls", true));
         assert_eq!(name(&mut tasks, 11, 11), "ls");
         assert_eq!(id(&mut tasks, 10, 10, 7), shell);
         assert_ne!(id(&mut tasks, 10, 10, 8), shell, "a thread in another cgroup is another task");
-        hear(&mut tasks, &exit(born));
+        apply_record(&mut tasks, &exit(born));
         assert_eq!(name(&mut tasks, 11, 11), "[gone]");
     }
 
@@ -282,7 +286,10 @@ mod tests {
         fs::create_dir_all(&parent).unwrap();
         fs::write(parent.join("comm"), "server\n").unwrap();
         let mut tasks = Tasks::new(&roots);
-        hear(&mut tasks, &fork(ring::Task { pid: 11, parent_pid: 10, tid: 11, parent_tid: 10, time: 5 }));
+        apply_record(
+            &mut tasks,
+            &fork(ring::Task { pid: 11, parent_pid: 10, tid: 11, parent_tid: 10, time: 5 }),
+        );
         assert_eq!(name(&mut tasks, 11, 11), "server");
     }
 
@@ -290,7 +297,7 @@ mod tests {
     fn who_has_ended_was_in_the_cgroup_whose_creation_was_told() {
         let dir = tempfile::tempdir().unwrap();
         let mut tasks = Tasks::new(&Roots::under(dir.path()));
-        hear(&mut tasks, &cgroup(7, b"/job"));
+        apply_record(&mut tasks, &cgroup(7, b"/job"));
         let id = id(&mut tasks, 5, 5, 7);
         assert_eq!(tasks.get(id).unwrap().process.cgroup.as_deref(), Some("/job"));
     }
@@ -299,8 +306,8 @@ mod tests {
     fn tasks_that_are_used_stay_under_other_numbers() {
         let dir = tempfile::tempdir().unwrap();
         let mut tasks = Tasks::new(&Roots::under(dir.path()));
-        hear(&mut tasks, &comm(2, 2, b"two", false));
-        hear(&mut tasks, &comm(3, 3, b"three", false));
+        apply_record(&mut tasks, &comm(2, 2, b"two", false));
+        apply_record(&mut tasks, &comm(3, 3, b"three", false));
         let (_, three) = (id(&mut tasks, 2, 2, 0), id(&mut tasks, 3, 3, 0));
         let renumbered = tasks.retain([three, three].into_iter());
         assert_eq!(tasks.len(), 2);

@@ -156,11 +156,11 @@ fn never_blocking(action: impl FnOnce() + Send) {
 fn a_file_that_does_not_answer_holds_up_no_collection_and_no_sample_is_missing_later() {
     let mut machine = Machine::new();
     let mut profiler = machine.profiler();
-    let ask = profiler.asked();
+    let recorder = profiler.recorder();
     let mut answer = None;
     never_blocking(|| {
         machine.apply(&mut profiler, &["faults"], "0");
-        let before = ask.begin("faults").unwrap();
+        let before = recorder.begin("faults").unwrap();
         machine.sample(0, 5);
         machine.sample(0, HANGING);
         machine.sample(0, 6);
@@ -177,13 +177,13 @@ fn a_file_that_does_not_answer_holds_up_no_collection_and_no_sample_is_missing_l
         machine.apply(&mut profiler, &["faults"], "0");
         machine.sample(0, 6);
         machine.apply(&mut profiler, &["faults", "other"], "0");
-        assert_eq!(ask.entries(), ["faults".into(), "other".into()]);
+        assert_eq!(recorder.entries(), ["faults".into(), "other".into()]);
         machine.sample(0, 6);
         machine.clock.advance(Duration::from_secs(1));
         profiler.collect();
         assert!(profiler.shared.rings.lock().queued_bytes() > 0);
-        (0..100).for_each(|_| ask.abandon(ask.begin("other").unwrap()));
-        ask.abandon(before);
+        (0..100).for_each(|_| recorder.abandon(recorder.begin("other").unwrap()));
+        recorder.abandon(before);
         assert_eq!(profiler.losses().unreadable, 0);
     });
     answer.unwrap().write_all(b"hanging\n").unwrap();
@@ -191,7 +191,7 @@ fn a_file_that_does_not_answer_holds_up_no_collection_and_no_sample_is_missing_l
     collect_until(&mut profiler, 7);
     assert_eq!(profiler.losses().reasons(Records::Samples).iter().map(|(_, lost)| lost).sum::<u64>(), 0);
     assert_eq!(published(&profiler, "perf_exporter_profile_age_seconds"), 0);
-    let last = ask.last("faults", Duration::MAX, &Selection::default()).unwrap();
+    let last = recorder.last("faults", Duration::MAX, &Selection::default()).unwrap();
     assert_eq!(last.samples.iter().map(|sample| sample.count).sum::<u64>(), 6);
     assert!(last.tasks.iter().any(|task| &*task.comm == "hanging"));
 }
@@ -200,19 +200,19 @@ fn a_file_that_does_not_answer_holds_up_no_collection_and_no_sample_is_missing_l
 fn a_profile_has_what_was_recorded_after_it_was_asked_for_while_the_reader_was_stuck() {
     let mut machine = Machine::new();
     let mut profiler = machine.profiler();
-    let ask = profiler.asked();
+    let recorder = profiler.recorder();
     machine.apply(&mut profiler, &["faults"], "0");
     machine.sample(0, HANGING);
     machine.clock.advance(Duration::from_secs(1));
     let mut answer = machine.wait_until_stuck();
     machine.sample(0, 5);
     machine.clock.advance(Duration::from_secs(1));
-    let asked = ask.begin("faults").unwrap();
+    let asked = recorder.begin("faults").unwrap();
     machine.sample(0, 6);
     machine.clock.advance(Duration::from_secs(1));
     answer.write_all(b"hanging\n").unwrap();
     drop(answer);
-    let profile = ask.end(asked, &Selection::default()).unwrap();
+    let profile = recorder.end(asked, &Selection::default()).unwrap();
     let pids: Vec<u32> = profile.tasks.iter().map(|task| task.pid).collect();
     assert_eq!(pids, [6]);
     assert!(profile.duration >= Duration::from_secs(1), "{:?}", profile.duration);
@@ -222,13 +222,13 @@ fn a_profile_has_what_was_recorded_after_it_was_asked_for_while_the_reader_was_s
 fn the_end_does_not_wait_for_a_file_that_does_not_answer() {
     let mut machine = Machine::new();
     let mut profiler = machine.profiler();
-    let ask = profiler.asked();
+    let recorder = profiler.recorder();
     machine.apply(&mut profiler, &["faults"], "0");
     machine.sample(0, HANGING);
     machine.clock.advance(Duration::from_secs(1));
     let answer = machine.wait_until_stuck();
     // A request waits, and times out.
-    let stalled = ask.last("faults", Duration::MAX, &Selection::default());
+    let stalled = recorder.last("faults", Duration::MAX, &Selection::default());
     assert_eq!(stalled, Err(NoProfile::Stalled));
     // Returns, although nothing was written.
     drop(profiler);
@@ -240,7 +240,7 @@ fn the_memory_of_records_that_wait_is_bounded() {
     let mut machine = Machine::new();
     let mut profiler = machine.profiler();
     machine.apply(&mut profiler, &["faults"], "0");
-    let shares = MemoryShares { waiting: Share::fixed(Part::Waiting, 4096), ..MemoryShares::ample() };
+    let shares = MemoryShares { waiting: Share::fixed(Part::Waiting, 4096), ..MemoryShares::for_command() };
     profiler = profiler.within(&shares);
     machine.sample(0, HANGING);
     machine.clock.advance(Duration::from_secs(1));

@@ -8,7 +8,7 @@ use crate::ring;
 use crate::targets::CgroupId;
 
 /// Minimum number of the newest paths that are kept.
-const LEAST: usize = 1 << 13;
+const MIN: usize = 1 << 13;
 
 /// Number of [rounds](CgroupPaths::end_round) after which a generation is closed. By then, the last counts of a removed cgroup are
 /// attributed, and existing cgroups are known from the file system.
@@ -24,7 +24,7 @@ pub struct CgroupPaths {
 
 impl CgroupPaths {
     /// Adds a created cgroup. Its path starts at the root of the hierarchy.
-    pub fn hear(&mut self, created: &ring::Cgroup<'_>) {
+    pub fn apply_record(&mut self, created: &ring::Cgroup<'_>) {
         self.insert(CgroupId(created.id), &String::from_utf8_lossy(created.path).into());
     }
 
@@ -34,7 +34,7 @@ impl CgroupPaths {
         if self.young.get(&id) == Some(path) {
             return;
         }
-        if self.young.len() >= LEAST {
+        if self.young.len() >= MIN {
             self.begin_generation();
         }
         self.young.insert(id, Arc::clone(path));
@@ -79,8 +79,8 @@ impl CgroupPaths {
 mod tests {
     use super::*;
 
-    fn hear(paths: &mut CgroupPaths, id: u64, path: &[u8]) {
-        paths.hear(&ring::Cgroup { id, path });
+    fn apply_record(paths: &mut CgroupPaths, id: u64, path: &[u8]) {
+        paths.apply_record(&ring::Cgroup { id, path });
     }
 
     #[test]
@@ -88,21 +88,21 @@ mod tests {
         let mut paths = CgroupPaths::default();
         let last = 100_000;
         for id in 0..=last {
-            hear(&mut paths, id, b"/a\xff");
-            hear(&mut paths, id, b"/a\xff");
+            apply_record(&mut paths, id, b"/a\xff");
+            apply_record(&mut paths, id, b"/a\xff");
         }
         assert_eq!(paths.get(CgroupId(0)), None);
-        for id in last - LEAST as u64 + 1..=last {
+        for id in last - MIN as u64 + 1..=last {
             assert_eq!(paths.get(CgroupId(id)).map(|path| &**path), Some("/a\u{fffd}"));
         }
-        assert!(paths.young.len() + paths.old.len() <= 2 * LEAST);
+        assert!(paths.young.len() + paths.old.len() <= 2 * MIN);
         assert!(paths.bytes() < 4 << 20, "{}", paths.bytes());
     }
 
     #[test]
     fn those_that_were_created_long_ago_are_forgotten() {
         let mut paths = CgroupPaths::default();
-        hear(&mut paths, 7, b"/a");
+        apply_record(&mut paths, 7, b"/a");
         (0..ROUNDS).for_each(|_| paths.end_round());
         assert!(paths.get(CgroupId(7)).is_some());
         (0..ROUNDS).for_each(|_| paths.end_round());
@@ -112,11 +112,11 @@ mod tests {
     #[test]
     fn a_path_that_is_added_again_is_as_young_as_a_new_one_and_the_newest_path_of_an_id_counts() {
         let mut paths = CgroupPaths::default();
-        hear(&mut paths, 7, b"/a");
-        hear(&mut paths, 8, b"/old");
+        apply_record(&mut paths, 7, b"/a");
+        apply_record(&mut paths, 8, b"/old");
         (0..ROUNDS).for_each(|_| paths.end_round());
-        hear(&mut paths, 7, b"/a");
-        hear(&mut paths, 8, b"/new");
+        apply_record(&mut paths, 7, b"/a");
+        apply_record(&mut paths, 8, b"/new");
         (0..ROUNDS).for_each(|_| paths.end_round());
         assert_eq!([7, 8].map(|id| paths.get(CgroupId(id)).map(|path| &**path)), [Some("/a"), Some("/new")]);
     }
@@ -124,10 +124,10 @@ mod tests {
     #[test]
     fn the_paths_of_another_table_are_added_the_newest_last() {
         let (mut paths, mut others) = (CgroupPaths::default(), CgroupPaths::default());
-        hear(&mut others, 7, b"/old");
+        apply_record(&mut others, 7, b"/old");
         others.begin_generation();
-        hear(&mut others, 7, b"/new");
-        hear(&mut paths, 6, b"/own");
+        apply_record(&mut others, 7, b"/new");
+        apply_record(&mut paths, 6, b"/own");
         paths.extend(&others);
         assert_eq!(
             [6, 7].map(|id| paths.get(CgroupId(id)).map(|path| &**path)),

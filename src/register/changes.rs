@@ -3,23 +3,23 @@
 use crate::targets::Changed;
 
 /// Maximum number of reported processes; above it, all processes are read.
-const MOST: usize = 1 << 12;
+const MAX: usize = 1 << 12;
 
-/// Processes that changed since the last [`News::take`].
+/// Processes that changed since the last [`ChangedProcesses::take`].
 #[derive(Debug)]
-pub(super) struct News {
+pub(super) struct ChangedProcesses {
     changed: Changed,
-    /// Whether other processes may have changed: records are missing, or this is the first [`News::take`].
+    /// Whether other processes may have changed: records are missing, or this is the first [`ChangedProcesses::take`].
     incomplete: bool,
 }
 
-impl Default for News {
+impl Default for ChangedProcesses {
     fn default() -> Self {
         Self { changed: Changed::default(), incomplete: true }
     }
 }
 
-impl News {
+impl ChangedProcesses {
     /// Adds a process that was created, executed another program, was renamed, or moved to another cgroup.
     pub(super) fn changed(&mut self, pid: u32) {
         if self.has_room(pid) {
@@ -42,7 +42,7 @@ impl News {
     /// Reports whether a process can be added. An incomplete list is dropped, so nothing is added to it. The IDs 0 and -1 denote processes
     /// that are not visible from here.
     fn has_room(&mut self, pid: u32) -> bool {
-        let full = self.changed.changed.len() + self.changed.ending.len() >= MOST;
+        let full = self.changed.changed.len() + self.changed.ending.len() >= MAX;
         self.incomplete |= full || pid == 0 || pid == u32::MAX;
         !self.incomplete
     }
@@ -60,20 +60,24 @@ mod tests {
 
     #[test]
     fn what_changed_is_known_only_if_every_record_was_read() {
-        let mut news = News::default();
-        news.changed(7);
-        assert_eq!(news.take(), None, "not all processes have been read yet");
-        (1..4).for_each(|pid| news.changed(pid));
-        news.ends(3);
-        let told = news.take().unwrap();
+        let mut changed = ChangedProcesses::default();
+        changed.changed(7);
+        assert_eq!(changed.take(), None, "not all processes have been read yet");
+        (1..4).for_each(|pid| changed.changed(pid));
+        changed.ends(3);
+        let told = changed.take().unwrap();
         assert_eq!((told.changed.len(), told.ending.len()), (3, 1));
-        assert_eq!(news.take(), Some(Changed::default()));
-        for spoil in [News::miss, |news: &mut News| news.changed(0), |news: &mut News| news.ends(u32::MAX)] {
-            spoil(&mut news);
-            assert_eq!(news.take(), None);
-            assert_eq!(news.take(), Some(Changed::default()), "until all processes have been read");
+        assert_eq!(changed.take(), Some(Changed::default()));
+        for spoil in [
+            ChangedProcesses::miss,
+            |changed: &mut ChangedProcesses| changed.changed(0),
+            |changed: &mut ChangedProcesses| changed.ends(u32::MAX),
+        ] {
+            spoil(&mut changed);
+            assert_eq!(changed.take(), None);
+            assert_eq!(changed.take(), Some(Changed::default()), "until all processes have been read");
         }
-        (1..=MOST as u32 + 1).for_each(|pid| news.changed(pid));
-        assert_eq!(news.take(), None);
+        (1..=MAX as u32 + 1).for_each(|pid| changed.changed(pid));
+        assert_eq!(changed.take(), None);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::changes::News;
+use super::changes::ChangedProcesses;
 use crate::ring::{self, Record};
 use crate::targets::{CgroupId, Changed};
 
@@ -14,20 +14,20 @@ pub const KTHREADD: u32 = 2;
 
 /// Maximum number of known processes. Further processes without a name are not stored: their counts remain attributed to them, and their
 /// names are looked up in `/proc`.
-const MOST: usize = 1 << 17;
+const MAX: usize = 1 << 17;
 
 /// Maximum number of tasks in a round.
-const MOST_TASKS: usize = 1 << 17;
+const MAX_TASKS: usize = 1 << 17;
 
 /// Minimum number of known processes at which processes without an observed exit are dropped.
 const TIDY_FROM: usize = 4096;
 
 /// Maximum number of ancestors that are followed for the name of a process. Each was created in the same round as its child, and had no
 /// name of its own before that.
-const MOST_ANCESTORS: usize = 16;
+const MAX_ANCESTORS: usize = 16;
 
 /// Maximum number of names of a process per round; earlier names are dropped.
-const MOST_NAMES: usize = 16;
+const MAX_NAMES: usize = 16;
 
 /// The order in which records are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +131,7 @@ pub struct Processes {
     round: u64,
     /// Number of known processes above which processes without an observed exit are dropped.
     tidy_at: usize,
-    news: News,
+    changed: ChangedProcesses,
 }
 
 impl Processes {
@@ -144,7 +144,7 @@ impl Processes {
             tasks: Vec::new(),
             round: 1,
             tidy_at: TIDY_FROM,
-            news: News::default(),
+            changed: ChangedProcesses::default(),
         }
     }
 
@@ -170,9 +170,9 @@ impl Processes {
         let is_incomplete = self.order == Order::Ring && (inherits || known.kernel.is_none());
         let before = std::mem::replace(&mut known.cgroup, cgroup);
         if before.is_some() && before != cgroup {
-            self.news.changed(pid);
+            self.changed.changed(pid);
         }
-        let number = u32::try_from(self.tasks.len()).ok().filter(|_| self.tasks.len() < MOST_TASKS)?;
+        let number = u32::try_from(self.tasks.len()).ok().filter(|_| self.tasks.len() < MAX_TASKS)?;
         let (comm, kernel) = (known.comm.clone(), known.kernel);
         known.tasks.push((cgroup.unwrap_or(CgroupId(0)), number));
         if is_incomplete {
@@ -183,7 +183,7 @@ impl Processes {
     }
 
     fn has_room_for(&self, pid: u32) -> bool {
-        self.known.len() < MOST || self.known.contains_key(&pid)
+        self.known.len() < MAX || self.known.contains_key(&pid)
     }
 
     /// Returns the name of a process.
@@ -198,12 +198,12 @@ impl Processes {
 
     /// Applies a record. Only records of main threads have an effect. `time` is only needed for [`Order::Ring`], in nanoseconds of the
     /// clock of process creations.
-    pub fn hear(&mut self, record: &Record<'_>, time: u64) {
+    pub fn apply_record(&mut self, record: &Record<'_>, time: u64) {
         match record {
             Record::Fork(task) if task.pid != task.parent_pid => self.fork(task),
             Record::Comm(comm) if comm.pid == comm.tid => self.rename(comm, time),
             Record::Exit(task) if task.pid == task.tid => {
-                self.news.ends(task.pid);
+                self.changed.ends(task.pid);
                 if let Some(known) = self.known.get_mut(&task.pid) {
                     known.ended = true;
                 }
@@ -214,7 +214,7 @@ impl Processes {
 
     /// Applies the creation of a process.
     fn fork(&mut self, task: &ring::Task) {
-        self.news.changed(task.pid);
+        self.changed.changed(task.pid);
         let (comm, origin) = match self.order {
             Order::Time => (self.name(task.parent_pid).cloned(), None),
             Order::Ring => (None, Some(Origin { parent: task.parent_pid, time: task.time })),
@@ -240,7 +240,7 @@ impl Processes {
 
     /// Applies a new name. Earlier counts stay with the earlier name.
     fn rename(&mut self, comm: &ring::Comm<'_>, time: u64) {
-        self.news.changed(comm.pid);
+        self.changed.changed(comm.pid);
         if !self.has_room_for(comm.pid) {
             return;
         }
@@ -253,7 +253,7 @@ impl Processes {
             if recent.names.is_empty() {
                 recent.before = before;
             }
-            if recent.names.len() == MOST_NAMES {
+            if recent.names.len() == MAX_NAMES {
                 recent.before = recent.names.pop_front().map(|(_, name)| name);
             }
             recent.names.push_back((time, name));
@@ -264,7 +264,7 @@ impl Processes {
 
     /// Returns the name that a process had at a time in this round, if all records up to then have been read.
     fn name_at(&self, mut pid: u32, mut time: u64) -> Option<&Arc<str>> {
-        for _ in 0..MOST_ANCESTORS {
+        for _ in 0..MAX_ANCESTORS {
             let known = self.known.get(&pid)?;
             let recent = known.recent.as_deref().filter(|recent| !recent.names.is_empty());
             let names = recent.into_iter().flat_map(|recent| recent.names.iter().rev());
@@ -330,12 +330,12 @@ impl Processes {
 
     /// Handles missing records.
     pub fn miss(&mut self) {
-        self.news.miss();
+        self.changed.miss();
     }
 
     /// Returns the processes that changed since the last call; `None` after missing records or at the first call.
     pub fn take_changed(&mut self) -> Option<Changed> {
-        self.news.take()
+        self.changed.take()
     }
 
     /// Ends a round, and returns its tasks by number, with the names known so far. `there` returns whether a process exists as of the last
@@ -360,7 +360,7 @@ impl Processes {
             known.round == round || is_new || !(tidies || known.ended) || there(pid)
         });
         if tidies {
-            self.tidy_at = (2 * self.known.len()).clamp(TIDY_FROM, MOST / 2);
+            self.tidy_at = (2 * self.known.len()).clamp(TIDY_FROM, MAX / 2);
         }
         self.known.shrink_to(2 * self.known.len());
         self.round += 1;
@@ -402,15 +402,16 @@ mod tests {
     }
 
     fn forks(processes: &mut Processes, pid: u32, parent_pid: u32) {
-        processes.hear(&Record::Fork(told(pid, parent_pid)), 0);
+        processes.apply_record(&Record::Fork(told(pid, parent_pid)), 0);
     }
 
     fn ends(processes: &mut Processes, pid: u32) {
-        processes.hear(&Record::Exit(told(pid, 5)), 0);
+        processes.apply_record(&Record::Exit(told(pid, 5)), 0);
     }
 
     fn takes_name(processes: &mut Processes, pid: u32, name: &str) {
-        processes.hear(&Record::Comm(ring::Comm { pid, tid: pid, name: name.as_bytes(), exec: true }), 0);
+        processes
+            .apply_record(&Record::Comm(ring::Comm { pid, tid: pid, name: name.as_bytes(), exec: true }), 0);
     }
 
     /// Returns the task of a process that runs.
@@ -503,7 +504,7 @@ mod tests {
                     _ => drop(processes.add_task(pid, None)),
                 }
             }
-            assert_eq!(processes.known.len(), MOST);
+            assert_eq!(processes.known.len(), MAX);
             processes.end_round(|_| false);
             assert!(
                 processes.known.values().all(|known| known.round == 1 || known.created == 1),
@@ -511,7 +512,7 @@ mod tests {
             );
             processes.end_round(|_| false);
             // Without time order, an exit may already have been read.
-            let left = if order == Ring { 0 } else { MOST / 2 };
+            let left = if order == Ring { 0 } else { MAX / 2 };
             assert!(processes.known.len() <= left, "{}", processes.known.len());
         }
     }
@@ -520,7 +521,7 @@ mod tests {
     fn tasks_without_end_take_a_bounded_place() {
         let mut processes = Processes::new(Time);
         let added = (0..200_000).filter_map(|cgroup| processes.add_task(7, Some(CgroupId(cgroup)))).count();
-        assert_eq!((added, processes.end_round(|_| true).len()), (MOST_TASKS, MOST_TASKS));
+        assert_eq!((added, processes.end_round(|_| true).len()), (MAX_TASKS, MAX_TASKS));
         assert_eq!(processes.add_task(7, None), Some(0), "there is room again");
     }
 

@@ -128,11 +128,11 @@ fn outcome(order: Order, events: impl Iterator<Item = Event>) -> Outcome {
     let mut tasks = BTreeMap::new();
     for event in events {
         match event {
-            Event::Fork(task) => processes.hear(&Record::Fork(task), task.time),
-            Event::Exit(task) => processes.hear(&Record::Exit(task), task.time),
+            Event::Fork(task) => processes.apply_record(&Record::Fork(task), task.time),
+            Event::Exit(task) => processes.apply_record(&Record::Exit(task), task.time),
             Event::Comm(pid, name, time) => {
                 let comm = ring::Comm { pid, tid: pid, name: name.as_bytes(), exec: true };
-                processes.hear(&Record::Comm(comm), time);
+                processes.apply_record(&Record::Comm(comm), time);
             }
             Event::Run(run, pid, cgroup) => {
                 let cgroup = Some(CgroupId(cgroup));

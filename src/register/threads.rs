@@ -9,7 +9,7 @@ use crate::host::{self, Roots};
 use crate::ring::Record;
 
 /// Maximum number of threads with a name.
-const MOST: usize = 1 << 17;
+const MAX: usize = 1 << 17;
 
 /// Maximum size of a `comm` file, in bytes.
 const COMM_LIMIT: u64 = 4 << 10;
@@ -43,7 +43,7 @@ impl ThreadNames {
     }
 
     /// Applies a record. A new thread has the name of the thread that created it.
-    pub fn hear(&mut self, record: &Record<'_>) {
+    pub fn apply_record(&mut self, record: &Record<'_>) {
         match record {
             Record::Comm(comm) => self.put(comm.tid, comm.name.into()),
             Record::Fork(task) => match self.known.get(&task.parent_tid).cloned() {
@@ -56,7 +56,7 @@ impl ThreadNames {
     }
 
     fn put(&mut self, tid: u32, name: Arc<[u8]>) {
-        if self.known.len() < MOST || self.known.contains_key(&tid) {
+        if self.known.len() < MAX || self.known.contains_key(&tid) {
             self.known.insert(tid, name);
         }
     }
@@ -83,7 +83,7 @@ impl ThreadNames {
 pub fn threads(roots: &Roots) -> impl Iterator<Item = (u32, u32, Arc<[u8]>)> {
     let of_process = |pid: u32| ids_in(&roots.proc.join(format!("{pid}/task"))).map(move |tid| (pid, tid));
     let all = ids_in(&roots.proc).flat_map(of_process);
-    all.filter_map(|(pid, tid)| Some((pid, tid, read_name(&roots.proc, pid, tid)?))).take(MOST)
+    all.filter_map(|(pid, tid)| Some((pid, tid, read_name(&roots.proc, pid, tid)?))).take(MAX)
 }
 
 /// Returns the IDs that are names of entries in a directory of procfs.
@@ -106,21 +106,21 @@ mod tests {
     fn a_thread_is_called_as_whoever_made_it_until_it_takes_a_name() {
         let mut names = ThreadNames::default();
         let name = |names: &ThreadNames, tid| names.get(tid).map(<[u8]>::to_vec).unwrap_or_default();
-        names.hear(&Record::Comm(Comm { pid: 9, tid: 9, name: b"one", exec: true }));
+        names.apply_record(&Record::Comm(Comm { pid: 9, tid: 9, name: b"one", exec: true }));
         let child = Task { pid: 9, parent_pid: 9, tid: 10, parent_tid: 9, time: 0 };
-        names.hear(&Record::Fork(child));
+        names.apply_record(&Record::Fork(child));
         assert_eq!(name(&names, 10), b"one");
-        names.hear(&Record::Comm(Comm { pid: 9, tid: 10, name: b"two", exec: false }));
+        names.apply_record(&Record::Comm(Comm { pid: 9, tid: 10, name: b"two", exec: false }));
         assert_eq!((name(&names, 9), name(&names, 10)), (b"one".to_vec(), b"two".to_vec()));
-        names.hear(&Record::Exit(child));
+        names.apply_record(&Record::Exit(child));
         assert_eq!(name(&names, 10), b"");
     }
 
     #[test]
     fn a_thread_whose_id_had_another_one_has_nothing_of_its_name() {
         let mut names = ThreadNames::default();
-        names.hear(&Record::Comm(Comm { pid: 9, tid: 9, name: b"one", exec: true }));
-        names.hear(&Record::Fork(Task { pid: 9, parent_pid: 5, tid: 9, parent_tid: 5, time: 0 }));
+        names.apply_record(&Record::Comm(Comm { pid: 9, tid: 9, name: b"one", exec: true }));
+        names.apply_record(&Record::Fork(Task { pid: 9, parent_pid: 5, tid: 9, parent_tid: 5, time: 0 }));
         assert_eq!(names.get(9), None, "the name of its parent is unknown");
     }
 
@@ -144,9 +144,9 @@ mod tests {
     fn threads_without_end_take_a_bounded_place() {
         let mut names = ThreadNames::default();
         for tid in 0..200_000 {
-            names.hear(&Record::Comm(Comm { pid: 1, tid, name: b"name", exec: false }));
+            names.apply_record(&Record::Comm(Comm { pid: 1, tid, name: b"name", exec: false }));
         }
-        assert_eq!(names.known.len(), MOST);
+        assert_eq!(names.known.len(), MAX);
         names.clear();
         names.shrink();
         assert_eq!(names.bytes(), 0);

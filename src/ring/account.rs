@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::clock::Timestamp;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
-use crate::words::words;
+use crate::named_enum::named_enum;
 
-words! {
+named_enum! {
     /// Kinds of records in rings.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Records {

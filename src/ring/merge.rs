@@ -5,7 +5,7 @@ use crate::sys::Fields;
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 
 /// Minimum capacity that the buffers keep, in bytes.
-const KEPT: usize = 1 << 20;
+const MAX_RETAINED_CAPACITY: usize = 1 << 20;
 
 /// Queue of records until older records of other rings have arrived.
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ impl Merger {
     /// Removes the records that were passed on.
     fn compact(&mut self) {
         // Keeps the capacity that a burst needs, to avoid allocating it repeatedly while the burst continues.
-        let kept = self.bytes.len().max(KEPT);
+        let kept = self.bytes.len().max(MAX_RETAINED_CAPACITY);
         let mut left = Vec::new();
         self.waiting.drain(..std::mem::take(&mut self.gone));
         for record in &mut self.waiting {
@@ -244,8 +244,8 @@ mod tests {
         merger.flush(u64::MAX, |_, _| {});
         let memory = merger.memory();
         assert!(
-            (KEPT / 2..=2 * KEPT).contains(&memory),
-            "{memory} bytes, where {KEPT} may stay for each buffer"
+            (MAX_RETAINED_CAPACITY / 2..=2 * MAX_RETAINED_CAPACITY).contains(&memory),
+            "{memory} bytes, where {MAX_RETAINED_CAPACITY} may stay for each buffer"
         );
     }
 

@@ -23,6 +23,6 @@ pub use reader::Reader;
 pub use record::{
     Cgroup, Comm, Group, Ksymbol, Malformed, MappedFile, Mmap, Record, Sample, Task, UserStack,
 };
-pub(crate) use set::{Consumer, Made, RingSet, Usage, Writers};
+pub(crate) use set::{Consumer, CreatedRing, RingSet, Usage, Writers};
 pub use size::RingBudget;
-pub(crate) use thread_switches::{Passing, Turn, Turns};
+pub(crate) use thread_switches::{ThreadSwitch, ThreadSwitchReceiver, ThreadSwitchSender};

@@ -13,10 +13,10 @@ use crate::health::{Attempt, Board, Cause, Judgement, Refusal, Scope, classify, 
 use crate::host::{Facts, Roots};
 use crate::probe::tracefs;
 use crate::sys::{Attr, Budget, Event, Inherit, Kernel, Place, Start};
-use crate::targets::Whom;
+use crate::targets::OpenTarget;
 
 use super::id::RingId;
-use super::set::{Made, RingSet, Writers};
+use super::set::{CreatedRing, RingSet, Writers};
 
 /// `PERF_COUNT_SW_DUMMY`: counts nothing, and writes the sideband records that it is opened with.
 pub(crate) const DUMMY: u64 = 9;
@@ -52,7 +52,7 @@ pub(crate) struct Refused<T> {
 pub(crate) struct RingWriters<E, T> {
     holder: E,
     /// Dummy events of further threads, with the same sideband records as the holder.
-    tellers: Vec<E>,
+    dummies: Vec<E>,
     pub(crate) events: Vec<RingWriter<E, T>>,
     start: Start,
     /// Whether children inherit the events. The inherited events cannot be accessed.
@@ -77,11 +77,11 @@ impl<E: Event, T> Writers for RingWriters<E, T> {
     }
 
     fn others(&self) -> impl Iterator<Item = &E> {
-        self.tellers.iter().chain(self.events.iter().map(|tap| &tap.event))
+        self.dummies.iter().chain(self.events.iter().map(|writer| &writer.event))
     }
 
     fn descriptors(&self) -> usize {
-        1 + self.tellers.len() + self.events.len()
+        1 + self.dummies.len() + self.events.len()
     }
 
     /// Events that start with an `execve` are enabled by the kernel.
@@ -100,7 +100,9 @@ impl<E: Event, T> Writers for RingWriters<E, T> {
 impl<E: Event, T> RingWriters<E, T> {
     /// Returns the events, to be closed.
     pub(crate) fn into_events(self) -> impl Iterator<Item = E> {
-        std::iter::once(self.holder).chain(self.tellers).chain(self.events.into_iter().map(|tap| tap.event))
+        std::iter::once(self.holder)
+            .chain(self.dummies)
+            .chain(self.events.into_iter().map(|writer| writer.event))
     }
 
     /// Stops all events.
@@ -120,7 +122,7 @@ impl<E: Event, T> RingWriters<E, T> {
             // Number of members, two times, the count. If it cannot be read, only the kernel's reports of losses are available.
             event.read(&mut words).map_or(0, |length| if length == words.len() { words[3] } else { 0 })
         };
-        self.events.iter().filter(|tap| counts(&tap.of)).map(|tap| count(&tap.event)).sum()
+        self.events.iter().filter(|writer| counts(&writer.of)).map(|writer| count(&writer.event)).sum()
     }
 
     fn all(&self) -> impl Iterator<Item = &E> {
@@ -132,26 +134,28 @@ impl<E: Event, T> RingWriters<E, T> {
 type Events<E, T> = (Option<RingWriters<E, T>>, Vec<Refused<T>>);
 
 /// The events that were opened for a ring, the ring, and the failures.
-pub(crate) type Opened<E, T> = (Option<(RingWriters<E, T>, Made<<E as Event>::Ring>)>, Vec<Refused<T>>);
+pub(crate) type Opened<E, T> =
+    (Option<(RingWriters<E, T>, CreatedRing<<E as Event>::Ring>)>, Vec<Refused<T>>);
 
 impl<E: Event, T: Copy> RingSet<RingWriters<E, T>> {
-    /// Opens the requested events for `whom`, and creates a ring of `pages` pages, or of the maximum that the kernel allows. The events are
-    /// not started. `None` if no target is on the CPU, or no event could be opened. Threads that have ended meanwhile are silently skipped.
+    /// Opens the requested events for `open_targets`, and creates a ring of `pages` pages, or of the maximum that the kernel allows. The
+    /// events are not started. `None` if no target is on the CPU, or no event could be opened. Threads that have ended meanwhile are
+    /// silently skipped.
     pub(crate) fn open<K: Kernel<Event = E>>(
         &self,
         ring: RingId,
-        whom: &[Whom],
+        open_targets: &[OpenTarget],
         request: Request<'_, T>,
         pages: usize,
         context: &mut Context<'_, K>,
     ) -> Opened<E, T> {
         let records = self.records;
-        let (tapped, mut refused) = open(records, ring.cpu, whom, request, context);
-        let Some(tapped) = tapped else { return (None, refused) };
-        match self.make(&tapped, pages) {
-            Ok(made) => (Some((tapped, made)), refused),
+        let (writers, mut refused) = open(records, ring.cpu, open_targets, request, context);
+        let Some(writers) = writers else { return (None, refused) };
+        match self.make(&writers, pages) {
+            Ok(made) => (Some((writers, made)), refused),
             Err((judgement, errno)) => {
-                context.budget.give_back(tapped.descriptors());
+                context.budget.give_back(writers.descriptors());
                 let refusal = judgement.refusal(&records.into(), format!("cpu {}", ring.cpu), Some(errno));
                 refused.push(Refused { event: None, refusal });
                 (None, refused)
@@ -163,49 +167,49 @@ impl<E: Event, T: Copy> RingSet<RingWriters<E, T>> {
 fn open<K: Kernel, T: Copy>(
     records: &str,
     cpu: u32,
-    whom: &[Whom],
+    open_targets: &[OpenTarget],
     request: Request<'_, T>,
     context: &mut Context<'_, K>,
 ) -> Events<K::Event, T> {
     let mut refused = Vec::new();
-    let spots = PlacedTarget::all(whom, cpu);
-    if spots.is_empty() || request.events.is_empty() {
+    let placed_targets = PlacedTarget::all(open_targets, cpu);
+    if placed_targets.is_empty() || request.events.is_empty() {
         return (None, refused);
     }
-    let tellers = PlacedTarget::tellers(&spots, cpu);
-    if !context.budget.has_room_for(tellers.len() + spots.len() * request.events.len()) {
+    let dummy_targets = PlacedTarget::for_dummies(&placed_targets, cpu);
+    if !context.budget.has_room_for(dummy_targets.len() + placed_targets.len() * request.events.len()) {
         let judgement = no_descriptors(context.budget.limit);
         let refusal = judgement.refusal(&records.into(), format!("cpu {cpu}"), None);
         refused.push(Refused { event: None, refusal });
         return (None, refused);
     }
-    let mut told = Vec::new();
-    for spot in &tellers {
-        match open_teller(context.kernel, spot, &request.holders) {
-            Ok(event) => told.push(event),
+    let mut dummies = Vec::new();
+    for placed in &dummy_targets {
+        match open_dummy(context.kernel, placed, &request.holders) {
+            Ok(event) => dummies.push(event),
             // The thread has ended, or the CPU is about to go offline but is still listed as online.
             Err(Errno::ESRCH | Errno::ENODEV) => {}
             Err(errno) => {
                 let user_only = request.holders.iter().any(|attr| attr.modifiers.exclude_kernel);
-                let attempt = Attempt { user_only, ..Attempt::software(spot.scope) };
+                let attempt = Attempt { user_only, ..Attempt::software(placed.scope) };
                 let judgement = classify(errno, &attempt, context.facts);
-                let refusal = judgement.refusal(&"dummy".into(), spot.name.as_str(), Some(errno));
+                let refusal = judgement.refusal(&"dummy".into(), placed.name.as_str(), Some(errno));
                 refused.push(Refused { event: None, refusal });
             }
         }
     }
-    let mut told = told.into_iter();
-    let Some(holder) = told.next() else { return (None, refused) };
+    let mut dummies = dummies.into_iter();
+    let Some(holder) = dummies.next() else { return (None, refused) };
     let mut events = Vec::new();
     for (attr, named, of) in request.events {
-        for spot in &spots {
-            let attr = Attr { inherit: spot.inherit, start: spot.start, ..attr.clone() };
-            let opened = context.kernel.open(&attr, spot.place, None);
+        for placed in &placed_targets {
+            let attr = Attr { inherit: placed.inherit, start: placed.start, ..attr.clone() };
+            let opened = context.kernel.open(&attr, placed.place, None);
             match opened.and_then(|event| Ok((event.id()?, event))) {
                 Ok((id, event)) => events.push(RingWriter { event, id, of }),
                 Err(Errno::ESRCH) => {}
                 Err(errno) => {
-                    let refusal = spot.refusal(&attr, named, errno, context);
+                    let refusal = placed.refusal(&attr, named, errno, context);
                     refused.push(Refused { event: Some(of), refusal });
                 }
             }
@@ -214,18 +218,18 @@ fn open<K: Kernel, T: Copy>(
     if events.is_empty() {
         return (None, refused);
     }
-    let start = spots.first().map_or(Start::Later, |spot| spot.start);
-    let inherited = spots.iter().any(|spot| spot.inherit != Inherit::Nothing);
-    let tapped = RingWriters { holder, tellers: told.collect(), events, start, inherited };
-    context.budget.take(tapped.descriptors());
-    (Some(tapped), refused)
+    let start = placed_targets.first().map_or(Start::Later, |placed| placed.start);
+    let inherited = placed_targets.iter().any(|placed| placed.inherit != Inherit::Nothing);
+    let writers = RingWriters { holder, dummies: dummies.collect(), events, start, inherited };
+    context.budget.take(writers.descriptors());
+    (Some(writers), refused)
 }
 
-fn open_teller<K: Kernel>(kernel: &K, spot: &PlacedTarget<'_>, holders: &[Attr]) -> Result<K::Event, Errno> {
+fn open_dummy<K: Kernel>(kernel: &K, placed: &PlacedTarget<'_>, holders: &[Attr]) -> Result<K::Event, Errno> {
     let mut answer = Err(Errno::EINVAL);
     for attr in holders {
-        let attr = Attr { inherit: spot.inherit, start: spot.start, ..attr.clone() };
-        answer = kernel.open(&attr, spot.place, None);
+        let attr = Attr { inherit: placed.inherit, start: placed.start, ..attr.clone() };
+        answer = kernel.open(&attr, placed.place, None);
         if !matches!(answer, Err(Errno::EINVAL | Errno::E2BIG)) {
             break;
         }
@@ -244,7 +248,7 @@ struct PlacedTarget<'w> {
 
 impl<'w> PlacedTarget<'w> {
     /// Returns everything on a CPU as the target.
-    fn everybody(cpu: u32) -> Self {
+    fn whole_cpu(cpu: u32) -> Self {
         let (inherit, start) = (Inherit::Nothing, Start::Later);
         Self { place: Place::Cpu(cpu), scope: Scope::CPU, inherit, start, name: format!("cpu {cpu}") }
     }
@@ -258,33 +262,39 @@ impl<'w> PlacedTarget<'w> {
         Self { place, scope: Scope::Process, inherit: Inherit::Children, start, name }
     }
 
-    /// Returns the targets of `whom` on a CPU.
-    fn all(whom: &'w [Whom], cpu: u32) -> Vec<Self> {
-        let mut spots = Vec::new();
-        for whom in whom {
-            match whom {
-                Whom::Cpus(cpus) => spots.extend(cpus.contains(cpu).then(|| Self::everybody(cpu))),
-                Whom::Cgroup { dir, path, cpus } => {
+    /// Returns the targets of `open_targets` on a CPU.
+    fn all(open_targets: &'w [OpenTarget], cpu: u32) -> Vec<Self> {
+        let mut placed_targets = Vec::new();
+        for target in open_targets {
+            match target {
+                OpenTarget::Cpus(cpus) => {
+                    placed_targets.extend(cpus.contains(cpu).then(|| Self::whole_cpu(cpu)))
+                }
+                OpenTarget::Cgroup { dir, path, cpus } => {
                     let place = Place::Cgroup { dir: dir.as_fd(), cpu };
                     let name = format!("cgroup {path} on cpu {cpu}");
-                    let spot = Self { place, scope: Scope::Cgroup, name, ..Self::everybody(cpu) };
-                    spots.extend(cpus.contains(cpu).then_some(spot));
+                    let placed = Self { place, scope: Scope::Cgroup, name, ..Self::whole_cpu(cpu) };
+                    placed_targets.extend(cpus.contains(cpu).then_some(placed));
                 }
-                Whom::Threads(tids) => {
-                    spots.extend(tids.iter().map(|&tid| Self::thread(tid, cpu, Start::Later)));
+                OpenTarget::Threads(tids) => {
+                    placed_targets.extend(tids.iter().map(|&tid| Self::thread(tid, cpu, Start::Later)));
                 }
-                Whom::Command(pid) => spots.push(Self::thread(*pid, cpu, Start::OnExec)),
+                OpenTarget::Command(pid) => placed_targets.push(Self::thread(*pid, cpu, Start::OnExec)),
             }
         }
-        spots
+        placed_targets
     }
 
     /// Returns the targets of dummy events: each thread, or the CPU as a whole if there are no threads.
-    fn tellers(spots: &[Self], cpu: u32) -> Vec<PlacedTarget<'_>> {
-        let threads = spots.iter().filter(|spot| spot.scope == Scope::Process);
+    fn for_dummies(placed_targets: &[Self], cpu: u32) -> Vec<PlacedTarget<'_>> {
+        let threads = placed_targets.iter().filter(|placed| placed.scope == Scope::Process);
         let threads: Vec<PlacedTarget<'_>> =
-            threads.map(|spot| PlacedTarget { name: spot.name.clone(), ..*spot }).collect();
-        if threads.is_empty() && !spots.is_empty() { vec![PlacedTarget::everybody(cpu)] } else { threads }
+            threads.map(|placed| PlacedTarget { name: placed.name.clone(), ..*placed }).collect();
+        if threads.is_empty() && !placed_targets.is_empty() {
+            vec![PlacedTarget::whole_cpu(cpu)]
+        } else {
+            threads
+        }
     }
 
     /// Returns the refusal of an event for an errno of the kernel.

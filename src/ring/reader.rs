@@ -25,7 +25,7 @@ const BATCH: usize = 64;
 const SMALL: Duration = Duration::from_millis(20);
 
 /// Maximum time to wait at the end for a running callback. A callback that waits for a file may never return.
-const PATIENCE: Duration = Duration::from_secs(1);
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A thread that calls a callback when rings are to be read. Dropping it ends the thread, and waits for at most a second: a callback that
 /// does not return is left running, and is the last one.
@@ -139,7 +139,7 @@ impl Drop for Reader {
         if !self.shared.signal() {
             return;
         }
-        match self.ended.recv_timeout(PATIENCE) {
+        match self.ended.recv_timeout(STOP_TIMEOUT) {
             Err(RecvTimeoutError::Timeout) => tracing::warn!(
                 thread = self.thread.thread().name(),
                 "the thread did not end within a second because it waits for a file: it is left running"
@@ -181,14 +181,14 @@ pub(super) mod tests {
     /// Maximum time that a test waits for a thread, so that a broken reader fails the test instead of blocking it.
     const LIMIT: Duration = Duration::from_secs(10);
 
-    fn next<T>(heard: &Receiver<T>) -> T {
-        heard.recv_timeout(LIMIT).unwrap()
+    fn next<T>(receiver: &Receiver<T>) -> T {
+        receiver.recv_timeout(LIMIT).unwrap()
     }
 
     /// Reports whether the sending thread ends.
-    fn ends<T>(heard: &Receiver<T>) -> bool {
+    fn ends<T>(receiver: &Receiver<T>) -> bool {
         loop {
-            match heard.recv_timeout(LIMIT) {
+            match receiver.recv_timeout(LIMIT) {
                 Ok(_) => {}
                 Err(error) => return error == RecvTimeoutError::Disconnected,
             }
@@ -211,17 +211,17 @@ pub(super) mod tests {
 
     #[test]
     fn a_waker_wakes_it_up_with_no_ring_named() {
-        let (told, heard) = channel();
+        let (sender, receiver) = channel();
         let reader =
-            Reader::start("reader", None, Urgency::Raised, move |ready| drop(told.send(ready.to_vec())))
+            Reader::start("reader", None, Urgency::Raised, move |ready| drop(sender.send(ready.to_vec())))
                 .unwrap();
         assert_eq!(reader.name(), "reader");
         let waker = reader.waker();
         waker.wake();
-        assert_eq!(next(&heard), []);
+        assert_eq!(next(&receiver), []);
         drop(reader);
         waker.wake();
-        assert!(ends(&heard));
+        assert!(ends(&receiver));
     }
 
     #[test]
@@ -243,50 +243,50 @@ pub(super) mod tests {
 
     #[test]
     fn it_looks_up_now_and_then_where_no_ring_wants_to_be_read() {
-        let (told, heard) = channel();
+        let (sender, receiver) = channel();
         let every = Some(Duration::from_millis(1));
         let reader =
-            Reader::start("reader", every, Urgency::Raised, move |ready| drop(told.send(ready.to_vec())))
+            Reader::start("reader", every, Urgency::Raised, move |ready| drop(sender.send(ready.to_vec())))
                 .unwrap();
-        assert!(next(&heard).is_empty() && next(&heard).is_empty());
+        assert!(next(&receiver).is_empty() && next(&receiver).is_empty());
         drop(reader);
     }
 
     #[test]
     fn it_looks_often_once_there_is_a_small_ring() {
-        let (told, heard) = channel();
+        let (sender, receiver) = channel();
         let reader =
-            Reader::start("reader", None, Urgency::Rings, move |ready| drop(told.send(ready.to_vec())));
+            Reader::start("reader", None, Urgency::Rings, move |ready| drop(sender.send(ready.to_vec())));
         let reader = reader.unwrap();
         reader.read_often();
         for _ in 0..3 {
-            assert_eq!(next(&heard), []);
+            assert_eq!(next(&receiver), []);
         }
         drop(reader);
     }
 
     #[test]
     fn it_tells_which_ring_wants_to_be_read_and_ends_when_dropped() {
-        let (told, heard) = channel();
+        let (sender, receiver) = channel();
         let reader =
-            Reader::start("reader", None, Urgency::Rings, move |ready| told.send(ready.to_vec()).unwrap())
+            Reader::start("reader", None, Urgency::Rings, move |ready| sender.send(ready.to_vec()).unwrap())
                 .unwrap();
         let (a, b) = (eventfd(0, EventfdFlags::CLOEXEC).unwrap(), eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         reader.listen(a.as_fd(), RingId::of_cpu(7)).unwrap();
         reader.listen(b.as_fd(), RingId::of_cpu(8)).unwrap();
         reader.listen(a.as_fd(), RingId::of_cpu(7)).unwrap_err();
         rustix::io::write(&b, &1u64.to_ne_bytes()).unwrap();
-        assert_eq!(next(&heard), [RingId::of_cpu(8)]);
+        assert_eq!(next(&receiver), [RingId::of_cpu(8)]);
         drop(reader);
         // The thread has ended, and with it the sender.
-        assert!(ends(&heard));
+        assert!(ends(&receiver));
     }
 
     #[test]
     fn a_ring_that_hung_up_is_told_once_and_does_not_hold_up_the_others() {
-        let (told, heard) = channel();
+        let (sender, receiver) = channel();
         let reader =
-            Reader::start("reader", None, Urgency::Rings, move |ready| drop(told.send(ready.to_vec())))
+            Reader::start("reader", None, Urgency::Rings, move |ready| drop(sender.send(ready.to_vec())))
                 .unwrap();
         let (hung_up, other_end) = rustix::pipe::pipe().unwrap();
         let alive = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
@@ -297,7 +297,7 @@ pub(super) mod tests {
         for turn in 1..=20 {
             rustix::io::write(&alive, &1u64.to_ne_bytes()).unwrap();
             loop {
-                let ready = next(&heard);
+                let ready = next(&receiver);
                 tellings += ready.iter().filter(|&&ring| ring == RingId::of_cpu(1)).count();
                 if ready.contains(&RingId::of_cpu(2)) {
                     break;

@@ -91,7 +91,7 @@ impl Size {
 
 /// The events and the size of one ring.
 #[derive(Debug)]
-struct Kept<W> {
+struct OpenRing<W> {
     writers: W,
     size: Size,
 }
@@ -101,7 +101,7 @@ struct Kept<W> {
 pub(crate) struct RingSet<W> {
     /// Name of the records in messages and refusals, in the plural.
     pub(super) records: &'static str,
-    rings: BTreeMap<RingId, Kept<W>>,
+    rings: BTreeMap<RingId, OpenRing<W>>,
     reader: Option<Reader>,
     pub(crate) budget: RingBudget,
     /// Tickets of refusals, by ring.
@@ -110,7 +110,7 @@ pub(crate) struct RingSet<W> {
 
 /// A ring that was created, for writers that are not in the set yet.
 #[derive(Debug)]
-pub(crate) struct Made<R> {
+pub(crate) struct CreatedRing<R> {
     pub(crate) memory: R,
     size: Size,
 }
@@ -126,13 +126,17 @@ impl<W: Writers> RingSet<W> {
     ///
     /// # Errors
     /// The reason why there is none, with the kernel's errno.
-    pub(crate) fn make(&self, writers: &W, wanted: usize) -> Result<Made<Memory<W>>, (Judgement, Errno)> {
+    pub(crate) fn make(
+        &self,
+        writers: &W,
+        wanted: usize,
+    ) -> Result<CreatedRing<Memory<W>>, (Judgement, Errno)> {
         make(writers, wanted).map_err(|errno| (memory::refused(errno), errno))
     }
 
     /// Stores `writers` and the size of their ring. Returns the memory of the ring.
-    pub(crate) fn add(&mut self, ring: RingId, writers: W, made: Made<Memory<W>>) -> Memory<W> {
-        self.rings.insert(ring, Kept { writers, size: made.size });
+    pub(crate) fn add(&mut self, ring: RingId, writers: W, made: CreatedRing<Memory<W>>) -> Memory<W> {
+        self.rings.insert(ring, OpenRing { writers, size: made.size });
         made.memory
     }
 
@@ -220,7 +224,7 @@ impl<W: Writers> RingSet<W> {
     }
 
     /// Removes the refusals of CPUs that are not among these from the board.
-    pub(crate) fn forgive(&mut self, online: &CpuSet, board: &mut Board) {
+    pub(crate) fn remove_refusals(&mut self, online: &CpuSet, board: &mut Board) {
         for (_, ticket) in self.refused.extract_if(.., |(ring, _)| !online.contains(ring.cpu)) {
             board.remove(ticket);
         }
@@ -248,7 +252,7 @@ impl<W: Writers> RingSet<W> {
     /// Enlarges the rings that lost records or were more than half full since the last call, within the memory limit.
     pub(crate) fn grow(&mut self, consumer: &mut impl Consumer<Memory<W>>) {
         let (records, budget) = (self.records, self.budget);
-        for (&ring, Kept { writers, size }) in &mut self.rings {
+        for (&ring, OpenRing { writers, size }) in &mut self.rings {
             let (cpu, Usage { lost, most }) = (ring.cpu, consumer.usage(ring));
             let lost_more = lost != std::mem::replace(&mut size.lost, lost);
             // The kernel reports losses of a full ring in front of the next record: replacing the ring would discard this report.
@@ -293,10 +297,10 @@ impl<W: Writers> RingSet<W> {
     }
 }
 
-fn make<W: Writers>(writers: &W, wanted: usize) -> Result<Made<Memory<W>>, Errno> {
+fn make<W: Writers>(writers: &W, wanted: usize) -> Result<CreatedRing<Memory<W>>, Errno> {
     let (memory, pages) = memory::make(writers.holder(), wanted)?;
     writers.others().try_for_each(|event| event.write_to(writers.holder()))?;
-    Ok(Made { memory, size: Size { pages, largest: pages < wanted, lost: 0 } })
+    Ok(CreatedRing { memory, size: Size { pages, largest: pages < wanted, lost: 0 } })
 }
 
 #[cfg(test)]

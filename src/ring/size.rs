@@ -4,11 +4,11 @@ use crate::host::{Capabilities, Facts};
 
 /// Minimum size of a ring in pages, if there is enough memory: 512 KiB hold five thousand records, which the fastest switching writes in
 /// twenty milliseconds. Its reader is woken up when an eighth of that is written.
-const LEAST: usize = 128;
+const MIN: usize = 128;
 
 /// Maximum size of a ring in pages: 4 MiB, which hold forty thousand records. For a reader that is further behind, more memory does not
 /// help.
-const MOST: usize = 1024;
+const MAX: usize = 1024;
 
 /// Maximum size of each ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct RingBudget {
 impl RingBudget {
     /// Reports whether more memory would not increase the size of any ring.
     pub fn is_ample(&self) -> bool {
-        self.most >= MOST
+        self.most >= MAX
     }
 
     /// Divides `memory` bytes among `rings`, within the kernel's limit on locked memory of a user: `perf_event_mlock_kb` for each CPU.
@@ -37,15 +37,15 @@ impl RingBudget {
             Some(kilobytes) if !exempt => (kilobytes * 1024 / page_size).saturating_sub(1),
             _ => u64::MAX,
         };
-        let most = configured.min(kernel).min(MOST as u64) as usize;
-        Self { most: floor(most.max(1)), bound_by_kernel: kernel < configured.min(MOST as u64) }
+        let most = configured.min(kernel).min(MAX as u64) as usize;
+        Self { most: floor(most.max(1)), bound_by_kernel: kernel < configured.min(MAX as u64) }
     }
 
     /// Returns the size, in pages, for a CPU that writes `rate` records of `record` bytes per second. The ring holds a second at this rate,
     /// or a quarter of a second at four times the rate.
     pub fn pages(&self, rate: f64, record: usize, page_size: usize) -> usize {
         let wanted = (rate.max(0.0) * record as f64 / page_size.max(1) as f64) as usize;
-        floor(wanted.clamp(LEAST, MOST)).min(self.most)
+        floor(wanted.clamp(MIN, MAX)).min(self.most)
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
     fn the_configured_memory_is_shared_by_all_rings() {
         let privileged = facts(Some(516), 1 << Capabilities::IPC_LOCK, 2);
         assert_eq!(RingBudget::new(&privileged, 64 * MIB, 256, 4096).most, 64);
-        assert_eq!(RingBudget::new(&privileged, 64 * MIB, 2, 4096).most, MOST);
+        assert_eq!(RingBudget::new(&privileged, 64 * MIB, 2, 4096).most, MAX);
         assert_eq!(RingBudget::new(&privileged, 3 * MIB, 1, 4096).most, 512);
         assert_eq!(RingBudget::new(&privileged, 1, 1, 4096).most, 1);
     }
@@ -82,15 +82,15 @@ mod tests {
     fn the_kernels_limit_binds_whoever_is_not_exempt() {
         let bound = RingBudget::new(&facts(Some(516), 0, 2), 64 * MIB, 2, 4096);
         assert_eq!(bound, RingBudget { most: 128, bound_by_kernel: true });
-        assert_eq!(RingBudget::new(&facts(Some(516), 0, -1), 64 * MIB, 2, 4096).most, MOST);
-        assert_eq!(RingBudget::new(&facts(None, 0, 2), 64 * MIB, 2, 4096).most, MOST);
+        assert_eq!(RingBudget::new(&facts(Some(516), 0, -1), 64 * MIB, 2, 4096).most, MAX);
+        assert_eq!(RingBudget::new(&facts(None, 0, 2), 64 * MIB, 2, 4096).most, MAX);
         assert_eq!(RingBudget::new(&facts(Some(0), 0, 2), 64 * MIB, 2, 4096).most, 1);
     }
 
     #[test]
     fn a_paranoid_level_of_minus_one_exempts_and_zero_does_not() {
         let most = |paranoid| RingBudget::new(&facts(Some(516), 0, paranoid), 64 * MIB, 2, 4096).most;
-        assert_eq!([-1, 0, 1].map(most), [MOST, 128, 128]);
+        assert_eq!([-1, 0, 1].map(most), [MAX, 128, 128]);
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn memory_is_ample_if_every_ring_has_the_largest_size() {
         let ample = |most| RingBudget { most, bound_by_kernel: false }.is_ample();
-        assert_eq!([1, MOST / 2, MOST].map(ample), [false, false, true]);
+        assert_eq!([1, MAX / 2, MAX].map(ample), [false, false, true]);
     }
 
     #[test]

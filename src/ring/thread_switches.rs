@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::reader::Waker;
 
-/// Maximum number of queued turns (5 MiB). If it is exceeded, all of them are discarded.
-const MOST: usize = 1 << 17;
+/// Maximum number of queued thread switches (5 MiB). If it is exceeded, all of them are discarded.
+const MAX: usize = 1 << 17;
 
-/// Number of queued turns at which the follower is woken up.
+/// Number of queued thread switches at which the follower is woken up.
 const MANY: usize = 1 << 10;
 
 /// A record of the switch stream: the thread that was on a CPU until `time`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub(crate) struct ThreadSwitch {
     /// Time on `CLOCK_MONOTONIC`, in nanoseconds.
     pub(crate) time: u64,
     pub(crate) cgroup: u64,
@@ -23,106 +23,106 @@ pub(crate) struct Turn {
     pub(crate) tid: u32,
     /// Whether the thread is switched out. Otherwise it continues to run: the record is from the clock of the stream.
     pub(crate) leaves: bool,
-    /// Whether each switch since the previous turn has a record.
+    /// Whether each switch since the previous thread switch has a record.
     pub(crate) complete: bool,
 }
 
-/// Queue of turns for the follower.
+/// Queue of thread switches for the follower.
 #[derive(Debug, Default)]
-struct Inbox {
-    turns: Vec<Turn>,
+struct SwitchQueue {
+    thread_switches: Vec<ThreadSwitch>,
     gap: bool,
     waker: Option<Waker>,
 }
 
 /// The sending end of the queue.
 #[derive(Debug, Default)]
-pub(crate) struct Passing {
-    inbox: Mutex<Inbox>,
+pub(crate) struct ThreadSwitchSender {
+    queue: Mutex<SwitchQueue>,
     /// Whether the receiving end was dropped.
     closed: AtomicBool,
 }
 
-impl Passing {
-    /// Queues all `turns`. Returns `false` if the receiving end was dropped.
-    pub(crate) fn pass(&self, turns: &mut Vec<Turn>, gap: bool) -> bool {
+impl ThreadSwitchSender {
+    /// Queues all `thread_switches`. Returns `false` if the receiving end was dropped.
+    pub(crate) fn pass(&self, thread_switches: &mut Vec<ThreadSwitch>, gap: bool) -> bool {
         if self.closed.load(Ordering::Relaxed) {
-            turns.clear();
+            thread_switches.clear();
             return false;
         }
-        let mut inbox = lock(&self.inbox);
-        let before = inbox.turns.len();
-        if before + turns.len() > MOST {
-            (inbox.turns, inbox.gap) = (Vec::new(), true);
-            turns.clear();
+        let mut queue = lock(&self.queue);
+        let before = queue.thread_switches.len();
+        if before + thread_switches.len() > MAX {
+            (queue.thread_switches, queue.gap) = (Vec::new(), true);
+            thread_switches.clear();
         }
-        inbox.turns.append(turns);
-        inbox.gap |= gap;
-        if before < MANY && inbox.turns.len() >= MANY {
-            inbox.waker.iter().for_each(Waker::wake);
+        queue.thread_switches.append(thread_switches);
+        queue.gap |= gap;
+        if before < MANY && queue.thread_switches.len() >= MANY {
+            queue.waker.iter().for_each(Waker::wake);
         }
         true
     }
 }
 
-/// The receiving end of the queue. Dropping it stops the passing of turns.
-pub(crate) struct Turns {
-    passing: Arc<Passing>,
-    /// Empties the rings that turns come from.
+/// The receiving end of the queue. Dropping it stops the passing of thread switches.
+pub(crate) struct ThreadSwitchReceiver {
+    sender: Arc<ThreadSwitchSender>,
+    /// Empties the rings that thread switches come from.
     refill: Box<dyn Fn() + Send + Sync>,
-    /// All turns from before this time are in the inbox.
+    /// All thread switches from before this time are in the queue.
     complete: AtomicU64,
 }
 
-impl Turns {
-    pub(crate) fn new(passing: Arc<Passing>, refill: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { passing, refill: Box::new(refill), complete: AtomicU64::new(0) }
+impl ThreadSwitchReceiver {
+    pub(crate) fn new(sender: Arc<ThreadSwitchSender>, refill: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { sender, refill: Box::new(refill), complete: AtomicU64::new(0) }
     }
 
-    /// Sets the waker to wake up when many turns are queued.
+    /// Sets the waker to wake up when many thread switches are queued.
     pub(crate) fn wake(&self, waker: Waker) {
-        lock(&self.passing.inbox).waker = Some(waker);
+        lock(&self.sender.queue).waker = Some(waker);
     }
 
-    /// Empties the rings that turns come from, which contain all turns from before `now`.
+    /// Empties the rings that thread switches come from, which contain all thread switches from before `now`.
     pub(crate) fn refill(&self, now: u64) {
         (self.refill)();
         self.complete.fetch_max(now, Ordering::Relaxed);
     }
 
-    /// Returns the time before which all turns can be taken.
+    /// Returns the time before which all thread switches can be taken.
     pub(crate) fn complete(&self) -> u64 {
         self.complete.load(Ordering::Relaxed)
     }
 
     /// Reports whether the sending end still exists.
     pub(crate) fn is_open(&self) -> bool {
-        Arc::strong_count(&self.passing) > 1
+        Arc::strong_count(&self.sender) > 1
     }
 
-    /// Moves all queued turns to the end of `turns`. Returns whether some were lost.
-    pub(crate) fn take(&self, turns: &mut Vec<Turn>) -> bool {
-        let mut inbox = lock(&self.passing.inbox);
-        turns.append(&mut inbox.turns);
-        std::mem::take(&mut inbox.gap)
+    /// Moves all queued thread switches to the end of `thread_switches`. Returns whether some were lost.
+    pub(crate) fn take(&self, thread_switches: &mut Vec<ThreadSwitch>) -> bool {
+        let mut queue = lock(&self.sender.queue);
+        thread_switches.append(&mut queue.thread_switches);
+        std::mem::take(&mut queue.gap)
     }
 }
 
-impl Drop for Turns {
+impl Drop for ThreadSwitchReceiver {
     fn drop(&mut self) {
-        self.passing.closed.store(true, Ordering::Relaxed);
+        self.sender.closed.store(true, Ordering::Relaxed);
     }
 }
 
-impl std::fmt::Debug for Turns {
+impl std::fmt::Debug for ThreadSwitchReceiver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Turns").field("complete", &self.complete).field("open", &self.is_open()).finish()
     }
 }
 
-/// Locks the inbox. A lock that was poisoned by a panic still protects a valid list.
-fn lock(inbox: &Mutex<Inbox>) -> MutexGuard<'_, Inbox> {
-    inbox.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks the queue. A lock that was poisoned by a panic still protects a valid list.
+fn lock(queue: &Mutex<SwitchQueue>) -> MutexGuard<'_, SwitchQueue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -130,29 +130,30 @@ mod tests {
     use super::*;
     use crate::ring::reader::tests::counting_waker;
 
-    fn turns(count: usize) -> Vec<Turn> {
-        let turn = |time| Turn { time, cgroup: 1, cpu: 0, pid: 7, tid: 7, leaves: true, complete: true };
-        (0..count as u64).map(turn).collect()
+    fn thread_switches(count: usize) -> Vec<ThreadSwitch> {
+        let switch =
+            |time| ThreadSwitch { time, cgroup: 1, cpu: 0, pid: 7, tid: 7, leaves: true, complete: true };
+        (0..count as u64).map(switch).collect()
     }
 
     #[test]
     fn what_is_passed_on_can_be_taken_once_in_the_order_of_the_ring() {
-        let passing = Arc::new(Passing::default());
-        let follower = Turns::new(Arc::clone(&passing), || {});
-        assert!(passing.pass(&mut turns(2), false) && passing.pass(&mut turns(1), false));
+        let sender = Arc::new(ThreadSwitchSender::default());
+        let follower = ThreadSwitchReceiver::new(Arc::clone(&sender), || {});
+        assert!(sender.pass(&mut thread_switches(2), false) && sender.pass(&mut thread_switches(1), false));
         let mut taken = Vec::new();
         assert!(!follower.take(&mut taken));
-        assert_eq!(taken.iter().map(|turn| turn.time).collect::<Vec<_>>(), [0, 1, 0]);
+        assert_eq!(taken.iter().map(|switch| switch.time).collect::<Vec<_>>(), [0, 1, 0]);
         taken.clear();
         assert!(!follower.take(&mut taken) && taken.is_empty());
     }
 
     #[test]
     fn more_than_may_wait_are_lost_and_that_is_told() {
-        let passing = Arc::new(Passing::default());
-        let follower = Turns::new(Arc::clone(&passing), || {});
-        passing.pass(&mut turns(MOST), false);
-        passing.pass(&mut turns(1), false);
+        let sender = Arc::new(ThreadSwitchSender::default());
+        let follower = ThreadSwitchReceiver::new(Arc::clone(&sender), || {});
+        sender.pass(&mut thread_switches(MAX), false);
+        sender.pass(&mut thread_switches(1), false);
         let mut taken = Vec::new();
         assert!(follower.take(&mut taken) && taken.is_empty());
         assert!(!follower.take(&mut taken), "once");
@@ -160,39 +161,39 @@ mod tests {
 
     #[test]
     fn the_follower_is_woken_up_once_when_many_turns_wait() {
-        let passing = Arc::new(Passing::default());
-        let follower = Turns::new(Arc::clone(&passing), || {});
+        let sender = Arc::new(ThreadSwitchSender::default());
+        let follower = ThreadSwitchReceiver::new(Arc::clone(&sender), || {});
         let (waker, calls) = counting_waker();
-        passing.pass(&mut turns(MANY), false);
+        sender.pass(&mut thread_switches(MANY), false);
         assert_eq!(calls(), 0, "there is no waker");
         follower.take(&mut Vec::new());
         follower.wake(waker);
         for (count, woken) in [(0, 0), (MANY - 1, 0), (1, 1), (1, 0), (MANY, 0)] {
-            passing.pass(&mut turns(count), false);
+            sender.pass(&mut thread_switches(count), false);
             assert_eq!(calls(), woken, "{count} more");
         }
         follower.take(&mut Vec::new());
         for (count, woken) in [(MANY, 1), (MANY, 0)] {
-            passing.pass(&mut turns(count), false);
+            sender.pass(&mut thread_switches(count), false);
             assert_eq!(calls(), woken, "{count} after the inbox was emptied");
         }
     }
 
     #[test]
     fn nothing_waits_for_nobody() {
-        let passing = Arc::new(Passing::default());
-        drop(Turns::new(Arc::clone(&passing), || {}));
-        let mut rest = turns(3);
-        assert!(!passing.pass(&mut rest, false) && rest.is_empty());
+        let sender = Arc::new(ThreadSwitchSender::default());
+        drop(ThreadSwitchReceiver::new(Arc::clone(&sender), || {}));
+        let mut rest = thread_switches(3);
+        assert!(!sender.pass(&mut rest, false) && rest.is_empty());
     }
 
     #[test]
     fn the_end_of_the_rings_is_known_and_what_they_told_can_still_be_taken() {
-        let passing = Arc::new(Passing::default());
-        let follower = Turns::new(Arc::clone(&passing), || {});
-        passing.pass(&mut turns(3), false);
+        let sender = Arc::new(ThreadSwitchSender::default());
+        let follower = ThreadSwitchReceiver::new(Arc::clone(&sender), || {});
+        sender.pass(&mut thread_switches(3), false);
         assert!(follower.is_open());
-        drop(passing);
+        drop(sender);
         follower.refill(5);
         assert_eq!((follower.is_open(), follower.complete()), (false, 5));
         let mut taken = Vec::new();

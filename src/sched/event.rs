@@ -13,7 +13,7 @@ const DEAD: u64 = 0x30;
 
 /// State in which a thread left the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Left {
+pub enum PrevState {
     /// Still runnable: another thread or the idle task runs instead.
     Preempted,
     /// Interruptible sleep.
@@ -24,7 +24,7 @@ pub enum Left {
     Dead,
 }
 
-impl Left {
+impl PrevState {
     /// Converts `prev_state` of `sched:sched_switch`.
     pub fn of(state: u64) -> Self {
         match state & STATES {
@@ -48,16 +48,16 @@ impl Left {
 
 /// Thread in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Party<'r> {
+pub struct RecordThread<'r> {
     /// Thread ID; 0 is the idle task of a CPU.
     pub tid: u32,
     /// Name: arbitrary bytes, at most 15.
     pub comm: &'r [u8],
 }
 
-/// Filter of `sched:sched_switch` that drops the switches which [`Event::Leaves`] also reports: threads that sleep (`TASK_INTERRUPTIBLE`,
+/// Filter of `sched:sched_switch` that drops the switches which [`Event::Outgoing`] also reports: threads that sleep (`TASK_INTERRUPTIBLE`,
 /// `TASK_REPORT_IDLE`), and the idle task.
-pub const NOT_TO_SLEEP: &str = "prev_state != 1 && prev_state != 128 && prev_pid != 0";
+pub const WITHOUT_SLEEPS: &str = "prev_state != 1 && prev_state != 128 && prev_pid != 0";
 
 /// Scheduler event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,21 +65,21 @@ pub enum Event<'r> {
     /// `sched:sched_switch`: a CPU switches from one thread to another.
     Switch {
         /// Outgoing task.
-        from: Party<'r>,
+        from: RecordThread<'r>,
         /// State of the outgoing task.
-        left: Left,
+        prev_state: PrevState,
         /// Incoming task.
-        to: Party<'r>,
+        to: RecordThread<'r>,
     },
     /// `PERF_RECORD_SWITCH_CPU_WIDE`: incoming task of a CPU. Written for every switch, including those that some kernels omit from
     /// `sched:sched_switch` when the CPU was idle. Contains no names.
-    Comes {
+    Incoming {
         /// Incoming task.
         tid: u32,
     },
     /// Record of the switch stream: outgoing task. The task sleeps, unless an immediately preceding [`Event::Switch`] reports another
-    /// state. The incoming task is determined by its own `Leaves` record or by [`Event::Runs`].
-    Leaves {
+    /// state. The incoming task is determined by its own `Outgoing` record or by [`Event::Runs`].
+    Outgoing {
         /// Outgoing task; `u32::MAX` if it has exited and was reaped.
         tid: u32,
     },
@@ -89,9 +89,9 @@ pub enum Event<'r> {
         tid: u32,
     },
     /// `sched:sched_waking` and `sched:sched_wakeup_new`: a thread becomes runnable.
-    Wakes(Party<'r>),
+    Wakes(RecordThread<'r>),
     /// `sched:sched_migrate_task`: a queued thread is migrated to another CPU.
-    Migrates(Party<'r>),
+    Migrates(RecordThread<'r>),
 }
 
 /// Location of fields in the records of a tracepoint.
@@ -175,9 +175,9 @@ impl Place {
     }
 
     #[inline]
-    fn read<'r>(&self, raw: &'r [u8]) -> Option<Party<'r>> {
+    fn read<'r>(&self, raw: &'r [u8]) -> Option<RecordThread<'r>> {
         let tid = raw.get(usize::from(self.tid)..)?.first_chunk().map(|&tid| u32::from_ne_bytes(tid))?;
-        Some(Party { tid, comm: self.comm.read(raw)? })
+        Some(RecordThread { tid, comm: self.comm.read(raw)? })
     }
 }
 
@@ -220,7 +220,11 @@ impl Layout {
                     8 => u64::from_ne_bytes(*state.first_chunk()?),
                     _ => u32::from_ne_bytes(*state.first_chunk()?).into(),
                 };
-                Some(Event::Switch { from: from.read(raw)?, left: Left::of(state), to: to.read(raw)? })
+                Some(Event::Switch {
+                    from: from.read(raw)?,
+                    prev_state: PrevState::of(state),
+                    to: to.read(raw)?,
+                })
             }
             Self::Wakes(place) => place.read(raw).map(Event::Wakes),
             Self::Migrates(place) => place.read(raw).map(Event::Migrates),
@@ -254,7 +258,7 @@ mod tests {
             (0x80, 'S'),
         ];
         for (state, letter) in cases {
-            assert_eq!(Left::of(state).letter(), letter, "{state:#x}");
+            assert_eq!(PrevState::of(state).letter(), letter, "{state:#x}");
         }
     }
 
@@ -271,7 +275,7 @@ mod tests {
         let record =
             |place: u32| [&[0; 8][..], &place.to_ne_bytes(), &7u32.to_ne_bytes(), b"web\0\0\0\0\0"].concat();
         let read = record(8 << 16 | 16);
-        assert_eq!(layout.read(&read), Some(Event::Migrates(Party { tid: 7, comm: b"web" })));
+        assert_eq!(layout.read(&read), Some(Event::Migrates(RecordThread { tid: 7, comm: b"web" })));
         for place in [9 << 16 | 16, 8 << 16 | 17, u32::MAX] {
             assert_eq!(layout.read(&record(place)), None, "{place:#x} is outside");
         }

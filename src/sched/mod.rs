@@ -8,6 +8,6 @@ mod event;
 mod sums;
 mod timeline;
 
-pub use event::{Event, Layout, Left, NOT_TO_SLEEP, Party};
-pub use sums::{By, Longest, Sum, Sums, Taken};
-pub use timeline::{Came, Comm, Timeline, Told, Untracked, Went, Who};
+pub use event::{Event, Layout, PrevState, RecordThread, WITHOUT_SLEEPS};
+pub use sums::{Longest, Preemptor, SchedTotals, Sum, Sums};
+pub use timeline::{Comm, SchedFact, SwitchIn, SwitchOut, Thread, Timeline, Untracked};

@@ -4,20 +4,20 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-use super::event::Left;
-use super::timeline::{Came, Told, Went, Who};
+use super::event::PrevState;
+use super::timeline::{SchedFact, SwitchIn, SwitchOut, Thread};
 use crate::metrics::{Buckets, Histogram};
-use crate::words::words;
+use crate::named_enum::named_enum;
 
 /// Maximum number of owners between two collections.
-const MOST: usize = 1 << 16;
+const MAX: usize = 1 << 16;
 /// Maximum number of pairs of a preempted owner and a preempting cgroup.
-const MOST_PAIRS: usize = 1 << 14;
+const MAX_PAIRS: usize = 1 << 14;
 
-words! {
+named_enum! {
     /// Kind of the preempting task.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-    pub enum By {
+    pub enum Preemptor {
         /// Another thread of the same cgroup.
         Own = "own",
         /// A thread of another cgroup.
@@ -31,14 +31,14 @@ words! {
     }
 }
 
-impl By {
+impl Preemptor {
     /// Determines the kind of the incoming task that preempted a thread.
-    fn of(who: &Who, next: &Who) -> Self {
+    fn of(thread: &Thread, next: &Thread) -> Self {
         match next {
             next if next.tid == 0 => Self::Throttled,
             next if next.kernel => Self::Kernel,
-            next if next.cgroup == 0 || who.cgroup == 0 => Self::Unknown,
-            next if next.cgroup == who.cgroup => Self::Own,
+            next if next.cgroup == 0 || thread.cgroup == 0 => Self::Unknown,
+            next if next.cgroup == thread.cgroup => Self::Own,
             _ => Self::Other,
         }
     }
@@ -50,7 +50,7 @@ pub struct Longest {
     /// Latency in nanoseconds.
     pub delay: u64,
     /// Delayed thread.
-    pub who: Who,
+    pub thread: Thread,
     /// Time when it ended, on the clock of the records.
     pub time: u64,
     /// CPU on which it ended.
@@ -68,8 +68,8 @@ pub struct Sum {
     pub delays: Histogram,
     /// Number of voluntary context switches.
     pub voluntary: u64,
-    /// Number of preemptions by kind of the preempting task, in the order of [`By::ALL`].
-    pub preempted: [u64; By::ALL.len()],
+    /// Number of preemptions by kind of the preempting task, in the order of [`Preemptor::ALL`].
+    pub preempted: [u64; Preemptor::ALL.len()],
     /// Number of migrations to another CPU.
     pub migrations: u64,
     /// Longest run queue latency.
@@ -83,30 +83,31 @@ impl Sum {
             waited: [0; 3],
             delays: Histogram::of(buckets),
             voluntary: 0,
-            preempted: [0; By::ALL.len()],
+            preempted: [0; Preemptor::ALL.len()],
             migrations: 0,
             longest: None,
         }
     }
 
-    fn came(&mut self, who: &Who, came: &Came) {
-        if let Some((left, waited)) = came.wait
-            && let Some(sum) = self.waited.get_mut(left as usize)
+    fn switch_in(&mut self, thread: &Thread, switch_in: &SwitchIn) {
+        if let Some((prev_state, waited)) = switch_in.wait
+            && let Some(sum) = self.waited.get_mut(prev_state as usize)
         {
             *sum = sum.saturating_add(waited);
         }
-        if let Some(delay) = came.delay {
+        if let Some(delay) = switch_in.delay {
             self.delays.observe(delay as f64 / 1e9);
             if self.longest.is_none_or(|longest| longest.delay < delay) {
-                self.longest = Some(Longest { delay, who: *who, time: came.time, cpu: came.cpu });
+                self.longest =
+                    Some(Longest { delay, thread: *thread, time: switch_in.time, cpu: switch_in.cpu });
             }
         }
     }
 
-    fn went(&mut self, who: &Who, went: &Went) {
-        if went.left != Left::Preempted {
+    fn switch_out(&mut self, thread: &Thread, switch_out: &SwitchOut) {
+        if switch_out.prev_state != PrevState::Preempted {
             self.voluntary += 1;
-        } else if let Some(count) = self.preempted.get_mut(By::of(who, &went.next) as usize) {
+        } else if let Some(count) = self.preempted.get_mut(Preemptor::of(thread, &switch_out.next) as usize) {
             *count += 1;
         }
     }
@@ -127,7 +128,7 @@ impl Sum {
 
 /// Values aggregated since the previous [`Sums::take`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct Taken<O> {
+pub struct SchedTotals<O> {
     /// Sums by owner; `None` is the sum of all owners that were not stored because the table was full.
     pub sums: Vec<(Option<O>, Sum)>,
     /// Preemptions by another cgroup: preempted owner, preempting cgroup, number.
@@ -136,7 +137,7 @@ pub struct Taken<O> {
     pub unpaired: u64,
 }
 
-impl<O> Default for Taken<O> {
+impl<O> Default for SchedTotals<O> {
     fn default() -> Self {
         Self { sums: Vec::new(), pairs: Vec::new(), unpaired: 0 }
     }
@@ -169,30 +170,36 @@ impl<O: Copy + Eq + Hash> Sums<O> {
 
     /// Adds a fact of a thread. Facts of idle tasks are not attributed.
     #[inline]
-    pub fn add(&mut self, owner: O, who: &Who, told: &Told) {
-        if who.tid == 0 {
+    pub fn add(&mut self, owner: O, thread: &Thread, report: &SchedFact) {
+        if thread.tid == 0 {
             return;
         }
         let sum = self.sum(owner);
-        match told {
-            Told::Came(came) => sum.came(who, came),
-            Told::Ran(nanoseconds) => sum.ran = sum.ran.saturating_add(*nanoseconds),
-            Told::Migrated => sum.migrations += 1,
-            Told::Went(went) => {
-                sum.went(who, went);
-                if went.left == Left::Preempted && By::of(who, &went.next) == By::Other {
-                    self.pair(owner, went.next.cgroup);
+        match report {
+            SchedFact::SwitchIn(switch_in) => sum.switch_in(thread, switch_in),
+            SchedFact::Ran(nanoseconds) => sum.ran = sum.ran.saturating_add(*nanoseconds),
+            SchedFact::Migrated => sum.migrations += 1,
+            SchedFact::SwitchOut(switch_out) => {
+                sum.switch_out(thread, switch_out);
+                if switch_out.prev_state == PrevState::Preempted
+                    && Preemptor::of(thread, &switch_out.next) == Preemptor::Other
+                {
+                    self.pair(owner, switch_out.next.cgroup);
                 }
             }
         }
     }
 
     /// Returns the aggregated values and resets them.
-    pub fn take(&mut self) -> Taken<O> {
+    pub fn take(&mut self) -> SchedTotals<O> {
         self.places.clear();
         self.last = None;
         let pairs = self.pairs.drain().map(|((whose, by), count)| (whose, by, count)).collect();
-        Taken { sums: std::mem::take(&mut self.sums), pairs, unpaired: std::mem::take(&mut self.unpaired) }
+        SchedTotals {
+            sums: std::mem::take(&mut self.sums),
+            pairs,
+            unpaired: std::mem::take(&mut self.unpaired),
+        }
     }
 
     #[inline]
@@ -212,7 +219,7 @@ impl<O: Copy + Eq + Hash> Sums<O> {
     /// Returns the index of the sum of an owner, and adds the sum if there is none.
     fn place(&mut self, owner: O) -> usize {
         let mut owner = Some(owner);
-        if self.sums.len() >= MOST && !self.places.contains_key(&owner) {
+        if self.sums.len() >= MAX && !self.places.contains_key(&owner) {
             owner = None;
         }
         let (sums, buckets) = (&mut self.sums, &self.buckets);
@@ -223,7 +230,7 @@ impl<O: Copy + Eq + Hash> Sums<O> {
     }
 
     fn pair(&mut self, whose: O, by: u64) {
-        if self.pairs.len() < MOST_PAIRS || self.pairs.contains_key(&(whose, by)) {
+        if self.pairs.len() < MAX_PAIRS || self.pairs.contains_key(&(whose, by)) {
             *self.pairs.entry((whose, by)).or_default() += 1;
         } else {
             self.unpaired += 1;
@@ -235,22 +242,22 @@ impl<O: Copy + Eq + Hash> Sums<O> {
 mod tests {
     use super::*;
 
-    fn who(tid: u32, cgroup: u64) -> Who {
-        Who { tid, pid: tid, cgroup, ..Who::default() }
+    fn thread(tid: u32, cgroup: u64) -> Thread {
+        Thread { tid, pid: tid, cgroup, ..Thread::default() }
     }
 
-    fn came(delay: u64, left: Left, waited: u64) -> Told {
-        Told::Came(Came {
+    fn switch_in(delay: u64, prev_state: PrevState, waited: u64) -> SchedFact {
+        SchedFact::SwitchIn(SwitchIn {
             time: 1000,
             cpu: 3,
             delay: Some(delay),
-            wait: Some((left, waited)),
+            wait: Some((prev_state, waited)),
             migrated: None,
         })
     }
 
-    fn went(left: Left, next: Who) -> Told {
-        Told::Went(Went { time: 2000, cpu: 3, came: None, left, next })
+    fn switch_out(prev_state: PrevState, next: Thread) -> SchedFact {
+        SchedFact::SwitchOut(SwitchOut { time: 2000, cpu: 3, switch_in: None, prev_state, next })
     }
 
     fn sums() -> Sums<u64> {
@@ -260,16 +267,16 @@ mod tests {
     #[test]
     fn waits_are_put_down_to_how_threads_had_left_and_the_longest_delay_is_remembered() {
         let mut sums = sums();
-        let web = who(1, 10);
-        sums.add(7, &web, &came(5, Left::Sleeping, 50));
-        sums.add(7, &who(2, 10), &came(9, Left::Blocked, 70));
-        for told in [came(7, Left::Preempted, 7), Told::Ran(11), Told::Migrated] {
-            sums.add(7, &web, &told);
+        let web = thread(1, 10);
+        sums.add(7, &web, &switch_in(5, PrevState::Sleeping, 50));
+        sums.add(7, &thread(2, 10), &switch_in(9, PrevState::Blocked, 70));
+        for report in [switch_in(7, PrevState::Preempted, 7), SchedFact::Ran(11), SchedFact::Migrated] {
+            sums.add(7, &web, &report);
         }
         let taken = sums.take();
         let [(Some(7), sum)] = &taken.sums[..] else { panic!("{taken:?}") };
         assert_eq!((sum.waited, sum.ran, sum.migrations), ([7, 50, 70], 11, 1));
-        let longest = sum.longest.map(|longest| (longest.delay, longest.who.tid));
+        let longest = sum.longest.map(|longest| (longest.delay, longest.thread.tid));
         assert_eq!((sum.delays.count(), longest), (3, Some((9, 2))));
         assert_eq!(sums.take().sums, []);
     }
@@ -277,11 +284,11 @@ mod tests {
     #[test]
     fn who_is_preempted_is_told_by_whom() {
         let mut sums = sums();
-        let web = who(1, 10);
-        let kernel = Who { kernel: true, ..who(9, 1) };
-        let others = [who(2, 10), who(3, 11), who(4, 11), kernel, Who::default(), who(5, 0)];
-        others.into_iter().for_each(|next| sums.add(7, &web, &went(Left::Preempted, next)));
-        sums.add(7, &web, &went(Left::Sleeping, who(3, 11)));
+        let web = thread(1, 10);
+        let kernel = Thread { kernel: true, ..thread(9, 1) };
+        let others = [thread(2, 10), thread(3, 11), thread(4, 11), kernel, Thread::default(), thread(5, 0)];
+        others.into_iter().for_each(|next| sums.add(7, &web, &switch_out(PrevState::Preempted, next)));
+        sums.add(7, &web, &switch_out(PrevState::Sleeping, thread(3, 11)));
         let taken = sums.take();
         assert_eq!((taken.sums[0].1.preempted, taken.sums[0].1.voluntary), ([1, 2, 1, 1, 1], 1));
         assert_eq!(taken.pairs, [(7, 11, 2)]);
@@ -292,9 +299,9 @@ mod tests {
         let added = |owner: fn(u64) -> u64| {
             let mut sums = sums();
             for tid in 0..6 {
-                let who = who(tid as u32 + 1, 10);
-                sums.add(owner(tid), &who, &came(tid * 100, Left::Sleeping, 500));
-                sums.add(owner(tid), &who, &Told::Ran(1 + tid));
+                let thread = thread(tid as u32 + 1, 10);
+                sums.add(owner(tid), &thread, &switch_in(tid * 100, PrevState::Sleeping, 500));
+                sums.add(owner(tid), &thread, &SchedFact::Ran(1 + tid));
             }
             let taken = sums.take().sums.into_iter().map(|(_, sum)| sum);
             let whole = |mut one: Sum, other: Sum| {
@@ -306,23 +313,23 @@ mod tests {
         let (apart, together) = (added(|tid| tid % 3), added(|_| 0));
         assert_eq!((apart.0, together.0), (3, 1));
         assert_eq!(apart.1, together.1);
-        assert_eq!(together.1.longest.map(|longest| longest.who.tid), Some(6));
+        assert_eq!(together.1.longest.map(|longest| longest.thread.tid), Some(6));
     }
 
     #[test]
     fn what_idle_tasks_do_is_nobodys() {
         let mut sums = sums();
-        sums.add(7, &Who::default(), &Told::Ran(7));
+        sums.add(7, &Thread::default(), &SchedFact::Ran(7));
         assert_eq!(sums.take().sums, []);
     }
 
     #[test]
     fn a_flood_of_owners_takes_no_more_room_and_loses_nothing() {
         let mut sums = sums();
-        let many = MOST as u64 + 10;
-        (1..=many).for_each(|owner| sums.add(owner, &who(1, 10), &Told::Ran(1)));
+        let many = MAX as u64 + 10;
+        (1..=many).for_each(|owner| sums.add(owner, &thread(1, 10), &SchedFact::Ran(1)));
         let taken = sums.take();
-        assert_eq!(taken.sums.len(), MOST + 1);
+        assert_eq!(taken.sums.len(), MAX + 1);
         assert_eq!(taken.sums.iter().map(|(_, sum)| sum.ran).sum::<u64>(), many);
     }
 }

@@ -6,10 +6,10 @@
 
 use rustc_hash::FxHashMap;
 
-use super::event::{Event, Left, Party};
+use super::event::{Event, PrevState, RecordThread};
 
 /// Maximum number of tracked threads. Events of further threads are counted as unknown.
-const MOST: usize = 1 << 17;
+const MAX: usize = 1 << 17;
 /// Time on a CPU, in nanoseconds, after which the cgroup of a thread is considered final. A clock record of the switch stream normally
 /// contains it much sooner. Without the stream, a thread alone on a CPU may write no record for this long.
 const SETTLED: u64 = 1_000_000_000;
@@ -45,7 +45,7 @@ impl Comm {
 
 /// Identity of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Who {
+pub struct Thread {
     /// Thread ID; 0 is the idle task of a CPU.
     pub tid: u32,
     /// Process ID; 0 while unknown.
@@ -60,7 +60,7 @@ pub struct Who {
 
 /// Start of a thread's time on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Came {
+pub struct SwitchIn {
     /// Time in nanoseconds, on the clock of the records.
     pub time: u64,
     /// CPU.
@@ -68,40 +68,40 @@ pub struct Came {
     /// Run queue latency in nanoseconds; `None` if its start was not observed.
     pub delay: Option<u64>,
     /// State in which the thread left its previous CPU, and nanoseconds since then; `None` if not observed.
-    pub wait: Option<(Left, u64)>,
+    pub wait: Option<(PrevState, u64)>,
     /// Nanoseconds from runnable to the last migration to another CPU.
     pub migrated: Option<u64>,
 }
 
 /// End of a thread's time on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Went {
+pub struct SwitchOut {
     /// Time in nanoseconds, on the clock of the records.
     pub time: u64,
     /// CPU.
     pub cpu: u32,
     /// Start of the time on the CPU; `None` if it was not observed, so that the run time is unknown.
-    pub came: Option<Came>,
+    pub switch_in: Option<SwitchIn>,
     /// State in which the thread leaves.
-    pub left: Left,
+    pub prev_state: PrevState,
     /// Incoming task.
-    pub next: Who,
+    pub next: Thread,
 }
 
-impl Went {
+impl SwitchOut {
     /// Returns the run time in nanoseconds.
     pub fn run(&self) -> Option<u64> {
-        self.came.map(|came| self.time - came.time)
+        self.switch_in.map(|switch_in| self.time - switch_in.time)
     }
 }
 
 /// Fact derived from events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum SchedFact {
     /// The thread starts to run on a CPU.
-    Came(Came),
+    SwitchIn(SwitchIn),
     /// The thread stops running.
-    Went(Went),
+    SwitchOut(SwitchOut),
     /// The thread ran for this many nanoseconds since the previously reported time.
     Ran(u64),
     /// The thread was migrated to another CPU.
@@ -127,12 +127,12 @@ pub struct Untracked {
 /// State of a thread. Unknown times are `None`.
 #[derive(Debug, Clone, Copy, Default)]
 struct Task {
-    who: Who,
+    thread: Thread,
     /// Whether a record of the thread itself has contained its cgroup. A process can be created in another cgroup than its parent's
     /// (`CLONE_INTO_CGROUP`), which no record of its creation contains.
     placed: bool,
     /// Time and state in which it left the CPU.
-    left: Option<(u64, Left)>,
+    prev_state: Option<(u64, PrevState)>,
     /// Time at which it became runnable.
     ready: Option<u64>,
     /// Time of its last migration.
@@ -144,19 +144,19 @@ struct Task {
 impl Task {
     /// Sets process and cgroup from a record of the thread. A reaped thread has lost its IDs; `cgroup` is 0 if the record has none.
     #[inline]
-    fn tell(&mut self, (pid, cgroup): (u32, u64)) {
+    fn set_ids(&mut self, (pid, cgroup): (u32, u64)) {
         let reaped = pid == u32::MAX;
         if !reaped {
-            self.who.pid = pid;
+            self.thread.pid = pid;
         }
         if cgroup != 0 && !(reaped && self.placed) {
-            (self.who.cgroup, self.placed) = (cgroup, true);
+            (self.thread.cgroup, self.placed) = (cgroup, true);
         }
     }
 
     /// Returns the thread with its identity and without other state.
-    fn anew(&self) -> Self {
-        Self { who: self.who, placed: self.placed, ..Self::default() }
+    fn identity_only(&self) -> Self {
+        Self { thread: self.thread, placed: self.placed, ..Self::default() }
     }
 }
 
@@ -164,11 +164,11 @@ impl Task {
 #[derive(Debug, Clone, Copy)]
 struct Running {
     tid: u32,
-    came: Came,
-    /// Whether [`Told::Came`] was reported. It is delayed until the first record that contains the cgroup of the thread.
+    switch_in: SwitchIn,
+    /// Whether [`SchedFact::SwitchIn`] was reported. It is delayed until the first record that contains the cgroup of the thread.
     announced: bool,
     /// Time up to which the run time was reported.
-    told: u64,
+    reported: u64,
 }
 
 /// Occupant of a CPU.
@@ -180,7 +180,7 @@ enum Occupant {
     /// Known thread.
     Known(Running),
     /// Unknown thread that started when the previous one left, at this time.
-    CameAt(u64),
+    SwitchedInAt(u64),
 }
 
 /// State of a CPU.
@@ -195,7 +195,7 @@ impl Cpu {
     fn running(self) -> Option<Running> {
         match self.occupant {
             Occupant::Known(running) => Some(running),
-            Occupant::Unknown | Occupant::CameAt(_) => None,
+            Occupant::Unknown | Occupant::SwitchedInAt(_) => None,
         }
     }
 }
@@ -215,28 +215,29 @@ pub struct Timeline {
 
 impl Timeline {
     /// Processes an event on a CPU. `pid` and `cgroup` are those of the current thread of the record: the outgoing task of a switch, or the
-    /// incoming task of [`Event::Comes`]. `cgroup` is 0 if the record does not contain it. Calls `told` for each fact, with its thread.
+    /// incoming task of [`Event::Incoming`]. `cgroup` is 0 if the record does not contain it. Calls `report` for each fact, with its
+    /// thread.
     #[inline]
     pub fn enter(
         &mut self,
         (cpu, time): (u32, u64),
         (pid, cgroup): (u32, u64),
         event: Event<'_>,
-        told: &mut impl FnMut(&Who, Told),
+        report: &mut impl FnMut(&Thread, SchedFact),
     ) {
         self.names_cgroups |= cgroup != 0;
         match event {
-            Event::Switch { from, left, to } => {
-                self.resolve(cpu, (pid, cgroup), from.tid, told);
-                self.leaves((cpu, time), (pid, cgroup), (from, left), to, told);
-                self.comes((cpu, time), to.tid, told);
+            Event::Switch { from, prev_state, to } => {
+                self.resolve(cpu, (pid, cgroup), from.tid, report);
+                self.outgoing((cpu, time), (pid, cgroup), (from, prev_state), to, report);
+                self.incoming((cpu, time), to.tid, report);
                 self.cpu(cpu).announced = Some(from.tid);
             }
-            Event::Comes { tid } => self.came((cpu, time), tid, (pid, cgroup), told),
-            Event::Leaves { tid } => self.left((cpu, time), (pid, cgroup), tid, told),
+            Event::Incoming { tid } => self.switch_record_in((cpu, time), tid, (pid, cgroup), report),
+            Event::Outgoing { tid } => self.switch_record_out((cpu, time), (pid, cgroup), tid, report),
             Event::Runs { tid } => {
-                self.resolve(cpu, (pid, cgroup), tid, told);
-                self.place(cpu, (pid, cgroup), tid, told);
+                self.resolve(cpu, (pid, cgroup), tid, report);
+                self.place(cpu, (pid, cgroup), tid, report);
             }
             Event::Wakes(party) => {
                 if let Some(task) = self.task(party).filter(|task| !task.runs && task.ready.is_none()) {
@@ -246,61 +247,61 @@ impl Timeline {
             Event::Migrates(party) => {
                 if let Some(task) = self.task(party) {
                     task.migrated = Some(time);
-                    told(&task.who, Told::Migrated);
+                    report(&task.thread, SchedFact::Migrated);
                 }
             }
         }
     }
 
     /// Reports running threads with their run time up to `time`, because a thread can occupy a CPU for long without a switch. Threads whose
-    /// cgroup is not confirmed by a record are reported after at most a second. Calls `told` for each fact, with its CPU and thread.
-    pub fn pass(&mut self, time: u64, mut told: impl FnMut(u32, &Who, Told)) {
+    /// cgroup is not confirmed by a record are reported after at most a second. Calls `report` for each fact, with its CPU and thread.
+    pub fn pass(&mut self, time: u64, mut report: impl FnMut(u32, &Thread, SchedFact)) {
         for (number, cpu) in (0..).zip(&mut self.cpus) {
             let Occupant::Known(running) = &mut cpu.occupant else { continue };
-            if !running.announced && time.saturating_sub(running.came.time) < SETTLED {
+            if !running.announced && time.saturating_sub(running.switch_in.time) < SETTLED {
                 continue;
             }
-            let ran = time.saturating_sub(running.told);
-            running.told = running.told.max(time);
-            let idle = Who::default();
-            let who = self.tasks.get(&running.tid).map_or(&idle, |task| &task.who);
+            let ran = time.saturating_sub(running.reported);
+            running.reported = running.reported.max(time);
+            let idle = Thread::default();
+            let thread = self.tasks.get(&running.tid).map_or(&idle, |task| &task.thread);
             if !std::mem::replace(&mut running.announced, true) {
-                told(number, who, Told::Came(running.came));
+                report(number, thread, SchedFact::SwitchIn(running.switch_in));
             }
             if ran > 0 {
-                told(number, who, Told::Ran(ran));
+                report(number, thread, SchedFact::Ran(ran));
             }
         }
     }
 
     /// Returns the runnable threads that wait for a CPU, with the time since when.
-    pub fn ready(&self) -> impl Iterator<Item = (&Who, u64)> {
-        self.tasks.values().filter(|task| !task.runs).filter_map(|task| Some((&task.who, task.ready?)))
+    pub fn ready(&self) -> impl Iterator<Item = (&Thread, u64)> {
+        self.tasks.values().filter(|task| !task.runs).filter_map(|task| Some((&task.thread, task.ready?)))
     }
 
     /// Adds a thread as described by `/proc`, without overriding records.
-    pub fn describe(&mut self, who: Who) {
-        if who.tid == 0 || !self.follows(who.tid) || self.tasks.len() >= MOST {
+    pub fn describe(&mut self, thread: Thread) {
+        if thread.tid == 0 || !self.follows(thread.tid) || self.tasks.len() >= MAX {
             return;
         }
-        let task = self.tasks.entry(who.tid).or_insert_with(|| Task { who, ..Task::default() });
-        task.who.kernel |= who.kernel;
-        if task.who.pid == 0 {
-            task.who.pid = who.pid;
+        let task = self.tasks.entry(thread.tid).or_insert_with(|| Task { thread, ..Task::default() });
+        task.thread.kernel |= thread.kernel;
+        if task.thread.pid == 0 {
+            task.thread.pid = thread.pid;
         }
-        if task.who.cgroup == 0 {
-            task.who.cgroup = who.cgroup;
+        if task.thread.cgroup == 0 {
+            task.thread.cgroup = thread.cgroup;
         }
     }
 
     /// Discards in-flight state after lost records. Identities are kept, unless there are so many threads that most may have exited
     /// unnoticed.
     pub fn mark_gap(&mut self) {
-        let many = self.tasks.len() > MOST / 2;
+        let many = self.tasks.len() > MAX / 2;
         for task in self.tasks.values_mut() {
-            let knew = task.left.is_some() || task.ready.is_some() || task.runs;
+            let knew = task.prev_state.is_some() || task.ready.is_some() || task.runs;
             self.untracked.dropped += u64::from(knew);
-            *task = task.anew();
+            *task = task.identity_only();
         }
         self.cpus.clear();
         if many {
@@ -312,24 +313,24 @@ impl Timeline {
     /// itself has reported the incoming task.
     pub fn miss(&mut self, cpu: u32) {
         let known = self.cpu(cpu);
-        if matches!(known.occupant, Occupant::CameAt(_)) {
+        if matches!(known.occupant, Occupant::SwitchedInAt(_)) {
             known.occupant = Occupant::Unknown;
         }
     }
 
     /// Handles the creation of a thread: earlier state of its ID is discarded.
-    pub fn born(&mut self, who: Who) {
-        if who.tid != 0
-            && self.follows(who.tid)
-            && (self.tasks.len() < MOST || self.tasks.contains_key(&who.tid))
+    pub fn created(&mut self, thread: Thread) {
+        if thread.tid != 0
+            && self.follows(thread.tid)
+            && (self.tasks.len() < MAX || self.tasks.contains_key(&thread.tid))
         {
-            self.tasks.insert(who.tid, Task { who, ..Task::default() });
+            self.tasks.insert(thread.tid, Task { thread, ..Task::default() });
         }
     }
 
     /// Returns the identity of a thread.
-    pub fn who(&self, tid: u32) -> Option<&Who> {
-        self.tasks.get(&tid).map(|task| &task.who)
+    pub fn thread(&self, tid: u32) -> Option<&Thread> {
+        self.tasks.get(&tid).map(|task| &task.thread)
     }
 
     /// Restricts tracking to one in N threads, N a power of two, by the last bits of their IDs. Other threads are not reported.
@@ -378,10 +379,10 @@ impl Timeline {
 
     /// Returns the thread of a record; `None` for the idle task, or if the table is full.
     #[inline]
-    fn task(&mut self, party: Party<'_>) -> Option<&mut Task> {
+    fn task(&mut self, party: RecordThread<'_>) -> Option<&mut Task> {
         let task = self.task_of(party.tid)?;
-        if !task.who.comm.is(party.comm) {
-            task.who.comm = Comm::new(party.comm);
+        if !task.thread.comm.is(party.comm) {
+            task.thread.comm = Comm::new(party.comm);
         }
         Some(task)
     }
@@ -392,34 +393,37 @@ impl Timeline {
         if tid == 0 || !self.follows(tid) {
             return None;
         }
-        if self.tasks.len() >= MOST && !self.tasks.contains_key(&tid) {
+        if self.tasks.len() >= MAX && !self.tasks.contains_key(&tid) {
             self.untracked.full += 1;
             return None;
         }
         let task = self.tasks.entry(tid).or_default();
-        task.who.tid = tid;
+        task.thread.tid = tid;
         Some(task)
     }
 
-    fn leaves(
+    fn outgoing(
         &mut self,
         (cpu, time): (u32, u64),
         (pid, cgroup): (u32, u64),
-        (from, left): (Party<'_>, Left),
-        to: Party<'_>,
-        told: &mut impl FnMut(&Who, Told),
+        (from, prev_state): (RecordThread<'_>, PrevState),
+        to: RecordThread<'_>,
+        report: &mut impl FnMut(&Thread, SchedFact),
     ) {
         let running = std::mem::take(self.cpu(cpu)).running();
-        running.iter().filter(|running| running.tid != from.tid).for_each(|other| self.announce(other, told));
+        running
+            .iter()
+            .filter(|running| running.tid != from.tid)
+            .for_each(|other| self.announce(other, report));
         let seen = running.filter(|running| running.tid == from.tid);
         self.untracked.unseen += u64::from(running.is_some() && seen.is_none() && self.follows(from.tid));
-        let late = seen.is_some_and(|seen| seen.came.time > time);
+        let late = seen.is_some_and(|seen| seen.switch_in.time > time);
         self.untracked.backwards += u64::from(late);
         let unannounced = seen.filter(|seen| !seen.announced);
         let seen = seen.filter(|_| !late);
         // For a thread that is not tracked, only the name is known.
-        let stranger = Who { tid: to.tid, comm: Comm::new(to.comm), ..Who::default() };
-        let next = self.task(to).map_or(stranger, |task| task.who);
+        let stranger = Thread { tid: to.tid, comm: Comm::new(to.comm), ..Thread::default() };
+        let next = self.task(to).map_or(stranger, |task| task.thread);
         let mut idle = Task::default();
         let task = match self.task(from) {
             Some(task) => task,
@@ -427,84 +431,96 @@ impl Timeline {
             None => return,
         };
         if from.tid != 0 {
-            task.tell((pid, cgroup));
+            task.set_ids((pid, cgroup));
         }
-        let ready = (left == Left::Preempted && from.tid != 0).then_some(time);
-        *task = Task { left: Some((time, left)), ready, ..task.anew() };
-        let who = task.who;
-        if left == Left::Dead {
+        let ready = (prev_state == PrevState::Preempted && from.tid != 0).then_some(time);
+        *task = Task { prev_state: Some((time, prev_state)), ready, ..task.identity_only() };
+        let thread = task.thread;
+        if prev_state == PrevState::Dead {
             self.tasks.remove(&from.tid);
         }
         if let Some(unannounced) = unannounced {
-            told(&who, Told::Came(unannounced.came));
+            report(&thread, SchedFact::SwitchIn(unannounced.switch_in));
         }
-        let ran = seen.map_or(0, |seen| time.saturating_sub(seen.told));
+        let ran = seen.map_or(0, |seen| time.saturating_sub(seen.reported));
         if ran > 0 {
-            told(&who, Told::Ran(ran));
+            report(&thread, SchedFact::Ran(ran));
         }
-        let came = seen.map(|seen| seen.came);
-        told(&who, Told::Went(Went { time, cpu, came, left, next }));
+        let switch_in = seen.map(|seen| seen.switch_in);
+        report(&thread, SchedFact::SwitchOut(SwitchOut { time, cpu, switch_in, prev_state, next }));
     }
 
-    fn runs(&mut self, cpu: u32, tid: u32, came: Came, announced: bool) {
-        let occupant = Occupant::Known(Running { tid, came, announced, told: came.time });
+    fn runs(&mut self, cpu: u32, tid: u32, switch_in: SwitchIn, announced: bool) {
+        let occupant = Occupant::Known(Running { tid, switch_in, announced, reported: switch_in.time });
         *self.cpu(cpu) = Cpu { occupant, announced: None };
     }
 
     /// Reports the start of a thread that is still unreported, with its known identity.
-    fn announce(&self, running: &Running, told: &mut impl FnMut(&Who, Told)) {
+    fn announce(&self, running: &Running, report: &mut impl FnMut(&Thread, SchedFact)) {
         let task = self.tasks.get(&running.tid).filter(|_| !running.announced);
-        task.into_iter().for_each(|task| told(&task.who, Told::Came(running.came)));
+        task.into_iter().for_each(|task| report(&task.thread, SchedFact::SwitchIn(running.switch_in)));
     }
 
     /// Reports the delayed start of a running thread, if this record contains its cgroup.
     #[inline]
-    fn place(&mut self, cpu: u32, of: (u32, u64), tid: u32, told: &mut impl FnMut(&Who, Told)) {
+    fn place(&mut self, cpu: u32, of: (u32, u64), tid: u32, report: &mut impl FnMut(&Thread, SchedFact)) {
         let Occupant::Known(running) = &mut self.cpu(cpu).occupant else { return };
         if running.announced || running.tid != tid || of.1 == 0 {
             return;
         }
         running.announced = true;
-        let came = running.came;
+        let switch_in = running.switch_in;
         if let Some(task) = self.tasks.get_mut(&tid) {
-            task.tell(of);
-            told(&task.who, Told::Came(came));
+            task.set_ids(of);
+            report(&task.thread, SchedFact::SwitchIn(switch_in));
         }
     }
 
     /// Handles an outgoing task in the switch stream.
-    fn left(&mut self, (cpu, time): (u32, u64), of: (u32, u64), tid: u32, told: &mut impl FnMut(&Who, Told)) {
+    fn switch_record_out(
+        &mut self,
+        (cpu, time): (u32, u64),
+        of: (u32, u64),
+        tid: u32,
+        report: &mut impl FnMut(&Thread, SchedFact),
+    ) {
         if self.cpu(cpu).announced.take().is_some_and(|from| from == tid || tid == u32::MAX) {
             return;
         }
-        self.resolve(cpu, of, tid, told);
+        self.resolve(cpu, of, tid, report);
         if tid != u32::MAX {
-            let known = self.tasks.get(&tid).map_or(Comm::default(), |task| task.who.comm);
-            let from = (Party { tid, comm: known.bytes() }, Left::Sleeping);
-            self.leaves((cpu, time), of, from, Party::default(), told);
+            let known = self.tasks.get(&tid).map_or(Comm::default(), |task| task.thread.comm);
+            let from = (RecordThread { tid, comm: known.bytes() }, PrevState::Sleeping);
+            self.outgoing((cpu, time), of, from, RecordThread::default(), report);
         }
-        self.cpu(cpu).occupant = Occupant::CameAt(time);
+        self.cpu(cpu).occupant = Occupant::SwitchedInAt(time);
     }
 
     /// Handles a record that identifies the running thread: it started when the previous thread left.
     #[inline]
-    fn resolve(&mut self, cpu: u32, of: (u32, u64), tid: u32, told: &mut impl FnMut(&Who, Told)) {
+    fn resolve(&mut self, cpu: u32, of: (u32, u64), tid: u32, report: &mut impl FnMut(&Thread, SchedFact)) {
         let known = self.cpu(cpu);
-        let Occupant::CameAt(time) = known.occupant else { return };
+        let Occupant::SwitchedInAt(time) = known.occupant else { return };
         if tid == u32::MAX {
             return;
         }
         known.occupant = Occupant::Unknown;
         if let Some(task) = self.task_of(tid) {
-            task.tell(of);
+            task.set_ids(of);
             // A thread that is woken while it runs does not wait for a CPU.
             task.ready = task.ready.filter(|&ready| ready <= time);
         }
-        self.comes((cpu, time), tid, told);
+        self.incoming((cpu, time), tid, report);
     }
 
     /// Handles an incoming task, which a switch may have reported before.
-    fn came(&mut self, (cpu, time): (u32, u64), tid: u32, of: (u32, u64), told: &mut impl FnMut(&Who, Told)) {
+    fn switch_record_in(
+        &mut self,
+        (cpu, time): (u32, u64),
+        tid: u32,
+        of: (u32, u64),
+        report: &mut impl FnMut(&Thread, SchedFact),
+    ) {
         let before = self.cpu(cpu).running();
         if before.is_some_and(|before| before.tid == tid) {
             return;
@@ -514,46 +530,46 @@ impl Timeline {
             && before.tid != 0
         {
             self.untracked.unseen += 1;
-            self.announce(&before, told);
+            self.announce(&before, report);
             if let Some(task) = self.tasks.get_mut(&before.tid) {
-                *task = task.anew();
+                *task = task.identity_only();
             }
         }
-        self.comes((cpu, time), tid, told);
+        self.incoming((cpu, time), tid, report);
         if let Some(task) = self.tasks.get_mut(&tid) {
-            task.tell(of);
+            task.set_ids(of);
         }
     }
 
-    fn comes(&mut self, (cpu, time): (u32, u64), tid: u32, told: &mut impl FnMut(&Who, Told)) {
+    fn incoming(&mut self, (cpu, time): (u32, u64), tid: u32, report: &mut impl FnMut(&Thread, SchedFact)) {
         let mut backwards = 0;
         let mut since = |moment: Option<u64>| {
             let elapsed = moment.map(|moment| time.checked_sub(moment));
             backwards += u64::from(elapsed == Some(None));
             elapsed.flatten()
         };
-        let nothing = Came { time, cpu, delay: None, wait: None, migrated: None };
+        let nothing = SwitchIn { time, cpu, delay: None, wait: None, migrated: None };
         let names_cgroups = self.names_cgroups;
         let Some(task) = self.task_of(tid) else {
             if tid == 0 {
                 self.runs(cpu, 0, nothing, true);
-                told(&Who::default(), Told::Came(nothing));
+                report(&Thread::default(), SchedFact::SwitchIn(nothing));
             }
             return;
         };
         let delay = since(task.ready);
-        let wait = task.left.and_then(|(moment, left)| Some((left, since(Some(moment))?)));
+        let wait = task.prev_state.and_then(|(moment, prev_state)| Some((prev_state, since(Some(moment))?)));
         let migrated =
             task.migrated.zip(task.ready).and_then(|(migrated, ready)| migrated.checked_sub(ready));
-        let came = Came { delay, wait, migrated, ..nothing };
-        let unwoken = task.ready.is_none() && task.left.is_some();
+        let switch_in = SwitchIn { delay, wait, migrated, ..nothing };
+        let unwoken = task.ready.is_none() && task.prev_state.is_some();
         (task.runs, task.ready, task.migrated) = (true, None, None);
-        let (who, announced) = (task.who, task.placed || !names_cgroups);
+        let (thread, announced) = (task.thread, task.placed || !names_cgroups);
         self.untracked.unwoken += u64::from(unwoken);
         self.untracked.backwards += backwards;
-        self.runs(cpu, tid, came, announced);
+        self.runs(cpu, tid, switch_in, announced);
         if announced {
-            told(&who, Told::Came(came));
+            report(&thread, SchedFact::SwitchIn(switch_in));
         }
     }
 }

@@ -29,7 +29,7 @@ pub use names::{NameLimiter, OwnName};
 
 /// How long a series is published after its last target ended, so that every scraper sees its final value: Prometheus
 /// considers a series stale after the same time.
-const KEPT: Duration = Duration::from_secs(5 * 60);
+const RETENTION: Duration = Duration::from_secs(5 * 60);
 
 /// What a series counts.
 pub trait Total: Clone + Debug {
@@ -435,7 +435,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         // The counts up to the end have been published.
         let collections = self.collections;
         let is_old = |series: &Series<T, I>| {
-            series.ended.is_some_and(|end| now.since(end.at) > KEPT && end.collections < collections)
+            series.ended.is_some_and(|end| now.since(end.at) > RETENTION && end.collections < collections)
         };
         let old: Vec<SeriesId> =
             self.named.iter().filter(|(_, series)| is_old(series)).map(|(&id, _)| id).collect();

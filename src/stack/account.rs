@@ -1,9 +1,9 @@
 //! Counters of missing data, by reason.
 
 use super::Truncation;
-use crate::words::words;
+use crate::named_enum::named_enum;
 
-words! {
+named_enum! {
     /// The reason why something is missing from stacks. Each is counted once where it happens: for a file when it is first mapped, for a
     /// sample when it is analyzed.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

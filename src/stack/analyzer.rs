@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::account::{Accounts, Loss};
 use super::chain::{Chain, places, splice};
-use super::library::{Library, NOBODY};
-use super::map::{Map, What};
-use super::space::{SpaceLimits, Spaces, is_nobody};
+use super::library::{Library, UNKNOWN_PROCESS};
+use super::map::{Map, MappedContent};
+use super::space::{SpaceLimits, Spaces, is_unknown_process};
 use super::stacks::{FULL, FrameId};
 use super::tables::Tables;
 use super::unwind::Subject;
@@ -18,7 +18,7 @@ use crate::ring::{Record, Sample};
 /// The most addresses that the kernel writes, unless `kernel.perf_event_max_stack` differs.
 const MAX_STACK: u64 = 127;
 /// The fewest and the most cached places: powers of two.
-const REMEMBERED: (usize, usize) = (1 << 12, 1 << 16);
+const CACHE_SIZES: (usize, usize) = (1 << 12, 1 << 16);
 /// The address space of the kernel.
 const KERNEL_SPACE: u64 = 0;
 /// The address space of processes that are not visible in this PID namespace.
@@ -63,7 +63,7 @@ impl Default for Limits {
 
 /// The result of analyzing a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
+pub struct AnalyzedSample {
     /// The call stack.
     pub stack: StackId,
     /// The process of the sample. The idle task, and processes outside our PID namespace, have process number 0.
@@ -132,33 +132,33 @@ impl Analyzer {
     }
 
     /// Updates the state of processes from a record. Samples have no effect here; pass them to [`Self::stack`].
-    pub fn hear(&mut self, record: &Record<'_>) {
+    pub fn apply_record(&mut self, record: &Record<'_>) {
         match record {
             Record::Mmap(mmap) => self.spaces.mmap(mmap, &mut self.library),
             Record::Fork(task) => self.spaces.fork(task, &mut self.library),
             Record::Exit(task) => self.spaces.exit(task),
             Record::Comm(comm) => self.spaces.comm(comm, &mut self.library),
-            Record::Lost { .. } => self.spaces.distrust(),
+            Record::Lost { .. } => self.spaces.records_lost(),
             _ => {}
         }
     }
 
     /// Reports a loss of records without a [`Record::Lost`]. The state of each process is read again when it is needed next. This happens
     /// at most once every 1024 samples.
-    pub fn distrust(&mut self) {
-        self.spaces.distrust();
+    pub fn records_lost(&mut self) {
+        self.spaces.records_lost();
     }
 
-    /// Returns the stack of a sample. Pass all records that were written before it to [`Self::hear`] first.
-    pub fn stack(&mut self, sample: &Sample<'_>, unwind: Unwind) -> Taken {
+    /// Returns the stack of a sample. Pass all records that were written before it to [`Self::apply_record`] first.
+    pub fn stack(&mut self, sample: &Sample<'_>, unwind: Unwind) -> AnalyzedSample {
         self.chain.take(sample, self.max_stack);
         let copy = sample.user.filter(|user| unwind != Unwind::FramePointers && !user.bytes.is_empty());
         let Self { spaces, library, chain, .. } = self;
         spaces.tick();
         library.tick(sample.time);
         let mapped = copy.is_some() || !chain.user.is_empty();
-        let (serial, process, map) = if is_nobody(sample.pid) {
-            (NO_SPACE, NOBODY, None)
+        let (serial, process, map) = if is_unknown_process(sample.pid) {
+            (NO_SPACE, UNKNOWN_PROCESS, None)
         } else {
             let space = spaces.of((sample.pid, sample.tid), mapped, library);
             (space.serial, space.process(sample.pid, library), Some(&*space.map))
@@ -207,7 +207,7 @@ impl Analyzer {
         let stack = if full { FULL } else { self.stacks.intern(&self.frames) };
         let cut = if stack == FULL { Some(Truncation::Full) } else { cut };
         self.library.accounts.take(cut);
-        Taken { stack, process, kernel: !self.chain.kernel.is_empty(), cut }
+        AnalyzedSample { stack, process, kernel: !self.chain.kernel.is_empty(), cut }
     }
 
     /// Drops all stacks except `stacks`, and all files and processes that neither these stacks nor running processes refer to, except
@@ -220,14 +220,14 @@ impl Analyzer {
     ) -> Retained {
         let stacks = self.stacks.retain(stacks);
         self.places = Places::within(self.stack_memory);
-        self.spaces.bury_all();
+        self.spaces.drop_all_exited();
         let (mut modules, mut owners) = (Vec::new(), Vec::new());
         processes.into_iter().for_each(|process| mark(&mut owners, process.0));
         self.stacks.each_owner(|module| mark(&mut modules, module.0), |process| mark(&mut owners, process.0));
         self.spaces.each(|process, map: &Arc<Map>| {
             process.into_iter().for_each(|process| mark(&mut owners, process.0));
             for mapping in map.iter() {
-                if let What::File { module, .. } = mapping.what {
+                if let MappedContent::File { module, .. } = mapping.content {
                     mark(&mut modules, module.0);
                 }
             }
@@ -311,12 +311,12 @@ impl Owner<'_> {
         let Some(mapping) = self.map.and_then(|map| map.find(address)) else {
             return Frame::Nowhere(address);
         };
-        match mapping.what {
-            What::File { module, offset } => {
+        match mapping.content {
+            MappedContent::File { module, offset } => {
                 library.touch(module, (self.pid, mapping.start, mapping.end));
                 Frame::File { module, offset: offset.wrapping_add(address - mapping.start) }
             }
-            What::Memory => Frame::Memory { process: self.process, address },
+            MappedContent::Memory => Frame::Memory { process: self.process, address },
         }
     }
 }
@@ -333,9 +333,9 @@ struct Place {
 }
 
 impl Places {
-    /// Creates a cache that takes about a sixteenth of `bytes`, within [`REMEMBERED`].
+    /// Creates a cache that takes about a sixteenth of `bytes`, within [`CACHE_SIZES`].
     fn within(bytes: usize) -> Self {
-        let (fewest, most) = REMEMBERED;
+        let (fewest, most) = CACHE_SIZES;
         let number = 1 << (bytes / 16 / size_of::<Place>()).clamp(fewest, most).ilog2();
         Self(vec![Place { space: 0, address: 0, frame: None }; number].into_boxed_slice())
     }

@@ -1,7 +1,7 @@
 //! One entry of a stack.
 
 use super::{ModuleId, ProcessId};
-use crate::words::words;
+use crate::named_enum::named_enum;
 
 /// The location of an instruction.
 ///
@@ -31,7 +31,7 @@ pub enum Frame {
     Truncation(Truncation),
 }
 
-words! {
+named_enum! {
     /// The reason why a stack is truncated.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Truncation {

@@ -124,19 +124,19 @@ fn functions(
     Ok(functions.into_boxed_slice())
 }
 
-type Asked = (ModuleId, u32, u64, Arc<Opened>);
+type IndexRequest = (ModuleId, u32, u64, Arc<Opened>);
 type Answer = (ModuleId, u32, Indexed);
 
 /// The thread that indexes files. It ends when this handle is dropped.
-pub(super) struct Aside {
-    asked: Sender<Asked>,
+pub(super) struct IndexThread {
+    requests: Sender<IndexRequest>,
     answers: Receiver<Answer>,
 }
 
-impl Aside {
+impl IndexThread {
     /// Starts the thread. Returns `None` if the thread cannot be created.
     pub(super) fn start() -> Option<Self> {
-        let (asked, questions) = channel::<Asked>();
+        let (requests, questions) = channel::<IndexRequest>();
         let (given, answers) = channel();
         let answer = move || {
             for (module, number, limit, opened) in questions {
@@ -146,12 +146,12 @@ impl Aside {
             }
         };
         thread::Builder::new().name("unwind-tables".into()).spawn(answer).ok()?;
-        Some(Self { asked, answers })
+        Some(Self { requests, answers })
     }
 
     /// Queues a file to be indexed, in at most `limit` bytes. Returns whether the thread is running.
     pub(super) fn ask(&self, module: ModuleId, number: u32, limit: u64, file: &Arc<Opened>) -> bool {
-        self.asked.send((module, number, limit, Arc::clone(file))).is_ok()
+        self.requests.send((module, number, limit, Arc::clone(file))).is_ok()
     }
 
     /// Returns the result for a file, if one is available.

@@ -36,7 +36,7 @@ const NARROW: u64 = 1 << 32;
 
 /// The process and mapping of a file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen<'a> {
+pub(super) struct FileMapping<'a> {
     /// The process that mapped it.
     pub(super) pid: u32,
     pub(super) start: u64,
@@ -54,7 +54,7 @@ struct Key {
 
 /// Further state of a module.
 #[derive(Debug, Default)]
-struct Shelf {
+struct ModuleState {
     free: bool,
     /// `None` for a module without a file.
     stored: Option<MappedFile>,
@@ -76,7 +76,7 @@ pub(super) struct Library {
     pub(super) accounts: Accounts,
     keys: HashMap<Key, ModuleId>,
     by_build_id: HashMap<(BuildId, Arc<str>), ModuleId>,
-    shelves: Vec<Shelf>,
+    module_states: Vec<ModuleState>,
     free_modules: Vec<ModuleId>,
     free_processes: Vec<ProcessId>,
     vdso: Option<ModuleId>,
@@ -91,7 +91,7 @@ pub(super) struct Library {
 }
 
 /// The process number of the idle task, and of processes outside our PID namespace.
-pub(super) const NOBODY: ProcessId = ProcessId(0);
+pub(super) const UNKNOWN_PROCESS: ProcessId = ProcessId(0);
 
 impl Library {
     pub(super) fn new(files: &Files, module_limit: usize, file_limit: usize) -> Self {
@@ -101,7 +101,7 @@ impl Library {
             accounts: Accounts::default(),
             keys: HashMap::new(),
             by_build_id: HashMap::new(),
-            shelves: Vec::new(),
+            module_states: Vec::new(),
             free_modules: Vec::new(),
             free_processes: Vec::new(),
             vdso: None,
@@ -133,7 +133,7 @@ impl Library {
     /// Returns the module of a file; `None` if the table is full. `process` returns the number of the mapping process.
     pub(super) fn module(
         &mut self,
-        seen: &Seen<'_>,
+        seen: &FileMapping<'_>,
         process: impl FnOnce(&mut Self) -> ProcessId,
     ) -> Option<ModuleId> {
         let key = Key { stored: seen.stored, path: seen.path.into() };
@@ -171,7 +171,8 @@ impl Library {
         };
         let module =
             Module { path: Arc::clone(&path), build_id: build_id.clone(), process, file: Err(refusal) };
-        let module = self.add(module, Shelf { stored: Some(seen.stored), stuck, ..Shelf::default() });
+        let module =
+            self.add(module, ModuleState { stored: Some(seen.stored), stuck, ..ModuleState::default() });
         if let Some(file) = file {
             self.hold(module, file);
         }
@@ -182,10 +183,10 @@ impl Library {
         Some(module)
     }
 
-    fn add(&mut self, module: Module, shelf: Shelf) -> ModuleId {
-        let id = self.free_modules.pop().unwrap_or(ModuleId(self.shelves.len() as u32));
+    fn add(&mut self, module: Module, state: ModuleState) -> ModuleId {
+        let id = self.free_modules.pop().unwrap_or(ModuleId(self.module_states.len() as u32));
         put(&mut self.code.modules, id.0, module);
-        put(&mut self.shelves, id.0, shelf);
+        put(&mut self.module_states, id.0, state);
         id
     }
 
@@ -212,11 +213,11 @@ impl Library {
             let build_id = image.as_ref().and_then(|image| Elf::read(&image.file)?.build_id());
             let refusal = "the vDSO is only in memory, and the exporter's own copy cannot be read".into();
             let module = Module { path: "[vdso]".into(), build_id, process, file: Err(refusal) };
-            let module = self.add(module, Shelf { attempts: ATTEMPTS, ..Shelf::default() });
+            let module = self.add(module, ModuleState { attempts: ATTEMPTS, ..ModuleState::default() });
             if let Some(image) = image {
                 self.hold(module, image);
                 // The vDSO cannot be opened again.
-                self.shelves[module.0 as usize].used = u64::MAX;
+                self.module_states[module.0 as usize].used = u64::MAX;
             }
             self.vdso = Some(module);
         }
@@ -233,23 +234,24 @@ impl Library {
     pub(super) fn touch(&mut self, module: ModuleId, (pid, start, end): (u32, u64, u64)) {
         let place = module.0 as usize;
         let generation = self.files.generation();
-        let (Some(shelf), Some(known)) = (self.shelves.get_mut(place), self.code.modules.get(place)) else {
+        let (Some(state), Some(known)) = (self.module_states.get_mut(place), self.code.modules.get(place))
+        else {
             return;
         };
-        shelf.used = shelf.used.max(self.now);
+        state.used = state.used.max(self.now);
         if known.file.as_ref().is_ok_and(|file| file.file.is_gone()) {
             // The helper process that held the file has exited.
-            shelf.closed = true;
+            state.closed = true;
             self.held -= 1;
             self.code.modules[place].file = Err("its file is opened again when it is needed".into());
-        } else if !shelf.closed && shelf.stuck.is_none_or(|stuck| stuck == generation) {
+        } else if !state.closed && state.stuck.is_none_or(|stuck| stuck == generation) {
             return;
         }
-        let (Some(shelf), Some(known)) = (self.shelves.get(place), self.code.modules.get(place)) else {
+        let (Some(state), Some(known)) = (self.module_states.get(place), self.code.modules.get(place)) else {
             return;
         };
-        let (path, Some(stored)) = (Arc::clone(&known.path), shelf.stored) else { return };
-        self.try_again(module, &Seen { pid, start, end, path: path.as_bytes(), stored });
+        let (path, Some(stored)) = (Arc::clone(&known.path), state.stored) else { return };
+        self.try_again(module, &FileMapping { pid, start, end, path: path.as_bytes(), stored });
     }
 
     fn file_is_missing(&self, module: ModuleId) -> bool {
@@ -257,19 +259,20 @@ impl Library {
     }
 
     /// Opens a file that is not open.
-    fn try_again(&mut self, module: ModuleId, seen: &Seen<'_>) {
+    fn try_again(&mut self, module: ModuleId, seen: &FileMapping<'_>) {
         if !self.file_is_missing(module) {
             return;
         }
-        let Some(shelf) = self.shelves.get_mut(module.0 as usize).filter(|shelf| shelf.attempts < ATTEMPTS)
+        let Some(state) =
+            self.module_states.get_mut(module.0 as usize).filter(|state| state.attempts < ATTEMPTS)
         else {
             return;
         };
         let generation = self.files.generation();
-        if shelf.stuck == Some(generation) {
+        if state.stuck == Some(generation) {
             return;
         }
-        shelf.attempts += 1;
+        state.attempts += 1;
         match self.open(seen) {
             Ok(found) => {
                 let known = &mut self.code.modules[module.0 as usize];
@@ -281,8 +284,8 @@ impl Library {
                 self.code.modules[module.0 as usize].file = Err(sentence.into());
                 if loss == Loss::FileStuck {
                     // A timeout gives no information about the file.
-                    let shelf = &mut self.shelves[module.0 as usize];
-                    (shelf.stuck, shelf.attempts) = (Some(generation), shelf.attempts - 1);
+                    let state = &mut self.module_states[module.0 as usize];
+                    (state.stuck, state.attempts) = (Some(generation), state.attempts - 1);
                 }
             }
         }
@@ -294,9 +297,9 @@ impl Library {
             self.close_one();
         }
         // The caller has the number from the list.
-        let shelf = &mut self.shelves[module.0 as usize];
-        (shelf.closed, shelf.attempts, shelf.stuck) = (false, 0, None);
-        shelf.used = shelf.used.max(self.now);
+        let state = &mut self.module_states[module.0 as usize];
+        (state.closed, state.attempts, state.stuck) = (false, 0, None);
+        state.used = state.used.max(self.now);
         self.code.modules[module.0 as usize].file = Ok(Arc::new(file));
         self.held += 1;
     }
@@ -309,9 +312,9 @@ impl Library {
         }
         self.swept = self.now;
         let since = self.now.saturating_sub(self.idle);
-        for (shelf, module) in self.shelves.iter_mut().zip(&mut self.code.modules) {
-            if shelf.used < since && module.file.is_ok() {
-                shelf.closed = true;
+        for (state, module) in self.module_states.iter_mut().zip(&mut self.code.modules) {
+            if state.used < since && module.file.is_ok() {
+                state.closed = true;
                 module.file = Err("it was closed because its code had no samples for a long time".into());
                 self.held -= 1;
             }
@@ -329,10 +332,13 @@ impl Library {
     }
 
     fn close_one(&mut self) {
-        let held =
-            self.shelves.iter_mut().zip(&mut self.code.modules).filter(|(_, module)| module.file.is_ok());
-        if let Some((shelf, module)) = held.min_by_key(|(shelf, _)| shelf.used) {
-            shelf.closed = true;
+        let held = self
+            .module_states
+            .iter_mut()
+            .zip(&mut self.code.modules)
+            .filter(|(_, module)| module.file.is_ok());
+        if let Some((state, module)) = held.min_by_key(|(state, _)| state.used) {
+            state.closed = true;
             let sentence = format!(
                 "{} is not open, because {} others were used more recently",
                 printable(&module.path),
@@ -345,7 +351,7 @@ impl Library {
 
     /// Opens the file of a mapping. Tries its path in the root of its process, its path on the host if the file is the same there, and the
     /// mapping itself.
-    fn open(&self, seen: &Seen<'_>) -> Result<Found, (Loss, String)> {
+    fn open(&self, seen: &FileMapping<'_>) -> Result<Found, (Loss, String)> {
         let path = String::from_utf8_lossy(seen.path);
         let shown = printable(&path);
         let mut refusal = None;
@@ -393,9 +399,10 @@ impl Library {
     ) -> (Vec<ModuleId>, Vec<ProcessId>) {
         let wanted = |marks: &[bool], place: usize| marks.get(place).copied().unwrap_or(false);
         let mut gone = Vec::new();
-        for (place, (module, shelf)) in self.code.modules.iter_mut().zip(&mut self.shelves).enumerate() {
+        for (place, (module, state)) in self.code.modules.iter_mut().zip(&mut self.module_states).enumerate()
+        {
             let id = ModuleId(place as u32);
-            if shelf.free {
+            if state.free {
                 continue;
             }
             if wanted(modules, place) || self.vdso == Some(id) {
@@ -405,18 +412,19 @@ impl Library {
                 continue;
             }
             self.held -= usize::from(module.file.is_ok());
-            *shelf = Shelf { free: true, ..Shelf::default() };
+            *state = ModuleState { free: true, ..ModuleState::default() };
             *module = Module {
                 path: "".into(),
                 build_id: None,
-                process: NOBODY,
+                process: UNKNOWN_PROCESS,
                 file: Err("the file is no longer used".into()),
             };
             gone.push(id);
         }
         if !gone.is_empty() {
-            let shelves = &self.shelves;
-            let stays = |module: &ModuleId| shelves.get(module.0 as usize).is_some_and(|shelf| !shelf.free);
+            let module_states = &self.module_states;
+            let stays =
+                |module: &ModuleId| module_states.get(module.0 as usize).is_some_and(|state| !state.free);
             self.keys.retain(|_, module| stays(module));
             self.by_build_id.retain(|_, module| stays(module));
             self.free_modules.extend(&gone);
@@ -441,7 +449,7 @@ struct Found {
 impl Found {
     /// Checks whether an opened file is the mapped one, by its inode. The device is compared only if the path was looked up in a root that
     /// may differ. overlayfs and btrfs report other devices in mappings than `stat` does.
-    fn check(file: Opened, seen: &Seen<'_>, with_device: bool) -> Option<Self> {
+    fn check(file: Opened, seen: &FileMapping<'_>, with_device: bool) -> Option<Self> {
         let stat = file.file.stat().ok()?;
         let device = rustix::fs::makedev(seen.stored.major, seen.stored.minor);
         let same = stat.inode == seen.stored.inode && (!with_device || stat.device == device);

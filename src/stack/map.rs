@@ -6,14 +6,14 @@ use super::ModuleId;
 
 /// The content of a range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum MappedContent {
     /// A file, from this offset on.
     File { module: ModuleId, offset: u64 },
     /// Memory without a file.
     Memory,
 }
 
-impl What {
+impl MappedContent {
     /// Returns the content from `bytes` further on.
     fn after(self, bytes: u64) -> Self {
         match self {
@@ -28,12 +28,12 @@ impl What {
 pub(super) struct Mapping {
     pub(super) start: u64,
     pub(super) end: u64,
-    pub(super) what: What,
+    pub(super) content: MappedContent,
 }
 
 /// The executable mappings of a process, which do not overlap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Map(BTreeMap<u64, (u64, What)>);
+pub(super) struct Map(BTreeMap<u64, (u64, MappedContent)>);
 
 impl Map {
     /// Returns the number of mappings.
@@ -42,13 +42,13 @@ impl Map {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Mapping> {
-        self.0.iter().map(|(&start, &(end, what))| Mapping { start, end, what })
+        self.0.iter().map(|(&start, &(end, content))| Mapping { start, end, content })
     }
 
     /// Returns the mapping that contains an address.
     pub(super) fn find(&self, address: u64) -> Option<Mapping> {
-        let (&start, &(end, what)) = self.0.range(..=address).next_back()?;
-        (address < end).then_some(Mapping { start, end, what })
+        let (&start, &(end, content)) = self.0.range(..=address).next_back()?;
+        (address < end).then_some(Mapping { start, end, content })
     }
 
     /// Adds a mapping, which replaces all others in its range.
@@ -58,21 +58,21 @@ impl Map {
         }
         // An earlier mapping is truncated at the start of the new one, and may continue after its end.
         let before = self.0.range(..new.start).next_back().map(|(&start, &entry)| (start, entry));
-        if let Some((start, (end, what))) = before.filter(|&(_, (end, _))| end > new.start) {
-            self.0.insert(start, (new.start, what));
-            self.go_on(start, end, what, new.end);
+        if let Some((start, (end, content))) = before.filter(|&(_, (end, _))| end > new.start) {
+            self.0.insert(start, (new.start, content));
+            self.go_on(start, end, content, new.end);
         }
-        while let Some((&start, &(end, what))) = self.0.range(new.start..new.end).next() {
+        while let Some((&start, &(end, content))) = self.0.range(new.start..new.end).next() {
             self.0.remove(&start);
-            self.go_on(start, end, what, new.end);
+            self.go_on(start, end, content, new.end);
         }
-        self.0.insert(new.start, (new.end, new.what));
+        self.0.insert(new.start, (new.end, new.content));
     }
 
     /// Keeps the part of a mapping after `from`.
-    fn go_on(&mut self, start: u64, end: u64, what: What, from: u64) {
+    fn go_on(&mut self, start: u64, end: u64, content: MappedContent, from: u64) {
         if end > from {
-            self.0.insert(from, (end, what.after(from - start)));
+            self.0.insert(from, (end, content.after(from - start)));
         }
     }
 }
@@ -83,7 +83,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn file(start: u64, end: u64, module: u32, offset: u64) -> Mapping {
-        Mapping { start, end, what: What::File { module: ModuleId(module), offset } }
+        Mapping { start, end, content: MappedContent::File { module: ModuleId(module), offset } }
     }
 
     #[test]
@@ -114,14 +114,14 @@ mod tests {
             let mut map = Map::default();
             let mut model = vec![None; 64];
             for (start, end, module, is_file) in mappings {
-                let what = if is_file { What::File { module: ModuleId(module), offset: start * 7 } } else { What::Memory };
-                map.insert(Mapping { start, end, what });
+                let content = if is_file { MappedContent::File { module: ModuleId(module), offset: start * 7 } } else { MappedContent::Memory };
+                map.insert(Mapping { start, end, content });
                 for address in start..end {
-                    model[address as usize] = Some(what.after(address - start));
+                    model[address as usize] = Some(content.after(address - start));
                 }
             }
             for address in 0..64 {
-                let found = map.find(address).map(|mapping| mapping.what.after(address - mapping.start));
+                let found = map.find(address).map(|mapping| mapping.content.after(address - mapping.start));
                 prop_assert_eq!(found, model[address as usize], "{}", address);
             }
             let all: Vec<_> = map.iter().collect();

@@ -35,7 +35,7 @@ mod testing;
 mod tests;
 
 pub use account::{Accounts, Loss};
-pub use analyzer::{Analyzer, Limits, Retained, Taken};
+pub use analyzer::{AnalyzedSample, Analyzer, Limits, Retained};
 pub use code::{BuildId, Code, Module, ModuleId, Process, ProcessId};
 pub(crate) use elf::{go_build_id, kernel_build_id};
 pub use frame::{Frame, Truncation};

@@ -11,8 +11,8 @@ use rustc_hash::FxHashMap;
 
 use super::ProcessId;
 use super::account::Loss;
-use super::library::{Library, Seen};
-use super::map::{Map, Mapping, What};
+use super::library::{FileMapping, Library};
+use super::map::{Map, MappedContent, Mapping};
 use super::maps::{Line, Name};
 use crate::error::{Errno, FileError, FileErrorKind};
 use crate::files::{Files, Opened, ProcessFile, RootError};
@@ -22,7 +22,7 @@ use crate::ring::{Comm, Mmap, Task};
 /// The most exited processes that are kept: further threads may run for a moment after the first thread, whose exit is reported.
 const ENDED: usize = 256;
 /// The shortest interval, in samples, at which the state of all processes is read again. When records are lost, the load is already high.
-pub(super) const PATIENCE: u64 = 1024;
+pub(super) const MIN_RESYNC_INTERVAL: u64 = 1024;
 /// `PROT_EXEC`
 const EXECUTABLE: u32 = 4;
 
@@ -101,7 +101,7 @@ impl Spaces {
 
     /// Reports a loss of records. The mappings of each process are read again when needed next, or a little later if they were read just
     /// now.
-    pub(super) fn distrust(&mut self) {
+    pub(super) fn records_lost(&mut self) {
         self.doubtful = true;
     }
 
@@ -111,14 +111,14 @@ impl Spaces {
         if self.doubtful && self.now >= self.doubts_from {
             self.doubtful = false;
             self.doubt = self.doubt.wrapping_add(1);
-            self.doubts_from = self.now + PATIENCE;
+            self.doubts_from = self.now + MIN_RESYNC_INTERVAL;
         }
     }
 
     /// Handles a new mapping of a process.
     pub(super) fn mmap(&mut self, mmap: &Mmap<'_>, library: &mut Library) {
         let end = mmap.start.saturating_add(mmap.length);
-        if mmap.protection & EXECUTABLE == 0 || is_nobody(mmap.pid) || mmap.start >= end {
+        if mmap.protection & EXECUTABLE == 0 || is_unknown_process(mmap.pid) || mmap.start >= end {
             return;
         }
         let &Mmap { start, offset, file, path, .. } = mmap;
@@ -138,12 +138,12 @@ impl Spaces {
 
     /// Handles the creation of a process, as a copy of its parent. A new thread shares everything.
     pub(super) fn fork(&mut self, task: &Task, library: &mut Library) {
-        if task.pid == task.parent_pid || is_nobody(task.pid) {
+        if task.pid == task.parent_pid || is_unknown_process(task.pid) {
             return;
         }
         // If the parent is unknown, its mappings are read now: the child may exit before its own can be read.
         let known = self.spaces.get(&task.parent_pid).is_some_and(|parent| parent.complete);
-        if !known && !is_nobody(task.parent_pid) {
+        if !known && !is_unknown_process(task.parent_pid) {
             self.read(task.parent_pid, task.parent_tid, library);
         }
         let Some(parent) = self.spaces.get(&task.parent_pid) else {
@@ -160,7 +160,7 @@ impl Spaces {
 
     /// Handles a new name of a thread. If the process executed another program, its earlier mappings are dropped.
     pub(super) fn comm(&mut self, comm: &Comm<'_>, library: &mut Library) {
-        if comm.exec && !is_nobody(comm.pid) {
+        if comm.exec && !is_unknown_process(comm.pid) {
             let (serial, doubt) = (self.next_serial(), self.doubt);
             let space = self.entry(comm.pid, true, library);
             *space =
@@ -177,12 +177,12 @@ impl Spaces {
             self.ended.push_back((task.pid, space.serial));
         }
         while self.ended.len() > ENDED {
-            self.bury();
+            self.drop_exited();
         }
     }
 
     /// Drops the process that exited first, unless its number has been reused.
-    fn bury(&mut self) {
+    fn drop_exited(&mut self) {
         let Some((pid, serial)) = self.ended.pop_front() else { return };
         if self.spaces.get(&pid).is_some_and(|space| space.serial == serial) {
             self.spaces.remove(&pid);
@@ -190,9 +190,9 @@ impl Spaces {
     }
 
     /// Drops all exited processes.
-    pub(super) fn bury_all(&mut self) {
+    pub(super) fn drop_all_exited(&mut self) {
         while !self.ended.is_empty() {
-            self.bury();
+            self.drop_exited();
         }
     }
 
@@ -224,7 +224,7 @@ impl Spaces {
     /// Drops the processes without samples since the previous call, or all processes if there are none.
     fn make_room(&mut self) {
         let before = self.spaces.len();
-        self.bury_all();
+        self.drop_all_exited();
         self.spaces.retain(|_, space| std::mem::take(&mut space.used));
         if self.spaces.len() >= before {
             self.spaces.clear();
@@ -274,13 +274,13 @@ impl Spaces {
 }
 
 /// Reports whether a process ID is not a known process: the idle task, the kernel, and processes outside this PID namespace.
-pub(super) fn is_nobody(pid: u32) -> bool {
+pub(super) fn is_unknown_process(pid: u32) -> bool {
     pid == 0 || pid == u32::MAX
 }
 
 /// Reports whether the same content is at the same address in both.
 fn have_common(one: &Map, other: &Map) -> bool {
-    one.iter().any(|mapping| other.find(mapping.start).is_some_and(|found| found.what == mapping.what))
+    one.iter().any(|mapping| other.find(mapping.start).is_some_and(|found| found.content == mapping.content))
 }
 
 /// Returns the mapping of a line; `None` if the table of files is full.
@@ -292,18 +292,18 @@ fn mapping(
 ) -> Option<Mapping> {
     let &Line { start, end, offset, file, .. } = line;
     let mut process = |library: &mut Library| *process.get_or_insert_with(|| library.add_process(pid));
-    let what = match line.name() {
-        Name::Memory => What::Memory,
+    let content = match line.name() {
+        Name::Memory => MappedContent::Memory,
         Name::Vdso => match library.vdso(start, process) {
-            Some(module) => What::File { module, offset: 0 },
-            None => What::Memory,
+            Some(module) => MappedContent::File { module, offset: 0 },
+            None => MappedContent::Memory,
         },
         Name::File(path) => {
-            let seen = Seen { pid, start, end, path, stored: file };
-            What::File { module: library.module(&seen, &mut process)?, offset }
+            let seen = FileMapping { pid, start, end, path, stored: file };
+            MappedContent::File { module: library.module(&seen, &mut process)?, offset }
         }
     };
-    Some(Mapping { start, end, what })
+    Some(Mapping { start, end, content })
 }
 
 fn loss_of(error: &RootError) -> Loss {

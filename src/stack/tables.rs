@@ -13,7 +13,7 @@ use super::ModuleId;
 use super::account::Loss;
 use super::cfi::{Cfi, Fault};
 use super::elf::{Elf, FrameSection, LOADS_LIMIT, SearchTable, Segment};
-use super::index::{Aside, Index, Indexed};
+use super::index::{Index, IndexThread, Indexed};
 use super::library::Library;
 use super::pages::{Allowance, PAGE, PagedFile, Pages};
 use super::rule::{Answer, NATIVE, Row, Rule, Rules, Step};
@@ -49,7 +49,7 @@ pub(super) struct Tables {
     pages: RefCell<Pages>,
     rules: Rules,
     cfi: Cfi,
-    aside: Option<Aside>,
+    aside: Option<IndexThread>,
     allowance: Allowance,
     /// Whether data for this sample is not available yet.
     later: bool,
@@ -67,7 +67,7 @@ struct Known {
 enum State {
     Ready(Box<Head>),
     /// The file is being indexed, under this number.
-    Asked(u32),
+    Requested(u32),
     /// There was no memory for this many bytes. Retried after this sample.
     Waits {
         bytes: u64,
@@ -210,8 +210,8 @@ impl Tables {
     pub(super) fn begin(&mut self, library: &mut Library) {
         self.now += 1;
         self.allowance = Allowance::new(SAMPLE_ALLOWANCE);
-        while let Some((module, number, indexed)) = self.aside.as_ref().and_then(Aside::answer) {
-            let asked = |known: &Known| matches!(known.state, State::Asked(asked) if asked == number);
+        while let Some((module, number, indexed)) = self.aside.as_ref().and_then(IndexThread::answer) {
+            let asked = |known: &Known| matches!(known.state, State::Requested(asked) if asked == number);
             if self.known(module).is_some_and(asked) {
                 self.take(module, number, indexed, library);
             }
@@ -253,7 +253,7 @@ impl Tables {
         let rule = self.rule(place, library);
         if rule == Rule::Computed {
             match self.row(place, library, |row| row.compute(step)) {
-                Some(Ok(Sought::Row(answer))) => return answer,
+                Some(Ok(EntrySearch::Row(answer))) => return answer,
                 Some(Err(Fault::Later)) => self.later = true,
                 _ => {}
             }
@@ -273,7 +273,7 @@ impl Tables {
                         return rule;
                     }
                 }
-                State::Asked(_) | State::Waits { .. } => {}
+                State::Requested(_) | State::Waits { .. } => {}
             }
         }
         self.look_up(place, offset, library)
@@ -284,10 +284,10 @@ impl Tables {
     fn look_up(&mut self, place: &Place, offset: u32, library: &mut Library) -> Rule {
         let Some(number) = self.open(place, library) else { return Rule::FRAME_POINTER };
         let rule = match self.row(place, library, |row| row.rule(NATIVE)) {
-            Some(Ok(Sought::Row(rule))) => rule,
-            Some(Ok(Sought::Uncovered)) => Rule::Uncovered,
-            Some(Ok(Sought::Nothing)) => Rule::FRAME_POINTER,
-            Some(Ok(Sought::Odd)) => {
+            Some(Ok(EntrySearch::Row(rule))) => rule,
+            Some(Ok(EntrySearch::Uncovered)) => Rule::Uncovered,
+            Some(Ok(EntrySearch::Nothing)) => Rule::FRAME_POINTER,
+            Some(Ok(EntrySearch::Odd)) => {
                 self.ask(place, library);
                 return Rule::FRAME_POINTER;
             }
@@ -320,23 +320,23 @@ impl Tables {
         place: &Place,
         library: &mut Library,
         answer: impl FnOnce(Row<'_>) -> T,
-    ) -> Option<Result<Sought<T>, Fault>> {
+    ) -> Option<Result<EntrySearch<T>, Fault>> {
         let Some(State::Ready(head)) =
             self.files.get(place.module.0 as usize)?.as_ref().map(|known| &known.state)
         else {
             return None;
         };
-        let Some(address) = head.address(place.offset) else { return Some(Ok(Sought::Nothing)) };
+        let Some(address) = head.address(place.offset) else { return Some(Ok(EntrySearch::Nothing)) };
         let opened = library.file(place.module, place.seen)?;
         let file = PagedFile::new(&opened.file, head.number, &self.pages, &self.allowance);
         let sought = head.find(&file, address).and_then(|found| {
             Ok(match found {
                 Found::Entry(section, at) => match self.cfi.row((&file, &section, at), address, answer)? {
-                    Some(answer) => Sought::Row(answer),
-                    None => Sought::Uncovered,
+                    Some(answer) => EntrySearch::Row(answer),
+                    None => EntrySearch::Uncovered,
                 },
-                Found::Nothing => Sought::Nothing,
-                Found::Odd => Sought::Odd,
+                Found::Nothing => EntrySearch::Nothing,
+                Found::Odd => EntrySearch::Odd,
             })
         });
         Some(sought)
@@ -346,7 +346,7 @@ impl Tables {
     fn open(&mut self, place: &Place, library: &mut Library) -> Option<u32> {
         let waits = match self.known(place.module).map(|known| &known.state) {
             Some(State::Ready(head)) => return Some(head.number),
-            Some(State::Asked(_)) => {
+            Some(State::Requested(_)) => {
                 self.later = true;
                 return None;
             }
@@ -426,12 +426,12 @@ impl Tables {
         let number = self.next_number();
         let aside = match self.aside.take() {
             Some(aside) => Some(aside),
-            None => Aside::start(),
+            None => IndexThread::start(),
         };
         let state = match aside {
             Some(aside) if aside.ask(place.module, number, self.limit / 2, &opened) => {
                 self.aside = Some(aside);
-                State::Asked(number)
+                State::Requested(number)
             }
             // The thread cannot be created.
             _ => State::Waits { bytes: 0, until: self.now + IDLE },
@@ -486,7 +486,7 @@ impl Tables {
 }
 
 /// The result of a search in a file.
-enum Sought<T> {
+enum EntrySearch<T> {
     Row(T),
     Uncovered,
     Nothing,

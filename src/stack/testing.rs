@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use super::{Analyzer, Frame, Limits, Taken, Unwind};
+use super::{AnalyzedSample, Analyzer, Frame, Limits, Unwind};
 use crate::host::Roots;
 use crate::ring::testing::Stack;
 use crate::ring::{MappedFile, Mmap, Record};
@@ -98,11 +98,15 @@ pub(super) fn frame_at(analyzer: &mut Analyzer, pid: u32, address: u64) -> Frame
     frames[0]
 }
 
-pub(super) fn take(analyzer: &mut Analyzer, stack: &Stack) -> (Taken, Vec<Frame>) {
+pub(super) fn take(analyzer: &mut Analyzer, stack: &Stack) -> (AnalyzedSample, Vec<Frame>) {
     take_by(Unwind::Auto, analyzer, stack)
 }
 
-pub(super) fn take_by(unwind: Unwind, analyzer: &mut Analyzer, stack: &Stack) -> (Taken, Vec<Frame>) {
+pub(super) fn take_by(
+    unwind: Unwind,
+    analyzer: &mut Analyzer,
+    stack: &Stack,
+) -> (AnalyzedSample, Vec<Frame>) {
     let record = stack.record();
     let Ok(Record::Sample(sample)) = Record::parse(&record, &Stack::FIELDS) else { panic!("{stack:?}") };
     let taken = analyzer.stack(&sample, unwind);

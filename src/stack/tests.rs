@@ -49,9 +49,9 @@ fn a_mapped_file_is_opened_in_the_root_of_its_process_and_known_by_its_build_id(
     host.process(7, "container", "");
     host.file("container", "/bin/x", &program(b"12345678", &[]));
     let mut analyzer = host.analyzer();
-    analyzer.hear(&exec(7));
+    analyzer.apply_record(&exec(7));
     let file = inode_of(&host.path("container", "/bin/x"));
-    analyzer.hear(&mmap(7, AT, file, b"/bin/x"));
+    analyzer.apply_record(&mmap(7, AT, file, b"/bin/x"));
     let frame = frame_at(&mut analyzer, 7, 0x7000_0010);
     assert_eq!(frame, Frame::File { module: ModuleId(0), offset: 0x1010 });
     assert_eq!(frame_at(&mut analyzer, 7, 0x7000_2000), Frame::Nowhere(0x7000_2000));
@@ -83,7 +83,12 @@ fn what_ran_before_us_is_read_when_a_sample_needs_it() {
     };
     assert_eq!(analyzer.code().processes[process.0 as usize].pid, 7);
     // A record makes no difference: it is the same file.
-    analyzer.hear(&mmap(7, (0x9000_0000, 0x9000_1000), inode_of(&host.path("r", "/bin/x")), b"/bin/x"));
+    analyzer.apply_record(&mmap(
+        7,
+        (0x9000_0000, 0x9000_1000),
+        inode_of(&host.path("r", "/bin/x")),
+        b"/bin/x",
+    ));
     assert_eq!(module_of(frame_at(&mut analyzer, 7, 0x9000_0000)), ModuleId(0));
 }
 
@@ -103,10 +108,10 @@ fn a_process_whose_first_thread_ended_has_what_its_others_have() {
 fn a_child_has_what_its_parent_had_and_changes_nothing_for_it() {
     let host = Host::new();
     let mut analyzer = host.analyzer();
-    analyzer.hear(&exec(7));
-    analyzer.hear(&mmap(7, AT, NO_FILE, b"//anon"));
-    analyzer.hear(&fork(8, 7));
-    analyzer.hear(&mmap(8, (0x9000_0000, 0x9000_1000), NO_FILE, b"//anon"));
+    analyzer.apply_record(&exec(7));
+    analyzer.apply_record(&mmap(7, AT, NO_FILE, b"//anon"));
+    analyzer.apply_record(&fork(8, 7));
+    analyzer.apply_record(&mmap(8, (0x9000_0000, 0x9000_1000), NO_FILE, b"//anon"));
     let at = |analyzer: &mut Analyzer, pid, address| {
         matches!(frame_at(analyzer, pid, address), Frame::Memory { .. })
     };
@@ -121,12 +126,12 @@ fn a_child_that_ended_soon_has_what_a_parent_that_ran_before_has() {
     let host = Host::new();
     host.process(7, "r", "80000000-80001000 r-xp 00000000 00:00 0 \n");
     let mut analyzer = host.analyzer();
-    analyzer.hear(&fork(8, 7));
+    analyzer.apply_record(&fork(8, 7));
     assert!(matches!(frame_at(&mut analyzer, 8, 0x8000_0000), Frame::Memory { .. }));
     // The mappings of a running child are read, because its parent may have executed another program.
     host.process(9, "r", "90000000-90001000 r-xp 00000000 00:00 0 \n");
     host.process(10, "r", "70000000-70001000 r-xp 00000000 00:00 0 \n");
-    analyzer.hear(&fork(9, 10));
+    analyzer.apply_record(&fork(9, 10));
     assert!(matches!(frame_at(&mut analyzer, 9, 0x9000_0000), Frame::Memory { .. }));
 }
 
@@ -134,12 +139,12 @@ fn a_child_that_ended_soon_has_what_a_parent_that_ran_before_has() {
 fn another_program_has_nothing_of_the_one_before() {
     let host = Host::new();
     let mut analyzer = host.analyzer();
-    analyzer.hear(&exec(7));
-    analyzer.hear(&mmap(7, AT, NO_FILE, b"//anon"));
+    analyzer.apply_record(&exec(7));
+    analyzer.apply_record(&mmap(7, AT, NO_FILE, b"//anon"));
     let Frame::Memory { process, .. } = frame_at(&mut analyzer, 7, AT.0) else { panic!() };
-    analyzer.hear(&exec(7));
+    analyzer.apply_record(&exec(7));
     assert_eq!(frame_at(&mut analyzer, 7, AT.0), Frame::Nowhere(AT.0));
-    analyzer.hear(&mmap(7, AT, NO_FILE, b"//anon"));
+    analyzer.apply_record(&mmap(7, AT, NO_FILE, b"//anon"));
     let Frame::Memory { process: other, .. } = frame_at(&mut analyzer, 7, AT.0) else { panic!() };
     assert_ne!(process, other);
 }
@@ -148,12 +153,12 @@ fn another_program_has_nothing_of_the_one_before() {
 fn a_process_that_ended_is_known_until_its_records_are_through() {
     let host = Host::new();
     let mut analyzer = host.analyzer();
-    analyzer.hear(&exec(7));
-    analyzer.hear(&mmap(7, AT, NO_FILE, b"//anon"));
-    analyzer.hear(&exit(7, 8));
+    analyzer.apply_record(&exec(7));
+    analyzer.apply_record(&mmap(7, AT, NO_FILE, b"//anon"));
+    analyzer.apply_record(&exit(7, 8));
     analyzer.retain([], []);
     assert_eq!(analyzer.processes(), 1, "one thread of several");
-    analyzer.hear(&exit(7, 7));
+    analyzer.apply_record(&exit(7, 7));
     assert!(matches!(frame_at(&mut analyzer, 7, AT.0), Frame::Memory { .. }));
     analyzer.retain([], []);
     assert_eq!((analyzer.processes(), frame_at(&mut analyzer, 7, AT.0)), (0, Frame::Nowhere(AT.0)));
@@ -168,15 +173,15 @@ fn after_a_loss_everything_is_read_again_and_who_is_the_same_keeps_its_number() 
     let Frame::Memory { process: first, .. } = frame_at(&mut analyzer, 7, 0x7000_0000) else { panic!() };
     host.process(7, "r", &[memory(0x7000_0000), memory(0x9000_0000)].concat());
     assert!(matches!(frame_at(&mut analyzer, 7, 0x9000_0000), Frame::Nowhere(_)));
-    analyzer.hear(&Record::Lost { id: 1, count: 9 });
+    analyzer.apply_record(&Record::Lost { id: 1, count: 9 });
     let Frame::Memory { process: same, .. } = frame_at(&mut analyzer, 7, 0x9000_0000) else { panic!() };
     assert_eq!(first, same);
     // No mapping is the same: another program.
     host.process(7, "r", &memory(0x5000_0000));
-    analyzer.distrust();
+    analyzer.records_lost();
     let wait = |analyzer: &mut Analyzer| {
         assert!(matches!(frame_at(analyzer, 7, 0x6000_0000), Frame::Nowhere(_)));
-        (0..super::space::PATIENCE).for_each(|_| _ = frame_at(analyzer, 0, 0x1000));
+        (0..super::space::MIN_RESYNC_INTERVAL).for_each(|_| _ = frame_at(analyzer, 0, 0x1000));
     };
     assert!(matches!(frame_at(&mut analyzer, 7, 0x9000_0000), Frame::Memory { .. }), "losses come in bursts");
     wait(&mut analyzer);
@@ -184,7 +189,7 @@ fn after_a_loss_everything_is_read_again_and_who_is_the_same_keeps_its_number() 
     assert_ne!(first, other);
     // The process has exited: the known mappings are all there is.
     host.end(7);
-    analyzer.distrust();
+    analyzer.records_lost();
     wait(&mut analyzer);
     assert!(matches!(frame_at(&mut analyzer, 7, 0x5000_0000), Frame::Memory { .. }));
     assert_eq!(analyzer.accounts().lost(Loss::MapsGone), 1);
@@ -200,9 +205,9 @@ fn too_many_mappings_and_processes_are_counted() {
     assert!(matches!(frame_at(&mut analyzer, 7, 0x3000), Frame::Memory { .. }));
     assert!(matches!(frame_at(&mut analyzer, 7, 0x4000), Frame::Nowhere(_)));
     assert_eq!(analyzer.accounts().lost(Loss::MapsCut), 1);
-    analyzer.hear(&mmap(7, AT, NO_FILE, b"//anon"));
+    analyzer.apply_record(&mmap(7, AT, NO_FILE, b"//anon"));
     assert_eq!(analyzer.accounts().lost(Loss::MapsCut), 2);
-    (8..=10).for_each(|pid| analyzer.hear(&exec(pid)));
+    (8..=10).for_each(|pid| analyzer.apply_record(&exec(pid)));
     assert!(analyzer.processes() <= 2 && analyzer.accounts().lost(Loss::ProcessesFull) > 0);
     // A dropped process is read again when needed.
     assert!(matches!(frame_at(&mut analyzer, 7, 0x3000), Frame::Memory { .. }));
@@ -220,8 +225,8 @@ fn another_file_at_the_path_is_not_taken_for_the_one_that_was_mapped() {
     host.file("r", "/bin/old", b"old");
     host.file("r", "/bin/x", b"new");
     let mut analyzer = host.analyzer();
-    analyzer.hear(&exec(7));
-    analyzer.hear(&mmap(7, AT, inode_of(&host.path("r", "/bin/old")), b"/bin/x"));
+    analyzer.apply_record(&exec(7));
+    analyzer.apply_record(&mmap(7, AT, inode_of(&host.path("r", "/bin/old")), b"/bin/x"));
     let frame = frame_at(&mut analyzer, 7, AT.0);
     let text = why(&analyzer, frame);
     assert!(text.contains("/bin/x is not the file that was mapped"), "{text}");
@@ -234,9 +239,9 @@ fn a_file_that_was_deleted_is_reached_through_its_mapping_if_that_is_allowed() {
     host.process(7, "r", "");
     host.file("r", "/kept", b"x");
     let mut analyzer = host.analyzer();
-    analyzer.hear(&exec(7));
+    analyzer.apply_record(&exec(7));
     let file = inode_of(&host.path("r", "/kept"));
-    analyzer.hear(&mmap(7, AT, file, b"/bin/x (deleted)"));
+    analyzer.apply_record(&mmap(7, AT, file, b"/bin/x (deleted)"));
     let frame = frame_at(&mut analyzer, 7, AT.0);
     let text = why(&analyzer, frame);
     assert!(text.contains("/bin does not exist") && text.contains("map_files does not lead"), "{text}");
@@ -246,8 +251,8 @@ fn a_file_that_was_deleted_is_reached_through_its_mapping_if_that_is_allowed() {
     let links = host.roots.proc.join("8/map_files");
     fs::create_dir_all(&links).unwrap();
     symlink(host.path("r", "/kept"), links.join("70000000-70002000")).unwrap();
-    analyzer.hear(&exec(8));
-    analyzer.hear(&mmap(8, AT, file, b"/bin/x (deleted)"));
+    analyzer.apply_record(&exec(8));
+    analyzer.apply_record(&mmap(8, AT, file, b"/bin/x (deleted)"));
     assert_eq!(frame_at(&mut analyzer, 8, AT.0), frame);
     let module = &analyzer.code().modules[module_of(frame).0 as usize];
     assert!(module.file.is_ok(), "{:?}", module.file);
@@ -258,9 +263,9 @@ fn a_file_that_was_deleted_is_reached_through_its_mapping_if_that_is_allowed() {
 fn a_process_that_ended_before_its_file_was_opened_is_named() {
     let host = Host::new();
     let mut analyzer = host.analyzer();
-    analyzer.hear(&exec(7));
+    analyzer.apply_record(&exec(7));
     let file = MappedFile { major: 8, minor: 1, inode: 4711 };
-    analyzer.hear(&mmap(7, AT, file, b"/bin/x\n\x1b[2J\xff"));
+    analyzer.apply_record(&mmap(7, AT, file, b"/bin/x\n\x1b[2J\xff"));
     let frame = frame_at(&mut analyzer, 7, AT.0);
     assert_eq!(
         why(&analyzer, frame),
@@ -277,13 +282,13 @@ fn containers_of_one_image_share_its_files() {
         host.file(root, "/bin/x", &image);
         host.file(root, "/bin/y", &image);
         host.process(pid, root, "");
-        analyzer.hear(&exec(pid));
-        analyzer.hear(&mmap(pid, AT, inode_of(&host.path(root, "/bin/x")), b"/bin/x"));
+        analyzer.apply_record(&exec(pid));
+        analyzer.apply_record(&mmap(pid, AT, inode_of(&host.path(root, "/bin/x")), b"/bin/x"));
     }
     assert_eq!(frame_at(&mut analyzer, 7, AT.0), frame_at(&mut analyzer, 8, AT.0));
     assert_eq!(analyzer.code().modules.len(), 1);
     // With another path it is another file: a program may depend on its name.
-    analyzer.hear(&mmap(8, AT, inode_of(&host.path("two", "/bin/y")), b"/bin/y"));
+    analyzer.apply_record(&mmap(8, AT, inode_of(&host.path("two", "/bin/y")), b"/bin/y"));
     assert_eq!(module_of(frame_at(&mut analyzer, 8, AT.0)), ModuleId(1));
 }
 
@@ -293,12 +298,12 @@ fn what_is_used_is_held_open_and_no_more_than_the_limit() {
     host.process(7, "r", "");
     let limits = Limits { files: 2, modules: 3, ..Limits::default() };
     let mut analyzer = Analyzer::new(&host.roots, limits);
-    analyzer.hear(&exec(7));
+    analyzer.apply_record(&exec(7));
     for n in 0..4u64 {
         let path = format!("/lib/{n}");
         host.file("r", &path, b"x");
         let at = (n << 32, (n << 32) + 0x1000);
-        analyzer.hear(&mmap(7, at, inode_of(&host.path("r", &path)), path.as_bytes()));
+        analyzer.apply_record(&mmap(7, at, inode_of(&host.path("r", &path)), path.as_bytes()));
     }
     let open = |analyzer: &Analyzer| {
         let files = analyzer.code().modules.iter().map(|module| module.file.is_ok());
@@ -323,14 +328,14 @@ fn what_nobody_wants_is_forgotten_and_its_numbers_are_given_again() {
         let path = format!("/bin/{pid}");
         host.process(pid, "r", "");
         host.file("r", &path, b"x");
-        analyzer.hear(&exec(pid));
-        analyzer.hear(&mmap(pid, AT, inode_of(&host.path("r", &path)), path.as_bytes()));
-        analyzer.hear(&mmap(pid, (0x1000, 0x2000), NO_FILE, b""));
+        analyzer.apply_record(&exec(pid));
+        analyzer.apply_record(&mmap(pid, AT, inode_of(&host.path("r", &path)), path.as_bytes()));
+        analyzer.apply_record(&mmap(pid, (0x1000, 0x2000), NO_FILE, b""));
         let callchain = vec![USER, AT.0, 0x1001];
         take(analyzer, &Stack { pid, tid: pid, callchain, ..Stack::default() })
     };
     let ((one, frames), (two, _)) = (start(&mut analyzer, 7), start(&mut analyzer, 8));
-    (7..=8).for_each(|pid| analyzer.hear(&exit(pid, pid)));
+    (7..=8).for_each(|pid| analyzer.apply_record(&exit(pid, pid)));
     let kept = analyzer.retain([one.stack], []);
     assert_eq!((kept.modules, kept.processes), (vec![ModuleId(1)], vec![two.process]));
     assert_eq!(kept.stacks.get(two.stack), None);
@@ -342,7 +347,7 @@ fn what_nobody_wants_is_forgotten_and_its_numbers_are_given_again() {
     assert_eq!((three.process, module_of(frames[0])), (two.process, ModuleId(1)));
     assert_eq!(&*analyzer.code().modules[1].path, "/bin/9");
     // A process in `processes` stays, even without a stack.
-    analyzer.hear(&exit(9, 9));
+    analyzer.apply_record(&exit(9, 9));
     let kept = analyzer.retain([], [three.process]);
     assert_eq!(kept.processes, [one.process]);
 }
@@ -351,7 +356,7 @@ fn what_nobody_wants_is_forgotten_and_its_numbers_are_given_again() {
 fn kernel_frames_stand_before_those_of_the_program() {
     let host = Host::new();
     let mut analyzer = host.analyzer();
-    analyzer.hear(&exec(7));
+    analyzer.apply_record(&exec(7));
     let inside = 0xffff_ffff_8100_0010;
     let callchain = vec![KERNEL, inside, inside + 5, USER, 0x1000, 0x2000];
     let (taken, frames) = take(&mut analyzer, &Stack { ip: inside, pid: 7, tid: 7, callchain, user: None });
@@ -401,7 +406,7 @@ fn without_room_a_stack_says_so() {
 
 /// Generated test input, in small numbers.
 #[derive(Debug, Clone)]
-enum Told {
+enum TestInput {
     Mmap(u32, u64, u64, Vec<u8>),
     Fork(u32, u32),
     Exec(u32),
@@ -409,19 +414,19 @@ enum Told {
     Sample(u32, Vec<u64>, Option<(u64, u64, Vec<u8>)>),
 }
 
-fn told() -> impl Strategy<Value = Told> {
+fn told() -> impl Strategy<Value = TestInput> {
     let pid = || 1u32..5;
     let path = prop_oneof![Just(b"//anon".to_vec()), Just(b"[vdso]".to_vec()), any::<Vec<u8>>()];
     let address = || prop_oneof![0u64..0x40, any::<u64>(), Just(USER), Just(KERNEL)];
     let user = (address(), address(), proptest::collection::vec(any::<u8>(), 0..64));
     prop_oneof![
         (pid(), address(), 0u64..0x40, path)
-            .prop_map(|(pid, at, size, path)| Told::Mmap(pid, at, size, path)),
-        (pid(), pid()).prop_map(|(pid, parent)| Told::Fork(pid, parent)),
-        pid().prop_map(Told::Exec),
-        Just(Told::Lost),
+            .prop_map(|(pid, at, size, path)| TestInput::Mmap(pid, at, size, path)),
+        (pid(), pid()).prop_map(|(pid, parent)| TestInput::Fork(pid, parent)),
+        pid().prop_map(TestInput::Exec),
+        Just(TestInput::Lost),
         (pid(), proptest::collection::vec(address(), 0..8), proptest::option::of(user))
-            .prop_map(|(pid, chain, user)| Told::Sample(pid, chain, user)),
+            .prop_map(|(pid, chain, user)| TestInput::Sample(pid, chain, user)),
     ]
 }
 
@@ -434,13 +439,13 @@ proptest! {
         let mut analyzer = Analyzer::new(&host.roots, Limits::default());
         for one in all {
             match one {
-                Told::Mmap(pid, at, size, path) => {
-                    analyzer.hear(&mmap(pid, (at.min(u64::MAX - size), at.min(u64::MAX - size) + size), NO_FILE, &path));
+                TestInput::Mmap(pid, at, size, path) => {
+                    analyzer.apply_record(&mmap(pid, (at.min(u64::MAX - size), at.min(u64::MAX - size) + size), NO_FILE, &path));
                 }
-                Told::Fork(pid, parent) => analyzer.hear(&fork(pid, parent)),
-                Told::Exec(pid) => analyzer.hear(&exec(pid)),
-                Told::Lost => analyzer.distrust(),
-                Told::Sample(pid, callchain, user) => {
+                TestInput::Fork(pid, parent) => analyzer.apply_record(&fork(pid, parent)),
+                TestInput::Exec(pid) => analyzer.apply_record(&exec(pid)),
+                TestInput::Lost => analyzer.records_lost(),
+                TestInput::Sample(pid, callchain, user) => {
                     let user = user.map(|(ip, sp, stack)| {
                         (crate::sys::Registers { ip, sp, fp: sp ^ 8, lr: ip }, stack, true)
                     });

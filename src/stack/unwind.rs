@@ -4,7 +4,7 @@
 
 use super::Truncation;
 use super::library::Library;
-use super::map::{Map, What};
+use super::map::{Map, MappedContent};
 use super::rule::{NATIVE, Step};
 use super::tables::{Place, Tables};
 use crate::ring::UserStack;
@@ -72,13 +72,13 @@ impl Subject<'_> {
             if frames.len() >= self.depth {
                 return Some(Truncation::Deep);
             }
-            let place = mapping.and_then(|mapping| match mapping.what {
-                What::File { module, offset } => Some(Place {
+            let place = mapping.and_then(|mapping| match mapping.content {
+                MappedContent::File { module, offset } => Some(Place {
                     module,
                     offset: offset.wrapping_add(at - mapping.start),
                     seen: (self.pid, mapping.start, mapping.end),
                 }),
-                What::Memory => None,
+                MappedContent::Memory => None,
             });
             let mut missed = None;
             let mut read = |address| {

@@ -26,7 +26,7 @@ use crate::health::SameReason;
 use crate::host::{Capabilities, Facts};
 use crate::ring::{Losses, Records};
 use crate::sys::OpenDescriptors;
-use crate::targets::{LeftOut, Watch};
+use crate::targets::{SkippedTargets, Watch};
 
 pub use counters::{CounterStatus, EventStatus, Shared, Stream, Unattributed, UnattributedPart};
 pub use profiles::ProfileStatus;
@@ -226,7 +226,7 @@ impl Loss {
     /// Returns the cgroups and processes that are omitted from the selection.
     pub(crate) fn of_targets(watch: &Watch) -> Vec<Self> {
         let (cgroups, processes) = watch.left_out();
-        let reasons = |(what, left_out): (&'static str, LeftOut)| {
+        let reasons = |(what, left_out): (&'static str, SkippedTargets)| {
             [
                 ("above the limit", left_out.too_many),
                 ("too deep below the root", left_out.too_deep),

@@ -7,11 +7,11 @@ use crate::health::{Cause, Scope};
 
 #[test]
 fn the_json_is_as_recorded() {
-    insta::assert_snapshot!(serde_json::to_string_pretty(&specimen()).unwrap());
+    insta::assert_snapshot!(serde_json::to_string_pretty(&example()).unwrap());
 }
 
 /// Creates the status of a machine with many problems and hostile names.
-pub(crate) fn specimen() -> Status {
+pub(crate) fn example() -> Status {
     let event = |event: &str, counting, stalled, refused| EventStatus {
         event: event.to_owned(),
         counting,

@@ -5,8 +5,8 @@ use serde::Serialize;
 use crate::clock::Timestamp;
 use crate::plan::Feed;
 use crate::sched::{Comm, Longest};
-use crate::syscall::Begun;
-use crate::tracepoint::{Remarkable, TraceState};
+use crate::syscall::PendingCall;
+use crate::tracepoint::{LongestWaits, TraceState};
 
 /// Threads with the longest waits, from the scheduler and system call traces.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -55,7 +55,7 @@ impl Threads {
     /// Returns `None` if no trace covers threads. `now` is the same moment in wall-clock time and in the clock of the records.
     pub(crate) fn of(
         traces: &[TraceState],
-        remarkable: &Remarkable,
+        longest_waits: &LongestWaits,
         reduced: Option<&str>,
         now: (Timestamp, u64),
     ) -> Option<Self> {
@@ -64,24 +64,24 @@ impl Threads {
         }
         let ago = |time: u64| Timestamp(now.0.0.saturating_sub(now.1.saturating_sub(time) / 1_000_000));
         let delay = |longest: &Longest| Delay {
-            comm: text(&longest.who.comm),
-            pid: longest.who.pid,
-            tid: longest.who.tid,
+            comm: text(&longest.thread.comm),
+            pid: longest.thread.pid,
+            tid: longest.thread.tid,
             seconds: longest.delay as f64 / 1e9,
             at: ago(longest.time),
             cpu: longest.cpu,
         };
-        let stuck = |(begun, age): &(Begun, u64)| Stuck {
-            comm: text(&begun.who.comm),
-            pid: begun.who.pid,
-            tid: begun.who.tid,
+        let stuck = |(begun, age): &(PendingCall, u64)| Stuck {
+            comm: text(&begun.thread.comm),
+            pid: begun.thread.pid,
+            tid: begun.thread.tid,
             syscall: begun.call.to_string(),
             seconds: *age as f64 / 1e9,
         };
         Some(Self {
             reduced: reduced.map(str::to_owned),
-            delays: remarkable.delays.iter().map(delay).collect(),
-            stuck: remarkable.stuck.iter().map(stuck).collect(),
+            delays: longest_waits.delays.iter().map(delay).collect(),
+            stuck: longest_waits.stuck.iter().map(stuck).collect(),
         })
     }
 }

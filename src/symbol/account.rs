@@ -1,8 +1,8 @@
 //! Counters of frames without a symbol, by reason.
 
-use crate::words::words;
+use crate::named_enum::named_enum;
 
-words! {
+named_enum! {
     /// The reason why a frame has no symbol.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Reason {

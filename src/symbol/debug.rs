@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 use flate2::Crc;
 
 use super::identity::Written;
-use super::source::Beside;
+use super::source::CompanionFile;
 use crate::files::{Files, Opened};
 use crate::host::ReadAt;
 use crate::probe::Root;
@@ -51,14 +51,14 @@ pub(super) fn find(
     path: &str,
     binary: &Binary<'_>,
     wanted: Wanted,
-) -> Result<(Beside, Opened), Missing> {
+) -> Result<(CompanionFile, Opened), Missing> {
     let mut missing = Missing { temporary: false };
     let (build_id, link) = (binary.build_id(), binary.debug_link());
     let by_id = build_id.as_deref().and_then(|id| {
         let (start, rest) = id.split_at_checked(2)?;
         Some(format!("{DEBUG_DIR}/.build-id/{start}/{rest}.debug"))
     });
-    let by_link = link.as_ref().map(|(name, _)| beside(path, name)).unwrap_or_default();
+    let by_link = link.as_ref().map(|(name, _)| companion_paths(path, name)).unwrap_or_default();
     let crc = link.map(|(_, crc)| crc);
     for root in pid.map(Root::Process).into_iter().chain([Root::Host]) {
         for path in by_id.iter().chain(&by_link) {
@@ -74,7 +74,7 @@ pub(super) fn find(
             if wanted.is_in(&debug) && (same_build || crc.is_some_and(|crc| checksum(&opened) == Some(crc))) {
                 let (root, path, written) = (root.clone(), path.clone(), Written::of(&opened));
                 drop(debug);
-                return Ok((Beside { root, path, written }, opened));
+                return Ok((CompanionFile { root, path, written }, opened));
             }
         }
     }
@@ -82,7 +82,7 @@ pub(super) fn find(
 }
 
 /// Returns the paths where debuggers look for a debug file with this name.
-fn beside(path: &str, name: &str) -> Vec<String> {
+fn companion_paths(path: &str, name: &str) -> Vec<String> {
     let mut components = Path::new(name).components();
     let is_name = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
     let dir = path.strip_prefix('/').map(|path| path.rsplit_once('/').map_or("", |(dir, _)| dir));
@@ -122,11 +122,11 @@ mod tests {
     #[test]
     fn a_debug_file_is_sought_beside_its_file_and_nowhere_that_its_name_leads_to() {
         let places = ["/usr/lib/x.debug", "/usr/lib/.debug/x.debug", "/usr/lib/debug/usr/lib/x.debug"];
-        assert_eq!(beside("/usr/lib/libx.so", "x.debug"), places);
-        assert_eq!(beside("/x", "y"), ["/y", "/.debug/y", "/usr/lib/debug/y"]);
+        assert_eq!(companion_paths("/usr/lib/libx.so", "x.debug"), places);
+        assert_eq!(companion_paths("/x", "y"), ["/y", "/.debug/y", "/usr/lib/debug/y"]);
         for (path, name) in [("/x", "../y"), ("/x", "/etc/passwd"), ("/x", ".."), ("/x", ""), ("[vdso]", "y")]
         {
-            assert_eq!(beside(path, name), [""; 0], "{path} {name}");
+            assert_eq!(companion_paths(path, name), [""; 0], "{path} {name}");
         }
     }
 }

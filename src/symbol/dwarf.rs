@@ -31,7 +31,7 @@ type Bytes<'d> = EndianSlice<'d, RunTimeEndian>;
 type UnitRef<'u, 'd> = gimli::UnitRef<'u, Bytes<'d>>;
 /// The value of an attribute.
 type Value<'d> = gimli::AttributeValue<Bytes<'d>>;
-type Result<T, E = Trouble> = std::result::Result<T, E>;
+type Result<T, E = LookupError> = std::result::Result<T, E>;
 
 /// The limits of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,14 +44,14 @@ pub(super) struct Budget {
 
 /// The reason for a missing result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum LookupError {
     /// The information is malformed, or has an unknown version.
     Damaged,
     /// It exceeds the budget.
     Exhausted,
 }
 
-impl From<gimli::Error> for Trouble {
+impl From<gimli::Error> for LookupError {
     fn from(_: gimli::Error) -> Self {
         Self::Damaged
     }
@@ -59,12 +59,12 @@ impl From<gimli::Error> for Trouble {
 
 impl Budget {
     fn take(&mut self, steps: u64) -> Result<()> {
-        self.steps = self.steps.checked_sub(steps).ok_or(Trouble::Exhausted)?;
+        self.steps = self.steps.checked_sub(steps).ok_or(LookupError::Exhausted)?;
         Ok(())
     }
 
     fn hold(&mut self, bytes: usize) -> Result<()> {
-        self.memory = self.memory.checked_sub(bytes).ok_or(Trouble::Exhausted)?;
+        self.memory = self.memory.checked_sub(bytes).ok_or(LookupError::Exhausted)?;
         Ok(())
     }
 
@@ -100,9 +100,9 @@ pub(super) fn look_up(
     info: &DebugInfo,
     addresses: &[u64],
     budget: &mut Budget,
-) -> (Vec<Found>, Option<Trouble>) {
+) -> (Vec<Found>, Option<LookupError>) {
     let endian = if info.big_endian { RunTimeEndian::Big } else { RunTimeEndian::Little };
-    let section = |id: SectionId| Ok::<_, Trouble>(EndianSlice::new(info.section(id), endian));
+    let section = |id: SectionId| Ok::<_, LookupError>(EndianSlice::new(info.section(id), endian));
     let mut found = vec![Found::default(); addresses.len()];
     let trouble = match Dwarf::load(section) {
         Ok(dwarf) => look_through(&mut Units::new(&dwarf), addresses, &mut found, budget).err(),
@@ -127,9 +127,9 @@ fn look_through(
         budget.take(1)?;
         match look_into(units, header, addresses, found, budget) {
             Ok(more) => missing = missing.saturating_sub(more),
-            Err(Trouble::Exhausted) => return Err(Trouble::Exhausted),
+            Err(LookupError::Exhausted) => return Err(LookupError::Exhausted),
             // Another unit may be valid.
-            Err(Trouble::Damaged) => trouble = Err(Trouble::Damaged),
+            Err(LookupError::Damaged) => trouble = Err(LookupError::Damaged),
         }
     }
     trouble

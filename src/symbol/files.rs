@@ -383,7 +383,7 @@ fn read(
         && let Ok(debug) = opened.binary()
         && let Ok(Some(found)) = find(&debug)
     {
-        names.add(Some(found), Source::Beside(beside));
+        names.add(Some(found), Source::CompanionFile(beside));
     } else {
         // The compressed symbols do not contain exported ones.
         if let Ok(Some(bytes)) = binary.mini_debug(limit as u64 / 4)
@@ -435,11 +435,11 @@ impl Names {
 }
 
 /// A name or the reason why there is none, and the span for which the result is valid; `None` if it must not be cached.
-type Told = (Result<Name, Reason>, Option<Span>);
+type NameResult = (Result<Name, Reason>, Option<Span>);
 
 impl Reading<'_> {
     /// Returns the name of the function that contains an address.
-    fn name(&mut self, names: &Names, address: u64) -> Told {
+    fn name(&mut self, names: &Names, address: u64) -> NameResult {
         let (mut best, mut span) = (None, (0, u64::MAX));
         // Of several tables, the function that begins nearest takes precedence: sizes may be guessed.
         for (number, table) in names.tables.iter().enumerate().rev() {
@@ -469,7 +469,7 @@ impl Reading<'_> {
     }
 
     /// Names a stub after the function of another file that it calls, as perf does.
-    fn stub(&mut self, names: &Names, address: u64, span: Span) -> Told {
+    fn stub(&mut self, names: &Names, address: u64, span: Span) -> NameResult {
         let Some((stubs, source)) = &names.stubs else { return (Err(names.otherwise), Some(span)) };
         let (own, is_stub) = stubs.span(address);
         let span = within(span, own);

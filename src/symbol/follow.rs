@@ -32,7 +32,7 @@ pub(super) trait Reader {
 }
 
 /// A [`Reader`] of functions.
-pub(super) trait Made: Reader + Debug + Send + Sync {
+pub(super) trait FunctionReader: Reader + Debug + Send + Sync {
     fn functions(&self) -> &Regions;
 
     fn functions_mut(&mut self) -> &mut Regions;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::follow::{Followed, Made, ROUND};
+use super::follow::{Followed, FunctionReader, ROUND};
 use super::jitdump::{JitDump, name_and_line};
 use super::perfmap::PerfMap;
 use super::texts::TextId;
@@ -58,8 +58,8 @@ pub(super) struct Jits {
 struct Jit {
     process: Process,
     /// Its perf map, or why there is none or it is not trusted.
-    map: Result<Told, Reason>,
-    dump: Option<Told>,
+    map: Result<SymbolFile, Reason>,
+    dump: Option<SymbolFile>,
     allowance: Allowance,
     /// When its files were last looked for, and last read.
     looked: Option<Monotonic>,
@@ -79,10 +79,10 @@ struct Ended {
 
 /// A symbol file of a process.
 #[derive(Debug)]
-struct Told {
+struct SymbolFile {
     /// `None` if it is closed.
     file: Option<Followed>,
-    made: Box<dyn Made>,
+    made: Box<dyn FunctionReader>,
     texts: LookedUp,
 }
 
@@ -122,15 +122,19 @@ impl Jits {
 
     /// Returns the number of open files.
     pub(super) fn open_files(&self) -> usize {
-        self.known.values().flat_map(Jit::told).filter(|told| told.file.is_some()).count()
+        self.known
+            .values()
+            .flat_map(Jit::symbol_files)
+            .filter(|symbol_files| symbol_files.file.is_some())
+            .count()
     }
 
     /// Sets the memory limit in bytes, and enforces it at once.
     pub(super) fn set_limit(&mut self, limit: usize) {
         (self.limit, self.each) = (limit, limit / 2);
-        for told in self.known.values_mut().flat_map(Jit::told_mut) {
-            told.made.functions_mut().set_limit(limit / 2);
-            told.texts.clear();
+        for symbol_files in self.known.values_mut().flat_map(Jit::symbol_files_mut) {
+            symbol_files.made.functions_mut().set_limit(limit / 2);
+            symbol_files.texts.clear();
         }
         self.make_space(None);
     }
@@ -254,39 +258,39 @@ impl Jit {
         }
     }
 
-    fn told(&self) -> impl Iterator<Item = &Told> {
+    fn symbol_files(&self) -> impl Iterator<Item = &SymbolFile> {
         self.map.iter().chain(&self.dump)
     }
 
-    fn told_mut(&mut self) -> impl Iterator<Item = &mut Told> {
+    fn symbol_files_mut(&mut self) -> impl Iterator<Item = &mut SymbolFile> {
         self.map.iter_mut().chain(&mut self.dump)
     }
 
     /// Opens the files that the process writes, if they are not open.
     fn open(&mut self, id: ProcessId, code: &Code, files: &Files, limit: usize) {
         match open_map(files, &self.process) {
-            Ok(opened) if self.map.as_ref().is_ok_and(|told| told.is_of(&opened)) => {}
-            Ok(opened) => self.map = Ok(Told::new(Arc::new(opened), PerfMap::new(limit))),
+            Ok(opened) if self.map.as_ref().is_ok_and(|symbol_files| symbol_files.is_of(&opened)) => {}
+            Ok(opened) => self.map = Ok(SymbolFile::new(Arc::new(opened), PerfMap::new(limit))),
             // Functions that were read from a removed file stay valid.
             Err(reason) => self.map = std::mem::replace(&mut self.map, Err(reason)).or(Err(reason)),
         }
         if self.dump.is_none() {
             let file = dump_of(id, &self.process, code);
-            self.dump = file.map(|file| Told::new(file, JitDump::new(limit)));
+            self.dump = file.map(|file| SymbolFile::new(file, JitDump::new(limit)));
         }
     }
 
     /// Reads one round of what was appended to each open file.
     fn poll(&mut self, all: &mut Allowance, now: Monotonic) {
         self.polled = Some(now);
-        if let Ok(told) = &mut self.map
-            && !told.poll([&mut self.allowance, &mut *all], now)
-            && told.made.functions().is_empty()
+        if let Ok(symbol_files) = &mut self.map
+            && !symbol_files.poll([&mut self.allowance, &mut *all], now)
+            && symbol_files.made.functions().is_empty()
         {
             self.map = Err(Reason::MapUnreadable);
         }
-        if let Some(told) = &mut self.dump {
-            told.poll([&mut self.allowance, all], now);
+        if let Some(symbol_files) = &mut self.dump {
+            symbol_files.poll([&mut self.allowance, all], now);
         }
     }
 
@@ -300,25 +304,25 @@ impl Jit {
             return true;
         }
         ended.unread = is_behind;
-        self.told_mut().for_each(|told| told.file = None);
+        self.symbol_files_mut().for_each(|symbol_files| symbol_files.file = None);
         false
     }
 
     /// Reports whether a file has unread bytes.
     fn is_behind(&self) -> bool {
-        self.told().filter_map(|told| told.file.as_ref()).any(Followed::is_behind)
+        self.symbol_files().filter_map(|symbol_files| symbol_files.file.as_ref()).any(Followed::is_behind)
     }
 
     fn find(&mut self, address: u64) -> Result<NamedLine, Reason> {
-        let mut told = self.dump.iter_mut().chain(self.map.iter_mut());
-        told.find_map(|told| told.find(address)).ok_or_else(|| match self.map {
+        let mut symbol_files = self.dump.iter_mut().chain(self.map.iter_mut());
+        symbol_files.find_map(|symbol_files| symbol_files.find(address)).ok_or_else(|| match self.map {
             Err(reason) if self.dump.is_none() => reason,
-            _ => self.why_not(),
+            _ => self.missing_reason(),
         })
     }
 
     /// Returns why an address is in no function although there is a file.
-    fn why_not(&self) -> Reason {
+    fn missing_reason(&self) -> Reason {
         if self.is_behind() || self.ended.is_some_and(|ended| ended.unread) {
             Reason::MapBehind
         } else if self.losses().dropped > 0 {
@@ -329,19 +333,23 @@ impl Jit {
     }
 
     fn losses(&self) -> Losses {
-        self.told().fold(Losses::default(), |losses, told| {
-            let (malformed, dropped) = (told.made.malformed(), told.made.functions().dropped);
+        self.symbol_files().fold(Losses::default(), |losses, symbol_files| {
+            let (malformed, dropped) = (symbol_files.made.malformed(), symbol_files.made.functions().dropped);
             losses.and(Losses { malformed, dropped })
         })
     }
 
     fn bytes(&self) -> usize {
-        KNOWN + self.told().map(|told| told.made.bytes() + told.texts.bytes).sum::<usize>()
+        KNOWN
+            + self
+                .symbol_files()
+                .map(|symbol_files| symbol_files.made.bytes() + symbol_files.texts.bytes)
+                .sum::<usize>()
     }
 }
 
-impl Told {
-    fn new(file: Arc<Opened>, made: impl Made + 'static) -> Self {
+impl SymbolFile {
+    fn new(file: Arc<Opened>, made: impl FunctionReader + 'static) -> Self {
         Self { file: Some(Followed::new(file)), made: Box::new(made), texts: LookedUp::default() }
     }
 

@@ -6,7 +6,7 @@
 
 use gimli::{EndianSlice, Reader as _, RunTimeEndian};
 
-use super::follow::{Made, Reader};
+use super::follow::{FunctionReader, Reader};
 use super::perfmap::truncated;
 use super::regions::{Found, Regions};
 use super::texts;
@@ -170,7 +170,7 @@ impl Reader for JitDump {
     }
 }
 
-impl Made for JitDump {
+impl FunctionReader for JitDump {
     fn functions(&self) -> &Regions {
         &self.functions
     }

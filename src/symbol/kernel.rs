@@ -15,7 +15,7 @@ use crate::ring::Ksymbol;
 use crate::stack;
 
 /// The most functions that are kept from records: BPF programs and trampolines.
-const HEARD_LIMIT: usize = 16_384;
+const CHANGED_FUNCTIONS_LIMIT: usize = 16_384;
 /// The longest interval between two reads of the list, if reading it does not help.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
 /// The longest name, in bytes. The kernel's `KSYM_NAME_LEN` is 512.
@@ -30,7 +30,7 @@ pub(super) struct Kernel {
     /// The minimum time before the list is read again.
     wait: Duration,
     /// Functions from records, by their first addresses.
-    heard: BTreeMap<u64, Heard>,
+    changed: BTreeMap<u64, ChangedFunction>,
     /// The most of them that are marked as removed.
     removed: usize,
     limit: usize,
@@ -44,7 +44,7 @@ struct Listed {
 }
 
 #[derive(Debug)]
-struct Heard {
+struct ChangedFunction {
     end: u64,
     name: Arc<str>,
     /// Whether it was removed. Earlier samples may still arrive.
@@ -55,7 +55,7 @@ impl Kernel {
     /// Creates an empty state with a list of at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         let (read_at, wait) = (Monotonic::default(), Duration::ZERO);
-        Self { table: None, read_at, wait, heard: BTreeMap::new(), removed: 0, limit }
+        Self { table: None, read_at, wait, changed: BTreeMap::new(), removed: 0, limit }
     }
 
     /// Reads the list at the first call. Reads it again if one of these addresses is in no known function and the last read is older than
@@ -86,44 +86,46 @@ impl Kernel {
     }
 
     /// Adds or removes a function. Returns whether the table had room for it.
-    pub(super) fn hear(&mut self, symbol: &Ksymbol<'_>) -> bool {
+    pub(super) fn apply_ksymbol(&mut self, symbol: &Ksymbol<'_>) -> bool {
         let (start, end) = (symbol.address, symbol.address.saturating_add(symbol.length.into()));
         if symbol.removed {
-            if let Some(heard) = self.heard.get_mut(&start).filter(|heard| !heard.removed) {
-                heard.removed = true;
+            if let Some(changed) = self.changed.get_mut(&start).filter(|changed| !changed.removed) {
+                changed.removed = true;
                 self.removed += 1;
             }
             return true;
         }
-        let overlapped = self.heard.range(..end).rev().take_while(|(_, heard)| heard.end > start);
+        let overlapped = self.changed.range(..end).rev().take_while(|(_, changed)| changed.end > start);
         let overlapped: Vec<u64> = overlapped.map(|(&start, _)| start).collect();
         for start in overlapped {
-            self.heard.remove(&start);
+            self.changed.remove(&start);
         }
-        if self.heard.len() >= HEARD_LIMIT && self.removed > 0 {
-            self.heard.retain(|_, heard| !heard.removed);
+        if self.changed.len() >= CHANGED_FUNCTIONS_LIMIT && self.removed > 0 {
+            self.changed.retain(|_, changed| !changed.removed);
             self.removed = 0;
         }
-        let has_room = self.heard.len() < HEARD_LIMIT;
+        let has_room = self.changed.len() < CHANGED_FUNCTIONS_LIMIT;
         if has_room && end > start {
             let name = &symbol.name[..symbol.name.len().min(NAME_LIMIT)];
             let name = crate::error::printable(&String::from_utf8_lossy(name)).into();
-            self.heard.insert(start, Heard { end, name, removed: false });
+            self.changed.insert(start, ChangedFunction { end, name, removed: false });
         }
         has_room
     }
 
     /// Returns the function at an address, and the span for which the result is valid.
     pub(super) fn find(&self, address: u64) -> (Answer, Span) {
-        let before = self.heard.range(..=address).next_back();
-        let heard = before.filter(|(_, heard)| address < heard.end);
-        if let Some((&start, heard)) = heard.filter(|(_, heard)| !heard.removed) {
-            return (heard.answer(), (start, heard.end));
+        let before = self.changed.range(..=address).next_back();
+        let changed = before.filter(|(_, changed)| address < changed.end);
+        if let Some((&start, changed)) = changed.filter(|(_, changed)| !changed.removed) {
+            return (changed.answer(), (start, changed.end));
         }
-        let after = self.heard.range((Bound::Excluded(address), Bound::Unbounded)).next();
-        let bounds = match heard {
-            Some((&start, heard)) => (start, heard.end),
-            None => (before.map_or(0, |(_, heard)| heard.end), after.map_or(u64::MAX, |(&start, _)| start)),
+        let after = self.changed.range((Bound::Excluded(address), Bound::Unbounded)).next();
+        let bounds = match changed {
+            Some((&start, changed)) => (start, changed.end),
+            None => {
+                (before.map_or(0, |(_, changed)| changed.end), after.map_or(u64::MAX, |(&start, _)| start))
+            }
         };
         let listed = match &self.table {
             Some(Ok(listed)) => listed.find(address).ok_or(Reason::KernelUnknown),
@@ -131,17 +133,18 @@ impl Kernel {
             None => Err(Reason::KernelUnreadable),
         };
         let here = (address, address.saturating_add(1));
-        match (listed, heard) {
+        match (listed, changed) {
             (Ok((answer, (start, end))), _) => (answer, (start.max(bounds.0), end.min(bounds.1))),
-            (Err(_), Some((_, heard))) => (heard.answer(), here),
+            (Err(_), Some((_, changed))) => (changed.answer(), here),
             (Err(reason), None) => (Answer { name: Err(reason), segment: None }, here),
         }
     }
 
     /// Reports whether an address is in a known function.
     fn knows(&self, address: u64) -> bool {
-        let heard = self.heard.range(..=address).next_back().is_some_and(|(_, heard)| address < heard.end);
-        heard || matches!(&self.table, Some(Ok(listed)) if listed.table.covers(address))
+        let changed =
+            self.changed.range(..=address).next_back().is_some_and(|(_, changed)| address < changed.end);
+        changed || matches!(&self.table, Some(Ok(listed)) if listed.table.covers(address))
     }
 
     /// Returns why there is no list.
@@ -159,8 +162,8 @@ impl Kernel {
 
     /// Returns the memory in use, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let heard: usize = self.heard.values().map(|heard| 64 + heard.name.len()).sum();
-        heard + self.table.iter().flatten().map(|listed| listed.table.bytes()).sum::<usize>()
+        let changed: usize = self.changed.values().map(|changed| 64 + changed.name.len()).sum();
+        changed + self.table.iter().flatten().map(|listed| listed.table.bytes()).sum::<usize>()
     }
 }
 
@@ -194,7 +197,7 @@ impl Listed {
     }
 }
 
-impl Heard {
+impl ChangedFunction {
     fn answer(&self) -> Answer {
         Answer { name: Ok(Name::plain(Arc::clone(&self.name))), segment: None }
     }
@@ -291,12 +294,12 @@ ffffffffc0000100 d table\t[nf_conntrack]
     fn what_the_kernel_tells_of_is_known_until_something_else_is_there() {
         let mut kernel = Kernel::new(1 << 20);
         let symbol = |address, removed, name: &'static [u8]| Ksymbol { address, length: 64, removed, name };
-        kernel.hear(&symbol(0xc000, false, b"bpf_prog_1_x"));
+        kernel.apply_ksymbol(&symbol(0xc000, false, b"bpf_prog_1_x"));
         assert_eq!(name(&kernel, 0xc03f).unwrap(), "bpf_prog_1_x ");
         assert!(name(&kernel, 0xc040).is_err());
-        kernel.hear(&symbol(0xc000, true, b"bpf_prog_1_x"));
+        kernel.apply_ksymbol(&symbol(0xc000, true, b"bpf_prog_1_x"));
         assert_eq!(name(&kernel, 0xc000).unwrap(), "bpf_prog_1_x ");
-        kernel.hear(&symbol(0xc020, false, b"\xff\n"));
+        kernel.apply_ksymbol(&symbol(0xc020, false, b"\xff\n"));
         assert!(name(&kernel, 0xc000).is_err());
         assert_eq!(name(&kernel, 0xc020).unwrap(), "\u{fffd}\\n ");
     }
@@ -305,12 +308,12 @@ ffffffffc0000100 d table\t[nf_conntrack]
     fn functions_without_end_take_no_more_memory() {
         let mut kernel = Kernel::new(1 << 20);
         let symbol = |number, removed| Ksymbol { address: number * 64, length: 64, removed, name: b"x" };
-        let limit = HEARD_LIMIT as u64;
-        let room = (0..2 * limit).filter(|&number| kernel.hear(&symbol(number, false))).count();
-        assert_eq!((kernel.heard.len(), room), (HEARD_LIMIT, HEARD_LIMIT));
+        let limit = CHANGED_FUNCTIONS_LIMIT as u64;
+        let room = (0..2 * limit).filter(|&number| kernel.apply_ksymbol(&symbol(number, false))).count();
+        assert_eq!((kernel.changed.len(), room), (CHANGED_FUNCTIONS_LIMIT, CHANGED_FUNCTIONS_LIMIT));
         // Removed functions are dropped first.
-        kernel.hear(&symbol(5, true));
-        assert!(kernel.hear(&symbol(limit, false)));
+        kernel.apply_ksymbol(&symbol(5, true));
+        assert!(kernel.apply_ksymbol(&symbol(limit, false)));
         assert_eq!(name(&kernel, limit * 64).unwrap(), "x ");
     }
 }

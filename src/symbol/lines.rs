@@ -13,14 +13,14 @@ use rustc_hash::FxHashMap;
 use super::cache::Cache;
 use super::debug;
 use super::demangle::demangle;
-use super::dwarf::{self, Budget, Found, Trouble};
+use super::dwarf::{self, Budget, Found, LookupError};
 use super::identity::{Identity, Written};
 use super::source::Source;
 use super::{Named, NamedLine, Reason};
 use crate::files::Files;
+use crate::named_enum::named_enum;
 use crate::probe::binary::{Binary, BinaryError, NoDebugInfo};
 use crate::stack::{Code, Frame, Module, ModuleId};
-use crate::words::words;
 
 /// The default memory for results and for the state of files, in bytes. See [`Lines::set_memory`].
 const MEMORY: usize = 4 << 20;
@@ -35,7 +35,7 @@ const STEPS_OF_ALL: u64 = 1 << 27;
 /// The most memory for results of one file, in bytes.
 const FOUND: usize = 8 << 20;
 
-words! {
+named_enum! {
     /// The reason why a frame has no source line.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum LineReason {
@@ -117,7 +117,7 @@ pub struct Lines {
 }
 
 /// The rest of the limits for one profile.
-struct Left {
+struct RemainingLimits {
     bytes: u64,
     steps: u64,
 }
@@ -188,7 +188,7 @@ impl Lines {
                 by_file.entry(*module).or_default().push(place);
             }
         }
-        let mut left = Left { bytes: self.limit.saturating_mul(FILES), steps: STEPS_OF_ALL };
+        let mut left = RemainingLimits { bytes: self.limit.saturating_mul(FILES), steps: STEPS_OF_ALL };
         for (id, places) in by_file {
             let addresses = places.iter().filter_map(|&place| named.get(place)).map(|named| named.address);
             let answers = self.answers(id, addresses.collect(), code, &mut left);
@@ -221,7 +221,7 @@ impl Lines {
         id: ModuleId,
         mut addresses: Vec<u64>,
         code: &Code,
-        left: &mut Left,
+        left: &mut RemainingLimits,
     ) -> FxHashMap<u64, Arc<Answer>> {
         addresses.sort_unstable();
         addresses.dedup();
@@ -264,7 +264,7 @@ impl Lines {
         id: ModuleId,
         addresses: &[u64],
         code: &Code,
-        left: &mut Left,
+        left: &mut RemainingLimits,
     ) -> Result<(Vec<Found>, Option<LineReason>), LineReason> {
         let module = code.modules.get(id.0 as usize).ok_or(LineReason::NoFile)?;
         let files = &self.files;
@@ -293,10 +293,10 @@ fn find(module: &Module, code: &Code, files: &Files) -> Result<Source, LineReaso
     }
     let pid = code.processes.get(module.process.0 as usize).map(|process| process.pid);
     let found = debug::find(files, pid, &module.path, &binary, debug::Wanted::DebugInfo);
-    Ok(Source::Beside(found.map_err(|_| LineReason::NoDebugInfo)?.0))
+    Ok(Source::CompanionFile(found.map_err(|_| LineReason::NoDebugInfo)?.0))
 }
 
-impl Left {
+impl RemainingLimits {
     fn read(
         &mut self,
         source: &Source,
@@ -326,10 +326,10 @@ impl Left {
         self.steps = self.steps.saturating_sub(steps - budget.steps);
         let has_some = found.iter().any(|found| !found.levels.is_empty());
         let reason = trouble.map(|trouble| match trouble {
-            Trouble::Damaged => LineReason::Damaged,
+            LookupError::Damaged => LineReason::Damaged,
             // Results are cached, so that the next request has less work.
-            Trouble::Exhausted if steps < STEPS || has_some => LineReason::Postponed,
-            Trouble::Exhausted => LineReason::TooLarge,
+            LookupError::Exhausted if steps < STEPS || has_some => LineReason::Postponed,
+            LookupError::Exhausted => LineReason::TooLarge,
         });
         Ok((found, reason))
     }

@@ -52,10 +52,10 @@ use self::spans::{Answer, Space, Spans};
 use crate::clock::{Clock, Monotonic};
 use crate::error::printable;
 use crate::files::Files;
+use crate::named_enum::named_enum;
 use crate::probe::kallsyms::KallsymsError;
 use crate::ring::Ksymbol;
 use crate::stack::{BuildId, Code, Frame, ModuleId, Process, ProcessId};
-use crate::words::words;
 
 /// A symbolized frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub struct Named {
     pub address: u64,
 }
 
-words! {
+named_enum! {
     /// A kind of code.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Origin {
@@ -143,7 +143,7 @@ impl Default for Options {
 
 /// The approximate memory of a [`Symbolizer`], in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Held {
+pub struct MemoryUsage {
     /// The list of kernel functions.
     pub kernel: usize,
     /// Function lists of files, and further state of files.
@@ -154,7 +154,7 @@ pub struct Held {
     pub names: usize,
 }
 
-impl Held {
+impl MemoryUsage {
     /// Returns the sum.
     pub fn total(&self) -> usize {
         self.kernel + self.files + self.jits + self.names
@@ -178,7 +178,7 @@ pub struct Symbolizer {
     /// When unused symbols were last dropped.
     aged: Monotonic,
     /// Whether a kernel record arrived, so that cached symbols of the kernel may be wrong.
-    heard: bool,
+    kernel_changed: bool,
     accounts: Accounts,
 }
 
@@ -193,7 +193,7 @@ impl Symbolizer {
             jits: Jits::new(quarter),
             names: Spans::new(quarter),
             aged: clock.monotonic(),
-            heard: false,
+            kernel_changed: false,
             accounts: Accounts::default(),
             clock,
             options,
@@ -249,9 +249,9 @@ impl Symbolizer {
     }
 
     /// Registers that the kernel added or removed a function: a BPF program or a trampoline.
-    pub fn hear(&mut self, symbol: &Ksymbol<'_>) {
-        self.accounts.dropped += u64::from(!self.kernel.hear(symbol));
-        self.heard = true;
+    pub fn apply_ksymbol(&mut self, symbol: &Ksymbol<'_>) {
+        self.accounts.dropped += u64::from(!self.kernel.apply_ksymbol(symbol));
+        self.kernel_changed = true;
     }
 
     /// Opens and reads the JIT symbol files of a process. Call this when a frame in its memory is first sampled: after its exit, its files
@@ -285,8 +285,8 @@ impl Symbolizer {
     }
 
     /// Returns the memory in use, by parts.
-    pub fn held(&self) -> Held {
-        Held {
+    pub fn held(&self) -> MemoryUsage {
+        MemoryUsage {
             kernel: self.kernel.bytes(),
             files: self.files.bytes(),
             jits: self.jits.bytes(),
@@ -325,9 +325,9 @@ impl Symbolizer {
         if is_read {
             self.share();
         }
-        if is_read || self.heard {
+        if is_read || self.kernel_changed {
             self.names.retain(|&(space, _), _| space != Space::Kernel);
-            self.heard = false;
+            self.kernel_changed = false;
         }
     }
 

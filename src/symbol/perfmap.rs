@@ -4,7 +4,7 @@
 //! The file is untrusted input, and often damaged: some writers prefix numbers with `0x`, threads mix lines, a full disk truncates them. A
 //! line that cannot be parsed is counted and skipped.
 
-use super::follow::{Made, Reader};
+use super::follow::{FunctionReader, Reader};
 use super::regions::Regions;
 
 /// The longest line, in bytes. A longer one is skipped.
@@ -71,7 +71,7 @@ impl Reader for PerfMap {
     }
 }
 
-impl Made for PerfMap {
+impl FunctionReader for PerfMap {
     fn functions(&self) -> &Regions {
         &self.functions
     }

@@ -18,14 +18,14 @@ pub(super) enum Source {
     /// The module's own file.
     Own(Option<Written>),
     /// A debug file.
-    Beside(Beside),
+    CompanionFile(CompanionFile),
     /// A copy in memory.
     Copied(Arc<Bytes>),
 }
 
 /// A file that belongs to a module, by the path where it was found.
 #[derive(Debug, Clone)]
-pub(super) struct Beside {
+pub(super) struct CompanionFile {
     pub(super) root: Root,
     pub(super) path: String,
     /// When it was last written, as of the first access.
@@ -58,7 +58,7 @@ impl Source {
                     Err(Reason::Changed)
                 }
             }
-            Self::Beside(beside) => Ok(beside.open(files)?),
+            Self::CompanionFile(beside) => Ok(beside.open(files)?),
             Self::Copied(bytes) => Ok(Arc::<Bytes>::clone(bytes)),
         }
     }
@@ -67,13 +67,13 @@ impl Source {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Own(_) => 0,
-            Self::Beside(beside) => beside.path.len(),
+            Self::CompanionFile(beside) => beside.path.len(),
             Self::Copied(bytes) => bytes.0.len(),
         }
     }
 }
 
-impl Beside {
+impl CompanionFile {
     /// Opens the file in the root of the process through which it was found, or on the host. That process may have exited, and other
     /// processes may use the file.
     pub(super) fn open(&self, files: &Files) -> Result<Arc<Opened>, Reason> {

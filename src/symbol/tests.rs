@@ -532,7 +532,7 @@ fn a_program_of_bpf_has_its_name_as_soon_as_the_kernel_tells_it() {
     let frame = Frame::Kernel(0xffff_ffff_c100_0010);
     assert_eq!(ask(&mut symbolizer, &machine.code, frame), "[kernel] 0xffffffffc1000010");
     let (address, name) = (0xffff_ffff_c100_0000, &b"bpf_prog_6deef7357e7b4530_x"[..]);
-    symbolizer.hear(&Ksymbol { address, length: 64, removed: false, name });
+    symbolizer.apply_ksymbol(&Ksymbol { address, length: 64, removed: false, name });
     assert_eq!(ask(&mut symbolizer, &machine.code, frame), "bpf_prog_6deef7357e7b4530_x");
 }
 

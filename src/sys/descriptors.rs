@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use crate::host;
 
 /// Maximum number of descriptors to examine, besides those of events. Any others count as [`OpenDescriptors::other`].
-const MOST: usize = 4096;
+const MAX: usize = 4096;
 
 /// Open descriptors by kind. Each descriptor counts once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,7 +32,7 @@ impl OpenDescriptors {
         let names = host::list(dir).unwrap_or_default();
         let mut found = Self { event: events as u64, ..Self::default() };
         let mut looked_at = 0;
-        for name in names.iter().take(events.saturating_add(MOST)) {
+        for name in names.iter().take(events.saturating_add(MAX)) {
             let Ok(target) = fs::read_link(dir.join(name)) else { continue };
             looked_at += 1;
             match target.to_str() {
@@ -44,7 +44,7 @@ impl OpenDescriptors {
         }
         // Without the descriptor that the directory was read with, which is closed by now.
         let known = found.event + found.file + found.socket + found.other;
-        if looked_at == events.saturating_add(MOST) {
+        if looked_at == events.saturating_add(MAX) {
             found.other += (names.len() as u64).saturating_sub(known);
         }
         found

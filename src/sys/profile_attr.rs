@@ -70,7 +70,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::profiled::{Unwind, Whose};
+    use crate::config::profiled::{SampledTargets, Unwind};
     use crate::plan::Value;
 
     fn sampler(rate: Rate, period: Option<u64>, unwind: Unwind) -> Sampler {
@@ -83,7 +83,7 @@ mod tests {
             waits: None,
             unwind,
             lines: false,
-            whose: Whose::default(),
+            targets: SampledTargets::default(),
             tells_cgroup: true,
             cpus: false,
             per: None,

@@ -3,18 +3,18 @@
 use rustc_hash::FxHashMap;
 
 use super::names::Call;
-use crate::sched::Who;
+use crate::sched::Thread;
 
 /// Maximum number of threads in calls.
-const MOST: usize = 1 << 17;
+const MAX: usize = 1 << 17;
 /// Largest error number (`MAX_ERRNO`). Results from -`MAX_ERRNO` to -1 are errors; others are numbers or addresses.
 const MAX_ERRNO: i64 = 4095;
 
 /// Call in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Begun {
+pub struct PendingCall {
     /// Calling thread.
-    pub who: Who,
+    pub thread: Thread,
     /// System call.
     pub call: Call,
     /// Start time in nanoseconds, on the clock of the records.
@@ -25,9 +25,9 @@ pub struct Begun {
 
 /// Completed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ended {
+pub struct CompletedCall {
     /// Calling thread.
-    pub who: Who,
+    pub thread: Thread,
     /// System call.
     pub call: Call,
     /// End time in nanoseconds, on the clock of the records.
@@ -38,7 +38,7 @@ pub struct Ended {
     pub result: i64,
 }
 
-impl Ended {
+impl CompletedCall {
     /// Returns the error number, if the call failed.
     pub fn error(&self) -> Option<u16> {
         let number = self.result.checked_neg().filter(|number| (1..=MAX_ERRNO).contains(number))?;
@@ -63,27 +63,27 @@ pub struct Untracked {
 
 /// Call state of a thread.
 #[derive(Debug, Clone, Copy)]
-enum Under {
+enum CallState {
     /// Tracked call.
-    Followed(Begun),
+    Tracked(PendingCall),
     /// Untracked call: its exit is ignored.
-    LeftOut,
+    Ignored,
 }
 
 /// Calls in progress.
 #[derive(Debug, Default)]
 pub struct Calls {
-    under: FxHashMap<u32, Under>,
+    states: FxHashMap<u32, CallState>,
     untracked: Untracked,
 }
 
 impl Calls {
     /// Handles the entry of a call.
     #[inline]
-    pub fn begin(&mut self, begun: Begun) {
-        if self.has_room(begun.who.tid) {
-            let before = self.under.insert(begun.who.tid, Under::Followed(begun));
-            self.untracked.unended += u64::from(matches!(before, Some(Under::Followed(_))));
+    pub fn begin(&mut self, begun: PendingCall) {
+        if self.has_room(begun.thread.tid) {
+            let before = self.states.insert(begun.thread.tid, CallState::Tracked(begun));
+            self.untracked.unended += u64::from(matches!(before, Some(CallState::Tracked(_))));
         } else {
             self.untracked.full += 1;
         }
@@ -92,24 +92,24 @@ impl Calls {
     /// Marks a thread as being in an untracked call whose exit may be recorded: another call has the same number, or the call created the
     /// thread.
     #[inline]
-    pub fn leave_out(&mut self, tid: u32) {
+    pub fn ignore(&mut self, tid: u32) {
         if self.has_room(tid) {
-            let before = self.under.insert(tid, Under::LeftOut);
-            self.untracked.unended += u64::from(matches!(before, Some(Under::Followed(_))));
+            let before = self.states.insert(tid, CallState::Ignored);
+            self.untracked.unended += u64::from(matches!(before, Some(CallState::Tracked(_))));
         }
     }
 
     #[inline]
     fn has_room(&self, tid: u32) -> bool {
-        self.under.len() < MOST || self.under.contains_key(&tid)
+        self.states.len() < MAX || self.states.contains_key(&tid)
     }
 
     /// Handles the exit of a call, and returns the completed call if its entry is known.
     #[inline]
-    pub fn end(&mut self, tid: u32, number: u32, time: u64, result: i64) -> Option<Ended> {
-        let begun = match self.under.remove(&tid) {
-            Some(Under::Followed(begun)) => begun,
-            Some(Under::LeftOut) => return None,
+    pub fn end(&mut self, tid: u32, number: u32, time: u64, result: i64) -> Option<CompletedCall> {
+        let begun = match self.states.remove(&tid) {
+            Some(CallState::Tracked(begun)) => begun,
+            Some(CallState::Ignored) => return None,
             None => {
                 self.untracked.unbegun += 1;
                 return None;
@@ -124,31 +124,31 @@ impl Calls {
             self.untracked.backwards += 1;
             return None;
         };
-        let Begun { who, call, .. } = begun;
-        Some(Ended { who, call, time, took, result })
+        let PendingCall { thread, call, .. } = begun;
+        Some(CompletedCall { thread, call, time, took, result })
     }
 
     /// Handles the exit of a thread.
     pub fn forget(&mut self, tid: u32) {
-        self.under.remove(&tid);
+        self.states.remove(&tid);
     }
 
     /// Discards all calls in progress after lost records.
     pub fn mark_gap(&mut self) {
         self.untracked.dropped += self.followed().count() as u64;
-        self.under.clear();
+        self.states.clear();
     }
 
     /// Returns the calls that have been running longer than `threshold` nanoseconds, with their age.
-    pub fn stuck(&self, now: u64, threshold: u64) -> impl Iterator<Item = (&Begun, u64)> {
+    pub fn stuck(&self, now: u64, threshold: u64) -> impl Iterator<Item = (&PendingCall, u64)> {
         let aged = self.followed().map(move |begun| (begun, now.saturating_sub(begun.time)));
         aged.filter(move |&(_, age)| age > threshold)
     }
 
-    fn followed(&self) -> impl Iterator<Item = &Begun> {
-        self.under.values().filter_map(|under| match under {
-            Under::Followed(begun) => Some(begun),
-            Under::LeftOut => None,
+    fn followed(&self) -> impl Iterator<Item = &PendingCall> {
+        self.states.values().filter_map(|states| match states {
+            CallState::Tracked(begun) => Some(begun),
+            CallState::Ignored => None,
         })
     }
 
@@ -163,9 +163,9 @@ mod tests {
     use super::*;
     use crate::syscall::Abi;
 
-    fn begun(tid: u32, number: u32, time: u64) -> Begun {
-        let who = Who { tid, pid: tid, ..Who::default() };
-        Begun { who, call: Call { abi: Abi::X86_64, number }, time, cpu: 0 }
+    fn begun(tid: u32, number: u32, time: u64) -> PendingCall {
+        let thread = Thread { tid, pid: tid, ..Thread::default() };
+        PendingCall { thread, call: Call { abi: Abi::X86_64, number }, time, cpu: 0 }
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
         let ended = calls.end(1, 35, 160, 0).unwrap();
         assert_eq!((ended.took, ended.error(), ended.call.to_string()), (60, None, "nanosleep".to_owned()));
         assert_eq!(calls.end(2, 202, 120, -110).unwrap().error(), Some(110));
-        assert_eq!((calls.under.len(), calls.untracked()), (0, Untracked::default()));
+        assert_eq!((calls.states.len(), calls.untracked()), (0, Untracked::default()));
     }
 
     #[test]
@@ -210,15 +210,15 @@ mod tests {
     #[test]
     fn the_end_of_a_call_that_is_not_followed_tells_nothing() {
         let mut calls = Calls::default();
-        calls.leave_out(1);
+        calls.ignore(1);
         assert_eq!(calls.end(1, 3, 10, 0), None);
-        calls.leave_out(1);
+        calls.ignore(1);
         assert_eq!(calls.stuck(10_000, 0).count(), 0);
         calls.begin(begun(1, 0, 20));
         assert!(calls.end(1, 0, 30, 0).is_some(), "the exit of the untracked call was not recorded");
-        assert_eq!((calls.under.len(), calls.untracked()), (0, Untracked::default()));
+        assert_eq!((calls.states.len(), calls.untracked()), (0, Untracked::default()));
         calls.begin(begun(1, 0, 40));
-        calls.leave_out(1);
+        calls.ignore(1);
         calls.mark_gap();
         assert_eq!(calls.untracked(), Untracked { unended: 1, ..Untracked::default() });
     }
@@ -229,7 +229,7 @@ mod tests {
         calls.begin(begun(1, 35, 1_000));
         calls.begin(begun(2, 35, 9_000));
         let stuck: Vec<(u32, u64)> =
-            calls.stuck(10_000, 5_000).map(|(begun, age)| (begun.who.tid, age)).collect();
+            calls.stuck(10_000, 5_000).map(|(begun, age)| (begun.thread.tid, age)).collect();
         assert_eq!(stuck, [(1, 9_000)]);
         calls.forget(1);
         assert_eq!(calls.stuck(10_000, 5_000).count(), 0);

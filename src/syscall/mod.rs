@@ -8,6 +8,6 @@ mod calls;
 mod names;
 mod sums;
 
-pub use calls::{Begun, Calls, Ended, Untracked};
+pub use calls::{Calls, CompletedCall, PendingCall, Untracked};
 pub use names::{Abi, Call, errno};
 pub use sums::{Row, Sum, Sums};

@@ -5,12 +5,12 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-use super::calls::Ended;
+use super::calls::CompletedCall;
 use super::names::Call;
 use crate::metrics::{Buckets, Histogram};
 
 /// Maximum number of pairs of an owner and a call between two collections.
-const MOST: usize = 1 << 16;
+const MAX: usize = 1 << 16;
 
 /// Sum of one call of one owner.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +24,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, ended: &Ended) {
+    fn add(&mut self, ended: &CompletedCall) {
         self.durations.observe(ended.took as f64 / 1e9);
         self.longest = self.longest.max(ended.took);
         if let Some(error) = ended.error() {
@@ -62,10 +62,10 @@ impl<O: Copy + Eq + Hash> Sums<O> {
 
     /// Adds a call.
     #[inline]
-    pub fn add(&mut self, owner: O, ended: &Ended) {
+    pub fn add(&mut self, owner: O, ended: &CompletedCall) {
         let (mut owner, call) = (Some(owner), ended.call);
         // There are only a few hundred calls, so the number of rows without an owner is bounded.
-        if self.sums.len() >= MOST && !self.places.contains_key(&(owner, call)) {
+        if self.sums.len() >= MAX && !self.places.contains_key(&(owner, call)) {
             owner = None;
         }
         let (sums, buckets) = (&mut self.sums, &self.buckets);
@@ -88,11 +88,17 @@ impl<O: Copy + Eq + Hash> Sums<O> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sched::Who;
+    use crate::sched::Thread;
     use crate::syscall::Abi;
 
-    fn ended(number: u32, took: u64, result: i64) -> Ended {
-        Ended { who: Who::default(), call: Call { abi: Abi::X86_64, number }, time: 0, took, result }
+    fn ended(number: u32, took: u64, result: i64) -> CompletedCall {
+        CompletedCall {
+            thread: Thread::default(),
+            call: Call { abi: Abi::X86_64, number },
+            time: 0,
+            took,
+            result,
+        }
     }
 
     #[test]
@@ -116,10 +122,10 @@ mod tests {
     #[test]
     fn a_flood_of_owners_takes_no_more_room_and_loses_nothing() {
         let mut sums = Sums::new(Buckets::exponential("seconds"));
-        let many = MOST as u64 + 10;
+        let many = MAX as u64 + 10;
         (1..=many).for_each(|owner| sums.add(owner, &ended(0, 1, 0)));
         let taken = sums.take();
-        assert_eq!(taken.len(), MOST + 1);
+        assert_eq!(taken.len(), MAX + 1);
         assert_eq!(taken.iter().map(|(.., sum)| sum.durations.count()).sum::<u64>(), many);
     }
 }

@@ -1,30 +1,30 @@
 //! Targets: the CPUs, cgroups and processes of this machine. [`Watch`] scans them, and returns the [`Changes`] since its last scan.
 //!
 //! Contents of `/proc` and names of cgroups are untrusted input: any user who can start a process controls a part of them. Every scan is
-//! therefore bounded, and [`LeftOut`] counts what a scan skipped, by reason.
+//! therefore bounded, and [`SkippedTargets`] counts what a scan skipped, by reason.
 
 mod attribution;
 mod cgroup;
 mod glob;
+mod open_target;
 mod process;
 mod selected;
 #[cfg(test)]
 mod testing;
 mod watch;
-mod whom;
 
 pub use attribution::Attribution;
 pub use cgroup::{
     Cgroup, CgroupAbsent, CgroupId, CgroupMount, CgroupSelection, Cgroups, ContainerPath, parent_of, pod_uid,
 };
 pub use glob::{Glob, GlobError};
+pub use open_target::OpenTarget;
 pub use process::{
     Changed, GroupBy, Need, Process, ProcessContext, ProcessKey, ProcessRule, ProcessSelection, Processes,
     unit_of,
 };
 pub use selected::Targets;
 pub use watch::{Changes, Needs, Watch};
-pub use whom::Whom;
 
 use crate::error::{Errno, FileError};
 
@@ -55,7 +55,7 @@ impl<T, K> Default for Diff<T, K> {
 
 /// Number of cgroups or processes that the last scan found and skipped, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LeftOut {
+pub struct SkippedTargets {
     /// Exceeded the maximum number.
     pub too_many: usize,
     /// Deeper than the depth limit (cgroups only).
@@ -87,7 +87,7 @@ impl Obstacle {
     }
 }
 
-impl LeftOut {
+impl SkippedTargets {
     fn count(&mut self, obstacle: Obstacle) {
         match obstacle {
             Obstacle::Absent => {}

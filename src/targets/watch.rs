@@ -4,8 +4,8 @@ use std::fs::File;
 use std::sync::Arc;
 
 use super::{
-    Cgroup, CgroupAbsent, CgroupId, CgroupMount, Cgroups, Changed, Diff, LeftOut, Need, Process, ProcessKey,
-    ProcessSelection, Processes,
+    Cgroup, CgroupAbsent, CgroupId, CgroupMount, Cgroups, Changed, Diff, Need, Process, ProcessKey,
+    ProcessSelection, Processes, SkippedTargets,
 };
 use crate::error::FileError;
 use crate::host::{CpuSet, Online, Roots};
@@ -192,7 +192,7 @@ impl Watch {
     }
 
     /// Returns the numbers of cgroups and of processes that the last scan found and skipped.
-    pub fn left_out(&self) -> (LeftOut, LeftOut) {
+    pub fn left_out(&self) -> (SkippedTargets, SkippedTargets) {
         let cgroups = self.cgroups.as_ref().map(Cgroups::left_out).unwrap_or_default();
         (cgroups, self.processes.as_ref().map(Processes::left_out).unwrap_or_default())
     }

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::owners::{OwnerId, Owners, Who};
-use super::pending::{Begun, Pending};
+use super::owners::{OwnerId, Owners, RecordIds};
+use super::pending::{FirstEvent, Pending};
 use super::values::{Fresh, ValueId, Values};
 use crate::event::format::{Field, Value};
 use crate::metrics::Histogram;
-use crate::plan::{Amount, Output, Take, Trace, TraceSource as Source};
+use crate::plan::{Amount, Output, Trace, TraceSource as Source, ValueLocation};
 use crate::targets::Targets;
 
 /// Maximum number of label sets in one round. Further hits are aggregated into `other` until the next collection.
-const MOST_CELLS: usize = 1 << 16;
+const MAX_CELLS: usize = 1 << 16;
 
 /// Sums of one label set.
 #[derive(Debug, Clone, Default)]
@@ -60,7 +60,7 @@ impl Table {
 
     #[cold]
     fn add(&mut self, mut set: Box<[u32]>) -> usize {
-        if self.cells.len() >= MOST_CELLS
+        if self.cells.len() >= MAX_CELLS
             && let Some((owner, values)) = set.split_first_mut()
         {
             *owner = OwnerId::UNKNOWN.0;
@@ -164,7 +164,7 @@ struct Scratch {
 
 /// Sums of an entry that one collection takes.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct EntryTotals {
     /// For each output.
     pub(super) tables: Vec<Vec<(Key, Cell)>>,
     /// For each label: its new values.
@@ -181,7 +181,7 @@ pub(super) struct Taken {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hit<'r> {
     pub(super) source: usize,
-    pub(super) who: Who,
+    pub(super) ids: RecordIds,
     pub(super) time: u64,
     pub(super) raw: &'r [u8],
 }
@@ -215,7 +215,7 @@ impl Aggregate {
                     self.sums.dropped.short += 1;
                 } else if hit.source == 0 {
                     let labels = self.sums.scratch.set.iter().skip(2).map(|&value| ValueId(value)).collect();
-                    pending.begin(key, Begun { time: hit.time, who: hit.who, labels });
+                    pending.begin(key, FirstEvent { time: hit.time, ids: hit.ids, labels });
                 } else if let Some((begun, elapsed)) = pending.end(key, hit.time) {
                     self.sums.elapsed(&self.trace, &begun, elapsed, owners);
                 }
@@ -232,7 +232,7 @@ impl Aggregate {
 
     /// Takes the sums since the last call. `now` is a time of the clock of the records. If there is no space for new values, values that
     /// did not occur in the last `kept` rounds are removed.
-    pub(super) fn take(&mut self, now: u64, kept: u64) -> Taken {
+    pub(super) fn take(&mut self, now: u64, kept: u64) -> EntryTotals {
         if let Some(pending) = &mut self.pending {
             pending.expire(now);
         }
@@ -242,7 +242,7 @@ impl Aggregate {
         if let Some(pending) = &mut self.pending {
             expired.iter().enumerate().for_each(|(label, gone)| pending.forget(label, gone));
         }
-        let taken = Taken {
+        let taken = EntryTotals {
             tables: sums.tables.iter_mut().map(Table::take).collect(),
             fresh: sums.values.iter_mut().map(Values::take_fresh).collect(),
             expired,
@@ -278,7 +278,7 @@ impl Sums {
             },
         };
         for (output, table) in trace.outputs.iter().zip(&mut self.tables) {
-            let cell = cell(table, output, &mut self.scratch.set, hit.who, owners);
+            let cell = cell(table, output, &mut self.scratch.set, hit.ids, owners);
             cell.hits += 1;
             match &trace.measure {
                 Amount::Sum(_) => cell.sum = cell.sum.saturating_add(number),
@@ -308,7 +308,7 @@ impl Sums {
         }
     }
 
-    fn elapsed(&mut self, trace: &Trace, begun: &Begun, elapsed: u64, owners: &mut Owners) {
+    fn elapsed(&mut self, trace: &Trace, begun: &FirstEvent, elapsed: u64, owners: &mut Owners) {
         // Each label comes from one of the two events.
         for (label, first) in self.scratch.set.iter_mut().skip(2).zip(&begun.labels) {
             if *label == ValueId::NONE.0 {
@@ -318,7 +318,7 @@ impl Sums {
         let Amount::Elapsed(buckets) = &trace.measure else { return };
         let seconds = elapsed as f64 / 1e9;
         for (output, table) in trace.outputs.iter().zip(&mut self.tables) {
-            let cell = cell(table, output, &mut self.scratch.set, begun.who, owners);
+            let cell = cell(table, output, &mut self.scratch.set, begun.ids, owners);
             cell.hits += 1;
             cell.histogram.get_or_insert_with(|| Histogram::of(buckets)).observe(seconds);
         }
@@ -331,13 +331,13 @@ fn cell<'t>(
     table: &'t mut Table,
     output: &Output,
     set: &mut [u32],
-    who: Who,
+    ids: RecordIds,
     owners: &mut Owners,
 ) -> &'t mut Cell {
     let owner = match &output.targets {
-        Targets::Cpus(cpus) => OwnerId(cpus.number_of(who.cpu)),
-        Targets::Cgroups(_) => owners.cgroup(who),
-        Targets::Processes(_) => owners.process(who),
+        Targets::Cpus(cpus) => OwnerId(cpus.number_of(ids.cpu)),
+        Targets::Cgroups(_) => owners.cgroup(ids),
+        Targets::Processes(_) => owners.process(ids),
     };
     if let Some(first) = set.first_mut() {
         *first = owner.0;
@@ -347,12 +347,12 @@ fn cell<'t>(
 
 /// Returns a value of a hit.
 #[inline]
-fn taken<'r>(take: &Take, hit: Hit<'r>) -> Option<Value<'r>> {
+fn taken<'r>(take: &ValueLocation, hit: Hit<'r>) -> Option<Value<'r>> {
     match take {
-        Take::Field(field) => field.value(hit.raw),
-        Take::Cpu => Some(Value::Unsigned(hit.who.cpu.into())),
-        Take::Pid => Some(Value::Unsigned(hit.who.pid.into())),
-        Take::Tid => Some(Value::Unsigned(hit.who.tid.into())),
+        ValueLocation::Field(field) => field.value(hit.raw),
+        ValueLocation::Cpu => Some(Value::Unsigned(hit.ids.cpu.into())),
+        ValueLocation::Pid => Some(Value::Unsigned(hit.ids.pid.into())),
+        ValueLocation::Tid => Some(Value::Unsigned(hit.ids.tid.into())),
     }
 }
 
@@ -360,7 +360,7 @@ fn taken<'r>(take: &Take, hit: Hit<'r>) -> Option<Value<'r>> {
 /// in one tracepoint, and just 3 in another.
 fn meanings(trace: &Trace, label: usize) -> Box<[usize]> {
     let field = |source: &Source| match source.labels.get(label) {
-        Some(Some(Take::Field(field))) => Some((field.kind, field.show.clone())),
+        Some(Some(ValueLocation::Field(field))) => Some((field.kind, field.show.clone())),
         _ => None,
     };
     let mut seen = Vec::new();

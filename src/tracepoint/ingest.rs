@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::open::{ByLane, lane_of};
+use super::open::{ByClass, class_of};
 use super::router::Router;
 use crate::clock::Clock;
 use crate::plan::{RingClass, Trace};
-use crate::ring::{Consumer, Losses, Merger, RingId, Turn, Turns, Usage, is_sample, time_of};
+use crate::ring::{
+    Consumer, Losses, Merger, RingId, ThreadSwitch, ThreadSwitchReceiver, Usage, is_sample, time_of,
+};
 use crate::sys::{Fields, Ring};
 
 /// Hits counted by the events of a ring, and hits read from it. The kernel reports losses only in front of the next record that fits, which
@@ -17,7 +19,7 @@ struct Account {
     /// Hits that were read.
     read: u64,
     /// Number of lost records that the kernel reported. Not all of them need to be hits.
-    told: u64,
+    lost_records: u64,
     /// Hits that the events had counted at the last call of `settle`.
     hits: u64,
     /// Number of records known to be lost, and maximum fill level of the ring.
@@ -33,9 +35,9 @@ impl Account {
         news
     }
 
-    /// Returns the number of lost records. For some lanes only the kernel's reports are available.
+    /// Returns the number of lost records. For some ring classes only the kernel's reports are available.
     fn lost(&self) -> u64 {
-        self.usage.lost.max(self.told)
+        self.usage.lost.max(self.lost_records)
     }
 }
 
@@ -47,47 +49,47 @@ pub(super) struct Ingest<R> {
     /// For each open ring: its account, which continues when the ring is replaced.
     accounts: BTreeMap<RingId, Account>,
     /// Number of records lost in rings that are closed.
-    closed: ByLane<u64>,
-    /// The fields of the records of each lane.
-    fields: ByLane<Fields>,
+    closed: ByClass<u64>,
+    /// The fields of the records of each ring class.
+    fields: ByClass<Fields>,
     merger: Merger,
     /// Thread switches of the switch stream, if it is their source.
-    turns: Option<Arc<Turns>>,
+    thread_switches: Option<Arc<ThreadSwitchReceiver>>,
     /// Thread switches that are queued until older records have arrived.
-    waiting: Vec<Turn>,
-    pub(super) desk: Router,
+    waiting: Vec<ThreadSwitch>,
+    pub(super) router: Router,
 }
 
 impl<R: Ring> Ingest<R> {
-    /// Returns an intake without rings.
+    /// Returns an ingest without rings.
     pub(super) fn new(clock: Clock) -> Self {
         Self {
             clock,
             rings: BTreeMap::new(),
             accounts: BTreeMap::new(),
-            closed: ByLane::default(),
-            fields: ByLane::default(),
+            closed: ByClass::default(),
+            fields: ByClass::default(),
             merger: Merger::default(),
-            turns: None,
+            thread_switches: None,
             waiting: Vec::new(),
-            desk: Router::default(),
+            router: Router::default(),
         }
     }
 
     /// Reads records with these fields for these entries from now on, and follows these thread switches. There is no ring yet.
     pub(super) fn retrace(
         &mut self,
-        fields: ByLane<Fields>,
+        fields: ByClass<Fields>,
         traces: &[Arc<Trace>],
-        turns: Option<Arc<Turns>>,
+        thread_switches: Option<Arc<ThreadSwitchReceiver>>,
     ) {
-        (self.turns, self.waiting) = (turns, Vec::new());
+        (self.thread_switches, self.waiting) = (thread_switches, Vec::new());
         // Records that are still queued have times in the future: the kernel did not write these times.
         let until = u64::MAX;
         std::mem::take(&mut self.merger)
-            .flush(until, |ring, _| self.desk.losses[lane_of(ring)].unreadable += 1);
+            .flush(until, |ring, _| self.router.losses[class_of(ring)].unreadable += 1);
         self.fields = fields;
-        self.desk.retrace(traces);
+        self.router.retrace(traces);
     }
 
     /// Closes a ring whose events have stopped after counting this many `hits`.
@@ -98,11 +100,11 @@ impl<R: Ring> Ingest<R> {
         self.flush(until);
         self.remove(ring);
         if let Some(mut account) = self.accounts.remove(&ring) {
-            let lane = lane_of(ring);
+            let class = class_of(ring);
             if account.settle(hits) {
-                self.desk.mark_gap(lane);
+                self.router.mark_gap(class);
             }
-            self.closed[lane] = self.closed[lane].saturating_add(account.usage.lost);
+            self.closed[class] = self.closed[class].saturating_add(account.usage.lost);
         }
     }
 
@@ -111,7 +113,7 @@ impl<R: Ring> Ingest<R> {
         let Some(account) = self.accounts.get_mut(&ring) else { return };
         let before = std::mem::replace(&mut account.hits, hits);
         if account.settle(before) {
-            self.desk.mark_gap(lane_of(ring));
+            self.router.mark_gap(class_of(ring));
         }
     }
 
@@ -120,61 +122,63 @@ impl<R: Ring> Ingest<R> {
         if rings.is_empty() {
             return self.drain_all(now);
         }
-        let direct = rings.iter().filter(|&&ring| !lane_of(ring).is_ordered());
+        let direct = rings.iter().filter(|&&ring| !class_of(ring).is_ordered());
         direct.for_each(|&ring| self.empty(ring));
-        if rings.iter().any(|&ring| lane_of(ring).is_ordered()) {
+        if rings.iter().any(|&ring| class_of(ring).is_ordered()) {
             self.drain_ordered(now);
         }
     }
 
     /// Empties all rings. Records later than `now`, on their clock, may stay queued until the next call.
     pub(super) fn drain_all(&mut self, now: u64) {
-        self.empty_all(|lane| !lane.is_ordered());
+        self.empty_all(|class| !class.is_ordered());
         self.drain_ordered(now);
     }
 
-    /// Empties the rings of some lanes.
+    /// Empties the rings of some ring classes.
     fn empty_all(&mut self, of: impl Fn(RingClass) -> bool) {
-        let rings: Vec<RingId> = self.rings.keys().copied().filter(|&ring| of(lane_of(ring))).collect();
+        let rings: Vec<RingId> = self.rings.keys().copied().filter(|&ring| of(class_of(ring))).collect();
         rings.into_iter().for_each(|ring| self.empty(ring));
     }
 
     /// Processes the records of all CPUs that were written before `now`, in order.
     fn drain_ordered(&mut self, now: u64) {
         self.empty_all(RingClass::is_ordered);
-        self.flush(self.turns.as_ref().map_or(now, |turns| now.min(turns.complete())));
+        self.flush(
+            self.thread_switches.as_ref().map_or(now, |thread_switches| now.min(thread_switches.complete())),
+        );
     }
 
     /// Processes queued records and thread switches from before `until`, in the order of their times.
     fn flush(&mut self, until: u64) {
-        if let Some(turns) = &self.turns {
-            if turns.take(&mut self.waiting) {
-                self.desk.mark_gap(RingClass::Scheduler);
+        if let Some(thread_switches) = &self.thread_switches {
+            if thread_switches.take(&mut self.waiting) {
+                self.router.mark_gap(RingClass::Scheduler);
             }
-            self.waiting.sort_by_key(|turn| turn.time);
+            self.waiting.sort_by_key(|switch| switch.time);
         }
-        let mut turns = self.waiting.iter().take_while(|turn| turn.time < until).peekable();
+        let mut thread_switches = self.waiting.iter().take_while(|switch| switch.time < until).peekable();
         let fields = &self.fields;
-        let (desk, accounts) = (&mut self.desk, &mut self.accounts);
+        let (router, accounts) = (&mut self.router, &mut self.accounts);
         let mut followed = 0;
         self.merger.flush(until, |ring, record| {
-            let lane = lane_of(ring);
-            let time = time_of(record, &fields[lane]).unwrap_or(0);
-            while let Some(turn) = turns.next_if(|turn| turn.time < time) {
-                desk.turn(turn);
+            let class = class_of(ring);
+            let time = time_of(record, &fields[class]).unwrap_or(0);
+            while let Some(switch) = thread_switches.next_if(|switch| switch.time < time) {
+                router.thread_switch(switch);
                 followed += 1;
             }
-            let before = desk.losses[lane].ring_full;
-            desk.read(lane, ring.cpu, record, &fields[lane]);
-            let told = desk.losses[lane].ring_full - before;
-            if told > 0
+            let before = router.losses[class].ring_full;
+            router.read(class, ring.cpu, record, &fields[class]);
+            let lost_records = router.losses[class].ring_full - before;
+            if lost_records > 0
                 && let Some(account) = accounts.get_mut(&ring)
             {
-                account.told += told;
+                account.lost_records += lost_records;
             }
         });
-        for turn in turns {
-            desk.turn(turn);
+        for switch in thread_switches {
+            router.thread_switch(switch);
             followed += 1;
         }
         self.waiting.drain(..followed);
@@ -183,47 +187,47 @@ impl<R: Ring> Ingest<R> {
     /// Empties a ring: processes its records, or queues them if they have to be processed in order.
     fn empty(&mut self, id: RingId) {
         let Some(ring) = self.rings.get_mut(&id) else { return };
-        let lane = lane_of(id);
-        let (desk, merger, fields) = (&mut self.desk, &mut self.merger, &self.fields[lane]);
-        let (before, late, mut hits) = (desk.losses[lane].ring_full, merger.late(), 0);
+        let class = class_of(id);
+        let (router, merger, fields) = (&mut self.router, &mut self.merger, &self.fields[class]);
+        let (before, late, mut hits) = (router.losses[class].ring_full, merger.late(), 0);
         let drained = ring.drain(|record| {
             hits += u64::from(is_sample(record));
-            if !lane.is_ordered() {
-                return desk.read(lane, id.cpu, record, fields);
+            if !class.is_ordered() {
+                return router.read(class, id.cpu, record, fields);
             }
             match time_of(record, fields) {
                 Some(time) => merger.push(id, time, record),
-                None => desk.losses[lane].unreadable += 1,
+                None => router.losses[class].unreadable += 1,
             }
         });
         if let Some(account) = self.accounts.get_mut(&id) {
             account.read += hits;
-            account.told += desk.losses[lane].ring_full - before;
+            account.lost_records += router.losses[class].ring_full - before;
             account.usage.read(drained);
         }
-        let losses = &mut desk.losses[lane];
+        let losses = &mut router.losses[class];
         losses.unreadable += u64::from(drained.torn);
         losses.late += merger.late() - late;
         if drained.torn {
-            desk.mark_gap(lane);
+            router.mark_gap(class);
         }
     }
 
-    /// Returns the numbers of read and lost records of the rings of a lane.
-    pub(super) fn losses(&self, lane: RingClass) -> Losses {
-        let accounts = self.accounts.iter().filter(|&(&ring, _)| lane_of(ring) == lane);
+    /// Returns the numbers of read and lost records of the rings of a ring class.
+    pub(super) fn losses(&self, class: RingClass) -> Losses {
+        let accounts = self.accounts.iter().filter(|&(&ring, _)| class_of(ring) == class);
         let open: u64 = accounts.map(|(_, account)| account.lost()).sum();
-        Losses { ring_full: self.closed[lane].saturating_add(open), ..self.desk.losses[lane] }
+        Losses { ring_full: self.closed[class].saturating_add(open), ..self.router.losses[class] }
     }
 
     /// Returns the size of the records that are queued to be processed in order, in bytes.
     pub(super) fn waiting_bytes(&self) -> u64 {
-        (self.merger.memory() + self.waiting.capacity() * size_of::<Turn>()) as u64
+        (self.merger.memory() + self.waiting.capacity() * size_of::<ThreadSwitch>()) as u64
     }
 
-    /// Returns the size of the rings of a lane, in bytes.
-    pub(super) fn bytes(&self, lane: RingClass) -> u64 {
-        let rings = self.rings.iter().filter(|&(&ring, _)| lane_of(ring) == lane);
+    /// Returns the size of the rings of a ring class, in bytes.
+    pub(super) fn bytes(&self, class: RingClass) -> u64 {
+        let rings = self.rings.iter().filter(|&(&ring, _)| class_of(ring) == class);
         rings.map(|(_, ring)| ring.size() as u64).sum()
     }
 }
@@ -255,9 +259,9 @@ mod tests {
         assert!(!account.settle(7));
         assert!(account.settle(10));
         assert_eq!(account.lost(), 3);
-        account.told = 3;
+        account.lost_records = 3;
         assert!(!account.settle(10), "the same loss is counted once");
-        account.told = 5;
+        account.lost_records = 5;
         assert!(!account.settle(10), "the kernel reported lost records that were not hits");
         assert_eq!(account.lost(), 5);
     }

@@ -35,21 +35,21 @@ use crate::metrics::{Family, NameError};
 use crate::plan::{Feed, RingClass, Role, Trace};
 use crate::register::TargetIndex;
 use crate::ring::{
-    Consumer, Context, Losses, Made, Reader, Records, Refused, RingBudget, RingId, RingSet, RingWriters,
-    Turns, Writers,
+    Consumer, Context, CreatedRing, Losses, Reader, Records, Refused, RingBudget, RingId, RingSet,
+    RingWriters, ThreadSwitchReceiver, Writers,
 };
 use crate::series::SeriesCount;
 use crate::sys::scheduling::Urgency;
 use crate::sys::{Event, Kernel};
-use crate::targets::Whom;
+use crate::targets::OpenTarget;
 use ingest::Ingest;
 use naming::Names;
-use open::{ByLane, Carried, Switches, Wanted, lane_of, records_of};
+use open::{ByClass, PlannedEvent, RecordProperties, Switches, class_of, records_of};
 pub use publish::METRICS;
 use publish::Metrics;
-use router::DeskTaken;
+use router::RouterTotals;
 use series_table::SeriesTable;
-pub use tasks::{Remarkable, Untracked};
+pub use tasks::{LongestWaits, Untracked};
 
 type Ring<K> = <<K as Kernel>::Event as Event>::Ring;
 
@@ -64,25 +64,25 @@ const THREADS: (f64, usize) = (20_000.0, 120);
 #[derive(Debug)]
 pub(crate) struct Tracer<K: Kernel> {
     clock: Clock,
-    books: Vec<SeriesTable>,
-    wanted: Vec<Arc<Wanted>>,
-    /// Common fields of the records of each lane.
-    carried: ByLane<Carried>,
+    series_tables: Vec<SeriesTable>,
+    planned: Vec<Arc<PlannedEvent>>,
+    /// Common fields of the records of each ring class.
+    properties: ByClass<RecordProperties>,
     /// Sources of thread switches.
     switches: Switches,
     /// Thread switches of the switch stream, if it is the source.
-    turns: Option<Arc<Turns>>,
-    /// The events of each ring, by their index in `wanted`.
+    thread_switches: Option<Arc<ThreadSwitchReceiver>>,
+    /// The events of each ring, by their index in `planned`.
     rings: RingSet<RingWriters<K::Event, usize>>,
-    intake: Arc<Mutex<Ingest<Ring<K>>>>,
+    ingest: Arc<Mutex<Ingest<Ring<K>>>>,
     /// Events that are disabled. They are closed after others were opened, because closing the last event of a tracepoint takes long.
     stopped: Vec<K::Event>,
     memory: u64,
     /// Whether to retry events that could not be opened.
     again: bool,
-    /// Maximum number of process names per cgroup, in each book.
+    /// Maximum number of process names per cgroup, in each series table.
     names: usize,
-    remarkable: Remarkable,
+    longest_waits: LongestWaits,
     metrics: Metrics,
 }
 
@@ -137,17 +137,17 @@ pub struct RingsState {
 impl<K: Kernel> Tracer<K> {
     /// Returns the approximate size of all series, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.books.iter().map(SeriesTable::bytes).sum()
+        self.series_tables.iter().map(SeriesTable::bytes).sum()
     }
 
     /// Returns the number of series of each metric.
     pub(crate) fn tables(&self) -> impl Iterator<Item = usize> {
-        self.books.iter().flat_map(SeriesTable::tables)
+        self.series_tables.iter().flat_map(SeriesTable::tables)
     }
 
     /// Limits the number of series of each metric.
     pub(crate) fn limit_series(&mut self, limit: usize) {
-        self.books.iter_mut().for_each(|book| book.set_limit(limit));
+        self.series_tables.iter_mut().for_each(|series_table| series_table.set_limit(limit));
     }
 
     /// Returns a tracer without open events.
@@ -156,53 +156,58 @@ impl<K: Kernel> Tracer<K> {
     /// When the name of one of its own metrics is invalid: a bug.
     pub(crate) fn new(clock: Clock) -> Result<Self, NameError> {
         Ok(Self {
-            intake: Arc::new(Mutex::new(Ingest::new(clock.clone()))),
+            ingest: Arc::new(Mutex::new(Ingest::new(clock.clone()))),
             clock,
             stopped: Vec::new(),
-            books: Vec::new(),
-            wanted: Vec::new(),
-            carried: open::wanted(&[], Switches::default()).1,
+            series_tables: Vec::new(),
+            planned: Vec::new(),
+            properties: open::planned(&[], Switches::default()).1,
             switches: Switches::default(),
-            turns: None,
+            thread_switches: None,
             rings: RingSet::new(Records::Tracepoints.plural()),
             memory: 0,
             again: false,
             names: usize::MAX,
-            remarkable: Remarkable::default(),
+            longest_waits: LongestWaits::default(),
             metrics: Metrics::new()?,
         })
     }
 
     /// Decodes the records of `traces` from now on. If these are not the current traces, all events are opened again; entries that remain
-    /// keep their counts. `turns` are the thread switches for entries that follow threads. Call [`collect`](Self::collect) just before, so
-    /// that the last counts of entries that end are published.
+    /// keep their counts. `thread_switches` are the thread switches for entries that follow threads. Call [`collect`](Self::collect) just
+    /// before, so that the last counts of entries that end are published.
     pub(crate) fn apply(
         &mut self,
         traces: &[Arc<Trace>],
         limit: usize,
         memory: u64,
-        (online, turns): (&CpuSet, Option<Turns>),
+        (online, thread_switches): (&CpuSet, Option<ThreadSwitchReceiver>),
         context: &mut Context<'_, K>,
     ) {
         self.limit_series(limit);
         let names = self.names;
-        let same = self.books.iter().map(|book| &book.trace).eq(traces);
-        let told_otherwise = turns.is_some() || self.lost_turns();
+        let same = self.series_tables.iter().map(|series_table| &series_table.trace).eq(traces);
+        let source_changed = thread_switches.is_some() || self.lost_thread_switches();
         let mut removes_probes = false;
-        if !same || memory != self.memory || told_otherwise || std::mem::take(&mut self.again) {
+        if !same || memory != self.memory || source_changed || std::mem::take(&mut self.again) {
             self.stop(context);
-            self.set_turns(turns);
+            self.set_thread_switches(thread_switches);
             let now = self.clock.now();
-            let mut old = std::mem::take(&mut self.books);
+            let mut old = std::mem::take(&mut self.series_tables);
             for trace in traces {
-                let kept = old.iter().position(|book| book.trace == *trace).map(|at| old.swap_remove(at));
-                let mut book = kept.unwrap_or_else(|| SeriesTable::new(Arc::clone(trace), limit, now));
-                book.set_names(names);
-                self.books.push(book);
+                let kept = old
+                    .iter()
+                    .position(|series_table| series_table.trace == *trace)
+                    .map(|at| old.swap_remove(at));
+                let mut series_table =
+                    kept.unwrap_or_else(|| SeriesTable::new(Arc::clone(trace), limit, now));
+                series_table.set_names(names);
+                self.series_tables.push(series_table);
             }
             // Entries of threads have no probes.
-            let of_threads =
-                |book: &SeriesTable| matches!(book.trace.kind, TracedKind::Scheduler | TracedKind::Syscalls);
+            let of_threads = |series_table: &SeriesTable| {
+                matches!(series_table.trace.kind, TracedKind::Scheduler | TracedKind::Syscalls)
+            };
             removes_probes = !old.iter().all(of_threads);
             self.memory = memory;
             self.retrace();
@@ -218,7 +223,7 @@ impl<K: Kernel> Tracer<K> {
     /// Limits the number of process names per cgroup in the labels of one entry.
     pub(crate) fn limit_names(&mut self, per_cgroup: usize) {
         self.names = per_cgroup;
-        self.books.iter_mut().for_each(|book| book.set_names(per_cgroup));
+        self.series_tables.iter_mut().for_each(|series_table| series_table.set_names(per_cgroup));
     }
 
     /// Limits the rings of all CPUs to `memory` bytes from now on. Open rings stay as they are.
@@ -228,40 +233,41 @@ impl<K: Kernel> Tracer<K> {
 
     /// Routes the records of events that are opened from now on to the entries. No event is open.
     fn retrace(&mut self) {
-        let traces: Vec<Arc<Trace>> = self.books.iter().map(|book| Arc::clone(&book.trace)).collect();
-        (self.wanted, self.carried) = open::wanted(&traces, self.switches);
-        let fields = self.carried.map(|carried| carried.fields);
-        self.intake().retrace(fields, &traces, self.turns.clone());
+        let traces: Vec<Arc<Trace>> =
+            self.series_tables.iter().map(|series_table| Arc::clone(&series_table.trace)).collect();
+        (self.planned, self.properties) = open::planned(&traces, self.switches);
+        let fields = self.properties.map(|properties| properties.fields);
+        self.ingest().retrace(fields, &traces, self.thread_switches.clone());
     }
 
     /// Reports whether it follows threads, and can therefore use the thread switches of the switch stream.
     pub(crate) fn follows_threads(&self) -> bool {
-        self.wanted.iter().any(|wanted| matches!(wanted.role, Role::Scheduler(_)))
+        self.planned.iter().any(|planned| matches!(planned.role, Role::Scheduler(_)))
     }
 
     /// Reports whether it receives thread switches from the switch stream.
-    pub(crate) fn has_turns(&self) -> bool {
-        self.turns.as_ref().is_some_and(|turns| turns.is_open())
+    pub(crate) fn has_thread_switches(&self) -> bool {
+        self.thread_switches.as_ref().is_some_and(|thread_switches| thread_switches.is_open())
     }
 
     /// Reports whether the switch stream that provided thread switches has stopped.
-    fn lost_turns(&self) -> bool {
-        self.turns.is_some() && !self.has_turns()
+    fn lost_thread_switches(&self) -> bool {
+        self.thread_switches.is_some() && !self.has_thread_switches()
     }
 
     /// Follows these thread switches from now on, or continues with the current ones if their source is still open. No event is open.
-    fn set_turns(&mut self, turns: Option<Turns>) {
-        match turns {
-            Some(turns) => self.turns = Some(Arc::new(turns)),
-            None if self.lost_turns() => self.turns = None,
+    fn set_thread_switches(&mut self, thread_switches: Option<ThreadSwitchReceiver>) {
+        match thread_switches {
+            Some(thread_switches) => self.thread_switches = Some(Arc::new(thread_switches)),
+            None if self.lost_thread_switches() => self.thread_switches = None,
             None => {}
         }
-        self.switches.of_stream = self.turns.is_some();
+        self.switches.of_stream = self.thread_switches.is_some();
     }
 
-    /// Enables `PERF_RECORD_SWITCH` if the kernel writes no records of some switches, and no switch stream reports turns.
+    /// Enables `PERF_RECORD_SWITCH` if the kernel writes no records of some switches, and no switch stream reports thread switches.
     fn follow_switches(&mut self, context: &mut Context<'_, K>) {
-        if self.switches.of_cpus || self.switches.of_stream || !self.intake().desk.misses_switches() {
+        if self.switches.of_cpus || self.switches.of_stream || !self.ingest().router.misses_switches() {
             return;
         }
         tracing::info!(
@@ -274,40 +280,51 @@ impl<K: Kernel> Tracer<K> {
 
     /// Reports whether there are no entries.
     pub(crate) fn is_idle(&self) -> bool {
-        self.books.is_empty()
+        self.series_tables.is_empty()
     }
 
     /// Adds the existing processes, so that their names are known.
     pub(crate) fn describe(&self, index: &TargetIndex) {
-        let mut intake = self.intake();
+        let mut ingest = self.ingest();
         for process in index.processes() {
-            intake.desk.describe(process.key.pid, &process.comm, process.kernel_thread);
+            ingest.router.describe(process.key.pid, &process.comm, process.kernel_thread);
         }
     }
 
-    /// Opens events on CPUs that came online, and closes those of CPUs that went offline. Follows `turns` from now on, if there are any.
-    pub(crate) fn follow(&mut self, online: &CpuSet, turns: Option<Turns>, context: &mut Context<'_, K>) {
-        self.open_and_close(online, turns, context);
+    /// Opens events on CPUs that came online, and closes those of CPUs that went offline. Follows `thread_switches` from now on, if there
+    /// are any.
+    pub(crate) fn follow(
+        &mut self,
+        online: &CpuSet,
+        thread_switches: Option<ThreadSwitchReceiver>,
+        context: &mut Context<'_, K>,
+    ) {
+        self.open_and_close(online, thread_switches, context);
         context.kernel.close(std::mem::take(&mut self.stopped));
     }
 
-    fn open_and_close(&mut self, online: &CpuSet, turns: Option<Turns>, context: &mut Context<'_, K>) {
-        if turns.is_some() || self.lost_turns() {
+    fn open_and_close(
+        &mut self,
+        online: &CpuSet,
+        thread_switches: Option<ThreadSwitchReceiver>,
+        context: &mut Context<'_, K>,
+    ) {
+        if thread_switches.is_some() || self.lost_thread_switches() {
             self.stop(context);
-            self.set_turns(turns);
+            self.set_thread_switches(thread_switches);
             self.retrace();
         }
         self.follow_switches(context);
         for ring in self.rings.outside(online) {
             self.close_ring(ring, context);
         }
-        self.rings.forgive(online, context.board);
+        self.rings.remove_refusals(online, context.board);
         // If the descriptors do not suffice for both, the stopped events are closed first.
         if !context.budget.has_room_for(2 * self.stopped.len()) {
             self.stopped.clear();
         }
         for ring in self.rings.missing(online, RingClass::ALL.len() as u32) {
-            if self.has(lane_of(ring)) {
+            if self.has(class_of(ring)) {
                 self.open(ring, online, context);
             }
         }
@@ -315,51 +332,53 @@ impl<K: Kernel> Tracer<K> {
 
     fn open(&mut self, ring: RingId, online: &CpuSet, context: &mut Context<'_, K>) {
         let page_size = rustix::param::page_size();
-        let lanes = RingClass::ALL.iter().filter(|lane| self.has(**lane)).count();
-        self.rings.budget = RingBudget::new(context.facts, self.memory, online.len() * lanes, page_size);
-        let lane = lane_of(ring);
-        let of_threads = matches!(lane, RingClass::Scheduler | RingClass::Syscalls);
+        let classes = RingClass::ALL.iter().filter(|class| self.has(**class)).count();
+        self.rings.budget = RingBudget::new(context.facts, self.memory, online.len() * classes, page_size);
+        let class = class_of(ring);
+        let of_threads = matches!(class, RingClass::Scheduler | RingClass::Syscalls);
         let (rate, length) = if of_threads { THREADS } else { (0.0, 1) };
         let pages = self.rings.budget.pages(rate, length, page_size);
-        let request = open::request(lane, &self.wanted, self.carried[lane]);
-        let (opened, refused) = self.rings.open(ring, &[Whom::Cpus(online.clone())], request, pages, context);
+        let request = open::request(class, &self.planned, self.properties[class]);
+        let (opened, refused) =
+            self.rings.open(ring, &[OpenTarget::Cpus(online.clone())], request, pages, context);
         for Refused { event, refusal } in refused {
             self.refuse(ring, event, &refusal, context);
         }
-        if let Some((tapped, made)) = opened {
-            self.start(ring, tapped, made);
+        if let Some((writers, made)) = opened {
+            self.start(ring, writers, made);
         }
     }
 
-    /// Reports whether there are events of a lane.
-    fn has(&self, lane: RingClass) -> bool {
-        self.wanted.iter().any(|wanted| wanted.lane == lane)
+    /// Reports whether there are events of a ring class.
+    fn has(&self, class: RingClass) -> bool {
+        self.planned.iter().any(|planned| planned.class == class)
     }
 
     /// Starts the events of a ring, after their records can be routed and read.
-    fn start(&mut self, ring: RingId, tapped: RingWriters<K::Event, usize>, made: Made<Ring<K>>) {
-        let mut intake = lock(&self.intake);
-        for tap in &tapped.events {
-            if let Some(wanted) = self.wanted.get(tap.of) {
-                intake.desk.tap(tap.id, wanted);
+    fn start(&mut self, ring: RingId, writers: RingWriters<K::Event, usize>, made: CreatedRing<Ring<K>>) {
+        let mut ingest = lock(&self.ingest);
+        for writer in &writers.events {
+            if let Some(planned) = self.planned.get(writer.of) {
+                ingest.router.add_route(writer.id, planned);
             }
         }
-        let memory = self.rings.add(ring, tapped, made);
-        intake.add(ring, memory);
-        drop(intake);
-        let (intake, turns, clock) = (&self.intake, &self.turns, &self.clock);
+        let memory = self.rings.add(ring, writers, made);
+        ingest.add(ring, memory);
+        drop(ingest);
+        let (ingest, thread_switches, clock) = (&self.ingest, &self.thread_switches, &self.clock);
         self.rings.listen(ring, || {
-            let (intake, turns, clock) = (Arc::clone(intake), turns.clone(), clock.clone());
+            let (ingest, thread_switches, clock) =
+                (Arc::clone(ingest), thread_switches.clone(), clock.clone());
             let drain = move |ready: &[RingId]| {
                 // Read before the rings are drained: older records are already in the rings.
                 let now = clock.kernel();
-                turns.iter().for_each(|turns| turns.refill(now));
-                lock(&intake).drain(ready, now);
+                thread_switches.iter().for_each(|thread_switches| thread_switches.refill(now));
+                lock(&ingest).drain(ready, now);
             };
             Reader::start("trace-reader", None, Urgency::Rings, drain)
         });
-        if let Some((turns, waker)) = self.turns.as_ref().zip(self.rings.waker()) {
-            turns.wake(waker);
+        if let Some((thread_switches, waker)) = self.thread_switches.as_ref().zip(self.rings.waker()) {
+            thread_switches.wake(waker);
         }
         self.rings.start(ring);
     }
@@ -371,37 +390,41 @@ impl<K: Kernel> Tracer<K> {
         refusal: &Refusal,
         context: &mut Context<'_, K>,
     ) {
-        for (place, wanted) in self.wanted.iter().enumerate() {
-            if wanted.lane != lane_of(ring) || event.is_some_and(|event| event != place) {
+        for (place, planned) in self.planned.iter().enumerate() {
+            if planned.class != class_of(ring) || event.is_some_and(|event| event != place) {
                 continue;
             }
-            let mut told: Vec<&Arc<str>> = Vec::new();
-            for &(book, _) in &wanted.uses {
-                let Some(trace) = self.books.get(book).map(|book| &book.trace) else { continue };
-                // All entries of threads are one configuration entry with several books.
-                if trace.feed != Feed::Records && told.contains(&&trace.entry) {
+            let mut refused_entries: Vec<&Arc<str>> = Vec::new();
+            for &(series_table, _) in &planned.uses {
+                let Some(trace) =
+                    self.series_tables.get(series_table).map(|series_table| &series_table.trace)
+                else {
+                    continue;
+                };
+                // All entries of threads are one configuration entry with several series tables.
+                if trace.feed != Feed::Records && refused_entries.contains(&&trace.entry) {
                     continue;
                 }
-                told.push(&trace.entry);
+                refused_entries.push(&trace.entry);
                 let scope = trace.outputs.first().map_or(Scope::HOST, |output| output.targets.scope());
-                let refusal = Refusal { event: Arc::clone(&wanted.event.name), ..refusal.clone() };
+                let refusal = Refusal { event: Arc::clone(&planned.event.name), ..refusal.clone() };
                 self.rings.refuse(ring, context.board.add(&trace.entry, scope, refusal));
             }
         }
     }
 
     fn close_ring(&mut self, ring: RingId, context: &mut Context<'_, K>) {
-        let Some(tapped) = self.rings.remove(ring) else { return };
-        tapped.stop();
+        let Some(writers) = self.rings.remove(ring) else { return };
+        writers.stop();
         let now = self.clock.kernel();
-        self.turns.iter().for_each(|turns| turns.refill(now));
-        let hits = if self.counts_hits(lane_of(ring)) { tapped.hits(|_| true) } else { 0 };
-        let mut intake = lock(&self.intake);
-        intake.close(ring, hits);
-        tapped.events.iter().for_each(|tap| intake.desk.untap(tap.id));
-        drop(intake);
-        context.budget.give_back(tapped.descriptors());
-        self.stopped.extend(tapped.into_events());
+        self.thread_switches.iter().for_each(|thread_switches| thread_switches.refill(now));
+        let hits = if self.counts_hits(class_of(ring)) { writers.hits(|_| true) } else { 0 };
+        let mut ingest = lock(&self.ingest);
+        ingest.close(ring, hits);
+        writers.events.iter().for_each(|writer| ingest.router.remove_route(writer.id));
+        drop(ingest);
+        context.budget.give_back(writers.descriptors());
+        self.stopped.extend(writers.into_events());
     }
 
     /// Closes everything. The counts up to now can still be collected.
@@ -413,80 +436,81 @@ impl<K: Kernel> Tracer<K> {
     /// Stops all events and closes their rings.
     fn stop(&mut self, context: &mut Context<'_, K>) {
         self.rings.ids().into_iter().for_each(|ring| self.close_ring(ring, context));
-        self.rings.forgive(&CpuSet::default(), context.board);
+        self.rings.remove_refusals(&CpuSet::default(), context.board);
         self.rings.stop_reader();
     }
 
     /// Makes the next [`apply`](Self::apply) retry events that could not be opened.
-    pub(crate) fn forgive(&mut self) {
+    pub(crate) fn retry_refused(&mut self) {
         self.again = self.rings.has_refusals();
     }
 
     /// Adds the hits since the last call to the series.
     pub(crate) fn collect(&mut self, index: &mut TargetIndex, roots: &Roots, nodes: &Nodes) {
-        if self.books.is_empty() {
+        if self.series_tables.is_empty() {
             return;
         }
         let (monotonic, kernel) = (self.clock.monotonic(), self.clock.kernel());
-        self.turns.iter().for_each(|turns| turns.refill(kernel));
-        let DeskTaken { entries, round, remarkable } = {
-            let mut intake = self.intake();
-            intake.drain_all(kernel);
-            for (ring, tapped) in self.rings.writers().filter(|(ring, _)| self.counts_hits(lane_of(*ring))) {
-                intake.settle(ring, tapped.hits(|_| true));
+        self.thread_switches.iter().for_each(|thread_switches| thread_switches.refill(kernel));
+        let RouterTotals { entries, round, longest_waits } = {
+            let mut ingest = self.ingest();
+            ingest.drain_all(kernel);
+            for (ring, writers) in self.rings.writers().filter(|(ring, _)| self.counts_hits(class_of(*ring)))
+            {
+                ingest.settle(ring, writers.hits(|_| true));
             }
-            intake.desk.take(kernel, KEPT_ROUNDS, |pid| index.has_process(pid))
+            ingest.router.take(kernel, KEPT_ROUNDS, |pid| index.has_process(pid))
         };
         index.add_created(&round.created);
         let names = Names { roots, nodes, index };
-        self.remarkable.follow(remarkable, kernel);
-        for (book, taken) in self.books.iter_mut().zip(entries) {
-            book.enter(taken, &round, &names, monotonic);
+        self.longest_waits.follow(longest_waits, kernel);
+        for (series_table, taken) in self.series_tables.iter_mut().zip(entries) {
+            series_table.enter(taken, &round, &names, monotonic);
         }
-        self.rings.grow(&mut *lock(&self.intake));
+        self.rings.grow(&mut *lock(&self.ingest));
     }
 
-    /// Reports whether the counts of a lane's events equal the number of records to be written. Some events count amounts. On some kernels,
-    /// scheduler events count hits of an idle CPU without writing records. For these lanes only the kernel can report the number of lost
-    /// records.
-    fn counts_hits(&self, lane: RingClass) -> bool {
+    /// Reports whether the counts of a ring class's events equal the number of records to be written. Some events count amounts. On some
+    /// kernels, scheduler events count hits of an idle CPU without writing records. For these ring classes only the kernel can report the
+    /// number of lost records.
+    fn counts_hits(&self, class: RingClass) -> bool {
         let of_scheduler =
             |name: &str| name.starts_with("sched:") && !name.starts_with("sched:sched_process");
-        let mut mine = self.wanted.iter().filter(|wanted| wanted.lane == lane);
-        !self.carried[lane].fields.period && !mine.any(|wanted| of_scheduler(&wanted.event.name))
+        let mut mine = self.planned.iter().filter(|planned| planned.class == class);
+        !self.properties[class].fields.period && !mine.any(|planned| of_scheduler(&planned.event.name))
     }
 
     /// Ends a collection, and returns the families of all entries.
     pub(crate) fn publish(&mut self) -> Vec<Family> {
         let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
-        self.books.iter_mut().for_each(|book| book.end_collection(now, monotonic));
-        let mut families: Vec<Family> = self.books.iter().flat_map(SeriesTable::publish).collect();
-        if !self.books.is_empty() {
-            families.extend(self.metrics.publish(&self.books, &self.state()));
+        self.series_tables.iter_mut().for_each(|series_table| series_table.end_collection(now, monotonic));
+        let mut families: Vec<Family> = self.series_tables.iter().flat_map(SeriesTable::publish).collect();
+        if !self.series_tables.is_empty() {
+            families.extend(self.metrics.publish(&self.series_tables, &self.state()));
         }
         families
     }
 
     /// Returns the state of each entry.
     pub(crate) fn states(&self) -> Vec<TraceState> {
-        let state = |(number, book): (usize, &SeriesTable)| {
+        let state = |(number, series_table): (usize, &SeriesTable)| {
             let open = |place: usize| {
                 let uses = |&at: &usize| {
-                    self.wanted.get(at).is_some_and(|wanted| wanted.uses.contains(&(number, place)))
+                    self.planned.get(at).is_some_and(|planned| planned.uses.contains(&(number, place)))
                 };
-                let open = self.rings.writers().flat_map(|(_, tapped)| &tapped.events);
-                open.filter(|tap| uses(&tap.of)).count()
+                let open = self.rings.writers().flat_map(|(_, writers)| &writers.events);
+                open.filter(|writer| uses(&writer.of)).count()
             };
             TraceState {
-                plan: Arc::clone(&book.trace),
-                open: (0..book.trace.sources.len()).map(open).collect(),
-                hits: book.hits(),
-                series: book.series().collect(),
-                unpaired: book.unpaired.clone(),
-                waiting: book.waiting,
+                plan: Arc::clone(&series_table.trace),
+                open: (0..series_table.trace.sources.len()).map(open).collect(),
+                hits: series_table.hits(),
+                series: series_table.series().collect(),
+                unpaired: series_table.unpaired.clone(),
+                waiting: series_table.waiting,
             }
         };
-        self.books.iter().enumerate().map(state).collect()
+        self.series_tables.iter().enumerate().map(state).collect()
     }
 
     /// Returns the number of instances of each event that are open, by scope.
@@ -500,38 +524,41 @@ impl<K: Kernel> Tracer<K> {
     }
 
     /// Returns the threads with unusual behavior.
-    pub(crate) fn remarkable(&self) -> &Remarkable {
-        &self.remarkable
+    pub(crate) fn longest_waits(&self) -> &LongestWaits {
+        &self.longest_waits
     }
 
     /// Returns the state of the rings.
     pub(crate) fn state(&self) -> TracerState {
-        let intake = self.intake();
+        let ingest = self.ingest();
         TracerState {
             descriptors: self.rings.descriptors(),
-            rings: self.states_of_rings(&intake),
-            waiting_bytes: intake.waiting_bytes(),
-            untracked: intake.desk.untracked(),
+            rings: self.states_of_rings(&ingest),
+            waiting_bytes: ingest.waiting_bytes(),
+            untracked: ingest.router.untracked(),
         }
     }
 
-    fn states_of_rings(&self, intake: &Ingest<Ring<K>>) -> Vec<RingsState> {
+    fn states_of_rings(&self, ingest: &Ingest<Ring<K>>) -> Vec<RingsState> {
         let of = |records| {
-            let is_needed = self.books.iter().any(|book| records_of(book.trace.lane()) == records);
-            let lanes = RingClass::ALL.into_iter().filter(move |&lane| records_of(lane) == records);
-            let bytes = lanes.clone().map(|lane| intake.bytes(lane)).sum();
-            let losses = lanes.map(|lane| intake.losses(lane)).fold(Losses::default(), Losses::plus);
+            let is_needed = self
+                .series_tables
+                .iter()
+                .any(|series_table| records_of(series_table.trace.class()) == records);
+            let classes = RingClass::ALL.into_iter().filter(move |&class| records_of(class) == records);
+            let bytes = classes.clone().map(|class| ingest.bytes(class)).sum();
+            let losses = classes.map(|class| ingest.losses(class)).fold(Losses::default(), Losses::plus);
             is_needed.then_some(RingsState { records, bytes, losses })
         };
         [Records::Tracepoints, Records::Scheduler, Records::Syscalls].into_iter().filter_map(of).collect()
     }
 
-    fn intake(&self) -> MutexGuard<'_, Ingest<Ring<K>>> {
-        lock(&self.intake)
+    fn ingest(&self) -> MutexGuard<'_, Ingest<Ring<K>>> {
+        lock(&self.ingest)
     }
 }
 
-/// Locks the intake. A lock that was poisoned by a panic still protects valid sums.
-fn lock<R>(intake: &Mutex<Ingest<R>>) -> MutexGuard<'_, Ingest<R>> {
-    intake.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks the ingest. A lock that was poisoned by a panic still protects valid sums.
+fn lock<R>(ingest: &Mutex<Ingest<R>>) -> MutexGuard<'_, Ingest<R>> {
+    ingest.lock().unwrap_or_else(PoisonError::into_inner)
 }

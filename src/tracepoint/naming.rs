@@ -9,7 +9,7 @@ use super::owners::{OwnerId, Round};
 use super::values::{Fresh, Owned, ValueId};
 use crate::event::format::{Field, Show};
 use crate::host::{Nodes, Roots};
-use crate::plan::{Feed, Take, Trace};
+use crate::plan::{Feed, Trace, ValueLocation};
 use crate::probe::kallsyms;
 use crate::register::{ROOT, TargetIndex};
 use crate::series::OwnName;
@@ -89,7 +89,7 @@ impl Names<'_> {
     }
 
     /// Returns the labels of every existing owner; `None` if the set of owners is fixed.
-    pub(super) fn there(&self, targets: &Targets) -> Option<FxHashSet<OwnerLabels>> {
+    pub(super) fn existing(&self, targets: &Targets) -> Option<FxHashSet<OwnerLabels>> {
         match targets {
             Targets::Cpus(_) => None,
             Targets::Cgroups(_) => {
@@ -105,7 +105,7 @@ impl Names<'_> {
     /// Returns the texts of new values of a label.
     pub(super) fn texts(&self, trace: &Trace, label: usize, fresh: &[Fresh]) -> Vec<(ValueId, Arc<str>)> {
         let field = |fresh: &Fresh| match trace.sources.get(fresh.source)?.labels.get(label)? {
-            Some(Take::Field(field)) => Some(field),
+            Some(ValueLocation::Field(field)) => Some(field),
             _ => None,
         };
         let is_function = |field: &Field| field.show == Show::Function;

@@ -6,51 +6,51 @@ use std::sync::Arc;
 use crate::event::Event as Named;
 use crate::plan::{Feed, RingClass, Role, Trace, TraceSource as Source};
 use crate::ring::{DUMMY, Records, Request, RingId};
-use crate::sched::{Layout, NOT_TO_SLEEP};
+use crate::sched::{Layout, WITHOUT_SLEEPS};
 use crate::sys::{Attr, Fields, Rate, Sampling, Sideband, Start};
 
-/// Returns the lane of a ring.
-pub(super) fn lane_of(ring: RingId) -> RingClass {
+/// Returns the ring class of a ring.
+pub(super) fn class_of(ring: RingId) -> RingClass {
     RingClass::ALL.get(ring.number as usize).copied().unwrap_or(RingClass::Direct)
 }
 
-/// Returns the kind of record of a lane, as used in metrics and messages.
-pub(super) fn records_of(lane: RingClass) -> Records {
-    match lane {
+/// Returns the kind of record of a ring class, as used in metrics and messages.
+pub(super) fn records_of(class: RingClass) -> Records {
+    match class {
         RingClass::Direct | RingClass::Ordered => Records::Tracepoints,
         RingClass::Scheduler => Records::Scheduler,
         RingClass::Syscalls => Records::Syscalls,
     }
 }
 
-/// A value for each lane.
+/// A value for each ring class.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct ByLane<T>([T; RingClass::ALL.len()]);
+pub(super) struct ByClass<T>([T; RingClass::ALL.len()]);
 
-impl<T> ByLane<T> {
-    pub(super) fn map<U>(self, each: impl FnMut(T) -> U) -> ByLane<U> {
-        ByLane(self.0.map(each))
+impl<T> ByClass<T> {
+    pub(super) fn map<U>(self, each: impl FnMut(T) -> U) -> ByClass<U> {
+        ByClass(self.0.map(each))
     }
 }
 
-impl<T> Index<RingClass> for ByLane<T> {
+impl<T> Index<RingClass> for ByClass<T> {
     type Output = T;
 
-    fn index(&self, lane: RingClass) -> &T {
-        &self.0[lane as usize]
+    fn index(&self, class: RingClass) -> &T {
+        &self.0[class as usize]
     }
 }
 
-impl<T> IndexMut<RingClass> for ByLane<T> {
-    fn index_mut(&mut self, lane: RingClass) -> &mut T {
-        &mut self.0[lane as usize]
+impl<T> IndexMut<RingClass> for ByClass<T> {
+    fn index_mut(&mut self, class: RingClass) -> &mut T {
+        &mut self.0[class as usize]
     }
 }
 
-/// Returns the lane whose records report the creation and exit of processes and threads, for all lanes that are read in order; `None` if
-/// there are no such lanes.
+/// Returns the ring class whose records report the creation and exit of processes and threads, for all ring classes that are read in order;
+/// `None` if there are no such ring classes.
 pub(super) fn leading(traces: &[Arc<Trace>]) -> Option<RingClass> {
-    let has = |lane: &RingClass| traces.iter().any(|trace| trace.lane() == *lane);
+    let has = |class: &RingClass| traces.iter().any(|trace| trace.class() == *class);
     [RingClass::Scheduler, RingClass::Ordered, RingClass::Syscalls].into_iter().find(has)
 }
 
@@ -59,20 +59,20 @@ pub(super) type Use = (usize, usize);
 
 /// An event to open once on each CPU, for all entries that use its records.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted {
-    pub(super) lane: RingClass,
+pub(super) struct PlannedEvent {
+    pub(super) class: RingClass,
     pub(super) event: Named,
     pub(super) number: Option<u16>,
-    /// Fields of its records: those of all records of the lane, and its own.
+    /// Fields of its records: those of all records of the ring class, and its own.
     pub(super) fields: Fields,
     /// Use of its records to follow threads.
     pub(super) role: Role,
     pub(super) uses: Vec<Use>,
 }
 
-/// Common properties of the records of a lane.
+/// Common properties of the records of a ring class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Carried {
+pub(super) struct RecordProperties {
     pub(super) fields: Fields,
     pub(super) sideband: Sideband,
 }
@@ -86,20 +86,24 @@ pub(super) struct Switches {
     pub(super) of_cpus: bool,
 }
 
-/// Returns the events that the traces need, each once, and the fields of the records of each lane.
-pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Arc<Wanted>>, ByLane<Carried>) {
-    let mut found: Vec<Wanted> = Vec::new();
+/// Returns the events that the traces need, each once, and the fields of the records of each ring class.
+pub(super) fn planned(
+    traces: &[Arc<Trace>],
+    switches: Switches,
+) -> (Vec<Arc<PlannedEvent>>, ByClass<RecordProperties>) {
+    let mut found: Vec<PlannedEvent> = Vec::new();
     let fields = Fields { identifier: true, raw: true, ..Fields::default() };
-    let mut carried = ByLane::default().map(|()| Carried { fields, sideband: Sideband::default() });
+    let mut properties =
+        ByClass::default().map(|()| RecordProperties { fields, sideband: Sideband::default() });
     let leading = leading(traces);
     for (number, trace) in traces.iter().enumerate() {
-        let lane = trace.lane();
-        let leads = leading == Some(lane);
-        let Carried { fields, sideband } = &mut carried[lane];
+        let class = trace.class();
+        let leads = leading == Some(class);
+        let RecordProperties { fields, sideband } = &mut properties[class];
         fields.tid |= trace.needs_task();
         fields.time |= trace.is_ordered();
-        // Calls in progress begin and end with threads, even if the leading lane loses records.
-        sideband.task |= leads || lane == RingClass::Syscalls || trace.needs_cgroup();
+        // Calls in progress begin and end with threads, even if the leading ring class loses records.
+        sideband.task |= leads || class == RingClass::Syscalls || trace.needs_cgroup();
         sideband.comm |= leads;
         sideband.cgroup |= trace.needs_cgroup();
         for (place, source) in trace.sources.iter().enumerate() {
@@ -110,7 +114,7 @@ pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Arc<Want
                 Feed::Records => trace.needs_cgroup(),
                 Feed::Tasks(..) => source.role.tells_cgroup(),
             };
-            let same = |found: &&mut Wanted| found.lane == lane && found.event.counts_as(&event);
+            let same = |found: &&mut PlannedEvent| found.class == class && found.event.counts_as(&event);
             match found.iter_mut().find(same) {
                 // The second event of a pair comes before the first: if both are the same event, a hit ends the operation that the previous
                 // hit began.
@@ -121,8 +125,8 @@ pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Arc<Want
                         (known.number, known.role) = (source.number, source.role.clone());
                     }
                 }
-                None => found.push(Wanted {
-                    lane,
+                None => found.push(PlannedEvent {
+                    class,
                     event,
                     number: source.number,
                     fields: Fields { cgroup, ..Fields::default() },
@@ -132,11 +136,11 @@ pub(super) fn wanted(traces: &[Arc<Trace>], switches: Switches) -> (Vec<Arc<Want
             }
         }
     }
-    for wanted in &mut found {
-        let (cgroup, width) = (wanted.fields.cgroup, matches!(wanted.role, Role::Enter { .. }));
-        wanted.fields = Fields { cgroup, width, ..carried[wanted.lane].fields };
+    for planned in &mut found {
+        let (cgroup, width) = (planned.fields.cgroup, matches!(planned.role, Role::Enter { .. }));
+        planned.fields = Fields { cgroup, width, ..properties[planned.class].fields };
     }
-    (found.into_iter().map(Arc::new).collect(), carried)
+    (found.into_iter().map(Arc::new).collect(), properties)
 }
 
 /// Returns the event to open for a source.
@@ -144,23 +148,27 @@ fn event_of(source: &Source, switches: Switches) -> Named {
     let mut event = source.event.clone();
     if switches.of_stream && matches!(source.role, Role::Scheduler(Layout::Switch { .. })) {
         let filter = match &event.filter {
-            Some(filter) => format!("({filter}) && ({NOT_TO_SLEEP})"),
-            None => NOT_TO_SLEEP.to_owned(),
+            Some(filter) => format!("({filter}) && ({WITHOUT_SLEEPS})"),
+            None => WITHOUT_SLEEPS.to_owned(),
         };
         event.filter = Some(filter.into());
     }
     event
 }
 
-/// Returns the events to open for a lane on each CPU, by their index in `wanted`.
-pub(super) fn request(lane: RingClass, wanted: &[Arc<Wanted>], carried: Carried) -> Request<'_, usize> {
-    let ordered = lane.is_ordered();
+/// Returns the events to open for a ring class on each CPU, by their index in `planned`.
+pub(super) fn request(
+    class: RingClass,
+    planned: &[Arc<PlannedEvent>],
+    properties: RecordProperties,
+) -> Request<'_, usize> {
+    let ordered = class.is_ordered();
     let sampling = |fields, sideband| Some(Sampling { rate: Rate::Period(1), fields, sideband, ordered });
-    let holder = Attr::software(DUMMY, sampling(carried.fields, carried.sideband), Start::Later);
-    let mine = wanted.iter().enumerate().filter(|(_, wanted)| wanted.lane == lane);
-    let events = mine.map(|(place, wanted)| {
-        let sampling = sampling(wanted.fields, Sideband::default());
-        (Attr { sampling, ..Attr::counting(&wanted.event) }, &wanted.event, place)
+    let holder = Attr::software(DUMMY, sampling(properties.fields, properties.sideband), Start::Later);
+    let mine = planned.iter().enumerate().filter(|(_, planned)| planned.class == class);
+    let events = mine.map(|(place, planned)| {
+        let sampling = sampling(planned.fields, Sideband::default());
+        (Attr { sampling, ..Attr::counting(&planned.event) }, &planned.event, place)
     });
     Request { holders: vec![holder], events: events.collect() }
 }

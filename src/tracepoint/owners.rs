@@ -9,11 +9,11 @@ use crate::ring::Record;
 use crate::targets::CgroupId;
 
 /// Maximum number of cgroups in a round.
-const MOST: usize = 1 << 17;
+const MAX: usize = 1 << 17;
 
 /// The cause of a record, as far as the record contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Who {
+pub(super) struct RecordIds {
     pub(super) cpu: u32,
     /// `u32::MAX` if the process has exited and been reaped.
     pub(super) pid: u32,
@@ -65,30 +65,30 @@ pub(super) struct Round {
 impl Owners {
     /// Returns the number of a cgroup.
     #[inline]
-    pub(super) fn cgroup(&mut self, who: Who) -> OwnerId {
-        if let Some(&id) = self.cgroups.get(&who.cgroup) {
+    pub(super) fn cgroup(&mut self, ids: RecordIds) -> OwnerId {
+        if let Some(&id) = self.cgroups.get(&ids.cgroup) {
             return id;
         }
-        if self.cgroup_ids.len() >= MOST {
+        if self.cgroup_ids.len() >= MAX {
             return OwnerId::UNKNOWN;
         }
         let id = OwnerId(self.cgroup_ids.len() as u32);
-        self.cgroup_ids.push(CgroupId(who.cgroup));
-        self.cgroups.insert(who.cgroup, id);
+        self.cgroup_ids.push(CgroupId(ids.cgroup));
+        self.cgroups.insert(ids.cgroup, id);
         id
     }
 
     /// Returns the number of a process with its current name.
     #[inline]
-    pub(super) fn process(&mut self, who: Who) -> OwnerId {
-        if who.tid == 0 {
+    pub(super) fn process(&mut self, ids: RecordIds) -> OwnerId {
+        if ids.tid == 0 {
             return OwnerId::IDLE;
         }
-        let cgroup = (who.cgroup != 0).then_some(CgroupId(who.cgroup));
-        match self.processes.task(who.pid, cgroup) {
+        let cgroup = (ids.cgroup != 0).then_some(CgroupId(ids.cgroup));
+        match self.processes.task(ids.pid, cgroup) {
             Some(task) => OwnerId(task),
-            None if who.pid == u32::MAX => OwnerId::UNKNOWN,
-            None => self.processes.add_task(who.pid, cgroup).map_or(OwnerId::UNKNOWN, OwnerId),
+            None if ids.pid == u32::MAX => OwnerId::UNKNOWN,
+            None => self.processes.add_task(ids.pid, cgroup).map_or(OwnerId::UNKNOWN, OwnerId),
         }
     }
 
@@ -98,10 +98,10 @@ impl Owners {
     }
 
     /// Processes a record that is not a hit.
-    pub(super) fn hear(&mut self, record: &Record<'_>) {
+    pub(super) fn apply_record(&mut self, record: &Record<'_>) {
         match record {
-            Record::Cgroup(cgroup) => self.created.hear(cgroup),
-            record => self.processes.hear(record, 0),
+            Record::Cgroup(cgroup) => self.created.apply_record(cgroup),
+            record => self.processes.apply_record(record, 0),
         }
     }
 

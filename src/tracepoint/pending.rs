@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::owners::Who;
+use super::owners::RecordIds;
 use super::values::ValueId;
 use crate::plan::Pairing;
 
 /// A first event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Begun {
+pub(super) struct FirstEvent {
     /// Time in nanoseconds.
     pub(super) time: u64,
-    pub(super) who: Who,
+    pub(super) ids: RecordIds,
     /// The values of labels in its record.
     pub(super) labels: Box<[ValueId]>,
 }
@@ -42,7 +42,7 @@ const REASONS: [&str; 6] = ["no_begin", "no_end", "expired", "table_full", "lost
 #[derive(Debug)]
 pub(super) struct Pending {
     limits: Pairing,
-    begun: FxHashMap<Box<[u8]>, Begun>,
+    begun: FxHashMap<Box<[u8]>, FirstEvent>,
     unpaired: [u64; REASONS.len()],
 }
 
@@ -52,7 +52,7 @@ impl Pending {
     }
 
     /// Adds a first event.
-    pub(super) fn begin(&mut self, key: &[u8], begun: Begun) {
+    pub(super) fn begin(&mut self, key: &[u8], begun: FirstEvent) {
         if let Some(waiting) = self.begun.get_mut(key) {
             *waiting = begun;
             self.count(Unpaired::NoEnd, 1);
@@ -64,7 +64,7 @@ impl Pending {
     }
 
     /// Matches a second event at `time`. Returns its first event, and the nanoseconds between them.
-    pub(super) fn end(&mut self, key: &[u8], time: u64) -> Option<(Begun, u64)> {
+    pub(super) fn end(&mut self, key: &[u8], time: u64) -> Option<(FirstEvent, u64)> {
         let begun = self.begun.remove(key);
         let elapsed = begun.as_ref().map(|begun| time.checked_sub(begun.time));
         let why = match (begun, elapsed.flatten()) {
@@ -129,8 +129,8 @@ mod tests {
         Pending::new(Pairing { timeout: Duration::from_nanos(100), pending })
     }
 
-    fn at(time: u64) -> Begun {
-        Begun { time, who: Who::default(), labels: Box::default() }
+    fn at(time: u64) -> FirstEvent {
+        FirstEvent { time, ids: RecordIds::default(), labels: Box::default() }
     }
 
     fn unpaired(pending: &Pending) -> Vec<(&'static str, u64)> {

@@ -11,12 +11,12 @@ use crate::plan::Feed;
 use crate::ring::RingMetrics;
 
 /// Metrics that are present only with certain entries or counts.
-pub const METRICS: [&str; 4] = [UNPAIRED, PENDING, DROPPED, UNTRACKED];
+pub const METRICS: [&str; 4] = [UNPAIRED, PENDING, DROPPED, UNTRACKED_EVENTS];
 
 const UNPAIRED: &str = "perf_unpaired_events";
 const PENDING: &str = "perf_pending_events";
 const DROPPED: &str = "perf_dropped_hits";
-const UNTRACKED: &str = "perf_untracked_events";
+const UNTRACKED_EVENTS: &str = "perf_untracked_events";
 
 /// The metadata of these families.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Metrics {
                 "Hits whose value was not added, by reason: negative, the value is below zero; short, the record lacks the field.",
             )?,
             untracked: counter(
-                UNTRACKED,
+                UNTRACKED_EVENTS,
                 "Scheduler and system call events that could not be accounted, by reason: time_reversed, the time is earlier than \
                  that of the preceding event; missed_switch, the outgoing task has no recorded switch to the CPU; missed_wakeup, a sleeping \
                  task was switched in without a recorded wakeup, so its delay is unknown; lost, in-flight state discarded after \
@@ -63,53 +63,57 @@ impl Metrics {
         })
     }
 
-    pub(super) fn publish(&self, books: &[SeriesTable], state: &TracerState) -> Vec<Family> {
+    pub(super) fn publish(&self, series_tables: &[SeriesTable], state: &TracerState) -> Vec<Family> {
         let of = |rings: &RingsState| self.rings.publish(rings.records, rings.losses, rings.bytes);
         let mut families: Vec<Family> = state.rings.iter().flat_map(of).collect();
-        let entry = |book: &SeriesTable| ("entry", Arc::clone(&book.trace.entry));
+        let entry = |series_table: &SeriesTable| ("entry", Arc::clone(&series_table.trace.entry));
         let reason = |reason: &'static str| ("reason", Arc::from(reason));
-        let counted = |book: &SeriesTable, labels: Vec<(&'static str, Arc<str>)>, count| Point {
+        let counted = |series_table: &SeriesTable, labels: Vec<(&'static str, Arc<str>)>, count| Point {
             labels: Labels::new(labels),
             value: Value::Integer(count),
-            start: book.start,
+            start: series_table.start,
         };
-        let pairs = || books.iter().filter(|book| book.trace.pair.is_some());
-        let unpaired = pairs().flat_map(|book| {
-            let each = book.unpaired.iter();
-            each.map(move |&(why, count)| counted(book, vec![entry(book), reason(why)], count))
+        let pairs = || series_tables.iter().filter(|series_table| series_table.trace.pair.is_some());
+        let unpaired = pairs().flat_map(|series_table| {
+            let each = series_table.unpaired.iter();
+            each.map(move |&(why, count)| {
+                counted(series_table, vec![entry(series_table), reason(why)], count)
+            })
         });
         families.push(Family::new(Arc::clone(&self.unpaired), unpaired.collect()));
-        let waiting = pairs().map(|book| counted(book, vec![entry(book)], book.waiting as u64));
+        let waiting = pairs().map(|series_table| {
+            counted(series_table, vec![entry(series_table)], series_table.waiting as u64)
+        });
         families.push(Family::new(Arc::clone(&self.waiting), waiting.collect()));
-        let dropped = books.iter().flat_map(|book| {
-            let each = [("negative", book.dropped.negative), ("short", book.dropped.short)];
+        let dropped = series_tables.iter().flat_map(|series_table| {
+            let each = [("negative", series_table.dropped.negative), ("short", series_table.dropped.short)];
             let each = each.into_iter().filter(|&(_, count)| count > 0);
-            each.map(move |(why, count)| counted(book, vec![entry(book), reason(why)], count))
+            each.map(move |(why, count)| counted(series_table, vec![entry(series_table), reason(why)], count))
         });
         families.push(Family::new(Arc::clone(&self.dropped), dropped.collect()));
-        let aggregated = books.iter().flat_map(|book| {
-            book.aggregated().map(move |(output, count)| {
+        let aggregated = series_tables.iter().flat_map(|series_table| {
+            series_table.aggregated().map(move |(output, count)| {
                 let metric =
                     output.hits.as_ref().or(output.amount.as_ref()).map(|metric| metric.name().into());
-                let first = book.trace.sources.first().map(|source| Arc::clone(&source.event.name));
+                let first = series_table.trace.sources.first().map(|source| Arc::clone(&source.event.name));
                 // All entries of threads are one configuration entry with several metrics.
-                let leader = if book.trace.feed == Feed::Records { first } else { metric };
+                let leader = if series_table.trace.feed == Feed::Records { first } else { metric };
                 let labels = vec![
-                    ("counters", Arc::clone(&book.trace.entry)),
+                    ("counters", Arc::clone(&series_table.trace.entry)),
                     ("leader", leader.unwrap_or_default()),
                     ("scope", output.targets.scope().as_str().into()),
                 ];
-                counted(book, labels, count)
+                counted(series_table, labels, count)
             })
         });
         families.push(Family::new(Arc::clone(&self.aggregated), aggregated.collect()));
-        families.push(Family::new(Arc::clone(&self.untracked), untracked(books, state)));
+        families.push(Family::new(Arc::clone(&self.untracked), untracked(series_tables, state)));
         families
     }
 }
 
 /// Returns the untracked activity of threads, for the configured sections.
-fn untracked(books: &[SeriesTable], state: &TracerState) -> Vec<Point> {
+fn untracked(series_tables: &[SeriesTable], state: &TracerState) -> Vec<Point> {
     let (sched, calls) = (state.untracked.sched, state.untracked.calls);
     let reasons = ["time_reversed", "missed_switch", "missed_wakeup", "lost", "table_full"];
     let of_sched = zip(reasons, [sched.backwards, sched.unseen, sched.unwoken, sched.dropped, sched.full]);
@@ -117,7 +121,7 @@ fn untracked(books: &[SeriesTable], state: &TracerState) -> Vec<Point> {
     let of_calls = zip(reasons, [calls.backwards, calls.unbegun, calls.unended, calls.dropped, calls.full]);
     let points = [(TracedKind::Scheduler, of_sched), (TracedKind::Syscalls, of_calls)];
     let points = points.into_iter().filter_map(|(kind, counts)| {
-        Some((kind, books.iter().find(|book| book.trace.kind == kind)?.start, counts))
+        Some((kind, series_tables.iter().find(|series_table| series_table.trace.kind == kind)?.start, counts))
     });
     let points = points.flat_map(|(kind, start, counts)| {
         counts.map(move |(reason, count)| Point {

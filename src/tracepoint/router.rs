@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::aggregate::{Aggregate, Hit, Taken};
-use super::open::{ByLane, Wanted, leading};
-use super::owners::{Owners, Round, Who};
-use super::tasks::{Remarkable, Tasks, Untracked};
+use super::aggregate::{Aggregate, EntryTotals, Hit};
+use super::open::{ByClass, PlannedEvent, leading};
+use super::owners::{Owners, RecordIds, Round};
+use super::tasks::{LongestWaits, Tasks, Untracked};
 use super::thread_tables::ThreadTable;
 use crate::plan::{Feed, RingClass, Trace};
-use crate::ring::{Losses, Malformed, Record, Turn, is_sample, time_of};
+use crate::ring::{Losses, Malformed, Record, ThreadSwitch, is_sample, time_of};
 use crate::sys::Fields;
 
 /// Minimum number of threads that left a CPU without a record of their arrival, for which the kernel is considered to omit switch records.
@@ -35,20 +35,20 @@ impl Source {
     fn trace(&self) -> &Arc<Trace> {
         match self {
             Self::Fields(aggregate) => &aggregate.trace,
-            Self::Tasks(sheet) => &sheet.trace,
+            Self::Tasks(table) => &table.trace,
         }
     }
 }
 
 /// Data that one collection takes.
 #[derive(Debug)]
-pub(super) struct DeskTaken {
+pub(super) struct RouterTotals {
     /// Sums of each entry.
-    pub(super) entries: Vec<Taken>,
+    pub(super) entries: Vec<EntryTotals>,
     /// The owners of the sums.
     pub(super) round: Round,
     /// Threads with unusual behavior.
-    pub(super) remarkable: Remarkable,
+    pub(super) longest_waits: LongestWaits,
 }
 
 /// All entries, and the routes to them.
@@ -57,13 +57,13 @@ pub(super) struct Router {
     sources: Vec<Source>,
     tasks: Tasks,
     /// Events by the identifiers in their records.
-    taps: FxHashMap<u64, Arc<Wanted>>,
+    routes: FxHashMap<u64, Arc<PlannedEvent>>,
     owners: Owners,
-    /// Number of turns that follow a gap in the switches of the switch stream.
+    /// Number of thread switches that follow a gap in the switches of the switch stream.
     incomplete: u64,
     /// The lane whose records report the creation and exit of processes and threads.
     leading: Option<RingClass>,
-    pub(super) losses: ByLane<Losses>,
+    pub(super) losses: ByClass<Losses>,
 }
 
 impl Router {
@@ -77,57 +77,57 @@ impl Router {
             self.sources.push(kept.unwrap_or_else(|| Source::new(Arc::clone(trace))));
         }
         self.tasks.retrace(traces);
-        self.taps.clear();
+        self.routes.clear();
         self.incomplete = 0;
         self.leading = leading(traces);
-        RingClass::ALL.into_iter().for_each(|lane| self.mark_gap(lane));
+        RingClass::ALL.into_iter().for_each(|class| self.mark_gap(class));
     }
 
     /// Adds the route of an opened event whose records contain `id`.
-    pub(super) fn tap(&mut self, id: u64, wanted: &Arc<Wanted>) {
-        self.taps.insert(id, Arc::clone(wanted));
+    pub(super) fn add_route(&mut self, id: u64, planned: &Arc<PlannedEvent>) {
+        self.routes.insert(id, Arc::clone(planned));
     }
 
     /// Removes the route of a closed event, after its records were read.
-    pub(super) fn untap(&mut self, id: u64) {
-        self.taps.remove(&id);
+    pub(super) fn remove_route(&mut self, id: u64) {
+        self.routes.remove(&id);
     }
 
-    /// Processes a record of a CPU. `fields`: the fields that all records of its lane have.
+    /// Processes a record of a CPU. `fields`: the fields that all records of its ring class have.
     #[inline]
-    pub(super) fn read(&mut self, lane: RingClass, cpu: u32, record: &[u8], fields: &Fields) {
+    pub(super) fn read(&mut self, class: RingClass, cpu: u32, record: &[u8], fields: &Fields) {
         if is_sample(record) {
-            self.sample(lane, cpu, record);
+            self.sample(class, cpu, record);
         } else {
-            self.other(lane, cpu, record, fields);
+            self.other(class, cpu, record, fields);
         }
     }
 
     #[inline]
-    fn sample(&mut self, lane: RingClass, cpu: u32, record: &[u8]) {
-        let losses = &mut self.losses[lane];
+    fn sample(&mut self, class: RingClass, cpu: u32, record: &[u8]) {
+        let losses = &mut self.losses[class];
         // The identifier comes first, and determines the layout of the rest.
         let id = record.get(8..).and_then(|rest| rest.first_chunk()).map(|&id| u64::from_ne_bytes(id));
-        let Some(tap) = id.and_then(|id| self.taps.get(&id)) else {
+        let Some(route) = id.and_then(|id| self.routes.get(&id)) else {
             losses.unreadable += 1;
             return;
         };
-        let Ok(Record::Sample(sample)) = Record::parse(record, &tap.fields) else {
+        let Ok(Record::Sample(sample)) = Record::parse(record, &route.fields) else {
             losses.unreadable += 1;
             return;
         };
         let number = || sample.raw.first_chunk().map(|&number| u16::from_ne_bytes(number));
-        if tap.number.is_some_and(|expected| number() != Some(expected)) {
+        if route.number.is_some_and(|expected| number() != Some(expected)) {
             losses.unreadable += 1;
             return;
         }
         losses.records += 1;
-        let read = self.tasks.read(&tap.role, cpu, &sample, &mut self.owners);
+        let read = self.tasks.read(&route.role, cpu, &sample, &mut self.owners);
         losses.unreadable += u64::from(read.is_none());
-        let who = Who { cpu, pid: sample.pid, tid: sample.tid, cgroup: sample.cgroup };
-        for &(source, place) in &tap.uses {
+        let ids = RecordIds { cpu, pid: sample.pid, tid: sample.tid, cgroup: sample.cgroup };
+        for &(source, place) in &route.uses {
             if let Some(Source::Fields(aggregate)) = self.sources.get_mut(source) {
-                let hit = Hit { source: place, who, time: sample.time, raw: sample.raw };
+                let hit = Hit { source: place, ids, time: sample.time, raw: sample.raw };
                 aggregate.hit(hit, &mut self.owners);
             }
         }
@@ -135,43 +135,43 @@ impl Router {
 
     /// Processes a thread switch of the switch stream.
     #[inline]
-    pub(super) fn turn(&mut self, turn: &Turn) {
-        self.incomplete += u64::from(!turn.complete);
-        self.tasks.turn(turn, &mut self.owners);
+    pub(super) fn thread_switch(&mut self, switch: &ThreadSwitch) {
+        self.incomplete += u64::from(!switch.complete);
+        self.tasks.thread_switch(switch, &mut self.owners);
     }
 
     /// Processes a record that is not a sample.
-    fn other(&mut self, lane: RingClass, cpu: u32, record: &[u8], fields: &Fields) {
+    fn other(&mut self, class: RingClass, cpu: u32, record: &[u8], fields: &Fields) {
         match Record::parse(record, fields) {
             Ok(Record::Lost { count, .. } | Record::LostSamples { count }) => {
-                let losses = &mut self.losses[lane];
+                let losses = &mut self.losses[class];
                 losses.ring_full = losses.ring_full.saturating_add(count);
-                self.mark_gap(lane);
+                self.mark_gap(class);
             }
             Ok(Record::Switch { pid, tid, out, other }) => {
                 if let Some(time) = time_of(record, fields) {
-                    let who = if out { other } else { (pid, tid) };
-                    self.tasks.comes((cpu, time), who, out, &mut self.owners);
+                    let ids = if out { other } else { (pid, tid) };
+                    self.tasks.incoming((cpu, time), ids, out, &mut self.owners);
                 }
             }
-            Ok(record) => self.hear(lane, cpu, &record),
-            Err(Malformed) => self.losses[lane].unreadable += 1,
+            Ok(record) => self.apply_record(class, cpu, &record),
+            Err(Malformed) => self.losses[class].unreadable += 1,
         }
     }
 
-    /// Applies a record of a process, a thread or a cgroup. Several lanes contain the record of one fork. Applied twice, it would
+    /// Applies a record of a process, a thread or a cgroup. Several ring classes contain the record of one fork. Applied twice, it would
     /// reset the name of the process.
-    fn hear(&mut self, lane: RingClass, cpu: u32, record: &Record<'_>) {
-        let leads = self.leading == Some(lane);
+    fn apply_record(&mut self, class: RingClass, cpu: u32, record: &Record<'_>) {
+        let leads = self.leading == Some(class);
         if leads || matches!(record, Record::Cgroup(_)) {
-            self.owners.hear(record);
+            self.owners.apply_record(record);
         }
         match record {
             Record::Fork(task) if leads => self.tasks.fork(task),
             Record::Exit(task) if leads => self.tasks.exit(cpu, task, &mut self.owners),
             _ => {}
         }
-        if lane == RingClass::Syscalls {
+        if class == RingClass::Syscalls {
             match record {
                 Record::Fork(task) => self.tasks.fork_in_call(task),
                 Record::Exit(task) => self.tasks.end_calls(task),
@@ -180,9 +180,9 @@ impl Router {
         }
     }
 
-    /// Notes that records of a lane are missing. Records of the direct lane do not depend on each other.
-    pub(super) fn mark_gap(&mut self, lane: RingClass) {
-        match lane {
+    /// Notes that records of a ring class are missing. Records of the direct ring class do not depend on each other.
+    pub(super) fn mark_gap(&mut self, class: RingClass) {
+        match class {
             RingClass::Direct => return,
             RingClass::Ordered => {
                 for source in &mut self.sources {
@@ -194,7 +194,7 @@ impl Router {
             RingClass::Scheduler => {}
             RingClass::Syscalls => self.tasks.mark_gap_of_calls(),
         }
-        if lane == RingClass::Scheduler || self.leading == Some(lane) {
+        if class == RingClass::Scheduler || self.leading == Some(class) {
             self.tasks.mark_gap();
         }
     }
@@ -206,14 +206,14 @@ impl Router {
     }
 
     /// Takes the sums of every entry; see [`Aggregate::take`] and [`Owners::end_round`].
-    pub(super) fn take(&mut self, now: u64, kept: u64, there: impl Fn(u32) -> bool) -> DeskTaken {
+    pub(super) fn take(&mut self, now: u64, kept: u64, there: impl Fn(u32) -> bool) -> RouterTotals {
         let tasks = self.tasks.take(now, &mut self.owners);
         let taken = self.sources.iter_mut().map(|source| match source {
             Source::Fields(aggregate) => aggregate.take(now, kept),
-            Source::Tasks(sheet) => sheet.take(&tasks, kept),
+            Source::Tasks(table) => table.take(&tasks, kept),
         });
         let entries = taken.collect();
-        DeskTaken { entries, round: self.owners.end_round(there), remarkable: tasks.remarkable }
+        RouterTotals { entries, round: self.owners.end_round(there), longest_waits: tasks.longest_waits }
     }
 
     /// Returns the counts of untracked activity of threads.

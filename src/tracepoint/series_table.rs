@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::aggregate::{Cell, Dropped, Taken};
+use super::aggregate::{Cell, Dropped, EntryTotals};
 use super::naming::{Named, Names, OwnerLabels};
 use super::owners::Round;
 use super::values::ValueId;
@@ -16,13 +16,13 @@ use crate::plan::{Amount, Output, Trace};
 use crate::series::{Naming, Own, OwnName, Published, SeriesCount, Table, Total};
 
 /// Maximum number of collections in the window of a maximum: one per second.
-const MOST_LATE: usize = 64;
+const MAX_LATE: usize = 64;
 
 /// Label value for owners and values that have no labels of their own.
 const OTHER: &str = "other";
 
 /// Recent hits below which a series cannot take over the labels of another.
-const LEAST_ACTIVITY: u64 = 16;
+const MIN_ACTIVITY: u64 = 16;
 
 /// The totals of one label set.
 #[derive(Debug, Clone, Default)]
@@ -64,12 +64,12 @@ pub(super) struct SeriesTable {
 }
 
 impl SeriesTable {
-    /// Returns a book without series. At most `limit` series of each metric have labels of their own.
+    /// Returns a series table without series. At most `limit` series of each metric have labels of their own.
     pub(super) fn new(trace: Arc<Trace>, limit: usize, start: Timestamp) -> Self {
         let window = matches!(trace.measure, Amount::Most(..)).then(VecDeque::new);
         let empty = Sum { cell: Cell::default(), window };
         let page = |_: &Output| Page {
-            series: Table::new(empty.clone(), limit, LEAST_ACTIVITY, start),
+            series: Table::new(empty.clone(), limit, MIN_ACTIVITY, start),
             rest: BTreeMap::new(),
         };
         Self {
@@ -94,8 +94,14 @@ impl SeriesTable {
     }
 
     /// Adds the sums of one round to the series.
-    pub(super) fn enter(&mut self, mut taken: Taken, round: &Round, names: &Names<'_>, monotonic: Monotonic) {
-        self.learn(&mut taken, names);
+    pub(super) fn enter(
+        &mut self,
+        mut taken: EntryTotals,
+        round: &Round,
+        names: &Names<'_>,
+        monotonic: Monotonic,
+    ) {
+        self.store_texts(&mut taken, names);
         if std::mem::take(&mut self.ended) {
             self.pages.iter_mut().for_each(|page| page.series.begin_collection());
         }
@@ -123,7 +129,7 @@ impl SeriesTable {
                     }
                 }
             }
-            if let (Some(there), Some(page)) = (names.there(&output.targets), self.pages.get_mut(place)) {
+            if let (Some(there), Some(page)) = (names.existing(&output.targets), self.pages.get_mut(place)) {
                 page.series.follow(monotonic, |series| {
                     there.contains(&series.info.owner) || is_other(&series.info.owner)
                 });
@@ -136,21 +142,21 @@ impl SeriesTable {
     /// Ends a collection. Hits that were added since the last one are published.
     pub(super) fn end_collection(&mut self, now: Timestamp, monotonic: Monotonic) {
         self.pages.iter_mut().for_each(|page| page.series.end_collection(now, monotonic));
-        self.look_back(monotonic);
+        self.update_windows(monotonic);
         self.ended = true;
     }
 
     /// Records the maxima of this collection, computes those of the window, and removes series without any.
-    fn look_back(&mut self, monotonic: Monotonic) {
+    fn update_windows(&mut self, monotonic: Monotonic) {
         let Amount::Most(_, window) = self.trace.measure else { return };
         for page in &mut self.pages {
-            page.series.totals_mut().for_each(|(sum, _)| sum.look_back(monotonic, window));
+            page.series.totals_mut().for_each(|(sum, _)| sum.update_windows(monotonic, window));
             page.series.remove_where(|series| series.total.window.as_ref().is_some_and(VecDeque::is_empty));
         }
     }
 
     /// Stores the texts of new values.
-    fn learn(&mut self, taken: &mut Taken, names: &Names<'_>) {
+    fn store_texts(&mut self, taken: &mut EntryTotals, names: &Names<'_>) {
         for (label, fresh) in taken.fresh.iter_mut().enumerate() {
             let Some(texts) = self.texts.get_mut(label) else { continue };
             let fresh = std::mem::take(fresh);
@@ -287,13 +293,13 @@ impl Sum {
     }
 
     /// Records the maximum of this collection, and computes that of the window.
-    fn look_back(&mut self, now: Monotonic, window: Duration) {
+    fn update_windows(&mut self, now: Monotonic, window: Duration) {
         let Some(maxima) = &mut self.window else { return };
         maxima.retain(|&(at, _)| now.since(at) < window);
         if self.cell.hits > 0 {
             maxima.push_back((now, std::mem::take(&mut self.cell)));
         }
-        if maxima.len() > MOST_LATE {
+        if maxima.len() > MAX_LATE {
             maxima.pop_front();
         }
         self.cell.hits = maxima.back().filter(|&&(at, _)| at == now).map_or(0, |(_, cell)| cell.hits);

@@ -5,48 +5,48 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::owners::{OwnerId, Owners, Who};
+use super::owners::{OwnerId, Owners, RecordIds};
 use crate::health::Scope;
 use crate::metrics::Buckets;
 use crate::plan::{Fact, Feed, Role, Trace};
 use crate::register::KTHREADD;
-use crate::ring::{Sample, Task, Turn};
-use crate::sched::{self, Event, Longest, Timeline, Told};
-use crate::syscall::{self, Abi, Begun, Call, Calls};
+use crate::ring::{Sample, Task, ThreadSwitch};
+use crate::sched::{self, Event, Longest, SchedFact, Timeline};
+use crate::syscall::{self, Abi, Call, Calls, PendingCall};
 
 /// Maximum number of the longest delays, and of the oldest calls, that are listed individually.
-const MOST_TOLD: usize = 16;
+const MAX_LISTED: usize = 16;
 /// Time for which delays are listed individually, in nanoseconds.
 const MINUTE: u64 = 60_000_000_000;
 
 /// Returns the number of the owner of an activity of a thread on a CPU, in the sums of a scope.
 #[inline]
-fn owner_in(scope: Scope, cpu: u32, who: &sched::Who, owners: &mut Owners) -> OwnerId {
-    let of = Who { cpu, pid: who.pid, tid: who.tid, cgroup: who.cgroup };
+fn owner_in(scope: Scope, cpu: u32, thread: &sched::Thread, owners: &mut Owners) -> OwnerId {
+    let of = RecordIds { cpu, pid: thread.pid, tid: thread.tid, cgroup: thread.cgroup };
     match scope {
         Scope::Cpus(cpus) => OwnerId(cpus.number_of(cpu)),
-        Scope::Cgroup if who.cgroup == 0 => OwnerId::UNKNOWN,
+        Scope::Cgroup if thread.cgroup == 0 => OwnerId::UNKNOWN,
         Scope::Cgroup => owners.cgroup(of),
-        Scope::Process if who.pid == 0 => OwnerId::UNKNOWN,
+        Scope::Process if thread.pid == 0 => OwnerId::UNKNOWN,
         Scope::Process => owners.process(of),
     }
 }
 
 /// Sums of one kind, once for each scope.
 #[derive(Debug)]
-struct Side<S> {
+struct ScopedSums<S> {
     sums: Vec<(Scope, S)>,
     /// The scopes of the outputs of its traces.
     outputs: Vec<Scope>,
 }
 
-impl<S> Default for Side<S> {
+impl<S> Default for ScopedSums<S> {
     fn default() -> Self {
         Self { sums: Vec::new(), outputs: Vec::new() }
     }
 }
 
-impl<S> Side<S> {
+impl<S> ScopedSums<S> {
     /// Returns empty sums for these outputs. Sums for the whole host are derived from those of another scope, and kept separately only if
     /// there is no other.
     fn new(outputs: Vec<Scope>, sums: impl Fn() -> S) -> Self {
@@ -92,14 +92,14 @@ pub struct Untracked {
 
 /// Delays and calls that are listed individually, the longest first.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Remarkable {
+pub struct LongestWaits {
     /// Delays that ended in the last minute.
     pub delays: Vec<Longest>,
     /// Calls that have not returned, and their duration so far in nanoseconds.
-    pub stuck: Vec<(Begun, u64)>,
+    pub stuck: Vec<(PendingCall, u64)>,
 }
 
-impl Remarkable {
+impl LongestWaits {
     /// Merges the items of a collection into the list.
     pub(super) fn follow(&mut self, news: Self, now: u64) {
         let late = |longest: &Longest| now.saturating_sub(longest.time) < MINUTE;
@@ -109,55 +109,55 @@ impl Remarkable {
         // At most one delay per thread.
         let mut named = Vec::new();
         self.delays.retain(|longest| {
-            let first = !named.contains(&longest.who.tid);
-            named.push(longest.who.tid);
+            let first = !named.contains(&longest.thread.tid);
+            named.push(longest.thread.tid);
             first
         });
-        self.delays.truncate(MOST_TOLD);
+        self.delays.truncate(MAX_LISTED);
         self.stuck = news.stuck;
     }
 }
 
 /// Activity of threads since the last collection.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct TaskTotals {
     /// For each output of the scheduler's traces.
-    pub(super) sched: Vec<sched::Taken<OwnerId>>,
+    pub(super) sched: Vec<sched::SchedTotals<OwnerId>>,
     /// For each output of the traces of system calls.
     pub(super) calls: Vec<Vec<syscall::Row<OwnerId>>>,
     /// For each output of the traces of system calls: the stuck calls, and their duration so far in nanoseconds.
     pub(super) stuck: Vec<Vec<(OwnerId, Call, u64)>>,
-    pub(super) remarkable: Remarkable,
+    pub(super) longest_waits: LongestWaits,
 }
 
 /// The longest delays since the last collection, one per thread.
 #[derive(Debug, Default)]
-struct Longests {
+struct LongestDelays {
     delays: Vec<Longest>,
     /// Delays up to this length are not added, in nanoseconds.
     least: u64,
 }
 
-impl Longests {
+impl LongestDelays {
     #[inline]
-    fn note(&mut self, who: &sched::Who, told: &Told) {
-        if let Told::Came(came) = told
-            && let Some(delay) = came.delay.filter(|&delay| delay > self.least)
+    fn note(&mut self, thread: &sched::Thread, report: &SchedFact) {
+        if let SchedFact::SwitchIn(switch_in) = report
+            && let Some(delay) = switch_in.delay.filter(|&delay| delay > self.least)
         {
-            self.add(Longest { delay, who: *who, time: came.time, cpu: came.cpu });
+            self.add(Longest { delay, thread: *thread, time: switch_in.time, cpu: switch_in.cpu });
         }
     }
 
     #[cold]
     fn add(&mut self, longest: Longest) {
-        match self.delays.iter_mut().find(|known| known.who.tid == longest.who.tid) {
+        match self.delays.iter_mut().find(|known| known.thread.tid == longest.thread.tid) {
             Some(known) if known.delay >= longest.delay => return,
             Some(known) => *known = longest,
             None => self.delays.push(longest),
         }
         self.delays.sort_unstable_by_key(|longest| std::cmp::Reverse(longest.delay));
-        self.delays.truncate(MOST_TOLD);
-        if self.delays.len() == MOST_TOLD {
+        self.delays.truncate(MAX_LISTED);
+        if self.delays.len() == MAX_LISTED {
             self.least = self.delays.last().map_or(0, |last| last.delay);
         }
     }
@@ -172,10 +172,10 @@ impl Longests {
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     timeline: Timeline,
-    longests: Longests,
-    sched: Side<sched::Sums<OwnerId>>,
+    longest_delays: LongestDelays,
+    sched: ScopedSums<sched::Sums<OwnerId>>,
     calls: Calls,
-    syscalls: Side<syscall::Sums<OwnerId>>,
+    syscalls: ScopedSums<syscall::Sums<OwnerId>>,
     /// Nanoseconds after which a call is stuck.
     stuck: u64,
 }
@@ -240,36 +240,42 @@ impl Tasks {
 
     #[inline]
     fn enter(&mut self, at: (u32, u64), of: (u32, u64), event: Event<'_>, owners: &mut Owners) {
-        let (sums, longests) = (&mut self.sched.sums, &mut self.longests);
-        self.timeline.enter(at, of, event, &mut |who, told| {
-            longests.note(who, &told);
-            add(sums, at.0, who, &told, owners);
+        let (sums, longest_delays) = (&mut self.sched.sums, &mut self.longest_delays);
+        self.timeline.enter(at, of, event, &mut |thread, report| {
+            longest_delays.note(thread, &report);
+            add(sums, at.0, thread, &report, owners);
         });
     }
 
-    fn begin(&mut self, number: u32, cpu: u32, wanted: Option<&[Call]>, sample: &Sample<'_>) {
+    fn begin(&mut self, number: u32, cpu: u32, planned: Option<&[Call]>, sample: &Sample<'_>) {
         let call = Abi::here(!sample.narrow).map(|abi| Call { abi, number });
-        let is_wanted = |call: &Call| wanted.is_none_or(|wanted| wanted.binary_search(call).is_ok());
+        let is_wanted = |call: &Call| planned.is_none_or(|planned| planned.binary_search(call).is_ok());
         // The kernel filters by number only. Where 32-bit programs run, one number can be two calls.
-        let Some(call) = call.filter(is_wanted) else { return self.calls.leave_out(sample.tid) };
+        let Some(call) = call.filter(is_wanted) else { return self.calls.ignore(sample.tid) };
         let Sample { pid, tid, cgroup, time, .. } = *sample;
-        let known = self.timeline.who(tid).map(|who| who.comm).unwrap_or_default();
-        let who = sched::Who { tid, pid, cgroup, comm: known, kernel: false };
-        self.calls.begin(Begun { who, call, time, cpu });
+        let known = self.timeline.thread(tid).map(|thread| thread.comm).unwrap_or_default();
+        let thread = sched::Thread { tid, pid, cgroup, comm: known, kernel: false };
+        self.calls.begin(PendingCall { thread, call, time, cpu });
     }
 
     fn end(&mut self, (tid, number): (u32, u32), (cpu, time): (u32, u64), result: i64, owners: &mut Owners) {
         let Some(ended) = self.calls.end(tid, number, time, result) else { return };
         for (scope, sums) in &mut self.syscalls.sums {
-            sums.add(owner_in(*scope, cpu, &ended.who, owners), &ended);
+            sums.add(owner_in(*scope, cpu, &ended.thread, owners), &ended);
         }
     }
 
     /// Processes `PERF_RECORD_SWITCH`: a thread starts to run on a CPU. `next`: the record is that of the outgoing thread. A thread that
     /// was reaped before has no number any more.
-    pub(super) fn comes(&mut self, at: (u32, u64), (pid, tid): (u32, u32), next: bool, owners: &mut Owners) {
+    pub(super) fn incoming(
+        &mut self,
+        at: (u32, u64),
+        (pid, tid): (u32, u32),
+        next: bool,
+        owners: &mut Owners,
+    ) {
         if !self.sched.is_empty() && tid != u32::MAX {
-            let event = if next { Event::Runs { tid } } else { Event::Comes { tid } };
+            let event = if next { Event::Runs { tid } } else { Event::Incoming { tid } };
             self.enter(at, (pid, 0), event, owners);
         }
     }
@@ -279,25 +285,25 @@ impl Tasks {
         if self.is_idle() {
             return;
         }
-        let parent = self.timeline.who(task.parent_tid).copied().unwrap_or_default();
+        let parent = self.timeline.thread(task.parent_tid).copied().unwrap_or_default();
         let kernel = task.parent_pid == KTHREADD;
         let Task { pid, tid, .. } = *task;
-        self.timeline.born(sched::Who { tid, pid, cgroup: parent.cgroup, comm: parent.comm, kernel });
+        self.timeline.created(sched::Thread { tid, pid, cgroup: parent.cgroup, comm: parent.comm, kernel });
     }
 
     /// Ignores the call that created a thread, because it also returns in the child.
     pub(super) fn fork_in_call(&mut self, task: &Task) {
-        self.calls.leave_out(task.tid);
+        self.calls.ignore(task.tid);
     }
 
     /// Processes a thread switch of the switch stream.
     #[inline]
-    pub(super) fn turn(&mut self, turn: &Turn, owners: &mut Owners) {
-        let &Turn { time, cgroup, cpu, pid, tid, leaves, complete } = turn;
+    pub(super) fn thread_switch(&mut self, switch: &ThreadSwitch, owners: &mut Owners) {
+        let &ThreadSwitch { time, cgroup, cpu, pid, tid, leaves, complete } = switch;
         if !complete {
             self.timeline.miss(cpu);
         }
-        let event = if leaves { Event::Leaves { tid } } else { Event::Runs { tid } };
+        let event = if leaves { Event::Outgoing { tid } } else { Event::Runs { tid } };
         self.enter((cpu, time), (pid, cgroup), event, owners);
     }
 
@@ -319,7 +325,7 @@ impl Tasks {
             return;
         }
         let comm = sched::Comm::new(comm.as_bytes());
-        self.timeline.describe(sched::Who { tid: pid, pid, cgroup: 0, comm, kernel });
+        self.timeline.describe(sched::Thread { tid: pid, pid, cgroup: 0, comm, kernel });
     }
 
     /// Notes that records of the scheduler were lost.
@@ -343,36 +349,38 @@ impl Tasks {
     }
 
     /// Takes the sums up to `now`, a time of the clock of the records.
-    pub(super) fn take(&mut self, now: u64, owners: &mut Owners) -> Taken {
+    pub(super) fn take(&mut self, now: u64, owners: &mut Owners) -> TaskTotals {
         let sums = &mut self.sched.sums;
-        self.timeline.pass(now, |cpu, who, told| add(sums, cpu, who, &told, owners));
-        let mut remarkable = self.remarkable(now);
-        for (begun, _) in remarkable.stuck.iter_mut().filter(|(begun, _)| begun.who.comm.bytes().is_empty()) {
-            let process = owners.name(begun.who.pid).map(|name| sched::Comm::new(name.as_bytes()));
-            begun.who.comm = process.unwrap_or_default();
+        self.timeline.pass(now, |cpu, thread, report| add(sums, cpu, thread, &report, owners));
+        let mut longest_waits = self.longest_waits(now);
+        for (begun, _) in
+            longest_waits.stuck.iter_mut().filter(|(begun, _)| begun.thread.comm.bytes().is_empty())
+        {
+            let process = owners.name(begun.thread.pid).map(|name| sched::Comm::new(name.as_bytes()));
+            begun.thread.comm = process.unwrap_or_default();
         }
-        Taken {
+        TaskTotals {
             sched: self.sched.take(sched::Sums::take, sched_of_all),
             calls: self.syscalls.take(syscall::Sums::take, calls_of_all),
             stuck: self.stuck(now, owners),
-            remarkable,
+            longest_waits,
         }
     }
 
-    fn remarkable(&mut self, now: u64) -> Remarkable {
-        let delays = self.longests.take();
-        let mut stuck: Vec<(Begun, u64)> =
+    fn longest_waits(&mut self, now: u64) -> LongestWaits {
+        let delays = self.longest_delays.take();
+        let mut stuck: Vec<(PendingCall, u64)> =
             self.calls.stuck(now, self.stuck).map(|(begun, age)| (*begun, age)).collect();
         stuck.sort_by_key(|&(_, age)| std::cmp::Reverse(age));
-        stuck.truncate(MOST_TOLD);
-        Remarkable { delays, stuck }
+        stuck.truncate(MAX_LISTED);
+        LongestWaits { delays, stuck }
     }
 
     fn stuck(&self, now: u64, owners: &mut Owners) -> Vec<Vec<(OwnerId, Call, u64)>> {
         let of = |&scope: &Scope| {
             let stuck = self.calls.stuck(now, self.stuck);
             stuck
-                .map(|(begun, age)| (owner_in(scope, begun.cpu, &begun.who, owners), begun.call, age))
+                .map(|(begun, age)| (owner_in(scope, begun.cpu, &begun.thread, owners), begun.call, age))
                 .collect()
         };
         self.syscalls.outputs.iter().map(of).collect()
@@ -383,19 +391,19 @@ impl Tasks {
 fn add(
     sums: &mut [(Scope, sched::Sums<OwnerId>)],
     cpu: u32,
-    who: &sched::Who,
-    told: &Told,
+    thread: &sched::Thread,
+    report: &SchedFact,
     owners: &mut Owners,
 ) {
-    if who.tid == 0 {
+    if thread.tid == 0 {
         return;
     }
     for (scope, sums) in sums {
-        sums.add(owner_in(*scope, cpu, who, owners), who, told);
+        sums.add(owner_in(*scope, cpu, thread, owners), thread, report);
     }
 }
 
-fn sched_of_all(taken: &sched::Taken<OwnerId>) -> sched::Taken<OwnerId> {
+fn sched_of_all(taken: &sched::SchedTotals<OwnerId>) -> sched::SchedTotals<OwnerId> {
     let whole = taken.sums.iter().map(|(_, sum)| sum.clone()).reduce(|mut one, other| {
         one.merge(&other);
         one
@@ -404,7 +412,7 @@ fn sched_of_all(taken: &sched::Taken<OwnerId>) -> sched::Taken<OwnerId> {
     for &(_, by, count) in &taken.pairs {
         *pairs.entry(by).or_insert(0) += count;
     }
-    sched::Taken {
+    sched::SchedTotals {
         sums: whole.map(|sum| (Some(OwnerId(0)), sum)).into_iter().collect(),
         pairs: pairs.into_iter().map(|(by, count)| (OwnerId(0), by, count)).collect(),
         unpaired: taken.unpaired,

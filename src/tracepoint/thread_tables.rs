@@ -1,15 +1,15 @@
-//! Activity of threads, as the tables that books are made of: one sheet for each fact, with its labels.
+//! Activity of threads, as the tables that series tables are made of: one table for each fact, with its labels.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::aggregate::{Cell, Taken};
+use super::aggregate::{Cell, EntryTotals};
 use super::owners::OwnerId;
 use super::tasks;
 use super::values::{ValueId, Values};
 use crate::event::format::Value;
 use crate::plan::{Fact, Trace};
-use crate::sched::{By, Sum};
+use crate::sched::{Preemptor, Sum};
 use crate::syscall::{self, errno};
 
 /// States in which threads left the CPU, in the order of `waited` in a sum.
@@ -46,7 +46,7 @@ impl ThreadTable {
 
     /// Returns the tables of this collection. If there is no space for new values of labels, values that did not occur in the last `kept`
     /// collections are removed.
-    pub(super) fn take(&mut self, taken: &tasks::Taken, kept: u64) -> Taken {
+    pub(super) fn take(&mut self, taken: &tasks::TaskTotals, kept: u64) -> EntryTotals {
         let oldest = self.round.saturating_sub(kept);
         let expired = self.values.iter_mut().map(|values| values.expire(oldest)).collect();
         let outputs = 0..self.trace.outputs.len();
@@ -56,11 +56,11 @@ impl ThreadTable {
         });
         let tables = tables.collect();
         self.round += 1;
-        Taken {
+        EntryTotals {
             tables,
             fresh: self.values.iter_mut().map(Values::take_fresh).collect(),
             expired,
-            ..Taken::default()
+            ..EntryTotals::default()
         }
     }
 
@@ -83,7 +83,7 @@ impl ThreadTable {
 }
 
 /// Returns the rows of a fact for one output.
-fn rows(fact: Fact, taken: &tasks::Taken, output: usize) -> Vec<Row> {
+fn rows(fact: Fact, taken: &tasks::TaskTotals, output: usize) -> Vec<Row> {
     match fact {
         Fact::Calls | Fact::Errors | Fact::Durations => {
             let rows = taken.calls.get(output).into_iter().flatten();
@@ -134,9 +134,11 @@ fn sched_rows(fact: Fact, owner: OwnerId, sum: &Sum) -> Vec<Row> {
             labelled("voluntary", sum.voluntary, 0),
             labelled("involuntary", sum.preempted.iter().sum(), 0),
         ],
-        Fact::Preemptions => {
-            By::ALL.iter().zip(sum.preempted).map(|(by, count)| labelled(by.as_str(), count, 0)).collect()
-        }
+        Fact::Preemptions => Preemptor::ALL
+            .iter()
+            .zip(sum.preempted)
+            .map(|(by, count)| labelled(by.as_str(), count, 0))
+            .collect(),
         Fact::Migrations => vec![(owner, Vec::new(), cell(sum.migrations, 0))],
         Fact::PreemptedBy | Fact::Calls | Fact::Errors | Fact::Durations | Fact::Stuck(_) => Vec::new(),
     }

@@ -16,11 +16,11 @@ use serde_json::Value;
 use crate::program::{Outcome, Service, command, ended, host, repository, run};
 
 /// Options for a command that inspects a small host and opens no events.
-const LOOK: [&str; 3] = ["--no-open", "--host-root", "tests/data/hosts/vm"];
+const INSPECT: [&str; 3] = ["--no-open", "--host-root", "tests/data/hosts/vm"];
 
 /// Runs `check --no-open` on a small host, with these additional arguments.
 fn check(arguments: &[&str]) -> Outcome {
-    run(["check"].iter().chain(&LOOK).chain(arguments))
+    run(["check"].iter().chain(&INSPECT).chain(arguments))
 }
 
 /// Creates a directory with the file `test.yaml`, and returns its path.
@@ -221,7 +221,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     for arguments in
         [&["list"][..], &["list", "--output", "json"], &["check"], &["check", "--output", "json"]]
     {
-        let mut child = command(arguments.iter().chain(&LOOK))
+        let mut child = command(arguments.iter().chain(&INSPECT))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -236,7 +236,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 fn a_full_disk_is_an_error() {
     for arguments in [&["list"][..], &["check"], &["check", "--output", "json"]] {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
-        let mut command = command(arguments.iter().chain(&LOOK));
+        let mut command = command(arguments.iter().chain(&INSPECT));
         command.stdout(full);
         let outcome = ended(command);
         assert_eq!(outcome.code, 1, "{arguments:?}");
@@ -247,7 +247,7 @@ fn a_full_disk_is_an_error() {
 
 #[test]
 fn a_pattern_that_no_event_matches_ends_with_1() {
-    let outcome = run(["list", "nosuchthing"].iter().chain(&LOOK));
+    let outcome = run(["list", "nosuchthing"].iter().chain(&INSPECT));
     assert_eq!((outcome.code, &*outcome.stdout), (1, ""));
     let told = "perf-exporter: no event matches \"nosuchthing\"; run perf-exporter list to list all events, and perf-exporter \
                 probe to find functions and USDT probes\n";

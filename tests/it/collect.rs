@@ -84,7 +84,7 @@ impl World {
             fs::write(node.join("cpulist"), format!("{cpus}\n")).unwrap();
         }
         self.facts.read_again(&self.roots);
-        self.collector.look_again(self.facts.clone(), true);
+        self.collector.set_facts(self.facts.clone(), true);
     }
 
     fn set_online(&self, cpus: &str) {

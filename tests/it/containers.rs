@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use perf_exporter::clock::Clock;
 use perf_exporter::config::containers::{Containers, Pods, Socket};
-use perf_exporter::container::{self, Directory, Metrics, Surroundings, ask_once};
+use perf_exporter::container::{self, Directory, MetadataContext, Metrics, ask_once};
 use perf_exporter::host::{Environment, Roots};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -285,7 +285,7 @@ fn containers_get_their_names_whoever_else_is_dead() {
     let registry = prometheus::Registry::new();
     let directory = Arc::new(Directory::new(Clock::system()));
     let (_settings, receiver) = tokio::sync::watch::channel(Arc::new(wanted));
-    let surroundings = Surroundings {
+    let surroundings = MetadataContext {
         roots: Roots::default(),
         environment: Environment::default(),
         clock: Clock::system(),

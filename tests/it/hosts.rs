@@ -12,7 +12,7 @@ use perf_exporter::error::Errno;
 use perf_exporter::event::{Catalog, Kind};
 use perf_exporter::health::{Cause, Scope};
 use perf_exporter::host::{self as files, Facts, Roots};
-use perf_exporter::plan::{Entries, Group, MOST_MEMBERS, Plan, StreamSupport, plan};
+use perf_exporter::plan::{Entries, Group, MAX_MEMBERS, Plan, StreamSupport, plan};
 use perf_exporter::sys::Budget;
 use perf_exporter::sys::fake::{FakeKernel, FakePlace};
 use perf_exporter::targets::Watch;
@@ -142,10 +142,10 @@ fn the_same_metric_twice_is_refused_and_its_owner_is_named() {
 
 #[test]
 fn more_members_than_a_group_may_have_become_several_groups() {
-    let events: Vec<String> = (0..2 * MOST_MEMBERS + 1).map(|n| format!("r{:x}", 0x100 + n)).collect();
+    let events: Vec<String> = (0..2 * MAX_MEMBERS + 1).map(|n| format!("r{:x}", 0x100 + n)).collect();
     let plan = planned("amd", &format!("counters: {{a: {{events: [{}]}}}}", events.join(", ")));
     let sizes: Vec<usize> = plan.groups.iter().map(|group| group.counters.len()).collect();
-    assert_eq!(sizes, [MOST_MEMBERS, MOST_MEMBERS, 1]);
+    assert_eq!(sizes, [MAX_MEMBERS, MAX_MEMBERS, 1]);
 }
 
 #[test]

@@ -43,7 +43,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
 ];
 
 /// Maximum number of words in a sentence of the README.
-const MOST_WORDS: usize = 40;
+const MAX_WORDS: usize = 40;
 
 /// Returns the files below a directory that end so, without those of tests.
 fn files(dir: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
@@ -127,7 +127,7 @@ fn sentences_of_the_readme_are_short() {
     let prose = prose.fold(String::new(), |all, line| all + if ends(line) { ".\n" } else { " " } + line);
     for sentence in prose.split(['.', '!', '?', ':']) {
         let words = sentence.split_whitespace().count();
-        assert!(words <= MOST_WORDS, "{words} words: {sentence}");
+        assert!(words <= MAX_WORDS, "{words} words: {sentence}");
     }
 }
 

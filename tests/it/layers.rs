@@ -11,7 +11,7 @@ use perf_exporter::host;
 const ORDER: [&str; 34] = [
     "error",
     "clean",
-    "words",
+    "named_enum",
     "lock",
     "host",
     "clock",

@@ -9,7 +9,7 @@ use std::process::Command;
 use perf_exporter::config::{self, Config};
 use perf_exporter::event::format::Format;
 use perf_exporter::host::{Roots, read_text};
-use perf_exporter::plan::wishes;
+use perf_exporter::plan::configured_probes;
 use perf_exporter::probe::install::Installer;
 use serde_json::Value;
 
@@ -114,9 +114,9 @@ fn loaded<'y>(section: &str, entries: impl IntoIterator<Item = &'y str>) -> Conf
 
 /// Asserts that each entry is a valid configuration and can be resolved on the host.
 fn assert_placed<'y>(host: &Host, entries: impl IntoIterator<Item = &'y str>) {
-    let wishes = wishes(&loaded("probes", entries).traced, &[]);
-    assert!(!wishes.is_empty());
-    for look in Installer::new(&Roots::under(host.0.path()), 1).look(&wishes) {
+    let configured_probes = configured_probes(&loaded("probes", entries).traced, &[]);
+    assert!(!configured_probes.is_empty());
+    for look in Installer::new(&Roots::under(host.0.path()), 1).look(&configured_probes) {
         look.ways.unwrap_or_else(|refusal| panic!("{}: {refusal}", look.entry.1));
     }
 }

@@ -7,7 +7,7 @@ use perf_exporter::config::profiled::{Rate, Unwind};
 use perf_exporter::event::{Catalog, Event, ProbePoint};
 use perf_exporter::health::Cause;
 use perf_exporter::host::{Facts, Roots};
-use perf_exporter::plan::{Entries, Plan, Sampler, StreamSupport, plan, wishes};
+use perf_exporter::plan::{Entries, Plan, Sampler, StreamSupport, configured_probes, plan};
 use perf_exporter::probe::install::{Installer, Placed, Placements};
 use perf_exporter::sys::{Attr, Sampling};
 
@@ -20,7 +20,7 @@ fn planned(on: &str, profiles: &str) -> (Plan, Facts) {
     let (config, warnings) = load(yaml.as_bytes(), "test.yaml").unwrap();
     assert!(warnings.is_empty(), "{warnings:?}");
     let facts = Facts::read(&roots);
-    let looks = Installer::new(&roots, 1).look(&wishes(&[], &config.profiles));
+    let looks = Installer::new(&roots, 1).look(&configured_probes(&[], &config.profiles));
     let placed = looks.into_iter().map(|look| (look.entry, look.ways.map(|_| look.events))).collect();
     let entries = Entries { profiles: &config.profiles, placed: &placed, ..Entries::counters(&[]) };
     (plan(&entries, &Catalog::load(&roots, &facts), &StreamSupport::foreseen(&facts)), facts)

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Long enough for a loaded machine. An event that has not happened by then counts as missing.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns a directory of the repository.
 pub(crate) fn repository(path: &str) -> PathBuf {
@@ -117,7 +117,7 @@ impl Service {
             return line.clone();
         }
         loop {
-            match self.log.recv_timeout(PATIENCE) {
+            match self.log.recv_timeout(TIMEOUT) {
                 Ok(line) => {
                     self.seen.push(line.clone());
                     if line.contains(text) {
@@ -135,7 +135,7 @@ impl Service {
     pub(crate) fn wait_for(&self, path: &str, wanted: impl Fn(&str) -> bool) -> String {
         let pause = Duration::from_millis(20);
         let mut last = String::new();
-        for _ in 0..PATIENCE.as_millis() / pause.as_millis() {
+        for _ in 0..TIMEOUT.as_millis() / pause.as_millis() {
             last = self.get(path).1;
             if wanted(&last) {
                 return last;
@@ -176,7 +176,7 @@ impl Service {
     /// Opens a connection and sends nothing.
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 
@@ -189,7 +189,7 @@ impl Service {
     pub(crate) fn end(mut self) -> (ExitStatus, Vec<String>) {
         // The log ends with the process.
         loop {
-            match self.log.recv_timeout(PATIENCE) {
+            match self.log.recv_timeout(TIMEOUT) {
                 Ok(line) => self.seen.push(line),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => panic!("the service did not exit: {:#?}", self.seen),

@@ -14,10 +14,10 @@ use perf_exporter::export::http::Unavailable;
 use perf_exporter::export::otlp::attribute::{Attribute, Resource};
 use perf_exporter::export::otlp::logs::Switch;
 use perf_exporter::export::otlp::{Settings, Target};
-use perf_exporter::export::push::{self, Board, Feed, Pusher, Surroundings};
+use perf_exporter::export::push::{self, Board, Feed, PushContext, Pusher};
 use perf_exporter::metrics::{Family, Kind, Labels, Metadata, Point, Snapshot, Value};
 use perf_exporter::net::tls::Tls as Files;
-use perf_exporter::profile::{Ask, Asked, NoProfile, Profile, Selection};
+use perf_exporter::profile::{NoProfile, Profile, ProfileRecorder, RecordingId, Selection};
 use perf_exporter::status::PushStatus;
 use prometheus::Registry;
 use tokio::sync::watch;
@@ -41,7 +41,7 @@ impl Feed for Collections {
         Ok(Arc::new(Snapshot::new(Timestamp(1000 + count), [Family::new(metadata, vec![point])])))
     }
 
-    fn profiles(&self) -> Arc<dyn Ask> {
+    fn profiles(&self) -> Arc<dyn ProfileRecorder> {
         Arc::new(Unsampled)
     }
 }
@@ -49,24 +49,24 @@ impl Feed for Collections {
 #[derive(Debug)]
 pub(crate) struct Unsampled;
 
-impl Ask for Unsampled {
+impl ProfileRecorder for Unsampled {
     fn entries(&self) -> Vec<Arc<str>> {
         Vec::new()
     }
 
-    fn begin(&self, _: &str) -> Result<Asked, NoProfile> {
+    fn begin(&self, _: &str) -> Result<RecordingId, NoProfile> {
         Err(NoProfile::NothingSampled)
     }
 
-    fn end(&self, _: Asked, _: &Selection) -> Result<Profile, NoProfile> {
+    fn end(&self, _: RecordingId, _: &Selection) -> Result<Profile, NoProfile> {
         Err(NoProfile::NothingSampled)
     }
 
-    fn renew(&self, _: Asked, _: &Selection) -> Result<(Profile, Asked), NoProfile> {
+    fn renew(&self, _: RecordingId, _: &Selection) -> Result<(Profile, RecordingId), NoProfile> {
         Err(NoProfile::NothingSampled)
     }
 
-    fn abandon(&self, _: Asked) {}
+    fn abandon(&self, _: RecordingId) {}
 
     fn last(&self, _: &str, _: Duration, _: &Selection) -> Result<Profile, NoProfile> {
         Err(NoProfile::NothingSampled)
@@ -85,31 +85,31 @@ impl Feed for Late {
         Err(Unavailable("this source has no metrics".into()))
     }
 
-    fn profiles(&self) -> Arc<dyn Ask> {
+    fn profiles(&self) -> Arc<dyn ProfileRecorder> {
         Arc::new(self.clone())
     }
 }
 
-impl Ask for Late {
+impl ProfileRecorder for Late {
     fn entries(&self) -> Vec<Arc<str>> {
         let looks = self.looks.fetch_add(1, Ordering::SeqCst);
         if looks < 2 { Vec::new() } else { vec!["cpu".into()] }
     }
 
-    fn begin(&self, _: &str) -> Result<Asked, NoProfile> {
+    fn begin(&self, _: &str) -> Result<RecordingId, NoProfile> {
         self.begun.fetch_add(1, Ordering::SeqCst);
         Err(NoProfile::Busy)
     }
 
-    fn end(&self, _: Asked, _: &Selection) -> Result<Profile, NoProfile> {
+    fn end(&self, _: RecordingId, _: &Selection) -> Result<Profile, NoProfile> {
         Err(NoProfile::Busy)
     }
 
-    fn renew(&self, _: Asked, _: &Selection) -> Result<(Profile, Asked), NoProfile> {
+    fn renew(&self, _: RecordingId, _: &Selection) -> Result<(Profile, RecordingId), NoProfile> {
         Err(NoProfile::Busy)
     }
 
-    fn abandon(&self, _: Asked) {}
+    fn abandon(&self, _: RecordingId) {}
 
     fn last(&self, _: &str, _: Duration, _: &Selection) -> Result<Profile, NoProfile> {
         Err(NoProfile::Busy)
@@ -161,7 +161,7 @@ impl Pushing {
         let board = Arc::new(Board::new(&Registry::new(), clock.clone()).unwrap());
         let (sender, receiver) = watch::channel(by_otlp(settings));
         let log = Switch::default();
-        let surroundings = Surroundings {
+        let surroundings = PushContext {
             resource: Resource::new([Attribute::text("service.name", "perf-exporter")]),
             board: Arc::clone(&board),
             log: log.clone(),
@@ -505,7 +505,7 @@ fn profiles_begin_as_soon_as_something_is_sampled_however_long_they_are() {
     hourly.profiles_interval = Duration::from_secs(3600);
     let (late, clock) = (Late::default(), Clock::system());
     let (_settings, pushed) = watch::channel(by_otlp(hourly));
-    let surroundings = Surroundings {
+    let surroundings = PushContext {
         resource: Resource::default(),
         board: Arc::new(Board::new(&Registry::new(), clock.clone()).unwrap()),
         log: Switch::default(),

@@ -10,10 +10,10 @@ use perf_exporter::config::push::{Protocol, RemoteWrite};
 use perf_exporter::export::http::Unavailable;
 use perf_exporter::export::otlp::attribute::{Attribute, Resource};
 use perf_exporter::export::otlp::logs::Switch;
-use perf_exporter::export::push::{Board, Feed, Pusher, Settings, Surroundings};
+use perf_exporter::export::push::{Board, Feed, PushContext, Pusher, Settings};
 use perf_exporter::metrics::{Family, Kind, Labels, Metadata, Point, Snapshot, Value};
 use perf_exporter::net::tls::Tls as Files;
-use perf_exporter::profile::Ask;
+use perf_exporter::profile::ProfileRecorder;
 use perf_exporter::status::PushStatus;
 use prometheus::Registry;
 use prometheus::proto::{Metric, MetricFamily};
@@ -45,7 +45,7 @@ impl Feed for Collections {
         Ok(Arc::new(Snapshot::new(Timestamp(1000 + count), [Family::new(metadata, points)])))
     }
 
-    fn profiles(&self) -> Arc<dyn Ask> {
+    fn profiles(&self) -> Arc<dyn ProfileRecorder> {
         Arc::new(Unsampled)
     }
 }
@@ -81,7 +81,7 @@ impl Pushing {
         let (clock, registry) = (Clock::system(), Registry::new());
         let board = Arc::new(Board::new(&registry, clock.clone()).unwrap());
         let (sender, receiver) = watch::channel(wanted(settings));
-        let surroundings = Surroundings {
+        let surroundings = PushContext {
             resource: Resource::new([Attribute::text("host.name", "n1")]),
             board: Arc::clone(&board),
             log: Switch::default(),

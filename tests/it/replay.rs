@@ -41,7 +41,7 @@ fn who(owner: &Owner) -> String {
     match owner {
         Owner::Idle => "idle".to_owned(),
         Owner::Cgroup(cgroup) => format!("cgroup {}", cgroup.0),
-        Owner::Nobody(reason) => reason.as_str().to_owned(),
+        Owner::Unattributed(reason) => reason.as_str().to_owned(),
         Owner::Task(task) => format!("process {} in {}", task.pid, task.cgroup.unwrap().0),
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use perf_exporter::host::{Facts, Roots, list, read_text};
 
-use crate::support::books::{Accountant, Books, Growth};
 use crate::support::cgroup::TestCgroup;
+use crate::support::collector::{Growth, PublishedFamilies, RunningCollector};
 use crate::support::cpu_times::CpuTimes;
 use crate::support::load::PingPong;
 use crate::support::mixed::{Amounts, Mixed};
@@ -56,7 +56,7 @@ fn nothing_is_lost(name: &str, scopes: &[&str]) {
     let Some(_machine) = machine() else { return };
     let top = TestCgroup::new(name);
     let mut load = Mixed::below(&top, LOAD);
-    let mut accountant = Accountant::of(&configuration(scopes));
+    let mut accountant = RunningCollector::of(&configuration(scopes));
     assert_eq!(accountant.refusals(), [""; 0]);
     let mut growth = Growth::default();
     // Other work on this machine may also switch faster than the reader can follow. The rings grow after a loss.
@@ -70,14 +70,14 @@ fn nothing_is_lost(name: &str, scopes: &[&str]) {
     let state = accountant.stream();
     let before = before.unwrap_or_else(|| panic!("records were lost in every attempt: {state:?}"));
     let cpus = state.cpus as u64;
-    let books = load.while_switching(|| accountant.finish());
-    growth.take(&books);
+    let families = load.while_switching(|| accountant.finish());
+    growth.take(&families);
 
     for scope in scopes {
         for metric in METRICS {
-            books.balance(scope, metric).assert_exact();
+            families.balance(scope, metric).assert_exact();
         }
-        let clock = books.balance(scope, METRICS[0]);
+        let clock = families.balance(scope, METRICS[0]);
         let earlier = before.balance(scope, METRICS[0]);
         // The last record of a closed CPU is that of its last incoming task. It may also be a clock record of the stream, at most a tenth
         // of a second old. If other tasks never leave their CPU, this part is not negligible.
@@ -92,17 +92,17 @@ fn nothing_is_lost(name: &str, scopes: &[&str]) {
     }
     if scopes.contains(&"process") {
         // Each of these processes leaves a CPU at least once, when it exits.
-        let switches = books.by("perf_process_context_switches", "comm", &[]);
+        let switches = families.by("perf_process_context_switches", "comm", &[]);
         for (comm, processes) in [(Mixed::SHORT, LOAD.processes), (Mixed::BRIEF, LOAD.cgroups)] {
             let counted = switches.get(comm).copied().unwrap_or(0);
             assert!(counted >= processes, "{counted} switches of {processes} processes named {comm}");
         }
     }
-    let clocks = books.by("perf_cgroup_task_clock_seconds", "cgroup", &[]);
+    let clocks = families.by("perf_cgroup_task_clock_seconds", "cgroup", &[]);
     let below = format!("{}/", load.churned());
     let used = clocks.iter().filter(|&(path, &clock)| path.starts_with(&below) && clock > 0);
     // Where the kernel hides its own threads, counts next to such a thread are unattributed.
-    let hidden = books.balance(scopes[0], METRICS[0]).of("unrecorded") > 0;
+    let hidden = families.balance(scopes[0], METRICS[0]).of("unrecorded") > 0;
     let (used, least) = (used.count() as u64, if hidden { LOAD.cgroups * 9 / 10 } else { LOAD.cgroups });
     assert!(used >= least, "of {} removed cgroups only {used} have CPU time", LOAD.cgroups);
 }
@@ -121,7 +121,7 @@ fn what_cgroups_and_processes_are_charged_with_is_what_the_cpus_counted() {
 fn what_a_numa_node_counted_is_what_its_cpus_counted() {
     let Some(_machine) = machine() else { return };
     // The stream counts all three events, so that one reading of a CPU contains all of them.
-    let mut accountant = Accountant::of(&format!(
+    let mut accountant = RunningCollector::of(&format!(
         "counters: {{os: {{events: [{EVENTS}], per: [cpu, numa, cgroup]}}}}\n\
          cgroups: {{include: [\"/**\"], attribution: stream}}\n"
     ));
@@ -129,13 +129,13 @@ fn what_a_numa_node_counted_is_what_its_cpus_counted() {
     let nodes = Facts::read(&Roots::default()).nodes;
     for _ in 0..3 {
         thread::sleep(Duration::from_millis(50));
-        let books = accountant.collect();
+        let families = accountant.collect();
         for metric in METRICS {
             let mut by_node: BTreeMap<String, u64> = BTreeMap::new();
-            for (cpu, count) in books.by(&format!("perf_cpu_{metric}"), "cpu", &[]) {
+            for (cpu, count) in families.by(&format!("perf_cpu_{metric}"), "cpu", &[]) {
                 *by_node.entry(nodes.cpu(cpu.parse().unwrap()).node.to_string()).or_default() += count;
             }
-            assert_eq!(books.by(&format!("perf_numa_{metric}"), "numa_node", &[]), by_node, "{metric}");
+            assert_eq!(families.by(&format!("perf_numa_{metric}"), "numa_node", &[]), by_node, "{metric}");
             assert!(metric != METRICS[0] || by_node.values().sum::<u64>() > 0, "a clock has advanced");
         }
     }
@@ -148,16 +148,16 @@ fn what_rings_lose_is_counted_as_lost_and_nothing_else_is() {
     let top = TestCgroup::new("overrun");
     let mut load = Mixed::below(&top, LOAD);
     let scopes = ["cgroup", "process"];
-    let mut accountant = Accountant::with_rings_of(Some(1), &configuration(&scopes));
+    let mut accountant = RunningCollector::with_rings_of(Some(1), &configuration(&scopes));
     let page = rustix::param::page_size();
-    let rings = |accountant: &Accountant| accountant.stream().ring_bytes;
+    let rings = |accountant: &RunningCollector| accountant.stream().ring_bytes;
     assert_eq!(rings(&accountant), (page * accountant.stream().cpus) as u64, "each ring has one page");
     let mut growth = Growth::default();
     eventually("a ring has overflowed", || {
         load.while_switching(|| ());
-        let books = accountant.collect();
-        growth.take(&books);
-        (books.lost_records() > 0).then_some(())
+        let families = accountant.collect();
+        growth.take(&families);
+        (families.lost_records() > 0).then_some(())
     });
     load.while_switching(|| growth.take(&accountant.collect()));
     assert_eq!(
@@ -165,14 +165,14 @@ fn what_rings_lose_is_counted_as_lost_and_nothing_else_is() {
         (page * accountant.stream().cpus) as u64,
         "the rings must not grow beyond the limit"
     );
-    let books = accountant.finish();
-    growth.take(&books);
+    let families = accountant.finish();
+    growth.take(&families);
     for scope in scopes {
         for metric in METRICS {
-            books.balance(scope, metric).assert_exact();
+            families.balance(scope, metric).assert_exact();
         }
         for metric in &METRICS[..2] {
-            let balance = books.balance(scope, metric);
+            let balance = families.balance(scope, metric);
             assert!(balance.of("lost") > 0, "{balance:?}");
         }
     }
@@ -185,16 +185,16 @@ fn who_wakes_up_on_an_idle_cpu_is_charged_although_no_sample_tells_that_idle_lef
     let (one, other) = (TestCgroup::new("ping"), TestCgroup::new("pong"));
     let mut switching = PingPong::between(&one, &other);
     let scopes = ["cgroup", "process"];
-    let mut accountant = Accountant::of(&configuration(&scopes));
+    let mut accountant = RunningCollector::of(&configuration(&scopes));
     let mut trade = || {
         let before = accountant.collect();
         switching.begin_on([0, 1], 5_000);
         switching.finish();
         let after = accountant.collect();
-        let since = |value: &dyn Fn(&Books) -> u64| value(&after) - value(&before);
-        let all = since(&|books| books.sum("perf_cpu_context_switches", &[]));
+        let since = |value: &dyn Fn(&PublishedFamilies) -> u64| value(&after) - value(&before);
+        let all = since(&|families| families.sum("perf_cpu_context_switches", &[]));
         let unrecorded =
-            scopes.map(|scope| since(&|books| books.balance(scope, METRICS[1]).of("unrecorded")));
+            scopes.map(|scope| since(&|families| families.balance(scope, METRICS[1]).of("unrecorded")));
         (unrecorded, all, before, after)
     };
     // Records of switches are enabled on a CPU after it was seen to hide switches. This can take longer on some CPUs.
@@ -208,8 +208,9 @@ fn who_wakes_up_on_an_idle_cpu_is_charged_although_no_sample_tells_that_idle_lef
         assert!(seen.len() < 6, "unattributed switches by cgroup and by process, and all switches: {seen:?}");
     };
     for cgroup in [&one, &other] {
-        let switches =
-            |books: &Books| books.sum("perf_cgroup_context_switches", &[("cgroup", cgroup.path())]);
+        let switches = |families: &PublishedFamilies| {
+            families.sum("perf_cgroup_context_switches", &[("cgroup", cgroup.path())])
+        };
         let (before, after) = (switches(&before), switches(&after));
         assert!(after - before >= 4_950, "process {} left the CPU {} times", cgroup.path(), after - before);
     }
@@ -224,15 +225,15 @@ fn a_process_that_never_leaves_its_cpu_is_charged_soon() {
     let mut hog = Worker::start("hog");
     cgroup.take(hog.pid());
     let scopes = ["cgroup", "process"];
-    let mut accountant = Accountant::of(&configuration(&scopes));
+    let mut accountant = RunningCollector::of(&configuration(&scopes));
     let before = cpu_time_of(hog.pid());
     // Unattributed time may belong to the hog, for example next to threads that the kernel hides.
-    let nobodys = |books: &Books, scope| {
-        let balance = books.balance(scope, METRICS[0]);
+    let nobodys = |families: &PublishedFamilies, scope| {
+        let balance = families.balance(scope, METRICS[0]);
         balance.failed() + balance.of("unrecorded")
     };
-    let books = accountant.collect();
-    let nobodys_before = scopes.map(|scope| nobodys(&books, scope));
+    let families = accountant.collect();
+    let nobodys_before = scopes.map(|scope| nobodys(&families, scope));
     hog.begin(&Work::Burn(3000).to_string());
     let (mut charged_while_it_ran, mut late) = (0, Vec::new());
     for look in 1..=20 {
@@ -242,18 +243,18 @@ fn a_process_that_never_leaves_its_cpu_is_charged_soon() {
             (used >= look * Duration::from_millis(70)).then_some(used)
         });
         each_cpu_ticks();
-        let books = accountant.collect();
+        let families = accountant.collect();
         let labels = [("cgroup", cgroup.path()), ("comm", "hog")];
         for ((scope, label), nobodys_before) in scopes.into_iter().zip(labels).zip(nobodys_before) {
-            let charged = books.sum(&format!("perf_{scope}_task_clock_seconds"), &[label]);
-            let charged = Duration::from_nanos(charged);
-            let failed = Duration::from_nanos(nobodys(&books, scope) - nobodys_before);
-            if charged + failed + LATE < used {
+            let accounted = families.sum(&format!("perf_{scope}_task_clock_seconds"), &[label]);
+            let accounted = Duration::from_nanos(accounted);
+            let failed = Duration::from_nanos(nobodys(&families, scope) - nobodys_before);
+            if accounted + failed + LATE < used {
                 late.push(format!(
-                    "{scope}: {charged:?} of {used:?} are attributed to the hog, {failed:?} unattributed"
+                    "{scope}: {accounted:?} of {used:?} are attributed to the hog, {failed:?} unattributed"
                 ));
             }
-            charged_while_it_ran += u32::from(charged > LATE);
+            charged_while_it_ran += u32::from(accounted > LATE);
         }
     }
     hog.finish();
@@ -290,17 +291,17 @@ fn cpu_time_of(pid: u32) -> Duration {
 #[test]
 fn idle_time_is_not_charged_to_the_root_cgroup() {
     let Some(_machine) = machine() else { return };
-    let mut accountant = Accountant::of(&format!(
+    let mut accountant = RunningCollector::of(&format!(
         "counters: {{os: {{events: [{EVENTS}], per: [cpu, cgroup]}}}}\n\
          cgroups: {{include: [\"/\", \"/**\"], exclude: [], attribution: stream}}\n"
     ));
     let mut look = || {
         // The order of the readings is the same at both ends, so that the delay between them counts once.
-        let books = accountant.collect();
-        let clock = books.balance("cgroup", METRICS[0]);
-        let root = books.sum("perf_cgroup_task_clock_seconds", &[("cgroup", "/")]);
-        let charged = [clock.of("idle"), clock.of("unrecorded"), root].map(Duration::from_nanos);
-        let times: Vec<Duration> = charged.into_iter().chain(times_of_all_cpus()).collect();
+        let families = accountant.collect();
+        let clock = families.balance("cgroup", METRICS[0]);
+        let root = families.sum("perf_cgroup_task_clock_seconds", &[("cgroup", "/")]);
+        let accounted = [clock.of("idle"), clock.of("unrecorded"), root].map(Duration::from_nanos);
+        let times: Vec<Duration> = accounted.into_iter().chain(times_of_all_cpus()).collect();
         (times, Duration::from_nanos(clock.waiting()))
     };
     let (before, waited) = look();

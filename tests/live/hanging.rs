@@ -32,7 +32,7 @@ const RECOVERY: Duration = Duration::from_secs(15);
 /// The file system fails by itself after this time, so that a failed test does not hang.
 const LONGEST_STOP: Duration = Duration::from_secs(120);
 /// Maximum time until the service uses the file system for the first time.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Longer than any test.
 const FOR_EVER: &str = "spins 600000";
 
@@ -114,7 +114,7 @@ impl Scene {
         self.program.told(FOR_EVER);
         // Functions are symbolized when a profile is requested. The answer itself does not matter here.
         let service = Pid::from_child(&self.service.child).as_raw_nonzero().get() as u32;
-        let end = now() + PATIENCE;
+        let end = now() + TIMEOUT;
         while !self.mount.delays(service) {
             assert!(now() < end, "the service does not wait for the file system: {:?}", self.mount.waiting());
             drop(ask(&self.service.address, "GET", "/folded?type=cpu&comm=hanging", SCRAPE));

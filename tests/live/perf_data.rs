@@ -10,7 +10,7 @@ use std::path::Path;
 use perf_event_open_sys::bindings as abi;
 use perf_exporter::event::format::{Field, Format, Value};
 use perf_exporter::host::{Roots, read_text};
-use perf_exporter::sched::{Event, Layout, Left};
+use perf_exporter::sched::{Event, Layout, PrevState};
 
 /// A sample of a tracepoint.
 #[derive(Debug)]
@@ -83,12 +83,12 @@ impl Recorded {
         for sample in self.samples.iter().filter(|sample| sample.layout != other) {
             let layout = &self.layouts[sample.layout];
             let mut event = layout.read(&sample.raw).expect("the record matches its format");
-            if let (Event::Switch { left, .. }, Layout::Switch { .. }, Rules::Old) =
+            if let (Event::Switch { prev_state, .. }, Layout::Switch { .. }, Rules::Old) =
                 (&mut event, layout, rules)
-                && *left == Left::Preempted
+                && *prev_state == PrevState::Preempted
                 && !matches!(self.state.value(&sample.raw), Some(Value::Unsigned(0) | Value::Signed(0)))
             {
-                *left = Left::Sleeping;
+                *prev_state = PrevState::Sleeping;
             }
             enter((sample.cpu, sample.time), (sample.pid, 0), event);
         }

@@ -10,7 +10,7 @@ use perf_exporter::health::Cause;
 use perf_exporter::host::{self, Roots};
 use perf_exporter::probe::ProbeKind;
 use perf_exporter::probe::argument::{Arch, Argument};
-use perf_exporter::probe::tracefs::{Fate, Line, Owner, Probes, complaint};
+use perf_exporter::probe::tracefs::{Line, Owner, Probes, SweepResult, complaint};
 use perf_exporter::targets::ProcessKey;
 
 use crate::support::worker::Worker;
@@ -211,10 +211,13 @@ fn what_a_dead_exporter_left_is_removed_and_what_a_live_one_has_is_not() {
     }
     assert_eq!(exist, [true, true, false, true]);
     let fate = |group: &str| swept.iter().find(|left| &*left.system == group).map(|left| left.fate.clone());
-    assert_eq!([&alive, &contained].map(|group| fate(group)), [Some(Fate::Kept), Some(Fate::Kept)]);
+    assert_eq!(
+        [&alive, &contained].map(|group| fate(group)),
+        [Some(SweepResult::Kept), Some(SweepResult::Kept)]
+    );
     assert_eq!([&*somebodys, &own.system].map(fate), [None, None]);
     // Unless another exporter started at that moment and removed it first.
-    assert!(matches!(fate(&dead), Some(Fate::Removed) | None), "{swept:?}");
+    assert!(matches!(fate(&dead), Some(SweepResult::Removed) | None), "{swept:?}");
     assert!(Owner::of_group(probes.group()).is_some());
 }
 

@@ -17,7 +17,7 @@ use crate::support::lines::Lines;
 use crate::support::program::{Program, Running, copy_program};
 use crate::support::{Feature, lacks};
 
-const OURS: &str = env!("CARGO_BIN_EXE_perf-exporter");
+const PERF_EXPORTER: &str = env!("CARGO_BIN_EXE_perf-exporter");
 
 /// High enough that two seconds have many samples.
 const FREQUENCY: &str = "499";
@@ -43,7 +43,7 @@ struct Ended {
 
 impl Recorder {
     fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), program: OURS.into(), unprivileged: false }
+        Self { dir: tempfile::tempdir().unwrap(), program: PERF_EXPORTER.into(), unprivileged: false }
     }
 
     /// Creates a recorder without privileges: the directory and the executable are accessible to every user.
@@ -52,7 +52,7 @@ impl Recorder {
         let dir = tempfile::Builder::new().permissions(everybody.clone()).tempdir().unwrap();
         fs::set_permissions(dir.path(), everybody).unwrap();
         let program = dir.path().join("perf-exporter");
-        copy_program(Path::new(OURS), &program);
+        copy_program(Path::new(PERF_EXPORTER), &program);
         Self { dir, program, unprivileged: true }
     }
 

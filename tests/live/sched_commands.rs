@@ -13,7 +13,7 @@ use crate::support::cgroup::TestCgroup;
 use crate::support::program::Program;
 use crate::support::{Feature, eventually, lacks};
 
-const OURS: &str = env!("CARGO_BIN_EXE_perf-exporter");
+const PERF_EXPORTER: &str = env!("CARGO_BIN_EXE_perf-exporter");
 
 /// How often the program hands over.
 const TIMES: &str = "3000";
@@ -26,7 +26,7 @@ fn lacks_sched() -> bool {
 }
 
 fn ours(arguments: &[&str]) -> Command {
-    let mut command = Command::new(OURS);
+    let mut command = Command::new(PERF_EXPORTER);
     command.arg("sched").args(arguments).stdin(Stdio::null());
     command
 }
@@ -62,7 +62,7 @@ fn beside_perf(
             "-o",
             &data,
             "--",
-            OURS,
+            PERF_EXPORTER,
             "sched",
         ])
         .args(arguments);

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use perf_exporter::sched::{Came, Left, Timeline, Told, Untracked, Went, Who};
+use perf_exporter::sched::{PrevState, SchedFact, SwitchIn, SwitchOut, Thread, Timeline, Untracked};
 
 use crate::perf_data::{Recorded, Rules};
 use crate::support::{Feature, lacks};
@@ -37,13 +37,13 @@ struct Turn {
     cpu: u32,
     tid: u32,
     /// The arrival on the CPU, if it was recorded.
-    came: Option<Came>,
+    switch_in: Option<SwitchIn>,
 }
 
 impl Turn {
     /// Reports whether the thread waited because it had been preempted.
     fn was_preempted(&self) -> bool {
-        matches!(self.came.and_then(|came| came.wait), Some((Left::Preempted, _)))
+        matches!(self.switch_in.and_then(|switch_in| switch_in.wait), Some((PrevState::Preempted, _)))
     }
 }
 
@@ -52,12 +52,12 @@ fn replayed(recorded: &Recorded, rules: Rules) -> (Vec<Turn>, BTreeMap<u32, Vec<
     let (mut timeline, mut turns) = (Timeline::default(), Vec::new());
     let mut delays: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     recorded.events(rules, |place, of, event| {
-        timeline.enter(place, of, event, &mut |who: &Who, told| match told {
-            Told::Went(Went { time, cpu, came, .. }) if who.tid != 0 => {
-                turns.push(Turn { time, cpu, tid: who.tid, came });
+        timeline.enter(place, of, event, &mut |thread: &Thread, told| match told {
+            SchedFact::SwitchOut(SwitchOut { time, cpu, switch_in, .. }) if thread.tid != 0 => {
+                turns.push(Turn { time, cpu, tid: thread.tid, switch_in });
             }
-            Told::Came(Came { delay: Some(delay), .. }) if who.tid != 0 => {
-                delays.entry(who.tid).or_default().push(delay);
+            SchedFact::SwitchIn(SwitchIn { delay: Some(delay), .. }) if thread.tid != 0 => {
+                delays.entry(thread.tid).or_default().push(delay);
             }
             _ => {}
         });
@@ -194,11 +194,12 @@ fn turns_are_those_of_timehist(turns: &[Turn], lines: &[Line]) {
     for (turn, line) in turns.iter().zip(lines) {
         let same = line.tid.is_none_or(|tid| tid == turn.tid) && turn.cpu == line.cpu;
         assert!(same && turn.time / 1000 == line.time, "{turn:?} does not match {line:?}");
-        let Some(came) = turn.came else { continue };
+        let Some(switch_in) = turn.switch_in else { continue };
         known += 1;
-        let delay = came.delay.filter(|_| !turn.was_preempted() || tells_preempted);
-        let wait = came.wait.map_or(0, |(_, wait)| wait);
-        let times = [(line.run, turn.time - came.time), (line.wait, wait), (line.delay, delay.unwrap_or(0))];
+        let delay = switch_in.delay.filter(|_| !turn.was_preempted() || tells_preempted);
+        let wait = switch_in.wait.map_or(0, |(_, wait)| wait);
+        let times =
+            [(line.run, turn.time - switch_in.time), (line.wait, wait), (line.delay, delay.unwrap_or(0))];
         // perf attributes the times of an exiting thread to another thread.
         if line.tid.is_some() && !times.iter().all(|&(perf, ours)| is(perf, ours)) {
             wrong.push((turn, line));

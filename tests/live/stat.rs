@@ -34,10 +34,10 @@ fn run(mut command: Command) -> Ended {
     Ended { status: output.status, printed: String::from_utf8(output.stderr).unwrap() }
 }
 
-const OURS: &str = env!("CARGO_BIN_EXE_perf-exporter");
+const PERF_EXPORTER: &str = env!("CARGO_BIN_EXE_perf-exporter");
 
 fn stat(arguments: &[&str]) -> Ended {
-    run(command(OURS, arguments))
+    run(command(PERF_EXPORTER, arguments))
 }
 
 /// Returns the sum of the counts of an event in perf's CSV. Milliseconds are not converted.
@@ -61,7 +61,7 @@ struct Running {
 
 impl Running {
     fn start(arguments: &[&str]) -> Self {
-        let mut child = command(OURS, &[&["-I", "20", "-x,"], arguments].concat()).spawn().unwrap();
+        let mut child = command(PERF_EXPORTER, &[&["-I", "20", "-x,"], arguments].concat()).spawn().unwrap();
         let lines = Lines::of(child.stderr.take().unwrap());
         let mut running = Self { child, lines, printed: String::new() };
         assert!(running.read_line(), "stat {arguments:?} printed nothing");
@@ -276,12 +276,15 @@ fn a_command_finds_what_its_caller_gave_it() {
     if lacks(Feature::Software) {
         return;
     }
-    let script =
-        format!("ulimit -Sn 123; exec {OURS} stat -r 2 -o /dev/null -e faults -- sh -c 'ulimit -Sn'");
+    let script = format!(
+        "ulimit -Sn 123; exec {PERF_EXPORTER} stat -r 2 -o /dev/null -e faults -- sh -c 'ulimit -Sn'"
+    );
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "123\n123\n", "{output:?}");
-    let json =
-        Command::new(OURS).args(["stat", "--output", "json", "-e", "faults", "true"]).output().unwrap();
+    let json = Command::new(PERF_EXPORTER)
+        .args(["stat", "--output", "json", "-e", "faults", "true"])
+        .output()
+        .unwrap();
     let object: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((object["event"].as_str(), json.stderr.len()), (Some("faults"), 0));
 }
@@ -305,7 +308,7 @@ fn without_privileges_a_name_says_that_user_space_is_counted_and_nothing_is_zero
     };
     let dir = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
     let program = dir.path().join("perf-exporter");
-    copy_program(Path::new(OURS), &program);
+    copy_program(Path::new(PERF_EXPORTER), &program);
     let mut command =
         command(program.to_str().unwrap(), &["-e", "task-clock,page-faults,context-switches", "true"]);
     if rustix::process::geteuid().is_root() {

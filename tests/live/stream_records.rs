@@ -140,9 +140,9 @@ fn charged_to_the_last_count(capture: &Capture) {
     }
     assert_eq!(attributor.losses().unreadable, 0);
     assert!(attributor.losses().records > 0);
-    let mut charged = vec![0; capture.counters.len() + 1];
-    sums(&capture.end(attributor), &mut charged);
-    assert_eq!(charged, capture.totals(), "of {:?}", capture.counters);
+    let mut accounted = vec![0; capture.counters.len() + 1];
+    sums(&capture.end(attributor), &mut accounted);
+    assert_eq!(accounted, capture.totals(), "of {:?}", capture.counters);
 }
 
 /// Stores a capture, if requested.

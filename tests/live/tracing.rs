@@ -8,14 +8,14 @@ use crate::support::program::Program;
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, eventually, lacks};
 
-const OURS: &str = env!("CARGO_BIN_EXE_perf-exporter");
+const PERF_EXPORTER: &str = env!("CARGO_BIN_EXE_perf-exporter");
 
 fn lacks_tracing() -> bool {
     [Feature::Software, Feature::Tracepoint, Feature::Compiler].into_iter().any(lacks)
 }
 
 fn trace(arguments: &[&str]) -> Command {
-    let mut command = Command::new(OURS);
+    let mut command = Command::new(PERF_EXPORTER);
     // The loader would search for libraries in each directory of this variable.
     command.env_remove("LD_LIBRARY_PATH");
     command.arg("trace").args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit());

@@ -41,7 +41,7 @@ fn argument_holds(
             assert!(Argument::parse(&told).is_ok(), "{told}");
         }
     }
-    if let Ok(at_marker) = argument.at_marker(markers) {
-        assert!(!at_marker.fetch.to_string().contains("$arg"));
+    if let Ok(at_usdt_probe) = argument.at_usdt_probe(markers) {
+        assert!(!at_usdt_probe.fetch.to_string().contains("$arg"));
     }
 }

@@ -114,14 +114,14 @@ fn process(machine: &Machine, file: &[u8]) -> Analyzer {
     let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
     let program = MappedFile { major, minor, inode: metadata.ino() };
     let nothing = MappedFile { major: 0, minor: 0, inode: 0 };
-    analyzer.hear(&Record::Comm(Comm { pid: PID, tid: PID, name: b"program", exec: true }));
+    analyzer.apply_record(&Record::Comm(Comm { pid: PID, tid: PID, name: b"program", exec: true }));
     let mappings = [
         (LOADED + CODE.0, CODE.1 - CODE.0, program, &b"/bin/program"[..]),
         (ANONYMOUS, 0x1000, nothing, b"//anon"),
     ];
     for (start, length, file, path) in mappings {
         let mmap = Mmap { pid: PID, tid: PID, start, length, offset: CODE.0, file, protection: 5, path };
-        analyzer.hear(&Record::Mmap(mmap));
+        analyzer.apply_record(&Record::Mmap(mmap));
     }
     analyzer
 }

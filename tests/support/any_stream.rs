@@ -18,7 +18,7 @@ const SAMPLE: u32 = 9;
 
 /// Last reading of a bundle, and the sum of all increases between readings.
 #[derive(Debug, Default, Clone)]
-struct Told {
+struct Report {
     values: [u64; COUNTERS],
     sums: [u64; COUNTERS],
     enabled: u64,
@@ -43,7 +43,7 @@ pub(crate) fn holds(bytes: &[u8]) {
     for cpu in 0..CPUS {
         attributor.add_cpu(cpu, &(0..BUNDLES).map(bundle).collect::<Vec<_>>());
     }
-    let mut told = BTreeMap::<(u32, usize), Told>::new();
+    let mut reported = BTreeMap::<(u32, usize), Report>::new();
     let (mut charged, mut nanoseconds) = ([0u64; BUNDLES * COUNTERS], 0);
     while let Some((&what, behind)) = rest.split_first() {
         let (cpu, at) = (u32::from(what & 1), usize::from(what >> 1 & 1));
@@ -54,7 +54,7 @@ pub(crate) fn holds(bytes: &[u8]) {
         }
         for record in &records {
             if let Ok(Record::Sample(sample)) = Record::parse(record, &fields) {
-                told.entry((cpu, at)).or_default().takes(&sample.group);
+                reported.entry((cpu, at)).or_default().takes(&sample.group);
             }
         }
         attributor.read(cpu, at, |read| records.iter().for_each(|record| read(record)));
@@ -69,11 +69,12 @@ pub(crate) fn holds(bytes: &[u8]) {
     (0..CPUS).for_each(|cpu| attributor.settle(cpu));
     charge(&mut attributor, &mut charged, &mut nanoseconds);
     for (number, &charged) in charged.iter().enumerate() {
-        let of_it = told.iter().filter(|((_, bundle), _)| *bundle == number / COUNTERS);
-        let sum = of_it.map(|(_, told)| told.sums[number % COUNTERS]).fold(0, u64::saturating_add);
-        assert_eq!(charged, sum, "counter {number}: {told:?}");
+        let of_it = reported.iter().filter(|((_, bundle), _)| *bundle == number / COUNTERS);
+        let sum = of_it.map(|(_, reported)| reported.sums[number % COUNTERS]).fold(0, u64::saturating_add);
+        assert_eq!(charged, sum, "counter {number}: {reported:?}");
     }
-    let time = told.iter().filter(|((_, bundle), _)| *bundle == 0).map(|(_, told)| told.nanoseconds);
+    let time =
+        reported.iter().filter(|((_, bundle), _)| *bundle == 0).map(|(_, reported)| reported.nanoseconds);
     assert_eq!(nanoseconds, time.fold(0, u64::saturating_add));
 }
 
@@ -106,7 +107,7 @@ fn record(bytes: &mut &[u8], fields: &Fields) -> Option<Vec<u8>> {
     Some([&kind.to_ne_bytes()[..], &[0, 0], &size.to_ne_bytes(), &body].concat())
 }
 
-impl Told {
+impl Report {
     /// Adds a reading, if it belongs to this bundle.
     fn takes(&mut self, group: &Group<'_>) {
         if group.members() != 2 + COUNTERS {

@@ -71,7 +71,7 @@ struct Story {
     keyless: u64,
     guest: bool,
     online: bool,
-    ledger: Ledger,
+    ledger: SeriesTotals,
 }
 
 impl Story {
@@ -94,7 +94,7 @@ impl Story {
             keyless: 0,
             guest: false,
             online: true,
-            ledger: Ledger::new(),
+            ledger: SeriesTotals::new(),
         }
     }
 
@@ -242,11 +242,11 @@ struct Entry {
 }
 
 /// All series since the start, by metric and labels.
-type Ledger = BTreeMap<String, BTreeMap<Arc<Labels>, Entry>>;
+type SeriesTotals = BTreeMap<String, BTreeMap<Arc<Labels>, Entry>>;
 
 struct Books {
     families: Vec<Family>,
-    ledger: Ledger,
+    ledger: SeriesTotals,
 }
 
 impl Books {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Maximum silence of a child before a test fails. Guests and loaded machines are slow, but no working child is silent for this long.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Lines of a pipe, read by a thread that ends with the pipe.
 #[derive(Debug)]
@@ -28,10 +28,10 @@ impl Lines {
     /// # Panics
     /// After five minutes of silence.
     pub(crate) fn next(&self) -> Option<String> {
-        match self.0.recv_timeout(PATIENCE) {
+        match self.0.recv_timeout(TIMEOUT) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("a child process was silent for {PATIENCE:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("a child process was silent for {TIMEOUT:?}"),
         }
     }
 

@@ -2,11 +2,11 @@
 //! `PERF_EXPORTER_REQUIRE` names the feature, the test fails. So `cargo test` passes on every machine, and CI cannot lose a test by losing
 //! a privilege.
 
-#[allow(dead_code, reason = "each target uses only some of the readings")]
-pub(crate) mod books;
 #[allow(dead_code, reason = "not every target makes system calls by workers")]
 pub(crate) mod calls;
 pub(crate) mod cgroup;
+#[allow(dead_code, reason = "each target uses only some of the readings")]
+pub(crate) mod collector;
 #[allow(dead_code, reason = "each target uses only some of the times")]
 pub(crate) mod cpu_times;
 pub(crate) mod exposition;

@@ -15,7 +15,7 @@ use super::exposition::Exposition;
 use super::lines::Lines;
 
 /// Timeout of one read of an answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running service. It is killed when it is dropped.
 #[derive(Debug)]
@@ -188,7 +188,7 @@ fn ask_bytes(address: &str, path: &str, accept: &str) -> (String, Vec<u8>) {
 /// Returns the status line, the headers and the body.
 fn ask_once(address: &str, path: &str, accept: &str) -> (String, String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     // HTTP 1.0: the body ends with the connection. A scrape waits for a new collection for a twentieth of its timeout. The timeout here
     // allows for the longest possible wait.
     let timeout = "X-Prometheus-Scrape-Timeout-Seconds: 600";

@@ -192,7 +192,7 @@ impl World {
     /// Applies a configuration as the engine does.
     pub(crate) fn apply(&mut self, yaml: &str) {
         self.advance(Duration::from_millis(1));
-        self.collector.look_again(Facts::read(&self.roots), true);
+        self.collector.set_facts(Facts::read(&self.roots), true);
         let plan = self.plan(yaml);
         self.watch.need(plan.needs());
         let changes = self.watch.refresh();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::foreign::raw;
 use crate::support::Feature;
-use crate::support::books::{Accountant, Books, Growth};
 use crate::support::cgroup::TestCgroup;
+use crate::support::collector::{Growth, PublishedFamilies, RunningCollector};
 use crate::support::mixed::{Amounts, Mixed};
 use crate::support::worker::{Work, Worker};
 use crate::{agree, stream_with};
@@ -19,7 +19,7 @@ const CGROUPS: &str = "cgroups: {include: [\"/**\"], exclude: [], attribution: s
 const PROCESSES: &str = "processes: {include: [{comm: \"*\"}], by: [comm], attribution: stream}\n";
 
 /// Counts until the end of a load, with one collection before its end.
-fn count_mixed_load(name: &str, mut accountant: Accountant) -> Books {
+fn count_mixed_load(name: &str, mut accountant: RunningCollector) -> PublishedFamilies {
     let top = TestCgroup::new(name);
     let mut load = Mixed::below(&top, LOAD);
     let mut growth = Growth::default();
@@ -27,30 +27,30 @@ fn count_mixed_load(name: &str, mut accountant: Accountant) -> Books {
     let last = accountant.collect();
     growth.take(&last);
     assert_eq!(last.lost_records(), 0, "{last:?}");
-    let books = load.while_switching(|| accountant.finish());
-    growth.take(&books);
-    books
+    let families = load.while_switching(|| accountant.finish());
+    growth.take(&families);
+    families
 }
 
 #[test]
 fn what_is_charged_is_what_the_hardware_counted() {
     let Some(_counters) = stream_with(Feature::Pmu) else { return };
-    let accountant = Accountant::of(&format!(
+    let accountant = RunningCollector::of(&format!(
         "counters: {{all: {{events: [cycles, instructions, task-clock, context-switches, page-faults], \
          per: [cpu, cgroup, process]}}}}\n{CGROUPS}{PROCESSES}"
     ));
     assert_eq!(accountant.refusals(), [""; 0]);
     assert_eq!(accountant.stream().groups.len(), 1);
-    let books = count_mixed_load("conserved", accountant);
+    let families = count_mixed_load("conserved", accountant);
     for scope in ["cgroup", "process"] {
         for metric in ["cycles", "instructions", "task_clock_seconds", "context_switches", "page_faults"] {
-            let balance = books.balance(scope, metric);
+            let balance = families.balance(scope, metric);
             balance.assert_exact();
             assert!(balance.attributed > 0, "{balance:?}");
             let failed = ["lost", "rotated", "unrecorded"].map(|reason| balance.of(reason));
             assert_eq!(failed, [0; 3], "{balance:?}");
         }
-        let instructions = books.balance(scope, "instructions");
+        let instructions = families.balance(scope, "instructions");
         assert!(instructions.failed() * 100 < instructions.counted, "{instructions:?}");
     }
 }
@@ -62,7 +62,7 @@ fn a_cgroup_has_the_same_instructions_in_the_stream_and_by_a_counter_of_its_own(
     let mut hog = Worker::start("hog");
     cgroup.take(hog.pid());
     let by = |attribution: &str| {
-        let accountant = Accountant::of(&format!(
+        let accountant = RunningCollector::of(&format!(
             "counters: {{core: {{events: [cycles, instructions], per: [cpu, cgroup]}}}}\n\
              cgroups: {{include: [\"{}\"], attribution: {attribution}}}\n",
             cgroup.path()
@@ -74,7 +74,7 @@ fn a_cgroup_has_the_same_instructions_in_the_stream_and_by_a_counter_of_its_own(
     hog.does(Work::Spin(30_000_000));
     let (dedicated, stream) = (dedicated.collect(), stream.finish());
     for metric in ["perf_cgroup_cycles", "perf_cgroup_instructions"] {
-        let [stream, dedicated] = [&stream, &dedicated].map(|books| books.sum(metric, &[]));
+        let [stream, dedicated] = [&stream, &dedicated].map(|families| families.sum(metric, &[]));
         assert!(
             stream > 30_000_000 && agree(stream as f64, dedicated as f64, 0.01),
             "{metric}: {stream} by the stream, {dedicated} by an event of the cgroup"
@@ -104,7 +104,7 @@ fn entries_that_do_not_fit_on_the_pmu_together_take_turns_and_all_count() {
     let mut hog = Worker::start("hog");
     cgroup.take(hog.pid());
     let [one, two] = entries();
-    let mut accountant = Accountant::of(&format!(
+    let mut accountant = RunningCollector::of(&format!(
         "counters:\n  one: {{events: [{one}], per: [cpu, cgroup]}}\n  \
          two: {{events: [{two}], per: [cpu, cgroup]}}\n{CGROUPS}"
     ));
@@ -115,16 +115,16 @@ fn entries_that_do_not_fit_on_the_pmu_together_take_turns_and_all_count() {
         hog.does(Work::Spin(10_000_000));
         growth.take(&accountant.collect());
     }
-    let books = accountant.finish();
-    growth.take(&books);
+    let families = accountant.finish();
+    growth.take(&families);
     for metric in FIRST.into_iter().chain(SECOND) {
-        let balance = books.balance("cgroup", metric);
-        assert!(agree(balance.charged() as f64, balance.counted as f64, 0.05), "{balance:?}");
+        let balance = families.balance("cgroup", metric);
+        assert!(agree(balance.accounted() as f64, balance.counted as f64, 0.05), "{balance:?}");
         assert_eq!(["lost", "rotated", "unknown"].map(|reason| balance.of(reason)), [0; 3], "{balance:?}");
     }
     // Both entries count the same event, each in its half of the time.
     for [one, two] in [["cycles", "c"], ["iu", "instructions_user"]] {
-        let [one, two] = [one, two].map(|metric| books.balance("cgroup", metric).counted as f64);
+        let [one, two] = [one, two].map(|metric| families.balance("cgroup", metric).counted as f64);
         assert!(agree(one, two, 0.1), "{one} and {two}");
     }
 }
@@ -132,7 +132,7 @@ fn entries_that_do_not_fit_on_the_pmu_together_take_turns_and_all_count() {
 #[test]
 fn a_member_that_does_not_fit_is_refused_and_the_others_are_charged() {
     let Some(_counters) = stream_with(Feature::Emulated) else { return };
-    let accountant = Accountant::of(&format!(
+    let accountant = RunningCollector::of(&format!(
         "counters: {{wide: {{events: [{}], per: [cpu, cgroup]}}}}\n{CGROUPS}",
         entries().join(", ")
     ));
@@ -145,16 +145,16 @@ fn a_member_that_does_not_fit_is_refused_and_the_others_are_charged() {
         assert!(!told.is_empty() && told.iter().all(full), "{event}: {told:?}");
     }
     assert_eq!(refusals, [""; 0], "all other events can be opened");
-    let books = accountant.finish();
+    let families = accountant.finish();
     for metric in FIRST.into_iter().chain(["c", "cu"]) {
-        let balance = books.balance("cgroup", metric);
+        let balance = families.balance("cgroup", metric);
         balance.assert_exact();
         assert!(balance.counted > 0, "{balance:?}");
     }
     for metric in ["ck", "cycles_user", "instructions_user"] {
         for scope in ["cpu", "cgroup", "unattributed"] {
             let name = format!("perf_{scope}_{metric}");
-            assert!(!books.has(&name), "{name} was not counted, so it must have no series: {books:?}");
+            assert!(!families.has(&name), "{name} was not counted, so it must have no series: {families:?}");
         }
     }
 }
@@ -162,7 +162,7 @@ fn a_member_that_does_not_fit_is_refused_and_the_others_are_charged() {
 #[test]
 fn an_idle_machine_is_not_charged_to_the_root_cgroup() {
     let Some(_counters) = stream_with(Feature::Emulated) else { return };
-    let mut accountant = Accountant::of(
+    let mut accountant = RunningCollector::of(
         "counters: {os: {events: [task-clock], per: [cpu, cgroup]}}\n\
          cgroups: {include: [\"/\"], exclude: [], attribution: stream}\n",
     );

@@ -8,8 +8,8 @@ use perf_exporter::host::read_text;
 use perf_exporter::sys::live::{Live, LiveEvent};
 use perf_exporter::sys::{Attr, Event, Kernel, Place, Start};
 
-use crate::support::books::{Accountant, Books};
 use crate::support::cgroup::TestCgroup;
+use crate::support::collector::{PublishedFamilies, RunningCollector};
 use crate::support::worker::{Work, Worker};
 use crate::users::Users;
 
@@ -18,7 +18,7 @@ pub(crate) type Each<T> = [T; 2];
 
 /// A load as counted by the exporter.
 pub(crate) struct Run {
-    pub(crate) books: Books,
+    pub(crate) families: PublishedFamilies,
     pub(crate) paths: Each<String>,
     /// Share of the time in which hardware events were on the PMU, for each cgroup.
     pub(crate) ratios: Each<f64>,
@@ -36,7 +36,7 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn of(&self, metric: &str, cgroup: usize) -> f64 {
-        self.books.sum(&format!("perf_cgroup_{metric}"), &[("cgroup", &self.paths[cgroup])]) as f64
+        self.families.sum(&format!("perf_cgroup_{metric}"), &[("cgroup", &self.paths[cgroup])]) as f64
     }
 
     /// Returns the relative difference of a hardware event's rate per nanosecond on a CPU from the rate of the undisturbed run.
@@ -48,11 +48,11 @@ impl Run {
     /// Returns the relative difference of the CPUs' user-space instructions from those of a pinned event. The number of instructions of a
     /// load differs between runs: while one CPU of the guest is stopped for another, the emulator keeps counting.
     pub(crate) fn error_of_user(&self) -> Option<f64> {
-        self.user.map(|user| self.books.sum("perf_cpu_instructions_user", &[]) as f64 / user as f64 - 1.0)
+        self.user.map(|user| self.families.sum("perf_cpu_instructions_user", &[]) as f64 / user as f64 - 1.0)
     }
 
-    /// Prints a table row: running ratio of each cgroup, and the expected one; for each cgroup page faults, and time divided by that of a `task-clock` event
-    /// and by that of `cpu.stat`, and the errors.
+    /// Prints a table row: running ratio of each cgroup, and the expected one; for each cgroup page faults, and time divided by that of a
+    /// `task-clock` event and by that of `cpu.stat`, and the errors.
     pub(crate) fn print(&self, name: &str, alone: &Self) {
         print!("| {name} |");
         for cgroup in 0..2 {
@@ -100,7 +100,7 @@ pub(crate) fn beside(entries: &str, users: impl FnOnce(Users) -> Users) -> Run {
     };
     let users = users(Users::default());
     let (before, earlier_times) = (truth(&workers), elapsed());
-    let mut accountant = Accountant::of(&format!(
+    let mut accountant = RunningCollector::of(&format!(
         "counters: {entries}\ncgroups: {{include: [\"{}\", \"{}\"], attribution: stream}}\n",
         busy[0].path(),
         busy[1].path()
@@ -118,7 +118,7 @@ pub(crate) fn beside(entries: &str, users: impl FnOnce(Users) -> Users) -> Run {
     let records = accountant.stream().losses.records;
     assert_eq!(last.lost_records(), 0, "{last:?}");
     let later = pinned();
-    let books = accountant.finish();
+    let families = accountant.finish();
     let (after, later_times) = (truth(&workers), elapsed());
     users.assert_counted();
     let ratio = |label: &str, value: &str| last.gauge("perf_event_running_ratio", &[(label, value)]).unwrap();
@@ -136,7 +136,7 @@ pub(crate) fn beside(entries: &str, users: impl FnOnce(Users) -> Users) -> Run {
     });
     let watchdog = cycles.map(|[cycles, nanoseconds]| cycles as f64 / nanoseconds as f64);
     Run {
-        books,
+        families,
         paths,
         ratios,
         expected_ratios,

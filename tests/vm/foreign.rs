@@ -29,7 +29,7 @@ fn assert_near_the_truth(name: &str, entries: &str, users: impl FnOnce(Users) ->
     let shared = beside(entries, users);
     shared.print(name, &alone);
     for metric in ["task_clock_seconds", "context_switches", "page_faults"] {
-        let balance = shared.books.balance("cgroup", metric);
+        let balance = shared.families.balance("cgroup", metric);
         balance.assert_exact();
         assert_eq!(balance.of("rotated"), 0, "{balance:?}");
     }
@@ -74,8 +74,8 @@ fn assert_near_the_truth(name: &str, entries: &str, users: impl FnOnce(Users) ->
         "instructions in user space, compared with a pinned event: {error:+.3}"
     );
     for metric in ["cycles", "instructions", "instructions_user"] {
-        let balance = shared.books.balance("cgroup", metric);
-        assert!(agree(balance.charged() as f64, balance.counted as f64, tolerance), "{balance:?}");
+        let balance = shared.families.balance("cgroup", metric);
+        assert!(agree(balance.accounted() as f64, balance.counted as f64, tolerance), "{balance:?}");
         assert_eq!(["lost", "rotated", "unknown"].map(|reason| balance.of(reason)), [0; 3], "{balance:?}");
     }
     // The kernel decides how the groups share the time, and the ratios of two CPUs may differ.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use perf_exporter::host::{Roots, list, read_text};
 
-use crate::support::books::{Accountant, Growth};
 use crate::support::cgroup::TestCgroup;
+use crate::support::collector::{Growth, RunningCollector};
 use crate::support::cpu_times::CpuTimes;
 use crate::support::exposition::Exposition;
 use crate::support::service::Service;
@@ -95,7 +95,7 @@ const COUNTERS: &str = "counters: {all: {events: [task-clock, context-switches, 
 const METRICS: [&str; 3] = ["task_clock_seconds", "context_switches", "page_faults"];
 
 /// What is in the series of a scope, and what has no owner there.
-fn charged(scrape: &Exposition, scope: &str, metric: &str) -> f64 {
+fn accounted(scrape: &Exposition, scope: &str, metric: &str) -> f64 {
     let rest = scrape.sum(&format!("perf_unattributed_{metric}_total"), &[("scope", scope)]);
     scrape.sum(&format!("perf_{scope}_{metric}_total"), &[]) + rest
 }
@@ -118,7 +118,7 @@ fn every_count_of_a_hardware_event_is_attributed_once_however_often_a_cpu_goes_a
 
 fn conserve(counters: &str, metrics: &[&str]) {
     let (cpu, burners) = (SecondCpu, Burners::start("conserved", 3));
-    let mut accountant = Accountant::of(counters);
+    let mut accountant = RunningCollector::of(counters);
     assert_eq!(accountant.refusals(), [""; 0]);
     let mut growth = Growth::default();
     for cycle in 0..cycles() {
@@ -135,18 +135,18 @@ fn conserve(counters: &str, metrics: &[&str]) {
         }
         assert_eq!(accountant.refusals(), [""; 0], "in cycle {cycle}");
     }
-    let books = accountant.finish();
-    growth.take(&books);
+    let families = accountant.finish();
+    growth.take(&families);
     for scope in ["cgroup", "process"] {
         for metric in metrics {
-            let balance = books.balance(scope, metric);
+            let balance = families.balance(scope, metric);
             balance.assert_exact();
             println!("{balance:?}");
         }
     }
     assert!(
-        books.sum("perf_cgroup_task_clock_seconds", &[("cgroup", burners.cgroup.path())]) > 0,
-        "{books:?}"
+        families.sum("perf_cgroup_task_clock_seconds", &[("cgroup", burners.cgroup.path())]) > 0,
+        "{families:?}"
     );
     burners.end();
 }
@@ -171,10 +171,10 @@ fn burners_lose_less_than_a_hundredth_of_their_time_while_a_cpu_goes_and_comes()
                 METRICS.into_iter().flat_map(|metric| [(metric, "cgroup"), (metric, "process")])
             {
                 let counted = now.sum(&format!("perf_cpu_{metric}_total"), &[]);
-                let charged = [&last, &now].map(|scrape| charged(scrape, scope, metric));
+                let accounted = [&last, &now].map(|scrape| accounted(scrape, scope, metric));
                 assert!(
-                    charged[0] <= charged[1] && charged[1] <= counted * (1.0 + 1e-9),
-                    "{metric}: {charged:?} {counted}"
+                    accounted[0] <= accounted[1] && accounted[1] <= counted * (1.0 + 1e-9),
+                    "{metric}: {accounted:?} {counted}"
                 );
             }
             last = now;

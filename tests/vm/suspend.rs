@@ -5,8 +5,8 @@ use std::fs;
 use perf_exporter::host::{Roots, read_text};
 
 use crate::support::Feature;
-use crate::support::books::{Accountant, Growth};
 use crate::support::cgroup::TestCgroup;
+use crate::support::collector::{Growth, RunningCollector};
 use crate::support::worker::{Work, Worker};
 use crate::{agree, stream_with};
 
@@ -42,7 +42,7 @@ fn a_machine_that_was_suspended_goes_on_without_falls_and_every_count_is_attribu
     let cgroup = TestCgroup::new("suspended");
     let mut worker = Worker::start("burner");
     cgroup.take(worker.pid());
-    let mut accountant = Accountant::of(COUNTERS);
+    let mut accountant = RunningCollector::of(COUNTERS);
     assert_eq!(accountant.refusals(), [""; 0]);
     let (mut growth, before) = (Growth::default(), suspended());
     worker.does(Work::Burn(BURN));
@@ -51,17 +51,17 @@ fn a_machine_that_was_suspended_goes_on_without_falls_and_every_count_is_attribu
     assert_eq!(suspended(), before + 1, "the machine was suspended");
     growth.take(&accountant.collect());
     worker.does(Work::Burn(BURN));
-    let books = accountant.finish();
-    growth.take(&books);
+    let families = accountant.finish();
+    growth.take(&families);
     for scope in ["cgroup", "process"] {
         for metric in METRICS {
-            let balance = books.balance(scope, metric);
+            let balance = families.balance(scope, metric);
             balance.assert_exact();
             // Where the CPU has no idle state for it, clocks go on during the suspension, and fill the rings that no thread can read.
             assert_eq!(["rotated", "unrecorded"].map(|reason| balance.of(reason)), [0; 2], "{balance:?}");
         }
     }
     // The time of the suspension is not attributed to it.
-    let used = books.sum("perf_cgroup_task_clock_seconds", &[("cgroup", cgroup.path())]) as f64;
+    let used = families.sum("perf_cgroup_task_clock_seconds", &[("cgroup", cgroup.path())]) as f64;
     assert!(agree(used, 2.0 * BURN as f64 * 1e6, 0.1), "{used} ns of {} ms", 2 * BURN);
 }

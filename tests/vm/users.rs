@@ -10,7 +10,7 @@ use perf_exporter::host::{Facts, Roots, read_text};
 use perf_exporter::sys::live::{Live, LiveEvent};
 use perf_exporter::sys::{Attr, Event, Fields, Kernel, Place, Rate, Sampling, Sideband, Start};
 
-use crate::support::books::Accountant;
+use crate::support::collector::RunningCollector;
 
 /// `PERF_TYPE_HARDWARE`.
 const HARDWARE: u32 = 0;
@@ -33,7 +33,7 @@ struct Group {
 #[derive(Default)]
 pub(crate) struct Users {
     groups: Vec<Group>,
-    exporters: Vec<Accountant>,
+    exporters: Vec<RunningCollector>,
     programs: Vec<Child>,
     _sample_rate: SampleRate,
 }
@@ -78,7 +78,7 @@ impl Users {
 
     /// A second exporter with these entries, for each CPU and each cgroup.
     pub(crate) fn export(mut self, entries: &str) -> Self {
-        let exporter = Accountant::of(&format!(
+        let exporter = RunningCollector::of(&format!(
             "counters: {entries}\ncgroups: {{include: [\"/**\"], exclude: [], attribution: stream}}\n"
         ));
         assert_eq!(exporter.refusals(), [""; 0]);

@@ -41,7 +41,7 @@ impl<K: Kernel> Engine<K> {
             traces: traces::all(&trace_states, board),
             threads: Threads::of(
                 &trace_states,
-                self.collector.remarkable(),
+                self.collector.longest_waits(),
                 reduced,
                 (now, self.clock.kernel()),
             ),
@@ -59,7 +59,7 @@ impl<K: Kernel> Engine<K> {
             }),
             cost: Cost {
                 cpu: cost.cpu,
-                cpu_percent: self.spending.part.map(|part| part * 100.0),
+                cpu_percent: self.cpu_share.part.map(|part| part * 100.0),
                 resident_bytes: cost.resident_bytes,
             },
             memory: self.memory.states().into(),
@@ -85,7 +85,7 @@ impl<K: Kernel> Engine<K> {
         losses.push(Loss::new(
             "samples in the windows of profile pages",
             "the share of stacks in limits.memory is full",
-            self.profiler.dropped_for_room() as usize,
+            self.profiler.dropped_when_full() as usize,
         ));
         losses.retain(|loss| loss.count > 0);
         losses

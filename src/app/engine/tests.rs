@@ -85,7 +85,7 @@ fn limits_cpu_does_not_bound_what_requests_take() {
     // Other tests run in this process. Therefore only the difference that the request makes is checked.
     clock.advance(Duration::from_secs(1));
     engine.collect(&publisher);
-    let (all, measuring) = (engine.spending.part.unwrap(), engine.measuring.part.unwrap());
+    let (all, measuring) = (engine.cpu_share.part.unwrap(), engine.measuring.part.unwrap());
     assert!(all - measuring >= 0.199, "{all} {measuring}");
 }
 

@@ -1,11 +1,11 @@
 //! The bundles of a CPU: which counters their members provide, and up to which time they are attributed.
 
 use super::super::cpu::{Cpu, Step};
-use super::super::timeline::{Slice, Who};
+use super::super::timeline::{OwnerKey, Slice};
 use super::super::{Attributor, Bundle, Measure, bundle_fields};
 use super::machine::{Machine, PACE, Totals, name};
 use crate::health::Interval;
-use crate::plan::{Granularity, MOST_MEMBERS};
+use crate::plan::{Granularity, MAX_MEMBERS};
 use crate::ring::testing::Switch;
 use crate::sys::{Fields, ReadFormat};
 
@@ -55,11 +55,11 @@ fn a_member_may_provide_any_counters_or_none() {
 #[test]
 fn a_bundle_has_as_many_members_as_a_group_may_have_behind_its_leader_and_its_clock() {
     let counters: Vec<_> =
-        [vec![], vec![]].into_iter().chain((0..MOST_MEMBERS).map(|one| vec![one])).collect();
-    let mut values = vec![7; 2 + MOST_MEMBERS];
+        [vec![], vec![]].into_iter().chain((0..MAX_MEMBERS).map(|one| vec![one])).collect();
+    let mut values = vec![7; 2 + MAX_MEMBERS];
     values[0] = 1;
-    let expected = [("cgroup 5".to_owned(), vec![7; MOST_MEMBERS])];
-    assert_eq!(counts(counters, MOST_MEMBERS, &values), expected);
+    let expected = [("cgroup 5".to_owned(), vec![7; MAX_MEMBERS])];
+    assert_eq!(counts(counters, MAX_MEMBERS, &values), expected);
 }
 
 #[test]
@@ -107,9 +107,9 @@ fn a_last_reading_is_raised_to_the_last_record() {
 fn a_waiting_span_begins_with_the_enabled_time_of_its_record() {
     let (mut cpu, step) = cpu();
     let bundle = &mut cpu.bundles[HARDWARE];
-    bundle.wait(1000, step, Who::Idle, true);
+    bundle.wait(1000, step, OwnerKey::Idle, true);
     // At the start of the clock.
-    bundle.wait(200, step, Who::Idle, true);
+    bundle.wait(200, step, OwnerKey::Idle, true);
     let spans: Vec<_> = bundle.waiting.iter().map(|waiting| (waiting.span.from, waiting.span.to)).collect();
     assert_eq!(spans, [(700, 1000), (0, 200)]);
 }
@@ -118,10 +118,10 @@ fn a_waiting_span_begins_with_the_enabled_time_of_its_record() {
 fn a_waiting_span_begins_after_the_slices_that_were_passed_over() {
     let (mut cpu, step) = cpu();
     let bundle = &mut cpu.bundles[HARDWARE];
-    bundle.pass_over(&Slice { begin: 100, end: 800, who: Who::Idle });
-    bundle.wait(1000, step, Who::Idle, true);
+    bundle.pass_over(&Slice { begin: 100, end: 800, owner: OwnerKey::Idle });
+    bundle.wait(1000, step, OwnerKey::Idle, true);
     // The record is older than the end of the slice.
-    bundle.wait(750, step, Who::Idle, true);
+    bundle.wait(750, step, OwnerKey::Idle, true);
     let spans: Vec<_> = bundle.waiting.iter().map(|waiting| (waiting.span.from, waiting.span.to)).collect();
     assert_eq!(spans, [(800, 1000), (750, 750)]);
     assert!(bundle.waiting.iter().all(|waiting| waiting.passed_over));
@@ -131,13 +131,17 @@ fn a_waiting_span_begins_after_the_slices_that_were_passed_over() {
 fn time_is_passed_over_once() {
     let (mut cpu, step) = cpu();
     let bundle = &mut cpu.bundles[HARDWARE];
-    let mut passes = |begin, end| bundle.pass_over(&Slice { begin, end, who: Who::Idle });
+    let mut passes = |begin, end| bundle.pass_over(&Slice { begin, end, owner: OwnerKey::Idle });
     assert_eq!(passes(100, 300), 200);
     assert_eq!(passes(200, 250), 0, "it is part of the previous slice");
     assert_eq!(passes(250, 400), 100, "only its end is new");
     bundle.conclude_step(500, None);
-    assert_eq!(bundle.pass_over(&Slice { begin: 400, end: 500, who: Who::Idle }), 0, "a record covers it");
-    bundle.wait(600, step, Who::Idle, true);
+    assert_eq!(
+        bundle.pass_over(&Slice { begin: 400, end: 500, owner: OwnerKey::Idle }),
+        0,
+        "a record covers it"
+    );
+    bundle.wait(600, step, OwnerKey::Idle, true);
     assert!(!bundle.waiting[0].passed_over);
 }
 
@@ -156,8 +160,8 @@ fn slices_that_all_bundles_recorded_are_removed_and_others_are_kept() {
     machine.runs(0, 6, 30_000);
     machine.settles(0);
     let timeline = &mut machine.attributor.cpus.get_mut(&0).unwrap().timeline;
-    let kept = timeline.pop_beyond(0, u64::MAX).map(|slice| slice.who);
-    assert_eq!((kept, timeline.pop_beyond(0, u64::MAX)), (Some(Who::Cgroup(6)), None));
+    let kept = timeline.pop_beyond(0, u64::MAX).map(|slice| slice.owner);
+    assert_eq!((kept, timeline.pop_beyond(0, u64::MAX)), (Some(OwnerKey::Cgroup(6)), None));
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn run(granularity: Granularity, plan: &[(u32, usize, Happens)], ends: bool) -> 
         let (cpu, bundle) = (*cpu, *bundle);
         match happens {
             Happens::Counts(count) => machine.counts(cpu, bundle, *count),
-            Happens::Leaves(who) => machine.leaves(cpu, bundle, *who),
+            Happens::Leaves(owner) => machine.leaves(cpu, bundle, *owner),
             Happens::LeavesWithoutAnId => machine.leaves_without_an_id(cpu, bundle),
             Happens::LosesRecords => machine.loses(cpu, bundle),
             Happens::WritesNonsense(bytes) => {

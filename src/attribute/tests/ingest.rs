@@ -8,7 +8,9 @@ use super::super::{Bundle, Ingest, Measure, Shares, bundle_fields, clock_fields}
 use super::machine::name;
 use crate::plan::Granularity;
 use crate::ring::testing::{self, Switch};
-use crate::ring::{Consumer, Losses, Passing, RingId, Task, Turn, Turns, Usage};
+use crate::ring::{
+    Consumer, Losses, RingId, Task, ThreadSwitch, ThreadSwitchReceiver, ThreadSwitchSender, Usage,
+};
 use crate::sys::{Drained, Fields, ReadFormat, Ring};
 use crate::targets::Changed;
 
@@ -60,8 +62,8 @@ fn id(cpu: usize, number: usize) -> RingId {
 }
 
 /// A thread that is switched out, and its last turn.
-fn turn(cpu: u32, time: u64, pid: u32) -> Turn {
-    Turn { time, cgroup: 1, cpu, pid, tid: pid, leaves: true, complete: true }
+fn turn(cpu: u32, time: u64, pid: u32) -> ThreadSwitch {
+    ThreadSwitch { time, cgroup: 1, cpu, pid, tid: pid, leaves: true, complete: true }
 }
 
 impl Machine {
@@ -132,16 +134,19 @@ impl Machine {
     }
 
     /// Returns a follower of the thread switches.
-    fn follows(&mut self) -> Turns {
-        let passing = Arc::new(Passing::default());
-        self.ingest.pass_on(Arc::clone(&passing));
-        Turns::new(passing, || {})
+    fn follows(&mut self) -> ThreadSwitchReceiver {
+        let passing = Arc::new(ThreadSwitchSender::default());
+        self.ingest.send_thread_switches(Arc::clone(&passing));
+        ThreadSwitchReceiver::new(passing, || {})
     }
 
     /// Returns the words of a read of both groups of the first CPU.
     fn words(&self) -> [Vec<u64>; 2] {
-        let [(software, turns), (hardware, others)] = self.totals[0];
-        [vec![3, turns, software, software], vec![3, hardware, hardware, others, hardware, hardware]]
+        let [(software, thread_switches), (hardware, others)] = self.totals[0];
+        [
+            vec![3, thread_switches, software, software],
+            vec![3, hardware, hardware, others, hardware, hardware],
+        ]
     }
 
     fn counts(&mut self) -> Vec<(String, [u64; 2])> {
@@ -160,9 +165,9 @@ fn owned<const N: usize>(expected: [(&str, [u64; 2]); N]) -> Vec<(String, [u64; 
 }
 
 /// Returns the thread switches that were passed on, and whether some are missing.
-fn taken(turns: &Turns) -> (Vec<Turn>, bool) {
+fn taken(thread_switches: &ThreadSwitchReceiver) -> (Vec<ThreadSwitch>, bool) {
     let mut taken = Vec::new();
-    let gap = turns.take(&mut taken);
+    let gap = thread_switches.take(&mut taken);
     (taken, gap)
 }
 
@@ -192,11 +197,11 @@ fn the_ring_of_software_events_contains_the_owner_of_a_record_without_a_pid() {
 #[test]
 fn processes_that_changed_are_those_in_all_rings() {
     let mut machine = Machine::new();
-    assert_eq!(machine.ingest.take_news(), None);
+    assert_eq!(machine.ingest.take_changed(), None);
     machine.writes(1, SOFTWARE, testing::comm(7, 7, b"tool", true));
-    let news = machine.ingest.take_news().unwrap();
+    let news = machine.ingest.take_changed().unwrap();
     assert!(news.changed.iter().eq([&7]) && news.ending.is_empty(), "{news:?}");
-    assert_eq!(machine.ingest.take_news(), Some(Changed::default()));
+    assert_eq!(machine.ingest.take_changed(), Some(Changed::default()));
     machine.ingest.describe(6, &"sh".into(), false);
     machine.runs(6, 1);
     assert_eq!(machine.counts(), owned([("6 sh", [1, 0])]));
@@ -205,11 +210,11 @@ fn processes_that_changed_are_those_in_all_rings() {
 #[test]
 fn a_torn_ring_makes_a_gap() {
     let mut machine = Machine::new();
-    let turns = machine.follows();
+    let thread_switches = machine.follows();
     machine.runs(5, 10);
     machine.rings[0][SOFTWARE].0.borrow_mut().torn = true;
     machine.ingest.drain(0);
-    assert_eq!(taken(&turns), (vec![turn(0, 10, 5)], true));
+    assert_eq!(taken(&thread_switches), (vec![turn(0, 10, 5)], true));
     machine.runs(5, 20);
     machine.runs(5, 40);
     assert_eq!(machine.counts(), owned([("lost", [20, 0]), ("5 ?", [50, 0])]));
@@ -252,12 +257,12 @@ fn a_cpu_that_is_removed_is_read_to_the_end_and_its_rings_are_dropped() {
 #[test]
 fn counts_are_lost_between_the_removal_of_a_ring_and_the_first_record_in_the_next() {
     let mut machine = Machine::new();
-    let turns = machine.follows();
+    let thread_switches = machine.follows();
     machine.runs(5, 10);
     let ring = id(0, SOFTWARE);
     machine.ingest.remove(ring);
     assert_eq!(machine.ingest.bytes(), 3 * SIZE as u64);
-    assert_eq!(taken(&turns), (vec![turn(0, 10, 5)], true));
+    assert_eq!(taken(&thread_switches), (vec![turn(0, 10, 5)], true));
     // Nothing reads the old ring any more.
     machine.runs(5, 20);
     machine.ingest.drain(0);
@@ -267,32 +272,35 @@ fn counts_are_lost_between_the_removal_of_a_ring_and_the_first_record_in_the_nex
     machine.runs(5, 40);
     machine.runs(5, 80);
     assert_eq!(machine.counts(), owned([("lost", [60, 0]), ("5 ?", [90, 0])]));
-    assert_eq!(taken(&turns), (vec![turn(0, 70, 5), turn(0, 150, 5)], false));
+    assert_eq!(taken(&thread_switches), (vec![turn(0, 70, 5), turn(0, 150, 5)], false));
 }
 
 #[test]
 fn thread_switches_are_passed_on_from_the_software_events_of_each_cpu() {
     let mut machine = Machine::new();
-    let turns = machine.follows();
+    let thread_switches = machine.follows();
     machine.runs(5, 10);
     machine.runs_in(0, HARDWARE, 5, 10);
     machine.runs_in(1, SOFTWARE, 6, 30);
     machine.ingest.drain_all();
-    assert_eq!(taken(&turns), (vec![turn(0, 10, 5), turn(1, 30, 6)], false));
+    assert_eq!(taken(&thread_switches), (vec![turn(0, 10, 5), turn(1, 30, 6)], false));
 }
 
 #[test]
 fn a_turn_states_whether_its_thread_leaves_and_whether_switches_before_it_have_no_record() {
     let mut machine = Machine::new();
-    let turns = machine.follows();
+    let thread_switches = machine.follows();
     machine.totals[0][SOFTWARE].0 += 10;
     let tick = machine.sample(0, SOFTWARE, 5, &clock_fields(bundle_fields(FIELDS, true)));
     machine.writes(0, SOFTWARE, tick);
     machine.totals[0][SOFTWARE].1 += 1;
     machine.runs(6, 20);
     machine.ingest.drain(0);
-    let expected = [Turn { leaves: false, ..turn(0, 10, 5) }, Turn { complete: false, ..turn(0, 30, 6) }];
-    assert_eq!(taken(&turns), (expected.to_vec(), false));
+    let expected = [
+        ThreadSwitch { leaves: false, ..turn(0, 10, 5) },
+        ThreadSwitch { complete: false, ..turn(0, 30, 6) },
+    ];
+    assert_eq!(taken(&thread_switches), (expected.to_vec(), false));
 }
 
 #[test]
@@ -307,21 +315,24 @@ fn thread_switches_without_a_sample_are_passed_on() {
     machine.runs(6, 1);
     machine.switches(6, 0);
     machine.ingest.drain(0);
-    let turns = machine.follows();
+    let thread_switches = machine.follows();
     machine.runs_unseen(0, 6, 30);
     machine.runs_unseen(6, 8, 40);
     machine.runs_unseen(8, 7, 50);
     machine.runs(7, 60);
     machine.ingest.drain(0);
-    let unknown = Turn { cgroup: 0, ..turn(0, 132, 8) };
-    assert_eq!(taken(&turns), (vec![turn(0, 42, 0), turn(0, 82, 6), unknown, turn(0, 192, 7)], false));
+    let unknown = ThreadSwitch { cgroup: 0, ..turn(0, 132, 8) };
+    assert_eq!(
+        taken(&thread_switches),
+        (vec![turn(0, 42, 0), turn(0, 82, 6), unknown, turn(0, 192, 7)], false)
+    );
 }
 
 #[test]
 fn no_thread_switches_are_passed_on_from_records_without_a_time() {
     let fields = Fields { time: false, ..FIELDS };
     let mut machine = Machine::with(fields);
-    let turns = machine.follows();
+    let thread_switches = machine.follows();
     let runs = |machine: &mut Machine, count| {
         machine.totals[0][SOFTWARE].0 += count;
         machine.totals[0][SOFTWARE].1 += 1;
@@ -335,20 +346,20 @@ fn no_thread_switches_are_passed_on_from_records_without_a_time() {
     // The counts while the CPU was idle are those of the next process.
     assert_eq!(machine.counts(), owned([("5 ?", [70, 0])]));
     assert_eq!(machine.ingest.losses().unrecorded, 0);
-    assert_eq!(taken(&turns), (vec![], false));
+    assert_eq!(taken(&thread_switches), (vec![], false));
 }
 
 #[test]
 fn records_that_are_lost_in_the_ring_of_the_thread_switches_are_missing_among_these() {
     let mut machine = Machine::new();
-    let turns = machine.follows();
+    let thread_switches = machine.follows();
     machine.writes(0, HARDWARE, testing::lost(1, 1));
     machine.ingest.drain(0);
-    assert_eq!(taken(&turns), (vec![], false), "hardware events have none");
+    assert_eq!(taken(&thread_switches), (vec![], false), "hardware events have none");
     for unreadable in [testing::lost(1, 1), testing::record(9, 0, &[1])] {
         machine.writes(0, SOFTWARE, unreadable);
         machine.ingest.drain(0);
-        assert_eq!(taken(&turns), (vec![], true));
+        assert_eq!(taken(&thread_switches), (vec![], true));
     }
 }
 
@@ -361,7 +372,7 @@ fn only_thread_switches_after_the_begin_of_the_following_are_passed_on() {
     machine.runs(5, 20);
     machine.ingest.drain(0);
     assert_eq!(taken(&first).0, [turn(0, 30, 5)]);
-    machine.ingest.stop_passing();
+    machine.ingest.stop_thread_switches();
     assert!(!first.is_open());
     machine.runs(5, 40);
     machine.ingest.drain(0);
@@ -375,12 +386,12 @@ fn only_thread_switches_after_the_begin_of_the_following_are_passed_on() {
 #[test]
 fn the_end_of_the_follower_ends_the_passing() {
     let mut machine = Machine::new();
-    let passing = Arc::new(Passing::default());
-    machine.ingest.pass_on(Arc::clone(&passing));
-    let turns = Turns::new(Arc::clone(&passing), || {});
+    let passing = Arc::new(ThreadSwitchSender::default());
+    machine.ingest.send_thread_switches(Arc::clone(&passing));
+    let thread_switches = ThreadSwitchReceiver::new(Arc::clone(&passing), || {});
     machine.ingest.drain(0);
     assert_eq!(Arc::strong_count(&passing), 3);
-    drop(turns);
+    drop(thread_switches);
     machine.ingest.drain(0);
     assert_eq!(Arc::strong_count(&passing), 1);
 }

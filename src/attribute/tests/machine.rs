@@ -249,7 +249,7 @@ pub(super) fn name(owner: &Owner) -> String {
     match owner {
         Owner::Idle => "idle".to_owned(),
         Owner::Cgroup(cgroup) => format!("cgroup {}", cgroup.0),
-        Owner::Nobody(reason) => reason.as_str().to_owned(),
+        Owner::Unattributed(reason) => reason.as_str().to_owned(),
         Owner::Task(task) => {
             let mut name = format!("{} {}", task.pid, task.comm.as_deref().unwrap_or("?"));
             if !task.current {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use perf_event_open_sys::bindings as abi;
 
 use super::{Attributor, Bundle, Owner, Reason};
-use crate::plan::{Granularity, MOST_MEMBERS};
+use crate::plan::{Granularity, MAX_MEMBERS};
 use crate::ring::testing::{self, Switch};
 use crate::ring::{Losses, Task};
 use crate::sys::{Fields, ReadFormat};
@@ -115,7 +115,7 @@ fn a_loss_is_of_one_ring_and_the_slices_of_another_keep_their_owners() {
 fn a_sample_of_another_size_is_unreadable_and_makes_a_gap() {
     let mut machine = cgroups();
     let fields = Fields { read: Some(ReadFormat::default()), cgroup: true, ..Fields::default() };
-    for members in [0, 2, 4, MOST_MEMBERS + 1] {
+    for members in [0, 2, 4, MAX_MEMBERS + 1] {
         machine.counts(0, 0, 3);
         let switch = Switch { values: vec![1_000_000; members], cgroup: 5, ..Switch::default() };
         machine.reads(0, 0, &switch.record(&fields));
@@ -159,7 +159,7 @@ fn what_was_counted_after_the_last_record_of_a_cpu_that_goes_has_no_owner() {
     let last = machine.totals(0, 0).words(0);
     machine.attributor.remove_cpu(0, &mut [last.clone()]);
     let shares = machine.attributor.take(|_| true);
-    let (_, ended) = shares.iter().find(|(owner, _)| **owner == Owner::Nobody(Reason::Ended)).unwrap();
+    let (_, ended) = shares.iter().find(|(owner, _)| **owner == Owner::Unattributed(Reason::Ended)).unwrap();
     assert_eq!((ended.counts, ended.time), (&[6][..], Duration::from_nanos(6 * PACE)));
     // The CPU is removed, and its counts are reported once.
     machine.attributor.remove_cpu(0, &mut [last]);
@@ -182,7 +182,7 @@ fn a_bundle_of_more_members_than_a_group_may_have_is_left_out() {
     let mut machine = cgroups();
     machine.attributor.add_cpu(
         7,
-        &[Bundle { counters: vec![vec![0]; MOST_MEMBERS + 3], measures: Vec::new(), untimed: true }],
+        &[Bundle { counters: vec![vec![0]; MAX_MEMBERS + 3], measures: Vec::new(), untimed: true }],
     );
     machine.reads(7, 0, &testing::lost(1, 1));
     assert_eq!(machine.attributor.losses().ring_full, 0);
@@ -444,7 +444,7 @@ fn whoever_takes_name_after_name_makes_no_more_rows_than_there_may_be() {
     }
     let shares = machine.attributor.take(|_| true);
     assert!(shares.iter().count() <= 1 << 17);
-    let nobody = shares.iter().find(|(owner, ..)| **owner == Owner::Nobody(Reason::Unknown)).unwrap();
+    let nobody = shares.iter().find(|(owner, ..)| **owner == Owner::Unattributed(Reason::Unknown)).unwrap();
     assert!(nobody.1.counts[0] > 60_000, "{nobody:?}");
     assert_eq!(shares.iter().map(|(_, share)| share.counts[0]).sum::<u64>(), 200_000);
     // The table has space again.
@@ -476,15 +476,15 @@ fn the_names_of_two_hundred_thousand_processes_are_kept_as_far_as_there_is_room(
 #[test]
 fn records_tell_which_processes_changed_unless_some_are_missing() {
     let mut machine = processes();
-    assert_eq!(machine.attributor.take_news(), None, "there was no full scan yet");
+    assert_eq!(machine.attributor.take_changed(), None, "there was no full scan yet");
     machine.forks(0, 5, 7);
     machine.is_named(0, 7, "tool");
     machine.ends(0, 5);
-    let news = machine.attributor.take_news().unwrap();
+    let news = machine.attributor.take_changed().unwrap();
     assert!(news.changed.iter().eq([&7]) && news.ending.iter().eq([&5]), "{news:?}");
     machine.runs(0, 7, 10);
     assert_eq!(
-        machine.attributor.take_news(),
+        machine.attributor.take_changed(),
         Some(Changed::default()),
         "a process does not change by running"
     );
@@ -495,16 +495,16 @@ fn records_tell_which_processes_changed_unless_some_are_missing() {
         |machine: &mut Machine| machine.attributor.add_cpu(1, &[]),
     ] {
         misses(&mut machine);
-        assert_eq!(machine.attributor.take_news(), None);
-        assert_eq!(machine.attributor.take_news(), Some(Changed::default()));
+        assert_eq!(machine.attributor.take_changed(), None);
+        assert_eq!(machine.attributor.take_changed(), Some(Changed::default()));
     }
 }
 
 #[test]
 fn records_of_cgroups_do_not_identify_the_processes_that_changed() {
     let mut machine = cgroups();
-    machine.attributor.take_news();
-    assert_eq!(machine.attributor.take_news(), None);
+    machine.attributor.take_changed();
+    assert_eq!(machine.attributor.take_changed(), None);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Multiplexed hardware events: the owners of a CPU while the events were off the PMU, and for how long.
 
 use super::super::split;
-use super::super::timeline::{Slice, Who};
+use super::super::timeline::{OwnerKey, Slice};
 use super::machine::{Machine, PACE, name};
 use crate::health::Interval;
 use crate::plan::Granularity;
@@ -166,13 +166,13 @@ fn a_thread_without_an_id_is_whoever_the_software_events_say() {
 fn who_ran_while_the_events_were_off_the_pmu_for_long_has_missed_all_of_it() {
     let mut machine = machine();
     runs(&mut machine, 5, 20_000, 20_000, true);
-    for _ in 0..super::super::MOST_SLICES {
+    for _ in 0..super::super::MAX_SLICES {
         runs(&mut machine, 6, 20_000, 0, false);
         runs(&mut machine, 7, 40_000, 0, false);
         machine.settles(0);
     }
     runs(&mut machine, 7, 10_000, 5000, true);
-    let slices = super::super::MOST_SLICES as u64;
+    let slices = super::super::MAX_SLICES as u64;
     let expected = [
         row("rotated", 5000, 0, 0),
         row("cgroup 5", 20_000, 20_000, 0),
@@ -186,7 +186,7 @@ fn who_ran_while_the_events_were_off_the_pmu_for_long_has_missed_all_of_it() {
 fn the_time_of_slices_that_were_passed_over_is_counted_once() {
     let mut machine = machine();
     runs(&mut machine, 5, 20_000, 20_000, true);
-    let slices = super::super::MOST_SLICES as u64 + 1;
+    let slices = super::super::MAX_SLICES as u64 + 1;
     for _ in 0..slices {
         runs(&mut machine, 6, 20_000, 0, false);
         runs(&mut machine, 7, 40_000, 0, false);
@@ -251,7 +251,7 @@ fn after_a_lost_record_neither_the_counts_nor_the_time_on_the_pmu_have_an_owner(
 #[test]
 fn software_events_are_never_off_the_pmu() {
     let mut machine = machine();
-    for _ in 0..super::super::MOST_SLICES {
+    for _ in 0..super::super::MAX_SLICES {
         runs(&mut machine, 6, 20_000, 0, false);
         runs(&mut machine, 7, 40_000, 0, false);
         machine.settles(0);
@@ -263,7 +263,7 @@ fn software_events_are_never_off_the_pmu() {
 
 /// Returns consecutive slices of these lengths.
 fn slices(lengths: &[u64]) -> Vec<Slice> {
-    let slice = |&end: &u64| Slice { begin: 0, end, who: Who::Idle };
+    let slice = |&end: &u64| Slice { begin: 0, end, owner: OwnerKey::Idle };
     lengths.iter().map(slice).collect()
 }
 

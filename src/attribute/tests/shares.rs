@@ -1,6 +1,6 @@
 //! The table of counts by owner.
 
-use super::super::shares::{Row, Run, Shares};
+use super::super::shares::{Provided, Row, Shares};
 use super::super::{Owner, Reason};
 use crate::health::Interval;
 use crate::targets::CgroupId;
@@ -9,26 +9,27 @@ use crate::targets::CgroupId;
 struct Table {
     shares: Shares,
     rows: [Row; 2],
-    runs: [Run; 1],
+    provided: Vec<Provided>,
 }
 
 impl Table {
     fn new(width: usize) -> Self {
         let mut shares = Shares::new(width, true);
         let rows = [5, 6].map(|cgroup| shares.add_row(Owner::Cgroup(CgroupId(cgroup))).unwrap());
-        Self { shares, rows, runs: [Run { member: 2, counter: 0, length: width }] }
+        let provided = (0..width).map(|counter| Provided { member: 2 + counter, counter });
+        Self { shares, rows, provided: provided.collect() }
     }
 
     /// Adds counts of a row, and nanoseconds in which the counters were enabled and on the PMU.
     fn counts<const N: usize>(&mut self, row: usize, counts: [u64; N], (enabled, running): (u64, u64)) {
-        self.shares.charge(self.rows[row], &self.runs, &members(counts), 0);
-        self.shares.charge_presence(self.rows[row], &self.runs, Interval { enabled, running });
+        self.shares.attribute(self.rows[row], &self.provided, &members(counts), 0);
+        self.shares.attribute_presence(self.rows[row], &self.provided, Interval { enabled, running });
     }
 
     /// Distributes counts over both rows, with the nanoseconds in which the counters were on the PMU for each.
     fn splits<const N: usize>(&mut self, counts: [u64; N], seen: [u64; 2]) {
         let rows = [(self.rows[0], seen[0]), (self.rows[1], seen[1])];
-        self.shares.charge_shared(&rows, &self.runs, &members(counts));
+        self.shares.attribute_shared(&rows, &self.provided, &members(counts));
     }
 
     /// Returns the counts of both rows.
@@ -93,8 +94,8 @@ fn a_row_has_no_more_than_the_whole_count() {
 #[test]
 fn each_counter_of_a_row_has_its_own_time_on_the_pmu() {
     let mut table = Table::new(3);
-    let last = [Run { member: 2, counter: 2, length: 1 }];
-    table.shares.charge_presence(table.rows[1], &last, Interval { enabled: 20, running: 10 });
+    let last = [Provided { member: 2, counter: 2 }];
+    table.shares.attribute_presence(table.rows[1], &last, Interval { enabled: 20, running: 10 });
     let presence: Vec<_> = table.shares.iter().map(|(_, share)| share.presence(2)).collect();
     let none = Interval::default();
     assert_eq!(presence[6..], [none, Interval { enabled: 20, running: 10 }]);
@@ -106,8 +107,8 @@ fn each_counter_of_a_row_has_its_own_time_on_the_pmu() {
 fn a_share_with_a_count_or_a_time_is_not_empty() {
     let table = |counts, time, enabled| {
         let mut table = Table::new(1);
-        table.shares.charge(table.rows[0], &table.runs, &members([counts]), time);
-        table.shares.charge_presence(table.rows[0], &table.runs, Interval { enabled, running: 0 });
+        table.shares.attribute(table.rows[0], &table.provided, &members([counts]), time);
+        table.shares.attribute_presence(table.rows[0], &table.provided, Interval { enabled, running: 0 });
         table.shares.iter().filter(|(_, share)| !share.is_empty()).count()
     };
     assert_eq!([table(0, 0, 0), table(1, 0, 0), table(0, 1, 0), table(0, 0, 1)], [0, 1, 1, 1]);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use perf_event_open_sys::bindings as abi;
 use proptest::prelude::*;
 
-use super::super::unsampled::Hidden;
+use super::super::unsampled::UnsampledSwitches;
 use super::machine::{Machine, PACE, name};
 use crate::attribute::Measure;
 use crate::plan::Granularity;
@@ -250,7 +250,7 @@ fn a_slice_with_more_than_256_switches_without_a_sample_is_not_split() {
 
 #[test]
 fn the_time_of_a_switch_is_converted_to_the_clock_of_the_group() {
-    let mut hidden = Hidden::new(Granularity::Process);
+    let mut hidden = UnsampledSwitches::new(Granularity::Process);
     // The clock of the records is 50 000 nanoseconds ahead.
     hidden.sampled(1000, true);
     hidden.switch_out((5, 5), (IDLE, IDLE), 51_000);
@@ -277,7 +277,7 @@ fn switch_records_are_enabled_by_the_samples_of_software_events() {
         machine.runs_unseen(0, 1);
         machine.runs(0, 5, 1);
     }
-    assert!(machine.attributor.hiding().eq([0]));
+    assert!(machine.attributor.cpus_with_unsampled_switches().eq([0]));
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn a_cpu_is_worth_asking_if_it_hides_at_least_one_switch_in_ten_thousand() {
             machine.runs_unseen(0, 1);
             machine.runs(0, 5, 1);
         }
-        assert_eq!(machine.attributor.hiding().eq([0]), asks, "{hidden} of {seen}");
+        assert_eq!(machine.attributor.cpus_with_unsampled_switches().eq([0]), asks, "{hidden} of {seen}");
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::words::{bytes, count, heading};
-use crate::config::profiled::{Rate, Whose};
+use crate::config::profiled::{Rate, SampledTargets};
 use crate::health::{Line, Scope, classify};
 use crate::host::{CpuSet, Facts};
 use crate::plan::{Plan, Sampler};
@@ -66,7 +66,7 @@ pub(super) struct ProfileRings {
 
 impl ProfileRow {
     fn new(sampler: &Sampler, facts: &Facts) -> Self {
-        let Sampler { entry, events, value, unwind, waits, lines, whose, per, functions, window, .. } =
+        let Sampler { entry, events, value, unwind, waits, lines, targets, per, functions, window, .. } =
             sampler;
         Self {
             entry: entry.to_string(),
@@ -86,7 +86,7 @@ impl ProfileRow {
             samples_per_second: sampler.most_samples(),
             depth: facts.max_stack,
             lines: *lines,
-            only: only(whose),
+            only: only(targets),
             per: per.map(Scope::Cpus),
             cpus: cpus(sampler, &facts.online).len(),
             descriptors: sampler.descriptors(&facts.online),
@@ -127,24 +127,24 @@ fn cpus(sampler: &Sampler, online: &CpuSet) -> CpuSet {
 }
 
 /// Describes which samples are kept. Empty if all are.
-fn only(whose: &Whose) -> Vec<String> {
+fn only(targets: &SampledTargets) -> Vec<String> {
     let but = |kept: String, left_out: Vec<String>| match (kept.is_empty(), left_out.is_empty()) {
         (_, true) => kept,
         (true, false) => format!("all but {}", left_out.join(", ")),
         (false, false) => format!("{kept} but {}", left_out.join(", ")),
     };
-    let cgroups = whose.cgroups.as_ref().map(|of| {
+    let cgroups = targets.cgroups.as_ref().map(|of| {
         let texts = |globs: &[Glob]| globs.iter().map(|glob| glob.as_str().to_owned()).collect::<Vec<_>>();
         let kept = texts(&of.include);
         // The default selection: no restriction to describe.
         let kept = if kept == ["/", "/**"] { String::new() } else { kept.join(", ") };
         format!("cgroups {}", but(kept, texts(&of.exclude)))
     });
-    let processes = whose.processes.as_ref().map(|of| {
+    let processes = targets.processes.as_ref().map(|of| {
         let texts = |rules: &[ProcessRule]| rules.iter().map(rule).collect::<Vec<_>>();
         format!("processes {}", but(texts(&of.include).join(", "), texts(&of.exclude)))
     });
-    let cpus = whose.cpus.as_ref().map(|cpus| format!("CPUs {cpus}"));
+    let cpus = targets.cpus.as_ref().map(|cpus| format!("CPUs {cpus}"));
     cgroups.into_iter().chain(processes).chain(cpus).collect()
 }
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::health::Scope;
 use crate::host::Facts;
-use crate::plan::{Counter, Group, Source, StreamSupport, Why};
+use crate::plan::{Counter, Group, Source, SourceReason, StreamSupport};
 
 /// Descriptors that the configuration needs, and the limit on open files.
 #[derive(Debug, Default, Serialize)]
@@ -20,12 +20,12 @@ pub(super) struct Descriptors {
     pub(super) sampled: usize,
     /// Descriptors of dedicated groups.
     #[serde(flatten)]
-    pub(super) takes: Takes,
+    pub(super) takes: GroupDescriptors,
 }
 
 /// Descriptors of dedicated groups, by scope.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-pub(super) struct Takes {
+pub(super) struct GroupDescriptors {
     /// On all CPUs.
     pub(super) cpus: usize,
     /// Per cgroup that every entry for cgroups selects.
@@ -62,7 +62,7 @@ pub(super) struct GroupRow {
     pub(super) dedicated_per_target: usize,
 }
 
-impl Takes {
+impl GroupDescriptors {
     /// Returns the descriptors of groups outside the stream.
     pub(super) fn of(groups: &[GroupRow]) -> Self {
         let mut all = Self::default();
@@ -98,7 +98,9 @@ impl GroupRow {
             scope: group.scope(),
             pmu: group.pmu.as_deref().map(str::to_owned),
             attribution: if streamed { "stream" } else { "dedicated" },
-            why: Some(group.why(support)).filter(|&why| why != Why::Whole).map(|why| why.to_string()),
+            why: Some(group.why(support))
+                .filter(|&why| why != SourceReason::Whole)
+                .map(|why| why.to_string()),
             events: counters.iter().map(|counter| counter.event.name.to_string()).collect(),
             metrics: counters.iter().map(|counter| counter.metric.sample_name()).collect(),
             targets: None,

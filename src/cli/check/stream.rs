@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::rows::{GroupRow, Takes};
+use super::rows::{GroupDescriptors, GroupRow};
 use crate::counter::StreamState;
 use crate::health::Scope;
 use crate::host::Facts;
@@ -51,7 +51,7 @@ pub(super) enum RingBound {
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Dedicated {
     #[serde(flatten)]
-    pub(super) takes: Takes,
+    pub(super) takes: GroupDescriptors,
     /// For the current cgroups, and one thread of each process. `None` if targets were not enumerated.
     pub(super) at_least_now: Option<usize>,
 }

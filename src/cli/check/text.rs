@@ -184,9 +184,9 @@ fn no_stream(out: &mut impl Write, rows: &[NoStream]) -> io::Result<()> {
 /// Describes the descriptors and the units that need them.
 fn each(takes: &[(usize, &str)]) -> String {
     let some = takes.iter().filter(|(descriptors, _)| *descriptors > 0).enumerate();
-    let said = |(place, (descriptors, whom)): (usize, &(usize, &str))| match place {
-        0 => format!("{} for {whom}", count(*descriptors, "descriptor")),
-        _ => format!("{descriptors} for {whom}"),
+    let said = |(place, (descriptors, target)): (usize, &(usize, &str))| match place {
+        0 => format!("{} for {target}", count(*descriptors, "descriptor")),
+        _ => format!("{descriptors} for {target}"),
     };
     let takes: Vec<String> = some.map(said).collect();
     if takes.is_empty() { "no descriptors".to_owned() } else { takes.join(", ") }
@@ -229,7 +229,7 @@ fn together<'a, T, K: PartialEq>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::Takes;
+    use super::super::rows::GroupDescriptors;
     use super::super::stream::Dedicated;
     use super::*;
 
@@ -254,7 +254,7 @@ mod tests {
             ring_bound: RingBound::RingMemory,
             nmi_watchdog: true,
             dedicated: Dedicated {
-                takes: Takes { cpus: 18, per_cgroup: 12, per_thread: 0 },
+                takes: GroupDescriptors { cpus: 18, per_cgroup: 12, per_thread: 0 },
                 at_least_now: Some(42),
             },
         }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::words::heading;
 use crate::plan::{Feed, PROFILES, Trace};
-use crate::probe::install::Look;
+use crate::probe::install::ProbeDescription;
 
 /// An entry whose records are decoded.
 #[derive(Debug, Serialize)]
@@ -82,7 +82,7 @@ impl TraceRow {
 
 impl ProbeRow {
     /// Returns `None` for a refused probe, which is listed with the refusals.
-    pub(super) fn new(look: &Look) -> Option<Self> {
+    pub(super) fn new(look: &ProbeDescription) -> Option<Self> {
         let (ways, (section, entry)) = (look.ways.as_ref().ok()?.clone(), &look.entry);
         Some(Self { section, entry: entry.to_string(), ways })
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::sync::Notify;
 
-use super::observe::{Ending, Failure, Happened, Host, Program, Subject, measure, notes};
+use super::observe::{Ending, Failure, Host, Program, Subject, WaitEvent, measure, notes};
 use crate::config::profiled::one_event;
 use crate::error::printable;
 use crate::event::format::{Field, Format};
@@ -26,7 +26,7 @@ use crate::plan;
 use crate::ring::{Losses, Record, Sample};
 use crate::sys::spawn::Waiting;
 use crate::sys::{Fields, Kernel, Sideband};
-use crate::targets::Whom;
+use crate::targets::OpenTarget;
 use rings::Rings;
 pub(super) use rows::{Merge, Row, Rows};
 pub(super) use spread::{Spread, milliseconds};
@@ -85,7 +85,7 @@ impl Source {
 
 /// An item of the merged record stream, in order of time.
 #[derive(Debug)]
-pub(super) enum Heard<'r> {
+pub(super) enum StreamItem<'r> {
     /// A hit of a tracepoint: the index of its source, and its CPU.
     Hit { source: usize, cpu: u32, sample: Sample<'r> },
     /// Another record of the kernel.
@@ -97,7 +97,7 @@ pub(super) enum Heard<'r> {
 /// A consumer of the merged record stream.
 pub(super) trait Listener {
     /// Processes one item. Output is buffered until [`flush`](Self::flush).
-    fn hear(&mut self, heard: &Heard<'_>);
+    fn handle(&mut self, item: &StreamItem<'_>);
 
     /// Writes the buffered output, unless all output is written at the end.
     ///
@@ -135,7 +135,7 @@ pub(super) struct Session<'a, K> {
 
 /// The result of a session.
 #[derive(Debug)]
-pub(super) struct Followed<L> {
+pub(super) struct SessionResult<L> {
     pub(super) listener: L,
     /// Begin and end, in nanoseconds of the clock of the records.
     pub(super) time: (u64, u64),
@@ -144,12 +144,12 @@ pub(super) struct Followed<L> {
     refusals: Vec<Refusal>,
 }
 
-impl<L> Followed<L> {
+impl<L> SessionResult<L> {
     /// Reports losses and refusals on standard error.
     ///
     /// # Errors
     /// If standard error cannot be written.
-    pub(super) fn tell_what_is_missing(&self) -> io::Result<()> {
+    pub(super) fn report_missing(&self) -> io::Result<()> {
         let mut out = io::stderr().lock();
         lines(self.losses).iter().try_for_each(|line| writeln!(out, "{line}"))?;
         notes::write_refused(&mut out, "traced", &self.refusals)
@@ -163,42 +163,42 @@ impl<K: Kernel> Session<'_, K> {
     /// If no event can be opened, the command cannot be run, or the output cannot be written.
     pub(super) fn follow<L: Listener>(
         &self,
-        begin: impl FnOnce(&[Whom], u64) -> Result<L, Failure>,
-    ) -> Result<Followed<L>, Failure> {
+        begin: impl FnOnce(&[OpenTarget], u64) -> Result<L, Failure>,
+    ) -> Result<SessionResult<L>, Failure> {
         measure(async |signals| {
             let Self { host, subject, program, .. } = self;
             let child = program.fork()?;
-            let whom = subject.whom(host.roots, child.as_ref().map(Waiting::pid))?;
+            let open_targets = subject.open_targets(host.roots, child.as_ref().map(Waiting::pid))?;
             let online = &host.facts().online;
-            let everybody = [Whom::Cpus(online.clone())];
-            let opened: &[Whom] = if self.everybody { &everybody } else { &whom };
-            let cpus = if self.everybody { online.clone() } else { subject.where_it_runs(host.facts()) };
+            let everybody = [OpenTarget::Cpus(online.clone())];
+            let opened: &[OpenTarget] = if self.everybody { &everybody } else { &open_targets };
+            let cpus = if self.everybody { online.clone() } else { subject.event_cpus(host.facts()) };
             let mut rings = Rings::open(self, opened, &cpus)?;
             let ready = Arc::new(Notify::new());
             rings.listen(&ready);
             let begun = host.clock.kernel();
-            let mut listener = begin(&whom, begun)?;
+            let mut listener = begin(&open_targets, begun)?;
             rings.start().map_err(|errno| anyhow::anyhow!("cannot enable the events: {errno}"))?;
             let counted = subject.ends_with(host.roots);
             let mut wait = program.start(child, counted, signals, Some(TICK), self.limit)?;
             let happened = loop {
                 let happened = tokio::select! {
                     happened = wait.next() => happened,
-                    () = ready.notified() => Happened::Interval,
+                    () = ready.notified() => WaitEvent::Interval,
                 };
-                rings.drain(host.clock.kernel().saturating_sub(BEHIND), &mut |heard| listener.hear(&heard));
+                rings.drain(host.clock.kernel().saturating_sub(BEHIND), &mut |item| listener.handle(&item));
                 listener.flush()?;
-                if happened != Happened::Interval {
+                if happened != WaitEvent::Interval {
                     break happened;
                 }
             };
             rings.stop();
             let ended = host.clock.kernel();
-            rings.drain(u64::MAX, &mut |heard| listener.hear(&heard));
+            rings.drain(u64::MAX, &mut |item| listener.handle(&item));
             listener.flush()?;
             let ending = wait.end(happened).await;
             let (losses, refusals) = rings.finish();
-            Ok(Followed { listener, time: (begun, ended), ending, losses, refusals })
+            Ok(SessionResult { listener, time: (begun, ended), ending, losses, refusals })
         })
     }
 }

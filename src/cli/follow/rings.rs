@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
-use super::{Failure, Heard, Session, Source};
+use super::{Failure, Session, Source, StreamItem};
 use crate::error::Errno;
 use crate::health::{Board, Refusal};
 use crate::host::CpuSet;
@@ -16,7 +16,7 @@ use crate::ring::{
 };
 use crate::sys::scheduling::Urgency;
 use crate::sys::{Attr, Budget, Event, Fields, Kernel, Rate, Ring, Sampling, Sideband, Start, usage};
-use crate::targets::Whom;
+use crate::targets::OpenTarget;
 
 /// Maximum bytes of a ring per CPU, sufficient for about one second of a busy CPU, and of all rings together.
 const RING: usize = 4 << 20;
@@ -56,7 +56,7 @@ impl<E: Event> Rings<E> {
     /// If no event can be opened.
     pub(super) fn open<K: Kernel<Event = E>>(
         session: &Session<'_, K>,
-        whom: &[Whom],
+        open_targets: &[OpenTarget],
         cpus: &CpuSet,
     ) -> Result<Self, Failure> {
         let host = session.host;
@@ -81,11 +81,12 @@ impl<E: Event> Rings<E> {
         };
         let pages = pages(cpus.len());
         for ring in cpus.iter().map(RingId::of_cpu) {
-            let (opened, refused) = found.opened.open(ring, whom, request(session), pages, &mut context);
+            let (opened, refused) =
+                found.opened.open(ring, open_targets, request(session), pages, &mut context);
             found.refusals.extend(refused.into_iter().map(|refused| refused.refusal));
-            let Some((tapped, made)) = opened else { continue };
-            found.sources.extend(tapped.events.iter().map(|tap| (tap.id, tap.of)));
-            let memory = found.opened.add(ring, tapped, made);
+            let Some((writers, made)) = opened else { continue };
+            found.sources.extend(writers.events.iter().map(|writer| (writer.id, writer.of)));
+            let memory = found.opened.add(ring, writers, made);
             found.rings.insert(ring.cpu, memory);
         }
         match found.rings.is_empty() {
@@ -106,16 +107,16 @@ impl<E: Event> Rings<E> {
 
     /// Enables the events.
     pub(super) fn start(&self) -> Result<(), Errno> {
-        self.opened.writers().try_for_each(|(_, tapped)| tapped.start())
+        self.opened.writers().try_for_each(|(_, writers)| writers.start())
     }
 
     /// Disables the events.
     pub(super) fn stop(&self) {
-        self.opened.writers().for_each(|(_, tapped)| tapped.stop());
+        self.opened.writers().for_each(|(_, writers)| writers.stop());
     }
 
     /// Passes the records of all CPUs before `until` to `each`, in order of time.
-    pub(super) fn drain(&mut self, until: u64, each: &mut impl FnMut(Heard<'_>)) {
+    pub(super) fn drain(&mut self, until: u64, each: &mut impl FnMut(StreamItem<'_>)) {
         let (fields, losses) = (&self.fields, &mut self.losses);
         let late = self.merger.late();
         for (&cpu, ring) in &mut self.rings {
@@ -126,7 +127,7 @@ impl<E: Event> Rings<E> {
             });
             if drained.torn {
                 losses.unreadable += 1;
-                each(Heard::Gap);
+                each(StreamItem::Gap);
             }
         }
         losses.late += self.merger.late() - late;
@@ -137,15 +138,15 @@ impl<E: Event> Rings<E> {
                 Ok(Record::Sample(sample)) => match sources.get(&sample.identifier) {
                     Some(&RecordSource { source, counts_hits }) => {
                         *read += u64::from(counts_hits);
-                        each(Heard::Hit { source, cpu, sample });
+                        each(StreamItem::Hit { source, cpu, sample });
                     }
                     None => losses.unreadable += 1,
                 },
                 Ok(Record::Lost { count, .. } | Record::LostSamples { count }) => {
                     losses.ring_full = losses.ring_full.saturating_add(count);
-                    each(Heard::Gap);
+                    each(StreamItem::Gap);
                 }
-                Ok(record) => each(Heard::Besides { cpu, time, record }),
+                Ok(record) => each(StreamItem::Besides { cpu, time, record }),
                 Err(Malformed) => {
                     losses.unreadable += 1;
                     // The record was read, therefore it must not count as lost because the ring was full.
@@ -158,8 +159,8 @@ impl<E: Event> Rings<E> {
     /// Returns losses and refusals. The kernel reports losses only before the next record that fits into the ring, and that record may
     /// never come. Each event also counts its hits, therefore the number of lost records is known.
     pub(super) fn finish(self) -> (Losses, Vec<Refusal>) {
-        let hits = |tapped: &RingWriters<E, RecordSource>| tapped.hits(|tap| tap.counts_hits);
-        let hits: u64 = self.opened.writers().map(|(_, tapped)| hits(tapped)).sum();
+        let hits = |writers: &RingWriters<E, RecordSource>| writers.hits(|writer| writer.counts_hits);
+        let hits: u64 = self.opened.writers().map(|(_, writers)| hits(writers)).sum();
         let ring_full = self.losses.ring_full.max(hits.saturating_sub(self.read));
         (Losses { ring_full, ..self.losses }, self.refusals)
     }
@@ -172,8 +173,8 @@ fn request<'s, K>(session: &Session<'s, K>) -> Request<'s, RecordSource> {
     let events = session.sources.iter().enumerate().map(|(place, Source { event, .. })| {
         // On some kernels, scheduler events on an idle CPU are counted but write no records. That is not a loss.
         let counts_hits = !event.counts_amounts() && !event.name.starts_with("sched:");
-        let tap = RecordSource { source: place, counts_hits };
-        (Attr::sampling(event, sampling(Sideband::default())), event, tap)
+        let writer = RecordSource { source: place, counts_hits };
+        (Attr::sampling(event, sampling(Sideband::default())), event, writer)
     });
     let holder = Attr::software(DUMMY, Some(sampling(session.sideband)), Start::Later);
     Request { holders: vec![holder], events: events.collect() }

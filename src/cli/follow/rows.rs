@@ -2,11 +2,11 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::sched::{Comm, Who};
+use crate::sched::{Comm, Thread};
 
 /// Maximum number of running threads, and of ended threads or names, with individual sums.
-const MOST: usize = 1 << 17;
-const MOST_ENDED: usize = 1 << 14;
+const MAX: usize = 1 << 17;
+const MAX_ENDED: usize = 1 << 14;
 
 /// A value that can be summed.
 pub(in crate::cli) trait Merge: Default {
@@ -18,7 +18,7 @@ pub(in crate::cli) trait Merge: Default {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(in crate::cli) struct Row<S> {
     /// The thread, or one of the threads.
-    pub(in crate::cli) who: Who,
+    pub(in crate::cli) thread: Thread,
     /// Number of threads.
     pub(in crate::cli) threads: u64,
     /// Whether all of the threads have ended.
@@ -29,7 +29,7 @@ pub(in crate::cli) struct Row<S> {
 impl<S: Merge> Row<S> {
     fn merge(&mut self, other: Self) {
         if self.threads == 0 {
-            (self.who, self.ended) = (other.who, true);
+            (self.thread, self.ended) = (other.thread, true);
         }
         self.ended &= other.ended;
         self.threads += other.threads;
@@ -52,13 +52,13 @@ impl<S: Merge> Rows<S> {
     }
 
     /// Returns the sum of a thread.
-    pub(in crate::cli) fn of(&mut self, who: &Who) -> &mut S {
-        if self.live.len() >= MOST && !self.live.contains_key(&who.tid) {
+    pub(in crate::cli) fn of(&mut self, thread: &Thread) -> &mut S {
+        if self.live.len() >= MAX && !self.live.contains_key(&thread.tid) {
             self.others.threads = self.others.threads.max(1);
             return &mut self.others.sum;
         }
-        let row = self.live.entry(who.tid).or_insert_with(|| Row { threads: 1, ..Row::default() });
-        row.who = *who;
+        let row = self.live.entry(thread.tid).or_insert_with(|| Row { threads: 1, ..Row::default() });
+        row.thread = *thread;
         &mut row.sum
     }
 
@@ -67,13 +67,13 @@ impl<S: Merge> Rows<S> {
         let Some(row) = self.live.remove(&tid) else { return };
         let row = Row { ended: true, ..row };
         let key = self.key(&row);
-        let full = self.ended.len() >= MOST_ENDED && !self.ended.contains_key(&key);
+        let full = self.ended.len() >= MAX_ENDED && !self.ended.contains_key(&key);
         let sum = if full { &mut self.others } else { self.ended.entry(key).or_default() };
         sum.merge(row);
     }
 
     fn key(&self, row: &Row<S>) -> (Comm, u32) {
-        (row.who.comm, if self.by_thread { row.who.tid } else { 0 })
+        (row.thread.comm, if self.by_thread { row.thread.tid } else { 0 })
     }
 
     /// Returns all sums, unsorted, and the sum of the threads that exceeded the limits.
@@ -98,21 +98,21 @@ mod tests {
         }
     }
 
-    fn who(tid: u32, name: &str) -> Who {
-        Who { tid, comm: Comm::new(name.as_bytes()), ..Who::default() }
+    fn thread(tid: u32, name: &str) -> Thread {
+        Thread { tid, comm: Comm::new(name.as_bytes()), ..Thread::default() }
     }
 
     fn rows(by_thread: bool) -> Vec<(u32, u64, bool, u64)> {
         let mut rows = Rows::<u64>::new(by_thread);
-        *rows.of(&who(1, "a")) += 1;
-        *rows.of(&who(2, "a")) += 10;
+        *rows.of(&thread(1, "a")) += 1;
+        *rows.of(&thread(2, "a")) += 10;
         rows.end(1);
-        *rows.of(&who(1, "b")) += 100;
+        *rows.of(&thread(1, "b")) += 100;
         rows.end(1);
         let (rows, others) = rows.finish();
         assert!(others.is_none());
         let mut rows: Vec<_> =
-            rows.into_iter().map(|row| (row.who.tid, row.threads, row.ended, row.sum)).collect();
+            rows.into_iter().map(|row| (row.thread.tid, row.threads, row.ended, row.sum)).collect();
         rows.sort_unstable_by_key(|row| row.3);
         rows
     }
@@ -126,14 +126,14 @@ mod tests {
     #[test]
     fn those_for_whom_there_is_no_room_are_added_up_without_a_name() {
         let mut rows = Rows::<u64>::new(true);
-        for tid in 0..=MOST_ENDED as u32 + 1 {
-            *rows.of(&who(tid, "a")) += 1;
+        for tid in 0..=MAX_ENDED as u32 + 1 {
+            *rows.of(&thread(tid, "a")) += 1;
             rows.end(tid);
         }
         let (rows, others) = rows.finish();
         assert_eq!(
             (rows.len(), others.map(|others| (others.threads, others.sum))),
-            (MOST_ENDED, Some((2, 2)))
+            (MAX_ENDED, Some((2, 2)))
         );
     }
 }

@@ -27,7 +27,7 @@ pub(super) use host::Host;
 pub(super) use mean::Mean;
 pub(super) use subject::Subject;
 pub(super) use target::{Target, TargetArgs};
-pub(super) use wait::{Happened, Signals, Wait, if_any, measure, seconds};
+pub(super) use wait::{Signals, Wait, WaitEvent, if_any, measure, seconds};
 
 /// Exit code of shells for a command that exists but cannot be executed.
 const CANNOT_EXECUTE: u8 = 126;

@@ -10,7 +10,7 @@ use super::{Failure, Target};
 use crate::error::printable;
 use crate::host::{self, CpuSet, Facts, Roots};
 use crate::targets::{Attribution, CgroupMount, CgroupSelection, ProcessSelection};
-use crate::targets::{Targets, Whom};
+use crate::targets::{OpenTarget, Targets};
 
 /// The resolved target.
 #[derive(Debug)]
@@ -74,13 +74,17 @@ impl Subject {
     ///
     /// # Errors
     /// If a target has ended since [`find`](Self::find).
-    pub(in crate::cli) fn whom(&self, roots: &Roots, child: Option<u32>) -> anyhow::Result<Vec<Whom>> {
+    pub(in crate::cli) fn open_targets(
+        &self,
+        roots: &Roots,
+        child: Option<u32>,
+    ) -> anyhow::Result<Vec<OpenTarget>> {
         Ok(match self {
-            Self::Machine { cpus, .. } => vec![Whom::Cpus(cpus.clone())],
+            Self::Machine { cpus, .. } => vec![OpenTarget::Cpus(cpus.clone())],
             Self::Cgroups { dirs, cpus } => {
                 let open = |CgroupDir { path, dir }: &CgroupDir| {
                     let dir = File::open(dir).with_context(|| format!("cgroup {path}: {}", dir.display()))?;
-                    Ok(Whom::Cgroup { dir, path: path.to_string(), cpus: cpus.clone() })
+                    Ok(OpenTarget::Cgroup { dir, path: path.to_string(), cpus: cpus.clone() })
                 };
                 dirs.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?
             }
@@ -91,10 +95,10 @@ impl Subject {
                         .with_context(|| format!("cannot list the threads of process {pid}"))?;
                     threads.extend(names.iter().filter_map(|name| name.parse::<u32>().ok()));
                 }
-                vec![Whom::Threads(threads)]
+                vec![OpenTarget::Threads(threads)]
             }
-            Self::Threads(tids) => vec![Whom::Threads(tids.clone())],
-            Self::Command => child.map(Whom::Command).into_iter().collect(),
+            Self::Threads(tids) => vec![OpenTarget::Threads(tids.clone())],
+            Self::Command => child.map(OpenTarget::Command).into_iter().collect(),
         })
     }
 
@@ -128,7 +132,7 @@ impl Subject {
     }
 
     /// Returns the CPUs on which events are opened.
-    pub(in crate::cli) fn where_it_runs(&self, facts: &Facts) -> CpuSet {
+    pub(in crate::cli) fn event_cpus(&self, facts: &Facts) -> CpuSet {
         match self {
             Self::Machine { cpus, .. } | Self::Cgroups { cpus, .. } => cpus.clone(),
             Self::Processes(_) | Self::Threads(_) | Self::Command => facts.online.clone(),

@@ -16,7 +16,7 @@ use super::{Ending, Failure};
 use crate::host;
 
 /// Interval at which the measured processes are checked for their end.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Shortest and longest duration accepted on the command line, in seconds.
 const SECONDS: std::ops::RangeInclusive<f64> = 0.01..=1e7;
@@ -71,7 +71,7 @@ pub(in crate::cli) fn measure<T>(
 
 /// An event for the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cli) enum Happened {
+pub(in crate::cli) enum WaitEvent {
     /// An interval is over.
     Interval,
     /// The command, or all measured processes, ended.
@@ -95,7 +95,7 @@ pub(in crate::cli) struct Wait<'s> {
     deadline: Option<Instant>,
     look: Interval,
     /// Whether a signal was already received, and the child was given time to end.
-    asked: bool,
+    interrupted: bool,
 }
 
 impl<'s> Wait<'s> {
@@ -120,8 +120,8 @@ impl<'s> Wait<'s> {
             counted,
             intervals: interval.map(every),
             deadline: timeout.map(|timeout| now + timeout),
-            look: every(LOOK),
-            asked: false,
+            look: every(POLL_INTERVAL),
+            interrupted: false,
         }
     }
 
@@ -129,32 +129,32 @@ impl<'s> Wait<'s> {
     ///
     /// As in perf and `time`, the first signal gives the command time to end. The terminal sends Ctrl-C to the command too; other signals
     /// are forwarded to it. The second signal ends the measurement.
-    pub(in crate::cli) async fn next(&mut self) -> Happened {
+    pub(in crate::cli) async fn next(&mut self) -> WaitEvent {
         loop {
             let Signals { stop, child } = &mut *self.signals;
             tokio::select! {
                 _ = child.recv(), if self.child.is_some() => {
                     if self.has_ended() {
-                        return Happened::Ended;
+                        return WaitEvent::Ended;
                     }
                 }
                 number = poll_fn(|context| came(stop, context)) => {
-                    if self.child.is_none() || self.asked {
-                        return Happened::Stopped(number);
+                    if self.child.is_none() || self.interrupted {
+                        return WaitEvent::Stopped(number);
                     }
-                    self.asked = true;
+                    self.interrupted = true;
                     if number != Number::INT {
                         self.send(number);
                     }
                 }
                 () = if_any(self.deadline.map(sleep_until)) => {
                     self.deadline = None;
-                    return Happened::TimeUp;
+                    return WaitEvent::TimeUp;
                 }
-                _ = if_any(self.intervals.as_mut().map(Interval::tick)) => return Happened::Interval,
+                _ = if_any(self.intervals.as_mut().map(Interval::tick)) => return WaitEvent::Interval,
                 _ = self.look.tick(), if !self.counted.is_empty() => {
                     if self.counted.iter().all(|path| has_ended(path)) {
-                        return Happened::Ended;
+                        return WaitEvent::Ended;
                     }
                 }
             }
@@ -162,41 +162,41 @@ impl<'s> Wait<'s> {
     }
 
     /// Ends the command after the last event, if it has not ended by itself, and returns the ending of the measurement.
-    pub(in crate::cli) async fn end(&mut self, happened: Happened) -> Ending {
+    pub(in crate::cli) async fn end(&mut self, happened: WaitEvent) -> Ending {
         match happened {
-            Happened::Ended => {}
-            Happened::Interval => self.for_child().await,
-            Happened::TimeUp => {
+            WaitEvent::Ended => {}
+            WaitEvent::Interval => self.for_child().await,
+            WaitEvent::TimeUp => {
                 self.send(Number::TERM);
                 self.for_child().await;
             }
-            Happened::Stopped(_) => self.send(Number::TERM),
+            WaitEvent::Stopped(_) => self.send(Number::TERM),
         }
         match (happened, self.status) {
-            (Happened::Stopped(number), _) => Ending::Signal(number),
+            (WaitEvent::Stopped(number), _) => Ending::Signal(number),
             // The exporter itself ended the command.
-            (Happened::TimeUp, _) | (_, None) => Ending::Done,
+            (WaitEvent::TimeUp, _) | (_, None) => Ending::Done,
             (_, Some(status)) => Ending::Command(status),
         }
     }
 
     /// Reports whether a signal was received and the child was given time to end.
-    pub(in crate::cli) fn was_asked(&self) -> bool {
-        self.asked
+    pub(in crate::cli) fn was_interrupted(&self) -> bool {
+        self.interrupted
     }
 
     /// Waits for the end of the child without a timeout. A signal kills the child.
     async fn for_child(&mut self) {
         (self.intervals, self.deadline) = (None, None);
         self.counted.clear();
-        let asked = std::mem::replace(&mut self.asked, true);
+        let interrupted = std::mem::replace(&mut self.interrupted, true);
         while self.child.is_some() && !self.has_ended() {
             match self.next().await {
-                Happened::Stopped(_) => self.send(Number::KILL),
-                Happened::Interval | Happened::Ended | Happened::TimeUp => {}
+                WaitEvent::Stopped(_) => self.send(Number::KILL),
+                WaitEvent::Interval | WaitEvent::Ended | WaitEvent::TimeUp => {}
             }
         }
-        self.asked = asked;
+        self.interrupted = interrupted;
     }
 
     /// Sends a signal to the child, if it has not been reaped. Until then its PID cannot be reused.

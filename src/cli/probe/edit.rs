@@ -7,19 +7,19 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::entry::Entry;
-use super::listed::{self, Whose};
+use super::listed::{self, ProbeOwner};
 use super::{ProbeArgs, Source, note};
 use crate::cli::observe::Failure;
 use crate::cli::{FAILED, Output};
 use crate::host::Roots;
 use crate::probe::Request;
-use crate::probe::install::{Wish, definitions};
+use crate::probe::install::{ConfiguredProbe, definitions};
 use crate::probe::tracefs::{Listed, Probes};
 use crate::targets::Glob;
 
 /// A probe that was added, or would be with `--dry-run`.
 #[derive(Debug, Serialize)]
-struct Made {
+struct AddedProbe {
     event: String,
     /// The definition for the kernel.
     definition: String,
@@ -58,9 +58,14 @@ pub(super) fn add(args: &ProbeArgs, source: Option<&Source>, roots: &Roots) -> R
 }
 
 /// Adds one probe at all of its locations, or at none.
-fn one(request: &Request, dry_run: bool, roots: &Roots, probes: &mut Probes) -> anyhow::Result<Vec<Made>> {
+fn one(
+    request: &Request,
+    dry_run: bool,
+    roots: &Roots,
+    probes: &mut Probes,
+) -> anyhow::Result<Vec<AddedProbe>> {
     let Request { event, definition, .. } = request;
-    let wish = Wish {
+    let configured = ConfiguredProbe {
         section: "probes",
         name: Arc::clone(event),
         definition: definition.clone(),
@@ -68,9 +73,9 @@ fn one(request: &Request, dry_run: bool, roots: &Roots, probes: &mut Probes) -> 
         filtered: false,
     };
     // `found` keeps the file open until the kernel has read the definitions.
-    let found = definitions(&wish, &crate::cli::files(roots));
+    let found = definitions(&configured, &crate::cli::files(roots));
     let found = found.map_err(|refusal| anyhow::anyhow!("{}", refusal.why()))?;
-    let mut made: Vec<Made> = Vec::new();
+    let mut made: Vec<AddedProbe> = Vec::new();
     let yaml = Entry::new(event, definition, "").to_string();
     for (place, line) in found.lines.iter().enumerate() {
         let added = match (dry_run, place) {
@@ -78,16 +83,16 @@ fn one(request: &Request, dry_run: bool, roots: &Roots, probes: &mut Probes) -> 
             (true, 0) => probes.free_name(event),
             (true, _) => probes.free_name(&format!("{event}_{place}")),
         };
-        let event = added.inspect_err(|_| take_back(&made, probes))?;
+        let event = added.inspect_err(|_| remove_added(&made, probes))?;
         let group = probes.group();
         let definition = line.definition(group, &event);
-        made.push(Made { event: format!("{group}:{event}"), definition, yaml: yaml.clone() });
+        made.push(AddedProbe { event: format!("{group}:{event}"), definition, yaml: yaml.clone() });
     }
     Ok(made)
 }
 
-fn take_back(made: &[Made], probes: &mut Probes) {
-    for Made { event, .. } in made {
+fn remove_added(made: &[AddedProbe], probes: &mut Probes) {
+    for AddedProbe { event, .. } in made {
         let name = event.split_once(':').map_or(&**event, |(_, name)| name);
         if let Err(refusal) = probes.remove(name) {
             note(&format!("{event}: cannot roll back the probe: {refusal}"));
@@ -95,7 +100,7 @@ fn take_back(made: &[Made], probes: &mut Probes) {
     }
 }
 
-fn write_made(out: &mut dyn Write, made: &[Made], dry_run: bool) -> io::Result<()> {
+fn write_made(out: &mut dyn Write, made: &[AddedProbe], dry_run: bool) -> io::Result<()> {
     if dry_run {
         return made.iter().try_for_each(|row| writeln!(out, "{}", row.definition));
     }
@@ -162,7 +167,7 @@ fn matching(text: &str, listed: &[Listed], probes: &Probes) -> anyhow::Result<Ve
     events.dedup();
     match (events.is_empty(), others.first()) {
         (false, _) => Ok(events),
-        (true, Some(other)) => Err(not_ours(other, probes)),
+        (true, Some(other)) => Err(not_owned(other, probes)),
         (true, None) => Err(anyhow::anyhow!(
             "the group {} has no such probe; run perf-exporter probe --list to list all probes",
             probes.group()
@@ -170,10 +175,10 @@ fn matching(text: &str, listed: &[Listed], probes: &Probes) -> anyhow::Result<Ve
     }
 }
 
-fn not_ours(probe: &Listed, probes: &Probes) -> anyhow::Error {
+fn not_owned(probe: &Listed, probes: &Probes) -> anyhow::Error {
     let Listed { system, event, .. } = probe;
-    match Whose::of(system, probes) {
-        Whose::Exporter => anyhow::anyhow!(
+    match ProbeOwner::of(system, probes) {
+        ProbeOwner::Exporter => anyhow::anyhow!(
             "{system}:{event} belongs to an exporter, which removes it when it stops; if the exporter was killed, \
              the next exporter that starts removes it"
         ),

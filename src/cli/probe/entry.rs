@@ -117,8 +117,8 @@ mod tests {
             let yaml = format!("probes:\n  {}\n", Entry::new(&called, &definition, "labels: [a]"));
             let (config, warnings) = config::load(yaml.as_bytes(), "f").map_err(|error| TestCaseError::fail(format!("{yaml}{error:?}")))?;
             prop_assert_eq!(warnings.len(), 0);
-            let read: Vec<_> = config.traced.iter().filter_map(|traced| match &traced.what {
-                config::traced::What::Probe(definition) => Some(definition),
+            let read: Vec<_> = config.traced.iter().filter_map(|traced| match &traced.source {
+                config::traced::EventSource::Probe(definition) => Some(definition),
                 _ => None,
             }).collect();
             prop_assert_eq!(read, vec![&definition]);

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::entry::{Entry, can_be_written};
-use super::{Asked, ProbeArgs, Source, Wanted, note};
+use super::{ProbeArgs, Query, Source, Wanted, note};
 use crate::error::printable;
 use crate::host::Roots;
 use crate::probe::argument::Site;
 use crate::probe::binary::{Binary, BinaryError, Symbol};
 use crate::probe::kallsyms::{self, Function, KallsymsError};
 use crate::probe::tracefs::Probes;
-use crate::probe::usdt::Marker;
+use crate::probe::usdt::UsdtProbe;
 use crate::probe::{At, Definition, Location, Root};
 
 /// Maximum number of functions read from one file.
@@ -49,11 +49,11 @@ impl Row {
 }
 
 /// Lists what can be probed.
-pub(super) fn find(asked: Asked<'_>) -> anyhow::Result<ExitCode> {
-    let Asked { args, source, roots, .. } = asked;
+pub(super) fn find(query: Query<'_>) -> anyhow::Result<ExitCode> {
+    let Query { args, source, roots, .. } = query;
     let (rows, found) = match source {
-        Some(source) => in_file(asked, source, &source.open(roots)?)?,
-        None => in_kernel(asked)?,
+        Some(source) => in_file(query, source, &source.open(roots)?)?,
+        None => in_kernel(query)?,
     };
     let code = args.output.print(&rows, |out, rows| write(out, rows, args, source));
     if found > rows.len() {
@@ -64,7 +64,7 @@ pub(super) fn find(asked: Asked<'_>) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-fn in_kernel(Asked { args, wanted, roots, .. }: Asked<'_>) -> anyhow::Result<(Vec<Row>, usize)> {
+fn in_kernel(Query { args, wanted, roots, .. }: Query<'_>) -> anyhow::Result<(Vec<Row>, usize)> {
     let is_wanted = |of: &Function| match wanted.text() {
         "" => !of.name.starts_with(['_', '.']),
         _ => wanted.includes(&of.name) || wanted.includes(&of.to_string()),
@@ -120,14 +120,14 @@ pub(super) fn absent(error: KallsymsError) -> anyhow::Error {
     }
 }
 
-fn in_file(asked: Asked<'_>, source: &Source, binary: &Binary<'_>) -> anyhow::Result<(Vec<Row>, usize)> {
-    let Asked { args, wanted, .. } = asked;
-    let markers = match binary.usdt() {
+fn in_file(query: Query<'_>, source: &Source, binary: &Binary<'_>) -> anyhow::Result<(Vec<Row>, usize)> {
+    let Query { args, wanted, .. } = query;
+    let usdt_probes = match binary.usdt() {
         _ if args.funcs => Vec::new(),
-        Err(BinaryError::NoMarkers { .. }) if !args.markers => Vec::new(),
-        markers => markers?,
+        Err(BinaryError::NoUsdtProbes { .. }) if !args.markers => Vec::new(),
+        usdt_probes => usdt_probes?,
     };
-    let mut rows = of_markers(source, &markers, wanted);
+    let mut rows = of_usdt_probes(source, &usdt_probes, wanted);
     let functions = if args.markers { Vec::new() } else { binary.functions(FUNCTION_LIMIT)? };
     let mut same: Vec<&[Symbol]> = functions
         .chunk_by(|one, other| one.name == other.name)
@@ -145,14 +145,14 @@ fn in_file(asked: Asked<'_>, source: &Source, binary: &Binary<'_>) -> anyhow::Re
 }
 
 /// Returns one row per USDT probe, regardless of its number of instances.
-fn of_markers(source: &Source, markers: &[Marker], wanted: &Wanted) -> Vec<Row> {
+fn of_usdt_probes(source: &Source, usdt_probes: &[UsdtProbe], wanted: &Wanted) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
-    for marker in markers {
-        let name = format!("{}:{}", marker.provider, marker.name);
+    for usdt_probe in usdt_probes {
+        let name = format!("{}:{}", usdt_probe.provider, usdt_probe.name);
         let location = Location::Usdt {
             path: source.path.as_str().into(),
-            provider: Some(Arc::clone(&marker.provider)),
-            name: Arc::clone(&marker.name),
+            provider: Some(Arc::clone(&usdt_probe.provider)),
+            name: Arc::clone(&usdt_probe.name),
         };
         if !wanted.includes(&name) || !can_be_written(&location) {
             continue;
@@ -160,8 +160,8 @@ fn of_markers(source: &Source, markers: &[Marker], wanted: &Wanted) -> Vec<Row> 
         let definition = source.definition(location);
         // The prefix `sdt_` distinguishes a provider whose name begins with it from the prefix that perf adds to others.
         let probe = if name.starts_with("sdt_") { format!("%sdt_{name}") } else { format!("%{name}") };
-        let row = Row::new(probe, "marker", &name, Entry::new(&marker.name, &definition, ""));
-        let (offset, arguments) = (Some(marker.offset), Some(marker.arguments.to_string()));
+        let row = Row::new(probe, "marker", &name, Entry::new(&usdt_probe.name, &definition, ""));
+        let (offset, arguments) = (Some(usdt_probe.offset), Some(usdt_probe.arguments.to_string()));
         rows.push(Row { offset, arguments, ..row });
     }
     rows.sort_by(|one, other| one.name.cmp(&other.name));

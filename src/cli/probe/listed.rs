@@ -21,7 +21,7 @@ struct Row {
     kind: &'static str,
     place: String,
     arguments: Vec<String>,
-    owner: Whose,
+    owner: ProbeOwner,
     /// Process ID of the owning exporter, in its own PID namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
@@ -33,7 +33,7 @@ struct Row {
 /// The owner of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Whose {
+pub(super) enum ProbeOwner {
     /// A user, with `probe --add`.
     Person,
     /// An exporter, for its configuration.
@@ -42,7 +42,7 @@ pub(super) enum Whose {
     Other,
 }
 
-impl Whose {
+impl ProbeOwner {
     /// Determines the owner by the probe group.
     pub(super) fn of(group: &str, lasting: &Probes) -> Self {
         if *group == **lasting.group() {
@@ -88,7 +88,7 @@ pub(super) fn list(args: &ProbeArgs, wanted: &Wanted, roots: &Roots) -> anyhow::
             kind: probe.kind.as_str(),
             place: place(&probe),
             arguments: probe.arguments.iter().map(ToString::to_string).collect(),
-            owner: Whose::of(&probe.system, &lasting),
+            owner: ProbeOwner::of(&probe.system, &lasting),
             pid: owner.map(|owner| owner.pid()),
             state,
             event,
@@ -117,27 +117,29 @@ fn write<'r>(out: &mut dyn Write, rows: impl Iterator<Item = &'r Row>, none: boo
         let with = arguments.join(" ");
         let with = if with.is_empty() { with } else { format!(" with {with}") };
         writeln!(out, "{event:<40} {kind:<9} {}{}", printable(place), printable(&with))?;
-        if let Some(whose) = whose(row) {
-            writeln!(out, "    {whose}")?;
+        if let Some(owner) = owner(row) {
+            writeln!(out, "    {owner}")?;
         }
     }
     if none { writeln!(out, "no probes") } else { Ok(()) }
 }
 
 /// Describes the owner, if it is not another program.
-fn whose(row: &Row) -> Option<String> {
+fn owner(row: &Row) -> Option<String> {
     let pid = row.pid.unwrap_or_default();
     match (row.owner, row.state) {
-        (Whose::Exporter, Some("alive")) => {
+        (ProbeOwner::Exporter, Some("alive")) => {
             Some(format!("owned by the exporter with pid {pid}, which removes it when it stops"))
         }
-        (Whose::Exporter, Some("gone")) => Some(format!(
+        (ProbeOwner::Exporter, Some("gone")) => Some(format!(
             "owned by the exporter with pid {pid}, which has ended: the next exporter that starts removes it"
         )),
-        (Whose::Exporter, _) => Some(format!(
+        (ProbeOwner::Exporter, _) => Some(format!(
             "owned by an exporter with pid {pid}, maybe in a container: its state is not visible from this PID namespace"
         )),
-        (Whose::Person, _) => Some("added with perf-exporter probe --add; remove it with --del".to_owned()),
-        (Whose::Other, _) => None,
+        (ProbeOwner::Person, _) => {
+            Some("added with perf-exporter probe --add; remove it with --del".to_owned())
+        }
+        (ProbeOwner::Other, _) => None,
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::entry::{Entry, can_be_written};
 use super::find::{absent, note_reservation};
-use super::{Asked, Source};
+use super::{Query, Source};
 use crate::cli::observe::Failure;
 use crate::cli::{Output, json, written};
 use crate::error::printable;
@@ -16,7 +16,7 @@ use crate::host::Roots;
 use crate::probe::argument::{self, Arch, Argument, Element, Site, Width, fetch_text};
 use crate::probe::btf::{self, Btf, Known};
 use crate::probe::kallsyms;
-use crate::probe::usdt::Marker;
+use crate::probe::usdt::UsdtProbe;
 use crate::probe::{At, Definition, Location, ProbeKind, Request};
 
 /// Maximum nesting depth at which members of structures are searched for a pattern.
@@ -59,8 +59,8 @@ struct Row {
 }
 
 /// Prints the variables.
-pub(super) fn show(place: &str, asked: Asked<'_>) -> Result<ExitCode, Failure> {
-    let Asked { args, source, wanted, roots } = asked;
+pub(super) fn show(place: &str, query: Query<'_>) -> Result<ExitCode, Failure> {
+    let Query { args, source, wanted, roots } = query;
     let file = source.map(|source| (source.path.as_str(), &source.root));
     let request = Request::parse(place, file);
     let request = request.map_err(|error| Failure::Usage(anyhow::anyhow!("--vars: {error:#}")))?;
@@ -72,9 +72,9 @@ pub(super) fn show(place: &str, asked: Asked<'_>) -> Result<ExitCode, Failure> {
     let mut report = match (&definition.location, source) {
         (Location::Kernel { module, function, .. }, _) => {
             let place = definition.location.to_string();
-            in_kernel(module.as_ref().map_or(&**function, |_| &place), function, &definition, asked)?
+            in_kernel(module.as_ref().map_or(&**function, |_| &place), function, &definition, query)?
         }
-        (Location::Usdt { .. }, Some(source)) => at_marker(source, &definition, roots)?,
+        (Location::Usdt { .. }, Some(source)) => at_usdt_probe(source, &definition, roots)?,
         (_, Some(source)) => in_program(source, &definition, roots)?,
         (_, None) => return Err(anyhow::anyhow!("--vars {place}: add the file with -x FILE").into()),
     };
@@ -97,12 +97,12 @@ fn in_kernel(
     name: &str,
     function: &str,
     definition: &Definition,
-    asked: Asked<'_>,
+    query: Query<'_>,
 ) -> anyhow::Result<Report> {
-    let found = kallsyms::find(asked.roots, name).map_err(absent)?;
-    let types = Btf::load(asked.roots, found.module.as_deref())?;
+    let found = kallsyms::find(query.roots, name).map_err(absent)?;
+    let types = Btf::load(query.roots, found.module.as_deref())?;
     let at = types.function(function)?.to_string();
-    let depth = if asked.wanted.text().is_empty() { 1 } else { DEEPEST };
+    let depth = if query.wanted.text().is_empty() { 1 } else { DEEPEST };
     let mut known = Vec::new();
     btf::variables(&types, function, depth, |of| known.push(of))?;
     let yaml = kernel_entries(definition, &known);
@@ -222,21 +222,22 @@ fn in_program(source: &Source, definition: &Definition, roots: &Roots) -> anyhow
 }
 
 /// Describes a USDT probe by its ELF notes. Arguments can differ between instances; those of the first instance are shown.
-fn at_marker(source: &Source, definition: &Definition, roots: &Roots) -> anyhow::Result<Report> {
+fn at_usdt_probe(source: &Source, definition: &Definition, roots: &Roots) -> anyhow::Result<Report> {
     let Location::Usdt { provider, name, .. } = &definition.location else {
         anyhow::bail!("{} is not a USDT probe", definition.location)
     };
     let binary = source.open(roots)?;
-    let markers = binary.usdt()?;
-    let is_meant =
-        |of: &&Marker| of.name == *name && provider.as_ref().is_none_or(|provider| of.provider == *provider);
-    let marker = markers.iter().find(is_meant).with_context(|| {
+    let usdt_probes = binary.usdt()?;
+    let is_meant = |of: &&UsdtProbe| {
+        of.name == *name && provider.as_ref().is_none_or(|provider| of.provider == *provider)
+    };
+    let usdt_probe = usdt_probes.iter().find(is_meant).with_context(|| {
         format!(
             "{} has no USDT probe {name}; run perf-exporter probe -x {0} --markers to list all",
             source.path
         )
     })?;
-    let arguments = argument::usdt(&marker.arguments, Arch::from(binary.machine()));
+    let arguments = argument::usdt(&usdt_probe.arguments, Arch::from(binary.machine()));
     let row = |(number, argument): (usize, &Result<Argument, argument::ArgumentError>)| {
         let (kind, taken, reason) = match argument {
             Ok(argument) => {
@@ -252,7 +253,7 @@ fn at_marker(source: &Source, definition: &Definition, roots: &Roots) -> anyhow:
         let text = format!("arg{0}=$arg{0}", number + 1);
         yaml.extend(taking(definition, &text, labels).filter(|_| can_be_written(&definition.location)));
     }
-    let at = format!("{}:{}", marker.provider, marker.name);
+    let at = format!("{}:{}", usdt_probe.provider, usdt_probe.name);
     Ok(Report { at, variables: (1..).zip(&arguments).map(row).collect(), more: 0, yaml })
 }
 

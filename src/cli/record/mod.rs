@@ -16,7 +16,7 @@ mod summary;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use super::observe::{Ending, Failure, Happened, Host, Program, Subject, measure, notes};
+use super::observe::{Ending, Failure, Host, Program, Subject, WaitEvent, measure, notes};
 use super::sample::{Sampling, sampler};
 use crate::profile::{Profile, Selection};
 use crate::sys::Kernel;
@@ -34,14 +34,14 @@ const WINDOW: Duration = Duration::from_secs(2);
 /// Records, writes the profile, and ends like the command.
 pub(super) fn record<K: Kernel>(args: &RecordArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
     let format = args.format().map_err(Failure::Usage)?;
-    let subject = host.find(&args.sample.whom.target(&args.command))?;
+    let subject = host.find(&args.sample.target_args.target(&args.command))?;
     let sampler = sampler(&args.sample, &subject, &host.catalog, WINDOW)?;
     let (program, clock) = (Program::new(&args.command), &host.clock);
     let output = Output::find(&args.output, format)?;
     measure(async |signals| {
         let child = program.fork()?;
         let mut sampling = Sampling::open(host, &sampler, &subject, child.as_ref().map(Waiting::pid))?;
-        let asked = sampling.ask()?;
+        let recording = sampling.begin()?;
         let begin = clock.monotonic();
         let mut wait =
             program.start(child, subject.ends_with(host.roots), signals, Some(TICK), args.duration)?;
@@ -49,7 +49,7 @@ pub(super) fn record<K: Kernel>(args: &RecordArgs, host: &Host<'_, K>) -> Result
         let mut line = Line::on_terminal(!matches!(subject, Subject::Command));
         let happened = loop {
             match wait.next().await {
-                Happened::Interval => {
+                WaitEvent::Interval => {
                     sampling.profiler.collect();
                     line.show(&progress(clock.monotonic().since(begin), &sampling.profiler.losses()));
                 }
@@ -60,18 +60,22 @@ pub(super) fn record<K: Kernel>(args: &RecordArgs, host: &Host<'_, K>) -> Result
         sampling.close();
         line.show("resolving symbols");
         let ending = wait.end(happened).await;
-        let profile = sampling.asked.end(asked, &Selection::default()).map_err(anyhow::Error::from);
+        let profile = sampling.recorder.end(recording, &Selection::default()).map_err(anyhow::Error::from);
         line.clear();
         let profile = Profile { duration, ..profile? };
         let bytes = encode(&profile, format, args.title.as_deref())?;
         output.write(&bytes)?;
-        tell(&profile, &sampling, (&output.name(), bytes.len()))?;
+        report_written(&profile, &sampling, (&output.name(), bytes.len()))?;
         Ok(ending)
     })
 }
 
 /// Reports on standard error what was written, its size, and what is missing. `written` is a name and a size in bytes.
-fn tell<K: Kernel>(profile: &Profile, sampling: &Sampling<'_, K>, written: (&str, usize)) -> io::Result<()> {
+fn report_written<K: Kernel>(
+    profile: &Profile,
+    sampling: &Sampling<'_, K>,
+    written: (&str, usize),
+) -> io::Result<()> {
     let Sampling { profiler, on: cpus, .. } = sampling;
     let (throttled, shortfalls) = (profiler.losses().throttled, &profiler.shortfalls());
     let closing = Closing { written, profile, cpus: *cpus, throttled, shortfalls };

@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
     use crate::host;
-    use crate::profile::sample_profiles::specimen;
+    use crate::profile::sample_profiles::example;
 
     fn found(path: &Path) -> anyhow::Result<Output> {
         Output::find(path, Format::Folded)
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn each_format_is_what_it_is_called() {
-        let bytes = |format| encode(&specimen(), format, Some("a & <title>")).unwrap();
+        let bytes = |format| encode(&example(), format, Some("a & <title>")).unwrap();
         let text = |format| String::from_utf8(bytes(format)).unwrap();
         assert_eq!(bytes(Format::Pprof)[..2], [0x1f, 0x8b]);
         assert!(text(Format::Folded).lines().all(|line| line.rsplit_once(' ').is_some()));

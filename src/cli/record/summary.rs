@@ -124,11 +124,11 @@ fn by_reason(reasons: &[(&'static str, u64)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::sample_profiles::specimen;
+    use crate::profile::sample_profiles::example;
 
     #[test]
     fn the_last_words_are_as_recorded() {
-        let whole = Profile { lost: Vec::new(), ..specimen() };
+        let whole = Profile { lost: Vec::new(), ..example() };
         let fine = Closing {
             written: ("profile.pb.gz", 1_258_291),
             profile: &whole,
@@ -140,8 +140,7 @@ mod tests {
             cut: vec![("deep", 1), ("copy", 2_040)],
             unnamed: vec![("stripped", 12), ("kernel_forbidden", 311), ("map_missing", 4)],
         };
-        let lossy =
-            Profile { lost: vec![("ring_full", 1_234), ("late", 1), ("table_full", 7)], ..specimen() };
+        let lossy = Profile { lost: vec![("ring_full", 1_234), ("late", 1), ("table_full", 7)], ..example() };
         let bad = Closing {
             written: ("a\n\u{1b}[2J.svg", 17),
             profile: &lossy,

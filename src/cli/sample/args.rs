@@ -35,7 +35,7 @@ pub(in crate::cli) struct SampleArgs {
     #[arg(long, value_name = "THRESHOLD", num_args = 0..=1, require_equals = true, default_missing_value = "1ms", conflicts_with_all = ["event", "frequency", "period"], value_parser = threshold)]
     pub(super) off_cpu: Option<Duration>,
     #[command(flatten)]
-    pub(in crate::cli) whom: TargetArgs,
+    pub(in crate::cli) target_args: TargetArgs,
 }
 
 fn event(text: &str) -> Result<Event, Unsuitable> {

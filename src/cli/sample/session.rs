@@ -8,10 +8,10 @@ use crate::cli::observe::{Failure, Host, Subject};
 use crate::container::Directory;
 use crate::health::{Board, Cause, Refusal};
 use crate::plan::Sampler;
-use crate::profile::{Ask, Asked, Cgroups, Profiler};
+use crate::profile::{Cgroups, ProfileRecorder, Profiler, RecordingId};
 use crate::ring::Context;
 use crate::sys::{Budget, Kernel, usage};
-use crate::targets::Whom;
+use crate::targets::OpenTarget;
 
 /// Memory for rings in bytes, as in the default configuration of the service.
 const RINGS: u64 = 64 << 20;
@@ -30,7 +30,7 @@ pub(in crate::cli) struct Sampling<'a, K: Kernel> {
     pub(in crate::cli) profiler: Profiler<K>,
     pub(in crate::cli) sampler: Arc<Sampler>,
     /// Handle to query profiles.
-    pub(in crate::cli) asked: Arc<dyn Ask>,
+    pub(in crate::cli) recorder: Arc<dyn ProfileRecorder>,
     budget: Budget,
     board: Board,
     /// Number of CPUs on which the sampler was opened.
@@ -48,15 +48,15 @@ impl<'a, K: Kernel> Sampling<'a, K> {
         subject: &'a Subject,
         child: Option<u32>,
     ) -> Result<Self, Failure> {
-        let whom = apart(subject.whom(host.roots, child)?);
-        let cpus = subject.where_it_runs(host.facts());
+        let open_targets = apart(subject.open_targets(host.roots, child)?);
+        let cpus = subject.event_cpus(host.facts());
         // No metadata source is needed: the target was selected on the command line.
         let directory = Arc::new(Directory::new(host.clock.clone()));
         let profiler = Profiler::new(host.clock.clone(), crate::cli::files(host.roots), directory)
             .context("cannot create the metrics of the profiler, which is a bug in perf-exporter")?
-            .only(whom);
+            .only(open_targets);
         let mut sampling = Self {
-            asked: profiler.asked(),
+            recorder: profiler.recorder(),
             profiler,
             sampler: Arc::new(sampler.clone()),
             budget: Budget::new(usage::raise_descriptor_limit(), FILES, None),
@@ -82,8 +82,8 @@ impl<'a, K: Kernel> Sampling<'a, K> {
     ///
     /// # Errors
     /// None: this is the only consumer of profiles.
-    pub(in crate::cli) fn ask(&self) -> Result<Asked, Failure> {
-        Ok(self.asked.begin(&self.sampler.entry).map_err(anyhow::Error::from)?)
+    pub(in crate::cli) fn begin(&self) -> Result<RecordingId, Failure> {
+        Ok(self.recorder.begin(&self.sampler.entry).map_err(anyhow::Error::from)?)
     }
 
     /// Returns the reason and the remedy if kernel code cannot be sampled.
@@ -117,15 +117,15 @@ fn with_own_programs(mut refusal: Refusal) -> Refusal {
 }
 
 /// Removes cgroups that are descendants of other selected cgroups, because they are sampled already.
-fn apart(whom: Vec<Whom>) -> Vec<Whom> {
-    let path = |whom: &Whom| match whom {
-        Whom::Cgroup { path, .. } => Some(path.clone()),
+fn apart(open_targets: Vec<OpenTarget>) -> Vec<OpenTarget> {
+    let path = |target: &OpenTarget| match target {
+        OpenTarget::Cgroup { path, .. } => Some(path.clone()),
         _ => None,
     };
-    let paths: Vec<String> = whom.iter().filter_map(path).collect();
+    let paths: Vec<String> = open_targets.iter().filter_map(path).collect();
     let mut kept = Vec::new();
-    for (place, whom) in whom.into_iter().enumerate() {
-        if let Whom::Cgroup { path, .. } = &whom {
+    for (place, target) in open_targets.into_iter().enumerate() {
+        if let OpenTarget::Cgroup { path, .. } = &target {
             let within = |(at, other): (usize, &String)| match *other == *path {
                 true => at < place,
                 false => Cgroups::below(other).matches(path),
@@ -134,7 +134,7 @@ fn apart(whom: Vec<Whom>) -> Vec<Whom> {
                 continue;
             }
         }
-        kept.push(whom);
+        kept.push(target);
     }
     kept
 }

@@ -7,7 +7,7 @@ use super::SampleArgs;
 use crate::cli::foreseen;
 use crate::cli::observe::{Failure, Subject};
 use crate::config::Profiled;
-use crate::config::profiled::{LIMIT, Rate, Source, Whose, one_event};
+use crate::config::profiled::{LIMIT, Rate, SampledTargets, Source, one_event};
 use crate::event::{Catalog, Event, syntax};
 use crate::health::{Refusal, Scope};
 use crate::plan::{self, Entries, Sampler};
@@ -27,9 +27,9 @@ pub(in crate::cli) fn sampler(
         Some(threshold) => ("off_cpu".into(), Source::OffCpu { threshold, limit: LIMIT }),
         None => of_event(args, user_only, catalog)?,
     };
-    let (unwind, whose) = (args.call_graph, Whose::default());
+    let (unwind, targets) = (args.call_graph, SampledTargets::default());
     let profiled =
-        Profiled { name, source, unwind, lines: args.inlined, whose, per: None, functions: 0, window };
+        Profiled { name, source, unwind, lines: args.inlined, targets, per: None, functions: 0, window };
     // There is no filter, therefore no filter error is possible.
     plan::sampler(&profiled, catalog, &Entries::counters(&[])).map_err(|refused| {
         let plan::Refused { refusal, mistake, .. } = *refused;

@@ -26,7 +26,7 @@ pub(super) enum View {
 #[derive(Debug, Clone, Args)]
 pub(super) struct Follow {
     #[command(flatten)]
-    pub(super) whom: TargetArgs,
+    pub(super) target_args: TargetArgs,
     /// Stop after this number of seconds. A command receives SIGTERM.
     #[arg(long = "time-limit", value_name = "SECS", value_parser = seconds)]
     pub(super) limit: Option<Duration>,

@@ -3,12 +3,12 @@
 use std::cmp::Ordering;
 
 use super::args::{Key, LatencyArgs};
-use super::machine::{Machine, Seen};
+use super::machine::{Machine, Observation};
 use super::{follow, seconds};
-use crate::cli::follow::{Heard, Listener, Merge, Row, Rows, Spread, milliseconds, shown};
+use crate::cli::follow::{Listener, Merge, Row, Rows, Spread, StreamItem, milliseconds, shown};
 use crate::cli::observe::{Ending, Failure, Host};
 use crate::cli::put;
-use crate::sched::{Left, Told};
+use crate::sched::{PrevState, SchedFact};
 use crate::sys::Kernel;
 
 /// Tracepoints of this command. `sched_stat_runtime` also covers threads that never leave their CPU.
@@ -19,7 +19,7 @@ const EVENTS: [&str; 4] =
 pub(super) fn run<K: Kernel>(args: &LatencyArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
     let delays = Delays { rows: Rows::new(args.pids) };
     let followed = follow(&args.follow, &EVENTS, host, |machine| Latency { machine, delays })?;
-    followed.tell_what_is_missing()?;
+    followed.report_missing()?;
     let lines = args.lines.map_or(usize::MAX, |lines| lines as usize);
     put(followed.listener.delays.table(&args.sort, lines))?;
     Ok(followed.ending)
@@ -32,9 +32,9 @@ struct Latency {
 }
 
 impl Listener for Latency {
-    fn hear(&mut self, heard: &Heard<'_>) {
+    fn handle(&mut self, item: &StreamItem<'_>) {
         let delays = &mut self.delays;
-        self.machine.hear(heard, &mut |seen| delays.take(&seen));
+        self.machine.handle(item, &mut |seen| delays.take(&seen));
     }
 }
 
@@ -73,19 +73,23 @@ struct Delays {
 }
 
 impl Delays {
-    fn take(&mut self, seen: &Seen<'_>) {
+    fn take(&mut self, seen: &Observation<'_>) {
         match seen {
-            Seen::Ran { who, time } if who.tid != 0 => self.rows.of(who).runtime += time,
-            Seen::Told { who, told: Told::Came(came) } if who.tid != 0 => {
-                let sum = self.rows.of(who);
+            Observation::Ran { thread, time } if thread.tid != 0 => self.rows.of(thread).runtime += time,
+            Observation::Fact { thread, fact: SchedFact::SwitchIn(switch_in) } if thread.tid != 0 => {
+                let sum = self.rows.of(thread);
                 sum.count += 1;
-                let Some(delay) = came.delay else { return };
+                let Some(delay) = switch_in.delay else { return };
                 if delay > sum.delays.most {
-                    sum.ended = came.time;
+                    sum.ended = switch_in.time;
                 }
                 sum.delays.add(delay);
             }
-            Seen::Told { who, told: Told::Went(went) } if went.left == Left::Dead => self.rows.end(who.tid),
+            Observation::Fact { thread, fact: SchedFact::SwitchOut(switch_out) }
+                if switch_out.prev_state == PrevState::Dead =>
+            {
+                self.rows.end(thread.tid)
+            }
             _ => {}
         }
     }
@@ -131,17 +135,17 @@ fn order(a: &Row<Sum>, b: &Row<Sum>, sort: &[Key]) -> Ordering {
         Key::Max => b.sum.delays.most.cmp(&a.sum.delays.most),
         Key::Count => b.sum.count.cmp(&a.sum.count),
         Key::Runtime => b.sum.runtime.cmp(&a.sum.runtime),
-        Key::Pid => a.who.tid.cmp(&b.who.tid),
+        Key::Pid => a.thread.tid.cmp(&b.thread.tid),
     };
     let sorted = sort.iter().map(by).find(|order| order.is_ne()).unwrap_or(Ordering::Equal);
     // Makes the order deterministic.
-    sorted.then_with(|| a.who.comm.cmp(&b.who.comm)).then_with(|| a.who.tid.cmp(&b.who.tid))
+    sorted.then_with(|| a.thread.comm.cmp(&b.thread.comm)).then_with(|| a.thread.tid.cmp(&b.thread.tid))
 }
 
 fn name(row: &Row<Sum>) -> String {
-    let comm = shown(row.who.comm.bytes());
+    let comm = shown(row.thread.comm.bytes());
     match row.threads {
-        0 | 1 => format!("{comm}:{}", row.who.tid),
+        0 | 1 => format!("{comm}:{}", row.thread.tid),
         more => format!("{comm}:({more})"),
     }
 }
@@ -163,30 +167,36 @@ fn write_row(text: &mut String, name: &str, sum: &Sum) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sched::{Came, Comm, Went, Who};
+    use crate::sched::{Comm, SwitchIn, SwitchOut, Thread};
 
-    fn who(tid: u32, name: &[u8]) -> Who {
-        Who { tid, pid: tid, comm: Comm::new(name), ..Who::default() }
+    fn thread(tid: u32, name: &[u8]) -> Thread {
+        Thread { tid, pid: tid, comm: Comm::new(name), ..Thread::default() }
     }
 
     fn delays(pids: bool) -> Delays {
         let mut delays = Delays { rows: Rows::new(pids) };
-        let web = [who(812, b"web"), who(813, b"web")];
-        let hostile = who(4711, b"\x1b[31mred");
-        let mut came = |who: &Who, time, delay| {
-            let came = Came { time, cpu: 0, delay, wait: None, migrated: None };
-            delays.take(&Seen::Told { who, told: Told::Came(came) });
+        let web = [thread(812, b"web"), thread(813, b"web")];
+        let hostile = thread(4711, b"\x1b[31mred");
+        let mut switch_in = |thread: &Thread, time, delay| {
+            let switch_in = SwitchIn { time, cpu: 0, delay, wait: None, migrated: None };
+            delays.take(&Observation::Fact { thread, fact: SchedFact::SwitchIn(switch_in) });
         };
-        came(&web[0], 74_490_821_533_000, Some(4_283_000));
-        came(&web[1], 74_491_000_000_000, Some(17_000));
-        came(&web[1], 74_491_000_100_000, None);
-        came(&hostile, 74_490_600_000_000, Some(250));
-        came(&Who::default(), 1, Some(1_000_000_000));
-        delays.take(&Seen::Ran { who: web[0], time: 1_186_534_000 });
-        delays.take(&Seen::Ran { who: hostile, time: 51_000 });
-        delays.take(&Seen::Ran { who: who(9, b"spins"), time: 4_000_000 });
-        let went = Went { time: 9, cpu: 0, came: None, left: Left::Dead, next: Who::default() };
-        delays.take(&Seen::Told { who: &web[0], told: Told::Went(went) });
+        switch_in(&web[0], 74_490_821_533_000, Some(4_283_000));
+        switch_in(&web[1], 74_491_000_000_000, Some(17_000));
+        switch_in(&web[1], 74_491_000_100_000, None);
+        switch_in(&hostile, 74_490_600_000_000, Some(250));
+        switch_in(&Thread::default(), 1, Some(1_000_000_000));
+        delays.take(&Observation::Ran { thread: web[0], time: 1_186_534_000 });
+        delays.take(&Observation::Ran { thread: hostile, time: 51_000 });
+        delays.take(&Observation::Ran { thread: thread(9, b"spins"), time: 4_000_000 });
+        let switch_out = SwitchOut {
+            time: 9,
+            cpu: 0,
+            switch_in: None,
+            prev_state: PrevState::Dead,
+            next: Thread::default(),
+        };
+        delays.take(&Observation::Fact { thread: &web[0], fact: SchedFact::SwitchOut(switch_out) });
         delays
     }
 

@@ -2,20 +2,20 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::cli::follow::{Heard, Source, field};
+use crate::cli::follow::{Source, StreamItem, field};
 use crate::cli::observe::Failure;
 use crate::event::format::{Field, Format};
 use crate::host::{CpuSet, Roots};
 use crate::profile::Cgroups as Below;
 use crate::register;
 use crate::ring::{Record, Sample};
-use crate::sched::{Comm, Event, Layout, Left, Timeline, Told, Who};
-use crate::targets::Whom;
+use crate::sched::{Comm, Event, Layout, PrevState, SchedFact, Thread, Timeline};
+use crate::targets::OpenTarget;
 use crate::targets::{CgroupMount, Cgroups};
 
 /// Decoder for the records of a source.
 #[derive(Debug)]
-enum Tap {
+enum Decoder {
     /// Switches and wakeups.
     Timeline(Layout),
     /// Migrations, with the previous and the new CPU.
@@ -24,7 +24,7 @@ enum Tap {
     Runtime { tid: Box<Field>, time: Box<Field> },
 }
 
-impl Tap {
+impl Decoder {
     fn of(format: &Format) -> anyhow::Result<Self> {
         let field = |name| field(format, name).map(Box::new);
         let layout = || {
@@ -43,21 +43,21 @@ impl Tap {
 
 /// An observation about a thread of the target.
 #[derive(Debug)]
-pub(super) enum Seen<'w> {
+pub(super) enum Observation<'w> {
     /// A state change that follows from events.
-    Told { who: &'w Who, told: Told },
+    Fact { thread: &'w Thread, fact: SchedFact },
     /// A thread was woken.
-    Wakes { at: (u32, u64), by: Who, whom: Who },
+    Wakes { at: (u32, u64), by: Thread, thread: Thread },
     /// A waiting thread was migrated to another CPU.
-    Migrates { at: (u32, u64), by: Who, whom: Who, from: u64, to: u64 },
+    Migrates { at: (u32, u64), by: Thread, thread: Thread, from: u64, to: u64 },
     /// Run time of a thread in nanoseconds, as accounted by the scheduler.
-    Ran { who: Who, time: u64 },
+    Ran { thread: Thread, time: u64 },
 }
 
 /// State of all CPUs and threads.
 #[derive(Debug)]
 pub(super) struct Machine {
-    taps: Vec<Tap>,
+    decoders: Vec<Decoder>,
     timeline: Timeline,
     chosen: Chosen,
 }
@@ -67,24 +67,29 @@ impl Machine {
     ///
     /// # Errors
     /// If a tracepoint of this kernel lacks a field, or if the cgroups cannot be read.
-    pub(super) fn new(sources: &[Source], whom: &[Whom], roots: &Roots) -> Result<Self, Failure> {
-        let taps = sources.iter().map(|source| Tap::of(&source.format)).collect::<anyhow::Result<_>>()?;
+    pub(super) fn new(
+        sources: &[Source],
+        open_targets: &[OpenTarget],
+        roots: &Roots,
+    ) -> Result<Self, Failure> {
+        let decoders =
+            sources.iter().map(|source| Decoder::of(&source.format)).collect::<anyhow::Result<_>>()?;
         let mut timeline = Timeline::default();
         for (pid, tid, name) in register::threads(roots) {
-            timeline.describe(Who { tid, pid, comm: Comm::new(&name), ..Who::default() });
+            timeline.describe(Thread { tid, pid, comm: Comm::new(&name), ..Thread::default() });
         }
-        Ok(Self { taps, timeline, chosen: Chosen::of(whom, roots)? })
+        Ok(Self { decoders, timeline, chosen: Chosen::of(open_targets, roots)? })
     }
 
-    /// Processes an item, and passes observations about the target to `seen`.
-    pub(super) fn hear(&mut self, heard: &Heard<'_>, seen: &mut impl FnMut(Seen<'_>)) {
-        match heard {
-            Heard::Hit { source, cpu, sample } => {
+    /// Processes an item, and passes observations about the target to `report`.
+    pub(super) fn handle(&mut self, item: &StreamItem<'_>, report: &mut impl FnMut(Observation<'_>)) {
+        match item {
+            StreamItem::Hit { source, cpu, sample } => {
                 // A record that does not match its format is ignored.
-                self.hit(*source, *cpu, sample, seen);
+                self.hit(*source, *cpu, sample, report);
             }
-            Heard::Besides { cpu, time, record } => self.besides((*cpu, *time), record, seen),
-            Heard::Gap => self.timeline.mark_gap(),
+            StreamItem::Besides { cpu, time, record } => self.besides((*cpu, *time), record, report),
+            StreamItem::Gap => self.timeline.mark_gap(),
         }
     }
 
@@ -93,18 +98,18 @@ impl Machine {
         source: usize,
         cpu: u32,
         sample: &Sample<'_>,
-        seen: &mut impl FnMut(Seen<'_>),
+        report: &mut impl FnMut(Observation<'_>),
     ) -> Option<()> {
-        let Self { taps, timeline, chosen, .. } = self;
+        let Self { decoders, timeline, chosen, .. } = self;
         let at = (cpu, sample.time);
-        let tap = taps.get(source)?;
-        let layout = match tap {
-            Tap::Timeline(layout) | Tap::Migrates { layout, .. } => layout,
-            Tap::Runtime { tid, time } => {
-                let who = named(timeline, (0, u32::try_from(tid.number(sample.raw)?).ok()?));
+        let decoder = decoders.get(source)?;
+        let layout = match decoder {
+            Decoder::Timeline(layout) | Decoder::Migrates { layout, .. } => layout,
+            Decoder::Runtime { tid, time } => {
+                let thread = named(timeline, (0, u32::try_from(tid.number(sample.raw)?).ok()?));
                 let time = time.number(sample.raw)?;
-                if chosen.takes(&who, cpu) {
-                    seen(Seen::Ran { who, time });
+                if chosen.takes(&thread, cpu) {
+                    report(Observation::Ran { thread, time });
                 }
                 return Some(());
             }
@@ -117,44 +122,44 @@ impl Machine {
             _ => None,
         };
         let of = (sample.pid, sample.cgroup);
-        timeline.enter(at, of, event, &mut |who, told| chosen.show(cpu, who, told, seen));
+        timeline.enter(at, of, event, &mut |thread, fact| chosen.show(cpu, thread, fact, report));
         let Some((by, tid)) = passive else { return Some(()) };
-        let whom = named(timeline, (0, tid));
-        let what = match tap {
-            Tap::Migrates { from, to, .. } => {
+        let thread = named(timeline, (0, tid));
+        let what = match decoder {
+            Decoder::Migrates { from, to, .. } => {
                 let (from, to) = (from.number(sample.raw)?, to.number(sample.raw)?);
-                Seen::Migrates { at, by, whom, from, to }
+                Observation::Migrates { at, by, thread, from, to }
             }
-            _ => Seen::Wakes { at, by, whom },
+            _ => Observation::Wakes { at, by, thread },
         };
-        if chosen.takes(&whom, cpu) {
-            seen(what);
+        if chosen.takes(&thread, cpu) {
+            report(what);
         }
         Some(())
     }
 
-    fn besides(&mut self, at: (u32, u64), record: &Record<'_>, seen: &mut impl FnMut(Seen<'_>)) {
+    fn besides(&mut self, at: (u32, u64), record: &Record<'_>, report: &mut impl FnMut(Observation<'_>)) {
         let Self { timeline, chosen, .. } = self;
         match record {
             // A reaped thread has no ID any more, therefore the incoming task is unknown.
             Record::Switch { pid, tid, out: false, .. } if *tid != u32::MAX => {
-                timeline.enter(at, (*pid, 0), Event::Comes { tid: *tid }, &mut |who, told| {
-                    chosen.show(at.0, who, told, seen);
+                timeline.enter(at, (*pid, 0), Event::Incoming { tid: *tid }, &mut |thread, fact| {
+                    chosen.show(at.0, thread, fact, report);
                 });
             }
             Record::Fork(task) => {
-                let comm = timeline.who(task.parent_tid).map(|parent| parent.comm).unwrap_or_default();
-                timeline.born(Who { tid: task.tid, pid: task.pid, comm, ..Who::default() });
-                chosen.hear(record);
+                let comm = timeline.thread(task.parent_tid).map(|parent| parent.comm).unwrap_or_default();
+                timeline.created(Thread { tid: task.tid, pid: task.pid, comm, ..Thread::default() });
+                chosen.apply_record(record);
             }
-            Record::Cgroup(_) => chosen.hear(record),
+            Record::Cgroup(_) => chosen.apply_record(record),
             _ => {}
         }
     }
 }
 
-fn named(timeline: &Timeline, (pid, tid): (u32, u32)) -> Who {
-    timeline.who(tid).copied().unwrap_or(Who { tid, pid, ..Who::default() })
+fn named(timeline: &Timeline, (pid, tid): (u32, u32)) -> Thread {
+    timeline.thread(tid).copied().unwrap_or(Thread { tid, pid, ..Thread::default() })
 }
 
 /// The filter for the selected target.
@@ -169,14 +174,14 @@ enum Chosen {
 }
 
 impl Chosen {
-    fn of(whom: &[Whom], roots: &Roots) -> Result<Self, Failure> {
+    fn of(open_targets: &[OpenTarget], roots: &Roots) -> Result<Self, Failure> {
         let (mut threads, mut below, mut among) = (FxHashSet::default(), Vec::new(), CpuSet::default());
-        for whom in whom {
-            match whom {
-                Whom::Cpus(cpus) => return Ok(Self::Cpus(cpus.clone())),
-                Whom::Threads(tids) => threads.extend(tids),
-                Whom::Command(pid) => drop(threads.insert(*pid)),
-                Whom::Cgroup { path, cpus, .. } => {
+        for target in open_targets {
+            match target {
+                OpenTarget::Cpus(cpus) => return Ok(Self::Cpus(cpus.clone())),
+                OpenTarget::Threads(tids) => threads.extend(tids),
+                OpenTarget::Command(pid) => drop(threads.insert(*pid)),
+                OpenTarget::Cgroup { path, cpus, .. } => {
                     below.push(Below::below(path));
                     among = cpus.clone();
                 }
@@ -194,7 +199,7 @@ impl Chosen {
     }
 
     /// Updates the filter with a record about threads or cgroups.
-    fn hear(&mut self, record: &Record<'_>) {
+    fn apply_record(&mut self, record: &Record<'_>) {
         match (self, record) {
             // A thread ID can be reused. The new thread does not belong to the target unless its parent does.
             (Self::Threads(tids), Record::Fork(task)) => match tids.contains(&task.parent_tid) {
@@ -211,23 +216,23 @@ impl Chosen {
         }
     }
 
-    fn takes(&self, who: &Who, cpu: u32) -> bool {
+    fn takes(&self, thread: &Thread, cpu: u32) -> bool {
         match self {
             Self::Cpus(cpus) => cpus.contains(cpu),
-            Self::Threads(tids) => tids.contains(&who.tid),
-            Self::Cgroups { known, cpus, .. } => known.contains(&who.cgroup) && cpus.contains(cpu),
+            Self::Threads(tids) => tids.contains(&thread.tid),
+            Self::Cgroups { known, cpus, .. } => known.contains(&thread.cgroup) && cpus.contains(cpu),
         }
     }
 
-    fn show(&mut self, cpu: u32, who: &Who, told: Told, seen: &mut impl FnMut(Seen<'_>)) {
-        if !self.takes(who, cpu) {
+    fn show(&mut self, cpu: u32, thread: &Thread, fact: SchedFact, report: &mut impl FnMut(Observation<'_>)) {
+        if !self.takes(thread, cpu) {
             return;
         }
-        seen(Seen::Told { who, told });
-        if let (Self::Threads(tids), Told::Went(went)) = (self, told)
-            && went.left == Left::Dead
+        report(Observation::Fact { thread, fact });
+        if let (Self::Threads(tids), SchedFact::SwitchOut(switch_out)) = (self, fact)
+            && switch_out.prev_state == PrevState::Dead
         {
-            tids.remove(&who.tid);
+            tids.remove(&thread.tid);
         }
     }
 }
@@ -237,20 +242,20 @@ mod tests {
     use super::*;
     use crate::ring::Task;
 
-    fn who(tid: u32) -> Who {
-        Who { tid, ..Who::default() }
+    fn thread(tid: u32) -> Thread {
+        Thread { tid, ..Thread::default() }
     }
 
     #[test]
     fn what_a_thread_starts_is_shown_with_it() {
-        let mut chosen = Chosen::of(&[Whom::Threads(vec![7])], &Roots::default()).unwrap();
+        let mut chosen = Chosen::of(&[OpenTarget::Threads(vec![7])], &Roots::default()).unwrap();
         let fork = |parent_tid, tid| Record::Fork(Task { pid: tid, parent_pid: 1, tid, parent_tid, time: 0 });
-        chosen.hear(&fork(7, 8));
-        chosen.hear(&fork(8, 9));
-        chosen.hear(&fork(1, 10));
-        assert_eq!([7, 8, 9, 10].map(|tid| chosen.takes(&who(tid), 0)), [true, true, true, false]);
-        chosen.hear(&fork(1, 8));
-        assert!(!chosen.takes(&who(8), 0), "a new thread with the same ID");
+        chosen.apply_record(&fork(7, 8));
+        chosen.apply_record(&fork(8, 9));
+        chosen.apply_record(&fork(1, 10));
+        assert_eq!([7, 8, 9, 10].map(|tid| chosen.takes(&thread(tid), 0)), [true, true, true, false]);
+        chosen.apply_record(&fork(1, 8));
+        assert!(!chosen.takes(&thread(8), 0), "a new thread with the same ID");
     }
 
     #[test]
@@ -258,9 +263,9 @@ mod tests {
         let (below, cpus) = (vec![Below::below("/a")], "0-1".parse().unwrap());
         let mut chosen = Chosen::Cgroups { below, known: FxHashSet::default(), cpus };
         for (id, path) in [(1, &b"/a/b"[..]), (2, b"/ab")] {
-            chosen.hear(&Record::Cgroup(crate::ring::Cgroup { id, path }));
+            chosen.apply_record(&Record::Cgroup(crate::ring::Cgroup { id, path }));
         }
-        let of = |cgroup| Who { cgroup, ..who(5) };
+        let of = |cgroup| Thread { cgroup, ..thread(5) };
         assert!(chosen.takes(&of(1), 0) && !chosen.takes(&of(2), 0) && !chosen.takes(&of(1), 2));
     }
 }

@@ -16,7 +16,7 @@ mod trace_json;
 
 use std::time::Duration;
 
-use super::follow::{Followed, Listener, Session, Source};
+use super::follow::{Listener, Session, SessionResult, Source};
 use super::observe::{Ending, Failure, Host, Program, Subject};
 use crate::sys::{Fields, Kernel, Sideband};
 pub(super) use args::SchedArgs;
@@ -33,12 +33,12 @@ pub(super) fn sched<K: Kernel>(args: &SchedArgs, host: &Host<'_, K>) -> Result<E
 
 /// Traces `events` of all threads. `begin` creates the listener for observations about the target.
 fn follow<K: Kernel, L: Listener>(
-    Follow { whom, command, limit }: &Follow,
+    Follow { target_args, command, limit }: &Follow,
     events: &[&str],
     host: &Host<'_, K>,
     begin: impl FnOnce(Machine) -> L,
-) -> Result<Followed<L>, Failure> {
-    let subject = host.find(&whom.target(command))?;
+) -> Result<SessionResult<L>, Failure> {
+    let subject = host.find(&target_args.target(command))?;
     let sources = Source::find_all(events, None, &host.catalog)?;
     let period = sources.iter().any(|source| source.event.counts_amounts());
     let cgroup = matches!(subject, Subject::Cgroups { .. });
@@ -54,7 +54,7 @@ fn follow<K: Kernel, L: Listener>(
         program: Program::new(command),
         limit: *limit,
     };
-    session.follow(|whom, _| Ok(begin(Machine::new(&sources, whom, host.roots)?)))
+    session.follow(|open_targets, _| Ok(begin(Machine::new(&sources, open_targets, host.roots)?)))
 }
 
 /// Formats a time of the record clock in seconds, like perf.

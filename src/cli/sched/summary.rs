@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::machine::Seen;
+use super::machine::Observation;
 use crate::cli::follow::{Merge, Row, Rows, Spread, milliseconds, shown};
-use crate::sched::{Left, Told, Who};
+use crate::sched::{PrevState, SchedFact, Thread};
 
 /// Statistics of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -12,7 +12,7 @@ struct Sum {
     /// Run times of the completed runs.
     runs: Spread,
     /// Number of times scheduled in, including runs without a known end.
-    came: u64,
+    sched_in: u64,
     migrations: u64,
     /// Delays before runs.
     delays: Spread,
@@ -21,7 +21,7 @@ struct Sum {
 impl Merge for Sum {
     fn merge(&mut self, other: Self) {
         self.runs.merge(&other.runs);
-        self.came += other.came;
+        self.sched_in += other.sched_in;
         self.migrations += other.migrations;
         self.delays.merge(&other.delays);
     }
@@ -39,34 +39,34 @@ impl Summary {
         Self { rows: Rows::new(true), idle: BTreeMap::new(), switches: 0 }
     }
 
-    pub(super) fn take(&mut self, seen: &Seen<'_>) {
-        let Seen::Told { who, told } = seen else { return };
-        match told {
-            Told::Came(came) if who.tid != 0 => {
-                let sum = self.rows.of(who);
-                sum.came += 1;
-                came.delay.iter().for_each(|&delay| sum.delays.add(delay));
+    pub(super) fn take(&mut self, seen: &Observation<'_>) {
+        let Observation::Fact { thread, fact } = seen else { return };
+        match fact {
+            SchedFact::SwitchIn(switch_in) if thread.tid != 0 => {
+                let sum = self.rows.of(thread);
+                sum.sched_in += 1;
+                switch_in.delay.iter().for_each(|&delay| sum.delays.add(delay));
             }
-            Told::Went(went) if who.tid == 0 => {
-                *self.idle.entry(went.cpu).or_default() += went.run().unwrap_or_default();
+            SchedFact::SwitchOut(switch_out) if thread.tid == 0 => {
+                *self.idle.entry(switch_out.cpu).or_default() += switch_out.run().unwrap_or_default();
             }
-            Told::Went(went) => {
+            SchedFact::SwitchOut(switch_out) => {
                 self.switches += 1;
-                went.run().iter().for_each(|&run| self.rows.of(who).runs.add(run));
-                if went.left == Left::Dead {
-                    self.rows.end(who.tid);
+                switch_out.run().iter().for_each(|&run| self.rows.of(thread).runs.add(run));
+                if switch_out.prev_state == PrevState::Dead {
+                    self.rows.end(thread.tid);
                 }
             }
-            Told::Migrated => self.rows.of(who).migrations += 1,
-            Told::Came(_) | Told::Ran(_) => {}
+            SchedFact::Migrated => self.rows.of(thread).migrations += 1,
+            SchedFact::SwitchIn(_) | SchedFact::Ran(_) => {}
         }
     }
 
     /// Returns the table of perf, for a measurement of `elapsed` nanoseconds.
     pub(super) fn text(self, elapsed: u64) -> String {
         let (mut rows, others) = self.rows.finish();
-        rows.retain(|row| row.sum.runs.of.count > 0 || row.sum.came > 0);
-        rows.sort_by_key(|row| (row.ended, row.who.tid, row.who.comm));
+        rows.retain(|row| row.sum.runs.of.count > 0 || row.sum.sched_in > 0);
+        rows.sort_by_key(|row| (row.ended, row.thread.tid, row.thread.comm));
         let mut total = Sum::default();
         rows.iter().chain(&others).for_each(|row| total.merge(row.sum));
         let mut text = String::from("\nRuntime summary\n");
@@ -76,10 +76,10 @@ impl Summary {
         text += &format!("     (msec)      (msec)\n{}\n", "-".repeat(132));
         let tasks = rows.len();
         let (ended, live): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.ended);
-        live.iter().for_each(|row| write_row(&mut text, &task(&row.who), row));
+        live.iter().for_each(|row| write_row(&mut text, &task(&row.thread), row));
         if !ended.is_empty() {
             text.push_str("\nTerminated tasks:\n");
-            ended.iter().for_each(|row| write_row(&mut text, &task(&row.who), row));
+            ended.iter().for_each(|row| write_row(&mut text, &task(&row.thread), row));
         }
         others.iter().for_each(|row| write_row(&mut text, "(others)", row));
         if !self.idle.is_empty() {
@@ -103,9 +103,9 @@ impl Summary {
 }
 
 fn write_row(text: &mut String, name: &str, row: &Row<Sum>) {
-    let Sum { runs, came, migrations, delays } = &row.sum;
+    let Sum { runs, sched_in, migrations, delays } = &row.sum;
     let known = |figure: f64| if delays.of.count == 0 { "-".to_owned() } else { format!("{figure:.3}") };
-    text.push_str(&format!("{name:>30}  {came:>8}  {:>11.3}  {:>9.3}   {:>9.3}   {:>9.3}  {:>6.2}  {:>9}   {:>9}  {migrations:>10}\n",
+    text.push_str(&format!("{name:>30}  {sched_in:>8}  {:>11.3}  {:>9.3}   {:>9.3}   {:>9.3}  {:>6.2}  {:>9}   {:>9}  {migrations:>10}\n",
         milliseconds(runs.total),
         milliseconds(runs.least),
         runs.of.mean / 1e6,
@@ -117,44 +117,51 @@ fn write_row(text: &mut String, name: &str, row: &Row<Sum>) {
 }
 
 /// Formats a thread like perf, with the process ID if it differs from the thread ID.
-pub(super) fn task(who: &Who) -> String {
-    let comm = shown(who.comm.bytes());
-    match who.pid {
-        0 => format!("{comm}[{}]", who.tid),
-        pid if pid == who.tid => format!("{comm}[{pid}]"),
-        pid => format!("{comm}[{}/{pid}]", who.tid),
+pub(super) fn task(thread: &Thread) -> String {
+    let comm = shown(thread.comm.bytes());
+    match thread.pid {
+        0 => format!("{comm}[{}]", thread.tid),
+        pid if pid == thread.tid => format!("{comm}[{pid}]"),
+        pid => format!("{comm}[{}/{pid}]", thread.tid),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sched::{Came, Comm, Went};
+    use crate::sched::{Comm, SwitchIn, SwitchOut};
 
     #[test]
     fn the_summary_is_as_recorded() {
         let mut summary = Summary::new();
-        let who = |tid, name: &str| Who { tid, pid: 812, comm: Comm::new(name.as_bytes()), ..Who::default() };
-        let (web, worker) = (who(812, "web"), who(813, "worker"));
-        let mut ran = |who: &Who, from: u64, to: u64, delay, left| {
-            let came = Came { time: from, cpu: 1, delay, wait: None, migrated: None };
-            let went = Went { time: to, cpu: 1, came: Some(came), left, next: Who::default() };
-            summary.take(&Seen::Told { who, told: Told::Came(came) });
-            summary.take(&Seen::Told { who, told: Told::Went(went) });
+        let thread =
+            |tid, name: &str| Thread { tid, pid: 812, comm: Comm::new(name.as_bytes()), ..Thread::default() };
+        let (web, worker) = (thread(812, "web"), thread(813, "worker"));
+        let mut ran = |thread: &Thread, from: u64, to: u64, delay, prev_state| {
+            let switch_in = SwitchIn { time: from, cpu: 1, delay, wait: None, migrated: None };
+            let switch_out = SwitchOut {
+                time: to,
+                cpu: 1,
+                switch_in: Some(switch_in),
+                prev_state,
+                next: Thread::default(),
+            };
+            summary.take(&Observation::Fact { thread, fact: SchedFact::SwitchIn(switch_in) });
+            summary.take(&Observation::Fact { thread, fact: SchedFact::SwitchOut(switch_out) });
         };
-        ran(&web, 1_000_000, 3_000_000, Some(500_000), Left::Sleeping);
-        ran(&Who::default(), 3_000_000, 5_000_000, None, Left::Preempted);
-        ran(&web, 5_000_000, 9_000_000, Some(100_000), Left::Preempted);
-        ran(&worker, 9_000_000, 9_050_000, None, Left::Dead);
-        summary.take(&Seen::Told { who: &web, told: Told::Migrated });
+        ran(&web, 1_000_000, 3_000_000, Some(500_000), PrevState::Sleeping);
+        ran(&Thread::default(), 3_000_000, 5_000_000, None, PrevState::Preempted);
+        ran(&web, 5_000_000, 9_000_000, Some(100_000), PrevState::Preempted);
+        ran(&worker, 9_000_000, 9_050_000, None, PrevState::Dead);
+        summary.take(&Observation::Fact { thread: &web, fact: SchedFact::Migrated });
         insta::assert_snapshot!(summary.text(10_000_000));
     }
 
     #[test]
     fn a_process_stands_behind_those_of_its_threads_that_have_another_number() {
-        let who = |tid, pid| Who { tid, pid, comm: Comm::new(b"a\nb"), ..Who::default() };
-        assert_eq!(task(&who(7, 7)), "a\\nb[7]");
-        assert_eq!(task(&who(8, 7)), "a\\nb[8/7]");
-        assert_eq!(task(&who(8, 0)), "a\\nb[8]");
+        let thread = |tid, pid| Thread { tid, pid, comm: Comm::new(b"a\nb"), ..Thread::default() };
+        assert_eq!(task(&thread(7, 7)), "a\\nb[7]");
+        assert_eq!(task(&thread(8, 7)), "a\\nb[8/7]");
+        assert_eq!(task(&thread(8, 0)), "a\\nb[8]");
     }
 }

@@ -3,14 +3,14 @@
 use std::io;
 
 use super::args::TimehistArgs;
-use super::machine::{Machine, Seen};
+use super::machine::{Machine, Observation};
 use super::summary::{Summary, task};
 use super::trace_json::TraceJson;
 use super::{follow, seconds};
-use crate::cli::follow::{Heard, Listener};
+use crate::cli::follow::{Listener, StreamItem};
 use crate::cli::observe::{Ending, Failure, Host};
 use crate::cli::put;
-use crate::sched::{Told, Went, Who};
+use crate::sched::{SchedFact, SwitchOut, Thread};
 use crate::sys::Kernel;
 
 const EVENTS: [&str; 4] =
@@ -26,7 +26,7 @@ pub(super) fn run<K: Kernel>(args: &TimehistArgs, host: &Host<'_, K>) -> Result<
     })?;
     let (begun, ended) = followed.time;
     followed.listener.json.iter_mut().try_for_each(|json| json.end(ended))?;
-    followed.tell_what_is_missing()?;
+    followed.report_missing()?;
     if let Some(summary) = followed.listener.summary {
         put(summary.text(ended.saturating_sub(begun)))?;
     }
@@ -42,9 +42,9 @@ struct Timehist {
 }
 
 impl Listener for Timehist {
-    fn hear(&mut self, heard: &Heard<'_>) {
+    fn handle(&mut self, item: &StreamItem<'_>) {
         let Self { machine, lines, summary, json } = self;
-        machine.hear(heard, &mut |seen| {
+        machine.handle(item, &mut |seen| {
             lines.iter_mut().for_each(|lines| lines.take(&seen));
             summary.iter_mut().for_each(|summary| summary.take(&seen));
             json.iter_mut().for_each(|json| json.take(&seen));
@@ -86,43 +86,45 @@ impl Lines {
         );
     }
 
-    fn take(&mut self, seen: &Seen<'_>) {
+    fn take(&mut self, seen: &Observation<'_>) {
         match seen {
-            Seen::Told { who, told: Told::Went(went) } if who.tid != 0 => self.went(who, went),
-            Seen::Wakes { at, by, whom } if self.wakeups => {
-                self.besides(*at, by, &format!("awakened: {}", task(whom)));
+            Observation::Fact { thread, fact: SchedFact::SwitchOut(switch_out) } if thread.tid != 0 => {
+                self.switch_out(thread, switch_out)
             }
-            Seen::Migrates { at, by, whom, from, to } if self.migrations => {
-                self.besides(*at, by, &format!("migrated: {} cpu {from} => {to}", task(whom)));
+            Observation::Wakes { at, by, thread } if self.wakeups => {
+                self.besides(*at, by, &format!("awakened: {}", task(thread)));
+            }
+            Observation::Migrates { at, by, thread, from, to } if self.migrations => {
+                self.besides(*at, by, &format!("migrated: {} cpu {from} => {to}", task(thread)));
             }
             _ => {}
         }
     }
 
-    fn went(&mut self, who: &Who, went: &Went) {
-        let wait = went.came.and_then(|came| came.wait).map(|(_, wait)| wait);
-        let delay = went.came.and_then(|came| came.delay);
+    fn switch_out(&mut self, thread: &Thread, switch_out: &SwitchOut) {
+        let wait = switch_out.switch_in.and_then(|switch_in| switch_in.wait).map(|(_, wait)| wait);
+        let delay = switch_out.switch_in.and_then(|switch_in| switch_in.delay);
         self.text.push_str(&format!(
             "{:>15} [{:04}]  {:<30}  {:>9}  {:>9}  {:>9}",
-            seconds(went.time),
-            went.cpu,
-            task(who),
+            seconds(switch_out.time),
+            switch_out.cpu,
+            task(thread),
             known(wait),
             known(delay),
-            known(went.run())
+            known(switch_out.run())
         ));
         if self.state {
-            self.text.push_str(&format!("  {:>5}", went.left.letter()));
+            self.text.push_str(&format!("  {:>5}", switch_out.prev_state.letter()));
         }
         if self.next {
-            let next = &went.next;
+            let next = &switch_out.next;
             let name = if next.tid == 0 { "<idle>".to_owned() } else { task(next) };
             self.text.push_str(&format!("  next: {name}"));
         }
         self.text.push('\n');
     }
 
-    fn besides(&mut self, (cpu, time): (u32, u64), by: &Who, what: &str) {
+    fn besides(&mut self, (cpu, time): (u32, u64), by: &Thread, what: &str) {
         let name = if by.tid == 0 { "<idle>".to_owned() } else { task(by) };
         let state = if self.state { "       " } else { "" };
         self.text.push_str(&format!(
@@ -142,7 +144,7 @@ fn known(time: Option<u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sched::{Came, Comm, Left};
+    use crate::sched::{Comm, PrevState, SwitchIn};
 
     #[test]
     fn times_are_cut_off_and_not_rounded() {
@@ -153,28 +155,34 @@ mod tests {
 
     #[test]
     fn the_lines_are_as_recorded() {
-        let who = |tid, name: &[u8]| Who { tid, pid: 812, comm: Comm::new(name), ..Who::default() };
-        let (web, hostile) = (who(812, b"web"), who(813, b"\x1b[2J\n"));
+        let thread = |tid, name: &[u8]| Thread { tid, pid: 812, comm: Comm::new(name), ..Thread::default() };
+        let (web, hostile) = (thread(812, b"web"), thread(813, b"\x1b[2J\n"));
         let mut lines =
             Lines { text: String::new(), state: true, wakeups: true, migrations: true, next: true };
         lines.head();
-        let came = Came {
+        let switch_in = SwitchIn {
             time: 74_490_000_050_000,
             cpu: 3,
             delay: Some(50_000),
-            wait: Some((Left::Sleeping, 10_000_000)),
+            wait: Some((PrevState::Sleeping, 10_000_000)),
             migrated: None,
         };
-        let went =
-            Went { time: 74_490_002_050_999, cpu: 3, came: Some(came), left: Left::Preempted, next: hostile };
+        let switch_out = SwitchOut {
+            time: 74_490_002_050_999,
+            cpu: 3,
+            switch_in: Some(switch_in),
+            prev_state: PrevState::Preempted,
+            next: hostile,
+        };
         let at = (3, 74_490_000_000_000);
-        lines.take(&Seen::Wakes { at, by: Who::default(), whom: web });
-        lines.take(&Seen::Migrates { at, by: hostile, whom: web, from: 0, to: 3 });
-        lines.take(&Seen::Told { who: &web, told: Told::Came(came) });
-        lines.take(&Seen::Told { who: &web, told: Told::Went(went) });
-        let unseen = Went { came: None, left: Left::Dead, next: Who::default(), ..went };
-        lines.take(&Seen::Told { who: &hostile, told: Told::Went(unseen) });
-        lines.take(&Seen::Told { who: &Who::default(), told: Told::Went(unseen) });
+        lines.take(&Observation::Wakes { at, by: Thread::default(), thread: web });
+        lines.take(&Observation::Migrates { at, by: hostile, thread: web, from: 0, to: 3 });
+        lines.take(&Observation::Fact { thread: &web, fact: SchedFact::SwitchIn(switch_in) });
+        lines.take(&Observation::Fact { thread: &web, fact: SchedFact::SwitchOut(switch_out) });
+        let unseen =
+            SwitchOut { switch_in: None, prev_state: PrevState::Dead, next: Thread::default(), ..switch_out };
+        lines.take(&Observation::Fact { thread: &hostile, fact: SchedFact::SwitchOut(unseen) });
+        lines.take(&Observation::Fact { thread: &Thread::default(), fact: SchedFact::SwitchOut(unseen) });
         insta::assert_snapshot!(lines.text);
     }
 }

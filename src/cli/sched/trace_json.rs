@@ -10,15 +10,15 @@ use std::path::Path;
 use anyhow::Context;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::machine::Seen;
+use super::machine::Observation;
 use crate::cli::follow::shown;
-use crate::sched::{Came, Comm, Left, Told, Went, Who};
+use crate::sched::{Comm, PrevState, SchedFact, SwitchIn, SwitchOut, Thread};
 
 /// Number of the "process" for CPU 0. Above all process IDs of the kernel (`PID_MAX_LIMIT`).
 const CPUS: u64 = 1 << 23;
 
 /// Maximum number of threads whose name is known to be in the file. Names of further threads are written again.
-const MOST: usize = 1 << 17;
+const MAX: usize = 1 << 17;
 
 /// A trace file.
 pub(super) struct TraceJson {
@@ -30,7 +30,7 @@ pub(super) struct TraceJson {
     named: FxHashMap<u32, Comm>,
     cpus: FxHashSet<u32>,
     /// The running thread of each CPU.
-    running: FxHashMap<u32, (Who, Came)>,
+    running: FxHashMap<u32, (Thread, SwitchIn)>,
 }
 
 impl TraceJson {
@@ -57,61 +57,61 @@ impl TraceJson {
         }
     }
 
-    pub(super) fn take(&mut self, seen: &Seen<'_>) {
-        let Seen::Told { who, told } = seen else { return };
-        if who.tid == 0 {
+    pub(super) fn take(&mut self, seen: &Observation<'_>) {
+        let Observation::Fact { thread, fact } = seen else { return };
+        if thread.tid == 0 {
             return;
         }
-        match told {
-            Told::Came(came) => {
-                self.name(who);
-                if let Some(delay) = came.delay.filter(|&delay| delay > 0) {
-                    let args = format!("\"cpu\":{}", came.cpu);
-                    self.slice("waits for a CPU", (came.time - delay, delay), track(who), &args);
+        match fact {
+            SchedFact::SwitchIn(switch_in) => {
+                self.name(thread);
+                if let Some(delay) = switch_in.delay.filter(|&delay| delay > 0) {
+                    let args = format!("\"cpu\":{}", switch_in.cpu);
+                    self.slice("waits for a CPU", (switch_in.time - delay, delay), track(thread), &args);
                 }
-                self.running.insert(came.cpu, (**who, *came));
+                self.running.insert(switch_in.cpu, (**thread, *switch_in));
             }
-            Told::Went(went) => {
-                self.running.remove(&went.cpu);
-                self.ran(who, went);
-                if went.left == Left::Dead {
-                    self.named.remove(&who.tid);
+            SchedFact::SwitchOut(switch_out) => {
+                self.running.remove(&switch_out.cpu);
+                self.ran(thread, switch_out);
+                if switch_out.prev_state == PrevState::Dead {
+                    self.named.remove(&thread.tid);
                 }
             }
-            Told::Ran(_) | Told::Migrated => {}
+            SchedFact::Ran(_) | SchedFact::Migrated => {}
         }
     }
 
-    fn ran(&mut self, who: &Who, went: &Went) {
-        let Some(came) = went.came else { return };
-        let next = if went.next.tid == 0 { "idle".into() } else { shown(went.next.comm.bytes()) };
-        let args = format!("\"left\":\"{}\",\"next\":{}", went.left.letter(), quoted(&next));
-        self.run(who, &came, went.time, &args);
+    fn ran(&mut self, thread: &Thread, switch_out: &SwitchOut) {
+        let Some(switch_in) = switch_out.switch_in else { return };
+        let next = if switch_out.next.tid == 0 { "idle".into() } else { shown(switch_out.next.comm.bytes()) };
+        let args = format!("\"left\":\"{}\",\"next\":{}", switch_out.prev_state.letter(), quoted(&next));
+        self.run(thread, &switch_in, switch_out.time, &args);
     }
 
-    fn run(&mut self, who: &Who, came: &Came, until: u64, how: &str) {
-        self.name(who);
-        self.name_cpu(came.cpu);
-        let time = (came.time, until.saturating_sub(came.time));
+    fn run(&mut self, thread: &Thread, switch_in: &SwitchIn, until: u64, how: &str) {
+        self.name(thread);
+        self.name_cpu(switch_in.cpu);
+        let time = (switch_in.time, until.saturating_sub(switch_in.time));
         let more = if how.is_empty() { String::new() } else { format!(",{how}") };
-        let args = format!("\"cpu\":{}{more}", came.cpu);
-        self.slice("runs", time, track(who), &args);
-        let cpu = CPUS + u64::from(came.cpu);
-        let args = format!("\"tid\":{},\"pid\":{}{more}", who.tid, who.pid);
-        self.slice(&shown(who.comm.bytes()), time, (cpu, cpu), &args);
+        let args = format!("\"cpu\":{}{more}", switch_in.cpu);
+        self.slice("runs", time, track(thread), &args);
+        let cpu = CPUS + u64::from(switch_in.cpu);
+        let args = format!("\"tid\":{},\"pid\":{}{more}", thread.tid, thread.pid);
+        self.slice(&shown(thread.comm.bytes()), time, (cpu, cpu), &args);
     }
 
     /// Writes the name of a thread, unless it was already written.
-    fn name(&mut self, who: &Who) {
-        if self.named.get(&who.tid) == Some(&who.comm) {
+    fn name(&mut self, thread: &Thread) {
+        if self.named.get(&thread.tid) == Some(&thread.comm) {
             return;
         }
-        if self.named.len() >= MOST {
+        if self.named.len() >= MAX {
             self.named.clear();
         }
-        self.named.insert(who.tid, who.comm);
-        let (pid, tid) = track(who);
-        let name = format!("\"name\":{}", quoted(&shown(who.comm.bytes())));
+        self.named.insert(thread.tid, thread.comm);
+        let (pid, tid) = track(thread);
+        let name = format!("\"name\":{}", quoted(&shown(thread.comm.bytes())));
         self.meta("thread_name", (pid, tid), &name);
         if pid == tid {
             self.meta("process_name", (pid, tid), &name);
@@ -163,7 +163,7 @@ impl TraceJson {
     pub(super) fn end(&mut self, now: u64) -> io::Result<()> {
         let mut running: Vec<_> = std::mem::take(&mut self.running).into_iter().collect();
         running.sort_unstable_by_key(|(cpu, _)| *cpu);
-        running.iter().for_each(|(_, (who, came))| self.run(who, came, now, ""));
+        running.iter().for_each(|(_, (thread, switch_in))| self.run(thread, switch_in, now, ""));
         self.text.push_str("\n]}\n");
         self.flush()?;
         self.out.flush()
@@ -171,9 +171,9 @@ impl TraceJson {
 }
 
 /// Returns the process and thread IDs of a track.
-fn track(who: &Who) -> (u64, u64) {
-    let pid = if who.pid == 0 { who.tid } else { who.pid };
-    (pid.into(), who.tid.into())
+fn track(thread: &Thread) -> (u64, u64) {
+    let pid = if thread.pid == 0 { thread.tid } else { thread.pid };
+    (pid.into(), thread.tid.into())
 }
 
 fn quoted(text: &str) -> String {
@@ -205,11 +205,11 @@ mod tests {
     }
 
     /// Returns the content of the file for these observations.
-    fn written(told: &[(Who, Told)], now: u64) -> serde_json::Value {
+    fn written(facts: &[(Thread, SchedFact)], now: u64) -> serde_json::Value {
         let kept = Kept::default();
         let mut json = TraceJson::new(Box::new(kept.clone()));
-        for (who, told) in told {
-            json.take(&Seen::Told { who, told: *told });
+        for (thread, fact) in facts {
+            json.take(&Observation::Fact { thread, fact: *fact });
             json.flush().unwrap();
         }
         json.end(now).unwrap();
@@ -219,18 +219,24 @@ mod tests {
 
     #[test]
     fn a_trace_is_json_whatever_threads_are_called_and_ends_with_those_who_run() {
-        let who = |tid, name: &[u8]| Who { tid, pid: 7, comm: Comm::new(name), ..Who::default() };
-        let (web, hostile) = (who(7, b"web"), who(8, b"\"},\x00\xff\n\\"));
-        let came = Came { time: 5_000_100, cpu: 1, delay: Some(2_000), wait: None, migrated: None };
-        let went = Went { time: 6_000_100, cpu: 1, came: Some(came), left: Left::Preempted, next: hostile };
-        let next = Came { time: 6_000_100, delay: None, ..came };
-        let told = [
-            (web, Told::Came(came)),
-            (web, Told::Went(went)),
-            (hostile, Told::Came(next)),
-            (Who::default(), Told::Came(next)),
+        let thread = |tid, name: &[u8]| Thread { tid, pid: 7, comm: Comm::new(name), ..Thread::default() };
+        let (web, hostile) = (thread(7, b"web"), thread(8, b"\"},\x00\xff\n\\"));
+        let switch_in = SwitchIn { time: 5_000_100, cpu: 1, delay: Some(2_000), wait: None, migrated: None };
+        let switch_out = SwitchOut {
+            time: 6_000_100,
+            cpu: 1,
+            switch_in: Some(switch_in),
+            prev_state: PrevState::Preempted,
+            next: hostile,
+        };
+        let next = SwitchIn { time: 6_000_100, delay: None, ..switch_in };
+        let facts = [
+            (web, SchedFact::SwitchIn(switch_in)),
+            (web, SchedFact::SwitchOut(switch_out)),
+            (hostile, SchedFact::SwitchIn(next)),
+            (Thread::default(), SchedFact::SwitchIn(next)),
         ];
-        let written = written(&told, 7_000_100);
+        let written = written(&facts, 7_000_100);
         let events = written["traceEvents"].as_array().unwrap();
         let lines: Vec<String> = events.iter().map(ToString::to_string).collect();
         insta::assert_snapshot!(lines.join("\n"));

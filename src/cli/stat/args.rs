@@ -28,7 +28,7 @@ pub(in crate::cli) struct StatArgs {
     #[arg(short = 'd', long = "detailed", action = ArgAction::Count)]
     detailed: u8,
     #[command(flatten)]
-    whom: TargetArgs,
+    target_args: TargetArgs,
     /// Show each CPU separately.
     #[arg(short = 'A', long)]
     pub(super) no_aggr: bool,
@@ -130,7 +130,7 @@ impl StatArgs {
     /// # Errors
     /// If `-A` is given for a target that is not counted per CPU.
     pub(super) fn target(&self) -> anyhow::Result<Target> {
-        match self.whom.target(&self.command) {
+        match self.target_args.target(&self.command) {
             Target::Processes(_) | Target::Threads(_) | Target::Command if self.no_aggr => {
                 anyhow::bail!(
                     "-A requires counts per CPU, but processes are counted across all CPUs: add -a, or omit -A"

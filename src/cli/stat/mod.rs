@@ -58,8 +58,8 @@ pub(super) fn stat<K: Kernel>(args: &StatArgs, host: &Host<'_, K>) -> Result<End
         times,
     };
     let mut printer = Printer::open(args)?;
-    let whom = subject.describe(&session.program.shown());
-    observe::measure(async |signals| measure(&session, &frame, &mut printer, &whom, signals).await)
+    let subject_text = subject.describe(&session.program.shown());
+    observe::measure(async |signals| measure(&session, &frame, &mut printer, &subject_text, signals).await)
 }
 
 /// Runs the requested number of measurements and prints the results.
@@ -67,7 +67,7 @@ async fn measure<K: Kernel>(
     session: &Session<'_, K>,
     frame: &Frame<'_>,
     printer: &mut Printer,
-    whom: &str,
+    subject_text: &str,
     signals: &mut Signals,
 ) -> Result<Ending, Failure> {
     let Times { interval, repeat, .. } = session.times;
@@ -93,7 +93,7 @@ async fn measure<K: Kernel>(
     if interval.is_none() {
         notes::add_uncounted(&mut notes, &rows, session.facts);
         let cpu = cpu.filter(|_| repeat == 1);
-        printer.result(whom, &rows, &totals.elapsed, cpu)?;
+        printer.result(subject_text, &rows, &totals.elapsed, cpu)?;
     } else if reading.is_some() {
         printer.interval(&rows, at, !frame.cpus.is_empty())?;
     }
@@ -131,9 +131,15 @@ impl Printer {
         self.out.flush()
     }
 
-    fn result(&mut self, whom: &str, rows: &[Row], elapsed: &Mean, cpu: Option<CpuTime>) -> io::Result<()> {
+    fn result(
+        &mut self,
+        subject_text: &str,
+        rows: &[Row],
+        elapsed: &Mean,
+        cpu: Option<CpuTime>,
+    ) -> io::Result<()> {
         if self.format == Format::Text {
-            text::heading(&mut self.out, whom, elapsed.count)?;
+            text::heading(&mut self.out, subject_text, elapsed.count)?;
         }
         self.rows(rows, None)?;
         if self.format == Format::Text {

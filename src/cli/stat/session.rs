@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::args::Times;
 use super::select::Selection;
 use super::table::{Key, Reading};
-use crate::cli::observe::{Ending, Failure, Happened, Program, Signals, Subject};
+use crate::cli::observe::{Ending, Failure, Program, Signals, Subject, WaitEvent};
 use crate::clock::Clock;
 use crate::counter::Measurement;
 use crate::health::Refusal;
@@ -77,7 +77,7 @@ impl<K: Kernel> Session<'_, K> {
         let (mut last, mut intervals) = (begin, 0);
         let happened = loop {
             let happened = wait.next().await;
-            if happened != Happened::Interval {
+            if happened != WaitEvent::Interval {
                 break happened;
             }
             let now = self.clock.monotonic();
@@ -92,7 +92,7 @@ impl<K: Kernel> Session<'_, K> {
         for errno in open.iter().filter_map(|measurement| measurement.stop().err()) {
             tracing::warn!("cannot disable all counters before the last reading: {errno}");
         }
-        let reading = (happened != Happened::Interval).then(|| self.read(&mut open, end.since(last)));
+        let reading = (happened != WaitEvent::Interval).then(|| self.read(&mut open, end.since(last)));
         let ending = wait.end(happened).await;
         Ok(Outcome {
             reading,
@@ -100,7 +100,7 @@ impl<K: Kernel> Session<'_, K> {
             refusals,
             cpu: wait.status.filter(|_| counts_command).map(|_| usage::children_cpu_time().since(before)),
             ending,
-            stopped: wait.was_asked() || matches!(happened, Happened::Stopped(_)),
+            stopped: wait.was_interrupted() || matches!(happened, WaitEvent::Stopped(_)),
         })
     }
 
@@ -109,10 +109,10 @@ impl<K: Kernel> Session<'_, K> {
     fn open(&self, child: Option<u32>) -> Result<Opened<K::Event>, Failure> {
         let mut budget = Budget::new(usage::raise_descriptor_limit(), 0, None);
         let (mut open, mut refusals) = (Vec::new(), self.selection.refusals.clone());
-        for whom in &self.subject.whom(self.roots, child)? {
+        for target in &self.subject.open_targets(self.roots, child)? {
             let groups = &self.selection.groups;
             let (measurement, refused) =
-                Measurement::open(self.kernel, self.facts, self.core_pmu, &mut budget, groups, whom);
+                Measurement::open(self.kernel, self.facts, self.core_pmu, &mut budget, groups, target);
             open.push(measurement);
             refusals.extend(refused);
         }

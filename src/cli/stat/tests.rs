@@ -36,7 +36,7 @@ fn rows(events: &str, readings: &[Reading], cgroups: &[&str], cpus: &[u32]) -> (
 }
 
 /// Returns the rows of a command of one second on a machine with multiplexed counters, with every possible row state.
-fn specimen() -> (Vec<Row>, Totals) {
+fn example() -> (Vec<Row>, Totals) {
     let events = "task-clock,context-switches,page-faults,{cycles,instructions,stalled-cycles-frontend},\
                   {branches,branch-misses},L1-dcache-loads,L1-dcache-load-misses,cycles:u,power/energy-pkg/,dTLB-loads";
     let half = SECOND / 2;
@@ -83,7 +83,7 @@ fn written(write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>) -
 
 #[test]
 fn the_table_of_a_command_is_as_recorded() {
-    let (rows, totals) = specimen();
+    let (rows, totals) = example();
     let cpu = CpuTime { user: Duration::from_millis(912), system: Duration::from_micros(75_500) };
     insta::assert_snapshot!(written(|out| {
         text::heading(out, "'make -j8'", totals.elapsed.count)?;
@@ -95,7 +95,7 @@ fn the_table_of_a_command_is_as_recorded() {
 
 #[test]
 fn the_formats_for_programs_are_as_recorded() {
-    let (rows, _) = specimen();
+    let (rows, _) = example();
     insta::assert_snapshot!(written(|out| {
         csv(out, &rows, None, ",")?;
         json(out, &rows, None)
@@ -142,7 +142,7 @@ fn several_runs_are_as_recorded() {
 /// Scripts select fields by number.
 #[test]
 fn every_line_of_csv_has_as_many_fields() {
-    let (rows, _) = specimen();
+    let (rows, _) = example();
     let text = written(|out| csv(out, &rows, Some(Duration::from_secs(1)), "|"));
     for line in text.lines() {
         assert_eq!(line.split('|').count(), 8, "{line}");
@@ -152,7 +152,7 @@ fn every_line_of_csv_has_as_many_fields() {
 
 #[test]
 fn every_line_of_json_is_an_object_and_keeps_a_hostile_name_inside() {
-    let (mut rows, _) = specimen();
+    let (mut rows, _) = example();
     rows[0].cgroup = Some("/a\"\n}".into());
     let text = written(|out| json(out, &rows, None));
     let objects: Vec<serde_json::Value> =

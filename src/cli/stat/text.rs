@@ -23,9 +23,9 @@ const UNIT: usize = 4;
 const METRIC: usize = 38;
 
 /// Writes the heading with the target.
-pub(super) fn heading(out: &mut dyn Write, whom: &str, runs: u64) -> io::Result<()> {
+pub(super) fn heading(out: &mut dyn Write, subject_text: &str, runs: u64) -> io::Result<()> {
     let runs = if runs > 1 { format!(" ({runs} runs)") } else { String::new() };
-    writeln!(out, "\n Performance counter stats for {whom}{runs}:\n")
+    writeln!(out, "\n Performance counter stats for {subject_text}{runs}:\n")
 }
 
 /// Writes the column headings of intervals.

@@ -7,12 +7,12 @@ use std::io::{self, Write};
 
 use anyhow::Context;
 
-use super::observe::{Ending, Failure, Happened, Host, Wait, if_any, measure, notes};
+use super::observe::{Ending, Failure, Host, Wait, WaitEvent, if_any, measure, notes};
 use super::put;
 use super::sample::{Sampling, sampler};
 use crate::export::flamegraph::nothing;
 use crate::export::top::Top;
-use crate::profile::{Asked, Profile, Selection};
+use crate::profile::{Profile, RecordingId, Selection};
 use crate::sys::Kernel;
 pub(super) use args::TopArgs;
 use screen::Screen;
@@ -24,7 +24,7 @@ const ABOVE: usize = 2;
 
 /// Shows tables until the user quits.
 pub(super) fn top<K: Kernel>(args: &TopArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
-    let subject = host.find(&args.sample.whom.target(&[]))?;
+    let subject = host.find(&args.sample.target_args.target(&[]))?;
     let window = if args.zero { args.delay() } else { args.window() };
     let sampler = sampler(&args.sample, &subject, &host.catalog, window)?;
     measure(async |signals| {
@@ -33,8 +33,8 @@ pub(super) fn top<K: Kernel>(args: &TopArgs, host: &Host<'_, K>) -> Result<Endin
             true => None,
             false => Screen::take().context("cannot set up the terminal")?,
         };
-        let whom = subject.describe("");
-        let shown = Shown { args, screen, whom, begun: None, tables: 0, sampling };
+        let subject_text = subject.describe("");
+        let shown = Shown { args, screen, subject_text, begun: None, tables: 0, sampling };
         let wait = Wait::new(signals, None, subject.ends_with(host.roots), Some(args.delay()), None);
         shown.go_on(wait).await
     })
@@ -44,18 +44,18 @@ pub(super) fn top<K: Kernel>(args: &TopArgs, host: &Host<'_, K>) -> Result<Endin
 struct Shown<'a, K: Kernel> {
     args: &'a TopArgs,
     screen: Option<Screen>,
-    whom: String,
+    subject_text: String,
     /// The profile of the next table, if each table covers only its own time.
-    begun: Option<Asked>,
+    begun: Option<RecordingId>,
     tables: u64,
     sampling: Sampling<'a, K>,
 }
 
 impl<K: Kernel> Shown<'_, K> {
     async fn go_on(mut self, mut wait: Wait<'_>) -> Result<Ending, Failure> {
-        self.tell_what_is_missing()?;
+        self.report_missing()?;
         if self.args.zero {
-            self.begun = Some(self.sampling.ask()?);
+            self.begun = Some(self.sampling.begin()?);
         }
         loop {
             let happened = tokio::select! {
@@ -64,18 +64,18 @@ impl<K: Kernel> Shown<'_, K> {
             };
             match happened {
                 // Ctrl-C is the normal way to quit, therefore it is not a failure. Other signals are reflected in the exit status.
-                Happened::Stopped(number) if number == rustix::process::Signal::INT => {
+                WaitEvent::Stopped(number) if number == rustix::process::Signal::INT => {
                     return Ok(Ending::Done);
                 }
-                Happened::Stopped(number) => return Ok(Ending::Signal(number)),
-                Happened::TimeUp => return Ok(Ending::Done),
-                Happened::Interval | Happened::Ended => {}
+                WaitEvent::Stopped(number) => return Ok(Ending::Signal(number)),
+                WaitEvent::TimeUp => return Ok(Ending::Done),
+                WaitEvent::Interval | WaitEvent::Ended => {}
             }
             self.sampling.profiler.collect();
             let profile = self.profile()?;
             self.show(&profile)?;
             self.tables += 1;
-            if happened == Happened::Ended || self.args.iterations == Some(self.tables) {
+            if happened == WaitEvent::Ended || self.args.iterations == Some(self.tables) {
                 return Ok(Ending::Done);
             }
         }
@@ -85,13 +85,13 @@ impl<K: Kernel> Shown<'_, K> {
     fn profile(&mut self) -> Result<Profile, Failure> {
         let everybody = Selection::default();
         let Some(begun) = self.begun.take() else {
-            let Sampling { asked, sampler, .. } = &self.sampling;
-            let last = asked.last(&sampler.entry, self.args.window(), &everybody);
+            let Sampling { recorder, sampler, .. } = &self.sampling;
+            let last = recorder.last(&sampler.entry, self.args.window(), &everybody);
             return Ok(last.map_err(anyhow::Error::from)?);
         };
         // Begin the next profile before this one ends: symbolization takes time, and samples taken meanwhile must be included.
-        self.begun = Some(self.sampling.ask()?);
-        Ok(self.sampling.asked.end(begun, &everybody).map_err(anyhow::Error::from)?)
+        self.begun = Some(self.sampling.begin()?);
+        Ok(self.sampling.recorder.end(begun, &everybody).map_err(anyhow::Error::from)?)
     }
 
     fn show(&self, profile: &Profile) -> io::Result<()> {
@@ -104,13 +104,13 @@ impl<K: Kernel> Shown<'_, K> {
         let event = sampler.events.first().map_or("", |event| &*event.name);
         let heading = format!(
             "\x1b[7m perf-exporter top \x1b[0m {event}, {}; {} on {on} CPUs; press q to quit\n\n",
-            sampler.rate, self.whom
+            sampler.rate, self.subject_text
         );
         screen.show(&(heading + &table(profile, lines)))
     }
 
     /// Reports refusals before the first table, unless a terminal screen is used, which would hide them.
-    fn tell_what_is_missing(&self) -> io::Result<()> {
+    fn report_missing(&self) -> io::Result<()> {
         if self.screen.is_some() {
             return Ok(());
         }
@@ -128,17 +128,17 @@ fn table(profile: &Profile, lines: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::sample_profiles::{hostile, specimen};
+    use crate::profile::sample_profiles::{example, hostile};
 
     #[test]
     fn the_table_is_as_recorded() {
-        insta::assert_snapshot!(table(&specimen(), 5));
+        insta::assert_snapshot!(table(&example(), 5));
     }
 
     #[test]
     fn a_table_has_no_more_lines_than_are_around_its_functions() {
         for lines in [1, 3, 10] {
-            assert!(table(&specimen(), lines).lines().count() <= lines + AROUND - ABOVE);
+            assert!(table(&example(), lines).lines().count() <= lines + AROUND - ABOVE);
         }
     }
 

@@ -24,7 +24,7 @@ Exit codes: the exit code of the command; 1 if nothing could be traced, 2 for in
 cannot be run.")]
 pub(in crate::cli) struct TraceArgs {
     #[command(flatten)]
-    pub(super) whom: TargetArgs,
+    pub(super) target_args: TargetArgs,
     /// Show only these calls: openat,read*. With ! before the first, show all other calls.
     #[arg(short = 'e', long = "expr", value_name = "CALLS", allow_hyphen_values = true)]
     pub(super) calls: Option<String>,

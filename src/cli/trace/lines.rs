@@ -8,8 +8,8 @@ use crate::cli::follow::{milliseconds, shown};
 use crate::cli::put;
 use crate::error::Errno;
 use crate::event::Catalog;
-use crate::sched::Who;
-use crate::syscall::{Begun, Call, Ended, errno};
+use crate::sched::Thread;
+use crate::syscall::{Call, CompletedCall, PendingCall, errno};
 
 /// Minimum width of the call, before the result.
 const CALL: usize = 70;
@@ -39,25 +39,25 @@ impl<'c> Lines<'c> {
     }
 
     /// Adds a call that has ended.
-    pub(super) fn ended(&mut self, ended: &Ended, registers: Option<&[u64; REGISTERS]>) {
+    pub(super) fn ended(&mut self, ended: &CompletedCall, registers: Option<&[u64; REGISTERS]>) {
         if ended.took < self.shortest || self.failures_only && ended.error().is_none() {
             return;
         }
         let took = format!("{:>6.3} ms", milliseconds(ended.took));
-        self.line((&ended.who, ended.call), ended.time - ended.took, &took, registers, &result(ended));
+        self.line((&ended.thread, ended.call), ended.time - ended.took, &took, registers, &result(ended));
     }
 
     /// Adds a call that has not ended by `now`.
-    pub(super) fn unended(&mut self, begun: &Begun, now: u64, registers: Option<&[u64; REGISTERS]>) {
+    pub(super) fn unended(&mut self, begun: &PendingCall, now: u64, registers: Option<&[u64; REGISTERS]>) {
         if self.failures_only || now.saturating_sub(begun.time) < self.shortest {
             return;
         }
-        self.line((&begun.who, begun.call), begun.time, "         ", registers, "?");
+        self.line((&begun.thread, begun.call), begun.time, "         ", registers, "?");
     }
 
     fn line(
         &mut self,
-        (who, call): (&Who, Call),
+        (thread, call): (&Thread, Call),
         begun: u64,
         took: &str,
         registers: Option<&[u64; REGISTERS]>,
@@ -72,8 +72,8 @@ impl<'c> Lines<'c> {
         self.text.push_str(&format!(
             "{:>10.3} ({took}): {}/{} {what:<CALL$} = {result}\n",
             milliseconds(begun.saturating_sub(self.begun)),
-            shown(who.comm.bytes()),
-            who.tid
+            shown(thread.comm.bytes()),
+            thread.tid
         ));
     }
 
@@ -90,7 +90,7 @@ impl<'c> Lines<'c> {
 }
 
 /// Formats the result of a call.
-fn result(ended: &Ended) -> String {
+fn result(ended: &CompletedCall) -> String {
     if let Some(number) = ended.error() {
         let name = errno(number);
         let said = Errno(number.into()).to_string();
@@ -118,7 +118,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let catalog = Catalog::load(&Roots::under(dir.path()), &Facts::default());
         let mut lines = Lines::new(&catalog, 1_000_000_000, shortest, failures_only);
-        let who = |name: &[u8]| Who { tid: 812, pid: 812, comm: Comm::new(name), ..Who::default() };
+        let thread = |name: &[u8]| Thread { tid: 812, pid: 812, comm: Comm::new(name), ..Thread::default() };
         let call = |number| Call { abi: Abi::X86_64, number };
         for (comm, number, took, result) in [
             (&b"ls"[..], 257, 28_000, 3),
@@ -126,10 +126,11 @@ mod tests {
             (b"\x1b[31m\n", 9, 80_000, 0x7fae_358a_3000),
             (b"sleep", 230, 100_161_000, -516),
         ] {
-            let ended = Ended { who: who(comm), call: call(number), time: 1_200_000_000, took, result };
+            let ended =
+                CompletedCall { thread: thread(comm), call: call(number), time: 1_200_000_000, took, result };
             lines.ended(&ended, Some(&[1, 2, 3, 4, 5, 6]));
         }
-        let begun = Begun { who: who(b"sh"), call: call(231), time: 1_150_000_000, cpu: 0 };
+        let begun = PendingCall { thread: thread(b"sh"), call: call(231), time: 1_150_000_000, cpu: 0 };
         lines.unended(&begun, 1_210_000_000, None);
         lines.text
     }

@@ -13,7 +13,7 @@ pub(super) struct Selection {
     /// Whether the selection is all calls except these.
     others: bool,
     /// Numbers that the kernel filter includes or excludes. The kernel filter cannot distinguish the ABIs.
-    told: BTreeSet<u32>,
+    filtered: BTreeSet<u32>,
 }
 
 impl Selection {
@@ -42,8 +42,8 @@ impl Selection {
             all.filter(|call| call.name().is_some()).all(|call| calls.contains(&call))
         };
         let numbers = calls.iter().map(|call| call.number);
-        let told = numbers.filter(|&number| !others || left_out(number)).collect();
-        Ok(Self { calls, others, told })
+        let filtered = numbers.filter(|&number| !others || left_out(number)).collect();
+        Ok(Self { calls, others, filtered })
     }
 
     /// Reports whether a call is selected.
@@ -60,7 +60,7 @@ impl Selection {
             (true, true) => format!("id != {first}"),
             (true, false) => format!("(id < {first} || id > {last})"),
         };
-        let parts: Vec<String> = ranges(&self.told).into_iter().map(range).collect();
+        let parts: Vec<String> = ranges(&self.filtered).into_iter().map(range).collect();
         (!parts.is_empty()).then(|| parts.join(if self.others { " && " } else { " || " }))
     }
 }

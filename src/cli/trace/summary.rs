@@ -3,11 +3,11 @@
 use rustc_hash::FxHashMap;
 
 use crate::cli::follow::{Merge, Row, Rows, Spread, milliseconds, shown};
-use crate::sched::Who;
-use crate::syscall::{Call, Ended};
+use crate::sched::Thread;
+use crate::syscall::{Call, CompletedCall};
 
 /// Maximum number of distinct calls per thread. Unknown numbers could otherwise use unbounded memory.
-const MOST: usize = 1024;
+const MAX: usize = 1024;
 
 /// Heading above the calls of a thread.
 const HEADING: &str = concat!(
@@ -54,13 +54,13 @@ impl Summary {
     }
 
     /// Counts an entry or an exit.
-    pub(super) fn event(&mut self, who: &Who) {
-        self.rows.of(who).events += 1;
+    pub(super) fn event(&mut self, thread: &Thread) {
+        self.rows.of(thread).events += 1;
     }
 
-    pub(super) fn add(&mut self, ended: &Ended) {
-        let sum = self.rows.of(&ended.who);
-        if sum.calls.len() >= MOST && !sum.calls.contains_key(&ended.call) {
+    pub(super) fn add(&mut self, ended: &CompletedCall) {
+        let sum = self.rows.of(&ended.thread);
+        if sum.calls.len() >= MAX && !sum.calls.contains_key(&ended.call) {
             return;
         }
         let calls = sum.calls.entry(ended.call).or_default();
@@ -76,11 +76,11 @@ impl Summary {
     pub(super) fn text(self) -> String {
         let (mut rows, others) = self.rows.finish();
         rows.retain(|row| row.sum.events > 0);
-        rows.sort_by_key(|row| (std::cmp::Reverse(row.sum.events), row.who.tid, row.who.comm));
+        rows.sort_by_key(|row| (std::cmp::Reverse(row.sum.events), row.thread.tid, row.thread.comm));
         let all = rows.iter().chain(&others).map(|row| row.sum.events).sum::<u64>().max(1);
         let mut text = String::from("\n Summary of events:\n");
         for row in &rows {
-            let name = format!("{} ({})", shown(row.who.comm.bytes()), row.who.tid);
+            let name = format!("{} ({})", shown(row.thread.comm.bytes()), row.thread.tid);
             write_table(&mut text, &name, row, all);
         }
         others.iter().for_each(|row| write_table(&mut text, "(others)", row, all));
@@ -118,19 +118,19 @@ mod tests {
     #[test]
     fn the_tables_are_as_recorded() {
         let mut summary = Summary::new();
-        let who = |tid, name: &[u8]| Who { tid, pid: tid, comm: Comm::new(name), ..Who::default() };
-        let (ls, hostile) = (who(812, b"ls"), who(813, b"\x1b]0;x\x07"));
-        for (who, number, took, result) in [
+        let thread = |tid, name: &[u8]| Thread { tid, pid: tid, comm: Comm::new(name), ..Thread::default() };
+        let (ls, hostile) = (thread(812, b"ls"), thread(813, b"\x1b]0;x\x07"));
+        for (thread, number, took, result) in [
             (ls, 257, 21_000, 3),
             (ls, 257, 39_000, -2),
             (ls, 35, 100_161_000, 0),
             (ls, 4000, 1_000, -38),
             (hostile, 0, 500, 7),
         ] {
-            summary.event(&who);
-            summary.event(&who);
+            summary.event(&thread);
+            summary.event(&thread);
             let call = Call { abi: Abi::X86_64, number };
-            summary.add(&Ended { who, call, time: 0, took, result });
+            summary.add(&CompletedCall { thread, call, time: 0, took, result });
         }
         summary.end(813);
         insta::assert_snapshot!(summary.text());

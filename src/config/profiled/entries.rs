@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::sampled::{event, off_cpu, probe};
-use super::{Profiled, STACKS, Source, Unwind, Whose};
+use super::{Profiled, STACKS, SampledTargets, Source, Unwind};
 use crate::config::counters::metric_word;
 use crate::config::decode::At;
 use crate::config::file::{self, FUNCTIONS_MAX, Profile, STACK_MAX, STACK_MIN};
@@ -42,7 +42,7 @@ fn profile(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> O
     metric_word(name.node, name, "entries", report);
     let source = source(name, entry, report);
     let unwind = unwind(entry, report);
-    let whose = Whose {
+    let targets = SampledTargets {
         cgroups: cgroups(entry.cgroups.as_ref(), report),
         processes: processes(entry.processes.as_ref(), report),
         cpus: entry.cpus.as_ref().map(|cpus| cpus.0.clone()),
@@ -52,7 +52,7 @@ fn profile(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> O
     let functions = functions(entry.functions.as_ref(), report);
     let Period(window) = report.setting(entry.window.as_ref(), WINDOWS, WINDOW);
     let name = name.value.as_str().into();
-    Some(Profiled { name, source: source?, unwind, lines, whose, per, functions, window })
+    Some(Profiled { name, source: source?, unwind, lines, targets, per, functions, window })
 }
 
 /// Returns what an entry samples. The keys `event`, those of probes, and `threshold` determine the kind.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Profiled, Rate, Source, Unwind, Whose};
+use super::{Profiled, Rate, SampledTargets, Source, Unwind};
 use crate::config::Config;
 use crate::config::tests::{good, report};
 use crate::health::CpuScope;
@@ -31,9 +31,10 @@ fn rate(entry: &str) -> Rate {
 
 #[test]
 fn an_entry_of_one_event_samples_everybody_nineteen_times_a_second() {
-    let Profiled { name, source, unwind, lines, whose, per, functions, window } = profile("event: cpu-clock");
+    let Profiled { name, source, unwind, lines, targets, per, functions, window } =
+        profile("event: cpu-clock");
     assert_eq!((&*name, functions, window), ("a", 50, Duration::from_secs(60)));
-    assert_eq!((unwind, whose, per), (Unwind::Auto { stack: 16 << 10 }, Whose::default(), None));
+    assert_eq!((unwind, targets, per), (Unwind::Auto { stack: 16 << 10 }, SampledTargets::default(), None));
     let Source::Event { event, filter, rate, kernel, idle } = source else { panic!("{source:?}") };
     assert_eq!((event.to_string().as_str(), filter, rate), ("cpu-clock", None, Rate::Frequency(19)));
     assert_eq!((kernel, idle, lines), (true, false, false));
@@ -254,20 +255,20 @@ fn the_stack_is_copied_for_dwarf_alone_and_in_eights() {
 
 #[test]
 fn whose_samples_are_kept_is_everybodys_unless_the_entry_says_otherwise() {
-    let whose = |entry: &str| profile(&format!("event: cycles, {entry}")).whose;
-    assert_eq!(whose("cgroups: {}, processes: {}"), Whose::default());
-    let Whose { cgroups, processes, cpus } =
-        whose("cgroups: {exclude: /a/**}, processes: {exclude: [{kernel: true}]}, cpus: '0-3,8'");
+    let targets = |entry: &str| profile(&format!("event: cycles, {entry}")).targets;
+    assert_eq!(targets("cgroups: {}, processes: {}"), SampledTargets::default());
+    let SampledTargets { cgroups, processes, cpus } =
+        targets("cgroups: {exclude: /a/**}, processes: {exclude: [{kernel: true}]}, cpus: '0-3,8'");
     let cgroups = cgroups.unwrap();
     assert!(cgroups.names_root(), "threads of the kernel are in the root");
     assert_eq!((cgroups.include.len(), cgroups.exclude.len()), (2, 1));
     let processes = processes.unwrap();
     assert_eq!((processes.include, processes.exclude.len()), (vec![Default::default()], 1));
     assert_eq!(cpus.unwrap().to_string(), "0-3,8");
-    assert_eq!(whose("cpus: 5").cpus.unwrap().to_string(), "5");
+    assert_eq!(targets("cpus: 5").cpus.unwrap().to_string(), "5");
     // The sections `cgroups` and `processes` of the file do not apply to samples.
     let file = good("cgroups: {include: /a}\nprofiles: {a: {event: cycles}}");
-    assert_eq!(file.profiles[0].whose, Whose::default());
+    assert_eq!(file.profiles[0].targets, SampledTargets::default());
     for (entry, expected) in [
         ("cpus: ''", ".cpus: expected a list of CPUs such as `0-3,8`, found the text ``"),
         ("cpus: 3-1", ".cpus: expected a list of CPUs such as `0-3,8`, found the text `3-1`"),

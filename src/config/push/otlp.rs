@@ -14,8 +14,8 @@ use super::{
 use crate::config::decode::At;
 use crate::config::report::Report;
 use crate::config::value::{List, Period, Size, Texts};
+use crate::named_enum::named_enum;
 use crate::net::tls::Tls;
-use crate::words::words;
 
 /// OTLP push destination.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -75,7 +75,7 @@ pub(in crate::config) struct Profiles {
     pub(in crate::config) cpus: Option<At<bool>>,
 }
 
-words! {
+named_enum! {
     /// Transport protocol.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
     pub enum Protocol {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::fields::{Fields, Time, compared, filter, histogram, labels, measure, values};
-use super::{Label, Measure, Traced, TracedKind, What};
+use super::{EventSource, Label, Measure, Traced, TracedKind};
 use crate::config::decode::At;
 use crate::config::file::{Histogram, PID_MAX, Probe, Within};
 use crate::config::per::per;
@@ -40,7 +40,7 @@ pub(super) fn probe(
         _ => Some(&names[..]),
     };
     let fields = Fields::Probe(known);
-    let per = per(&entry.whom(), selections, report);
+    let per = per(&entry.target_keys(), selections, report);
     let filter = filter(entry.filter.as_ref(), fields, report);
     let labels = labels(entry.labels.as_ref(), fields, &per, report);
     let values = values(entry.values.as_ref(), entry.labels.as_ref(), entry.node, report);
@@ -49,22 +49,22 @@ pub(super) fn probe(
     let (_, location) = place?;
     let arguments = match (known, kind) {
         (None, Some(ProbeKind::Usdt)) if entry.arguments.is_none() => {
-            of_marker(&labels, &measure, filter.as_deref())
+            of_usdt_probe(&labels, &measure, filter.as_deref())
         }
         _ => arguments,
     };
     let definition = Definition { location: location?, root, arguments };
-    let what = match measure {
-        Measure::Elapsed(_) => What::Timed(definition),
-        _ => What::Probe(definition),
+    let source = match measure {
+        Measure::Elapsed(_) => EventSource::Timed(definition),
+        _ => EventSource::Probe(definition),
     };
     let (kind, name) = (TracedKind::Probe, name.value.as_str().into());
-    Some(Traced { kind, name, what, per, filter, labels, measure, values })
+    Some(Traced { kind, name, source, per, filter, labels, measure, values })
 }
 
 /// Returns the arguments of a USDT probe that an entry uses, by position: `arg1`, `arg2`, … The file of the program determines which of
 /// them exist.
-fn of_marker(labels: &[Label], measure: &Measure, filter: Option<&str>) -> Vec<Argument> {
+fn of_usdt_probe(labels: &[Label], measure: &Measure, filter: Option<&str>) -> Vec<Argument> {
     let mut fields: Vec<&str> = labels.iter().map(|label| &*label.field).collect();
     fields.extend(filter.into_iter().flat_map(compared));
     if let Measure::Sum(of) | Measure::Histogram(of, _) = measure {

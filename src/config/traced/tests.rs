@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Label, Measure, Pair, Quantity, Traced, TracedKind, What};
+use super::{EventSource, Label, Measure, Pair, Quantity, Traced, TracedKind};
 use crate::config::tests::{good, report};
 use crate::config::{Config, Preset};
 use crate::health::CpuScope;
@@ -29,8 +29,8 @@ fn problems(section: &str, entry: &str) -> String {
 }
 
 fn pair(entry: &str) -> Pair {
-    match tracepoint(entry).what {
-        What::Pair(pair) => pair,
+    match tracepoint(entry).source {
+        EventSource::Pair(pair) => pair,
         other => panic!("{other:?}"),
     }
 }
@@ -44,10 +44,10 @@ fn labels(written: &str) -> Vec<(String, String)> {
 
 #[test]
 fn an_entry_of_one_event_counts_it_on_the_host() {
-    let Traced { kind, name, what, per, filter, labels, measure, values } =
+    let Traced { kind, name, source, per, filter, labels, measure, values } =
         tracepoint("event: 'sched:sched_process_fork'");
     assert_eq!((kind, &*name, per, filter), (TracedKind::Tracepoint, "a", vec![Targets::HOST], None));
-    let What::Events(events) = what else { panic!("{what:?}") };
+    let EventSource::Events(events) = source else { panic!("{source:?}") };
     assert_eq!(events.iter().map(ToString::to_string).collect::<Vec<_>>(), ["sched:sched_process_fork"]);
     assert_eq!((labels, measure, values), (vec![], Measure::Count, 100));
 }
@@ -55,7 +55,10 @@ fn an_entry_of_one_event_counts_it_on_the_host() {
 #[test]
 fn several_events_and_patterns_are_one_entry() {
     for entry in ["events: ['kmem:*', 'sys:one:u']", "event: 'kmem:k?alloc'"] {
-        assert!(matches!(tracepoint(entry).what, What::Events(events) if !events.is_empty()), "{entry}");
+        assert!(
+            matches!(tracepoint(entry).source, EventSource::Events(events) if !events.is_empty()),
+            "{entry}"
+        );
     }
 }
 
@@ -432,8 +435,8 @@ fn probe(entry: &str) -> Traced {
 }
 
 fn definition(entry: &str) -> Definition {
-    match probe(entry).what {
-        What::Probe(definition) | What::Timed(definition) => definition,
+    match probe(entry).source {
+        EventSource::Probe(definition) | EventSource::Timed(definition) => definition,
         other => panic!("{other:?}"),
     }
 }
@@ -496,7 +499,7 @@ fn the_time_of_a_function_is_that_from_its_entry_to_its_return() {
         ("uprobe: '/a:f', histogram: {buckets: [1, 2]}", Some(vec![1.0, 2.0])),
     ] {
         let traced = probe(entry);
-        assert!(matches!(traced.what, What::Timed(_)), "{traced:?}");
+        assert!(matches!(traced.source, EventSource::Timed(_)), "{traced:?}");
         assert_eq!((traced.stem(), traced.measure), ("a_seconds".to_owned(), Measure::Elapsed(bounds)));
     }
     let both =
@@ -522,7 +525,7 @@ fn arguments_are_the_fields_of_a_probe() {
         "kprobe: f, arguments: ['size=%si:u64', '%dx'], filter: 'size > 0 && common_pid != 1', \
          sum: {of: size, unit: bytes}, labels: {third: arg2}",
     );
-    let What::Probe(Definition { arguments, .. }) = &traced.what else { panic!("{traced:?}") };
+    let EventSource::Probe(Definition { arguments, .. }) = &traced.source else { panic!("{traced:?}") };
     assert_eq!(arguments.iter().map(|argument| &*argument.name).collect::<Vec<_>>(), ["size", "arg2"]);
     let takes = "the probe has no argument";
     for (more, expected) in [
@@ -550,10 +553,10 @@ fn a_marker_gives_the_arguments_that_are_made_use_of() {
     let used = probe(
         "usdt: '/a:p:n', labels: {query: arg2, who: $pid}, filter: 'arg10 > 1 && COMM == x', sum: {of: arg2}",
     );
-    let What::Probe(definition) = used.what else { panic!("{used:?}") };
+    let EventSource::Probe(definition) = used.source else { panic!("{used:?}") };
     let texts: Vec<String> = definition.arguments.iter().map(ToString::to_string).collect();
     assert_eq!(texts, ["arg10=$arg10", "arg2=$arg2"]);
-    let What::Probe(definition) = probe("usdt: '/a:p:n'").what else { panic!("not a probe") };
+    let EventSource::Probe(definition) = probe("usdt: '/a:p:n'").source else { panic!("not a probe") };
     assert_eq!(definition.arguments, []);
 }
 

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::fields::{Fields, OF_THE_RECORD, Time, filter, histogram, is_field, labels, measure, values};
-use super::{Pair, Traced, TracedKind, What};
+use super::{EventSource, Pair, Traced, TracedKind};
 use crate::config::decode::{At, node_of};
 use crate::config::file::{PENDING_MAX, Tracepoint};
 use crate::config::per::per;
@@ -31,8 +31,8 @@ pub(super) fn tracepoint(
     report: &mut Report<'_>,
 ) -> Option<Traced> {
     let histogram = histogram(entry.histogram.as_ref(), report);
-    let what = what(name, entry, report);
-    let per = per(&entry.whom(), selections, report);
+    let source = source(name, entry, report);
+    let per = per(&entry.target_keys(), selections, report);
     let (fields, time) = match entry.from.is_some() || entry.to.is_some() {
         true => (Fields::Pair, Time::Pair),
         false => (
@@ -48,11 +48,11 @@ pub(super) fn tracepoint(
     let values = values(entry.values.as_ref(), entry.labels.as_ref(), entry.node, report);
     let measure = measure(entry.sum.as_ref(), histogram, time, fields, report);
     let (kind, name) = (TracedKind::Tracepoint, name.value.as_str().into());
-    Some(Traced { kind, name, what: what?, per, filter, labels, measure, values })
+    Some(Traced { kind, name, source: source?, per, filter, labels, measure, values })
 }
 
 /// Returns the events of an entry.
-fn what(name: &At<String>, entry: &At<Tracepoint>, report: &mut Report<'_>) -> Option<What> {
+fn source(name: &At<String>, entry: &At<Tracepoint>, report: &mut Report<'_>) -> Option<EventSource> {
     let Tracepoint { event, events, from, to, .. } = &entry.value;
     if from.is_none() && to.is_none() {
         no_pair(entry, report);
@@ -62,7 +62,7 @@ fn what(name: &At<String>, entry: &At<Tracepoint>, report: &mut Report<'_>) -> O
         return None;
     }
     match (event, events, from, to) {
-        (_, _, Some(from), Some(to)) => pair(entry, from, to, report).map(What::Pair),
+        (_, _, Some(from), Some(to)) => pair(entry, from, to, report).map(EventSource::Pair),
         (_, _, Some(at), None) | (_, _, None, Some(at)) => {
             let (lone, other) = if from.is_some() { ("from", "to") } else { ("to", "from") };
             if !report.gives(entry.node, other) {
@@ -76,11 +76,11 @@ fn what(name: &At<String>, entry: &At<Tracepoint>, report: &mut Report<'_>) -> O
             report.error(events.node, message, "write all of them under `events`");
             None
         }
-        (Some(event), None, ..) => tracepoint_of(event, report).map(|event| What::Events(vec![event])),
+        (Some(event), None, ..) => tracepoint_of(event, report).map(|event| EventSource::Events(vec![event])),
         (None, Some(events), ..) => {
             report.not_empty(Some(events), "contains no events", "add an event, or remove the entry");
             let events: Vec<Event> = events.iter().filter_map(|event| tracepoint_of(event, report)).collect();
-            (!events.is_empty()).then_some(What::Events(events))
+            (!events.is_empty()).then_some(EventSource::Events(events))
         }
         (None, None, ..) => {
             if !report.blames(entry.node) {

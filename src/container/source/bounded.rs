@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
-use super::MOST;
+use super::MAX;
 
 /// List with a maximum length; a longer list is an error.
 #[derive(Debug)]
@@ -25,9 +25,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<T> {
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Bounded<T>, A::Error> {
                 let mut items = Vec::new();
                 while let Some(item) = list.next_element()? {
-                    if items.len() == MOST {
+                    if items.len() == MAX {
                         return Err(A::Error::custom(format_args!(
-                            "more than {MOST} items are not supported"
+                            "more than {MAX} items are not supported"
                         )));
                     }
                     items.push(item);

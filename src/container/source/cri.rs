@@ -15,9 +15,9 @@ use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::{ANSWER, Failure, Listing, MOST};
+use super::{ANSWER, Failure, Listing, MAX};
 use crate::container::identity::{Chosen, Identity, POD_CONTAINER, Pod, image, name};
-use crate::net::error_text::{causes, told};
+use crate::net::error_text::{causes, sanitized};
 use crate::net::{Bytewise, USER_AGENT};
 
 /// Labels that the kubelet sets on its containers.
@@ -137,7 +137,7 @@ fn items<M: Message + Default>(mut answer: &[u8]) -> Result<Vec<M>, Failure> {
             encoding::skip_field(wire, tag, &mut answer, DecodeContext::default()).map_err(wrong)?;
             continue;
         }
-        if items.len() == MOST {
+        if items.len() == MAX {
             return Err(Failure::too_many());
         }
         items.push(M::decode_length_delimited(&mut answer).map_err(wrong)?);
@@ -147,12 +147,14 @@ fn items<M: Message + Default>(mut answer: &[u8]) -> Result<Vec<M>, Failure> {
 
 fn failure(status: &Status) -> Failure {
     match (status.code(), std::error::Error::source(status)) {
-        (Code::Unimplemented, _) => Failure::nobody(
+        (Code::Unimplemented, _) => Failure::not_listening(
             "it does not support CRI runtime.v1: use containerd 1.6 or later (with the plugin `cri` not in \
              `disabled_plugins`), or CRI-O 1.24 or later",
         ),
         (_, Some(error)) => Failure::new(causes(error)),
-        (code, None) => Failure::new(format!("the server returned {code:?}: {}", told(status.message()))),
+        (code, None) => {
+            Failure::new(format!("the server returned {code:?}: {}", sanitized(status.message())))
+        }
     }
 }
 
@@ -253,16 +255,16 @@ mod tests {
 
     #[test]
     fn a_container_has_the_names_and_labels_of_its_sandbox() {
-        let told = listing(vec![sandbox("s", 0, 1, "web")], &[container("c", "s", &[])], &chosen());
+        let listed = listing(vec![sandbox("s", 0, 1, "web")], &[container("c", "s", &[])], &chosen());
         let said: Vec<String> =
-            told.containers.iter().map(|(id, identity)| format!("{id}: {}", pairs(identity))).collect();
+            listed.containers.iter().map(|(id, identity)| format!("{id}: {}", pairs(identity))).collect();
         let expected = [
             "s: namespace=shop pod=web-0 container=POD service=checkout app=web",
             "c: namespace=shop pod=web-0 container=app service=checkout app=web",
         ];
         assert_eq!(said, expected);
-        assert_eq!(told.containers[1].1.image.as_deref(), Some("web:1"));
-        assert_eq!(pairs(&told.pods[0].1), "namespace=shop pod=web-0 service=checkout app=web");
+        assert_eq!(listed.containers[1].1.image.as_deref(), Some("web:1"));
+        assert_eq!(pairs(&listed.pods[0].1), "namespace=shop pod=web-0 service=checkout app=web");
     }
 
     #[test]
@@ -273,25 +275,25 @@ mod tests {
             (label::UID, "u-1"),
             (label::CONTAINER, "named by a label"),
         ];
-        let told = listing(vec![], &[container("c", "gone", &labels)], &chosen());
-        assert_eq!(pairs(&told.containers[0].1), "namespace=shop pod=web-0 container=app");
+        let listed = listing(vec![], &[container("c", "gone", &labels)], &chosen());
+        assert_eq!(pairs(&listed.containers[0].1), "namespace=shop pod=web-0 container=app");
     }
 
     #[test]
     fn of_several_sandboxes_of_a_pod_the_one_that_is_there_is_believed() {
         for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
             let all = [sandbox("old", 1, 9, "x"), sandbox("now", 0, 5, "y"), sandbox("older", 1, 3, "z")];
-            let told = listing(order.map(|at| all[at].clone()).into(), &[], &chosen());
-            assert_eq!(told.pods.len(), 1);
-            assert!(pairs(&told.pods[0].1).ends_with("app=y"));
+            let listed = listing(order.map(|at| all[at].clone()).into(), &[], &chosen());
+            assert_eq!(listed.pods.len(), 1);
+            assert!(pairs(&listed.pods[0].1).ends_with("app=y"));
         }
     }
 
     #[test]
     fn what_is_no_list_is_told_and_one_that_is_too_long_is_not_taken() {
-        let many: Vec<u8> = [0x0a, 0x00].repeat(MOST + 1);
+        let many: Vec<u8> = [0x0a, 0x00].repeat(MAX + 1);
         assert_eq!(items::<Container>(&many), Err(Failure::too_many()));
-        assert_eq!(items::<Container>(&many[2..]).map(|items| items.len()), Ok(MOST));
+        assert_eq!(items::<Container>(&many[2..]).map(|items| items.len()), Ok(MAX));
         for bytes in [&[0x0a][..], &[0x0a, 0x05, 0x01], b"HTTP/1.1", &[0xff; 12]] {
             let failure = items::<Container>(bytes).unwrap_err();
             assert_eq!(failure.why, "the response is not a CRI message");

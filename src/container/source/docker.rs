@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_list_that_is_too_long_is_not_taken() {
-        let body = format!("[{}{{\"Id\":\"\"}}]", "{\"Id\":\"\"},".repeat(super::super::MOST));
+        let body = format!("[{}{{\"Id\":\"\"}}]", "{\"Id\":\"\"},".repeat(super::super::MAX));
         let failure = listing(body.as_bytes(), &Chosen::default()).unwrap_err();
         assert!(failure.why.contains("more than 16384 items are not supported"), "{failure:?}");
     }

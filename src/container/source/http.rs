@@ -99,12 +99,12 @@ pub(super) fn unreachable(why: String) -> Failure {
         ));
     }
     if why.contains("No such file") {
-        return Failure::nobody(format!(
+        return Failure::not_listening(format!(
             "{why}; in a container, the directory of the socket must be mounted"
         ));
     }
     if why.contains("Connection refused") {
-        return Failure::nobody(format!(
+        return Failure::not_listening(format!(
             "{why}; the runtime is not running, but its socket file still exists"
         ));
     }

@@ -14,15 +14,15 @@ use serde::{Serialize, Serializer};
 use super::identity::{Chosen, Identity};
 use crate::config::containers::{Containers, Pods, Socket};
 use crate::host::{Environment, Roots};
+use crate::named_enum::named_enum;
 use crate::net::tls::{Tls, Trust};
-use crate::words::words;
 
 /// Maximum size of a response, in bytes; the kubelet has the same limit for runtimes. A thousand containers need about 2 MB, and the
 /// default limit of gRPC is 4 MB.
 const ANSWER: usize = 16 << 20;
 
 /// Maximum number of containers or pods in one response.
-const MOST: usize = 1 << 14;
+const MAX: usize = 1 << 14;
 
 /// Usual sockets of runtimes with CRI: containerd, CRI-O, k3s and RKE2, k0s, MicroK8s, cri-dockerd.
 const CRI_SOCKETS: [&str; 6] = [
@@ -40,7 +40,7 @@ const DOCKER_SOCKETS: [&str; 2] = ["/run/docker.sock", "/run/podman/podman.sock"
 /// Directory of a pod's service account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-words! {
+named_enum! {
     /// Kind of a metadata source.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
     #[serde(rename_all = "snake_case")]
@@ -62,7 +62,7 @@ pub enum FailureKind {
     /// Timeout.
     Late,
     /// No server, or a server without this API.
-    Nobody,
+    NotListening,
     /// Other failure.
     Wrong,
 }
@@ -87,12 +87,12 @@ impl Failure {
         Self { kind: FailureKind::Wrong, why: why.into() }
     }
 
-    pub(super) fn nobody(why: impl Into<String>) -> Self {
-        Self { kind: FailureKind::Nobody, why: why.into() }
+    pub(super) fn not_listening(why: impl Into<String>) -> Self {
+        Self { kind: FailureKind::NotListening, why: why.into() }
     }
 
     fn too_many() -> Self {
-        Self::new(format!("it lists more than {MOST} containers or pods, which is not supported"))
+        Self::new(format!("it lists more than {MAX} containers or pods, which is not supported"))
     }
 }
 
@@ -105,7 +105,7 @@ pub(super) struct Listing {
 
 /// Metadata source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct MetadataSource {
     pub(super) kind: Kind,
     pub(super) place: Place,
     /// Whether the source was auto-detected instead of configured.
@@ -127,7 +127,7 @@ pub(super) struct Url {
     pub(super) token: Option<PathBuf>,
 }
 
-impl Found {
+impl MetadataSource {
     /// Returns the location for display.
     pub fn place(&self) -> String {
         match &self.place {
@@ -154,12 +154,16 @@ impl Found {
 /// Returns the metadata sources of this host, in order of precedence, and the problems of the others.
 ///
 /// A missing auto-detected socket is not a problem, because the host may have no containers.
-pub fn find(wanted: &Containers, roots: &Roots, environment: &Environment) -> (Vec<Found>, Vec<String>) {
+pub fn find(
+    wanted: &Containers,
+    roots: &Roots,
+    environment: &Environment,
+) -> (Vec<MetadataSource>, Vec<String>) {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     let sockets =
         [(Kind::Cri, &wanted.cri, &CRI_SOCKETS[..]), (Kind::Docker, &wanted.docker, &DOCKER_SOCKETS[..])];
     for (kind, socket, usual) in sockets {
-        let at = |path, guessed| Found { kind, place: Place::Socket(path), guessed };
+        let at = |path, guessed| MetadataSource { kind, place: Place::Socket(path), guessed };
         match socket {
             Socket::Off => {}
             Socket::At(path) => found.push(at(path.clone(), false)),
@@ -174,7 +178,7 @@ pub fn find(wanted: &Containers, roots: &Roots, environment: &Environment) -> (V
         node.ok_or_else(|| "the node name is missing: set `node` or the variable NODE_NAME".to_owned())
     };
     let mut add = |kind, place: Result<Place, String>| match place {
-        Ok(place) => found.push(Found { kind, place, guessed: false }),
+        Ok(place) => found.push(MetadataSource { kind, place, guessed: false }),
         Err(problem) => problems.push(problem),
     };
     if let Some(pods) = &wanted.kubelet {

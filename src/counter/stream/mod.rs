@@ -10,7 +10,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::open::Means;
+use super::open::OpenContext;
 use super::reading::{Read, WORDS};
 use super::scale::Progress;
 use crate::attribute::{Bundle, Ingest, Shares, fields, record_size};
@@ -18,7 +18,9 @@ use crate::error::Errno;
 use crate::health::{History, Interval, Judgement, Refusal};
 use crate::host::CpuSet;
 use crate::plan;
-use crate::ring::{Losses, Passing, Reader, Records, RingBudget, RingId, RingSet, Turns, Writers};
+use crate::ring::{
+    Losses, Reader, Records, RingBudget, RingId, RingSet, ThreadSwitchReceiver, ThreadSwitchSender, Writers,
+};
 use crate::sys::scheduling::Urgency;
 use crate::sys::{Event, Kernel};
 pub use estimate::foreseen;
@@ -28,7 +30,7 @@ pub(super) use rate::switch_rate;
 pub use support::support;
 
 /// Time for a group to get on the PMU: a few rounds of the kernel's rotation (4 ms).
-const PATIENCE: std::time::Duration = std::time::Duration::from_millis(20);
+const SCHEDULING_TIME: std::time::Duration = std::time::Duration::from_millis(20);
 
 type Ring<K> = <<K as Kernel>::Event as Event>::Ring;
 
@@ -38,7 +40,7 @@ pub(super) struct Stream<K: Kernel> {
     pub plan: plan::Stream,
     /// The groups of each CPU. Each has the number of its ring.
     rings: RingSet<Open<K::Event>>,
-    intake: Arc<Mutex<Ingest<Ring<K>>>>,
+    ingest: Arc<Mutex<Ingest<Ring<K>>>>,
     /// Maximum size of all rings, in bytes.
     memory: u64,
     /// Switches of each CPU per second, as known at the start.
@@ -120,11 +122,11 @@ pub struct StreamState {
 impl<K: Kernel> Stream<K> {
     /// Returns a stream without open events. `rate`: switches of each CPU per second. `memory`: bytes for the rings of all CPUs.
     pub(super) fn new(plan: plan::Stream, rate: f64, memory: u64) -> Self {
-        let intake = Ingest::new(plan.granularity, fields(&plan), plan.width(), plan.needs_pmu());
+        let ingest = Ingest::new(plan.granularity, fields(&plan), plan.width(), plan.needs_pmu());
         Self {
             plan,
             rings: RingSet::new(Records::Switches.plural()),
-            intake: Arc::new(Mutex::new(intake)),
+            ingest: Arc::new(Mutex::new(ingest)),
             memory,
             rate,
             spread: Spread::Together,
@@ -149,7 +151,7 @@ impl<K: Kernel> Stream<K> {
     }
 
     /// Opens the stream on CPUs that came online.
-    pub(super) fn open_missing(&mut self, online: &CpuSet, means: &mut Means<'_, K>) -> Vec<Refused> {
+    pub(super) fn open_missing(&mut self, online: &CpuSet, means: &mut OpenContext<'_, K>) -> Vec<Refused> {
         self.absent.clear();
         let mut refused = Vec::new();
         for ring in self.rings.missing(online, 1) {
@@ -163,7 +165,7 @@ impl<K: Kernel> Stream<K> {
         refused
     }
 
-    fn open_cpu(&mut self, cpu: u32, cpus: usize, means: &mut Means<'_, K>) -> Vec<Refused> {
+    fn open_cpu(&mut self, cpu: u32, cpus: usize, means: &mut OpenContext<'_, K>) -> Vec<Refused> {
         let Ok((groups, mut refused)) = Opener { means, plan: &self.plan, cpu, spread: self.spread }.open()
         else {
             self.spread_out(Spread::ByNeed, cpu);
@@ -220,16 +222,16 @@ impl<K: Kernel> Stream<K> {
             let bundle = Bundle { counters, measures, untimed: open.group.untimed() };
             bundles.push((bundle, self.rings.add(ring, open, made)));
         }
-        self.intake().add_cpu(cpu, bundles);
+        self.ingest().add_cpu(cpu, bundles);
         for ring in rings {
             self.rings.start(ring);
-            let intake = &self.intake;
+            let ingest = &self.ingest;
             self.rings.listen(ring, || {
-                let intake = Arc::clone(intake);
+                let ingest = Arc::clone(ingest);
                 // Locked for each ring, so that a collection does not wait for all rings.
                 let drain = move |ready: &[RingId]| match ready {
-                    [] => drain_all(&intake),
-                    ready => ready.iter().for_each(|&ring| lock(&intake).drain(ring.cpu)),
+                    [] => drain_all(&ingest),
+                    ready => ready.iter().for_each(|&ring| lock(&ingest).drain(ring.cpu)),
                 };
                 Reader::start("switch-reader", None, Urgency::Rings, drain)
             });
@@ -244,8 +246,8 @@ impl<K: Kernel> Stream<K> {
     }
 
     /// Closes a CPU, which may be offline. Its counts since its last record are unattributed. Passes its counts since the previous read to
-    /// `tell`.
-    fn close_cpu(&mut self, cpu: u32, budget: &mut crate::sys::Budget, mut tell: impl FnMut(Reading)) {
+    /// `report`.
+    fn close_cpu(&mut self, cpu: u32, budget: &mut crate::sys::Budget, mut report: impl FnMut(Reading)) {
         let rings = self.rings.ids().into_iter().filter(|ring| ring.cpu == cpu);
         let mut closing: Vec<_> = rings.filter_map(|ring| self.rings.remove(ring)).collect();
         if closing.is_empty() {
@@ -262,12 +264,12 @@ impl<K: Kernel> Stream<K> {
             }
             readings.push(words.to_vec());
         }
-        self.intake().remove_cpu(cpu, &mut readings);
+        self.ingest().remove_cpu(cpu, &mut readings);
         for (Open { group, progress }, reading) in closing.iter_mut().zip(readings) {
             let mut words = [0; WORDS];
             let length = reading.len().min(WORDS);
             words[..length].copy_from_slice(&reading[..length]);
-            take_reading(cpu, group, progress, (&mut words, length), &mut tell);
+            take_reading(cpu, group, progress, (&mut words, length), &mut report);
         }
         budget.give_back(closing.iter().map(Writers::descriptors).sum());
     }
@@ -283,16 +285,16 @@ impl<K: Kernel> Stream<K> {
         let mut readings = Vec::new();
         let cpus: BTreeSet<u32> = self.rings.ids().into_iter().map(|ring| ring.cpu).collect();
         cpus.into_iter().for_each(|cpu| self.close_cpu(cpu, budget, |reading| readings.push(reading)));
-        self.stop_turns();
-        let shares = self.intake().take(|_| false);
+        self.stop_thread_switches();
+        let shares = self.ingest().take(|_| false);
         (readings, shares)
     }
 
     /// Reads every counter of every CPU. A CPU that went offline is closed at the next [`close_outside`](Self::close_outside), even if it
     /// is still, or again, listed as online.
-    pub(super) fn read(&mut self, mut tell: impl FnMut(Reading)) {
+    pub(super) fn read(&mut self, mut report: impl FnMut(Reading)) {
         for (ring, Open { group, progress }) in self.rings.writers_mut() {
-            if !read_group(ring.cpu, group, progress, &mut tell) {
+            if !read_group(ring.cpu, group, progress, &mut report) {
                 self.dissolved.insert(ring.cpu);
             }
         }
@@ -300,38 +302,40 @@ impl<K: Kernel> Stream<K> {
 
     /// Returns the attributed counts since the last call. `there` reports whether a process exists.
     pub(super) fn take(&mut self, there: impl Fn(u32) -> bool) -> Shares {
-        self.intake().take(there)
+        self.ingest().take(there)
     }
 
     /// Enlarges the rings that lost records, within the memory limit.
     pub(super) fn grow(&mut self) {
-        self.rings.grow(&mut *lock(&self.intake));
+        self.rings.grow(&mut *lock(&self.ingest));
     }
 
     /// Enables `PERF_RECORD_SWITCH` on the CPUs where the kernel writes no samples for some switches.
-    pub(super) fn enable_switch_records(&mut self, means: &mut Means<'_, K>) {
-        let hiding = self.intake().hiding();
-        let hides = |ring: RingId| ring.number == 0 && hiding.contains(&ring.cpu);
+    pub(super) fn enable_switch_records(&mut self, means: &mut OpenContext<'_, K>) {
+        let cpus_with_unsampled_switches = self.ingest().cpus_with_unsampled_switches();
+        let hides = |ring: RingId| ring.number == 0 && cpus_with_unsampled_switches.contains(&ring.cpu);
         for (ring, open) in self.rings.writers_mut().filter(|(ring, _)| hides(*ring)) {
             open.group.enable_switch_records(ring.cpu, means);
         }
     }
 
     /// Passes thread switches on from now on, and returns their source.
-    pub(super) fn turns(&self) -> Turns {
-        let passing = Arc::new(Passing::default());
-        self.intake().pass_on(Arc::clone(&passing));
-        let intake = Arc::downgrade(&self.intake);
-        Turns::new(passing, move || intake.upgrade().iter().for_each(|intake| drain_all(intake)))
+    pub(super) fn thread_switches(&self) -> ThreadSwitchReceiver {
+        let sender = Arc::new(ThreadSwitchSender::default());
+        self.ingest().send_thread_switches(Arc::clone(&sender));
+        let ingest = Arc::downgrade(&self.ingest);
+        ThreadSwitchReceiver::new(sender, move || {
+            ingest.upgrade().iter().for_each(|ingest| drain_all(ingest))
+        })
     }
 
     /// Stops passing thread switches on.
-    pub(super) fn stop_turns(&self) {
-        self.intake().stop_passing();
+    pub(super) fn stop_thread_switches(&self) {
+        self.ingest().stop_thread_switches();
     }
 
     /// Reports whether its records describe all thread switches on all of these CPUs.
-    pub(super) fn tells_turns(&self, online: &CpuSet) -> bool {
+    pub(super) fn reports_thread_switches(&self, online: &CpuSet) -> bool {
         self.plan.timed && self.is_everywhere(online) && self.groups_lead_without_pmu()
     }
 
@@ -346,8 +350,8 @@ impl<K: Kernel> Stream<K> {
     }
 
     /// Returns the consumer of the rings, locked.
-    pub(super) fn intake(&self) -> MutexGuard<'_, Ingest<Ring<K>>> {
-        lock(&self.intake)
+    pub(super) fn ingest(&self) -> MutexGuard<'_, Ingest<Ring<K>>> {
+        lock(&self.ingest)
     }
 
     /// Reports whether a counter is open on any CPU.
@@ -365,7 +369,7 @@ impl<K: Kernel> Stream<K> {
     }
 
     pub(super) fn state(&self) -> StreamState {
-        let intake = self.intake();
+        let ingest = self.ingest();
         let cpus: BTreeSet<u32> = self.rings.ids().into_iter().map(|ring| ring.cpu).collect();
         let (most, rings) = (self.rings.budget.most, self.rings.ids().len());
         let groups = |&cpu: &u32| {
@@ -382,11 +386,11 @@ impl<K: Kernel> Stream<K> {
                 .max()
                 .unwrap_or(0),
             groups: cpus.iter().map(groups).max_by_key(Vec::len).unwrap_or_default(),
-            ring_bytes: intake.bytes(),
+            ring_bytes: ingest.bytes(),
             ring_bytes_limit: (rings * most * rustix::param::page_size()) as u64,
             rings: self.rings.budget,
             record_bytes: self.groups().map(|group| self.record_size(group)).max().unwrap_or(0),
-            losses: intake.losses(),
+            losses: ingest.losses(),
         }
     }
 
@@ -411,14 +415,14 @@ impl<K: Kernel> Stream<K> {
 }
 
 /// Empties all rings. Takes the lock for each CPU, so that a collection does not wait for all of them.
-fn drain_all<R: crate::sys::Ring>(intake: &Mutex<Ingest<R>>) {
-    let cpus = lock(intake).cpus();
-    cpus.into_iter().for_each(|cpu| lock(intake).drain(cpu));
+fn drain_all<R: crate::sys::Ring>(ingest: &Mutex<Ingest<R>>) {
+    let cpus = lock(ingest).cpus();
+    cpus.into_iter().for_each(|cpu| lock(ingest).drain(cpu));
 }
 
-/// Locks the intake. A lock that was poisoned by a panic still protects valid sums.
-fn lock<R>(intake: &Mutex<Ingest<R>>) -> MutexGuard<'_, Ingest<R>> {
-    intake.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks the ingest. A lock that was poisoned by a panic still protects valid sums.
+fn lock<R>(ingest: &Mutex<Ingest<R>>) -> MutexGuard<'_, Ingest<R>> {
+    ingest.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reports whether a group that was just enabled does not get on the PMU.
@@ -431,7 +435,7 @@ fn is_starved<E: Event>(leader: &E) -> bool {
     if ran() {
         return false;
     }
-    std::thread::sleep(PATIENCE);
+    std::thread::sleep(SCHEDULING_TIME);
     !ran()
 }
 
@@ -440,12 +444,12 @@ fn read_group<E: Event>(
     cpu: u32,
     group: &Group<E>,
     progress: &mut Progress,
-    tell: &mut impl FnMut(Reading),
+    report: &mut impl FnMut(Reading),
 ) -> bool {
     let mut words = [0; WORDS];
     match group.read(&mut words) {
         Ok(Read { length, whole }) => {
-            take_reading(cpu, group, progress, (&mut words, length), tell);
+            take_reading(cpu, group, progress, (&mut words, length), report);
             whole
         }
         Err(errno) => {
@@ -455,13 +459,13 @@ fn read_group<E: Event>(
     }
 }
 
-/// Passes the counts up to a reading to `tell`.
+/// Passes the counts up to a reading to `report`.
 fn take_reading<E: Event>(
     cpu: u32,
     group: &Group<E>,
     progress: &mut Progress,
     (words, length): (&mut [u64; WORDS], usize),
-    tell: &mut impl FnMut(Reading),
+    report: &mut impl FnMut(Reading),
 ) {
     let length = if group.untimed() { add_times(words, length) } else { length };
     let words = words.get(..length).unwrap_or_default();
@@ -470,7 +474,7 @@ fn take_reading<E: Event>(
     for delta in deltas {
         for &counter in group.counters.get(delta.member).into_iter().flatten() {
             let (raw, scaled, history) = (delta.raw, delta.scaled, progress.history);
-            tell(Reading { cpu, counter, raw, scaled, interval, history });
+            report(Reading { cpu, counter, raw, scaled, interval, history });
         }
     }
 }

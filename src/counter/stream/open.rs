@@ -1,7 +1,7 @@
 //! Opening of the stream on one CPU: groups of counters led by the kernel's own switch events.
 
 use crate::attribute::{Measure, SWITCHES, bundle_fields, clock_fields, fields, sideband};
-use crate::counter::open::Means;
+use crate::counter::open::OpenContext;
 use crate::counter::reading::{Members, Read, WORDS};
 use crate::error::Errno;
 use crate::event::Event as Named;
@@ -105,7 +105,11 @@ impl<E: Event> Group<E> {
     }
 
     /// Enables `PERF_RECORD_SWITCH` in its ring, unless that was tried before.
-    pub(super) fn enable_switch_records<K: Kernel<Event = E>>(&mut self, cpu: u32, means: &mut Means<'_, K>) {
+    pub(super) fn enable_switch_records<K: Kernel<Event = E>>(
+        &mut self,
+        cpu: u32,
+        means: &mut OpenContext<'_, K>,
+    ) {
         if self.switch_records.is_some() {
             return;
         }
@@ -157,7 +161,7 @@ pub(super) type Opened<E> = (Vec<Group<E>>, Vec<Refused>);
 
 /// Input for opening the stream on one CPU.
 pub(super) struct Opener<'a, 'm, K> {
-    pub means: &'a mut Means<'m, K>,
+    pub means: &'a mut OpenContext<'m, K>,
     pub plan: &'a Stream,
     pub cpu: u32,
     pub spread: Spread,

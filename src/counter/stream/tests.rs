@@ -39,9 +39,9 @@ impl Service {
         service
     }
 
-    fn parts(&mut self) -> (&mut Stream<FakeKernel>, Means<'_, FakeKernel>) {
+    fn parts(&mut self) -> (&mut Stream<FakeKernel>, OpenContext<'_, FakeKernel>) {
         let Self { kernel, facts, budget, stream, .. } = self;
-        (stream, Means { kernel, facts, core_pmu_present: false, budget })
+        (stream, OpenContext { kernel, facts, core_pmu_present: false, budget })
     }
 
     /// Makes CPU 1 switch this often, and write a sample of every other switch.
@@ -66,8 +66,8 @@ impl Service {
     /// Returns the places with an event that writes records of switches, and whether it is enabled.
     fn told(&self) -> Vec<(FakePlace, bool)> {
         let opened = self.kernel.opened();
-        let tellers = opened.iter().filter(|event| tells(&event.attr));
-        tellers.map(|event| (event.place, event.enabled)).collect()
+        let dummies = opened.iter().filter(|event| tells(&event.attr));
+        dummies.map(|event| (event.place, event.enabled)).collect()
     }
 }
 

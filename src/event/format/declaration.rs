@@ -87,8 +87,8 @@ fn kind(base: &str, length: Option<&str>, size: usize, signed: bool) -> FieldKin
             return FieldKind::Text;
         }
         // The total size is exact. The size of a type is a guess from its name.
-        let told = length.parse().ok().and_then(|length| size.checked_div(length));
-        let element = told.filter(|element| is_width(*element)).unwrap_or_else(|| size_of_type(base));
+        let declared = length.parse().ok().and_then(|length| size.checked_div(length));
+        let element = declared.filter(|element| is_width(*element)).unwrap_or_else(|| size_of_type(base));
         return FieldKind::Array { element, signed };
     }
     let is_number = is_width(size);

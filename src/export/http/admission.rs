@@ -76,12 +76,12 @@ pub(super) enum Refused {
 
 /// Numbers of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Places {
+pub(super) struct SlotLimits {
     pages: usize,
     profiles: usize,
 }
 
-impl Places {
+impl SlotLimits {
     /// Assigns a quarter of `connections` to pages and the rest to profiles, at least one to each.
     pub(super) fn of(connections: usize) -> Self {
         let pages = (connections / 4).max(1);
@@ -189,7 +189,13 @@ impl Table {
 
     /// Finds or frees a slot for a request of `peer`. If all scrape slots are used, a scrape displaces a scrape of a peer that has more,
     /// or an older one of its own peer. A client that does not read its responses therefore cannot block others.
-    fn place(&mut self, places: Places, class: Class, peer: Peer, now: Monotonic) -> Result<bool, Refused> {
+    fn place(
+        &mut self,
+        places: SlotLimits,
+        class: Class,
+        peer: Peer,
+        now: Monotonic,
+    ) -> Result<bool, Refused> {
         let Some((limit, share)) = places.of_class(class, peer) else { return Ok(false) };
         let answered = |entry: &Entry| matches!(entry.state, State::Answering(of, _) if of == class);
         let own = self.count(|entry| answered(entry) && entry.peer == peer);
@@ -218,18 +224,18 @@ impl Table {
 #[derive(Debug)]
 pub(super) struct Admission {
     table: Lock<Table>,
-    places: Places,
+    places: SlotLimits,
     clock: Clock,
     traffic: Traffic,
 }
 
 impl Admission {
-    pub(super) fn new(places: Places, clock: Clock, traffic: Traffic) -> Arc<Self> {
+    pub(super) fn new(places: SlotLimits, clock: Clock, traffic: Traffic) -> Arc<Self> {
         Arc::new(Self { table: Lock::default(), places, clock, traffic })
     }
 
     /// Adds an accepted connection, and closes another one if there are too many.
-    pub(super) fn enter(self: &Arc<Self>, peer: Peer) -> Arc<Held> {
+    pub(super) fn enter(self: &Arc<Self>, peer: Peer) -> Arc<ConnectionEntry> {
         let evict = Arc::new(Notify::new());
         let (number, evicted) = {
             let mut table = self.table.lock();
@@ -252,7 +258,7 @@ impl Admission {
             (number, evicted)
         };
         evicted.into_iter().for_each(|why| self.traffic.aborted(why));
-        Arc::new(Held { admission: Arc::clone(self), number, peer, evict })
+        Arc::new(ConnectionEntry { admission: Arc::clone(self), number, peer, evict })
     }
 
     /// Closes one waiting connection because the process has no free descriptor.
@@ -264,7 +270,7 @@ impl Admission {
 
 /// Entry of one connection, removed on drop.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct ConnectionEntry {
     admission: Arc<Admission>,
     number: u64,
     peer: Peer,
@@ -280,7 +286,7 @@ pub(super) enum Waiting {
     Headers(Monotonic),
 }
 
-impl Held {
+impl ConnectionEntry {
     /// Returns the peer of the connection.
     pub(super) fn peer(&self) -> Peer {
         self.peer
@@ -326,8 +332,8 @@ impl Held {
     }
 
     /// Acquires a slot for the response to a request with complete headers. Without a slot, the response is brief.
-    pub(super) fn admit(self: &Arc<Self>, class: Class) -> (Place, Option<Refused>) {
-        let (admission, place) = (&self.admission, Place(Arc::clone(self)));
+    pub(super) fn admit(self: &Arc<Self>, class: Class) -> (Slot, Option<Refused>) {
+        let (admission, place) = (&self.admission, Slot(Arc::clone(self)));
         let mut table = admission.table.lock();
         let now = admission.clock.monotonic();
         let outcome = table.place(admission.places, class, self.peer, now);
@@ -355,7 +361,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for ConnectionEntry {
     fn drop(&mut self) {
         let mut table = self.admission.table.lock();
         table.entries.remove(&self.number);
@@ -365,9 +371,9 @@ impl Drop for Held {
 
 /// A slot for one response, held until all of it was passed to the connection.
 #[derive(Debug)]
-pub(super) struct Place(Arc<Held>);
+pub(super) struct Slot(Arc<ConnectionEntry>);
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.0.change(|entry| match entry.state {
             State::Answering(class, false) => Some(State::Answering(class, true)),

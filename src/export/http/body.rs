@@ -12,7 +12,7 @@ use flate2::write::GzEncoder;
 use hyper::body::{Bytes, Frame, SizeHint};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::admission::Place;
+use super::admission::Slot;
 use super::cpu::RequestCpu;
 use super::traffic::Traffic;
 use crate::budget::{self, Share};
@@ -204,7 +204,7 @@ pub(super) struct Account {
     pub(super) code: u16,
     pub(super) began: Monotonic,
     pub(super) bytes: u64,
-    pub(super) _place: Place,
+    pub(super) _place: Slot,
 }
 
 impl Drop for Account {

@@ -17,14 +17,14 @@ struct Nanoseconds {
     /// CPU time of the server thread up to its last response.
     serving: AtomicU64,
     /// CPU time of other threads.
-    aside: AtomicU64,
+    blocking: AtomicU64,
 }
 
 impl RequestCpu {
     /// Returns the CPU time so far.
     pub fn total(&self) -> Duration {
         let of = |nanoseconds: &AtomicU64| Duration::from_nanos(nanoseconds.load(Ordering::Relaxed));
-        of(&self.0.serving) + of(&self.0.aside)
+        of(&self.0.serving) + of(&self.0.blocking)
     }
 
     /// Records the CPU time of the calling thread, which only serves requests.
@@ -34,7 +34,7 @@ impl RequestCpu {
 
     /// Runs `work` for a request and adds its CPU time, also if it panics.
     pub fn count<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _counts = Counts { total: &self.0.aside, before: usage::thread_cpu_time() };
+        let _counts = Counts { total: &self.0.blocking, before: usage::thread_cpu_time() };
         work()
     }
 

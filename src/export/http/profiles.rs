@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::admission::Peer;
 use super::answer::{Answer, TEXT, values};
 use super::body::Content;
-use super::shared::{Shared, aside};
+use super::shared::{Shared, run_blocking};
 use super::turns::Turn;
 use super::{Source, Wanted};
 use crate::export::folded::{self, Folded};
@@ -118,7 +118,7 @@ pub(super) async fn answer<S: Source>(
         Err(refused) => return refuse(&refused, output, &query, &kinds, &nonce),
     };
     let gzip = output != Output::Pprof && negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
-    let encoded = aside(&shared.encoded, shared.traffic.cpu(), move || {
+    let encoded = run_blocking(&shared.encoded, shared.traffic.cpu(), move || {
         let view = View { query: &query, kinds: &kinds, nonce: &nonce };
         let made =
             make(output, view, &profile).and_then(|made| if gzip { made.compressed() } else { Ok(made) });
@@ -190,11 +190,11 @@ fn failed(error: &dyn std::error::Error) -> Answer {
 }
 
 fn html(code: StatusCode, text: String, nonce: &str) -> Answer {
-    Made::new(HTML, text).answer(code, nonce)
+    EncodedProfile::new(HTML, text).answer(code, nonce)
 }
 
 /// An encoded profile.
-struct Made {
+struct EncodedProfile {
     content_type: &'static str,
     bytes: Vec<u8>,
     compressed: bool,
@@ -202,7 +202,7 @@ struct Made {
     file: Option<String>,
 }
 
-impl Made {
+impl EncodedProfile {
     fn new(content_type: &'static str, bytes: impl Into<Vec<u8>>) -> Self {
         Self { content_type, bytes: bytes.into(), compressed: false, file: None }
     }
@@ -241,7 +241,7 @@ impl Made {
 }
 
 /// Encodes the selected part of `whole`.
-fn make(output: Output, view: View<'_>, whole: &Profile) -> io::Result<Made> {
+fn make(output: Output, view: View<'_>, whole: &Profile) -> io::Result<EncodedProfile> {
     let Query { selection, root, plain, shape, format, limit, .. } = view.query;
     let selected;
     let profile = if selection.is_everything() {
@@ -253,33 +253,37 @@ fn make(output: Output, view: View<'_>, whole: &Profile) -> io::Result<Made> {
     let empty = profile.total() == 0;
     let nothing = || flamegraph::nothing(profile, if empty { whole.taken() } else { 0 });
     match output {
-        Output::Index | Output::Absent | Output::Pprof => Ok(Made {
+        Output::Index | Output::Absent | Output::Pprof => Ok(EncodedProfile {
             file: Some(file_name(profile)),
-            ..Made::new(pprof::CONTENT_TYPE, pprof::encode(profile)?)
+            ..EncodedProfile::new(pprof::CONTENT_TYPE, pprof::encode(profile)?)
         }),
         Output::Folded => {
             let options = folded::Options { root: *root, annotated: !plain };
-            Ok(Made::new(TEXT, Folded::new(profile, options).text()))
+            Ok(EncodedProfile::new(TEXT, Folded::new(profile, options).text()))
         }
         Output::FlameGraph => {
             let options = flamegraph::Options { shape: *shape, root: *root, title: None };
             if *format == Some(Format::Svg) {
                 let svg = flamegraph::standalone(profile, options, &nothing())?;
-                return Ok(Made::new(flamegraph::CONTENT_TYPE, svg));
+                return Ok(EncodedProfile::new(flamegraph::CONTENT_TYPE, svg));
             }
             let picture = flamegraph::embedded(profile, options, view.nonce)?;
             let sentence = nothing();
-            Ok(Made::new(HTML, page::flamegraph(view, profile, picture.as_ref().ok_or(&sentence))))
+            Ok(EncodedProfile::new(HTML, page::flamegraph(view, profile, picture.as_ref().ok_or(&sentence))))
         }
         Output::Top => {
             let top = Top::new(profile, limit.unwrap_or(FUNCTIONS));
             match format {
-                Some(Format::Text) => Ok(Made::new(TEXT, top.text(profile, &nothing(), "`limit=`"))),
-                Some(Format::Json) => Ok(Made::new("application/json", serde_json::to_vec_pretty(&top)?)),
+                Some(Format::Text) => {
+                    Ok(EncodedProfile::new(TEXT, top.text(profile, &nothing(), "`limit=`")))
+                }
+                Some(Format::Json) => {
+                    Ok(EncodedProfile::new("application/json", serde_json::to_vec_pretty(&top)?))
+                }
                 _ => {
                     let sentence = nothing();
                     let shown = if empty { Err(sentence.as_str()) } else { Ok(&top) };
-                    Ok(Made::new(HTML, page::top(view, profile, shown)))
+                    Ok(EncodedProfile::new(HTML, page::top(view, profile, shown)))
                 }
             }
         }

@@ -7,18 +7,18 @@ use hyper::body::Bytes;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
-use super::admission::{Class, Held, Refused};
+use super::admission::{Class, ConnectionEntry, Refused};
 use super::answer::{Answer, TEXT, values};
 use super::body::{Account, Body, Content, Work, Writer};
 use super::profiles::{self, Output};
-use super::shared::{Shared, aside};
+use super::shared::{Shared, run_blocking};
 use super::{Collected, Source};
 use crate::budget::Share;
 use crate::export::{negotiate, page};
 
 /// Minimum time that a scrape waits for a new collection before it gets the latest one. On an overloaded machine a collection takes
 /// seconds; scrapes must be answered within 200 ms even then.
-const PATIENCE: Duration = Duration::from_millis(100);
+const MIN_WAIT: Duration = Duration::from_millis(100);
 
 /// Header in which Prometheus sends its timeout in seconds.
 const SCRAPE_TIMEOUT: &str = "x-prometheus-scrape-timeout-seconds";
@@ -92,7 +92,7 @@ impl Route {
 /// Answers one request. A request body is not read. For HEAD, hyper sends only the headers and does not poll the body.
 pub(super) async fn answer<S: Source, B>(
     shared: Arc<Shared<S>>,
-    held: &Arc<Held>,
+    held: &Arc<ConnectionEntry>,
     request: Request<B>,
 ) -> Response<Body> {
     let began = shared.clock.monotonic();
@@ -175,7 +175,7 @@ async fn metrics<S: Source>(shared: &Shared<S>, query: Option<&str>, headers: &H
         Err(text) => return Answer::text(StatusCode::BAD_REQUEST, text),
     };
     let limit = shared.limits.collection;
-    let collected = shared.source.snapshot(patience(headers).min(limit));
+    let collected = shared.source.snapshot(max_wait(headers).min(limit));
     let Collected { snapshot, age } = match tokio::time::timeout(limit, collected).await {
         Ok(Ok(collected)) => collected,
         Ok(Err(error)) => {
@@ -212,15 +212,16 @@ fn metrics_format(query: Option<&str>, headers: &HeaderMap) -> Result<negotiate:
 }
 
 /// Returns how long a scrape waits for a new collection.
-fn patience(headers: &HeaderMap) -> Duration {
+fn max_wait(headers: &HeaderMap) -> Duration {
     let announced = values(headers, SCRAPE_TIMEOUT).next().and_then(|value| value.parse::<f64>().ok());
     let part = announced.and_then(|seconds| Duration::try_from_secs_f64(seconds * PART_OF_TIMEOUT).ok());
-    part.map_or(PATIENCE, |part| part.max(PATIENCE))
+    part.map_or(MIN_WAIT, |part| part.max(MIN_WAIT))
 }
 
 async fn status_page<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
     let own = Arc::clone(shared);
-    match aside(&shared.pages, shared.traffic.cpu(), move || page::render(&own.source.status())).await {
+    match run_blocking(&shared.pages, shared.traffic.cpu(), move || page::render(&own.source.status())).await
+    {
         Ok(html) => Answer::new(StatusCode::OK, "text/html; charset=utf-8", Content::Whole(html.into()))
             .with(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)
             .with(header::REFERRER_POLICY, "no-referrer"),
@@ -230,8 +231,10 @@ async fn status_page<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
 
 async fn status<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
     let own = Arc::clone(shared);
-    match aside(&shared.pages, shared.traffic.cpu(), move || serde_json::to_vec_pretty(&*own.source.status()))
-        .await
+    match run_blocking(&shared.pages, shared.traffic.cpu(), move || {
+        serde_json::to_vec_pretty(&*own.source.status())
+    })
+    .await
     {
         Ok(Ok(json)) => Answer::new(StatusCode::OK, "application/json", Content::Whole(json.into())),
         Ok(Err(error)) => no_status(&error),

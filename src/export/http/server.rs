@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
-use super::admission::{Admission, Held, Peer, Places};
+use super::admission::{Admission, ConnectionEntry, Peer, SlotLimits};
 use super::route::answer;
 use super::shared::Shared;
 use super::stream::Guarded;
@@ -102,7 +102,7 @@ impl Server {
         shutdown: impl Future<Output = ()>,
     ) -> io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
-        let places = Places::of(self.limits.connections);
+        let places = SlotLimits::of(self.limits.connections);
         let admission = Admission::new(places, clock.clone(), traffic.clone());
         let shared = Arc::new(Shared::new(source, traffic, clock, self.limits, self.memory));
         let (stop, stopping) = watch::channel(false);
@@ -144,7 +144,7 @@ impl Server {
 
 async fn serve<S: Source>(
     stream: TcpStream,
-    held: Arc<Held>,
+    held: Arc<ConnectionEntry>,
     shared: Arc<Shared<S>>,
     mut stopping: watch::Receiver<bool>,
 ) {
@@ -180,7 +180,7 @@ async fn serve<S: Source>(
             traffic.aborted(reason(&error));
             tracing::debug!(%error, "connection aborted");
         }
-        None if held.was_arriving() => turn_away(connection.into_parts().io.into_inner().into_inner()),
+        None if held.was_arriving() => reject(connection.into_parts().io.into_inner().into_inner()),
         None => {}
     }
 }
@@ -197,10 +197,10 @@ fn reason(error: &hyper::Error) -> Aborted {
 }
 
 /// Sends a response to a client whose connection is closed to make room, if that is possible without waiting.
-fn turn_away(stream: TcpStream) {
+fn reject(stream: TcpStream) {
     // Tokio would first wait until the socket is writable. The send buffer of a new socket is empty.
-    let told = stream.into_std().and_then(|mut stream| stream.write(TURNED_AWAY));
-    if let Err(error) = told {
+    let sent = stream.into_std().and_then(|mut stream| stream.write(TURNED_AWAY));
+    if let Err(error) = sent {
         tracing::debug!(%error, "the response on an evicted connection could not be sent");
     }
 }

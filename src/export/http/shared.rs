@@ -48,7 +48,7 @@ impl<S: Source> Shared<S> {
 ///
 /// # Errors
 /// Returns an error if the function panicked or the runtime is shutting down.
-pub(super) async fn aside<T: Send + 'static>(
+pub(super) async fn run_blocking<T: Send + 'static>(
     permits: &Arc<Semaphore>,
     cpu: &RequestCpu,
     make: impl FnOnce() -> T + Send + 'static,

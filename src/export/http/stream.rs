@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use super::Limits;
-use super::admission::{Held, Waiting};
+use super::admission::{ConnectionEntry, Waiting};
 use crate::clock::{Clock, Monotonic};
 
 /// Time to wait for the client to close the connection after the last response.
@@ -31,7 +31,7 @@ const LINGER_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub(super) struct Guarded<T> {
     inner: T,
-    held: Arc<Held>,
+    held: Arc<ConnectionEntry>,
     clock: Clock,
     limits: Limits,
     /// Deadline for a request or the rest of its headers: the time, and the timer that wakes the task then.
@@ -43,7 +43,7 @@ pub(super) struct Guarded<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
-    pub(super) fn new(inner: T, held: Arc<Held>, clock: Clock, limits: Limits) -> Self {
+    pub(super) fn new(inner: T, held: Arc<ConnectionEntry>, clock: Clock, limits: Limits) -> Self {
         Self { inner, held, clock, limits, reading: None, deadline: None, lingering: None }
     }
 

@@ -19,7 +19,7 @@ use crate::error::Errno;
 use crate::export::prometheus::{Encoder, Format};
 use crate::export::protobuf;
 use crate::metrics::{Family, Kind, Labels, Metadata, Point, Value};
-use crate::status::tests::specimen;
+use crate::status::tests::example;
 
 /// A program whose source returns one snapshot, or an error.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ impl Source for Program {
 
     fn status(&self) -> Arc<Status> {
         drop(self.pages.lock().unwrap());
-        Arc::new(specimen())
+        Arc::new(example())
     }
 
     fn ready(&self) -> Result<(), Unavailable> {

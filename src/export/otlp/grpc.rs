@@ -14,7 +14,7 @@ use super::settings::Target;
 use crate::config::push::Signal;
 use crate::export::push::Outcome;
 use crate::export::push::http::ANSWER;
-use crate::net::error_text::{causes, told};
+use crate::net::error_text::{causes, sanitized};
 use crate::net::tls::Pem;
 use crate::net::{Bytewise, USER_AGENT};
 
@@ -96,7 +96,7 @@ fn outcome(status: &Status, signal: Signal) -> Outcome {
     let why = match (below, status.message()) {
         (Some(error), _) => causes(error),
         (None, "") => format!("the server returned {code:?}"),
-        (None, message) => format!("the server returned {code:?}: {}", told(message)),
+        (None, message) => format!("the server returned {code:?}: {}", sanitized(message)),
     };
     let retry_after = RpcStatus::decode(status.details()).ok().and_then(|status| status.retry_after());
     if transport {

@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::export::gzip::gzip;
 use crate::export::push::Outcome;
 use crate::export::push::http::{Answer, Http};
-use crate::net::error_text::told;
+use crate::net::error_text::sanitized;
 
 const PROTOBUF: &str = "application/x-protobuf";
 
@@ -47,7 +47,7 @@ fn outcome(answer: &Answer, clock: &Clock) -> Outcome {
             (false, false) => Outcome::Refused {
                 why: format!(
                     "the server returned {status} with content type {}: check that the endpoint is an OTLP receiver",
-                    told(content_type)
+                    sanitized(content_type)
                 ),
             },
         };

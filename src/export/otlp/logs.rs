@@ -27,7 +27,7 @@ use crate::export::push::{self, Payload};
 type Bridge = OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>;
 
 /// Maximum number of buffered records while the target is unknown. Further records are not pushed.
-const KEPT: usize = 512;
+const MAX_BUFFERED: usize = 512;
 
 /// Controls whether log records are pushed. Clones share one state.
 #[derive(Clone, Default)]
@@ -37,7 +37,7 @@ pub struct Switch(Arc<Inner>);
 struct Inner {
     /// The converter of events to records; `None` if records are not needed.
     on: RwLock<Option<On>>,
-    outlet: Arc<Mutex<Outlet>>,
+    target: Arc<Mutex<BatchTarget>>,
 }
 
 struct On {
@@ -47,13 +47,13 @@ struct On {
 
 /// Destination of batches.
 #[derive(Debug)]
-enum Outlet {
+enum BatchTarget {
     /// Unknown yet: records are buffered.
     Kept(Vec<ResourceLogs>, usize),
-    Pushed(ProtoResource, push::Outlet),
+    Pushed(ProtoResource, push::PayloadSink),
 }
 
-impl Default for Outlet {
+impl Default for BatchTarget {
     fn default() -> Self {
         Self::Kept(Vec::new(), 0)
     }
@@ -70,22 +70,22 @@ impl Switch {
     fn start(&self) {
         let mut on = self.0.on.write().unwrap_or_else(PoisonError::into_inner);
         if on.is_none() {
-            let intake = Intake(Arc::clone(&self.0.outlet));
-            let provider = SdkLoggerProvider::builder().with_batch_exporter(intake).build();
+            let exporter = BatchExporter(Arc::clone(&self.0.target));
+            let provider = SdkLoggerProvider::builder().with_batch_exporter(exporter).build();
             *on = Some(On { bridge: OpenTelemetryTracingBridge::new(&provider), provider });
         }
     }
 
     /// Pushes the buffered and all further records.
-    pub(super) fn turn_on(&self, resource: &Resource, to: push::Outlet) {
-        let mut outlet = lock(&self.0.outlet);
-        let next = Outlet::Pushed(described(resource), to);
-        if let Outlet::Kept(kept, items) = std::mem::replace(&mut *outlet, next)
+    pub(super) fn turn_on(&self, resource: &Resource, to: push::PayloadSink) {
+        let mut target = lock(&self.0.target);
+        let next = BatchTarget::Pushed(described(resource), to);
+        if let BatchTarget::Kept(kept, items) = std::mem::replace(&mut *target, next)
             && items > 0
         {
-            outlet.put(kept, items);
+            target.put(kept, items);
         }
-        drop(outlet);
+        drop(target);
         self.start();
     }
 
@@ -97,16 +97,16 @@ impl Switch {
         if let Some(Err(error)) = provider.map(|provider| provider.force_flush()) {
             tracing::debug!(%error, "pushing the last log records failed");
         }
-        *lock(&self.0.outlet) = Outlet::default();
+        *lock(&self.0.target) = BatchTarget::default();
     }
 
     /// Discards buffered and all further records.
     pub(super) fn turn_off(&self) {
         let on = self.0.on.write().unwrap_or_else(PoisonError::into_inner).take();
-        *lock(&self.0.outlet) = Outlet::default();
+        *lock(&self.0.target) = BatchTarget::default();
         // Dropping the provider ends its thread.
         drop(on.map(|on| on.provider.shutdown()));
-        *lock(&self.0.outlet) = Outlet::default();
+        *lock(&self.0.target) = BatchTarget::default();
     }
 }
 
@@ -124,11 +124,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Switch {
     }
 }
 
-impl Outlet {
+impl BatchTarget {
     fn put(&mut self, mut logs: Vec<ResourceLogs>, items: usize) {
         match self {
             Self::Kept(kept, number) => {
-                if *number + items <= KEPT {
+                if *number + items <= MAX_BUFFERED {
                     *number += items;
                     kept.append(&mut logs);
                 }
@@ -147,9 +147,9 @@ impl Outlet {
 
 /// Receives batches.
 #[derive(Debug)]
-struct Intake(Arc<Mutex<Outlet>>);
+struct BatchExporter(Arc<Mutex<BatchTarget>>);
 
-impl LogExporter for Intake {
+impl LogExporter for BatchExporter {
     async fn export(&self, batch: LogBatch<'_>) -> OTelSdkResult {
         let items = batch.iter().count();
         let logs = group_logs_by_resource_and_scope(&batch, &ResourceAttributesWithSchema::default());
@@ -158,8 +158,8 @@ impl LogExporter for Intake {
     }
 }
 
-fn lock(outlet: &Mutex<Outlet>) -> MutexGuard<'_, Outlet> {
-    outlet.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(target: &Mutex<BatchTarget>) -> MutexGuard<'_, BatchTarget> {
+    target.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn described(resource: &Resource) -> ProtoResource {

@@ -19,10 +19,10 @@
 //! <https://opentelemetry.io/docs/specs/otel/metrics/data-model/>.
 
 pub mod attributes;
-mod before;
 mod distribution;
 pub mod names;
 mod points;
+mod previous;
 mod request;
 
 use std::sync::Arc;
@@ -33,10 +33,10 @@ use crate::clock::Timestamp;
 pub use crate::config::push::{Histograms, Temporality};
 use crate::metrics::{Family, Histogram, Kind, Point, Snapshot, Value};
 use attributes::Cache;
-use before::{Away, Before, find};
 use distribution::Exponential;
 use names::{Instrument, Shape};
 use points::{Buckets, HistogramPoint, Number, NumberPoint, Times};
+use previous::{AbsentSeries, PreviousValues, find};
 use request::{Data, EXPLICIT, EXPONENTIAL, GAUGE, Requests, SUM};
 
 /// Encoding options.
@@ -58,13 +58,13 @@ pub struct Encoder {
     options: Options,
     /// The previous snapshot, if differences to it are needed, and earlier series that are missing in it.
     before: Option<Arc<Snapshot>>,
-    away: Away,
+    away: AbsentSeries,
 }
 
 impl Encoder {
     /// Creates an encoder without history.
     pub fn new(options: Options) -> Self {
-        Self { options, before: None, away: Away::default() }
+        Self { options, before: None, away: AbsentSeries::default() }
     }
 
     /// Changes the options. The history is kept unless the temporality changes.
@@ -90,7 +90,7 @@ impl Encoder {
         for family in snapshot.families().iter().filter(|family| !family.points().is_empty()) {
             let name = family.metadata().name();
             let same = known.as_ref().and_then(|known| Some((known.taken(), find(known, name)?)));
-            let mut before = Before::new(same, self.away.of(name));
+            let mut before = PreviousValues::new(same, self.away.of(name));
             let instrument = Instrument::of(family.metadata(), |name| find(snapshot, name).is_some());
             let context = Context { options: self.options, taken: snapshot.taken(), instrument: &instrument };
             context.family(family, &mut before, &mut attributes, &mut requests);
@@ -114,7 +114,7 @@ impl Context<'_> {
     fn family(
         &self,
         family: &Family,
-        before: &mut Before<'_>,
+        before: &mut PreviousValues<'_>,
         attributes: &mut Cache,
         requests: &mut Requests,
     ) {
@@ -189,7 +189,7 @@ impl Context<'_> {
             Value::Histogram(earlier) => Some((taken, &**earlier)),
             _ => None,
         });
-        let told = before.and_then(|(taken, before)| {
+        let since_previous = before.and_then(|(taken, before)| {
             let sum = histogram.sum() - before.sum();
             Some((taken, sum, Buckets::of(histogram, Some(before), data)?))
         });
@@ -197,7 +197,7 @@ impl Context<'_> {
             let whole = Buckets::of(histogram, None, data)?;
             Some((self.anew(point, earlier), histogram.sum(), whole))
         };
-        let Some((start, sum, buckets)) = told.or_else(anew) else { return };
+        let Some((start, sum, buckets)) = since_previous.or_else(anew) else { return };
         let times = self.since(Some(start));
         let sum = Some(sum).filter(|_| !distribution::has_negative(histogram));
         let mut attributes = Vec::new();

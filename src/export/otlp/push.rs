@@ -15,7 +15,7 @@ use super::{http, profiles};
 use crate::clock::{Clock, Timestamp};
 use crate::config::push::{Protocol, Push, Signal};
 use crate::export::push::http::Http;
-use crate::export::push::{Feed, Format, Outcome, Route, Starter, Surroundings, Transport, seed};
+use crate::export::push::{Feed, Format, Outcome, PushContext, Route, Starter, Transport, seed};
 use crate::host::Environment;
 
 /// Attributes that the resource of profiles omits. The stacks belong to other services, whose names are set by themselves or by a
@@ -55,8 +55,8 @@ impl Format for Otlp {
 
     type Settings = Settings;
 
-    fn new(surroundings: &Surroundings) -> Self {
-        let Surroundings { log, resource, began, .. } = surroundings;
+    fn new(push_context: &PushContext) -> Self {
+        let PushContext { log, resource, began, .. } = push_context;
         Self { log: log.clone(), resource: resource.clone(), began: *began, encoder: None }
     }
 

@@ -6,7 +6,7 @@ use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
 use prost::Message;
 
 use crate::export::push::Outcome;
-use crate::net::error_text::told;
+use crate::net::error_text::sanitized;
 
 impl Outcome {
     /// Decodes the message of an accepted request: `Export…ServiceResponse`, which has the same field numbers for all signals.
@@ -15,7 +15,7 @@ impl Outcome {
         let partial = response.partial_success.unwrap_or_default();
         match (u64::try_from(partial.rejected_log_records).unwrap_or(0), &*partial.error_message) {
             (0, "") => Self::Taken,
-            (rejected, message) => Self::Partly { rejected, message: told(message) },
+            (rejected, message) => Self::Partly { rejected, message: sanitized(message) },
         }
     }
 
@@ -98,9 +98,9 @@ mod tests {
     #[test]
     fn garbage_is_no_answer_and_what_a_stranger_says_is_cut_and_cleaned() {
         assert!(matches!(Outcome::of_response(b"<html>"), Outcome::Refused { .. }));
-        let said = told(&format!("a\u{1b}[31m{}", "x".repeat(1000)));
+        let said = sanitized(&format!("a\u{1b}[31m{}", "x".repeat(1000)));
         assert!(
-            !said.contains('\u{1b}') && said.chars().count() <= crate::net::error_text::TOLD + 1,
+            !said.contains('\u{1b}') && said.chars().count() <= crate::net::error_text::MESSAGE_LIMIT + 1,
             "{said}"
         );
     }

@@ -403,24 +403,24 @@ fn age(status: &Status, moment: Timestamp) -> std::time::Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::tests::specimen;
+    use crate::status::tests::example;
 
     #[test]
     fn the_page_is_as_recorded() {
-        let page = render(&specimen()).replace(include_str!("page.css"), "\n");
+        let page = render(&example()).replace(include_str!("page.css"), "\n");
         insta::assert_snapshot!(page.replace("><", ">\n<"));
     }
 
     #[test]
     fn a_hostile_command_name_stays_text() {
-        let page = render(&specimen());
+        let page = render(&example());
         assert!(page.contains("&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;&amp;\u{fffd}"), "{page}");
         assert!(!page.contains("<script"));
     }
 
     #[test]
     fn the_page_loads_nothing() {
-        let page = render(&specimen());
+        let page = render(&example());
         for reference in ["src=", "url(", "@import", "\"http:", "\"https:"] {
             assert!(!page.contains(reference), "{reference}");
         }
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn long_lists_are_cut_and_counted() {
-        let mut status = specimen();
+        let mut status = example();
         status.refusals = vec![status.refusals[0].clone(); 10_000];
         let page = render(&status);
         assert_eq!(page.matches("class=\"refusal\"").count(), LINES);
@@ -438,14 +438,14 @@ mod tests {
 
     #[test]
     fn the_most_severe_refusal_stands_first() {
-        let page = render(&specimen());
+        let page = render(&example());
         let place = |cause: &str| page.find(&format!("class=\"pill {cause}\"")).unwrap();
         assert!(place("exhausted") < place("forbidden") && place("forbidden") < place("absent"));
     }
 
     #[test]
     fn an_old_collection_is_the_first_thing_said() {
-        let mut status = specimen();
+        let mut status = example();
         status.now = Timestamp(status.now.0 + 3_600_000);
         assert!(render(&status).contains("Collection has stopped."));
         status.collection = None;
@@ -454,7 +454,7 @@ mod tests {
 
     #[test]
     fn all_is_well_when_nothing_is_refused() {
-        let mut status = specimen();
+        let mut status = example();
         status.refusals.clear();
         status.counters.truncate(1);
         let page = render(&status);

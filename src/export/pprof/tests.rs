@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 use super::*;
-use crate::profile::sample_profiles::{any_profile, hostile, native, specimen, task};
+use crate::profile::sample_profiles::{any_profile, example, hostile, native, task};
 use crate::profile::{Kind, Mode, Origin, Sample as Counted, sample_profiles::Builder};
 
 /// Messages of `perftools.profiles`, as declared in pprof's `profile.proto`.
@@ -231,12 +231,12 @@ fn listing(decoded: &proto::Profile) -> String {
 
 #[test]
 fn the_profile_is_as_recorded() {
-    insta::assert_snapshot!(listing(&decode(&specimen())));
+    insta::assert_snapshot!(listing(&decode(&example())));
 }
 
 #[test]
 fn equal_profiles_are_equal_bytes() {
-    assert_eq!(encode(&specimen()).unwrap(), encode(&specimen()).unwrap());
+    assert_eq!(encode(&example()).unwrap(), encode(&example()).unwrap());
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn a_sample_that_is_one_event_is_counted_once() {
 
 #[test]
 fn the_first_mapping_is_the_program_with_most_of_the_values() {
-    let decoded = decode(&specimen());
+    let decoded = decode(&example());
     assert_eq!(decoded.text(decoded.mapping[0].filename), "/usr/bin/node");
     let mut builder = Builder::default();
     builder.add(
@@ -272,7 +272,7 @@ fn the_first_mapping_is_the_program_with_most_of_the_values() {
 
 #[test]
 fn a_place_without_a_function_shows_and_can_still_be_looked_up() {
-    let decoded = decode(&specimen());
+    let decoded = decode(&example());
     let sample = decoded.sample.iter().find(|sample| sample.value[0] == 9).unwrap();
     let innermost = &decoded.location[sample.location_id[0] as usize - 1];
     let mapping = &decoded.mapping[innermost.mapping_id as usize - 1];
@@ -287,7 +287,7 @@ fn a_place_without_a_function_shows_and_can_still_be_looked_up() {
 
 #[test]
 fn no_file_is_where_another_one_is() {
-    let mut taken: Vec<(u64, u64)> = (decode(&specimen()).mapping.iter())
+    let mut taken: Vec<(u64, u64)> = (decode(&example()).mapping.iter())
         .map(|mapping| (mapping.memory_start, mapping.memory_limit))
         .collect();
     taken.sort_unstable();
@@ -310,7 +310,7 @@ fn samples_of_a_container_have_its_names() {
         labels: vec![("tier".into(), "front".into())],
         ..Default::default()
     };
-    let mut profile = specimen();
+    let mut profile = example();
     let task = profile.samples[0].task;
     profile.tasks[task as usize].container = Some(identity.into());
     let decoded = decode(&profile);
@@ -331,7 +331,7 @@ fn a_profile_without_samples_is_one() {
 
 #[test]
 fn what_refers_to_nothing_is_left_out() {
-    let mut profile = specimen();
+    let mut profile = example();
     profile.samples[0].stack = u32::MAX;
     profile.samples[1].task = u32::MAX;
     profile.stacks[2] = [0, u32::MAX].into();
@@ -366,7 +366,7 @@ proptest! {
 
 #[test]
 fn cpus_are_not_told_apart() {
-    let (mut plain, mut by_cpu) = (specimen(), specimen());
+    let (mut plain, mut by_cpu) = (example(), example());
     plain.samples.iter_mut().for_each(|sample| (sample.count, sample.value) = (3, 30));
     let split = |sample: &Counted| {
         [(1, 10), (2, 20)].map(|(count, value)| {

@@ -25,7 +25,7 @@ fn histogram(bounds: &[f64], values: &[f64]) -> Value {
 }
 
 /// One family of each kind, with all values and strings that the formats encode specially.
-fn specimen() -> Arc<Snapshot> {
+fn example() -> Arc<Snapshot> {
     let integer = Value::Integer;
     let cycles = vec![
         (&[("cpu", "0")][..], integer(u64::MAX)),
@@ -71,22 +71,22 @@ fn encode(snapshot: &Arc<Snapshot>, format: Format) -> String {
 /// `INSTA_UPDATE=always cargo test` accepts the current output.
 #[test]
 fn the_text_format_is_as_recorded() {
-    insta::assert_snapshot!(encode(&specimen(), Format::Text));
+    insta::assert_snapshot!(encode(&example(), Format::Text));
 }
 
 #[test]
 fn the_openmetrics_format_is_as_recorded() {
-    insta::assert_snapshot!(encode(&specimen(), Format::OpenMetrics100));
+    insta::assert_snapshot!(encode(&example(), Format::OpenMetrics100));
 }
 
 #[test]
 fn both_versions_of_openmetrics_are_one_text() {
-    assert_eq!(encode(&specimen(), Format::OpenMetrics001), encode(&specimen(), Format::OpenMetrics100));
+    assert_eq!(encode(&example(), Format::OpenMetrics001), encode(&example(), Format::OpenMetrics100));
 }
 
 #[test]
 fn created_timestamps_stand_directly_behind_the_samples_with_the_same_labels() {
-    let text = encode(&specimen(), Format::OpenMetrics100.with_created());
+    let text = encode(&example(), Format::OpenMetrics100.with_created());
     let mut behind = "";
     let mut created = 0;
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -101,7 +101,7 @@ fn created_timestamps_stand_directly_behind_the_samples_with_the_same_labels() {
     }
     assert_eq!(created, 6, "counters and histograms have one each, gauges and infos none");
     let without: String = text.split_inclusive('\n').filter(|line| !line.contains("_created")).collect();
-    assert_eq!(without, encode(&specimen(), Format::OpenMetrics100));
+    assert_eq!(without, encode(&example(), Format::OpenMetrics100));
     assert_eq!(Format::Text.with_created(), Format::Text);
 }
 
@@ -211,7 +211,7 @@ fn faults(text: &str) -> String {
 
 #[test]
 fn promtool_finds_no_fault() {
-    assert_eq!(faults(&encode(&specimen(), Format::Text)), "");
+    assert_eq!(faults(&encode(&example(), Format::Text)), "");
 }
 
 #[test]

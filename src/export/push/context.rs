@@ -10,7 +10,7 @@ use crate::export::otlp::logs::Switch;
 
 /// Parts of the program that the push thread and the formats use.
 #[derive(Debug)]
-pub struct Surroundings {
+pub struct PushContext {
     /// Identity of the sender: attributes with names of the OpenTelemetry semantic conventions.
     pub resource: Resource,
     /// Accounting of pushes.

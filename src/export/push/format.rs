@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::context::Surroundings;
+use super::context::PushContext;
 use super::producer::Feed;
 use super::route::Route;
 use super::start::Starter;
@@ -24,7 +24,7 @@ pub(in crate::export) trait Format {
     type Settings: fmt::Debug + Clone + PartialEq;
 
     /// Creates the state of the format before anything was pushed.
-    fn new(surroundings: &Surroundings) -> Self;
+    fn new(push_context: &PushContext) -> Self;
 
     /// Returns the settings from the configuration and the environment; `None` if nothing is pushed in this format. Appends a sentence to
     /// `problems` for each ignored setting.

@@ -1,6 +1,6 @@
 //! The list of all formats, and their combined settings.
 
-use super::context::Surroundings;
+use super::context::PushContext;
 use super::format::Format as _;
 use super::producer::Feed;
 use super::route::Route;
@@ -55,8 +55,8 @@ macro_rules! formats {
         }
 
         impl Formats {
-            pub(super) fn new(surroundings: &Surroundings) -> Self {
-                Self { $($name: crate::export::$name::$format::new(surroundings),)+ }
+            pub(super) fn new(push_context: &PushContext) -> Self {
+                Self { $($name: crate::export::$name::$format::new(push_context),)+ }
             }
 
             /// Starts all pushes of these settings. `known` is false until settings have been resolved once.

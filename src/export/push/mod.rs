@@ -26,13 +26,13 @@ mod start;
 mod state;
 mod thread;
 
-pub use context::Surroundings;
+pub use context::PushContext;
 pub(in crate::export) use format::Format;
 pub use formats::Settings;
 pub(in crate::export) use outcome::Outcome;
 pub use payload::{Encoded, Payload};
 pub use producer::Feed;
-pub(in crate::export) use producer::Outlet;
+pub(in crate::export) use producer::PayloadSink;
 pub use route::Route;
 pub(in crate::export) use sender::Transport;
 pub(in crate::export) use start::{Starter, seed};

@@ -13,7 +13,7 @@ use super::route::Flow;
 use super::state::Board;
 use crate::export::http::Unavailable;
 use crate::metrics::Snapshot;
-use crate::profile::{Ask, Asked, NoProfile, Profile, Selection};
+use crate::profile::{NoProfile, Profile, ProfileRecorder, RecordingId, Selection};
 
 /// Time limit of the last collection during shutdown.
 const LAST: Duration = Duration::from_secs(2);
@@ -30,21 +30,21 @@ pub trait Feed: Send + Sync + 'static {
     fn snapshot(&self) -> impl Future<Output = Result<Arc<Snapshot>, Unavailable>> + Send;
 
     /// Returns the interface for requesting profiles.
-    fn profiles(&self) -> Arc<dyn Ask>;
+    fn profiles(&self) -> Arc<dyn ProfileRecorder>;
 }
 
 /// Queue and accounting of payloads.
 #[derive(Debug, Clone)]
-pub(in crate::export) struct Outlet {
+pub(in crate::export) struct PayloadSink {
     pub(super) flow: Flow,
     pub(super) queue: Arc<Queue>,
     pub(super) board: Arc<Board>,
 }
 
-impl Outlet {
+impl PayloadSink {
     /// Adds one payload, without waiting for space.
     pub(in crate::export) fn put_at_once(&self, payload: Payload) {
-        self.board.crowded_out(self.flow, self.queue.push(payload, self.queue.new_batch()));
+        self.board.dropped_when_full(self.flow, self.queue.push(payload, self.queue.new_batch()));
         self.board.queued(self.flow, &self.queue);
     }
 
@@ -57,7 +57,7 @@ impl Outlet {
         for payload in payloads {
             // After that time payloads of the batch displace each other, which is counted.
             drop(timeout_at(deadline, self.queue.admits(payload.bytes.len(), batch)).await);
-            self.board.crowded_out(self.flow, self.queue.push(payload, batch));
+            self.board.dropped_when_full(self.flow, self.queue.push(payload, batch));
         }
         self.board.queued(self.flow, &self.queue);
     }
@@ -65,14 +65,14 @@ impl Outlet {
 
 /// Puts measurements into an outlet: immediately, at each interval, and on shutdown.
 #[derive(Debug)]
-pub(super) struct Pump<F> {
+pub(super) struct Producer<F> {
     pub(super) feed: Arc<F>,
-    pub(super) outlet: Outlet,
+    pub(super) sink: PayloadSink,
     pub(super) every: Duration,
     pub(super) stop: watch::Receiver<bool>,
 }
 
-impl<F: Feed> Pump<F> {
+impl<F: Feed> Producer<F> {
     fn ticks(&self) -> Interval {
         let mut ticks = interval(self.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -99,7 +99,7 @@ impl<F: Feed> Pump<F> {
                 Some(Ok(snapshot)) => {
                     let encoded = encode(&snapshot);
                     pushed = Some(snapshot);
-                    self.outlet.put(encoded, self.every).await;
+                    self.sink.put(encoded, self.every).await;
                 }
                 Some(Err(error)) => tracing::warn!("no metrics pushed in this interval: {error}"),
                 None => tracing::warn!("last metrics not pushed: the collection timed out"),
@@ -135,7 +135,7 @@ impl<F: Feed> Pump<F> {
             match turned.await {
                 Ok((encoded, rest)) => {
                     windows = rest;
-                    self.outlet.put(encoded, self.every).await;
+                    self.sink.put(encoded, self.every).await;
                 }
                 Err(error) => {
                     tracing::error!(%error, "pushing profiles stopped");
@@ -152,8 +152,8 @@ impl<F: Feed> Pump<F> {
 /// Recordings of each kind of profile. They end when the value is dropped.
 #[derive(Debug, Default)]
 struct Windows {
-    ask: Option<Arc<dyn Ask>>,
-    open: Vec<(Arc<str>, Asked)>,
+    recorder: Option<Arc<dyn ProfileRecorder>>,
+    open: Vec<(Arc<str>, RecordingId)>,
     /// Whether some kind is not recorded, or nothing is sampled yet: events are opened after the start of the push.
     incomplete: bool,
     /// Whether a failure to record was logged.
@@ -163,32 +163,32 @@ struct Windows {
 impl Windows {
     /// Returns the profiles since the last call and starts the next recordings without a gap. New kinds have no profile yet.
     fn turn<F: Feed>(&mut self, feed: &F, last: bool) -> Vec<Profile> {
-        let ask = feed.profiles();
-        let kinds = ask.entries();
+        let recorder = feed.profiles();
+        let kinds = recorder.entries();
         let mut profiles = Vec::new();
-        for (kind, asked) in std::mem::take(&mut self.open) {
+        for (kind, recording) in std::mem::take(&mut self.open) {
             if !kinds.contains(&kind) {
-                ask.abandon(asked);
+                recorder.abandon(recording);
                 continue;
             }
             // Only a renewal includes metadata that processes provide, so the last recording is renewed as well.
-            match ask.renew(asked, &Selection::default()) {
-                Ok((profile, asked)) => {
+            match recorder.renew(recording, &Selection::default()) {
+                Ok((profile, recording)) => {
                     profiles.push(profile);
-                    self.open.push((kind, asked));
+                    self.open.push((kind, recording));
                 }
                 // The sampling changed at a reload: the recording was discarded, and the next one starts immediately.
                 Err(NoProfile::Gone) => {}
                 // Nothing is lost: the recorded samples are part of a later profile.
                 Err(error @ NoProfile::Stalled) => {
                     tracing::warn!(%kind, "no profile pushed in this interval: {error}");
-                    self.open.push((kind, asked));
+                    self.open.push((kind, recording));
                 }
                 Err(error) => tracing::warn!(%kind, "no profile pushed in this interval: {error}"),
             }
         }
         if last {
-            self.open.drain(..).for_each(|(_, asked)| ask.abandon(asked));
+            self.open.drain(..).for_each(|(_, recording)| recorder.abandon(recording));
         } else {
             self.begin(feed);
         }
@@ -197,15 +197,15 @@ impl Windows {
 
     /// Starts recordings of everything that is sampled and not recorded yet.
     fn begin<F: Feed>(&mut self, feed: &F) {
-        let ask = feed.profiles();
-        let kinds = ask.entries();
+        let recorder = feed.profiles();
+        let kinds = recorder.entries();
         self.incomplete = kinds.is_empty();
         for kind in kinds {
             if self.open.iter().any(|(known, _)| *known == kind) {
                 continue;
             }
-            match ask.begin(&kind) {
-                Ok(asked) => self.open.push((kind, asked)),
+            match recorder.begin(&kind) {
+                Ok(recording) => self.open.push((kind, recording)),
                 Err(error) => {
                     self.incomplete = true;
                     if !self.complained {
@@ -215,15 +215,15 @@ impl Windows {
                 }
             }
         }
-        self.ask = Some(ask);
+        self.recorder = Some(recorder);
     }
 }
 
 impl Drop for Windows {
     fn drop(&mut self) {
         // Recordings that are not ended would continue to count.
-        if let Some(ask) = &self.ask {
-            self.open.drain(..).for_each(|(_, asked)| ask.abandon(asked));
+        if let Some(recorder) = &self.recorder {
+            self.open.drain(..).for_each(|(_, recording)| recorder.abandon(recording));
         }
     }
 }
@@ -235,22 +235,22 @@ mod tests {
     use crate::host::Roots;
     use crate::profile::replayed::idle;
 
-    struct Idle(Arc<dyn Ask>);
+    struct Idle(Arc<dyn ProfileRecorder>);
 
     impl Feed for Idle {
         async fn snapshot(&self) -> Result<Arc<Snapshot>, Unavailable> {
             Err(Unavailable("there are no metrics".into()))
         }
 
-        fn profiles(&self) -> Arc<dyn Ask> {
+        fn profiles(&self) -> Arc<dyn ProfileRecorder> {
             Arc::clone(&self.0)
         }
     }
 
     /// Returns how many more recordings are possible.
-    fn free(ask: &Arc<dyn Ask>) -> usize {
-        let taken: Vec<Asked> = std::iter::from_fn(|| ask.begin("cpu").ok()).collect();
-        taken.iter().for_each(|&asked| ask.abandon(asked));
+    fn free(recorder: &Arc<dyn ProfileRecorder>) -> usize {
+        let taken: Vec<RecordingId> = std::iter::from_fn(|| recorder.begin("cpu").ok()).collect();
+        taken.iter().for_each(|&recording| recorder.abandon(recording));
         taken.len()
     }
 
@@ -289,11 +289,11 @@ mod tests {
     fn what_cannot_be_recorded_now_is_tried_again() {
         let dir = tempfile::tempdir().unwrap();
         let feed = Idle(idle(&Roots::under(dir.path())));
-        let taken: Vec<Asked> = std::iter::from_fn(|| feed.0.begin("cpu").ok()).collect();
+        let taken: Vec<RecordingId> = std::iter::from_fn(|| feed.0.begin("cpu").ok()).collect();
         let mut windows = Windows::default();
         windows.begin(&feed);
         assert!(windows.incomplete && windows.open.is_empty());
-        taken.iter().for_each(|&asked| feed.0.abandon(asked));
+        taken.iter().for_each(|&recording| feed.0.abandon(recording));
         windows.begin(&feed);
         assert!(!windows.incomplete && windows.open.len() == 2);
     }

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::outcome::Outcome;
-use super::producer::Outlet;
+use super::producer::PayloadSink;
 use super::retry::Backoff;
 use crate::clock::Clock;
 
@@ -40,7 +40,7 @@ pub(in crate::export) trait Transport: fmt::Debug + Send + Sync + 'static {
 /// have changed.
 #[derive(Debug)]
 pub(super) struct Sender<T: Transport> {
-    pub(super) outlet: Outlet,
+    pub(super) sink: PayloadSink,
     pub(super) transport: T,
     /// Time limit for a response.
     pub(super) patience: Duration,
@@ -54,7 +54,7 @@ pub(super) struct Sender<T: Transport> {
 impl<T: Transport> Sender<T> {
     /// Sends requests until the task is aborted.
     pub(super) async fn run(mut self) {
-        let Outlet { flow, queue, board } = self.outlet.clone();
+        let PayloadSink { flow, queue, board } = self.sink.clone();
         loop {
             let waiting = queue.oldest().await;
             let begin = self.clock.monotonic();

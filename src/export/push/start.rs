@@ -8,9 +8,9 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
-use super::context::Surroundings;
+use super::context::PushContext;
 use super::payload::Encoded;
-use super::producer::{Feed, Outlet, Pump};
+use super::producer::{Feed, PayloadSink, Producer};
 use super::queue::Queue;
 use super::retry::Backoff;
 use super::route::{Flow, Route};
@@ -34,14 +34,14 @@ const INTERVAL: Duration = Duration::from_secs(15);
 pub(in crate::export) struct Starter<'a, F> {
     pub(super) format: &'static str,
     feed: &'a Arc<F>,
-    surroundings: &'a Surroundings,
+    push_context: &'a PushContext,
     running: &'a mut Running,
 }
 
 impl<F: Feed> Starter<'_, F> {
     /// Returns the maximum request size in bytes before compression. Several requests fit into the queues.
     pub(in crate::export) fn request_limit(&self) -> usize {
-        let limit = usize::try_from(self.surroundings.memory.limit() / 4).unwrap_or(usize::MAX);
+        let limit = usize::try_from(self.push_context.memory.limit() / 4).unwrap_or(usize::MAX);
         limit.clamp(SMALLEST, REQUEST)
     }
 
@@ -52,8 +52,8 @@ impl<F: Feed> Starter<'_, F> {
         transport: impl Transport,
         encode: impl FnMut(&Arc<Snapshot>) -> Encoded + Send + 'static,
     ) {
-        let pump = self.pump(route, transport);
-        self.running.pumps.spawn(pump.metrics(encode));
+        let producer = self.producer(route, transport);
+        self.running.producers.spawn(producer.metrics(encode));
     }
 
     /// Pushes the profiles of each interval, and the rest on shutdown. `encode` is called on blocking threads.
@@ -63,8 +63,8 @@ impl<F: Feed> Starter<'_, F> {
         transport: impl Transport,
         encode: impl Fn(&[Profile]) -> Encoded + Send + Sync + 'static,
     ) {
-        let pump = self.pump(route, transport);
-        self.running.pumps.spawn(pump.profiles(encode));
+        let producer = self.producer(route, transport);
+        self.running.producers.spawn(producer.profiles(encode));
     }
 
     /// Pushes the payloads that the format puts into the returned outlet. On shutdown, `flush` is called on a blocking thread to add the
@@ -74,29 +74,29 @@ impl<F: Feed> Starter<'_, F> {
         route: &Route,
         transport: impl Transport,
         flush: impl FnOnce() + Send + 'static,
-    ) -> Outlet {
+    ) -> PayloadSink {
         self.running.flushes.push(Box::new(flush));
         self.queue(route, transport)
     }
 
-    fn pump(&mut self, route: &Route, transport: impl Transport) -> Pump<F> {
-        Pump {
+    fn producer(&mut self, route: &Route, transport: impl Transport) -> Producer<F> {
+        Producer {
             feed: Arc::clone(self.feed),
-            outlet: self.queue(route, transport),
+            sink: self.queue(route, transport),
             every: route.interval.unwrap_or(INTERVAL),
             stop: self.running.stop.subscribe(),
         }
     }
 
     /// Creates a queue and starts sending its payloads.
-    fn queue<T: Transport>(&mut self, route: &Route, transport: T) -> Outlet {
-        let Surroundings { board, clock, memory, .. } = self.surroundings;
+    fn queue<T: Transport>(&mut self, route: &Route, transport: T) -> PayloadSink {
+        let PushContext { board, clock, memory, .. } = self.push_context;
         let flow = Flow { format: self.format, signal: route.signal };
         let queue = Arc::new(Queue::new(route.queue, memory));
         board.begins(flow, route, &queue);
-        let outlet = Outlet { flow, queue, board: Arc::clone(board) };
+        let sink = PayloadSink { flow, queue, board: Arc::clone(board) };
         let sender = Sender {
-            outlet: outlet.clone(),
+            sink: sink.clone(),
             transport,
             patience: route.timeout,
             connection: None,
@@ -105,9 +105,9 @@ impl<F: Feed> Starter<'_, F> {
             hurry: self.running.hurry.subscribe(),
         };
         self.running.senders.push(tokio::spawn(sender.run()));
-        self.running.outlets.push(outlet.clone());
+        self.running.sinks.push(sink.clone());
         tracing::info!(signal = route.signal.as_str(), endpoint = %route.uri, format = flow.format, "pushing");
-        outlet
+        sink
     }
 }
 
@@ -119,9 +119,9 @@ pub(in crate::export) fn seed() -> u64 {
 /// The push tasks of some settings.
 #[derive(Default)]
 pub(super) struct Running {
-    pumps: JoinSet<()>,
+    producers: JoinSet<()>,
     senders: Vec<JoinHandle<()>>,
-    outlets: Vec<Outlet>,
+    sinks: Vec<PayloadSink>,
     /// Functions that add data buffered elsewhere.
     flushes: Vec<Box<dyn FnOnce() + Send>>,
     stop: watch::Sender<bool>,
@@ -132,11 +132,11 @@ impl Running {
     /// Runs `start` and returns the tasks that it started.
     pub(super) fn start<F: Feed>(
         feed: &Arc<F>,
-        surroundings: &Surroundings,
+        push_context: &PushContext,
         start: impl FnOnce(&mut Starter<'_, F>),
     ) -> Self {
         let mut running = Self::default();
-        start(&mut Starter { format: "", feed, surroundings, running: &mut running });
+        start(&mut Starter { format: "", feed, push_context, running: &mut running });
         running
     }
 
@@ -148,17 +148,17 @@ impl Running {
             for flush in self.flushes.drain(..) {
                 drop(spawn_blocking(flush).await);
             }
-            while self.pumps.join_next().await.is_some() {}
-            for outlet in &self.outlets {
-                outlet.queue.emptied().await;
+            while self.producers.join_next().await.is_some() {}
+            for sink in &self.sinks {
+                sink.queue.emptied().await;
             }
         });
         if flushed.await.is_err() {
             tracing::warn!("push flush timed out after {FLUSH:?}, queued requests dropped");
         }
         self.senders.iter().for_each(JoinHandle::abort);
-        self.pumps.abort_all();
-        for Outlet { flow, queue, .. } in &self.outlets {
+        self.producers.abort_all();
+        for PayloadSink { flow, queue, .. } in &self.sinks {
             board.dropped(*flow, queue.clear());
             board.ends(*flow);
         }

@@ -15,7 +15,7 @@ use crate::metrics::registered;
 use crate::status::{PushFailure, PushStatus};
 
 /// Minimum time between log messages about a continuing problem. `/status` and metrics always report it.
-const SILENCE: Duration = Duration::from_secs(300);
+const LOG_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Upper bounds in seconds of `perf_exporter_push_duration_seconds`.
 const DURATION_BUCKETS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -38,12 +38,12 @@ pub struct Board {
 struct Account {
     status: PushStatus,
     /// Time of the last log message about failures, partial rejections, and dropped requests.
-    told: [Option<Monotonic>; 3],
+    logged: [Option<Monotonic>; 3],
 }
 
 /// Topic of a log message.
 #[derive(Debug, Clone, Copy)]
-enum About {
+enum LogTopic {
     Failure,
     Part,
     Crowd,
@@ -51,11 +51,11 @@ enum About {
 
 impl Account {
     /// Reports whether a message may be logged, because none was for a while.
-    fn is_news(&mut self, about: About, now: Monotonic) -> bool {
-        let Some(told) = self.told.get_mut(about as usize) else { return false };
-        let news = told.is_none_or(|told| now.since(told) >= SILENCE);
+    fn should_log(&mut self, about: LogTopic, now: Monotonic) -> bool {
+        let Some(logged) = self.logged.get_mut(about as usize) else { return false };
+        let news = logged.is_none_or(|logged| now.since(logged) >= LOG_INTERVAL);
         if news {
-            *told = Some(now);
+            *logged = Some(now);
         }
         news
     }
@@ -160,13 +160,13 @@ impl Board {
     }
 
     /// Records items that were dropped because the queue is full.
-    pub(super) fn crowded_out(&self, flow: Flow, dropped: Dropped) {
+    pub(super) fn dropped_when_full(&self, flow: Flow, dropped: Dropped) {
         if dropped.payloads == 0 {
             return;
         }
         self.dropped(flow, dropped);
         let now = self.clock.monotonic();
-        let news = self.lock().get_mut(&flow).is_some_and(|account| account.is_news(About::Crowd, now));
+        let news = self.lock().get_mut(&flow).is_some_and(|account| account.should_log(LogTopic::Crowd, now));
         if news && flow.signal != Signal::Logs {
             tracing::warn!(
                 format = flow.format,
@@ -216,7 +216,7 @@ impl Board {
         status.last_taken = Some(self.clock.now());
         status.message = message.cloned();
         let recovered = status.failing.take().is_some();
-        let news = message.is_some() && account.is_news(About::Part, self.clock.monotonic());
+        let news = message.is_some() && account.should_log(LogTopic::Part, self.clock.monotonic());
         drop(accounts);
         if flow.signal == Signal::Logs {
             // A message about the push of logs would itself be pushed and answered.
@@ -245,7 +245,7 @@ impl Board {
         let since = account.status.failing.as_ref().map_or(now, |failure| failure.since);
         account.status.failing = Some(PushFailure { since, why: why.into() });
         let endpoint = account.status.endpoint.clone();
-        let news = account.is_news(About::Failure, self.clock.monotonic());
+        let news = account.should_log(LogTopic::Failure, self.clock.monotonic());
         drop(accounts);
         if news && flow.signal != Signal::Logs {
             tracing::warn!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::context::Surroundings;
+use super::context::PushContext;
 use super::formats::{Formats, Settings};
 use super::producer::Feed;
 use super::start::Running;
@@ -28,13 +28,13 @@ impl Pusher {
     pub fn start<F: Feed>(
         feed: F,
         settings: watch::Receiver<Option<Arc<Settings>>>,
-        surroundings: Surroundings,
+        push_context: PushContext,
     ) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = watch::channel(false);
         let (running, ended) = channel();
         thread::Builder::new().name("push".into()).spawn(move || {
-            runtime.block_on(run(Arc::new(feed), settings, surroundings, stopped));
+            runtime.block_on(run(Arc::new(feed), settings, push_context, stopped));
             // A pending name lookup would block the thread and is abandoned.
             runtime.shutdown_background();
             drop(running);
@@ -59,16 +59,16 @@ impl Pusher {
 async fn run<F: Feed>(
     feed: Arc<F>,
     mut settings: watch::Receiver<Option<Arc<Settings>>>,
-    surroundings: Surroundings,
+    push_context: PushContext,
     mut stop: watch::Receiver<bool>,
 ) {
-    let mut formats = Formats::new(&surroundings);
+    let mut formats = Formats::new(&push_context);
     // Whether the log is pushed is unknown before the first settings, so it is buffered until then.
     let (mut known, nothing) = (false, Settings::default());
     loop {
         let current = settings.borrow_and_update().clone();
         let wanted = current.as_deref().unwrap_or(&nothing);
-        let running = Running::start(&feed, &surroundings, |starter| formats.start(wanted, known, starter));
+        let running = Running::start(&feed, &push_context, |starter| formats.start(wanted, known, starter));
         let stopping = loop {
             let changed = tokio::select! {
                 changed = settings.changed() => changed.is_ok(),
@@ -83,7 +83,7 @@ async fn run<F: Feed>(
                 break false;
             }
         };
-        running.stop(&surroundings.board).await;
+        running.stop(&push_context.board).await;
         if stopping {
             return;
         }

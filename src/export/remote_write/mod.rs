@@ -20,7 +20,7 @@ use hyper::header;
 
 use super::otlp::attribute::{Resource, Scalar};
 use super::push::http::{Answer, Http};
-use super::push::{Feed, Format, Outcome, Route, Starter, Surroundings, Transport};
+use super::push::{Feed, Format, Outcome, PushContext, Route, Starter, Transport};
 use crate::clock::Clock;
 pub use crate::config::push::RemoteWrite as Settings;
 use crate::config::push::{Push, Signal};
@@ -50,8 +50,8 @@ impl Format for RemoteWrite {
 
     type Settings = Settings;
 
-    fn new(surroundings: &Surroundings) -> Self {
-        Self { resource: surroundings.resource.clone(), encoder: None }
+    fn new(push_context: &PushContext) -> Self {
+        Self { resource: push_context.resource.clone(), encoder: None }
     }
 
     fn resolve(push: &Push, _: &Environment, _: &mut Vec<String>) -> Option<Settings> {

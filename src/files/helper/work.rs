@@ -22,7 +22,7 @@ const STACK: usize = 256 << 10;
 /// Maximum age of the mount list of a process, unless a path leads into a mount that is missing from it.
 const FRESH: Duration = Duration::from_secs(1);
 /// Maximum number of mount namespaces with a cached mount list.
-const MOST_NAMESPACES: usize = 64;
+const MAX_NAMESPACES: usize = 64;
 
 /// File opened by a worker.
 #[derive(Debug)]
@@ -238,10 +238,10 @@ impl MountCache {
         let mounts = Arc::new(Mounts::read(dir, own));
         let end = self.clock.monotonic();
         let mut known = lock();
-        if known.len() >= MOST_NAMESPACES {
+        if known.len() >= MAX_NAMESPACES {
             known.retain(|_, listed| listed.is_fresh(false, end));
         }
-        if known.len() < MOST_NAMESPACES {
+        if known.len() < MAX_NAMESPACES {
             known.insert(key, Listed { mounts: Arc::clone(&mounts), begin, end });
         }
         mounts

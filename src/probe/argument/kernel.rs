@@ -27,7 +27,7 @@ pub fn fetch_text(argument: &Argument, site: Site, machine: Arch) -> Result<Stri
 }
 
 fn definition(argument: &Argument, site: Site, machine: Arch) -> Parsed<String> {
-    let mut text = told(&argument.fetch, site, machine)?.to_string();
+    let mut text = resolved(&argument.fetch, site, machine)?.to_string();
     if let Some(kind) = argument.kind {
         if site == Site::User && matches!(kind.element, Element::Symbol | Element::SymbolString) {
             let message = format!("{kind} symbolizes kernel addresses, but the probe is in a program");
@@ -43,7 +43,7 @@ fn definition(argument: &Argument, site: Site, machine: Arch) -> Parsed<String> 
 }
 
 /// Returns the fetch in the kernel's syntax for this address space.
-fn told(fetch: &Fetch, site: Site, machine: Arch) -> Parsed<Fetch> {
+fn resolved(fetch: &Fetch, site: Site, machine: Arch) -> Parsed<Fetch> {
     match fetch {
         Fetch::Register(register) => check_register(register, machine)?,
         Fetch::Argument(number) if site == Site::User => return parameter(*number, machine),
@@ -66,7 +66,7 @@ fn told(fetch: &Fetch, site: Site, machine: Arch) -> Parsed<Fetch> {
             return fault(0, format!("the location of {variable} is unknown"), remedy);
         }
         Fetch::Deref { user, offset, of } => {
-            let of = Box::new(told(of, site, machine)?);
+            let of = Box::new(resolved(of, site, machine)?);
             return Ok(Fetch::Deref { user: *user, offset: *offset, of });
         }
         _ => {}

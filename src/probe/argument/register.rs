@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::words::words;
+use crate::named_enum::named_enum;
 
 /// Registers that fetch arguments support on x86-64 (`regoffset_table` in the kernel's `arch/x86/kernel/ptrace.c`). The first six carry
 /// function arguments, in this order (System V ABI).
@@ -22,7 +22,7 @@ const AARCH64: [&str; 35] = [
 /// Letters of the four oldest x86 registers, whose parts have names of their own: `al`, `ax`, `eax`, `rax`.
 const X86_LETTERS: [&str; 4] = ["a", "b", "c", "d"];
 
-words! {
+named_enum! {
     /// An instruction set, with its registers and its calling convention.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum Arch {

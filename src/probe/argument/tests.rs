@@ -253,8 +253,8 @@ fn arguments_of_a_marker_that_cannot_be_taken_are_refused_one_by_one() {
 
 #[test]
 fn at_a_marker_an_argument_is_the_markers() {
-    let marker = usdt("8@-8(%rbp) -4@%esi 8f@%xmm0", Arch::X86_64);
-    let told = |text: &str| match parse(text).at_marker(&marker) {
+    let usdt = usdt("8@-8(%rbp) -4@%esi 8f@%xmm0", Arch::X86_64);
+    let told = |text: &str| match parse(text).at_usdt_probe(&usdt) {
         Ok(argument) => fetch_text(&argument, Site::User, Arch::X86_64).unwrap(),
         Err(error) => error.to_string(),
     };

@@ -25,31 +25,32 @@ impl Argument {
     ///
     /// # Errors
     /// The USDT probe has no such argument, the argument is not supported, or it is too short for an address.
-    pub fn at_marker(&self, marker: &[Result<Self, ArgumentError>]) -> Result<Self, ArgumentError> {
-        let (fetch, kind) = self.fetch.at_marker(marker, true).map_err(|fault| fault.of(&self.text))?;
+    pub fn at_usdt_probe(&self, usdt_probe: &[Result<Self, ArgumentError>]) -> Result<Self, ArgumentError> {
+        let (fetch, kind) =
+            self.fetch.at_usdt_probe(usdt_probe, true).map_err(|fault| fault.of(&self.text))?;
         Ok(Self { fetch, kind: self.kind.or(kind), ..self.clone() })
     }
 }
 
 impl Fetch {
-    fn at_marker(
+    fn at_usdt_probe(
         &self,
-        marker: &[Result<Argument, ArgumentError>],
+        usdt_probe: &[Result<Argument, ArgumentError>],
         outermost: bool,
     ) -> Parsed<(Self, Option<FetchType>)> {
         let number = match self {
             Self::Argument(number) => *number,
             Self::Deref { user, offset, of } => {
-                let of = Box::new(of.at_marker(marker, false)?.0);
+                let of = Box::new(of.at_usdt_probe(usdt_probe, false)?.0);
                 return Ok((Self::Deref { user: *user, offset: *offset, of }, None));
             }
             other => return Ok((other.clone(), None)),
         };
-        let argument = match marker.get(usize::from(number).wrapping_sub(1)) {
+        let argument = match usdt_probe.get(usize::from(number).wrapping_sub(1)) {
             Some(Ok(argument)) => argument,
             Some(Err(error)) => return fault(0, format!("$arg{number} is {:?}", error.text), &*error.remedy),
             None => {
-                let remedy = match marker.len() {
+                let remedy = match usdt_probe.len() {
                     0 => "the probe has no arguments".to_owned(),
                     many => format!("the probe has $arg1 to $arg{many}"),
                 };

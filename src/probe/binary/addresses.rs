@@ -332,7 +332,7 @@ impl Addresses {
 
     /// Passes each function in code, and each label that is a name, to `each`, in table order.
     fn walk(&self, input: &Input<'_>, mut each: impl FnMut(Found) -> Result<()>) -> Result<()> {
-        let mut marks = Marks::default();
+        let mut marks = LocalLabels::default();
         self.format.walk(input, &self.table, |entry| {
             let Some(found) = Found::of(&entry) else { return Ok(()) };
             if self.code.end(found.address).is_none()
@@ -385,9 +385,9 @@ fn shrink(before: &mut Vec<Found>) {
 
 /// Cache of local labels that are not names. On Arm there are as many of them as functions, but few different names.
 #[derive(Default)]
-struct Marks(FxHashMap<u32, bool>);
+struct LocalLabels(FxHashMap<u32, bool>);
 
-impl Marks {
+impl LocalLabels {
     /// Reports whether the label with this name is a mapping label.
     fn has(&mut self, file: &dyn ReadAt, strings: Part, name: u32) -> bool {
         if let Some(&known) = self.0.get(&name) {

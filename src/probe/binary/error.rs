@@ -134,7 +134,7 @@ pub enum BinaryError {
          its section .note.stapsdt was removed",
         shown(.path)
     )]
-    NoMarkers {
+    NoUsdtProbes {
         /// The file.
         path: PathBuf,
     },

@@ -34,7 +34,7 @@ pub(super) struct Headers {
     /// `.dynsym`: exported and imported symbols.
     pub(super) dynsym: Option<SymbolTable>,
     /// `.note.stapsdt`: the USDT probes.
-    pub(super) markers: Option<Part>,
+    pub(super) usdt_probes: Option<Part>,
     /// The address of `.stapsdt.base`.
     pub(super) marker_base: Option<u64>,
     /// `.note.gnu.build-id`
@@ -206,7 +206,7 @@ impl Headers {
             code: code(&sections),
             symtab: symbol_table(input, &sections, SHT_SYMTAB, size_of::<Elf::Sym>())?,
             dynsym: symbol_table(input, &sections, SHT_DYNSYM, size_of::<Elf::Sym>())?,
-            markers: named(b".note.stapsdt").map(|section| section.part),
+            usdt_probes: named(b".note.stapsdt").map(|section| section.part),
             marker_base: named(b".stapsdt.base").map(|section| section.address),
             build_id: named(b".note.gnu.build-id").map(|section| section.part),
             debug_link: named(b".gnu_debuglink").map(|section| section.part),

@@ -82,8 +82,8 @@ fn has_lzma2_alone(header: &[u8]) -> Option<()> {
     let flags = *header.get(1)?;
     let mut rest = header.get(2..)?;
     // The optional block sizes come first, encoded with 7 bits per byte.
-    for told in [0x40, 0x80] {
-        if flags & told != 0 {
+    for flag in [0x40, 0x80] {
+        if flags & flag != 0 {
             let length = rest.iter().position(|byte| byte & 0x80 == 0)? + 1;
             rest = rest.get(length..)?;
         }

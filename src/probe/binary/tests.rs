@@ -8,9 +8,9 @@ use std::process::Command;
 use super::*;
 
 /// A directory for the files that a test builds.
-struct Workshop(tempfile::TempDir);
+struct BuildDir(tempfile::TempDir);
 
-impl Workshop {
+impl BuildDir {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -58,11 +58,11 @@ const PROGRAM: &str = r#"
 
 #[test]
 fn functions_are_where_nm_and_the_segments_say() {
-    let workshop = Workshop::new();
+    let build_dir = BuildDir::new();
     for (name, arguments, base) in
         [("pie", ["-pie", "-fPIE"], 0), ("fixed", ["-no-pie", "-fno-pie"], 0x40_0000)]
     {
-        let path = workshop.build(name, PROGRAM, &arguments);
+        let path = build_dir.build(name, PROGRAM, &arguments);
         let binary = open(&path).unwrap();
         for function in ["main", "work", "hidden"] {
             let symbol = binary.symbol(function).unwrap();
@@ -82,8 +82,8 @@ fn functions_are_where_nm_and_the_segments_say() {
 
 #[test]
 fn what_is_listed_is_what_nm_lists_and_each_is_found_by_its_name() {
-    let workshop = Workshop::new();
-    let path = workshop.build("program", PROGRAM, &[]);
+    let build_dir = BuildDir::new();
+    let path = build_dir.build("program", PROGRAM, &[]);
     let binary = open(&path).unwrap();
     let functions = binary.functions(1000).unwrap();
     assert!(functions.is_sorted());
@@ -105,17 +105,17 @@ fn what_is_listed_is_what_nm_lists_and_each_is_found_by_its_name() {
 /// Code at addresses that differ from its file offsets.
 #[test]
 fn an_address_becomes_an_offset_through_the_segment_that_it_is_in() {
-    let workshop = Workshop::new();
+    let build_dir = BuildDir::new();
     let arguments = ["-no-pie", "-Wl,-Ttext-segment=0x10000000", "-Wl,-z,separate-code"];
-    let path = workshop.build("moved", PROGRAM, &arguments);
+    let path = build_dir.build("moved", PROGRAM, &arguments);
     let offset = open(&path).unwrap().symbol("work").unwrap().offset;
     if let Some(functions) = by_nm(&path, &[]) {
         assert!(functions.contains(&("work".to_owned(), offset + 0x1000_0000)));
     }
     // The bytes belong to the function: they equal those of a program that was linked to another address.
-    let there = open(&workshop.build("here", PROGRAM, &["-no-pie"])).unwrap().symbol("work").unwrap();
+    let there = open(&build_dir.build("here", PROGRAM, &["-no-pie"])).unwrap().symbol("work").unwrap();
     let code = |name: &str, from: u64| {
-        let bytes = crate::host::read(&workshop.0.path().join(name)).unwrap();
+        let bytes = crate::host::read(&build_dir.0.path().join(name)).unwrap();
         let (from, size) = (usize::try_from(from).unwrap(), usize::try_from(there.size).unwrap());
         bytes[from..from + size].to_vec()
     };
@@ -124,7 +124,7 @@ fn an_address_becomes_an_offset_through_the_segment_that_it_is_in() {
 
 #[test]
 fn what_is_no_function_is_refused_by_what_it_is() {
-    let workshop = Workshop::new();
+    let build_dir = BuildDir::new();
     let source = r#"
         #include <stdlib.h>
         int table[4];
@@ -135,7 +135,7 @@ fn what_is_no_function_is_refused_by_what_it_is() {
         void choice(void) __attribute__((ifunc("chosen")));
         int main(void) { choice(); return table[rand() & 3]; }
     "#;
-    let path = workshop.build("program", source, &[]);
+    let path = build_dir.build("program", source, &[]);
     let binary = open(&path).unwrap();
     let told = |name: &str| binary.symbol(name).unwrap_err().to_string().replace(path.to_str().unwrap(), "X");
     assert_eq!(told("table"), "X defines table as data, not as a function");
@@ -156,20 +156,20 @@ fn what_is_no_function_is_refused_by_what_it_is() {
 /// Two files with a static function of the same name, one of them with an alias.
 #[test]
 fn several_functions_of_a_name_are_one_only_at_one_place() {
-    let workshop = Workshop::new();
+    let build_dir = BuildDir::new();
     let other = r#"
         __attribute__((noinline)) static int same(int n) { return n - 7; }
         int other(int n) { return same(n); }
         int original(int n) { return n; }
         int alias(int n) __attribute__((alias("original")));
     "#;
-    let other = workshop.build("other.o", other, &["-c"]);
+    let other = build_dir.build("other.o", other, &["-c"]);
     let source = r#"
         int other(int);
         __attribute__((noinline)) static int same(int n) { return n + 7; }
         int main(int argc, char **argv) { return same(argc) + other(argc); }
     "#;
-    let path = workshop.build("program", source, &[other.to_str().unwrap()]);
+    let path = build_dir.build("program", source, &[other.to_str().unwrap()]);
     let binary = open(&path).unwrap();
     let Err(BinaryError::Ambiguous { count: 2, offsets, .. }) = binary.symbol("same") else { panic!() };
     let listed = binary.functions(1000).unwrap();
@@ -182,9 +182,9 @@ fn several_functions_of_a_name_are_one_only_at_one_place() {
 
 #[test]
 fn a_stripped_file_has_what_it_exports_and_says_what_would_help() {
-    let workshop = Workshop::new();
+    let build_dir = BuildDir::new();
     let arguments = ["-shared", "-fPIC", "-s", "-Wl,--build-id=0x0123abcd"];
-    let path = workshop.build("lib.so", &PROGRAM.replace("main", "exported"), &arguments);
+    let path = build_dir.build("lib.so", &PROGRAM.replace("main", "exported"), &arguments);
     let binary = open(&path).unwrap();
     let exported = binary.symbol("exported").unwrap();
     assert_eq!(binary.check_offset(exported.offset), Ok(()));
@@ -202,7 +202,7 @@ fn a_stripped_file_has_what_it_exports_and_says_what_would_help() {
 
 #[test]
 fn of_several_versions_the_default_is_meant_and_each_can_be_named() {
-    let workshop = Workshop::new();
+    let build_dir = BuildDir::new();
     let source = r#"
         __asm__(".symver old,call@LIB_1");
         __asm__(".symver new,call@@LIB_2");
@@ -210,13 +210,13 @@ fn of_several_versions_the_default_is_meant_and_each_can_be_named() {
         int new(int n) { return n + 2; }
         int plain(int n) { return n; }
     "#;
-    let script = workshop.0.path().join("versions");
+    let script = build_dir.0.path().join("versions");
     fs::write(&script, "LIB_1 { global: call; plain; local: *; };\nLIB_2 { global: call; } LIB_1;\n")
         .unwrap();
     let script = format!("-Wl,--version-script={}", script.display());
     // Without `.symtab` the versions are in separate tables. With it, they are part of the names.
     for (name, strip) in [("stripped.so", "-s"), ("whole.so", "-g0")] {
-        let path = workshop.build(name, source, &["-shared", "-fPIC", strip, &script]);
+        let path = build_dir.build(name, source, &["-shared", "-fPIC", strip, &script]);
         let binary = open(&path).unwrap();
         let (old, new) = (binary.symbol("call@LIB_1").unwrap(), binary.symbol("call@@LIB_2").unwrap());
         assert_ne!(old.offset, new.offset, "{name}");
@@ -236,8 +236,8 @@ fn of_several_versions_the_default_is_meant_and_each_can_be_named() {
 
 #[test]
 fn what_no_process_executes_is_refused_by_what_it_is() {
-    let workshop = Workshop::new();
-    let object = workshop.build("program.o", PROGRAM, &["-c"]);
+    let build_dir = BuildDir::new();
+    let object = build_dir.build("program.o", PROGRAM, &["-c"]);
     let error = open(&object).unwrap_err().to_string();
     assert!(error.contains("is an object file or kernel module, which cannot be executed"), "{error}");
     for (bytes, expected) in [
@@ -246,7 +246,7 @@ fn what_no_process_executes_is_refused_by_what_it_is() {
         (b"/* GNU ld script */", "it is text, perhaps a linker script that names the library"),
         (b"\x7fELX", "unknown file type"),
     ] {
-        let path = workshop.0.path().join("file");
+        let path = build_dir.0.path().join("file");
         fs::write(&path, bytes).unwrap();
         let Err(BinaryError::NotElf { found, .. }) = open(&path) else { panic!("{expected}") };
         assert_eq!(found, expected);
@@ -255,8 +255,8 @@ fn what_no_process_executes_is_refused_by_what_it_is() {
 
 #[test]
 fn an_offset_outside_of_code_is_refused_with_where_code_is() {
-    let workshop = Workshop::new();
-    let path = workshop.build("program", PROGRAM, &["-Wl,-z,separate-code"]);
+    let build_dir = BuildDir::new();
+    let path = build_dir.build("program", PROGRAM, &["-Wl,-z,separate-code"]);
     let binary = open(&path).unwrap();
     assert_eq!(binary.code().len(), 1);
     let (from, to) = binary.code()[0];
@@ -269,15 +269,15 @@ fn an_offset_outside_of_code_is_refused_with_where_code_is() {
 
 #[test]
 fn a_file_that_was_cut_says_where_it_ends() {
-    let workshop = Workshop::new();
-    let path = workshop.build("program", PROGRAM, &[]);
+    let build_dir = BuildDir::new();
+    let path = build_dir.build("program", PROGRAM, &[]);
     let bytes = crate::host::read(&path).unwrap();
     for (length, expected) in [
         (20, "the header is truncated or has an unsupported version"),
         (100, "the section header table at"),
         (bytes.len() - 100, "the section header table at"),
     ] {
-        let cut = workshop.0.path().join("cut");
+        let cut = build_dir.0.path().join("cut");
         fs::write(&cut, &bytes[..length]).unwrap();
         let error = open(&cut).unwrap_err().to_string();
         assert!(error.contains(&format!("is damaged: {expected}")), "{error}");
@@ -287,8 +287,8 @@ fn a_file_that_was_cut_says_where_it_ends() {
 /// A sparse file can claim any size at no cost.
 #[test]
 fn a_table_of_terabytes_is_refused_before_it_is_read() {
-    let workshop = Workshop::new();
-    let path = workshop.build("program", PROGRAM, &[]);
+    let build_dir = BuildDir::new();
+    let path = build_dir.build("program", PROGRAM, &[]);
     let mut bytes = crate::host::read(&path).unwrap();
     let header = |bytes: &[u8], kind: u8| {
         let table = usize::try_from(u64::from_le_bytes(bytes[40..48].try_into().unwrap())).unwrap();
@@ -374,17 +374,17 @@ const MARKED: &str = r#"
 
 #[test]
 fn markers_are_in_their_functions_and_their_semaphores_in_the_data() {
-    let workshop = Workshop::new();
+    let build_dir = BuildDir::new();
     for (name, arguments) in [
         ("pie", &["-O1", "-pie", "-fPIE"][..]),
         ("fixed", &["-O1", "-no-pie", "-fno-pie"]),
         // Stripping removes the function names and keeps the notes.
         ("stripped", &["-O1", "-s"]),
     ] {
-        let path = workshop.build(name, MARKED, arguments);
+        let path = build_dir.build(name, MARKED, arguments);
         let binary = open(&path).unwrap();
-        let markers = binary.usdt().unwrap();
-        let [start, query] = &markers[..] else { panic!("{name}: {markers:?}") };
+        let usdt_probes = binary.usdt().unwrap();
+        let [start, query] = &usdt_probes[..] else { panic!("{name}: {usdt_probes:?}") };
         assert_eq!([&*start.provider, &*start.name, &*start.arguments], ["app", "start", "-4@$5"]);
         assert_eq!(
             [&*query.provider, &*query.name, &*query.arguments],
@@ -400,10 +400,10 @@ fn markers_are_in_their_functions_and_their_semaphores_in_the_data() {
             if binary.machine() == Machine::X86_64 { &[0x90] } else { &[0x1f, 0x20, 0x03, 0xd5] };
         assert_eq!([at(start.offset, nop.len()), at(query.offset, nop.len())], [nop, nop]);
         if name != "stripped" {
-            for (function, marker) in [("start", start), ("query", query)] {
+            for (function, usdt_probe) in [("start", start), ("query", query)] {
                 let symbol = binary.symbol(function).unwrap();
                 assert!(
-                    (symbol.offset..symbol.offset + symbol.size).contains(&marker.offset),
+                    (symbol.offset..symbol.offset + symbol.size).contains(&usdt_probe.offset),
                     "{name} {function}"
                 );
             }
@@ -418,7 +418,8 @@ fn markers_are_in_their_functions_and_their_semaphores_in_the_data() {
                 let semaphore = address(line, "Semaphore:").unwrap();
                 (binary.code_offset(at).unwrap(), binary.offset_of(semaphore).filter(|_| semaphore != 0))
             });
-            let expected: Vec<_> = markers.iter().map(|marker| (marker.offset, marker.semaphore)).collect();
+            let expected: Vec<_> =
+                usdt_probes.iter().map(|usdt_probe| (usdt_probe.offset, usdt_probe.semaphore)).collect();
             assert_eq!(located.collect::<Vec<_>>(), expected, "{name}: {text}");
         }
     }
@@ -427,10 +428,10 @@ fn markers_are_in_their_functions_and_their_semaphores_in_the_data() {
 /// The effect of `prelink`: everything moves, and the notes keep their addresses.
 #[test]
 fn notes_that_were_left_behind_are_moved_by_the_base() {
-    let workshop = Workshop::new();
-    let path = workshop.build("program", MARKED, &["-O1"]);
+    let build_dir = BuildDir::new();
+    let path = build_dir.build("program", MARKED, &["-O1"]);
     let before = open(&path).unwrap();
-    let part = before.headers.markers.unwrap();
+    let part = before.headers.usdt_probes.unwrap();
     let mut bytes = crate::host::read(&path).unwrap();
     let from = usize::try_from(part.offset).unwrap();
     let mut place = from;
@@ -444,15 +445,15 @@ fn notes_that_were_left_behind_are_moved_by_the_base() {
         let size = u32::from_ne_bytes(bytes[place + 4..place + 8].try_into().unwrap());
         place = descriptor + usize::try_from(size).unwrap().next_multiple_of(4);
     }
-    let moved = workshop.0.path().join("moved");
+    let moved = build_dir.0.path().join("moved");
     fs::write(&moved, bytes).unwrap();
     assert_eq!(open(&moved).unwrap().usdt(), before.usdt());
 }
 
 #[test]
 fn a_file_without_markers_says_how_programs_get_them() {
-    let workshop = Workshop::new();
-    let path = workshop.build("program", PROGRAM, &[]);
+    let build_dir = BuildDir::new();
+    let path = build_dir.build("program", PROGRAM, &[]);
     let error = open(&path).unwrap().usdt().unwrap_err().to_string();
     assert!(error.contains("has no USDT probes: it was built without them"), "{error}");
 }
@@ -489,8 +490,8 @@ fn by_address(path: &Path, each: usize, asked: &[u64]) -> Vec<(Option<String>, (
 
 #[test]
 fn names_by_address_are_the_same_however_a_file_is_divided() {
-    let workshop = Workshop::new();
-    let path = workshop.build("nested", NESTED, &["-O1"]);
+    let build_dir = BuildDir::new();
+    let path = build_dir.build("nested", NESTED, &["-O1"]);
     let (from, to) = open(&path).unwrap().code()[0];
     let segments = open(&path).unwrap().segments();
     let asked: Vec<u64> = (from..to).map(|offset| segments[0].address_of(offset).unwrap()).collect();

@@ -210,7 +210,7 @@ mod tests {
         Location::User { path: path.into(), at: At::Symbol { name: name.into(), offset }, returns }
     }
 
-    fn marker(path: &str, provider: Option<&str>, name: &str) -> Location {
+    fn usdt_probe(path: &str, provider: Option<&str>, name: &str) -> Location {
         Location::Usdt { path: path.into(), provider: provider.map(Arc::from), name: name.into() }
     }
 
@@ -235,11 +235,11 @@ mod tests {
             (
                 ProbeKind::Usdt,
                 "/bin/pg:postgresql:query__start",
-                marker("/bin/pg", Some("postgresql"), "query__start"),
+                usdt_probe("/bin/pg", Some("postgresql"), "query__start"),
             ),
-            (ProbeKind::Usdt, "/bin/pg:query__start", marker("/bin/pg", None, "query__start")),
-            (ProbeKind::Usdt, "/a:b/pg:start", marker("/a:b/pg", None, "start")),
-            (ProbeKind::Usdt, "/a\\:b:start", marker("/a:b", None, "start")),
+            (ProbeKind::Usdt, "/bin/pg:query__start", usdt_probe("/bin/pg", None, "query__start")),
+            (ProbeKind::Usdt, "/a:b/pg:start", usdt_probe("/a:b/pg", None, "start")),
+            (ProbeKind::Usdt, "/a\\:b:start", usdt_probe("/a:b", None, "start")),
         ] {
             assert_eq!(Location::parse(kind, text).unwrap(), location, "{kind} {text}");
             assert_eq!(location.kind(), kind, "{text}");
@@ -343,7 +343,7 @@ mod tests {
                 at: At::Offset(offset),
                 returns
             }),
-            (path(), prop::option::of(word()), word()).prop_map(|(path, provider, name)| marker(
+            (path(), prop::option::of(word()), word()).prop_map(|(path, provider, name)| usdt_probe(
                 &path,
                 provider.as_deref(),
                 &name

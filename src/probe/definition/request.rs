@@ -19,7 +19,7 @@ const TEXT_LIMIT: usize = 16 << 10;
 /// Maximum length of an event name, in bytes (`MAX_EVENT_NAME_LEN` of the kernel, without its NUL).
 const NAME_LIMIT: usize = 63;
 /// Prefix that perf adds to the provider of a USDT probe.
-const MARKERS: &str = "sdt_";
+const USDT_PREFIX: &str = "sdt_";
 
 /// A requested probe and its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,11 +101,15 @@ fn split_name(name: &str, at: usize) -> Parsed<Name<'_>> {
 
 fn location(place: &str, file: Option<&str>) -> Result<Location, LocationError> {
     let refuse = |message: &str, remedy: &str| fault(0, message, remedy).map_err(|fault| fault.of(place));
-    if let Some(marker) = place.strip_prefix('%') {
+    if let Some(usdt_probe) = place.strip_prefix('%') {
         let Some(path) = file else {
             return refuse("a USDT probe requires a program", "specify the file: -x /usr/bin/postgres");
         };
-        return Location::in_file(ProbeKind::Usdt, path, marker.strip_prefix(MARKERS).unwrap_or(marker));
+        return Location::in_file(
+            ProbeKind::Usdt,
+            path,
+            usdt_probe.strip_prefix(USDT_PREFIX).unwrap_or(usdt_probe),
+        );
     }
     let (function, returns) = match place.strip_suffix("%return") {
         Some(function) => (function, true),

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use super::place::{Instance, Place, Site, refused};
-use super::{Placed, Wish};
+use super::{ConfiguredProbe, Placed};
 use crate::event::format::Format;
 use crate::event::{Event, Kind, Modifiers, ProbePoint, Selector};
 use crate::health::{Cause, Refusal};
@@ -21,28 +21,33 @@ const TRACEPOINT: u32 = 2;
 const SEMAPHORE_SHIFT: u32 = 32;
 
 /// Returns the definitions of an untimed probe, one for each instance.
-pub(super) fn lines(wish: &Wish, site: &Site) -> Result<Vec<Line>, Refusal> {
-    let returns = wish.definition.location.kind().returns();
-    let lines = site.spots.iter().map(|spot| line(site, spot, returns, &spot.arguments));
-    lines.collect::<Result<_, _>>().map_err(|error| refused(wish, Cause::Broken, error.to_string()))
+pub(super) fn lines(configured: &ConfiguredProbe, site: &Site) -> Result<Vec<Line>, Refusal> {
+    let returns = configured.definition.location.kind().returns();
+    let lines = site.uses.iter().map(|instance| line(site, instance, returns, &instance.arguments));
+    lines.collect::<Result<_, _>>().map_err(|error| refused(configured, Cause::Broken, error.to_string()))
 }
 
 /// Returns the definition of one instance of a probe.
-fn line(site: &Site, spot: &Instance, returns: bool, arguments: &[Argument]) -> Result<Line, ArgumentError> {
+fn line(
+    site: &Site,
+    instance: &Instance,
+    returns: bool,
+    arguments: &[Argument],
+) -> Result<Line, ArgumentError> {
     match &site.place {
         Place::Kernel { module, function } => {
-            Line::kernel(module.as_deref(), function, spot.offset, returns, arguments, site.arch)
+            Line::kernel(module.as_deref(), function, instance.offset, returns, arguments, site.arch)
         }
         Place::File(path) => {
-            let semaphore = spot.semaphore.filter(|_| !returns);
-            Line::user(path, spot.offset, semaphore, returns, arguments, site.arch)
+            let semaphore = instance.semaphore.filter(|_| !returns);
+            Line::user(path, instance.offset, semaphore, returns, arguments, site.arch)
         }
     }
 }
 
 /// Creates the events of a probe.
-pub(super) struct Maker<'a> {
-    wish: &'a Wish,
+pub(super) struct EventCreator<'a> {
+    configured: &'a ConfiguredProbe,
     site: &'a Site,
     roots: &'a Roots,
     /// Defines probes. `None`: nothing is defined, only described in `ways`.
@@ -53,34 +58,34 @@ pub(super) struct Maker<'a> {
     pub(super) ways: Vec<String>,
 }
 
-impl<'a> Maker<'a> {
+impl<'a> EventCreator<'a> {
     pub(super) fn new(
-        wish: &'a Wish,
+        configured: &'a ConfiguredProbe,
         site: &'a Site,
         roots: &'a Roots,
         probes: Option<&'a mut Probes>,
     ) -> Self {
-        Self { wish, site, roots, probes, defined: Vec::new(), ways: Vec::new() }
+        Self { configured, site, roots, probes, defined: Vec::new(), ways: Vec::new() }
     }
 
     /// Returns the events: one for each instance of the probe, or the entry and the return of a timed function.
     pub(super) fn all(&mut self) -> Result<Vec<Placed>, Refusal> {
-        let (site, returns) = (self.site, self.wish.definition.location.kind().returns());
+        let (site, returns) = (self.site, self.configured.definition.location.kind().returns());
         let mut placed = Vec::new();
-        for spot in &site.spots {
-            placed.push(self.at(spot, returns, &spot.arguments)?);
-            if self.wish.timed {
-                placed.push(self.at(spot, true, &spot.returned)?);
+        for instance in &site.uses {
+            placed.push(self.at(instance, returns, &instance.arguments)?);
+            if self.configured.timed {
+                placed.push(self.at(instance, true, &instance.returned)?);
             }
         }
         Ok(placed)
     }
 
     /// Returns the event of one instance, or of its return.
-    fn at(&mut self, spot: &Instance, returns: bool, arguments: &[Argument]) -> Result<Placed, Refusal> {
+    fn at(&mut self, instance: &Instance, returns: bool, arguments: &[Argument]) -> Result<Placed, Refusal> {
         let site = self.site;
-        let simple = arguments.is_empty() && !self.wish.filtered;
-        let semaphore = spot.semaphore.filter(|_| !returns).unwrap_or(0);
+        let simple = arguments.is_empty() && !self.configured.filtered;
+        let semaphore = instance.semaphore.filter(|_| !returns).unwrap_or(0);
         let (pmu, place) = match &site.place {
             // The PMU accepts a module's function without its module.
             Place::Kernel { function, .. } => ("kprobe", function.as_bytes()),
@@ -91,13 +96,13 @@ impl<'a> Maker<'a> {
             && let Some(kind) = self.pmu(pmu)
         {
             let config = u64::from(returns) | semaphore << SEMAPHORE_SHIFT;
-            let point = self.point(place, spot.offset)?;
+            let point = self.point(place, instance.offset)?;
             return Ok(self.by_pmu(pmu, kind, config, point, returns));
         }
-        let placed = self.define(line(site, spot, returns, arguments), returns);
+        let placed = self.define(line(site, instance, returns, arguments), returns);
         match (&site.place, placed) {
             (Place::Kernel { function, .. }, Err(refusal))
-                if simple && refusal.cause == Cause::Absent && !returns && spot.offset == 0 =>
+                if simple && refusal.cause == Cause::Absent && !returns && instance.offset == 0 =>
             {
                 self.by_function_tracer(function).unwrap_or(Err(refusal))
             }
@@ -113,7 +118,7 @@ impl<'a> Maker<'a> {
 
     fn point(&self, place: &[u8], offset: u64) -> Result<ProbePoint, Refusal> {
         let place = CString::new(place).map_err(|_| {
-            refused(self.wish, Cause::Broken, "the probe location contains a NUL byte".to_owned())
+            refused(self.configured, Cause::Broken, "the probe location contains a NUL byte".to_owned())
         })?;
         Ok(ProbePoint { place, offset, file: self.site.id })
     }
@@ -134,7 +139,7 @@ impl<'a> Maker<'a> {
         if let Ok(false) = kallsyms::is_traceable(self.roots, function) {
             let reason = "this kernel has no kprobes, and its function tracing does not support the function";
             let remedy = "see available_filter_functions in tracefs for supported functions and their names";
-            let refusal = refused(self.wish, Cause::Absent, reason.to_owned());
+            let refusal = refused(self.configured, Cause::Absent, reason.to_owned());
             return Some(Err(Refusal { remedy: Some(remedy.to_owned()), ..refusal }));
         }
         let selector = Selector { kind: TRACEPOINT, config: [number, 0, 0, 0] };
@@ -146,19 +151,20 @@ impl<'a> Maker<'a> {
 
     /// Defines a tracepoint in tracefs.
     fn define(&mut self, line: Result<Line, ArgumentError>, returns: bool) -> Result<Placed, Refusal> {
-        let line = line.map_err(|error| refused(self.wish, Cause::Broken, error.to_string()))?;
-        let name: Arc<str> = self.wish.definition.location.to_string().into();
+        let line = line.map_err(|error| refused(self.configured, Cause::Broken, error.to_string()))?;
+        let name: Arc<str> = self.configured.definition.location.to_string().into();
         let Some(probes) = &mut self.probes else {
             self.ways.push(line.to_string());
             let event = self.event(Kind::Tracepoint, Selector { kind: TRACEPOINT, config: [0; 4] }, returns);
             return Ok(Placed { event, format: None });
         };
-        let added =
-            probes.add(&self.wish.name, &line).map_err(|refusal| refusal.refusal(&name, "this host"))?;
+        let added = probes
+            .add(&self.configured.name, &line)
+            .map_err(|refusal| refusal.refusal(&name, "this host"))?;
         self.ways.push(format!("{line} as {}:{}", added.system, added.event));
         self.defined.push(Arc::clone(&added.event));
         let dir = self.roots.tracing.join("events").join(&*added.system).join(&*added.event);
-        let broken = |reason: String| refused(self.wish, Cause::Broken, reason);
+        let broken = |reason: String| refused(self.configured, Cause::Broken, reason);
         let format = read_text(&dir.join("format")).map_err(|error| broken(error.to_string()))?;
         let format = Format::parse(&format).map_err(|error| broken(error.to_string()))?;
         let selector = Selector { kind: TRACEPOINT, config: [format.id(), 0, 0, 0] };
@@ -166,15 +172,15 @@ impl<'a> Maker<'a> {
     }
 
     fn event(&self, kind: Kind, selector: Selector, returns: bool) -> Event {
-        let place = self.wish.definition.location.to_string();
-        let name = match (self.wish.timed, returns) {
+        let place = self.configured.definition.location.to_string();
+        let name = match (self.configured.timed, returns) {
             (true, true) => format!("{place}%return"),
             _ => place,
         };
         Event {
             help: format!("Number of hits of the probe {name}").into(),
             name: name.into(),
-            stem: Arc::clone(&self.wish.name),
+            stem: Arc::clone(&self.configured.name),
             kind,
             selector,
             modifiers: Modifiers::default(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Wish;
+use super::ConfiguredProbe;
 use crate::host::Roots;
 use crate::probe::Location;
 use crate::probe::btf::{Btf, BtfError};
@@ -22,13 +22,16 @@ pub(super) struct Kernel<'r> {
 }
 
 impl<'r> Kernel<'r> {
-    /// Looks up the functions of `wishes`. If the list is not readable, all functions are assumed to exist. The kernel then checks them
-    /// when the probe is installed.
-    pub(super) fn ask<'w>(roots: &'r Roots, wishes: impl IntoIterator<Item = &'w Wish>) -> Self {
+    /// Looks up the functions of `configured_probes`. If the list is not readable, all functions are assumed to exist. The kernel then
+    /// checks them when the probe is installed.
+    pub(super) fn ask<'w>(
+        roots: &'r Roots,
+        configured_probes: impl IntoIterator<Item = &'w ConfiguredProbe>,
+    ) -> Self {
         let mut any = false;
         let mut names = Vec::new();
-        for wish in wishes {
-            if let Location::Kernel { module, function, .. } = &wish.definition.location {
+        for configured in configured_probes {
+            if let Location::Kernel { module, function, .. } = &configured.definition.location {
                 any = true;
                 // A module may be loaded later.
                 names.extend(module.is_none().then_some(&**function));

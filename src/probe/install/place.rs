@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::Wish;
+use super::ConfiguredProbe;
 use super::kernel::Kernel;
 use crate::event::FileId;
 use crate::files::{Files, Opened, RootError};
@@ -11,14 +11,14 @@ use crate::health::{Cause, Refusal};
 use crate::probe::argument::{self, Arch, Argument};
 use crate::probe::binary::{Binary, BinaryError};
 use crate::probe::btf::{self, BtfError};
-use crate::probe::usdt::Marker;
+use crate::probe::usdt::UsdtProbe;
 use crate::probe::{At, Definition, Location};
 
 /// The location of a probe.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) place: Place,
-    pub(super) spots: Vec<Instance>,
+    pub(super) uses: Vec<Instance>,
     /// The file, for probes in programs.
     pub(super) file: Option<Opened>,
     /// Identity of the file. The installing thread must not access its file system.
@@ -48,33 +48,34 @@ pub(super) struct Instance {
 
 /// Finds the location of a probe. `cgroups` is the mount point of cgroups.
 pub(super) fn find(
-    wish: &Wish,
+    configured: &ConfiguredProbe,
     cgroups: Option<&Path>,
     kernel: &mut Kernel<'_>,
     files: &Files,
 ) -> Result<Site, Refusal> {
-    let definition = &wish.definition;
+    let definition = &configured.definition;
     match &definition.location {
         Location::Kernel { module, function, offset, returns } => {
-            let spots = vec![in_kernel(wish, kernel, module.as_ref(), function, *offset, *returns)?];
+            let uses = vec![in_kernel(configured, kernel, module.as_ref(), function, *offset, *returns)?];
             let place = Place::Kernel { module: module.clone(), function: Arc::clone(function) };
-            Ok(Site { place, spots, file: None, id: None, arch: Arch::HOST })
+            Ok(Site { place, uses, file: None, id: None, arch: Arch::HOST })
         }
         Location::User { path, .. } | Location::Usdt { path, .. } => {
             let file = files
                 .open_to_probe(&definition.root, path, cgroups)
-                .map_err(|error| refused(wish, cause_of_root(&error), error.to_string()))?;
-            let binary =
-                file.binary().map_err(|error| refused(wish, cause_of_binary(&error), error.to_string()))?;
+                .map_err(|error| refused(configured, cause_of_root(&error), error.to_string()))?;
+            let binary = file
+                .binary()
+                .map_err(|error| refused(configured, cause_of_binary(&error), error.to_string()))?;
             let arch = Arch::from(binary.machine());
-            let spots = spots(wish, &binary, arch)?;
+            let uses = uses(configured, &binary, arch)?;
             drop(binary);
             let path = file.kernel_path().ok_or_else(|| {
                 let reason = format!("{} is not open in this process (internal error)", file.shown.display());
-                refused(wish, Cause::Broken, reason)
+                refused(configured, Cause::Broken, reason)
             })?;
             let id = file.id();
-            Ok(Site { place: Place::File(path), spots, file: Some(file), id, arch })
+            Ok(Site { place: Place::File(path), uses, file: Some(file), id, arch })
         }
     }
 }
@@ -88,7 +89,7 @@ pub(super) fn file_of(definition: &Definition, cgroups: Option<&Path>, files: &F
 }
 
 fn in_kernel(
-    wish: &Wish,
+    configured: &ConfiguredProbe,
     kernel: &mut Kernel<'_>,
     module: Option<&Arc<str>>,
     function: &Arc<str>,
@@ -96,23 +97,23 @@ fn in_kernel(
     returns: bool,
 ) -> Result<Instance, Refusal> {
     if let Some(error) = kernel.missing(function).filter(|_| module.is_none()) {
-        return Err(refused(wish, Cause::Absent, error.to_string()));
+        return Err(refused(configured, Cause::Absent, error.to_string()));
     }
     if kernel.forbids(function) {
         let reason =
             format!("the kernel does not allow a probe in {function}, because probes themselves use it");
-        return Err(refused(wish, Cause::Forbidden, reason));
+        return Err(refused(configured, Cause::Forbidden, reason));
     }
-    let (at_entry, at_return) = by_side(wish, returns);
+    let (at_entry, at_return) = by_side(configured, returns);
     let needs_types = at_entry.iter().chain(&at_return).any(|argument| argument.fetch.variable().is_some());
     let types = match needs_types {
-        true => Some(kernel.types(module).map_err(|error| untyped(wish, error))?),
+        true => Some(kernel.types(module).map_err(|error| untyped(configured, error))?),
         false => None,
     };
     let resolve = |arguments: Vec<&Argument>, returns: bool| -> Result<Vec<Argument>, Refusal> {
         let resolve = |argument: &Argument| match &types {
             Some(types) => {
-                btf::resolve(types, function, returns, argument).map_err(|error| untyped(wish, &error))
+                btf::resolve(types, function, returns, argument).map_err(|error| untyped(configured, &error))
             }
             None => Ok(argument.clone()),
         };
@@ -123,62 +124,67 @@ fn in_kernel(
 }
 
 /// Splits the arguments into those at the probe itself, and those at the return of a timed function.
-fn by_side(wish: &Wish, returns: bool) -> (Vec<&Argument>, Vec<&Argument>) {
-    let all = wish.definition.arguments.iter();
-    if !wish.timed || returns {
+fn by_side(configured: &ConfiguredProbe, returns: bool) -> (Vec<&Argument>, Vec<&Argument>) {
+    let all = configured.definition.arguments.iter();
+    if !configured.timed || returns {
         return (all.collect(), Vec::new());
     }
     all.partition(|argument| !argument.fetch.is_returned())
 }
 
 /// Returns the instances of a probe in a file.
-fn spots(wish: &Wish, binary: &Binary<'_>, arch: Arch) -> Result<Vec<Instance>, Refusal> {
-    let refuse = |error: BinaryError| refused(wish, cause_of_binary(&error), error.to_string());
+fn uses(configured: &ConfiguredProbe, binary: &Binary<'_>, arch: Arch) -> Result<Vec<Instance>, Refusal> {
+    let refuse = |error: BinaryError| refused(configured, cause_of_binary(&error), error.to_string());
     let own = |(at_entry, at_return): (Vec<&Argument>, Vec<&Argument>), offset| Instance {
         offset,
         semaphore: None,
         arguments: at_entry.into_iter().cloned().collect(),
         returned: at_return.into_iter().cloned().collect(),
     };
-    match &wish.definition.location {
+    match &configured.definition.location {
         Location::User { at: At::Offset(offset), returns, .. } => {
             binary.check_offset(*offset).map_err(refuse)?;
-            Ok(vec![own(by_side(wish, *returns), *offset)])
+            Ok(vec![own(by_side(configured, *returns), *offset)])
         }
         Location::User { at: At::Symbol { name, offset }, returns, .. } => {
             let symbol = binary.symbol(name).map_err(refuse)?;
             if *offset >= symbol.size.max(1) {
                 let reason =
                     format!("{name} is {} bytes long, and {name}+{offset:#x} is beyond its end", symbol.size);
-                return Err(refused(wish, Cause::Broken, reason));
+                return Err(refused(configured, Cause::Broken, reason));
             }
-            Ok(vec![own(by_side(wish, *returns), symbol.offset + offset)])
+            Ok(vec![own(by_side(configured, *returns), symbol.offset + offset)])
         }
         Location::Usdt { provider, name, .. } => {
-            let markers = binary.usdt().map_err(refuse)?;
-            let is_mine = |marker: &&Marker| {
-                marker.name == *name && provider.as_ref().is_none_or(|provider| marker.provider == *provider)
+            let usdt_probes = binary.usdt().map_err(refuse)?;
+            let is_mine = |usdt_probe: &&UsdtProbe| {
+                usdt_probe.name == *name
+                    && provider.as_ref().is_none_or(|provider| usdt_probe.provider == *provider)
             };
-            let found: Vec<_> = markers.iter().filter(is_mine).collect();
+            let found: Vec<_> = usdt_probes.iter().filter(is_mine).collect();
             if found.is_empty() {
-                let all = markers.iter().map(|marker| format!("{}:{}", marker.provider, marker.name));
-                return Err(refused(wish, Cause::Absent, no_marker(name, all.collect())));
+                let all = usdt_probes
+                    .iter()
+                    .map(|usdt_probe| format!("{}:{}", usdt_probe.provider, usdt_probe.name));
+                return Err(refused(configured, Cause::Absent, no_usdt_probe(name, all.collect())));
             }
-            let spot = |marker: &&Marker| -> Result<Instance, Refusal> {
-                let marked = argument::usdt(&marker.arguments, arch);
-                let arguments = wish.definition.arguments.iter().map(|argument| argument.at_marker(&marked));
+            let instance = |usdt_probe: &&UsdtProbe| -> Result<Instance, Refusal> {
+                let marked = argument::usdt(&usdt_probe.arguments, arch);
+                let arguments =
+                    configured.definition.arguments.iter().map(|argument| argument.at_usdt_probe(&marked));
                 let arguments = arguments.collect::<Result<_, _>>();
-                let arguments = arguments.map_err(|error| refused(wish, Cause::Broken, error.to_string()))?;
-                let Marker { offset, semaphore, .. } = **marker;
+                let arguments =
+                    arguments.map_err(|error| refused(configured, Cause::Broken, error.to_string()))?;
+                let UsdtProbe { offset, semaphore, .. } = **usdt_probe;
                 Ok(Instance { offset, semaphore, arguments, returned: Vec::new() })
             };
-            found.iter().map(spot).collect()
+            found.iter().map(instance).collect()
         }
         Location::Kernel { .. } => Ok(Vec::new()),
     }
 }
 
-fn no_marker(name: &str, mut all: Vec<String>) -> String {
+fn no_usdt_probe(name: &str, mut all: Vec<String>) -> String {
     all.sort();
     all.dedup();
     if let Some(near) = crate::event::nearest(name, all.iter().map(String::as_str)) {
@@ -188,13 +194,13 @@ fn no_marker(name: &str, mut all: Vec<String>) -> String {
     format!("the file has no USDT probe {name}; available: {}", all.join(", "))
 }
 
-fn untyped(wish: &Wish, error: &BtfError) -> Refusal {
+fn untyped(configured: &ConfiguredProbe, error: &BtfError) -> Refusal {
     let cause = match error {
         BtfError::Absent(_) | BtfError::NoModule { .. } => Cause::Absent,
         BtfError::Forbidden(_) => Cause::Forbidden,
         _ => Cause::Broken,
     };
-    refused(wish, cause, error.to_string())
+    refused(configured, cause, error.to_string())
 }
 
 fn cause_of_root(error: &RootError) -> Cause {
@@ -210,16 +216,16 @@ fn cause_of_root(error: &RootError) -> Cause {
 
 fn cause_of_binary(error: &BinaryError) -> Cause {
     match error {
-        BinaryError::NoFunction { .. } | BinaryError::Imported { .. } | BinaryError::NoMarkers { .. } => {
+        BinaryError::NoFunction { .. } | BinaryError::Imported { .. } | BinaryError::NoUsdtProbes { .. } => {
             Cause::Absent
         }
         _ => Cause::Broken,
     }
 }
 
-pub(super) fn refused(wish: &Wish, cause: Cause, reason: String) -> Refusal {
+pub(super) fn refused(configured: &ConfiguredProbe, cause: Cause, reason: String) -> Refusal {
     Refusal {
-        event: wish.definition.location.to_string().into(),
+        event: configured.definition.location.to_string().into(),
         target: "this host".into(),
         cause,
         errno: None,

@@ -1,8 +1,8 @@
 //! Owners of probe groups.
 
 use crate::host::{self, Roots};
+use crate::named_enum::named_enum;
 use crate::targets::ProcessKey;
-use crate::words::words;
 
 const PREFIX: &str = "perf_exporter_";
 
@@ -15,7 +15,7 @@ pub struct Owner {
     started: Option<u64>,
 }
 
-words! {
+named_enum! {
     /// Whether an owner is still running.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Life {

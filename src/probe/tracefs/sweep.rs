@@ -17,12 +17,12 @@ pub struct Leftover {
     /// The event name.
     pub event: Arc<str>,
     /// Result for this probe.
-    pub fate: Fate,
+    pub fate: SweepResult,
 }
 
 /// Result for a probe that an exporter may have left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
+pub enum SweepResult {
     /// The owner has ended, and the probe was removed.
     Removed,
     /// The owner is running.
@@ -42,11 +42,11 @@ pub(super) fn sweep(roots: &Roots, own: Option<Owner>) -> Result<Vec<Leftover>, 
             continue;
         };
         let fate = match lives.entry(owner).or_insert_with(|| owner.life(roots)) {
-            Life::Alive => Fate::Kept,
-            Life::Unknown => Fate::Unknown,
+            Life::Alive => SweepResult::Kept,
+            Life::Unknown => SweepResult::Unknown,
             Life::Gone => match undefine(roots, probe.site(), &probe.system, &probe.event) {
-                Ok(()) => Fate::Removed,
-                Err(refusal) => Fate::Refused(refusal),
+                Ok(()) => SweepResult::Removed,
+                Err(refusal) => SweepResult::Refused(refusal),
             },
         };
         leftovers.push(Leftover { system: probe.system, event: probe.event, fate });
@@ -99,17 +99,17 @@ mod tests {
             fs::write(dir.join("comm"), if pid == 2 { "kthreadd\n" } else { "x\n" }).unwrap();
         }
 
-        fn fates(&self) -> Vec<(String, Fate)> {
+        fn fates(&self) -> Vec<(String, SweepResult)> {
             let swept = Probes::new(&self.roots, 7).sweep().unwrap();
             swept.into_iter().map(|left| (left.system.to_string(), left.fate)).collect()
         }
 
-        fn told(&self) -> String {
+        fn contents(&self) -> String {
             host::read_text(&self.roots.tracing.join("kprobe_events")).unwrap()
         }
     }
 
-    fn fate(system: &str, fate: Fate) -> (String, Fate) {
+    fn fate(system: &str, fate: SweepResult) -> (String, SweepResult) {
         (system.to_owned(), fate)
     }
 
@@ -129,13 +129,13 @@ mod tests {
         assert_eq!(
             host.fates(),
             [
-                fate("perf_exporter_8_80", Fate::Kept),
-                fate("perf_exporter_8_81", Fate::Removed),
+                fate("perf_exporter_8_80", SweepResult::Kept),
+                fate("perf_exporter_8_81", SweepResult::Removed),
                 // Process 9 on this host may be process 1 in its container.
-                fate("perf_exporter_1_90", Fate::Kept),
+                fate("perf_exporter_1_90", SweepResult::Kept),
             ]
         );
-        assert!(host.told().ends_with("vfs_read\n-:perf_exporter_8_81/e"), "{}", host.told());
+        assert!(host.contents().ends_with("vfs_read\n-:perf_exporter_8_81/e"), "{}", host.contents());
     }
 
     #[test]
@@ -143,10 +143,10 @@ mod tests {
         let host = Host::with(&["perf_exporter_1_60", "perf_exporter_5_60", "perf_exporter_5"]);
         host.process("self", 1, 70);
         host.process("1", 1, 70);
-        let told = host.told();
+        let contents = host.contents();
         let unknown = ["perf_exporter_1_60", "perf_exporter_5_60", "perf_exporter_5"];
-        assert_eq!(host.fates(), unknown.map(|group| fate(group, Fate::Unknown)));
-        assert_eq!(host.told(), told);
+        assert_eq!(host.fates(), unknown.map(|group| fate(group, SweepResult::Unknown)));
+        assert_eq!(host.contents(), contents);
     }
 
     #[test]

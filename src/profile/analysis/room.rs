@@ -10,7 +10,7 @@ use super::{Analysis, MANY};
 use crate::profile::tally::Tally;
 
 /// The shortest interval between two attempts to free memory, in nanoseconds on the clock of the records.
-const AGAIN: u64 = 1_000_000_000;
+const MIN_FREE_INTERVAL: u64 = 1_000_000_000;
 
 /// The interval at which stacks and tasks are dropped that no window uses, in nanoseconds on the clock of the records. It applies to any
 /// number of them, so that memory is released after a peak.
@@ -22,7 +22,7 @@ const REFRESH_EVERY: u64 = 300_000_000_000;
 
 /// The memory held of each share, and the samples dropped to free memory.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct HeldMemory {
     stacks: Account,
     unwind: Account,
     /// When memory was last freed.
@@ -35,7 +35,7 @@ pub(super) struct Room {
     pub(super) dropped: u64,
 }
 
-impl Room {
+impl HeldMemory {
     pub(super) fn new(shares: &MemoryShares) -> Self {
         Self {
             stacks: shares.stacks.account(),
@@ -51,27 +51,27 @@ impl Room {
 impl Analysis {
     /// Limits memory to these shares from now on.
     pub(in crate::profile) fn keep_within(&mut self, shares: &MemoryShares) {
-        self.room = Room::new(shares);
+        self.held_memory = HeldMemory::new(shares);
         self.make_room(false);
     }
 
     /// Drops unused stacks and tasks if `gone` indicates that windows lost a slot, and more if the share is full.
     pub(super) fn make_room(&mut self, gone: bool) {
         let many = self.analyzer.stacks().len() >= MANY || self.tasks.len() >= MANY;
-        if gone && (many || self.analyzed.saturating_sub(self.room.tidied) >= TIDY_EVERY) {
-            self.room.tidied = self.analyzed;
+        if gone && (many || self.analyzed.saturating_sub(self.held_memory.tidied) >= TIDY_EVERY) {
+            self.held_memory.tidied = self.analyzed;
             self.tidy();
         }
-        if self.analyzed.saturating_sub(self.room.refreshed) >= REFRESH_EVERY {
-            self.room.refreshed = self.analyzed;
+        if self.analyzed.saturating_sub(self.held_memory.refreshed) >= REFRESH_EVERY {
+            self.held_memory.refreshed = self.analyzed;
             self.analyzer.clear_caches();
             self.tasks.age();
         }
-        let limit = self.room.stacks.limit();
-        self.analyzer.set_memory(limit, self.room.unwind.limit());
+        let limit = self.held_memory.stacks.limit();
+        self.analyzer.set_memory(limit, self.held_memory.unwind.limit());
         let mut held = self.held();
-        if held > limit && self.analyzed.saturating_sub(self.room.made) >= AGAIN {
-            self.room.made = self.analyzed;
+        if held > limit && self.analyzed.saturating_sub(self.held_memory.made) >= MIN_FREE_INTERVAL {
+            self.held_memory.made = self.analyzed;
             self.tidy();
             held = self.held();
             while held > limit / 4 * 3 && self.drop_oldest() {
@@ -82,8 +82,8 @@ impl Analysis {
         // Recordings in progress continue until they end; until then no new keys are added to them.
         let full = held > limit;
         self.recordings.values_mut().for_each(|recording| recording.tally.set_full(full));
-        self.room.stacks.set(held);
-        self.room.unwind.set(self.analyzer.unwind_bytes());
+        self.held_memory.stacks.set(held);
+        self.held_memory.unwind.set(self.analyzer.unwind_bytes());
     }
 
     /// Returns the bytes of stacks, tasks, windows and recordings.
@@ -97,7 +97,7 @@ impl Analysis {
         let windows = self.sources.iter_mut().map(|source| &mut source.window);
         let oldest = windows.filter(|window| window.begin().is_some()).min_by_key(|window| window.begin());
         let Some(window) = oldest else { return false };
-        self.room.dropped = self.room.dropped.saturating_add(window.drop_oldest());
+        self.held_memory.dropped = self.held_memory.dropped.saturating_add(window.drop_oldest());
         true
     }
 }

@@ -112,7 +112,7 @@ fn the_oldest_samples_of_windows_make_room_for_new_ones() {
     let dir = tempfile::tempdir().unwrap();
     let mut analysis = Analysis::new(&Roots::under(dir.path()));
     let limit = 2 << 20;
-    let shares = MemoryShares { stacks: Share::fixed(Part::Stacks, limit), ..MemoryShares::ample() };
+    let shares = MemoryShares { stacks: Share::fixed(Part::Stacks, limit), ..MemoryShares::for_command() };
     analysis.keep_within(&shares);
     let one = sampler("one");
     let length = u64::try_from(one.window.as_nanos()).unwrap();
@@ -133,7 +133,7 @@ fn the_oldest_samples_of_windows_make_room_for_new_ones() {
     let left: u64 =
         analysis.last("one", length, length).unwrap().tally.iter().map(|(_, sum)| sum.count).sum();
     assert!(left > 1000, "the newest are there: {left}");
-    assert_eq!(left + analysis.room.dropped, most);
+    assert_eq!(left + analysis.held_memory.dropped, most);
     let newest = analysis.tasks.id(&Sample { pid: most as u32, tid: most as u32, ..Sample::default() });
     assert!(analysis.last("one", length, length).unwrap().tally.iter().any(|(key, _)| key.task == newest));
 }
@@ -172,16 +172,16 @@ fn a_process_that_no_stack_refers_to_is_reported_once() {
     let callchain = [-512i64, 0x1001].map(i64::to_ne_bytes);
     let sample = Sample { time: 1, pid: 7, tid: 7, callchain: &callchain, ..Sample::default() };
     analysis.sample(0, 0, &sample, 1);
-    let makers = analysis.take_news(true).unwrap().makers;
-    assert_eq!(makers.len(), 1);
+    let jit_processes = analysis.take_work(true).unwrap().jit_processes;
+    assert_eq!(jit_processes.len(), 1);
     analysis.read(0, &exit(Task { pid: 7, tid: 7, parent_pid: 1, parent_tid: 1, time: 2 }));
-    assert_eq!(analysis.take_news(false).unwrap().ended, makers);
+    assert_eq!(analysis.take_work(false).unwrap().ended, jit_processes);
     analysis.analyzed = later;
     let gone = analysis.sources.iter_mut().any(|source| source.window.forget(later));
     analysis.make_room(gone);
-    let gone = analysis.take_news(false).unwrap().gone;
-    assert!(matches!(&gone[..], [(id, Process { pid: 7, .. })] if makers == [*id]), "{gone:?}");
-    assert!(analysis.take_news(false).is_none());
+    let gone = analysis.take_work(false).unwrap().gone;
+    assert!(matches!(&gone[..], [(id, Process { pid: 7, .. })] if jit_processes == [*id]), "{gone:?}");
+    assert!(analysis.take_work(false).is_none());
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn holder() -> Attr {
 fn open_for(
     kernel: &FakeKernel,
     budget: &mut Budget,
-    whom: &[Whom],
+    open_targets: &[OpenTarget],
     holders: Vec<Attr>,
     purposes: &str,
 ) -> Opened<FakeEvent, char> {
@@ -38,16 +38,16 @@ fn open_for(
     let (facts, roots) = (&Facts::default(), &Roots::default());
     let mut context = Context { kernel, facts, roots, budget, board: &mut Board::default() };
     let request = Request { holders, events };
-    RingSet::new("samples").open(RingId::of_cpu(3), whom, request, 8, &mut context)
+    RingSet::new("samples").open(RingId::of_cpu(3), open_targets, request, 8, &mut context)
 }
 
 /// Opens events on CPU 3. Returns the result and the failures.
-fn opened(kernel: &FakeKernel, whom: &[Whom]) -> Opened<FakeEvent, char> {
-    open_for(kernel, &mut Budget::new(1024, 0, None), whom, vec![holder()], "f")
+fn opened(kernel: &FakeKernel, open_targets: &[OpenTarget]) -> Opened<FakeEvent, char> {
+    open_for(kernel, &mut Budget::new(1024, 0, None), open_targets, vec![holder()], "f")
 }
 
-fn cpus() -> [Whom; 1] {
-    [Whom::Cpus("3".parse().unwrap())]
+fn cpus() -> [OpenTarget; 1] {
+    [OpenTarget::Cpus("3".parse().unwrap())]
 }
 
 /// Returns for each event whether it is a dummy event, its place, its inheritance, and its start.
@@ -60,20 +60,20 @@ fn found(kernel: &FakeKernel) -> Vec<(bool, FakePlace, Inherit, Start)> {
 #[test]
 fn threads_have_events_of_their_own_that_children_inherit() {
     let kernel = FakeKernel::new();
-    let (opened, _) = opened(&kernel, &[Whom::Threads(vec![7, 8])]);
+    let (opened, _) = opened(&kernel, &[OpenTarget::Threads(vec![7, 8])]);
     let on = |tid| FakePlace::ThreadOn { tid, cpu: 3 };
     let expected = [(true, 7), (true, 8), (false, 7), (false, 8)];
     let expected = expected.map(|(tells, tid)| (tells, on(tid), Inherit::Children, Start::Later));
     assert_eq!(found(&kernel), expected);
-    let (tapped, _) = opened.unwrap();
-    assert_eq!(tapped.descriptors(), 4);
-    assert!(tapped.inherited);
+    let (writers, _) = opened.unwrap();
+    assert_eq!(writers.descriptors(), 4);
+    assert!(writers.inherited);
 }
 
 #[test]
 fn a_command_is_sampled_from_its_execve_on() {
     let kernel = FakeKernel::new();
-    let (_opened, _) = opened(&kernel, &[Whom::Command(9)]);
+    let (_opened, _) = opened(&kernel, &[OpenTarget::Command(9)]);
     let place = FakePlace::ThreadOn { tid: 9, cpu: 3 };
     let expected = [true, false].map(|tells| (tells, place, Inherit::Children, Start::OnExec));
     assert_eq!(found(&kernel), expected);
@@ -86,7 +86,7 @@ fn cgroups_share_what_the_cpu_tells() {
     let elsewhere: CpuSet = "0".parse().unwrap();
     let cgroup = |cpus: &CpuSet| {
         let dir = File::open(env!("CARGO_MANIFEST_DIR")).unwrap();
-        Whom::Cgroup { dir, path: "/a".into(), cpus: cpus.clone() }
+        OpenTarget::Cgroup { dir, path: "/a".into(), cpus: cpus.clone() }
     };
     let (_opened, _) = opened(&kernel, &[cgroup(&here), cgroup(&elsewhere), cgroup(&here)]);
     let [(true, FakePlace::Cpu(3), ..), (false, FakePlace::Cgroup { cpu: 3, .. }, ..), (false, ..)] =
@@ -102,11 +102,11 @@ fn threads_that_have_ended_are_left_out_and_those_of_others_are_refused() {
     let of =
         |tid| move |_: &Attr, place, _| matches!(place, FakePlace::ThreadOn { tid: at, .. } if at == tid);
     kernel.refuse(Errno::ESRCH, of(7));
-    let whom = [Whom::Threads(vec![7, 8])];
-    let (some, refused) = opened(&kernel, &whom);
-    assert_eq!((some.map(|(tapped, _)| tapped.descriptors()), refused.len()), (Some(2), 0));
+    let open_targets = [OpenTarget::Threads(vec![7, 8])];
+    let (some, refused) = opened(&kernel, &open_targets);
+    assert_eq!((some.map(|(writers, _)| writers.descriptors()), refused.len()), (Some(2), 0));
     kernel.refuse(Errno::EACCES, of(8));
-    let (none, refused) = opened(&kernel, &whom);
+    let (none, refused) = opened(&kernel, &open_targets);
     assert!(none.is_none());
     assert!(refused[0].refusal.target.starts_with("thread 8 "), "{}", refused[0].refusal.target);
 }
@@ -146,11 +146,11 @@ fn a_ring_grows_each_time_that_it_lost_more_until_the_budget_or_the_kernel_ends_
         let kernel = FakeKernel::new();
         kernel.limit_rings(kernel_gives);
         let (opened, _) = opened(&kernel, &cpus());
-        let (tapped, made) = opened.unwrap();
+        let (writers, made) = opened.unwrap();
         let (mut set, mut kept) = (RingSet::new("samples"), Kept::default());
         set.budget = RingBudget { most: budget, bound_by_kernel: false };
         let ring = RingId::of_cpu(3);
-        drop(set.add(ring, tapped, made));
+        drop(set.add(ring, writers, made));
         set.grow(&mut kept);
         assert!(kept.pages.is_empty(), "nothing was lost");
         for lost in 1..9 {
@@ -165,10 +165,10 @@ fn a_ring_grows_each_time_that_it_lost_more_until_the_budget_or_the_kernel_ends_
 #[test]
 fn a_ring_grows_before_it_loses_records() {
     let (opened, _) = opened(&FakeKernel::new(), &cpus());
-    let (tapped, made) = opened.unwrap();
+    let (writers, made) = opened.unwrap();
     let (mut set, mut kept) = (RingSet::new("samples"), Kept::default());
     set.budget = RingBudget { most: 64, bound_by_kernel: false };
-    drop(set.add(RingId::of_cpu(3), tapped, made));
+    drop(set.add(RingId::of_cpu(3), writers, made));
     let half = 4 * rustix::param::page_size();
     let full = 2 * half;
     for (most, grown) in
@@ -183,15 +183,15 @@ fn a_ring_grows_before_it_loses_records() {
 #[test]
 fn rings_that_are_open_or_were_refused_are_not_missing() {
     let (kernel, mut board) = (FakeKernel::new(), Board::default());
-    let (tapped, made) = opened(&kernel, &cpus()).0.unwrap();
+    let (writers, made) = opened(&kernel, &cpus()).0.unwrap();
     let mut set = RingSet::new("samples");
-    drop(set.add(RingId::of_cpu(3), tapped, made));
+    drop(set.add(RingId::of_cpu(3), writers, made));
     let refusal = no_descriptors(7).refusal(&"samples".into(), "cpu 1", None);
     set.refuse(RingId::of_cpu(1), board.add(&"default".into(), Scope::CPU, refusal));
     let online: CpuSet = "0-3".parse().unwrap();
     assert_eq!(set.missing(&online, 1), [0, 2].map(RingId::of_cpu));
     assert_eq!(set.outside(&"0-2".parse().unwrap()), [RingId::of_cpu(3)]);
-    set.forgive(&"0".parse().unwrap(), &mut board);
+    set.remove_refusals(&"0".parse().unwrap(), &mut board);
     assert_eq!(set.missing(&online, 1), [0, 1, 2].map(RingId::of_cpu));
     assert_eq!(board.lines().count(), 0);
 }
@@ -199,11 +199,11 @@ fn rings_that_are_open_or_were_refused_are_not_missing() {
 #[test]
 fn events_are_opened_only_if_the_budget_has_room_for_all_of_them() {
     // Two threads: each has one dummy event, and one event for each of three purposes.
-    let whom = [Whom::Threads(vec![7, 8])];
+    let open_targets = [OpenTarget::Threads(vec![7, 8])];
     for (limit, opens) in [(8, true), (7, false)] {
         let (kernel, mut budget) = (FakeKernel::new(), Budget::new(1 << 20, 0, Some(limit)));
-        let (tapped, refused) = open_for(&kernel, &mut budget, &whom, vec![holder()], "abc");
-        assert_eq!((tapped.is_some(), kernel.opened().len()), (opens, if opens { 8 } else { 0 }));
+        let (writers, refused) = open_for(&kernel, &mut budget, &open_targets, vec![holder()], "abc");
+        assert_eq!((writers.is_some(), kernel.opened().len()), (opens, if opens { 8 } else { 0 }));
         assert_eq!(budget.has_room_for(1), !opens, "open events use descriptors of the budget");
         let refused: Vec<_> = refused.into_iter().map(|refused| refused.refusal.cause).collect();
         assert_eq!(refused, if opens { vec![] } else { vec![Cause::Exhausted] });
@@ -215,7 +215,7 @@ fn nothing_is_opened_where_no_event_is_requested_or_no_target_is_on_the_cpu() {
     let (kernel, mut budget) = (FakeKernel::new(), Budget::new(1024, 0, None));
     let (none, refused) = open_for(&kernel, &mut budget, &cpus(), vec![holder()], "");
     assert!(none.is_none() && refused.is_empty());
-    let (none, refused) = opened(&kernel, &[Whom::Cpus("0-2".parse().unwrap())]);
+    let (none, refused) = opened(&kernel, &[OpenTarget::Cpus("0-2".parse().unwrap())]);
     assert!(none.is_none() && refused.is_empty());
     assert_eq!(kernel.open_calls(), 0);
 }
@@ -233,9 +233,9 @@ fn another_holder_is_tried_only_if_the_kernel_does_not_know_a_field_of_the_first
         let (kernel, mut budget) = (FakeKernel::new(), Budget::new(1024, 0, None));
         errno.into_iter().for_each(|errno| kernel.refuse(errno, is_first));
         let holders = vec![first.clone(), holder()];
-        let (tapped, refused) = open_for(&kernel, &mut budget, &cpus(), holders, "f");
+        let (writers, refused) = open_for(&kernel, &mut budget, &cpus(), holders, "f");
         let found = kernel.opened().first().map(|event| event.attr.ordered);
-        assert_eq!((found, tapped.is_some()), (holder_opened, holder_opened.is_some()), "{errno:?}");
+        assert_eq!((found, writers.is_some()), (holder_opened, holder_opened.is_some()), "{errno:?}");
         let refused: Vec<_> =
             refused.iter().map(|refused| (&*refused.refusal.event, refused.event)).collect();
         assert_eq!(refused, if holder_opened.is_some() { vec![] } else { vec![("dummy", None)] });
@@ -272,20 +272,20 @@ fn a_filter_is_refused_as_such_only_if_the_event_opens_without_it() {
 
 #[test]
 fn events_write_from_the_start_to_the_stop_and_those_of_a_command_are_left_to_its_execve() {
-    let command = [Whom::Command(9)];
-    for (whom, starts) in [(&cpus(), true), (&command, false)] {
+    let command = [OpenTarget::Command(9)];
+    for (open_targets, starts) in [(&cpus(), true), (&command, false)] {
         let kernel = FakeKernel::new();
-        let (tapped, made) = opened(&kernel, whom).0.unwrap();
+        let (writers, made) = opened(&kernel, open_targets).0.unwrap();
         let enabled = || kernel.opened().iter().map(|event| event.enabled).collect::<Vec<_>>();
         let mut set = RingSet::new("samples");
         let ring = RingId::of_cpu(3);
-        drop(set.add(ring, tapped, made));
+        drop(set.add(ring, writers, made));
         assert_eq!(enabled(), [false; 2]);
         set.start(ring);
         assert_eq!(enabled(), [starts; 2]);
         kernel.update(|event| event.enabled = true);
-        let tapped = set.remove(ring).unwrap();
-        tapped.stop();
+        let writers = set.remove(ring).unwrap();
+        writers.stop();
         assert_eq!(enabled(), [false; 2]);
     }
 }
@@ -294,10 +294,10 @@ fn events_write_from_the_start_to_the_stop_and_those_of_a_command_are_left_to_it
 fn hits_are_the_sum_of_the_chosen_events_that_can_be_read() {
     let (kernel, mut budget) = (FakeKernel::new(), Budget::new(1024, 0, None));
     let opened = open_for(&kernel, &mut budget, &cpus(), vec![holder()], "aab");
-    let (tapped, _ring) = opened.0.unwrap();
+    let (writers, _ring) = opened.0.unwrap();
     let mut values = [100, 3, 4, 10].into_iter();
     kernel.update(|event| event.count.value = values.next().unwrap());
-    let hits = |of: &str| tapped.hits(|chosen| of.contains(*chosen));
+    let hits = |of: &str| writers.hits(|chosen| of.contains(*chosen));
     assert_eq!([hits("a"), hits("b"), hits("ab"), hits("")], [7, 10, 17, 0]);
     kernel.set_unplaced(true);
     assert_eq!(hits("ab"), 0);
@@ -305,9 +305,9 @@ fn hits_are_the_sum_of_the_chosen_events_that_can_be_read() {
 
 /// Returns a set with the ring of CPU 3, of 8 pages.
 fn set(kernel: &FakeKernel) -> RingSet<RingWriters<FakeEvent, char>> {
-    let (tapped, made) = opened(kernel, &cpus()).0.unwrap();
+    let (writers, made) = opened(kernel, &cpus()).0.unwrap();
     let mut set = RingSet::new("samples");
-    drop(set.add(RingId::of_cpu(3), tapped, made));
+    drop(set.add(RingId::of_cpu(3), writers, made));
     set
 }
 
@@ -352,8 +352,8 @@ fn a_set_has_refusals_until_they_are_forgiven() {
     let refusal = no_descriptors(7).refusal(&"samples".into(), "cpu 1", None);
     set.refuse(RingId::of_cpu(1), board.add(&"default".into(), Scope::CPU, refusal));
     assert!(set.has_refusals());
-    set.forgive(&"1".parse().unwrap(), &mut board);
+    set.remove_refusals(&"1".parse().unwrap(), &mut board);
     assert!(set.has_refusals(), "CPU 1 is online");
-    set.forgive(&"0".parse().unwrap(), &mut board);
+    set.remove_refusals(&"0".parse().unwrap(), &mut board);
     assert!(!set.has_refusals());
 }

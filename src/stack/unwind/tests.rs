@@ -31,9 +31,9 @@ fn process_of(program: &[u8], limits: Limits) -> (Host, Analyzer) {
     host.process(7, "r", "");
     host.file("r", "/bin/x", program);
     let mut analyzer = Analyzer::new(&host.roots, limits);
-    analyzer.hear(&Record::Comm(Comm { pid: 7, tid: 7, name: b"x", exec: true }));
-    analyzer.hear(&mmap(7, AT, inode_of(&host.path("r", "/bin/x")), b"/bin/x"));
-    analyzer.hear(&mmap(7, JIT, NO_FILE, b"//anon"));
+    analyzer.apply_record(&Record::Comm(Comm { pid: 7, tid: 7, name: b"x", exec: true }));
+    analyzer.apply_record(&mmap(7, AT, inode_of(&host.path("r", "/bin/x")), b"/bin/x"));
+    analyzer.apply_record(&mmap(7, JIT, NO_FILE, b"//anon"));
     (host, analyzer)
 }
 
@@ -219,7 +219,7 @@ mod by_hand {
         let (host, mut analyzer) = process(&section, limits);
         host.file("r", "/bin/y", &program(b"", &section));
         let other = (0x8000_1000, 0x8000_3000);
-        analyzer.hear(&mmap(7, other, inode_of(&host.path("r", "/bin/y")), b"/bin/y"));
+        analyzer.apply_record(&mmap(7, other, inode_of(&host.path("r", "/bin/y")), b"/bin/y"));
         let one = sample(&[at(0x20), 0], false, &[]);
         let mut two = one.clone();
         two.user =

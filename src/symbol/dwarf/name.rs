@@ -22,7 +22,7 @@ pub(super) struct Named<'d> {
 
 /// The result of looking for a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sought<'d> {
+pub(super) enum NameSearch<'d> {
     Name(&'d [u8]),
     /// The name is in another file.
     Elsewhere,
@@ -63,7 +63,7 @@ impl<'d> Named<'d> {
         units: &mut Units<'d>,
         opened: &Opened<'d>,
         budget: &mut Budget,
-    ) -> Result<Sought<'d>> {
+    ) -> Result<NameSearch<'d>> {
         let mut elsewhere: Option<Opened<'d>> = None;
         let mut best = None;
         for _ in 0..HOPS {
@@ -73,7 +73,7 @@ impl<'d> Named<'d> {
             if let Some(value) = self.linkage
                 && let Some(name) = text(unit, value, budget)?
             {
-                return Ok(Sought::Name(name));
+                return Ok(NameSearch::Name(name));
             }
             if let (None, Some(value)) = (best, self.plain) {
                 best = text(unit, value, budget)?;
@@ -86,10 +86,12 @@ impl<'d> Named<'d> {
                     elsewhere = Some(other);
                     named
                 }
-                Some(AttributeValue::DebugInfoRefSup(_)) if best.is_none() => return Ok(Sought::Elsewhere),
+                Some(AttributeValue::DebugInfoRefSup(_)) if best.is_none() => {
+                    return Ok(NameSearch::Elsewhere);
+                }
                 _ => break,
             };
         }
-        Ok(best.map_or(Sought::Nowhere, Sought::Name))
+        Ok(best.map_or(NameSearch::Nowhere, NameSearch::Name))
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use gimli::{DebugLineOffset, LineProgramHeader, Reader as _, Section as _};
 use rustc_hash::FxHashMap;
 
-use super::name::Sought;
+use super::name::NameSearch;
 use super::text::text;
 use super::unit::{Opened, Units};
 use super::walk::Within;
-use super::{Budget, Bytes, Found, Level, Result, Trouble, UnitRef, between};
+use super::{Budget, Bytes, Found, Level, LookupError, Result, UnitRef, between};
 use crate::error::printable;
 
 /// The largest header of a program, in bytes: the names of some ten thousand files. In memory it takes some 100 times as much.
@@ -52,11 +52,12 @@ pub(super) fn look_up<'d>(
             budget.hold(size_of::<Level>())?;
             let sought = match named.seek(units, opened, budget) {
                 // Damage here affects only one name.
-                Err(Trouble::Damaged) => Sought::Nowhere,
+                Err(LookupError::Damaged) => NameSearch::Nowhere,
                 sought => sought?,
             };
-            elsewhere |= sought == Sought::Elsewhere;
-            let name = if let Sought::Name(name) = sought { Some(names.text(name, budget)?) } else { None };
+            elsewhere |= sought == NameSearch::Elsewhere;
+            let name =
+                if let NameSearch::Name(name) = sought { Some(names.text(name, budget)?) } else { None };
             levels.push(table.level(unit, name, row, budget)?);
             row = call.file.map(|file| Row { file, line: call.line });
         }
@@ -129,7 +130,7 @@ fn size_of_program(unit: UnitRef<'_, '_>, at: DebugLineOffset) -> Result<u64> {
         rest.skip(2)?;
     }
     let header = rest.read_length(format)? as u64;
-    if header > HEADER_LIMIT { Err(Trouble::Exhausted) } else { Ok(length as u64) }
+    if header > HEADER_LIMIT { Err(LookupError::Exhausted) } else { Ok(length as u64) }
 }
 
 impl<'d> Table<'d> {

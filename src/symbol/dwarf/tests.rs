@@ -184,10 +184,10 @@ fn more_work_than_is_allowed_is_not_done() {
     let steps = BUDGET.steps - budget.steps;
     for steps in (0..steps).step_by(usize::try_from(steps / 50).unwrap()) {
         let (_, trouble) = look_up(info, addresses, &mut Budget { steps, ..BUDGET });
-        assert_eq!(trouble, Some(Trouble::Exhausted), "{steps}");
+        assert_eq!(trouble, Some(LookupError::Exhausted), "{steps}");
     }
     let (_, trouble) = look_up(info, addresses, &mut Budget { memory: 100, ..BUDGET });
-    assert_eq!(trouble, Some(Trouble::Exhausted));
+    assert_eq!(trouble, Some(LookupError::Exhausted));
 }
 
 /// Returns a unit of version 4 for addresses from 0 to 255, with these abbreviations and entries.
@@ -229,7 +229,7 @@ fn functions_that_are_nested_a_million_times_take_no_stack() {
 fn attributes_that_take_no_bytes_are_work_all_the_same() {
     let abbreviation = [&[2, 0x34, 0][..], &[0x3f, 0x19].repeat(100_000), &[0, 0]].concat();
     let info = unit(&abbreviation, &[2].repeat(1_000_000));
-    assert_eq!(look_up(&info, &[5], &mut BUDGET.clone()).1, Some(Trouble::Exhausted));
+    assert_eq!(look_up(&info, &[5], &mut BUDGET.clone()).1, Some(LookupError::Exhausted));
 }
 
 /// Returns a program and some of its addresses.

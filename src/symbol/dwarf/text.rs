@@ -2,7 +2,7 @@
 
 use gimli::{AttributeValue, Section as _};
 
-use super::{Budget, Result, Trouble, UnitRef, Value};
+use super::{Budget, LookupError, Result, UnitRef, Value};
 
 /// The longest text that is read, in bytes.
 const TEXT_LIMIT: usize = 4096;
@@ -25,7 +25,7 @@ pub(super) fn text<'d>(
         }
         _ => return Ok(None),
     };
-    let rest = section.slice().get(offset..).ok_or(Trouble::Damaged)?;
+    let rest = section.slice().get(offset..).ok_or(LookupError::Damaged)?;
     let rest = rest.get(..TEXT_LIMIT + 1).unwrap_or(rest);
     let end = memchr::memchr(0, rest);
     budget.take_bytes(end.unwrap_or(rest.len()))?;

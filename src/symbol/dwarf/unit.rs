@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::ranges::Ranges;
 use super::text::text;
-use super::{Budget, Bytes, Result, Trouble, UnitRef};
+use super::{Budget, Bytes, LookupError, Result, UnitRef};
 
 /// The largest table of abbreviations, in bytes. The largest ones of compilers have some 10 KB, and in memory a table takes some 20 times
 /// as much.
@@ -55,9 +55,9 @@ impl<'d> Units<'d> {
             }
         }
         let before = self.starts.partition_point(|&start| start <= offset.0).checked_sub(1);
-        let start = before.and_then(|before| self.starts.get(before)).ok_or(Trouble::Damaged)?;
+        let start = before.and_then(|before| self.starts.get(before)).ok_or(LookupError::Damaged)?;
         let header = self.dwarf.debug_info.header_from_offset(DebugInfoOffset(*start))?;
-        let inside = offset.to_unit_offset(&header).ok_or(Trouble::Damaged)?;
+        let inside = offset.to_unit_offset(&header).ok_or(LookupError::Damaged)?;
         Ok((self.open(header, budget)?, inside))
     }
 
@@ -84,7 +84,7 @@ impl<'d> Units<'d> {
             ranges: Ranges::default(),
         };
         let mut entries = header.entries_raw(&abbreviations, None)?;
-        let abbreviation = entries.read_abbreviation()?.ok_or(Trouble::Damaged)?;
+        let abbreviation = entries.read_abbreviation()?.ok_or(LookupError::Damaged)?;
         budget.take(abbreviation.attributes().len() as u64)?;
         let (mut name, mut dir, mut low) = (None, None, None);
         for spec in abbreviation.attributes() {
@@ -131,7 +131,7 @@ impl<'d> Units<'d> {
             return Ok(Arc::clone(known));
         }
         let section = self.dwarf.debug_abbrev.reader();
-        let rest = section.slice().get(at.0..).ok_or(Trouble::Damaged)?;
+        let rest = section.slice().get(at.0..).ok_or(LookupError::Damaged)?;
         let rest = Bytes::new(rest.get(..ABBREVIATIONS_LIMIT).unwrap_or(rest), section.endian());
         let length = length_of(rest)?;
         budget.take(length as u64)?;

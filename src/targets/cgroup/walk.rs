@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::{Cgroup, CgroupId, parent_of};
 use crate::error::FileError;
 use crate::host;
-use crate::targets::{Diff, LeftOut, Obstacle};
+use crate::targets::{Diff, Obstacle, SkippedTargets};
 
 /// Maximum depth of cgroups below the root. Containers in containers in pods reach a depth of about ten.
 const DEPTH_LIMIT: usize = 64;
@@ -27,7 +27,7 @@ pub struct Cgroups {
     dir: Arc<Path>,
     known: HashMap<CgroupId, Known>,
     round: u64,
-    left_out: LeftOut,
+    left_out: SkippedTargets,
 }
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ struct Child {
 impl Cgroups {
     /// Returns the tree at `dir`, usually [`CgroupMount::dir`](super::CgroupMount::dir). Reads nothing yet.
     pub fn new(dir: &Path) -> Self {
-        Self { dir: dir.into(), known: HashMap::new(), round: 0, left_out: LeftOut::default() }
+        Self { dir: dir.into(), known: HashMap::new(), round: 0, left_out: SkippedTargets::default() }
     }
 
     /// Scans the tree and returns the changes; `added` and `changed` have parents before their children. The first refresh adds everything.
@@ -64,7 +64,7 @@ impl Cgroups {
     /// # Errors
     /// When the root itself cannot be read. All known cgroups are kept then.
     pub fn refresh(&mut self) -> Result<Diff<Arc<Cgroup>, CgroupId>, FileError> {
-        let mut left_out = LeftOut::default();
+        let mut left_out = SkippedTargets::default();
         let root = fs::metadata(&self.dir).map_err(|error| FileError::io(&*self.dir, &error))?;
         let top = children(&self.dir, COUNT_LIMIT - 1, &mut left_out)?;
 
@@ -96,7 +96,7 @@ impl Cgroups {
 
     /// Returns the number of cgroups that the last refresh found and skipped. Their counts are still included in those of the cgroups above
     /// them.
-    pub fn left_out(&self) -> LeftOut {
+    pub fn left_out(&self) -> SkippedTargets {
         self.left_out
     }
 
@@ -123,7 +123,7 @@ struct Walk<'a> {
     known: &'a mut HashMap<CgroupId, Known>,
     round: u64,
     diff: Diff<Arc<Cgroup>, CgroupId>,
-    left_out: LeftOut,
+    left_out: SkippedTargets,
     count: usize,
 }
 
@@ -203,7 +203,7 @@ fn is_named(path: &str, above: &str, name: &str) -> bool {
 }
 
 /// Returns the directories in `dir`, at most `room` of them, sorted by name and with distinct names. Counts the others in `left_out`.
-fn children(dir: &Path, room: usize, left_out: &mut LeftOut) -> Result<Vec<Child>, FileError> {
+fn children(dir: &Path, room: usize, left_out: &mut SkippedTargets) -> Result<Vec<Child>, FileError> {
     let failed = |error: io::Error| FileError::io(dir, &error);
     // A directory with two links has no subdirectory, as most cgroups. This check avoids reading the names of all their control files. (One
     // link means that the file system does not count subdirectories.)
@@ -279,7 +279,7 @@ mod tests {
         let b = diff.added.iter().find(|cgroup| &*cgroup.path == "/a/b").unwrap();
         assert_eq!((b.id, b.depth), (inode(&dir.path().join("a/b")), 2));
         assert!(cgroups.refresh().unwrap().is_empty());
-        assert_eq!(cgroups.left_out(), LeftOut::default());
+        assert_eq!(cgroups.left_out(), SkippedTargets::default());
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
         fs::remove_dir(dir.path().join("d")).unwrap();
         let (diff, mut cgroups) = unprivileged(move || (cgroups.refresh().unwrap(), cgroups));
         assert_eq!(diff.removed.len(), 1);
-        assert_eq!(cgroups.left_out(), LeftOut { forbidden: 1, ..LeftOut::default() });
+        assert_eq!(cgroups.left_out(), SkippedTargets { forbidden: 1, ..SkippedTargets::default() });
         fs::set_permissions(&a, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(cgroups.refresh().unwrap().is_empty());
     }
@@ -388,7 +388,7 @@ mod tests {
         let added = cgroups.refresh().unwrap().added;
         assert_eq!(paths(&added), ["/", "/odd\u{fffd}"]);
         assert_eq!(added[1].id, inode(&dir.path().join("odd\u{fffd}")));
-        assert_eq!(cgroups.left_out(), LeftOut { ambiguous: 2, ..LeftOut::default() });
+        assert_eq!(cgroups.left_out(), SkippedTargets { ambiguous: 2, ..SkippedTargets::default() });
     }
 
     #[test]
@@ -398,7 +398,7 @@ mod tests {
         let mut cgroups = Cgroups::new(dir.path());
         let added = cgroups.refresh().unwrap().added;
         assert_eq!(added.iter().map(|cgroup| cgroup.depth).max(), Some(DEPTH_LIMIT));
-        assert_eq!(cgroups.left_out(), LeftOut { too_deep: 1, ..LeftOut::default() });
+        assert_eq!(cgroups.left_out(), SkippedTargets { too_deep: 1, ..SkippedTargets::default() });
     }
 
     #[test]
@@ -414,15 +414,15 @@ mod tests {
         let mut cgroups = Cgroups::new(dir.path());
         let added = cgroups.refresh().unwrap().added;
         assert!(paths(&added).contains(&"/a/b"));
-        assert_eq!(cgroups.left_out(), LeftOut { broken: 1, ..LeftOut::default() });
+        assert_eq!(cgroups.left_out(), SkippedTargets { broken: 1, ..SkippedTargets::default() });
     }
 
     #[test]
     fn over_the_limit_on_their_number_directories_are_counted_and_the_others_kept() {
         let dir = tree(&["a", "b", "c"]);
-        let mut left_out = LeftOut::default();
+        let mut left_out = SkippedTargets::default();
         assert_eq!(children(dir.path(), 2, &mut left_out).unwrap().len(), 2);
-        assert_eq!(left_out, LeftOut { too_many: 1, ..LeftOut::default() });
+        assert_eq!(left_out, SkippedTargets { too_many: 1, ..SkippedTargets::default() });
     }
 
     #[test]

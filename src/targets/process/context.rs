@@ -27,7 +27,7 @@ const NAMES: [&[u8]; 3] = [b"[anon_shmem:OTEL_CTX]", b"[anon:OTEL_CTX]", b"/memf
 /// Maximum number of bytes read from the list of mappings: about ten thousand mappings.
 const MAPS_LIMIT: u64 = 1 << 20;
 /// Maximum number of mappings with this name that are read. There should be one.
-const MOST_MAPPINGS: usize = 4;
+const MAX_MAPPINGS: usize = 4;
 /// Maximum size of a payload, in bytes. Typical payloads have some hundred bytes.
 const PAYLOAD_LIMIT: u32 = 32 << 10;
 /// Maximum number of attempts while the process is changing the payload.
@@ -113,7 +113,7 @@ struct Payload {
 fn places(maps: &Opened) -> Vec<u64> {
     let mut places = Vec::new();
     let listed = host::lines_of(&mut maps.file.sequential(), &maps.shown, MAPS_LIMIT, |line| {
-        if places.len() < MOST_MAPPINGS {
+        if places.len() < MAX_MAPPINGS {
             places.extend(place(line));
         }
     });

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use super::attribution::FEW_TARGETS;
 use super::{Attribution, Glob};
 use crate::host;
-use crate::words::words;
+use crate::named_enum::named_enum;
 
 /// Identity of a process since boot: pids are reused, but not within one clock tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -175,7 +175,7 @@ impl ProcessRule {
     }
 }
 
-words! {
+named_enum! {
     /// A property of processes that becomes a label.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
     #[serde(rename_all = "snake_case")]

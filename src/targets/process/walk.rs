@@ -11,7 +11,7 @@ use super::stat::Stat;
 use super::{Changed, Need, Process, ProcessKey};
 use crate::error::FileError;
 use crate::host::{self, Roots};
-use crate::targets::{CgroupMount, Diff, LeftOut, Obstacle};
+use crate::targets::{CgroupMount, Diff, Obstacle, SkippedTargets};
 
 /// Maximum number of processes, and of threads of one process.
 const COUNT_LIMIT: usize = 1 << 16;
@@ -37,7 +37,7 @@ pub struct Processes {
     need: Need,
     known: HashMap<u32, Known>,
     round: u64,
-    left_out: LeftOut,
+    left_out: SkippedTargets,
     /// Processes that started to exit, and had not ended at the last refresh.
     ending: Vec<u32>,
 }
@@ -84,7 +84,7 @@ impl Processes {
             need: Need::default(),
             known: HashMap::new(),
             round: 0,
-            left_out: LeftOut::default(),
+            left_out: SkippedTargets::default(),
             ending: Vec::new(),
         }
     }
@@ -102,7 +102,7 @@ impl Processes {
     /// When `/proc` itself cannot be listed; all known processes are kept then. A process that cannot be read is counted in
     /// [`left_out`](Self::left_out); if it is known, it stays unchanged.
     pub fn refresh(&mut self, need: Need) -> Result<Diff<Arc<Process>, ProcessKey>, FileError> {
-        let mut left_out = LeftOut::default();
+        let mut left_out = SkippedTargets::default();
         let pids = self.pids(&mut left_out)?;
         let everything = self.known.len() <= FEW || need != self.need;
         let mut diff = Diff::default();
@@ -188,7 +188,7 @@ impl Processes {
     }
 
     /// Returns the number of processes that the last refresh found and skipped.
-    pub fn left_out(&self) -> LeftOut {
+    pub fn left_out(&self) -> SkippedTargets {
         self.left_out
     }
 
@@ -209,7 +209,7 @@ impl Processes {
     }
 
     /// Returns the pids in `/proc`, each with the inode number of its directory.
-    fn pids(&self, left_out: &mut LeftOut) -> Result<Vec<(u32, u64)>, FileError> {
+    fn pids(&self, left_out: &mut SkippedTargets) -> Result<Vec<(u32, u64)>, FileError> {
         let mut pids = Vec::with_capacity(self.known.len());
         for entry in host::entries(&self.proc)? {
             let entry = entry.map_err(|error| FileError::io(&*self.proc, &error))?;
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!((second.key, &*second.comm), (key(7, 70), "sh"));
         assert_eq!((second.exe.as_deref(), second.cgroup.as_deref()), (Some("/bin/sh"), Some("/web/a")));
         assert!(processes.refresh(ALL).unwrap().is_empty());
-        assert_eq!(processes.left_out(), LeftOut::default());
+        assert_eq!(processes.left_out(), SkippedTargets::default());
     }
 
     /// Returns changes with these changed and ending processes.
@@ -495,7 +495,7 @@ mod tests {
         assert_eq!(processes.refresh(ALL).unwrap().removed, [key(7, 70)]);
         fs::remove_dir_all(fixture.roots.proc.join("7")).unwrap();
         assert!(processes.refresh(ALL).unwrap().is_empty());
-        assert_eq!(processes.left_out(), LeftOut::default());
+        assert_eq!(processes.left_out(), SkippedTargets::default());
     }
 
     #[test]
@@ -510,7 +510,7 @@ mod tests {
         fs::create_dir(fixture.roots.proc.join("10")).unwrap();
         let mut processes = fixture.processes();
         assert_eq!(processes.refresh(ALL).unwrap().added.len(), 1);
-        assert_eq!(processes.left_out(), LeftOut { broken: 2, ..LeftOut::default() });
+        assert_eq!(processes.left_out(), SkippedTargets { broken: 2, ..SkippedTargets::default() });
     }
 
     #[test]
@@ -632,6 +632,6 @@ mod tests {
         let Some(first) = first else { return println!("skipped: procfs hides process 1 (hidepid)") };
         assert!(!first.comm.is_empty());
         assert!(first.exe.is_none() || !own(), "{first:?}");
-        assert_eq!(left_out, LeftOut::default());
+        assert_eq!(left_out, SkippedTargets::default());
     }
 }

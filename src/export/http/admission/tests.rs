@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 fn admission(connections: usize) -> (Arc<Admission>, Clock) {
     let clock = Clock::manual(Timestamp(0));
     let traffic = Traffic::new(&Registry::new()).unwrap();
-    (Admission::new(Places::of(connections), clock.clone(), traffic), clock)
+    (Admission::new(SlotLimits::of(connections), clock.clone(), traffic), clock)
 }
 
 fn peer(number: u8) -> Peer {
@@ -14,8 +14,8 @@ fn peer(number: u8) -> Peer {
 }
 
 /// Returns the indexes of the connections that were evicted.
-fn evicted(connections: &[Arc<Held>]) -> Vec<usize> {
-    let state = |held: &Held| held.admission.table.lock().entries[&held.number].state;
+fn evicted(connections: &[Arc<ConnectionEntry>]) -> Vec<usize> {
+    let state = |held: &ConnectionEntry| held.admission.table.lock().entries[&held.number].state;
     let all = connections.iter().enumerate();
     all.filter(|(_, held)| matches!(state(held), State::Evicted(_))).map(|(at, _)| at).collect()
 }
@@ -45,7 +45,7 @@ fn a_peer_over_its_share_closes_its_own_oldest_connection() {
 #[test]
 fn without_sockets_the_peer_that_waits_with_most_makes_room() {
     let (admission, clock) = admission(4);
-    let total = Places::of(4).sockets();
+    let total = SlotLimits::of(4).sockets();
     let modest = [admission.enter(peer(200))];
     clock.advance(Duration::from_millis(1));
     // Two connections of each peer, up to the last socket.
@@ -59,13 +59,13 @@ fn scrapes_have_places_whatever_else_is_answered() {
     let (admission, _) = admission(4);
     let connect = |number| admission.enter(peer(number));
     let mut kept = Vec::new();
-    let mut admit = |held: Arc<Held>, class| {
+    let mut admit = |held: Arc<ConnectionEntry>, class| {
         let (place, refused) = held.admit(class);
         kept.push((held, place));
         refused
     };
     for class in [Class::Page, Class::Profile] {
-        let (places, _) = Places::of(4).of_class(class, peer(1)).unwrap();
+        let (places, _) = SlotLimits::of(4).of_class(class, peer(1)).unwrap();
         for n in 0..places {
             assert_eq!(admit(connect(n as u8), class), None, "{class:?}");
         }

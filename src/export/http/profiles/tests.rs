@@ -9,7 +9,7 @@ use flate2::read::GzDecoder;
 use super::super::tests::{Answer, Program, Running, program, snapshot};
 use super::super::{Limits, Unavailable};
 use super::*;
-use crate::profile::sample_profiles::{hostile, specimen};
+use crate::profile::sample_profiles::{example, hostile};
 
 /// A source of profiles.
 #[derive(Clone, Default)]
@@ -85,14 +85,14 @@ fn get(server: &Running, path: &str) -> Answer {
 
 #[test]
 fn a_scraper_gets_a_profile_of_the_seconds_that_it_wants() {
-    let server = running(specimen());
+    let server = running(example());
     for (query, seconds) in [("", 10), ("?seconds=14", 14)] {
         let answer = get(&server, &format!("/debug/pprof/profile{query}"));
         assert_eq!((answer.code(), answer.header("content-type")), (200, Some("application/octet-stream")));
         assert_eq!(answer.header("content-encoding"), None);
         let file = "attachment; filename=\"perf-cpu-20251121t085206z.pb.gz\"";
         assert_eq!(answer.header("content-disposition"), Some(file));
-        let mut expected = specimen();
+        let mut expected = example();
         expected.duration = Duration::from_secs(seconds);
         assert_eq!(answer.body, pprof::encode(&expected).unwrap());
     }
@@ -100,7 +100,7 @@ fn a_scraper_gets_a_profile_of_the_seconds_that_it_wants() {
 
 #[test]
 fn every_output_shows_the_selection_alone() {
-    let server = running(specimen());
+    let server = running(example());
     for path in
         ["/folded", "/flamegraph", "/flamegraph?format=svg", "/top", "/top?format=text", "/top?format=json"]
     {
@@ -147,7 +147,7 @@ fn pages_allow_their_own_script_and_nothing_else() {
 
 #[test]
 fn a_picture_alone_is_one() {
-    let server = running(specimen());
+    let server = running(example());
     let answer = get(&server, "/flamegraph?format=svg");
     assert_eq!(answer.header("content-type"), Some("image/svg+xml"));
     assert!(answer.text().starts_with("<?xml") && answer.text().ends_with("</svg>"));
@@ -155,7 +155,7 @@ fn a_picture_alone_is_one() {
 
 #[test]
 fn what_is_not_known_is_refused_with_what_is() {
-    let server = running(specimen());
+    let server = running(example());
     let refused = |path: &str| {
         let answer = get(&server, path);
         (answer.code(), answer.text().to_owned())
@@ -201,7 +201,7 @@ fn a_source_that_has_no_profile_now_says_why() {
 
 #[test]
 fn an_empty_profile_is_a_page_that_says_why() {
-    let server = running(specimen());
+    let server = running(example());
     for path in ["/flamegraph?comm=apache*", "/top?comm=apache*", "/top?comm=apache*&format=text"] {
         let answer = get(&server, path);
         assert_eq!(answer.code(), 200);
@@ -220,7 +220,7 @@ fn an_empty_profile_is_a_page_that_says_why() {
 
 #[test]
 fn pages_are_compressed_where_that_is_wanted_and_profiles_are_not_twice() {
-    let server = running(specimen());
+    let server = running(example());
     let ask = |path: &str| server.ask(&format!("GET {path} HTTP/1.1\r\nAccept-Encoding: gzip"));
     let page = ask("/flamegraph?format=svg");
     assert_eq!(page.header("content-encoding"), Some("gzip"));
@@ -300,7 +300,7 @@ fn a_profile_that_does_not_come_is_given_up() {
 
 #[test]
 fn profiles_are_refused_while_answers_that_are_not_sent_fill_their_share_of_the_memory() {
-    let server = running(specimen());
+    let server = running(example());
     let others = server.memory.account();
     others.set(1 << 20);
     let refused = get(&server, "/folded");

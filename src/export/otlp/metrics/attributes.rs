@@ -47,7 +47,7 @@ pub const KEYS: [(&str, &str); 12] = [
 const NUMBERS: [&str; 3] = ["cpu", "pid", "tid"];
 
 /// Maximum size of the cached attributes in bytes.
-const KEPT: usize = 8 << 20;
+const MAX_KEPT_BYTES: usize = 8 << 20;
 
 /// Writes the labels as `KeyValue`s into this field.
 pub(super) fn write(labels: &Labels, field: u32, to: &mut impl Sink) {
@@ -133,7 +133,7 @@ impl Cache {
             // In bounds: bytes are only appended.
             return &self.bytes[start..end];
         }
-        if self.bytes.len() >= KEPT {
+        if self.bytes.len() >= MAX_KEPT_BYTES {
             self.once.clear();
             write(labels, self.field, &mut self.once);
             return &self.once;

@@ -4,7 +4,7 @@ use crate::metrics::{Histogram, Native};
 
 /// Maximum number of exponential buckets on one side of zero, from the first to the last, including empty ones. It equals the number of
 /// buckets that a histogram of the exporter keeps in use. Wider ranges are reported with lower resolution.
-const MOST: i32 = 320;
+const MAX: i32 = 320;
 
 /// Counts in exponential buckets.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,7 +59,7 @@ fn halvings(buckets: impl Iterator<Item = (i32, u64)> + Clone) -> u32 {
     let Some((first, _)) = buckets.clone().next() else { return 0 };
     let last = buckets.last().map_or(first, |bucket| bucket.0);
     let mut halvings = 0;
-    while bucket(last, halvings) - bucket(first, halvings) >= MOST {
+    while bucket(last, halvings) - bucket(first, halvings) >= MAX {
         halvings += 1;
     }
     halvings
@@ -76,7 +76,7 @@ impl Side {
         let offset = bucket(first, halvings);
         let mut counts = Vec::new();
         for (index, count) in buckets {
-            // Ascending, and at most `MOST` above the first.
+            // Ascending, and at most `MAX` above the first.
             let place = bucket(index, halvings).abs_diff(offset) as usize;
             counts.resize(place + 1, 0);
             counts[place] += count;

@@ -95,10 +95,10 @@ fn without_unit<'b>(
     taken: impl Fn(&str) -> bool,
 ) -> Option<&'b str> {
     let stem = base.strip_suffix(unit)?.strip_suffix('_')?;
-    let told = stem.split('_').any(|word| word == unit) || unit == "ratio" && shape != Shape::Gauge;
+    let names_unit = stem.split('_').any(|word| word == unit) || unit == "ratio" && shape != Shape::Gauge;
     let others = UNITS.iter().filter(|other| other.0 != unit);
     let ambiguous = taken(stem) || others.into_iter().any(|other| taken(&format!("{stem}_{}", other.0)));
-    (!told && !ambiguous).then_some(stem)
+    (!names_unit && !ambiguous).then_some(stem)
 }
 
 /// Inserts dots after namespaces.

@@ -81,7 +81,7 @@ impl Table {
 
 /// Lengths of the tables at some point.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Mark([usize; FIELDS.len()]);
+pub(super) struct TableLengths([usize; FIELDS.len()]);
 
 /// Identity of a sample within a profile: indexes in the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -98,7 +98,7 @@ type Set = [u32; 5];
 
 /// A table of a profile.
 #[derive(Clone, Copy)]
-enum Of {
+enum TableKind {
     Stacks,
     Locations,
     Functions,
@@ -106,7 +106,7 @@ enum Of {
     Tasks,
 }
 
-impl Of {
+impl TableKind {
     /// Returns the lengths of the tables of a profile, in the order of the variants.
     fn lengths(profile: &Profile) -> [usize; 5] {
         let Profile { stacks, locations, functions, mappings, tasks, .. } = profile;
@@ -134,7 +134,10 @@ impl<'p> Dictionary<'p> {
             profiles,
             tables: FIELDS.map(|field| Table::new(field, &hasher)),
             hasher,
-            known: profiles.iter().map(|of| Of::lengths(of).map(|length| vec![NONE; length])).collect(),
+            known: profiles
+                .iter()
+                .map(|of| TableKind::lengths(of).map(|length| vec![NONE; length]))
+                .collect(),
             sets: Numbered::default(),
             marks: FxHashMap::default(),
             entry: Vec::new(),
@@ -147,12 +150,12 @@ impl<'p> Dictionary<'p> {
         self.tables.iter().map(|table| table.bytes.len()).sum::<usize>() + 2
     }
 
-    pub(super) fn mark(&self) -> Mark {
-        Mark(self.tables.each_ref().map(|table| table.ends.len()))
+    pub(super) fn mark(&self) -> TableLengths {
+        TableLengths(self.tables.each_ref().map(|table| table.ends.len()))
     }
 
     /// Removes the entries added since the mark. If there were any, no further entries can be added.
-    pub(super) fn cut(&mut self, Mark(lengths): Mark) {
+    pub(super) fn cut(&mut self, TableLengths(lengths): TableLengths) {
         self.tables.iter_mut().zip(lengths).for_each(|(table, length)| table.cut(length));
     }
 
@@ -224,7 +227,7 @@ impl<'p> Dictionary<'p> {
 
     /// Returns the attributes of the task of a sample.
     fn set(&mut self, profile: usize, task: u32) -> u32 {
-        self.once(Of::Tasks, profile, task, |all| {
+        self.once(TableKind::Tasks, profile, task, |all| {
             let found = all.profiles.get(profile).and_then(|profile| profile.tasks.get(task as usize));
             let set = found.map(|task| all.of_task(task)).unwrap_or_default();
             all.sets.place(set)
@@ -243,7 +246,7 @@ impl<'p> Dictionary<'p> {
     }
 
     fn stack(&mut self, profile: usize, place: u32) -> u32 {
-        self.once(Of::Stacks, profile, place, |all| {
+        self.once(TableKind::Stacks, profile, place, |all| {
             let stack = all.profiles.get(profile).and_then(|profile| profile.stacks.get(place as usize));
             let locations = stack.iter().flat_map(|stack| stack.iter());
             let locations: Vec<u32> =
@@ -256,7 +259,7 @@ impl<'p> Dictionary<'p> {
     fn location(&mut self, profile: usize, place: u32) -> Option<u32> {
         let whole = self.profiles.get(profile)?;
         let location = whole.locations.get(place as usize)?;
-        Some(self.once(Of::Locations, profile, place, |all| {
+        Some(self.once(TableKind::Locations, profile, place, |all| {
             let mut lines: Vec<_> = (location.lines.iter())
                 .filter_map(|line| Some([all.function(profile, line.function)?, line.line]))
                 .map(|line| Numbers(line.map(u64::from)))
@@ -275,7 +278,7 @@ impl<'p> Dictionary<'p> {
 
     fn function(&mut self, profile: usize, place: u32) -> Option<u32> {
         let function = self.profiles.get(profile)?.functions.get(place as usize)?;
-        Some(self.once(Of::Functions, profile, place, |all| {
+        Some(self.once(TableKind::Functions, profile, place, |all| {
             let linkage = if function.linkage == function.name { "" } else { &*function.linkage };
             all.named(&function.name, linkage, function.file.as_deref().unwrap_or_default())
         }))
@@ -291,7 +294,7 @@ impl<'p> Dictionary<'p> {
     fn mapping(&mut self, profile: usize, place: u32) -> u32 {
         let found = self.profiles.get(profile).and_then(|profile| profile.mappings.get(place as usize));
         let Some(mapping) = found else { return 0 };
-        self.once(Of::Mappings, profile, place, |all| {
+        self.once(TableKind::Mappings, profile, place, |all| {
             let ids: Vec<u32> = build_ids(mapping)
                 .into_iter()
                 .filter_map(|(key, id)| Some((key, id?)))
@@ -306,7 +309,13 @@ impl<'p> Dictionary<'p> {
     }
 
     /// Returns the index of an entry of a profile's table, which `make` adds on the first call.
-    fn once(&mut self, of: Of, profile: usize, place: u32, make: impl FnOnce(&mut Self) -> u32) -> u32 {
+    fn once(
+        &mut self,
+        of: TableKind,
+        profile: usize,
+        place: u32,
+        make: impl FnOnce(&mut Self) -> u32,
+    ) -> u32 {
         let known = self.known.get(profile).and_then(|known| known[of as usize].get(place as usize));
         if let Some(&found) = known.filter(|&&found| found != NONE) {
             return found;

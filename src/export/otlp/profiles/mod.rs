@@ -46,7 +46,7 @@ mod tests;
 use ::ring::digest::{Context, SHA256};
 
 use self::body::Body;
-use self::dictionary::{Dictionary, Mark};
+use self::dictionary::{Dictionary, TableLengths};
 use self::group::{Group, groups};
 use self::head::head;
 use self::kind::Types;
@@ -106,7 +106,7 @@ struct Open<'g, 'p> {
     piece: Piece,
     head: Vec<u8>,
     /// State of the dictionary before the profile.
-    mark: Mark,
+    mark: TableLengths,
     /// Upper bound of the bytes that enclose the samples.
     overhead: usize,
 }

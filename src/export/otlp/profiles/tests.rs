@@ -12,7 +12,7 @@ use super::*;
 use crate::clean::clean;
 use crate::container::Identity;
 use crate::export::otlp::attribute::Attribute;
-use crate::profile::sample_profiles::{Builder, any_profile, hostile, jit, kernel, native, specimen, task};
+use crate::profile::sample_profiles::{Builder, any_profile, example, hostile, jit, kernel, native, task};
 use crate::profile::{FileHash, Kind, Mapping, Mode, Task, Unit, ValueType};
 use crate::targets::ProcessContext;
 
@@ -145,14 +145,14 @@ fn shown(request: &ExportProfilesServiceRequest) -> String {
 
 #[test]
 fn a_minute_of_a_machine_is_told_in_full() {
-    insta::assert_snapshot!(shown(&request(&[specimen()])));
+    insta::assert_snapshot!(shown(&request(&[example()])));
 }
 
 #[test]
 fn equal_profiles_become_equal_bytes() {
-    let encoded = || encode(&[specimen(), hostile()], &host(), &Options::default());
+    let encoded = || encode(&[example(), hostile()], &host(), &Options::default());
     assert_eq!(encoded(), encoded());
-    let seeded = encode(&[specimen()], &host(), &Options { seed: 1, ..Options::default() });
+    let seeded = encode(&[example()], &host(), &Options { seed: 1, ..Options::default() });
     assert_ne!(encoded().payloads[0].bytes, seeded.payloads[0].bytes, "another exporter has other numbers");
 }
 
@@ -171,7 +171,7 @@ fn nothing_is_sent_of_profiles_without_samples() {
 
 #[test]
 fn what_is_not_in_its_table_is_left_out() {
-    let mut profile = specimen();
+    let mut profile = example();
     profile.samples[0].stack = u32::MAX;
     profile.samples[1].task = u32::MAX;
     profile.stacks[2] = Box::new([0, u32::MAX]);
@@ -388,8 +388,8 @@ fn a_sample_that_is_larger_than_a_request_is_dropped_and_counted() {
     let samples: u64 = encoded.payloads.iter().map(|payload| payload.items).sum();
     requests(&encoded, &options);
     assert_eq!((encoded.left_out, samples), (1, 2));
-    let nothing = encode(&[specimen()], &host(), &Options { limit: 10, ..options });
-    assert_eq!(nothing, Encoded { payloads: vec![], left_out: specimen().samples.len() as u64 });
+    let nothing = encode(&[example()], &host(), &Options { limit: 10, ..options });
+    assert_eq!(nothing, Encoded { payloads: vec![], left_out: example().samples.len() as u64 });
 }
 
 /// Returns the content of profiles: values by type, container, thread, mode, CPU and functions.

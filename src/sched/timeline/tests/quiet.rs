@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::metrics::Buckets;
-use crate::sched::{Event, Left, Party, Sum, Sums, Timeline, Untracked};
+use crate::sched::{Event, PrevState, RecordThread, Sum, Sums, Timeline, Untracked};
 
 const CPUS: u32 = 2;
 const THREADS: u32 = 5;
@@ -20,7 +20,7 @@ enum Happens {
     /// Wakeup of a thread.
     Wakes(u32),
     /// Switch of a CPU to a runnable thread, if there is one.
-    Leaves(u32, Left),
+    Outgoing(u32, PrevState),
     /// Migration of a runnable thread to another CPU.
     Migrates(u32),
     /// Clock record of a CPU.
@@ -29,15 +29,15 @@ enum Happens {
 
 fn happens() -> impl Strategy<Value = Happens> {
     let (cpu, thread) = (0..CPUS, 1..=THREADS);
-    let left = prop_oneof![
-        6 => Just(Left::Sleeping),
-        3 => Just(Left::Preempted),
-        2 => Just(Left::Blocked),
-        1 => Just(Left::Dead),
+    let prev_state = prop_oneof![
+        6 => Just(PrevState::Sleeping),
+        3 => Just(PrevState::Preempted),
+        2 => Just(PrevState::Blocked),
+        1 => Just(PrevState::Dead),
     ];
     prop_oneof![
         4 => thread.clone().prop_map(Happens::Wakes),
-        6 => (cpu.clone(), left).prop_map(|(cpu, left)| Happens::Leaves(cpu, left)),
+        6 => (cpu.clone(), prev_state).prop_map(|(cpu, prev_state)| Happens::Outgoing(cpu, prev_state)),
         1 => thread.prop_map(Happens::Migrates),
         2 => cpu.prop_map(Happens::Ticks),
     ]
@@ -51,19 +51,19 @@ enum State {
 }
 
 /// Timeline with its facts, aggregated by thread.
-struct Told {
+struct SchedFact {
     timeline: Timeline,
     sums: Sums<u32>,
 }
 
-impl Told {
+impl SchedFact {
     fn new() -> Self {
         Self { timeline: Timeline::default(), sums: Sums::new(Buckets::exponential("seconds")) }
     }
 
     fn enter(&mut self, at: (u32, u64), of: (u32, u64), event: Event<'_>) {
         let sums = &mut self.sums;
-        self.timeline.enter(at, of, event, &mut |who, told| sums.add(who.tid, who, &told));
+        self.timeline.enter(at, of, event, &mut |thread, report| sums.add(thread.tid, thread, &report));
     }
 
     fn take(mut self) -> (BTreeMap<u32, Sum>, Untracked) {
@@ -80,11 +80,11 @@ struct Machine {
     on: [u32; CPUS as usize],
     states: [State; THREADS as usize + 1],
     /// Input: records of all switches.
-    full: Told,
+    full: SchedFact,
     /// Input: the switch stream.
-    quiet: Told,
+    quiet: SchedFact,
     /// Input: the switch stream of a kernel that writes nothing while the idle task runs, and the incoming tasks of CPUs.
-    dark: Told,
+    dark: SchedFact,
     /// CPUs on which `dark` missed a switch since its last record.
     missed: [bool; CPUS as usize],
 }
@@ -93,11 +93,19 @@ impl Machine {
     fn new() -> Self {
         let states = [State::Sleeps; THREADS as usize + 1];
         let (on, missed) = ([0; CPUS as usize], [false; CPUS as usize]);
-        Self { time: 1000, on, states, full: Told::new(), quiet: Told::new(), dark: Told::new(), missed }
+        Self {
+            time: 1000,
+            on,
+            states,
+            full: SchedFact::new(),
+            quiet: SchedFact::new(),
+            dark: SchedFact::new(),
+            missed,
+        }
     }
 
-    fn party(tid: u32) -> Party<'static> {
-        Party { tid, comm: NAMES[tid as usize] }
+    fn party(tid: u32) -> RecordThread<'static> {
+        RecordThread { tid, comm: NAMES[tid as usize] }
     }
 
     fn of(tid: u32) -> (u32, u64) {
@@ -106,8 +114,8 @@ impl Machine {
 
     fn all(&mut self, cpu: u32, event: Event<'_>) {
         let of = Self::of(self.on[cpu as usize]);
-        for told in [&mut self.full, &mut self.quiet, &mut self.dark] {
-            told.enter((cpu, self.time), of, event);
+        for report in [&mut self.full, &mut self.quiet, &mut self.dark] {
+            report.enter((cpu, self.time), of, event);
         }
     }
 
@@ -139,44 +147,44 @@ impl Machine {
                     self.turn(cpu, Self::of(tid), Event::Runs { tid });
                 }
             }
-            Happens::Leaves(cpu, left) => self.leaves(cpu, left),
+            Happens::Outgoing(cpu, prev_state) => self.leaves(cpu, prev_state),
         }
     }
 
-    fn leaves(&mut self, cpu: u32, left: Left) {
+    fn leaves(&mut self, cpu: u32, prev_state: PrevState) {
         let from = self.on[cpu as usize];
         let to = (1..=THREADS).find(|&tid| self.states[tid as usize] == State::Ready).unwrap_or(0);
-        let left = if from == 0 { Left::Preempted } else { left };
+        let prev_state = if from == 0 { PrevState::Preempted } else { prev_state };
         if from == to {
             return;
         }
         let (at, of) = ((cpu, self.time), Self::of(from));
-        let switch = Event::Switch { from: Self::party(from), left, to: Self::party(to) };
-        let dies = left == Left::Dead;
+        let switch = Event::Switch { from: Self::party(from), prev_state, to: Self::party(to) };
+        let dies = prev_state == PrevState::Dead;
         self.full.enter(at, of, switch);
         if dies {
             // The exit record precedes the switch.
-            for told in [&mut self.quiet, &mut self.dark] {
-                told.enter((cpu, self.time - 1), of, Event::Runs { tid: from });
+            for report in [&mut self.quiet, &mut self.dark] {
+                report.enter((cpu, self.time - 1), of, Event::Runs { tid: from });
             }
         }
-        if from != 0 && left != Left::Sleeping {
+        if from != 0 && prev_state != PrevState::Sleeping {
             self.quiet.enter(at, of, switch);
             self.dark.enter(at, of, switch);
         }
         let (of, tid) = if dies { ((u32::MAX, 1), u32::MAX) } else { (of, from) };
-        self.quiet.enter(at, of, Event::Leaves { tid });
+        self.quiet.enter(at, of, Event::Outgoing { tid });
         let next = (Self::of(to).0, 0);
         if from == 0 {
             self.missed[cpu as usize] = true;
         } else {
-            self.turn(cpu, of, Event::Leaves { tid });
+            self.turn(cpu, of, Event::Outgoing { tid });
             self.dark.enter(at, next, Event::Runs { tid: to });
         }
         if to != 0 {
-            self.dark.enter(at, next, Event::Comes { tid: to });
+            self.dark.enter(at, next, Event::Incoming { tid: to });
         }
-        let state = if left == Left::Preempted { State::Ready } else { State::Sleeps };
+        let state = if prev_state == PrevState::Preempted { State::Ready } else { State::Sleeps };
         (self.states[from as usize], self.states[to as usize]) = (state, State::Runs);
         self.on[cpu as usize] = to;
     }
@@ -184,7 +192,7 @@ impl Machine {
     /// Lets all threads sleep, so that no facts are pending.
     fn ends(&mut self) {
         for _ in 0..=THREADS {
-            (0..CPUS).for_each(|cpu| self.goes_on(Happens::Leaves(cpu, Left::Sleeping)));
+            (0..CPUS).for_each(|cpu| self.goes_on(Happens::Outgoing(cpu, PrevState::Sleeping)));
         }
         // The stream reports the last incoming task when it leaves.
         (0..CPUS).for_each(|cpu| self.goes_on(Happens::Ticks(cpu)));
@@ -205,12 +213,12 @@ proptest! {
 
 #[test]
 fn others_that_ran_in_between_are_charged_to_nobody() {
-    let mut told = Told::new();
-    told.enter((0, 10), (101, 1001), Event::Leaves { tid: 1 });
-    told.timeline.miss(0);
-    told.enter((0, 50), (102, 1002), Event::Leaves { tid: 2 });
-    told.enter((0, 70), (103, 1003), Event::Leaves { tid: 3 });
-    let (sums, _) = told.take();
+    let mut report = SchedFact::new();
+    report.enter((0, 10), (101, 1001), Event::Outgoing { tid: 1 });
+    report.timeline.miss(0);
+    report.enter((0, 50), (102, 1002), Event::Outgoing { tid: 2 });
+    report.enter((0, 70), (103, 1003), Event::Outgoing { tid: 3 });
+    let (sums, _) = report.take();
     let ran: Vec<(u32, u64)> = sums.iter().map(|(&tid, sum)| (tid, sum.ran)).collect();
     assert_eq!(ran, [(1, 0), (2, 0), (3, 20)]);
 }

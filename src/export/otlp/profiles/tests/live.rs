@@ -69,7 +69,7 @@ fn recorded() -> Option<[Profile; 2]> {
     if profiler.states().iter().all(|state| state.open == 0) {
         return None;
     }
-    let (ask, everybody) = (profiler.asked(), Selection::default());
+    let (ask, everybody) = (profiler.recorder(), Selection::default());
     let asked = ask.begin("cpu").unwrap();
     sleep(WINDOW);
     let (first, asked) = ask.renew(asked, &everybody).unwrap();

@@ -21,12 +21,12 @@ const FAILURES: [&str; 4] = ["lost", "rotated", "unknown", "ended"];
 
 /// A running collector.
 #[derive(Debug)]
-pub(crate) struct Accountant {
+pub(crate) struct RunningCollector {
     watch: Watch,
     collector: Collector<Live>,
 }
 
-impl Accountant {
+impl RunningCollector {
     /// Starts to count according to a configuration file.
     pub(crate) fn of(configuration: &str) -> Self {
         Self::with_rings_of(None, configuration)
@@ -68,10 +68,10 @@ impl Accountant {
     }
 
     /// Makes one collection.
-    pub(crate) fn collect(&mut self) -> Books {
+    pub(crate) fn collect(&mut self) -> PublishedFamilies {
         let changes = self.watch.refresh();
         self.collector.follow(&changes, &self.watch);
-        Books(self.collector.collect())
+        PublishedFamilies(self.collector.collect())
     }
 
     /// Follows changes of the online CPUs only.
@@ -82,16 +82,16 @@ impl Accountant {
     }
 
     /// Ends counting and returns the last collection. Afterwards all counts must be attributed or accounted.
-    pub(crate) fn finish(mut self) -> Books {
-        Books(self.collector.finish())
+    pub(crate) fn finish(mut self) -> PublishedFamilies {
+        PublishedFamilies(self.collector.finish())
     }
 }
 
 /// The families that one collection published.
-pub(crate) struct Books(Vec<Family>);
+pub(crate) struct PublishedFamilies(Vec<Family>);
 
 /// Writes a line for each metric's sum over its series, and for each reason of unattributed counts.
-impl fmt::Debug for Books {
+impl fmt::Debug for PublishedFamilies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, sum) in self.sums() {
             write!(f, "\n{name} {sum}")?;
@@ -103,7 +103,7 @@ impl fmt::Debug for Books {
     }
 }
 
-impl Books {
+impl PublishedFamilies {
     /// Returns the sum over the series of a metric (named without `_total`) that have these labels, in the kernel's units: whole numbers,
     /// times in nanoseconds.
     pub(crate) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
@@ -207,7 +207,7 @@ impl Balance {
     }
 
     /// Returns the accounted count: attributed, or unattributed with a reason.
-    pub(crate) fn charged(&self) -> u64 {
+    pub(crate) fn accounted(&self) -> u64 {
         self.attributed + self.rest.values().sum::<u64>()
     }
 
@@ -218,7 +218,11 @@ impl Balance {
 
     /// Checks that both sides are equal, to the last count.
     pub(crate) fn assert_exact(&self) {
-        assert_eq!(self.charged(), self.counted, "the accounted sum differs from the counted sum: {self:?}");
+        assert_eq!(
+            self.accounted(),
+            self.counted,
+            "the accounted sum differs from the counted sum: {self:?}"
+        );
     }
 }
 
@@ -228,11 +232,11 @@ pub(crate) struct Growth(BTreeMap<String, u64>);
 
 impl Growth {
     /// Checks that no published sum has decreased, even when its owners have exited.
-    pub(crate) fn take(&mut self, books: &Books) {
-        let now = books.sums();
+    pub(crate) fn take(&mut self, families: &PublishedFamilies) {
+        let now = families.sums();
         for (name, before) in std::mem::take(&mut self.0) {
             let after = now.get(&name).copied().unwrap_or(0);
-            assert!(after >= before, "{name} decreased from {before} to {after}: {books:?}");
+            assert!(after >= before, "{name} decreased from {before} to {after}: {families:?}");
         }
         self.0 = now;
     }

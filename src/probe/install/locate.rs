@@ -7,49 +7,55 @@ use std::time::Duration;
 
 use super::kernel::Kernel;
 use super::place::{self, Site};
-use super::{Entry, Wish, cgroups};
+use super::{ConfiguredProbe, Entry, cgroups};
 use crate::event::FileId;
 use crate::files::Files;
 use crate::health::{Cause, Refusal};
 
 /// Maximum time that a reload and the start wait for probe locations. Later results are used by a later collection.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LOCATE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The location of a probe.
 #[derive(Debug)]
-pub(super) struct Sought {
-    pub(super) wish: Wish,
+pub(super) struct LocatedProbe {
+    pub(super) configured: ConfiguredProbe,
     /// The file at its path, whether it can be probed or not.
     pub(super) seen: Option<FileId>,
     pub(super) site: Result<Site, Refusal>,
 }
 
-impl Sought {
+impl LocatedProbe {
     /// Returns the result for a probe whose file has not been opened yet.
-    pub(super) fn pending(wish: &Wish) -> Self {
+    pub(super) fn pending(configured: &ConfiguredProbe) -> Self {
         let reason =
             "the file has not been opened yet; the probe will be installed when it is open".to_owned();
-        Self { wish: wish.clone(), seen: None, site: Err(place::refused(wish, Cause::Absent, reason)) }
+        Self {
+            configured: configured.clone(),
+            seen: None,
+            site: Err(place::refused(configured, Cause::Absent, reason)),
+        }
     }
 }
 
 /// Finds the locations of probes, on the calling thread.
-pub(super) fn seek(wishes: &[Wish], files: &Files) -> Vec<Sought> {
-    let mut kernel = Kernel::ask(files.roots(), wishes);
+pub(super) fn locate(configured_probes: &[ConfiguredProbe], files: &Files) -> Vec<LocatedProbe> {
+    let mut kernel = Kernel::ask(files.roots(), configured_probes);
     let cgroups = cgroups(files.roots());
-    let sought = |wish: &Wish| Sought {
-        wish: wish.clone(),
-        seen: place::file_of(&wish.definition, cgroups.as_deref(), files),
-        site: place::find(wish, cgroups.as_deref(), &mut kernel, files),
+    let located = |configured: &ConfiguredProbe| LocatedProbe {
+        configured: configured.clone(),
+        seen: place::file_of(&configured.definition, cgroups.as_deref(), files),
+        site: place::find(configured, cgroups.as_deref(), &mut kernel, files),
     };
-    wishes.iter().map(sought).collect()
+    configured_probes.iter().map(located).collect()
 }
 
 /// Returns the files that the paths of probes currently refer to.
-pub(super) fn files_of(wishes: &[Wish], files: &Files) -> Vec<(Entry, Option<FileId>)> {
+pub(super) fn files_of(configured_probes: &[ConfiguredProbe], files: &Files) -> Vec<(Entry, Option<FileId>)> {
     let cgroups = cgroups(files.roots());
-    let now = |wish: &Wish| (wish.entry(), place::file_of(&wish.definition, cgroups.as_deref(), files));
-    wishes.iter().map(now).collect()
+    let now = |configured: &ConfiguredProbe| {
+        (configured.entry(), place::file_of(&configured.definition, cgroups.as_deref(), files))
+    };
+    configured_probes.iter().map(now).collect()
 }
 
 /// A request to the thread.
@@ -57,20 +63,20 @@ type Question = Box<dyn FnOnce(&Files) -> Answer + Send>;
 
 /// A result from the thread.
 pub(super) enum Answer {
-    Places(Vec<Sought>),
+    Places(Vec<LocatedProbe>),
     Files(Vec<(Entry, Option<FileId>)>),
 }
 
 /// Handle of the thread. The thread ends after this is dropped and its last request is done. Dropping does not wait for it.
 #[derive(Debug)]
-pub(super) struct Seeker {
+pub(super) struct Locator {
     questions: Sender<Question>,
     answers: Receiver<Answer>,
     /// Number of pending answers.
     asked: usize,
 }
 
-impl Seeker {
+impl Locator {
     /// Starts the thread. `None` if it cannot be created.
     pub(super) fn start(files: &Files) -> Option<Self> {
         let (questions, asked) = channel::<Question>();
@@ -87,16 +93,16 @@ impl Seeker {
         Some(Self { questions, answers, asked: 0 })
     }
 
-    /// Requests the locations of probes, and waits up to [`PATIENCE`] for each pending answer. Later results are returned by
+    /// Requests the locations of probes, and waits up to [`LOCATE_TIMEOUT`] for each pending answer. Later results are returned by
     /// [`answer`](Self::answer).
-    pub(super) fn places(&mut self, wishes: Vec<Wish>) -> Vec<Answer> {
-        if wishes.is_empty() {
+    pub(super) fn places(&mut self, configured_probes: Vec<ConfiguredProbe>) -> Vec<Answer> {
+        if configured_probes.is_empty() {
             return Vec::new();
         }
         let mut answers = Vec::new();
-        self.ask(move |files| Answer::Places(seek(&wishes, files)));
+        self.ask(move |files| Answer::Places(locate(&configured_probes, files)));
         while self.asked > 0
-            && let Ok(answer) = self.answers.recv_timeout(PATIENCE)
+            && let Ok(answer) = self.answers.recv_timeout(LOCATE_TIMEOUT)
         {
             self.asked -= 1;
             answers.push(answer);
@@ -105,9 +111,9 @@ impl Seeker {
     }
 
     /// Requests a check of the current files, unless the thread is busy. Does not block.
-    pub(super) fn files(&mut self, wishes: Vec<Wish>) {
-        if self.asked == 0 && !wishes.is_empty() {
-            self.ask(move |files| Answer::Files(files_of(&wishes, files)));
+    pub(super) fn files(&mut self, configured_probes: Vec<ConfiguredProbe>) {
+        if self.asked == 0 && !configured_probes.is_empty() {
+            self.ask(move |files| Answer::Files(files_of(&configured_probes, files)));
         }
     }
 

@@ -10,7 +10,7 @@ use crate::clock::Timestamp;
 use crate::metrics::{Family, Kind, Labels, Point, Snapshot};
 
 /// Time in milliseconds for which a missing series is remembered: equal to the lookback of Prometheus.
-const KEPT: u64 = 300_000;
+const RETENTION: u64 = 300_000;
 
 /// Series by labels, with the time of their last report.
 type Series = FxHashMap<Arc<Labels>, (Timestamp, Point)>;
@@ -18,12 +18,12 @@ type Series = FxHashMap<Arc<Labels>, (Timestamp, Point)>;
 /// Series that are temporarily missing, such as counters that could not count for a while. When they return, they continue from their last
 /// value.
 #[derive(Debug, Default)]
-pub(super) struct Away {
+pub(super) struct AbsentSeries {
     /// Missing series, by the name of their family.
     families: FxHashMap<Box<str>, Series>,
 }
 
-impl Away {
+impl AbsentSeries {
     /// Returns the missing series of a family.
     pub(super) fn of(&self, family: &str) -> Option<&Series> {
         self.families.get(family)
@@ -38,12 +38,12 @@ impl Away {
     /// returned or were missing for too long.
     pub(super) fn follow(&mut self, before: Option<&Snapshot>, now: &Snapshot) {
         self.families.retain(|name, series| {
-            let mut there = Before::new(find(now, name).map(|family| (now.taken(), family)), None);
+            let mut there = PreviousValues::new(find(now, name).map(|family| (now.taken(), family)), None);
             let mut labels: Vec<Arc<Labels>> = series.keys().cloned().collect();
             labels.sort();
             labels.retain(|labels| there.point(labels).is_some());
             labels.iter().for_each(|labels| drop(series.remove(labels)));
-            series.retain(|_, (taken, _)| now.taken().0.saturating_sub(taken.0) <= KEPT);
+            series.retain(|_, (taken, _)| now.taken().0.saturating_sub(taken.0) <= RETENTION);
             !series.is_empty()
         });
         let mut room = now.series().saturating_sub(self.len());
@@ -52,7 +52,7 @@ impl Away {
                 continue;
             }
             let name = family.metadata().name();
-            let mut there = Before::new(find(now, name).map(|family| (now.taken(), family)), None);
+            let mut there = PreviousValues::new(find(now, name).map(|family| (now.taken(), family)), None);
             for point in family.points() {
                 if there.point(&point.labels).is_none() && room > 0 {
                     let taken = before.map_or(now.taken(), Snapshot::taken);
@@ -73,13 +73,13 @@ pub(super) fn find<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s Family>
 }
 
 /// Earlier values of the series of a family.
-pub(super) struct Before<'a> {
+pub(super) struct PreviousValues<'a> {
     taken: Timestamp,
     points: Peekable<slice::Iter<'a, Point>>,
     away: Option<&'a Series>,
 }
 
-impl<'a> Before<'a> {
+impl<'a> PreviousValues<'a> {
     /// Combines the series of a snapshot with those missing in it.
     pub(super) fn new(family: Option<(Timestamp, &'a Family)>, away: Option<&'a Series>) -> Self {
         let (taken, points) =

@@ -2,7 +2,7 @@
 
 /// Defines an enumeration with the list of its values (`ALL`) and the name of each value (`as_str`, `Display`) for labels, metrics and
 /// pages.
-macro_rules! words {
+macro_rules! named_enum {
     ($(#[$about:meta])* pub enum $name:ident { $($(#[$meaning:meta])* $value:ident = $word:literal,)+ }) => {
         $(#[$about])*
         pub enum $name {
@@ -29,4 +29,4 @@ macro_rules! words {
     };
 }
 
-pub(crate) use words;
+pub(crate) use named_enum;

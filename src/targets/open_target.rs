@@ -7,7 +7,7 @@ use crate::host::CpuSet;
 
 /// The targets of a measurement.
 #[derive(Debug)]
-pub enum Whom {
+pub enum OpenTarget {
     /// Everything on these CPUs.
     Cpus(CpuSet),
     /// A cgroup on these CPUs.
@@ -25,7 +25,7 @@ pub enum Whom {
     Command(u32),
 }
 
-impl Whom {
+impl OpenTarget {
     /// Returns the scope of its events, for error messages.
     pub fn scope(&self) -> Scope {
         match self {
