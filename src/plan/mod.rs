@@ -398,7 +398,7 @@ impl Builder {
             match catalog.resolve(event) {
                 Ok(instances) => resolved.extend(instances),
                 Err(unresolved) => {
-                    self.refuse(entry, per.scope(), PlanRefusal::unresolved(event, &unresolved))
+                    self.refuse(entry, per.scope(), PlanRefusal::unresolved(event, &unresolved));
                 }
             }
         }

@@ -268,7 +268,7 @@ impl<'w> PlacedTarget<'w> {
         for target in open_targets {
             match target {
                 OpenTarget::Cpus(cpus) => {
-                    placed_targets.extend(cpus.contains(cpu).then(|| Self::whole_cpu(cpu)))
+                    placed_targets.extend(cpus.contains(cpu).then(|| Self::whole_cpu(cpu)));
                 }
                 OpenTarget::Cgroup { dir, path, cpus } => {
                     let place = Place::Cgroup { dir: dir.as_fd(), cpu };

@@ -88,7 +88,7 @@ impl Delays {
             Observation::Fact { thread, fact: SchedFact::SwitchOut(switch_out) }
                 if switch_out.prev_state == PrevState::Dead =>
             {
-                self.rows.end(thread.tid)
+                self.rows.end(thread.tid);
             }
             _ => {}
         }

@@ -89,7 +89,7 @@ impl Lines {
     fn take(&mut self, seen: &Observation<'_>) {
         match seen {
             Observation::Fact { thread, fact: SchedFact::SwitchOut(switch_out) } if thread.tid != 0 => {
-                self.switch_out(thread, switch_out)
+                self.switch_out(thread, switch_out);
             }
             Observation::Wakes { at, by, thread } if self.wakeups => {
                 self.besides(*at, by, &format!("awakened: {}", task(thread)));

@@ -325,7 +325,7 @@ impl<K: Kernel> Stream<K> {
         self.ingest().send_thread_switches(Arc::clone(&sender));
         let ingest = Arc::downgrade(&self.ingest);
         ThreadSwitchReceiver::new(sender, move || {
-            ingest.upgrade().iter().for_each(|ingest| drain_all(ingest))
+            ingest.upgrade().iter().for_each(|ingest| drain_all(ingest));
         })
     }
 
