@@ -16,8 +16,8 @@ use crate::targets::{ContainerPath, pod_uid};
 /// Maximum number of known containers, and of known pods.
 const MAX: usize = 1 << 16;
 
-/// Retention of a container that is no longer listed. It exceeds the lifetime of any series of the container, which is at most an hour for
-/// profiles.
+/// Retention of a container that is no longer listed. It exceeds the time for which its series are published after its end: five minutes,
+/// or 30 collections for label values.
 const RETENTION: Duration = Duration::from_secs(70 * 60);
 
 /// Retention of an unknown container that is no longer counted.
