@@ -72,7 +72,7 @@ mod libc_allocator {
 mod libc_allocator {
     pub(super) fn configure() {}
 
-    /// Returns `None`: unknown, and not needed because these allocators keep no free memory.
+    /// Returns `None`: unknown, and not needed, because dlmalloc returns free segments by itself.
     pub(super) fn allocated() -> Option<u64> {
         None
     }
