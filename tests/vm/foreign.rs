@@ -52,7 +52,8 @@ fn assert_near_the_truth(name: &str, entries: &str, users: impl FnOnce(Users) ->
             );
         }
     }
-    let of_cgroups = shared.ratios.iter().sum::<f64>() / 2.0;
+    let mean = |ratios: [f64; 2]| ratios.iter().sum::<f64>() / 2.0;
+    let of_cgroups = mean(shared.ratios);
     // With two multiplexed groups each has half of the time, within one rotation.
     let tolerance = if of_cgroups >= 0.48 { 0.05 } else { 0.1 };
     assert!(
@@ -78,9 +79,12 @@ fn assert_near_the_truth(name: &str, entries: &str, users: impl FnOnce(Users) ->
         assert!(agree(balance.accounted() as f64, balance.counted as f64, tolerance), "{balance:?}");
         assert_eq!(["lost", "rotated", "unknown"].map(|reason| balance.of(reason)), [0; 3], "{balance:?}");
     }
-    // The kernel decides how the groups share the time, and the ratios of two CPUs may differ.
+    // The kernel decides how the groups share the time, and the ratios of two CPUs may differ. In a few seconds with slices of
+    // milliseconds, one cgroup may by chance run more often while the group is on the PMU, and the other one less often.
+    let expected = mean(shared.expected_ratios);
+    assert!((of_cgroups - expected).abs() < 0.02, "running ratio: {of_cgroups}, {expected} expected");
     for (ratio, expected) in shared.ratios.iter().zip(shared.expected_ratios) {
-        assert!((ratio - expected).abs() < 0.02, "running ratio of a cgroup: {ratio}, {expected} expected");
+        assert!((ratio - expected).abs() < 0.06, "running ratio of a cgroup: {ratio}, {expected} expected");
     }
 }
 
