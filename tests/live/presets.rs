@@ -11,7 +11,7 @@ use crate::support::{Feature, eventually, lacks};
 use crate::traces::LoopDevice;
 
 /// Starts a service with this list of presets and no other traces.
-fn preset_names(presets: &str, more: &str) -> Service {
+fn with_presets(presets: &str, more: &str) -> Service {
     Service::start_fresh(&format!(
         "counters: {{os: {{events: [context-switches], per: [cpu]}}}}\npresets: [{presets}]\n{more}"
     ))
@@ -37,7 +37,7 @@ fn forks_executions_and_exits_of_a_cgroup_are_counted_exactly() {
         }
         let (cgroup, mut worker, selection) = in_a_cgroup("starts");
         let selection = selection.replace("]}", &format!("], attribution: {attribution}}}"));
-        let service = preset_names("forks", &selection);
+        let service = with_presets("forks", &selection);
         worker.does(Work::Children(37));
         worker.does(Work::Children(5));
         // The last exit belongs to a task for which its parent may not be able to wait. Where the kernel writes no records of switches from
@@ -72,7 +72,7 @@ fn page_faults_of_a_cgroup_are_those_of_its_programs() {
         return;
     }
     let (cgroup, mut worker, selection) = in_a_cgroup("faults");
-    let service = preset_names("page-faults", &selection);
+    let service = with_presets("page-faults", &selection);
     let faults = |metrics: &Exposition| {
         metrics.value("perf_cgroup_page_faults_user_total", &[("cgroup", cgroup.path())]).unwrap_or_default()
     };
@@ -93,7 +93,7 @@ fn requests_to_a_block_device_have_latency_and_size() {
     }
     let device = LoopDevice::of(4 << 20);
     let written = || {
-        let service = preset_names("block-io", "");
+        let service = with_presets("block-io", "");
         let mut dd = Command::new("dd");
         dd.args(["if=/dev/zero", "bs=8192", "count=100", "oflag=direct", "status=none"]);
         assert!(dd.arg(format!("of={}", device.path.display())).status().unwrap().success());
@@ -119,7 +119,7 @@ fn softirqs_and_work_of_the_kernel_have_their_times() {
     if lacks(Feature::Tracepoint) {
         return;
     }
-    let service = preset_names("softirq, irq, kworkers", "");
+    let service = with_presets("softirq, irq, kworkers", "");
     let histograms = ["softirq_latency", "softirq_run", "kworker_run", "kworker_delay"];
     let metrics = eventually("timers have fired and work items were executed", || {
         let metrics = service.metrics();
