@@ -96,7 +96,7 @@ pub(crate) fn beside(entries: &str, users: impl FnOnce(Users) -> Users) -> Run {
             let its = workers.iter().filter(|(number, ..)| *number == cgroup);
             its.map(|(_, worker, _)| faults(worker.pid())).sum::<u64>()
         });
-        [faults, elapsed().map(|by_cpu| by_cpu.iter().sum()), busy.each_ref().map(usage)]
+        [faults, busy.each_ref().map(usage)]
     };
     let users = users(Users::default());
     let (before, earlier_times) = (truth(&workers), elapsed());
@@ -125,11 +125,11 @@ pub(crate) fn beside(entries: &str, users: impl FnOnce(Users) -> Users) -> Run {
     let paths = busy.each_ref().map(|cgroup| cgroup.path().to_owned());
     let ratios = paths.each_ref().map(|path| ratio("cgroup", path));
     let of_cpus = ["0", "1"].map(|cpu| ratio("cpu", cpu));
-    let expected_ratios = [0, 1].map(|cgroup| {
-        let times = [0, 1].map(|cpu| (later_times[cgroup][cpu] - earlier_times[cgroup][cpu]) as f64);
-        (times[0] * of_cpus[0] + times[1] * of_cpus[1]) / (times[0] + times[1])
-    });
-    let truth = [0, 1, 2].map(|what| [0, 1].map(|cgroup| after[what][cgroup] - before[what][cgroup]));
+    let times = [0, 1].map(|cgroup| [0, 1].map(|cpu| later_times[cgroup][cpu] - earlier_times[cgroup][cpu]));
+    let expected_ratios =
+        times.map(|[one, two]| (one as f64 * of_cpus[0] + two as f64 * of_cpus[1]) / (one + two) as f64);
+    let [faults, usage] = [0, 1].map(|what| [0, 1].map(|cgroup| after[what][cgroup] - before[what][cgroup]));
+    let truth = [faults, times.map(|[one, two]| one + two), usage];
     let [cycles, user] = [0, 1].map(|event| {
         let (before, after) = earlier[event].zip(later[event])?;
         Some([after[0] - before[0], after[1] - before[1]])
