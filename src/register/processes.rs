@@ -90,7 +90,7 @@ struct Known {
     seen: bool,
     /// Whether its main thread has exited; other threads may still run.
     ended: bool,
-    /// Round of its creation, if a record reported it before all others.
+    /// Round of the record that reported its creation, or of its first name if that was read before. The last scan may be older.
     created: u64,
     /// Round of its tasks.
     round: u64,
@@ -223,7 +223,7 @@ impl Processes {
         let has_room = self.has_room_for(task.pid);
         match self.known.get_mut(&task.pid) {
             Some(known) if self.order == Order::Ring && known.waits_for_its_fork() => {
-                (known.forked, known.origin) = (true, origin);
+                (known.forked, known.origin, known.created) = (true, origin, self.round);
                 known.kernel = known.kernel.or(kernel);
             }
             None if !has_room => {}
@@ -245,7 +245,8 @@ impl Processes {
             return;
         }
         self.conclude(comm.pid);
-        let known = self.known.entry(comm.pid).or_default();
+        let created = self.round;
+        let known = self.known.entry(comm.pid).or_insert_with(|| Known { created, ..Known::default() });
         let name: Arc<str> = String::from_utf8_lossy(comm.name).into();
         let before = known.comm.replace(Arc::clone(&name));
         if self.order == Order::Ring {
@@ -459,6 +460,34 @@ mod tests {
             let after = runs(&mut processes, 7);
             assert_eq!(comms(&mut processes, [before, after]), ["shell", "tool"]);
         }
+    }
+
+    #[test]
+    fn a_process_whose_name_is_read_before_its_creation_has_it_in_the_next_round() {
+        for is_created_first in [true, false] {
+            let mut processes = with_a_shell(Ring);
+            if is_created_first {
+                forks(&mut processes, 7, 5);
+            }
+            takes_name(&mut processes, 7, "tool");
+            if !is_created_first {
+                forks(&mut processes, 7, 5);
+            }
+            // The last scan is older than the process.
+            processes.end_round(|pid| pid == 5);
+            let task = runs(&mut processes, 7);
+            assert_eq!(comms(&mut processes, [task]), ["tool"]);
+        }
+    }
+
+    #[test]
+    fn a_process_whose_creation_is_read_in_the_next_round_has_the_name_that_was_read_before() {
+        let mut processes = with_a_shell(Ring);
+        takes_name(&mut processes, 7, "tool");
+        processes.end_round(|pid| pid == 5);
+        forks(&mut processes, 7, 5);
+        let task = runs(&mut processes, 7);
+        assert_eq!(comms(&mut processes, [task]), ["tool"]);
     }
 
     #[test]

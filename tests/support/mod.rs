@@ -32,7 +32,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use perf_exporter::host::{self, Facts, KernelVersion, Roots};
 use rustix::fs::{Access, access};
@@ -203,18 +203,21 @@ pub(crate) fn lacks(feature: Feature) -> bool {
     true
 }
 
-/// Calls `ask` until it returns a value, for at least half a minute.
+/// Calls `ask` until it returns a value, for at least half a minute, and at most two minutes if each call takes long.
 ///
 /// # Panics
 /// If it returns none by then. `what` is the description of the expected event.
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..1500 {
+    let begin = Instant::now();
+    let mut calls = 0;
+    while calls < 1500 && begin.elapsed() < Duration::from_secs(120) {
         if let Some(answer) = ask() {
             return answer;
         }
+        calls += 1;
         thread::sleep(Duration::from_millis(20));
     }
-    panic!("did not happen within half a minute: {what}");
+    panic!("did not happen within {:?} and {calls} calls: {what}", begin.elapsed());
 }
 
 /// Parses a value of `PERF_EXPORTER_REQUIRE` into features.
