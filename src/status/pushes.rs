@@ -18,15 +18,15 @@ pub struct PushStatus {
     /// Failure of the last request; `None` if it was accepted.
     pub failing: Option<PushFailure>,
     /// Time of the last accepted request.
-    pub last_taken: Option<Timestamp>,
+    pub last_accepted: Option<Timestamp>,
     /// Last message of the receiver about a partial rejection.
     pub message: Option<String>,
     /// Accepted items.
-    pub taken: u64,
+    pub accepted: u64,
     /// Items rejected from accepted requests.
-    pub rejected: u64,
+    pub partly_rejected: u64,
     /// Items rejected with their requests.
-    pub refused: u64,
+    pub rejected: u64,
     /// Items dropped because the queue was full or the exporter stopped.
     pub dropped: u64,
     /// Number of queued requests.

@@ -132,10 +132,10 @@ pub(crate) fn example() -> Status {
                 signal: "metrics",
                 endpoint: "https://collector:4317/".into(),
                 protocol: "grpc",
-                last_taken: Some(Timestamp(1_795_251_120_000)),
+                last_accepted: Some(Timestamp(1_795_251_120_000)),
                 message: Some("<b>3 are too old".into()),
-                taken: 1_234_567,
-                rejected: 3,
+                accepted: 1_234_567,
+                partly_rejected: 3,
                 ..PushStatus::default()
             },
             PushStatus {

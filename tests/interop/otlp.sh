@@ -89,7 +89,7 @@ check_receiver() {
   expect "the log arrives" has "$1" logs 1
   expect "the status reports that all requests are accepted" \
     test "$(fetch /api/v1/status | python3 -c 'import json, sys
-print(sum(push["taken"] > 0 and not push["failing"] and push["refused"] == push["rejected"] == 0
+print(sum(push["accepted"] > 0 and not push["failing"] and push["rejected"] == push["partly_rejected"] == 0
     for push in json.load(sys.stdin)["pushes"]))')" = 3
   stop "$hot_pid"
   stop "${pids[-2]}"

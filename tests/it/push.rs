@@ -214,7 +214,7 @@ fn metrics_arrive_compressed_with_their_headers_and_their_resource() {
     for protocol in BOTH {
         let receiver = Receiver::start(protocol, Tls::No);
         let mut pushing = Pushing::to(target(protocol, receiver.address));
-        pushing.becomes("taken", |state| state.taken >= 2 && state.failing.is_none());
+        pushing.becomes("accepted", |state| state.accepted >= 2 && state.failing.is_none());
         pushing.stop();
         let taken = receiver.taken();
         let values: Vec<_> = taken.iter().map(|received| received.value(COUNTED)).collect();
@@ -263,7 +263,7 @@ fn what_a_receiver_cannot_take_now_is_sent_again_and_nothing_is_lost() {
             let mut pushing = Pushing::to(target(protocol, receiver.address));
             let failing = pushing.becomes("failing", |state| state.failing.is_some());
             assert!(failing.failing.unwrap().why.starts_with("the server returned"), "{code}");
-            pushing.becomes("accepted again", |state| state.failing.is_none() && state.taken >= 3);
+            pushing.becomes("accepted again", |state| state.failing.is_none() && state.accepted >= 3);
             pushing.stop();
             let taken = receiver.taken();
             let values: Vec<_> = taken.iter().filter_map(|received| received.value(COUNTED)).collect();
@@ -282,8 +282,8 @@ fn what_a_receiver_refuses_is_counted_and_the_next_one_is_sent() {
             let receiver = Receiver::start(protocol, Tls::No);
             receiver.answers([Answer::Code(code, None)]);
             let mut pushing = Pushing::to(target(protocol, receiver.address));
-            let state = pushing.becomes("taken", |state| state.taken >= 2 && state.failing.is_none());
-            assert_eq!((state.refused, state.dropped), (1, 0), "{code}: {state:?}");
+            let state = pushing.becomes("accepted", |state| state.accepted >= 2 && state.failing.is_none());
+            assert_eq!((state.rejected, state.dropped), (1, 0), "{code}: {state:?}");
             pushing.stop();
         });
     }
@@ -295,7 +295,7 @@ fn a_receiver_is_left_alone_for_as_long_as_it_asks() {
         let receiver = Receiver::start(protocol, Tls::No);
         receiver.answers([Answer::Code(code, Some(2))]);
         let mut pushing = Pushing::to(target(protocol, receiver.address));
-        pushing.becomes("taken", |state| state.taken >= 1);
+        pushing.becomes("accepted", |state| state.accepted >= 1);
         pushing.stop();
         let received = receiver.received();
         let pause = received[1].at - received[0].at;
@@ -311,8 +311,8 @@ fn what_a_receiver_does_not_take_of_a_request_is_counted_and_told_in_its_words()
         let warns = std::iter::repeat_n(Answer::Partly(0, "slow\u{1b}down"), 1000);
         receiver.answers(std::iter::once(Answer::Partly(1, "too old")).chain(warns));
         let mut pushing = Pushing::to(target(protocol, receiver.address));
-        let state = pushing.becomes("taken", |state| state.taken >= 2);
-        assert_eq!((state.rejected, state.message.as_deref()), (1, Some("slow\u{fffd}down")));
+        let state = pushing.becomes("accepted", |state| state.accepted >= 2);
+        assert_eq!((state.partly_rejected, state.message.as_deref()), (1, Some("slow\u{fffd}down")));
         assert_eq!(state.failing, None);
         pushing.stop();
         let last = receiver.taken().last().unwrap().value(COUNTED);
@@ -340,7 +340,7 @@ fn while_nobody_is_there_collecting_goes_on_nothing_grows_and_all_is_there_after
         let collected = pushing.collected();
         assert!(eventually("collecting", || (pushing.collected() > collected + 3).then_some(())).is_some());
         let receiver = Receiver::start_at(protocol, Tls::No, free);
-        pushing.becomes("taken", |state| state.failing.is_none() && state.taken >= 1);
+        pushing.becomes("accepted", |state| state.failing.is_none() && state.accepted >= 1);
         pushing.stop();
         let taken = receiver.taken();
         let values: Vec<i64> = taken.iter().filter_map(|received| received.value(COUNTED)).collect();
@@ -363,7 +363,7 @@ fn whoever_speaks_another_protocol_or_none_is_told_and_tried_again() {
         for address in [garbage, closes] {
             let mut pushing = Pushing::to(target(protocol, address));
             let state = pushing.becomes("failing", |state| state.failing.is_some());
-            assert!(state.taken == 0 && !state.failing.unwrap().why.is_empty());
+            assert!(state.accepted == 0 && !state.failing.unwrap().why.is_empty());
             pushing.stop();
         }
     }
@@ -387,7 +387,7 @@ fn an_answer_that_breaks_off_or_is_none_takes_nothing() {
                 || failure.why.contains("closed"),
             "{failure:?}"
         );
-        pushing.becomes("taken", |state| state.failing.is_none() && state.taken >= 1);
+        pushing.becomes("accepted", |state| state.failing.is_none() && state.accepted >= 1);
         pushing.stop();
     }
 }
@@ -402,7 +402,7 @@ fn a_receiver_that_does_not_answer_is_given_up_and_the_next_attempt_has_all() {
         let mut pushing = Pushing::to(slow);
         let failure = pushing.becomes("failing", |state| state.failing.is_some()).failing.unwrap();
         assert_eq!(failure.why, "no response within 300ms");
-        pushing.becomes("taken", |state| state.failing.is_none() && state.taken >= 2);
+        pushing.becomes("accepted", |state| state.failing.is_none() && state.accepted >= 2);
         pushing.stop();
         assert_eq!(receiver.taken()[0].value(COUNTED), Some(1), "the collection was not sent again");
     }
@@ -430,11 +430,11 @@ fn certificates_are_checked_on_both_sides() {
             secure.tls = files;
             let mut pushing = Pushing::to(secure.clone());
             match expected {
-                None => drop(pushing.becomes("taken", |state| state.taken >= 1)),
+                None => drop(pushing.becomes("accepted", |state| state.accepted >= 1)),
                 Some(part) => {
                     let state = pushing.becomes("failing", |state| state.failing.is_some());
                     let why = state.failing.unwrap().why;
-                    assert!(why.contains(part) && state.taken == 0, "{protocol:?} {:?}: {why}", secure.tls);
+                    assert!(why.contains(part) && state.accepted == 0, "{protocol:?} {:?}: {why}", secure.tls);
                 }
             }
             pushing.stop();
@@ -447,7 +447,7 @@ fn other_settings_hold_at_once_and_what_waits_goes_where_it_was_meant_to() {
     let (first, second) =
         (Receiver::start(Protocol::Grpc, Tls::No), Receiver::start(Protocol::Http, Tls::No));
     let mut pushing = Pushing::to(target(Protocol::Grpc, first.address));
-    pushing.becomes("taken", |state| state.taken >= 1);
+    pushing.becomes("accepted", |state| state.accepted >= 1);
     pushing.settings.send_replace(by_otlp(settings(target(Protocol::Http, second.address))));
     assert!(eventually("moved", || (second.taken().len() > 1).then_some(())).is_some());
     let moved_at = first.taken().last().unwrap().value(COUNTED).unwrap();
@@ -470,7 +470,7 @@ fn differences_are_told_once_although_the_settings_changed_meanwhile() {
     let mut delta = settings(target(Protocol::Http, receiver.address));
     delta.temporality = Temporality::Delta;
     let mut pushing = Pushing::start(delta.clone());
-    pushing.becomes("taken", |state| state.taken >= 2);
+    pushing.becomes("accepted", |state| state.accepted >= 2);
     delta.metrics_interval = Duration::from_millis(70);
     pushing.settings.send_replace(by_otlp(delta));
     let before = receiver.taken().len();
@@ -536,7 +536,7 @@ fn the_log_is_pushed_where_that_is_wanted() {
         let taken = eventually("pushed", || {
             tracing::warn!(answer = 42, "something happened");
             thread::sleep(Duration::from_millis(100));
-            (pushing.state().taken > 0).then_some(())
+            (pushing.state().accepted > 0).then_some(())
         });
         assert!(taken.is_some(), "{:?}", pushing.state());
     });

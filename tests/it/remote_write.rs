@@ -134,7 +134,7 @@ fn has_all_from(first: usize, series: &[Sample], collections: u64) {
 fn each_sample_arrives_once_with_external_labels_and_what_ended_has_a_stale_marker() {
     let receiver = Receiver::start(Protocol::Http, Tls::No);
     let mut pushing = Pushing::start(settings(&receiver));
-    let state = pushing.becomes("taken", |state| state.taken >= 6 && state.failing.is_none());
+    let state = pushing.becomes("accepted", |state| state.accepted >= 6 && state.failing.is_none());
     let url = format!("http://{}/api/v1/write", receiver.address);
     assert_eq!((state.format, state.signal, &*state.endpoint), ("remote_write", "metrics", &*url));
     let collections = pushing.stop();
@@ -168,7 +168,7 @@ fn server_errors_are_retried_with_the_pause_that_the_receiver_asks_for_and_nothi
                 receiver.answers([Answer::Code(code, pause)]);
                 let mut pushing = Pushing::start(settings(&receiver));
                 pushing.becomes("failing", |state| state.failing.is_some());
-                pushing.becomes("taken", |state| state.failing.is_none() && state.taken >= 6);
+                pushing.becomes("accepted", |state| state.failing.is_none() && state.accepted >= 6);
                 let collections = pushing.stop();
                 let stored = stored(&taken(&receiver));
                 has_all_from(1, &stored[LONG], collections);
@@ -188,8 +188,8 @@ fn what_a_receiver_refuses_is_dropped_and_counted_and_the_next_request_is_sent()
                 let receiver = Receiver::start(Protocol::Http, Tls::No);
                 receiver.answers([Answer::Code(code, None)]);
                 let mut pushing = Pushing::start(settings(&receiver));
-                let state = pushing.becomes("taken", |state| state.taken >= 6 && state.failing.is_none());
-                assert_eq!((state.refused, state.dropped), (2, 0), "{code}: {state:?}");
+                let state = pushing.becomes("accepted", |state| state.accepted >= 6 && state.failing.is_none());
+                assert_eq!((state.rejected, state.dropped), (2, 0), "{code}: {state:?}");
                 let collections = pushing.stop();
                 let stored = stored(&taken(&receiver));
                 has_all_from(2, &stored[LONG], collections);
@@ -206,12 +206,12 @@ fn other_settings_continue_the_series_and_a_token_is_read_for_each_request() {
     let first = settings(&receiver);
     let mut second = RemoteWrite { credentials_file: Some(token.clone()), ..first.clone() };
     let mut pushing = Pushing::start(RemoteWrite { interval: Duration::from_secs(3600), ..first });
-    pushing.becomes("taken", |state| state.taken >= 1);
+    pushing.becomes("accepted", |state| state.accepted >= 1);
     pushing.settings.send_replace(wanted(second.clone()));
     let failure = pushing.becomes("failing", |state| state.failing.is_some()).failing.unwrap();
     assert!(failure.why.contains("token"), "{failure:?}");
     std::fs::write(&token, "secret\n").unwrap();
-    pushing.becomes("taken", |state| state.taken >= 6 && state.failing.is_none());
+    pushing.becomes("accepted", |state| state.accepted >= 6 && state.failing.is_none());
     second.queue += 1;
     pushing.settings.send_replace(wanted(second));
     let collections = pushing.stop();

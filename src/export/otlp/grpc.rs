@@ -123,7 +123,7 @@ fn outcome(status: &Status, signal: Signal) -> Outcome {
         Code::Unauthenticated | Code::PermissionDenied => "; see `headers` and OTEL_EXPORTER_OTLP_HEADERS",
         _ => "",
     };
-    Outcome::Refused { why: why + hint }
+    Outcome::Rejected { why: why + hint }
 }
 
 #[cfg(test)]
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_refusal_says_what_may_help() {
         let why = |code| match outcome(&Status::new(code, "x"), Signal::Profiles) {
-            Outcome::Refused { why } => why,
+            Outcome::Rejected { why } => why,
             other => panic!("{other:?}"),
         };
         assert!(why(Code::Unimplemented).contains("service.profilesSupport"));

@@ -22,7 +22,7 @@ pub(super) async fn send(http: &Http, target: &Target, body: &Bytes, clock: &Clo
         headers.push((header::CONTENT_ENCODING.as_str(), "gzip"));
         match gzip(body) {
             Ok(body) => body.into(),
-            Err(error) => return Outcome::Refused { why: format!("compression failed: {error}") },
+            Err(error) => return Outcome::Rejected { why: format!("compression failed: {error}") },
         }
     } else {
         body.clone()
@@ -43,8 +43,8 @@ fn outcome(answer: &Answer, clock: &Clock) -> Outcome {
         // Some receivers always respond in JSON. A partial rejection in such a response is not decoded.
         return match (protobuf || body.is_empty(), content_type.starts_with("application/json")) {
             (true, _) => Outcome::of_response(body),
-            (false, true) => Outcome::Taken,
-            (false, false) => Outcome::Refused {
+            (false, true) => Outcome::Accepted,
+            (false, false) => Outcome::Rejected {
                 why: format!(
                     "the server returned {status} with content type {}: check that the endpoint is an OTLP receiver",
                     sanitized(content_type)
@@ -85,7 +85,7 @@ mod tests {
     }
 
     fn is_refused(outcome: &Outcome, part: &str) -> bool {
-        matches!(outcome, Outcome::Refused { why } if why.contains(part))
+        matches!(outcome, Outcome::Rejected { why } if why.contains(part))
     }
 
     #[test]
@@ -120,9 +120,9 @@ mod tests {
             &of(200, &[protobuf], b"\xff\xff"),
             "check that the endpoint is an OTLP receiver"
         ));
-        assert_eq!(of(200, &[protobuf], b""), Outcome::Taken);
-        assert_eq!(of(200, &[], b""), Outcome::Taken);
-        assert_eq!(of(200, &[("content-type", "application/json")], b"{}"), Outcome::Taken);
+        assert_eq!(of(200, &[protobuf], b""), Outcome::Accepted);
+        assert_eq!(of(200, &[], b""), Outcome::Accepted);
+        assert_eq!(of(200, &[("content-type", "application/json")], b"{}"), Outcome::Accepted);
     }
 
     #[test]

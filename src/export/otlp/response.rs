@@ -14,14 +14,14 @@ impl Outcome {
         let Ok(response) = ExportLogsServiceResponse::decode(body) else { return Self::nonsense() };
         let partial = response.partial_success.unwrap_or_default();
         match (u64::try_from(partial.rejected_log_records).unwrap_or(0), &*partial.error_message) {
-            (0, "") => Self::Taken,
+            (0, "") => Self::Accepted,
             (rejected, message) => Self::Partly { rejected, message: sanitized(message) },
         }
     }
 
     /// Creates the outcome for a response that is not OTLP.
     pub(super) fn nonsense() -> Self {
-        Self::Refused { why: "the response is not OTLP: check that the endpoint is an OTLP receiver".into() }
+        Self::Rejected { why: "the response is not OTLP: check that the endpoint is an OTLP receiver".into() }
     }
 }
 
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn an_answer_says_what_was_not_taken() {
-        assert_eq!(Outcome::of_response(&[]), Outcome::Taken);
-        assert_eq!(Outcome::of_response(&response(0, "")), Outcome::Taken);
+        assert_eq!(Outcome::of_response(&[]), Outcome::Accepted);
+        assert_eq!(Outcome::of_response(&response(0, "")), Outcome::Accepted);
         let partly = Outcome::Partly { rejected: 3, message: "too old".into() };
         assert_eq!(Outcome::of_response(&response(3, "too old")), partly);
         let warned = Outcome::Partly { rejected: 0, message: "slow down".into() };
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn garbage_is_no_answer_and_what_a_stranger_says_is_cut_and_cleaned() {
-        assert!(matches!(Outcome::of_response(b"<html>"), Outcome::Refused { .. }));
+        assert!(matches!(Outcome::of_response(b"<html>"), Outcome::Rejected { .. }));
         let said = sanitized(&format!("a\u{1b}[31m{}", "x".repeat(1000)));
         assert!(
             !said.contains('\u{1b}') && said.chars().count() <= crate::net::error_text::MESSAGE_LIMIT + 1,

@@ -18,13 +18,13 @@ pub(super) fn pushes(html: &mut Html, status: &Status) {
             [&push.signal, &push.format, &push.protocol, &push.endpoint],
         );
         state(html, status, push);
-        html.put("<dt>Accepted</dt><dd>{} items", [&count(push.taken)]);
-        if let Some(at) = push.last_taken {
+        html.put("<dt>Accepted</dt><dd>{} items", [&count(push.accepted)]);
+        if let Some(at) = push.last_accepted {
             html.put(", last {} ago", [&duration(age(status, at))]);
         }
         html.raw("</dd>");
         let lost =
-            [("Rejected in part", push.rejected), ("Rejected", push.refused), ("Dropped", push.dropped)];
+            [("Rejected in part", push.partly_rejected), ("Rejected", push.rejected), ("Dropped", push.dropped)];
         for (what, number) in lost.into_iter().filter(|(_, number)| *number > 0) {
             html.put("<dt>{}</dt><dd>{} items</dd>", [&what, &count(number)]);
         }
@@ -41,7 +41,7 @@ pub(super) fn pushes(html: &mut Html, status: &Status) {
 
 fn state(html: &mut Html, status: &Status, push: &PushStatus) {
     html.raw("<dt>State</dt><dd>");
-    match (&push.failing, push.last_taken) {
+    match (&push.failing, push.last_accepted) {
         (Some(failure), _) => html.put(
             "<b>failing for {}</b>, since {}: {}",
             [&duration(age(status, failure.since)), &format_args!("{:#}", failure.since), &failure.why],

@@ -55,7 +55,7 @@ impl Http {
             request = request.header(name, value);
         }
         let request = request.body(Full::new(body));
-        let request = request.map_err(|error| Outcome::Refused { why: error.to_string() })?;
+        let request = request.map_err(|error| Outcome::Rejected { why: error.to_string() })?;
         let response = self.0.request(request).await.map_err(|error| Outcome::unreachable(causes(&error)))?;
         let (head, body) = response.into_parts();
         let body = match Limited::new(body, ANSWER).collect().await {
@@ -94,7 +94,7 @@ impl Answer {
             404 => path,
             _ => "",
         };
-        Outcome::Refused { why: why + hint }
+        Outcome::Rejected { why: why + hint }
     }
 
     /// Parses `Retry-After`: seconds or a date.

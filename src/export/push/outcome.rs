@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::export) enum Outcome {
     /// The receiver accepted the request.
-    Taken,
+    Accepted,
     /// The receiver accepted the request except for some items. They are not sent again.
     Partly {
         /// Rejected data points, samples or log records.
@@ -24,7 +24,7 @@ pub(in crate::export) enum Outcome {
         reconnect: bool,
     },
     /// The receiver will never accept the request, so it is dropped.
-    Refused {
+    Rejected {
         /// The reason.
         why: String,
     },

@@ -183,15 +183,15 @@ impl Board {
         self.duration.with_label_values(&flow.labels()).observe(took.as_secs_f64());
         let request = |outcome: &str| self.requests.with_label_values(&flow.with(outcome)).inc();
         match outcome {
-            Outcome::Taken => self.takes(flow, (bytes, items), 0, None),
+            Outcome::Accepted => self.accepts(flow, (bytes, items), 0, None),
             Outcome::Partly { rejected, message } => {
-                self.takes(flow, (bytes, items), (*rejected).min(items), Some(message));
+                self.accepts(flow, (bytes, items), (*rejected).min(items), Some(message));
             }
             Outcome::Again { why, .. } => {
                 request("retried");
                 self.fails(flow, 0, why);
             }
-            Outcome::Refused { why } => {
+            Outcome::Rejected { why } => {
                 request("rejected");
                 self.items.with_label_values(&flow.with("rejected")).inc_by(items);
                 self.fails(flow, items, why);
@@ -200,20 +200,20 @@ impl Board {
     }
 
     /// Records a request that was accepted, except for some items. A receiver that rejects none and returns a message only warns.
-    fn takes(&self, flow: Flow, (bytes, items): (u64, u64), rejected: u64, message: Option<&String>) {
+    fn accepts(&self, flow: Flow, (bytes, items): (u64, u64), rejected: u64, message: Option<&String>) {
         // For profiles the receiver reports the number of rejected profiles; their number of samples is unknown.
-        let taken = if flow.signal == Signal::Profiles { items } else { items - rejected };
+        let accepted = if flow.signal == Signal::Profiles { items } else { items - rejected };
         self.requests.with_label_values(&flow.with(if rejected > 0 { "partial" } else { "accepted" })).inc();
-        self.items.with_label_values(&flow.with("accepted")).inc_by(taken);
+        self.items.with_label_values(&flow.with("accepted")).inc_by(accepted);
         self.items.with_label_values(&flow.with("rejected")).inc_by(rejected);
         self.bytes.with_label_values(&flow.labels()).inc_by(bytes);
         self.failing.with_label_values(&flow.labels()).set(0);
         let mut accounts = self.lock();
         let account = accounts.entry(flow).or_default();
         let status = &mut account.status;
-        status.taken += taken;
-        status.rejected += rejected;
-        status.last_taken = Some(self.clock.now());
+        status.accepted += accepted;
+        status.partly_rejected += rejected;
+        status.last_accepted = Some(self.clock.now());
         status.message = message.cloned();
         let recovered = status.failing.take().is_some();
         let news = message.is_some() && account.should_log(LogTopic::Part, self.clock.monotonic());
@@ -236,12 +236,12 @@ impl Board {
     }
 
     /// Records a failed request. It is logged when failures start, and again if they continue.
-    fn fails(&self, flow: Flow, refused: u64, why: &str) {
+    fn fails(&self, flow: Flow, rejected: u64, why: &str) {
         self.failing.with_label_values(&flow.labels()).set(1);
         let now = self.clock.now();
         let mut accounts = self.lock();
         let account = accounts.entry(flow).or_default();
-        account.status.refused += refused;
+        account.status.rejected += rejected;
         let since = account.status.failing.as_ref().map_or(now, |failure| failure.since);
         account.status.failing = Some(PushFailure { since, why: why.into() });
         let endpoint = account.status.endpoint.clone();

@@ -120,7 +120,7 @@ impl Transport for Receiver {
     async fn send(&self, http: &Http, body: &Bytes, clock: &Clock) -> Outcome {
         let compressed = match snap::raw::Encoder::new().compress_vec(body) {
             Ok(compressed) => compressed,
-            Err(error) => return Outcome::Refused { why: format!("compression failed: {error}") },
+            Err(error) => return Outcome::Rejected { why: format!("compression failed: {error}") },
         };
         let authorization = match self.authorization() {
             Ok(authorization) => authorization,
@@ -155,7 +155,7 @@ impl Receiver {
 fn judge(answer: &Answer, clock: &Clock) -> Outcome {
     let status = answer.status;
     if status.is_success() {
-        return Outcome::Taken;
+        return Outcome::Accepted;
     }
     let said = String::from_utf8_lossy(answer.body.as_deref().unwrap_or_default());
     let hints = [
@@ -189,7 +189,7 @@ mod tests {
         for status in 200..600 {
             let outcome = of(status, None);
             assert_eq!(matches!(outcome, Outcome::Again { .. }), status == 429 || status >= 500, "{status}");
-            assert_eq!(outcome == Outcome::Taken, status < 300, "{status}");
+            assert_eq!(outcome == Outcome::Accepted, status < 300, "{status}");
         }
         let Outcome::Again { after, why, .. } = of(503, Some("7")) else { panic!() };
         assert_eq!(after, Some(Duration::from_secs(7)));
@@ -201,7 +201,7 @@ mod tests {
         for (status, part) in
             [(401, "credentials_file"), (404, "/api/v1/write"), (308, "the redirect target")]
         {
-            let Outcome::Refused { why } = of(status, None) else { panic!("{status}") };
+            let Outcome::Rejected { why } = of(status, None) else { panic!("{status}") };
             assert!(why.contains(part), "{why}");
         }
     }
