@@ -32,6 +32,10 @@ bless:
 bench *ARGUMENTS:
     cargo bench --locked {{ ARGUMENTS }}
 
+# The files of a release, with programs that are not optimized
+release:
+    .ci/run release
+
 # All that CI runs, packages and guests included
 ci:
     .ci/run
