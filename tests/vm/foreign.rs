@@ -156,6 +156,7 @@ fn figures_beside_other_users_of_the_pmu() {
     let seven = [&PERF_STAT[..], &[(0, "")]].concat();
     row("perf stat, 6 events", FOUR, &|users| users.count_apart(&PERF_STAT));
     row("second exporter, 12 events", FOUR, &twelve_events);
+    row("the same and a watchdog", FOUR, &|users| twelve_events(users.count(&[(0, "")], true)));
     row("like built-in, 7 events of others", BUILT_IN, &|users| users.count_apart(&seven));
     row("12 events of others", FOUR, &|users| users.count_apart(&PERF_STAT).count_apart(&PERF_STAT));
     row("every shape", THREE, &of_every_shape);
