@@ -434,7 +434,11 @@ fn certificates_are_checked_on_both_sides() {
                 Some(part) => {
                     let state = pushing.becomes("failing", |state| state.failing.is_some());
                     let why = state.failing.unwrap().why;
-                    assert!(why.contains(part) && state.accepted == 0, "{protocol:?} {:?}: {why}", secure.tls);
+                    assert!(
+                        why.contains(part) && state.accepted == 0,
+                        "{protocol:?} {:?}: {why}",
+                        secure.tls
+                    );
                 }
             }
             pushing.stop();

@@ -188,7 +188,8 @@ fn what_a_receiver_refuses_is_dropped_and_counted_and_the_next_request_is_sent()
                 let receiver = Receiver::start(Protocol::Http, Tls::No);
                 receiver.answers([Answer::Code(code, None)]);
                 let mut pushing = Pushing::start(settings(&receiver));
-                let state = pushing.becomes("accepted", |state| state.accepted >= 6 && state.failing.is_none());
+                let state =
+                    pushing.becomes("accepted", |state| state.accepted >= 6 && state.failing.is_none());
                 assert_eq!((state.rejected, state.dropped), (2, 0), "{code}: {state:?}");
                 let collections = pushing.stop();
                 let stored = stored(&taken(&receiver));

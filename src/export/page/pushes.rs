@@ -23,8 +23,11 @@ pub(super) fn pushes(html: &mut Html, status: &Status) {
             html.put(", last {} ago", [&duration(age(status, at))]);
         }
         html.raw("</dd>");
-        let lost =
-            [("Rejected in part", push.partly_rejected), ("Rejected", push.rejected), ("Dropped", push.dropped)];
+        let lost = [
+            ("Rejected in part", push.partly_rejected),
+            ("Rejected", push.rejected),
+            ("Dropped", push.dropped),
+        ];
         for (what, number) in lost.into_iter().filter(|(_, number)| *number > 0) {
             html.put("<dt>{}</dt><dd>{} items</dd>", [&what, &count(number)]);
         }
