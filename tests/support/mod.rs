@@ -32,8 +32,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use perf_exporter::clock::Clock;
 use perf_exporter::host::{self, Facts, KernelVersion, Roots};
 use rustix::fs::{Access, access};
 
@@ -208,16 +209,18 @@ pub(crate) fn lacks(feature: Feature) -> bool {
 /// # Panics
 /// If it returns none by then. `what` is the description of the expected event.
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let begin = Instant::now();
+    let clock = Clock::system();
+    let begin = clock.monotonic();
+    let elapsed = || clock.monotonic().since(begin);
     let mut calls = 0;
-    while calls < 1500 && begin.elapsed() < Duration::from_secs(120) {
+    while calls < 1500 && elapsed() < Duration::from_secs(120) {
         if let Some(answer) = ask() {
             return answer;
         }
         calls += 1;
         thread::sleep(Duration::from_millis(20));
     }
-    panic!("did not happen within {:?} and {calls} calls: {what}", begin.elapsed());
+    panic!("did not happen within {:?} and {calls} calls: {what}", elapsed());
 }
 
 /// Parses a value of `PERF_EXPORTER_REQUIRE` into features.
