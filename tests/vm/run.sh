@@ -65,7 +65,7 @@ run_tests() {
   echo "== $arch, kernel $kernel"
   local limit=${VM_LIMIT:-900}
   # The command's own limit is reached first: only then does the guest pass its output on.
-  VM_OPTS="-v -k $kernel -t $((limit - 30)) -T $limit -e RUST_BACKTRACE=1 -e PERF_EXPORTER_REQUIRE=$features"
+  VM_OPTS="-v -k $kernel -t $((limit * 29 / 30)) -T $limit -e RUST_BACKTRACE=1 -e PERF_EXPORTER_REQUIRE=$features"
   VM_OPTS+=" ${HOTPLUG_CYCLES:+-e HOTPLUG_CYCLES=$HOTPLUG_CYCLES}"
   VM_OPTS+=" ${FOREIGN_SECONDS:+-e FOREIGN_SECONDS=$FOREIGN_SECONDS}"
   VM_OPTS+=" ${FOREIGN_PERF:+-e FOREIGN_PERF=/usr/bin/perf -p $FOREIGN_PERF:/usr/bin/perf}"

@@ -426,7 +426,7 @@ fn who_is_gone_and_did_not_run_is_forgotten_and_who_is_there_is_not() {
     for pid in [5, 6, 7] {
         machine.is_named(0, pid, "name");
     }
-    // A process whose name was read in this round may be newer than the last scan.
+    // The last scan may be older than a process that was named in this round: it is kept.
     machine.attributor.take(|_| false);
     machine.runs(0, 5, 1);
     // 5 has exited but ran, 6 exists, 7 neither exists nor ran.
