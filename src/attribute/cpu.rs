@@ -249,8 +249,9 @@ impl Running {
 
     /// Notes that a sample was read, with this number of switches.
     #[inline]
-    pub(super) fn conclude_sample(&mut self, switches: u64) {
-        self.hidden.sampled(self.clock(), switches > 0);
+    pub(super) fn conclude_sample(&mut self, sample: &Sample<'_>, switches: u64) {
+        let thread = self.fields.tid.then_some((sample.pid, sample.tid));
+        self.hidden.sampled(self.clock(), (switches > 0).then_some(thread));
     }
 
     /// Splits the part up to a switch without a sample off the front of a step, and returns its length in nanoseconds. Its counts move

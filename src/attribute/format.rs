@@ -31,8 +31,8 @@ pub fn clock_fields(switch: Fields) -> Fields {
     Fields { period: true, time: true, ..switch }
 }
 
-/// Fields of the event that writes `PERF_RECORD_SWITCH`.
-pub const SWITCHES: Fields = Fields { tid: true, time: true, ..Fields::NONE };
+/// Fields of the event that writes `PERF_RECORD_SWITCH`, which has two records for each switch.
+pub const SWITCHES: Fields = Fields { time: true, ..Fields::NONE };
 
 /// Returns the additional records: names, creation and exit of tasks, and cgroups.
 pub fn sideband(stream: &Stream) -> Sideband {

@@ -219,8 +219,8 @@ impl Sums {
             Err(Malformed) if is_sample(record) => self.clock(bundle, timeline, record),
             // The layout of other records does not depend on the fields, except for the thread at the end of `PERF_RECORD_SWITCH`.
             Err(Malformed) => match Record::parse(record, &SWITCHES) {
-                Ok(Record::Switch { pid, tid, out, other }) => match time_of(record, &SWITCHES) {
-                    Some(time) if out => bundle.hidden.switch_out((pid, tid), other, time),
+                Ok(Record::Switch { out, other, .. }) => match time_of(record, &SWITCHES) {
+                    Some(time) if out => bundle.hidden.switch_out(other, time),
                     Some(time) => bundle.hidden.switch_in(other, time),
                     None => self.unreadable(bundle),
                 },
@@ -255,7 +255,7 @@ impl Sums {
             if step.unrecorded > 0 {
                 self.split(bundle, timeline.as_deref_mut(), &mut step);
             }
-            bundle.conclude_sample(switches);
+            bundle.conclude_sample(sample, switches);
         }
         let owner = match step {
             Step { gap: true, .. } => OwnerKey::Unattributed(Reason::Lost),

@@ -58,9 +58,9 @@ pub(crate) fn exit(task: Task) -> Vec<u8> {
 
 /// Returns the `PERF_RECORD_SWITCH_CPU_WIDE` of a thread that is switched out, or in. `other` is the task that replaces it, or that it
 /// replaces.
-pub(crate) fn switch((pid, tid): (u32, u32), out: bool, other: (u32, u32), time: u64) -> Vec<u8> {
+pub(crate) fn switch(out: bool, other: (u32, u32), time: u64) -> Vec<u8> {
     let misc = if out { abi::PERF_RECORD_MISC_SWITCH_OUT as u16 } else { 0 };
-    let body = [halves(&[other.0, other.1, pid, tid]), bytes(&[time])].concat();
+    let body = [halves(&[other.0, other.1]), bytes(&[time])].concat();
     record(abi::PERF_RECORD_SWITCH_CPU_WIDE, misc, &body)
 }
 

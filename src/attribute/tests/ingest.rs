@@ -120,17 +120,19 @@ impl Machine {
         self.runs_in(0, SOFTWARE, pid, count);
     }
 
-    /// Counts in the software events of the first CPU, then switches out a process without a sample.
-    fn runs_unseen(&mut self, pid: u32, next: u32, count: u64) {
+    /// Counts in the software events of the first CPU, then switches out a process without a sample. Only the process that replaces it
+    /// writes a record, which contains it.
+    fn runs_unseen(&mut self, pid: u32, count: u64) {
         self.totals[0][SOFTWARE].0 += count;
         self.totals[0][SOFTWARE].1 += 1;
-        self.switches(pid, next);
+        let time = self.totals[0][SOFTWARE].0;
+        self.writes(0, SOFTWARE, testing::switch(false, (pid, pid), time));
     }
 
-    /// Writes the `PERF_RECORD_SWITCH` of a process that is switched out.
-    fn switches(&mut self, pid: u32, next: u32) {
+    /// Writes the `PERF_RECORD_SWITCH` of a process that is switched out; `next` comes after it.
+    fn switches(&mut self, next: u32) {
         let time = self.totals[0][SOFTWARE].0;
-        self.writes(0, SOFTWARE, testing::switch((pid, pid), true, (next, next), time));
+        self.writes(0, SOFTWARE, testing::switch(true, (next, next), time));
     }
 
     /// Returns a follower of the thread switches.
@@ -309,16 +311,16 @@ fn thread_switches_without_a_sample_are_passed_on() {
     // The cgroup of a process is known from its samples.
     machine.runs(6, 5);
     machine.runs(5, 5);
-    machine.switches(5, 0);
+    machine.switches(0);
     // There is no follower yet.
-    machine.runs_unseen(0, 6, 1);
+    machine.runs_unseen(0, 1);
     machine.runs(6, 1);
-    machine.switches(6, 0);
+    machine.switches(0);
     machine.ingest.drain(0);
     let thread_switches = machine.follows();
-    machine.runs_unseen(0, 6, 30);
-    machine.runs_unseen(6, 8, 40);
-    machine.runs_unseen(8, 7, 50);
+    machine.runs_unseen(0, 30);
+    machine.runs_unseen(6, 40);
+    machine.runs_unseen(8, 50);
     machine.runs(7, 60);
     machine.ingest.drain(0);
     let unknown = ThreadSwitch { cgroup: 0, ..turn(0, 132, 8) };
@@ -340,8 +342,8 @@ fn no_thread_switches_are_passed_on_from_records_without_a_time() {
         machine.writes(0, SOFTWARE, record);
     };
     runs(&mut machine, 10);
-    machine.switches(5, 0);
-    machine.runs_unseen(0, 5, 20);
+    machine.switches(0);
+    machine.runs_unseen(0, 20);
     runs(&mut machine, 40);
     // The counts while the CPU was idle are those of the next process.
     assert_eq!(machine.counts(), owned([("5 ?", [70, 0])]));

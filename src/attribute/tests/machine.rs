@@ -186,19 +186,19 @@ impl Machine {
         self.totals.range_mut((cpu, 0)..=(cpu, usize::MAX)).for_each(|(_, totals)| totals.switches += 1);
     }
 
-    /// Writes the `PERF_RECORD_SWITCH` of a thread that is switched out.
-    pub(super) fn goes(&mut self, cpu: u32, from: u32, to: u32) {
-        self.tells_switch(cpu, from, true, to);
+    /// Writes the `PERF_RECORD_SWITCH` of a thread that is switched out. `to` comes after it.
+    pub(super) fn goes(&mut self, cpu: u32, to: u32) {
+        self.writes_switch(cpu, true, to);
     }
 
-    /// Writes the `PERF_RECORD_SWITCH` of a thread that is switched in.
-    pub(super) fn comes(&mut self, cpu: u32, to: u32, from: u32) {
-        self.tells_switch(cpu, to, false, from);
+    /// Writes the `PERF_RECORD_SWITCH` of a thread that is switched in. `from` was before it.
+    pub(super) fn comes(&mut self, cpu: u32, from: u32) {
+        self.writes_switch(cpu, false, from);
     }
 
-    fn tells_switch(&mut self, cpu: u32, who: u32, out: bool, other: u32) {
+    fn writes_switch(&mut self, cpu: u32, out: bool, other: u32) {
         let time = self.totals(cpu, 0).enabled;
-        self.reads(cpu, 0, &testing::switch((who, who), out, (other, other), time));
+        self.reads(cpu, 0, &testing::switch(out, (other, other), time));
     }
 
     /// Writes a record of the clock of a bundle while `who` has the CPU.

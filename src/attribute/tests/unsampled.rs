@@ -17,8 +17,8 @@ const IDLE: u32 = 0;
 fn with_records(granularity: Granularity, measure: Measure, first: u32, next: u32) -> Machine {
     let mut machine = Machine::measuring(granularity, 1, 1, measure);
     machine.runs(0, first, 1);
-    machine.goes(0, first, next);
-    machine.comes(0, next, first);
+    machine.goes(0, next);
+    machine.comes(0, first);
     machine.attributor.take(|_| true);
     machine
 }
@@ -26,8 +26,8 @@ fn with_records(granularity: Granularity, measure: Measure, first: u32, next: u3
 /// Runs a thread and switches it out without a sample; writes both `PERF_RECORD_SWITCH` of the switch.
 fn leaves_unseen(machine: &mut Machine, who: u32, steps: u64, next: u32) {
     machine.runs_unseen(0, steps);
-    machine.goes(0, who, next);
-    machine.comes(0, next, who);
+    machine.goes(0, next);
+    machine.comes(0, who);
 }
 
 /// Returns the steps in which each owner had the CPU, and its count of the first counter. Times are in steps.
@@ -85,8 +85,8 @@ fn between_cgroups_what_was_before_idle_left_unseen_is_of_the_root() {
     // A thread of the root, which does not change the cgroup: all three switches have no sample, and the leader counts the last one.
     for (from, to) in [(IDLE, 70), (70, IDLE)] {
         machine.counts(0, 0, 10);
-        machine.goes(0, from, to);
-        machine.comes(0, to, from);
+        machine.goes(0, to);
+        machine.comes(0, from);
     }
     leaves_unseen(&mut machine, IDLE, 10, 80);
     machine.runs(0, 6, 12);
@@ -97,10 +97,10 @@ fn between_cgroups_what_was_before_idle_left_unseen_is_of_the_root() {
 fn a_thread_of_which_no_record_tells_is_known_from_who_comes_after_it() {
     let mut machine = Machine::measuring(Granularity::Process, 1, 1, Measure::Time);
     machine.runs(0, 5, 1);
-    machine.goes(0, 5, 68);
+    machine.goes(0, 68);
     machine.attributor.take(|_| true);
     machine.runs_unseen(0, 30);
-    machine.comes(0, 7, 68);
+    machine.comes(0, 68);
     machine.runs(0, 7, 12);
     assert_eq!(charged(&mut machine), owned([("68 ?", 30, 30), ("7 ?", 12, 12)]));
 }
@@ -109,13 +109,13 @@ fn a_thread_of_which_no_record_tells_is_known_from_who_comes_after_it() {
 fn two_threads_of_a_process_that_say_nothing_are_known_by_the_first_and_the_last() {
     let mut machine = Machine::measuring(Granularity::Process, 1, 1, Measure::Switches);
     machine.runs(0, 5, 1);
-    machine.goes(0, 5, 68);
+    machine.goes(0, 68);
     machine.attributor.take(|_| true);
     machine.runs_unseen(0, 30);
     machine.runs_unseen(0, 5);
     // Thread 70 of process 68 was the last one.
     let time = machine.totals(0, 0).enabled;
-    machine.reads(0, 0, &testing::switch((7, 7), false, (68, 70), time));
+    machine.reads(0, 0, &testing::switch(false, (68, 70), time));
     machine.runs(0, 7, 12);
     assert_eq!(charged(&mut machine), owned([("68 ?", 35, 2), ("7 ?", 12, 45)]));
 }
@@ -182,7 +182,7 @@ fn switches_before_a_gap_are_not_those_of_the_slice_after_it() {
     leaves_unseen(&mut machine, IDLE, 30, 7);
     machine.loses(0, 0);
     machine.runs(0, 7, 12);
-    machine.goes(0, 7, IDLE);
+    machine.goes(0, IDLE);
     leaves_unseen(&mut machine, IDLE, 20, 7);
     machine.runs(0, 7, 5);
     assert_eq!(charged(&mut machine), owned([("lost", 42, 42), ("idle", 20, 0), ("7 ?", 5, 25)]));
@@ -193,7 +193,7 @@ fn switches_before_the_first_sample_are_not_those_of_a_later_slice() {
     let mut machine = Machine::measuring(Granularity::Process, 1, 1, Measure::Other);
     leaves_unseen(&mut machine, IDLE, 30, 5);
     machine.runs(0, 5, 1);
-    machine.goes(0, 5, IDLE);
+    machine.goes(0, IDLE);
     machine.attributor.take(|_| true);
     leaves_unseen(&mut machine, IDLE, 20, 7);
     machine.runs(0, 7, 12);
@@ -204,11 +204,11 @@ fn switches_before_the_first_sample_are_not_those_of_a_later_slice() {
 fn threads_of_two_processes_without_records_are_not_those_of_one() {
     let mut machine = Machine::measuring(Granularity::Process, 1, 1, Measure::Time);
     machine.runs(0, 5, 1);
-    machine.goes(0, 5, 68);
+    machine.goes(0, 68);
     machine.attributor.take(|_| true);
     machine.runs_unseen(0, 30);
     machine.runs_unseen(0, 5);
-    machine.comes(0, 7, 70);
+    machine.comes(0, 70);
     machine.runs(0, 7, 12);
     assert_eq!(charged(&mut machine), owned([("unrecorded", 47, 47)]));
 }
@@ -218,9 +218,9 @@ fn a_record_of_the_outgoing_task_explains_one_incoming_task() {
     let mut machine = with_records(Granularity::Process, Measure::Time, 5, 68);
     // Neither process 68 nor process 5 has a record of its own from here on.
     machine.runs_unseen(0, 30);
-    machine.comes(0, 5, 68);
+    machine.comes(0, 68);
     machine.runs_unseen(0, 20);
-    machine.comes(0, 7, 5);
+    machine.comes(0, 5);
     machine.runs(0, 7, 12);
     assert_eq!(charged(&mut machine), owned([("68 ?", 30, 30), ("5 ?", 20, 20), ("7 ?", 12, 12)]));
 }
@@ -252,9 +252,9 @@ fn a_slice_with_more_than_256_switches_without_a_sample_is_not_split() {
 fn the_time_of_a_switch_is_converted_to_the_clock_of_the_group() {
     let mut hidden = UnsampledSwitches::new(Granularity::Process);
     // The clock of the records is 50 000 nanoseconds ahead.
-    hidden.sampled(1000, true);
-    hidden.switch_out((5, 5), (IDLE, IDLE), 51_000);
-    hidden.switch_out((IDLE, IDLE), (7, 7), 51_300);
+    hidden.sampled(1000, Some(Some((5, 5))));
+    hidden.switch_out((IDLE, IDLE), 51_000);
+    hidden.switch_in((IDLE, IDLE), 51_300);
     let left = hidden.take(1);
     let length = |since, now| left[0].length(since, now);
     assert_eq!(length(1000, 2000), 300);
@@ -303,8 +303,8 @@ fn hardware_events_share_a_slice_with_an_unseen_switch_as_software_events_tell()
         machine.leaves(0, 0, who);
     };
     leaves(&mut machine, 5, 30_000);
-    machine.goes(0, 5, IDLE);
-    machine.comes(0, IDLE, 5);
+    machine.goes(0, IDLE);
+    machine.comes(0, 5);
     machine.settles(0);
     machine.attributor.take(|_| true);
     machine.counts(0, 1, 40_000);
@@ -344,12 +344,22 @@ proptest! {
             // A silent thread has no records of its own.
             let silent = |who: u32| who == 3;
             if !silent(who) || sampled {
-                machine.goes(0, who, next);
+                machine.goes(0, next);
             }
             if !silent(next) {
-                machine.comes(0, next, who);
+                machine.comes(0, who);
             }
-            let owner = if who == IDLE { "idle".to_owned() } else { format!("{who} ?") };
+            let before = place.checked_sub(1).map(|before| slices[before]);
+            let came_unseen = before.is_some_and(|(who, _, sampled)| silent(who) && !sampled);
+            let owner = match who {
+                // Its record does not contain it, and those before and after it write none.
+                who if came_unseen && !sampled && silent(next) => {
+                    assert!(!silent(who));
+                    "unknown".to_owned()
+                }
+                IDLE => "idle".to_owned(),
+                who => format!("{who} ?"),
+            };
             let (time, count) = truth.entry(owner).or_default();
             (*time, *count) = (*time + steps, *count + steps);
         }

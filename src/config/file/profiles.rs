@@ -29,7 +29,7 @@ pub(in crate::config) struct Profile {
     /// Instead of `event`: hits of a USDT probe in a program, `/path:provider:name`.
     #[schemars(extend("examples" = ["/usr/bin/postgres:postgresql:query__start"]))]
     pub(in crate::config) usdt: Option<At<String>>,
-    /// With `uprobe`, `uretprobe` or `usdt`: the root directory for the path; that of the host by default.
+    /// With `uprobe`, `uretprobe` or `usdt`: the root directory for the path; that of the exporter by default.
     #[serde(rename = "in")]
     pub(in crate::config) within: Option<At<Within>>,
     /// Filter of tracepoint hits, in the kernel's filter language.

@@ -80,7 +80,7 @@ pub(in crate::config) struct Probe {
     /// A USDT probe in a program, `/path:provider:name`.
     #[schemars(extend("examples" = ["/usr/bin/postgres:postgresql:query__start"]))]
     pub(in crate::config) usdt: Option<At<String>>,
-    /// The root directory for the path of a program; that of the host by default.
+    /// The root directory for the path of a program; that of the exporter by default.
     #[serde(rename = "in")]
     pub(in crate::config) within: Option<At<Within>>,
     /// Arguments to record: `[name=]fetch[:type]` as in `perf probe`, or variables by name if the kernel has BTF.

@@ -131,7 +131,7 @@ pub(in crate::config) fn root(
         }
         (None, None) => {
             if !report.blames(*node) {
-                let hint = "write {cgroup: /…} or {pid: 123}, or leave it out for the files of the host";
+                let hint = "write {cgroup: /…} or {pid: 123}, or leave it out for the exporter's own files";
                 report.error(*node, "neither `cgroup` nor `pid` is given", hint);
             }
             Root::Host

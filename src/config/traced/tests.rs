@@ -470,7 +470,7 @@ fn an_entry_is_of_one_probe_in_one_place() {
         ),
         (
             "uprobe: '/a:f', in: {}",
-            ".in: neither `cgroup` nor `pid` is given; write {cgroup: /…} or {pid: 123}, or leave it out for the files of the host",
+            ".in: neither `cgroup` nor `pid` is given; write {cgroup: /…} or {pid: 123}, or leave it out for the exporter's own files",
         ),
         ("uprobe: '/a:f', in: {pid: 7, cgroup: /a}", ".in.pid: `cgroup` and `pid` are mutually exclusive"),
         ("uprobe: '/a:f', in: {pid: 0}", ".in.pid: 0 is not between 1 and 4194303"),
