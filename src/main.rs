@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
-/// The allocator of static programs. That of musl fragments under many threads, and does not return memory to the kernel.
+/// The allocator of static programs. That of musl fragments under many threads, and does not return memory to the kernel. Its settings are
+/// in `.cargo/config.toml`.
 #[cfg(target_env = "musl")]
 #[global_allocator]
-static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     perf_exporter::cli::main()

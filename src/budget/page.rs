@@ -44,9 +44,9 @@ perf_exporter_memory_bytes / perf_exporter_memory_limit_bytes > 0.9
 ```
 
 The exporter rejects a configuration with a `limits.memory` that is too small for the number of CPUs, and reports the required
-minimum. With glibc, freed memory is returned to the kernel every ten seconds if it is more than 4 MiB. Memory between small live
-allocations cannot be returned: after the most adverse measured load (`cargo bench --bench trouble`), the exporter keeps about
-30 MiB more than after its start. The release files use another allocator (dlmalloc with musl), which keeps about 50 MiB more.
+minimum. With glibc, freed memory is returned to the kernel every ten seconds if it is more than 4 MiB, and at least each minute. The
+release files use jemalloc, which returns free pages after a second. Memory between small live allocations cannot be returned: after
+the most adverse measured load (`cargo bench --bench trouble`), the exporter keeps about 30 MiB more than after its start.
 `perf_exporter_memory_bytes{part=\"other\"}` contains such memory.
 
 Run `BLESS=1 cargo test --locked --lib budget::page` to regenerate this page. A test checks that it is up to date.

@@ -6,6 +6,10 @@
 /// Minimum amount of unused memory for which trimming is worthwhile, in bytes.
 const WORTH: u64 = 4 << 20;
 
+/// A call trims at least after this number of calls without a trim. An allocation that pins a page is small, so the excess does not show
+/// when it is freed.
+const LONGEST_PAUSE: u32 = 5;
+
 /// Limits the number of arenas, and sets the size from which an allocation is a mapping of its own. Call this before threads are started:
 /// existing arenas remain.
 pub fn configure() {
@@ -17,19 +21,23 @@ pub fn configure() {
 pub struct Trimmer {
     /// Excess that remained after the last trim, in bytes.
     left: u64,
+    /// Calls since the last trim.
+    pause: u32,
 }
 
 impl Trimmer {
-    /// Returns free memory to the kernel if it is at least 4 MiB, and at least 4 MiB more than after the last trim.
-    /// `anonymous` measures the resident anonymous memory of this process, in bytes. Returns the number of bytes returned. Takes some
+    /// Returns free memory to the kernel if it is at least 4 MiB, and either at least 4 MiB more than after the last trim, or the sixth
+    /// call since then. `anonymous` measures the resident anonymous memory of this process, in bytes. Returns the number of bytes returned. Takes some
     /// milliseconds, in which other threads may wait for the allocator.
     pub fn trim(&mut self, anonymous: impl Fn() -> Option<u64>) -> u64 {
         let excess = |allocated: u64| anonymous().map(|resident| resident.saturating_sub(allocated));
         let Some(before) = libc_allocator::allocated().and_then(excess) else { return 0 };
-        if before < self.left.saturating_add(WORTH) {
+        if before < WORTH || (before < self.left.saturating_add(WORTH) && self.pause < LONGEST_PAUSE) {
             self.left = self.left.min(before);
+            self.pause += 1;
             return 0;
         }
+        self.pause = 0;
         libc_allocator::trim();
         self.left = libc_allocator::allocated().and_then(excess).unwrap_or(before);
         before.saturating_sub(self.left)
@@ -72,7 +80,7 @@ mod libc_allocator {
 mod libc_allocator {
     pub(super) fn configure() {}
 
-    /// Returns `None`: unknown, and not needed, because dlmalloc returns free segments by itself.
+    /// Returns `None`: unknown, and not needed, because jemalloc returns free pages by itself.
     pub(super) fn allocated() -> Option<u64> {
         None
     }
@@ -113,5 +121,15 @@ mod tests {
         let kept: Vec<Vec<u8>> = blocks.into_iter().step_by(100).collect();
         let returned = trimmer.trim(resident);
         assert!(returned > 10 << 20, "{returned} of 40 MB, {} blocks are kept", kept.len());
+        drop(kept);
+
+        // Small blocks that pin their pages, until they are freed as well. The last one stays.
+        let blocks: Vec<(Vec<u8>, Box<u64>)> =
+            (0..10_000).map(|number| (vec![1; 3000], Box::new(number))).collect();
+        let mut pins: Vec<Box<u64>> = blocks.into_iter().map(|(_, pin)| pin).collect();
+        trimmer.trim(resident);
+        pins.drain(..pins.len() - 1);
+        let returned: u64 = (0..6).map(|_| trimmer.trim(resident)).sum();
+        assert!(returned > 10 << 20, "{returned} of 30 MB, {} block is kept", pins.len());
     }
 }
