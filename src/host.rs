@@ -50,6 +50,17 @@ impl Default for Roots {
 }
 
 impl Roots {
+    /// Returns the name of the machine. In a container `/proc` contains the name of the container; the host's file is below its root.
+    pub fn host_name(&self) -> Option<String> {
+        let name_in = |path: &Path| {
+            let text = read_text(path).ok()?;
+            Some(text.trim().to_owned()).filter(|name| !name.is_empty())
+        };
+        let file = || name_in(&self.mounted("etc/hostname"));
+        let kernel = || name_in(&self.proc.join("sys/kernel/hostname"));
+        if self.prefix == Path::new("/") { kernel().or_else(file) } else { file().or_else(kernel) }
+    }
+
     /// Returns the usual mount points below `prefix` (`/` for this machine).
     pub fn under(prefix: &Path) -> Self {
         let sys = prefix.join("sys");

@@ -144,7 +144,7 @@ impl Attacker {
         loop {
             if let Ok(stream) = self.connect().await {
                 for byte in
-                    b"GET /metrics HTTP/1.1\r\nHost: slow\r\nX-Long: ".iter().chain([b'x'; 1000].iter())
+                    b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nX-Long: ".iter().chain([b'x'; 1000].iter())
                 {
                     if stream.writable().await.is_err() || stream.try_write(&[*byte]).is_err() {
                         break;
@@ -178,7 +178,7 @@ impl Attacker {
     async fn profile(&self, path: &str) -> io::Result<Vec<u8>> {
         let stream = self.connect().await?;
         stream.writable().await?;
-        stream.try_write(format!("GET {path} HTTP/1.0\r\nHost: hammer\r\n\r\n").as_bytes())?;
+        stream.try_write(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes())?;
         read_to_end(&stream).await
     }
 }

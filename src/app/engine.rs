@@ -8,14 +8,17 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use rustix::thread::CapabilitySet;
 use tokio::sync::watch;
 
 use super::Options;
 use super::cpu_usage::{CpuUsage, HelperCost};
 use super::demand::Demand;
 use super::governor::Governor;
+use super::host_names::host_names;
 use super::losses::LossWatch;
 use super::memory::Memory;
+use super::privileges::Privileges;
 use super::reload::{self, Answer, Reloads};
 use crate::budget::{Part, Share};
 use crate::clock::{Clock, Monotonic, Timestamp};
@@ -24,7 +27,7 @@ use crate::config::{Config, Loaded};
 use crate::container::{Directory, Labeller};
 use crate::counter::{Bounds, Collector};
 use crate::event::Catalog;
-use crate::export::http::RequestCpu;
+use crate::export::http::{HostNames, RequestCpu};
 use crate::export::push::{Board, Settings};
 use crate::files::{self, Files};
 use crate::host::{CpuSet, Environment, Facts, Roots};
@@ -56,6 +59,7 @@ pub(super) struct Published {
     pub(super) status: Arc<Status>,
     /// The kinds of profiles, in the order of the configuration.
     pub(super) profiles: Vec<Arc<str>>,
+    pub(super) host_names: Arc<HostNames>,
     /// Begin of the collection. No count in it is older.
     pub(super) at: Monotonic,
     /// Maximum age of the result in a response to a scrape.
@@ -100,6 +104,7 @@ pub(super) struct Engine<K: Kernel> {
     clock: Clock,
     config: Config,
     source: Configuration,
+    host_names: Arc<HostNames>,
     facts: Facts,
     catalog: Catalog,
     /// Support of this machine for the switch stream, as assumed by the current plan.
@@ -139,6 +144,7 @@ pub(super) struct Engine<K: Kernel> {
     governor: Governor,
     losses: LossWatch,
     reloads: Reloads,
+    privileges: Privileges,
 }
 
 impl<K: Kernel> Engine<K> {
@@ -180,11 +186,13 @@ impl<K: Kernel> Engine<K> {
             governor: Governor::new(),
             losses: LossWatch::since(clock.monotonic()),
             reloads: Reloads::default(),
+            privileges: Privileges::Without(CapabilitySet::empty()),
             profiler: profiler.within(&memory.of_profiles()),
             memory,
             open: OpenDescriptors::default(),
             looked_at_files: clock.monotonic(),
             scanned_at: clock.monotonic(),
+            host_names: host_names(&config.web, &roots, &options.environment),
             roots,
             clock,
             config,
@@ -206,6 +214,11 @@ impl<K: Kernel> Engine<K> {
     /// Excludes the CPU time of requests from the time that `limits.cpu` bounds.
     pub(super) fn serving(self, requests: &RequestCpu) -> Self {
         Self { requests: requests.clone(), ..self }
+    }
+
+    /// Notes the capabilities that the process has given up.
+    pub(super) fn restricted(self, privileges: Privileges) -> Self {
+        Self { privileges, ..self }
     }
 
     /// Returns the handle to query profiles.
@@ -382,10 +395,12 @@ impl<K: Kernel> Engine<K> {
         });
         match loaded {
             Ok((config, warnings)) => {
-                let later = later(&self.config, &config);
+                let lacks = self.privileges.lack(&config, self.facts.kernel);
+                let later = later(&self.config, &config, lacks);
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 self.look_at_host();
                 self.config = config;
+                self.host_names = host_names(&self.config.web, &self.roots, &self.environment);
                 let pushes = self.resolve_pushes();
                 self.naming.settings.send_replace(Arc::new(self.config.containers.clone()));
                 self.governor.restart();
@@ -575,7 +590,8 @@ impl<K: Kernel> Engine<K> {
     ) -> Published {
         let status = Arc::new(self.status(snapshot.as_deref(), took, usage));
         let profiles = status.profiles.iter().map(|profile| Arc::clone(&profile.entry)).collect();
-        Published { snapshot, status, profiles, at, freshness: self.config.collection.freshness }
+        let (host_names, freshness) = (Arc::clone(&self.host_names), self.config.collection.freshness);
+        Published { snapshot, status, profiles, host_names, at, freshness }
     }
 }
 
@@ -589,12 +605,13 @@ fn log_leftover(Leftover { system, event, fate }: &Leftover) {
     }
 }
 
-/// Describes changed settings that only take effect after a restart, because the socket and the budget stay the same.
-fn later(old: &Config, new: &Config) -> String {
+/// Describes changed settings that only take effect after a restart, because the socket, the budget and the capabilities stay the same.
+fn later(old: &Config, new: &Config, lacks_capabilities: bool) -> String {
     let changed = [
         ("listen", old.listen != new.listen),
         ("limits.connections", old.limits.connections != new.limits.connections),
         ("limits.descriptors", old.limits.descriptors != new.limits.descriptors),
+        ("probes or tracefs.mount, which need CAP_SYS_ADMIN", lacks_capabilities),
     ];
     let changed: Vec<&str> =
         changed.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect();

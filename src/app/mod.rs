@@ -5,9 +5,11 @@ mod cpus;
 mod demand;
 mod engine;
 mod governor;
+mod host_names;
 mod losses;
 mod manager;
 mod memory;
+mod privileges;
 mod reload;
 mod series_limit;
 mod stop;
@@ -30,7 +32,7 @@ use crate::clock::Clock;
 use crate::config::{self, LoadError};
 use crate::container::{self, Directory};
 use crate::export::http::{
-    BindError, Collected, Limits, RequestCpu, Server, Source, Traffic, Unavailable, Wanted,
+    BindError, Collected, HostNames, Limits, RequestCpu, Server, Source, Traffic, Unavailable, Wanted,
 };
 use crate::export::otlp::logs::Switch;
 use crate::export::otlp::resource;
@@ -45,6 +47,7 @@ use crate::sys::{Kernel, malloc_settings, scheduling};
 use demand::Demand;
 use engine::{Engine, Naming, Published, Pushes, Request};
 use manager::Manager;
+use privileges::Privileges;
 use stop::Requested;
 
 /// Maximum time that a scrape waits for the first collection, and a push for the next one.
@@ -62,6 +65,8 @@ pub struct Options {
     pub listen: Option<SocketAddr>,
     /// Roots of the host's file systems.
     pub roots: Roots,
+    /// Whether the service gives up the capabilities that it does not need.
+    pub sandbox: bool,
     /// Client that opens files of other processes.
     pub files: Files,
     /// The clock.
@@ -116,11 +121,14 @@ where
     // Must be called before other threads start.
     malloc_settings::configure();
     let (config, warnings) = config::load_file(options.config.as_deref()).map_err(Failure::Config)?;
-    let cpus = Facts::read(&options.roots).online.len();
-    config.require_memory(cpus).map_err(|error| Failure::Config(error.into()))?;
+    let Facts { online, kernel: version, .. } = Facts::read(&options.roots);
+    config.require_memory(online.len()).map_err(|error| Failure::Config(error.into()))?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let limits = Limits { connections: config.limits.connections, ..Limits::default() };
     let server = Server::bind(options.listen.unwrap_or(config.listen), limits)?;
+    // After the socket, which may need CAP_NET_BIND_SERVICE, and before other threads start.
+    let privileges = if options.sandbox { Privileges::reduce(&config, version) } else { Privileges::All };
+    options.log.renew();
 
     let metrics_error = |error: prometheus::Error| Failure::Metrics(error.to_string());
     let metrics = Arc::new(SelfMetrics::new(&build(), options.clock.now()).map_err(metrics_error)?);
@@ -143,7 +151,8 @@ where
     let files_metrics = files::Metrics::new(metrics.registry()).map_err(metrics_error)?;
     let engine = Engine::new(kernel, &options, config, metrics, files_metrics, pushes, naming)
         .map_err(|e| Failure::Metrics(e.to_string()))?
-        .serving(traffic.cpu());
+        .serving(traffic.cpu())
+        .restricted(privileges);
     let (profiles, memory) = (engine.profiles(), engine.memory_of_queues());
     let server = server.within(memory.clone());
     let (requests, received) = channel();
@@ -383,6 +392,10 @@ impl Source for Service {
             Some(_) => Ok(()),
             None => Err(Unavailable("the first collection has not completed yet".into())),
         }
+    }
+
+    fn host_names(&self) -> Arc<HostNames> {
+        Arc::clone(&self.last().host_names)
     }
 
     async fn reload(&self) -> Result<String, String> {

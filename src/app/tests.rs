@@ -63,6 +63,7 @@ fn published(at: Monotonic) -> Arc<Published> {
         snapshot: Some(Arc::new(Snapshot::default())),
         status: Arc::new(example()),
         profiles: vec!["cpu".into()],
+        host_names: Arc::default(),
         at,
         freshness: Duration::ZERO,
     })

@@ -14,7 +14,7 @@ use crate::host::{Environment, Roots};
 use crate::sys::live::Live;
 
 /// Names of the options that are also accepted without the command name.
-pub(super) const OPTIONS: [&str; 2] = ["config", "listen"];
+pub(super) const OPTIONS: [&str; 3] = ["config", "listen", "no_sandbox"];
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct RunArgs {
@@ -24,6 +24,9 @@ pub(super) struct RunArgs {
     /// Address and port to serve on. Overrides the address in the configuration (0.0.0.0:7373).
     #[arg(long, short, value_name = "ADDRESS:PORT", env = "PERF_EXPORTER_LISTEN", value_parser = address)]
     listen: Option<SocketAddr>,
+    /// Keep all capabilities of the start. By default, the exporter gives up those that no feature needs, and can gain no others.
+    #[arg(long, env = "PERF_EXPORTER_NO_SANDBOX")]
+    no_sandbox: bool,
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
@@ -36,6 +39,7 @@ pub(super) fn run(args: RunArgs, roots: Roots, log: Switch) -> ExitCode {
         config: args.config,
         listen: args.listen,
         files: super::files(&roots),
+        sandbox: !args.no_sandbox,
         roots,
         clock: Clock::system(),
         environment: Environment::of_process(),

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::memory::TooLittle;
@@ -122,7 +122,7 @@ impl Loader {
             drop(send.send(read));
         });
         match started {
-            Ok(_) => Ok(Pending { path, loaded }),
+            Ok(thread) => Ok(Pending { path, loaded, thread }),
             Err(error) => Err(LoadError::NoThread(format!("starting a thread failed: {error}"))),
         }
     }
@@ -133,6 +133,7 @@ impl Loader {
 pub struct Pending {
     path: PathBuf,
     loaded: Receiver<Loaded>,
+    thread: JoinHandle<()>,
 }
 
 impl Pending {
@@ -142,7 +143,11 @@ impl Pending {
     /// See [`load_file`].
     pub fn wait(self, patience: Duration) -> Loaded {
         match self.loaded.recv_timeout(patience) {
-            Ok(loaded) => loaded,
+            Ok(loaded) => {
+                // It ends now. The caller may give up privileges, which only holds for threads that are started later.
+                drop(self.thread.join());
+                loaded
+            }
             Err(RecvTimeoutError::Timeout) => self.give_up(),
             Err(RecvTimeoutError::Disconnected) => Err(panicked()),
         }

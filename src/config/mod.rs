@@ -95,6 +95,7 @@ fn read(
 fn built_in() -> (Config, Selections) {
     let nothing = Config {
         listen: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+        web: Web::default(),
         collection: Collection::default(),
         counters: Vec::new(),
         traced: Vec::new(),
@@ -125,6 +126,8 @@ impl Default for Config {
 pub struct Config {
     /// Address and port of the HTTP server.
     pub listen: SocketAddr,
+    /// Who may use the HTTP server.
+    pub web: Web,
     /// Timing of collections.
     pub collection: Collection,
     /// Entries of `counters`, in the order of the file.
@@ -147,6 +150,13 @@ pub struct Config {
     pub push: push::Push,
     /// Resource limits.
     pub limits: Limits,
+}
+
+/// Who may use the HTTP server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Web {
+    /// Host names by which browsers may open pages and profiles, in addition to addresses, `localhost` and the name of the machine.
+    pub hosts: Vec<String>,
 }
 
 /// Timing of collections. One collection serves every reader whose request arrives within `freshness` of it.

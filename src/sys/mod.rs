@@ -11,6 +11,7 @@ mod descriptors;
 pub mod fake;
 pub mod live;
 pub mod malloc_settings;
+pub mod privileges;
 mod profile_attr;
 mod registers;
 mod ring;

@@ -20,16 +20,16 @@ FLAGS = [
 
 
 class Browser:
-    """The browser. It has one page, and exits with the value."""
+    """The browser, with additional flags. It has one page, and exits with the value."""
 
-    def __init__(self, program):
+    def __init__(self, program, *flags):
         self.profile = tempfile.TemporaryDirectory(prefix="chromium.", ignore_cleanup_errors=True)
         ours_in, its_out = os.pipe()
         its_in, ours_out = os.pipe()
         # The browser reads from descriptor 3 and writes to 4.
         command = f'exec "$@" 3<&{its_in} 4>&{its_out}'
         self.process = subprocess.Popen(
-            ["bash", "-c", command, "bash", program, *FLAGS, f"--user-data-dir={self.profile.name}", "about:blank"],
+            ["bash", "-c", command, "bash", program, *FLAGS, *flags, f"--user-data-dir={self.profile.name}", "about:blank"],
             pass_fds=(its_in, its_out), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )
         os.close(its_in)

@@ -164,7 +164,8 @@ impl Service {
         let mut stream = self.connect();
         // A scrape waits for a new collection for a twentieth of its timeout. The timeout here allows for the longest possible wait.
         let header = format!("x-prometheus-scrape-timeout-seconds: 600\r\n{header}");
-        write!(stream, "{method} {path} HTTP/1.1\r\nhost: x\r\n{header}connection: close\r\n\r\n").unwrap();
+        write!(stream, "{method} {path} HTTP/1.1\r\nhost: localhost\r\n{header}connection: close\r\n\r\n")
+            .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();

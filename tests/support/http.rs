@@ -27,7 +27,7 @@ pub(crate) fn ask(address: &str, method: &str, path: &str, patience: Duration) -
     let mut stream = TcpStream::connect_timeout(&address, left()?)?;
     stream.set_write_timeout(Some(left()?))?;
     // HTTP 1.0: the body ends with the connection.
-    write!(stream, "{method} {path} HTTP/1.0\r\nHost: test\r\n\r\n")?;
+    write!(stream, "{method} {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
     let (mut answer, mut part) = (Vec::new(), vec![0; 64 << 10]);
     loop {
         stream.set_read_timeout(Some(left()?))?;

@@ -192,7 +192,7 @@ fn ask_once(address: &str, path: &str, accept: &str) -> (String, String, Vec<u8>
     // HTTP 1.0: the body ends with the connection. A scrape waits for a new collection for a twentieth of its timeout. The timeout here
     // allows for the longest possible wait.
     let timeout = "X-Prometheus-Scrape-Timeout-Seconds: 600";
-    let request = format!("GET {path} HTTP/1.0\r\nHost: test\r\nAccept: {accept}\r\n{timeout}\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\nAccept: {accept}\r\n{timeout}\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();

@@ -33,7 +33,7 @@ impl<K: Kernel> Engine<K> {
                 &self.facts,
                 &self.catalog,
                 &self.watch,
-                no_stream.iter().map(ToString::to_string).collect(),
+                no_stream.iter().map(ToString::to_string).chain(self.privileges.note()).collect(),
             ),
             counters: counters::counters(&groups, board),
             losses: self.measured_and_lost(stream.as_ref()),

@@ -20,6 +20,7 @@ fn engine(dir: &tempfile::TempDir) -> (Engine<FakeKernel>, FakeKernel, Clock) {
         listen: None,
         files: Files::here(&roots),
         roots,
+        sandbox: false,
         clock: clock.clone(),
         environment: Environment::default(),
         log: Switch::default(),

@@ -32,6 +32,7 @@ fn serve_with_a_stuck_collector() {
         config: None,
         listen: Some(([127, 0, 0, 1], 0).into()),
         files: crate::files::Files::here(&Roots::under(dir.path())),
+        sandbox: false,
         roots: Roots::under(dir.path()),
         clock: Clock::system(),
         environment: Environment::default(),

@@ -8,6 +8,7 @@
 //! The table is protected by a lock that is held for one pass over the connections, never across I/O.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +50,12 @@ impl Peer {
 
     fn share(self) -> usize {
         if self.0.is_loopback() { PER_LOOPBACK } else { PER_PEER }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

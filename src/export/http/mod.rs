@@ -5,12 +5,13 @@
 //! for profiles are scheduled round robin by peer (`turns`).
 //!
 //! One thread accepts connections, reads requests and writes responses. Metrics, pages and profiles are rendered on blocking threads with a
-//! separate limit for each, so a scrape never waits for a profile.
+//! separate limit for each, so a scrape never waits for a profile. Requests that a browser sends for another site are rejected (`guard`).
 
 mod admission;
 mod answer;
 mod body;
 mod cpu;
+mod guard;
 mod profiles;
 mod route;
 mod server;
@@ -23,6 +24,7 @@ mod turns;
 mod tests;
 
 pub use cpu::RequestCpu;
+pub use guard::HostNames;
 pub use server::{BindError, Server};
 pub use traffic::Traffic;
 
@@ -57,6 +59,11 @@ pub trait Source: Send + Sync + 'static {
     /// # Errors
     /// Returns all problems of the configuration, one per line. The previous configuration stays active.
     fn reload(&self) -> impl Future<Output = Result<String, String>> + Send;
+
+    /// Returns the names by which browsers may address the server.
+    fn host_names(&self) -> Arc<HostNames> {
+        Arc::default()
+    }
 
     /// Returns the names of the recorded kinds of profiles, the most important first; empty if none is recorded.
     fn profiles(&self) -> Vec<Arc<str>> {

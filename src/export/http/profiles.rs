@@ -162,6 +162,9 @@ async fn wait<S: Source>(
     })?;
     let seconds = query.seconds.or((output == Output::Pprof).then_some(USUAL));
     let wanted = Wanted { kind: Arc::clone(kind), seconds, selection: query.selection.clone() };
+    if let Some(seconds) = seconds {
+        tracing::info!(%peer, profile = %kind, seconds, "recording of a profile requested by HTTP");
+    }
     let limit = shared.limits.collection + Duration::from_secs(seconds.unwrap_or(0).into());
     match timeout(limit, shared.source.profile(wanted)).await {
         Ok(Ok(profile)) => Ok((profile, turn)),
@@ -236,7 +239,7 @@ impl EncodedProfile {
         if self.compressed {
             answer = answer.with(header::CONTENT_ENCODING, "gzip");
         }
-        answer.with(header::REFERRER_POLICY, "no-referrer").with(header::VARY, "Accept-Encoding")
+        answer.with(header::VARY, "Accept-Encoding")
     }
 }
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Bytes;
-use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
-use super::admission::{Class, ConnectionEntry, Refused};
+use super::admission::{Class, ConnectionEntry, Peer, Refused};
 use super::answer::{Answer, TEXT, values};
 use super::body::{Account, Body, Content, Work, Writer};
+use super::guard::{self, Exposure};
 use super::profiles::{self, Output};
 use super::shared::{Shared, run_blocking};
 use super::{Collected, Source};
@@ -74,6 +75,15 @@ impl Route {
         })
     }
 
+    /// Returns for whom the resource is.
+    const fn exposure(self) -> Exposure {
+        match self {
+            Self::Metrics | Self::Healthy | Self::Ready | Self::Unknown => Exposure::Scraper,
+            Self::Page | Self::Status | Self::Profile(_) => Exposure::Person,
+            Self::Reload => Exposure::Change,
+        }
+    }
+
     /// Returns the allowed methods if the method is not allowed.
     fn wrong_method(self, method: &Method) -> Option<&'static str> {
         self.methods().filter(|methods| !methods.split(", ").any(|known| known == method.as_str()))
@@ -89,6 +99,15 @@ impl Route {
     }
 }
 
+/// Headers of every response. Other sites can neither show it in a frame nor load it.
+const ALWAYS: [(HeaderName, &str); 5] = [
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::CACHE_CONTROL, "no-store"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
 /// Answers one request. A request body is not read. For HEAD, hyper sends only the headers and does not poll the body.
 pub(super) async fn answer<S: Source, B>(
     shared: Arc<Shared<S>>,
@@ -98,15 +117,19 @@ pub(super) async fn answer<S: Source, B>(
     let began = shared.clock.monotonic();
     let (label, route, class) = Route::of(request.uri().path());
     let wrong = route.wrong_method(request.method());
-    let (place, refused) = held.admit(if wrong.is_some() { Class::Brief } else { class });
-    let Answer { code, headers, content } = match (wrong, refused) {
-        (Some(methods), _) => {
+    let guarded =
+        guard::check(route.exposure(), request.uri(), request.headers(), &shared.source.host_names());
+    let is_brief = wrong.is_some() || guarded.is_err();
+    let (place, refused) = held.admit(if is_brief { Class::Brief } else { class });
+    let Answer { code, headers, content } = match (guarded, wrong, refused) {
+        (Err((code, text)), ..) => Answer::text(code, text),
+        (_, Some(methods), _) => {
             let text = format!("{label} accepts {}", methods.replace(", ", " and "));
             Answer::text(StatusCode::METHOD_NOT_ALLOWED, text).with(header::ALLOW, methods)
         }
-        (None, Some(refused)) => refuse(label, refused),
-        (None, None) if class == Class::Profile && shared.memory.is_full() => full(label, &shared.memory),
-        (None, None) => match route {
+        (_, None, Some(refused)) => refuse(label, refused),
+        (_, None, None) if class == Class::Profile && shared.memory.is_full() => full(label, &shared.memory),
+        (_, None, None) => match route {
             Route::Metrics => metrics(&shared, request.uri().query(), request.headers()).await,
             Route::Page => status_page(&shared).await,
             Route::Status => status(&shared).await,
@@ -115,7 +138,7 @@ pub(super) async fn answer<S: Source, B>(
                 Ok(()) => Answer::text(StatusCode::OK, "perf-exporter is ready".to_owned()),
                 Err(error) => Answer::text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}")),
             },
-            Route::Reload => reload(&shared.source, request.headers()).await,
+            Route::Reload => reload(&shared.source, held.peer()).await,
             Route::Profile(output) => {
                 let query = request.uri().query().unwrap_or_default();
                 profiles::answer(&shared, output, held.peer(), query, request.headers()).await
@@ -134,8 +157,7 @@ pub(super) async fn answer<S: Source, B>(
     };
     let mut response = Response::new(Body::new(content, account, &shared.memory, shared.limits.answer));
     *response.status_mut() = code;
-    let always = [(header::X_CONTENT_TYPE_OPTIONS, "nosniff"), (header::CACHE_CONTROL, "no-store")]
-        .map(|(name, value)| (name, HeaderValue::from_static(value)));
+    let always = ALWAYS.map(|(name, value)| (name, HeaderValue::from_static(value)));
     for (name, value) in headers.into_iter().chain(always) {
         response.headers_mut().insert(name, value);
     }
@@ -223,8 +245,7 @@ async fn status_page<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
     match run_blocking(&shared.pages, shared.traffic.cpu(), move || page::render(&own.source.status())).await
     {
         Ok(html) => Answer::new(StatusCode::OK, "text/html; charset=utf-8", Content::Whole(html.into()))
-            .with(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)
-            .with(header::REFERRER_POLICY, "no-referrer"),
+            .with(header::CONTENT_SECURITY_POLICY, PAGE_POLICY),
         Err(error) => no_status(&error),
     }
 }
@@ -247,13 +268,8 @@ fn no_status(error: &dyn std::error::Error) -> Answer {
     Answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("encoding the status failed: {error}"))
 }
 
-async fn reload(source: &impl Source, headers: &HeaderMap) -> Answer {
-    // Any page open in a browser may send a POST here (CSRF). Browsers indicate this in Sec-Fetch-Site.
-    let site = values(headers, "sec-fetch-site").next();
-    if site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
-        let text = "cross-site reload request rejected".to_owned();
-        return Answer::text(StatusCode::FORBIDDEN, text);
-    }
+async fn reload(source: &impl Source, peer: Peer) -> Answer {
+    tracing::info!(%peer, "reload of the configuration requested by HTTP");
     match source.reload().await {
         Ok(text) => Answer::text(StatusCode::OK, text),
         Err(problems) => {

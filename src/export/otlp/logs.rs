@@ -76,6 +76,17 @@ impl Switch {
         }
     }
 
+    /// Replaces the thread that batches records, because a thread keeps the capabilities with which it was started. Keeps the records so
+    /// far. Blocks for a few milliseconds.
+    pub fn renew(&self) {
+        let on = self.0.on.write().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(On { provider, .. }) = on else { return };
+        if let Err(error) = provider.shutdown() {
+            tracing::debug!(%error, "batching the first log records failed");
+        }
+        self.start();
+    }
+
     /// Pushes the buffered and all further records.
     pub(super) fn turn_on(&self, resource: &Resource, to: push::PayloadSink) {
         let mut target = lock(&self.0.target);

@@ -61,7 +61,7 @@ pub fn describe(
 fn found(roots: &Roots) -> Resource {
     let kernel = |name: &str| value_of(&roots.proc.join("sys/kernel").join(name));
     let id = first(roots, &MACHINE_ID).and_then(|text| bounded(&text));
-    let name = host_name(roots);
+    let name = roots.host_name().and_then(|name| bounded(&name));
     let release = first(roots, &OS_RELEASE).unwrap_or_default();
     // Stable on one machine, so that series continue after a restart of the exporter.
     let instance = id.clone().or_else(|| name.clone()).or_else(|| kernel("random/uuid"));
@@ -82,13 +82,6 @@ fn found(roots: &Roots) -> Resource {
         ("service.version", Some(env!("CARGO_PKG_VERSION").to_owned())),
     ];
     Resource::new(texts.into_iter().filter_map(|(key, value)| Some(Attribute::text(key, value?))))
-}
-
-/// Returns the host name. In a container `/proc` contains the name of the container; the host's file is below its root.
-fn host_name(roots: &Roots) -> Option<String> {
-    let file = || value_of(&roots.mounted("etc/hostname"));
-    let kernel = || value_of(&roots.proc.join("sys/kernel/hostname"));
-    if roots.prefix == Path::new("/") { kernel().or_else(file) } else { file().or_else(kernel) }
 }
 
 /// Returns the architecture in the words of the semantic conventions.

@@ -1,0 +1,160 @@
+//! Capabilities that the service keeps: those of the table in docs/privileges.md. It gives up all others at its start, so a defect in the
+//! exporter gives an attacker no more than that.
+
+use rustix::process::geteuid;
+use rustix::thread::CapabilitySet;
+
+use crate::config::Config;
+use crate::config::profiled::{Profiled, Source};
+use crate::config::traced::TracedKind;
+use crate::host::KernelVersion;
+use crate::sys::privileges;
+
+/// Capabilities of features that a reload can enable at any time.
+const ALWAYS: CapabilitySet = CapabilitySet::PERFMON
+    .union(CapabilitySet::SYS_PTRACE)
+    .union(CapabilitySet::CHECKPOINT_RESTORE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::SYSLOG)
+    .union(CapabilitySet::IPC_LOCK)
+    .union(CapabilitySet::SYS_NICE);
+
+/// First kernel with `CAP_CHECKPOINT_RESTORE`, the youngest of these capabilities. Before, `CAP_SYS_ADMIN` stands for them.
+const ALL_EXIST: KernelVersion = KernelVersion(5, 9);
+
+/// The privileges of the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Privileges {
+    /// All capabilities that the process was started with (`--no-sandbox`, or the kernel rejected the change).
+    All,
+    /// Without these capabilities, which the process was started with.
+    Without(CapabilitySet),
+}
+
+impl Privileges {
+    /// Gives up the capabilities that this configuration does not need. Must be called before other threads are started.
+    pub(super) fn reduce(config: &Config, kernel: KernelVersion) -> Self {
+        let reduced = privileges::held().and_then(|held| {
+            let keep = needed(config, kernel, geteuid().is_root(), held);
+            Ok((held & keep, privileges::give_up_except(keep)?))
+        });
+        match reduced {
+            Ok((kept, dropped)) => {
+                let dropped_count = dropped.bits().count_ones();
+                tracing::info!(kept = %names(kept), dropped = dropped_count, "gave up capabilities that no feature needs");
+                Self::Without(dropped)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot give up capabilities; the exporter keeps all capabilities of its start");
+                Self::All
+            }
+        }
+    }
+
+    /// Reports whether a new configuration needs a capability that was given up.
+    pub(super) fn lack(self, config: &Config, kernel: KernelVersion) -> bool {
+        match self {
+            Self::All => false,
+            Self::Without(dropped) => {
+                dropped.contains(CapabilitySet::SYS_ADMIN) && needs_admin(config, kernel)
+            }
+        }
+    }
+
+    /// Returns a note for `/status`, if nothing was given up.
+    pub(super) fn note(self) -> Option<String> {
+        (self == Self::All)
+            .then(|| "the exporter keeps capabilities that no feature needs (--no-sandbox)".to_owned())
+    }
+}
+
+/// Reports whether a feature needs `CAP_SYS_ADMIN`. Since Linux 6.16 the kernel requires it for uprobes that `perf_event_open` creates.
+fn needs_admin(config: &Config, kernel: KernelVersion) -> bool {
+    let profiles_probe = |entry: &Profiled| matches!(entry.source, Source::Probe { .. });
+    let probes = config.traced.iter().any(|entry| entry.kind == TracedKind::Probe)
+        || config.profiles.iter().any(profiles_probe);
+    probes || config.mount_tracefs || kernel < ALL_EXIST
+}
+
+/// Returns the capabilities to keep of those `held`, of which some imply others.
+fn needed(config: &Config, kernel: KernelVersion, is_root: bool, held: CapabilitySet) -> CapabilitySet {
+    let mut needed = ALWAYS;
+    if needs_admin(config, kernel)
+        || !held.contains(CapabilitySet::PERFMON | CapabilitySet::CHECKPOINT_RESTORE)
+    {
+        needed |= CapabilitySet::SYS_ADMIN;
+    }
+    // The files of tracefs and the sockets of container runtimes belong to root.
+    if !is_root || !held.contains(CapabilitySet::DAC_READ_SEARCH) {
+        needed |= CapabilitySet::DAC_OVERRIDE;
+    }
+    needed
+}
+
+/// Returns the names, such as `CAP_PERFMON CAP_SYSLOG`; of unknown capabilities the number of all.
+fn names(set: CapabilitySet) -> String {
+    let names: Vec<String> = set.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
+    let unknown = set.bits().count_ones() as usize - names.len();
+    match (names.is_empty(), unknown) {
+        (true, 0) => "none".to_owned(),
+        (_, 0) => names.join(" "),
+        (_, unknown) => format!("{} and {unknown} more", names.join(" ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODERN: KernelVersion = KernelVersion(6, 1);
+    const ALL: CapabilitySet = CapabilitySet::all();
+
+    fn config(text: &str) -> Config {
+        crate::config::load(text.as_bytes(), "test").unwrap().0
+    }
+
+    #[test]
+    fn the_built_in_configuration_of_root_keeps_neither_all_powers_nor_all_files() {
+        let kept = needed(&Config::default(), MODERN, true, ALL);
+        assert_eq!(kept, ALWAYS);
+        assert!(
+            !kept.intersects(CapabilitySet::SYS_ADMIN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::SETPCAP)
+        );
+    }
+
+    #[test]
+    fn probes_mounts_old_kernels_and_other_users_need_one_more() {
+        for text in [
+            "probes: {a: {kprobe: do_exit}}",
+            "profiles: {a: {uprobe: '/lib/libc.so.6:malloc', period: 1000}}",
+            "tracefs: {mount: true}",
+        ] {
+            assert_eq!(needed(&config(text), MODERN, true, ALL) - ALWAYS, CapabilitySet::SYS_ADMIN, "{text}");
+        }
+        let built_in = |kernel, is_root, held| needed(&Config::default(), kernel, is_root, held) - ALWAYS;
+        assert_eq!(built_in(KernelVersion(5, 8), true, ALL), CapabilitySet::SYS_ADMIN);
+        assert_eq!(built_in(MODERN, false, ALL), CapabilitySet::DAC_OVERRIDE);
+        assert_eq!(built_in(MODERN, true, ALL - CapabilitySet::PERFMON), CapabilitySet::SYS_ADMIN);
+        assert_eq!(built_in(MODERN, true, ALL - CapabilitySet::DAC_READ_SEARCH), CapabilitySet::DAC_OVERRIDE);
+    }
+
+    #[test]
+    fn a_reload_that_needs_more_is_told_so() {
+        let (reduced, probes) =
+            (Privileges::Without(CapabilitySet::SYS_ADMIN), config("probes: {a: {kprobe: do_exit}}"));
+        assert!(reduced.lack(&probes, MODERN) && !reduced.lack(&Config::default(), MODERN));
+        let others = [Privileges::All, Privileges::Without(CapabilitySet::CHOWN)];
+        assert!(others.iter().all(|other| !other.lack(&probes, MODERN)));
+        assert_eq!((reduced.note(), Privileges::All.note().is_some()), (None, true));
+    }
+
+    #[test]
+    fn capabilities_have_the_names_of_the_kernel() {
+        assert_eq!(names(CapabilitySet::SYSLOG | CapabilitySet::PERFMON), "CAP_SYSLOG CAP_PERFMON");
+        assert_eq!(names(CapabilitySet::empty()), "none");
+        assert_eq!(
+            names(CapabilitySet::CHOWN | CapabilitySet::from_bits_retain(1 << 60)),
+            "CAP_CHOWN and 1 more"
+        );
+    }
+}
