@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
 
 use super::opened::descriptor_path;
-use super::wire::OpenRequest;
+use super::wire::{OpenRequest, Purpose};
 use super::{Contents, Opened, ProcessFile, Root, RootError};
 use crate::error::{Errno, FileError};
 use crate::host::{self, Roots};
@@ -60,8 +60,10 @@ impl Found {
 /// The part of the path that is missing, forbidden or of the wrong kind.
 pub(super) fn find(request: &OpenRequest, roots: &Roots) -> Result<Found, RootError> {
     match request {
-        OpenRequest::Path { root, path, cgroup_dir, .. } => {
-            find_path(root, path, roots, cgroup_dir.as_deref())
+        OpenRequest::Path { root, path, cgroup_dir, purpose } => {
+            // A link is then found itself, and is no regular file.
+            let flags = if *purpose == Purpose::ReadPublic { OFlags::NOFOLLOW } else { OFlags::empty() };
+            find_path(root, (path, flags), roots, cgroup_dir.as_deref())
         }
         OpenRequest::Mapped { pid, range, .. } => find_mapped(*pid, *range, roots),
         OpenRequest::Process { pid, file } => open_process(*pid, *file, roots),
@@ -70,14 +72,19 @@ pub(super) fn find(request: &OpenRequest, roots: &Roots) -> Result<Found, RootEr
 
 /// Finds a file by its path in a root. `cgroup_dir` is the directory of the cgroup of `root`. The file is opened in the root of the first
 /// process, in the cgroup or a descendant, in which it exists.
-fn find_path(root: &Root, path: &str, roots: &Roots, cgroup_dir: Option<&Path>) -> Result<Found, RootError> {
+fn find_path(
+    root: &Root,
+    (path, flags): (&str, OFlags),
+    roots: &Roots,
+    cgroup_dir: Option<&Path>,
+) -> Result<Found, RootError> {
     if !path.starts_with('/') {
         return Err(RootError::NotAbsolute(path.to_owned()));
     }
     let path = Path::new(path);
     match (root, cgroup_dir) {
-        (Root::Host, _) => RootDir::host(roots)?.find_file(path),
-        (Root::Process(pid), _) => RootDir::process(roots, *pid)?.find_file(path),
+        (Root::Host, _) => RootDir::host(roots)?.find_file(path, flags),
+        (Root::Process(pid), _) => RootDir::process(roots, *pid)?.find_file(path, flags),
         (Root::Cgroup(cgroup), Some(dir)) => find_in_cgroup(roots, cgroup, dir, path),
         (Root::Cgroup(cgroup), None) => Err(RootError::NoCgroup(cgroup.to_string())),
     }
@@ -135,7 +142,7 @@ fn find_in_cgroup(roots: &Roots, cgroup: &str, dir: &Path, path: &Path) -> Resul
                 return Err(refusal.unwrap_or_else(|| RootError::NoProcesses(cgroup.to_owned())));
             }
             tried += 1;
-            match RootDir::process(roots, pid).and_then(|inside| inside.find_file(path)) {
+            match RootDir::process(roots, pid).and_then(|inside| inside.find_file(path, OFlags::empty())) {
                 // The PID may have been reused. The opened file remains valid, so the membership can be checked again.
                 Ok(found) if processes(&dir, false, cgroup)?.contains(&pid) => return Ok(found),
                 Ok(_) | Err(RootError::NoProcess(_)) => {}
@@ -202,9 +209,9 @@ impl RootDir {
         self.shown.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Finds a regular file.
-    fn find_file(&self, path: &Path) -> Result<Found, RootError> {
-        let place = self.find(path, OFlags::PATH).map_err(|errno| self.refusal(path, errno))?;
+    /// Finds a regular file. `flags` are additional ones.
+    fn find_file(&self, path: &Path, flags: OFlags) -> Result<Found, RootError> {
+        let place = self.find(path, OFlags::PATH | flags).map_err(|errno| self.refusal(path, errno))?;
         regular(place, self.shown(path), self.pid)
     }
 

@@ -41,7 +41,7 @@ pub use metrics::Metrics;
 pub use opened::{Contents, Opened};
 pub use root::{Root, RootError};
 pub use stat::Stat;
-use wire::OpenRequest;
+use wire::{OpenRequest, Purpose};
 
 /// Opens and reads files of other processes. Clones share one helper.
 #[derive(Debug, Clone)]
@@ -129,7 +129,16 @@ impl Files {
     /// The part of the path that is missing, forbidden or of the wrong kind; [`RootError::Stuck`] and [`RootError::Unavailable`] if the
     /// operation blocks or cannot be run.
     pub fn open(&self, root: &Root, path: &str, mount: Option<&Path>) -> Result<Opened, RootError> {
-        self.open_file(root, path, mount, false)
+        self.open_file(root, path, mount, Purpose::Read)
+    }
+
+    /// Opens a file in a directory to which any user can write, like [`open`](Self::open), but not if the path is a symbolic link: it could
+    /// refer to a file that the user may not read.
+    ///
+    /// # Errors
+    /// See [`open`](Self::open).
+    pub fn open_public(&self, root: &Root, path: &str) -> Result<Opened, RootError> {
+        self.open_file(root, path, None, Purpose::ReadPublic)
     }
 
     /// Opens a file for a probe, like [`open`](Self::open). [`Opened::kernel_path`] is valid for it on any file system.
@@ -137,7 +146,7 @@ impl Files {
     /// # Errors
     /// See [`open`](Self::open).
     pub fn open_to_probe(&self, root: &Root, path: &str, mount: Option<&Path>) -> Result<Opened, RootError> {
-        self.open_file(root, path, mount, true)
+        self.open_file(root, path, mount, Purpose::Probe)
     }
 
     fn open_file(
@@ -145,14 +154,14 @@ impl Files {
         root: &Root,
         path: &str,
         mount: Option<&Path>,
-        place: bool,
+        purpose: Purpose,
     ) -> Result<Opened, RootError> {
         let cgroup_dir = match (root, mount) {
             (Root::Cgroup(cgroup), Some(mount)) => Some(mount.join(cgroup.trim_start_matches('/'))),
             _ => None,
         };
         let (root, path) = (root.clone(), path.to_owned());
-        self.ask(OpenRequest::Path { root, path, cgroup_dir, place })
+        self.ask(OpenRequest::Path { root, path, cgroup_dir, purpose })
     }
 
     /// Opens the file that a process has mapped at exactly this address range, whatever its path refers to now.

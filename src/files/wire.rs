@@ -35,12 +35,22 @@ pub(super) enum Request {
 /// File to open.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum OpenRequest {
-    /// By path in a root. `place` is set for a file that gets a probe.
-    Path { root: Root, path: String, cgroup_dir: Option<PathBuf>, place: bool },
+    /// By path in a root.
+    Path { root: Root, path: String, cgroup_dir: Option<PathBuf>, purpose: Purpose },
     /// File that a process has mapped at exactly this address range.
     Mapped { pid: u32, range: (u64, u64), device: (u32, u32) },
     /// File of `/proc/PID`.
     Process { pid: u32, file: ProcessFile },
+}
+
+/// Reason why a file is opened by its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Purpose {
+    Read,
+    /// To read a file in a directory to which any user can write: a link at the end of the path is not followed.
+    ReadPublic,
+    /// To put a probe on it.
+    Probe,
 }
 
 /// Request with a number that identifies its response.

@@ -1,6 +1,7 @@
 //! Names of code generated at run time, from the files that language runtimes write for `perf`.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -405,21 +406,27 @@ impl LookedUp {
     }
 }
 
-/// Opens the perf map of a process, in its own root, with the process ID in its own namespace. Any user can write to `/tmp`, so the owner
-/// must be the user of the process or root, as for `perf` itself.
+/// Opens the perf map of a process, in its own root, with the process ID in its own namespace. Any user can write to `/tmp`, so the map must
+/// not be a link, and its owner must be the user of the process. In a mount namespace of its own, root may also own it.
 fn open_map(files: &Files, process: &Process) -> Result<Opened, Reason> {
     let path = format!("/tmp/perf-{}.map", process.own_pid);
-    let opened = files.open(&Root::Process(process.pid), &path, None).map_err(|error| match error {
+    let opened = files.open_public(&Root::Process(process.pid), &path).map_err(|error| match error {
         RootError::NoProcess(_) | RootError::Absent { .. } => Reason::MapMissing,
         RootError::ProcessForbidden { .. } | RootError::FileForbidden { .. } => Reason::MapForbidden,
         _ => Reason::MapUnreadable,
     })?;
     let owner = opened.file.stat().map_err(|_| Reason::MapUnreadable)?.uid;
-    if owner == 0 || users(files, process.pid).contains(&owner) {
+    if users(files, process.pid).contains(&owner) || (owner == 0 && has_own_mounts(files, process.pid)) {
         Ok(opened)
     } else {
         Err(Reason::MapForbidden)
     }
+}
+
+/// Reports whether a process has another mount namespace than the host. Unknown namespaces are those of the host.
+fn has_own_mounts(files: &Files, pid: u32) -> bool {
+    let namespace = |pid: u32| fs::read_link(files.roots().proc.join(pid.to_string()).join("ns/mnt")).ok();
+    matches!((namespace(pid), namespace(1)), (Some(own), Some(first)) if own != first)
 }
 
 /// Returns the user IDs of a process: real, effective, saved and file system. Empty if it has exited.

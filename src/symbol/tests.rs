@@ -475,6 +475,51 @@ fn a_list_that_somebody_else_wrote_is_not_believed() {
 }
 
 #[test]
+fn a_list_of_root_is_believed_only_in_a_mount_namespace_of_its_own() {
+    let machine = Machine::new();
+    machine.write("proc/7/root/tmp/perf-1.map", "1000 10 agent\n");
+    if fs::metadata(machine.path("proc/7/status")).unwrap().uid() != 0 {
+        return println!("skipped: only root creates files of root");
+    }
+    machine.write("proc/7/status", "Uid:\t4243\t4243\t4243\t4243\n");
+    let namespace = |pid: u32, name: &str| {
+        let dir = machine.path(&format!("proc/{pid}/ns"));
+        fs::create_dir_all(&dir).unwrap();
+        drop(fs::remove_file(dir.join("mnt")));
+        std::os::unix::fs::symlink(name, dir.join("mnt")).unwrap();
+    };
+    let mut symbolizer = machine.symbolizer();
+    let mut ask = || {
+        machine.later();
+        ask(&mut symbolizer, &machine.code, memory(0x1000))
+    };
+    assert_eq!(ask(), "[anon] 0x1000", "the namespaces are unknown");
+    namespace(1, "mnt:[4026531841]");
+    namespace(7, "mnt:[4026531841]");
+    assert_eq!(ask(), "[anon] 0x1000");
+    namespace(7, "mnt:[4026532841]");
+    assert_eq!(ask(), "agent");
+}
+
+/// A user could otherwise read files of others.
+#[test]
+fn a_list_that_is_a_link_is_not_followed() {
+    let machine = Machine::new();
+    machine.write("proc/7/root/home/secret", "1000 10 secret\n");
+    let path = machine.path("proc/7/root/tmp/perf-1.map");
+    let mut symbolizer = machine.symbolizer();
+    for target in ["/home/secret", "../home/secret"] {
+        std::os::unix::fs::symlink(target, &path).unwrap();
+        machine.later();
+        assert_eq!(ask(&mut symbolizer, &machine.code, memory(0x1000)), "[anon] 0x1000", "{target}");
+        fs::remove_file(&path).unwrap();
+    }
+    machine.write("proc/7/root/tmp/perf-1.map", "1000 10 own\n");
+    machine.later();
+    assert_eq!(ask(&mut symbolizer, &machine.code, memory(0x1000)), "own");
+}
+
+#[test]
 fn what_is_no_file_is_not_waited_for() {
     let machine = Machine::new();
     let path = machine.path("proc/7/root/tmp/perf-1.map");

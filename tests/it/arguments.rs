@@ -69,3 +69,10 @@ proptest! {
         any_argument::holds(&bytes);
     }
 }
+
+/// Found by the fuzz target `argument`.
+#[test]
+fn a_path_that_ends_with_a_colon_is_written_back() {
+    // The last colon ends the path.
+    any_argument::holds(b"/::\xff+\xeb\xff2+0");
+}

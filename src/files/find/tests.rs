@@ -47,7 +47,7 @@ impl Host {
 }
 
 fn open(root: &Root, path: &str, roots: &Roots, cgroup_dir: Option<&Path>) -> Result<Opened, RootError> {
-    find_path(root, path, roots, cgroup_dir)?.open(false)
+    find_path(root, (path, OFlags::empty()), roots, cgroup_dir)?.open(false)
 }
 
 const PROCESS: Root = Root::Process(7);

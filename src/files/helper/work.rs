@@ -13,7 +13,7 @@ use crate::clock::{Clock, Monotonic};
 use crate::error::Errno;
 use crate::files::find::{self, Found};
 use crate::files::mounts::{Mount, Mounts, Unlisted};
-use crate::files::wire::{Answer, CHUNK, OpenRequest};
+use crate::files::wire::{Answer, CHUNK, OpenRequest, Purpose};
 use crate::files::{Opened, Root, RootError};
 use crate::host::{ReadAt, Roots};
 
@@ -135,7 +135,7 @@ impl Worker {
         // The actual mount of the file determines which process reads it.
         let (key, keep_place) = match request {
             OpenRequest::Process { .. } => (key, false),
-            OpenRequest::Path { place, .. } => (self.mount_of(&found), place),
+            OpenRequest::Path { purpose, .. } => (self.mount_of(&found), purpose == Purpose::Probe),
             OpenRequest::Mapped { .. } => (self.mount_of(&found), false),
         };
         Ok(Outcome::Opened(OpenFile { opened: found.open(keep_place)?, key }))
