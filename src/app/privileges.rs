@@ -63,8 +63,9 @@ impl Privileges {
 
     /// Returns a note for `/status`, if nothing was given up.
     pub(super) fn note(self) -> Option<String> {
-        (self == Self::All)
-            .then(|| "the exporter keeps capabilities that no feature needs (--no-sandbox)".to_owned())
+        (self == Self::All).then(|| {
+            "the exporter keeps capabilities that no feature needs (--no-sandbox, or see the log)".to_owned()
+        })
     }
 }
 
