@@ -395,7 +395,7 @@ impl<K: Kernel> Engine<K> {
         });
         match loaded {
             Ok((config, warnings)) => {
-                let lacks = self.privileges.lack(&config, self.facts.kernel);
+                let lacks = self.privileges.lack(&config, &self.facts);
                 let later = later(&self.config, &config, lacks);
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 self.look_at_host();

@@ -121,13 +121,13 @@ where
     // Must be called before other threads start.
     malloc_settings::configure();
     let (config, warnings) = config::load_file(options.config.as_deref()).map_err(Failure::Config)?;
-    let Facts { online, kernel: version, .. } = Facts::read(&options.roots);
-    config.require_memory(online.len()).map_err(|error| Failure::Config(error.into()))?;
+    let facts = Facts::read(&options.roots);
+    config.require_memory(facts.online.len()).map_err(|error| Failure::Config(error.into()))?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let limits = Limits { connections: config.limits.connections, ..Limits::default() };
     let server = Server::bind(options.listen.unwrap_or(config.listen), limits)?;
     // After the socket, which may need CAP_NET_BIND_SERVICE, and before other threads start.
-    let privileges = if options.sandbox { Privileges::reduce(&config, version) } else { Privileges::All };
+    let privileges = if options.sandbox { Privileges::reduce(&config, &facts) } else { Privileges::All };
     options.log.renew();
 
     let metrics_error = |error: prometheus::Error| Failure::Metrics(error.to_string());

@@ -7,7 +7,7 @@ use rustix::thread::CapabilitySet;
 use crate::config::Config;
 use crate::config::profiled::{Profiled, Source};
 use crate::config::traced::TracedKind;
-use crate::host::KernelVersion;
+use crate::host::{Facts, KernelVersion};
 use crate::sys::privileges;
 
 /// Capabilities of features that a reload can enable at any time.
@@ -22,6 +22,9 @@ const ALWAYS: CapabilitySet = CapabilitySet::PERFMON
 /// First kernel with `CAP_CHECKPOINT_RESTORE`, the youngest of these capabilities. Before, `CAP_SYS_ADMIN` stands for them.
 const ALL_EXIST: KernelVersion = KernelVersion(5, 9);
 
+/// Level of `kernel.perf_event_paranoid` from which kernels of Debian require `CAP_SYS_ADMIN` for all events.
+const DISTRIBUTION_LEVEL: i32 = 3;
+
 /// The privileges of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Privileges {
@@ -33,9 +36,9 @@ pub(super) enum Privileges {
 
 impl Privileges {
     /// Gives up the capabilities that this configuration does not need. Must be called before other threads are started.
-    pub(super) fn reduce(config: &Config, kernel: KernelVersion) -> Self {
+    pub(super) fn reduce(config: &Config, facts: &Facts) -> Self {
         let reduced = privileges::held().and_then(|held| {
-            let keep = needed(config, kernel, geteuid().is_root(), held);
+            let keep = needed(config, facts, geteuid().is_root(), held);
             Ok((held & keep, privileges::give_up_except(keep)?))
         });
         match reduced {
@@ -52,11 +55,11 @@ impl Privileges {
     }
 
     /// Reports whether a new configuration needs a capability that was given up.
-    pub(super) fn lack(self, config: &Config, kernel: KernelVersion) -> bool {
+    pub(super) fn lack(self, config: &Config, facts: &Facts) -> bool {
         match self {
             Self::All => false,
             Self::Without(dropped) => {
-                dropped.contains(CapabilitySet::SYS_ADMIN) && needs_admin(config, kernel)
+                dropped.contains(CapabilitySet::SYS_ADMIN) && needs_admin(config, facts)
             }
         }
     }
@@ -70,17 +73,18 @@ impl Privileges {
 }
 
 /// Reports whether a feature needs `CAP_SYS_ADMIN`. Since Linux 6.16 the kernel requires it for uprobes that `perf_event_open` creates.
-fn needs_admin(config: &Config, kernel: KernelVersion) -> bool {
+fn needs_admin(config: &Config, facts: &Facts) -> bool {
     let profiles_probe = |entry: &Profiled| matches!(entry.source, Source::Probe { .. });
     let probes = config.traced.iter().any(|entry| entry.kind == TracedKind::Probe)
         || config.profiles.iter().any(profiles_probe);
-    probes || config.mount_tracefs || kernel < ALL_EXIST
+    let restricted = facts.paranoid.is_some_and(|level| level >= DISTRIBUTION_LEVEL);
+    probes || config.mount_tracefs || restricted || facts.kernel < ALL_EXIST
 }
 
 /// Returns the capabilities to keep of those `held`, of which some imply others.
-fn needed(config: &Config, kernel: KernelVersion, is_root: bool, held: CapabilitySet) -> CapabilitySet {
+fn needed(config: &Config, facts: &Facts, is_root: bool, held: CapabilitySet) -> CapabilitySet {
     let mut needed = ALWAYS;
-    if needs_admin(config, kernel)
+    if needs_admin(config, facts)
         || !held.contains(CapabilitySet::PERFMON | CapabilitySet::CHECKPOINT_RESTORE)
     {
         needed |= CapabilitySet::SYS_ADMIN;
@@ -107,8 +111,15 @@ fn names(set: CapabilitySet) -> String {
 mod tests {
     use super::*;
 
-    const MODERN: KernelVersion = KernelVersion(6, 1);
     const ALL: CapabilitySet = CapabilitySet::all();
+
+    fn facts(kernel: KernelVersion, paranoid: i32) -> Facts {
+        Facts { kernel, paranoid: Some(paranoid), ..Facts::default() }
+    }
+
+    fn modern() -> Facts {
+        facts(KernelVersion(6, 1), 2)
+    }
 
     fn config(text: &str) -> Config {
         crate::config::load(text.as_bytes(), "test").unwrap().0
@@ -116,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_built_in_configuration_of_root_keeps_neither_all_powers_nor_all_files() {
-        let kept = needed(&Config::default(), MODERN, true, ALL);
+        let kept = needed(&Config::default(), &modern(), true, ALL);
         assert_eq!(kept, ALWAYS);
         assert!(
             !kept.intersects(CapabilitySet::SYS_ADMIN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::SETPCAP)
@@ -124,28 +135,37 @@ mod tests {
     }
 
     #[test]
-    fn probes_mounts_old_kernels_and_other_users_need_one_more() {
+    fn probes_mounts_old_and_restricted_kernels_and_other_users_need_one_more() {
         for text in [
             "probes: {a: {kprobe: do_exit}}",
             "profiles: {a: {uprobe: '/lib/libc.so.6:malloc', period: 1000}}",
             "tracefs: {mount: true}",
         ] {
-            assert_eq!(needed(&config(text), MODERN, true, ALL) - ALWAYS, CapabilitySet::SYS_ADMIN, "{text}");
+            assert_eq!(
+                needed(&config(text), &modern(), true, ALL) - ALWAYS,
+                CapabilitySet::SYS_ADMIN,
+                "{text}"
+            );
         }
-        let built_in = |kernel, is_root, held| needed(&Config::default(), kernel, is_root, held) - ALWAYS;
-        assert_eq!(built_in(KernelVersion(5, 8), true, ALL), CapabilitySet::SYS_ADMIN);
-        assert_eq!(built_in(MODERN, false, ALL), CapabilitySet::DAC_OVERRIDE);
-        assert_eq!(built_in(MODERN, true, ALL - CapabilitySet::PERFMON), CapabilitySet::SYS_ADMIN);
-        assert_eq!(built_in(MODERN, true, ALL - CapabilitySet::DAC_READ_SEARCH), CapabilitySet::DAC_OVERRIDE);
+        let built_in =
+            |facts: Facts, is_root, held| needed(&Config::default(), &facts, is_root, held) - ALWAYS;
+        assert_eq!(built_in(facts(KernelVersion(5, 8), 2), true, ALL), CapabilitySet::SYS_ADMIN);
+        assert_eq!(built_in(facts(KernelVersion(6, 12), 3), true, ALL), CapabilitySet::SYS_ADMIN, "Debian");
+        assert_eq!(built_in(modern(), false, ALL), CapabilitySet::DAC_OVERRIDE);
+        assert_eq!(built_in(modern(), true, ALL - CapabilitySet::PERFMON), CapabilitySet::SYS_ADMIN);
+        assert_eq!(
+            built_in(modern(), true, ALL - CapabilitySet::DAC_READ_SEARCH),
+            CapabilitySet::DAC_OVERRIDE
+        );
     }
 
     #[test]
     fn a_reload_that_needs_more_is_told_so() {
         let (reduced, probes) =
             (Privileges::Without(CapabilitySet::SYS_ADMIN), config("probes: {a: {kprobe: do_exit}}"));
-        assert!(reduced.lack(&probes, MODERN) && !reduced.lack(&Config::default(), MODERN));
+        assert!(reduced.lack(&probes, &modern()) && !reduced.lack(&Config::default(), &modern()));
         let others = [Privileges::All, Privileges::Without(CapabilitySet::CHOWN)];
-        assert!(others.iter().all(|other| !other.lack(&probes, MODERN)));
+        assert!(others.iter().all(|other| !other.lack(&probes, &modern())));
         assert_eq!((reduced.note(), Privileges::All.note().is_some()), (None, true));
     }
 

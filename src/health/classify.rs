@@ -159,6 +159,13 @@ fn forbidden(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
                  no CAP_SYS_ADMIN",
             );
         }
+        if let Some(level @ 3..) = facts.paranoid
+            && !facts.capabilities.has(Capabilities::SYS_ADMIN)
+        {
+            return judgement(format!("perf_event_paranoid is {level}, at which kernels of Debian require CAP_SYS_ADMIN")).remedy(
+                "set sysctl kernel.perf_event_paranoid=2, at which CAP_PERFMON is sufficient, or grant perf-exporter CAP_SYS_ADMIN",
+            );
+        }
         return judgement(format!("the kernel returned {errno} despite CAP_PERFMON")).remedy(
             "allow perf_event_open in the seccomp profile of the container and in LSM policies (Docker: \
              --security-opt seccomp=…, Kubernetes: seccompProfile)",
@@ -176,7 +183,14 @@ fn forbidden(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
             .remedy("grant perf-exporter CAP_PERFMON, or run it as that user");
     }
     let who = if facts.kernel < KernelVersion(5, 8) { "CAP_SYS_ADMIN" } else { "CAP_PERFMON" };
-    let remedy = format!("grant perf-exporter {who}, or set sysctl kernel.perf_event_paranoid={needed}");
+    let remedy = if level > 2 && who == "CAP_PERFMON" {
+        format!(
+            "grant perf-exporter CAP_PERFMON and set sysctl kernel.perf_event_paranoid=2 (at {level}, kernels of Debian require \
+             CAP_SYS_ADMIN), or set it to {needed}"
+        )
+    } else {
+        format!("grant perf-exporter {who}, or set sysctl kernel.perf_event_paranoid={needed}")
+    };
     let user_side = attempt.scope == Scope::Process && level == 2 && !attempt.tracepoint;
     let remedy = if user_side { format!("{remedy}, or count user space only (:u)") } else { remedy };
     judgement(format!("perf_event_paranoid is {level} and {who} is missing")).remedy(remedy)
@@ -236,6 +250,11 @@ mod tests {
         assert_eq!(judgement.reason, "perf_event_paranoid is 3 and CAP_PERFMON is missing");
         assert_eq!(
             judgement.remedy.unwrap(),
+            "grant perf-exporter CAP_PERFMON and set sysctl kernel.perf_event_paranoid=2 (at 3, kernels of Debian require \
+             CAP_SYS_ADMIN), or set it to 0"
+        );
+        assert_eq!(
+            classify(Errno::EACCES, &HARDWARE, &unprivileged(2)).remedy.unwrap(),
             "grant perf-exporter CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=0"
         );
         let old = Facts { kernel: KernelVersion(5, 4), ..unprivileged(3) };
@@ -259,6 +278,19 @@ mod tests {
         assert_eq!(judgement.cause, Cause::Forbidden);
         assert!(judgement.remedy.unwrap().contains("first=$arg1"));
         assert!(classify(Errno::EACCES, &uprobe, &root()).remedy.unwrap().contains("seccomp"));
+    }
+
+    #[test]
+    fn at_the_level_of_debian_perfmon_is_not_sufficient() {
+        let perfmon = Facts { capabilities: Capabilities(1 << Capabilities::PERFMON), ..unprivileged(3) };
+        let judgement = classify(Errno::EACCES, &HARDWARE, &perfmon);
+        assert_eq!(
+            judgement.reason,
+            "perf_event_paranoid is 3, at which kernels of Debian require CAP_SYS_ADMIN"
+        );
+        assert!(judgement.remedy.unwrap().starts_with("set sysctl kernel.perf_event_paranoid=2"));
+        let admin = Facts { capabilities: Capabilities(u64::MAX), ..unprivileged(3) };
+        assert!(classify(Errno::EACCES, &HARDWARE, &admin).remedy.unwrap().contains("seccomp"));
     }
 
     #[test]
