@@ -22,7 +22,7 @@ const ALWAYS: CapabilitySet = CapabilitySet::PERFMON
 /// First kernel with `CAP_CHECKPOINT_RESTORE`, the youngest of these capabilities. Before, `CAP_SYS_ADMIN` stands for them.
 const ALL_EXIST: KernelVersion = KernelVersion(5, 9);
 
-/// Level of `kernel.perf_event_paranoid` from which kernels of Debian require `CAP_SYS_ADMIN` for all events.
+/// Level of `kernel.perf_event_paranoid` from which kernels of Debian and Ubuntu require `CAP_SYS_ADMIN` for all events.
 const DISTRIBUTION_LEVEL: i32 = 3;
 
 /// The privileges of the service.

@@ -162,7 +162,7 @@ fn forbidden(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
         if let Some(level @ 3..) = facts.paranoid
             && !facts.capabilities.has(Capabilities::SYS_ADMIN)
         {
-            return judgement(format!("perf_event_paranoid is {level}, at which kernels of Debian require CAP_SYS_ADMIN")).remedy(
+            return judgement(format!("perf_event_paranoid is {level}, at which kernels of Debian and Ubuntu require CAP_SYS_ADMIN")).remedy(
                 "set sysctl kernel.perf_event_paranoid=2, at which CAP_PERFMON is sufficient, or grant perf-exporter CAP_SYS_ADMIN",
             );
         }
@@ -185,8 +185,8 @@ fn forbidden(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
     let who = if facts.kernel < KernelVersion(5, 8) { "CAP_SYS_ADMIN" } else { "CAP_PERFMON" };
     let remedy = if level > 2 && who == "CAP_PERFMON" {
         format!(
-            "grant perf-exporter CAP_PERFMON and set sysctl kernel.perf_event_paranoid=2 (at {level}, kernels of Debian require \
-             CAP_SYS_ADMIN), or set it to {needed}"
+            "grant perf-exporter CAP_PERFMON and set sysctl kernel.perf_event_paranoid=2 (at {level}, kernels of Debian and Ubuntu \
+             require CAP_SYS_ADMIN), or set it to {needed}"
         )
     } else {
         format!("grant perf-exporter {who}, or set sysctl kernel.perf_event_paranoid={needed}")
@@ -250,8 +250,8 @@ mod tests {
         assert_eq!(judgement.reason, "perf_event_paranoid is 3 and CAP_PERFMON is missing");
         assert_eq!(
             judgement.remedy.unwrap(),
-            "grant perf-exporter CAP_PERFMON and set sysctl kernel.perf_event_paranoid=2 (at 3, kernels of Debian require \
-             CAP_SYS_ADMIN), or set it to 0"
+            "grant perf-exporter CAP_PERFMON and set sysctl kernel.perf_event_paranoid=2 (at 3, kernels of Debian and Ubuntu \
+             require CAP_SYS_ADMIN), or set it to 0"
         );
         assert_eq!(
             classify(Errno::EACCES, &HARDWARE, &unprivileged(2)).remedy.unwrap(),
@@ -281,12 +281,12 @@ mod tests {
     }
 
     #[test]
-    fn at_the_level_of_debian_perfmon_is_not_sufficient() {
+    fn at_the_level_of_debian_and_ubuntu_perfmon_is_not_sufficient() {
         let perfmon = Facts { capabilities: Capabilities(1 << Capabilities::PERFMON), ..unprivileged(3) };
         let judgement = classify(Errno::EACCES, &HARDWARE, &perfmon);
         assert_eq!(
             judgement.reason,
-            "perf_event_paranoid is 3, at which kernels of Debian require CAP_SYS_ADMIN"
+            "perf_event_paranoid is 3, at which kernels of Debian and Ubuntu require CAP_SYS_ADMIN"
         );
         assert!(judgement.remedy.unwrap().starts_with("set sysctl kernel.perf_event_paranoid=2"));
         let admin = Facts { capabilities: Capabilities(u64::MAX), ..unprivileged(3) };

@@ -1,4 +1,5 @@
-//! Levels of `kernel.perf_event_paranoid`. Kernels of Debian have level 3, at which all events require `CAP_SYS_ADMIN`.
+//! Levels of `kernel.perf_event_paranoid`. Kernels of Debian have level 3, those of Ubuntu level 4, at which all events
+//! require `CAP_SYS_ADMIN`.
 
 use std::fs;
 use std::path::Path;
