@@ -128,7 +128,9 @@ where
     let server = Server::bind(options.listen.unwrap_or(config.listen), limits)?;
     // After the socket, which may need CAP_NET_BIND_SERVICE, and before other threads start.
     let privileges = if options.sandbox { Privileges::reduce(&config, &facts) } else { Privileges::All };
-    options.log.renew();
+    if options.sandbox {
+        options.log.renew();
+    }
 
     let metrics_error = |error: prometheus::Error| Failure::Metrics(error.to_string());
     let metrics = Arc::new(SelfMetrics::new(&build(), options.clock.now()).map_err(metrics_error)?);

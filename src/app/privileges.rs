@@ -19,11 +19,8 @@ const ALWAYS: CapabilitySet = CapabilitySet::PERFMON
     .union(CapabilitySet::IPC_LOCK)
     .union(CapabilitySet::SYS_NICE);
 
-/// First kernel with `CAP_CHECKPOINT_RESTORE`, the youngest of these capabilities. Before, `CAP_SYS_ADMIN` stands for them.
+/// First kernel with `CAP_CHECKPOINT_RESTORE`, the youngest of these capabilities. Before, `CAP_SYS_ADMIN` implies them.
 const ALL_EXIST: KernelVersion = KernelVersion(5, 9);
-
-/// Level of `kernel.perf_event_paranoid` from which kernels of Debian and Ubuntu require `CAP_SYS_ADMIN` for all events.
-const DISTRIBUTION_LEVEL: i32 = 3;
 
 /// The privileges of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,8 +74,7 @@ fn needs_admin(config: &Config, facts: &Facts) -> bool {
     let profiles_probe = |entry: &Profiled| matches!(entry.source, Source::Probe { .. });
     let probes = config.traced.iter().any(|entry| entry.kind == TracedKind::Probe)
         || config.profiles.iter().any(profiles_probe);
-    let restricted = facts.paranoid.is_some_and(|level| level >= DISTRIBUTION_LEVEL);
-    probes || config.mount_tracefs || restricted || facts.kernel < ALL_EXIST
+    probes || config.mount_tracefs || facts.requires_admin() || facts.kernel < ALL_EXIST
 }
 
 /// Returns the capabilities to keep of those `held`, of which some imply others.

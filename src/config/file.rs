@@ -38,7 +38,7 @@ pub(super) struct File {
     /// Address and port of the HTTP server for metrics. `0.0.0.0` means all IPv4 addresses of the host, `[::]` all IPv6 addresses.
     #[schemars(extend("examples" = ["127.0.0.1:7373", "[::]:7373"]))]
     pub(super) listen: Option<At<Address>>,
-    /// Who may use the HTTP server.
+    /// Access to the HTTP server.
     pub(super) web: Option<Web>,
     /// When the counters are read.
     pub(super) collection: Option<At<Collection>>,
@@ -72,12 +72,12 @@ pub(super) struct File {
     pub(super) limits: Option<Limits>,
 }
 
-/// Who may use the HTTP server.
+/// Access to the HTTP server.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Web {
     /// Host names by which browsers may open pages and profiles, in addition to IP addresses, `localhost` and the name of the machine.
-    /// `*.example.org` stands for all names below `example.org`. Protects against DNS rebinding. Scrapes and health checks accept any name.
+    /// `*.example.org` means all names below `example.org`. Protects against DNS rebinding. Scrapes and health checks accept any name.
     #[schemars(extend("examples" = [["perf.example.org"], ["*.svc.cluster.local"]]))]
     pub(super) hosts: Option<At<List<String>>>,
 }

@@ -126,7 +126,7 @@ impl Default for Config {
 pub struct Config {
     /// Address and port of the HTTP server.
     pub listen: SocketAddr,
-    /// Who may use the HTTP server.
+    /// Access to the HTTP server.
     pub web: Web,
     /// Timing of collections.
     pub collection: Collection,
@@ -152,7 +152,7 @@ pub struct Config {
     pub limits: Limits,
 }
 
-/// Who may use the HTTP server.
+/// Access to the HTTP server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Web {
     /// Host names by which browsers may open pages and profiles, in addition to addresses, `localhost` and the name of the machine.

@@ -147,6 +147,7 @@ fn absent(attempt: &Attempt, facts: &Facts) -> Judgement {
 /// user's own processes at 2, and everything at 3 (Debian, Ubuntu, Android).
 fn forbidden(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
     let judgement = |reason: String| Judgement::new(Cause::Forbidden, reason);
+    let level = facts.paranoid.unwrap_or(2);
     if facts.capabilities.perfmon() {
         if facts.lockdown.as_deref() == Some("confidentiality") {
             return judgement("kernel lockdown is in confidentiality mode".into())
@@ -159,9 +160,7 @@ fn forbidden(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
                  no CAP_SYS_ADMIN",
             );
         }
-        if let Some(level @ 3..) = facts.paranoid
-            && !facts.capabilities.has(Capabilities::SYS_ADMIN)
-        {
+        if facts.requires_admin() && !facts.capabilities.has(Capabilities::SYS_ADMIN) {
             return judgement(format!("perf_event_paranoid is {level}, at which kernels of Debian and Ubuntu require CAP_SYS_ADMIN")).remedy(
                 "set sysctl kernel.perf_event_paranoid=2, at which CAP_PERFMON is sufficient, or grant perf-exporter CAP_SYS_ADMIN",
             );
@@ -171,7 +170,6 @@ fn forbidden(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
              --security-opt seccomp=…, Kubernetes: seccompProfile)",
         );
     }
-    let level = facts.paranoid.unwrap_or(2);
     let needed = match attempt.scope {
         Scope::Cpus(_) | Scope::Cgroup if attempt.tracepoint => -1,
         Scope::Cpus(_) | Scope::Cgroup => 0,
@@ -182,8 +180,9 @@ fn forbidden(errno: Errno, attempt: &Attempt, facts: &Facts) -> Judgement {
         return judgement("the process belongs to another user".into())
             .remedy("grant perf-exporter CAP_PERFMON, or run it as that user");
     }
-    let who = if facts.kernel < KernelVersion(5, 8) { "CAP_SYS_ADMIN" } else { "CAP_PERFMON" };
-    let remedy = if level > 2 && who == "CAP_PERFMON" {
+    let has_perfmon = facts.kernel >= KernelVersion(5, 8);
+    let who = if has_perfmon { "CAP_PERFMON" } else { "CAP_SYS_ADMIN" };
+    let remedy = if has_perfmon && facts.requires_admin() {
         format!(
             "grant perf-exporter CAP_PERFMON and set sysctl kernel.perf_event_paranoid=2 (at {level}, kernels of Debian and Ubuntu \
              require CAP_SYS_ADMIN), or set it to {needed}"

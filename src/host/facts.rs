@@ -93,6 +93,12 @@ pub struct Facts {
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 impl Facts {
+    /// Reports whether kernels of Debian and Ubuntu require `CAP_SYS_ADMIN` for all events: `perf_event_paranoid` is 3 or 4. Other kernels
+    /// have no such levels.
+    pub fn requires_admin(&self) -> bool {
+        self.paranoid.is_some_and(|level| level >= 3)
+    }
+
     /// Reads the facts below `roots`.
     pub fn read(roots: &Roots) -> Self {
         let sysctl = |name: &str| read_text(&roots.proc.join("sys/kernel").join(name)).ok();

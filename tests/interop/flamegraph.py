@@ -11,15 +11,7 @@ import sys
 import urllib.request
 
 from browser import Browser
-
-failures = 0
-
-
-def expect(sentence, holds, otherwise=""):
-    global failures
-    print(f"ok: {sentence}" if holds else f"FAILED: {sentence}: {otherwise}", flush=True)
-    failures += not holds
-
+from checks import expect, finish
 
 def share(address, comm, function):
     """Returns the percentage of stacks that contain a function, from the table."""
@@ -177,7 +169,7 @@ def main():
                 pages.show(f"{name}-{page}")
                 wide = browser.ask("document.documentElement.scrollWidth - document.documentElement.clientWidth")
                 expect(f"{path} fits into a {name} window", wide <= 0, f"{wide} pixels too wide")
-    sys.exit(failures > 0)
+    finish()
 
 
 main()

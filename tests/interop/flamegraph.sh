@@ -17,11 +17,7 @@ has_samples() {
 }
 
 needs "$exporter" "gcc curl python3" gcc, curl and python3
-chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
-if [ -z "$chromium" ]; then
-  lacks chromium "a browser shows the pages" "it is not in PATH; the Debian package is chromium"
-  finish
-fi
+find_chromium "a browser shows the pages"
 # Small stack copies, so that a debug build on a loaded machine does not fall behind.
 start_exporter "$exporter" <<'YAML'
 counters:

@@ -60,6 +60,15 @@ needs() {
   fi
 }
 
+# find_chromium CHECK: sets chromium to the path of the browser, or skips the check and ends the script
+find_chromium() {
+  chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
+  [ -n "$chromium" ] || {
+    lacks chromium "$1" "it is not in PATH; the Debian package is chromium"
+    finish
+  }
+}
+
 # start_exporter EXPORTER: starts it with the configuration from standard input. Sets exporter_address when it serves; the log is in
 # exporter.log.
 start_exporter() {

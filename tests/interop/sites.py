@@ -10,15 +10,7 @@ import sys
 import threading
 
 from browser import Browser
-
-failures = 0
-
-
-def expect(sentence, holds, otherwise=""):
-    global failures
-    print(f"ok: {sentence}" if holds else f"FAILED: {sentence}: {otherwise}", flush=True)
-    failures += not holds
-
+from checks import expect, finish
 
 class Hostile(http.server.BaseHTTPRequestHandler):
     """A site with one page."""
@@ -74,7 +66,7 @@ def main():
         while not browser.loaded:
             browser.receive()
         expect("another site's form cannot reload", "request of another site rejected" in text(browser), text(browser))
-    sys.exit(failures > 0)
+    finish()
 
 
 main()

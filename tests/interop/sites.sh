@@ -15,11 +15,7 @@ reloads() {
 }
 
 needs "$exporter" "curl python3" curl and python3
-chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
-if [ -z "$chromium" ]; then
-  lacks chromium "hostile pages in a browser" "it is not in PATH; the Debian package is chromium"
-  finish
-fi
+find_chromium "hostile pages in a browser"
 start_exporter "$exporter" <<'YAML'
 counters:
   os: {events: [task-clock], per: [cpu]}

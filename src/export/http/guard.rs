@@ -24,7 +24,7 @@ const SHOWN: usize = 100;
 pub struct HostNames(Box<[Box<str>]>);
 
 impl HostNames {
-    /// Collects names. `*.example.org` stands for all names below `example.org`. Upper and lower case are equal.
+    /// Collects names. `*.example.org` means all names below `example.org`. Upper and lower case are equal.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         Self(names.into_iter().map(|name| name.to_ascii_lowercase().into()).collect())
     }
@@ -68,7 +68,7 @@ pub(super) fn check(
     names: &HostNames,
 ) -> Result<(), Rejected> {
     let mut hosts = headers.get_all(header::HOST).into_iter();
-    let host = hosts.next();
+    let host = hosts.next().map(|host| host.to_str().unwrap_or("?"));
     if hosts.next().is_some() {
         return Err((StatusCode::BAD_REQUEST, "the request has more than one Host header".to_owned()));
     }
@@ -77,7 +77,7 @@ pub(super) fn check(
     }
     // Without a name the client is no browser. The name in an absolute target takes precedence over the header (RFC 9112, 3.2.2).
     let target = uri.authority().map(Authority::as_str);
-    for host in host.map(|host| host.to_str().unwrap_or("?")).into_iter().chain(target) {
+    for host in host.into_iter().chain(target) {
         if !names.contains(without_port(host)) {
             let shown: String = host.chars().take(SHOWN).collect();
             let text = format!(
@@ -89,7 +89,7 @@ pub(super) fn check(
     }
     let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or("?"));
     if is_cross_site(exposure, headers)
-        || (exposure == Exposure::Change && is_foreign(origin, host_of(headers)))
+        || (exposure == Exposure::Change && is_foreign(origin, host.unwrap_or_default()))
     {
         let text = "request of another site rejected; open the page of this server itself, or use a client such as curl";
         return Err((StatusCode::FORBIDDEN, text.to_owned()));
@@ -110,10 +110,6 @@ fn is_foreign(origin: Option<&str>, host: &str) -> bool {
     let Some(origin) = origin else { return false };
     let own = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
     own.is_none_or(|own| host.is_empty() || !own.eq_ignore_ascii_case(host))
-}
-
-fn host_of(headers: &HeaderMap) -> &str {
-    values(headers, header::HOST).next().unwrap_or_default()
 }
 
 /// Returns the host of `host:port`. An IPv6 address is in brackets.

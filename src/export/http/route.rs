@@ -75,7 +75,7 @@ impl Route {
         })
     }
 
-    /// Returns for whom the resource is.
+    /// Returns the exposure of the resource, which decides the checks of a request.
     const fn exposure(self) -> Exposure {
         match self {
             Self::Metrics | Self::Healthy | Self::Ready | Self::Unknown => Exposure::Scraper,
