@@ -76,3 +76,9 @@ fn a_path_that_ends_with_a_colon_is_written_back() {
     // The last colon ends the path.
     any_argument::holds(b"/::\xff+\xeb\xff2+0");
 }
+
+/// Found by `any_pieces_are_read_or_refused`.
+#[test]
+fn a_symbol_whose_name_looks_like_a_numbered_argument_is_no_argument() {
+    any_argument::holds(b"@u32$arg");
+}
