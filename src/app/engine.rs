@@ -5,7 +5,7 @@ mod status;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use rustix::thread::CapabilitySet;
@@ -15,7 +15,6 @@ use super::Options;
 use super::cpu_usage::{CpuUsage, HelperCost};
 use super::demand::Demand;
 use super::governor::Governor;
-use super::host_names::host_names;
 use super::losses::LossWatch;
 use super::memory::Memory;
 use super::privileges::Privileges;
@@ -23,11 +22,11 @@ use super::reload::{self, Answer, Reloads};
 use crate::budget::{Part, Share};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::containers::Containers;
-use crate::config::{Config, Loaded};
+use crate::config::{Config, Loaded, Web};
 use crate::container::{Directory, Labeller};
 use crate::counter::{Bounds, Collector};
 use crate::event::Catalog;
-use crate::export::http::{HostNames, RequestCpu};
+use crate::export::http::RequestCpu;
 use crate::export::push::{Board, Settings};
 use crate::files::{self, Files};
 use crate::host::{CpuSet, Environment, Facts, Roots};
@@ -59,7 +58,6 @@ pub(super) struct Published {
     pub(super) status: Arc<Status>,
     /// The kinds of profiles, in the order of the configuration.
     pub(super) profiles: Vec<Arc<str>>,
-    pub(super) host_names: Arc<HostNames>,
     /// Begin of the collection. No count in it is older.
     pub(super) at: Monotonic,
     /// Maximum age of the result in a response to a scrape.
@@ -104,7 +102,8 @@ pub(super) struct Engine<K: Kernel> {
     clock: Clock,
     config: Config,
     source: Configuration,
-    host_names: Arc<HostNames>,
+    /// Sends a reloaded section `web` to the reader of the rules of access.
+    web: Option<Sender<Web>>,
     facts: Facts,
     catalog: Catalog,
     /// Support of this machine for the switch stream, as assumed by the current plan.
@@ -192,7 +191,7 @@ impl<K: Kernel> Engine<K> {
             open: OpenDescriptors::default(),
             looked_at_files: clock.monotonic(),
             scanned_at: clock.monotonic(),
-            host_names: host_names(&config.web, &roots, &options.environment),
+            web: None,
             roots,
             clock,
             config,
@@ -219,6 +218,11 @@ impl<K: Kernel> Engine<K> {
     /// Notes the capabilities that the process has given up.
     pub(super) fn restricted(self, privileges: Privileges) -> Self {
         Self { privileges, ..self }
+    }
+
+    /// Sends the section `web` of each reload to the reader of the rules of access.
+    pub(super) fn governing(self, web: Sender<Web>) -> Self {
+        Self { web: Some(web), ..self }
     }
 
     /// Returns the handle to query profiles.
@@ -400,7 +404,7 @@ impl<K: Kernel> Engine<K> {
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 self.look_at_host();
                 self.config = config;
-                self.host_names = host_names(&self.config.web, &self.roots, &self.environment);
+                self.web.iter().for_each(|web| drop(web.send(self.config.web.clone())));
                 let pushes = self.resolve_pushes();
                 self.naming.settings.send_replace(Arc::new(self.config.containers.clone()));
                 self.governor.restart();
@@ -590,8 +594,7 @@ impl<K: Kernel> Engine<K> {
     ) -> Published {
         let status = Arc::new(self.status(snapshot.as_deref(), took, usage));
         let profiles = status.profiles.iter().map(|profile| Arc::clone(&profile.entry)).collect();
-        let (host_names, freshness) = (Arc::clone(&self.host_names), self.config.collection.freshness);
-        Published { snapshot, status, profiles, host_names, at, freshness }
+        Published { snapshot, status, profiles, at, freshness: self.config.collection.freshness }
     }
 }
 

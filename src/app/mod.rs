@@ -5,7 +5,6 @@ mod cpus;
 mod demand;
 mod engine;
 mod governor;
-mod host_names;
 mod losses;
 mod manager;
 mod memory;
@@ -13,6 +12,7 @@ mod privileges;
 mod reload;
 mod series_limit;
 mod stop;
+mod web;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -32,7 +32,7 @@ use crate::clock::Clock;
 use crate::config::{self, LoadError};
 use crate::container::{self, Directory};
 use crate::export::http::{
-    BindError, Collected, HostNames, Limits, RequestCpu, Server, Source, Traffic, Unavailable, Wanted,
+    BindError, Collected, Limits, RequestCpu, Rules, Server, Source, Traffic, Unavailable, Wanted,
 };
 use crate::export::otlp::logs::Switch;
 use crate::export::otlp::resource;
@@ -61,6 +61,8 @@ const MAX_PROFILE_CALLS: usize = 4;
 pub struct Options {
     /// The configuration file; `None` = the built-in configuration.
     pub config: Option<PathBuf>,
+    /// The web configuration file, whose keys take precedence over the section `web`; `None` = the section alone.
+    pub web_config: Option<PathBuf>,
     /// Address to serve on. Overrides the configuration.
     pub listen: Option<SocketAddr>,
     /// Roots of the host's file systems.
@@ -131,6 +133,11 @@ where
     if options.sandbox {
         options.log.renew();
     }
+    let web = web::start(
+        config.web.clone(),
+        options.web_config.clone(),
+        web::own_names(&options.roots, &options.environment),
+    )?;
 
     let metrics_error = |error: prometheus::Error| Failure::Metrics(error.to_string());
     let metrics = Arc::new(SelfMetrics::new(&build(), options.clock.now()).map_err(metrics_error)?);
@@ -154,7 +161,8 @@ where
     let engine = Engine::new(kernel, &options, config, metrics, files_metrics, pushes, naming)
         .map_err(|e| Failure::Metrics(e.to_string()))?
         .serving(traffic.cpu())
-        .restricted(privileges);
+        .restricted(privileges)
+        .governing(web.settings);
     let (profiles, memory) = (engine.profiles(), engine.memory_of_queues());
     let server = server.within(memory.clone());
     let (requests, received) = channel();
@@ -170,8 +178,14 @@ where
 
     memory::start_trimming();
     cpus::start(options.roots.clone(), requests.clone());
-    let service =
-        Service::new(requests.clone(), published, profiles, traffic.cpu().clone(), options.clock.clone());
+    let service = Service::new(
+        requests.clone(),
+        published,
+        profiles,
+        web.rules,
+        traffic.cpu().clone(),
+        options.clock.clone(),
+    );
     let push_context = PushContext {
         resource: resource::detect(&options.roots, &BTreeMap::new()),
         board,
@@ -255,7 +269,8 @@ async fn serve_until_stopped(
     };
     lock::never_blocks("HTTP server");
     if let Ok(address) = server.address() {
-        tracing::info!("serving on http://{address}/");
+        let scheme = if service.rules().is_tls() { "https" } else { "http" };
+        tracing::info!("serving on {scheme}://{address}/");
     }
     server.run(service, traffic, clock.clone(), stop).await.map_err(Failure::system("cannot serve"))?;
     Ok(requested)
@@ -276,6 +291,7 @@ struct Service {
     published: watch::Receiver<Arc<Published>>,
     demand: Demand,
     profiles: Arc<dyn ProfileRecorder>,
+    rules: watch::Receiver<Arc<Rules>>,
     /// Limits concurrent calls for profiles.
     profile_calls: Arc<Semaphore>,
     cpu: RequestCpu,
@@ -303,11 +319,12 @@ impl Service {
         requests: Sender<Request>,
         published: watch::Receiver<Arc<Published>>,
         profiles: Arc<dyn ProfileRecorder>,
+        rules: watch::Receiver<Arc<Rules>>,
         cpu: RequestCpu,
         clock: Clock,
     ) -> Self {
         let (demand, profile_calls) = (Demand::default(), Arc::new(Semaphore::new(MAX_PROFILE_CALLS)));
-        Self { requests, published, demand, profiles, profile_calls, cpu, clock }
+        Self { requests, published, demand, profiles, rules, profile_calls, cpu, clock }
     }
 
     /// Returns the last collection if it is fresh enough, otherwise the next one. Returns `None` if that takes longer than `patience`.
@@ -396,8 +413,8 @@ impl Source for Service {
         }
     }
 
-    fn host_names(&self) -> Arc<HostNames> {
-        Arc::clone(&self.last().host_names)
+    fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules.borrow())
     }
 
     async fn reload(&self) -> Result<String, String> {

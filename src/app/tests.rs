@@ -63,7 +63,6 @@ fn published(at: Monotonic) -> Arc<Published> {
         snapshot: Some(Arc::new(Snapshot::default())),
         status: Arc::new(example()),
         profiles: vec!["cpu".into()],
-        host_names: Arc::default(),
         at,
         freshness: Duration::ZERO,
     })
@@ -78,6 +77,7 @@ fn troubled() -> Troubled {
         requests,
         receiver,
         Arc::<Stuck>::clone(&profiles),
+        watch::channel(Arc::default()).1,
         RequestCpu::default(),
         clock.clone(),
     );

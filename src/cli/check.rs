@@ -49,6 +49,9 @@ pub(super) struct CheckArgs {
     /// Configuration file. Without it, the built-in configuration is checked.
     #[arg(long, short, value_name = "FILE", env = "PERF_EXPORTER_CONFIG")]
     config: Option<PathBuf>,
+    /// Web configuration file, as for the command run. Its certificates are checked as well, unless --no-open is given.
+    #[arg(long = "web.config.file", value_name = "FILE", env = "PERF_EXPORTER_WEB_CONFIG_FILE")]
+    web_config: Option<PathBuf>,
     /// Fail if an event cannot be opened on this machine or if the file has a warning.
     #[arg(long)]
     strict: bool,
@@ -117,6 +120,15 @@ pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
         Ok((config, warnings)) => (config, warnings.iter().map(ToString::to_string).collect::<Vec<_>>()),
         Err(error) => return refused(args, file, error),
     };
+    let web_file = args.web_config.as_deref();
+    let web = match args.no_open {
+        true => config::read_web(web_file, &config.web).map(|(_, warnings)| warnings),
+        false => config::open_web(web_file, &config.web, |_| ()).map(|opened| opened.warnings),
+    };
+    match web {
+        Ok(of_web) => warnings.extend(of_web.iter().map(ToString::to_string)),
+        Err(error) => return refused(args, file, error),
+    }
     let environment = Environment::of_process();
     let (pushes, problems) = PushRow::all(&config.push, &environment);
     warnings.extend(problems);

@@ -14,7 +14,7 @@ use crate::host::{Environment, Roots};
 use crate::sys::live::Live;
 
 /// Names of the options that are also accepted without the command name.
-pub(super) const OPTIONS: [&str; 3] = ["config", "listen", "no_sandbox"];
+pub(super) const OPTIONS: [&str; 4] = ["config", "listen", "web_config", "no_sandbox"];
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct RunArgs {
@@ -24,6 +24,10 @@ pub(super) struct RunArgs {
     /// Address and port to serve on. Overrides the address in the configuration (0.0.0.0:7373).
     #[arg(long, short, value_name = "ADDRESS:PORT", env = "PERF_EXPORTER_LISTEN", value_parser = address)]
     listen: Option<SocketAddr>,
+    /// Web configuration file: TLS and passwords, in the format of Prometheus' exporter-toolkit. Its keys take precedence over the section
+    /// `web` of the configuration.
+    #[arg(long = "web.config.file", value_name = "FILE", env = "PERF_EXPORTER_WEB_CONFIG_FILE")]
+    web_config: Option<PathBuf>,
     /// Keep all capabilities of the start. By default, the exporter gives up those that no feature needs, and can gain no others.
     #[arg(long, env = "PERF_EXPORTER_NO_SANDBOX")]
     no_sandbox: bool,
@@ -38,6 +42,7 @@ pub(super) fn run(args: RunArgs, roots: Roots, log: Switch) -> ExitCode {
     let options = Options {
         config: args.config,
         listen: args.listen,
+        web_config: args.web_config,
         files: super::files(&roots),
         sandbox: !args.no_sandbox,
         roots,

@@ -19,7 +19,8 @@ use super::selection::Selections;
 use super::tasks::{scheduler, syscalls};
 use super::traced::{Traced, traced};
 use super::value::{Address, Percent, Period, Size};
-use super::{Collection, Config, Counters, Limits, Web};
+use super::web::web;
+use super::{Collection, Config, Counters, Limits};
 use crate::health::Scope;
 use crate::targets::Targets;
 
@@ -131,24 +132,6 @@ fn listen(written: Option<&At<Address>>, base: SocketAddr, report: &mut Report<'
     })
 }
 
-fn web(written: Option<&file::Web>, base: &Web, report: &mut Report<'_>) -> Web {
-    let Some(hosts) = written.and_then(|web| web.hosts.as_ref()) else { return base.clone() };
-    for At { node, value } in hosts.value.iter().filter(|host| !is_host_name(&host.value)) {
-        let hint = "leave out the scheme, the port and the path: `perf.example.org`, or `*.example.org` for all names below it";
-        report.error(*node, format!("{} is not a host name", shown(value)), hint);
-    }
-    Web { hosts: hosts.value.iter().map(|host| host.value.clone()).collect() }
-}
-
-fn is_host_name(text: &str) -> bool {
-    let name = text.strip_prefix("*.").unwrap_or(text);
-    let is_label = |label: &str| {
-        !label.is_empty()
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
-    };
-    name.len() <= 253 && name.split('.').all(is_label)
-}
-
 /// Returns a correction for an invalid address.
 fn better_address(text: &str, port: u16) -> String {
     if let Ok(address) = text.parse::<IpAddr>() {
@@ -241,23 +224,6 @@ mod tests {
 
     use super::*;
     use crate::config::tests::{good, report};
-
-    #[test]
-    fn hosts_are_names_without_scheme_port_and_path() {
-        let hosts = |list: &str| good(&format!("web: {{hosts: [{list}]}}")).web.hosts;
-        assert_eq!(hosts("'*.example.org', Node_1.local"), ["*.example.org", "Node_1.local"]);
-        assert_eq!(good("web: {hosts: a.example}").web.hosts, ["a.example"]);
-        assert_eq!(good("web: {}").web, Web::default());
-        for wrong in
-            ["http://a.example", "a.example:80", "a.example/x", "'*'", "'*.*.a'", "'a..b'", "''", "'[::1]'"]
-        {
-            let report = report(&format!("web: {{hosts: [{wrong}]}}"));
-            assert!(
-                report.contains(" is not a host name; leave out the scheme, the port and the path"),
-                "{report}"
-            );
-        }
-    }
 
     #[test]
     fn a_part_of_a_file_changes_that_part_alone() {

@@ -27,6 +27,7 @@ use super::decode::At;
 use super::presets;
 use super::push::Export;
 use super::value::{Address, Entries, Event, List, Percent, Period, Size};
+use super::web::WrittenWeb;
 use crate::event::Preset;
 use crate::targets::{Attribution, GroupBy};
 
@@ -39,7 +40,7 @@ pub(super) struct File {
     #[schemars(extend("examples" = ["127.0.0.1:7373", "[::]:7373"]))]
     pub(super) listen: Option<At<Address>>,
     /// Access to the HTTP server.
-    pub(super) web: Option<Web>,
+    pub(super) web: Option<WrittenWeb>,
     /// When the counters are read.
     pub(super) collection: Option<At<Collection>>,
     /// Events to count and the targets to count them for. If present, it replaces the built-in set.
@@ -70,16 +71,6 @@ pub(super) struct File {
     pub(super) export: Option<At<Export>>,
     /// Resource limits of the exporter.
     pub(super) limits: Option<Limits>,
-}
-
-/// Access to the HTTP server.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Web {
-    /// Host names by which browsers may open pages and profiles, in addition to IP addresses, `localhost` and the name of the machine.
-    /// `*.example.org` means all names below `example.org`. Protects against DNS rebinding. Scrapes and health checks accept any name.
-    #[schemars(extend("examples" = [["perf.example.org"], ["*.svc.cluster.local"]]))]
-    pub(super) hosts: Option<At<List<String>>>,
 }
 
 /// When the counters are read.

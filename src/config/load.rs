@@ -13,8 +13,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::memory::TooLittle;
-use super::{Config, Problem, Problems, load};
+use super::{Config, Problem, Problems, Web, load, load_web};
 use crate::error::{FileError, FileErrorKind};
+use crate::net::server_tls::{ServerTls, ServerTlsSettings};
 
 /// Maximum size of a configuration file, in bytes.
 const FILE_LIMIT: u64 = 1 << 20;
@@ -60,6 +61,9 @@ pub enum LoadError {
     /// The file is readable but invalid.
     #[error("the configuration cannot be used:\n{0}")]
     Wrong(Problems),
+    /// The settings of the HTTP server contradict each other, or one of their files cannot be used.
+    #[error("the HTTP server cannot be set up: {0}")]
+    Web(String),
     /// The memory limit is too small for this machine.
     #[error(transparent)]
     Memory(#[from] TooLittle),
@@ -86,6 +90,46 @@ pub type Loaded = Result<(Config, Vec<Problem>), LoadError>;
 pub fn load_file(path: Option<&Path>) -> Loaded {
     let Some(path) = path else { return Ok((Config::default(), Vec::new())) };
     Loader::default().begin(path.to_owned())?.wait(DEADLINE)
+}
+
+/// Settings of the HTTP server, with their files.
+#[derive(Debug)]
+pub struct OpenedWeb {
+    /// The settings.
+    pub web: Web,
+    /// TLS configuration; `None` = unencrypted connections.
+    pub tls: Option<ServerTls>,
+    /// Warnings about the web configuration file.
+    pub warnings: Vec<Problem>,
+}
+
+/// Reads the web configuration file `path`, if there is one, over the section `base`. Blocks on file systems. Also returns warnings about
+/// the file.
+///
+/// # Errors
+/// The file cannot be read, or it has problems; the error contains all of them.
+pub fn read_web(path: Option<&Path>, base: &Web) -> Result<(Web, Vec<Problem>), LoadError> {
+    let read = match path {
+        Some(path) => {
+            let text = read_regular(path)?;
+            load_web(&text, &path.display().to_string(), base).map_err(LoadError::Wrong)?
+        }
+        None => (base.clone(), Vec::new()),
+    };
+    read.0.require_clients().map_err(LoadError::Web)?;
+    Ok(read)
+}
+
+/// Reads the web configuration file, and then the certificates. Calls `opens` for each file of certificates before it is read. Blocks on
+/// file systems.
+///
+/// # Errors
+/// As [`read_web`], or a certificate or key is unreadable or invalid.
+pub fn open_web(path: Option<&Path>, base: &Web, opens: impl FnMut(&Path)) -> Result<OpenedWeb, LoadError> {
+    let (web, warnings) = read_web(path, base)?;
+    web.tls.iter().flat_map(ServerTlsSettings::files).for_each(opens);
+    let tls = web.tls.as_ref().map(ServerTlsSettings::open).transpose().map_err(LoadError::Web)?;
+    Ok(OpenedWeb { web, tls, warnings })
 }
 
 /// Starts threads that read configurations, and limits their number.

@@ -25,12 +25,13 @@ mod selection;
 mod tasks;
 pub mod traced;
 mod value;
+pub mod web;
 mod yaml;
 
 #[cfg(test)]
 mod tests;
 
-pub use load::{DEADLINE, LoadError, Loaded, Loader, Pending, load_file};
+pub use load::{DEADLINE, LoadError, Loaded, Loader, OpenedWeb, Pending, load_file, open_web, read_web};
 pub use memory::TooLittle;
 pub use presets::Preset;
 pub use problem::{Problem, Problems, Severity};
@@ -38,6 +39,7 @@ pub use profiled::Profiled;
 pub use schema::schema;
 pub use tasks::{Scheduler, Syscalls};
 pub use traced::Traced;
+pub use web::Web;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -69,6 +71,30 @@ pub fn load(text: &[u8], file: &str) -> Result<(Config, Vec<Problem>), Problems>
     let broken = problems.iter().any(|problem| problem.severity == Severity::Error);
     match config {
         Some((config, _)) if !broken => Ok((config, problems)),
+        _ => Err(Problems(problems)),
+    }
+}
+
+/// Parses and checks a web configuration file of at most 1 MiB: the keys of the section `web`. Settings that it omits are as in `base`.
+/// `file` is the path of the file: relative paths start at its directory.
+///
+/// The problems returned with the settings are warnings.
+///
+/// # Errors
+/// All problems of the file, as [`load`] returns them.
+pub fn load_web(text: &[u8], file: &str, base: &Web) -> Result<(Web, Vec<Problem>), Problems> {
+    let source = Source::parse(text, file).map_err(|problem| Problems(vec![problem]))?;
+    let mut report = Report::new(&source);
+    let written = match source.root().value {
+        Value::Null => Some(web::WrittenWeb::default()),
+        _ => decode::decode(source.root(), &mut report),
+    };
+    let checked = written.map(|written| web::web(Some(&written), base, &mut report));
+    let problems = report.finish();
+    match checked {
+        Some(checked) if problems.iter().all(|problem| problem.severity != Severity::Error) => {
+            Ok((checked, problems))
+        }
         _ => Err(Problems(problems)),
     }
 }
@@ -150,13 +176,6 @@ pub struct Config {
     pub push: push::Push,
     /// Resource limits.
     pub limits: Limits,
-}
-
-/// Access to the HTTP server.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Web {
-    /// Host names by which browsers may open pages and profiles, in addition to addresses, `localhost` and the name of the machine.
-    pub hosts: Vec<String>,
 }
 
 /// Timing of collections. One collection serves every reader whose request arrives within `freshness` of it.

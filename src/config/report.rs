@@ -1,5 +1,7 @@
 //! Collection of the problems of one file while it is decoded and checked.
 
+use std::path::PathBuf;
+
 use super::problem::{Problem, Severity};
 use super::yaml::{Node, NodeId, Source, Value};
 
@@ -52,6 +54,11 @@ struct Finding {
 impl<'s> Report<'s> {
     pub(super) fn new(source: &'s Source<'s>) -> Self {
         Self { source, findings: Vec::new(), forgotten: 0 }
+    }
+
+    /// Returns the directory of the file. Relative paths in the file start there.
+    pub(super) fn directory(&self) -> PathBuf {
+        self.source.directory()
     }
 
     /// Adds a problem that makes the file unusable.

@@ -84,6 +84,11 @@ fn the_built_in_configuration_gives_every_setting_that_has_a_default() {
         "limits.ring_memory",
         "syscalls.exclude",
         "syscalls.include",
+        "web.auth_excluded_paths",
+        "web.basic_auth_users",
+        "web.http_server_config",
+        "web.rate_limit",
+        "web.tls_server_config",
     ];
     without.retain(|key| !selections.contains(&&**key));
     assert_eq!(without, all);

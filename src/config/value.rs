@@ -3,6 +3,7 @@
 //! Each type declares its syntax twice, for the deserializer and for the schema. The tests of [`schema`](mod@super::schema) check that
 //! both agree.
 
+mod header;
 mod percent;
 mod scalar;
 mod socket;
@@ -22,6 +23,7 @@ use super::decode::{At, Pairs};
 use super::problem::shown;
 use crate::host::CpuSet;
 
+pub(super) use header::HeaderText;
 pub(super) use percent::Percent;
 use scalar::{Refused, Scalar, scalar};
 pub use socket::Socket;

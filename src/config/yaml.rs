@@ -8,6 +8,7 @@ mod structure;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 
@@ -68,6 +69,11 @@ impl<'t> Source<'t> {
             hint,
             severity: Severity::Error,
         })
+    }
+
+    /// Returns the directory of the file. Relative paths in the file start there.
+    pub(super) fn directory(&self) -> PathBuf {
+        Path::new(self.file).parent().map(Path::to_owned).unwrap_or_default()
     }
 
     fn read(text: &'t [u8], file: &'t str) -> Result<Self, Explained> {

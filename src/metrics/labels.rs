@@ -16,7 +16,7 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// Sorts and renders the labels. A label with an empty value is dropped, because Prometheus treats it as absent. Of duplicate names the
+    /// Sorts and renders the labels. Control characters of values are replaced (see [`without_controls`]). A label with an empty value is dropped, because Prometheus treats it as absent. Of duplicate names the
     /// last value is kept. An invalid name is converted as Prometheus' service discovery does it: `app.kubernetes.io/name` becomes
     /// `app_kubernetes_io_name`.
     pub fn new<N: AsRef<str>, V: AsRef<str>>(pairs: impl IntoIterator<Item = (N, V)>) -> Arc<Self> {
@@ -33,7 +33,7 @@ impl Labels {
         }
         let (mut text, mut protobuf, mut pair) = (String::new(), Vec::new(), Vec::new());
         for (name, value) in &sorted {
-            let value = value.as_ref();
+            let value = &*without_controls(value.as_ref());
             if !text.is_empty() {
                 text.push(',');
             }
@@ -153,6 +153,38 @@ pub fn fit_label_name(name: &str) -> Cow<'_, str> {
     }
 }
 
+/// First of the control pictures: the characters U+2400 to U+2421 show the control characters of ASCII. The picture of NUL marks other
+/// characters, because no name contains NUL.
+const PICTURES: char = '\u{2400}';
+
+/// Replaces control characters except newline, which the text formats escape, by their pictures (ESC by `␛`), so that a name cannot control the terminal of a user who reads
+/// `/metrics`. Different values stay different, so two series cannot become one: a picture in `value` itself and a C1 control
+/// character (as the letter 64 above it) follow the mark `␀`.
+pub(crate) fn without_controls(value: &str) -> Cow<'_, str> {
+    // Fast path: most values are printable ASCII, and this check is vectorized.
+    if value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return Cow::Borrowed(value);
+    }
+    let is_picture = |c: char| ('\u{2400}'..='\u{2421}').contains(&c);
+    if !value.contains(|c: char| (c.is_control() && c != '\n') || is_picture(c)) {
+        return Cow::Borrowed(value);
+    }
+    let mut visible = String::with_capacity(value.len() + 8);
+    for c in value.chars() {
+        match u32::from(c) {
+            0x0a => visible.push('\n'),
+            code @ 0..0x20 => visible.extend(char::from_u32(u32::from(PICTURES) + code)),
+            0x7f => visible.push('\u{2421}'),
+            code @ 0x80..0xa0 => {
+                visible.extend([Some(PICTURES), char::from_u32(code - 0x40)].into_iter().flatten());
+            }
+            _ if is_picture(c) => visible.extend([PICTURES, c]),
+            _ => visible.push(c),
+        }
+    }
+    Cow::Owned(visible)
+}
+
 /// Escapes backslash, quote and newline in a label value.
 ///
 /// Format: <https://prometheus.io/docs/instrumenting/exposition_formats/#comments-help-text-and-type-information>.
@@ -206,6 +238,14 @@ mod tests {
     }
 
     #[test]
+    fn control_characters_are_shown_as_pictures() {
+        assert_eq!(without_controls("\u{1b}[31mred\u{7}\t\n\u{7f}"), "␛[31mred␇␉\n␡");
+        assert_eq!(without_controls("a\u{9b}m ␛"), "a␀[m ␀␛");
+        assert!(matches!(without_controls("/system.slice/a\\x2db é"), Cow::Borrowed(_)));
+        assert_eq!(Labels::new([("comm", "a\u{1b}")]).text(), "comm=\"a␛\"");
+    }
+
+    #[test]
     fn a_label_name_that_is_none_is_made_one() {
         let fitted = |name| fit_label_name(name);
         assert_eq!(&*fitted("app.kubernetes.io/name"), "app_kubernetes_io_name");
@@ -237,10 +277,20 @@ mod tests {
             given in prop::collection::btree_map("[a-z]{3,8}", "\\PC{1,300}", 0..6)
         ) {
             let labels = Labels::new(&given);
-            prop_assert!(labels.pairs().eq(given.iter().map(|(name, value)| (name.as_str(), value.as_str()))));
-            for (name, value) in &given {
-                prop_assert_eq!(labels.get(name), Some(value.as_str()));
+            let shown: Vec<_> = given.iter().map(|(name, value)| (name.as_str(), without_controls(value))).collect();
+            prop_assert!(labels.pairs().eq(shown.iter().map(|(name, value)| (*name, &**value))));
+            for (name, value) in &shown {
+                prop_assert_eq!(labels.get(name), Some(&**value));
             }
+        }
+
+        #[test]
+        fn different_values_without_nul_stay_different(
+            [one, other] in prop::array::uniform2("[\n\u{1}-\u{3}\u{240a}@-C\u{80}-\u{83}\u{2400}-\u{2403}]{0,4}")
+        ) {
+            let [shown, of_other] = [&one, &other].map(|value| without_controls(value));
+            prop_assert_eq!(one == other, shown == of_other);
+            prop_assert!(!shown.contains(|c: char| c.is_control() && c != '\n'));
         }
 
         #[test]

@@ -12,6 +12,8 @@ mod self_metrics;
 mod snapshot;
 
 pub use histogram::{Buckets, BucketsError, Histogram, Native};
+#[cfg(test)]
+pub(crate) use labels::without_controls;
 pub use labels::{Labels, escape_help, escape_label, fit_label_name};
 pub use metadata::{Kind, Metadata, NameError, fit_name};
 pub use self_metrics::{Build, SelfMetrics, Usage, registered};

@@ -1,9 +1,10 @@
-//! Building blocks of outgoing connections: certificates ([`tls`]), HTTP clients (`http`), gRPC calls with raw bytes (`bytewise`), and
+//! Building blocks of connections: certificates of clients ([`tls`]) and of the server ([`server_tls`]), HTTP clients (`http`), gRPC calls with raw bytes (`bytewise`), and
 //! error texts (`words`).
 
 mod bytewise;
 pub(crate) mod error_text;
 pub(crate) mod http;
+pub mod server_tls;
 pub mod tls;
 
 pub use bytewise::Bytewise;

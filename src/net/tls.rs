@@ -16,7 +16,7 @@ use rustls::{
 use crate::host;
 
 /// Maximum size of a certificate file, in bytes.
-const LARGEST: u64 = 4 << 20;
+pub(super) const LARGEST: u64 = 4 << 20;
 
 /// Files in PEM format.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -125,7 +125,7 @@ impl Pem {
     pub(crate) fn client(&self) -> Result<ClientConfig, String> {
         let builder = builder()?;
         let builder = match &self.ca {
-            Some(pem) => builder.with_root_certificates(roots(pem)?),
+            Some(pem) => builder.with_root_certificates(roots(pem, "tls.ca")?),
             None => builder.with_native_roots().map_err(|error: io::Error| {
                 format!("the system has no certificate authorities ({error}): set `tls: {{ca: FILE}}`")
             })?,
@@ -153,15 +153,15 @@ fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, String> {
         .map_err(|error| error.to_string())
 }
 
-fn roots(pem: &[u8]) -> Result<RootCertStore, String> {
+pub(super) fn roots(pem: &[u8], what: &str) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(pem, "tls.ca")? {
-        roots.add(certificate).map_err(|error| format!("tls.ca: {error}"))?;
+    for certificate in certificates(pem, what)? {
+        roots.add(certificate).map_err(|error| format!("{what}: {error}"))?;
     }
     Ok(roots)
 }
 
-fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(super) fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match all {
         Ok(all) if !all.is_empty() => Ok(all),

@@ -69,12 +69,12 @@ find_chromium() {
   }
 }
 
-# start_exporter EXPORTER: starts it with the configuration from standard input. Sets exporter_address when it serves; the log is in
+# start_exporter EXPORTER [OPTIONS]: starts it with the configuration from standard input. Sets exporter_address when it serves; the log is in
 # exporter.log.
 start_exporter() {
   cat >"$scratch/exporter.yaml"
   : >"$scratch/exporter.log"
-  "$1" run --config "$scratch/exporter.yaml" --listen 127.0.0.1:0 >"$scratch/exporter.log" 2>&1 &
+  "$1" run --config "$scratch/exporter.yaml" --listen 127.0.0.1:0 "${@:2}" >"$scratch/exporter.log" 2>&1 &
   pids+=($!)
   exporter_address=''
   within 20 serves_somewhere || true
@@ -82,7 +82,7 @@ start_exporter() {
 
 # Only checks for an address. The caller checks whether the exporter answers.
 serves_somewhere() {
-  exporter_address=$(sed -n 's|.*serving on http://\([^/]*\)/.*|\1|p' "$scratch/exporter.log")
+  exporter_address=$(sed -n 's|.*serving on https\?://\([^/]*\)/.*|\1|p' "$scratch/exporter.log")
   [ -n "$exporter_address" ]
 }
 

@@ -214,6 +214,9 @@ fn hostile_names_of_cgroups_and_processes_are_label_values_and_nothing_else() {
     assert_promtool_reads(&text);
     let openmetrics = scrape(host.root(), &Config::default(), Format::OpenMetrics100);
     assert_eq!(openmetrics.matches("# EOF").count(), 1);
+    for text in [&text, &openmetrics] {
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "a name talks to the terminal");
+    }
     assert_eq!(openmetrics.lines().filter(|line| line.starts_with("perf_up")).count(), 0);
 }
 

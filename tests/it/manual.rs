@@ -374,7 +374,8 @@ fn described(help: &str) -> BTreeSet<&str> {
     let lines =
         help.lines().filter(|line| (1..=6).contains(&indent(line)) && line.trim_start().starts_with('-'));
     let words = lines.flat_map(|line| line.split([' ', ','])).filter(|word| word.starts_with('-'));
-    let options = words.filter_map(|word| word.split(['[', '=', '<', '.']).next());
+    let options =
+        words.filter_map(|word| word.split(['[', '=', '<']).next()).map(|word| word.trim_end_matches('.'));
     options.filter(|option| !GLOBAL.contains(option)).collect()
 }
 

@@ -17,6 +17,7 @@ fn engine(dir: &tempfile::TempDir) -> (Engine<FakeKernel>, FakeKernel, Clock) {
     let roots = Roots::under(dir.path());
     let options = Options {
         config: None,
+        web_config: None,
         listen: None,
         files: Files::here(&roots),
         roots,
@@ -63,7 +64,9 @@ fn the_status_tells_how_old_the_collection_is_when_it_is_read() {
     let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
     engine.collect(&publisher);
     let (requests, _received) = std::sync::mpsc::channel();
-    let service = Service::new(requests, published, engine.profiles(), RequestCpu::default(), clock.clone());
+    let rules = watch::channel(Arc::default()).1;
+    let service =
+        Service::new(requests, published, engine.profiles(), rules, RequestCpu::default(), clock.clone());
     clock.advance(Duration::from_secs(7));
     let status = service.status();
     assert_eq!(status.now.0 - status.collection.unwrap().at.0, 7_000);

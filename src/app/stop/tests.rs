@@ -30,6 +30,7 @@ fn serve_with_a_stuck_collector() {
     kernel.refuse(Errno::EINVAL, |_, _, _| never_return());
     let options = Options {
         config: None,
+        web_config: None,
         listen: Some(([127, 0, 0, 1], 0).into()),
         files: crate::files::Files::here(&Roots::under(dir.path())),
         sandbox: false,

@@ -48,8 +48,13 @@ impl Peer {
         }
     }
 
+    /// Reports whether the client is on this machine.
+    pub(super) fn is_loopback(self) -> bool {
+        self.0.is_loopback()
+    }
+
     fn share(self) -> usize {
-        if self.0.is_loopback() { PER_LOOPBACK } else { PER_PEER }
+        if self.is_loopback() { PER_LOOPBACK } else { PER_PEER }
     }
 }
 

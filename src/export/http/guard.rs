@@ -21,11 +21,11 @@ const SHOWN: usize = 100;
 
 /// Names of this server in the header `Host`, in addition to IP addresses and `localhost`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct HostNames(Box<[Box<str>]>);
+pub(super) struct HostNames(Box<[Box<str>]>);
 
 impl HostNames {
     /// Collects names. `*.example.org` means all names below `example.org`. Upper and lower case are equal.
-    pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(super) fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         Self(names.into_iter().map(|name| name.to_ascii_lowercase().into()).collect())
     }
 

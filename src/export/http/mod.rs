@@ -1,30 +1,35 @@
-//! The HTTP server: `/metrics`, status and profile pages, health checks. HTTP/1.1 without TLS.
+//! The HTTP server: `/metrics`, status and profile pages, health checks. HTTP/1.1, with and without TLS.
 //!
 //! The server is reachable on the node's network, so all requests are untrusted input. Headers are small, request headers and responses
 //! have deadlines, and request bodies are never read. Connections and requests are limited in total and per client (`admission`). Requests
 //! for profiles are scheduled round robin by peer (`turns`).
 //!
 //! One thread accepts connections, reads requests and writes responses. Metrics, pages and profiles are rendered on blocking threads with a
-//! separate limit for each, so a scrape never waits for a profile. Requests that a browser sends for another site are rejected (`guard`).
+//! separate limit for each, so a scrape never waits for a profile. Requests that a browser sends for another site are rejected (`guard`), and
+//! so are those of clients that may not use a resource (`access`, `password`).
 
+mod access;
 mod admission;
 mod answer;
 mod body;
 mod cpu;
 mod guard;
+mod password;
 mod profiles;
+mod rate;
 mod route;
 mod server;
 mod shared;
 mod stream;
 mod traffic;
+mod transport;
 mod turns;
 
 #[cfg(test)]
 mod tests;
 
+pub use access::Rules;
 pub use cpu::RequestCpu;
-pub use guard::HostNames;
 pub use server::{BindError, Server};
 pub use traffic::Traffic;
 
@@ -60,8 +65,8 @@ pub trait Source: Send + Sync + 'static {
     /// Returns all problems of the configuration, one per line. The previous configuration stays active.
     fn reload(&self) -> impl Future<Output = Result<String, String>> + Send;
 
-    /// Returns the names by which browsers may address the server.
-    fn host_names(&self) -> Arc<HostNames> {
+    /// Returns the rules of access in force.
+    fn rules(&self) -> Arc<Rules> {
         Arc::default()
     }
 

@@ -12,7 +12,7 @@ use hyper::StatusCode;
 use hyper::header::{self, HeaderMap};
 use tokio::time::timeout;
 
-use super::admission::Peer;
+use super::access::Client;
 use super::answer::{Answer, TEXT, values};
 use super::body::Content;
 use super::shared::{Shared, run_blocking};
@@ -91,7 +91,7 @@ impl Refused {
 pub(super) async fn answer<S: Source>(
     shared: &Shared<S>,
     output: Output,
-    peer: Peer,
+    client: &Client,
     query: &str,
     headers: &HeaderMap,
 ) -> Answer {
@@ -108,7 +108,7 @@ pub(super) async fn answer<S: Source>(
     }
     let (query, outcome) = match Query::parse(query, output.keys()) {
         Ok(query) => {
-            let outcome = wait(shared, output, peer, &query, &kinds).await;
+            let outcome = wait(shared, output, client, &query, &kinds).await;
             (query, outcome)
         }
         Err(sentence) => (Query::default(), Err(Refused::new(StatusCode::BAD_REQUEST, sentence))),
@@ -136,7 +136,7 @@ pub(super) async fn answer<S: Source>(
 async fn wait<S: Source>(
     shared: &Shared<S>,
     output: Output,
-    peer: Peer,
+    client: &Client,
     query: &Query,
     kinds: &[Arc<str>],
 ) -> Result<(Arc<Profile>, Turn), Refused> {
@@ -155,7 +155,7 @@ async fn wait<S: Source>(
             Refused::new(StatusCode::NOT_FOUND, sentence)
         })?,
     };
-    let turn = timeout(shared.limits.collection, shared.turns.next(peer)).await.map_err(|_| {
+    let turn = timeout(shared.limits.collection, shared.turns.next(client.peer)).await.map_err(|_| {
         let sentence =
             format!("no turn within {:?}: too many concurrent profile requests", shared.limits.collection);
         Refused { again: true, ..Refused::new(StatusCode::SERVICE_UNAVAILABLE, sentence) }
@@ -163,7 +163,7 @@ async fn wait<S: Source>(
     let seconds = query.seconds.or((output == Output::Pprof).then_some(USUAL));
     let wanted = Wanted { kind: Arc::clone(kind), seconds, selection: query.selection.clone() };
     if let Some(seconds) = seconds {
-        tracing::info!(%peer, profile = %kind, seconds, "recording of a profile requested by HTTP");
+        tracing::info!(%client, profile = %kind, seconds, "recording of a profile requested by HTTP");
     }
     let limit = shared.limits.collection + Duration::from_secs(seconds.unwrap_or(0).into());
     match timeout(limit, shared.source.profile(wanted)).await {

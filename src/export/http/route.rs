@@ -7,10 +7,11 @@ use hyper::body::Bytes;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 
-use super::admission::{Class, ConnectionEntry, Peer, Refused};
+use super::access::{Asked, Client};
+use super::admission::{Class, ConnectionEntry, Refused};
 use super::answer::{Answer, TEXT, values};
 use super::body::{Account, Body, Content, Work, Writer};
-use super::guard::{self, Exposure};
+use super::guard::Exposure;
 use super::profiles::{self, Output};
 use super::shared::{Shared, run_blocking};
 use super::{Collected, Source};
@@ -112,24 +113,31 @@ const ALWAYS: [(HeaderName, &str); 5] = [
 pub(super) async fn answer<S: Source, B>(
     shared: Arc<Shared<S>>,
     held: &Arc<ConnectionEntry>,
+    client: &Client,
     request: Request<B>,
 ) -> Response<Body> {
     let began = shared.clock.monotonic();
     let (label, route, class) = Route::of(request.uri().path());
     let wrong = route.wrong_method(request.method());
-    let guarded =
-        guard::check(route.exposure(), request.uri(), request.headers(), &shared.source.host_names());
-    let is_brief = wrong.is_some() || guarded.is_err();
+    let rules = shared.source.rules();
+    let asked = Asked {
+        exposure: route.exposure(),
+        method: request.method(),
+        uri: request.uri(),
+        headers: request.headers(),
+    };
+    let checked = rules.check(asked, client, &shared.clock).await;
+    let is_brief = wrong.is_some() || checked.is_err();
     let (place, refused) = held.admit(if is_brief { Class::Brief } else { class });
-    let Answer { code, headers, content } = match (guarded, wrong, refused) {
-        (Err((code, text)), ..) => Answer::text(code, text),
+    let Answer { code, headers, content } = match (checked, wrong, refused) {
+        (Err(answer), ..) => answer,
         (_, Some(methods), _) => {
             let text = format!("{label} accepts {}", methods.replace(", ", " and "));
             Answer::text(StatusCode::METHOD_NOT_ALLOWED, text).with(header::ALLOW, methods)
         }
         (_, None, Some(refused)) => refuse(label, refused),
         (_, None, None) if class == Class::Profile && shared.memory.is_full() => full(label, &shared.memory),
-        (_, None, None) => match route {
+        (Ok(user), None, None) => match route {
             Route::Metrics => metrics(&shared, request.uri().query(), request.headers()).await,
             Route::Page => status_page(&shared).await,
             Route::Status => status(&shared).await,
@@ -138,10 +146,10 @@ pub(super) async fn answer<S: Source, B>(
                 Ok(()) => Answer::text(StatusCode::OK, "perf-exporter is ready".to_owned()),
                 Err(error) => Answer::text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}")),
             },
-            Route::Reload => reload(&shared.source, held.peer()).await,
+            Route::Reload => reload(&shared.source, client, user.as_deref()).await,
             Route::Profile(output) => {
                 let query = request.uri().query().unwrap_or_default();
-                profiles::answer(&shared, output, held.peer(), query, request.headers()).await
+                profiles::answer(&shared, output, client, query, request.headers()).await
             }
             Route::Unknown => not_found(),
         },
@@ -158,7 +166,7 @@ pub(super) async fn answer<S: Source, B>(
     let mut response = Response::new(Body::new(content, account, &shared.memory, shared.limits.answer));
     *response.status_mut() = code;
     let always = ALWAYS.map(|(name, value)| (name, HeaderValue::from_static(value)));
-    for (name, value) in headers.into_iter().chain(always) {
+    for (name, value) in headers.into_iter().chain(always).chain(rules.headers.iter().cloned()) {
         response.headers_mut().insert(name, value);
     }
     response
@@ -268,8 +276,8 @@ fn no_status(error: &dyn std::error::Error) -> Answer {
     Answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("encoding the status failed: {error}"))
 }
 
-async fn reload(source: &impl Source, peer: Peer) -> Answer {
-    tracing::info!(%peer, "reload of the configuration requested by HTTP");
+async fn reload(source: &impl Source, client: &Client, user: Option<&str>) -> Answer {
+    tracing::info!(%client, user, "reload of the configuration requested by HTTP");
     match source.reload().await {
         Ok(text) => Answer::text(StatusCode::OK, text),
         Err(problems) => {

@@ -17,11 +17,13 @@ use tokio::sync::watch;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
+use super::access::Client;
 use super::admission::{Admission, ConnectionEntry, Peer, SlotLimits};
 use super::route::answer;
 use super::shared::Shared;
 use super::stream::Guarded;
 use super::traffic::Aborted;
+use super::transport::{Transport, secure};
 use super::{Limits, Source, Traffic};
 use crate::budget::{Part, Share};
 use crate::clock::Clock;
@@ -149,12 +151,33 @@ async fn serve<S: Source>(
     mut stopping: watch::Receiver<bool>,
 ) {
     let traffic = shared.traffic.clone();
+    let peer = held.peer();
+    let (stream, certificate) = match shared.source.rules().tls() {
+        None => (Transport::Plain(stream), None),
+        Some(tls) => {
+            let secured = tokio::select! {
+                secured = timeout(shared.limits.headers, secure(stream, tls)) => secured,
+                () = held.evicted() => return,
+                _ = stopping.wait_for(|stop| *stop) => return,
+            };
+            match secured {
+                Ok(Ok(secured)) => secured,
+                Ok(Err(error)) => {
+                    traffic.aborted(Aborted::Protocol);
+                    tracing::debug!(%peer, %error, "TLS handshake failed");
+                    return;
+                }
+                Err(_) => return traffic.aborted(Aborted::Timeout),
+            }
+        }
+    };
+    let client = Arc::new(Client { peer, certificate });
     let guarded = Guarded::new(stream, Arc::clone(&held), shared.clock.clone(), shared.limits);
     let service = service_fn({
         let held = Arc::clone(&held);
         move |request| {
-            let (shared, held) = (Arc::clone(&shared), Arc::clone(&held));
-            async move { Ok::<_, Infallible>(answer(shared, &held, request).await) }
+            let (shared, held, client) = (Arc::clone(&shared), Arc::clone(&held), Arc::clone(&client));
+            async move { Ok::<_, Infallible>(answer(shared, &held, &client, request).await) }
         }
     });
     let mut connection = http1::Builder::new()
@@ -197,7 +220,8 @@ fn reason(error: &hyper::Error) -> Aborted {
 }
 
 /// Sends a response to a client whose connection is closed to make room, if that is possible without waiting.
-fn reject(stream: TcpStream) {
+fn reject(stream: Transport) {
+    let Transport::Plain(stream) = stream else { return };
     // Tokio would first wait until the socket is writable. The send buffer of a new socket is empty.
     let sent = stream.into_std().and_then(|mut stream| stream.write(TURNED_AWAY));
     if let Err(error) = sent {

@@ -15,6 +15,7 @@ use super::profiles::tests::Profiler;
 use super::*;
 use crate::budget::{Part, Share};
 use crate::clock::{Clock, Timestamp};
+use crate::config::Web;
 use crate::error::Errno;
 use crate::export::prometheus::{Encoder, Format};
 use crate::export::protobuf;
@@ -33,6 +34,8 @@ pub(super) struct Program {
     pub(super) profiler: Profiler,
     /// Held while rendering of the status must block.
     pub(super) pages: Arc<Mutex<()>>,
+    /// Rules of access.
+    pub(super) rules: Arc<Rules>,
 }
 
 /// Age of the snapshot of a [`Program`].
@@ -62,8 +65,8 @@ impl Source for Program {
         self.reload.clone()
     }
 
-    fn host_names(&self) -> Arc<HostNames> {
-        Arc::new(HostNames::new(["test"]))
+    fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules)
     }
 
     fn profiles(&self) -> Vec<Arc<str>> {
@@ -101,6 +104,7 @@ pub(super) fn program(snapshot: Arc<Snapshot>) -> Program {
         reloads: Arc::default(),
         profiler: Profiler::default(),
         pages: Arc::default(),
+        rules: Arc::new(Rules::new(&Web::default(), ["test"], None)),
     }
 }
 

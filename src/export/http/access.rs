@@ -1,0 +1,182 @@
+//! Rules of access: who may use which resource, with which password, and how often.
+//!
+//! The rules are read from the configuration ([`Web`]) and replaced as a whole when it changes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, StatusCode, Uri};
+
+use super::admission::Peer;
+use super::answer::Answer;
+use super::guard::{self, Exposure, HostNames};
+use super::password::{Login, Users};
+use super::rate::TokenBucket;
+use crate::clock::Clock;
+use crate::config::Web;
+use crate::config::web::{Access, Audience};
+use crate::lock::Lock;
+use crate::net::server_tls::ServerTls;
+
+/// Value of `WWW-Authenticate`.
+const CHALLENGE: &str = "Basic realm=\"perf-exporter\", charset=\"UTF-8\"";
+
+/// Rules of access in force.
+#[derive(Debug, Default)]
+pub struct Rules {
+    names: HostNames,
+    access: Access,
+    users: Option<Arc<Users>>,
+    open_paths: Vec<String>,
+    rate: Option<Lock<TokenBucket>>,
+    tls: Option<ServerTls>,
+    /// Headers of each response.
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Rules {
+    /// Creates the rules. `names` are names of this server in addition to those of the settings.
+    pub fn new<'a>(web: &'a Web, names: impl IntoIterator<Item = &'a str>, tls: Option<ServerTls>) -> Self {
+        let header = |(name, value): &(&'static str, String)| {
+            Some((HeaderName::from_static(name), HeaderValue::from_str(value).ok()?))
+        };
+        Self {
+            names: HostNames::new(web.hosts.iter().map(String::as_str).chain(names)),
+            access: web.access,
+            users: Users::new(&web.users).map(Arc::new),
+            open_paths: web.open_paths.clone(),
+            rate: web.rate.map(|rate| Lock::new(TokenBucket::new(rate.interval, rate.burst))),
+            tls,
+            headers: web.headers.iter().filter_map(header).collect(),
+        }
+    }
+
+    /// Reports whether connections use TLS.
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Returns the TLS configuration; `None` = unencrypted connections.
+    pub(super) fn tls(&self) -> Option<&ServerTls> {
+        self.tls.as_ref()
+    }
+
+    /// Checks a request. Returns the user of a password.
+    ///
+    /// # Errors
+    /// Returns the response to a request that is not allowed, with the remedy.
+    pub(super) async fn check(
+        &self,
+        request: Asked<'_>,
+        client: &Client,
+        clock: &Clock,
+    ) -> Result<Option<Arc<str>>, Answer> {
+        let Asked { exposure, uri, headers, .. } = request;
+        if self.rate.as_ref().is_some_and(|rate| !rate.lock().take(clock.monotonic())) {
+            return Err(too_many("more requests than web.rate_limit allows".to_owned(), 1));
+        }
+        guard::check(exposure, uri, headers, &self.names).map_err(|(code, text)| Answer::text(code, text))?;
+        let user = match &self.users {
+            Some(users) => self.logged_in(users, request, client, clock).await?,
+            None => None,
+        };
+        let is_authenticated = user.is_some() || client.certificate.is_some();
+        let (audience, key) = match exposure {
+            Exposure::Scraper => return Ok(user),
+            Exposure::Person => (self.access.profiles, "profiles"),
+            Exposure::Change => (self.access.admin, "admin"),
+        };
+        let is_allowed = match audience {
+            Audience::All => true,
+            Audience::Authenticated => is_authenticated,
+            Audience::Loopback => is_authenticated || client.peer.is_loopback(),
+        };
+        if is_allowed { Ok(user) } else { Err(forbidden(audience, key, self.users.is_some())) }
+    }
+
+    async fn logged_in(
+        &self,
+        users: &Arc<Users>,
+        Asked { uri, headers, method, .. }: Asked<'_>,
+        client: &Client,
+        clock: &Clock,
+    ) -> Result<Option<Arc<str>>, Answer> {
+        let is_open = self.open_paths.iter().any(|path| path == uri.path());
+        match users.check(headers.get(header::AUTHORIZATION), client.peer, clock).await {
+            Login::Of(user) => Ok(Some(user)),
+            _ if is_open => Ok(None),
+            Login::Missing => Err(unauthorized("this server requires a user name and a password")),
+            Login::Wrong => {
+                tracing::warn!(peer = %client.peer, %method, path = uri.path(), "wrong user name or password");
+                Err(unauthorized("wrong user name or password"))
+            }
+            Login::Limited(seconds) => {
+                Err(too_many("too many wrong passwords from your address".to_owned(), seconds))
+            }
+            Login::Busy => Err(Answer::text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many passwords are being checked; try again in a few seconds".to_owned(),
+            )
+            .with(header::RETRY_AFTER, "5")),
+        }
+    }
+}
+
+/// A request, as far as access to it depends on it.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'r> {
+    pub(super) exposure: Exposure,
+    pub(super) method: &'r Method,
+    pub(super) uri: &'r Uri,
+    pub(super) headers: &'r HeaderMap,
+}
+
+/// The client of a connection.
+#[derive(Debug, Clone)]
+pub(super) struct Client {
+    pub(super) peer: Peer,
+    /// Name in the verified certificate of the client.
+    pub(super) certificate: Option<Arc<str>>,
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.certificate {
+            Some(name) => write!(f, "{} ({name:?})", self.peer),
+            None => self.peer.fmt(f),
+        }
+    }
+}
+
+fn unauthorized(text: &str) -> Answer {
+    Answer::text(StatusCode::UNAUTHORIZED, text.to_owned()).with(header::WWW_AUTHENTICATE, CHALLENGE)
+}
+
+fn too_many(text: String, seconds: u64) -> Answer {
+    Answer::text(StatusCode::TOO_MANY_REQUESTS, text).with_made(header::RETRY_AFTER, &seconds.to_string())
+}
+
+fn forbidden(audience: Audience, key: &str, has_users: bool) -> Answer {
+    let what = match key {
+        "admin" => "the configuration is reloaded only for",
+        _ => "profiles and pages show stacks and names of processes, and are only for",
+    };
+    let whom = match audience {
+        Audience::Authenticated => "authenticated clients",
+        _ => "clients on the machine itself, and authenticated clients",
+    };
+    let password = if has_users { "use a password" } else { "set passwords in web.basic_auth_users" };
+    let text = format!(
+        "{what} {whom}:\n\
+         - from elsewhere, use a tunnel, and open http://localhost:7373/:\n\
+         \x20   kubectl port-forward POD 7373\n\
+         \x20   ssh -L 7373:localhost:7373 NODE\n\
+         - or {password}, or client certificates in web.tls_server_config\n\
+         - or set `web: {{access: {{{key}: all}}}}` if all clients on the network may see them"
+    );
+    Answer::text(StatusCode::FORBIDDEN, text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! Passwords of basic authentication.
+//!
+//! A bcrypt hash takes tens of milliseconds by design. Correct passwords are remembered, so that scrapes do not compute it. Clients that
+//! guess are limited by address, and wait for each other: one hash is computed at a time. Clients whose password is remembered do not
+//! wait.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::header::HeaderValue;
+use ring::hmac;
+use ring::rand::SystemRandom;
+use tokio::sync::Semaphore;
+
+use super::admission::Peer;
+use super::rate::TokenBucket;
+use crate::clock::{Clock, Monotonic};
+use crate::lock::Lock;
+use crate::net::server_tls::Secret;
+
+/// Maximum number of wrong passwords of a peer in succession, and the time after which it has another one.
+const GUESSES: u32 = 5;
+const PER_GUESS: Duration = Duration::from_secs(12);
+
+/// Maximum number of peers whose guesses are counted. For another one, the peer that may guess again first is forgotten.
+const PEERS: usize = 1024;
+
+/// Maximum number of remembered passwords.
+const REMEMBERED: usize = 100;
+
+/// Maximum number of requests that wait for the computation of a hash.
+const WAITING: usize = 16;
+
+/// Outcome of the check of a password.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Login {
+    /// The password of this user.
+    Of(Arc<str>),
+    /// The request has no password.
+    Missing,
+    /// The user does not exist, or has another password.
+    Wrong,
+    /// The peer has sent too many wrong passwords. It may try again after this number of seconds.
+    Limited(u64),
+    /// Too many requests wait for the check of their password.
+    Busy,
+}
+
+/// Users with their passwords.
+#[derive(Debug)]
+pub(super) struct Users {
+    hashes: BTreeMap<Arc<str>, Secret>,
+    /// Compared with the password of an unknown user, so that the time of the response does not show which users exist.
+    decoy: Secret,
+    /// Key of the digests. It changes with each start.
+    key: hmac::Key,
+    /// Digests of correct passwords.
+    remembered: Lock<BTreeSet<Digest>>,
+    guesses: Lock<BTreeMap<Peer, TokenBucket>>,
+    waiting: Arc<Semaphore>,
+    hashing: Arc<Semaphore>,
+}
+
+/// Digest of a user and a password.
+type Digest = [u8; 32];
+
+impl Users {
+    /// Creates users; `None` if there are none.
+    pub(super) fn new(hashes: &BTreeMap<String, Secret>) -> Option<Self> {
+        let decoy = hashes.values().next()?.clone();
+        let hashes = hashes.iter().map(|(user, hash)| (user.as_str().into(), hash.clone())).collect();
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
+            .expect("the kernel has random numbers");
+        let [waiting, hashing] = [WAITING, 1].map(|permits| Arc::new(Semaphore::new(permits)));
+        Some(Self {
+            hashes,
+            decoy,
+            key,
+            remembered: Lock::default(),
+            guesses: Lock::default(),
+            waiting,
+            hashing,
+        })
+    }
+
+    /// Checks the header `Authorization` of a request.
+    pub(super) async fn check(
+        self: &Arc<Self>,
+        header: Option<&HeaderValue>,
+        peer: Peer,
+        clock: &Clock,
+    ) -> Login {
+        let Some((user, password)) = header.and_then(credentials) else { return Login::Missing };
+        let digest = self.digest(&user, &password);
+        let known = self.hashes.get_key_value(user.as_str());
+        if let Some((user, _)) = known
+            && self.remembered.lock().contains(&digest)
+        {
+            return Login::Of(Arc::clone(user));
+        }
+        let Ok(place) = Arc::clone(&self.waiting).try_acquire_owned() else { return Login::Busy };
+        if let Some(wait) = self.guess(peer, clock.monotonic()) {
+            return Login::Limited(wait.as_secs() + 1);
+        }
+        let Ok(turn) = Arc::clone(&self.hashing).acquire_owned().await else { return Login::Busy };
+        let hash = known.map_or(&self.decoy, |(_, hash)| hash).0.clone();
+        let checked = tokio::task::spawn_blocking(move || {
+            let is_right = bcrypt::verify(password, &hash).unwrap_or(false);
+            drop((place, turn));
+            is_right
+        });
+        match (checked.await, known) {
+            (Ok(true), Some((user, _))) => {
+                self.remember(digest);
+                if let Some(bucket) = self.guesses.lock().get_mut(&peer) {
+                    bucket.put_back();
+                }
+                Login::Of(Arc::clone(user))
+            }
+            _ => Login::Wrong,
+        }
+    }
+
+    /// Counts a guess of a peer. Returns how long the peer must wait if it has guessed too often.
+    fn guess(&self, peer: Peer, now: Monotonic) -> Option<Duration> {
+        let mut guesses = self.guesses.lock();
+        if guesses.len() >= PEERS && !guesses.contains_key(&peer) {
+            guesses.retain(|_, bucket| !bucket.is_full(now));
+            if guesses.len() >= PEERS {
+                let first_to_be_full =
+                    guesses.iter().min_by_key(|(_, bucket)| bucket.wait(now)).map(|(&peer, _)| peer);
+                first_to_be_full.map(|peer| guesses.remove(&peer));
+            }
+        }
+        let bucket = guesses.entry(peer).or_insert_with(|| TokenBucket::new(PER_GUESS, GUESSES));
+        if bucket.take(now) { None } else { Some(bucket.wait(now)) }
+    }
+
+    fn remember(&self, digest: Digest) {
+        let mut remembered = self.remembered.lock();
+        if remembered.len() >= REMEMBERED {
+            remembered.clear();
+        }
+        remembered.insert(digest);
+    }
+
+    fn digest(&self, user: &str, password: &[u8]) -> Digest {
+        let mut context = hmac::Context::with_key(&self.key);
+        for part in [user.as_bytes(), password] {
+            context.update(&(part.len() as u64).to_le_bytes());
+            context.update(part);
+        }
+        let mut digest = Digest::default();
+        digest.copy_from_slice(context.sign().as_ref());
+        digest
+    }
+}
+
+/// Returns user and password of `Basic BASE64`.
+fn credentials(header: &HeaderValue) -> Option<(String, Vec<u8>)> {
+    let (scheme, encoded) = header.to_str().ok()?.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = STANDARD.decode(encoded.trim()).ok()?;
+    let colon = decoded.iter().position(|&byte| byte == b':')?;
+    let user = String::from_utf8(decoded[..colon].to_vec()).ok()?;
+    Some((user, decoded[colon + 1..].to_vec()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,323 @@
+//! TLS of the HTTP server: certificates of the server, and verification of client certificates.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, CipherSuite, DigitallySignedStruct, DistinguishedName, NamedGroup, ServerConfig,
+    SignatureScheme, SupportedProtocolVersion, version,
+};
+use webpki::EndEntityCert;
+
+use super::tls::{LARGEST, certificates, roots};
+use crate::host;
+
+/// Protocol of the application layer (ALPN).
+const HTTP_1_1: &[u8] = b"http/1.1";
+
+/// A text that is not shown in logs and panics.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// Source of certificates or of a private key in PEM format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pem {
+    /// A file.
+    File(PathBuf),
+    /// The content itself.
+    Text(Secret),
+}
+
+impl Pem {
+    fn read(&self, what: &str) -> Result<Vec<u8>, String> {
+        match self {
+            Self::File(path) => {
+                host::read_at_most(path, LARGEST).map_err(|error| format!("{what}_file: {error}"))
+            }
+            Self::Text(Secret(text)) => Ok(text.clone().into_bytes()),
+        }
+    }
+
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::Text(_) => None,
+        }
+    }
+}
+
+/// Whether clients need a certificate: the values of Go's `tls.ClientAuthType`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClientAuth {
+    /// No certificate is requested.
+    #[default]
+    None,
+    /// A certificate is requested. It is optional, and not verified.
+    Request,
+    /// A certificate is required, but not verified.
+    RequireAny,
+    /// A certificate is optional. It is verified.
+    VerifyIfGiven,
+    /// A certificate is required and verified.
+    RequireAndVerify,
+}
+
+impl ClientAuth {
+    const fn is_required(self) -> bool {
+        matches!(self, Self::RequireAny | Self::RequireAndVerify)
+    }
+
+    /// Reports whether certificates are verified, so that a client with a certificate is authenticated.
+    pub const fn verifies(self) -> bool {
+        matches!(self, Self::VerifyIfGiven | Self::RequireAndVerify)
+    }
+}
+
+/// TLS settings of the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerTlsSettings {
+    /// Certificate chain of the server.
+    pub certificate: Pem,
+    /// Private key of the server.
+    pub key: Pem,
+    /// Whether clients need a certificate.
+    pub client_auth: ClientAuth,
+    /// Certificate authorities of clients.
+    pub client_ca: Option<Pem>,
+    /// Subject alternative names of which a client certificate must have one; empty = any certificate.
+    pub client_names: Vec<String>,
+    /// Whether TLS 1.2 and TLS 1.3 are accepted.
+    pub versions: [bool; 2],
+    /// Cipher suites of TLS 1.2, in order of preference; `None` = all safe ones.
+    pub suites: Option<Vec<CipherSuite>>,
+    /// Key exchange groups, in order of preference; `None` = all safe ones.
+    pub groups: Option<Vec<NamedGroup>>,
+    /// Whether the order of the server decides about the cipher suite.
+    pub prefers_own_order: bool,
+}
+
+impl ServerTlsSettings {
+    /// Returns the files that the settings refer to.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        [Some(&self.certificate), Some(&self.key), self.client_ca.as_ref()]
+            .into_iter()
+            .flatten()
+            .filter_map(Pem::path)
+    }
+
+    /// Reads the files and creates the configuration of the TLS library. Blocks on file systems.
+    ///
+    /// # Errors
+    /// Returns an error that names the setting, the unreadable or invalid file, and the reason.
+    pub fn open(&self) -> Result<ServerTls, String> {
+        let chain = certificates(&self.certificate.read("cert")?, "the certificate of the server")?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key.read("key")?)
+            .map_err(|error| format!("the key of the server is no private key in PEM format: {error}"))?;
+        let provider = Arc::new(self.provider());
+        let versions: Vec<&SupportedProtocolVersion> = [&version::TLS12, &version::TLS13]
+            .into_iter()
+            .zip(self.versions)
+            .filter_map(|(version, accepted)| accepted.then_some(version))
+            .collect();
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&versions)
+            .map_err(|error| format!("no cipher suite for the accepted versions: {error}"))?;
+        let builder = match self.verifier(&provider)? {
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder
+            .with_single_cert(chain, key)
+            .map_err(|error| format!("the certificate of the server does not match its key: {error}"))?;
+        config.alpn_protocols = vec![HTTP_1_1.to_vec()];
+        config.ignore_client_order = self.prefers_own_order;
+        Ok(ServerTls { config: Arc::new(config), verifies: self.client_auth.verifies() })
+    }
+
+    fn provider(&self) -> CryptoProvider {
+        let mut provider = rustls::crypto::ring::default_provider();
+        if let Some(wanted) = &self.suites {
+            let place = |suite: CipherSuite| wanted.iter().position(|&wanted| wanted == suite);
+            // Like Go, TLS 1.3 always has all of its cipher suites.
+            provider.cipher_suites.retain(|suite| suite.tls13().is_some() || place(suite.suite()).is_some());
+            provider.cipher_suites.sort_by_key(|suite| place(suite.suite()));
+        }
+        if let Some(wanted) = &self.groups {
+            let place = |group: NamedGroup| wanted.iter().position(|&wanted| wanted == group);
+            provider.kx_groups.retain(|group| place(group.name()).is_some());
+            provider.kx_groups.sort_by_key(|group| place(group.name()));
+        }
+        provider
+    }
+
+    fn verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+        let inner: Arc<dyn ClientCertVerifier> = match self.client_auth {
+            ClientAuth::None => return Ok(None),
+            ClientAuth::Request | ClientAuth::RequireAny => Arc::new(AnyClient {
+                provider: Arc::clone(provider),
+                is_required: self.client_auth.is_required(),
+            }),
+            ClientAuth::VerifyIfGiven | ClientAuth::RequireAndVerify => {
+                let ca = self
+                    .client_ca
+                    .as_ref()
+                    .ok_or("client certificates cannot be verified without client_ca_file")?;
+                let roots = roots(&ca.read("client_ca")?, "client_ca")?;
+                let builder =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+                let builder =
+                    if self.client_auth.is_required() { builder } else { builder.allow_unauthenticated() };
+                builder.build().map_err(|error| format!("client_ca: {error}"))?
+            }
+        };
+        let names = self.client_names.clone();
+        Ok(Some(if names.is_empty() { inner } else { Arc::new(NamedClient { inner, names }) }))
+    }
+}
+
+/// The configuration of the TLS library for the server.
+#[derive(Debug, Clone)]
+pub struct ServerTls {
+    pub(crate) config: Arc<ServerConfig>,
+    /// Whether a client certificate was verified, so that it authenticates the client.
+    pub(crate) verifies: bool,
+}
+
+/// Returns the name in a client certificate that identifies the client: its first DNS name or URI.
+pub(crate) fn client_name(certificate: &CertificateDer<'_>) -> String {
+    let parsed = EndEntityCert::try_from(certificate).ok();
+    let name = parsed.as_ref().and_then(|parsed| {
+        parsed.valid_dns_names().next().or_else(|| parsed.valid_uri_names().next()).map(str::to_owned)
+    });
+    name.unwrap_or_else(|| "client certificate".to_owned())
+}
+
+/// Accepts any certificate if the client has its private key.
+#[derive(Debug)]
+struct AnyClient {
+    provider: Arc<CryptoProvider>,
+    is_required: bool,
+}
+
+/// Accepts the certificates of another verifier that have one of these names.
+#[derive(Debug)]
+struct NamedClient {
+    inner: Arc<dyn ClientCertVerifier>,
+    names: Vec<String>,
+}
+
+fn has_name(certificate: &EndEntityCert<'_>, name: &str) -> bool {
+    let is_address = || {
+        let address = name.parse::<IpAddr>().ok().map(|address| ServerName::IpAddress(address.into()));
+        address.is_some_and(|address| certificate.verify_is_valid_for_subject_name(&address).is_ok())
+    };
+    certificate.valid_dns_names().any(|found| found == name)
+        || certificate.valid_uri_names().any(|found| found == name)
+        || is_address()
+}
+
+impl ClientCertVerifier for AnyClient {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.is_required
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+impl ClientCertVerifier for NamedClient {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.inner.client_auth_mandatory()
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.inner.verify_client_cert(certificate, intermediates, now)?;
+        let parsed = EndEntityCert::try_from(certificate).map_err(|_| CertificateError::BadEncoding)?;
+        match self.names.iter().any(|name| has_name(&parsed, name)) {
+            true => Ok(verified),
+            false => Err(CertificateError::ApplicationVerificationFailure.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
