@@ -200,7 +200,7 @@ fn a_filter_lets_pass_what_it_says_and_one_of_a_wrong_type_is_refused_for_that_e
     service.has_logged(&["text is a string, at \"3\""]);
 }
 
-/// Hostile label values and the expected output: bytes that are not UTF-8 are replaced.
+/// Hostile label values and the expected output: bytes that are not UTF-8 and control characters are replaced.
 const HOSTILE: [(&[u8], &str); 7] = [
     (b"new\nline", "new\nline"),
     (b"quo\"te", "quo\"te"),
@@ -208,7 +208,7 @@ const HOSTILE: [(&[u8], &str); 7] = [
     (b"inva\xfflid", "inva\u{fffd}lid"),
     (b"} 7\n# EOF", "} 7\n# EOF"),
     (b"caf\xc3\xa9", "caf\u{e9}"),
-    (b"\x01\x7f\t", "\u{1}\u{7f}\t"),
+    (b"\x01\x7f\t", "\u{2401}\u{2421}\u{2409}"),
 ];
 
 #[test]

@@ -163,7 +163,7 @@ async fn wait<S: Source>(
     let seconds = query.seconds.or((output == Output::Pprof).then_some(USUAL));
     let wanted = Wanted { kind: Arc::clone(kind), seconds, selection: query.selection.clone() };
     if let Some(seconds) = seconds {
-        tracing::info!(%client, profile = %kind, seconds, "recording of a profile requested by HTTP");
+        tracing::info!(peer = %client, profile = %kind, seconds, "recording of a profile requested by HTTP");
     }
     let limit = shared.limits.collection + Duration::from_secs(seconds.unwrap_or(0).into());
     match timeout(limit, shared.source.profile(wanted)).await {

@@ -277,7 +277,7 @@ fn no_status(error: &dyn std::error::Error) -> Answer {
 }
 
 async fn reload(source: &impl Source, client: &Client, user: Option<&str>) -> Answer {
-    tracing::info!(%client, user, "reload of the configuration requested by HTTP");
+    tracing::info!(peer = %client, user, "reload of the configuration requested by HTTP");
     match source.reload().await {
         Ok(text) => Answer::text(StatusCode::OK, text),
         Err(problems) => {
