@@ -16,7 +16,7 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// Sorts and renders the labels. Control characters of values are replaced (see [`without_controls`]). A label with an empty value is dropped, because Prometheus treats it as absent. Of duplicate names the
+    /// Sorts and renders the labels. Control characters of values are replaced by their pictures. A label with an empty value is dropped, because Prometheus treats it as absent. Of duplicate names the
     /// last value is kept. An invalid name is converted as Prometheus' service discovery does it: `app.kubernetes.io/name` becomes
     /// `app_kubernetes_io_name`.
     pub fn new<N: AsRef<str>, V: AsRef<str>>(pairs: impl IntoIterator<Item = (N, V)>) -> Arc<Self> {

@@ -1,5 +1,5 @@
-//! Building blocks of connections: certificates of clients ([`tls`]) and of the server ([`server_tls`]), HTTP clients (`http`), gRPC calls with raw bytes (`bytewise`), and
-//! error texts (`words`).
+//! Building blocks of connections: certificates of clients ([`tls`]) and of the server ([`server_tls`]), HTTP clients (`http`), gRPC calls
+//! with raw bytes (`bytewise`), and error texts (`error_text`).
 
 mod bytewise;
 pub(crate) mod error_text;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 
+use super::RequestCpu;
 use super::admission::Peer;
 use super::answer::Answer;
 use super::guard::{self, Exposure, HostNames};
@@ -71,6 +72,7 @@ impl Rules {
         request: Asked<'_>,
         client: &Client,
         clock: &Clock,
+        cpu: &RequestCpu,
     ) -> Result<Option<Arc<str>>, Answer> {
         let Asked { exposure, uri, headers, .. } = request;
         if self.rate.as_ref().is_some_and(|rate| !rate.lock().take(clock.monotonic())) {
@@ -78,7 +80,7 @@ impl Rules {
         }
         guard::check(exposure, uri, headers, &self.names).map_err(|(code, text)| Answer::text(code, text))?;
         let user = match &self.users {
-            Some(users) => self.logged_in(users, request, client, clock).await?,
+            Some(users) => self.logged_in(users, request, client, (clock, cpu)).await?,
             None => None,
         };
         let is_authenticated = user.is_some() || client.certificate.is_some();
@@ -100,10 +102,10 @@ impl Rules {
         users: &Arc<Users>,
         Asked { uri, headers, method, .. }: Asked<'_>,
         client: &Client,
-        clock: &Clock,
+        (clock, cpu): (&Clock, &RequestCpu),
     ) -> Result<Option<Arc<str>>, Answer> {
         let is_open = self.open_paths.iter().any(|path| path == uri.path());
-        match users.check(headers.get(header::AUTHORIZATION), client.peer, clock).await {
+        match users.check(headers.get(header::AUTHORIZATION), client.peer, clock, cpu).await {
             Login::Of(user) => Ok(Some(user)),
             _ if is_open => Ok(None),
             Login::Missing => Err(unauthorized("this server requires a user name and a password")),

@@ -15,6 +15,7 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 use tokio::sync::Semaphore;
 
+use super::RequestCpu;
 use super::admission::Peer;
 use super::rate::TokenBucket;
 use crate::clock::{Clock, Monotonic};
@@ -86,12 +87,13 @@ impl Users {
         })
     }
 
-    /// Checks the header `Authorization` of a request.
+    /// Checks the header `Authorization` of a request. A hash is computed at the priority of ordinary processes.
     pub(super) async fn check(
         self: &Arc<Self>,
         header: Option<&HeaderValue>,
         peer: Peer,
         clock: &Clock,
+        cpu: &RequestCpu,
     ) -> Login {
         let Some((user, password)) = header.and_then(credentials) else { return Login::Missing };
         let digest = self.digest(&user, &password);
@@ -107,8 +109,10 @@ impl Users {
         }
         let Ok(turn) = Arc::clone(&self.hashing).acquire_owned().await else { return Login::Busy };
         let hash = known.map_or(&self.decoy, |(_, hash)| hash).0.clone();
+        let cpu = cpu.clone();
         let checked = tokio::task::spawn_blocking(move || {
-            let is_right = bcrypt::verify(password, &hash).unwrap_or(false);
+            let verify = || bcrypt::verify(password, &hash).unwrap_or(false);
+            let is_right = cpu.count_at_normal_priority(verify);
             drop((place, turn));
             is_right
         });

@@ -126,7 +126,7 @@ pub(super) async fn answer<S: Source, B>(
         uri: request.uri(),
         headers: request.headers(),
     };
-    let checked = rules.check(asked, client, &shared.clock).await;
+    let checked = rules.check(asked, client, &shared.clock, shared.traffic.cpu()).await;
     let is_brief = wrong.is_some() || checked.is_err();
     let (place, refused) = held.admit(if is_brief { Class::Brief } else { class });
     let Answer { code, headers, content } = match (checked, wrong, refused) {
@@ -163,11 +163,17 @@ pub(super) async fn answer<S: Source, B>(
         bytes: 0,
         _place: place,
     };
+    // What follows a body is not read as a request: a proxy may see its end elsewhere (request smuggling).
+    let has_body = request.headers().contains_key(header::TRANSFER_ENCODING)
+        || values(request.headers(), header::CONTENT_LENGTH).any(|length| length != "0");
     let mut response = Response::new(Body::new(content, account, &shared.memory, shared.limits.answer));
     *response.status_mut() = code;
     let always = ALWAYS.map(|(name, value)| (name, HeaderValue::from_static(value)));
     for (name, value) in headers.into_iter().chain(always).chain(rules.headers.iter().cloned()) {
         response.headers_mut().insert(name, value);
+    }
+    if has_body {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

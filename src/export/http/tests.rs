@@ -22,6 +22,7 @@ use crate::export::protobuf;
 use crate::metrics::{Family, Kind, Labels, Metadata, Point, Value};
 use crate::status::tests::example;
 
+mod attacks;
 mod sites;
 
 /// A program whose source returns one snapshot, or an error.

@@ -29,7 +29,7 @@ fn asked(
     let request = Asked { exposure, method: &Method::GET, uri: &uri, headers: &headers };
     let clock = Clock::manual(Timestamp(0));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    match runtime.block_on(rules.check(request, client, &clock)) {
+    match runtime.block_on(rules.check(request, client, &clock, &RequestCpu::default())) {
         Ok(user) => (200, user.map(|user| user.to_string())),
         Err(answer) => (answer.code.as_u16(), None),
     }

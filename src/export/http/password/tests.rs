@@ -1,5 +1,7 @@
 use std::net::Ipv4Addr;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::clock::Timestamp;
 
@@ -20,7 +22,7 @@ fn basic(user: &str, password: &[u8]) -> HeaderValue {
 
 fn login(users: &Arc<Users>, header: &HeaderValue, peer: Peer, clock: &Clock) -> Login {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(users.check(Some(header), peer, clock))
+    runtime.block_on(users.check(Some(header), peer, clock, &RequestCpu::default()))
 }
 
 #[test]
@@ -81,14 +83,16 @@ fn more_requests_than_may_wait_are_turned_away_at_once() {
         let mut waiting = tokio::task::JoinSet::new();
         for number in 0..20 {
             let (users, clock) = (Arc::clone(&users), clock.clone());
-            waiting.spawn(
-                async move { users.check(Some(&basic("anna", b"guess")), peer(number), &clock).await },
-            );
+            waiting.spawn(async move {
+                users
+                    .check(Some(&basic("anna", b"guess")), peer(number), &clock, &RequestCpu::default())
+                    .await
+            });
         }
         for _ in 0..4 {
             assert_eq!(waiting.join_next().await.unwrap().unwrap(), Login::Busy);
         }
-        let scrape = users.check(Some(&remembered), peer(1), &clock).await;
+        let scrape = users.check(Some(&remembered), peer(1), &clock, &RequestCpu::default()).await;
         assert_eq!(scrape, Login::Of("anna".into()), "a known password does not wait");
         drop(turn);
         while let Some(login) = waiting.join_next().await {
@@ -137,4 +141,16 @@ fn odd_credentials_are_wrong_or_missing_and_never_right() {
 fn the_digest_depends_on_the_boundary_of_user_and_password() {
     let users = users(&["a"]);
     assert_ne!(users.digest("a", b"bc"), users.digest("ab", b"c"));
+}
+
+proptest! {
+    #[test]
+    fn any_header_is_no_credentials_or_those_that_were_encoded(
+        bytes in prop::collection::vec(any::<u8>(), 0..60), user in "[^:\\PC]{0,9}", password in prop::collection::vec(any::<u8>(), 0..80)
+    ) {
+        if let Ok(header) = HeaderValue::from_bytes(&bytes) {
+            credentials(&header);
+        }
+        prop_assert_eq!(credentials(&basic(&user, &password)), Some((user, password)));
+    }
 }
