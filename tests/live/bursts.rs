@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
 
-use perf_exporter::host::{Facts, Roots, read_text};
+use perf_exporter::host::{Facts, Roots, list, read_text};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::exposition::Exposition;
@@ -42,9 +44,21 @@ impl Storm {
         Some(Self { service, running })
     }
 
+    /// Stops or continues the service. The signal reaches its threads one after another, and a running one reads rings until then.
     fn pause(&self, paused: bool) {
         let signal = if paused { Signal::STOP } else { Signal::CONT };
         kill_process(Pid::from_child(&self.service.child), signal).unwrap();
+        while paused && self.states().contains(|state| state != 'T') {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Returns the letter of the state of each thread of the service.
+    fn states(&self) -> String {
+        let tasks = PathBuf::from(format!("/proc/{}/task", self.service.child.id()));
+        let threads = list(&tasks).unwrap();
+        let stats = threads.iter().filter_map(|thread| read_text(&tasks.join(thread).join("stat")).ok());
+        stats.filter_map(|stat| stat.rsplit_once(") ")?.1.chars().next()).collect()
     }
 
     /// Makes one more call and a scrape, so that all losses are reported: the kernel reports a loss in front of the next record that fits
