@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use hyper::{Method, StatusCode, Uri};
+use hyper::{StatusCode, Uri};
 
 use super::RequestCpu;
 use super::admission::Peer;
@@ -14,6 +14,7 @@ use super::answer::Answer;
 use super::guard::{self, Exposure, HostNames};
 use super::password::{Login, Users};
 use super::rate::TokenBucket;
+use crate::clean::clean;
 use crate::clock::Clock;
 use crate::config::Web;
 use crate::config::web::{Access, Audience};
@@ -22,6 +23,9 @@ use crate::net::server_tls::ServerTls;
 
 /// Value of `WWW-Authenticate`.
 const CHALLENGE: &str = "Basic realm=\"perf-exporter\", charset=\"UTF-8\"";
+
+/// Maximum length of a path in the log, in bytes.
+const SHOWN: usize = 100;
 
 /// Rules of access in force.
 #[derive(Debug, Default)]
@@ -100,7 +104,7 @@ impl Rules {
     async fn logged_in(
         &self,
         users: &Arc<Users>,
-        Asked { uri, headers, method, .. }: Asked<'_>,
+        Asked { uri, headers, .. }: Asked<'_>,
         client: &Client,
         (clock, cpu): (&Clock, &RequestCpu),
     ) -> Result<Option<Arc<str>>, Answer> {
@@ -110,7 +114,8 @@ impl Rules {
             _ if is_open => Ok(None),
             Login::Missing => Err(unauthorized("this server requires a user name and a password")),
             Login::Wrong => {
-                tracing::warn!(peer = %client.peer, %method, path = uri.path(), "wrong user name or password");
+                let path = clean(uri.path(), SHOWN);
+                tracing::warn!(peer = %client.peer, %path, "wrong user name or password");
                 Err(unauthorized("wrong user name or password"))
             }
             Login::Limited(seconds) => {
@@ -129,7 +134,6 @@ impl Rules {
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'r> {
     pub(super) exposure: Exposure,
-    pub(super) method: &'r Method,
     pub(super) uri: &'r Uri,
     pub(super) headers: &'r HeaderMap,
 }

@@ -120,12 +120,7 @@ pub(super) async fn answer<S: Source, B>(
     let (label, route, class) = Route::of(request.uri().path());
     let wrong = route.wrong_method(request.method());
     let rules = shared.source.rules();
-    let asked = Asked {
-        exposure: route.exposure(),
-        method: request.method(),
-        uri: request.uri(),
-        headers: request.headers(),
-    };
+    let asked = Asked { exposure: route.exposure(), uri: request.uri(), headers: request.headers() };
     let checked = rules.check(asked, client, &shared.clock, shared.traffic.cpu()).await;
     let is_brief = wrong.is_some() || checked.is_err();
     let (place, refused) = held.admit(if is_brief { Class::Brief } else { class });

@@ -26,7 +26,7 @@ fn asked(
         headers.insert(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap());
     }
     let uri: Uri = path.parse().unwrap();
-    let request = Asked { exposure, method: &Method::GET, uri: &uri, headers: &headers };
+    let request = Asked { exposure, uri: &uri, headers: &headers };
     let clock = Clock::manual(Timestamp(0));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     match runtime.block_on(rules.check(request, client, &clock, &RequestCpu::default())) {
