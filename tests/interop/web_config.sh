@@ -49,7 +49,7 @@ logs() {
 start_prometheus() {
   prometheus_port=$(python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
   cat >prometheus.yaml <<-END
-	global: {scrape_interval: 1s, scrape_timeout: 1s}
+	global: {scrape_interval: 3s, scrape_timeout: 3s}
 	scrape_configs:
 	  - job_name: perf
 	    scheme: https
@@ -121,8 +121,8 @@ for guess in 1 2 3 4 5 6; do
 done
 expect "after five of them the address has to wait" answers 429 /metrics -u anna:wrong
 expect "the right password of others at the address is still accepted" answers 200 /metrics -u anna:right
-sleep 3
-expect "Prometheus does not miss a scrape" holds 'min_over_time(up[3s]) == 1'
+sleep 7
+expect "Prometheus does not miss a scrape" holds 'min_over_time(up[6s]) == 1'
 expect "the guesses are in the log with the address" logs 'wrong user name or password.*peer=127.0.0.1'
 
 echo "-- handshakes that do not end"
