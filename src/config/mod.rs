@@ -67,12 +67,7 @@ pub fn load(text: &[u8], file: &str) -> Result<(Config, Vec<Problem>), Problems>
     let source = Source::parse(text, file).map_err(|problem| Problems(vec![problem]))?;
     let mut report = Report::new(&source);
     let config = read(&source, &built_in, &selections, &mut report);
-    let problems = report.finish();
-    let broken = problems.iter().any(|problem| problem.severity == Severity::Error);
-    match config {
-        Some((config, _)) if !broken => Ok((config, problems)),
-        _ => Err(Problems(problems)),
-    }
+    finished(config.map(|(config, _)| config), report)
 }
 
 /// Parses and checks a web configuration file of at most 1 MiB: the keys of the section `web`. Settings that it omits are as in `base`.
@@ -90,11 +85,15 @@ pub fn load_web(text: &[u8], file: &str, base: &Web) -> Result<(Web, Vec<Problem
         _ => decode::decode(source.root(), &mut report),
     };
     let checked = written.map(|written| web::web(Some(&written), base, &mut report));
+    finished(checked, report)
+}
+
+/// Returns what was checked with its warnings, or all problems if one is an error.
+fn finished<T>(checked: Option<T>, report: Report<'_>) -> Result<(T, Vec<Problem>), Problems> {
     let problems = report.finish();
+    let broken = problems.iter().any(|problem| problem.severity == Severity::Error);
     match checked {
-        Some(checked) if problems.iter().all(|problem| problem.severity != Severity::Error) => {
-            Ok((checked, problems))
-        }
+        Some(checked) if !broken => Ok((checked, problems)),
         _ => Err(Problems(problems)),
     }
 }

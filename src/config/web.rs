@@ -25,7 +25,7 @@ pub(super) struct WrittenWeb {
     /// `*.example.org` means all names below `example.org`. Protects against DNS rebinding. Scrapes and health checks accept any name.
     #[schemars(extend("examples" = [["perf.example.org"], ["*.svc.cluster.local"]]))]
     pub(super) hosts: Option<At<List<String>>>,
-    /// Who may open pages and profiles, and who may reload the configuration. Metrics and health checks are open to all.
+    /// Clients that may open pages and profiles, and clients that may reload the configuration. Metrics and health checks are open to all.
     pub(super) access: Option<WrittenAccess>,
     /// TLS, instead of unencrypted connections.
     pub(super) tls_server_config: Option<At<WrittenTlsServer>>,
@@ -41,7 +41,7 @@ pub(super) struct WrittenWeb {
     pub(super) rate_limit: Option<WrittenRate>,
 }
 
-/// Who may open pages and profiles, and who may reload the configuration.
+/// Clients that may open pages and profiles, and clients that may reload the configuration.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename = "Access", deny_unknown_fields)]
 pub(super) struct WrittenAccess {
@@ -179,7 +179,7 @@ const BURST_MAX: u64 = 1_000_000;
 pub struct Web {
     /// Host names by which browsers may open pages and profiles, in addition to addresses, `localhost` and the name of the machine.
     pub hosts: Vec<String>,
-    /// Who may use which resource.
+    /// Clients of each resource.
     pub access: Access,
     /// TLS; `None` = unencrypted connections.
     pub tls: Option<ServerTlsSettings>,
@@ -193,7 +193,7 @@ pub struct Web {
     pub rate: Option<Rate>,
 }
 
-/// Who may use which resource. Metrics and health are open to all.
+/// Clients of each resource. Metrics and health are open to all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Access {
     /// Clients that may open pages and profiles.
@@ -415,7 +415,7 @@ fn client_auth(
     if client_auth == ClientAuth::RequireAndVerify {
         report.error(node, "client certificates cannot be verified without an authority", hint);
     } else {
-        // Go would accept certificates of the public authorities of the system, so that anybody could authenticate.
+        // Go would accept certificates of the public authorities of the system, and so every holder of a public certificate.
         report.warning(
             node,
             "client certificates are not requested, because they cannot be verified without an authority",

@@ -16,8 +16,9 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// Sorts and renders the labels. Control characters of values are replaced by their pictures. A label with an empty value is dropped, because Prometheus treats it as absent. Of duplicate names the
-    /// last value is kept. An invalid name is converted as Prometheus' service discovery does it: `app.kubernetes.io/name` becomes
+    /// Sorts and renders the labels. Control characters of values are replaced by their pictures. A label with an empty value is dropped,
+    /// because Prometheus treats it as absent. Of duplicate names the last value is kept.
+    /// An invalid name is converted as Prometheus' service discovery does it: `app.kubernetes.io/name` becomes
     /// `app_kubernetes_io_name`.
     pub fn new<N: AsRef<str>, V: AsRef<str>>(pairs: impl IntoIterator<Item = (N, V)>) -> Arc<Self> {
         let mut sorted: Vec<(String, V)> = Vec::new();
@@ -157,9 +158,9 @@ pub fn fit_label_name(name: &str) -> Cow<'_, str> {
 /// characters, because no name contains NUL.
 const PICTURES: char = '\u{2400}';
 
-/// Replaces control characters except newline, which the text formats escape, by their pictures (ESC by `␛`), so that a name cannot control the terminal of a user who reads
-/// `/metrics`. Different values stay different, so two series cannot become one: a picture in `value` itself and a C1 control
-/// character (as the letter 64 above it) follow the mark `␀`.
+/// Replaces control characters except newline, which the text formats escape, by their pictures (ESC by `␛`), so that a name cannot
+/// control the terminal of a user who reads `/metrics`. Different values stay different, so two series cannot become one: a picture in
+/// `value` itself and a C1 control character (as the letter 64 above it) follow the mark `␀`.
 pub(crate) fn without_controls(value: &str) -> Cow<'_, str> {
     // Fast path: most values are printable ASCII, and this check is vectorized.
     if value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {

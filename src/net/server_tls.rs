@@ -168,27 +168,23 @@ impl ServerTlsSettings {
         &self,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
-        let inner: Arc<dyn ClientCertVerifier> = match self.client_auth {
-            ClientAuth::None => return Ok(None),
-            ClientAuth::Request | ClientAuth::RequireAny => Arc::new(AnyClient {
-                provider: Arc::clone(provider),
-                is_required: self.client_auth.is_required(),
-            }),
-            ClientAuth::VerifyIfGiven | ClientAuth::RequireAndVerify => {
-                let ca = self
-                    .client_ca
-                    .as_ref()
-                    .ok_or("client certificates cannot be verified without client_ca_file")?;
-                let roots = roots(&ca.read("client_ca")?, "client_ca")?;
-                let builder =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
-                let builder =
-                    if self.client_auth.is_required() { builder } else { builder.allow_unauthenticated() };
-                builder.build().map_err(|error| format!("client_ca: {error}"))?
-            }
-        };
-        let names = self.client_names.clone();
-        Ok(Some(if names.is_empty() { inner } else { Arc::new(NamedClient { inner, names }) }))
+        if self.client_auth == ClientAuth::None {
+            return Ok(None);
+        }
+        let is_required = self.client_auth.is_required();
+        let mut chain = None;
+        if self.client_auth.verifies() {
+            let ca = self
+                .client_ca
+                .as_ref()
+                .ok_or("client certificates cannot be verified without client_ca_file")?;
+            let roots = roots(&ca.read("client_ca")?, "client_ca")?;
+            let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+            let builder = if is_required { builder } else { builder.allow_unauthenticated() };
+            chain = Some(builder.build().map_err(|error| format!("client_ca: {error}"))?);
+        }
+        let (names, provider) = (self.client_names.clone(), Arc::clone(provider));
+        Ok(Some(Arc::new(ClientVerifier { chain, names, is_required, provider })))
     }
 }
 
@@ -209,18 +205,15 @@ pub(crate) fn client_name(certificate: &CertificateDer<'_>) -> String {
     name.unwrap_or_else(|| "client certificate".to_owned())
 }
 
-/// Accepts any certificate if the client has its private key.
+/// Verifies that a client has the private key of its certificate, the chain of certificates, and the names in it.
 #[derive(Debug)]
-struct AnyClient {
-    provider: Arc<CryptoProvider>,
-    is_required: bool,
-}
-
-/// Accepts the certificates of another verifier that have one of these names.
-#[derive(Debug)]
-struct NamedClient {
-    inner: Arc<dyn ClientCertVerifier>,
+struct ClientVerifier {
+    /// `None`: any chain is accepted.
+    chain: Option<Arc<dyn ClientCertVerifier>>,
+    /// Names of which a certificate must have one; empty = any certificate.
     names: Vec<String>,
+    is_required: bool,
+    provider: Arc<CryptoProvider>,
 }
 
 fn has_name(certificate: &EndEntityCert<'_>, name: &str) -> bool {
@@ -233,9 +226,9 @@ fn has_name(certificate: &EndEntityCert<'_>, name: &str) -> bool {
         || is_address()
 }
 
-impl ClientCertVerifier for AnyClient {
+impl ClientCertVerifier for ClientVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
+        self.chain.as_ref().map_or(&[], |chain| chain.root_hint_subjects())
     }
 
     fn client_auth_mandatory(&self) -> bool {
@@ -244,10 +237,19 @@ impl ClientCertVerifier for AnyClient {
 
     fn verify_client_cert(
         &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: UnixTime,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
+        if let Some(chain) = &self.chain {
+            chain.verify_client_cert(certificate, intermediates, now)?;
+        }
+        if !self.names.is_empty() {
+            let parsed = EndEntityCert::try_from(certificate).map_err(|_| CertificateError::BadEncoding)?;
+            if !self.names.iter().any(|name| has_name(&parsed, name)) {
+                return Err(CertificateError::ApplicationVerificationFailure.into());
+            }
+        }
         Ok(ClientCertVerified::assertion())
     }
 
@@ -257,8 +259,12 @@ impl ClientCertVerifier for AnyClient {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -267,57 +273,15 @@ impl ClientCertVerifier for AnyClient {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-impl ClientCertVerifier for NamedClient {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.inner.root_hint_subjects()
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        self.inner.client_auth_mandatory()
-    }
-
-    fn verify_client_cert(
-        &self,
-        certificate: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        let verified = self.inner.verify_client_cert(certificate, intermediates, now)?;
-        let parsed = EndEntityCert::try_from(certificate).map_err(|_| CertificateError::BadEncoding)?;
-        match self.names.iter().any(|name| has_name(&parsed, name)) {
-            true => Ok(verified),
-            false => Err(CertificateError::ApplicationVerificationFailure.into()),
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
     }
 }

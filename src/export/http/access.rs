@@ -1,4 +1,4 @@
-//! Rules of access: who may use which resource, with which password, and how often.
+//! Rules of access: the clients of each resource, their passwords, and the rate of their requests.
 //!
 //! The rules are read from the configuration ([`Web`]) and replaced as a whole when it changes.
 
@@ -168,13 +168,13 @@ fn forbidden(audience: Audience, key: &str, has_users: bool) -> Answer {
         "admin" => "the configuration is reloaded only for",
         _ => "profiles and pages show stacks and names of processes, and are only for",
     };
-    let whom = match audience {
+    let clients = match audience {
         Audience::Authenticated => "authenticated clients",
         _ => "clients on the machine itself, and authenticated clients",
     };
     let password = if has_users { "use a password" } else { "set passwords in web.basic_auth_users" };
     let text = format!(
-        "{what} {whom}:\n\
+        "{what} {clients}:\n\
          - from elsewhere, use a tunnel, and open http://localhost:7373/:\n\
          \x20   kubectl port-forward POD 7373\n\
          \x20   ssh -L 7373:localhost:7373 NODE\n\
