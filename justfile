@@ -24,6 +24,14 @@ vm *ARGUMENTS:
 interop:
     .ci/run interop
 
+# Every fuzz target for ten minutes, or: just fuzz 60 web request
+fuzz *ARGUMENTS="600":
+    .ci/fuzz {{ ARGUMENTS }}
+
+# Undefined behaviour, memory errors, data races (needs a nightly toolchain): just memory miri address thread
+memory *ARGUMENTS:
+    .ci/memory {{ ARGUMENTS }}
+
 # Take the present outputs as the expected ones; look at the diff afterwards
 bless:
     BLESS=1 INSTA_UPDATE=always cargo test --locked

@@ -25,7 +25,7 @@ named_enum! {
         Unwind = "unwind",
         /// Symbol tables and function names.
         Symbols = "symbols",
-        /// Stacks, frames, tasks, and the windows of profiles.
+        /// Stacks, frames, tasks, and the sample logs of profiles.
         Stacks = "stacks",
         /// Records read from rings that wait for older records of other CPUs.
         Waiting = "waiting",
@@ -33,7 +33,7 @@ named_enum! {
         Series = "series",
         /// Requests queued for push, and HTTP responses in flight.
         Queues = "queues",
-        /// Reserved for the history of series.
+        /// The past of the machine, of cgroups and of programs.
         History = "history",
         /// Reserved for the evidence of incidents.
         Evidence = "evidence",
@@ -52,11 +52,11 @@ impl Part {
             Self::Rings => "rings for records of the kernel (locked memory)",
             Self::Unwind => "unwind tables of program files",
             Self::Symbols => "symbol tables and function names",
-            Self::Stacks => "stacks, frames, tasks, and the windows of profiles",
+            Self::Stacks => "stacks, frames, tasks, and the samples of the last hour",
             Self::Waiting => "records read from rings that wait for older records of other CPUs",
             Self::Series => "series with their labels, and snapshots that are being served",
             Self::Queues => "requests queued for push, HTTP responses in flight",
-            Self::History => "reserved for the history of series",
+            Self::History => "the past of the machine, of cgroups and of programs",
             Self::Evidence => "reserved for the evidence of incidents",
             Self::Other => {
                 "all other allocated memory: thread stacks, tables of processes and containers, allocator overhead"
@@ -73,6 +73,7 @@ impl Part {
             Self::Rings => None,
             Self::Unwind | Self::Symbols | Self::Stacks if !demand.profiles => None,
             Self::Waiting if demand.rings == 0 => None,
+            Self::History if !demand.history => None,
             Self::Unwind => row(2048, 9, 256),
             Self::Symbols => row(2048, 11, 256),
             Self::Stacks => row(3072, 11, 512),
@@ -104,6 +105,8 @@ pub struct Demand {
     pub profiles: bool,
     /// Whether a push is configured.
     pub pushes: bool,
+    /// Whether a history is kept.
+    pub history: bool,
     /// Number of rings per CPU: of the switch stream, of tracepoints, of profiles.
     pub rings: usize,
     /// Upper bound of the rings' share: `limits.ring_memory`.
@@ -344,7 +347,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn demand(cpus: usize, profiles: bool) -> Demand {
-        Demand { cpus, profiles, pushes: false, rings: 2 + usize::from(profiles), ring_memory: None }
+        let rings = 2 + usize::from(profiles);
+        Demand { cpus, profiles, pushes: false, history: true, rings, ring_memory: None }
     }
 
     #[test]
@@ -359,6 +363,9 @@ mod tests {
         let with = Shares::of(68 * MIB, &demand(2, true));
         let without = Shares::of(68 * MIB, &demand(2, false));
         assert_eq!(without.get(Part::Stacks), 0);
+        let forgetful = Shares::of(68 * MIB, &Demand { history: false, ..demand(2, true) });
+        assert_eq!(forgetful.get(Part::History), 0);
+        assert!(forgetful.get(Part::Stacks) > with.get(Part::Stacks));
         assert!(without.get(Part::Series) > with.get(Part::Series));
         let ringless = Demand { rings: 0, ..demand(2, true) };
         let ringless = Shares::of(68 * MIB, &ringless);
@@ -416,11 +423,12 @@ mod tests {
             cpus in 1usize..=1024,
             profiles: bool,
             pushes: bool,
+            history: bool,
             rings in 0usize..=3,
             bound in proptest::option::of(1u64..1 << 34),
             explicit in proptest::option::of(0u64..1 << 41),
         ) {
-            let demand = Demand { cpus, profiles, pushes, rings, ring_memory: bound };
+            let demand = Demand { cpus, profiles, pushes, history, rings, ring_memory: bound };
             let limit = explicit.unwrap_or_else(|| demand.default_limit());
             let shares = Shares::of(limit, &demand);
             prop_assert_eq!(shares.total(), limit);

@@ -17,7 +17,67 @@ impl Timestamp {
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e3
     }
+
+    /// Parses a time of RFC 3339 since the Unix epoch: `2026-11-21T08:52:06.25Z`, `2026-11-21T09:52:06+01:00`. Fractions of a millisecond are
+    /// ignored. A space is accepted instead of a plus sign, because queries of URLs contain a space for it. Returns `None` for another text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (date, rest) = text.split_once(['T', 't', ' '])?;
+        let at = rest.find(['Z', 'z', '+', '-', ' '])?;
+        let (time, zone) = rest.split_at(at);
+        let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
+        let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
+        let [hour, minute, second] = numbers(time, ':', [2, 2, 2])?;
+        let days = days_since_epoch(year, month, day)?;
+        // A leap second is the first second of the next minute.
+        if hour > 23 || minute > 59 || second > 60 || fraction.is_empty() {
+            return None;
+        }
+        let mut milliseconds = fraction.bytes().all(|digit| digit.is_ascii_digit()).then_some(0)?;
+        for (digit, unit) in fraction.bytes().zip([100, 10, 1]) {
+            milliseconds += u64::from(digit - b'0') * unit;
+        }
+        let local = ((days * 24 + hour) * 60 + minute) * 60 + second;
+        let utc = match zone.split_at_checked(1)? {
+            ("Z" | "z", "") => local,
+            (sign @ ("+" | " " | "-"), offset) => {
+                let [hours, minutes] = numbers(offset, ':', [2, 2])?;
+                let offset = (hours <= 23 && minutes <= 59).then_some((hours * 60 + minutes) * 60)?;
+                if sign == "-" { local + offset } else { local.checked_sub(offset)? }
+            }
+            _ => return None,
+        };
+        Some(Self(utc * 1000 + milliseconds))
+    }
 }
+
+/// Parses numbers of fixed lengths with a separator between them.
+fn numbers<const N: usize>(text: &str, separator: char, lengths: [usize; N]) -> Option<[u64; N]> {
+    let mut numbers = [0; N];
+    let mut parts = text.split(separator);
+    for (number, length) in numbers.iter_mut().zip(lengths) {
+        let part = parts.next().filter(|part| part.len() == length)?;
+        *number = part.bytes().all(|digit| digit.is_ascii_digit()).then(|| part.parse().ok())??;
+    }
+    parts.next().is_none().then_some(numbers)
+}
+
+/// Returns the days from the Unix epoch to a Gregorian date: the inverse of [`civil`]. `None` for an earlier or invalid date.
+fn days_since_epoch(year: u64, month: u64, day: u64) -> Option<u64> {
+    if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let year_from_march = if month <= 2 { year - 1 } else { year };
+    let month_from_march = (month + 9) % 12;
+    let (era, year_of_era) = (year_from_march / 400, year_from_march % 400);
+    let day_of_era =
+        year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + (153 * month_from_march + 2) / 5 + day - 1;
+    let days = (era * 146_097 + day_of_era).checked_sub(EPOCH)?;
+    // The last day of a short month plus one is a date of the next month.
+    (civil(days) == (year, month, day)).then_some(days)
+}
+
+/// Days from 1 March of year 0 to the Unix epoch.
+const EPOCH: u64 = 719_468;
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,8 +98,6 @@ impl Serialize for Timestamp {
 /// Converts a day since the Unix epoch to a Gregorian date. The calculation uses years that begin in March: the leap day is then the last
 /// day of the year, and month lengths repeat every 153 days.
 fn civil(days: u64) -> (u64, u64, u64) {
-    /// Days from 1 March of year 0 to the epoch.
-    const EPOCH: u64 = 719_468;
     let days = days + EPOCH;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -86,6 +144,11 @@ impl Monotonic {
     /// Returns the time `ago` before this one; zero at the earliest.
     pub fn before(self, ago: Duration) -> Self {
         Self(self.0.saturating_sub(ago))
+    }
+
+    /// Returns the time `later` after this one.
+    pub fn after(self, later: Duration) -> Self {
+        Self(self.0.saturating_add(later))
     }
 }
 
@@ -288,5 +351,49 @@ mod tests {
         }
         assert_eq!(format!("{:#}", Timestamp(0)), "1970-01-01 00:00:00 UTC");
         assert!(!Timestamp(u64::MAX).to_string().is_empty());
+    }
+
+    #[test]
+    fn times_of_rfc_3339_are_read_in_any_zone() {
+        for milliseconds in [0, 951_782_399_000, 951_868_800_000, 1_735_689_599_000, 4_107_542_400_000] {
+            let time = Timestamp(milliseconds);
+            assert_eq!(Timestamp::parse(&time.to_string()), Some(time));
+        }
+        let at = |text| Timestamp::parse(text).map(|time| time.0);
+        let second = 1_735_689_599_000;
+        for (text, milliseconds) in [
+            ("2024-12-31T23:59:59.25Z", second + 250),
+            ("2024-12-31 23:59:59.123456789z", second + 123),
+            ("2025-01-01T05:29:59+05:30", second),
+            ("2025-01-01T05:29:59 05:30", second),
+            ("2024-12-31T18:59:59-05:00", second),
+            ("2024-12-31T23:59:60Z", second + 1000),
+        ] {
+            assert_eq!(at(text), Some(milliseconds), "{text}");
+        }
+        for text in [
+            "",
+            "2024-12-31",
+            "2024-12-31T23:59:59",
+            "2024-02-30T00:00:00Z",
+            "2023-02-29T00:00:00Z",
+            "2024-00-01T00:00:00Z",
+            "2024-12-31T24:00:00Z",
+            "2024-12-31T23:60:00Z",
+            "24-12-31T00:00:00Z",
+            "2024-12-31T1:00:00Z",
+            "1969-12-31T23:59:59Z",
+            "1970-01-01T00:00:00+01:00",
+            "2024-12-31T23:59:59.Z",
+            "2024-12-31T23:59:59.xZ",
+            "2024-12-31T23:59:59Zé",
+            "2024-12-31T23:59:59Z05:30",
+            "2024-12-31T23:59:59é",
+            "99999-12-31T23:59:59Z",
+            "2024-12-31T23:59:59+24:00",
+            "+024-12-31T23:59:59Z",
+        ] {
+            assert_eq!(at(text), None, "{text}");
+        }
     }
 }

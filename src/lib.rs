@@ -20,6 +20,7 @@
 //! | [`net`] | network connections |
 //! | [`health`] | refusals with reasons and remedies, reliability of counts |
 //! | [`metrics`] | series and their values |
+//! | [`history`] | the past of the machine, of cgroups and of programs |
 //! | [`event`] | events of this machine by name |
 //! | [`files`] | access to files of other processes |
 //! | [`targets`] | cgroups and processes, and selections of them |
@@ -56,6 +57,7 @@ pub mod event;
 pub mod export;
 pub mod files;
 pub mod health;
+pub mod history;
 pub mod host;
 mod lock;
 pub mod metrics;

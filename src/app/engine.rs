@@ -22,7 +22,7 @@ use super::reload::{self, Answer, Reloads};
 use crate::budget::{Part, Share};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::containers::Containers;
-use crate::config::{Config, Loaded, Web};
+use crate::config::{self, Config, Loaded, Web};
 use crate::container::{Directory, Labeller};
 use crate::counter::{Bounds, Collector};
 use crate::event::Catalog;
@@ -62,6 +62,8 @@ pub(super) struct Published {
     pub(super) at: Monotonic,
     /// Maximum age of the result in a response to a scrape.
     pub(super) freshness: Duration,
+    /// Settings of the history.
+    pub(super) history: config::History,
 }
 
 /// A request to the collection thread.
@@ -144,6 +146,8 @@ pub(super) struct Engine<K: Kernel> {
     losses: LossWatch,
     reloads: Reloads,
     privileges: Privileges,
+    /// Note on restrictions that the kernel does not enforce.
+    unrestricted: Option<String>,
 }
 
 impl<K: Kernel> Engine<K> {
@@ -186,6 +190,7 @@ impl<K: Kernel> Engine<K> {
             losses: LossWatch::since(clock.monotonic()),
             reloads: Reloads::default(),
             privileges: Privileges::Without(CapabilitySet::empty()),
+            unrestricted: None,
             profiler: profiler.within(&memory.of_profiles()),
             memory,
             open: OpenDescriptors::default(),
@@ -216,8 +221,8 @@ impl<K: Kernel> Engine<K> {
     }
 
     /// Notes the capabilities that the process has given up.
-    pub(super) fn restricted(self, privileges: Privileges) -> Self {
-        Self { privileges, ..self }
+    pub(super) fn restricted(self, privileges: Privileges, unrestricted: Option<String>) -> Self {
+        Self { privileges, unrestricted, ..self }
     }
 
     /// Sends the section `web` of each reload to the reader of the rules of access.
@@ -230,9 +235,9 @@ impl<K: Kernel> Engine<K> {
         self.profiler.recorder()
     }
 
-    /// Returns the memory share of push queues.
-    pub(super) fn memory_of_queues(&self) -> Share {
-        self.memory.of_queues()
+    /// Returns the memory share of a part.
+    pub(super) fn memory_of(&self, part: Part) -> Share {
+        self.memory.share(part)
     }
 
     /// Returns the state to publish before the first collection.
@@ -279,7 +284,7 @@ impl<K: Kernel> Engine<K> {
 
     /// Returns the time until the next collection must begin.
     fn due(&self) -> Duration {
-        self.config.collection.interval.saturating_sub(self.clock.monotonic().since(self.ended))
+        self.config.interval().saturating_sub(self.clock.monotonic().since(self.ended))
     }
 
     /// Prepares tracefs for probes: mounts it, if configured, and removes probes left behind by exporters that have ended.
@@ -357,6 +362,7 @@ impl<K: Kernel> Engine<K> {
         let shares = self.memory.divide(&self.config, self.watch.online().len(), plan.ring_kinds());
         self.collector.apply(&plan, Bounds::new(&self.config.limits, &shares), &self.watch);
         let limits = &self.config.limits;
+        self.profiler.keep(self.config.history.kept);
         self.profiler.apply(
             &plan.samplers,
             limits.series,
@@ -594,7 +600,8 @@ impl<K: Kernel> Engine<K> {
     ) -> Published {
         let status = Arc::new(self.status(snapshot.as_deref(), took, usage));
         let profiles = status.profiles.iter().map(|profile| Arc::clone(&profile.entry)).collect();
-        Published { snapshot, status, profiles, at, freshness: self.config.collection.freshness }
+        let Config { collection, history, .. } = self.config;
+        Published { snapshot, status, profiles, at, freshness: collection.freshness, history }
     }
 }
 
@@ -611,7 +618,9 @@ fn log_leftover(Leftover { system, event, fate }: &Leftover) {
 /// Describes changed settings that only take effect after a restart, because the socket, the budget and the capabilities stay the same.
 fn later(old: &Config, new: &Config, lacks_capabilities: bool) -> String {
     let changed = [
-        ("listen", old.listen != new.listen),
+        ("listen", old.listen.all != new.listen.all),
+        ("admin", old.listen.admin != new.listen.admin),
+        ("socket_mode", old.listen.socket_mode != new.listen.socket_mode),
         ("limits.connections", old.limits.connections != new.limits.connections),
         ("limits.descriptors", old.limits.descriptors != new.limits.descriptors),
         ("probes or tracefs.mount, which need CAP_SYS_ADMIN", lacks_capabilities),

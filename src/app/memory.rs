@@ -48,9 +48,9 @@ impl Memory {
         MemoryShares::of(&self.budget)
     }
 
-    /// Returns the share of push queues.
-    pub(super) fn of_queues(&self) -> Share {
-        self.budget.share(Part::Queues)
+    /// Returns the share of a part.
+    pub(super) fn share(&self, part: Part) -> Share {
+        self.budget.share(part)
     }
 
     /// Divides `limits.memory` on a machine of `cpus` CPUs with `rings` kinds of rings each.

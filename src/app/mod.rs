@@ -5,6 +5,7 @@ mod cpus;
 mod demand;
 mod engine;
 mod governor;
+mod history;
 mod losses;
 mod manager;
 mod memory;
@@ -17,7 +18,6 @@ mod web;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -28,22 +28,25 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot, watch};
 
+use crate::budget::Part;
 use crate::clock::Clock;
 use crate::config::{self, LoadError};
 use crate::container::{self, Directory};
 use crate::export::http::{
-    BindError, Collected, Limits, RequestCpu, Rules, Server, Source, Traffic, Unavailable, Wanted,
+    BindError, Collected, Limits, Listeners, RequestCpu, Rules, Server, Source, Traffic, Unavailable, Wanted,
 };
 use crate::export::otlp::logs::Switch;
 use crate::export::otlp::resource;
 use crate::export::push::{Board, Feed, PushContext, Pusher};
 use crate::files::{self, Files};
+use crate::history::SharedHistory;
 use crate::host::{Environment, Facts, Roots};
 use crate::lock;
 use crate::metrics::{Build, SelfMetrics, Snapshot};
-use crate::profile::{NoProfile, Profile, ProfileRecorder, RecordingId};
+use crate::net::listen::{Listen, ListenAddress};
+use crate::profile::{HeatMap, NoProfile, Profile, ProfileRecorder, RecordingId, Selection, TimeRange};
 use crate::status::Status;
-use crate::sys::{Kernel, malloc_settings, scheduling};
+use crate::sys::{InheritedSocket, Kernel, malloc_settings, scheduling};
 use demand::Demand;
 use engine::{Engine, Naming, Published, Pushes, Request};
 use manager::Manager;
@@ -63,8 +66,8 @@ pub struct Options {
     pub config: Option<PathBuf>,
     /// The web configuration file, whose keys take precedence over the section `web`; `None` = the section alone.
     pub web_config: Option<PathBuf>,
-    /// Address to serve on. Overrides the configuration.
-    pub listen: Option<SocketAddr>,
+    /// Addresses to serve on, instead of those of the configuration. Empty = those of the configuration.
+    pub listen: Vec<ListenAddress>,
     /// Roots of the host's file systems.
     pub roots: Roots,
     /// Whether the service gives up the capabilities that it does not need.
@@ -107,11 +110,12 @@ impl Failure {
     }
 }
 
-/// Runs the service until SIGTERM or SIGINT.
+/// Runs the service until SIGTERM or SIGINT. It serves on `sockets`, which the service manager has passed, or on its addresses if there are
+/// none.
 ///
 /// # Errors
 /// If it cannot start. Once it runs, only the two signals end it.
-pub fn serve<K>(options: Options, kernel: K) -> Result<(), Failure>
+pub fn serve<K>(options: Options, sockets: Vec<InheritedSocket>, kernel: K) -> Result<(), Failure>
 where
     K: Kernel + Send + 'static,
     K::Event: Send,
@@ -127,17 +131,16 @@ where
     config.require_memory(facts.online.len()).map_err(|error| Failure::Config(error.into()))?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let limits = Limits { connections: config.limits.connections, ..Limits::default() };
-    let server = Server::bind(options.listen.unwrap_or(config.listen), limits)?;
+    let server = Server::new(listeners(&config.listen, options.listen.clone(), sockets)?, limits);
     // After the socket, which may need CAP_NET_BIND_SERVICE, and before other threads start.
     let privileges = if options.sandbox { Privileges::reduce(&config, &facts) } else { Privileges::All };
+    let unrestricted =
+        options.sandbox.then(|| privileges::restrict_service(&config, &options.files)).flatten();
     if options.sandbox {
         options.log.renew();
     }
-    let web = web::start(
-        config.web.clone(),
-        options.web_config.clone(),
-        web::own_names(&options.roots, &options.environment),
-    )?;
+    let web =
+        web::start(config.web.clone(), options.web_config.clone(), (&options.roots, &options.environment))?;
 
     let metrics_error = |error: prometheus::Error| Failure::Metrics(error.to_string());
     let metrics = Arc::new(SelfMetrics::new(&build(), options.clock.now()).map_err(metrics_error)?);
@@ -161,9 +164,10 @@ where
     let engine = Engine::new(kernel, &options, config, metrics, files_metrics, pushes, naming)
         .map_err(|e| Failure::Metrics(e.to_string()))?
         .serving(traffic.cpu())
-        .restricted(privileges)
+        .restricted(privileges, unrestricted)
         .governing(web.settings);
-    let (profiles, memory) = (engine.profiles(), engine.memory_of_queues());
+    let (profiles, memory) = (engine.profiles(), engine.memory_of(Part::Queues));
+    let history_memory = engine.memory_of(Part::History);
     let server = server.within(memory.clone());
     let (requests, received) = channel();
     let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
@@ -176,12 +180,14 @@ where
         })
         .map_err(Failure::system("cannot start the collection thread"))?;
 
+    let history = history::start(published.clone(), history_memory)
+        .map_err(Failure::system("cannot start the history thread"))?;
     memory::start_trimming();
     cpus::start(options.roots.clone(), requests.clone());
     let service = Service::new(
         requests.clone(),
         published,
-        profiles,
+        (profiles, history),
         web.rules,
         traffic.cpu().clone(),
         options.clock.clone(),
@@ -194,6 +200,10 @@ where
         began: options.clock.now(),
         memory,
     };
+    // All other threads are started: those from here on only exchange data with the network.
+    if options.sandbox {
+        privileges::restrict_network(server.listeners().addresses().iter().map(|(address, _)| address));
+    }
     let pusher = Pusher::start(service.clone(), pushed, push_context)
         .map_err(Failure::system("cannot start the push thread"))?;
     let manager = Manager::of(&options.environment, std::process::id());
@@ -211,6 +221,24 @@ where
     }
     files.stop();
     outcome.map(drop)
+}
+
+/// Returns the sockets that the service manager has passed, or those of the addresses.
+fn listeners(
+    configured: &Listen,
+    addresses: Vec<ListenAddress>,
+    passed: Vec<InheritedSocket>,
+) -> Result<Listeners, Failure> {
+    if !passed.is_empty() {
+        tracing::info!(
+            sockets = passed.len(),
+            "the service manager has passed sockets: `listen` and `admin` are not used"
+        );
+        return Listeners::inherited(passed)
+            .map_err(Failure::system("cannot use a socket that the service manager has passed"));
+    }
+    let all = if addresses.is_empty() { configured.all.clone() } else { addresses };
+    Ok(Listeners::bind(&Listen { all, ..configured.clone() })?)
 }
 
 /// Runs `work` on a runtime of this thread. Does not wait for tasks on blocking threads.
@@ -268,9 +296,15 @@ async fn serve_until_stopped(
         manager.stopping();
     };
     lock::never_blocks("HTTP server");
-    if let Ok(address) = server.address() {
-        let scheme = if service.rules().is_tls() { "https" } else { "http" };
-        tracing::info!("serving on {scheme}://{address}/");
+    for (address, is_admin) in server.listeners().addresses() {
+        let audience = if is_admin { "; its clients have the rights of clients on this machine" } else { "" };
+        match address {
+            ListenAddress::Tcp(address) => {
+                let scheme = if service.rules().is_tls() { "https" } else { "http" };
+                tracing::info!("serving on {scheme}://{address}/{audience}");
+            }
+            ListenAddress::Unix(_) => tracing::info!("serving on {address}"),
+        }
     }
     server.run(service, traffic, clock.clone(), stop).await.map_err(Failure::system("cannot serve"))?;
     Ok(requested)
@@ -291,6 +325,7 @@ struct Service {
     published: watch::Receiver<Arc<Published>>,
     demand: Demand,
     profiles: Arc<dyn ProfileRecorder>,
+    history: SharedHistory,
     rules: watch::Receiver<Arc<Rules>>,
     /// Limits concurrent calls for profiles.
     profile_calls: Arc<Semaphore>,
@@ -318,13 +353,13 @@ impl Service {
     fn new(
         requests: Sender<Request>,
         published: watch::Receiver<Arc<Published>>,
-        profiles: Arc<dyn ProfileRecorder>,
+        (profiles, history): (Arc<dyn ProfileRecorder>, SharedHistory),
         rules: watch::Receiver<Arc<Rules>>,
         cpu: RequestCpu,
         clock: Clock,
     ) -> Self {
         let (demand, profile_calls) = (Demand::default(), Arc::new(Semaphore::new(MAX_PROFILE_CALLS)));
-        Self { requests, published, demand, profiles, rules, profile_calls, cpu, clock }
+        Self { requests, published, demand, profiles, history, rules, profile_calls, cpu, clock }
     }
 
     /// Returns the last collection if it is fresh enough, otherwise the next one. Returns `None` if that takes longer than `patience`.
@@ -417,6 +452,14 @@ impl Source for Service {
         Arc::clone(&self.rules.borrow())
     }
 
+    fn history(&self) -> SharedHistory {
+        self.history.clone()
+    }
+
+    fn latest(&self) -> Option<Arc<Snapshot>> {
+        self.last().snapshot.clone()
+    }
+
     async fn reload(&self) -> Result<String, String> {
         let (answer, outcome) = oneshot::channel();
         let gone = || Self::gone().0;
@@ -429,7 +472,11 @@ impl Source for Service {
     }
 
     async fn profile(&self, wanted: Wanted) -> Result<Arc<Profile>, Unavailable> {
-        let Wanted { kind, seconds, selection } = wanted;
+        let Wanted { kind, seconds, range, selection } = wanted;
+        if let Some(range) = range {
+            let past = move |profiles: &dyn ProfileRecorder| profiles.range(&kind, range, &selection);
+            return Ok(Arc::new(self.run_blocking(past).await?));
+        }
         let Some(seconds) = seconds else {
             let last = move |profiles: &dyn ProfileRecorder| profiles.last(&kind, Duration::MAX, &selection);
             return Ok(Arc::new(self.run_blocking(last).await?));
@@ -440,6 +487,16 @@ impl Source for Service {
         tokio::time::sleep(Duration::from_secs(seconds.into())).await;
         under_way.recording = None;
         Ok(Arc::new(self.run_blocking(move |profiles| profiles.end(recording, &selection)).await?))
+    }
+
+    async fn heat(
+        &self,
+        kind: Arc<str>,
+        range: TimeRange,
+        rows: u32,
+        selection: Selection,
+    ) -> Result<HeatMap, Unavailable> {
+        self.run_blocking(move |profiles| profiles.heat(&kind, range, rows, &selection)).await
     }
 }
 

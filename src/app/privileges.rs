@@ -1,5 +1,7 @@
-//! Capabilities that the service keeps: those of the table in docs/privileges.md. It gives up all others at its start, so a defect in the
-//! exporter gives an attacker no more than that.
+//! Capabilities and system calls that the service keeps: the capabilities of the table in docs/privileges.md, and the system calls of
+//! [`sandbox`]. It gives up all others at its start, so a defect in the exporter gives an attacker no more than that.
+
+use std::path::PathBuf;
 
 use rustix::process::geteuid;
 use rustix::thread::CapabilitySet;
@@ -7,8 +9,11 @@ use rustix::thread::CapabilitySet;
 use crate::config::Config;
 use crate::config::profiled::{Profiled, Source};
 use crate::config::traced::TracedKind;
+use crate::files::Files;
 use crate::host::{Facts, KernelVersion};
+use crate::net::listen::ListenAddress;
 use crate::sys::privileges;
+use crate::sys::sandbox::{self, CallSet};
 
 /// Capabilities of features that a reload can enable at any time.
 const ALWAYS: CapabilitySet = CapabilitySet::PERFMON
@@ -66,6 +71,39 @@ impl Privileges {
         (self == Self::All).then(|| {
             "the exporter keeps capabilities that no feature needs (--no-sandbox, or see the log)".to_owned()
         })
+    }
+}
+
+/// Restricts the system calls of this thread, of the threads that it starts later, and of the child that opens files. Must be called before
+/// other threads are started. Returns a note for `/status` if the kernel does not enforce it.
+pub(super) fn restrict_service(config: &Config, files: &Files) -> Option<String> {
+    let restricted = sandbox::restrict_calls(CallSet::Service { mounts: config.mount_tracefs });
+    if let Err(error) = files.restrict() {
+        tracing::warn!(%error, "cannot start the thread that starts helper processes");
+    }
+    let error = restricted.err()?;
+    tracing::warn!(%error, "cannot restrict system calls (seccomp)");
+    Some(format!("the system calls of the exporter are not restricted: {error}"))
+}
+
+/// Restricts this thread and the threads that it starts later to what the HTTP server and pushes need: they execute no programs, open no
+/// events, change no files, and cannot inspect other processes. `sockets` are the addresses of the server: at the end, it removes the files of
+/// its unix sockets.
+pub(super) fn restrict_network<'a>(sockets: impl IntoIterator<Item = &'a ListenAddress>) {
+    let directory = |address: &ListenAddress| match address {
+        ListenAddress::Unix(path) => path.parent().map(PathBuf::from),
+        ListenAddress::Tcp(_) => None,
+    };
+    let removable: Vec<PathBuf> = sockets.into_iter().filter_map(directory).collect();
+    match sandbox::restrict_files(&removable) {
+        Ok(true) => {}
+        Ok(false) => {
+            tracing::info!("this kernel cannot restrict the files of threads (Landlock, Linux 5.13)");
+        }
+        Err(error) => tracing::warn!(%error, "cannot restrict the files of threads (Landlock)"),
+    }
+    if let Err(error) = sandbox::restrict_calls(CallSet::Network) {
+        tracing::debug!(%error, "cannot restrict the system calls of threads of the network");
     }
 }
 

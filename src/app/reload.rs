@@ -120,7 +120,10 @@ mod tests {
             reloads.ask(Some(file.path()), oneshot::channel().0, at(0));
         }
         let (first, answers) = ended(&mut reloads, Some(file.path()));
-        assert_eq!((first.unwrap().0.listen.port(), answers.len()), (1, 1));
+        assert_eq!(
+            (first.unwrap().0.listen.all[0].to_string(), answers.len()),
+            ("127.0.0.1:1".to_owned(), 1)
+        );
         let (second, answers) = ended(&mut reloads, Some(file.path()));
         assert_eq!((second.is_ok(), answers.len()), (true, 2));
         assert!(reloads.ended(Some(file.path()), at(0)).is_none());

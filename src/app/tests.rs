@@ -5,7 +5,6 @@ use std::sync::mpsc::Receiver;
 
 use super::*;
 use crate::clock::{Monotonic, Timestamp};
-use crate::profile::Selection;
 use crate::status::tests::example;
 
 /// Profiles whose lock is never released.
@@ -47,6 +46,14 @@ impl ProfileRecorder for Stuck {
     fn last(&self, _: &str, _: Duration, _: &Selection) -> Result<Profile, NoProfile> {
         self.hang()
     }
+
+    fn range(&self, _: &str, _: TimeRange, _: &Selection) -> Result<Profile, NoProfile> {
+        self.hang()
+    }
+
+    fn heat(&self, _: &str, _: TimeRange, _: u32, _: &Selection) -> Result<HeatMap, NoProfile> {
+        self.hang()
+    }
 }
 
 /// A service whose collection thread and profiles no longer respond.
@@ -65,6 +72,7 @@ fn published(at: Monotonic) -> Arc<Published> {
         profiles: vec!["cpu".into()],
         at,
         freshness: Duration::ZERO,
+        history: config::History::default(),
     })
 }
 
@@ -76,7 +84,7 @@ fn troubled() -> Troubled {
     let service = Service::new(
         requests,
         receiver,
-        Arc::<Stuck>::clone(&profiles),
+        (Arc::<Stuck>::clone(&profiles), SharedHistory::default()),
         watch::channel(Arc::default()).1,
         RequestCpu::default(),
         clock.clone(),
@@ -120,7 +128,8 @@ fn a_push_takes_no_snapshot_twice_for_a_collection_that_ends_later() {
 fn profiles_that_hang_take_few_threads_and_nothing_else_asks_them() {
     let Troubled { service, profiles, .. } = &troubled();
     on_runtime(async {
-        let wanted = || Wanted { kind: "cpu".into(), seconds: None, selection: Selection::default() };
+        let wanted =
+            || Wanted { kind: "cpu".into(), seconds: None, range: None, selection: Selection::default() };
         let profile = || tokio::time::timeout(Duration::from_millis(50), service.profile(wanted()));
         for _ in 0..3 * MAX_PROFILE_CALLS {
             assert!(profile().await.is_err(), "a profile that hangs ended");

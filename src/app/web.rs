@@ -34,11 +34,16 @@ pub(super) struct WebAccess {
 ///
 /// # Errors
 /// Returns an error if the thread cannot be started, or if a file cannot be read within [`config::DEADLINE`] or is invalid.
-pub(super) fn start(web: Web, file: Option<PathBuf>, names: Vec<String>) -> Result<WebAccess, Failure> {
+pub(super) fn start(
+    web: Web,
+    file: Option<PathBuf>,
+    (roots, environment): (&Roots, &Environment),
+) -> Result<WebAccess, Failure> {
     let (settings, received) = channel();
     let (publisher, rules) = watch::channel(Arc::default());
     let (first, outcome) = channel();
-    let mut reader = Reader { file, names, web, seen: Vec::new(), rules: publisher };
+    let (names, environment) = (own_names(roots, environment), environment.clone());
+    let mut reader = Reader { file, names, environment, web, seen: Vec::new(), rules: publisher };
     let read = move || {
         let read = reader.read();
         let is_read = read.is_ok();
@@ -63,7 +68,7 @@ pub(super) fn start(web: Web, file: Option<PathBuf>, names: Vec<String>) -> Resu
 }
 
 /// Returns the names of this server in the header `Host`: those of the machine, and of the node in its cluster.
-pub(super) fn own_names(roots: &Roots, environment: &Environment) -> Vec<String> {
+fn own_names(roots: &Roots, environment: &Environment) -> Vec<String> {
     let node = ["NODE_NAME", "K8S_NODE_NAME"].into_iter().find_map(|name| environment.get(name));
     roots.host_name().into_iter().chain(node.map(str::to_owned)).collect()
 }
@@ -75,6 +80,7 @@ type Version = Option<(u64, u64, u64, i64, i64)>;
 struct Reader {
     file: Option<PathBuf>,
     names: Vec<String>,
+    environment: Environment,
     /// The section `web` of the configuration.
     web: Web,
     /// The files that were read, with their versions.
@@ -92,7 +98,10 @@ impl Reader {
         self.seen = seen;
         let OpenedWeb { web, tls, warnings } = opened?;
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-        self.rules.send_replace(Arc::new(Rules::new(&web, self.names.iter().map(String::as_str), tls)));
+        let reviewer = web.kubernetes.as_ref().map(|reviewer| reviewer.server(&self.environment)).transpose();
+        let reviewer = reviewer.map_err(|why| LoadError::Web(format!("web.kubernetes: {why}")))?;
+        let rules = Rules::new(&web, self.names.iter().map(String::as_str), tls).with_reviews_by(reviewer);
+        self.rules.send_replace(Arc::new(rules));
         Ok(())
     }
 

@@ -82,6 +82,14 @@ pub struct Share<'a> {
     presence: &'a [u64],
 }
 
+#[cfg(test)]
+impl<'a> Share<'a> {
+    /// Returns a share with the enabled time of each counter, then the running time of each.
+    pub(crate) fn of(counts: &'a [u64], presence: &'a [u64]) -> Self {
+        Self { counts, time: Duration::ZERO, presence }
+    }
+}
+
 impl Share<'_> {
     /// Returns the owner's time on the CPU, and the part of it in which a hardware event was on the PMU. Zero for software events, which
     /// need no PMU.

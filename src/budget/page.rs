@@ -22,15 +22,17 @@ that is oldest or was least recently used:
   dropped every five minutes. Symbol names that were not used for five minutes are dropped. A profile with `lines: true` reads the
   debug information of one file at a time, up to `limits.debug_info`. This memory is freed after the request and is not part of
   the budget.
-- **stacks**: the oldest slot of all profile windows (a twelfth of its window) is dropped, with the stacks that occur only in it. The
-  samples are counted as losses on `/status`; metrics still include them. A stack that still exceeds the share is counted in
+- **stacks**: the oldest samples of the entry of `profiles` with the largest log are dropped, with the stacks that occur only in them. The
+  samples are counted on `/status`; metrics still include them. A stack that still exceeds the share is counted in
   `perf_truncated_stacks_total{reason=\"table_full\"}`.
 - **waiting**: rings are not read while this share is full. Records that do not fit into their ring are counted as lost.
 - **queues**: the oldest queued request is dropped and counted. While responses in flight fill the share, requests for profiles are
   answered with 503 and `Retry-After`.
 - **series**: the metrics with the most series are reduced to a common number of series. The busiest series keep their labels, the
   others are aggregated into `other`, as with `limits.series`. Counters of CPUs and of the whole machine always keep their labels.
-- **history** and **evidence** are reserved.
+- **history**: the cgroups and programs with the least CPU time in the last five minutes are forgotten. A series of a cgroup or program
+  that changes all the time takes 1.4 KiB for an hour.
+- **evidence** is reserved.
 - **other** is all anonymous memory that belongs to no other part. Its share is a reserve: nothing is freed when it is full.
 
 A part that the configuration does not use has no share: without `profiles` there are no unwind tables, symbols and stacks. With a
@@ -62,6 +64,7 @@ fn page() -> String {
             cpus,
             profiles,
             pushes: false,
+            history: true,
             rings: 2 + usize::from(profiles),
             ring_memory: None,
         });
@@ -80,7 +83,65 @@ fn page() -> String {
         demands.iter().for_each(|demand| write!(page, " {} |", mebibytes(demand.least())).unwrap());
         writeln!(page, " configurations with less are rejected |\n").unwrap();
     }
+    reach(&mut page);
     page.trim_end().to_owned() + "\n"
+}
+
+/// Bytes of a sample, and of stacks, tasks and caches, as the test `an_hour_of_64_cpus` prints them.
+const SAMPLE: f64 = 4.0;
+const STACKS: u64 = 8 << 20;
+/// Samples a second and CPU, by default.
+const FREQUENCY: u64 = 19;
+/// The longest time that samples are kept, in seconds.
+const HISTORY: u64 = 3600;
+
+/// Writes how far back profiles reach.
+fn reach(page: &mut String) {
+    writeln!(page, "## How far back profiles reach\n").unwrap();
+    writeln!(
+        page,
+        "Each sample is kept for an hour, if the share of **stacks** permits. A sample takes about {SAMPLE} bytes: measured with an\n\
+         hour of samples of 64 CPUs with 20 000 different stacks of 26 frames on average, and 2400 threads (`cargo test --release\n\
+         --locked --lib -- --ignored --nocapture an_hour_of_64_cpus`). The stacks, threads and caches take {} MiB. So if all CPUs are busy\n\
+         all the time, profiles at {FREQUENCY} samples a second and CPU reach back:\n",
+        STACKS >> 20
+    )
+    .unwrap();
+    writeln!(
+        page,
+        "| CPUs | samples a second | share of stacks | with the default limit | `limits.memory` for an hour |"
+    )
+    .unwrap();
+    writeln!(page, "|--:|--:|--:|--:|--:|").unwrap();
+    for cpus in [2, 8, 64, 256] {
+        let demand =
+            Demand { cpus, profiles: true, pushes: false, history: true, rings: 3, ring_memory: None };
+        let rate = cpus as u64 * FREQUENCY;
+        let default = demand.default_limit();
+        let share = |limit: u64| Shares::of(limit, &demand).get(Part::Stacks);
+        // After samples were dropped, the share is full to seven eighths.
+        let seconds = |limit: u64| {
+            let bytes = (share(limit) / 8 * 7).saturating_sub(STACKS);
+            (bytes as f64 / (SAMPLE * rate as f64)) as u64
+        };
+        let enough = (default >> 20..).find(|&mebibytes| seconds(mebibytes << 20) >= HISTORY).unwrap();
+        writeln!(
+            page,
+            "| {cpus} | {rate} | {} MiB | {} min | {} |",
+            mebibytes(share(default)),
+            seconds(default).min(HISTORY) / 60,
+            if enough << 20 == default { "the default".to_owned() } else { format!("{enough}MiB") },
+        )
+        .unwrap();
+    }
+    writeln!(
+        page,
+        "\nAn idle CPU has no samples, so a machine that is half busy reaches back twice as far. A wait (`off_cpu`) takes about 7 bytes\n\
+         more than a sample of a clock, because its duration is kept exactly. Each process with a sample takes about 300 bytes until its\n\
+         last sample has left: many short processes shorten the time. If the share is full, the entry with the largest log loses its\n\
+         oldest samples first. `/status` shows from when on each entry has all its samples."
+    )
+    .unwrap();
 }
 
 fn mebibytes(bytes: u64) -> String {

@@ -4,6 +4,7 @@ mod containers;
 mod presets;
 mod profiles;
 mod pushes;
+mod restrictions;
 mod rows;
 mod stream;
 mod text;
@@ -21,6 +22,7 @@ use serde::Serialize;
 use presets::PresetRow;
 use profiles::{ProfileRings, ProfileRow};
 use pushes::PushRow;
+use restrictions::RestrictionRow;
 use rows::{Descriptors, GroupDescriptors, GroupRow};
 use stream::StreamRow;
 use traces::{ProbeRow, TraceRow};
@@ -97,6 +99,9 @@ struct Report {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pushes: Vec<PushRow>,
     refusals: Vec<Line>,
+    /// Restrictions that the service imposes on itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    restrictions: Vec<RestrictionRow>,
     /// The switch stream, which counts for groups with attribution `stream`.
     #[serde(skip_serializing_if = "Option::is_none")]
     stream: Option<StreamRow>,
@@ -258,6 +263,7 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
         stream,
         no_stream: NoStream::all(&plan.groups, &support),
         descriptors: Some(descriptors),
+        restrictions: if args.no_open { Vec::new() } else { RestrictionRow::all() },
         notes,
         ..Report::default()
     })

@@ -36,6 +36,7 @@ use crate::files::Files;
 use crate::health::{Attempt, Refusal, Scope, classify};
 use crate::host::Roots;
 use crate::sys::live::Live;
+use crate::sys::sandbox::{CallSet, restrict_calls};
 use observe::{Host, exit, failed};
 
 /// Exit code for invalid arguments or an invalid configuration.
@@ -86,7 +87,11 @@ enum Command {
     Trace(trace::TraceArgs),
     /// Open and read files of other processes for the process connected to standard input.
     #[command(hide = true)]
-    FilesHelper,
+    FilesHelper {
+        /// Restrict system calls to those that files need.
+        #[arg(long)]
+        sandbox: bool,
+    },
 }
 
 /// Options common to all commands. The high display order lists them after the options of each command.
@@ -163,8 +168,8 @@ pub fn main() -> ExitCode {
     };
     let command = cli.command.unwrap_or(Command::Run(cli.run));
     let roots = Roots::under(&cli.global.host_root);
-    if matches!(command, Command::FilesHelper) {
-        return files_helper(roots);
+    if let Command::FilesHelper { sandbox } = command {
+        return files_helper(roots, sandbox);
     }
     let log = match start_log(&cli.global, &command) {
         Ok(log) => log,
@@ -172,7 +177,7 @@ pub fn main() -> ExitCode {
     };
     let host = || Host::new(&Live, &roots);
     match command {
-        Command::FilesHelper => ExitCode::SUCCESS,
+        Command::FilesHelper { .. } => ExitCode::SUCCESS,
         Command::Run(args) => run::run(args, roots, log),
         Command::Check(args) => check::check(&args, &roots),
         Command::List(args) => list::list(&args, &roots),
@@ -194,11 +199,15 @@ fn files(roots: &Roots) -> Files {
 }
 
 /// Serves the parent process. Nothing is logged: failures are returned as responses.
-fn files_helper(roots: Roots) -> ExitCode {
+fn files_helper(roots: Roots, sandbox: bool) -> ExitCode {
     match io::stdin().as_fd().try_clone_to_owned() {
         Ok(socket) => {
             // Threads of the parent block on this process. A failure to raise the priority only makes it slower.
             crate::sys::scheduling::raise_priority().ok();
+            if sandbox {
+                // The parent has already warned of a kernel that cannot restrict system calls.
+                restrict_calls(CallSet::Helper).ok();
+            }
             crate::files::serve(socket, roots);
             ExitCode::SUCCESS
         }

@@ -1,6 +1,5 @@
 //! Semantic checks: converts the declared types of a file to [`Config`], and reports invalid settings.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use super::containers::containers;
@@ -10,23 +9,29 @@ use super::file::{
     self, CONNECTIONS_MAX, DEBUG_INFO_MAX, DEBUG_INFO_MIN, DESCRIPTORS_MAX, File, MEMORY_MAX, MEMORY_MIN,
     RING_MEMORY_MAX, RING_MEMORY_MIN, SERIES_MAX,
 };
+use super::listen::listen;
 use super::per::reselected;
-use super::problem::shown;
 use super::profiled::profiled;
 use super::push::push;
 use super::report::Report;
 use super::selection::Selections;
 use super::tasks::{scheduler, syscalls};
 use super::traced::{Traced, traced};
-use super::value::{Address, Percent, Period, Size};
+use super::value::{Percent, Period, Size};
 use super::web::web;
-use super::{Collection, Config, Counters, Limits};
+use super::{Collection, Config, Counters, History, Limits};
 use crate::health::Scope;
 use crate::targets::Targets;
 
 /// Bounds of `collection.interval`. Below the minimum, the cost of collections is noticeable. Above the maximum, short-lived cgroups and
 /// processes are missed, and multiplexed events are scaled by stale factors.
 const INTERVAL: RangeInclusive<Period> = Period::milliseconds(100)..=Period::seconds(600);
+
+/// Bounds of `history.for`. A day of a busy machine exceeds the usual share of `limits.memory`.
+const KEPT: RangeInclusive<Period> = Period::seconds(0)..=Period::seconds(24 * 3600);
+
+/// Bounds of `history.step`. Above the maximum, short steps would be longer than long ones.
+const STEP: RangeInclusive<Period> = Period::seconds(1)..=Period::seconds(10);
 
 /// Returns the configuration of `file`, with the values of `base` and `selections` for omitted settings. Also returns the selections that
 /// entries without their own inherit.
@@ -61,9 +66,10 @@ pub(super) fn check(
     }
     let mount = file.tracefs.as_ref().and_then(|tracefs| tracefs.mount);
     let config = Config {
-        listen: listen(file.listen.as_ref(), base.listen, report),
+        listen: listen(file, &base.listen, report),
         web: web(file.web.as_ref(), &base.web, report),
         collection: collection(file.collection.as_ref(), base.collection, report),
+        history: history(file.history.as_ref(), base.history, report),
         counters,
         traced,
         profiles,
@@ -123,42 +129,6 @@ fn idle_selections(
     }
 }
 
-fn listen(written: Option<&At<Address>>, base: SocketAddr, report: &mut Report<'_>) -> SocketAddr {
-    let Some(At { node, value: Address(text) }) = written else { return base };
-    text.parse().unwrap_or_else(|_| {
-        let message = format!("{} is not an IP address and a port", shown(text));
-        report.error(*node, message, better_address(text, base.port()));
-        base
-    })
-}
-
-/// Returns a correction for an invalid address.
-fn better_address(text: &str, port: u16) -> String {
-    if let Ok(address) = text.parse::<IpAddr>() {
-        return format!("add the port: `{}`", SocketAddr::new(address, port));
-    }
-    if text.contains("://") {
-        return format!(
-            "leave out the scheme and the path: `{}`",
-            SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)
-        );
-    }
-    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
-    match (host, port.parse::<u16>()) {
-        ("" | "*", Ok(port)) => format!("write `0.0.0.0:{port}` for every address of this host"),
-        ("localhost", Ok(port)) => format!("host names are not resolved: write `127.0.0.1:{port}`"),
-        (_, Ok(port)) => {
-            format!(
-                "host names are not resolved: write an address of this host, or `0.0.0.0:{port}` for all of them"
-            )
-        }
-        (_, Err(_)) if port.bytes().all(|b| b.is_ascii_digit()) && !port.is_empty() => {
-            "the maximum port is 65535".to_owned()
-        }
-        _ => "use the form `0.0.0.0:7373` or `[::]:7373`".to_owned(),
-    }
-}
-
 fn collection(
     written: Option<&At<file::Collection>>,
     base: Collection,
@@ -179,6 +149,13 @@ fn collection(
     // The default is lowered to a shorter interval without a warning.
     let freshness = freshness.map_or(base.freshness.min(interval), |at| at.value.0);
     Collection { interval, freshness }
+}
+
+fn history(written: Option<&At<file::History>>, base: History, report: &mut Report<'_>) -> History {
+    let Some(At { value: file::History { kept, step }, .. }) = written else { return base };
+    let Period(kept) = report.setting(kept.as_ref(), KEPT, Period(base.kept));
+    let Period(step) = report.setting(step.as_ref(), STEP, Period(base.step));
+    History { kept, step }
 }
 
 fn limits(written: Option<&file::Limits>, base: Limits, report: &mut Report<'_>) -> Limits {
@@ -244,31 +221,6 @@ mod tests {
         assert_eq!(cgroups.exclude.len(), 1);
         let Targets::Processes(processes) = &per[2] else { panic!("{per:?}") };
         assert_eq!(processes.by, [crate::targets::GroupBy::Pid]);
-    }
-
-    #[test]
-    fn an_address_that_is_none_is_answered_with_one() {
-        for (text, hint) in [
-            ("':9100'", "write `0.0.0.0:9100` for every address of this host"),
-            ("'*:9100'", "write `0.0.0.0:9100` for every address of this host"),
-            ("'9100'", "write `0.0.0.0:9100` for every address of this host"),
-            ("localhost:9100", "host names are not resolved: write `127.0.0.1:9100`"),
-            ("127.0.0.1", "add the port: `127.0.0.1:7373`"),
-            ("'::1'", "add the port: `[::1]:7373`"),
-            ("http://0.0.0.0:9100/metrics", "leave out the scheme and the path: `0.0.0.0:7373`"),
-            ("0.0.0.0:91000", "the maximum port is 65535"),
-            (
-                "node1:91",
-                "host names are not resolved: write an address of this host, or `0.0.0.0:91` for all of them",
-            ),
-            ("here", "use the form `0.0.0.0:7373` or `[::]:7373`"),
-        ] {
-            let report = report(&format!("listen: {text}"));
-            let text = text.trim_matches('\'');
-            assert_eq!(report, format!("1:9: listen: `{text}` is not an IP address and a port; {hint}"));
-        }
-        assert!(report("listen: 9100").ends_with("found the number 9100; write `0.0.0.0:9100`"));
-        assert_eq!(good("listen: '[::]:80'").listen.port(), 80);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(super) use traced::{PENDING_MAX, Probe, Tracefs, Tracepoint, VALUES_MAX, Wit
 use super::decode::At;
 use super::presets;
 use super::push::Export;
-use super::value::{Address, Entries, Event, List, Percent, Period, Size};
+use super::value::{Address, Entries, Event, FileMode, List, Percent, Period, Size};
 use super::web::WrittenWeb;
 use crate::event::Preset;
 use crate::targets::{Attribution, GroupBy};
@@ -36,13 +36,24 @@ use crate::targets::{Attribution, GroupBy};
 #[serde(deny_unknown_fields)]
 #[schemars(title = "perf-exporter")]
 pub(super) struct File {
-    /// Address and port of the HTTP server for metrics. `0.0.0.0` means all IPv4 addresses of the host, `[::]` all IPv6 addresses.
-    #[schemars(extend("examples" = ["127.0.0.1:7373", "[::]:7373"]))]
-    pub(super) listen: Option<At<Address>>,
+    /// Addresses and ports of the HTTP server, or unix sockets (`unix:/run/perf-exporter/http.sock`). `0.0.0.0` means all IPv4 addresses
+    /// of the host, `[::]` all IPv6 addresses. Clients of a unix socket are clients on this machine. Sockets that systemd passes (socket
+    /// activation) replace these addresses.
+    #[schemars(extend("examples" = ["127.0.0.1:7373", ["[::]:7373", "unix:/run/perf-exporter/http.sock"]]))]
+    pub(super) listen: Option<At<List<Address>>>,
+    /// Further addresses, for administrators. Their clients have the rights of clients on this machine: profiles, pages and reloads, if
+    /// `web.access` allows them for `loopback`.
+    #[schemars(extend("examples" = ["10.0.0.5:7374", "unix:/run/perf-exporter/admin.sock"]))]
+    pub(super) admin: Option<At<List<Address>>>,
+    /// Permissions of unix sockets, `0660` by default. The owner and the group are those of the exporter.
+    #[schemars(extend("examples" = ["0600"]))]
+    pub(super) socket_mode: Option<At<FileMode>>,
     /// Access to the HTTP server.
     pub(super) web: Option<WrittenWeb>,
     /// When the counters are read.
     pub(super) collection: Option<At<Collection>>,
+    /// The past that the exporter keeps in memory, for its pages.
+    pub(super) history: Option<At<History>>,
     /// Events to count and the targets to count them for. If present, it replaces the built-in set.
     pub(super) counters: Option<At<Entries<Counters>>>,
     /// Metrics of kernel tracepoints, with their fields as labels, sums and histograms.
@@ -83,6 +94,19 @@ pub(super) struct Collection {
     /// Maximum age of a collection that may answer a scrape, so that two scrapers share one; at most `interval`. `0s` collects for each
     /// scrape.
     pub(super) freshness: Option<At<Period>>,
+}
+
+/// The past of the machine, of cgroups and of programs, and how detailed it is.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct History {
+    /// How long the past and the samples of profiles are kept: at most 24h. `0s` disables the history; samples are then kept for the windows
+    /// of profiles. If the shares of `limits.memory` are full, the least active cgroups and programs and the oldest samples are dropped
+    /// earlier.
+    #[serde(rename = "for")]
+    pub(super) kept: Option<At<Period>>,
+    /// Length of a step in the last five minutes, and so the maximum time between two collections: 1s to 10s. Older steps are 10s long.
+    pub(super) step: Option<At<Period>>,
 }
 
 /// An entry of `counters`: the events and the targets to count them for.

@@ -27,7 +27,7 @@ impl Config {
     pub fn demand(&self, cpus: usize, rings: usize) -> Demand {
         let ring_memory = self.limits.ring_memory;
         let (profiles, pushes) = (!self.profiles.is_empty(), self.push.is_any());
-        Demand { cpus, profiles, pushes, rings, ring_memory }
+        Demand { cpus, profiles, pushes, history: self.history.is_kept(), rings, ring_memory }
     }
 
     /// Returns the shares of `limits.memory`, or of its default.

@@ -12,6 +12,7 @@ pub mod containers;
 mod counters;
 mod decode;
 mod file;
+mod listen;
 mod load;
 mod memory;
 mod per;
@@ -41,11 +42,11 @@ pub use tasks::{Scheduler, Syscalls};
 pub use traced::Traced;
 pub use web::Web;
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::syntax::Group;
+use crate::net::listen::Listen;
 use crate::targets::Targets;
 use file::File;
 use report::Report;
@@ -119,9 +120,10 @@ fn read(
 /// Parses [`BUILT_IN`] without a base. A test checks that it has no problems and sets every setting.
 fn built_in() -> (Config, Selections) {
     let nothing = Config {
-        listen: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+        listen: Listen { all: Vec::new(), admin: Vec::new(), socket_mode: 0 },
         web: Web::default(),
         collection: Collection::default(),
+        history: History::default(),
         counters: Vec::new(),
         traced: Vec::new(),
         profiles: Vec::new(),
@@ -149,12 +151,14 @@ impl Default for Config {
 /// Complete and consistent configuration, as the program uses it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Address and port of the HTTP server.
-    pub listen: SocketAddr,
+    /// Sockets of the HTTP server.
+    pub listen: Listen,
     /// Access to the HTTP server.
     pub web: Web,
     /// Timing of collections.
     pub collection: Collection,
+    /// The past that is kept in memory.
+    pub history: History,
     /// Entries of `counters`, in the order of the file.
     pub counters: Vec<Counters>,
     /// Metrics of tracepoints and probes: the entries of `tracepoints`, then of `probes`, then of `presets`, each in the order of the file.
@@ -177,6 +181,14 @@ pub struct Config {
     pub limits: Limits,
 }
 
+impl Config {
+    /// Returns the maximum time between two collections: a history needs one in each step.
+    pub fn interval(&self) -> Duration {
+        let Self { collection: Collection { interval, .. }, history, .. } = self;
+        if history.is_kept() { history.step.min(*interval) } else { *interval }
+    }
+}
+
 /// Timing of collections. One collection serves every reader whose request arrives within `freshness` of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collection {
@@ -185,6 +197,22 @@ pub struct Collection {
     pub interval: Duration,
     /// Maximum age of a collection that may answer a scrape.
     pub freshness: Duration,
+}
+
+/// The past that is kept in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct History {
+    /// How long it is kept; zero = not at all.
+    pub kept: Duration,
+    /// Length of a step in the last five minutes, and so the maximum time between two collections.
+    pub step: Duration,
+}
+
+impl History {
+    /// Reports whether a history is kept.
+    pub fn is_kept(&self) -> bool {
+        !self.kept.is_zero()
+    }
 }
 
 /// Resource limits.

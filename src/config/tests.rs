@@ -87,6 +87,7 @@ fn the_built_in_configuration_gives_every_setting_that_has_a_default() {
         "web.auth_excluded_paths",
         "web.basic_auth_users",
         "web.http_server_config",
+        "web.kubernetes",
         "web.rate_limit",
         "web.tls_server_config",
     ];
@@ -184,6 +185,7 @@ fn places(document: &Json, here: &str, places: &mut Vec<String>) {
 const FULL: &str = r#"
 listen: "[::]:1"
 collection: {interval: 10s, freshness: 1s}
+history: {for: 1h, step: 1s}
 counters:
   a: {events: [cycles, {event: faults, name: f}], group: false, per: [cpu, process], processes: {by: pid}}
   b: {preset: detailed, per: cgroup, cgroups: {include: [/a], depth: 3, descendants: true, attribution: dedicated}}

@@ -4,6 +4,7 @@
 //! both agree.
 
 mod header;
+mod mode;
 mod percent;
 mod scalar;
 mod socket;
@@ -24,6 +25,7 @@ use super::problem::shown;
 use crate::host::CpuSet;
 
 pub(super) use header::HeaderText;
+pub(super) use mode::FileMode;
 pub(super) use percent::Percent;
 use scalar::{Refused, Scalar, scalar};
 pub use socket::Socket;
@@ -61,7 +63,7 @@ impl<T: JsonSchema> JsonSchema for At<T> {
     }
 }
 
-/// Unparsed `ADDRESS:PORT`.
+/// Unparsed `ADDRESS:PORT` or `unix:PATH`.
 #[derive(Debug)]
 pub(super) struct Address(pub(super) String);
 

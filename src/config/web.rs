@@ -2,6 +2,7 @@
 //! (`docs/web-configuration.md` there), with the additional keys `hosts` and `access`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustls::{CipherSuite, NamedGroup};
@@ -10,10 +11,13 @@ use serde::Deserialize;
 
 use super::decode::At;
 use super::problem::{one_of, shown};
+use super::push::address;
 use super::report::Report;
 use super::value::{HeaderText, List, Period, Texts};
 use super::yaml::NodeId;
+use crate::host::Environment;
 use crate::named_enum::named_enum;
+use crate::net::kubernetes::{KubernetesServer, in_cluster};
 use crate::net::server_tls::{ClientAuth, Pem, Secret, ServerTlsSettings};
 
 /// Access to the HTTP server. `--web.config.file` reads the same keys from a file of its own, in the format of Prometheus'
@@ -25,7 +29,7 @@ pub(super) struct WrittenWeb {
     /// `*.example.org` means all names below `example.org`. Protects against DNS rebinding. Scrapes and health checks accept any name.
     #[schemars(extend("examples" = [["perf.example.org"], ["*.svc.cluster.local"]]))]
     pub(super) hosts: Option<At<List<String>>>,
-    /// Clients that may open pages and profiles, and clients that may reload the configuration. Metrics and health checks are open to all.
+    /// Clients of metrics, of pages and profiles, and clients that may reload the configuration. Health checks are open to all.
     pub(super) access: Option<WrittenAccess>,
     /// TLS, instead of unencrypted connections.
     pub(super) tls_server_config: Option<At<WrittenTlsServer>>,
@@ -34,6 +38,10 @@ pub(super) struct WrittenWeb {
     /// Names and passwords of users, hashed with bcrypt (`htpasswd -nBC 10 ""`). Every request needs a password then, metrics as well.
     /// Use TLS: without it, passwords can be read on the network.
     pub(super) basic_auth_users: Option<At<Texts>>,
+    /// Bearer tokens of a Kubernetes cluster. The API server decides about clients that `access` excludes and that send a token: which user
+    /// it is (TokenReview), and whether this user may use the path (SubjectAccessReview with `nonResourceURLs`). `{}` is enough in a pod,
+    /// whose service account needs the ClusterRole `system:auth-delegator`. Use TLS: without it, tokens can be read on the network.
+    pub(super) kubernetes: Option<At<WrittenReviewer>>,
     /// Paths that need no password.
     #[schemars(extend("examples" = [["/-/healthy", "/-/ready"]]))]
     pub(super) auth_excluded_paths: Option<At<List<String>>>,
@@ -41,10 +49,12 @@ pub(super) struct WrittenWeb {
     pub(super) rate_limit: Option<WrittenRate>,
 }
 
-/// Clients that may open pages and profiles, and clients that may reload the configuration.
+/// Clients of each resource.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename = "Access", deny_unknown_fields)]
 pub(super) struct WrittenAccess {
+    /// Clients that may read metrics; `all` by default.
+    pub(super) metrics: Option<At<Audience>>,
     /// Clients that may open profiles, pages and the status, which show stacks and names of processes; `loopback` by default.
     pub(super) profiles: Option<At<Audience>>,
     /// Clients that may reload the configuration; `loopback` by default.
@@ -60,11 +70,23 @@ named_enum! {
         /// loopback address. So does a proxy on this machine: use `authenticated` behind one.
         #[default]
         Loopback = "loopback",
-        /// Clients with a password or a verified certificate.
+        /// Clients with a password, a verified certificate, or a token that Kubernetes permits.
         Authenticated = "authenticated",
         /// All clients.
         All = "all",
     }
+}
+
+/// The API server that reviews tokens.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename = "TokenReviewer", deny_unknown_fields)]
+pub(super) struct WrittenReviewer {
+    /// URL of the API server; the address in the environment of every pod by default.
+    pub(super) url: Option<At<String>>,
+    /// File with the certificate authorities of the API server; that of the service account by default.
+    pub(super) ca: Option<At<String>>,
+    /// File with the bearer token of this exporter; that of the service account by default.
+    pub(super) token: Option<At<String>>,
 }
 
 /// TLS of the server. Files are read again when they change.
@@ -187,19 +209,51 @@ pub struct Web {
     pub headers: Vec<(&'static str, String)>,
     /// bcrypt hashes of passwords, by user; empty = requests need no password.
     pub users: BTreeMap<String, Secret>,
+    /// API server that reviews tokens.
+    pub kubernetes: Option<TokenReviewer>,
     /// Paths that need no password.
     pub open_paths: Vec<String>,
     /// Maximum rate of requests.
     pub rate: Option<Rate>,
 }
 
-/// Clients of each resource. Metrics and health are open to all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Access to the API server that reviews tokens. The service account of the pod supplies what is `None`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TokenReviewer {
+    /// URL.
+    pub url: Option<String>,
+    /// File with the certificate authorities.
+    pub ca: Option<PathBuf>,
+    /// File with the bearer token.
+    pub token: Option<PathBuf>,
+}
+
+impl TokenReviewer {
+    /// Returns the server.
+    ///
+    /// # Errors
+    /// Returns an error if there is neither a URL nor the environment of a pod.
+    pub fn server(&self, environment: &Environment) -> Result<KubernetesServer, String> {
+        let url = self.url.clone().map_or_else(|| in_cluster(environment), Ok)?;
+        Ok(KubernetesServer::new(&url, self.ca.as_deref(), self.token.as_deref()))
+    }
+}
+
+/// Clients of each resource. Health is open to all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
+    /// Clients that may read metrics.
+    pub metrics: Audience,
     /// Clients that may open pages and profiles.
     pub profiles: Audience,
     /// Clients that may change the state.
     pub admin: Audience,
+}
+
+impl Default for Access {
+    fn default() -> Self {
+        Self { metrics: Audience::All, profiles: Audience::Loopback, admin: Audience::Loopback }
+    }
 }
 
 /// Maximum rate of requests.
@@ -217,13 +271,15 @@ impl Web {
     /// # Errors
     /// Returns the problem and the remedy.
     pub fn require_clients(&self) -> Result<(), String> {
-        let authenticates =
-            !self.users.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.client_auth.verifies());
-        for (key, audience) in [("profiles", self.access.profiles), ("admin", self.access.admin)] {
+        let authenticates = !self.users.is_empty()
+            || self.kubernetes.is_some()
+            || self.tls.as_ref().is_some_and(|tls| tls.client_auth.verifies());
+        let Access { metrics, profiles, admin } = self.access;
+        for (key, audience) in [("metrics", metrics), ("profiles", profiles), ("admin", admin)] {
             if audience == Audience::Authenticated && !authenticates {
                 return Err(format!(
                     "`access.{key}: authenticated` excludes all clients, because none can authenticate; add \
-                     `basic_auth_users`, or `client_auth_type: RequireAndVerifyClientCert` with a `client_ca_file`"
+                     `basic_auth_users`, `kubernetes`, or `client_auth_type: RequireAndVerifyClientCert` with a `client_ca_file`"
                 ));
             }
         }
@@ -239,6 +295,7 @@ pub(super) fn web(written: Option<&WrittenWeb>, base: &Web, report: &mut Report<
     Web {
         hosts: written.hosts.as_ref().map_or_else(|| base.hosts.clone(), |hosts| host_names(hosts, report)),
         access: Access {
+            metrics: audience(access.and_then(|access| access.metrics.as_ref()), base.access.metrics),
             profiles: audience(access.and_then(|access| access.profiles.as_ref()), base.access.profiles),
             admin: audience(access.and_then(|access| access.admin.as_ref()), base.access.admin),
         },
@@ -251,11 +308,32 @@ pub(super) fn web(written: Option<&WrittenWeb>, base: &Web, report: &mut Report<
             None => base.headers.clone(),
         },
         users: written.basic_auth_users.as_ref().map_or_else(|| base.users.clone(), |all| users(all, report)),
+        kubernetes: match &written.kubernetes {
+            Some(written) => Some(reviewer(&written.value, report)),
+            None => base.kubernetes.clone(),
+        },
         open_paths: match &written.auth_excluded_paths {
             Some(paths) => open_paths(paths, report),
             None => base.open_paths.clone(),
         },
         rate: written.rate_limit.as_ref().map_or(base.rate, |limit| rate(limit, report)),
+    }
+}
+
+fn reviewer(written: &WrittenReviewer, report: &mut Report<'_>) -> TokenReviewer {
+    let dir = report.directory();
+    let path = |at: &Option<At<String>>| at.as_ref().map(|at| dir.join(&at.value));
+    TokenReviewer {
+        url: written.url.as_ref().and_then(|at| {
+            let usual = "use the form `https://kubernetes.default.svc`";
+            let uri = address(at, |_| usual.into(), report)?;
+            if uri.scheme_str() != Some("https") {
+                report.error(at.node, "tokens are sent over TLS only", usual);
+            }
+            Some(at.value.clone())
+        }),
+        ca: path(&written.ca),
+        token: path(&written.token),
     }
 }
 

@@ -17,4 +17,4 @@ pub use directory::{Account, Directory, SourceState, State};
 pub use identity::{Chosen, Identity, POD_CONTAINER, Pod};
 pub use label::Labeller;
 pub use metadata_thread::{MetadataContext, Metrics, ask_once, start};
-pub use source::{Failure, FailureKind, Kind, MetadataSource, find};
+pub use source::{Failure, FailureKind, Kind, Listing, MetadataSource, decode, find};

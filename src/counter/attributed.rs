@@ -57,6 +57,14 @@ struct Target {
     series: SeriesId,
 }
 
+/// Counts that are in no series, for one reason.
+#[derive(Debug)]
+struct Rest {
+    counts: Counts,
+    /// Time of the collection before the first count.
+    start: Timestamp,
+}
+
 /// A planned group whose source is the stream.
 #[derive(Debug)]
 pub(super) struct AttributedGroup {
@@ -67,7 +75,7 @@ pub(super) struct AttributedGroup {
     open: Vec<bool>,
     targets: BTreeMap<Key, Target>,
     /// Counts that are in no series, by reason.
-    rest: BTreeMap<&'static str, Counts>,
+    rest: BTreeMap<&'static str, Rest>,
 }
 
 impl AttributedGroup {
@@ -142,7 +150,7 @@ impl AttributedGroup {
         if !self.base.plan.targets.are_cpus() {
             self.attribute(collected);
             self.base.series.iter_mut().for_each(|series| series.total.scale());
-            self.rest.values_mut().for_each(Counts::scale);
+            self.rest.values_mut().for_each(|rest| rest.counts.scale());
         }
         for target in self.targets.values() {
             if let Some(series) = self.base.series.get_mut(target.series) {
@@ -293,8 +301,9 @@ impl AttributedGroup {
     }
 
     fn attribute_to_rest(&mut self, reason: &'static str, share: &Share<'_>) {
-        let rest = self.rest.entry(reason).or_insert_with(|| Counts::new(&self.base.plan));
-        rest.attribute(&self.numbers, share);
+        let Base { plan, series, .. } = &self.base;
+        let new = || Rest { counts: Counts::new(plan), start: series.previous() };
+        self.rest.entry(reason).or_insert_with(new).counts.attribute(&self.numbers, share);
     }
 
     /// Reports whether one of its counters has this number in the stream.
@@ -325,12 +334,14 @@ impl AttributedGroup {
         let place = open().find(|&place| clock(&self.base.plan.counters[place])).or_else(|| open().next())?;
         let attributed: f64 =
             self.base.series.accounts().map(|counts| counts.counters[place].total as f64).sum();
-        let all = attributed + self.rest.values().map(|rest| rest.counters[place].total as f64).sum::<f64>();
+        let all =
+            attributed + self.rest.values().map(|rest| rest.counts.counters[place].total as f64).sum::<f64>();
         if all == 0.0 {
             return None;
         }
-        let part =
-            |(&reason, rest): (&&'static str, &Counts)| (reason, rest.counters[place].total as f64 / all);
+        let part = |(&reason, rest): (&&'static str, &Rest)| {
+            (reason, rest.counts.counters[place].total as f64 / all)
+        };
         let counter = &self.base.plan.counters[place];
         Some(Unattributed {
             event: Arc::clone(&counter.event.name),
@@ -339,13 +350,14 @@ impl AttributedGroup {
         })
     }
 
-    /// Returns the counts that are in no series: the counter, the labels with the reason, and the total.
-    pub(super) fn unattributed(&self) -> impl Iterator<Item = (&Counter, Arc<Labels>, u64)> {
+    /// Returns the counts that are in no series: the counter, the labels with the reason, the total, and its start time.
+    pub(super) fn unattributed(&self) -> impl Iterator<Item = (&Counter, Arc<Labels>, u64, Timestamp)> {
         let open = self.base.plan.counters.iter().enumerate().zip(&self.open).filter(|&(_, &open)| open);
         open.flat_map(move |((place, counter), _)| {
             self.rest.iter().filter_map(move |(&reason, rest)| {
                 let own = [("scope", self.base.plan.scope().as_str().into()), ("reason", reason.into())];
-                Some((counter, labels(&self.base.plan, own), rest.counters.get(place)?.total))
+                let total = rest.counts.counters.get(place)?.total;
+                Some((counter, labels(&self.base.plan, own), total, rest.start))
             })
         })
     }

@@ -11,7 +11,7 @@ const TICKS_PER_SECOND: u64 = 100;
 
 /// Busy time of each CPU between two readings of `/proc/stat`.
 #[derive(Debug)]
-pub(super) struct Busy {
+pub struct Busy {
     stat: PathBuf,
     last: BTreeMap<u32, u64>,
     /// Busy ticks between the last two readings.
@@ -19,12 +19,13 @@ pub(super) struct Busy {
 }
 
 impl Busy {
-    pub(super) fn new(roots: &Roots) -> Self {
+    /// Creates the reader without a first reading.
+    pub fn new(roots: &Roots) -> Self {
         Self { stat: roots.proc.join("stat"), last: BTreeMap::new(), interval: BTreeMap::new() }
     }
 
     /// Reads the file. If it cannot be read, busy times are unknown, and no counter is considered implausible.
-    pub(super) fn refresh(&mut self) {
+    pub fn refresh(&mut self) {
         self.interval.clear();
         let Ok(text) = read_text(&self.stat) else { return };
         for (cpu, ticks) in text.lines().filter_map(busy_ticks) {
@@ -35,7 +36,7 @@ impl Busy {
     }
 
     /// Returns how long `cpu` executed code between the last two readings.
-    pub(super) fn time(&self, cpu: u32) -> Option<Duration> {
+    pub fn time(&self, cpu: u32) -> Option<Duration> {
         let ticks = *self.interval.get(&cpu)?;
         Some(Duration::from_millis(ticks.saturating_mul(1000 / TICKS_PER_SECOND)))
     }

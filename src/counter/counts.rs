@@ -213,7 +213,7 @@ impl Total for Counts {
             count.total = count.total.saturating_add(std::mem::take(&mut more.total));
             count.believed |= more.counted & !more.doubted;
             count.doubted |= more.doubted;
-            count.counted |= std::mem::take(&mut more.counted);
+            count.counted |= more.counted;
         }
         for (unscaled, more) in self.unscaled.iter_mut().zip(&mut from.unscaled) {
             let Unscaled { count, interval } = std::mem::take(more);
@@ -234,7 +234,14 @@ impl Total for Counts {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::event::{Catalog, Kind};
+    use crate::host::{Facts, Roots};
+    use crate::targets::{
+        Cgroup, CgroupId, CgroupSelection, Glob, GroupBy, Process, ProcessKey, ProcessSelection, Targets,
+    };
 
     fn unscaled(count: u64, enabled: u64, running: u64) -> Unscaled {
         Unscaled { count, interval: Interval { enabled, running } }
@@ -258,5 +265,188 @@ mod tests {
         unscaled.add(2, Interval { enabled: 0, running: 1 });
         assert_eq!(unscaled.settle(), 500);
         assert_eq!(unscaled.settle(), 0);
+    }
+
+    fn counts(counters: &[Count]) -> Counts {
+        Counts { counters: counters.into(), unscaled: [].into(), interval: Interval::default() }
+    }
+
+    #[test]
+    fn a_total_is_known_once_it_was_counted_unless_all_of_its_targets_are_implausible() {
+        for (counted, doubted, believed, known) in [
+            (false, false, false, None),
+            (true, false, false, Some(7)),
+            (true, true, false, None),
+            (true, true, true, Some(7)),
+            (false, true, true, None),
+        ] {
+            let counts = counts(&[Count { total: 7, counted, doubted, believed }]);
+            assert_eq!((counts.known(0), counts.known(1)), (known, None), "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn an_aggregated_total_is_known_if_one_of_its_series_is_plausible() {
+        let count = |total, counted, doubted| Count { total, counted, doubted, believed: false };
+        for (series, known) in [
+            (&[(1, true, true), (2, true, false)][..], Some(3)),
+            (&[(2, true, false), (1, true, true)], Some(3)),
+            (&[(1, true, true), (2, true, true)], None),
+            (&[(1, true, true), (0, false, false)], None),
+            (&[(0, false, false), (2, true, false)], Some(2)),
+        ] {
+            let mut all = counts(&[Count::default()]);
+            for &(total, counted, doubted) in series {
+                let mut one = counts(&[count(total, counted, doubted)]);
+                one.interval = Interval { enabled: 9, running: 4 };
+                all.absorb(&mut one);
+                assert_eq!((one.counters[0].total, one.counters[0].counted), (0, counted), "zero is known");
+                assert_eq!(one.interval, Interval::default());
+            }
+            assert_eq!(all.known(0), known, "{series:?}");
+            let collected = series.len() as u64;
+            assert_eq!(all.interval, Interval { enabled: 9 * collected, running: 4 * collected });
+            all.begin_collection();
+            assert_eq!(all.known(0), Some(series.iter().map(|&(total, ..)| total).sum()), "in the next one");
+            assert_eq!(all.interval, Interval::default());
+            all.absorb(&mut counts(&[count(1, true, true)]));
+            assert_eq!(all.known(0), None, "its plausible series were those of an earlier collection");
+        }
+    }
+
+    #[test]
+    fn counts_that_are_not_scaled_yet_are_aggregated_with_their_time() {
+        let waiting = |count, enabled, running| Counts {
+            unscaled: [unscaled(count, enabled, running)].into(),
+            ..counts(&[Count { total: 100, ..Count::default() }])
+        };
+        let (mut all, mut one) = (waiting(1, 100, 0), waiting(4, 100, 50));
+        all.absorb(&mut one);
+        all.scale();
+        one.scale();
+        assert_eq!([all, one].map(|counts| counts.counters[0].total), [220, 0]);
+    }
+
+    #[test]
+    fn the_memory_of_counts_is_that_of_both_lists() {
+        let both = Counts { unscaled: [Unscaled::default(); 3].into(), ..counts(&[Count::default(); 2]) };
+        assert_eq!(both.bytes(), 2 * size_of::<Count>() + 3 * size_of::<Unscaled>());
+    }
+
+    fn base() -> Base {
+        let selection =
+            CgroupSelection { include: vec![Glob::new("/*").unwrap()], ..CgroupSelection::default() };
+        base_of(Targets::Cgroups(selection))
+    }
+
+    fn base_of(targets: Targets) -> Base {
+        let dir = tempfile::tempdir().unwrap();
+        let catalog = Catalog::load(&Roots::under(dir.path()), &Facts::default());
+        let events = catalog.resolve(&crate::config::profiled::one_event("page-faults").unwrap()).unwrap();
+        let plan = crate::plan::groups(&"test".into(), &targets, events);
+        Base::new(Arc::clone(&plan.groups[0]), 10, Timestamp(0))
+    }
+
+    #[test]
+    fn cpus_that_went_offline_and_that_came_online_are_those_of_one_set_only() {
+        let mut base = base();
+        for (online, gone, come) in
+            [("0-2", vec![], vec![0, 1, 2]), ("1-3", vec![0], vec![3]), ("1-3", vec![], vec![])]
+        {
+            assert_eq!(base.set_online(&online.parse().unwrap()), (gone, come), "{online}");
+        }
+    }
+
+    #[test]
+    fn the_cgroups_above_a_path_are_the_known_ones_from_the_nearest_to_the_root() {
+        let mut base = base();
+        let cgroup =
+            |id: u64, path: &str| Subject::Cgroup(Arc::new(Cgroup { id: CgroupId(id), ..Cgroup::at(path) }));
+        let above = |base: &Base, path: &str| base.above(path).collect::<Vec<_>>();
+        let all = [(1, "/"), (2, "/a"), (3, "/a/b/c"), (4, "/x")].map(|(id, path)| cgroup(id, path));
+        all.iter().for_each(|cgroup| base.know_path(cgroup));
+        let [root, a, c, _] = all.each_ref().map(Subject::key);
+        assert_eq!(above(&base, "/a/b/c/d"), [c, a, root]);
+        assert_eq!(above(&base, "/a/b/c"), [a, root], "a cgroup is not above itself");
+        assert_eq!(above(&base, "/"), []);
+        // The cgroup was created again before its end was noticed.
+        let again = cgroup(9, "/a");
+        base.know_path(&again);
+        base.forget_path(&all[1]);
+        assert_eq!(above(&base, "/a/b"), [again.key(), root]);
+        base.forget_path(&again);
+        assert_eq!(above(&base, "/a/b"), [root]);
+    }
+
+    #[test]
+    fn a_process_gets_the_series_of_its_name_once_its_cgroup_has_room_for_it() {
+        let selection = ProcessSelection { by: vec![GroupBy::Comm], ..ProcessSelection::default() };
+        let mut base = base_of(Targets::Processes(selection));
+        base.series.set_names(1);
+        let at = |seconds| Monotonic(Duration::from_secs(seconds));
+        let process = |pid: u32, comm: &str| {
+            let key = ProcessKey { pid, start_time: 1 };
+            let cgroup = Some("/pod".into());
+            Subject::Process(Arc::new(Process {
+                key,
+                comm: comm.into(),
+                exe: None,
+                cgroup,
+                kernel_thread: false,
+            }))
+        };
+        let (first, second) = (process(1, "first"), process(2, "second"));
+        let [of_first, of_second] = [&first, &second].map(|subject| base.enter(subject, at(0)));
+        assert_eq!(base.enter_again(of_second, &second, at(60)), None, "the cgroup has its one name");
+        base.series.leave(of_first, at(60));
+        for seconds in [61, 361] {
+            base.series.end_collection(Timestamp(seconds * 1000), at(seconds));
+        }
+        let named = base.enter_again(of_second, &second, at(361));
+        assert!(named.is_some_and(|id| id != of_second), "{named:?}");
+    }
+
+    #[test]
+    fn only_hardware_events_of_the_stream_wait_to_be_scaled() {
+        let group = Group::clone(&base().plan);
+        let share = Share::of(&[9, 8], &[100, 100, 100, 50]);
+        for (source, kind, waits) in [
+            (Source::Stream, Kind::Hardware, true),
+            (Source::Stream, Kind::Software, false),
+            (Source::Dedicated, Kind::Hardware, false),
+        ] {
+            let mut group = Group { source, ..group.clone() };
+            group.counters[0].event.kind = kind;
+            let mut counts = Counts::new(&group);
+            // The counter is the second one of the stream.
+            counts.attribute(&[1], &share);
+            counts.attribute(&[1], &share);
+            let total = |counts: &Counts| counts.counters[0].total;
+            assert_eq!(total(&counts), if waits { 0 } else { 16 }, "{source:?} {kind:?}");
+            counts.scale();
+            assert_eq!(total(&counts), if waits { 32 } else { 16 }, "{source:?} {kind:?}");
+            counts.attribute(&[7], &share);
+            counts.totals_mut().for_each(|total| *total += 1);
+            assert_eq!(total(&counts), if waits { 33 } else { 17 }, "the stream has no such counter");
+        }
+    }
+
+    #[test]
+    fn a_collection_begins_without_states_and_ranks_series_by_their_time_in_it() {
+        let mut base = base();
+        let cgroup = |path: &str| Subject::Cgroup(Arc::new(Cgroup::at(path)));
+        assert_eq!(["/a", "/"].map(|path| base.selects(&cgroup(path))), [true, false]);
+        let id = base.enter(&cgroup("/a"), Monotonic::default());
+        base.states.insert((0, Verdict::Counting), 1);
+        let series = base.series.get_mut(id).unwrap();
+        series.total.interval = Interval { enabled: 7, running: 3 };
+        base.note_activity();
+        let found = |base: &mut Base| {
+            let series = base.series.get_mut(id).unwrap();
+            (series.active, series.total.interval.enabled)
+        };
+        assert_eq!(found(&mut base), (7, 7));
+        base.begin_collection();
+        assert_eq!((found(&mut base), base.states.len()), ((7, 0), 0));
     }
 }

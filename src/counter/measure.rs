@@ -138,3 +138,112 @@ impl<E: Event> Measurement<E> {
         counts
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::event::Catalog;
+    use crate::health::{CpuScope, Scope};
+    use crate::host::Roots;
+    use crate::sys::fake::{Count as FakeCount, FakeEvent, FakeKernel, FakePlace};
+    use crate::targets::Targets;
+
+    /// Plans one group for each name, of page faults and that event.
+    fn groups(others: &[&str]) -> Vec<Arc<Group>> {
+        let dir = tempfile::tempdir().unwrap();
+        let catalog = Catalog::load(&Roots::under(dir.path()), &Facts::default());
+        let resolved =
+            |name: &str| catalog.resolve(&crate::config::profiled::one_event(name).unwrap()).unwrap();
+        let planned = |other: &&str| {
+            let events = [resolved("page-faults"), resolved(other)].concat();
+            crate::plan::groups(&"test".into(), &Targets::Cpus(CpuScope::Cpu), events).groups
+        };
+        others.iter().flat_map(planned).collect()
+    }
+
+    fn open(
+        kernel: &FakeKernel,
+        groups: &[Arc<Group>],
+        target: &OpenTarget,
+    ) -> (Measurement<FakeEvent>, Vec<Refusal>) {
+        Measurement::open(kernel, &Facts::default(), true, &mut Budget::new(1024, 0, None), groups, target)
+    }
+
+    #[test]
+    fn each_target_is_opened_at_its_places_and_only_a_command_starts_by_itself() {
+        let dir = || File::open(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let inode = std::os::unix::fs::MetadataExt::ino(&dir().metadata().unwrap());
+        let cpus = || "1,3".parse().unwrap();
+        let cgroup = OpenTarget::Cgroup { dir: dir(), path: "/a".into(), cpus: cpus() };
+        for (target, expected, names) in [
+            (OpenTarget::Cpus(cpus()), [1, 3].map(FakePlace::Cpu).to_vec(), &["cpu 1", "cpu 3"][..]),
+            (
+                cgroup,
+                [1, 3].map(|cpu| FakePlace::Cgroup { inode, cpu }).to_vec(),
+                &["cgroup /a on cpu 1", "cgroup /a on cpu 3"],
+            ),
+            (
+                OpenTarget::Threads(vec![7, 8]),
+                [7, 8].map(FakePlace::Thread).to_vec(),
+                &["thread 7", "thread 8"],
+            ),
+            (OpenTarget::Command(9), vec![FakePlace::Thread(9)], &["the command"]),
+        ] {
+            let (inherit, start) = match target.scope() {
+                Scope::Process if names.len() == 1 => (Inherit::Children, Start::OnExec),
+                Scope::Process => (Inherit::Children, Start::Later),
+                _ => (Inherit::Nothing, Start::Later),
+            };
+            let kernel = FakeKernel::new();
+            let (measurement, refusals) = open(&kernel, &groups(&["context-switches"]), &target);
+            assert!(refusals.is_empty() && !measurement.is_empty());
+            let leaders: Vec<_> = kernel.opened().into_iter().filter(|event| !event.is_member()).collect();
+            assert_eq!(leaders.iter().map(|event| event.place).collect::<Vec<_>>(), expected);
+            assert!(leaders.iter().all(|event| (event.attr.inherit, event.attr.start) == (inherit, start)));
+            kernel.refuse(Errno::EACCES, |_, _, joins| !joins);
+            let (measurement, refusals) = open(&kernel, &groups(&["context-switches"]), &target);
+            assert!(measurement.is_empty());
+            let mut found: Vec<&str> = refusals.iter().map(|refusal| &*refusal.target).collect();
+            found.dedup();
+            assert_eq!(found, names);
+        }
+    }
+
+    #[test]
+    fn a_count_names_its_group_its_counter_and_its_place_and_is_scaled_by_its_own_interval() {
+        let kernel = FakeKernel::new();
+        // On CPU 1, page faults do not open: the other event leads the group.
+        kernel.refuse(Errno::ENOENT, |attr, place, joins| {
+            !joins && attr.selector.config[0] == 2 && place == FakePlace::Cpu(1)
+        });
+        let groups = groups(&["context-switches", "cpu-migrations"]);
+        let (mut measurement, _) = open(&kernel, &groups, &OpenTarget::Cpus("0-1".parse().unwrap()));
+        let counters: Vec<_> = measurement.counters().collect();
+        assert_eq!(counters, [(0, 0, 0), (0, 1, 0), (0, 1, 1), (1, 0, 0), (1, 1, 0), (1, 1, 1)]);
+        measurement.start().unwrap();
+        assert!(kernel.opened().iter().all(|event| event.enabled));
+        for turn in 1..=2 {
+            kernel.update(|event| {
+                event.count.value += event.attr.selector.config[0] * turn;
+                event.count.enabled += 100;
+                event.count.running += if event.place == FakePlace::Cpu(0) { 50 } else { 100 };
+            });
+            let counts = measurement.read();
+            let found: Vec<_> =
+                counts.iter().map(|count| (count.group, count.counter, count.place)).collect();
+            assert_eq!(found, counters);
+            for count in &counts {
+                let selector = groups[count.group].counters[count.counter].event.selector.config[0];
+                let running = if count.place == 0 { 50 } else { 100 };
+                assert_eq!((count.raw, count.scaled), (selector * turn, selector * turn * 100 / running));
+                assert_eq!(count.interval, Interval { enabled: 100, running });
+            }
+        }
+        measurement.stop().unwrap();
+        assert!(kernel.opened().iter().all(|event| !event.enabled));
+        kernel.update(|event| event.count = FakeCount::default());
+        assert!(measurement.read().iter().all(|count| count.raw == 0), "counts never fall");
+    }
+}

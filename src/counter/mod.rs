@@ -21,6 +21,7 @@ mod stream;
 mod subject;
 
 pub use attributed::Unattributed;
+pub use busy::Busy;
 pub use measure::{Count, Measurement};
 pub use stream::{StreamState, foreseen, support};
 
@@ -40,7 +41,6 @@ use crate::sys::{Budget, Inherit, Kernel, Place, Start};
 use crate::targets::{Changed, Targets, Watch};
 use crate::tracepoint::{LongestWaits, TraceState, Tracer, TracerState};
 use attributed::{AttributedGroup, Collected};
-use busy::Busy;
 use counting::Counting;
 use group::GroupCounter;
 use open::{OpenContext, OpenOptions, Opened};

@@ -138,12 +138,12 @@ fn aggregated<K: Kernel>(group: &Counting<K>) -> Point {
 fn unattributed<K: Kernel>(groups: &[Counting<K>]) -> Vec<Family> {
     let mut families: BTreeMap<String, (Arc<Metadata>, Vec<Point>)> = BTreeMap::new();
     for group in groups.iter().filter_map(Counting::attributed) {
-        for (counter, labels, total) in group.unattributed() {
+        for (counter, labels, total, start) in group.unattributed() {
             let metadata = &counter.unattributed;
             let (_, points) = families
                 .entry(metadata.name().to_owned())
                 .or_insert_with(|| (Arc::clone(metadata), Vec::new()));
-            points.push(Point { labels, value: quantity(counter, total), start: group.base.series.start() });
+            points.push(Point { labels, value: quantity(counter, total), start });
         }
     }
     families.into_values().map(|(metadata, points)| Family::new(metadata, points)).collect()

@@ -93,20 +93,24 @@ mod tests {
         (kernel, events)
     }
 
-    fn reading(events: &[FakeEvent]) -> Vec<u64> {
+    fn members(events: &[FakeEvent]) -> Members<'_, FakeEvent> {
+        Members { leader: &events[0], recording: 1, counting: &events[2..] }
+    }
+
+    /// Returns the words, and whether the kernel has not dissolved the group.
+    fn reading(events: &[FakeEvent]) -> (Vec<u64>, bool) {
         let mut words = [7; WORDS];
-        let members = Members { leader: &events[0], recording: 1, counting: &events[2..] };
-        let length = members.read(&mut words).unwrap().length;
-        words[..length].to_vec()
+        let Read { length, whole } = members(events).read(&mut words).unwrap();
+        (words[..length].to_vec(), whole)
     }
 
     #[test]
     fn of_a_cpu_that_went_offline_each_event_keeps_its_count_except_those_that_write_records() {
         for (untimed, times) in [(false, &[9, 8][..]), (true, &[])] {
             let (kernel, events) = group(untimed);
-            assert_eq!(reading(&events), [&[4], times, &[100, 101, 102, 103]].concat());
+            assert_eq!(reading(&events), ([&[4], times, &[100, 101, 102, 103]].concat(), true));
             kernel.take_offline(1);
-            assert_eq!(reading(&events), [&[4], times, &[100, 0, 102, 103]].concat());
+            assert_eq!(reading(&events), ([&[4], times, &[100, 0, 102, 103]].concat(), false));
         }
     }
 
@@ -114,6 +118,16 @@ mod tests {
     fn a_pinned_group_that_finds_no_place_has_no_reading() {
         let (kernel, events) = group(false);
         kernel.set_unplaced(true);
-        assert_eq!(reading(&events), [0; 0]);
+        assert_eq!(reading(&events), (vec![], true));
+    }
+
+    #[test]
+    fn a_reading_of_more_members_than_words_or_of_a_group_that_is_too_large_is_empty() {
+        let (_kernel, events) = group(false);
+        let mut words = [0; WORDS];
+        for (found, length) in [(4, 3), (u64::MAX, 3), (1, WORDS)] {
+            words[0] = found;
+            assert_eq!(members(&events).complete(&mut words, length), 0, "{found} in {length}");
+        }
     }
 }

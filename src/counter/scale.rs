@@ -117,9 +117,24 @@ mod tests {
     }
 
     #[test]
+    fn values_and_times_that_are_missing_in_a_reading_are_not_counted_again_in_the_next_one() {
+        let mut progress = Progress::new(2);
+        assert_eq!(deltas(&mut progress, &[2, 100, 100, 7, 9]).1, [7, 9]);
+        let mut values = [0, 11];
+        progress.raise(&mut values);
+        assert_eq!(values, [7, 11]);
+        assert_eq!(deltas(&mut progress, &[2, 40, 30, 0, 10]), (Some(Interval::default()), vec![0, 1]));
+        let (interval, counts) = deltas(&mut progress, &[2, 150, 125, 8, 12]);
+        assert_eq!(interval, Some(Interval { enabled: 50, running: 25 }));
+        assert_eq!(counts, [2, 4]);
+    }
+
+    #[test]
     fn words_that_are_not_of_this_group_change_nothing() {
         let mut progress = Progress::new(2);
-        for words in [&[][..], &[2], &[2, 1, 1], &[1, 1, 1, 5], &[2, 1, 1, 5], &[3, 1, 1, 5, 6, 7]] {
+        for words in
+            [&[][..], &[2], &[2, 1, 1], &[1, 1, 1, 5], &[2, 1, 1, 5], &[3, 1, 1, 5, 6, 7], &[3, 1, 1, 5, 6]]
+        {
             assert_eq!(progress.advance(words, |_| panic!("no delta")), None, "{words:?}");
         }
         assert_eq!(deltas(&mut progress, &[2, 1, 1, 5, 6]).1, [5, 6]);

@@ -8,20 +8,25 @@
 //!           ├► otlp::metrics ──┤               │
 //! Profile ───► otlp::profiles ─┴► push         │
 //! Status ────► page, JSON ─────────────────────┼► http::Server
+//! History ───► overview, JSON ─────────────────┤
 //! Profile ─┬─► pprof ──────────────────────────┤
-//!          ├─► folded ─► flamegraph ─┬► page ──┤
-//!          └─► top: text, JSON ──────┘─────────┘
+//!          ├─► folded ─► views ─► flamegraph ─┬► page ─┤
+//!          └─► top, calls: text, JSON ──────┘────────┘
 //! ```
 //!
 //! The encoders are pure; only [`http`] and [`push`] use sockets. [`http::Source`] is the interface to the rest of the program.
 
+pub mod calls;
+pub mod diff;
 pub mod flamegraph;
 pub mod folded;
 mod gzip;
 pub mod http;
+mod markup;
 pub mod negotiate;
 mod numbered;
 pub mod otlp;
+pub mod overview;
 pub mod page;
 pub mod pprof;
 pub mod prometheus;
@@ -30,3 +35,4 @@ pub mod push;
 pub mod query;
 pub mod remote_write;
 pub mod top;
+mod views;

@@ -1,25 +1,32 @@
-//! Query parameters: `?type=off_cpu&comm=nginx*&cgroup=/system.slice/**&seconds=30`.
+//! Query parameters: `?type=off_cpu&comm=nginx*&cgroup=/system.slice/**&from=-10m&to=-9m`.
 //!
 //! Parsing is strict: unknown keys, duplicate keys and invalid values are rejected with a sentence that lists the valid ones. Otherwise a
 //! misspelled selection would silently show everything. An empty value counts as absent, because browsers send empty form fields.
 
-use std::borrow::Cow;
+mod period;
 
-use super::flamegraph::Shape;
+pub use period::Period;
+pub(super) use period::milliseconds;
+
+use super::flamegraph::{Shape, View};
 use super::folded::Root;
-use crate::profile::{Cgroups, Mode, Selection};
+use super::top::Grouping;
+use crate::profile::{Cgroups, HeatMap, Mode, Selection};
 use crate::targets::Glob;
 
 /// Maximum length of a query in bytes, before decoding.
-const LENGTH: usize = 4 << 10;
+pub(super) const LENGTH: usize = 4 << 10;
 
 /// Maximum length of a pattern in bytes.
 const PATTERN: usize = 512;
 
+/// Maximum length of the name of a function in bytes, with the mark of a truncated name.
+const NAME: usize = (1 << 10) + 3;
+
 /// Maximum duration in seconds of a profile requested over HTTP.
 pub const LONGEST: u32 = 300;
 
-/// Maximum number of functions in a table.
+/// Maximum number of rows in a table.
 const MAX: u32 = 10_000;
 
 /// A parsed query. Each output has keys of its own, in addition to the common ones.
@@ -29,8 +36,16 @@ pub struct Query {
     pub kind: Option<String>,
     /// `seconds`: duration of sampling from now on, 1 to [`LONGEST`]; `None` selects the default of the output.
     pub seconds: Option<u32>,
+    /// `from` and `to`, or `at` and `for`: a range of the past. Excludes `seconds`.
+    pub period: Period,
     /// `comm`, `pid`, `cgroup`, `namespace`, `pod`, `container` and `mode`.
     pub selection: Selection,
+    /// `base_comm` and so on: the selection to compare with. See [`base`](Self::base).
+    pub base: Selection,
+    /// `base_from` and `base_to`: the range to compare with.
+    pub base_period: Period,
+    /// `normalize`, inverted: whether shares of the base are those of the total of the profile.
+    pub absolute: bool,
     /// `format`; `None` selects the default of the output.
     pub format: Option<Format>,
     /// `by`: root frame by which stacks are grouped.
@@ -39,8 +54,18 @@ pub struct Query {
     pub plain: bool,
     /// `shape` of a flame graph.
     pub shape: Shape,
-    /// `limit`: maximum number of functions.
+    /// `focus`: the function whose callers and callees are shown.
+    pub focus: Option<String>,
+    /// `invert`: whether a flame graph has the innermost functions first.
+    pub inverted: bool,
+    /// `s`: the search term of a flame graph.
+    pub search: Option<String>,
+    /// `by` of a table: its rows.
+    pub grouping: Grouping,
+    /// `limit`: maximum number of rows.
     pub limit: Option<usize>,
+    /// `rows`: rows of a heat map, which divide a second.
+    pub rows: Option<u32>,
 }
 
 /// Format of an output.
@@ -58,7 +83,7 @@ pub enum Format {
 
 /// A query key: its name, and the parser of its value.
 ///
-/// Keys without a parser hold the zoom and the search term of an image. Only the script of the image writes and reads them.
+/// Keys without a parser hold the zoom of an image. Only the script of the image writes and reads them.
 #[derive(Debug, Clone, Copy)]
 pub struct Key(&'static str, Option<Read>);
 
@@ -67,19 +92,40 @@ type Read = fn(&mut Query, Given<'_>) -> Result<(), String>;
 
 /// Name and value of a given key.
 #[derive(Debug, Clone, Copy)]
-struct Given<'q>(&'q str, &'q str);
+pub(super) struct Given<'q>(pub(super) &'q str, pub(super) &'q str);
 
 /// Keys of every output.
-const COMMON: [Key; 9] = [
+const COMMON: [Key; 13] = [
     Key("type", Some(|query, given| put(&mut query.kind, Ok(Some(given.1.to_owned()))))),
     Key("seconds", Some(|query, given| put(&mut query.seconds, given.number(1, LONGEST).map(Some)))),
-    Key("comm", Some(|query, given| put(&mut query.selection.comm, given.glob()))),
-    Key("pid", Some(|query, given| put(&mut query.selection.pid, given.number(0, u32::MAX).map(Some)))),
-    Key("cgroup", Some(|query, given| put(&mut query.selection.cgroup, given.cgroups()))),
-    Key("namespace", Some(|query, given| put(&mut query.selection.namespace, given.glob()))),
-    Key("pod", Some(|query, given| put(&mut query.selection.pod, given.glob()))),
-    Key("container", Some(|query, given| put(&mut query.selection.container, given.glob()))),
-    Key("mode", Some(|query, given| put(&mut query.selection.mode, given.one_of(&modes()).map(Some)))),
+    Key("from", Some(|query, given| put(&mut query.period.from, given.moment()))),
+    Key("to", Some(|query, given| put(&mut query.period.to, given.moment()))),
+    Key("at", Some(|query, given| put(&mut query.period.at, given.moment()))),
+    Key("for", Some(|query, given| put(&mut query.period.length, given.length()))),
+    Key("comm", Some(|query, given| given.select(&mut query.selection))),
+    Key("pid", Some(|query, given| given.select(&mut query.selection))),
+    Key("cgroup", Some(|query, given| given.select(&mut query.selection))),
+    Key("namespace", Some(|query, given| given.select(&mut query.selection))),
+    Key("pod", Some(|query, given| given.select(&mut query.selection))),
+    Key("container", Some(|query, given| given.select(&mut query.selection))),
+    Key("mode", Some(|query, given| given.select(&mut query.selection))),
+];
+
+/// Beginning of the keys of the selection to compare with.
+const BASE_PREFIX: &str = "base_";
+
+/// Keys of the comparison with another selection.
+const BASE: [Key; 10] = [
+    Key("base_from", Some(|query, given| put(&mut query.base_period.from, given.moment()))),
+    Key("base_to", Some(|query, given| put(&mut query.base_period.to, given.moment()))),
+    Key("base_comm", Some(|query, given| given.select(&mut query.base))),
+    Key("base_pid", Some(|query, given| given.select(&mut query.base))),
+    Key("base_cgroup", Some(|query, given| given.select(&mut query.base))),
+    Key("base_namespace", Some(|query, given| given.select(&mut query.base))),
+    Key("base_pod", Some(|query, given| given.select(&mut query.base))),
+    Key("base_container", Some(|query, given| given.select(&mut query.base))),
+    Key("base_mode", Some(|query, given| given.select(&mut query.base))),
+    Key("normalize", Some(|query, given| put(&mut query.absolute, given.one_of(&NORMALIZE)))),
 ];
 
 /// Root frame by which stacks are grouped.
@@ -91,30 +137,68 @@ const ANNOTATE: Key = Key("annotate", Some(|query, given| put(&mut query.plain, 
 /// Flame or icicle.
 const SHAPE: Key = Key("shape", Some(|query, given| put(&mut query.shape, given.one_of(&SHAPES))));
 
+/// Function whose callers and callees are shown.
+const FOCUS: Key = Key("focus", Some(|query, given| put(&mut query.focus, given.text(NAME).map(Some))));
+
+/// Whether the innermost functions are first.
+const INVERT: Key = Key("invert", Some(|query, given| put(&mut query.inverted, given.one_of(&INVERTED))));
+
+/// Search term.
+const SEARCH: Key = Key("s", Some(|query, given| put(&mut query.search, given.text(PATTERN).map(Some))));
+
+/// Rows of a table.
+const GROUPING: Key = Key("by", Some(|query, given| put(&mut query.grouping, given.one_of(&groupings()))));
+
 const PICTURE_FORMAT: Key =
     Key("format", Some(|query, given| put(&mut query.format, given.one_of(&PICTURES).map(Some))));
 
 const TABLE_FORMAT: Key =
     Key("format", Some(|query, given| put(&mut query.format, given.one_of(&TABLES).map(Some))));
 
-/// Maximum number of functions.
+/// Maximum number of rows.
 const LIMIT: Key = Key("limit", Some(|query, given| put(&mut query.limit, given.number(1, MAX).map(Some))));
 
-pub(super) const ROOTS: [(&str, Root); 3] =
-    [("comm", Root::Comm), ("comm-pid", Root::CommPid), ("cgroup", Root::Cgroup)];
-pub(super) const SHAPES: [(&str, Shape); 2] = [("flame", Shape::Flame), ("icicle", Shape::Icicle)];
+pub(super) const ROOTS: [(&str, Root); 5] = [
+    ("comm", Root::Comm),
+    ("comm-pid", Root::CommPid),
+    ("thread", Root::Thread),
+    ("cgroup", Root::Cgroup),
+    ("cpu", Root::Cpu),
+];
+pub(super) const SHAPES: [(&str, Shape); 2] = [("icicle", Shape::Icicle), ("flame", Shape::Flame)];
 const PLAIN: [(&str, bool); 2] = [("true", false), ("false", true)];
+const NORMALIZE: [(&str, bool); 2] = PLAIN;
+const INVERTED: [(&str, bool); 2] = [("true", true), ("false", false)];
 const PICTURES: [(&str, Format); 2] = [("html", Format::Html), ("svg", Format::Svg)];
 const TABLES: [(&str, Format); 3] = [("html", Format::Html), ("text", Format::Text), ("json", Format::Json)];
+
+/// Rows of a heat map.
+const ROWS: Key =
+    Key("rows", Some(|query, given| put(&mut query.rows, given.number(1, HeatMap::MAX_ROWS).map(Some))));
 
 /// Additional keys of `/debug/pprof/profile`.
 pub const PPROF: &[Key] = &[];
 /// Additional keys of `/folded`.
-pub const FOLDED: &[Key] = &[BY, ANNOTATE];
+pub const FOLDED: &[Key] = &with_base::<2, 12>([BY, ANNOTATE]);
 /// Additional keys of `/flamegraph`.
-pub const FLAMEGRAPH: &[Key] = &[PICTURE_FORMAT, BY, SHAPE, Key("x", None), Key("y", None), Key("s", None)];
+pub const FLAMEGRAPH: &[Key] =
+    &with_base::<8, 18>([PICTURE_FORMAT, BY, SHAPE, FOCUS, INVERT, SEARCH, Key("x", None), Key("y", None)]);
 /// Additional keys of `/top`.
-pub const TOP: &[Key] = &[TABLE_FORMAT, LIMIT];
+pub const TOP: &[Key] = &with_base::<4, 14>([TABLE_FORMAT, GROUPING, LIMIT, FOCUS]);
+/// Additional keys of `/api/v1/heatmap`.
+pub const HEATMAP: &[Key] = &[ROWS];
+
+/// Returns the keys of an output that compares: its own, and then those of the comparison.
+const fn with_base<const OWN: usize, const ALL: usize>(own: [Key; OWN]) -> [Key; ALL] {
+    assert!(ALL == OWN + BASE.len(), "the number of keys");
+    let mut all = [LIMIT; ALL];
+    let mut place = 0;
+    while place < ALL {
+        all[place] = if place < OWN { own[place] } else { BASE[place - OWN] };
+        place += 1;
+    }
+    all
+}
 
 impl Query {
     /// Parses the query part of a URL. `own` are the additional keys of the output.
@@ -122,14 +206,10 @@ impl Query {
     /// # Errors
     /// Returns a sentence for the client, without a period.
     pub fn parse(text: &str, own: &[Key]) -> Result<Self, String> {
-        if text.len() > LENGTH {
-            return Err(format!("the query has {} bytes, the maximum is {LENGTH}", text.len()));
-        }
         let mut query = Self::default();
         let mut seen = Vec::new();
-        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let (name, value) = (decode(name)?, decode(value)?);
+        for pair in pairs(text) {
+            let (name, value) = pair?;
             let keys = COMMON.iter().chain(own);
             let Some(&Key(key, read)) = keys.clone().find(|key| key.0 == name) else {
                 let known: Vec<&str> = keys.filter(|key| key.1.is_some()).map(|key| key.0).collect();
@@ -143,36 +223,154 @@ impl Query {
                 read(&mut query, Given(key, &value))?;
             }
         }
+        query.period.check(query.seconds)?;
+        query.base_period.check(None).map_err(|sentence| format!("base_{sentence}"))?;
         Ok(query)
     }
 
     /// Returns the URL of another output of the same selection, with the additional parameters `more`.
     pub fn link(&self, path: &str, more: &[(&str, &str)]) -> String {
-        let Selection { comm, pid, cgroup, namespace, pod, container, mode } = &self.selection;
-        let text = |glob: &'_ Option<Glob>| glob.as_ref().map(|glob| Cow::Owned(glob.as_str().to_owned()));
-        let number = |number: u32| Cow::Owned(number.to_string());
-        let pairs = [
-            ("type", self.kind.as_deref().map(Cow::Borrowed)),
-            ("seconds", self.seconds.map(number)),
-            ("comm", text(comm)),
-            ("pid", pid.map(number)),
-            ("cgroup", cgroup.as_ref().map(|cgroup| Cow::Borrowed(cgroup.as_str()))),
-            ("namespace", text(namespace)),
-            ("pod", text(pod)),
-            ("container", text(container)),
-            ("mode", mode.map(|mode| Cow::Borrowed(mode.as_str()))),
-        ];
-        let given = pairs.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        let more = more.iter().map(|&(key, value)| (key, Cow::Borrowed(value)));
-        let mut address = path.to_owned();
-        for (place, (key, value)) in given.chain(more).enumerate() {
-            address.push(if place == 0 { '?' } else { '&' });
-            address.push_str(key);
-            address.push('=');
-            encode(&value, &mut address);
-        }
-        address
+        let more = more.iter().map(|&(key, value)| (key.to_owned(), value.to_owned()));
+        address(path, self.selected().into_iter().chain(more))
     }
+
+    /// Returns the URL of an output with all parameters of this query.
+    pub fn address(&self, path: &str) -> String {
+        address(path, self.parameters().into_iter())
+    }
+
+    /// Returns a query for another output of the same selection and comparison.
+    #[must_use]
+    pub fn same_selection(&self) -> Self {
+        let Self { kind, seconds, period, selection, base_period, base, absolute, .. } = self.clone();
+        Self { kind, seconds, period, selection, base_period, base, absolute, ..Self::default() }
+    }
+
+    /// Returns a query for a table of the same selection and comparison.
+    pub(super) fn same_selection_of(&self, grouping: Grouping) -> Self {
+        Self { grouping, ..self.same_selection() }
+    }
+
+    /// Returns the stacks that a flame graph shows.
+    pub fn view(&self) -> View<'_> {
+        match (&self.focus, self.inverted) {
+            (Some(function), _) => View::Function(function),
+            (None, true) => View::Inverted,
+            (None, false) => View::TopDown,
+        }
+    }
+
+    /// Returns the selection to compare with, if any key of it is given. The conditions that it omits are those of the selection.
+    pub fn base(&self) -> Option<Selection> {
+        (!self.base.is_everything()).then(|| {
+            let (base, own) = (self.base.clone(), self.selection.clone());
+            Selection {
+                comm: base.comm.or(own.comm),
+                pid: base.pid.or(own.pid),
+                cgroup: base.cgroup.or(own.cgroup),
+                namespace: base.namespace.or(own.namespace),
+                pod: base.pod.or(own.pod),
+                container: base.container.or(own.container),
+                mode: base.mode.or(own.mode),
+            }
+        })
+    }
+
+    /// Reports whether the profile is compared.
+    pub fn is_compared(&self) -> bool {
+        self.base().is_some() || self.base_period != Period::default()
+    }
+
+    /// Returns the selection of samples that an output needs.
+    pub fn needed(&self) -> Selection {
+        if self.base().is_some() { Selection::default() } else { self.selection.clone() }
+    }
+
+    /// Returns the keys and values of the profile and the selection.
+    fn selected(&self) -> Vec<(String, String)> {
+        let kind = self.kind.clone().map(|kind| ("type".to_owned(), kind));
+        let seconds = self.seconds.map(|seconds| ("seconds".to_owned(), seconds.to_string()));
+        let first = kind.into_iter().chain(seconds).chain(range("", &self.period));
+        first.chain(conditions("", &self.selection)).collect()
+    }
+
+    /// Returns all keys with their values, without those that have the default value.
+    pub fn parameters(&self) -> Vec<(String, String)> {
+        let mut all = self.selected();
+        all.extend(range(BASE_PREFIX, &self.base_period));
+        all.extend(conditions(BASE_PREFIX, &self.base));
+        let format = [PICTURES.as_slice(), TABLES.as_slice()].concat();
+        let by = match self.grouping {
+            Grouping::Function => changed(word(&ROOTS, &self.root), self.root == Root::default()),
+            grouping => Some(grouping.as_str()),
+        };
+        let own = [
+            ("normalize", changed("false", !self.absolute)),
+            ("format", self.format.as_ref().map(|wanted| word(&format, wanted))),
+            ("by", by),
+            ("annotate", changed("false", !self.plain)),
+            ("shape", changed(word(&SHAPES, &self.shape), self.shape == Shape::default())),
+            ("focus", self.focus.as_deref()),
+            ("invert", changed("true", !self.inverted)),
+            ("s", self.search.as_deref()),
+        ];
+        let given = own.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
+        all.extend(given);
+        all.extend(self.limit.map(|limit| ("limit".to_owned(), limit.to_string())));
+        all
+    }
+}
+
+/// Returns the word of a value; `None` for the default.
+fn changed(word: &str, is_default: bool) -> Option<&str> {
+    (!is_default).then_some(word)
+}
+
+/// Returns the keys and values of a range of the past. The keys begin with `prefix`.
+fn range(prefix: &str, period: &Period) -> impl Iterator<Item = (String, String)> {
+    let given = period.pairs().into_iter().filter_map(|(key, value)| Some((key, value?)));
+    given.map(move |(key, value)| (format!("{prefix}{key}"), value))
+}
+
+/// Returns the keys and values of a selection. The keys begin with `prefix`.
+fn conditions(prefix: &str, selection: &Selection) -> Vec<(String, String)> {
+    let Selection { comm, pid, cgroup, namespace, pod, container, mode } = selection;
+    let text = |glob: &'_ Option<Glob>| glob.as_ref().map(|glob| glob.as_str().to_owned());
+    let pairs = [
+        ("comm", text(comm)),
+        ("pid", pid.map(|pid| pid.to_string())),
+        ("cgroup", cgroup.as_ref().map(|cgroup| cgroup.as_str().to_owned())),
+        ("namespace", text(namespace)),
+        ("pod", text(pod)),
+        ("container", text(container)),
+        ("mode", mode.map(|mode| mode.as_str().to_owned())),
+    ];
+    let given = pairs.into_iter().filter_map(|(key, value)| Some((format!("{prefix}{key}"), value?)));
+    given.collect()
+}
+
+/// Returns a URL with these parameters.
+fn address(path: &str, parameters: impl Iterator<Item = (String, String)>) -> String {
+    let mut address = path.to_owned();
+    for (place, (key, value)) in parameters.enumerate() {
+        address.push(if place == 0 { '?' } else { '&' });
+        address.push_str(&key);
+        address.push('=');
+        encode(&value, &mut address);
+    }
+    address
+}
+
+/// Decodes the names and values of a query. A query that is too long has one error only.
+pub(super) fn pairs(text: &str) -> impl Iterator<Item = Result<(String, String), String>> {
+    let too_long = (text.len() > LENGTH)
+        .then(|| Err(format!("the query has {} bytes, the maximum is {LENGTH}", text.len())));
+    let text = if too_long.is_some() { "" } else { text };
+    let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Ok((decode(name)?, decode(value)?))
+    });
+    too_long.into_iter().chain(pairs)
 }
 
 fn put<T>(slot: &mut T, value: Result<T, String>) -> Result<(), String> {
@@ -183,6 +381,10 @@ fn put<T>(slot: &mut T, value: Result<T, String>) -> Result<(), String> {
 /// Returns the word of a list for one of its values.
 pub(super) fn word<T: PartialEq>(known: &[(&'static str, T)], of: &T) -> &'static str {
     known.iter().find(|(_, known)| known == of).map_or("", |(word, _)| word)
+}
+
+fn groupings() -> [(&'static str, Grouping); Grouping::ALL.len()] {
+    Grouping::ALL.map(|grouping| (grouping.as_str(), grouping))
 }
 
 fn modes() -> [(&'static str, Mode); Mode::ALL.len()] {
@@ -228,10 +430,31 @@ impl<'q> Given<'q> {
             length => Err(format!("{name}: the pattern has {length} bytes, the maximum is {PATTERN}")),
         }
     }
+
+    fn text(self, most: usize) -> Result<String, String> {
+        let Self(name, value) = self;
+        match value.len() {
+            length if length <= most => Ok(value.to_owned()),
+            length => Err(format!("{name}: the text has {length} bytes, the maximum is {most}")),
+        }
+    }
+
+    /// Sets the condition of a selection that the key names, with or without the prefix of the base.
+    fn select(self, selection: &mut Selection) -> Result<(), String> {
+        match self.0.strip_prefix(BASE_PREFIX).unwrap_or(self.0) {
+            "comm" => put(&mut selection.comm, self.glob()),
+            "pid" => put(&mut selection.pid, self.number(0, u32::MAX).map(Some)),
+            "cgroup" => put(&mut selection.cgroup, self.cgroups()),
+            "namespace" => put(&mut selection.namespace, self.glob()),
+            "pod" => put(&mut selection.pod, self.glob()),
+            "container" => put(&mut selection.container, self.glob()),
+            _ => put(&mut selection.mode, self.one_of(&modes()).map(Some)),
+        }
+    }
 }
 
 /// Truncates client input for use in a message.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
@@ -269,7 +492,7 @@ fn hex(digit: u8) -> Option<u8> {
 }
 
 /// Appends a percent-encoded value.
-fn encode(value: &str, out: &mut String) {
+pub(super) fn encode(value: &str, out: &mut String) {
     for byte in value.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b'*' => {
@@ -292,14 +515,14 @@ mod tests {
 
     #[test]
     fn an_address_is_read() {
-        let text = "seconds=30&comm=nginx*&cgroup=%2Fsystem.slice/**&pid=12&mode=user&type=off_cpu&shape=icicle&by=comm-pid";
+        let text = "seconds=30&comm=nginx*&cgroup=%2Fsystem.slice/**&pid=12&mode=user&type=off_cpu&shape=flame&by=comm-pid";
         let query = parse(text).unwrap();
         assert_eq!((query.seconds, query.kind.as_deref()), (Some(30), Some("off_cpu")));
         let selection = &query.selection;
         assert_eq!((selection.pid, selection.mode), (Some(12), Some(Mode::User)));
         assert!(selection.comm.as_ref().unwrap().matches_name("nginx: worker"));
         assert!(selection.cgroup.as_ref().unwrap().matches("/system.slice/a/b"));
-        assert_eq!((query.shape, query.root, query.format), (Shape::Icicle, Root::CommPid, None));
+        assert_eq!((query.shape, query.root, query.format), (Shape::Flame, Root::CommPid, None));
         assert_eq!(
             Query::parse("format=json&limit=5", TOP),
             Ok(Query { format: Some(Format::Json), limit: Some(5), ..Query::default() })
@@ -310,7 +533,7 @@ mod tests {
 
     #[test]
     fn what_is_left_empty_is_not_given() {
-        for text in ["", "&&", "comm=&pid=&seconds=&mode&x=1&y=2&s=malloc"] {
+        for text in ["", "&&", "comm=&pid=&seconds=&mode&x=1&y=-2&s=&focus=&base_comm=&invert="] {
             assert_eq!(parse(text), Ok(Query::default()), "{text}");
         }
     }
@@ -320,7 +543,7 @@ mod tests {
         let table = [
             (
                 "node=x",
-                r#"unknown key "node"; available: type, seconds, comm, pid, cgroup, namespace, pod, container, mode, format, by, shape"#,
+                r#"unknown key "node"; available: type, seconds, from, to, at, for, comm, pid, cgroup, namespace, pod, container, mode, format, by, shape, focus, invert, s, base_from, base_to, base_comm, base_pid, base_cgroup, base_namespace, base_pod, base_container, base_mode, normalize"#,
             ),
             ("pid=1&pid=2", "pid occurs twice"),
             ("pid=&pid=2", "pid occurs twice"),
@@ -344,11 +567,9 @@ mod tests {
             assert_eq!(parse(text), Err(error.to_owned()), "{text}");
         }
         assert!(parse("comm=[a").unwrap_err().starts_with("comm: \"[a\" is not a pattern: "));
-        assert!(
-            Query::parse("shape=flame", PPROF)
-                .unwrap_err()
-                .ends_with("available: type, seconds, comm, pid, cgroup, namespace, pod, container, mode")
-        );
+        assert!(Query::parse("shape=flame", PPROF).unwrap_err().ends_with(
+            "available: type, seconds, from, to, at, for, comm, pid, cgroup, namespace, pod, container, mode"
+        ));
     }
 
     #[test]
@@ -358,6 +579,35 @@ mod tests {
             parse(&format!("comm={}", "*".repeat(PATTERN + 1))).unwrap_err().contains("the maximum is 512")
         );
         assert!(parse(&format!("mode={}", "x".repeat(1000))).unwrap_err().len() < 200);
+    }
+
+    #[test]
+    fn a_base_differs_from_the_selection_in_what_its_keys_say() {
+        let query = parse("comm=nginx&mode=user&base_comm=node&base_pid=7&normalize=false").unwrap();
+        let base = query.base().unwrap();
+        assert_eq!((base.comm.unwrap().as_str(), base.pid, base.mode), ("node", Some(7), Some(Mode::User)));
+        assert!(query.absolute && query.needed().is_everything());
+        let alone = parse("comm=nginx&base_comm=").unwrap();
+        assert_eq!((alone.base(), alone.needed()), (None, alone.selection.clone()));
+        assert!(parse("base_mode=usr").unwrap_err().starts_with("base_mode: \"usr\" must be one of user"));
+    }
+
+    #[test]
+    fn an_address_has_every_parameter() {
+        for text in [
+            "type=cpu&seconds=3&comm=a*&base_cgroup=/x/**&base_mode=user&normalize=false&format=svg&by=cpu&shape=flame\
+             &focus=operator%20new%28unsigned%20long%29&invert=true&s=%5Emain",
+            "",
+        ] {
+            let query = parse(text).unwrap();
+            assert_eq!(
+                query.address("/flamegraph").trim_start_matches("/flamegraph").trim_start_matches('?'),
+                text
+            );
+        }
+        let table = Query::parse("by=module&limit=7&format=json", TOP).unwrap();
+        assert_eq!(table.address("/top"), "/top?format=json&by=module&limit=7");
+        assert_eq!(table.same_selection().address("/top"), "/top");
     }
 
     #[test]

@@ -6,13 +6,14 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use super::connection::{Connection, HelperFile, Shared, locked};
+use super::starter::Starter;
 use super::wire::{self, Answer, OpenRequest, Request};
 use super::{Contents, Opened, RootError};
 use crate::clock::{Clock, Monotonic};
@@ -32,6 +33,10 @@ pub(super) struct Client {
     state: Mutex<State>,
     pub(super) shared: Arc<Shared>,
     stopped: AtomicBool,
+    /// Starts helpers; `None` = the calling thread starts them.
+    starter: OnceLock<Starter>,
+    /// Whether helpers restrict themselves.
+    sandbox: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -53,7 +58,18 @@ impl Client {
             clock,
             state: Mutex::default(),
             stopped: AtomicBool::new(false),
+            starter: OnceLock::new(),
+            sandbox: AtomicBool::new(false),
         })
+    }
+
+    /// Starts helpers from a thread that has the restrictions of the calling one, from now on. They restrict themselves further.
+    pub(super) fn restrict(&self) -> io::Result<()> {
+        self.sandbox.store(true, Ordering::Relaxed);
+        let starter = Starter::new()?;
+        // A second call keeps the first thread.
+        self.starter.set(starter).ok();
+        Ok(())
     }
 
     pub(super) fn open(&self, request: OpenRequest) -> Result<Opened, RootError> {
@@ -124,7 +140,13 @@ impl Client {
         command.arg("files-helper").arg("--host-root").arg(root);
         // Ctrl-C at a terminal must not kill the helper, because symbolization continues after it.
         command.process_group(0).stdin(Stdio::from(other)).stdout(Stdio::null());
-        let child = command.spawn()?;
+        if self.sandbox.load(Ordering::Relaxed) {
+            command.arg("--sandbox");
+        }
+        let child = match self.starter.get() {
+            Some(starter) => starter.start(command)?,
+            None => command.spawn()?,
+        };
         let connection = Connection::new(socket, child.id(), &self.shared);
         let reader = Arc::clone(&connection);
         thread::Builder::new().name("files".into()).spawn(move || reader.read())?;

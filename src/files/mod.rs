@@ -25,6 +25,7 @@ mod metrics;
 mod mounts;
 mod opened;
 mod root;
+mod starter;
 mod stat;
 mod wire;
 
@@ -116,6 +117,15 @@ impl Files {
     pub fn apart(roots: &Roots, program: PathBuf) -> Self {
         let roots = Arc::new(roots.clone());
         Self { client: Some(Client::new(program, &roots)), roots }
+    }
+
+    /// Starts child processes from a thread of its own, which has the restrictions of the calling thread, from now on. The child processes
+    /// restrict their system calls. Without a child process, there is nothing to do.
+    ///
+    /// # Errors
+    /// When no thread can be created.
+    pub fn restrict(&self) -> std::io::Result<()> {
+        self.client.as_ref().map_or(Ok(()), |client| client.restrict())
     }
 
     /// Returns the paths of the kernel's file systems.

@@ -17,6 +17,8 @@ pub struct Stat {
     pub size: u64,
     /// User ID of the owner.
     pub uid: u32,
+    /// Permissions: the lowest 12 bits of `st_mode`.
+    pub mode: u32,
     /// Time of the last modification: seconds and nanoseconds.
     pub modified: (i64, i64),
 }
@@ -29,6 +31,7 @@ impl Stat {
             inode: metadata.ino(),
             size: metadata.size(),
             uid: metadata.uid(),
+            mode: metadata.mode() & 0o7777,
             modified: (metadata.mtime(), metadata.mtime_nsec()),
         })
     }

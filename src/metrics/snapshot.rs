@@ -44,6 +44,17 @@ pub enum Value {
     Histogram(Arc<Histogram>),
 }
 
+impl Value {
+    /// Returns the number; `None` for a distribution.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Self::Integer(number) => Some(*number as f64),
+            Self::Float(number) => Some(*number),
+            Self::Histogram(_) => None,
+        }
+    }
+}
+
 /// Series omitted from a snapshot because of a bug in the code that measured them. Reporting them keeps the scrape valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
@@ -94,6 +105,12 @@ impl Snapshot {
     /// Returns the families, sorted by name, without duplicate names.
     pub fn families(&self) -> &[Family] {
         &self.families
+    }
+
+    /// Returns the family with this name, which is without the suffix of its kind.
+    pub fn family(&self, name: &str) -> Option<&Family> {
+        let place = self.families.binary_search_by(|family| family.metadata.name().cmp(name)).ok()?;
+        self.families.get(place)
     }
 
     /// Returns the omitted series; empty unless there is a bug.

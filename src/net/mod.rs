@@ -1,9 +1,12 @@
-//! Building blocks of connections: certificates of clients ([`tls`]) and of the server ([`server_tls`]), HTTP clients (`http`), gRPC calls
-//! with raw bytes (`bytewise`), and error texts (`error_text`).
+//! Building blocks of connections: addresses to listen on ([`listen`]), certificates of clients ([`tls`]) and of the server
+//! ([`server_tls`]), HTTP clients (`http`), servers of Kubernetes ([`kubernetes`]),
+//! gRPC calls with raw bytes (`bytewise`), and error texts (`error_text`).
 
 mod bytewise;
 pub(crate) mod error_text;
 pub(crate) mod http;
+pub mod kubernetes;
+pub mod listen;
 pub mod server_tls;
 pub mod tls;
 

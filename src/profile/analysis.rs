@@ -1,21 +1,25 @@
 //! Turns records into sums of stacks. Every function here may read files of other processes, and block for any time.
 
+mod past;
 mod room;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+use self::past::KeptNames;
 use self::room::HeldMemory;
 use super::downsample::Downsampler;
 use super::handoff::{Fresh, Handoff, Report, Series};
+use super::log::SampleLog;
 use super::memory::MemoryShares;
 use super::model::Mode;
 use super::open::{SIDE, SampleSource};
 use super::rings::{Batch, Command, Rings};
 use super::symbolizer_thread::SymbolizerWork;
-use super::tally::{Key, Sum, Tally, Window};
+use super::tally::{Key, Sum, Tally};
 use super::tasks::{SampledThread, TaskId, Tasks};
 use super::waits::{self, WaitStart, Waiting};
 use crate::config::profiled::{Rate, SampledTargets, Unwind};
@@ -31,7 +35,7 @@ use crate::targets::{Cgroup, CgroupSelection};
 #[derive(Debug)]
 struct Source {
     sampler: Arc<Sampler>,
-    window: Window,
+    log: SampleLog,
     /// Sums of the current turn.
     fresh: FxHashMap<(TaskId, Mode, Option<u32>), Sum>,
     /// Samples of each stack since functions were last counted.
@@ -45,10 +49,11 @@ struct Source {
 }
 
 impl Source {
-    fn new(sampler: &Arc<Sampler>) -> Self {
+    /// Creates an entry that keeps samples for `history`, or for its window if that is longer.
+    fn new(sampler: &Arc<Sampler>, history: Duration) -> Self {
         Self {
             sampler: Arc::clone(sampler),
-            window: Window::new(sampler.window),
+            log: SampleLog::new(history.max(sampler.window)),
             fresh: FxHashMap::default(),
             unnamed: FxHashMap::default(),
             chosen: FxHashMap::default(),
@@ -101,12 +106,9 @@ pub(super) struct Counted {
     /// Nanoseconds on the clock of the records.
     pub(super) begin: u64,
     pub(super) end: u64,
-    /// Records lost in this time; for a window, since the start.
+    /// Records lost in this time; for a range of the past, since the start.
     pub(super) losses: Losses,
 }
-
-/// The number of stacks or tasks above which unused ones are dropped.
-const MANY: usize = 1 << 16;
 
 /// The most processes with run-time generated code that are tracked.
 const MAX_JIT_PROCESSES: usize = 1 << 12;
@@ -114,10 +116,12 @@ const MAX_JIT_PROCESSES: usize = 1 << 12;
 /// The most added or removed kernel functions that are queued for the symbolizer: BPF programs come in dozens.
 const MAX_KERNEL_FUNCTIONS: usize = 1 << 14;
 
-/// The state that is derived from records: stacks, tasks, windows and recordings.
+/// The state that is derived from records: stacks, tasks, sample logs and recordings.
 #[derive(Debug)]
 pub(super) struct Analysis {
     sources: Vec<Source>,
+    /// How long samples are kept. Windows that are longer are kept whole.
+    history: Duration,
     /// By event, the format of its records.
     sample_sources: FxHashMap<u64, SampleSource>,
     pub(super) analyzer: Analyzer,
@@ -130,6 +134,7 @@ pub(super) struct Analysis {
     switches: FxHashMap<u32, u64>,
     /// The number of stacks when the last new stack was examined.
     looked_at: usize,
+    kept_names: KeptNames,
     recordings: BTreeMap<u64, Recording>,
     /// Records read here, and records that could not be read.
     own: Losses,
@@ -148,12 +153,14 @@ impl Analysis {
         let files = files.into();
         Self {
             sources: Vec::new(),
+            history: Duration::ZERO,
             sample_sources: FxHashMap::default(),
             analyzer: Analyzer::new(&files, stack::Limits::default()),
             jit_processes: FxHashMap::default(),
             work: SymbolizerWork::default(),
             switches: FxHashMap::default(),
             looked_at: 0,
+            kept_names: KeptNames::default(),
             tasks: Tasks::new(files.roots()),
             recordings: BTreeMap::new(),
             own: Losses::default(),
@@ -177,10 +184,11 @@ impl Analysis {
         batch.commands.drain(..).for_each(|command| self.apply(command));
         self.analyzed = self.analyzed.max(batch.up_to);
         self.batch = batch;
-        self.report(handoff);
         let now = self.analyzed;
+        self.sources.iter_mut().for_each(|source| source.log.start(now));
+        self.report(handoff);
         if all {
-            let gone = self.sources.iter_mut().fold(false, |gone, source| source.window.forget(now) | gone);
+            let gone = self.sources.iter_mut().fold(false, |gone, source| source.log.forget(now) | gone);
             self.make_room(gone);
         }
         all
@@ -206,6 +214,7 @@ impl Analysis {
             Command::Begin { number, entry, at } => self.begin(number, &entry, at),
             Command::Abandon(number) => drop(self.recordings.remove(&number)),
             Command::Memory(shares) => self.keep_within(&shares),
+            Command::Keep(history) => self.keep_for(history),
         }
     }
 
@@ -213,7 +222,8 @@ impl Analysis {
         let mut old = std::mem::take(&mut self.sources);
         for sampler in samplers {
             let kept = old.iter().position(|source| sampler.continues(&source.sampler));
-            self.sources.push(kept.map_or_else(|| Source::new(sampler), |at| old.swap_remove(at)));
+            self.sources
+                .push(kept.map_or_else(|| Source::new(sampler, self.history), |at| old.swap_remove(at)));
         }
         let window = samplers.iter().map(|sampler| sampler.window).max().unwrap_or_default();
         self.analyzer.keep_open_for(u64::try_from(window.as_nanos()).unwrap_or(u64::MAX));
@@ -245,6 +255,7 @@ impl Analysis {
             accounts: self.analyzer.accounts().clone(),
             analyzed: self.analyzed,
             dropped: self.held_memory.dropped,
+            logs: self.sources.iter().map(Source::extent).collect(),
         };
         let switches = std::mem::take(&mut self.switches);
         handoff.lock().put(fresh, &switches, report);
@@ -344,11 +355,10 @@ impl Analysis {
 
     fn count(&mut self, place: usize, time: u64, key: Key, sum: Sum) {
         let Some(source) = self.sources.get_mut(place) else { return };
-        // Pages do not show CPUs.
-        source.window.add(time, key.anywhere(), sum);
         let cpu = source.sampler.per.zip(key.cpu).map(|(per, cpu)| per.number_of(cpu.into()));
         source.fresh.entry((key.task, key.mode, cpu)).or_default().add(sum);
         let key = if source.sampler.cpus { key } else { key.anywhere() };
+        source.log.add(time, key, sum);
         if source.sampler.functions > 0 {
             *source.unnamed.entry(key.stack).or_default() += sum.count;
         }
@@ -390,10 +400,11 @@ impl Analysis {
     }
 
     /// Returns the work for the symbolizer since the last call, if there is any. With `functions`, it includes the innermost frames of all
-    /// samples.
+    /// samples, and frames whose names must be kept.
     pub(super) fn take_work(&mut self, functions: bool) -> Option<SymbolizerWork> {
         if functions {
             self.work.innermost = self.take_innermost();
+            self.work.kept = self.take_frames();
         }
         let code = || self.analyzer.code().clone();
         (!self.work.is_empty()).then(|| SymbolizerWork { code: code(), ..std::mem::take(&mut self.work) })
@@ -406,43 +417,42 @@ impl Analysis {
         self.sources.iter_mut().for_each(|source| source.waiting.clear());
     }
 
-    /// Drops stacks and tasks that are no longer used.
-    fn tidy(&mut self) {
-        let waiting = self.sources.iter().flat_map(|source| source.waiting.keys());
-        let unnamed: Vec<StackId> =
-            self.sources.iter().flat_map(|source| source.unnamed.keys().copied()).collect();
-        let counted = self.tallies().flat_map(|tally| tally.iter().map(|(key, _)| key));
-        let keys: Vec<Key> = counted.chain(waiting).collect();
-        let tasks: Vec<TaskId> = keys.iter().map(|key| key.task).collect();
-        let retained = self
-            .analyzer
-            .retain(keys.iter().map(|key| key.stack).chain(unnamed), self.jit_processes.values().copied());
+    /// Drops stacks and tasks that are no longer used. Takes time proportional to their number and to the number of chunks of the logs.
+    pub(super) fn tidy(&mut self) {
+        let Self { sources, recordings, analyzer, tasks, jit_processes, .. } = self;
+        let mut used_tasks = vec![false; tasks.len()];
+        let used = keys(sources, recordings).map(|key| {
+            if let Some(used) = used_tasks.get_mut(key.task.0 as usize) {
+                *used = true;
+            }
+            key.stack
+        });
+        let unnamed = sources.iter().flat_map(|source| source.unnamed.keys().copied());
+        let retained = analyzer.retain(used.chain(unnamed), jit_processes.values().copied());
         // The numbers of these processes are reused in a later turn at the earliest.
-        let processes = &self.analyzer.code().processes;
+        let processes = &analyzer.code().processes;
         let gone = retained.processes.iter();
         let gone = gone.filter_map(|id| Some((*id, processes.get(id.0 as usize)?.clone())));
         let room = MAX_JIT_PROCESSES.saturating_sub(self.work.gone.len());
         self.work.gone.extend(gone.take(room));
         let stacks = retained.stacks;
-        self.looked_at = self.analyzer.stacks().len();
-        let tasks = self.tasks.retain(tasks.into_iter());
+        self.looked_at = analyzer.stacks().len();
+        self.kept_names.restart();
+        let tasks = tasks.retain(&used_tasks);
         let renumber =
-            |key: Key| Some(Key { stack: stacks.get(key.stack)?, task: *tasks.get(&key.task)?, ..key });
-        for source in &mut self.sources {
-            source.window.tallies_mut().for_each(|tally| tally.renumber(renumber));
+            |key: Key| Some(Key { stack: stacks.get(key.stack)?, task: tasks.get(key.task)?, ..key });
+        for source in sources {
+            // Every logged key is used.
+            source.log.renumber(|key| {
+                renumber(key).unwrap_or(Key { stack: StackId(0), task: TaskId::OTHER, ..key })
+            });
             source.chosen.clear();
             let unnamed = std::mem::take(&mut source.unnamed);
             source.unnamed =
                 unnamed.into_iter().filter_map(|(stack, count)| Some((stacks.get(stack)?, count))).collect();
             source.waiting.renumber(renumber);
         }
-        self.recordings.values_mut().for_each(|recording| recording.tally.renumber(renumber));
-    }
-
-    /// Returns the tallies of all windows and recordings.
-    fn tallies(&self) -> impl Iterator<Item = &Tally> {
-        let windows = self.sources.iter().flat_map(|source| source.window.tallies());
-        windows.chain(self.recordings.values().map(|recording| &recording.tally))
+        recordings.values_mut().for_each(|recording| recording.tally.renumber(renumber));
     }
 
     fn source(&self, entry: &str) -> Option<&Source> {
@@ -476,13 +486,6 @@ impl Analysis {
         Some(counted)
     }
 
-    /// Returns the sums of an entry over the last `length` nanoseconds.
-    pub(super) fn last(&mut self, entry: &str, now: u64, length: u64) -> Option<Counted> {
-        let source = self.source(entry)?;
-        let (tally, begin) = source.window.last(now, length);
-        Some(Counted { sampler: Arc::clone(&source.sampler), tally, begin, end: now, losses: self.losses() })
-    }
-
     /// Returns, by entry, the innermost frames of all samples since the last call.
     fn take_innermost(&mut self) -> Vec<(Arc<Sampler>, FxHashMap<Frame, u64>)> {
         let Self { sources, analyzer, .. } = self;
@@ -502,6 +505,14 @@ impl Analysis {
     fn losses(&self) -> Losses {
         self.own.plus(self.before)
     }
+}
+
+/// Returns the keys of all samples, recordings and waits.
+fn keys<'a>(sources: &'a [Source], recordings: &'a BTreeMap<u64, Recording>) -> impl Iterator<Item = Key> {
+    let logged = sources.iter().flat_map(|source| source.log.keys());
+    let waiting = sources.iter().flat_map(|source| source.waiting.keys());
+    let recorded = recordings.values().flat_map(|recording| recording.tally.iter().map(|(key, _)| key));
+    logged.chain(waiting).chain(recorded)
 }
 
 #[cfg(test)]

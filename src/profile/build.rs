@@ -10,7 +10,7 @@ use super::Selection;
 use super::analysis::Counted;
 use super::model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
 use super::tally::Sum;
-use super::tasks::{TaskId, Tasks};
+use super::tasks::{SampledThread, TaskId, Tasks};
 use crate::clock::Timestamp;
 use crate::container::{self, Directory};
 use crate::ring::Records;
@@ -43,16 +43,7 @@ impl UnsymbolizedProfile {
         let mut known = FxHashMap::default();
         for (key, _) in counted.tally.iter() {
             if let Some(task) = tasks.get(key.task) {
-                known.entry(key.task).or_insert_with(|| Task {
-                    pid: task.process.key.pid,
-                    tid: task.tid,
-                    comm: Arc::clone(&task.comm),
-                    cgroup: task.process.cgroup.clone(),
-                    exe: task.process.exe.clone(),
-                    start_time: task.process.key.start_time,
-                    context: None,
-                    container: task.process.cgroup.as_deref().and_then(|path| container_of(path, directory)),
-                });
+                known.entry(key.task).or_insert_with(|| described(task, directory));
             }
             if !known.get(&key.task).is_some_and(|task| selection.takes(task, key.mode)) {
                 continue;
@@ -64,6 +55,20 @@ impl UnsymbolizedProfile {
         }
         let code = analyzer.code().clone();
         Self { stacks, frames, tasks: known, code, selection: selection.clone() }
+    }
+}
+
+/// Returns a task with its container, and without the context of its process.
+pub(super) fn described(task: &SampledThread, directory: &Directory) -> Task {
+    Task {
+        pid: task.process.key.pid,
+        tid: task.tid,
+        comm: Arc::clone(&task.comm),
+        cgroup: task.process.cgroup.clone(),
+        exe: task.process.exe.clone(),
+        start_time: task.process.key.start_time,
+        context: None,
+        container: task.process.cgroup.as_deref().and_then(|path| container_of(path, directory)),
     }
 }
 

@@ -88,13 +88,13 @@ mod tests {
             }
             functions.end_collection(2, Timestamp(second * 1000), now);
         };
-        for _ in 0..60 {
+        for _ in 0..120 {
             collect(&mut functions, &[("morning", 100), ("always", 50)]);
         }
         let names =
             |functions: &Functions| found(functions).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         assert_eq!(names(&functions), ["always", "morning", "other"]);
-        for _ in 0..30 {
+        for _ in 0..90 {
             collect(&mut functions, &[("evening", 100), ("always", 50)]);
         }
         assert_eq!(
@@ -102,7 +102,7 @@ mod tests {
             ["always", "evening", "other"],
             "evening has fewer samples in total than morning"
         );
-        assert_eq!(functions.series.accounts().sum::<u64>(), 90 * 3150, "no sample is missing");
+        assert_eq!(functions.series.accounts().sum::<u64>(), 210 * 3150, "no sample is missing");
         assert!(functions.series.unnamed() <= 1024);
     }
 }

@@ -95,8 +95,20 @@ pub(super) struct Report {
     pub(super) accounts: stack::Accounts,
     /// All records before this time are analyzed. Nanoseconds on the clock of the records.
     pub(super) analyzed: u64,
-    /// Samples dropped from windows before they expired, because the share of stacks was full.
+    /// Samples dropped from logs before they expired, because the share of stacks was full.
     pub(super) dropped: u64,
+    /// What the log of each entry contains.
+    pub(super) logs: Vec<LogExtent>,
+}
+
+/// What the sample log of an entry contains.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LogExtent {
+    pub(super) entry: Arc<str>,
+    /// The time from which on the log has all samples, on the clock of the records.
+    pub(super) begin: Option<u64>,
+    pub(super) samples: u64,
+    pub(super) bytes: u64,
 }
 
 /// Results of the analysis. See the module.

@@ -11,7 +11,7 @@ pub(crate) struct MemoryShares {
     pub(crate) unwind: Share,
     /// Symbol tables and names.
     pub(crate) symbols: Share,
-    /// Stacks, tasks and windows.
+    /// Stacks, tasks and sample logs.
     pub(crate) stacks: Share,
     /// Records that are queued for sorting.
     pub(crate) waiting: Share,

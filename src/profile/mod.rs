@@ -1,13 +1,14 @@
 //! Profiles: the number of samples, or the time, of each stack, with symbolized frames.
 //!
 //! ```text
-//! Rings (Merger) ─► Analysis ─┬► Window: the last minute ──┬► Counted ─► Symbolizer ─► Profile
-//!   commands ─┘               ├► Recording: from … to …  ──┘
+//! Rings (Merger) ─► Analysis ─┬► SampleLog: each sample of the last hour, by time ─► any range ─┬► Counted ─► Symbolizer ─► Profile
+//!   commands ─┘               ├► Recording: from … to … ────────────────────────────────────────┘
 //!                             └► Handoff: sums, accounts ─► collections
 //! ```
 //!
 //! A dedicated thread, `profile-reader`, analyzes records. It attributes each frame to a file while the process still runs. This requires
-//! reading files of that process. Frames are symbolized only when a profile is requested.
+//! reading files of that process. Frames are symbolized when a profile is requested. The thread `profile-names` also looks up the names of
+//! all logged frames, because their files may be gone when a profile of the past is requested.
 //!
 //! A read of such a file may block forever. Therefore `Analysis` is behind a `lock::IoLock`, which the collector and the HTTP thread never
 //! take. These two threads access only `rings` and `handoff`, which are plain memory behind a `lock::Lock`. A collection drains the rings
@@ -24,6 +25,8 @@ mod contexts;
 mod downsample;
 mod functions;
 mod handoff;
+mod heat;
+mod log;
 mod memory;
 mod model;
 mod open;
@@ -50,7 +53,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::config::profiled::Rate;
 use crate::container::Directory;
 use crate::files::Files;
@@ -66,8 +69,9 @@ use crate::sys::scheduling::Urgency;
 use crate::sys::{self, Event, Kernel, Sampling};
 use crate::targets::OpenTarget;
 pub use handoff::NoProfile;
+pub use heat::HeatMap;
 pub(crate) use memory::MemoryShares;
-pub use model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
+pub use model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, TimeRange, Unit, ValueType};
 pub use publish::METRICS;
 use publish::Publisher;
 pub(crate) use publish::{FUNCTIONS, SAMPLES, Shortfalls};
@@ -113,6 +117,19 @@ pub struct SamplerState {
     pub in_other: usize,
     /// Time since all recorded samples were analyzed.
     pub age: Duration,
+    /// The sample log.
+    pub log: LogState,
+}
+
+/// The state of the sample log of one entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogState {
+    /// The time from which on the log has all samples; `None` if sampling has not begun.
+    pub begin: Option<Timestamp>,
+    /// The number of samples in the log.
+    pub samples: u64,
+    /// Its size in bytes, without stacks and tasks, which all entries share.
+    pub bytes: u64,
 }
 
 impl<K: Kernel> Profiler<K> {
@@ -154,7 +171,13 @@ impl<K: Kernel> Profiler<K> {
         self
     }
 
-    /// Samples for these entries from now on. If the entries changed, all events are opened again; entries that stay keep their windows and
+    /// Keeps samples for this time from now on, memory permitting, and at least for the windows of the entries. Without this call, they
+    /// are kept for the windows.
+    pub(crate) fn keep(&self, history: Duration) {
+        self.shared.command(Command::Keep(history));
+    }
+
+    /// Samples for these entries from now on. If the entries changed, all events are opened again; entries that stay keep their logs and
     /// totals.
     pub(crate) fn apply(
         &mut self,
@@ -380,7 +403,7 @@ impl<K: Kernel> Profiler<K> {
         self.shared.losses()
     }
 
-    /// Returns the number of samples that were dropped from windows before they expired, because the memory share was full.
+    /// Returns the number of samples that were dropped from logs before they expired, because the memory share was full.
     pub(crate) fn dropped_when_full(&self) -> u64 {
         self.shared.handoff.lock().report.dropped
     }
@@ -398,7 +421,7 @@ impl<K: Kernel> Profiler<K> {
             };
             self.rings.writers().filter(|(_, writers)| here(writers)).count()
         };
-        let age = self.shared.age();
+        let (age, logs) = (self.shared.age(), self.shared.log_states());
         let samplers = self.samplers.iter().enumerate();
         let state = |(place, sampler): (usize, &Arc<Sampler>)| SamplerState {
             plan: Arc::clone(sampler),
@@ -406,6 +429,7 @@ impl<K: Kernel> Profiler<K> {
             samples: self.publisher.samples(place),
             in_other: self.publisher.in_other(place),
             age,
+            log: logs.get(&sampler.entry).copied().unwrap_or_default(),
         };
         samplers.map(state).collect()
     }

@@ -9,6 +9,22 @@ use crate::named_enum::named_enum;
 use crate::symbol::{Origin, Segment as Mapping};
 use crate::targets::{ProcessContext, ProcessKey};
 
+/// A range of wall-clock time, which includes its begin and excludes its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TimeRange {
+    /// The begin.
+    pub from: Timestamp,
+    /// The end. The range is empty if it is not after the begin.
+    pub to: Timestamp,
+}
+
+impl TimeRange {
+    /// Returns the number of whole seconds of the clock that it touches.
+    pub fn seconds(self) -> u64 {
+        if self.to <= self.from { 0 } else { self.to.0.div_ceil(1000) - self.from.0 / 1000 }
+    }
+}
+
 /// The samples of a period of time.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Profile {

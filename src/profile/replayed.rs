@@ -10,6 +10,7 @@ use super::{Profile, ProfileRecorder, Selection};
 use crate::clock::{Clock, Timestamp};
 use crate::host::Roots;
 use crate::plan::Sampler;
+use crate::ring::testing::{bytes, record};
 use crate::sys::{Drained, Fields, Ring};
 
 /// The event that writes samples, by the identifier in its records.
@@ -50,7 +51,22 @@ pub(crate) fn replayed(roots: &Roots, fields: Fields, records: Vec<Vec<u8>>) -> 
     shared.end(asked, &Selection::default()).unwrap()
 }
 
+/// The fields of [`sample`].
+pub(super) const SAMPLE_FIELDS: Fields =
+    Fields { identifier: true, ip: true, tid: true, time: true, callchain: true, ..Fields::NONE };
+
+/// Returns a sample of [`EVENT`] at a time in nanoseconds, with a stack in the kernel, innermost first.
+pub(super) fn sample(pid: u32, tid: u32, time: u64, stack: &[u64]) -> Vec<u8> {
+    /// `PERF_CONTEXT_KERNEL`
+    const IN_KERNEL: u64 = -128i64 as u64;
+    let thread = u64::from(tid) << 32 | u64::from(pid);
+    let length = 1 + stack.len() as u64;
+    let head = [EVENT, stack.first().copied().unwrap_or_default(), thread, time, length, IN_KERNEL];
+    // PERF_RECORD_SAMPLE in the kernel.
+    record(9, 1, &bytes(&[&head[..], stack].concat()))
+}
+
 /// Returns an empty directory of containers.
-fn empty_directory() -> Arc<crate::container::Directory> {
+pub(super) fn empty_directory() -> Arc<crate::container::Directory> {
     Arc::new(crate::container::Directory::new(Clock::manual(Timestamp(0))))
 }

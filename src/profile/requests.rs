@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,15 +10,16 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::analysis::{Analysis, Counted};
-use super::build::{UnsymbolizedProfile, build};
+use super::build::{UnsymbolizedProfile, build, described};
 use super::contexts::Contexts;
 use super::functions::Functions;
-use super::handoff::{Handoff, NoProfile};
+use super::handoff::{Handoff, LogExtent, NoProfile};
 use super::memory::MemoryShares;
 use super::open::SampleSource;
 use super::rings::{Command, Rings};
 use super::symbolizer_thread::{SymbolizerThread, SymbolizerWork};
-use super::{Profile, Selection};
+use super::tally::Key;
+use super::{HeatMap, LogState, Profile, Selection, TimeRange};
 use crate::budget::Account;
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::container::Directory;
@@ -30,8 +32,8 @@ use crate::symbol::{self, Lines, Symbolizer};
 use crate::sys::{Ring, scheduling};
 use crate::targets::{ProcessContext, ProcessKey};
 
-/// Profiles on request. [`end`](Self::end), [`renew`](Self::renew) and [`last`](Self::last) read files and symbolize, which may take
-/// seconds: do not call them from a latency-sensitive thread. All other calls return at once.
+/// Profiles on request. [`end`](Self::end), [`renew`](Self::renew), [`last`](Self::last), [`range`](Self::range) and [`heat`](Self::heat)
+/// read files and symbolize, which may take seconds: do not call them from a latency-sensitive thread. All other calls return at once.
 pub trait ProfileRecorder: Send + Sync + fmt::Debug {
     /// Returns the sampled entries, in the order of the configuration.
     fn entries(&self) -> Vec<Arc<str>>;
@@ -61,11 +63,65 @@ pub trait ProfileRecorder: Send + Sync + fmt::Debug {
     /// Discards a recording.
     fn abandon(&self, asked: RecordingId);
 
-    /// Returns the samples of an entry in the last `length`, at most the length of its window. `selection` works as for [`end`](Self::end).
+    /// Returns the samples of an entry in the last `length`, at most its window. `selection` works as for [`end`](Self::end).
     ///
     /// # Errors
     /// There is no such entry, or a read of a file of a process does not return.
     fn last(&self, entry: &str, length: Duration, selection: &Selection) -> Result<Profile, NoProfile>;
+
+    /// Returns the samples of an entry in a range of the past. `selection` works as for [`end`](Self::end).
+    ///
+    /// The profile starts and ends with the part of the range for which the log has all samples: if its start is later than the begin of the
+    /// range, older samples have left the log. It is empty, and starts where the log begins, if the log has no part of the range. A step of
+    /// the wall clock, or a suspension of the machine, moves the times of earlier samples.
+    ///
+    /// # Errors
+    /// There is no such entry, or a read of a file of a process does not return.
+    fn range(&self, entry: &str, range: TimeRange, selection: &Selection) -> Result<Profile, NoProfile>;
+
+    /// Returns the number of samples of an entry in a range of the past, by second and by offset within the second. `rows` divide a second.
+    /// The bounds of [`HeatMap`] apply.
+    ///
+    /// # Errors
+    /// There is no such entry, or a read of a file of a process does not return.
+    fn heat(
+        &self,
+        entry: &str,
+        range: TimeRange,
+        rows: u32,
+        selection: &Selection,
+    ) -> Result<HeatMap, NoProfile>;
+}
+
+/// The conversion between the wall clock and the clock of the records, as of one instant.
+#[derive(Debug, Clone, Copy)]
+struct TimeConversion {
+    wall: Timestamp,
+    /// Nanoseconds.
+    records: u64,
+}
+
+impl TimeConversion {
+    fn of(clock: &Clock) -> Self {
+        Self { wall: clock.now(), records: clock.kernel() }
+    }
+
+    /// Returns a time on the clock of the records.
+    fn records(self, time: Timestamp) -> u64 {
+        match self.wall.0.checked_sub(time.0) {
+            Some(ago) => self.records.saturating_sub(ago.saturating_mul(NANOSECONDS)),
+            None => self.records.saturating_add((time.0 - self.wall.0).saturating_mul(NANOSECONDS)),
+        }
+    }
+
+    fn range(self, range: TimeRange) -> Range<u64> {
+        self.records(range.from)..self.records(range.to)
+    }
+
+    /// Returns a time of the wall clock, rounded up to a millisecond.
+    fn wall(self, time: u64) -> Timestamp {
+        Timestamp(self.wall.0.saturating_sub(self.records.saturating_sub(time) / NANOSECONDS))
+    }
 }
 
 /// The number of a recording in progress.
@@ -116,6 +172,9 @@ const LINES_PART: u64 = 4;
 /// Frames to symbolize before other threads get their turn.
 const AT_A_TIME: usize = 64;
 
+/// Frames to look up before other threads get their turn. Most of them are known.
+const KEPT_AT_A_TIME: usize = 512;
+
 /// In a millisecond.
 const NANOSECONDS: u64 = 1_000_000;
 
@@ -150,7 +209,7 @@ impl<R: Ring> Shared<R> {
         }
     }
 
-    /// Counts for these entries from now on. Entries that stay keep their windows.
+    /// Counts for these entries from now on. Entries that stay keep their logs.
     pub(super) fn set_samplers(&self, samplers: &[Arc<Sampler>]) {
         self.handoff.lock().entries = samplers.iter().map(|sampler| Arc::clone(&sampler.entry)).collect();
         self.command(Command::Samplers(samplers.into()));
@@ -224,6 +283,18 @@ impl<R: Ring> Shared<R> {
         Duration::from_nanos(self.clock.kernel().saturating_sub(self.handoff.lock().report.analyzed))
     }
 
+    /// Returns the state of the log of each entry.
+    pub(super) fn log_states(&self) -> BTreeMap<Arc<str>, LogState> {
+        let logs = self.handoff.lock().report.logs.clone();
+        let conversion = TimeConversion::of(&self.clock);
+        let state = |log: &LogExtent| LogState {
+            begin: log.begin.map(|begin| conversion.wall(begin)),
+            samples: log.samples,
+            bytes: log.bytes,
+        };
+        logs.iter().map(|log| (Arc::clone(&log.entry), state(log))).collect()
+    }
+
     /// Symbolizes what cannot wait for a request.
     pub(super) fn look_up(&self, work: SymbolizerWork) {
         let mut symbols = self.symbols.lock();
@@ -236,6 +307,9 @@ impl<R: Ring> Shared<R> {
         }
         drop(symbols);
         self.count_functions(work.innermost, &work.code);
+        for frames in work.kept.chunks(KEPT_AT_A_TIME) {
+            self.symbols.lock().keep(frames, &work.code);
+        }
         self.note(&self.symbols.lock());
     }
 
@@ -299,8 +373,7 @@ impl<R: Ring> Shared<R> {
     /// Symbolizes the counted stacks. Returns `None` if symbolization did not finish in time.
     fn named(&self, counted: &Counted, unnamed: UnsymbolizedProfile) -> Option<Profile> {
         let elapsed = counted.end.saturating_sub(counted.begin);
-        let ago = self.clock.kernel().saturating_sub(counted.begin);
-        let start = Timestamp(self.clock.now().0.saturating_sub(ago / NANOSECONDS));
+        let start = TimeConversion::of(&self.clock).wall(counted.begin);
         let mut names = {
             let mut symbols = self.symbols.lock_within(SYMBOLIZATION_TIMEOUT)?;
             symbols.set_limit(self.symbol_limit());
@@ -395,4 +468,51 @@ impl<R: Ring + Send + fmt::Debug> ProfileRecorder for Shared<R> {
             analysis.last(entry, now, length).ok_or_else(|| self.handoff.lock().unknown(entry))
         })
     }
+
+    fn range(&self, entry: &str, range: TimeRange, selection: &Selection) -> Result<Profile, NoProfile> {
+        let conversion = TimeConversion::of(&self.clock);
+        let asked = conversion.range(range);
+        let mut is_complete = false;
+        let mut profile = self.profile(selection, |analysis| {
+            let counted = analysis.range(entry, asked.clone(), conversion.records);
+            let counted = counted.ok_or_else(|| self.handoff.lock().unknown(entry))?;
+            is_complete = counted.begin == asked.start;
+            Ok(counted)
+        })?;
+        if is_complete {
+            // Not rounded.
+            profile.start = range.from;
+        }
+        Ok(profile)
+    }
+
+    fn heat(
+        &self,
+        entry: &str,
+        range: TimeRange,
+        rows: u32,
+        selection: &Selection,
+    ) -> Result<HeatMap, NoProfile> {
+        let conversion = TimeConversion::of(&self.clock);
+        let mut map = HeatMap::new(range, rows);
+        let asked = conversion.range(TimeRange { from: map.from, to: map.to() });
+        let analysis = self.caught_up(ANALYSIS_TIMEOUT).ok_or(NoProfile::Stalled)?;
+        let mut tasks = FxHashMap::default();
+        let wanted = |key: Key| {
+            let task = tasks
+                .entry(key.task)
+                .or_insert_with(|| Some(described(analysis.tasks.get(key.task)?, &self.directory)));
+            task.as_ref().is_some_and(|task| selection.takes(task, key.mode))
+        };
+        let add = |time: u64, count| map.add(time.saturating_sub(asked.start), count);
+        let begin = analysis.times(entry, &asked, wanted, add);
+        let begin = begin.ok_or_else(|| self.handoff.lock().unknown(entry))?;
+        map.complete_from = conversion.wall(begin).max(range.from);
+        Ok(map)
+    }
 }
+
+#[cfg(test)]
+mod hour;
+#[cfg(test)]
+mod tests;

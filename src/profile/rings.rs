@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::MemoryShares;
 use super::open::{SIDE, SampleSource};
@@ -21,7 +22,7 @@ const MAX_RETAINED_CAPACITY: usize = 1 << 20;
 /// An action of the analysis between two records.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// Counts for these entries from now on. Entries that stay keep their windows.
+    /// Counts for these entries from now on. Entries that stay keep their logs.
     Samplers(Vec<Arc<Sampler>>),
     /// Registers an opened event whose records have this `id`.
     SampleSource { id: u64, sample_source: SampleSource },
@@ -35,6 +36,8 @@ pub(super) enum Command {
     Abandon(u64),
     /// Limits memory to these shares.
     Memory(MemoryShares),
+    /// Keeps samples for this time, memory permitting.
+    Keep(Duration),
 }
 
 /// Records in order, with the losses before them and the commands after them.

@@ -1,5 +1,5 @@
-//! The thread that symbolizes before a request: functions in metrics, and processes that generate code at run time, because they have
-//! exited or will. It reads files, which may block; the thread that drains rings must not wait for that.
+//! The thread that symbolizes before a request: functions in metrics, processes that generate code at run time, because they have exited or
+//! will, and frames of the sample logs, whose files may be gone when a profile of the past is requested. It reads files, which may block; the thread that drains rings must not wait for that.
 
 use std::fmt;
 use std::io;
@@ -31,6 +31,8 @@ pub(super) struct SymbolizerWork {
     pub(super) kernel_functions: Vec<KernelFunction>,
     /// By entry, the number of samples with each frame as innermost frame.
     pub(super) innermost: Vec<(Arc<Sampler>, FxHashMap<Frame, u64>)>,
+    /// Frames whose names must be known when their files can no longer be read.
+    pub(super) kept: Vec<Frame>,
 }
 
 impl SymbolizerWork {
@@ -40,6 +42,7 @@ impl SymbolizerWork {
             && self.gone.is_empty()
             && self.kernel_functions.is_empty()
             && self.innermost.iter().all(|(_, frames)| frames.is_empty())
+            && self.kept.is_empty()
     }
 }
 

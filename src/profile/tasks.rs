@@ -21,6 +21,20 @@ impl TaskId {
 /// The most processes that are tracked, and the most tasks with a number.
 const MAX: usize = 1 << 17;
 
+/// The number of tasks above which few numbers are left.
+const CROWDED: usize = MAX / 16 * 15;
+
+/// The new numbers of tasks, by their old ones.
+#[derive(Debug)]
+pub(super) struct TaskRemap(Vec<Option<TaskId>>);
+
+impl TaskRemap {
+    /// Returns the new number of a task; `None` if it was dropped.
+    pub(super) fn get(&self, old: TaskId) -> Option<TaskId> {
+        self.0.get(old.0 as usize).copied().flatten()
+    }
+}
+
 /// A thread with one name in one cgroup.
 #[derive(Debug, Clone)]
 pub(super) struct SampledThread {
@@ -48,6 +62,10 @@ pub(super) struct Tasks {
     recent: FxHashMap<u32, (u32, u64, TaskId)>,
     numbers: FxHashMap<Key, TaskId>,
     tasks: Vec<(Key, SampledThread)>,
+    /// The number of distinct processes of `tasks`, approximately.
+    held_processes: usize,
+    /// Names and paths, each stored once: many short processes have few of them.
+    texts: FxHashSet<Arc<str>>,
 }
 
 impl Tasks {
@@ -66,6 +84,8 @@ impl Tasks {
             recent: FxHashMap::default(),
             numbers: FxHashMap::default(),
             tasks: vec![((0, 0, 0, "other".into()), other)],
+            held_processes: 1,
+            texts: FxHashSet::default(),
         }
     }
 
@@ -83,6 +103,7 @@ impl Tasks {
         // The thread ran before sampling began and has exited, or the record with its name was lost.
         let name = self.names.find(&self.roots, pid, tid);
         let comm = name.map_or_else(|| "[gone]".into(), |name| Arc::from(String::from_utf8_lossy(&name)));
+        let comm = shared(&mut self.texts, comm);
         let key = (pid, tid, cgroup, Arc::clone(&comm));
         let id = match self.numbers.get(&key) {
             Some(&id) => id,
@@ -114,7 +135,15 @@ impl Tasks {
             self.paths.insert(CgroupId(cgroup), path);
         }
         let path = || self.paths.get(CgroupId(cgroup)).cloned();
-        let process = Arc::new(found.unwrap_or_else(|| ended(pid, comm, path())));
+        let found = found.unwrap_or_else(|| ended(pid, comm, path()));
+        let mut share = |text| shared(&mut self.texts, text);
+        let process = Arc::new(Process {
+            comm: share(found.comm),
+            exe: found.exe.map(&mut share),
+            cgroup: found.cgroup.map(&mut share),
+            ..found
+        });
+        self.held_processes += 1;
         if self.processes.len() < MAX || self.processes.contains_key(&pid) {
             self.processes.insert(pid, (cgroup, Arc::clone(&process)));
         }
@@ -167,45 +196,67 @@ impl Tasks {
         self.tasks.len()
     }
 
+    /// Reports whether few numbers are left.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.tasks.len() > CROWDED
+    }
+
     /// Returns the approximate size in bytes.
     pub(super) fn bytes(&self) -> usize {
-        /// A string with its reference counts and the overhead of the allocator.
-        const TEXT: usize = 48;
-        /// A process with its strings.
-        const PROCESS: usize = 320;
+        /// A string with its reference counts, its place in the table and the overhead of the allocator.
+        const TEXT: usize = 128;
+        /// A process without its strings, with its reference counts and the overhead of the allocator.
+        const PROCESS: usize = size_of::<Process>() + 32;
         self.names.bytes()
             + self.processes.capacity() * (size_of::<(u32, (u64, Arc<Process>))>() + 1)
-            + self.processes.len() * PROCESS
+            + self.held_processes * PROCESS
             + self.paths.bytes()
             + self.recent.capacity() * (size_of::<(u32, (u32, u64, TaskId))>() + 1)
             + self.numbers.capacity() * (size_of::<(Key, TaskId)>() + 1)
             + self.tasks.capacity() * size_of::<(Key, SampledThread)>()
-            + self.tasks.len() * TEXT
+            + self.texts.len() * TEXT
     }
 
-    /// Discards all numbers that are not in `used`. Returns the new number of each.
-    pub(super) fn retain(&mut self, used: impl Iterator<Item = TaskId>) -> FxHashMap<TaskId, TaskId> {
+    /// Discards all tasks whose number is not marked in `used`. Returns the new numbers.
+    pub(super) fn retain(&mut self, used: &[bool]) -> TaskRemap {
         let old = std::mem::take(&mut self.tasks);
         self.numbers = FxHashMap::default();
         self.recent = FxHashMap::default();
-        let mut renumbered = FxHashMap::default();
-        for id in std::iter::once(TaskId::OTHER).chain(used) {
-            let Some((key, seen)) = old.get(id.0 as usize).filter(|_| !renumbered.contains_key(&id)) else {
+        let mut renumbered = TaskRemap(vec![None; old.len()]);
+        for (place, (key, seen)) in old.into_iter().enumerate() {
+            let id = TaskId(place as u32);
+            if id != TaskId::OTHER && !used.get(place).copied().unwrap_or(false) {
                 continue;
-            };
+            }
             let new = TaskId(self.tasks.len() as u32);
-            self.tasks.push((key.clone(), seen.clone()));
             if id != TaskId::OTHER {
                 self.numbers.insert(key.clone(), new);
             }
-            renumbered.insert(id, new);
+            self.tasks.push((key, seen));
+            renumbered.0[place] = Some(new);
         }
+        let processes: FxHashSet<*const Process> =
+            self.tasks.iter().map(|(_, seen)| Arc::as_ptr(&seen.process)).collect();
+        self.held_processes = processes.len();
         // Processes that still run are read again; threads and processes that exited have left unused memory.
         let kept: FxHashSet<u32> = self.tasks.iter().map(|(_, seen)| seen.process.key.pid).collect();
         self.processes.retain(|pid, _| kept.contains(pid));
         self.processes.shrink_to_fit();
+        self.texts.retain(|text| Arc::strong_count(text) > 1);
+        self.texts.shrink_to_fit();
         self.names.shrink();
         renumbered
+    }
+}
+
+/// Returns an equal text from the table, to which the text is added if there is none.
+fn shared(texts: &mut FxHashSet<Arc<str>>, text: Arc<str>) -> Arc<str> {
+    match texts.get(&text) {
+        Some(known) => Arc::clone(known),
+        None => {
+            texts.insert(Arc::clone(&text));
+            text
+        }
     }
 }
 
@@ -309,10 +360,13 @@ mod tests {
         apply_record(&mut tasks, &comm(2, 2, b"two", false));
         apply_record(&mut tasks, &comm(3, 3, b"three", false));
         let (_, three) = (id(&mut tasks, 2, 2, 0), id(&mut tasks, 3, 3, 0));
-        let renumbered = tasks.retain([three, three].into_iter());
+        let mut used = vec![false; tasks.len()];
+        used[three.0 as usize] = true;
+        let renumbered = tasks.retain(&used);
+        let three = renumbered.get(three).unwrap();
         assert_eq!(tasks.len(), 2);
-        assert_eq!(&*tasks.get(renumbered[&three]).unwrap().comm, "three");
-        assert_eq!(id(&mut tasks, 3, 3, 0), renumbered[&three]);
+        assert_eq!(&*tasks.get(three).unwrap().comm, "three");
+        assert_eq!(id(&mut tasks, 3, 3, 0), three);
         assert_eq!(name(&mut tasks, 2, 2), "two", "names are kept");
     }
 }

@@ -64,6 +64,8 @@ pub fn refused(errno: Errno) -> Judgement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::fake::FakeKernel;
+    use crate::sys::{Attr, Kernel, Place, Ring, Start};
 
     #[test]
     fn the_remedy_for_a_full_ring_names_the_limit_that_binds() {
@@ -79,7 +81,40 @@ mod tests {
     }
 
     #[test]
+    fn a_ring_has_half_of_the_wanted_pages_as_often_as_the_kernel_allows_no_more() {
+        let event = |kernel: &FakeKernel| {
+            kernel.open(&Attr::software(9, None, Start::Later), Place::Cpu(0), None).unwrap()
+        };
+        for (wanted, most, pages) in [(8, 8, Ok(8)), (8, 7, Ok(4)), (8, 1, Ok(1)), (8, 0, Err(Errno::EPERM))]
+        {
+            let kernel = FakeKernel::new();
+            kernel.limit_rings(most);
+            let made = make(&event(&kernel), wanted);
+            assert_eq!(
+                made.map(|(ring, pages)| (ring.size(), pages)),
+                pages.map(|pages| (pages * 4096, pages))
+            );
+        }
+    }
+
+    #[test]
+    fn the_reason_for_a_missing_ring_is_locked_memory_free_memory_or_the_kernel() {
+        for (errno, cause, reason, remedy) in [
+            (Errno::EPERM, Cause::Exhausted, "perf_event_mlock_kb", Some("CAP_IPC_LOCK")),
+            (Errno::ENOMEM, Cause::Exhausted, "not enough memory", Some("limits.memory")),
+            (Errno::EINVAL, Cause::Broken, "the kernel cannot create its ring", None),
+        ] {
+            let judgement = refused(errno);
+            assert_eq!(judgement.cause, cause);
+            assert!(judgement.reason.contains(reason), "{}", judgement.reason);
+            let found = judgement.remedy.as_ref().map(|found| found.contains(remedy.unwrap_or("none")));
+            assert_eq!(found, remedy.map(|_| true), "{:?}", judgement.remedy);
+        }
+    }
+
+    #[test]
     fn a_ring_of_three_pages_has_three_times_the_size_of_a_page() {
         assert_eq!(kilobytes(3) * 1024, 3 * rustix::param::page_size());
+        assert_eq!(kilobytes(1024), rustix::param::page_size());
     }
 }

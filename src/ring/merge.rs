@@ -179,6 +179,13 @@ mod tests {
         assert_eq!(time_of(&record(3, 0, &[]), &fields), None);
         assert_eq!(time_of(&[], &fields), None);
         assert_eq!(time_of(&record(3, 0, &bytes(&[1, 2])), &Fields::default()), None);
+        // Just the time and the identifier, and less than these.
+        assert_eq!(time_of(&record(3, 0, &bytes(&[99, 7])), &fields), Some(99));
+        assert_eq!(time_of(&record(3, 0, &bytes(&[99])), &fields), None, "the header is no time");
+        let untimed = Fields { time: false, ..fields };
+        for kind in [3, PERF_RECORD_SAMPLE] {
+            assert_eq!(time_of(&record(kind, 0, &bytes(&[7, 8, 99, 0])), &untimed), None);
+        }
     }
 
     #[test]
@@ -247,6 +254,16 @@ mod tests {
             (MAX_RETAINED_CAPACITY / 2..=2 * MAX_RETAINED_CAPACITY).contains(&memory),
             "{memory} bytes, where {MAX_RETAINED_CAPACITY} may stay for each buffer"
         );
+        let record = [0; 1024];
+        for time in 0..8 * 1024 {
+            merger.push(RingId::of_cpu(0), time, &record);
+        }
+        assert!(merger.bytes.capacity() >= 8 << 20);
+        // The first flush keeps what the burst needed.
+        for kept in [8 << 20, MAX_RETAINED_CAPACITY] {
+            merger.flush(u64::MAX, |_, _| {});
+            assert!((kept..2 * kept + 1).contains(&merger.bytes.capacity()), "{}", merger.bytes.capacity());
+        }
     }
 
     proptest! {

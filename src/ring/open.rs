@@ -120,7 +120,7 @@ impl<E: Event, T> RingWriters<E, T> {
         let count = |event: &E| {
             let mut words = [0; 4];
             // Number of members, two times, the count. If it cannot be read, only the kernel's reports of losses are available.
-            event.read(&mut words).map_or(0, |length| if length == words.len() { words[3] } else { 0 })
+            event.read(&mut words).map_or(0, |_| words[3])
         };
         self.events.iter().filter(|writer| counts(&writer.of)).map(|writer| count(&writer.event)).sum()
     }
@@ -290,11 +290,7 @@ impl<'w> PlacedTarget<'w> {
         let threads = placed_targets.iter().filter(|placed| placed.scope == Scope::Process);
         let threads: Vec<PlacedTarget<'_>> =
             threads.map(|placed| PlacedTarget { name: placed.name.clone(), ..*placed }).collect();
-        if threads.is_empty() && !placed_targets.is_empty() {
-            vec![PlacedTarget::whole_cpu(cpu)]
-        } else {
-            threads
-        }
+        if threads.is_empty() { vec![PlacedTarget::whole_cpu(cpu)] } else { threads }
     }
 
     /// Returns the refusal of an event for an errno of the kernel.

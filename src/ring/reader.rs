@@ -254,15 +254,19 @@ pub(super) mod tests {
 
     #[test]
     fn it_looks_often_once_there_is_a_small_ring() {
-        let (sender, receiver) = channel();
-        let reader =
-            Reader::start("reader", None, Urgency::Rings, move |ready| drop(sender.send(ready.to_vec())));
-        let reader = reader.unwrap();
-        reader.read_often();
-        for _ in 0..3 {
-            assert_eq!(next(&receiver), []);
+        for every in [None, Some(Duration::from_secs(3600))] {
+            let (sender, receiver) = channel();
+            let reader = Reader::start("reader", every, Urgency::Rings, move |ready| {
+                drop(sender.send(ready.to_vec()));
+            });
+            let reader = reader.unwrap();
+            assert_eq!(receiver.recv_timeout(5 * SMALL), Err(RecvTimeoutError::Timeout), "there is none yet");
+            reader.read_often();
+            for _ in 0..3 {
+                assert_eq!(next(&receiver), []);
+            }
+            drop(reader);
         }
-        drop(reader);
     }
 
     #[test]

@@ -38,13 +38,13 @@ impl RingBudget {
             _ => u64::MAX,
         };
         let most = configured.min(kernel).min(MAX as u64) as usize;
-        Self { most: floor(most.max(1)), bound_by_kernel: kernel < configured.min(MAX as u64) }
+        Self { most: floor(most), bound_by_kernel: kernel < configured.min(MAX as u64) }
     }
 
     /// Returns the size, in pages, for a CPU that writes `rate` records of `record` bytes per second. The ring holds a second at this rate,
     /// or a quarter of a second at four times the rate.
     pub fn pages(&self, rate: f64, record: usize, page_size: usize) -> usize {
-        let wanted = (rate.max(0.0) * record as f64 / page_size.max(1) as f64) as usize;
+        let wanted = (rate * record as f64 / page_size.max(1) as f64) as usize;
         floor(wanted.clamp(MIN, MAX)).min(self.most)
     }
 }
@@ -76,6 +76,8 @@ mod tests {
         assert_eq!(RingBudget::new(&privileged, 64 * MIB, 2, 4096).most, MAX);
         assert_eq!(RingBudget::new(&privileged, 3 * MIB, 1, 4096).most, 512);
         assert_eq!(RingBudget::new(&privileged, 1, 1, 4096).most, 1);
+        assert_eq!(RingBudget::new(&privileged, MIB, 0, 4096).most, 256, "before there are rings");
+        assert_eq!(RingBudget::new(&privileged, 512, 1, 0).most, 512, "a page has at least one byte");
     }
 
     #[test]
@@ -85,6 +87,13 @@ mod tests {
         assert_eq!(RingBudget::new(&facts(Some(516), 0, -1), 64 * MIB, 2, 4096).most, MAX);
         assert_eq!(RingBudget::new(&facts(None, 0, 2), 64 * MIB, 2, 4096).most, MAX);
         assert_eq!(RingBudget::new(&facts(Some(0), 0, 2), 64 * MIB, 2, 4096).most, 1);
+        assert_eq!(
+            RingBudget::new(&facts(Some(2051), 0, 2), 64 * MIB, 2, 4096).most,
+            256,
+            "512 pages less one"
+        );
+        let ample = RingBudget::new(&facts(Some(8196), 0, 2), 64 * MIB, 1, 4096);
+        assert_eq!(ample, RingBudget { most: MAX, bound_by_kernel: false }, "more than the largest ring");
     }
 
     #[test]
@@ -115,5 +124,7 @@ mod tests {
         assert_eq!(budget.pages(15_000.0, 100, 4096), 256);
         assert_eq!(budget.pages(1e9, 100, 4096), 512);
         assert_eq!(budget.pages(f64::NAN, 100, 4096), 128);
+        assert_eq!(budget.pages(-1e9, 100, 4096), 128);
+        assert_eq!(budget.pages(300.0, 1, 0), 256, "a page has at least one byte");
     }
 }

@@ -160,6 +160,34 @@ mod tests {
     }
 
     #[test]
+    fn a_gap_is_reported_once_whatever_is_passed_on_after_it() {
+        let sender = Arc::new(ThreadSwitchSender::default());
+        let follower = ThreadSwitchReceiver::new(Arc::clone(&sender), || {});
+        for gaps in [[true, false], [false, true]] {
+            gaps.iter().for_each(|&gap| assert!(sender.pass(&mut thread_switches(1), gap)));
+            let mut taken = Vec::new();
+            assert!(follower.take(&mut taken));
+            assert_eq!(taken.len(), 2);
+            assert!(!follower.take(&mut taken), "once");
+        }
+    }
+
+    #[test]
+    fn a_refill_empties_the_rings_and_the_time_up_to_which_all_is_known_never_falls() {
+        let calls = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&calls);
+        let refill = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        };
+        let follower = ThreadSwitchReceiver::new(Arc::default(), refill);
+        assert_eq!(follower.complete(), 0);
+        for (call, (now, complete)) in [(5, 5), (3, 5), (9, 9)].into_iter().enumerate() {
+            follower.refill(now);
+            assert_eq!((calls.load(Ordering::Relaxed), follower.complete()), (call as u64 + 1, complete));
+        }
+    }
+
+    #[test]
     fn the_follower_is_woken_up_once_when_many_turns_wait() {
         let sender = Arc::new(ThreadSwitchSender::default());
         let follower = ThreadSwitchReceiver::new(Arc::clone(&sender), || {});

@@ -310,11 +310,12 @@ impl Timeline {
     }
 
     /// Handles missed switches on a CPU since the last record of the switch stream: the start of its thread is unknown, unless the CPU
-    /// itself has reported the incoming task.
-    pub fn miss(&mut self, cpu: u32) {
+    /// itself has reported the incoming task. `tid` is that thread, by the next record.
+    pub fn miss(&mut self, cpu: u32, tid: u32) {
         let known = self.cpu(cpu);
         if matches!(known.occupant, Occupant::SwitchedInAt(_)) {
             known.occupant = Occupant::Unknown;
+            self.untracked.unseen += u64::from(self.follows(tid));
         }
     }
 

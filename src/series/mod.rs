@@ -5,13 +5,15 @@
 //!
 //! - An aggregated series receives the increments of series without labels of their own, and nothing else. A total that was
 //!   published elsewhere is never added to it.
-//! - A series that loses its labels is absent from the next publication, and goes stale in Prometheus. Its total is kept, and is
-//!   continued if the series regains its labels.
+//! - A series that loses its labels is published until a minute after its last activity, so that every scraper sees its last value. Then it
+//!   is absent, and goes stale in Prometheus. Its total is kept, and is continued if the series regains its labels.
 //! - A series is absent five minutes after its last target ended. Its total is dropped from all published series.
 //!
-//! A new series counts from the previous collection, and its created timestamp is the time of that collection.
+//! A new series counts from the previous collection, and its created timestamp is the time of that collection. A series that gains labels
+//! is published with its previous total, or zero, before it counts.
 //!
-//! So the increase of all series together equals the counted events, in any interval.
+//! So the increase of all series together equals the counted events, in any interval, also for a scraper that sees only some of the
+//! publications.
 
 mod names;
 mod rank;
@@ -102,11 +104,12 @@ pub struct Series<T, I = ()> {
     start: Timestamp,
     /// Activity in recent collections; see `rank`.
     activity: u64,
+    /// Time of the last collection with activity.
+    last_active: Option<Monotonic>,
     /// Total that was published before it lost its labels.
     kept: Option<Box<T>>,
-    /// With labels: not yet published, because its counts of this collection are in the aggregated series. Without labels: published for
-    /// the last time, from `kept`.
-    changed: bool,
+    /// Without labels: `kept` is published until the first collection after this time.
+    leaves: Option<Monotonic>,
     /// Whether [`Table::aggregated`] includes it.
     aggregated: bool,
     targets: usize,
@@ -144,8 +147,12 @@ pub struct Table<T, I = ()> {
     limit: usize,
     /// Minimum recent activity of a series that takes the labels of another.
     least_activity: u64,
+    /// When the activity of series was last compared.
+    turn: Option<Monotonic>,
     named: BTreeMap<SeriesId, Series<T, I>>,
     unnamed: BTreeMap<SeriesId, Series<T, I>>,
+    /// Number of series in `unnamed` that are still published, at the end of the last collection.
+    leaving: usize,
     /// IDs of named and unnamed series.
     by_labels: HashMap<Arc<Labels>, SeriesId>,
     /// The aggregated series.
@@ -170,8 +177,10 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
             empty,
             limit,
             least_activity,
+            turn: None,
             named: BTreeMap::new(),
             unnamed: BTreeMap::new(),
+            leaving: 0,
             by_labels: HashMap::new(),
             rest: BTreeMap::new(),
             rest_labels: HashSet::new(),
@@ -307,18 +316,19 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
     /// Begins a collection: resets the values of each series that apply to one collection only.
     pub fn begin_collection(&mut self) {
         let rest = self.rest.values_mut();
-        rest.chain(self.named.values_mut())
-            .chain(self.unnamed.values_mut())
-            .for_each(|series| series.total.begin_collection());
+        for series in rest.chain(self.named.values_mut()).chain(self.unnamed.values_mut()) {
+            series.total.begin_collection();
+            series.kept.iter_mut().for_each(|kept| kept.begin_collection());
+        }
     }
 
     /// Ends a collection after all counts were added: aggregates the counts of series without labels, and decides which series have labels
     /// in the next collection.
     pub fn end_collection(&mut self, now: Timestamp, monotonic: Monotonic) {
         self.drop_ended(monotonic);
-        self.aggregate();
+        self.aggregate(monotonic);
         (self.previous, self.collections) = (now, self.collections + 1);
-        self.rank();
+        self.rank(monotonic);
     }
 
     /// Returns a series that is in the table.
@@ -340,16 +350,19 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
 
     /// Returns the published series, after [`end_collection`](Self::end_collection).
     pub fn iter(&self) -> impl Iterator<Item = Published<'_, T, I>> {
-        let named = self.named.values().filter(|series| !series.changed);
-        let whole = self.rest.values().chain(named).map(|series| (series, &series.total));
-        let last = self.unnamed.values().filter(|series| series.changed);
-        let last = last.filter_map(|series| Some((series, &**series.kept.as_ref()?)));
-        whole.chain(last).map(|(series, total)| Published {
+        let whole = self.rest.values().chain(self.named.values()).map(|series| (series, &series.total));
+        whole.chain(self.last()).map(|(series, total)| Published {
             labels: &series.labels,
             total,
             start: series.start,
             info: &series.info,
         })
+    }
+
+    /// Returns the published series without labels of their own, with their last totals.
+    fn last(&self) -> impl Iterator<Item = (&Series<T, I>, &T)> {
+        let leaving = self.unnamed.values().filter(|series| series.leaves.is_some());
+        leaving.filter_map(|series| Some((series, series.kept.as_deref()?)))
     }
 
     /// Returns all totals, published or not; their sum is the number of all counted events.
@@ -372,8 +385,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
 
     /// Returns the number of series with labels of their own in the last publication.
     pub fn published(&self) -> usize {
-        let named = self.named.values().filter(|series| !series.changed);
-        named.count() + self.unnamed.values().filter(|series| series.changed).count()
+        self.named.len() + self.last().count()
     }
 
     /// Returns the number of series in the last publication.
@@ -385,13 +397,19 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
     pub fn bytes(&self) -> usize {
         /// Bytes of the labels and of the entries in two maps.
         const EACH: usize = 320;
-        let series = self.rest.values().chain(self.named.values());
-        series.map(|series| size_of::<Series<T, I>>() + EACH + series.total.bytes()).sum()
+        let totals = self.rest.values().chain(self.named.values()).map(|series| &series.total);
+        let totals = totals.chain(self.last().map(|(_, total)| total));
+        totals.map(|total| size_of::<Series<T, I>>() + EACH + total.bytes()).sum()
     }
 
     /// Returns the creation time of the table.
     pub fn start(&self) -> Timestamp {
         self.start
+    }
+
+    /// Returns the time of the last collection, or of the creation of the table.
+    pub fn previous(&self) -> Timestamp {
+        self.previous
     }
 
     /// Returns how often a series began to be aggregated, because the table was full or its cgroup had too many names.
@@ -416,7 +434,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
             rest
         });
         let series = Series::new(self.empty.clone(), Arc::clone(&labels), rest, info, self.previous);
-        let has_labels = self.named.len() < self.limit && !series.is_rest();
+        let has_labels = self.named.len() + self.leaving < self.limit && !series.is_rest();
         if has_labels { &mut self.named } else { &mut self.unnamed }.insert(id, series);
         self.by_labels.insert(labels, id);
         id
@@ -444,10 +462,10 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
     }
 
     /// Adds the counts of series without labels to the aggregated series, and drops those that have ended.
-    fn aggregate(&mut self) {
+    fn aggregate(&mut self, now: Monotonic) {
         let mut ended = Vec::new();
         for (&id, series) in &mut self.unnamed {
-            series.changed = false;
+            series.leaves = series.leaves.filter(|&until| until > now);
             let rest = self.rest.entry(Arc::clone(&series.rest)).or_insert_with(|| {
                 let labels = &series.rest;
                 Series::new(
@@ -464,7 +482,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
             if !std::mem::replace(&mut series.aggregated, true) && !was_published && !series.is_rest() {
                 self.aggregated += 1;
             }
-            ended.extend(series.ended.map(|_| id));
+            ended.extend(series.ended.filter(|_| series.leaves.is_none()).map(|_| id));
         }
         ended.into_iter().for_each(|id| self.remove(id));
     }
@@ -488,8 +506,9 @@ impl<T, I> Series<T, I> {
             rest,
             start,
             activity: 0,
+            last_active: None,
             kept: None,
-            changed: false,
+            leaves: None,
             aggregated: false,
             targets: 0,
             ended: None,

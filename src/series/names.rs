@@ -165,6 +165,18 @@ mod tests {
     }
 
     #[test]
+    fn an_owner_of_few_names_may_replace_one_each_minute() {
+        let mut limiter = NameLimiter::new(2);
+        let mut admitted = |now: u64| {
+            let names = (0..3).map(|n| name("/", &(now * 3 + n).to_string()));
+            let admitted: Vec<_> = names.filter(|name| limiter.admit(name, second(now))).collect();
+            admitted.iter().for_each(|name| limiter.release(name));
+            admitted.len()
+        };
+        assert_eq!([0, 59, 60, 119, 120].map(&mut admitted), [2, 0, 1, 0, 1]);
+    }
+
+    #[test]
     fn owners_without_names_are_forgotten() {
         let mut limiter = NameLimiter::new(10);
         for n in 0..100_000u64 {
@@ -198,6 +210,42 @@ mod tests {
         assert_eq!(left, ["/holds", "/new", "/spent"]);
         assert!(!limiter.admit(&name("/holds", "c"), second(600)), "it holds two names");
         assert!(!limiter.admit(&name("/spent", "c"), second(600)), "it had two new names in this minute");
+    }
+
+    #[test]
+    fn all_owners_together_have_a_bounded_number_of_new_names() {
+        let mut limiter = NameLimiter::new(usize::MAX);
+        let mut owners = 0u64..;
+        let mut admitted = |limiter: &mut NameLimiter, wanted: usize, now: u64| {
+            let names = owners.by_ref().take(wanted).map(|n| name(&(n % 7).to_string(), &n.to_string()));
+            names.filter(|name| limiter.admit(name, second(now))).count()
+        };
+        assert_eq!(admitted(&mut limiter, 25_000, 0), 20_000);
+        assert_eq!(admitted(&mut limiter, 5000, 60), 2000);
+    }
+
+    #[test]
+    fn there_is_a_bounded_number_of_owners_that_hold_names() {
+        let mut limiter = NameLimiter::new(10);
+        for n in 0..OWNERS {
+            assert!(limiter.admit(&name(&n.to_string(), "x"), second(n as u64)));
+        }
+        let now = second(OWNERS as u64);
+        assert!(!limiter.admit(&name("one more", "x"), now));
+        assert!(limiter.admit(&name("7", "y"), now), "it is an owner already");
+        limiter.release(&name("8", "x"));
+        assert!(limiter.admit(&name("one more", "x"), now), "another owner has no names by now");
+    }
+
+    #[test]
+    fn the_same_limit_gives_no_new_allowance() {
+        let mut limiter = NameLimiter::new(1);
+        assert!(limiter.admit(&name("/", "a"), second(0)));
+        limiter.release(&name("/", "a"));
+        limiter.set_limit(1);
+        assert!(!limiter.admit(&name("/", "b"), second(0)));
+        limiter.set_limit(2);
+        assert!(limiter.admit(&name("/", "b"), second(0)));
     }
 
     #[test]

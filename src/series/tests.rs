@@ -2,6 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod names;
+
 type Plain = Table<u64>;
 
 fn labels(comm: &str) -> Arc<Labels> {
@@ -75,6 +77,43 @@ fn a_series_counts_since_the_collection_before_its_first_count() {
 }
 
 #[test]
+fn the_first_series_count_since_the_creation_of_their_table() {
+    let mut table = Table::new(0, 1, 10, Timestamp(500));
+    let [a, b] = ["a", "b"].map(|comm| enter(&mut table, comm));
+    [a, b].into_iter().for_each(|id| count(&mut table, id, 5));
+    collect(&mut table, 10);
+    assert_eq!(
+        (table.start(), start(&table, "a"), start(&table, "other")),
+        (Timestamp(500), Timestamp(500), Timestamp(500))
+    );
+}
+
+#[test]
+fn a_series_that_ends_in_the_collection_of_its_begin_is_aggregated_and_takes_no_labels() {
+    let mut table = table(1);
+    let [_, b] = ["a", "b"].map(|comm| enter(&mut table, comm));
+    count(&mut table, b, 1000);
+    assert_eq!(table.unnamed(), 1);
+    table.leave(b, at(0));
+    assert_eq!(table.unnamed(), 0);
+    collect(&mut table, 1);
+    assert_eq!((table.aggregated(), table.find(&labels("b"))), (1, None));
+    collect(&mut table, 2);
+    assert_eq!(totals(&table), expected(&[("a", 0), ("other", 1000)]));
+}
+
+#[test]
+fn all_totals_can_be_changed() {
+    let mut table = heavy();
+    table.totals_mut().for_each(|(total, _)| total.all += 100);
+    assert_eq!(
+        table.accounts().map(|total| total.all).sum::<u64>(),
+        310,
+        "of two series and the aggregated one"
+    );
+}
+
+#[test]
 fn a_series_is_absent_five_minutes_after_its_last_target_ended_and_its_total_goes_nowhere() {
     let mut table = table(10);
     for comm in ["a", "b"] {
@@ -110,18 +149,23 @@ fn over_the_limit_counts_are_aggregated_until_an_ended_series_makes_room() {
     collect(&mut table, 1);
     assert_eq!(totals(&table), expected(&[("a", 1), ("b", 1), ("other", 5)]));
     assert_eq!((table.aggregated(), table.unnamed()), (1, 1));
+    assert_eq!(table.count(), SeriesCount { published: 2, in_other: 1 });
     table.leave(a, at(1));
     [(b, 1), (c, 3)].into_iter().for_each(|(id, n)| count(&mut table, id, n));
     collect(&mut table, 2);
     assert_eq!(
         totals(&table),
         expected(&[("a", 1), ("b", 2), ("other", 8)]),
-        "a is published for the last time"
+        "a was active in the last minute"
     );
     count(&mut table, c, 3);
-    collect(&mut table, 3);
-    assert_eq!(totals(&table), expected(&[("b", 2), ("c", 3), ("other", 8)]));
-    assert_eq!(start(&table, "c"), Timestamp(2000), "its counts until then are in other");
+    collect(&mut table, 61);
+    assert_eq!(totals(&table), expected(&[("b", 2), ("c", 0), ("other", 11)]));
+    assert_eq!(start(&table, "c"), Timestamp(61_000), "its counts until then are in other");
+    count(&mut table, c, 3);
+    collect(&mut table, 62);
+    assert_eq!(totals(&table), expected(&[("b", 2), ("c", 3), ("other", 11)]));
+    assert_eq!(start(&table, "c"), Timestamp(61_000));
     assert_eq!((table.aggregated(), table.unnamed()), (1, 0));
 }
 
@@ -133,23 +177,49 @@ fn a_series_that_loses_its_labels_goes_stale_and_continues_when_it_regains_them(
     collect(&mut table, 1);
     count(&mut table, a, 1);
     count(&mut table, b, 500);
-    collect(&mut table, 2);
+    collect(&mut table, 11);
     assert_eq!(totals(&table), expected(&[("a", 51), ("other", 500)]), "labels change after this collection");
-    count(&mut table, a, 3);
-    count(&mut table, b, 500);
-    collect(&mut table, 3);
-    assert_eq!(totals(&table), expected(&[("b", 500), ("other", 503)]));
-    assert_eq!(start(&table, "b"), Timestamp(2000));
+    for (now, other) in [(12, 1003), (70, 1506)] {
+        count(&mut table, a, 3);
+        count(&mut table, b, 500);
+        collect(&mut table, now);
+        assert_eq!(
+            totals(&table),
+            expected(&[("a", 51), ("other", other)]),
+            "the last value stays for a minute"
+        );
+    }
+    collect(&mut table, 71);
+    assert_eq!(totals(&table), expected(&[("b", 0), ("other", 1506)]));
+    assert_eq!(start(&table, "b"), Timestamp(71_000));
     let published = table.iter().map(|series| *series.total).sum::<u64>();
     assert_eq!(table.accounts().sum::<u64>(), published + 51, "the total of a is kept");
     count(&mut table, a, 5000);
-    collect(&mut table, 4);
-    assert_eq!(totals(&table), expected(&[("b", 500), ("other", 5503)]));
+    count(&mut table, b, 500);
+    collect(&mut table, 81);
+    assert_eq!(totals(&table), expected(&[("b", 500), ("other", 6506)]));
     count(&mut table, a, 7);
-    collect(&mut table, 5);
-    assert_eq!(totals(&table), expected(&[("a", 58), ("other", 5503)]));
+    collect(&mut table, 141);
+    assert_eq!(totals(&table), expected(&[("a", 51), ("other", 6513)]));
+    count(&mut table, a, 7);
+    collect(&mut table, 142);
+    assert_eq!(totals(&table), expected(&[("a", 58), ("other", 6513)]));
     assert_eq!(start(&table, "a"), Timestamp(0), "it continues");
     assert_eq!((table.aggregated(), table.unnamed()), (3, 1));
+}
+
+#[test]
+fn the_labels_of_a_series_that_was_idle_for_a_minute_are_free_at_once() {
+    for (now, expected) in [(61, "a"), (62, "b")] {
+        let mut table = table(1);
+        let [a, b] = ["a", "b"].map(|comm| enter(&mut table, comm));
+        count(&mut table, a, 5);
+        collect(&mut table, 2);
+        (3..61).for_each(|now| collect(&mut table, now));
+        count(&mut table, b, 50);
+        collect(&mut table, now);
+        assert_eq!(named(&table), expected, "after {now} s");
+    }
 }
 
 #[test]
@@ -179,7 +249,6 @@ fn a_series_that_is_hardly_active_takes_no_labels_from_an_idle_one() {
     assert_eq!(named(&table), "a");
     table.leave(a, at(2));
     collect(&mut table, 3);
-    collect(&mut table, 4);
     assert_eq!(named(&table), "b", "but from an ended one");
 }
 
@@ -190,20 +259,19 @@ fn the_least_activity_is_enough_to_take_labels_from_an_idle_series() {
         let [_, b] = ["a", "b"].map(|comm| enter(&mut table, comm));
         count(&mut table, b, activity);
         collect(&mut table, 1);
-        collect(&mut table, 2);
         assert_eq!(named(&table), expected, "with an activity of {activity}");
     }
 }
 
 #[test]
-fn only_so_many_labels_change_hands_at_one_collection() {
+fn only_so_many_labels_change_hands_in_ten_seconds() {
     let mut table = table(40);
     let mut enter_all = |from: usize| -> Vec<SeriesId> {
         (from..from + 40).map(|n| enter(&mut table, &format!("p{n:02}"))).collect()
     };
     enter_all(0);
     let busy = enter_all(40);
-    for (now, new) in [(1, 0), (2, 16), (3, 32), (4, 40), (5, 40)] {
+    for (now, new) in [(1, 16), (10, 16), (11, 32), (21, 40), (31, 40)] {
         busy.iter().for_each(|&id| count(&mut table, id, 100));
         collect(&mut table, now);
         let all = named(&table);
@@ -227,7 +295,7 @@ fn a_lower_limit_takes_the_labels_of_the_least_active_and_a_higher_one_gives_the
     let (published, len, ..) = collect(2, 2);
     assert_eq!((published, len), (50, 2), "all are published once more");
     assert_eq!(collect(2, 3), (2, 2, "p58 p59".into(), 48));
-    assert_eq!(collect(4, 4), (2, 4, "p58 p59".into(), 46));
+    assert_eq!(collect(4, 4), (4, 4, "p56 p57 p58 p59".into(), 46));
     assert_eq!(collect(4, 5), (4, 4, "p56 p57 p58 p59".into(), 46));
 }
 
@@ -277,7 +345,7 @@ fn an_active_series_without_a_target_is_remembered_until_it_is_idle() {
     let found = |table: &Plain| ["a", "b", "c", "idle"].map(|comm| table.find(&labels(comm)).is_some());
     assert_eq!(found(&table), [true, true, true, false]);
     assert_eq!(totals(&table), expected(&[("a", 0), ("other", 14)]));
-    (2..20).for_each(|now| collect(&mut table, now));
+    (1..10).for_each(|turn| collect(&mut table, 1 + 10 * turn));
     assert_eq!(found(&table), [true, false, false, false]);
 }
 
@@ -377,7 +445,11 @@ fn the_memory_of_a_table_includes_the_heap_of_each_published_series() {
     let each = heavy().bytes() / 2;
     let least = size_of::<Series<Heavy>>() + 10_000;
     assert!((least..least + 1000).contains(&each), "{each} bytes, at least {least}");
-    assert_eq!(table(1).bytes(), 0);
+    let mut plain = table(1);
+    assert_eq!(plain.bytes(), 0);
+    enter(&mut plain, "a");
+    let size = size_of::<Series<u64>>();
+    assert_eq!(plain.bytes() - size, each - least, "a number has nothing on the heap");
 }
 
 /// Operation on a table. Targets are selected by index.
@@ -468,7 +540,7 @@ proptest! {
                     for (comm, sample) in &now {
                         let before = samples.get(comm);
                         let (total, start, _) = *sample;
-                        prop_assert!(start <= previous, "{comm} was created after its first count");
+                        prop_assert!(start <= previous || total == 0, "{comm} was created after its first count");
                         if let Some(&(old, old_start, when)) = before {
                             let anew = start > old_start;
                             prop_assert!(anew || total >= old, "{comm} fell from {old} to {total}");
@@ -490,71 +562,66 @@ proptest! {
     }
 }
 
-/// Returns the naming of a process in a cgroup, in series by name only.
-fn process(comm: &str, cgroup: &str) -> Naming {
-    let name = OwnName { owner: cgroup.into(), name: comm.into() };
-    let own = Own { name, labels: labels(&format!("rest of {cgroup}")), info: () };
-    Naming { own: Some(own), ..naming(comm) }
+fn steps_without_limits() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (0u8..12).prop_map(Step::Enter),
+        2 => any::<usize>().prop_map(Step::Leave),
+        4 => (any::<usize>(), 0u64..1000).prop_map(|(who, n)| Step::Count(who, n)),
+        2 => (20u8..26, 1u64..1000).prop_map(|(who, n)| Step::Touch(who, n)),
+        4 => prop_oneof![Just(1u64), Just(15), Just(30)].prop_map(Step::Collect),
+    ];
+    proptest::collection::vec(step, 1..200)
 }
 
-#[test]
-fn a_process_that_renames_itself_all_the_time_leaves_the_names_of_other_cgroups_alone() {
-    let mut table = table(20_000);
-    table.set_names(100);
-    let mut last = None;
-    for number in 0..10_000u64 {
-        // Ten minutes with 20 new names per minute; those of the first five have ended.
-        let now = at(number * 60 / 1000);
-        let id = table.enter(process(&format!("renamed-{number}"), "/pod"), now);
-        count(&mut table, id, 1);
-        if let Some(before) = last.replace(id) {
-            table.leave(before, now);
-        }
-        let service = format!("service-{}", number % 500);
-        let id = table.enter(process(&service, &format!("/{service}")), now);
-        count(&mut table, id, 1);
-        table.leave(id, now);
-        if number % 100 == 99 {
-            table.end_collection(Timestamp(number), now);
+proptest! {
+    #[test]
+    fn a_scraper_that_sees_a_collection_each_minute_computes_the_whole_increase(steps in steps_without_limits(), limit in 0usize..6) {
+        let mut table = table(limit);
+        let mut targets: Vec<SeriesId> = Vec::new();
+        let (mut seconds, mut scraped, mut counted) = (1, 1, 0);
+        let mut samples: HashMap<String, Sample> = HashMap::new();
+        for step in steps {
+            match step {
+                Step::Enter(who) => targets.push(enter(&mut table, &who.to_string())),
+                Step::Leave(_) | Step::Count(..) if targets.is_empty() => {}
+                Step::Leave(which) => table.leave(targets.swap_remove(which % targets.len()), at(seconds)),
+                Step::Count(which, n) => {
+                    count(&mut table, targets[which % targets.len()], n);
+                    counted += n;
+                }
+                Step::Touch(who, n) => {
+                    let id = table.find_or_insert(naming(&who.to_string()), at(seconds));
+                    count(&mut table, id, n);
+                    counted += n;
+                }
+                Step::SetLimit(_) => {}
+                Step::Collect(after) => {
+                    seconds += after;
+                    collect(&mut table, seconds);
+                    // The next collection is at most half a minute later.
+                    if seconds - scraped <= 30 {
+                        continue;
+                    }
+                    let now: Vec<(String, Sample)> =
+                        table.iter().map(|series| (comm(&series), (*series.total, series.start, 0))).collect();
+                    let increased: u64 = now.iter().map(|(comm, sample)| increase(samples.get(comm), *sample)).sum();
+                    prop_assert_eq!(increased, counted, "{} s after {} s: {:?}", seconds, scraped, now);
+                    samples.extend(now);
+                    (scraped, counted) = (seconds, 0);
+                }
+            }
         }
     }
-    let all = totals(&table);
-    let renamed = all.iter().filter(|(comm, _)| comm.starts_with("renamed-")).count();
-    assert!((50..=100).contains(&renamed), "{renamed}");
-    assert_eq!(all.iter().filter(|(comm, _)| comm.starts_with("service-")).count(), 500);
-    assert_eq!(table.accounts().sum::<u64>(), 20_000, "nothing is lost");
-    assert!(table.aggregated() > 9_000);
 }
 
+/// Series are ranked by their counts in the first collection, too: one that has counted nothing comes last.
 #[test]
-fn a_build_that_starts_many_programs_has_the_names_of_all_of_them() {
-    let mut table = table(20_000);
-    table.set_names(100);
-    for round in 0..1000u64 {
-        for program in 0..60 {
-            let id = table.enter(process(&format!("tool-{program}"), "/build"), at(round));
-            count(&mut table, id, 1);
-            table.leave(id, at(round));
-        }
-    }
-    collect(&mut table, 1000);
-    assert_eq!((totals(&table).len(), table.aggregated()), (60, 0));
-}
-
-#[test]
-fn a_name_that_was_refused_is_admitted_once_its_cgroup_has_room() {
+fn a_series_without_counts_is_not_active() {
     let mut table = table(100);
-    table.set_names(1);
-    let [first, second] = ["first", "second"].map(|comm| table.enter(process(comm, "/pod"), at(0)));
-    count(&mut table, second, 3);
-    assert!(table.enter_again(second, || process("second", "/pod"), at(60)).is_none());
-    assert!(table.enter_again(first, || process("first", "/pod"), at(60)).is_none(), "it has its name");
-    table.leave(first, at(60));
-    collect(&mut table, 61);
-    collect(&mut table, 361);
-    let with_its_name = table.enter_again(second, || process("second", "/pod"), at(361)).unwrap();
-    table.leave(second, at(361));
-    count(&mut table, with_its_name, 4);
-    collect(&mut table, 362);
-    assert_eq!(totals(&table), expected(&[("rest of /pod", 3), ("second", 4)]));
+    let [silent, busy] = ["silent", "busy"].map(|comm| enter(&mut table, comm));
+    count(&mut table, busy, 1);
+    assert_eq!([silent, busy].map(|id| table.get_mut(id).unwrap().active), [0, 1]);
+    collect(&mut table, 1);
+    let active = [silent, busy].map(|id| table.get_mut(id).unwrap().last_active);
+    assert_eq!(active, [None, Some(at(1))]);
 }

@@ -31,7 +31,7 @@ pub struct StackLimits {
 
 impl Default for StackLimits {
     fn default() -> Self {
-        Self { stacks: 1 << 17, frames: 1 << 18, depths: 1 << 22, bytes: 64 << 20 }
+        Self { stacks: 1 << 19, frames: 1 << 19, depths: 1 << 24, bytes: 64 << 20 }
     }
 }
 
@@ -93,6 +93,20 @@ impl Stacks {
     /// Reports whether there is no stack except the overflow stack.
     pub fn is_empty(&self) -> bool {
         self.len() <= 1
+    }
+
+    /// Reports whether one of the tables has less than a sixteenth of its numbers left.
+    pub fn is_crowded(&self) -> bool {
+        let crowded = |number: usize, limit: usize| number > limit / 16 * 15;
+        let StackLimits { stacks, frames, depths, .. } = self.limits;
+        crowded(self.len(), stacks)
+            || crowded(self.frames.len(), frames)
+            || crowded(self.depths.len(), depths)
+    }
+
+    /// Returns all distinct frames, the oldest first.
+    pub fn all_frames(&self) -> &[Frame] {
+        &self.frames
     }
 
     /// Returns the number of distinct frames.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{EventStatus, Series};
+use crate::clock::Timestamp;
 use crate::health::Board;
 use crate::metrics::{Family, Snapshot};
 use crate::profile::{FUNCTIONS, SAMPLES, SamplerState};
@@ -24,6 +25,12 @@ pub struct ProfileStatus {
     pub events: Vec<EventStatus>,
     /// Number of samples so far.
     pub samples: u64,
+    /// Time from which on any range can be requested: older samples have left the log. `None` if sampling has not begun.
+    pub log_begin: Option<Timestamp>,
+    /// Number of samples in the log.
+    pub log_samples: u64,
+    /// Size of the log in bytes, without stacks and tasks, which all entries share.
+    pub log_bytes: u64,
 }
 
 /// Returns the status of one entry.
@@ -54,6 +61,9 @@ pub(crate) fn profile(state: &SamplerState, board: &Board) -> ProfileStatus {
         what: what + lines + &behind,
         events: sampler.events.iter().map(event).collect(),
         samples: state.samples,
+        log_begin: state.log.begin,
+        log_samples: state.log.samples,
+        log_bytes: state.log.bytes,
     }
 }
 

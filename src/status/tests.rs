@@ -164,6 +164,9 @@ pub(crate) fn example() -> Status {
                 refused: 0,
             }],
             samples: 7_600,
+            log_begin: Some(Timestamp(1_795_247_526_000)),
+            log_samples: 7_500,
+            log_bytes: 24_600,
         }],
         traces: vec![
             TraceStatus {

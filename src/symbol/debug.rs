@@ -5,6 +5,7 @@ use std::path::{Component, Path};
 use flate2::Crc;
 
 use super::identity::Written;
+use super::owner::is_readable_by;
 use super::source::CompanionFile;
 use crate::files::{Files, Opened};
 use crate::host::ReadAt;
@@ -44,7 +45,8 @@ impl Wanted {
 }
 
 /// Finds the debug file of `binary`, which a process has at `path`. Tries its build id, then the name in `.gnu_debuglink`; the root of the
-/// process first, then the host. A debug file of another build, or without the required contents, is ignored.
+/// process first, then the host. A debug file of another build, without the required contents, or which neither
+/// the process nor all users may read, is ignored.
 pub(super) fn find(
     files: &Files,
     pid: Option<u32>,
@@ -69,6 +71,10 @@ pub(super) fn find(
                     continue;
                 }
             };
+            // A name in the root of a process can be a link to a file that only root may read.
+            if !is_readable_by(files, pid, &opened) {
+                continue;
+            }
             let Ok(debug) = opened.binary() else { continue };
             let same_build = build_id.is_some() && debug.build_id() == build_id;
             if wanted.is_in(&debug) && (same_build || crc.is_some_and(|crc| checksum(&opened) == Some(crc))) {

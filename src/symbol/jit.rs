@@ -1,7 +1,6 @@
 //! Names of code generated at run time, from the files that language runtimes write for `perf`.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,13 +8,13 @@ use rustc_hash::FxHashMap;
 
 use super::follow::{Followed, FunctionReader, ROUND};
 use super::jitdump::{JitDump, name_and_line};
+use super::owner::is_of_process;
 use super::perfmap::PerfMap;
 use super::texts::TextId;
 use super::{NamedLine, Reason};
 use crate::clock::{Allowance, Monotonic};
 use crate::error::printable;
 use crate::files::{Files, Opened, RootError};
-use crate::host;
 use crate::probe::Root;
 use crate::stack::{Code, Process, ProcessId};
 
@@ -276,7 +275,8 @@ impl Jit {
             Err(reason) => self.map = std::mem::replace(&mut self.map, Err(reason)).or(Err(reason)),
         }
         if self.dump.is_none() {
-            let file = dump_of(id, &self.process, code);
+            let file = dump_of(id, &self.process, code)
+                .filter(|file| is_of_process(files, self.process.pid, file).unwrap_or(false));
             self.dump = file.map(|file| SymbolFile::new(file, JitDump::new(limit)));
         }
     }
@@ -407,7 +407,7 @@ impl LookedUp {
 }
 
 /// Opens the perf map of a process, in its own root, with the process ID in its own namespace. Any user can write to `/tmp`, so the map must
-/// not be a link, and its owner must be the user of the process. In a mount namespace of its own, root may also own it.
+/// not be a link, and must [belong to the process](is_of_process).
 fn open_map(files: &Files, process: &Process) -> Result<Opened, Reason> {
     let path = format!("/tmp/perf-{}.map", process.own_pid);
     let opened = files.open_public(&Root::Process(process.pid), &path).map_err(|error| match error {
@@ -415,26 +415,11 @@ fn open_map(files: &Files, process: &Process) -> Result<Opened, Reason> {
         RootError::ProcessForbidden { .. } | RootError::FileForbidden { .. } => Reason::MapForbidden,
         _ => Reason::MapUnreadable,
     })?;
-    let owner = opened.file.stat().map_err(|_| Reason::MapUnreadable)?.uid;
-    if users(files, process.pid).contains(&owner) || (owner == 0 && has_own_mounts(files, process.pid)) {
-        Ok(opened)
-    } else {
-        Err(Reason::MapForbidden)
+    match is_of_process(files, process.pid, &opened) {
+        Ok(true) => Ok(opened),
+        Ok(false) => Err(Reason::MapForbidden),
+        Err(_) => Err(Reason::MapUnreadable),
     }
-}
-
-/// Reports whether a process has another mount namespace than the host. Unknown namespaces are those of the host.
-fn has_own_mounts(files: &Files, pid: u32) -> bool {
-    let namespace = |pid: u32| fs::read_link(files.roots().proc.join(pid.to_string()).join("ns/mnt")).ok();
-    matches!((namespace(pid), namespace(1)), (Some(own), Some(first)) if own != first)
-}
-
-/// Returns the user IDs of a process: real, effective, saved and file system. Empty if it has exited.
-fn users(files: &Files, pid: u32) -> Vec<u32> {
-    let status =
-        host::read_text(&files.roots().proc.join(pid.to_string()).join("status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
-    line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
 /// Returns the jitdump file of a process, which it has mapped so that `perf` finds it.

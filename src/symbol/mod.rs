@@ -28,6 +28,7 @@ mod jit;
 mod jitdump;
 mod kernel;
 mod lines;
+mod owner;
 mod perfmap;
 mod regions;
 mod source;
@@ -246,6 +247,22 @@ impl Symbolizer {
         self.files.finish();
         // The order contains each index.
         answers.into_iter().flatten().collect()
+    }
+
+    /// Looks up the names of frames in files, so that [`resolve`](Self::resolve) knows them when the files can no longer be read. Names that
+    /// are looked up more often than every 150 s are kept, memory permitting. These frames are not counted in [`accounts`](Self::accounts).
+    /// Other frames need no file: the kernel's list can be read at any time, and functions of a process are kept as a whole.
+    pub fn keep(&mut self, frames: &[Frame], code: &Code) {
+        let in_files = |frame: &&Frame| matches!(frame, Frame::File { .. });
+        let mut frames: Vec<Frame> = frames.iter().filter(in_files).copied().collect();
+        frames.sort_unstable();
+        self.prepare(&frames, code);
+        for frame in frames {
+            if let Frame::File { module, offset } = frame {
+                self.files.find(module, offset, code, &self.opener, &mut self.names);
+            }
+        }
+        self.files.finish();
     }
 
     /// Registers that the kernel added or removed a function: a BPF program or a trampoline.

@@ -22,6 +22,7 @@ mod limits;
 mod lines;
 mod node;
 mod other_tables;
+mod owners;
 
 /// A host in a directory, with one process whose process ID is 7 on the host and 1 in its container.
 struct Machine {
@@ -393,6 +394,28 @@ fn a_bad_file_is_not_read_again() {
 }
 
 #[test]
+fn names_that_are_kept_outlive_the_file_they_come_from() {
+    let mut machine = Machine::new();
+    machine.write("proc/7/root/bin/program", program());
+    let (offset, ..) = place(&machine.path("proc/7/root/bin/program"), "work");
+    let kept = Frame::File { module: machine.module("/bin/program"), offset };
+    let forgotten = Frame::File { module: machine.module("/bin/program"), offset };
+    let mut symbolizer = machine.symbolizer();
+    symbolizer.keep(&[kept, Frame::Kernel(0xffff_ffff_8100_0100), memory(0x5000)], &machine.code);
+    symbolizer.resolve(&[forgotten], &machine.code);
+    assert_eq!(symbolizer.accounts().named, 1, "kept frames are not counted");
+    // The process has exited, and its file is closed.
+    machine.code.modules.iter_mut().for_each(|module| module.file = Err("it was closed".into()));
+    fs::remove_dir_all(machine.path("proc/7")).unwrap();
+    for _ in 0..60 {
+        machine.later();
+        symbolizer.keep(&[kept], &machine.code);
+    }
+    assert_eq!(ask(&mut symbolizer, &machine.code, kept), "work");
+    assert!(ask(&mut symbolizer, &machine.code, forgotten).starts_with("program+0x"));
+}
+
+#[test]
 fn a_file_that_is_overwritten_gives_no_names_that_are_not_its_own() {
     let mut machine = Machine::new();
     machine.write("proc/7/root/bin/program", program());
@@ -452,71 +475,6 @@ fn a_list_that_is_written_anew_replaces_what_was_read() {
     machine.write(path, "1000 10 d\n");
     machine.later();
     assert_eq!(ask(&mut symbolizer, &machine.code, memory(0x1000)), "d");
-}
-
-/// Any user can write to `/tmp`.
-#[test]
-fn a_list_that_somebody_else_wrote_is_not_believed() {
-    let machine = Machine::new();
-    let path = machine.path("proc/7/root/tmp/perf-1.map");
-    machine.write("proc/7/root/tmp/perf-1.map", "1000 10 evil\n");
-    if fs::metadata(&path).unwrap().uid() == 0 {
-        std::os::unix::fs::chown(&path, Some(4242), None).unwrap();
-    }
-    machine.write("proc/7/status", "Uid:\t4243\t4243\t4243\t4243\n");
-    let mut symbolizer = machine.symbolizer();
-    assert_eq!(ask(&mut symbolizer, &machine.code, memory(0x1000)), "[anon] 0x1000");
-    assert_eq!(symbolizer.accounts().of(Reason::MapForbidden), 1);
-    // The process may act for the user that owns the file.
-    let uid = fs::metadata(&path).unwrap().uid();
-    machine.write("proc/7/status", format!("Uid:\t4243\t{uid}\t4243\t4243\n"));
-    machine.later();
-    assert_eq!(ask(&mut symbolizer, &machine.code, memory(0x1000)), "evil");
-}
-
-#[test]
-fn a_list_of_root_is_believed_only_in_a_mount_namespace_of_its_own() {
-    let machine = Machine::new();
-    machine.write("proc/7/root/tmp/perf-1.map", "1000 10 agent\n");
-    if fs::metadata(machine.path("proc/7/status")).unwrap().uid() != 0 {
-        return println!("skipped: only root creates files of root");
-    }
-    machine.write("proc/7/status", "Uid:\t4243\t4243\t4243\t4243\n");
-    let namespace = |pid: u32, name: &str| {
-        let dir = machine.path(&format!("proc/{pid}/ns"));
-        fs::create_dir_all(&dir).unwrap();
-        drop(fs::remove_file(dir.join("mnt")));
-        std::os::unix::fs::symlink(name, dir.join("mnt")).unwrap();
-    };
-    let mut symbolizer = machine.symbolizer();
-    let mut ask = || {
-        machine.later();
-        ask(&mut symbolizer, &machine.code, memory(0x1000))
-    };
-    assert_eq!(ask(), "[anon] 0x1000", "the namespaces are unknown");
-    namespace(1, "mnt:[4026531841]");
-    namespace(7, "mnt:[4026531841]");
-    assert_eq!(ask(), "[anon] 0x1000");
-    namespace(7, "mnt:[4026532841]");
-    assert_eq!(ask(), "agent");
-}
-
-/// A user could otherwise read files of others.
-#[test]
-fn a_list_that_is_a_link_is_not_followed() {
-    let machine = Machine::new();
-    machine.write("proc/7/root/home/secret", "1000 10 secret\n");
-    let path = machine.path("proc/7/root/tmp/perf-1.map");
-    let mut symbolizer = machine.symbolizer();
-    for target in ["/home/secret", "../home/secret"] {
-        std::os::unix::fs::symlink(target, &path).unwrap();
-        machine.later();
-        assert_eq!(ask(&mut symbolizer, &machine.code, memory(0x1000)), "[anon] 0x1000", "{target}");
-        fs::remove_file(&path).unwrap();
-    }
-    machine.write("proc/7/root/tmp/perf-1.map", "1000 10 own\n");
-    machine.later();
-    assert_eq!(ask(&mut symbolizer, &machine.code, memory(0x1000)), "own");
 }
 
 #[test]

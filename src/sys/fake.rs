@@ -56,6 +56,8 @@ pub struct Opened {
     pub enabled: bool,
     /// Whether its CPU went offline: it no longer counts, and its group is dissolved.
     pub removed: bool,
+    /// ID of the event that has the ring for its records; `None` = no redirection.
+    pub output: Option<u64>,
     leader: u64,
     id: u64,
 }
@@ -221,10 +223,9 @@ impl Kernel for FakeKernel {
         state.next += 1;
         let leader = leader.map_or(id, |leader| leader.id);
         state.groups.entry(leader).or_default().push(id);
-        let (count, enabled) = (Count::default(), false);
-        state
-            .open
-            .insert(id, Opened { attr: attr.clone(), place, count, enabled, removed: false, leader, id });
+        let (attr, count) = (attr.clone(), Count::default());
+        let opened = Opened { attr, place, count, enabled: false, removed: false, output: None, leader, id };
+        state.open.insert(id, opened);
         Ok(FakeEvent { kernel: self.clone(), id })
     }
 }
@@ -290,7 +291,12 @@ impl Event for FakeEvent {
         Ok(FakeRing { kernel: self.kernel.clone(), id: self.id, size })
     }
 
-    fn write_to(&self, _to: &Self) -> Result<(), Errno> {
+    fn write_to(&self, to: &Self) -> Result<(), Errno> {
+        let mut state = self.kernel.state();
+        if !state.rings.contains_key(&to.id) {
+            return Err(Errno::EINVAL);
+        }
+        state.open.entry(self.id).and_modify(|event| event.output = Some(to.id));
         Ok(())
     }
 
@@ -334,7 +340,10 @@ impl Ring for FakeRing {
 
 impl Drop for FakeRing {
     fn drop(&mut self) {
-        self.kernel.state().rings.remove(&self.id);
+        let State { open, rings, .. } = &mut *self.kernel.state();
+        rings.remove(&self.id);
+        let writers = open.values_mut().filter(|event| event.output == Some(self.id));
+        writers.for_each(|event| event.output = None);
     }
 }
 

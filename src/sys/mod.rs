@@ -16,13 +16,14 @@ mod profile_attr;
 mod registers;
 mod ring;
 mod sample;
+pub mod sandbox;
 pub mod scheduling;
 pub mod spawn;
 pub mod usage;
 
 pub use crate::config::profiled::Rate;
 pub use budget::Budget;
-pub use descriptors::OpenDescriptors;
+pub use descriptors::{InheritedSocket, OpenDescriptors, inherited_sockets};
 pub use registers::Registers;
 pub use sample::{Drained, Fields, ReadFormat, Ring, Sampling, Sideband, WAKE_UP};
 

@@ -119,10 +119,98 @@ impl Drop for LiveRing {
 
 #[cfg(test)]
 mod tests {
-    use crate::error::Errno;
+    use std::thread;
+
+    use super::*;
     use crate::event::Modifiers;
     use crate::sys::live::Live;
-    use crate::sys::{Attr, Event, Fields, Kernel, Place, Rate, ReadFormat, Ring, Sampling, Sideband, Start};
+    use crate::sys::{Attr, Event, Fields, Kernel, Place, Rate, ReadFormat, Sampling, Sideband, Start};
+
+    /// The kernel's side of a ring: it writes between the head and the tail, and drops a record that does not fit there.
+    struct Writer {
+        base: NonNull<u8>,
+        page: usize,
+        size: usize,
+    }
+
+    // SAFETY: the test ends the thread of the writer before it unmaps the ring.
+    unsafe impl Send for Writer {}
+
+    impl Writer {
+        /// Returns a ring in memory that no event has, and its writer.
+        fn with_ring() -> (LiveRing, Self) {
+            let page = rustix::param::page_size();
+            let (protection, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            // SAFETY: as in `map`.
+            let base = unsafe { libc::mmap(std::ptr::null_mut(), 2 * page, protection, flags, -1, 0) };
+            assert_ne!(base, libc::MAP_FAILED);
+            let base = NonNull::new(base.cast()).unwrap();
+            (LiveRing { base, page, size: page, scratch: Vec::new() }, Self { base, page, size: page })
+        }
+
+        fn position(&self, field: impl Fn(*mut perf_event_mmap_page) -> *mut u64) -> &AtomicU64 {
+            // SAFETY: both sides access the positions by atomic operations only.
+            unsafe { AtomicU64::from_ptr(field(self.base.as_ptr().cast())) }
+        }
+
+        fn head(&self) -> &AtomicU64 {
+            // SAFETY: as for `LiveRing::head`.
+            self.position(|page| unsafe { &raw mut (*page).data_head })
+        }
+
+        /// Writes a record, and reports whether there was space for it.
+        fn write(&self, record: &[u8]) -> bool {
+            // SAFETY: as for `LiveRing::tail`.
+            let tail = self.position(|page| unsafe { &raw mut (*page).data_tail }).load(Ordering::Acquire);
+            let head = self.head().load(Ordering::Relaxed);
+            if head + record.len() as u64 - tail > self.size as u64 {
+                return false;
+            }
+            for (at, &byte) in (head..).zip(record) {
+                // SAFETY: the place is within the mapping.
+                let place = unsafe { self.base.as_ptr().add(self.page + at as usize % self.size) };
+                // SAFETY: it is not between tail and head, so the reader does not access it.
+                unsafe { place.write(byte) };
+            }
+            self.head().store(head + record.len() as u64, Ordering::Release);
+            true
+        }
+    }
+
+    /// Also run by an interpreter that finds every access to memory which the other side may be writing (`.ci/memory miri`).
+    #[test]
+    fn a_reader_gets_each_record_of_a_concurrent_writer_once_and_whole() {
+        const RECORDS: u32 = if cfg!(miri) { 300 } else { 100_000 };
+        let (mut ring, writer) = Writer::with_ring();
+        let written = thread::spawn(move || {
+            for number in 0..RECORDS {
+                // Kind, flags and size of the record, and its number as often as it fits.
+                let words = 2 + number % 9 * 2;
+                let header = u64::from(words * 4) << 48 | 9;
+                let content = std::iter::repeat_n(number.to_ne_bytes(), words as usize - 2).flatten();
+                let record: Vec<u8> = header.to_ne_bytes().into_iter().chain(content).collect();
+                while !writer.write(&record) {
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut next = 0;
+        while next < RECORDS {
+            let drained = ring.drain(|record| {
+                let numbers =
+                    record[8..].chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap()));
+                assert_eq!(record.len() as u32, 8 + next % 9 * 8);
+                assert!(numbers.into_iter().all(|number| number == next), "{next}: {record:?}");
+                next += 1;
+            });
+            if drained.bytes == 0 {
+                thread::yield_now();
+            }
+        }
+        written.join().unwrap();
+        assert_eq!(ring.drain(|_| panic!("all records were read")).bytes, 0);
+    }
 
     /// Returns options for context switches of this thread, which any user may count for its own threads.
     fn switches() -> Attr {

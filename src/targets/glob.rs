@@ -35,6 +35,11 @@ impl Glob {
         Ok(Self { text: pattern.to_owned(), path: compile(true)?, name: compile(false)? })
     }
 
+    /// Returns the pattern that matches only this text.
+    pub fn literal(text: &str) -> String {
+        globset::escape(text)
+    }
+
     /// Reports whether the whole path `text` matches.
     pub fn matches(&self, text: &str) -> bool {
         self.path.is_match(text)
@@ -67,6 +72,8 @@ impl fmt::Debug for Glob {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -75,6 +82,15 @@ mod tests {
         assert!(one.matches("/system.slice/a.service"));
         assert!(!one.matches("/system.slice/a.service/b"));
         assert!(Glob::new("/kubepods*/**").unwrap().matches("/kubepods.slice/x/y"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_literal_pattern_matches_its_text_and_no_other(text in "[a-c*?{}!\\[\\]/,\\\\-]{1,12}", other in "[a-c*?{}!\\[\\]/,\\\\-]{1,12}") {
+            let literal = Glob::new(&Glob::literal(&text)).unwrap();
+            prop_assert!(literal.matches(&text) && literal.matches_name(&text), "{}", literal.as_str());
+            prop_assert_eq!(literal.matches_name(&other), text == other);
+        }
     }
 
     #[test]

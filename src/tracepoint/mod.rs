@@ -25,9 +25,11 @@ mod tasks;
 mod thread_tables;
 mod values;
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Monotonic};
 use crate::config::traced::TracedKind;
 use crate::health::{Refusal, Scope};
 use crate::host::{CpuSet, Nodes, Roots};
@@ -53,8 +55,9 @@ pub use tasks::{LongestWaits, Untracked};
 
 type Ring<K> = <<K as Kernel>::Event as Event>::Ring;
 
-/// Number of collections for which an unused value of a label is kept, when there is no space for new values.
-const KEPT_ROUNDS: u64 = 30;
+/// How long an unused value of a label is kept, when there is no space for new values, and for how many collections at least.
+const KEPT: Duration = Duration::from_secs(5 * 60);
+const KEPT_ROUNDS: usize = 30;
 
 /// Assumed number of records of switches, wake-ups and system calls of a busy CPU per second, and their length in bytes. Rings of this size
 /// lose no records while the reader waits for a CPU for some time.
@@ -83,6 +86,8 @@ pub(crate) struct Tracer<K: Kernel> {
     /// Maximum number of process names per cgroup, in each series table.
     names: usize,
     longest_waits: LongestWaits,
+    /// Times of the collections in the last five minutes.
+    rounds: VecDeque<Monotonic>,
     metrics: Metrics,
 }
 
@@ -169,6 +174,7 @@ impl<K: Kernel> Tracer<K> {
             again: false,
             names: usize::MAX,
             longest_waits: LongestWaits::default(),
+            rounds: VecDeque::new(),
             metrics: Metrics::new()?,
         })
     }
@@ -452,6 +458,10 @@ impl<K: Kernel> Tracer<K> {
         }
         let (monotonic, kernel) = (self.clock.monotonic(), self.clock.kernel());
         self.thread_switches.iter().for_each(|thread_switches| thread_switches.refill(kernel));
+        self.rounds.push_back(monotonic);
+        while self.rounds.front().is_some_and(|&round| monotonic.since(round) >= KEPT) {
+            self.rounds.pop_front();
+        }
         let RouterTotals { entries, round, longest_waits } = {
             let mut ingest = self.ingest();
             ingest.drain_all(kernel);
@@ -459,7 +469,8 @@ impl<K: Kernel> Tracer<K> {
             {
                 ingest.settle(ring, writers.hits(|_| true));
             }
-            ingest.router.take(kernel, KEPT_ROUNDS, |pid| index.has_process(pid))
+            let kept = self.rounds.len().max(KEPT_ROUNDS) as u64;
+            ingest.router.take(kernel, kept, |pid| index.has_process(pid))
         };
         index.add_created(&round.created);
         let names = Names { roots, nodes, index };

@@ -59,8 +59,6 @@ pub(super) struct Router {
     /// Events by the identifiers in their records.
     routes: FxHashMap<u64, Arc<PlannedEvent>>,
     owners: Owners,
-    /// Number of thread switches that follow a gap in the switches of the switch stream.
-    incomplete: u64,
     /// The lane whose records report the creation and exit of processes and threads.
     leading: Option<RingClass>,
     pub(super) losses: ByClass<Losses>,
@@ -78,7 +76,6 @@ impl Router {
         }
         self.tasks.retrace(traces);
         self.routes.clear();
-        self.incomplete = 0;
         self.leading = leading(traces);
         RingClass::ALL.into_iter().for_each(|class| self.mark_gap(class));
     }
@@ -136,7 +133,6 @@ impl Router {
     /// Processes a thread switch of the switch stream.
     #[inline]
     pub(super) fn thread_switch(&mut self, switch: &ThreadSwitch) {
-        self.incomplete += u64::from(!switch.complete);
         self.tasks.thread_switch(switch, &mut self.owners);
     }
 
@@ -224,6 +220,6 @@ impl Router {
     /// Reports whether threads start to run on CPUs without a record of a switch, so that `PERF_RECORD_SWITCH` is needed. Even a
     /// few such switches matter, because each thread may have run for long.
     pub(super) fn misses_switches(&self) -> bool {
-        self.tasks.unseen() + self.incomplete >= UNSEEN
+        self.tasks.unseen() >= UNSEEN
     }
 }

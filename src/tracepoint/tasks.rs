@@ -301,7 +301,7 @@ impl Tasks {
     pub(super) fn thread_switch(&mut self, switch: &ThreadSwitch, owners: &mut Owners) {
         let &ThreadSwitch { time, cgroup, cpu, pid, tid, leaves, complete } = switch;
         if !complete {
-            self.timeline.miss(cpu);
+            self.timeline.miss(cpu, tid);
         }
         let event = if leaves { Event::Outgoing { tid } } else { Event::Runs { tid } };
         self.enter((cpu, time), (pid, cgroup), event, owners);

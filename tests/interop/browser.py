@@ -146,10 +146,11 @@ class Browser:
         # A dialog that opens when the button is released must be answered before this call returns.
         self.send("Input.dispatchMouseEvent", type="mouseReleased", x=x, y=y, button="left", clickCount=1)
 
-    def control(self, letter):
-        """Presses Ctrl and a letter."""
-        key = {"key": letter.lower(), "code": f"Key{letter}", "windowsVirtualKeyCode": ord(letter), "modifiers": 2}
-        self.send("Input.dispatchKeyEvent", type="rawKeyDown", **key)
+    def press(self, key, code, number, modifiers):
+        """Presses a key."""
+        about = {"key": key, "code": code, "windowsVirtualKeyCode": number, "modifiers": modifiers}
+        self.send("Input.dispatchKeyEvent", type="rawKeyDown", **about)
+        self.send("Input.dispatchKeyEvent", type="keyUp", **about)
 
     def type(self, text):
         self.call("Input.insertText", text=text)

@@ -60,6 +60,25 @@ needs() {
   fi
 }
 
+# build_go NAME CHECK: builds the program in the directory NAME to $cache/NAME, unless it is current. If that is not possible, skips the check
+# and fails.
+build_go() {
+  local source go
+  source=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/$1
+  if [ -x "$cache/$1" ] && [ -z "$(find "$source" -newer "$cache/$1")" ]; then
+    return
+  fi
+  go=$(PATH=$PATH:/usr/local/go/bin command -v go || true)
+  if [ -z "$go" ]; then
+    lacks "$1" "$2" "Go is not installed"
+    return 1
+  fi
+  if ! (cd "$source" && timeout 900 "$go" build -o "$cache/$1" .) >"$scratch/go.log" 2>&1; then
+    lacks "$1" "$2" "it could not be built: $(tail -n 1 "$scratch/go.log")"
+    return 1
+  fi
+}
+
 # find_chromium CHECK: sets chromium to the path of the browser, or skips the check and ends the script
 find_chromium() {
   chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
@@ -121,6 +140,33 @@ start_busy_cgroup() {
     exec sh -c 'while :; do :; done'
   ) &
   pids+=($!)
+}
+
+# has_only PID CAPABILITIES...: reports whether each thread of the process and of its children has exactly these capabilities, cannot gain
+# others, and has a filter of system calls
+has_only() {
+  python3 - "$@" <<'PYTHON'
+import pathlib, sys
+NAMES = """CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE NET_BROADCAST NET_ADMIN
+NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME
+SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF
+CHECKPOINT_RESTORE""".split()
+wanted, queue, threads, wrong = set(sys.argv[2:]), [sys.argv[1]], 0, []
+while queue:
+    for task in pathlib.Path("/proc", queue.pop(), "task").iterdir():
+        queue += (task / "children").read_text().split()
+        status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
+        names = lambda mask: {name for bit, name in enumerate(NAMES) if int(mask, 16) >> bit & 1}
+        threads += 1
+        if names(status["CapEff"]) != wanted or names(status["CapPrm"]) != wanted:
+            wrong.append(f"{status['Name']}: {sorted(names(status['CapPrm']))} instead of {sorted(wanted)}")
+        if not names(status["CapBnd"]) <= wanted:
+            wrong.append(f"{status['Name']}: can gain {sorted(names(status['CapBnd']) - wanted)}")
+        if (status["NoNewPrivs"], status["Seccomp"]) != ("1", "2"):
+            wrong.append(f"{status['Name']}: NoNewPrivs {status['NoNewPrivs']}, Seccomp {status['Seccomp']}")
+print(f"{threads} threads have {' '.join(sorted(wanted))}" if not wrong else "\n".join(wrong))
+sys.exit(bool(wrong) or threads < 2)
+PYTHON
 }
 
 # stop PID: kills a process without a message of the shell

@@ -132,7 +132,8 @@ check_kustomize() {
   for overlay in default profiles full api-server least-privilege prometheus-operator; do
     kustomized "kustomize-$overlay" "overlays/$overlay"
   done
-  with_components all ../full selinux seccomp node-critical network-policy prometheus-operator dashboards
+  with_components authorized ../default authorization
+  with_components all ../full authorization selinux seccomp node-critical network-policy prometheus-operator dashboards
   expect "kubectl apply -k deploy/kubernetes is the overlay default" judge same "$scratch/out/kustomize-top.yaml" "$scratch/out/kustomize-default.yaml"
   expect "the rules for a Prometheus without the Operator are one ConfigMap" "$kustomize" build "$sources/deploy/prometheus" -o "$scratch/rules.yaml"
   least kustomize-default metrics cri
@@ -155,6 +156,7 @@ check_helm() {
   helmed helm-full --set mode=full
   helmed helm-least-privilege --set mode=least-privilege
   helmed helm-api --set names=api-server
+  helmed helm-authorized --set authorization.enabled=true
   helmed helm-nobody --set mode=least-privilege,names=off
   helmed helm-off --set names=off,serviceAccount.create=false,service.enabled=false
   helmed helm-older --set mode=full "${operated[@]}" --kube-version "$older"
@@ -289,6 +291,7 @@ run_container() {
     return
   fi
   expect "$1: no event is forbidden" within 20 none_is forbidden
+  expect "$1: at run time, it has the capabilities of its pod and no others" has_capabilities_of "$bundle"
   expect "$1: CPUs are counted" within 20 has_metric '^perf_cpu_task_clock_seconds_total.* [1-9]'
   if [ -n "$cgroup_dir" ]; then
     expect "$1: cgroups of the host are counted, with their paths on the host" within 20 has_metric "^perf_cgroup_task_clock_seconds_total{cgroup=\"$cgroup\""
@@ -305,6 +308,15 @@ run_container() {
     expect "full: a program of the host can be probed with an argument" probes_host
   fi
   expect "$1: it exits on SIGTERM" ends "$(basename "$bundle")"
+}
+
+# has_capabilities_of BUNDLE: asks the kernel about the running container
+has_capabilities_of() {
+  local pid names
+  pid=$(runc --root "$scratch/runc" state "$(basename "$1")" | python3 -c 'import json, sys; print(json.load(sys.stdin)["pid"])')
+  mapfile -t names < <(python3 -c 'import json, sys
+for name in json.load(open(sys.argv[1]))["process"]["capabilities"]["permitted"]: print(name.removeprefix("CAP_"))' "$1/config.json")
+  has_only "$pid" "${names[@]}"
 }
 
 is_ready() {

@@ -15,7 +15,6 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 
 # Cache for later runs: packages and the Collector.
 cache=${OTLP_CACHE:-$(dirname "$exporter")/../interop}
-go=$(PATH=$PATH:/usr/local/go/bin command -v go || true)
 
 # start PROTOCOL ENDPOINT: starts an exporter that pushes to the endpoint. Collections are made at the start and on request only, so that a
 # scrape and a push contain the same one.
@@ -95,20 +94,6 @@ print(sum(push["accepted"] > 0 and not push["failing"] and push["rejected"] == p
   stop "${pids[-2]}"
 }
 
-build_collector() {
-  if [ -x "$cache/collector" ] && [ -z "$(find "$here/collector" -newer "$cache/collector")" ]; then
-    return
-  fi
-  if [ -z "$go" ]; then
-    lacks collector "pushing to a Collector" "Go is not installed"
-    return 1
-  fi
-  if ! (cd "$here/collector" && timeout 900 "$go" build -o "$cache/collector" .) >"$scratch/go.log" 2>&1; then
-    lacks collector "pushing to a Collector" "it could not be built: $(tail -n 1 "$scratch/go.log")"
-    return 1
-  fi
-}
-
 # holds FILE PYTHON: reports whether the expression is true of `requests`, the requests in a file that the Collector wrote
 holds() {
   python3 -c "import json, sys
@@ -173,7 +158,7 @@ if start_receiver; then
   check_receiver grpc grpc "$grpc_port"
   check_receiver http http/protobuf "$http_port"
 fi
-if build_collector; then
+if build_go collector "pushing to a Collector"; then
   check_collector
 fi
 finish exporter

@@ -89,23 +89,33 @@ start_traced() {
   within 60 serves_somewhere || true
 }
 
-# As in the unit: an unprivileged user with ambient capabilities.
+# As in the unit: a user with ambient capabilities.
 check_rights() {
-  local list program=$scratch/program
   if [ "$(id -u)" != 0 ] || [ ! -d /sys/kernel/tracing/events ]; then
     lacks tracefs "counting with the unit's capabilities" "it requires root and a mounted tracefs"
     return
   fi
-  list=-all$(sed -n 's/^AmbientCapabilities=//p' "$unit" | tr ' ' '\n' | sed 's/CAP_\(.*\)/,+\L\1/' | tr -d '\n')
   chmod 755 "$scratch"
-  install -m 755 "$exporter" "$program"
+  install -m 755 "$exporter" "$scratch/program"
+  runs_with alone 65534
+  runs_with profiles 65534 "$root/deploy/systemd/profiles.conf"
+  runs_with probes 0 "$root/deploy/systemd/probes.conf"
+}
+
+# runs_with NAME UID DROPINS...: runs with the capabilities of the unit and its drop-ins. An empty line of a drop-in removes those before it.
+runs_with() {
+  local list names program=$scratch/program
+  mapfile -t names < <(sed -n 's/^AmbientCapabilities=//p' "$unit" "${@:3}" | awk '{ if ($0 == "") all = ""; else all = all " " $0 } END { print all }' |
+    tr ' ' '\n' | sed -n 's/^CAP_//p')
+  list=-all$(printf ',+%s' "${names[@],,}")
   cp "$root/deploy/systemd/perf-exporter.yaml" "$scratch/service.yaml"
   : >"$scratch/exporter.log"
-  setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs --bounding-set="$list" --inh-caps="$list" --ambient-caps="$list" \
+  setpriv --reuid="$2" --regid="$2" --clear-groups --no-new-privs --bounding-set="$list" --inh-caps="$list" --ambient-caps="$list" \
     "$program" run --config "$scratch/service.yaml" --listen 127.0.0.1:0 >"$scratch/exporter.log" 2>&1 &
   pids+=($!)
   within 20 serves_somewhere || true
-  expect "with the unit's capabilities all events of its configuration are counted" within 20 nothing_is_forbidden
+  expect "$1: with the unit's capabilities all events of its configuration are counted" within 20 nothing_is_forbidden
+  expect "$1: at run time, it has the capabilities of the unit and no others" has_only "${pids[-1]}" "${names[@]}"
   stop "${pids[-1]}"
 }
 

@@ -1,14 +1,20 @@
 #!/bin/bash
 # web_config.sh EXPORTER
 #
-# Serves with TLS, passwords and certificates of clients, to curl, openssl and a real Prometheus: a web configuration file in the format of
-# Prometheus' exporter-toolkit. Tries wrong, expired and missing certificates, old versions of TLS, wrong passwords, and changes of the files.
-# Requires prometheus, curl, openssl and python3.
+# Serves with TLS, passwords and certificates of clients, to curl, openssl, a real Prometheus, and the HTTP client of exporter-toolkit: a web
+# configuration file in the format of the toolkit. Tries wrong, expired and missing certificates, old versions of TLS, wrong passwords, and
+# changes of the files; also tokens of a cluster, unix sockets, addresses for administrators, and sockets of a service manager.
+# Requires prometheus, curl, openssl and python3. The client is built from Go modules; if that is not possible, it is skipped with a reason, or
+# fails if PERF_EXPORTER_REQUIRE names `client`.
 # Exit code: 0 if every check passes, 1 if not, 2 if a requirement is missing.
 set -euo pipefail
 
 exporter=${1:?usage: web_config.sh EXPORTER}
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+. "$here/lib.sh"
+
+# Cache for later runs: the client.
+cache=${WEB_CONFIG_CACHE:-$(dirname "$exporter")/../interop}
 
 # issue NAME AUTHORITY SUBJECT_ALTERNATIVE_NAMES [OPTIONS]: creates NAME.key, and NAME.crt, signed by AUTHORITY.key
 issue() {
@@ -70,6 +76,12 @@ holds() {
 
 needs "$exporter" "curl python3 openssl prometheus" curl python3 openssl prometheus
 exporter=$(realpath "$exporter")
+mkdir -p "$cache"
+cache=$(cd "$cache" && pwd)
+has_client=false
+if build_go client "the HTTP client of exporter-toolkit"; then
+  has_client=true
+fi
 cd "$scratch"
 authority ca
 authority other
@@ -189,6 +201,89 @@ expect "an expired certificate is refused" with expired 000
 start_prometheus '    tls_config: {ca_file: ca.crt, cert_file: scraper.crt, key_file: scraper.key}'
 expect "Prometheus scrapes with its certificate" within 60 holds 'up == 1'
 
+echo "-- everything at once, and the client of exporter-toolkit"
+echo "basic_auth_users: {anna: \"$hash\"}" >>web.yaml
+# client STATUS PASSWORD CERTIFICATE: scrapes in protobuf format; a response with status 200 must contain metrics
+client() {
+  cat >client.yaml <<-END
+	tls_config: {ca_file: ca.crt, cert_file: $3.crt, key_file: $3.key}
+	basic_auth: {username: anna, password: $2}
+	END
+  "$cache/client" client.yaml "https://$exporter_address/metrics" >client.txt 2>client.log || return 1
+  read -r status is_protobuf families <client.txt
+  [ "$status" = "$1" ] && { [ "$status" != 200 ] || { [ "$is_protobuf" = true ] && [ "$families" -gt 20 ]; }; }
+}
+expect "a password is necessary besides the certificate" within 20 with scraper 401
+if $has_client; then
+  expect "the client scrapes with TLS, a password and its certificate" client 200 right scraper
+  expect "a wrong password is refused" client 401 wrong scraper
+  expect "without the right certificate there is no connection" eval '! client 200 right foreign && grep -q "certificate" client.log'
+fi
+
+echo "-- tokens of a cluster"
+# An API server: the token `good` belongs to anna, who may get /metrics and /status.
+cat >api.py <<-END
+	import http.server, json, ssl
+	class Reviews(http.server.BaseHTTPRequestHandler):
+	    def do_POST(self):
+	        review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+	        spec = review["spec"]
+	        if self.headers["Authorization"] != "Bearer own-token":
+	            self.send_error(401)
+	            return
+	        print(self.path, json.dumps(spec), flush=True)
+	        if review["kind"] == "TokenReview":
+	            user = {"username": "anna", "groups": ["ops"]}
+	            status = {"authenticated": True, "user": user} if spec["token"] == "good" else {"user": {}, "error": "invalid"}
+	        else:
+	            asked = spec["nonResourceAttributes"]
+	            status = {"allowed": spec["user"] == "anna" and asked["verb"] == "get" and asked["path"] in ("/metrics", "/status")}
+	        body = json.dumps({**review, "status": status}).encode()
+	        self.send_response(201)
+	        self.send_header("Content-Length", str(len(body)))
+	        self.end_headers()
+	        self.wfile.write(body)
+	    def log_message(self, *_):
+	        pass
+	server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Reviews)
+	context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+	context.load_cert_chain("first.crt", "first.key")
+	server.socket = context.wrap_socket(server.socket, server_side=True)
+	print(server.server_port, file=open("api.port", "w"), flush=True)
+	server.serve_forever()
+	END
+python3 api.py >api.log 2>&1 &
+api_pid=$!
+pids+=($!)
+within 20 test -s api.port
+echo own-token >own-token
+cat >web.yaml <<END
+tls_server_config: {cert_file: server.crt, key_file: server.key}
+access: {metrics: authenticated, profiles: authenticated, admin: authenticated}
+kubernetes: {url: "https://127.0.0.1:$(cat api.port)", ca: ca.crt, token: own-token}
+END
+start_exporter "$exporter" --web.config.file "$scratch/web.yaml" <<'YAML'
+counters:
+  os: {events: [task-clock], per: [cpu]}
+YAML
+bearer() {
+  answers "$2" "$3" -H "Authorization: Bearer $1" "${@:4}"
+}
+expect "without a token, metrics are refused" answers 403 /metrics
+expect "health is open" answers 200 /-/healthy
+expect "a token that the API server permits reads metrics" bearer good 200 /metrics
+expect "and the status" bearer good 200 /status
+expect "a path that the API server refuses is refused" bearer good 403 /top
+expect "a reload as well" bearer good 403 /-/reload -X POST
+expect "an unknown token is refused" bearer bad 401 /metrics
+expect "Prometheus scrapes with its token" eval 'start_prometheus "    tls_config: {ca_file: ca.crt}
+    authorization: {credentials: good}"; within 60 holds "up == 1"'
+expect "a decision is remembered: the API server reviews each path once" eval '[ "$(grep -c "\"/metrics\"" api.log)" = 1 ]'
+kill "$api_pid"
+expect "known tokens are accepted while the API server is away" bearer good 200 /metrics
+expect "others are not, and the response says why" eval '[ "$(curl -s --cacert ca.crt -H "Authorization: Bearer new" "https://$exporter_address/metrics" | grep -c "has not reviewed the token")" = 1 ]'
+stop "$prometheus_pid"
+
 echo "-- what cannot work is not started"
 refuses() {
   ! "$exporter" check --web.config.file "$1" >refused.txt 2>&1 && grep -q "$2" refused.txt
@@ -203,4 +298,56 @@ shows_the_password() {
   grep -q right refused.txt
 }
 expect "the password is not shown" eval "! shows_the_password"
+
+echo "-- unix sockets, addresses for administrators, socket activation"
+# By this address, a client on this machine counts as one in the network.
+network=$(hostname -I | awk '{print $1}')
+cat >sockets.yaml <<-END
+	listen: ["$network:0", "unix:$scratch/http.sock"]
+	admin: "$network:0"
+	socket_mode: "0600"
+	counters: {os: {events: [task-clock], per: [cpu]}}
+	END
+"$exporter" run --config sockets.yaml >sockets.log 2>&1 &
+sockets_pid=$!
+pids+=($!)
+expect "it serves on all addresses" within 60 grep -q "serving on unix:$scratch/http.sock" sockets.log
+# url WORDS: prints the URL in the first line of the log with these words
+url() {
+  grep -m1 "serving on http.*$1" sockets.log | grep -o 'http://[^/]*/'
+}
+# gives STATUS [CURL ARGUMENTS]
+gives() {
+  [ "$(curl -s -o /dev/null -w '%{http_code}' --max-time 20 "${@:2}")" = "$1" ]
+}
+expect "metrics are open to the network" gives 200 "$(url '[0-9]/$')metrics"
+expect "pages are not" gives 403 "$(url '[0-9]/$')status"
+expect "by the address for administrators, pages are" gives 200 "$(url 'rights of clients')status"
+expect "a reload as well" gives 200 -X POST "$(url 'rights of clients')-/reload"
+expect "a client of the unix socket is one of this machine" gives 200 --unix-socket http.sock http://localhost/status
+expect "the log names it by its user" within 10 eval 'curl -s -o /dev/null --unix-socket http.sock -X POST http://localhost/-/reload; grep -q "peer=uid 0" sockets.log'
+expect "the socket has its permissions" [ "$(stat -c %a http.sock)" = 600 ]
+kill "$sockets_pid"
+expect "the socket is removed at the end" within 10 eval '! [ -e http.sock ]'
+
+# As a service manager does: the program gets listening sockets, and their names.
+cat >activate.py <<-END
+	import os, socket, sys
+	tcp = socket.create_server(("$network", 0))
+	unix = socket.socket(socket.AF_UNIX)
+	unix.bind("passed.sock")
+	unix.listen()
+	print(tcp.getsockname()[1], file=open("passed.port", "w"), flush=True)
+	for number, passed in enumerate([os.dup(unix.fileno()), os.dup(tcp.fileno())]):
+	    os.dup2(os.dup(passed), 20 + number)
+	for number in range(2):
+	    os.dup2(20 + number, 3 + number, inheritable=True)
+	os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="2", LISTEN_FDNAMES="perf-exporter.socket:admin")
+	os.execv(sys.argv[1], [sys.argv[1], "run", "--config", "sockets.yaml"])
+	END
+python3 activate.py "$exporter" >passed.log 2>&1 &
+pids+=($!)
+expect "it serves on the sockets that it was given" within 60 gives 200 --unix-socket passed.sock http://localhost/metrics
+expect "one with the name admin is for administrators" gives 200 "http://$network:$(cat passed.port)/status"
+expect "it binds no others" eval '[ "$(grep -c "serving on" passed.log)" = 2 ] && ! [ -e http.sock ]'
 finish exporter prometheus

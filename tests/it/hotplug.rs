@@ -87,6 +87,21 @@ fn the_last_counts_of_a_cpu_that_went_are_in_its_series_and_are_attributed() {
 }
 
 #[test]
+fn a_reason_for_unattributed_counts_begins_at_the_collection_before_its_first_count() {
+    let mut world = world();
+    (0..3).for_each(|_| drop(world.collect()));
+    let before = world.clock.now();
+    run(&world, 1, 8);
+    world.kernel.take_offline(1);
+    world.set_online("0\n");
+    let families = world.families();
+    let family = families.iter().find(|family| family.metadata().name() == "perf_unattributed_page_faults");
+    let starts =
+        family.unwrap().points().iter().map(|point| (point.labels.get("reason").unwrap(), point.start));
+    assert_eq!(starts.collect::<Vec<_>>(), [("ended", before)]);
+}
+
+#[test]
 fn only_the_events_of_the_cpu_that_went_and_came_are_opened_anew() {
     let mut world = world();
     let before = [0, 1].map(|cpu| open_on(&world, cpu));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use perf_exporter::host;
 
 /// The modules in order of dependency: each imports only from modules before it.
-const ORDER: [&str; 34] = [
+const ORDER: [&str; 35] = [
     "error",
     "clean",
     "named_enum",
@@ -20,6 +20,7 @@ const ORDER: [&str; 34] = [
     "health",
     "metrics",
     "series",
+    "history",
     "event",
     "files",
     "sched",

@@ -12,8 +12,12 @@ mod any_elf;
 mod any_format;
 #[path = "../support/any_made.rs"]
 mod any_made;
+#[path = "../support/any_metadata.rs"]
+mod any_metadata;
 #[path = "../support/any_record.rs"]
 mod any_record;
+#[path = "../support/any_request.rs"]
+mod any_request;
 #[path = "../support/any_stack.rs"]
 mod any_stack;
 #[path = "../support/any_stream.rs"]
@@ -22,6 +26,8 @@ mod any_stream;
 mod any_symbols;
 #[path = "../support/any_trace.rs"]
 mod any_trace;
+#[path = "../support/any_web.rs"]
+mod any_web;
 #[path = "../support/machine.rs"]
 mod machine;
 #[path = "../support/otlp_profiles.rs"]
@@ -44,6 +50,7 @@ mod btf;
 mod collect;
 mod containers;
 mod conventions;
+mod corpus;
 mod elf;
 mod events;
 mod fake;

@@ -17,7 +17,9 @@ use perf_exporter::export::otlp::{Settings, Target};
 use perf_exporter::export::push::{self, Board, Feed, PushContext, Pusher};
 use perf_exporter::metrics::{Family, Kind, Labels, Metadata, Point, Snapshot, Value};
 use perf_exporter::net::tls::Tls as Files;
-use perf_exporter::profile::{NoProfile, Profile, ProfileRecorder, RecordingId, Selection};
+use perf_exporter::profile::{
+    HeatMap, NoProfile, Profile, ProfileRecorder, RecordingId, Selection, TimeRange,
+};
 use perf_exporter::status::PushStatus;
 use prometheus::Registry;
 use tokio::sync::watch;
@@ -71,6 +73,14 @@ impl ProfileRecorder for Unsampled {
     fn last(&self, _: &str, _: Duration, _: &Selection) -> Result<Profile, NoProfile> {
         Err(NoProfile::NothingSampled)
     }
+
+    fn range(&self, _: &str, _: TimeRange, _: &Selection) -> Result<Profile, NoProfile> {
+        Err(NoProfile::NothingSampled)
+    }
+
+    fn heat(&self, _: &str, _: TimeRange, _: u32, _: &Selection) -> Result<HeatMap, NoProfile> {
+        Err(NoProfile::NothingSampled)
+    }
 }
 
 /// A profile source that has samples from the third request on, and no metrics.
@@ -112,6 +122,14 @@ impl ProfileRecorder for Late {
     fn abandon(&self, _: RecordingId) {}
 
     fn last(&self, _: &str, _: Duration, _: &Selection) -> Result<Profile, NoProfile> {
+        Err(NoProfile::Busy)
+    }
+
+    fn range(&self, _: &str, _: TimeRange, _: &Selection) -> Result<Profile, NoProfile> {
+        Err(NoProfile::Busy)
+    }
+
+    fn heat(&self, _: &str, _: TimeRange, _: u32, _: &Selection) -> Result<HeatMap, NoProfile> {
         Err(NoProfile::Busy)
     }
 }

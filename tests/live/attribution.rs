@@ -54,7 +54,7 @@ fn machine_with(features: &[Feature], attribution: Attribution) -> Option<MutexG
 fn service(per: &str, rest: &str) -> Service {
     let events = EVENTS.map(|(event, _)| event).join(", ");
     Service::start(&format!(
-        "collection: {{interval: 10m, freshness: 0s}}\n\
+        "collection: {{interval: 10m, freshness: 0s}}\nhistory: {{for: 0s}}\n\
          counters: {{os: {{events: [{events}], per: [{per}]}}}}\n{rest}"
     ))
 }

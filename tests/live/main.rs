@@ -50,6 +50,7 @@ mod service;
 mod stat;
 mod stream_records;
 mod syscalls;
+mod top_screen;
 mod tracepoints;
 mod traces;
 mod tracing;

@@ -2,10 +2,14 @@
 
 use std::path::Path;
 use std::process::{Child, Command};
+use std::time::Duration;
+
+use perf_exporter::clock::Clock;
+use serde_json::Value;
 
 use crate::support::folded::Folded;
 use crate::support::program::{Program, Running};
-use crate::support::service::Service;
+use crate::support::service::{Service, get_path};
 use crate::support::{Feature, eventually, lacks};
 
 /// High enough for many samples per second, and not a multiple of the kernel's timer frequencies.
@@ -158,6 +162,78 @@ fn a_profile_of_some_seconds_has_what_happened_in_them_alone() {
     let seen = folded.total() / 1e9;
     assert!((0.02..2.5).contains(&seen), "{seen} s of its four seconds of CPU time: {folded:#?}");
     running.answers();
+}
+
+/// Returns the Unix time in milliseconds.
+fn now() -> u64 {
+    Clock::system().now().0
+}
+
+#[test]
+fn a_range_of_the_past_has_what_ran_then_also_if_it_has_ended() {
+    if lacks_profiles() {
+        return;
+    }
+    let service = on_cpu("auto");
+    let ran = ["earlier", "later"].map(|name| {
+        let program = Program::compile_hot(name, &[]);
+        let mut running = program.start();
+        let begin = now();
+        running.does("spins 1000");
+        let end = now();
+        running.ends();
+        std::thread::sleep(Duration::from_millis(500));
+        (name, begin, end)
+    });
+    let folded = |begin: u64, end: u64| {
+        let seconds = |time: u64| time as f64 / 1e3;
+        Folded::of(&service, &format!("type=cpu&from={:.3}&to={:.3}", seconds(begin), seconds(end)))
+    };
+    for (name, other, (_, begin, end)) in [("earlier", "later", ran[0]), ("later", "earlier", ran[1])] {
+        let folded = folded(begin, end);
+        assert_eq!(folded.share(&[other]), 0.0, "{name}: {folded:#?}");
+        let seen = folded.share(&[name]) * folded.total() / 1e9;
+        assert!((0.5..1.5).contains(&seen), "{seen} s of one: {folded:#?}");
+        let burns = folded.share(&["burns"]) / folded.share(&[name]);
+        assert!(burns > 0.9, "{burns} of {name} has names: {folded:#?}");
+    }
+    let between = folded(ran[0].2 + 100, ran[0].2 + 300);
+    assert!(between.share_of(|stack| ["earlier", "later"].contains(&&*stack[0])) < 0.5, "{between:#?}");
+}
+
+#[test]
+fn a_heat_map_shows_a_burst_at_its_offset() {
+    if lacks_profiles() {
+        return;
+    }
+    let program = Program::compile_hot("burst", &[]);
+    let service = on_cpu("fp");
+    let mut running = program.start();
+    let begin = now();
+    let bursts: [(u64, u64); 4] = std::array::from_fn(|_| {
+        // At 0.3 s of the next second.
+        std::thread::sleep(Duration::from_millis(1300 - now() % 1000));
+        let begin = now();
+        running.does("spins 300");
+        (begin, now())
+    });
+    let (from, to) = (begin as f64 / 1e3, now() as f64 / 1e3);
+    let path = format!("/api/v1/heatmap?type=cpu&comm=burst&rows=50&from={from:.3}&to={to:.3}");
+    let (_, json) = get_path(&service.address, &path);
+    let map: Value = serde_json::from_str(&json).unwrap();
+    let mut seen = 0;
+    for (second, rows) in (map["from"].as_u64().unwrap()..).zip(map["counts"].as_array().unwrap()) {
+        for (row, count) in (0..).zip(rows.as_array().unwrap()) {
+            let (count, time) = (count.as_u64().unwrap(), second * 1000 + row * 20);
+            // A millisecond is the resolution of all clocks here.
+            let during = bursts.iter().any(|&(begin, end)| begin < time + 22 && time < end + 2);
+            assert!(count == 0 || during, "{count} samples at {time}, outside of {bursts:?}: {json}");
+            seen += count;
+        }
+    }
+    // 1.2 s of CPU time.
+    let expected = FREQUENCY * 12 / 10;
+    assert!((expected / 2..expected * 3 / 2).contains(&seen), "{seen} of {expected} samples: {json}");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn what_is_pushed_are_the_values_of_a_scrape_of_the_same_collection() {
         };
         // Collections are made at the start and on request only.
         let mut service = Service::start(&format!(
-            "collection: {{interval: 10m, freshness: 10m}}\n\
+            "collection: {{interval: 10m, freshness: 10m}}\nhistory: {{for: 0s}}\n\
              counters: {{os: {{events: [context-switches, task-clock], per: [cpu, cgroup]}}}}\n\
              cgroups: {{include: [\"{}\"]}}\nexport: {{otlp: {{endpoint: \"http://{address}\", protocol: {word}, \
              signals: [metrics], metrics: {{interval: 1s}}}}}}\n",

@@ -7,7 +7,7 @@ use std::process::Command;
 use perf_exporter::host::{list, read_text};
 
 use crate::support::folded::Folded;
-use crate::support::service::{Service, get_path};
+use crate::support::service::{Service, get_bytes, get_path};
 use crate::support::{Feature, eventually, lacks};
 
 /// `CAP_DAC_READ_SEARCH`, `IPC_LOCK`, `SYS_PTRACE`, `SYS_NICE`, `SYSLOG`, `PERFMON` and `CHECKPOINT_RESTORE`.
@@ -35,7 +35,12 @@ fn fields(pid: u32, names: &[&str]) -> BTreeSet<Vec<String>> {
 
 /// Returns the child that opens files of other processes, once it runs.
 fn helper(service: &Service) -> u32 {
-    eventually("the child for files runs", || {
+    child_of(service)
+}
+
+/// Returns the child of the process, once it runs.
+fn child_of(service: &Service) -> u32 {
+    eventually("the child runs", || {
         let parent = format!("PPid:\t{}", service.child.id());
         let processes = list(Path::new("/proc")).ok()?;
         processes.iter().filter_map(|name| name.parse::<u32>().ok()).find(|child| {
@@ -67,6 +72,67 @@ fn started_as_root_it_keeps_the_capabilities_of_its_features_and_cannot_regain_o
     has_only(helper(&service), KEPT);
     // Profiles read files of all users.
     eventually("there are samples", || (Folded::of(&service, "type=cpu").total() > 0.0).then_some(()));
+}
+
+#[test]
+fn every_thread_and_the_child_for_files_are_restricted_to_their_system_calls() {
+    if lacks(Feature::Software) {
+        return;
+    }
+    let service = Service::start(FILES);
+    eventually("there are samples", || (Folded::of(&service, "type=cpu").total() > 0.0).then_some(()));
+    for pid in [service.child.id(), helper(&service)] {
+        eventually("no thread is without a filter", || {
+            let modes = fields(pid, &["Seccomp"]);
+            (modes == BTreeSet::from([vec!["2".to_owned()]])).then_some(())
+        });
+    }
+    // That of the service, and that of the child.
+    let filters = fields(helper(&service), &["Seccomp_filters"]);
+    let own = fields(std::process::id(), &["Seccomp_filters"]);
+    let own: u32 = own.first().and_then(|fields| fields[0].parse().ok()).unwrap_or(0);
+    assert_eq!(filters, BTreeSet::from([vec![(own + 2).to_string()]]));
+}
+
+/// A call that is not in the lists fails with `ENOSYS`, and the feature that makes it is missing something.
+#[test]
+fn no_feature_makes_a_system_call_that_is_not_in_the_lists() {
+    if lacks(Feature::Software) || lacks(Feature::Strace) || lacks(Feature::Tracefs) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (calls, socket) = (dir.path().join("calls"), dir.path().join("http.sock"));
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-e", "signal=none", "-e", "status=failed", "-o"]).arg(&calls);
+    command.arg(env!("CARGO_BIN_EXE_perf-exporter"));
+    command.arg(format!("--listen=unix:{}", socket.display()));
+    // The receiver does not exist: connections and name resolution are tried.
+    let mut service = Service::start_by(
+        command,
+        &format!(
+            "{FILES}collection: {{interval: 1s}}\nscheduler: {{per: [host, cgroup]}}\nsyscalls: {{per: [host], include: [openat]}}\n\
+             presets: [forks, irq]\nprocesses: {{by: [comm]}}\n\
+             export: {{otlp: {{endpoint: \"http://absent.invalid:4317\"}}}}\n"
+        ),
+    );
+    eventually("there are samples", || (Folded::of(&service, "type=cpu").total() > 0.0).then_some(()));
+    for path in
+        ["/", "/status", "/top?seconds=1", "/flamegraph", "/debug/pprof/profile?seconds=1", "/-/ready"]
+    {
+        get_bytes(&service.address, path);
+    }
+    let reload =
+        ["-sS", "-X", "POST", "--unix-socket", socket.to_str().unwrap(), "http://localhost/-/reload"];
+    assert!(Command::new("curl").args(reload).status().unwrap().success());
+    service.has_logged(&["peer=uid"]);
+    // The child of strace is the service.
+    let service_pid = child_of(&service).to_string();
+    assert!(Command::new("kill").arg(service_pid).status().unwrap().success());
+    assert!(service.child.wait().unwrap().success());
+    assert!(!socket.exists(), "the socket is removed at the end");
+    let calls = read_text(&calls).unwrap();
+    let forbidden: Vec<&str> = calls.lines().filter(|line| line.contains("ENOSYS")).collect();
+    assert!(forbidden.is_empty(), "{}", forbidden.join("\n"));
 }
 
 #[test]

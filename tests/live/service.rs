@@ -19,7 +19,7 @@ use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, core_pmus, eventually, lacks};
 
 /// Every scrape makes a collection.
-const ALWAYS_FRESH: &str = "collection: {interval: 1m, freshness: 0s}\n";
+const ALWAYS_FRESH: &str = "collection: {interval: 1m, freshness: 0s}\nhistory: {for: 0s}\n";
 
 fn signal(service: &Service, signal: Signal) {
     kill_process(Pid::from_child(&service.child), signal).unwrap();

@@ -42,7 +42,8 @@ use rustix::fs::{Access, access};
 const REQUIRE: &str = "PERF_EXPORTER_REQUIRE";
 
 /// Further names that the variable may contain, for the scripts in `tests/interop`.
-const OF_SCRIPTS: [&str; 11] = [
+const OF_SCRIPTS: [&str; 12] = [
+    "prometheus3",
     "pprof",
     "chromium",
     "otlp",
@@ -94,6 +95,8 @@ pub(crate) enum Feature {
     Promtool,
     /// The program `strace`, which counts system calls by stopping at each call.
     Strace,
+    /// The terminal multiplexer `tmux`, which types keys and reads a screen.
+    Tmux,
     /// The container runtime `containerd`, with `runc`, and the right to run containers.
     Containerd,
     /// The switch stream: a program with the setting for it, and `cgroup-switches` of Linux 5.13.
@@ -103,7 +106,7 @@ pub(crate) enum Feature {
 }
 
 impl Feature {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 21] = [
         Self::Software,
         Self::Tracepoint,
         Self::Tracefs,
@@ -121,6 +124,7 @@ impl Feature {
         Self::Fuse,
         Self::Promtool,
         Self::Strace,
+        Self::Tmux,
         Self::Containerd,
         Self::Stream,
         Self::Hotplug,
@@ -151,6 +155,7 @@ impl Feature {
             Self::Fuse => no_fuse(roots).or_else(|| no_mounts(roots)),
             Self::Promtool => fails("promtool", &["--version"]).or_else(|| events_of_others_refused(roots)),
             Self::Strace => fails("strace", &["-V"]).or_else(|| events_of_others_refused(roots)),
+            Self::Tmux => fails("tmux", &["-V"]).or_else(|| events_of_others_refused(roots)),
             Self::Containerd => fails("containerd", &["--version"])
                 .or_else(|| fails("runc", &["--version"]))
                 .or_else(|| no_mounts(roots))
@@ -182,6 +187,7 @@ impl fmt::Display for Feature {
             Self::Fuse => "fuse",
             Self::Promtool => "promtool",
             Self::Strace => "strace",
+            Self::Tmux => "tmux",
             Self::Containerd => "containerd",
             Self::Stream => "stream",
             Self::Hotplug => "hotplug",

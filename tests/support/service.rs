@@ -40,7 +40,9 @@ impl Service {
     /// Starts the program so that each scrape makes a collection, and no other collections happen.
     #[allow(dead_code, reason = "not every target scrapes that often")]
     pub(crate) fn start_fresh(configuration: &str) -> Self {
-        Self::start(&format!("collection: {{interval: 1m, freshness: 0s}}\n{configuration}"))
+        Self::start(&format!(
+            "collection: {{interval: 1m, freshness: 0s}}\nhistory: {{for: 0s}}\n{configuration}"
+        ))
     }
 
     /// Starts the program by a command to which its arguments are appended.

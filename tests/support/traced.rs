@@ -225,6 +225,12 @@ impl World {
         Scrape(String::from_utf8(text).expect("UTF-8"))
     }
 
+    /// The same, ten seconds after the previous collection.
+    pub(crate) fn collect_slowly(&mut self) -> Scrape {
+        self.advance(Duration::from_secs(9));
+        self.collect()
+    }
+
     pub(crate) fn cgroup(&self, path: &str) -> PathBuf {
         let dir = self.dir.path().join("cg").join(path);
         fs::create_dir_all(&dir).expect("a directory");

@@ -27,7 +27,7 @@ use support::exposition::Exposition;
 use support::{Feature, lacks};
 
 /// Settings under which every scrape makes a collection, and no other collections happen.
-const ALWAYS_FRESH: &str = "collection: {interval: 10m, freshness: 0s}\n";
+const ALWAYS_FRESH: &str = "collection: {interval: 10m, freshness: 0s}\nhistory: {for: 0s}\n";
 
 /// Locks the hardware counters for one test at a time: they are few, and some tests need all of them. Returns `None` if this machine lacks
 /// `feature`.

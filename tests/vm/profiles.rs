@@ -103,10 +103,12 @@ fn cycles_are_sampled_so_many_times_a_second_and_each_sample_stands_for_its_cycl
     assert!(user > 2.0 * kernel, "{told}: {folded:#?}");
     assert_quarters(&folded);
 
-    let [cycles, _] = sampled.meanwhile(|worker| worker.calls(Calls::Read(1 << 20), 4000));
+    // Few long calls: an overflow that the emulator reports late, at the return from a system call, is a sample of user space. With 4000 calls
+    // of 1 MiB these were a fifth of all samples, with 250 of 16 MiB they are a sixtieth or less.
+    let [cycles, _] = sampled.meanwhile(|worker| worker.calls(Calls::Read(1 << 24), 250));
     let [user_after, kernel_after] = modes(&sampled.folded());
     let [user, kernel] = [user_after - user, kernel_after - kernel];
-    assert!(kernel > 4.0 * user, "{user} cycles of user space and {kernel} of the kernel, of {cycles}");
+    assert!(kernel > 20.0 * user, "{user} cycles of user space and {kernel} of the kernel, of {cycles}");
 }
 
 #[test]

@@ -33,7 +33,12 @@ impl<K: Kernel> Engine<K> {
                 &self.facts,
                 &self.catalog,
                 &self.watch,
-                no_stream.iter().map(ToString::to_string).chain(self.privileges.note()).collect(),
+                no_stream
+                    .iter()
+                    .map(ToString::to_string)
+                    .chain(self.privileges.note())
+                    .chain(self.unrestricted.clone())
+                    .collect(),
             ),
             counters: counters::counters(&groups, board),
             losses: self.measured_and_lost(stream.as_ref()),
@@ -54,7 +59,7 @@ impl<K: Kernel> Engine<K> {
             collection: snapshot.map(|snapshot| Collection {
                 at: snapshot.taken(),
                 duration: took,
-                interval: self.config.collection.interval,
+                interval: self.config.interval(),
                 series: snapshot.series() as u64,
             }),
             cost: Cost {
@@ -83,8 +88,8 @@ impl<K: Kernel> Engine<K> {
         }
         losses.extend(Loss::of_rings(Records::Samples, self.profiler.losses()));
         losses.push(Loss::new(
-            "samples in the windows of profile pages",
-            "the share of stacks in limits.memory is full",
+            "samples in memory for profiles of the past",
+            "dropped early because the share of stacks in limits.memory is full",
             self.profiler.dropped_when_full() as usize,
         ));
         losses.retain(|loss| loss.count > 0);

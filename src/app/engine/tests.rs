@@ -5,6 +5,7 @@ use crate::app::Service;
 use crate::error::Errno;
 use crate::export::http::Source;
 use crate::export::otlp::logs::Switch;
+use crate::history::SharedHistory;
 use crate::metrics::Build;
 use crate::sys::fake::{FakeKernel, FakePlace, Opened};
 
@@ -18,7 +19,7 @@ fn engine(dir: &tempfile::TempDir) -> (Engine<FakeKernel>, FakeKernel, Clock) {
     let options = Options {
         config: None,
         web_config: None,
-        listen: None,
+        listen: Vec::new(),
         files: Files::here(&roots),
         roots,
         sandbox: false,
@@ -65,8 +66,14 @@ fn the_status_tells_how_old_the_collection_is_when_it_is_read() {
     engine.collect(&publisher);
     let (requests, _received) = std::sync::mpsc::channel();
     let rules = watch::channel(Arc::default()).1;
-    let service =
-        Service::new(requests, published, engine.profiles(), rules, RequestCpu::default(), clock.clone());
+    let service = Service::new(
+        requests,
+        published,
+        (engine.profiles(), SharedHistory::default()),
+        rules,
+        RequestCpu::default(),
+        clock.clone(),
+    );
     clock.advance(Duration::from_secs(7));
     let status = service.status();
     assert_eq!(status.now.0 - status.collection.unwrap().at.0, 7_000);

@@ -9,6 +9,7 @@ use crate::app::{Options, serve};
 use crate::error::Errno;
 use crate::export::otlp::logs::Switch;
 use crate::host::{Environment, Roots};
+use crate::net::listen::ListenAddress;
 use crate::sys::fake::FakeKernel;
 
 /// Variable that selects the part of the service that is stuck.
@@ -31,7 +32,7 @@ fn serve_with_a_stuck_collector() {
     let options = Options {
         config: None,
         web_config: None,
-        listen: Some(([127, 0, 0, 1], 0).into()),
+        listen: vec![ListenAddress::Tcp(([127, 0, 0, 1], 0).into())],
         files: crate::files::Files::here(&Roots::under(dir.path())),
         sandbox: false,
         roots: Roots::under(dir.path()),
@@ -39,7 +40,7 @@ fn serve_with_a_stuck_collector() {
         environment: Environment::default(),
         log: Switch::default(),
     };
-    serve(options, kernel).unwrap();
+    serve(options, Vec::new(), kernel).unwrap();
 }
 
 /// The process that the other tests start.

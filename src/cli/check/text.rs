@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::rows::{Descriptors, GroupRow};
 use super::stream::{RingBound, StreamRow};
 use super::words::{bytes, count, heading};
-use super::{Report, containers, presets, profiles, pushes, traces};
+use super::{Report, containers, presets, profiles, pushes, restrictions, traces};
 use crate::error::printable;
 use crate::health::{Line, Scope};
 use crate::plan::NoStream;
@@ -27,7 +27,8 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     pushes::write(out, &report.pushes)?;
     report.stream.iter().try_for_each(|row| stream(out, row))?;
     no_stream(out, &report.no_stream)?;
-    report.descriptors.iter().try_for_each(|descriptors| summary(out, descriptors))
+    report.descriptors.iter().try_for_each(|descriptors| summary(out, descriptors))?;
+    restrictions::write(out, &report.restrictions)
 }
 
 fn lines(out: &mut impl Write, lines: &[String]) -> io::Result<()> {

@@ -9,6 +9,7 @@ use anyhow::Context;
 use super::{Failure, Target};
 use crate::error::printable;
 use crate::host::{self, CpuSet, Facts, Roots};
+use crate::profile::Cgroups;
 use crate::targets::{Attribution, CgroupMount, CgroupSelection, ProcessSelection};
 use crate::targets::{OpenTarget, Targets};
 
@@ -102,6 +103,19 @@ impl Subject {
         })
     }
 
+    /// Returns the targets to open events for that are summed or sampled together: as [`open_targets`](Self::open_targets), without
+    /// cgroups that are descendants of other selected cgroups.
+    ///
+    /// # Errors
+    /// If a target has ended since [`find`](Self::find).
+    pub(in crate::cli) fn distinct_targets(
+        &self,
+        roots: &Roots,
+        child: Option<u32>,
+    ) -> anyhow::Result<Vec<OpenTarget>> {
+        Ok(without_descendants(self.open_targets(roots, child)?))
+    }
+
     /// Returns the paths below `/proc` of the processes or threads whose end ends the measurement.
     pub(in crate::cli) fn ends_with(&self, roots: &Roots) -> Vec<PathBuf> {
         match self {
@@ -158,6 +172,29 @@ impl Subject {
             Self::Command => format!("'{}'", printable(command)),
         }
     }
+}
+
+/// Removes cgroups that are descendants of other selected cgroups, because their events are part of those.
+fn without_descendants(open_targets: Vec<OpenTarget>) -> Vec<OpenTarget> {
+    let path = |target: &OpenTarget| match target {
+        OpenTarget::Cgroup { path, .. } => Some(path.clone()),
+        _ => None,
+    };
+    let paths: Vec<String> = open_targets.iter().filter_map(path).collect();
+    let mut kept = Vec::new();
+    for (place, target) in open_targets.into_iter().enumerate() {
+        if let OpenTarget::Cgroup { path, .. } = &target {
+            let within = |(at, other): (usize, &String)| match *other == *path {
+                true => at < place,
+                false => Cgroups::below(other).matches(path),
+            };
+            if paths.iter().enumerate().any(within) {
+                continue;
+            }
+        }
+        kept.push(target);
+    }
+    kept
 }
 
 /// Returns the selected CPUs, or all online CPUs.

@@ -180,6 +180,11 @@ impl<'s> Wait<'s> {
         }
     }
 
+    /// Stops waiting for the end of the measured processes.
+    pub(in crate::cli) fn forget_targets(&mut self) {
+        self.counted.clear();
+    }
+
     /// Reports whether a signal was received and the child was given time to end.
     pub(in crate::cli) fn was_interrupted(&self) -> bool {
         self.interrupted

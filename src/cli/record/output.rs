@@ -94,14 +94,14 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Encodes a profile.
 ///
 /// # Errors
-/// If the flame graph cannot be rendered.
+/// If the profile cannot be compressed.
 pub(super) fn encode(profile: &Profile, format: Format, title: Option<&str>) -> io::Result<Vec<u8>> {
     let options = flamegraph::Options { title, ..flamegraph::Options::default() };
     Ok(match format {
         Format::Pprof => pprof::encode(profile)?,
-        Format::Folded => Folded::new(profile, folded::Options::default()).text().into_bytes(),
-        Format::Svg => standalone(profile, options, &nothing(profile, 0))?.into_bytes(),
-        Format::Html => offline(profile, title, FUNCTIONS)?.into_bytes(),
+        Format::Folded => Folded::new(profile, folded::Options::default()).text(true).into_bytes(),
+        Format::Svg => standalone(profile, options, &nothing(profile, 0)).into_bytes(),
+        Format::Html => offline(profile, title, FUNCTIONS).into_bytes(),
         Format::Top => {
             let top = Top::new(profile, FUNCTIONS);
             top.text(profile, &nothing(profile, 0), "--format pprof").into_bytes()

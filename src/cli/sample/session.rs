@@ -8,10 +8,9 @@ use crate::cli::observe::{Failure, Host, Subject};
 use crate::container::Directory;
 use crate::health::{Board, Cause, Refusal};
 use crate::plan::Sampler;
-use crate::profile::{Cgroups, ProfileRecorder, Profiler, RecordingId};
+use crate::profile::{ProfileRecorder, Profiler, RecordingId};
 use crate::ring::Context;
 use crate::sys::{Budget, Kernel, usage};
-use crate::targets::OpenTarget;
 
 /// Memory for rings in bytes, as in the default configuration of the service.
 const RINGS: u64 = 64 << 20;
@@ -48,7 +47,7 @@ impl<'a, K: Kernel> Sampling<'a, K> {
         subject: &'a Subject,
         child: Option<u32>,
     ) -> Result<Self, Failure> {
-        let open_targets = apart(subject.open_targets(host.roots, child)?);
+        let open_targets = subject.distinct_targets(host.roots, child)?;
         let cpus = subject.event_cpus(host.facts());
         // No metadata source is needed: the target was selected on the command line.
         let directory = Arc::new(Directory::new(host.clock.clone()));
@@ -101,6 +100,11 @@ impl<'a, K: Kernel> Sampling<'a, K> {
         refusals.map(|refusal| if own { with_own_programs(refusal) } else { refusal }).collect()
     }
 
+    /// Returns the descriptors that are left for other events.
+    pub(in crate::cli) fn budget(&self) -> Budget {
+        self.budget
+    }
+
     /// Closes the sampler. Its samples can still be queried.
     pub(in crate::cli) fn close(&mut self) {
         let (profiler, mut context) = self.context();
@@ -114,27 +118,4 @@ fn with_own_programs(mut refusal: Refusal) -> Refusal {
         remedy.push_str("; your own programs need no privileges: use -p PID or a command");
     }
     refusal
-}
-
-/// Removes cgroups that are descendants of other selected cgroups, because they are sampled already.
-fn apart(open_targets: Vec<OpenTarget>) -> Vec<OpenTarget> {
-    let path = |target: &OpenTarget| match target {
-        OpenTarget::Cgroup { path, .. } => Some(path.clone()),
-        _ => None,
-    };
-    let paths: Vec<String> = open_targets.iter().filter_map(path).collect();
-    let mut kept = Vec::new();
-    for (place, target) in open_targets.into_iter().enumerate() {
-        if let OpenTarget::Cgroup { path, .. } = &target {
-            let within = |(at, other): (usize, &String)| match *other == *path {
-                true => at < place,
-                false => Cgroups::below(other).matches(path),
-            };
-            if paths.iter().enumerate().any(within) {
-                continue;
-            }
-        }
-        kept.push(target);
-    }
-    kept
 }

@@ -5,6 +5,8 @@
 //!      └► observe::Subject (target) ┴► session ◄─ observe::Wait (time, child, signals)
 //!                                         └─ Reading ─► table (derive) ─► Row ─► text, machine
 //! ```
+//!
+//! [`Summed`] counts in the same way for the display of another command.
 
 mod args;
 mod derive;
@@ -12,6 +14,7 @@ mod machine;
 mod notes;
 mod select;
 mod session;
+mod summed;
 mod table;
 mod text;
 
@@ -34,6 +37,9 @@ pub(super) use args::StatArgs;
 use args::{Format, Sink, Times};
 use select::Selection;
 use session::{Outcome, Session};
+#[cfg(test)]
+pub(super) use summed::Figure;
+pub(super) use summed::{Figures, Summed};
 use table::{Frame, Reading, Row, Totals};
 
 /// Counts, prints the result, and ends like the command.

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use super::args::Times;
 use super::select::Selection;
-use super::table::{Key, Reading};
+use super::table::{Key, Reading, Sum};
 use crate::cli::observe::{Ending, Failure, Program, Signals, Subject, WaitEvent};
 use crate::clock::Clock;
 use crate::counter::Measurement;
 use crate::health::Refusal;
 use crate::host::{Facts, Roots};
-use crate::sys::Budget;
-use crate::sys::Kernel;
 use crate::sys::spawn::Waiting;
 use crate::sys::usage::{self, CpuTime};
+use crate::sys::{Budget, Event, Kernel};
+use crate::targets::OpenTarget;
 
 /// Inputs of a measurement.
 #[derive(Debug)]
@@ -108,14 +108,9 @@ impl<K: Kernel> Session<'_, K> {
     /// refusals of the other events.
     fn open(&self, child: Option<u32>) -> Result<Opened<K::Event>, Failure> {
         let mut budget = Budget::new(usage::raise_descriptor_limit(), 0, None);
-        let (mut open, mut refusals) = (Vec::new(), self.selection.refusals.clone());
-        for target in &self.subject.open_targets(self.roots, child)? {
-            let groups = &self.selection.groups;
-            let (measurement, refused) =
-                Measurement::open(self.kernel, self.facts, self.core_pmu, &mut budget, groups, target);
-            open.push(measurement);
-            refusals.extend(refused);
-        }
+        let targets = self.subject.open_targets(self.roots, child)?;
+        let (kernel, facts) = (self.kernel, self.facts);
+        let (open, refusals) = open_all(kernel, facts, self.core_pmu, &mut budget, self.selection, &targets);
         match open.iter().all(Measurement::is_empty) {
             true => Err(Failure::Nothing(refusals)),
             false => Ok((open, refusals)),
@@ -124,20 +119,51 @@ impl<K: Kernel> Session<'_, K> {
 
     /// Reads the counts since the last reading, which was `elapsed` ago.
     fn read(&self, open: &mut [Measurement<K::Event>], elapsed: Duration) -> Reading {
-        let mut reading = Reading { elapsed, ..Reading::default() };
-        for (cgroup, measurement) in open.iter_mut().enumerate() {
-            let key = |group, counter, place| {
-                let line = self.selection.line_of(group, counter)?;
-                Some(Key { cgroup, line, cpu: self.per_cpu.then_some(place) })
-            };
-            for (group, counter, place) in measurement.counters() {
-                reading.sums.extend(key(group, counter, place).map(|key| (key, Default::default())));
-            }
-            for count in measurement.read() {
-                let Some(key) = key(count.group, count.counter, count.place) else { continue };
-                reading.sums.entry(key).or_default().add(count.scaled, count.interval);
-            }
-        }
-        reading
+        let key = |cgroup, line, place| Key { cgroup, line, cpu: self.per_cpu.then_some(place) };
+        read_all(open, self.selection, elapsed, key)
     }
+}
+
+/// Opens the selected events for each target. Returns one measurement per target, and the refusals of events that could not be opened.
+pub(super) fn open_all<K: Kernel>(
+    kernel: &K,
+    facts: &Facts,
+    core_pmu: bool,
+    budget: &mut Budget,
+    selection: &Selection,
+    targets: &[OpenTarget],
+) -> Opened<K::Event> {
+    let (mut open, mut refusals) = (Vec::new(), selection.refusals.clone());
+    for target in targets {
+        let (measurement, refused) =
+            Measurement::open(kernel, facts, core_pmu, budget, &selection.groups, target);
+        open.push(measurement);
+        refusals.extend(refused);
+    }
+    (open, refusals)
+}
+
+/// Reads the counts since the last reading, which was `elapsed` ago. `key` returns the key of a count from the index of its measurement,
+/// its line, and its CPU or thread. Counts with equal keys are summed.
+pub(super) fn read_all<E: Event>(
+    open: &mut [Measurement<E>],
+    selection: &Selection,
+    elapsed: Duration,
+    key: impl Fn(usize, usize, u32) -> Key,
+) -> Reading {
+    let mut reading = Reading { elapsed, ..Reading::default() };
+    for (index, measurement) in open.iter_mut().enumerate() {
+        let key = |group, counter, place| Some(key(index, selection.line_of(group, counter)?, place));
+        for (group, counter, place) in measurement.counters() {
+            let key = key(group, counter, place);
+            reading
+                .sums
+                .extend(key.filter(|key| !reading.sums.contains_key(key)).map(|key| (key, Sum::default())));
+        }
+        for count in measurement.read() {
+            let Some(key) = key(count.group, count.counter, count.place) else { continue };
+            reading.sums.entry(key).or_default().add(count.scaled, count.interval);
+        }
+    }
+    reading
 }

@@ -15,7 +15,10 @@ Without -a, -C, -p, -t or -G, the whole machine is sampled. Each table covers th
 are dropped; in perf top they decay instead. With -z, each table covers the time since the previous table. Self is the \
 function itself, Total includes the functions that it calls. [k] marks kernel functions, [j] marks JIT code.
 
-Press q or Ctrl-C to quit. If standard output is not a terminal, tables are printed one after another, as with --batch.
+On a terminal: s, t, n, m sort by self, total, name, module; r reverses; / filters; g groups by module, comm, cgroup or thread; \
+Enter shows callers and callees of a function; p pauses; ? shows all keys; q or Ctrl-C quits. Above the functions are \
+counters of the last interval: of the target, or of the selected comm, cgroup or thread. If standard output is not a terminal, \
+tables are printed one after another, as with --batch.
 
 Exit codes: 0 success; 1 if nothing could be sampled, 2 for invalid arguments.")]
 pub(in crate::cli) struct TopArgs {
@@ -30,7 +33,7 @@ pub(in crate::cli) struct TopArgs {
     /// Show in each table only the samples since the previous table.
     #[arg(short = 'z', long, conflicts_with = "window")]
     pub(super) zero: bool,
-    /// Maximum number of functions. The default is the height of the terminal, or 40 without a terminal.
+    /// Maximum number of functions. The default is all on a terminal, or 40 without one.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     lines: Option<u32>,
     /// Print tables one after another, without key bindings.
@@ -52,13 +55,14 @@ impl TopArgs {
         Duration::from_secs(self.window)
     }
 
-    /// Returns the number of functions in a table. `screen` is the height of the terminal and the number of lines that are used otherwise.
-    pub(super) fn lines(&self, screen: Option<(usize, usize)>) -> usize {
-        match (self.lines, screen) {
-            (Some(lines), _) => lines as usize,
-            (None, Some((rows, taken))) => rows.saturating_sub(taken).max(1),
-            (None, None) => LINES,
-        }
+    /// Returns the number of functions in a printed table.
+    pub(super) fn lines(&self) -> usize {
+        self.limit().unwrap_or(LINES)
+    }
+
+    /// Returns the maximum number of functions, if it was given.
+    pub(super) fn limit(&self) -> Option<usize> {
+        self.lines.map(|lines| lines as usize)
     }
 }
 
@@ -72,12 +76,10 @@ mod tests {
     }
 
     #[test]
-    fn a_table_fills_the_screen_unless_somebody_says_how_long_it_is() {
-        let lines = |line: &str, screen| read(line).unwrap().lines(screen);
-        assert_eq!(lines("", Some((50, 8))), 42);
-        assert_eq!(lines("", Some((3, 8))), 1);
-        assert_eq!(lines("", None), LINES);
-        assert_eq!(lines("-n 5", Some((50, 8))), 5);
+    fn a_printed_table_has_the_given_length_or_40_lines() {
+        let args = |line: &str| read(line).unwrap();
+        assert_eq!((args("").lines(), args("").limit()), (LINES, None));
+        assert_eq!((args("-n 5").lines(), args("-n 5").limit()), (5, Some(5)));
     }
 
     #[test]

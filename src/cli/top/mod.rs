@@ -1,26 +1,38 @@
 //! `perf-exporter top`: the equivalent of `perf top`, with the profiler of the service.
+//!
+//! ```text
+//! sample::Sampling ─► source (profiles, in a thread) ─► samples (tables) ─┐
+//! stat::Summed ─► counters (of the target or the selected row) ───────────┴► state ─► draw ─► screen
+//! screen (keys) ─────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Without a terminal, `batch` prints each profile as a table.
 
 mod args;
+mod batch;
+mod counters;
+mod draw;
+mod samples;
 mod screen;
+mod source;
+mod state;
 
-use std::io::{self, Write};
+use std::sync::Arc;
 
 use anyhow::Context;
+use rustix::process::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
 
-use super::observe::{Ending, Failure, Host, Wait, WaitEvent, if_any, measure, notes};
-use super::put;
+use super::observe::{Ending, Failure, Host, Signals, Subject, Wait, WaitEvent, if_any, measure, notes};
 use super::sample::{Sampling, sampler};
-use crate::export::flamegraph::nothing;
-use crate::export::top::Top;
-use crate::profile::{Profile, RecordingId, Selection};
+use crate::config::profiled::{Rate, Unwind};
 use crate::sys::Kernel;
 pub(super) use args::TopArgs;
-use screen::Screen;
-
-/// Lines of a table other than functions: three for the totals, three for headings, one for omitted functions, and two above the table.
-const AROUND: usize = ABOVE + 7;
-/// Lines above a table.
-const ABOVE: usize = 2;
+use counters::Counters;
+use screen::{Input, Screen};
+use source::{Source, SourceThread};
+use state::{Reply, Settings, Standing, State};
 
 /// Shows tables until the user quits.
 pub(super) fn top<K: Kernel>(args: &TopArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
@@ -28,128 +40,183 @@ pub(super) fn top<K: Kernel>(args: &TopArgs, host: &Host<'_, K>) -> Result<Endin
     let window = if args.zero { args.delay() } else { args.window() };
     let sampler = sampler(&args.sample, &subject, &host.catalog, window)?;
     measure(async |signals| {
-        let sampling = Sampling::open(host, &sampler, &subject, None)?;
+        let mut sampling = Sampling::open(host, &sampler, &subject, None)?;
         let screen = match args.batch {
             true => None,
             false => Screen::take().context("cannot set up the terminal")?,
         };
-        let subject_text = subject.describe("");
-        let shown = Shown { args, screen, subject_text, begun: None, tables: 0, sampling };
-        let wait = Wait::new(signals, None, subject.ends_with(host.roots), Some(args.delay()), None);
-        shown.go_on(wait).await
+        let (recorder, entry) = (Arc::clone(&sampling.recorder), Arc::clone(&sampling.sampler.entry));
+        let source = Source::new(recorder, entry, args.window(), args.zero)?;
+        let ends = subject.ends_with(host.roots);
+        match screen {
+            None => {
+                let mut wait = Wait::new(signals, None, ends, Some(args.delay()), None);
+                batch::run(args, &mut sampling, source, &mut wait).await
+            }
+            Some(screen) => interact(args, host, &subject, sampling, source, screen, signals).await,
+        }
     })
 }
 
-/// State of the display.
-struct Shown<'a, K: Kernel> {
-    args: &'a TopArgs,
-    screen: Option<Screen>,
-    subject_text: String,
-    /// The profile of the next table, if each table covers only its own time.
-    begun: Option<RecordingId>,
-    tables: u64,
+/// Returns how the display ends by a signal. Ctrl-C is the normal way to quit, therefore it is not a failure. Other signals are reflected in
+/// the exit status.
+fn stopped(number: Signal) -> Ending {
+    if number == Signal::INT { Ending::Done } else { Ending::Signal(number) }
+}
+
+/// Shows tables on the screen and answers keys.
+async fn interact<K: Kernel>(
+    args: &TopArgs,
+    host: &Host<'_, K>,
+    subject: &Subject,
+    sampling: Sampling<'_, K>,
+    source: Source,
+    screen: Screen,
+    signals: &mut Signals,
+) -> Result<Ending, Failure> {
+    let subject_text = subject_text(subject);
+    let state = State::new(settings(args, &sampling, &subject_text), args.delay());
+    let counters = Counters::open(host, subject, &subject_text, sampling.budget());
+    let display = Display {
+        iterations: args.iterations,
+        sampling,
+        source: SourceThread::start(source)?,
+        counters,
+        screen,
+        state,
+        tables: 0,
+        next: Instant::now() + args.delay(),
+    };
+    display.run(Wait::new(signals, None, subject.ends_with(host.roots), None, None)).await
+}
+
+/// Describes the target.
+fn subject_text(subject: &Subject) -> String {
+    let list = |what: &str, plural: &str, ids: &[u32]| match ids {
+        [one] => format!("{what} {one}"),
+        several => format!("{plural} {}", several.iter().map(u32::to_string).collect::<Vec<_>>().join(",")),
+    };
+    match (subject, &subject.cgroups()[..]) {
+        (Subject::Machine { chosen: false, .. }, _) => "whole machine".to_owned(),
+        (Subject::Processes(pids), _) => list("process", "processes", pids),
+        (Subject::Threads(tids), _) => list("thread", "threads", tids),
+        (Subject::Cgroups { .. }, [one]) => format!("cgroup {one}"),
+        (Subject::Cgroups { .. }, several) => format!("cgroups {}", several.join(",")),
+        (Subject::Machine { cpus, .. }, _) => format!("CPUs {cpus}"),
+        (Subject::Command, _) => subject.describe(""),
+    }
+}
+
+fn settings<K: Kernel>(args: &TopArgs, sampling: &Sampling<'_, K>, subject_text: &str) -> Settings {
+    let Sampling { sampler, on, .. } = sampling;
+    let event = sampler.events.first().map_or("", |event| &*event.name);
+    let rate = match sampler.rate {
+        Rate::Frequency(frequency) => format!("{frequency} Hz"),
+        Rate::Period(_) => sampler.rate.to_string(),
+    };
+    Settings {
+        heading: format!("{subject_text} on {on} CPUs; {event}, {rate}"),
+        unsampled: unsampled(sampling),
+        chains: sampler.unwind != Unwind::Nothing,
+        limit: args.limit(),
+    }
+}
+
+/// Returns in one line what is not sampled.
+fn unsampled<K: Kernel>(sampling: &Sampling<'_, K>) -> Option<String> {
+    let refused = notes::refused(&sampling.refusals()).into_iter();
+    let refused = refused.map(|note| format!("not sampled on some targets: {}", note.reason));
+    let texts: Vec<String> =
+        sampling.user_space_only().map(str::to_owned).into_iter().chain(refused).collect();
+    (!texts.is_empty()).then(|| texts.join("; "))
+}
+
+/// The interactive display.
+struct Display<'a, K: Kernel> {
+    /// Number of tables after which the display ends.
+    iterations: Option<u64>,
     sampling: Sampling<'a, K>,
+    source: SourceThread,
+    counters: Counters<'a, K>,
+    screen: Screen,
+    state: State,
+    /// Number of tables shown.
+    tables: u64,
+    /// Time of the next table.
+    next: Instant,
 }
 
-impl<K: Kernel> Shown<'_, K> {
-    async fn go_on(mut self, mut wait: Wait<'_>) -> Result<Ending, Failure> {
-        self.report_missing()?;
-        if self.args.zero {
-            self.begun = Some(self.sampling.begin()?);
-        }
+impl<K: Kernel> Display<'_, K> {
+    async fn run(mut self, mut wait: Wait<'_>) -> Result<Ending, Failure> {
+        let mut continued =
+            signal(SignalKind::from_raw(Signal::CONT.as_raw())).context("cannot catch signals")?;
         loop {
-            let happened = tokio::select! {
-                happened = wait.next() => happened,
-                () = if_any(self.screen.as_ref().map(Screen::quit)) => return Ok(Ending::Done),
-            };
-            match happened {
-                // Ctrl-C is the normal way to quit, therefore it is not a failure. Other signals are reflected in the exit status.
-                WaitEvent::Stopped(number) if number == rustix::process::Signal::INT => {
-                    return Ok(Ending::Done);
+            self.screen.show(&mut self.state)?;
+            let live = self.state.standing() != Standing::Ended;
+            tokio::select! {
+                happened = wait.next() => match happened {
+                    WaitEvent::Stopped(number) => return Ok(stopped(number)),
+                    WaitEvent::Ended => {
+                        wait.forget_targets();
+                        self.state.end();
+                        self.tick();
+                    }
+                    WaitEvent::TimeUp | WaitEvent::Interval => {}
+                },
+                input = self.screen.input() => {
+                    // Without a terminal, nothing can be shown.
+                    let Some(input) = input else { return Ok(Ending::Done) };
+                    if !self.apply(input).await? {
+                        return Ok(Ending::Done);
+                    }
                 }
-                WaitEvent::Stopped(number) => return Ok(Ending::Signal(number)),
-                WaitEvent::TimeUp => return Ok(Ending::Done),
-                WaitEvent::Interval | WaitEvent::Ended => {}
+                samples = self.source.made() => {
+                    self.state.show(samples?);
+                    self.tables += u64::from(self.state.standing() != Standing::Paused);
+                    if self.iterations == Some(self.tables) {
+                        return Ok(Ending::Done);
+                    }
+                }
+                // Another program or the shell may have changed the terminal while the process was stopped.
+                _ = continued.recv() => self.screen.renew()?,
+                () = if_any(live.then(|| sleep_until(self.next))) => self.tick(),
             }
-            self.sampling.profiler.collect();
-            let profile = self.profile()?;
-            self.show(&profile)?;
-            self.tables += 1;
-            if happened == WaitEvent::Ended || self.args.iterations == Some(self.tables) {
-                return Ok(Ending::Done);
+        }
+    }
+
+    /// Ends an interval: requests the next table, and reads the counters.
+    fn tick(&mut self) {
+        self.sampling.profiler.collect();
+        match self.state.standing() {
+            Standing::Paused => self.source.skip(),
+            Standing::Live | Standing::Ended => self.source.request(),
+        }
+        let counted = self.counters.read();
+        self.state.count(counted);
+        self.counters.select(self.state.scope());
+        self.next = Instant::now() + self.state.delay();
+    }
+
+    /// Applies an input and those that have arrived already. Returns whether the display goes on.
+    async fn apply(&mut self, input: Input) -> Result<bool, Failure> {
+        let mut next = Some(input);
+        while let Some(input) = next {
+            let delay = self.state.delay();
+            let reply = match input {
+                Input::Key(key) => self.state.press(key),
+                Input::Resized => Reply::Draw,
+            };
+            match reply {
+                Reply::Draw => {}
+                Reply::Redraw => self.screen.renew()?,
+                Reply::Suspend => self.screen.suspend().await?,
+                Reply::Quit => return Ok(false),
             }
+            if self.state.delay() != delay {
+                self.next = self.next - delay + self.state.delay();
+            }
+            next = self.screen.further_input();
         }
-    }
-
-    /// Returns the profile of the next table.
-    fn profile(&mut self) -> Result<Profile, Failure> {
-        let everybody = Selection::default();
-        let Some(begun) = self.begun.take() else {
-            let Sampling { recorder, sampler, .. } = &self.sampling;
-            let last = recorder.last(&sampler.entry, self.args.window(), &everybody);
-            return Ok(last.map_err(anyhow::Error::from)?);
-        };
-        // Begin the next profile before this one ends: symbolization takes time, and samples taken meanwhile must be included.
-        self.begun = Some(self.sampling.begin()?);
-        Ok(self.sampling.recorder.end(begun, &everybody).map_err(anyhow::Error::from)?)
-    }
-
-    fn show(&self, profile: &Profile) -> io::Result<()> {
-        let Some(screen) = &self.screen else {
-            let table = table(profile, self.args.lines(None));
-            return put(if self.tables == 0 { table } else { format!("\n{table}") });
-        };
-        let lines = self.args.lines(Some((screen.rows(), AROUND)));
-        let Sampling { sampler, on, .. } = &self.sampling;
-        let event = sampler.events.first().map_or("", |event| &*event.name);
-        let heading = format!(
-            "\x1b[7m perf-exporter top \x1b[0m {event}, {}; {} on {on} CPUs; press q to quit\n\n",
-            sampler.rate, self.subject_text
-        );
-        screen.show(&(heading + &table(profile, lines)))
-    }
-
-    /// Reports refusals before the first table, unless a terminal screen is used, which would hide them.
-    fn report_missing(&self) -> io::Result<()> {
-        if self.screen.is_some() {
-            return Ok(());
-        }
-        let mut out = io::stderr().lock();
-        self.sampling.user_space_only().iter().try_for_each(|text| writeln!(out, "{text}"))?;
-        notes::write_refused(&mut out, "sampled", &self.sampling.refusals())
-    }
-}
-
-/// Returns a table of the busiest functions.
-fn table(profile: &Profile, lines: usize) -> String {
-    Top::new(profile, lines).text(profile, &nothing(profile, 0), "-n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::profile::sample_profiles::{example, hostile};
-
-    #[test]
-    fn the_table_is_as_recorded() {
-        insta::assert_snapshot!(table(&example(), 5));
-    }
-
-    #[test]
-    fn a_table_has_no_more_lines_than_are_around_its_functions() {
-        for lines in [1, 3, 10] {
-            assert!(table(&example(), lines).lines().count() <= lines + AROUND - ABOVE);
-        }
-    }
-
-    #[test]
-    fn hostile_names_cannot_talk_to_the_terminal() {
-        let table = table(&hostile(), 100);
-        assert!(!table.contains(|c: char| c.is_control() && c != '\n'));
-    }
-
-    #[test]
-    fn where_nothing_was_seen_the_table_says_so() {
-        assert!(table(&Profile::default(), 5).contains("no samples so far"));
+        Ok(true)
     }
 }

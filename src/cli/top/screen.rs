@@ -1,29 +1,47 @@
-//! Terminal screen with key input.
+//! The terminal: its modes, its keys, and its restoration at every end of the program.
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, BufWriter, IsTerminal, Stdout};
+use std::panic;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::{Hide, Show};
+use ratatui::crossterm::event::{self, Event, KeyEvent};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    DisableLineWrap, EnableLineWrap, EnterAlternateScreen, LeaveAlternateScreen,
 };
-use tokio::sync::Notify;
+use rustix::process::{Signal, kill_current_process_group};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+use tokio::sync::mpsc;
 
-use crate::cli::put;
+use super::draw::{draw, page};
+use super::state::State;
 
-/// Sequences for the alternate screen, which preserves the previous content, without a cursor and with truncated long lines.
-const BEGIN: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
-const END: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
+/// Number of unread keys. Beyond it, keys wait in the terminal.
+const KEYS: usize = 64;
 
-/// Lines of a terminal that does not report its size.
-const USUAL_ROWS: usize = 24;
+/// Time after a request to stop until the process runs again without having been stopped, because no shell can continue it.
+const STOP: Duration = Duration::from_millis(100);
 
-/// The screen. Restores the terminal when dropped.
+/// An input event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Input {
+    Key(KeyEvent),
+    /// The screen has another size.
+    Resized,
+}
+
+/// The screen. Restores the terminal when dropped, and before the message of a panic is printed.
 #[derive(Debug)]
 pub(super) struct Screen {
-    before: Termios,
-    /// Notified when the user quits.
-    quit: Arc<Notify>,
+    modes: Modes,
+    terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+    inputs: mpsc::Receiver<Input>,
 }
 
 impl Screen {
@@ -32,77 +50,137 @@ impl Screen {
     /// # Errors
     /// If the terminal cannot be configured.
     pub(super) fn take() -> io::Result<Option<Self>> {
-        let stdin = io::stdin();
-        if !stdin.is_terminal() || !io::stdout().is_terminal() {
+        if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Ok(None);
         }
-        let before = tcgetattr(&stdin)?;
-        let mut now = before.clone();
-        // Keys are read immediately and not echoed.
-        now.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO);
-        now.special_codes[SpecialCodeIndex::VMIN] = 1;
-        now.special_codes[SpecialCodeIndex::VTIME] = 0;
-        // Disable Ctrl-Z: it would suspend the program on the alternate screen.
-        now.special_codes[SpecialCodeIndex::VSUSP] = 0;
-        tcsetattr(&stdin, OptionalActions::Now, &now)?;
-        let screen = Self { before, quit: Arc::new(Notify::new()) };
-        put(BEGIN)?;
-        let quit = Arc::clone(&screen.quit);
+        let modes = Modes::read()?;
+        modes.set()?;
+        // From here on, `modes` restores the terminal if an error occurs.
+        let terminal = Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout())))?;
+        let (sender, inputs) = mpsc::channel(KEYS);
         // The thread ends with the process: a blocking read cannot be interrupted, and unread keys do not matter.
         thread::Builder::new().name("keys".into()).spawn(move || {
-            let mut typed = [0; 64];
-            while let Ok(count @ 1..) = io::stdin().lock().read(&mut typed) {
-                if typed.iter().take(count).any(|key| b"qQ".contains(key)) {
-                    quit.notify_one();
+            while let Ok(event) = event::read() {
+                let sent = match event {
+                    Event::Key(key) => sender.blocking_send(Input::Key(key)),
+                    Event::Resize(..) => sender.blocking_send(Input::Resized),
+                    Event::FocusGained | Event::FocusLost | Event::Mouse(_) | Event::Paste(_) => Ok(()),
+                };
+                if sent.is_err() {
+                    return;
                 }
             }
         })?;
-        Ok(Some(screen))
+        Ok(Some(Self { modes, terminal, inputs }))
     }
 
-    /// Returns the number of lines.
-    pub(super) fn rows(&self) -> usize {
-        let known = tcgetwinsize(io::stdout()).map(|size| usize::from(size.ws_row));
-        known.ok().filter(|&rows| rows > 0).unwrap_or(USUAL_ROWS)
+    /// Waits for the next input. Returns `None` if the terminal is gone.
+    pub(super) async fn input(&mut self) -> Option<Input> {
+        self.inputs.recv().await
     }
 
-    /// Replaces the content of the screen.
+    /// Returns another input that has arrived already.
+    pub(super) fn further_input(&mut self) -> Option<Input> {
+        self.inputs.try_recv().ok()
+    }
+
+    /// Draws the state, and notes in it how many rows fit.
     ///
     /// # Errors
     /// If the terminal is gone.
-    pub(super) fn show(&self, text: &str) -> io::Result<()> {
-        put(frame(text, self.rows()))
+    pub(super) fn show(&mut self, state: &mut State) -> io::Result<()> {
+        self.terminal.draw(|frame| {
+            state.resize(page(state, frame.area()));
+            draw(state, frame);
+        })?;
+        Ok(())
     }
 
-    /// Waits until the user quits.
-    pub(super) async fn quit(&self) {
-        self.quit.notified().await;
+    /// Sets the modes of the terminal again and forgets what is on the screen, so that the next drawing writes every cell.
+    ///
+    /// # Errors
+    /// If the terminal is gone.
+    pub(super) fn renew(&mut self) -> io::Result<()> {
+        self.modes.set()?;
+        // `Terminal::clear` would ask the terminal for the position of the cursor, and the answer would be read as keys.
+        let size = self.terminal.size()?;
+        self.terminal.resize(size.into())
+    }
+
+    /// Gives the terminal back and stops the process group, as Ctrl-Z does. Takes the terminal again when the process continues.
+    ///
+    /// # Errors
+    /// If the terminal is gone.
+    pub(super) async fn suspend(&mut self) -> io::Result<()> {
+        self.modes.restore();
+        kill_current_process_group(Signal::TSTP)?;
+        // Another thread may receive the signal: the process stops within this time. It also continues within it.
+        tokio::time::sleep(STOP).await;
+        self.renew()
     }
 }
 
-impl Drop for Screen {
-    fn drop(&mut self) {
-        // If the terminal is gone, there is nothing to restore.
-        let given_back = put(END);
-        if tcsetattr(io::stdin(), OptionalActions::Now, &self.before).is_err() || given_back.is_err() {
-            tracing::debug!("cannot restore the terminal");
+/// The modes of the terminal before and during the display.
+#[derive(Debug)]
+struct Modes {
+    before: Termios,
+    during: Termios,
+    /// Whether the terminal has the modes of the display.
+    set: Arc<AtomicBool>,
+}
+
+impl Modes {
+    /// Reads the present modes. A panic of this thread restores them from now on.
+    fn read() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut during = before.clone();
+        // Keys are read immediately and not echoed. Ctrl-C still sends a signal.
+        during.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO | LocalModes::IEXTEN);
+        during.special_codes[SpecialCodeIndex::VMIN] = 1;
+        during.special_codes[SpecialCodeIndex::VTIME] = 0;
+        // Ctrl-Z and Ctrl-\ are keys: a signal would stop or end the program on the alternate screen.
+        during.special_codes[SpecialCodeIndex::VSUSP] = 0;
+        during.special_codes[SpecialCodeIndex::VQUIT] = 0;
+        let modes = Self { before, during, set: Arc::default() };
+        modes.restore_at_panic();
+        Ok(modes)
+    }
+
+    /// Adds to the handler of panics that it restores the terminal first. Panics of other threads are not the end of the display.
+    fn restore_at_panic(&self) {
+        let (before, set, own) = (self.before.clone(), Arc::clone(&self.set), thread::current().id());
+        let print = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if thread::current().id() == own && set.swap(false, Ordering::Relaxed) {
+                restore(&before);
+            }
+            print(panic);
+        }));
+    }
+
+    fn set(&self) -> io::Result<()> {
+        self.set.store(true, Ordering::Relaxed);
+        tcsetattr(io::stdin(), OptionalActions::Now, &self.during)?;
+        execute!(io::stdout(), EnterAlternateScreen, DisableLineWrap, Hide)
+    }
+
+    fn restore(&self) {
+        if self.set.swap(false, Ordering::Relaxed) {
+            restore(&self.before);
         }
     }
 }
 
-/// Returns the control sequences that draw a text on a terminal of this height, with one line per row.
-fn frame(text: &str, rows: usize) -> String {
-    let lines: Vec<String> = text.lines().take(rows).map(|line| format!("{line}\x1b[K")).collect();
-    format!("\x1b[H{}\x1b[J", lines.join("\r\n"))
+impl Drop for Modes {
+    fn drop(&mut self) {
+        self.restore();
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_that_is_too_long_for_the_screen_does_not_scroll_it() {
-        assert_eq!(frame("a\nb\nc\n", 2), "\x1b[Ha\x1b[K\r\nb\x1b[K\x1b[J");
-        assert_eq!(frame("", 2), "\x1b[H\x1b[J");
+/// Gives the terminal back. If it is gone, there is nothing to restore.
+fn restore(before: &Termios) {
+    let left = execute!(io::stdout(), EnableLineWrap, LeaveAlternateScreen, Show);
+    if tcsetattr(io::stdin(), OptionalActions::Now, before).is_err() || left.is_err() {
+        tracing::debug!("cannot restore the terminal");
     }
 }

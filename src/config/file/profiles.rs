@@ -72,7 +72,7 @@ pub(in crate::config) struct Profile {
     /// Maximum number of functions with their own metric, the busiest first: 0 to 1000; 50 by default.
     #[schemars(range(max = FUNCTIONS_MAX))]
     pub(in crate::config) functions: Option<At<u64>>,
-    /// Default time range of the pages, up to now: 10s to 10m; 60s by default.
+    /// Time range of the pages, up to now, if no range is requested: 10s to 10m; 60s by default.
     pub(in crate::config) window: Option<At<Period>>,
 }
 

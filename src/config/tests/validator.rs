@@ -101,6 +101,7 @@ fn matches_pattern(pattern: &Json, text: &str) -> bool {
             let number = text.strip_suffix('%').is_some_and(|number| number.parse::<f64>().is_ok());
             number || text == "off"
         }
+        "^0?[0-7]{1,3}$" => text.len() <= 4 && u32::from_str_radix(text, 8).is_ok_and(|mode| mode <= 0o777),
         "^(auto|off|(unix://)?/.*)$" => {
             ["auto", "off"].contains(&text) || text.strip_prefix("unix://").unwrap_or(text).starts_with('/')
         }

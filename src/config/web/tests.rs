@@ -38,9 +38,33 @@ fn hosts_are_names_without_scheme_port_and_path() {
 #[test]
 fn by_default_pages_and_reloads_are_for_this_machine() {
     let access = good("collection: {}").web.access;
-    assert_eq!(access, Access { profiles: Audience::Loopback, admin: Audience::Loopback });
-    let access = good("web: {access: {profiles: all}}").web.access;
-    assert_eq!(access, Access { profiles: Audience::All, admin: Audience::Loopback });
+    assert_eq!(
+        access,
+        Access { metrics: Audience::All, profiles: Audience::Loopback, admin: Audience::Loopback }
+    );
+    let access = good("web: {access: {metrics: authenticated, profiles: all}, kubernetes: {}}").web.access;
+    let metrics = Audience::Authenticated;
+    assert_eq!(access, Access { metrics, profiles: Audience::All, ..Access::default() });
+}
+
+#[test]
+fn the_api_server_is_that_of_the_pod_unless_it_is_named() {
+    let pod: Environment =
+        [("KUBERNETES_SERVICE_HOST", "10.0.0.1"), ("KUBERNETES_SERVICE_PORT", "443")].into_iter().collect();
+    let url = |text: &str, environment: &Environment| {
+        let reviewer = web(text).kubernetes.unwrap();
+        reviewer.server(environment).map(|server| server.url().to_owned())
+    };
+    assert_eq!(url("kubernetes: {}", &pod).unwrap(), "https://10.0.0.1:443");
+    assert_eq!(url("kubernetes: {url: \"https://k:6443/\"}", &pod).unwrap(), "https://k:6443");
+    let why = url("kubernetes: {}", &Environment::default()).unwrap_err();
+    assert!(why.contains("set `url`, or the variables KUBERNETES_SERVICE_HOST"), "{why}");
+    let files = web("kubernetes: {url: \"https://k\", ca: ca.crt, token: /t}").kubernetes.unwrap();
+    assert_eq!((files.ca, files.token), (Some("/etc/perf/ca.crt".into()), Some("/t".into())));
+    assert!(
+        problems("kubernetes: {url: \"http://k\"}").contains("tokens are sent over TLS only; use the form")
+    );
+    assert!(problems("kubernetes: {url: k}").contains("use the form `https://kubernetes.default.svc`"));
 }
 
 #[test]

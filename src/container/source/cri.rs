@@ -93,13 +93,17 @@ struct ImageSpec {
     wished: String,
 }
 
-/// Requests the pods and containers of the runtime at a socket.
-pub(super) async fn list(socket: &Path, chosen: &Chosen) -> Result<Listing, Failure> {
+/// Requests the containers and the pods of the runtime at a socket.
+pub(super) async fn ask(socket: &Path) -> Result<[Bytes; 2], Failure> {
     let runtime = Runtime::connect(socket).await?;
     // Containers first: a container created between the two requests is then in the next response, instead of being listed without its pod.
-    let containers: Vec<Container> = runtime.list("/runtime.v1.RuntimeService/ListContainers").await?;
-    let sandboxes: Vec<Sandbox> = runtime.list("/runtime.v1.RuntimeService/ListPodSandbox").await?;
-    Ok(listing(sandboxes, &containers, chosen))
+    let containers = runtime.list("/runtime.v1.RuntimeService/ListContainers").await?;
+    Ok([containers, runtime.list("/runtime.v1.RuntimeService/ListPodSandbox").await?])
+}
+
+/// Decodes the responses with the containers and the pods.
+pub(super) fn listing(containers: &[u8], pods: &[u8], chosen: &Chosen) -> Result<Listing, Failure> {
+    Ok(listed(items(pods)?, &items::<Container>(containers)?, chosen))
 }
 
 /// Connection to a runtime.
@@ -117,13 +121,13 @@ impl Runtime {
         connected.map(Self).map_err(|error| super::http::unreachable(causes(&error)))
     }
 
-    /// Calls a method with an empty request, which has no filter. The list is field 1 of the response.
-    async fn list<M: Message + Default>(&self, method: &'static str) -> Result<Vec<M>, Failure> {
+    /// Calls a method with an empty request, which has no filter.
+    async fn list(&self, method: &'static str) -> Result<Bytes, Failure> {
         let mut calls = Grpc::new(self.0.clone()).max_decoding_message_size(ANSWER);
         calls.ready().await.map_err(|error| Failure::new(causes(&error)))?;
         let request = tonic::Request::new(Bytes::new());
         let answer = calls.unary(request, PathAndQuery::from_static(method), Bytewise).await;
-        items(&answer.map_err(|status| failure(&status))?.into_inner())
+        Ok(answer.map_err(|status| failure(&status))?.into_inner())
     }
 }
 
@@ -158,7 +162,7 @@ fn failure(status: &Status) -> Failure {
     }
 }
 
-fn listing(mut sandboxes: Vec<Sandbox>, containers: &[Container], chosen: &Chosen) -> Listing {
+fn listed(mut sandboxes: Vec<Sandbox>, containers: &[Container], chosen: &Chosen) -> Listing {
     let mut listing = Listing::default();
     // A pod with a recreated sandbox has several. The ready sandbox, or else the newest, determines the metadata of the pod.
     sandboxes.sort_by_key(|sandbox| (sandbox.state, Reverse(sandbox.created)));
@@ -255,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_container_has_the_names_and_labels_of_its_sandbox() {
-        let listed = listing(vec![sandbox("s", 0, 1, "web")], &[container("c", "s", &[])], &chosen());
+        let listed = listed(vec![sandbox("s", 0, 1, "web")], &[container("c", "s", &[])], &chosen());
         let said: Vec<String> =
             listed.containers.iter().map(|(id, identity)| format!("{id}: {}", pairs(identity))).collect();
         let expected = [
@@ -275,7 +279,7 @@ mod tests {
             (label::UID, "u-1"),
             (label::CONTAINER, "named by a label"),
         ];
-        let listed = listing(vec![], &[container("c", "gone", &labels)], &chosen());
+        let listed = listed(vec![], &[container("c", "gone", &labels)], &chosen());
         assert_eq!(pairs(&listed.containers[0].1), "namespace=shop pod=web-0 container=app");
     }
 
@@ -283,7 +287,7 @@ mod tests {
     fn of_several_sandboxes_of_a_pod_the_one_that_is_there_is_believed() {
         for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
             let all = [sandbox("old", 1, 9, "x"), sandbox("now", 0, 5, "y"), sandbox("older", 1, 3, "z")];
-            let listed = listing(order.map(|at| all[at].clone()).into(), &[], &chosen());
+            let listed = listed(order.map(|at| all[at].clone()).into(), &[], &chosen());
             assert_eq!(listed.pods.len(), 1);
             assert!(pairs(&listed.pods[0].1).ends_with("app=y"));
         }

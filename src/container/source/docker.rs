@@ -1,12 +1,11 @@
 //! Docker API, which Podman also supports: `GET /containers/json`.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use serde::Deserialize;
 
 use super::bounded::Bounded;
-use super::{Failure, Listing, http};
+use super::{Failure, Listing};
 use crate::container::identity::{Chosen, Identity, Pod, image, name};
 
 /// Container in the list.
@@ -22,14 +21,12 @@ struct Container {
     labels: Option<HashMap<String, String>>,
 }
 
-/// Requests the running containers from Docker. The path contains no API version, because no version is supported by all releases: Docker
-/// 29 requires at least 1.44. The fields used here are the same in all versions.
-pub(super) async fn list(socket: &Path, chosen: &Chosen) -> Result<Listing, Failure> {
-    let body = http::get_local(socket, "/containers/json").await?;
-    listing(&body, chosen)
-}
+/// Path of the running containers. It contains no API version, because no version is supported by all releases: Docker 29 requires at least
+/// 1.44. The fields used here are the same in all versions.
+pub(super) const CONTAINERS: &str = "/containers/json";
 
-fn listing(body: &[u8], chosen: &Chosen) -> Result<Listing, Failure> {
+/// Decodes a list of containers.
+pub(super) fn listing(body: &[u8], chosen: &Chosen) -> Result<Listing, Failure> {
     let Bounded(containers): Bounded<Container> = serde_json::from_slice(body)
         .map_err(|error| Failure::new(format!("the response is not a list of containers: {error}")))?;
     let containers = containers.into_iter().map(|container| {

@@ -8,14 +8,14 @@ mod pods;
 
 use std::path::{Path, PathBuf};
 
-use hyper::Uri;
+use bytes::Bytes;
 use serde::{Serialize, Serializer};
 
 use super::identity::{Chosen, Identity};
 use crate::config::containers::{Containers, Pods, Socket};
 use crate::host::{Environment, Roots};
 use crate::named_enum::named_enum;
-use crate::net::tls::{Tls, Trust};
+use crate::net::kubernetes::{KubernetesServer, in_cluster};
 
 /// Maximum size of a response, in bytes; the kubelet has the same limit for runtimes. A thousand containers need about 2 MB, and the
 /// default limit of gRPC is 4 MB.
@@ -36,9 +36,6 @@ const CRI_SOCKETS: [&str; 6] = [
 
 /// Usual sockets with the Docker API: Docker, Podman.
 const DOCKER_SOCKETS: [&str; 2] = ["/run/docker.sock", "/run/podman/podman.sock"];
-
-/// Directory of a pod's service account.
-const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 named_enum! {
     /// Kind of a metadata source.
@@ -98,9 +95,24 @@ impl Failure {
 
 /// Response of a source: metadata by container ID and by pod UID.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Listing {
-    pub(super) containers: Vec<(Box<str>, Identity)>,
-    pub(super) pods: Vec<(Box<str>, Identity)>,
+pub struct Listing {
+    /// Container IDs with their metadata.
+    pub containers: Vec<(Box<str>, Identity)>,
+    /// Pod UIDs with their metadata.
+    pub pods: Vec<(Box<str>, Identity)>,
+}
+
+/// Decodes the response of a source of this kind. It is untrusted. CRI has two, with the containers and with the pods; the second one of other
+/// kinds is ignored.
+///
+/// # Errors
+/// Returns an error if it is not such a response, or has too many entries.
+pub fn decode(kind: Kind, [first, second]: [&[u8]; 2], chosen: &Chosen) -> Result<Listing, Failure> {
+    match kind {
+        Kind::Cri => cri::listing(first, second, chosen),
+        Kind::Docker => docker::listing(first, chosen),
+        Kind::Kubelet | Kind::ApiServer => pods::listing(first, chosen),
+    }
 }
 
 /// Metadata source.
@@ -116,15 +128,8 @@ pub struct MetadataSource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     Socket(PathBuf),
-    Url(Url),
-}
-
-/// URL with its credentials.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Url {
-    pub(super) uri: Uri,
-    pub(super) trust: Trust,
-    pub(super) token: Option<PathBuf>,
+    /// A server, and the path of its pods.
+    Server(KubernetesServer, String),
 }
 
 impl MetadataSource {
@@ -132,7 +137,7 @@ impl MetadataSource {
     pub fn place(&self) -> String {
         match &self.place {
             Place::Socket(path) => path.display().to_string(),
-            Place::Url(url) => url.uri.to_string(),
+            Place::Server(server, path) => format!("{}{path}", server.url()),
         }
     }
 
@@ -143,11 +148,23 @@ impl MetadataSource {
 
     /// Requests all containers. Requires a tokio runtime; the caller sets the timeout.
     pub(super) async fn ask(&self, chosen: &Chosen) -> Result<Listing, Failure> {
-        match (self.kind, &self.place) {
-            (Kind::Cri, Place::Socket(path)) => cri::list(path, chosen).await,
-            (_, Place::Socket(path)) => docker::list(path, chosen).await,
-            (_, Place::Url(url)) => pods::list(url, chosen).await,
+        let answer = match (self.kind, &self.place) {
+            (Kind::Cri, Place::Socket(path)) => cri::ask(path).await?,
+            (_, Place::Socket(path)) => [http::get_local(path, docker::CONTAINERS).await?, Bytes::new()],
+            (_, Place::Server(server, path)) => {
+                let pods = server.get(path, ANSWER).await.map_err(|why| self.failure(why))?;
+                [pods, Bytes::new()]
+            }
+        };
+        decode(self.kind, [&answer[0], &answer[1]], chosen)
+    }
+
+    /// Adds the remedy for a certificate that only kubelets have.
+    fn failure(&self, mut why: String) -> Failure {
+        if self.kind == Kind::Kubelet && why.ends_with("; set `ca`") {
+            why.push_str(", or `insecure: true` for a self-signed certificate");
         }
+        Failure::new(why)
     }
 }
 
@@ -183,8 +200,7 @@ pub fn find(
     };
     if let Some(pods) = &wanted.kubelet {
         let url = pods.url.clone().unwrap_or_else(|| kubelet_of(environment));
-        let place = url_of(&format!("{}/pods", url.trim_end_matches('/')), pods);
-        add(Kind::Kubelet, place.map_err(|why| format!("pods cannot be requested from the kubelet: {why}")));
+        add(Kind::Kubelet, Ok(Place::Server(server_of(&url, pods), "/pods".to_owned())));
     }
     if let Some(pods) = &wanted.api_server {
         let url = pods.url.clone().map_or_else(|| in_cluster(environment), Ok);
@@ -194,8 +210,8 @@ pub fn find(
             if !plain {
                 return Err(format!("{node:?} is not a valid node name"));
             }
-            let url = url.trim_end_matches('/');
-            url_of(&format!("{url}/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%3D{node}"), pods)
+            let path = format!("/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%3D{node}");
+            Ok(Place::Server(server_of(&url, pods), path))
         });
         let problem = |why| format!("pods cannot be requested from the API server: {why}");
         add(Kind::ApiServer, place.map_err(problem));
@@ -212,30 +228,9 @@ fn kubelet_of(environment: &Environment) -> String {
     }
 }
 
-/// Returns the URL of the API server from the environment of a pod.
-fn in_cluster(environment: &Environment) -> Result<String, String> {
-    let (host, port) = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT");
-    match (environment.get(host), environment.get(port)) {
-        (Some(host), Some(port)) if host.contains(':') => Ok(format!("https://[{host}]:{port}")),
-        (Some(host), Some(port)) => Ok(format!("https://{host}:{port}")),
-        _ => Err(format!(
-            "the address is missing: set `url`, or the variables {host} and {port}, which every pod has"
-        )),
-    }
-}
-
-fn url_of(text: &str, pods: &Pods) -> Result<Place, String> {
-    let uri: Uri = text.parse().map_err(|error| format!("{text:?}: {error}"))?;
-    let account = |name: &str| Path::new(ACCOUNT).join(name);
-    let trust = match (&pods.ca, pods.insecure) {
-        (_, true) => Trust::Anybody,
-        (Some(ca), false) => Trust::Files(Tls { ca: Some(ca.clone()), ..Tls::default() }),
-        (None, false) => Trust::Files(Tls { ca: Some(account("ca.crt")), ..Tls::default() }),
-    };
-    let token = pods.token.clone().or_else(|| Some(account("token")));
-    // The token is not sent over an unencrypted connection.
-    let token = token.filter(|_| uri.scheme_str() == Some("https"));
-    Ok(Place::Url(Url { uri, trust, token }))
+fn server_of(url: &str, pods: &Pods) -> KubernetesServer {
+    let server = KubernetesServer::new(url, pods.ca.as_deref(), pods.token.as_deref());
+    if pods.insecure { server.insecure() } else { server }
 }
 
 fn is_socket(path: &Path) -> bool {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde::Deserialize;
 
 use super::bounded::Bounded;
-use super::{Failure, Listing, Url, http};
+use super::{Failure, Listing};
 use crate::container::identity::{Chosen, Identity, Pod, image, name};
 
 /// Annotation with the kubelet's UID of a static pod; the API server has another UID for it.
@@ -62,13 +62,8 @@ struct ContainerStatus {
     container_id: Option<String>,
 }
 
-/// Requests the pods at a URL.
-pub(super) async fn list(url: &Url, chosen: &Chosen) -> Result<Listing, Failure> {
-    let body = http::get(url).await?;
-    listing(&body, chosen)
-}
-
-fn listing(body: &[u8], chosen: &Chosen) -> Result<Listing, Failure> {
+/// Decodes a list of pods.
+pub(super) fn listing(body: &[u8], chosen: &Chosen) -> Result<Listing, Failure> {
     let pods: Pods = serde_json::from_slice(body)
         .map_err(|error| Failure::new(format!("the response is not a list of pods: {error}")))?;
     let mut listing = Listing::default();

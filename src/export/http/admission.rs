@@ -28,39 +28,50 @@ const WAITING: usize = 8;
 /// Maximum number of waiting connections per peer, and of profile requests per peer.
 const PER_PEER: usize = 8;
 
-/// The same limit for loopback: agents, sidecars and port forwarding share that address.
+/// The same limit for clients on this machine: agents, sidecars and port forwarding share the loopback address.
 const PER_LOOPBACK: usize = 16;
 
 /// Minimum time that a scrape keeps its slot when all slots are used and its peer requests another one.
 const SCRAPE_HOLD: Duration = Duration::from_secs(1);
 
-/// The address that identifies a client. For IPv6 it is the /64 network, because one machine usually has a whole one.
+/// Identity of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Peer(IpAddr);
+pub(super) enum Peer {
+    /// By its address. For IPv6 it is the /64 network, because one machine usually has a whole one.
+    Address(IpAddr),
+    /// By the user ID of the process at the other end of a unix socket.
+    User(u32),
+}
 
 impl Peer {
     pub(super) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(v6) if !v6.is_loopback() => {
-                Self(IpAddr::V6((v6.to_bits() & (u128::from(u64::MAX) << 64)).into()))
+                Self::Address(IpAddr::V6((v6.to_bits() & (u128::from(u64::MAX) << 64)).into()))
             }
-            address => Self(address),
+            address => Self::Address(address),
         }
     }
 
     /// Reports whether the client is on this machine.
-    pub(super) fn is_loopback(self) -> bool {
-        self.0.is_loopback()
+    pub(super) fn is_on_this_machine(self) -> bool {
+        match self {
+            Self::Address(address) => address.is_loopback(),
+            Self::User(_) => true,
+        }
     }
 
     fn share(self) -> usize {
-        if self.is_loopback() { PER_LOOPBACK } else { PER_PEER }
+        if self.is_on_this_machine() { PER_LOOPBACK } else { PER_PEER }
     }
 }
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::User(uid) => write!(f, "uid {uid}"),
+        }
     }
 }
 
@@ -299,11 +310,6 @@ pub(super) enum Waiting {
 }
 
 impl ConnectionEntry {
-    /// Returns the peer of the connection.
-    pub(super) fn peer(&self) -> Peer {
-        self.peer
-    }
-
     /// Completes when the connection must be closed to make room.
     pub(super) async fn evicted(&self) {
         self.evict.notified().await;

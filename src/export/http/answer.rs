@@ -1,5 +1,7 @@
 //! Responses before they are sent, and access to request headers.
 
+use std::error::Error;
+
 use hyper::StatusCode;
 use hyper::header::{self, AsHeaderName, HeaderMap, HeaderName, HeaderValue};
 
@@ -35,6 +37,12 @@ impl Answer {
         self.headers.extend(HeaderValue::from_str(value).ok().map(|value| (name, value)));
         self
     }
+}
+
+/// Returns the response when `what` could not be encoded, which is logged.
+pub(super) fn cannot_encode(what: &'static str, error: &dyn Error) -> Answer {
+    tracing::error!(%error, "encoding {what} failed");
+    Answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("encoding {what} failed: {error}"))
 }
 
 /// Returns the values of a header, without those that are not ASCII.

@@ -49,7 +49,9 @@ fn is_of(name: &str, known: &str) -> bool {
 /// What a request does, which decides how it is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exposure {
-    /// Returns metrics or the health: for scrapers.
+    /// Returns the health, or does not exist.
+    Health,
+    /// Returns metrics: for scrapers.
     Scraper,
     /// Returns pages, profiles or the status: for people.
     Person,
@@ -72,7 +74,7 @@ pub(super) fn check(
     if hosts.next().is_some() {
         return Err((StatusCode::BAD_REQUEST, "the request has more than one Host header".to_owned()));
     }
-    if exposure == Exposure::Scraper {
+    if matches!(exposure, Exposure::Health | Exposure::Scraper) {
         return Ok(());
     }
     // Without a name the client is no browser. The name in an absolute target takes precedence over the header (RFC 9112, 3.2.2).
@@ -159,7 +161,9 @@ mod tests {
         ] {
             let outcome = asked(Exposure::Person, "/status", &[("host", host)]);
             assert_eq!(outcome, if allowed { Ok(()) } else { Err(403) }, "{host}");
-            assert_eq!(asked(Exposure::Scraper, "/metrics", &[("host", host)]), Ok(()), "{host}");
+            for (exposure, path) in [(Exposure::Scraper, "/metrics"), (Exposure::Health, "/-/healthy")] {
+                assert_eq!(asked(exposure, path, &[("host", host)]), Ok(()), "{host}");
+            }
         }
         assert_eq!(asked(Exposure::Person, "/status", &[]), Ok(()), "HTTP/1.0");
         assert_eq!(asked(Exposure::Person, "http://evil.example/top", &[("host", "localhost")]), Err(403));
@@ -167,7 +171,7 @@ mod tests {
 
     #[test]
     fn two_host_headers_are_never_accepted() {
-        for exposure in [Exposure::Scraper, Exposure::Person, Exposure::Change] {
+        for exposure in [Exposure::Health, Exposure::Scraper, Exposure::Person, Exposure::Change] {
             assert_eq!(asked(exposure, "/", &[("host", "localhost"), ("host", "localhost")]), Err(400));
         }
     }

@@ -6,17 +6,24 @@
 //!
 //! One thread accepts connections, reads requests and writes responses. Metrics, pages and profiles are rendered on blocking threads with a
 //! separate limit for each, so a scrape never waits for a profile. Requests that a browser sends for another site are rejected (`guard`), and
-//! so are those of clients that may not use a resource (`access`, `password`).
+//! so are those of clients that may not use a resource (`access`, `password`, `review`).
 
 mod access;
 mod admission;
 mod answer;
 mod body;
 mod cpu;
+mod digest;
 mod guard;
+mod guesses;
+mod heatmap;
+mod listener;
+mod nonce;
 mod password;
+mod past;
 mod profiles;
 mod rate;
+mod review;
 mod route;
 mod server;
 mod shared;
@@ -30,14 +37,16 @@ mod tests;
 
 pub use access::Rules;
 pub use cpu::RequestCpu;
-pub use server::{BindError, Server};
+pub use listener::{BindError, Listeners};
+pub use server::Server;
 pub use traffic::Traffic;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::history::SharedHistory;
 use crate::metrics::Snapshot;
-use crate::profile::{Profile, Selection};
+use crate::profile::{HeatMap, Profile, Selection, TimeRange};
 use crate::status::Status;
 
 /// Interface of the server to the rest of the program. All methods except [`status`](Self::status) are called on the server's thread. They
@@ -70,6 +79,16 @@ pub trait Source: Send + Sync + 'static {
         Arc::default()
     }
 
+    /// Returns the history.
+    fn history(&self) -> SharedHistory {
+        SharedHistory::default()
+    }
+
+    /// Returns the last collection; `None` before the first.
+    fn latest(&self) -> Option<Arc<Snapshot>> {
+        None
+    }
+
     /// Returns the names of the recorded kinds of profiles, the most important first; empty if none is recorded.
     fn profiles(&self) -> Vec<Arc<str>> {
         Vec::new()
@@ -80,6 +99,18 @@ pub trait Source: Send + Sync + 'static {
     fn profile(&self, wanted: Wanted) -> impl Future<Output = Result<Arc<Profile>, Unavailable>> + Send {
         let text = format!("no {} profile is taken", wanted.kind);
         async { Err(Unavailable(text)) }
+    }
+
+    /// Returns the number of samples of one of these kinds by second, and by offset within the second, in `rows`.
+    fn heat(
+        &self,
+        kind: Arc<str>,
+        range: TimeRange,
+        rows: u32,
+        selection: Selection,
+    ) -> impl Future<Output = Result<HeatMap, Unavailable>> + Send {
+        let _ = (range, rows, selection);
+        async move { Err(Unavailable(format!("no {kind} profile is taken"))) }
     }
 }
 
@@ -100,6 +131,8 @@ pub struct Wanted {
     /// Duration from now on in seconds, 1 to [`LONGEST`](super::query::LONGEST). The profile is available after this time. `None` selects
     /// the recorded past, immediately.
     pub seconds: Option<u32>,
+    /// A range of the recorded past. `None` selects the window of the entry up to now. Excludes `seconds`.
+    pub range: Option<TimeRange>,
     /// Selection of samples that will be shown.
     pub selection: Selection,
 }

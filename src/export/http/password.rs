@@ -6,28 +6,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::HeaderValue;
-use ring::hmac;
-use ring::rand::SystemRandom;
 use tokio::sync::Semaphore;
 
 use super::RequestCpu;
 use super::admission::Peer;
-use super::rate::TokenBucket;
-use crate::clock::{Clock, Monotonic};
+use super::digest::{Digest, Digester};
+use super::guesses::Guesses;
+use crate::clock::Clock;
 use crate::lock::Lock;
 use crate::net::server_tls::Secret;
-
-/// Maximum number of wrong passwords of a peer in succession, and the time after which it has another one.
-const GUESSES: u32 = 5;
-const PER_GUESS: Duration = Duration::from_secs(12);
-
-/// Maximum number of peers whose guesses are counted. For another one, the peer that may guess again first is forgotten.
-const PEERS: usize = 1024;
 
 /// Maximum number of remembered passwords.
 const REMEMBERED: usize = 100;
@@ -56,32 +47,26 @@ pub(super) struct Users {
     hashes: BTreeMap<Arc<str>, Secret>,
     /// Compared with the password of an unknown user, so that the time of the response does not show which users exist.
     decoy: Secret,
-    /// Key of the digests. It changes with each start.
-    key: hmac::Key,
+    digester: Digester,
     /// Digests of correct passwords.
     remembered: Lock<BTreeSet<Digest>>,
-    guesses: Lock<BTreeMap<Peer, TokenBucket>>,
+    guesses: Guesses,
     waiting: Arc<Semaphore>,
     hashing: Arc<Semaphore>,
 }
-
-/// Digest of a user and a password.
-type Digest = [u8; 32];
 
 impl Users {
     /// Creates users; `None` if there are none.
     pub(super) fn new(hashes: &BTreeMap<String, Secret>) -> Option<Self> {
         let decoy = hashes.values().next()?.clone();
         let hashes = hashes.iter().map(|(user, hash)| (user.as_str().into(), hash.clone())).collect();
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
-            .expect("the kernel has random numbers");
         let [waiting, hashing] = [WAITING, 1].map(|permits| Arc::new(Semaphore::new(permits)));
         Some(Self {
             hashes,
             decoy,
-            key,
+            digester: Digester::new(),
             remembered: Lock::default(),
-            guesses: Lock::default(),
+            guesses: Guesses::default(),
             waiting,
             hashing,
         })
@@ -96,7 +81,7 @@ impl Users {
         cpu: &RequestCpu,
     ) -> Login {
         let Some((user, password)) = header.and_then(credentials) else { return Login::Missing };
-        let digest = self.digest(&user, &password);
+        let digest = self.digester.digest([user.as_bytes(), &password]);
         let known = self.hashes.get_key_value(user.as_str());
         if let Some((user, _)) = known
             && self.remembered.lock().contains(&digest)
@@ -104,7 +89,7 @@ impl Users {
             return Login::Of(Arc::clone(user));
         }
         let Ok(place) = Arc::clone(&self.waiting).try_acquire_owned() else { return Login::Busy };
-        if let Some(wait) = self.guess(peer, clock.monotonic()) {
+        if let Some(wait) = self.guesses.take(peer, clock.monotonic()) {
             return Login::Limited(wait.as_secs() + 1);
         }
         let Ok(turn) = Arc::clone(&self.hashing).acquire_owned().await else { return Login::Busy };
@@ -119,28 +104,11 @@ impl Users {
         match (checked.await, known) {
             (Ok(true), Some((user, _))) => {
                 self.remember(digest);
-                if let Some(bucket) = self.guesses.lock().get_mut(&peer) {
-                    bucket.put_back();
-                }
+                self.guesses.put_back(peer);
                 Login::Of(Arc::clone(user))
             }
             _ => Login::Wrong,
         }
-    }
-
-    /// Counts a guess of a peer. Returns how long the peer must wait if it has guessed too often.
-    fn guess(&self, peer: Peer, now: Monotonic) -> Option<Duration> {
-        let mut guesses = self.guesses.lock();
-        if guesses.len() >= PEERS && !guesses.contains_key(&peer) {
-            guesses.retain(|_, bucket| !bucket.is_full(now));
-            if guesses.len() >= PEERS {
-                let first_to_be_full =
-                    guesses.iter().min_by_key(|(_, bucket)| bucket.wait(now)).map(|(&peer, _)| peer);
-                first_to_be_full.map(|peer| guesses.remove(&peer));
-            }
-        }
-        let bucket = guesses.entry(peer).or_insert_with(|| TokenBucket::new(PER_GUESS, GUESSES));
-        if bucket.take(now) { None } else { Some(bucket.wait(now)) }
     }
 
     fn remember(&self, digest: Digest) {
@@ -149,17 +117,6 @@ impl Users {
             remembered.clear();
         }
         remembered.insert(digest);
-    }
-
-    fn digest(&self, user: &str, password: &[u8]) -> Digest {
-        let mut context = hmac::Context::with_key(&self.key);
-        for part in [user.as_bytes(), password] {
-            context.update(&(part.len() as u64).to_le_bytes());
-            context.update(part);
-        }
-        let mut digest = Digest::default();
-        digest.copy_from_slice(context.sign().as_ref());
-        digest
     }
 }
 

@@ -3,7 +3,7 @@
 //! A request awaits its turn ([`Turns`](super::turns::Turns)) and its profile on the server's thread, which needs no CPU time. The profile
 //! is encoded on a blocking thread, because an image of many stacks takes longer than a scrape may wait. The turn ends after the encoding.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,29 +13,36 @@ use hyper::header::{self, HeaderMap};
 use tokio::time::timeout;
 
 use super::access::Client;
-use super::answer::{Answer, TEXT, values};
+use super::answer::{Answer, TEXT, cannot_encode, values};
 use super::body::Content;
+use super::nonce::nonce;
 use super::shared::{Shared, run_blocking};
 use super::turns::Turn;
-use super::{Source, Wanted};
+use super::{Source, Unavailable, Wanted};
+use crate::clock::Timestamp;
+use crate::export::calls::Calls;
 use crate::export::folded::{self, Folded};
 use crate::export::gzip::gzip;
-use crate::export::page::profile::{self as page, NO_KINDS, Page, View};
-use crate::export::query::{self, Format, Key, Query};
-use crate::export::top::Top;
+use crate::export::page::not_recorded::{NO_KINDS, OFF_CPU, SECTION};
+use crate::export::page::profile::{self as page, Page, View};
+use crate::export::query::{self, Format, Key, Period, Query};
+use crate::export::top::{self, Top};
 use crate::export::{flamegraph, negotiate, pprof};
-use crate::profile::Profile;
+use crate::profile::{Profile, Selection, TimeRange};
 
 /// Default duration in seconds of pprof profiles. Scrapers wait this long by default.
 const USUAL: u32 = 10;
 
-/// Default number of functions in a table.
-const FUNCTIONS: usize = 200;
+/// Default number of rows in a table.
+const ROWS: usize = 200;
+
+/// Number of rows in the table of changes below a flame graph.
+const CHANGES: usize = 50;
 
 /// Minimum size of a response that is compressed, in bytes.
 const WORTH_COMPRESSING: usize = 1 << 10;
 
-const HTML: &str = "text/html; charset=utf-8";
+pub(super) const HTML: &str = "text/html; charset=utf-8";
 
 /// Policy of standalone images: allows inline scripts and forbids loading resources.
 const PICTURE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
@@ -75,16 +82,36 @@ impl Output {
 }
 
 /// Reason why a request has no profile.
-struct Refused {
-    code: StatusCode,
-    sentence: String,
+pub(super) struct Refused {
+    pub(super) code: StatusCode,
+    pub(super) sentence: String,
     /// Whether an immediate retry is reasonable.
     again: bool,
+    /// Lines of the configuration that help.
+    pub(super) remedy: Option<&'static str>,
 }
 
 impl Refused {
-    fn new(code: StatusCode, sentence: impl Into<String>) -> Self {
-        Self { code, sentence: sentence.into(), again: false }
+    pub(super) fn new(code: StatusCode, sentence: impl Into<String>) -> Self {
+        Self { code, sentence: sentence.into(), again: false, remedy: None }
+    }
+
+    /// Returns the reason that the configuration has no such entry, with the lines that add it.
+    fn not_recorded(sentence: impl Into<String>) -> Self {
+        Self { remedy: Some(SECTION), ..Self::new(StatusCode::NOT_FOUND, sentence) }
+    }
+
+    /// Returns the response to a program.
+    pub(super) fn text(&self) -> Answer {
+        let text = match self.remedy {
+            None => self.sentence.clone(),
+            Some(remedy) => format!("{}\n\nAdd this to the configuration:\n\n{remedy}", self.sentence),
+        };
+        self.completed(Answer::text(self.code, text))
+    }
+
+    pub(super) fn completed(&self, answer: Answer) -> Answer {
+        if self.again { answer.with(header::RETRY_AFTER, "5") } else { answer }
     }
 }
 
@@ -113,61 +140,136 @@ pub(super) async fn answer<S: Source>(
         }
         Err(sentence) => (Query::default(), Err(Refused::new(StatusCode::BAD_REQUEST, sentence))),
     };
-    let (profile, turn) = match outcome {
-        Ok(outcome) => outcome,
+    let Taken { whole, base, turn } = match outcome {
+        Ok(taken) => taken,
         Err(refused) => return refuse(&refused, output, &query, &kinds, &nonce),
     };
     let gzip = output != Output::Pprof && negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
     let encoded = run_blocking(&shared.encoded, shared.traffic.cpu(), move || {
         let view = View { query: &query, kinds: &kinds, nonce: &nonce };
-        let made =
-            make(output, view, &profile).and_then(|made| if gzip { made.compressed() } else { Ok(made) });
+        let made = make(output, view, &whole, base.as_deref())
+            .and_then(|made| if gzip { made.compressed() } else { Ok(made) });
         drop(turn);
         (made, nonce)
     });
     match encoded.await {
         Ok((Ok(made), nonce)) => made.answer(StatusCode::OK, &nonce),
-        Ok((Err(error), _)) => failed(&error),
-        Err(error) => failed(&error),
+        Ok((Err(error), _)) => cannot_encode("the profile", &error),
+        Err(error) => cannot_encode("the profile", &error),
     }
 }
 
-/// Waits for a profile. Returns it with the turn in which it is encoded.
+/// Profiles that were taken for a request.
+struct Taken {
+    whole: Arc<Profile>,
+    /// The profile of the range to compare with, if one is requested.
+    base: Option<Arc<Profile>>,
+    /// The turn in which the response is encoded.
+    turn: Turn,
+}
+
+/// Waits for the profiles of a request.
 async fn wait<S: Source>(
     shared: &Shared<S>,
     output: Output,
     client: &Client,
     query: &Query,
     kinds: &[Arc<str>],
-) -> Result<(Arc<Profile>, Turn), Refused> {
+) -> Result<Taken, Refused> {
+    let kind = chosen(shared, query, kinds)?;
+    let range = range(shared, &query.period)?;
+    let base_range = range_of_base(shared, query)?;
+    let turn = turn(shared, client).await?;
+    // Without a range, scrapers of pprof profiles get the next seconds.
+    let usual = (output == Output::Pprof && range.is_none()).then_some(USUAL);
+    let seconds = query.seconds.or(usual);
+    let wanted = Wanted { kind: Arc::clone(&kind), seconds, range, selection: query.needed() };
+    if let Some(seconds) = seconds {
+        tracing::info!(peer = %client, profile = %kind, seconds, "recording of a profile requested by HTTP");
+    }
+    let limit = shared.limits.collection + Duration::from_secs(seconds.unwrap_or(0).into());
+    let whole = taken(shared, limit, wanted).await?;
+    let base = match base_range {
+        Some(_) => {
+            let selection = query.base().unwrap_or_else(|| query.selection.clone());
+            let wanted = Wanted { kind, seconds: None, range: base_range, selection };
+            Some(taken(shared, shared.limits.collection, wanted).await?)
+        }
+        None => None,
+    };
+    Ok(Taken { whole, base, turn })
+}
+
+/// Waits for a profile, at most for this time.
+async fn taken<S: Source>(
+    shared: &Shared<S>,
+    limit: Duration,
+    wanted: Wanted,
+) -> Result<Arc<Profile>, Refused> {
+    let (kind, range) = (Arc::clone(&wanted.kind), wanted.range);
+    let profile = within(limit, shared.source.profile(wanted)).await?;
+    match range {
+        Some(range) if profile.start >= range.to => Err(beyond(&kind, range, profile.start)),
+        _ => Ok(profile),
+    }
+}
+
+/// Returns the requested kind of profile.
+pub(super) fn chosen<S: Source>(
+    shared: &Shared<S>,
+    query: &Query,
+    kinds: &[Arc<str>],
+) -> Result<Arc<str>, Refused> {
     let Some(first) = kinds.first() else {
         // Before the first collection the kinds of profiles are not known.
         let starting = shared.source.ready().err().map(|error| Refused {
             again: true,
             ..Refused::new(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}"))
         });
-        return Err(starting.unwrap_or_else(|| Refused::new(StatusCode::NOT_FOUND, NO_KINDS)));
+        return Err(starting.unwrap_or_else(|| Refused::not_recorded(NO_KINDS)));
     };
-    let kind = match &query.kind {
-        None => first,
-        Some(name) => kinds.iter().find(|kind| ***kind == **name).ok_or_else(|| {
-            let sentence = format!("unknown profile type; available: {}", kinds.join(", "));
-            Refused::new(StatusCode::NOT_FOUND, sentence)
-        })?,
-    };
-    let turn = timeout(shared.limits.collection, shared.turns.next(client.peer)).await.map_err(|_| {
+    match &query.kind {
+        None => Ok(Arc::clone(first)),
+        Some(name) => kinds.iter().find(|kind| ***kind == **name).cloned().ok_or_else(|| {
+            let available = kinds.join(", ");
+            match &**name {
+                OFF_CPU => Refused::not_recorded(format!("off_cpu is not recorded; available: {available}")),
+                _ => {
+                    let sentence = format!("unknown profile type; available: {available}");
+                    Refused::new(StatusCode::NOT_FOUND, sentence)
+                }
+            }
+        }),
+    }
+}
+
+/// Waits for the turn of a request.
+pub(super) async fn turn<S: Source>(shared: &Shared<S>, client: &Client) -> Result<Turn, Refused> {
+    timeout(shared.limits.collection, shared.turns.next(client.peer)).await.map_err(|_| {
         let sentence =
             format!("no turn within {:?}: too many concurrent profile requests", shared.limits.collection);
         Refused { again: true, ..Refused::new(StatusCode::SERVICE_UNAVAILABLE, sentence) }
-    })?;
-    let seconds = query.seconds.or((output == Output::Pprof).then_some(USUAL));
-    let wanted = Wanted { kind: Arc::clone(kind), seconds, selection: query.selection.clone() };
-    if let Some(seconds) = seconds {
-        tracing::info!(peer = %client, profile = %kind, seconds, "recording of a profile requested by HTTP");
-    }
-    let limit = shared.limits.collection + Duration::from_secs(seconds.unwrap_or(0).into());
-    match timeout(limit, shared.source.profile(wanted)).await {
-        Ok(Ok(profile)) => Ok((profile, turn)),
+    })
+}
+
+/// Returns the requested range of the past.
+pub(super) fn range<S: Source>(shared: &Shared<S>, period: &Period) -> Result<Option<TimeRange>, Refused> {
+    period.range(shared.clock.now()).map_err(|sentence| Refused::new(StatusCode::BAD_REQUEST, sentence))
+}
+
+/// Returns the range to compare with.
+fn range_of_base<S: Source>(shared: &Shared<S>, query: &Query) -> Result<Option<TimeRange>, Refused> {
+    range(shared, &query.base_period)
+        .map_err(|refused| Refused { sentence: format!("base_{}", refused.sentence), ..refused })
+}
+
+/// Waits for a result, at most for this time.
+pub(super) async fn within<T>(
+    limit: Duration,
+    result: impl Future<Output = Result<T, Unavailable>>,
+) -> Result<T, Refused> {
+    match timeout(limit, result).await {
+        Ok(Ok(result)) => Ok(result),
         Ok(Err(error)) => Err(Refused::new(StatusCode::SERVICE_UNAVAILABLE, format!("no profile: {error}"))),
         Err(_) => {
             let sentence = format!("no profile after {limit:?}; see /status for the state of the exporter");
@@ -176,28 +278,29 @@ async fn wait<S: Source>(
     }
 }
 
+/// Returns the refusal of a range that is older than all samples.
+fn beyond(kind: &str, range: TimeRange, begin: Timestamp) -> Refused {
+    let sentence = format!(
+        "no {kind} samples from {} to {}: the oldest samples in memory are from {begin}; set limits.memory higher to keep more, at most \
+         for an hour",
+        range.from, range.to
+    );
+    Refused::new(StatusCode::NOT_FOUND, sentence)
+}
+
 fn refuse(refused: &Refused, output: Output, query: &Query, kinds: &[Arc<str>], nonce: &str) -> Answer {
-    let answer = match output.page(query) {
-        Some(page) => {
-            let text = page::refused(page, View { query, kinds, nonce }, &refused.sentence);
-            html(refused.code, text, nonce)
-        }
-        None => Answer::text(refused.code, refused.sentence.clone()),
-    };
-    if refused.again { answer.with(header::RETRY_AFTER, "5") } else { answer }
+    let Some(page) = output.page(query) else { return refused.text() };
+    let view = View { query, kinds, nonce };
+    let text = page::refused(page, view, &refused.sentence, refused.remedy);
+    refused.completed(html(refused.code, text, nonce))
 }
 
-fn failed(error: &dyn std::error::Error) -> Answer {
-    tracing::error!(%error, "encoding a profile failed");
-    Answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("encoding the profile failed: {error}"))
-}
-
-fn html(code: StatusCode, text: String, nonce: &str) -> Answer {
+pub(super) fn html(code: StatusCode, text: String, nonce: &str) -> Answer {
     EncodedProfile::new(HTML, text).answer(code, nonce)
 }
 
 /// An encoded profile.
-struct EncodedProfile {
+pub(super) struct EncodedProfile {
     content_type: &'static str,
     bytes: Vec<u8>,
     compressed: bool,
@@ -206,18 +309,18 @@ struct EncodedProfile {
 }
 
 impl EncodedProfile {
-    fn new(content_type: &'static str, bytes: impl Into<Vec<u8>>) -> Self {
+    pub(super) fn new(content_type: &'static str, bytes: impl Into<Vec<u8>>) -> Self {
         Self { content_type, bytes: bytes.into(), compressed: false, file: None }
     }
 
-    fn compressed(self) -> io::Result<Self> {
+    pub(super) fn compressed(self) -> io::Result<Self> {
         if self.bytes.len() < WORTH_COMPRESSING {
             return Ok(self);
         }
         Ok(Self { bytes: gzip(&self.bytes)?, compressed: true, ..self })
     }
 
-    fn answer(self, code: StatusCode, nonce: &str) -> Answer {
+    pub(super) fn answer(self, code: StatusCode, nonce: &str) -> Answer {
         let mut answer = Answer::new(code, self.content_type, Content::Whole(self.bytes.into()));
         match self.content_type {
             HTML => {
@@ -243,54 +346,115 @@ impl EncodedProfile {
     }
 }
 
-/// Encodes the selected part of `whole`.
-fn make(output: Output, view: View<'_>, whole: &Profile) -> io::Result<EncodedProfile> {
-    let Query { selection, root, plain, shape, format, limit, .. } = view.query;
-    let selected;
-    let profile = if selection.is_everything() {
-        whole
-    } else {
-        selected = whole.select(selection);
-        &selected
+/// Returns the part of a profile that a selection selects.
+fn part<'p>(whole: &'p Profile, selection: &Selection) -> Cow<'p, Profile> {
+    if selection.is_everything() { Cow::Borrowed(whole) } else { Cow::Owned(whole.select(selection)) }
+}
+
+/// Encodes the selected part of `whole`, compared with the base: a part of `base_whole`, or of `whole` if there is none.
+fn make(
+    output: Output,
+    view: View<'_>,
+    whole: &Profile,
+    base_whole: Option<&Profile>,
+) -> io::Result<EncodedProfile> {
+    let query = view.query;
+    let profile = part(whole, &query.selection);
+    let profile = &*profile;
+    let base_selection = query.base();
+    let base = match (base_whole, &base_selection) {
+        (Some(of_range), selection) => Some(part(of_range, selection.as_ref().unwrap_or(&query.selection))),
+        (None, Some(selection)) => Some(part(whole, selection)),
+        (None, None) => None,
     };
+    let base = base.as_deref();
     let empty = profile.total() == 0;
-    let nothing = || flamegraph::nothing(profile, if empty { whole.taken() } else { 0 });
+    let nothing = flamegraph::nothing(profile, if empty { whole.taken() } else { 0 });
     match output {
         Output::Index | Output::Absent | Output::Pprof => Ok(EncodedProfile {
             file: Some(file_name(profile)),
             ..EncodedProfile::new(pprof::CONTENT_TYPE, pprof::encode(profile)?)
         }),
         Output::Folded => {
-            let options = folded::Options { root: *root, annotated: !plain };
-            Ok(EncodedProfile::new(TEXT, Folded::new(profile, options).text()))
+            let options = folded::Options { root: query.root, annotated: !query.plain };
+            let folded = Folded::of(profile, base, options);
+            Ok(EncodedProfile::new(TEXT, folded.text(!query.absolute)))
         }
-        Output::FlameGraph => {
-            let options = flamegraph::Options { shape: *shape, root: *root, title: None };
-            if *format == Some(Format::Svg) {
-                let svg = flamegraph::standalone(profile, options, &nothing())?;
-                return Ok(EncodedProfile::new(flamegraph::CONTENT_TYPE, svg));
-            }
-            let picture = flamegraph::embedded(profile, options, view.nonce)?;
-            let sentence = nothing();
-            Ok(EncodedProfile::new(HTML, page::flamegraph(view, profile, picture.as_ref().ok_or(&sentence))))
-        }
-        Output::Top => {
-            let top = Top::new(profile, limit.unwrap_or(FUNCTIONS));
-            match format {
-                Some(Format::Text) => {
-                    Ok(EncodedProfile::new(TEXT, top.text(profile, &nothing(), "`limit=`")))
-                }
-                Some(Format::Json) => {
-                    Ok(EncodedProfile::new("application/json", serde_json::to_vec_pretty(&top)?))
-                }
-                _ => {
-                    let sentence = nothing();
-                    let shown = if empty { Err(sentence.as_str()) } else { Ok(&top) };
-                    Ok(EncodedProfile::new(HTML, page::top(view, profile, shown)))
-                }
-            }
-        }
+        Output::FlameGraph => Ok(picture(view, profile, base, nothing)),
+        Output::Top => match &query.focus {
+            Some(function) => calls(view, profile, base, function, &nothing),
+            None => table(view, profile, base, &nothing),
+        },
     }
+}
+
+/// Draws a flame graph. `nothing` is the reason if there are no samples.
+fn picture(view: View<'_>, profile: &Profile, base: Option<&Profile>, nothing: String) -> EncodedProfile {
+    let query = view.query;
+    let options = flamegraph::Options {
+        shape: query.shape,
+        root: query.root,
+        title: None,
+        view: query.view(),
+        base,
+        normalized: !query.absolute,
+        search: query.search.as_deref(),
+    };
+    if query.format == Some(Format::Svg) {
+        let svg = flamegraph::standalone(profile, options, &nothing);
+        return EncodedProfile::new(flamegraph::CONTENT_TYPE, svg);
+    }
+    let picture = flamegraph::embedded(profile, options, view.nonce);
+    let absent = flamegraph::absent(options.view).filter(|_| profile.total() > 0);
+    let sentence = absent.unwrap_or(nothing);
+    let changes = base.map(|_| Top::with(profile, table_options(query, base, CHANGES)));
+    let shown = picture.as_ref().ok_or(&*sentence);
+    EncodedProfile::new(HTML, page::flamegraph(view, profile, shown, changes.as_ref()))
+}
+
+/// Makes a table. `nothing` is the reason if there are no samples.
+fn table(
+    view: View<'_>,
+    profile: &Profile,
+    base: Option<&Profile>,
+    nothing: &str,
+) -> io::Result<EncodedProfile> {
+    let limit = view.query.limit.unwrap_or(ROWS);
+    let top = Top::with(profile, table_options(view.query, base, limit));
+    Ok(match view.query.format {
+        Some(Format::Text) => EncodedProfile::new(TEXT, top.text(profile, nothing, "`limit=`")),
+        Some(Format::Json) => EncodedProfile::new("application/json", serde_json::to_vec_pretty(&top)?),
+        _ => {
+            let shown = if top.rows.is_empty() { Err(nothing) } else { Ok(&top) };
+            EncodedProfile::new(HTML, page::top(view, profile, shown))
+        }
+    })
+}
+
+/// Makes the table of the callers and callees of a function.
+fn calls(
+    view: View<'_>,
+    profile: &Profile,
+    base: Option<&Profile>,
+    function: &str,
+    nothing: &str,
+) -> io::Result<EncodedProfile> {
+    let folded = Folded::of(profile, base, folded::Options::default());
+    let calls = Calls::new(&folded, function, !view.query.absolute);
+    let absent = flamegraph::absent(view.query.view()).filter(|_| profile.total() > 0);
+    let nothing = absent.as_deref().unwrap_or(nothing);
+    Ok(match (view.query.format, calls) {
+        (Some(Format::Text), Some(calls)) => EncodedProfile::new(TEXT, calls.text(profile)),
+        (Some(Format::Text), None) => EncodedProfile::new(TEXT, format!("# {nothing}\n")),
+        (Some(Format::Json), calls) => {
+            EncodedProfile::new("application/json", serde_json::to_vec_pretty(&calls)?)
+        }
+        (_, calls) => EncodedProfile::new(HTML, page::calls(view, profile, calls.as_ref().ok_or(nothing))),
+    })
+}
+
+fn table_options<'p>(query: &Query, base: Option<&'p Profile>, limit: usize) -> top::Options<'p> {
+    top::Options { by: query.grouping, base, normalized: !query.absolute, limit }
 }
 
 /// Returns the file name of a profile: `perf-cpu-20251121T085206Z.pb.gz`.
@@ -299,13 +463,6 @@ fn file_name(profile: &Profile) -> String {
     let kind: String = profile.kind.name.chars().filter(safe).take(40).collect();
     let time: String = profile.start.to_string().chars().filter(safe).filter(|c| *c != '-').collect();
     format!("perf-{kind}-{time}.pb.gz")
-}
-
-/// Returns a nonce that is unpredictable for the author of untrusted names. It is derived from the keys of the standard library's hash
-/// tables, which come from the kernel's random number generator.
-fn nonce() -> String {
-    let number = || RandomState::new().build_hasher().finish();
-    format!("{:016x}{:016x}", number(), number())
 }
 
 #[cfg(test)]

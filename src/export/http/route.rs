@@ -9,14 +9,17 @@ use hyper::{Method, Request, Response, StatusCode};
 
 use super::access::{Asked, Client};
 use super::admission::{Class, ConnectionEntry, Refused};
-use super::answer::{Answer, TEXT, values};
+use super::answer::{Answer, TEXT, cannot_encode, values};
 use super::body::{Account, Body, Content, Work, Writer};
 use super::guard::Exposure;
+use super::heatmap::{self, Form};
+use super::past::{self, Past};
 use super::profiles::{self, Output};
 use super::shared::{Shared, run_blocking};
 use super::{Collected, Source};
 use crate::budget::Share;
 use crate::export::{negotiate, page};
+use crate::history::Scope;
 
 /// Minimum time that a scrape waits for a new collection before it gets the latest one. On an overloaded machine a collection takes
 /// seconds; scrapes must be answered within 200 ms even then.
@@ -36,18 +39,24 @@ const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-sr
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route {
     Metrics,
+    Past(Past),
     Page,
     Status,
     Healthy,
     Ready,
     Reload,
     Profile(Output),
+    HeatMap(Form),
     Unknown,
 }
 
 /// Each path as a label, its route, and the class of its requests.
-const ROUTES: [(&str, Route, Class); 11] = [
+const ROUTES: [(&str, Route, Class); 17] = [
     ("/metrics", Route::Metrics, Class::Scrape),
+    ("/", Route::Past(Past::Overview), Class::Page),
+    ("/cgroup", Route::Past(Past::Subject(Scope::Cgroup)), Class::Page),
+    ("/program", Route::Past(Past::Subject(Scope::Program)), Class::Page),
+    ("/api/v1/history", Route::Past(Past::History), Class::Page),
     ("/status", Route::Page, Class::Page),
     ("/api/v1/status", Route::Status, Class::Page),
     ("/-/healthy", Route::Healthy, Class::Brief),
@@ -58,13 +67,14 @@ const ROUTES: [(&str, Route, Class); 11] = [
     ("/folded", Route::Profile(Output::Folded), Class::Profile),
     ("/flamegraph", Route::Profile(Output::FlameGraph), Class::Profile),
     ("/top", Route::Profile(Output::Top), Class::Profile),
+    ("/api/v1/heatmap", Route::HeatMap(Form::Json), Class::Profile),
+    ("/heatmap", Route::HeatMap(Form::Page), Class::Profile),
 ];
 
 impl Route {
     /// Returns the entry of a path. The set of labels is bounded for any request.
     fn of(path: &str) -> (&'static str, Self, Class) {
         let path = match path {
-            "/" => "/status",
             "/debug/pprof" => "/debug/pprof/",
             path => path,
         };
@@ -79,8 +89,11 @@ impl Route {
     /// Returns the exposure of the resource, which decides the checks of a request.
     const fn exposure(self) -> Exposure {
         match self {
-            Self::Metrics | Self::Healthy | Self::Ready | Self::Unknown => Exposure::Scraper,
-            Self::Page | Self::Status | Self::Profile(_) => Exposure::Person,
+            Self::Healthy | Self::Ready | Self::Unknown => Exposure::Health,
+            Self::Metrics => Exposure::Scraper,
+            Self::Past(_) | Self::Page | Self::Status | Self::Profile(_) | Self::HeatMap(_) => {
+                Exposure::Person
+            }
             Self::Reload => Exposure::Change,
         }
     }
@@ -120,7 +133,13 @@ pub(super) async fn answer<S: Source, B>(
     let (label, route, class) = Route::of(request.uri().path());
     let wrong = route.wrong_method(request.method());
     let rules = shared.source.rules();
-    let asked = Asked { exposure: route.exposure(), uri: request.uri(), headers: request.headers() };
+    let asked = Asked {
+        exposure: route.exposure(),
+        path: label,
+        verb: if route == Route::Reload { "post" } else { "get" },
+        uri: request.uri(),
+        headers: request.headers(),
+    };
     let checked = rules.check(asked, client, &shared.clock, shared.traffic.cpu()).await;
     let is_brief = wrong.is_some() || checked.is_err();
     let (place, refused) = held.admit(if is_brief { Class::Brief } else { class });
@@ -134,6 +153,10 @@ pub(super) async fn answer<S: Source, B>(
         (_, None, None) if class == Class::Profile && shared.memory.is_full() => full(label, &shared.memory),
         (Ok(user), None, None) => match route {
             Route::Metrics => metrics(&shared, request.uri().query(), request.headers()).await,
+            Route::Past(page) => {
+                past::answer(&shared, page, request.uri().query().unwrap_or_default(), request.headers())
+                    .await
+            }
             Route::Page => status_page(&shared).await,
             Route::Status => status(&shared).await,
             Route::Healthy => Answer::text(StatusCode::OK, "perf-exporter is healthy".to_owned()),
@@ -145,6 +168,10 @@ pub(super) async fn answer<S: Source, B>(
             Route::Profile(output) => {
                 let query = request.uri().query().unwrap_or_default();
                 profiles::answer(&shared, output, client, query, request.headers()).await
+            }
+            Route::HeatMap(form) => {
+                let query = request.uri().query().unwrap_or_default();
+                heatmap::answer(&shared, form, client, query, request.headers()).await
             }
             Route::Unknown => not_found(),
         },
@@ -255,7 +282,7 @@ async fn status_page<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
     {
         Ok(html) => Answer::new(StatusCode::OK, "text/html; charset=utf-8", Content::Whole(html.into()))
             .with(header::CONTENT_SECURITY_POLICY, PAGE_POLICY),
-        Err(error) => no_status(&error),
+        Err(error) => cannot_encode("the status", &error),
     }
 }
 
@@ -267,14 +294,9 @@ async fn status<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
     .await
     {
         Ok(Ok(json)) => Answer::new(StatusCode::OK, "application/json", Content::Whole(json.into())),
-        Ok(Err(error)) => no_status(&error),
-        Err(error) => no_status(&error),
+        Ok(Err(error)) => cannot_encode("the status", &error),
+        Err(error) => cannot_encode("the status", &error),
     }
-}
-
-fn no_status(error: &dyn std::error::Error) -> Answer {
-    tracing::error!(%error, "encoding the status failed");
-    Answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("encoding the status failed: {error}"))
 }
 
 async fn reload(source: &impl Source, client: &Client, user: Option<&str>) -> Answer {
@@ -290,7 +312,7 @@ async fn reload(source: &impl Source, client: &Client, user: Option<&str>) -> An
 
 fn not_found() -> Answer {
     const TEXT_404: &[u8] =
-        b"not found; available paths: /metrics, /status, /api/v1/status, /flamegraph, /top, /folded, \
-                              /debug/pprof/profile, /-/healthy, /-/ready and POST /-/reload\n";
+        b"not found; available paths: /, /metrics, /status, /api/v1/status, /api/v1/history, /api/v1/heatmap, /cgroup, /program, /flamegraph, /heatmap, \
+                              /top, /folded, /debug/pprof/profile, /-/healthy, /-/ready and POST /-/reload\n";
     Answer::new(StatusCode::NOT_FOUND, TEXT, Content::Whole(Bytes::from_static(TEXT_404)))
 }

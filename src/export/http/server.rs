@@ -1,10 +1,8 @@
-//! The listening socket, connections and shutdown.
+//! Connections and shutdown.
 
 use std::convert::Infallible;
 use std::error::Error as _;
-use std::fmt;
 use std::io::{self, Write as _};
-use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +10,18 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
 use super::access::Client;
-use super::admission::{Admission, ConnectionEntry, Peer, SlotLimits};
+use super::admission::{Admission, ConnectionEntry, SlotLimits};
+use super::listener::{Accepted, Listeners};
 use super::route::answer;
 use super::shared::Shared;
 use super::stream::Guarded;
 use super::traffic::Aborted;
-use super::transport::{Transport, secure};
+use super::transport::{Stream, Transport, secure};
 use super::{Limits, Source, Traffic};
 use crate::budget::{Part, Share};
 use crate::clock::Clock;
@@ -43,38 +41,18 @@ const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: t
     connection: close\r\nretry-after: 5\r\n\r\n\
     too many connections without a request; set limits.connections higher\n";
 
-/// A listening socket. Clients can connect immediately and are served once it [runs](Self::run).
+/// A server. Clients can connect immediately and are served once it [runs](Self::run).
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
+    listeners: Listeners,
     limits: Limits,
     memory: Share,
 }
 
-/// Reason why an address could not be bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BindError {
-    /// The address.
-    pub address: SocketAddr,
-    /// The error of the kernel.
-    pub errno: Errno,
-}
-
 impl Server {
-    /// Listens on `address`; port 0 selects a free port.
-    ///
-    /// # Errors
-    /// Returns the kernel's error with the address and a remedy.
-    pub fn bind(address: SocketAddr, limits: Limits) -> Result<Self, BindError> {
-        let listen = || {
-            let listener = TcpListener::bind(address)?;
-            listener.set_nonblocking(true)?;
-            Ok(listener)
-        };
-        match listen() {
-            Ok(listener) => Ok(Self { listener, limits, memory: Share::fixed(Part::Queues, u64::MAX) }),
-            Err(error) => Err(BindError { address, errno: Errno::of(&error) }),
-        }
+    /// Creates a server of these sockets.
+    pub fn new(listeners: Listeners, limits: Limits) -> Self {
+        Self { listeners, limits, memory: Share::fixed(Part::Queues, u64::MAX) }
     }
 
     /// Limits queued response data to `memory`. Requests for profiles are rejected while it is full.
@@ -83,19 +61,16 @@ impl Server {
         Self { memory, ..self }
     }
 
-    /// Returns the address of the socket, with the port assigned by the kernel.
-    ///
-    /// # Errors
-    /// Returns the kernel's error, which does not occur for a listening socket.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    /// Returns the sockets.
+    pub fn listeners(&self) -> &Listeners {
+        &self.listeners
     }
 
     /// Serves until `shutdown` is ready, then waits up to [`Limits::shutdown`] for responses in progress. Must run on a tokio runtime with
     /// I/O and time enabled. One thread is sufficient: metrics, pages and profiles are rendered on blocking threads.
     ///
     /// # Errors
-    /// Returns an error if the runtime cannot register the socket. An error on a connection ends only that connection.
+    /// Returns an error if the runtime cannot register the sockets. An error on a connection ends only that connection.
     pub async fn run<S: Source>(
         self,
         source: S,
@@ -103,7 +78,7 @@ impl Server {
         clock: Clock,
         shutdown: impl Future<Output = ()>,
     ) -> io::Result<()> {
-        let listener = tokio::net::TcpListener::from_std(self.listener)?;
+        let listeners = self.listeners.open()?;
         let places = SlotLimits::of(self.limits.connections);
         let admission = Admission::new(places, clock.clone(), traffic.clone());
         let shared = Arc::new(Shared::new(source, traffic, clock, self.limits, self.memory));
@@ -112,7 +87,7 @@ impl Server {
         let mut shutdown = pin!(shutdown);
         loop {
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+                accepted = listeners.accept() => accepted,
                 Some(finished) = connections.join_next() => {
                     if let Err(error) = finished {
                         tracing::error!(%error, "serving a connection failed");
@@ -122,9 +97,9 @@ impl Server {
                 () = &mut shutdown => break,
             };
             match accepted {
-                Ok((stream, address)) => {
-                    let held = admission.enter(Peer::of(address.ip()));
-                    connections.spawn(serve(stream, held, Arc::clone(&shared), stopping.clone()));
+                Ok(accepted) => {
+                    let held = admission.enter(accepted.peer);
+                    connections.spawn(serve(accepted, held, Arc::clone(&shared), stopping.clone()));
                     // The runtime polls sockets before it returns here. A request that has already arrived is read before its connection
                     // could be closed in favor of newly accepted ones.
                     yield_now().await;
@@ -133,7 +108,7 @@ impl Server {
             }
         }
         // From here on, connection attempts are refused immediately.
-        drop(listener);
+        drop(listeners);
         stop.send_replace(true);
         let all = async { while connections.join_next().await.is_some() {} };
         if timeout(self.limits.shutdown, all).await.is_err() {
@@ -145,16 +120,14 @@ impl Server {
 }
 
 async fn serve<S: Source>(
-    stream: TcpStream,
+    Accepted { stream, peer, is_local }: Accepted,
     held: Arc<ConnectionEntry>,
     shared: Arc<Shared<S>>,
     mut stopping: watch::Receiver<bool>,
 ) {
     let traffic = shared.traffic.clone();
-    let peer = held.peer();
-    let (stream, certificate) = match shared.source.rules().tls() {
-        None => (Transport::Plain(stream), None),
-        Some(tls) => {
+    let (stream, certificate) = match (stream, shared.source.rules().tls()) {
+        (Stream::Tcp(stream), Some(tls)) => {
             let secured = tokio::select! {
                 secured = timeout(shared.limits.headers, secure(stream, tls)) => secured,
                 () = held.evicted() => return,
@@ -170,8 +143,9 @@ async fn serve<S: Source>(
                 Err(_) => return traffic.aborted(Aborted::Timeout),
             }
         }
+        (stream, _) => (Transport::Plain(stream), None),
     };
-    let client = Arc::new(Client { peer, certificate });
+    let client = Arc::new(Client { peer, is_local, certificate });
     let guarded = Guarded::new(stream, Arc::clone(&held), shared.clock.clone(), shared.limits);
     let service = service_fn({
         let held = Arc::clone(&held);
@@ -223,7 +197,10 @@ fn reason(error: &hyper::Error) -> Aborted {
 fn reject(stream: Transport) {
     let Transport::Plain(stream) = stream else { return };
     // Tokio would first wait until the socket is writable. The send buffer of a new socket is empty.
-    let sent = stream.into_std().and_then(|mut stream| stream.write(TURNED_AWAY));
+    let sent = match stream {
+        Stream::Tcp(stream) => stream.into_std().and_then(|mut stream| stream.write(TURNED_AWAY)),
+        Stream::Unix(stream) => stream.into_std().and_then(|mut stream| stream.write(TURNED_AWAY)),
+    };
     if let Err(error) = sent {
         tracing::debug!(%error, "the response on an evicted connection could not be sent");
     }
@@ -244,38 +221,3 @@ async fn accept_failed(error: &io::Error, admission: &Admission, traffic: &Traff
         }
     }
 }
-
-impl fmt::Display for BindError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { address, errno } = self;
-        let (ip, port) = (address.ip(), address.port());
-        write!(f, "cannot listen on {address}: {errno}; ")?;
-        match *errno {
-            Errno::EADDRINUSE => write!(
-                f,
-                "another process uses port {port} (`ss -ltnp 'sport = :{port}'` shows it): stop it, or choose another \
-                 port with `listen:` or `--listen`"
-            ),
-            Errno::EACCES | Errno::EPERM => write!(
-                f,
-                "ports below net.ipv4.ip_unprivileged_port_start (1024) need CAP_NET_BIND_SERVICE: choose a higher \
-                 port than {port} with `listen:` or `--listen`"
-            ),
-            Errno::EADDRNOTAVAIL => write!(
-                f,
-                "no interface has the address {ip} (`ip address` lists the addresses): correct `listen:`, or \
-                 use 0.0.0.0 or [::] for all"
-            ),
-            Errno(libc::EAFNOSUPPORT) => {
-                write!(
-                    f,
-                    "this kernel does not support IPv{}: use an address of the other family",
-                    if address.is_ipv4() { 4 } else { 6 }
-                )
-            }
-            _ => f.write_str("choose another address with `listen:` or `--listen`"),
-        }
-    }
-}
-
-impl std::error::Error for BindError {}

@@ -16,13 +16,14 @@ use super::*;
 use crate::budget::{Part, Share};
 use crate::clock::{Clock, Timestamp};
 use crate::config::Web;
-use crate::error::Errno;
 use crate::export::prometheus::{Encoder, Format};
 use crate::export::protobuf;
 use crate::metrics::{Family, Kind, Labels, Metadata, Point, Value};
+use crate::net::listen::{Listen, ListenAddress};
 use crate::status::tests::example;
 
 mod attacks;
+mod listening;
 mod sites;
 
 /// A program whose source returns one snapshot, or an error.
@@ -77,6 +78,16 @@ impl Source for Program {
     async fn profile(&self, wanted: Wanted) -> Result<Arc<Profile>, Unavailable> {
         self.profiler.profile(wanted).await
     }
+
+    async fn heat(
+        &self,
+        _: Arc<str>,
+        range: TimeRange,
+        rows: u32,
+        _: Selection,
+    ) -> Result<HeatMap, Unavailable> {
+        self.profiler.heat(range, rows)
+    }
 }
 
 /// Creates families with `series` series in total, whose labels are `width` bytes long.
@@ -121,9 +132,19 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn with(program: Program, limits: Limits) -> Self {
+        let address = ListenAddress::Tcp(([127, 0, 0, 1], 0).into());
+        let listen = Listen { all: vec![address], admin: Vec::new(), socket_mode: 0o600 };
+        Self::on(Listeners::bind(&listen).unwrap(), program, limits)
+    }
+
+    pub(super) fn on(listeners: Listeners, program: Program, limits: Limits) -> Self {
         let memory = Share::fixed(Part::Queues, 1 << 20);
-        let server = Server::bind(([127, 0, 0, 1], 0).into(), limits).unwrap().within(memory.clone());
-        let address = server.address().unwrap();
+        let tcp = |address: &(ListenAddress, bool)| match address {
+            (ListenAddress::Tcp(address), _) => Some(*address),
+            (ListenAddress::Unix(_), _) => None,
+        };
+        let address = listeners.addresses().iter().find_map(tcp).unwrap_or(([0; 4], 0).into());
+        let server = Server::new(listeners, limits).within(memory.clone());
         let registry = Registry::new();
         let traffic = Traffic::new(&registry).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -392,15 +413,23 @@ fn a_collection_that_does_not_end_does_not_hold_a_scrape() {
 #[test]
 fn people_get_a_page_and_programs_the_same_as_json() {
     let server = Running::new(program(snapshot(1, 1)));
-    for path in ["/", "/status"] {
+    for (path, code, words) in [
+        ("/status", 200, "<h1>perf-exporter</h1>"),
+        ("/", 200, "<title>Overview - perf-exporter</title>"),
+        ("/cgroup?name=/a", 200, "No history is kept"),
+        ("/program", 400, "the key name is missing: the program to show"),
+        ("/?last=x", 400, "last: &quot;x&quot; is not a duration such as 10s or 5m"),
+    ] {
         let page = server.ask(&format!("GET {path} HTTP/1.1"));
-        assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+        assert_eq!((page.code(), page.header("content-type")), (code, Some("text/html; charset=utf-8")));
         assert!(page.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
-        assert!(page.text().contains("<h1>perf-exporter</h1>"));
+        assert!(page.text().contains(words), "{path}: {}", page.text());
     }
     let json = server.ask("GET /api/v1/status HTTP/1.1");
     let json: serde_json::Value = serde_json::from_slice(&json.body).unwrap();
     assert_eq!(json["refusals"][0]["cause"], "forbidden");
+    let history = server.ask("GET /api/v1/history HTTP/1.1");
+    assert_eq!((history.code(), history.text().contains("no history is kept")), (404, true));
 }
 
 #[test]
@@ -582,37 +611,12 @@ fn requests_are_counted_by_what_is_served_not_by_what_is_asked() {
     server.ask("GET /b HTTP/1.1");
     server.stop();
     let requests = server.counted("perf_exporter_http_requests_total");
-    let expected = [("200", "/metrics", 2.0), ("200", "/status", 1.0), ("404", "other", 2.0)];
+    let expected = [("200", "/", 1.0), ("200", "/metrics", 2.0), ("404", "other", 2.0)];
     let expected = expected.map(|(code, path, number)| (vec![code.to_owned(), path.to_owned()], number));
     assert_eq!(requests, expected);
     let bytes = server.counted("perf_exporter_http_response_bytes_total");
     let text = encoded(&snapshot(1, 1), Format::Text);
-    assert_eq!(bytes[0], (vec!["/metrics".to_owned()], 2.0 * text.len() as f64));
-}
-
-#[test]
-fn a_port_in_use_is_named_with_a_way_out() {
-    let first = Server::bind(([127, 0, 0, 1], 0).into(), Limits::default()).unwrap();
-    let address = first.address().unwrap();
-    let error = Server::bind(address, Limits::default()).unwrap_err();
-    assert_eq!(error.errno, Errno::EADDRINUSE);
-    let text = error.to_string();
-    assert!(text.starts_with(&format!("cannot listen on {address}: EADDRINUSE: ")), "{text}");
-    assert!(text.contains("ss -ltnp") && text.contains("--listen"), "{text}");
-}
-
-#[test]
-fn an_address_of_another_machine_is_named_with_a_way_out() {
-    // 192.0.2.0/24 is reserved for documentation (RFC 5737).
-    let error = Server::bind(([192, 0, 2, 1], 7373).into(), Limits::default()).unwrap_err();
-    assert_eq!(error.errno, Errno::EADDRNOTAVAIL);
-    assert!(error.to_string().contains("no interface has the address 192.0.2.1"), "{error}");
-}
-
-#[test]
-fn a_forbidden_port_is_named_with_a_way_out() {
-    let error = BindError { address: ([0, 0, 0, 0], 80).into(), errno: Errno::EACCES };
-    assert!(error.to_string().contains("CAP_NET_BIND_SERVICE"), "{error}");
+    assert_eq!(bytes[1], (vec!["/metrics".to_owned()], 2.0 * text.len() as f64));
 }
 
 mod crowded;

@@ -2,25 +2,25 @@
 
 use std::fmt::{self, Display, Write};
 
-use crate::clean::is_misleading;
 use crate::export::flamegraph::Embedded;
+use crate::export::markup::escape;
 
 /// Maximum number of characters shown of one text. Command lines and cgroup paths can have thousands.
 const SHOWN: usize = 240;
 
 /// An HTML document under construction.
 #[derive(Debug, Default)]
-pub(super) struct Html(String);
+pub(in crate::export) struct Html(String);
 
 impl Html {
     /// Appends markup. The `'static` bound excludes untrusted input.
-    pub(super) fn raw(&mut self, markup: &'static str) -> &mut Self {
+    pub(in crate::export) fn raw(&mut self, markup: &'static str) -> &mut Self {
         self.0.push_str(markup);
         self
     }
 
     /// Appends text or the value of a quoted attribute. It is escaped, control characters are replaced, and long text is truncated.
-    pub(super) fn text(&mut self, text: impl Display) -> &mut Self {
+    pub(in crate::export) fn text(&mut self, text: impl Display) -> &mut Self {
         let mut escaping = Escaping { out: &mut self.0, left: SHOWN };
         // Returns an error only on truncation, which is intended. Writing to a `String` does not fail.
         if write!(escaping, "{text}").is_err() {
@@ -30,7 +30,7 @@ impl Html {
     }
 
     /// Appends markup, with one text for each `{}`, in order.
-    pub(super) fn put<const N: usize>(
+    pub(in crate::export) fn put<const N: usize>(
         &mut self,
         markup: &'static str,
         texts: [&dyn Display; N],
@@ -45,20 +45,25 @@ impl Html {
     }
 
     /// Appends the whole text, for links: a truncated address is invalid. The caller must bound its length.
-    pub(super) fn address(&mut self, text: &str) -> &mut Self {
+    pub(in crate::export) fn address(&mut self, text: &str) -> &mut Self {
         for c in text.chars() {
             escape(c, &mut self.0);
         }
         self
     }
 
+    /// Appends a link. `attributes` begins with a space, or is empty. The caller must bound the length of the address.
+    pub(super) fn link(&mut self, attributes: &'static str, address: &str, words: &str) -> &mut Self {
+        self.raw("<a").raw(attributes).raw(" href=\"").address(address).put("\">{}</a>", [&words])
+    }
+
     /// Appends an embedded SVG image.
-    pub(super) fn picture(&mut self, picture: &Embedded) -> &mut Self {
+    pub(in crate::export) fn picture(&mut self, picture: &Embedded) -> &mut Self {
         self.0.push_str(picture.as_str());
         self
     }
 
-    pub(super) fn finish(self) -> String {
+    pub(in crate::export) fn finish(self) -> String {
         self.0
     }
 }
@@ -75,18 +80,6 @@ impl Write for Escaping<'_> {
             escape(c, self.out);
         }
         Ok(())
-    }
-}
-
-fn escape(c: char, out: &mut String) {
-    match c {
-        '&' => out.push_str("&amp;"),
-        '<' => out.push_str("&lt;"),
-        '>' => out.push_str("&gt;"),
-        '"' => out.push_str("&quot;"),
-        '\'' => out.push_str("&#39;"),
-        c if is_misleading(c) => out.push(char::REPLACEMENT_CHARACTER),
-        c => out.push(c),
     }
 }
 

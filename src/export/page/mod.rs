@@ -4,13 +4,18 @@
 mod containers;
 pub(crate) mod figures;
 mod files;
-mod html;
+mod function_table;
+pub(super) mod heat;
+pub(in crate::export) mod html;
 mod memory;
+pub(super) mod not_recorded;
 pub mod profile;
 mod profiled;
 mod pushes;
-mod threads;
+mod selection_form;
+pub(in crate::export) mod threads;
 mod traces;
+mod view;
 
 use std::cmp::Reverse;
 use std::fmt::Display;
@@ -37,7 +42,7 @@ pub fn render(status: &Status) -> String {
     ));
     html.put(
         concat!(
-            "{}</span><nav><a href=\"/metrics\">Metrics</a><a href=\"/api/v1/status\">JSON</a>",
+            "{}</span><nav><a href=\"/\">Overview</a><a href=\"/metrics\">Metrics</a><a href=\"/api/v1/status\">JSON</a>",
             "<a href=\"/-/healthy\">Health</a><a href=\"/-/ready\">Readiness</a></nav></header><main>"
         ),
         [&status.version],

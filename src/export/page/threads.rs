@@ -6,7 +6,7 @@ use super::some;
 use crate::status::Threads;
 use std::time::Duration;
 
-pub(super) fn threads(html: &mut Html, threads: &Threads) {
+pub(in crate::export) fn threads(html: &mut Html, threads: &Threads) {
     if let Some(reduced) = &threads.reduced {
         html.put(
             "<div class=\"banner warn\"><p><b>Detail of thread metrics is reduced</b> to keep to \

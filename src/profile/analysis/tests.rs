@@ -10,6 +10,15 @@ use crate::ring::Task;
 use crate::ring::testing::{cgroup, exit};
 use crate::stack::Process;
 
+impl Analysis {
+    /// Counts a sample of a thread of the first entry.
+    fn count_of(&mut self, tid: u32, time: u64, value: u64) {
+        let task = self.tasks.id(&Sample { pid: tid, tid, ..Sample::default() });
+        let key = Key { stack: StackId(0), task, mode: Mode::User, cpu: None };
+        self.count(0, time, key, Sum { count: 1, value });
+    }
+}
+
 #[test]
 fn a_profile_under_way_goes_on_when_a_reload_moves_its_entry() {
     let dir = tempfile::tempdir().unwrap();
@@ -68,7 +77,7 @@ fn profiles_that_follow_each_other_have_every_sample_once() {
 }
 
 #[test]
-fn cpus_are_told_apart_in_profiles_and_not_in_windows() {
+fn cpus_are_distinguished_in_profiles_and_in_logs_of_entries_that_want_them() {
     let dir = tempfile::tempdir().unwrap();
     let mut analysis = Analysis::new(&Roots::under(dir.path()));
     let cpus = Sampler { cpus: true, ..(*sampler("one")).clone() };
@@ -84,7 +93,8 @@ fn cpus_are_told_apart_in_profiles_and_not_in_windows() {
         cpus.sort_unstable();
         cpus
     };
-    assert_eq!(found(analysis.last("one", 9, 9).unwrap()), [(None, 20)]);
+    assert_eq!(found(analysis.last("one", 9, 9).unwrap()), [(Some(0), 10), (Some(3), 10)]);
+    assert_eq!(found(analysis.last("other", 9, 9).unwrap()), [(None, 20)]);
     let [one, other] = numbers.map(|number| found(analysis.end(number, 9).unwrap()));
     assert_eq!((one, other), (vec![(Some(0), 10), (Some(3), 10)], vec![(None, 20)]));
 }
@@ -108,7 +118,7 @@ fn cpus_are_told_apart_in_metrics_alone_where_only_those_are_to_show_them() {
 }
 
 #[test]
-fn the_oldest_samples_of_windows_make_room_for_new_ones() {
+fn the_oldest_samples_make_room_for_new_ones() {
     let dir = tempfile::tempdir().unwrap();
     let mut analysis = Analysis::new(&Roots::under(dir.path()));
     let limit = 2 << 20;
@@ -139,7 +149,7 @@ fn the_oldest_samples_of_windows_make_room_for_new_ones() {
 }
 
 #[test]
-fn tasks_that_no_window_has_are_dropped_however_few_there_are() {
+fn tasks_that_no_sample_has_are_dropped_however_few_there_are() {
     let dir = tempfile::tempdir().unwrap();
     let mut analysis = Analysis::new(&Roots::under(dir.path()));
     let one = sampler("one");
@@ -152,7 +162,7 @@ fn tasks_that_no_window_has_are_dropped_however_few_there_are() {
     assert!(before >= 1000, "{before}");
     let later = 2 * length + TIDY_EVERY;
     analysis.analyzed = later;
-    let gone = analysis.sources.iter_mut().any(|source| source.window.forget(later));
+    let gone = analysis.sources.iter_mut().any(|source| source.log.forget(later));
     analysis.make_room(gone);
     assert!(analysis.tasks.len() < 10, "{}", analysis.tasks.len());
 }
@@ -177,11 +187,142 @@ fn a_process_that_no_stack_refers_to_is_reported_once() {
     analysis.read(0, &exit(Task { pid: 7, tid: 7, parent_pid: 1, parent_tid: 1, time: 2 }));
     assert_eq!(analysis.take_work(false).unwrap().ended, jit_processes);
     analysis.analyzed = later;
-    let gone = analysis.sources.iter_mut().any(|source| source.window.forget(later));
+    let gone = analysis.sources.iter_mut().any(|source| source.log.forget(later));
     analysis.make_room(gone);
     let gone = analysis.take_work(false).unwrap().gone;
     assert!(matches!(&gone[..], [(id, Process { pid: 7, .. })] if jit_processes == [*id]), "{gone:?}");
     assert!(analysis.take_work(false).is_none());
+}
+
+#[test]
+fn a_range_of_the_log_begins_and_ends_where_the_samples_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut analysis = Analysis::new(&Roots::under(dir.path()));
+    analysis.keep_for(Duration::from_secs(3600));
+    analysis.set_samplers(&[sampler("one")]);
+    const SECOND: u64 = 1_000_000_000;
+    analysis.sources[0].log.start(10 * SECOND);
+    for second in 10..=7_000 {
+        let sample = Sample { time: second * SECOND, pid: 1, tid: 1, ..Sample::default() };
+        analysis.sample(0, 0, &sample, second);
+    }
+    let now = 7_000 * SECOND;
+    let range = |analysis: &Analysis, from: u64, to: u64| {
+        let counted = analysis.range("one", from * SECOND..to * SECOND, now).unwrap();
+        let values: u64 = counted.tally.iter().map(|(_, sum)| sum.value).sum();
+        (counted.begin / SECOND, counted.end / SECOND, values)
+    };
+    assert_eq!(range(&analysis, 100, 103), (100, 103, 100 + 101 + 102));
+    assert_eq!(range(&analysis, 0, 12), (10, 12, 10 + 11), "sampling began at 10 s");
+    assert_eq!(range(&analysis, 6_999, 8_000), (6_999, 7_000, 6_999 + 7_000), "the future is not there yet");
+    let last = analysis.last("one", now, u64::MAX).unwrap();
+    assert_eq!(
+        (last.begin / SECOND, last.tally.iter().map(|(_, sum)| sum.count).sum()),
+        (6_940, 61),
+        "the window"
+    );
+    // The first chunk has expired.
+    analysis.sources[0].log.forget(now);
+    let (begin, end, values) = range(&analysis, 100, 103);
+    assert!(begin > 2_000 && begin == end && values == 0, "{begin} {end}");
+    assert!(analysis.range("none", 0..now, now).is_none());
+    let mut found = Vec::new();
+    let times = 6_998 * SECOND..7_000 * SECOND;
+    let from = analysis.times(
+        "one",
+        &times,
+        |key| key.mode == Mode::User,
+        |time, count| found.push((time / SECOND, count)),
+    );
+    assert_eq!((from.unwrap() / SECOND, found), (begin, vec![(6_998, 1), (6_999, 1)]));
+}
+
+#[test]
+fn names_of_all_frames_are_looked_up_once_a_minute_and_new_ones_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut analysis = Analysis::new(&Roots::under(dir.path()));
+    analysis.set_samplers(&[sampler("one")]);
+    let sample = |analysis: &mut Analysis, address: i64| {
+        // PERF_CONTEXT_KERNEL
+        let callchain = [-128i64, address].map(i64::to_ne_bytes);
+        let sample = Sample { time: 1, pid: 7, tid: 7, callchain: &callchain, ..Sample::default() };
+        analysis.sample(0, 0, &sample, 1);
+    };
+    sample(&mut analysis, 0x1000);
+    assert!(analysis.take_frames().is_empty(), "a command keeps no samples");
+    analysis.keep_for(Duration::from_secs(3600));
+    let kernel = |frames: Vec<Frame>| frames.iter().filter(|frame| matches!(frame, Frame::Kernel(_))).count();
+    assert_eq!(kernel(analysis.take_frames()), 1);
+    assert_eq!(analysis.take_frames(), []);
+    sample(&mut analysis, 0x2000);
+    assert_eq!(kernel(analysis.take_work(true).unwrap().kept), 1);
+    assert_eq!(analysis.take_frames(), []);
+    analysis.analyzed = 60_000_000_000;
+    assert_eq!(kernel(analysis.take_frames()), 2);
+    // Frames have other numbers.
+    analysis.tidy();
+    assert_eq!(kernel(analysis.take_frames()), 2);
+}
+
+#[test]
+fn recordings_go_on_while_the_log_fills_the_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut analysis = Analysis::new(&Roots::under(dir.path()));
+    let shares = MemoryShares { stacks: Share::fixed(Part::Stacks, 2 << 20), ..MemoryShares::for_command() };
+    analysis.keep_within(&shares);
+    analysis.keep_for(Duration::from_secs(3600));
+    analysis.set_samplers(&[sampler("one")]);
+    analysis.begin(1, "one", 0);
+    let most = 400_000;
+    for number in 1..=most {
+        let time = number * 1_000_000;
+        // Few threads, and a value that takes many bits.
+        let tid = number as u32 % 50;
+        analysis.count_of(tid, time, number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8);
+        if number % 1000 == 0 {
+            analysis.analyzed = time;
+            analysis.make_room(false);
+        }
+    }
+    assert!(shares.stacks.used() <= 2 << 20, "{}", shares.stacks.used());
+    assert!(analysis.held_memory.dropped > 0);
+    let recorded = analysis.end(1, most * 1_000_000).unwrap().tally;
+    assert_eq!((recorded.full, recorded.iter().map(|(_, sum)| sum.count).sum::<u64>()), (0, most));
+}
+
+#[test]
+fn an_entry_with_many_samples_does_not_shorten_the_log_of_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut analysis = Analysis::new(&Roots::under(dir.path()));
+    let shares = MemoryShares { stacks: Share::fixed(Part::Stacks, 2 << 20), ..MemoryShares::for_command() };
+    analysis.keep_within(&shares);
+    analysis.keep_for(Duration::from_secs(3600));
+    analysis.set_samplers(&[sampler("many"), sampler("few")]);
+    analysis.sources.iter_mut().for_each(|source| source.log.start(0));
+    let most = 400_000;
+    for number in 1..=most {
+        let time = number * 1_000_000;
+        let task = analysis.tasks.id(&Sample { pid: 1, tid: 1, ..Sample::default() });
+        let key = Key { stack: StackId(0), task, mode: Mode::Sleeping, cpu: None };
+        analysis.count(
+            0,
+            time,
+            key,
+            Sum { count: 1, value: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8 },
+        );
+        if number % 1000 == 0 {
+            analysis.count(1, time, key, Sum { count: 1, value: 1 });
+            analysis.analyzed = time;
+            analysis.make_room(false);
+        }
+    }
+    let left = |analysis: &Analysis, entry: &str| {
+        let counted = analysis.range(entry, 0..u64::MAX, most * 1_000_000).unwrap();
+        counted.tally.iter().map(|(_, sum)| sum.count).sum::<u64>()
+    };
+    assert_eq!(left(&analysis, "few"), most / 1000);
+    let many = left(&analysis, "many");
+    assert!(many < most && many + analysis.held_memory.dropped == most, "{many}");
 }
 
 #[test]

@@ -68,6 +68,14 @@ fn threads_have_events_of_their_own_that_children_inherit() {
     let (writers, _) = opened.unwrap();
     assert_eq!(writers.descriptors(), 4);
     assert!(writers.inherited);
+    assert_eq!(writers.into_events().count(), 4);
+    assert!(kernel.opened().is_empty());
+}
+
+#[test]
+fn the_events_of_a_cpu_cannot_be_inherited() {
+    let (opened, _) = opened(&FakeKernel::new(), &cpus());
+    assert!(!opened.unwrap().0.inherited);
 }
 
 #[test]
@@ -108,31 +116,49 @@ fn threads_that_have_ended_are_left_out_and_those_of_others_are_refused() {
     kernel.refuse(Errno::EACCES, of(8));
     let (none, refused) = opened(&kernel, &open_targets);
     assert!(none.is_none());
-    assert!(refused[0].refusal.target.starts_with("thread 8 "), "{}", refused[0].refusal.target);
+    let Refusal { target, errno, .. } = &refused[0].refusal;
+    assert_eq!((&**target, *errno), ("thread 8 on cpu 3", Some(Errno::EACCES)));
 }
 
 #[test]
 fn a_ring_that_cannot_be_made_gives_its_descriptors_back() {
     let kernel = FakeKernel::new();
     kernel.limit_rings(0);
-    let (none, refused) = opened(&kernel, &cpus());
+    let mut budget = Budget::new(1024, 0, None);
+    let (none, refused) = open_for(&kernel, &mut budget, &cpus(), vec![holder()], "f");
     assert!(none.is_none() && kernel.opened().is_empty());
+    assert_eq!(budget.used, 0);
     assert_eq!((refused.len(), refused[0].event), (1, None));
-    assert_eq!(&*refused[0].refusal.event, "samples");
+    let Refusal { event, target, errno, .. } = &refused[0].refusal;
+    assert_eq!((&**event, &**target, *errno), ("samples", "cpu 3", Some(Errno::EPERM)));
 }
 
-/// A consumer that keeps the sizes of one ring, and reports a given usage.
-#[derive(Default)]
-struct Kept {
+/// A consumer that keeps a ring and the sizes of all its rings, and reports a given usage.
+struct Kept<R> {
     usage: Usage,
     pages: Vec<usize>,
+    /// Number of rings that it had to drop.
+    removed: usize,
+    memory: Option<R>,
 }
 
-impl<R: crate::sys::Ring> Consumer<R> for Kept {
-    fn remove(&mut self, _: RingId) {}
+impl<R> Kept<R> {
+    fn new(memory: R) -> Self {
+        Self { usage: Usage::default(), pages: vec![], removed: 0, memory: Some(memory) }
+    }
+}
 
-    fn add(&mut self, _: RingId, memory: R) {
+impl<R: crate::sys::Ring> Consumer<R> for Kept<R> {
+    fn remove(&mut self, ring: RingId) {
+        assert_eq!(ring, RingId::of_cpu(3));
+        self.removed += 1;
+        self.memory = None;
+    }
+
+    fn add(&mut self, ring: RingId, memory: R) {
+        assert_eq!(ring, RingId::of_cpu(3));
         self.pages.push(memory.size() / 4096);
+        self.memory = Some(memory);
     }
 
     fn usage(&mut self, _: RingId) -> Usage {
@@ -147,10 +173,9 @@ fn a_ring_grows_each_time_that_it_lost_more_until_the_budget_or_the_kernel_ends_
         kernel.limit_rings(kernel_gives);
         let (opened, _) = opened(&kernel, &cpus());
         let (writers, made) = opened.unwrap();
-        let (mut set, mut kept) = (RingSet::new("samples"), Kept::default());
+        let mut set = RingSet::new("samples");
         set.budget = RingBudget { most: budget, bound_by_kernel: false };
-        let ring = RingId::of_cpu(3);
-        drop(set.add(ring, writers, made));
+        let mut kept = Kept::new(set.add(RingId::of_cpu(3), writers, made));
         set.grow(&mut kept);
         assert!(kept.pages.is_empty(), "nothing was lost");
         for lost in 1..9 {
@@ -166,9 +191,9 @@ fn a_ring_grows_each_time_that_it_lost_more_until_the_budget_or_the_kernel_ends_
 fn a_ring_grows_before_it_loses_records() {
     let (opened, _) = opened(&FakeKernel::new(), &cpus());
     let (writers, made) = opened.unwrap();
-    let (mut set, mut kept) = (RingSet::new("samples"), Kept::default());
+    let mut set = RingSet::new("samples");
     set.budget = RingBudget { most: 64, bound_by_kernel: false };
-    drop(set.add(RingId::of_cpu(3), writers, made));
+    let mut kept = Kept::new(set.add(RingId::of_cpu(3), writers, made));
     let half = 4 * rustix::param::page_size();
     let full = 2 * half;
     for (most, grown) in
@@ -177,6 +202,77 @@ fn a_ring_grows_before_it_loses_records() {
         kept.usage.most = most;
         set.grow(&mut kept);
         assert_eq!(kept.pages, grown);
+    }
+}
+
+/// Returns a set with the ring of CPU 3, of 8 pages and at most `most`, and its consumer.
+fn growing(
+    kernel: &FakeKernel,
+    most: usize,
+) -> (RingSet<RingWriters<FakeEvent, char>>, Kept<<FakeEvent as Event>::Ring>) {
+    let (writers, made) = opened(kernel, &[OpenTarget::Threads(vec![7, 8])]).0.unwrap();
+    let mut set = RingSet::new("samples");
+    set.budget = RingBudget { most, bound_by_kernel: false };
+    let memory = set.add(RingId::of_cpu(3), writers, made);
+    (set, Kept::new(memory))
+}
+
+#[test]
+fn a_ring_that_is_nearly_full_waits_for_its_report_of_losses_before_it_grows() {
+    let bytes = 8 * rustix::param::page_size();
+    for (most, grows) in [(bytes / 16 * 15, true), (bytes / 16 * 15 + 8, false)] {
+        let (mut set, mut kept) = growing(&FakeKernel::new(), 64);
+        kept.usage.most = most;
+        set.grow(&mut kept);
+        assert_eq!(kept.pages, if grows { &[32][..] } else { &[] }, "{most} bytes of {bytes}");
+    }
+}
+
+#[test]
+fn each_loss_enlarges_a_ring_once() {
+    let (mut set, mut kept) = growing(&FakeKernel::new(), 1 << 10);
+    for (lost, pages) in [(1, &[32][..]), (1, &[32]), (4, &[32, 128]), (4, &[32, 128]), (5, &[32, 128, 512])]
+    {
+        kept.usage.lost = lost;
+        set.grow(&mut kept);
+        assert_eq!((&kept.pages[..], kept.removed), (pages, pages.len()));
+    }
+}
+
+#[test]
+fn a_ring_of_the_maximum_size_that_lost_nothing_grows_once_there_is_more_memory() {
+    let (mut set, mut kept) = growing(&FakeKernel::new(), 8);
+    for (most, pages) in [(8, &[][..]), (32, &[32])] {
+        set.budget.most = most;
+        kept.usage.most = 5 * rustix::param::page_size();
+        set.grow(&mut kept);
+        assert_eq!((&kept.pages[..], kept.removed), (pages, pages.len()));
+    }
+}
+
+#[test]
+fn a_ring_that_cannot_be_replaced_is_given_up() {
+    let kernel = FakeKernel::new();
+    let (mut set, mut kept) = growing(&kernel, 64);
+    kernel.limit_rings(0);
+    for lost in 1..4 {
+        kept.usage.lost = lost;
+        set.grow(&mut kept);
+        assert_eq!((kept.removed, kept.pages.len()), (1, 0));
+    }
+}
+
+#[test]
+fn all_events_write_into_the_ring_of_one_event_also_after_it_grew() {
+    let kernel = FakeKernel::new();
+    let (mut set, mut kept) = growing(&kernel, 64);
+    for pages in [0, 1] {
+        let opened = kernel.opened();
+        let outputs: Vec<Option<u64>> = opened.iter().map(|event| event.output).collect();
+        assert_eq!(outputs, [None, Some(opened[0].id()), Some(opened[0].id()), Some(opened[0].id())]);
+        assert_eq!(kept.pages.len(), pages);
+        kept.usage.lost += 1;
+        set.grow(&mut kept);
     }
 }
 
@@ -190,6 +286,9 @@ fn rings_that_are_open_or_were_refused_are_not_missing() {
     set.refuse(RingId::of_cpu(1), board.add(&"default".into(), Scope::CPU, refusal));
     let online: CpuSet = "0-3".parse().unwrap();
     assert_eq!(set.missing(&online, 1), [0, 2].map(RingId::of_cpu));
+    let second = |cpu| RingId { cpu, number: 1 };
+    let [zero, two] = [0, 2].map(RingId::of_cpu);
+    assert_eq!(set.missing(&online, 2), [zero, second(0), second(1), two, second(2), second(3)]);
     assert_eq!(set.outside(&"0-2".parse().unwrap()), [RingId::of_cpu(3)]);
     set.remove_refusals(&"0".parse().unwrap(), &mut board);
     assert_eq!(set.missing(&online, 1), [0, 1, 2].map(RingId::of_cpu));
@@ -236,10 +335,34 @@ fn another_holder_is_tried_only_if_the_kernel_does_not_know_a_field_of_the_first
         let (writers, refused) = open_for(&kernel, &mut budget, &cpus(), holders, "f");
         let found = kernel.opened().first().map(|event| event.attr.ordered);
         assert_eq!((found, writers.is_some()), (holder_opened, holder_opened.is_some()), "{errno:?}");
-        let refused: Vec<_> =
-            refused.iter().map(|refused| (&*refused.refusal.event, refused.event)).collect();
-        assert_eq!(refused, if holder_opened.is_some() { vec![] } else { vec![("dummy", None)] });
+        let refused: Vec<_> = refused
+            .iter()
+            .map(|Refused { event, refusal }| (&*refusal.event, &*refusal.target, *event))
+            .collect();
+        assert_eq!(refused, if holder_opened.is_some() { vec![] } else { vec![("dummy", "cpu 3", None)] });
     }
+}
+
+#[test]
+fn a_process_of_another_user_is_refused_as_such_if_user_space_is_permitted() {
+    for (exclude_kernel, reason) in [(true, "another user"), (false, "perf_event_paranoid is 2")] {
+        let (kernel, mut budget) = (FakeKernel::new(), Budget::new(1024, 0, None));
+        kernel.refuse(Errno::EACCES, |_, _, _| true);
+        let mut attr = holder();
+        attr.modifiers.exclude_kernel = exclude_kernel;
+        let threads = [OpenTarget::Threads(vec![7])];
+        let (_, refused) = open_for(&kernel, &mut budget, &threads, vec![attr], "f");
+        let [Refused { event: None, refusal }] = &refused[..] else { panic!("{refused:?}") };
+        assert!(refusal.reason.contains(reason), "{}", refusal.reason);
+    }
+}
+
+#[test]
+fn a_cpu_that_is_offline_by_now_is_left_out() {
+    let kernel = FakeKernel::new();
+    kernel.take_offline(3);
+    let (none, refused) = opened(&kernel, &cpus());
+    assert!(none.is_none() && refused.is_empty(), "{refused:?}");
 }
 
 #[test]
@@ -266,6 +389,8 @@ fn a_filter_is_refused_as_such_only_if_the_event_opens_without_it() {
             panic!("{:?}", opened.1)
         };
         assert_eq!(refusal.reason.contains("filter \"bytes > \""), blamed, "{}", refusal.reason);
+        assert_eq!(refusal.reason.contains("filter"), blamed, "{}", refusal.reason);
+        assert_eq!(refusal.errno, Some(Errno::EINVAL));
         assert!(kernel.opened().is_empty(), "the event of the ring is closed as well");
     }
 }
@@ -318,6 +443,7 @@ fn a_set_is_idle_without_rings_and_without_a_reader() {
     let ring = RingId::of_cpu(3);
     assert_eq!((set.is_idle(), set.ids(), set.descriptors()), (false, vec![ring], 2));
     assert_eq!(set.writers().map(|(ring, _)| ring).collect::<Vec<_>>(), [ring]);
+    assert_eq!(set.writers_mut().map(|(ring, _)| ring).collect::<Vec<_>>(), [ring]);
     let reader = |_: &[RingId]| {};
     set.listen(ring, || Reader::start("reader", None, Urgency::Raised, reader));
     assert!(set.waker().is_some());

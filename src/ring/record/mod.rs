@@ -332,6 +332,22 @@ mod tests {
         assert_eq!(Record::parse(&record, &fields), Err(Malformed));
     }
 
+    #[test]
+    fn the_thread_of_a_switch_is_in_front_of_the_time_and_the_identifier() {
+        for (time, identifier, behind) in
+            [(false, false, &[][..]), (true, false, &[9]), (false, true, &[9]), (true, true, &[9, 9])]
+        {
+            let fields = Fields { identifier, tid: true, time, ..Fields::default() };
+            let body = testing::bytes(&[&[7 << 32 | 5], behind].concat());
+            let record = testing::record(abi::PERF_RECORD_SWITCH, 0, &body);
+            let switch = Record::Switch { pid: 5, tid: 7, out: false, other: (0, 0) };
+            assert_eq!(Record::parse(&record, &fields), Ok(switch), "{fields:?}");
+            let fields = Fields { tid: false, ..fields };
+            let switch = Record::Switch { pid: 0, tid: 0, out: false, other: (0, 0) };
+            assert_eq!(Record::parse(&record, &fields), Ok(switch), "no thread was requested");
+        }
+    }
+
     use super::*;
     use crate::ring::testing;
 
@@ -344,6 +360,8 @@ mod tests {
         let bytes = testing::comm(7, 8, b"a\nb\xff", true);
         let Ok(Record::Comm(comm)) = parse(&bytes) else { panic!("{:?}", parse(&bytes)) };
         assert_eq!(comm, Comm { pid: 7, tid: 8, name: b"a\nb\xff", exec: true });
+        let renamed = Comm { pid: 7, tid: 8, name: b"sh", exec: false };
+        assert_eq!(parse(&testing::comm(7, 8, b"sh", false)), Ok(Record::Comm(renamed)));
         let bytes = testing::cgroup(77, b"/a/b");
         assert_eq!(parse(&bytes), Ok(Record::Cgroup(Cgroup { id: 77, path: b"/a/b" })));
     }

@@ -230,6 +230,97 @@ mod tests {
     }
 
     #[test]
+    fn counts_are_plain_only_if_nothing_is_between_them() {
+        for (id, lost, plain) in [(false, false, true), (true, false, false), (false, true, false)] {
+            let format = ReadFormat { untimed: true, id, lost };
+            let fields = Fields { read: Some(format), ..Fields::default() };
+            let each = 1 + u64::from(!plain);
+            let sample =
+                record(PERF_RECORD_SAMPLE, 0, &bytes(&[&[2][..], &[7; 4][..2 * each as usize]].concat()));
+            let group = parse(&sample, &fields).group;
+            assert_eq!(group.plain(), plain.then_some(&[7u64.to_ne_bytes(); 2][..]), "{format:?}");
+        }
+        let nothing = Sample::default().group;
+        assert_eq!((nothing.plain(), nothing.values().count()), (None, 0), "no counts were requested");
+    }
+
+    #[test]
+    fn a_group_that_is_read_has_all_words_and_no_more() {
+        let words = [2, 100, 90, 10, 20].map(u64::to_ne_bytes).concat();
+        let format = ReadFormat::default();
+        let group = Group::parse_read(&words, format).unwrap();
+        assert_eq!((group.enabled, group.running, group.members()), (100, 90, 2));
+        assert_eq!(group.values().collect::<Vec<_>>(), [10, 20]);
+        assert_eq!(Group::parse_read(&words[..32], format), Err(Malformed));
+        assert_eq!(Group::parse_read(&[&words[..], &[0; 8]].concat(), format), Err(Malformed));
+    }
+
+    #[test]
+    fn only_a_sample_of_its_own_length_is_parsed_as_one() {
+        let fields = Fields { cgroup: true, ..Fields::default() };
+        let sample = record(PERF_RECORD_SAMPLE, 0, &bytes(&[42]));
+        let expected = Sample { cgroup: 42, ..Sample::default() };
+        assert_eq!(Sample::parse_record(&sample, &fields), Ok(expected));
+        assert_eq!(Sample::parse_record(&record(3, 0, &bytes(&[42])), &fields), Err(Malformed));
+        let longer = record(PERF_RECORD_SAMPLE, 0, &bytes(&[42, 43]));
+        assert_eq!(Sample::parse_record(&longer, &fields), Err(Malformed));
+        assert_eq!(Sample::parse_record(&longer[..16], &fields), Err(Malformed));
+    }
+
+    #[test]
+    fn a_stack_has_the_bytes_that_the_kernel_copied_and_is_full_if_these_are_all_that_were_requested() {
+        let registers = Registers { ip: 1, sp: 2, fp: 3, lr: 0 };
+        let fields = Fields { user_stack: 16, cgroup: true, ..Fields::default() };
+        let parsed = |kind: u64, stack: &[u64]| {
+            let numbers = if kind == 0 { vec![] } else { registers.numbers().to_vec() };
+            let body = bytes(&[&[kind], &numbers[..], stack, &[42]].concat());
+            let sample = record(PERF_RECORD_SAMPLE, 0, &body);
+            Sample::parse_record(&sample, &fields).map(|sample| {
+                assert_eq!((sample.cgroup, sample.narrow), (42, false));
+                sample.user.map(|user| (user.registers, user.bytes.to_vec(), user.full))
+            })
+        };
+        let ones = vec![1; 8];
+        let one = u64::from_ne_bytes([1; 8]);
+        assert_eq!(parsed(2, &[16, one, one, 16]), Ok(Some((registers, ones.repeat(2), true))));
+        assert_eq!(parsed(2, &[16, one, 0, 8]), Ok(Some((registers, ones, false))));
+        assert_eq!(parsed(2, &[16, one, one, 17]), Err(Malformed), "more than there is room for");
+        assert_eq!(
+            parsed(2, &[0]),
+            Ok(Some((registers, vec![], false))),
+            "the record is too long for a stack"
+        );
+        assert_eq!(parsed(1, &[16, one, one, 16]), Ok(None), "a 32-bit program");
+        assert_eq!(parsed(0, &[0]), Ok(None), "a kernel thread");
+        assert_eq!(parsed(0, &[16, one, one, 16]), Ok(None));
+        assert_eq!(parsed(2, &[u64::MAX, one, one, 16]), Err(Malformed));
+    }
+
+    #[test]
+    fn a_program_is_narrow_if_its_registers_have_32_bits() {
+        let fields = Fields { width: true, cgroup: true, ..Fields::default() };
+        for (words, narrow) in [(&[1, 9][..], true), (&[2, 9], false), (&[0], false)] {
+            let sample = record(PERF_RECORD_SAMPLE, 0, &bytes(&[words, &[42]].concat()));
+            let expected = Sample { narrow, cgroup: 42, ..Sample::default() };
+            assert_eq!(parse(&sample, &fields), expected, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_call_chain_has_the_number_of_addresses_that_precedes_it() {
+        let fields = Fields { ip: true, callchain: true, ..Fields::default() };
+        let parsed = |words: &[u64]| {
+            let sample = record(PERF_RECORD_SAMPLE, 0, &bytes(words));
+            Sample::parse_record(&sample, &fields).map(|sample| (sample.ip, sample.callchain.to_vec()))
+        };
+        assert_eq!(parsed(&[9, 2, 5, 6]), Ok((9, vec![5u64.to_ne_bytes(), 6u64.to_ne_bytes()])));
+        assert_eq!(parsed(&[9, 0]), Ok((9, vec![])));
+        for length in [1, 3, u64::MAX, u64::MAX / 8 + 2] {
+            assert_eq!(parsed(&[9, length, 5, 6]), Err(Malformed), "{length}");
+        }
+    }
+
+    #[test]
     fn a_group_of_more_members_than_bytes_is_malformed() {
         for members in [2, u64::MAX, u64::MAX / 8 + 2] {
             let sample = record(PERF_RECORD_SAMPLE, 0, &bytes(&[members, 1, 1, 5]));

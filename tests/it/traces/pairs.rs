@@ -184,7 +184,7 @@ fn an_event_that_is_paired_with_itself_tells_how_far_its_hits_are_apart() {
 fn a_value_that_made_room_for_another_does_not_lend_it_its_place_in_a_pair() {
     let mut world = world(", timeout: 1h, labels: {code: from.code}, values: 1");
     hits(&world, &[begin(1).code(5)]);
-    (0..32).for_each(|_| drop(world.collect()));
+    (0..32).for_each(|_| drop(world.collect_slowly()));
     hits(&world, &[begin(2).code(6), end(2), end(1)]);
     let scrape = world.collect();
     let expected = [r#"{code="6"} 1"#, r#"{code="other"} 1"#];

@@ -168,7 +168,9 @@ qemu_command() {
   esac
   [ -s "$image" ] || die 125 "$image is missing: run setup.sh --arch $arch --kernel $kernel"
   if [ -n "$icount" ]; then
-    qemu+=(-icount "$icount")
+    # The clock of the day follows the guest's clock, which leaps over idle time: an alarm in three seconds would else be heard after
+    # more than an hour of guest time.
+    qemu+=(-icount "$icount" -rtc clock=vm)
   fi
   read -ra extra <<<"$qemu_words"
   qemu+=(-kernel "$image" -initrd "$scratch/initrd" -smp "$cpus" -m "$memory")

@@ -59,6 +59,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $base = omit $base "containers" }}
 {{- $changes = mergeOverwrite (dict "containers" (dict "cri" "off" "docker" "off")) $changes }}
 {{- end }}
+{{- if .Values.authorization.enabled }}
+{{- $changes = mergeOverwrite (dict "web" (dict "kubernetes" dict)) $changes }}
+{{- end }}
 {{- if $changes }}
 {{- mergeOverwrite $base $changes | toYaml }}
 {{- else }}

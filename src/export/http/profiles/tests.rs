@@ -9,6 +9,7 @@ use flate2::read::GzDecoder;
 use super::super::tests::{Answer, Program, Running, program, snapshot};
 use super::super::{Limits, Unavailable};
 use super::*;
+use crate::profile::HeatMap;
 use crate::profile::sample_profiles::{example, hostile};
 
 /// A source of profiles.
@@ -53,8 +54,19 @@ impl Profiler {
         if let Some(seconds) = wanted.seconds {
             Arc::make_mut(&mut profile).duration = Duration::from_secs(seconds.into());
         }
+        // Likewise for a range of the past: the source has samples from its profile's start on.
+        if let Some(range) = wanted.range {
+            let profile = Arc::make_mut(&mut profile);
+            profile.start = profile.start.max(range.from);
+            profile.duration = Duration::from_millis(range.to.0.saturating_sub(profile.start.0));
+        }
         Arc::make_mut(&mut profile).kind.name = wanted.kind;
         Ok(profile)
+    }
+
+    pub(in super::super) fn heat(&self, range: TimeRange, rows: u32) -> Result<HeatMap, Unavailable> {
+        let counts = vec![vec![1; rows as usize].into_boxed_slice(); range.seconds() as usize];
+        Ok(HeatMap { from: Timestamp(range.from.0 / 1000 * 1000), complete_from: range.from, counts })
     }
 
     /// Waits until a number of requests are waiting.
@@ -96,6 +108,86 @@ fn a_scraper_gets_a_profile_of_the_seconds_that_it_wants() {
         expected.duration = Duration::from_secs(seconds);
         assert_eq!(answer.body, pprof::encode(&expected).unwrap());
     }
+}
+
+#[test]
+fn every_output_has_a_range_of_the_past() {
+    let mut profile = example();
+    profile.start = Timestamp(0);
+    let server = running(profile);
+    for (query, start, duration) in [
+        ("from=5000&to=5600", 5000, 600_000),
+        ("from=1970-01-01T01:00:00Z&to=3630.5", 3600, 30_500),
+        ("at=60&for=5s", 60, 5_000),
+    ] {
+        let answer = get(&server, &format!("/debug/pprof/profile?{query}"));
+        assert_eq!(answer.code(), 200, "{query}");
+        let mut expected = example();
+        expected.start = Timestamp(start * 1000);
+        expected.duration = Duration::from_millis(duration);
+        assert_eq!(answer.body, pprof::encode(&expected).unwrap(), "{query}");
+        for path in ["/folded", "/flamegraph", "/top"] {
+            assert_eq!(get(&server, &format!("{path}?{query}")).code(), 200, "{path}?{query}");
+        }
+    }
+    assert_eq!(get(&server, "/folded?from=-10m").code(), 200);
+    for query in ["from=-5m&seconds=3", "from=x", "to=-1", "from=9000&to=8000", "from=99999999999"] {
+        assert_eq!(get(&server, &format!("/folded?{query}")).code(), 400, "{query}");
+    }
+}
+
+#[test]
+fn a_range_that_is_older_than_all_samples_is_refused_with_how_far_they_reach() {
+    let mut profile = example();
+    profile.start = Timestamp(999_990_000);
+    let server = running(profile);
+    let answer = get(&server, "/folded?from=999940&to=999970");
+    assert_eq!(
+        (answer.code(), answer.text()),
+        (
+            404,
+            "no cpu samples from 1970-01-12T13:45:40Z to 1970-01-12T13:46:10Z: the oldest samples in memory are from \
+             1970-01-12T13:46:30Z; set limits.memory higher to keep more, at most for an hour\n"
+        )
+    );
+    // The page that a browser shows has the same sentence.
+    let page = get(&server, "/flamegraph?from=999940&to=999970");
+    assert_eq!(page.code(), 404);
+    assert!(page.text().contains("the oldest samples in memory are from 1970-01-12T13:46:30Z"));
+    assert_eq!(get(&server, "/folded?from=999940&to=999991").code(), 200, "a part of the range is there");
+}
+
+#[test]
+fn a_heat_map_has_a_column_for_each_second_and_is_bounded() {
+    let server = running(example());
+    let answer = get(&server, "/api/v1/heatmap?at=999990.5&for=9.5&rows=4&comm=nginx*");
+    assert_eq!((answer.code(), answer.header("content-type")), (200, Some("application/json")));
+    let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(
+        (&json["type"], &json["from"], &json["seconds"]),
+        (&"cpu".into(), &999_990.into(), &10.into())
+    );
+    assert_eq!((&json["rows"], &json["counts"][9]), (&4.into(), &serde_json::json!([1, 1, 1, 1])));
+    let usual: serde_json::Value = serde_json::from_slice(&get(&server, "/api/v1/heatmap").body).unwrap();
+    let seconds = usual["seconds"].as_u64().unwrap();
+    assert!(usual["rows"] == 50 && (120..=121).contains(&seconds), "{seconds}");
+    let refused = |query: &str| {
+        let answer = get(&server, &format!("/api/v1/heatmap?{query}"));
+        (answer.code(), answer.text().to_owned())
+    };
+    assert_eq!(refused("from=400&to=4001").0, 400);
+    assert_eq!(refused("from=400&to=4000").0, 200);
+    // An hour that does not begin with a second.
+    assert!(refused("from=400.5&to=4000.5").1.starts_with(r#"{"type":"cpu","from":401,"seconds":3600,"#));
+    assert_eq!(refused("from=400.5&to=4000.6").0, 400);
+    for query in ["rows=0", "rows=101", "seconds=5", "from=9000&to=8000", "shape=icicle"] {
+        assert_eq!(refused(query).0, 400, "{query}");
+    }
+    assert_eq!(
+        refused("from=1000&to=8140").1,
+        "the range touches 7140 seconds, the maximum is 3600: use a shorter range\n"
+    );
+    assert_eq!(refused("type=none").0, 404);
 }
 
 #[test]
@@ -165,11 +257,13 @@ fn what_is_not_known_is_refused_with_what_is() {
         (code, &*text),
         (
             400,
-            "unknown key \"node\"; available: type, seconds, comm, pid, cgroup, namespace, pod, container, mode\n"
+            "unknown key \"node\"; available: type, seconds, from, to, at, for, comm, pid, cgroup, namespace, pod, container, mode\n"
         )
     );
     let (code, text) = refused("/folded?type=heap");
     assert_eq!((code, &*text), (404, "unknown profile type; available: cpu, off_cpu\n"));
+    let (code, text) = refused("/folded?base_node=x");
+    assert!(code == 400 && text.contains("base_comm, base_pid"), "{text}");
     let (code, text) = refused("/flamegraph?seconds=1000");
     assert!(
         code == 400 && text.contains("is not a number from 1 to 300") && text.contains("<form"),
@@ -189,6 +283,52 @@ fn without_profiles_every_path_says_so() {
         assert!(answer.code() == 404 && answer.text().contains(NO_KINDS), "{path}: {}", answer.text());
     }
     assert!(get(&server, "/debug/pprof/").text().contains(NO_KINDS));
+}
+
+#[test]
+fn a_kind_that_is_not_recorded_is_refused_with_the_lines_that_record_it() {
+    let profiler = Profiler { kinds: vec!["cpu".into()], ..Profiler::of(example()) };
+    let server = Running::new(with(profiler));
+    for path in ["/flamegraph", "/top", "/folded", "/debug/pprof/profile"] {
+        let answer = get(&server, &format!("{path}?type=off_cpu"));
+        let text = answer.text();
+        assert!(
+            answer.code() == 404 && text.contains("off_cpu is not recorded; available: cpu"),
+            "{path}: {text}"
+        );
+        assert!(text.contains("off_cpu: {threshold: 1ms}"), "{path}: {text}");
+    }
+}
+
+#[test]
+fn two_selections_of_one_profile_are_compared() {
+    let server = running(example());
+    let page = get(&server, "/flamegraph?comm=nginx&base_comm=node");
+    assert_eq!(page.code(), 200);
+    assert!(page.text().contains("100.00% \u{2192} 100.00% (0.00 points)"));
+    assert!(page.text().contains("CollectGarbage"), "functions that vanished are listed");
+    let folded = get(&server, "/folded?comm=nginx&base_comm=node&normalize=false");
+    assert!(
+        folded.text().lines().all(|line| line.contains(" 0 ") || line.ends_with(" 0")),
+        "{}",
+        folded.text()
+    );
+    let table = get(&server, "/top?comm=nginx&base_comm=node&by=comm&format=text");
+    assert!(table.text().contains("+100.00") && table.text().contains("\u{2212}100.00"), "{}", table.text());
+}
+
+#[test]
+fn a_function_is_shown_with_its_callers_and_callees() {
+    let server = running(example());
+    let page = get(&server, "/flamegraph?focus=do_syscall_64");
+    assert!(page.text().contains("<title>writev\n") && page.text().contains("<title>tcp_sendmsg\n"));
+    assert!(!page.text().contains("<title>hash_search\n"));
+    let table = get(&server, "/top?focus=do_syscall_64&format=text");
+    assert!(table.text().contains("entry_SYSCALL_64_after_hwframe"), "{}", table.text());
+    let missing = get(&server, "/top?focus=missing&format=json");
+    assert_eq!((missing.code(), missing.text()), (200, "null"));
+    let missing = get(&server, "/flamegraph?focus=missing");
+    assert!(missing.code() == 200 && missing.text().contains("contains the function"), "{}", missing.text());
 }
 
 #[test]

@@ -122,7 +122,7 @@ impl Machine {
     /// Passes a record of the switch stream to `dark`.
     fn turn(&mut self, cpu: u32, of: (u32, u64), event: Event<'_>) {
         if std::mem::take(&mut self.missed[cpu as usize]) {
-            self.dark.timeline.miss(cpu);
+            self.dark.timeline.miss(cpu, of.0);
         }
         self.dark.enter((cpu, self.time), of, event);
     }
@@ -215,9 +215,10 @@ proptest! {
 fn others_that_ran_in_between_are_charged_to_nobody() {
     let mut report = SchedFact::new();
     report.enter((0, 10), (101, 1001), Event::Outgoing { tid: 1 });
-    report.timeline.miss(0);
+    report.timeline.miss(0, 2);
     report.enter((0, 50), (102, 1002), Event::Outgoing { tid: 2 });
     report.enter((0, 70), (103, 1003), Event::Outgoing { tid: 3 });
+    assert_eq!(report.timeline.untracked(), Untracked { unseen: 1, ..Untracked::default() });
     let (sums, _) = report.take();
     let ran: Vec<(u32, u64)> = sums.iter().map(|(&tid, sum)| (tid, sum.ran)).collect();
     assert_eq!(ran, [(1, 0), (2, 0), (3, 20)]);

@@ -1,0 +1,53 @@
+//! The thread that records the history: each collection, as soon as it is published.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+
+use super::engine::Published;
+use crate::budget::Share;
+use crate::config;
+use crate::history::{History, SharedHistory};
+
+/// Starts the thread. It ends with the collection thread.
+///
+/// # Errors
+/// If the thread cannot be started.
+pub(super) fn start(
+    mut published: watch::Receiver<Arc<Published>>,
+    share: Share,
+) -> io::Result<SharedHistory> {
+    let history = SharedHistory::default();
+    let mut settings = published.borrow().history;
+    history.replace(created(settings));
+    let recorded = history.clone();
+    let runtime = Builder::new_current_thread().build()?;
+    thread::Builder::new().name("history".into()).spawn(move || {
+        let account = share.account();
+        runtime.block_on(async {
+            while published.changed().await.is_ok() {
+                let last = Arc::clone(&published.borrow_and_update());
+                if std::mem::replace(&mut settings, last.history) != last.history {
+                    recorded.replace(created(settings));
+                }
+                let Some(snapshot) = &last.snapshot else { continue };
+                let limit = usize::try_from(share.limit()).unwrap_or(usize::MAX);
+                let bytes = recorded.change(|history| {
+                    history.set_limit(limit);
+                    history.observe(snapshot)
+                });
+                account.set(bytes.unwrap_or(0) as u64);
+            }
+        });
+    })?;
+    Ok(history)
+}
+
+/// Creates an empty history with these settings.
+fn created(settings: config::History) -> Option<History> {
+    let milliseconds = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    settings.is_kept().then(|| History::new(milliseconds(settings.kept), milliseconds(settings.step), 0))
+}

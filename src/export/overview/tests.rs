@@ -1,0 +1,150 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::metrics::{Family, Kind, Labels, Metadata, Point, Value};
+use crate::status::tests::example;
+
+const NOW: u64 = 1_795_251_126_000;
+
+/// Returns an hour of a machine with two cgroups, of which the second is busy in the last five minutes, and has this name.
+fn recorded(name: &str) -> SharedHistory {
+    let mut history = History::new(3_600_000, 1000, 64 << 20);
+    let family = |metric: &str, points: &[(&str, f64)]| {
+        let metadata = Metadata::new(metric, "help", "", Kind::Counter).unwrap();
+        let point = |&(cgroup, value): &(&str, f64)| Point {
+            labels: Labels::new([("cgroup", cgroup)]),
+            value: Value::Float(value),
+            start: Timestamp(0),
+        };
+        Family::new(metadata, points.iter().map(point).collect())
+    };
+    let (mut quiet, mut busy) = (0.0, 0.0);
+    for second in 0..=3600 {
+        quiet += 0.1;
+        busy += if second > 3300 { 1.5 } else { 0.0 };
+        let cpu = family("perf_cgroup_task_clock_seconds", &[("/quiet.service", quiet), (name, busy)]);
+        let run = Family::new(
+            Metadata::new("perf_sched_run_seconds", "help", "", Kind::Counter).unwrap(),
+            vec![Point { labels: Labels::none(), value: Value::Float(quiet + busy), start: Timestamp(0) }],
+        );
+        let at = Timestamp(NOW - 3_600_000 + second * 1000);
+        history.observe(&Arc::new(Snapshot::new(at, [cpu, run])));
+    }
+    let shared = SharedHistory::default();
+    shared.replace(Some(history));
+    shared
+}
+
+fn status() -> Status {
+    Status { now: Timestamp(NOW), ..example() }
+}
+
+fn page(history: &SharedHistory, query: &str) -> String {
+    let (status, query) = (status(), PageQuery::parse(query, PAGE, Timestamp(NOW)).unwrap());
+    machine(View { status: &status, snapshot: None, history, query: &query, nonce: "0" })
+}
+
+fn subject_page(history: &SharedHistory, scope: Scope, query: &str) -> Result<String, String> {
+    let (status, query) = (status(), PageQuery::parse(query, SUBJECT, Timestamp(NOW)).unwrap());
+    subject(View { status: &status, snapshot: None, history, query: &query, nonce: "0" }, scope)
+}
+
+#[test]
+fn the_overview_shows_the_load_the_busiest_and_what_changed() {
+    let page = page(&recorded("/busy.service"), "");
+    assert!(page.contains("data-figure=\"cpu\""), "{page}");
+    assert!(page.contains("<figcaption>CPU<b>1.60</b>"), "{page}");
+    let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} is missing: {page}"));
+    assert!(place("/busy.service</code></a>") < place("/quiet.service</code></a>"));
+    assert!(page.contains("0 \u{2192} <b>1.50</b>"), "{page}");
+    assert!(page.contains("Not measured: Instructions per cycle"));
+    assert!(page.len() < 150_000, "{}", page.len());
+}
+
+#[test]
+fn a_chart_shows_the_range_that_was_asked_for() {
+    let history = recorded("/busy.service");
+    let values = |query: &str| -> Vec<f64> {
+        let page = page(&history, query);
+        let list = page.split_once("data-figure=\"cpu\" data-v=\"").unwrap().1.split_once('"').unwrap().0;
+        list.split(',').map(|value| value.parse().unwrap()).collect()
+    };
+    let hour = values("last=1h");
+    assert!(hour.len() > 150 && hour.len() <= STEPS, "{}", hour.len());
+    assert!((hour[10] - 0.1).abs() < 0.01 && (hour[hour.len() - 2] - 1.6).abs() < 0.01, "{hour:?}");
+    let minute = values("from=-10m&to=-9m");
+    assert_eq!(minute.len(), 6, "steps of ten seconds");
+    assert!(minute.iter().all(|cpu| (cpu - 0.1).abs() < 0.01), "{minute:?}");
+}
+
+#[test]
+fn the_page_of_a_cgroup_shows_its_charts_and_its_share() {
+    let history = recorded("/busy.service");
+    let page = subject_page(&history, Scope::Cgroup, "name=/busy.service").unwrap();
+    assert!(page.contains("<figcaption>CPU<b>1.50</b>"), "{page}");
+    assert!(page.contains("It uses 1.50 CPUs of 1.60 in use on this machine: 94\u{a0}%."), "{page}");
+    assert!(page.contains("/flamegraph?type=cpu&amp;cgroup=/busy.service&amp;from="), "{page}");
+    let unknown = subject_page(&history, Scope::Program, "name=nothing").unwrap();
+    assert!(unknown.contains("No program of this name was active"), "{unknown}");
+    assert_eq!(
+        subject_page(&history, Scope::Program, "").unwrap_err(),
+        "the key name is missing: the program to show"
+    );
+}
+
+#[test]
+fn the_flame_graph_of_a_name_with_pattern_characters_is_that_of_this_name() {
+    let history = recorded("/a*[b].service");
+    let page = subject_page(&history, Scope::Cgroup, "name=/a*%5Bb%5D.service").unwrap();
+    assert!(page.contains("cgroup=/a%5B*%5D%5B%5B%5Db%5B%5D%5D.service&amp;from="), "{page}");
+}
+
+#[test]
+fn hostile_names_stay_text() {
+    let long = format!("/{}", "x".repeat(65_536));
+    for name in ["/<script>alert(1)</script>\"'&", "/\u{1b}[31m\u{202e}", &long] {
+        let history = recorded(name);
+        for page in [page(&history, ""), page(&history, "last=1h&sort=context_switches")] {
+            assert_eq!(page.matches("<script").count(), 1, "{name}");
+            assert!(!page.contains('\u{1b}') && !page.contains('\u{202e}'), "{name}");
+            assert!(page.len() < 600_000, "{}", page.len());
+        }
+    }
+}
+
+#[test]
+fn without_a_history_the_page_says_how_to_get_one() {
+    let page = page(&SharedHistory::default(), "");
+    assert!(page.contains("history: {for: 1h, step: 1s}"), "{page}");
+}
+
+#[test]
+fn the_pages_load_nothing_and_have_no_event_handlers() {
+    let page = page(&recorded("/busy.service"), "");
+    for reference in ["src=", "url(", "@import", "\"http:", "\"https:", "onclick", "onload"] {
+        assert!(!page.contains(reference), "{reference}");
+    }
+}
+
+#[test]
+fn the_json_contains_the_values_of_each_step() {
+    let history = recorded("/busy.service");
+    let query =
+        PageQuery::parse("scope=cgroup&figure=cpu&last=20s&step=10s&sort=cpu", HISTORY, Timestamp(NOW));
+    let json = history.read(|history| json(history, &query.unwrap(), Timestamp(NOW))).unwrap().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let busiest = &json["subjects"][0];
+    assert_eq!(
+        (&busiest["name"], &busiest["figures"]["cpu"]["unit"]),
+        (&"/busy.service".into(), &"CPUs".into())
+    );
+    let values = busiest["figures"]["cpu"]["values"].as_array().unwrap();
+    assert!(
+        values.len() >= 2 && values.iter().all(|value| (value.as_f64().unwrap() - 1.5).abs() < 0.01),
+        "{json}"
+    );
+    assert_eq!(json["step_seconds"], 10.0);
+    let unknown = PageQuery::parse("scope=cgroup&name=/x", HISTORY, Timestamp(NOW)).unwrap();
+    let error = history.read(|history| super::json(history, &unknown, Timestamp(NOW))).unwrap();
+    assert_eq!(error, Err("no cgroup of this name is in the history".to_owned()));
+}

@@ -1,0 +1,185 @@
+//! The forms and switches of the profile pages. All are plain links and forms. A form has hidden fields for the parameters that it does not
+//! change.
+
+use std::sync::Arc;
+
+use super::html::Html;
+use super::not_recorded::OFF_CPU;
+use super::view::Page;
+use crate::export::query::{LONGEST, Period, Query, ROOTS, SHAPES};
+use crate::export::top::Grouping;
+use crate::profile::{Cgroups, Mode, Selection};
+use crate::targets::Glob;
+
+/// Fields of the selection.
+const SELECTED: [&str; 8] = ["type", "comm", "cgroup", "pid", "mode", "from", "to", "seconds"];
+
+/// Fields of the comparison.
+const COMPARED: [&str; 8] =
+    ["base_comm", "base_cgroup", "base_pod", "base_pid", "base_mode", "base_from", "base_to", "normalize"];
+
+/// Writes the form of the selection.
+pub(super) fn form(html: &mut Html, page: Page, query: &Query, kinds: &[Arc<str>]) {
+    let Query { kind, seconds, selection, focus, .. } = query;
+    html.put("<form class=\"card\" method=\"get\" action=\"{}\">", [&page.words().1]);
+    html.raw("<label>Type<select name=\"type\">");
+    let known = kinds.iter().map(|known| (&**known, kind.as_deref() == Some(known)));
+    options(html, known);
+    if !kinds.is_empty() && kinds.iter().all(|kind| **kind != *OFF_CPU) {
+        let selected = if kind.as_deref() == Some(OFF_CPU) { " selected" } else { "" };
+        html.put("<option value=\"{}\"{}>{} (not recorded)</option>", [&OFF_CPU, &selected, &OFF_CPU]);
+    }
+    html.raw("</select></label>");
+    conditions(html, "", selection, &query.period);
+    let mut visible = SELECTED.to_vec();
+    if page == Page::FlameGraph {
+        visible.push("focus");
+        html.raw(
+            "<label class=\"wide\">Function<input name=\"focus\" placeholder=\"all\" spellcheck=\"false\"",
+        );
+        given(html, focus.as_deref());
+    }
+    html.put(
+        "<label class=\"narrow\" title=\"Seconds to sample from now on; if empty, about the last minute, immediately\">\
+         Seconds<input name=\"seconds\" type=\"number\" min=\"1\" max=\"{}\" placeholder=\"recent\"",
+        [&LONGEST],
+    );
+    given(html, seconds.map(|seconds| seconds.to_string()).as_deref());
+    hidden(html, query, &visible);
+    html.raw("<button>Show</button></form>");
+}
+
+/// Writes the form of the selection to compare with. It is open if there is one.
+pub(super) fn compare(html: &mut Html, page: Page, query: &Query) {
+    let is_compared = query.is_compared();
+    html.raw(if is_compared { "<details class=\"compare\" open>" } else { "<details class=\"compare\">" });
+    html.raw("<summary>Compare with another selection</summary>");
+    html.put("<form class=\"card\" method=\"get\" action=\"{}\">", [&page.words().1]);
+    conditions(html, "base_", &query.base, &query.base_period);
+    html.raw("<label>Pod<input name=\"base_pod\" placeholder=\"as above\" spellcheck=\"false\"");
+    given(html, query.base.pod.as_ref().map(Glob::as_str));
+    html.raw("<label>Shares of<select name=\"normalize\">");
+    for (word, text, selected) in
+        [("true", "its own total", !query.absolute), ("false", "the total above", query.absolute)]
+    {
+        let selected = if selected { " selected" } else { "" };
+        html.put("<option value=\"{}\"{}>{}</option>", [&word, &selected, &text]);
+    }
+    html.raw("</select></label>");
+    hidden(html, query, &COMPARED);
+    html.raw("<button>Compare</button>");
+    if is_compared {
+        let (base, base_period) = Default::default();
+        let alone = Query { base, base_period, absolute: false, ..query.clone() };
+        html.link("", &alone.address(page.words().1), "end comparison");
+    }
+    html.raw("</form></details>");
+}
+
+/// Writes the search field of a flame graph and its switches.
+pub(super) fn toolbar(html: &mut Html, query: &Query, matched: Option<f64>) {
+    html.raw("<form class=\"tools\" method=\"get\" action=\"/flamegraph\">");
+    html.raw("<input id=\"search\" name=\"s\" type=\"search\" aria-label=\"Search\" placeholder=\"Search\" spellcheck=\"false\"");
+    html.raw(" value=\"").address(query.search.as_deref().unwrap_or_default()).raw("\">");
+    hidden(html, query, &["s"]);
+    html.raw("<span id=\"matched\">");
+    match matched {
+        Some(percent) => html.put("Matched: {}%", [&format_args!("{percent:.1}")]),
+        None => html.raw(" "),
+    };
+    html.raw("</span><button type=\"button\" id=\"unzoom\" class=\"hide\">Reset zoom</button>");
+    let mut to = Query { focus: None, inverted: false, ..query.clone() }.address("/flamegraph");
+    to.push(if to.contains('?') { '&' } else { '?' });
+    html.raw("<a id=\"focus\" class=\"hide\" href=\"#\" data-to=\"")
+        .address(&to)
+        .raw("focus=\">callers and callees</a>");
+    let link = |query: Query| query.address("/flamegraph");
+    if query.focus.is_none() {
+        let shapes =
+            SHAPES.map(|(word, shape)| (word, shape == query.shape, link(Query { shape, ..query.clone() })));
+        switch(html, "Shape", shapes);
+        let orders = [("top down", false), ("inverted", true)].map(|(word, inverted)| {
+            (word, inverted == query.inverted, link(Query { inverted, ..query.clone() }))
+        });
+        switch(html, "Order", orders);
+    }
+    let roots = ROOTS.map(|(word, root)| (word, root == query.root, link(Query { root, ..query.clone() })));
+    switch(html, "Grouped by", roots);
+    html.raw("</form>");
+}
+
+/// Writes the switch of the rows of a table.
+pub(super) fn groupings(html: &mut Html, query: &Query) {
+    let all = Grouping::ALL.map(|grouping| {
+        let address = Query { grouping, limit: None, ..query.clone() }.address("/top");
+        (grouping.as_str(), grouping == query.grouping, address)
+    });
+    switch(html, "Rows", all);
+}
+
+/// Writes links of which one is current.
+fn switch<const N: usize>(html: &mut Html, name: &'static str, all: [(&'static str, bool, String); N]) {
+    html.raw("<span class=\"switch\" role=\"group\" aria-label=\"").raw(name).raw("\">").raw(name);
+    for (word, is_current, address) in all {
+        html.link(if is_current { " aria-current=\"true\"" } else { "" }, &address, word);
+    }
+    html.raw("</span>");
+}
+
+/// Writes the fields of a selection. Their names begin with `prefix`.
+fn conditions(html: &mut Html, prefix: &'static str, selection: &Selection, period: &Period) {
+    let Selection { comm, pid, cgroup, mode, .. } = selection;
+    let is_base = !prefix.is_empty();
+    let hint = |own: &'static str| if is_base { "as above" } else { own };
+    html.put(
+        "<label>Thread name<input name=\"{}comm\" placeholder=\"{}\" spellcheck=\"false\"",
+        [&prefix, &hint("nginx*")],
+    );
+    given(html, comm.as_ref().map(Glob::as_str));
+    html.put(
+        "<label class=\"wide\">Cgroup<input name=\"{}cgroup\" placeholder=\"{}\" spellcheck=\"false\"",
+        [&prefix, &hint("/system.slice/**")],
+    );
+    given(html, cgroup.as_ref().map(Cgroups::as_str));
+    html.put(
+        "<label class=\"narrow\">PID<input name=\"{}pid\" inputmode=\"numeric\" placeholder=\"{}\"",
+        [&prefix, &hint("any")],
+    );
+    given(html, pid.map(|pid| pid.to_string()).as_deref());
+    html.put("<label>Mode<select name=\"{}mode\"><option value=\"\">{}</option>", [&prefix, &hint("any")]);
+    options(html, Mode::ALL.map(|known| (known.as_str(), *mode == Some(known))));
+    html.raw("</select></label>");
+    for ((key, value), (label, usual)) in period.pairs().iter().zip([("From", "-10m"), ("To", "now")]) {
+        html.put(
+            "<label class=\"narrow\" title=\"Unix seconds, RFC 3339, or a time before now such as -10m\">{}<input name=\"{}{}\" \
+             placeholder=\"{}\" spellcheck=\"false\"",
+            [&label, &prefix, key, &hint(usual)],
+        );
+        given(html, value.as_deref());
+    }
+}
+
+/// Writes the value and the end of a field.
+fn given(html: &mut Html, text: Option<&str>) {
+    html.raw(" value=\"").address(text.unwrap_or_default()).raw("\"></label>");
+}
+
+/// Writes options with their selected state.
+fn options<'w>(html: &mut Html, all: impl IntoIterator<Item = (&'w str, bool)>) {
+    for (word, selected) in all {
+        html.put("<option{}>{}</option>", [&if selected { " selected" } else { "" }, &word]);
+    }
+}
+
+/// Writes hidden fields for the parameters that are not visible.
+fn hidden(html: &mut Html, query: &Query, visible: &[&str]) {
+    for (key, value) in query.parameters() {
+        if !visible.contains(&&*key) {
+            html.raw("<input type=\"hidden\" name=\"")
+                .address(&key)
+                .raw("\" value=\"")
+                .address(&value)
+                .raw("\">");
+        }
+    }
+}
