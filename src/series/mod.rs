@@ -149,6 +149,8 @@ pub struct Table<T, I = ()> {
     least_activity: u64,
     /// When the activity of series was last compared.
     turn: Option<Monotonic>,
+    /// How many series may still lose their labels to more active ones in this turn.
+    swaps: usize,
     named: BTreeMap<SeriesId, Series<T, I>>,
     unnamed: BTreeMap<SeriesId, Series<T, I>>,
     /// Number of series in `unnamed` that are still published, at the end of the last collection.
@@ -178,6 +180,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
             limit,
             least_activity,
             turn: None,
+            swaps: 0,
             named: BTreeMap::new(),
             unnamed: BTreeMap::new(),
             leaving: 0,

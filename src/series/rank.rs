@@ -11,7 +11,7 @@ use crate::clock::Monotonic;
 /// first.
 const SWAPS: usize = 16;
 
-/// Time between two comparisons of activity. Collections may be more frequent.
+/// Time between two comparisons of active series. Collections may be more frequent. An idle series loses its labels in any collection.
 const TURN: Duration = Duration::from_secs(10);
 
 /// How long the last value of a series is published after its last activity: the longest usual interval of scrapes. A scraper that misses
@@ -40,8 +40,8 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         let is_turn = self.turn.is_none_or(|last| now.since(last) >= TURN);
         if is_turn {
             self.turn = Some(now);
+            self.swaps = SWAPS;
         }
-        let swaps = if is_turn { SWAPS } else { 0 };
         self.iter_mut().for_each(|series| series.note_activity(now, is_turn));
         self.forget_candidates();
         self.leaving = self.last().count();
@@ -68,19 +68,21 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         let excess = self.named.len().saturating_sub(self.limit);
         // Of two equally active series, the older keeps or gets the labels.
         let named = self.named.iter().map(|(&id, series)| (series.activity, Reverse(id))).collect();
-        let mut idlest = least(named, excess.saturating_add(swaps)).into_iter();
+        let mut idlest = least(named, excess.saturating_add(self.swaps)).into_iter();
         for (_, Reverse(id)) in idlest.by_ref().take(excess) {
             self.hide(id, now, is_lowered);
         }
         let reserved = self.last().count();
         let mut free = self.limit.saturating_sub(self.named.len() + reserved);
-        let busiest = least(candidates, free.saturating_add(reserved).saturating_add(swaps));
+        let busiest = least(candidates, free.saturating_add(reserved).saturating_add(self.swaps));
         // The busiest candidates gain the labels that are free, and those of series that are leaving.
         let others = busiest.iter().skip(free.saturating_add(reserved));
         for ((of_named, Reverse(idle)), &(Reverse(of_unnamed), _)) in idlest.zip(others) {
-            if of_unnamed < self.least_activity || !is_clearly_busier(of_unnamed, of_named) {
+            let is_due = is_turn || of_named == 0;
+            if !is_due || of_unnamed < self.least_activity || !is_clearly_busier(of_unnamed, of_named) {
                 break;
             }
+            self.swaps -= 1;
             free += usize::from(!self.hide(idle, now, is_lowered));
         }
         for (_, id) in busiest.into_iter().take(free) {
@@ -215,6 +217,31 @@ mod tests {
         }
         table.end_collection(Timestamp(0), Monotonic(TURN));
         assert_eq!(named(&table, ids), [false, false], "the last value of the first one is still published");
+    }
+
+    #[test]
+    fn an_idle_series_loses_its_labels_to_an_active_one_at_the_next_collection() {
+        let mut table = Table::new(0, SWAPS + 4, 10, Timestamp(0));
+        let ids: Vec<SeriesId> = (0..2 * SWAPS + 8)
+            .map(|number| {
+                let labels = |name: String| Labels::new([("comm", name)]);
+                let name = labels(format!("{number}"));
+                table.enter(
+                    Naming { labels: name, rest: labels("other".into()), own: None, info: () },
+                    Monotonic::default(),
+                )
+            })
+            .collect();
+        let (named, unnamed) = ids.split_at(SWAPS + 4);
+        table.end_collection(Timestamp(0), Monotonic::default());
+        let with_labels =
+            |table: &Table<u64>| unnamed.iter().filter(|&id| table.named.contains_key(id)).count();
+        for (second, number) in [(1, SWAPS), (2, SWAPS), (10, SWAPS + 4)] {
+            unnamed.iter().for_each(|&id| table.get_mut(id).unwrap().count(100));
+            table.end_collection(Timestamp(0), Monotonic(Duration::from_secs(second)));
+            assert_eq!(with_labels(&table), number, "{second}");
+        }
+        assert!(named.iter().all(|&id| table.get_mut(id).unwrap().activity == 0));
     }
 
     #[test]
