@@ -31,7 +31,7 @@ named_enum! {
         Waiting = "waiting",
         /// Series with their labels, and snapshots that are being served.
         Series = "series",
-        /// Requests queued for push, and HTTP responses in flight.
+        /// Requests queued for push, HTTP responses in flight, and uploaded profiles.
         Queues = "queues",
         /// The past of the machine, of cgroups and of programs.
         History = "history",
@@ -55,7 +55,7 @@ impl Part {
             Self::Stacks => "stacks, frames, tasks, and the samples of the last hour",
             Self::Waiting => "records read from rings that wait for older records of other CPUs",
             Self::Series => "series with their labels, and snapshots that are being served",
-            Self::Queues => "requests queued for push, HTTP responses in flight",
+            Self::Queues => "requests queued for push, HTTP responses in flight, uploaded profiles",
             Self::History => "the past of the machine, of cgroups and of programs",
             Self::Evidence => "reserved for the evidence of incidents",
             Self::Other => {

@@ -66,6 +66,7 @@ pub mod net;
 pub mod plan;
 pub mod probe;
 pub mod profile;
+pub mod recording;
 pub mod register;
 pub mod ring;
 pub mod sched;

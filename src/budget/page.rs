@@ -26,8 +26,9 @@ that is oldest or was least recently used:
   samples are counted on `/status`; metrics still include them. A stack that still exceeds the share is counted in
   `perf_truncated_stacks_total{reason=\"table_full\"}`.
 - **waiting**: rings are not read while this share is full. Records that do not fit into their ring are counted as lost.
-- **queues**: the oldest queued request is dropped and counted. While responses in flight fill the share, requests for profiles are
-  answered with 503 and `Retry-After`.
+- **queues**: the oldest queued request is dropped and counted. Uploaded profiles use at most half of the share; the least
+  recently used ones are dropped. While responses in flight fill the share, requests for profiles are answered with 503 and
+  `Retry-After`.
 - **series**: the metrics with the most series are reduced to a common number of series. The busiest series keep their labels, the
   others are aggregated into `other`, as with `limits.series`. Counters of CPUs and of the whole machine always keep their labels.
 - **history**: the cgroups and programs with the least CPU time in the last five minutes are forgotten. A series of a cgroup or program

@@ -54,6 +54,9 @@ pub struct Options<'t> {
     pub base: Option<&'t Profile>,
     /// Whether shares of the base are those of its own total.
     pub normalized: bool,
+    /// Whether functions of different kinds of code are distinguished: the same function, inlined and not, is two frames. Without it, profiles
+    /// of other programs can be compared, which may not know the kinds.
+    pub annotated: bool,
     /// Frames to highlight: a regular expression, or a text if it is none.
     pub search: Option<&'t str>,
 }
@@ -67,6 +70,7 @@ impl Default for Options<'_> {
             view: View::default(),
             base: None,
             normalized: true,
+            annotated: true,
             search: None,
         }
     }
@@ -181,7 +185,11 @@ pub(crate) fn title(profile: &Profile) -> String {
 
 /// Draws an image; `None` if there are no stacks.
 fn draw(profile: &Profile, options: Options<'_>, legend: Legend<'_>) -> Option<svg::Drawn> {
-    let folded = Folded::of(profile, options.base, folded::Options { root: options.root, annotated: true });
+    let folded = Folded::of(
+        profile,
+        options.base,
+        folded::Options { root: options.root, annotated: options.annotated },
+    );
     let panels = match options.view {
         View::TopDown => vec![Panel::whole(&folded, options.shape)],
         View::Inverted => vec![Panel::whole(&inverted(&folded), options.shape)],

@@ -4,18 +4,18 @@
 //! misspelled selection would silently show everything. An empty value counts as absent, because browsers send empty form fields.
 
 mod period;
+mod url;
 
 pub use period::Period;
 pub(super) use period::milliseconds;
+use url::address;
+pub(super) use url::{LENGTH, encode, pairs, shown};
 
 use super::flamegraph::{Shape, View};
 use super::folded::Root;
 use super::top::Grouping;
 use crate::profile::{Cgroups, HeatMap, Mode, Selection};
 use crate::targets::Glob;
-
-/// Maximum length of a query in bytes, before decoding.
-pub(super) const LENGTH: usize = 4 << 10;
 
 /// Maximum length of a pattern in bytes.
 const PATTERN: usize = 512;
@@ -25,6 +25,9 @@ const NAME: usize = (1 << 10) + 3;
 
 /// Maximum duration in seconds of a profile requested over HTTP.
 pub const LONGEST: u32 = 300;
+
+/// Number of hexadecimal digits in the name of an uploaded profile.
+pub(super) const FILE: usize = 16;
 
 /// Maximum number of rows in a table.
 const MAX: u32 = 10_000;
@@ -44,6 +47,8 @@ pub struct Query {
     pub base: Selection,
     /// `base_from` and `base_to`: the range to compare with.
     pub base_period: Period,
+    /// `base`: the name of the uploaded profile to compare with. Excludes `base_period`.
+    pub base_file: Option<String>,
     /// `normalize`, inverted: whether shares of the base are those of the total of the profile.
     pub absolute: bool,
     /// `format`; `None` selects the default of the output.
@@ -115,7 +120,8 @@ const COMMON: [Key; 13] = [
 const BASE_PREFIX: &str = "base_";
 
 /// Keys of the comparison with another selection.
-const BASE: [Key; 10] = [
+const BASE: [Key; 11] = [
+    Key("base", Some(|query, given| put(&mut query.base_file, given.digits(FILE).map(Some)))),
     Key("base_from", Some(|query, given| put(&mut query.base_period.from, given.moment()))),
     Key("base_to", Some(|query, given| put(&mut query.base_period.to, given.moment()))),
     Key("base_comm", Some(|query, given| given.select(&mut query.base))),
@@ -179,12 +185,12 @@ const ROWS: Key =
 /// Additional keys of `/debug/pprof/profile`.
 pub const PPROF: &[Key] = &[];
 /// Additional keys of `/folded`.
-pub const FOLDED: &[Key] = &with_base::<2, 12>([BY, ANNOTATE]);
+pub const FOLDED: &[Key] = &with_base::<2, 13>([BY, ANNOTATE]);
 /// Additional keys of `/flamegraph`.
 pub const FLAMEGRAPH: &[Key] =
-    &with_base::<8, 18>([PICTURE_FORMAT, BY, SHAPE, FOCUS, INVERT, SEARCH, Key("x", None), Key("y", None)]);
+    &with_base::<8, 19>([PICTURE_FORMAT, BY, SHAPE, FOCUS, INVERT, SEARCH, Key("x", None), Key("y", None)]);
 /// Additional keys of `/top`.
-pub const TOP: &[Key] = &with_base::<4, 14>([TABLE_FORMAT, GROUPING, LIMIT, FOCUS]);
+pub const TOP: &[Key] = &with_base::<4, 15>([TABLE_FORMAT, GROUPING, LIMIT, FOCUS]);
 /// Additional keys of `/api/v1/heatmap`.
 pub const HEATMAP: &[Key] = &[ROWS];
 
@@ -225,7 +231,13 @@ impl Query {
         }
         query.period.check(query.seconds)?;
         query.base_period.check(None).map_err(|sentence| format!("base_{sentence}"))?;
-        Ok(query)
+        match query.base_file.is_some() && query.base_period != Period::default() {
+            true => {
+                Err("base is an uploaded profile, which has no range: use only one of base and base_from"
+                    .to_owned())
+            }
+            false => Ok(query),
+        }
     }
 
     /// Returns the URL of another output of the same selection, with the additional parameters `more`.
@@ -242,8 +254,9 @@ impl Query {
     /// Returns a query for another output of the same selection and comparison.
     #[must_use]
     pub fn same_selection(&self) -> Self {
-        let Self { kind, seconds, period, selection, base_period, base, absolute, .. } = self.clone();
-        Self { kind, seconds, period, selection, base_period, base, absolute, ..Self::default() }
+        let Self { kind, seconds, period, selection, base_file, base_period, base, absolute, .. } =
+            self.clone();
+        Self { kind, seconds, period, selection, base_file, base_period, base, absolute, ..Self::default() }
     }
 
     /// Returns a query for a table of the same selection and comparison.
@@ -260,9 +273,10 @@ impl Query {
         }
     }
 
-    /// Returns the selection to compare with, if any key of it is given. The conditions that it omits are those of the selection.
+    /// Returns the selection of the same profile to compare with, if any key of it is given. The conditions that it omits are those of the
+    /// selection.
     pub fn base(&self) -> Option<Selection> {
-        (!self.base.is_everything()).then(|| {
+        (self.base_file.is_none() && !self.base.is_everything()).then(|| {
             let (base, own) = (self.base.clone(), self.selection.clone());
             Selection {
                 comm: base.comm.or(own.comm),
@@ -278,7 +292,16 @@ impl Query {
 
     /// Reports whether the profile is compared.
     pub fn is_compared(&self) -> bool {
-        self.base().is_some() || self.base_period != Period::default()
+        self.base_file.is_some() || self.base().is_some() || self.base_period != Period::default()
+    }
+
+    /// Returns the selected part of another range, or of an uploaded profile. Only the given conditions apply to the latter: its pods and
+    /// processes are others.
+    pub fn part_of_base(&self) -> Selection {
+        match self.base_file {
+            Some(_) => self.base.clone(),
+            None => self.base().unwrap_or_else(|| self.selection.clone()),
+        }
     }
 
     /// Returns the selection of samples that an output needs.
@@ -297,6 +320,7 @@ impl Query {
     /// Returns all keys with their values, without those that have the default value.
     pub fn parameters(&self) -> Vec<(String, String)> {
         let mut all = self.selected();
+        all.extend(self.base_file.clone().map(|name| ("base".to_owned(), name)));
         all.extend(range(BASE_PREFIX, &self.base_period));
         all.extend(conditions(BASE_PREFIX, &self.base));
         let format = [PICTURES.as_slice(), TABLES.as_slice()].concat();
@@ -349,30 +373,6 @@ fn conditions(prefix: &str, selection: &Selection) -> Vec<(String, String)> {
     given.collect()
 }
 
-/// Returns a URL with these parameters.
-fn address(path: &str, parameters: impl Iterator<Item = (String, String)>) -> String {
-    let mut address = path.to_owned();
-    for (place, (key, value)) in parameters.enumerate() {
-        address.push(if place == 0 { '?' } else { '&' });
-        address.push_str(&key);
-        address.push('=');
-        encode(&value, &mut address);
-    }
-    address
-}
-
-/// Decodes the names and values of a query. A query that is too long has one error only.
-pub(super) fn pairs(text: &str) -> impl Iterator<Item = Result<(String, String), String>> {
-    let too_long = (text.len() > LENGTH)
-        .then(|| Err(format!("the query has {} bytes, the maximum is {LENGTH}", text.len())));
-    let text = if too_long.is_some() { "" } else { text };
-    let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        Ok((decode(name)?, decode(value)?))
-    });
-    too_long.into_iter().chain(pairs)
-}
-
 fn put<T>(slot: &mut T, value: Result<T, String>) -> Result<(), String> {
     *slot = value?;
     Ok(())
@@ -398,6 +398,18 @@ impl<'q> Given<'q> {
         let number = value.parse().ok().filter(|number| digits && (least..=most).contains(number));
         let number = number.and_then(|number: u32| T::try_from(number).ok());
         number.ok_or_else(|| format!("{name}: {:?} is not a number from {least} to {most}", shown(value)))
+    }
+
+    /// Parses this number of hexadecimal digits.
+    fn digits(self, length: usize) -> Result<String, String> {
+        let Self(name, value) = self;
+        match value.len() == length && value.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+            true => Ok(value.to_owned()),
+            false => Err(format!(
+                "{name}: {:?} is not the name of an uploaded profile: {length} hexadecimal digits",
+                shown(value)
+            )),
+        }
     }
 
     fn one_of<T: Copy>(self, known: &[(&str, T)]) -> Result<T, String> {
@@ -453,56 +465,6 @@ impl<'q> Given<'q> {
     }
 }
 
-/// Truncates client input for use in a message.
-pub(super) fn shown(text: &str) -> String {
-    text.chars().take(40).collect()
-}
-
-/// Decodes the encoding of browsers and `curl --data-urlencode`: `%2F`, and a plus for a space.
-fn decode(text: &str) -> Result<String, String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, behind)) = rest.split_first() {
-        let (byte, behind) = match (first, behind) {
-            (b'%', [high, low, behind @ ..]) => match (hex(*high), hex(*low)) {
-                (Some(high), Some(low)) => (high << 4 | low, behind),
-                _ => {
-                    return Err(format!(
-                        "{:?}: a percent sign must be followed by two hexadecimal digits",
-                        shown(text)
-                    ));
-                }
-            },
-            (b'%', _) => return Err(format!("{:?} ends with an incomplete escape", shown(text))),
-            (b'+', _) => (b' ', behind),
-            (other, _) => (other, behind),
-        };
-        bytes.push(byte);
-        rest = behind;
-    }
-    let text = String::from_utf8(bytes).map_err(|_| "the query is not UTF-8".to_owned())?;
-    match text.contains(char::is_control) {
-        true => Err("the query contains control characters".to_owned()),
-        false => Ok(text),
-    }
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
-}
-
-/// Appends a percent-encoded value.
-pub(super) fn encode(value: &str, out: &mut String) {
-    for byte in value.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b'*' => {
-                out.push(byte.into());
-            }
-            other => out.push_str(&format!("%{other:02X}")),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -543,7 +505,7 @@ mod tests {
         let table = [
             (
                 "node=x",
-                r#"unknown key "node"; available: type, seconds, from, to, at, for, comm, pid, cgroup, namespace, pod, container, mode, format, by, shape, focus, invert, s, base_from, base_to, base_comm, base_pid, base_cgroup, base_namespace, base_pod, base_container, base_mode, normalize"#,
+                r#"unknown key "node"; available: type, seconds, from, to, at, for, comm, pid, cgroup, namespace, pod, container, mode, format, by, shape, focus, invert, s, base, base_from, base_to, base_comm, base_pid, base_cgroup, base_namespace, base_pod, base_container, base_mode, normalize"#,
             ),
             ("pid=1&pid=2", "pid occurs twice"),
             ("pid=&pid=2", "pid occurs twice"),
@@ -587,6 +549,17 @@ mod tests {
         let base = query.base().unwrap();
         assert_eq!((base.comm.unwrap().as_str(), base.pid, base.mode), ("node", Some(7), Some(Mode::User)));
         assert!(query.absolute && query.needed().is_everything());
+        let file = parse("comm=nginx&base=00112233445566ff&base_mode=user").unwrap();
+        assert!(file.is_compared() && file.base().is_none() && !file.needed().is_everything());
+        assert_eq!(file.part_of_base(), Selection { mode: Some(Mode::User), ..Selection::default() });
+        assert_eq!(
+            parse("base=00112233445566ff&base_from=-5m").unwrap_err(),
+            "base is an uploaded profile, which has no range: use only one of base and base_from"
+        );
+        assert_eq!(
+            parse("base=x").unwrap_err(),
+            "base: \"x\" is not the name of an uploaded profile: 16 hexadecimal digits"
+        );
         let alone = parse("comm=nginx&base_comm=").unwrap();
         assert_eq!((alone.base(), alone.needed()), (None, alone.selection.clone()));
         assert!(parse("base_mode=usr").unwrap_err().starts_with("base_mode: \"usr\" must be one of user"));
@@ -595,6 +568,7 @@ mod tests {
     #[test]
     fn an_address_has_every_parameter() {
         for text in [
+            "base=0123456789abcdef&base_comm=a*",
             "type=cpu&seconds=3&comm=a*&base_cgroup=/x/**&base_mode=user&normalize=false&format=svg&by=cpu&shape=flame\
              &focus=operator%20new%28unsigned%20long%29&invert=true&s=%5Emain",
             "",

@@ -222,6 +222,38 @@ def selection(page, phased):
     expect("zooming shows the selected seconds", abs(start / 1000 - begin) <= 2 and abs(count - (end - begin)) <= 3, data)
 
 
+def baseline(page, phased, directory):
+    """Compares a range with a file: a profile of the phase before."""
+    browser, address = page.browser, page.address
+    (begin, end), (first, last) = phased.inner("spinning"), phased.inner("parts")
+    file = os.path.join(directory, "spinning.pb.gz")
+    with urllib.request.urlopen(f"{address}/debug/pprof/profile?type=cpu&comm=phased&from={begin}&to={end}") as answer:
+        profile = answer.read()
+    with open(file, "wb") as out:
+        out.write(profile)
+    page.open("the flame graph of a phase", f"/flamegraph?type=cpu&comm=phased&from={first}&to={last}")
+    browser.ask("document.querySelector('details.compare').open = true")
+    page.show("baseline-choose")
+    root = browser.call("DOM.getDocument")["root"]["nodeId"]
+    field = browser.call("DOM.querySelector", nodeId=root, selector="#baseline")["nodeId"]
+    browser.call("DOM.setFileInputFiles", nodeId=field, files=[file])
+    browser.until("the uploaded file is the base", lambda: browser.ask("location.search.includes('base=') && !!document.getElementById('flamegraph')"))
+    page.show("baseline")
+    changed = differences(address, browser.ask("location.href"))
+    expect(
+        f"compared with the file, odd grew by {changed.get('odd', 0):.0f} points, spins shrank by {-changed.get('spins', 0):.0f}",
+        changed.get("odd", 0) > 30 and changed.get("spins", 0) < -30,
+        changed,
+    )
+    expect("the comparison has no errors", not browser.errors, browser.errors)
+    with open(file, "wb") as out:
+        out.write(b"no profile")
+    root = browser.call("DOM.getDocument")["root"]["nodeId"]
+    field = browser.call("DOM.querySelector", nodeId=root, selector="#baseline")["nodeId"]
+    browser.call("DOM.setFileInputFiles", nodeId=field, files=[file])
+    browser.until("the page says why a file is refused", lambda: "not a folded stack" in browser.ask("document.getElementById('upload').textContent"))
+
+
 def keyboard(page):
     browser = page.browser
     page.open("the overview", "/")
@@ -336,6 +368,7 @@ def main():
         charts(page, phased)
         selection(page, phased)
         heat_map(page, phased)
+        baseline(page, phased, directory)
         keyboard(page)
         refresh(page)
         size_and_speed(page)

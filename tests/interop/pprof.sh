@@ -179,6 +179,65 @@ check_folded() {
   expect "folded stacks agree: $in_hot % of the time ends in the hot function" is_about "$in_hot" 90 100
 }
 
+# uploaded KEY: prints a value of the response to the last upload
+uploaded() {
+  sed -n "s/.*\"$1\": *\"\{0,1\}\([0-9a-f]*\).*/\1/p" "$scratch/uploaded"
+}
+
+# compared FUNCTION BASE_FROM BASE_TO FROM TO: reports whether the shares of a function in the uploaded profile and in the exporter's own are
+# in these ranges, in percent
+compared() {
+  fetch "/top?type=cpu&pid=$hot_pid&base=$(uploaded base)&limit=10000&format=json" -o "$scratch/compared" || return 1
+  python3 - "$scratch/compared" "$@" <<'END'
+import json, sys
+file, name, *bounds = sys.argv[1:]
+table = json.load(open(file))
+row = next((row for row in table["functions"] if row["function"] == name), None)
+own = row["total_percent"] if row else -1
+base = own - row["total_points"] if row else -1
+low_base, high_base, low, high = map(float, bounds)
+print(f"-- {name}: {base:.1f} % of the file, {own:.1f} % now")
+sys.exit(not (low_base <= base <= high_base and low <= own <= high))
+END
+}
+
+# Profiles of other programs as the base of a comparison: one that pprof wrote again, and one of Go's own profiler.
+check_baseline() {
+  fetch /api/v1/baselines --data-binary "@$scratch/profile.pb.gz" -o "$scratch/uploaded" || true
+  expect "a profile that pprof wrote again has all its samples" test "$(uploaded samples)" = "$(samples)"
+  expect "and the share of the hot function as now" compared burns 90 100 90 100
+  mkdir -p "$scratch/go"
+  cat >"$scratch/go/main.go" <<'END'
+package main
+
+import (
+	"os"
+	"runtime/pprof"
+	"time"
+)
+
+//go:noinline
+func spins(until time.Time) (sum int) {
+	for time.Now().Before(until) {
+		for i := 0; i < 1000000; i++ {
+			sum += i * i
+		}
+	}
+	return sum
+}
+
+func main() {
+	pprof.StartCPUProfile(os.Stdout)
+	defer pprof.StopCPUProfile()
+	spins(time.Now().Add(2 * time.Second))
+}
+END
+  (cd "$scratch/go" && GOTOOLCHAIN=local GOFLAGS=-mod=mod "$go" run main.go) >"$scratch/go.pb.gz" 2>"$scratch/go.log" || true
+  fetch /api/v1/baselines --data-binary "@$scratch/go.pb.gz" -o "$scratch/uploaded" || true
+  expect "a profile of Go is read: $(uploaded samples) samples" test "$(uploaded samples)" -ge 50
+  expect "its function is in the comparison, and has vanished" compared main.spins 60 100 0 0
+}
+
 check() {
   expect "the exporter answers within 20 s" within 20 fetch /-/ready -o "$scratch/ready"
   check_transport
@@ -192,6 +251,7 @@ check() {
   check_contents movable "$hot_pid"
   check_instructions "a program that may be anywhere"
   check_folded
+  check_baseline
   mv "$scratch/movable" "$scratch/elsewhere"
   check_instructions "one whose file is elsewhere, and given" "$scratch/elsewhere"
   stop "$hot_pid"
@@ -205,7 +265,7 @@ check() {
   fi
 }
 
-needs "$exporter" "gcc readelf curl gzip" gcc, binutils, curl and gzip
+needs "$exporter" "gcc readelf curl gzip python3" gcc, binutils, curl, gzip and python3
 if [ -z "$go" ]; then
   lacks pprof "pprof reads profiles" "go is neither in PATH nor in /usr/local/go/bin; the Debian package is golang-go"
   finish

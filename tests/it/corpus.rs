@@ -7,15 +7,15 @@ use perf_exporter::host::{list, read};
 use proptest::prelude::*;
 
 use crate::{
-    any_argument, any_btf, any_elf, any_format, any_made, any_metadata, any_record, any_request, any_stack,
-    any_stream, any_symbols, any_trace, any_web,
+    any_argument, any_btf, any_elf, any_format, any_made, any_metadata, any_record, any_recording,
+    any_request, any_stack, any_stream, any_symbols, any_trace, any_web,
 };
 
 /// Checks an input.
 type Holds = fn(&[u8]);
 
 /// The fuzz targets, with their checks.
-const TARGETS: [(&str, Holds); 14] = [
+const TARGETS: [(&str, Holds); 15] = [
     ("argument", any_argument::holds),
     ("attribute", any_stream::holds),
     ("btf", any_btf::holds),
@@ -31,6 +31,7 @@ const TARGETS: [(&str, Holds); 14] = [
         any_made::list_holds(bytes);
     }),
     ("record", any_record::holds),
+    ("recording", any_recording::holds),
     ("request", any_request::holds),
     ("stack", |bytes| {
         any_stack::holds(bytes);

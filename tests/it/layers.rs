@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use perf_exporter::host;
 
 /// The modules in order of dependency: each imports only from modules before it.
-const ORDER: [&str; 35] = [
+const ORDER: [&str; 36] = [
     "error",
     "clean",
     "named_enum",
@@ -39,6 +39,7 @@ const ORDER: [&str; 35] = [
     "stack",
     "symbol",
     "profile",
+    "recording",
     "status",
     "export",
     "app",

@@ -16,6 +16,8 @@ mod any_made;
 mod any_metadata;
 #[path = "../support/any_record.rs"]
 mod any_record;
+#[path = "../support/any_recording.rs"]
+mod any_recording;
 #[path = "../support/any_request.rs"]
 mod any_request;
 #[path = "../support/any_stack.rs"]

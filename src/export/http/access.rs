@@ -96,7 +96,7 @@ impl Rules {
         let (audience, key) = match exposure {
             Exposure::Health => (Audience::All, ""),
             Exposure::Scraper => (self.access.metrics, "metrics"),
-            Exposure::Person => (self.access.profiles, "profiles"),
+            Exposure::Person | Exposure::Upload => (self.access.profiles, "profiles"),
             Exposure::Change => (self.access.admin, "admin"),
         };
         let is_allowed = |is_authenticated: bool| match audience {
@@ -201,7 +201,7 @@ pub(super) struct Asked<'r> {
     pub(super) exposure: Exposure,
     /// Known path of the resource.
     pub(super) path: &'r str,
-    /// Verb of the request in rules of Kubernetes: `post` for a reload, otherwise `get`.
+    /// Verb of the request in rules of Kubernetes: `post` for uploads and reloads, otherwise `get`.
     pub(super) verb: &'static str,
     pub(super) uri: &'r Uri,
     pub(super) headers: &'r HeaderMap,

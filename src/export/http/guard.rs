@@ -55,8 +55,17 @@ pub(super) enum Exposure {
     Scraper,
     /// Returns pages, profiles or the status: for people.
     Person,
+    /// Keeps data of the client, for people.
+    Upload,
     /// Changes the state of the exporter.
     Change,
+}
+
+impl Exposure {
+    /// Reports whether requests of other sites have an effect, even if the site does not get the response.
+    fn has_effect(self) -> bool {
+        matches!(self, Self::Upload | Self::Change)
+    }
 }
 
 /// A rejected request: the status code and a sentence with the remedy.
@@ -91,7 +100,7 @@ pub(super) fn check(
     }
     let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or("?"));
     if is_cross_site(exposure, headers)
-        || (exposure == Exposure::Change && is_foreign(origin, host.unwrap_or_default()))
+        || (exposure.has_effect() && is_foreign(origin, host.unwrap_or_default()))
     {
         let text = "request of another site rejected; open the page of this server itself, or use a client such as curl";
         return Err((StatusCode::FORBIDDEN, text.to_owned()));
@@ -171,7 +180,9 @@ mod tests {
 
     #[test]
     fn two_host_headers_are_never_accepted() {
-        for exposure in [Exposure::Health, Exposure::Scraper, Exposure::Person, Exposure::Change] {
+        for exposure in
+            [Exposure::Health, Exposure::Scraper, Exposure::Person, Exposure::Upload, Exposure::Change]
+        {
             assert_eq!(asked(exposure, "/", &[("host", "localhost"), ("host", "localhost")]), Err(400));
         }
     }
@@ -179,7 +190,10 @@ mod tests {
     #[test]
     fn only_the_own_pages_and_clients_without_an_origin_change_the_state() {
         let change = |fields: &[(&'static str, &str)]| {
-            asked(Exposure::Change, "/-/reload", &[fields, &[("host", "localhost:7373")]].concat())
+            let fields = [fields, &[("host", "localhost:7373")]].concat();
+            let outcome = asked(Exposure::Change, "/-/reload", &fields);
+            assert_eq!(asked(Exposure::Upload, "/api/v1/baselines", &fields), outcome);
+            outcome
         };
         assert_eq!(change(&[]), Ok(()));
         assert_eq!(change(&[("origin", "http://localhost:7373")]), Ok(()));

@@ -10,7 +10,8 @@ use super::Source;
 use super::access::Client;
 use super::answer::{Answer, cannot_encode, values};
 use super::nonce::nonce;
-use super::profiles::{self, EncodedProfile, Refused};
+use super::profiles::{self, Refused};
+use super::rendered::{HTML, JSON, Rendered};
 use super::shared::{Shared, run_blocking};
 use super::turns::Turn;
 use crate::clock::Timestamp;
@@ -77,15 +78,15 @@ pub(super) async fn answer<S: Source>(
     let encoded = run_blocking(&shared.encoded, shared.traffic.cpu(), move || {
         let view = View { query: &query, kinds: &kinds, nonce: &nonce };
         let made = match form {
-            Form::Page => EncodedProfile::new(profiles::HTML, page::heat::heat_map(view, &kind, &map)),
-            Form::Json => EncodedProfile::new("application/json", serde_json::to_vec(&encoded(&kind, &map))?),
+            Form::Page => Rendered::new(HTML, page::heat::heat_map(view, &kind, &map)),
+            Form::Json => Rendered::new(JSON, serde_json::to_vec(&encoded(&kind, &map))?),
         };
-        let made = if compressed { made.compressed()? } else { made };
+        let made = made.compressed(compressed)?;
         drop(turn);
         Ok::<_, std::io::Error>((made, nonce))
     });
     match encoded.await {
-        Ok(Ok((made, nonce))) => made.answer(StatusCode::OK, &nonce),
+        Ok(Ok((made, nonce))) => made.answer(&nonce),
         Ok(Err(error)) | Err(error) => cannot_encode("the heat map", &error),
     }
 }

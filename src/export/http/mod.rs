@@ -11,6 +11,7 @@
 mod access;
 mod admission;
 mod answer;
+mod baselines;
 mod body;
 mod cpu;
 mod digest;
@@ -23,6 +24,7 @@ mod password;
 mod past;
 mod profiles;
 mod rate;
+mod rendered;
 mod review;
 mod route;
 mod server;

@@ -6,12 +6,10 @@ use hyper::StatusCode;
 use hyper::header::{self, HeaderMap};
 
 use super::Source;
-use super::answer::{Answer, cannot_encode, values};
-use super::body::Content;
+use super::answer::{Answer, TEXT, cannot_encode, values};
 use super::nonce::nonce;
-use super::profiles::HTML;
+use super::rendered::{HTML, JSON, Rendered};
 use super::shared::{Shared, run_blocking};
-use crate::export::gzip::gzip;
 use crate::export::negotiate;
 use crate::export::overview::{self, HISTORY, PAGE, PageQuery, SUBJECT, View};
 use crate::history::Scope;
@@ -25,13 +23,6 @@ pub(super) enum Past {
     History,
 }
 
-/// A page or JSON, before it is sent.
-struct Rendered {
-    code: StatusCode,
-    content_type: &'static str,
-    bytes: Vec<u8>,
-}
-
 pub(super) async fn answer<S: Source>(
     shared: &Arc<Shared<S>>,
     past: Past,
@@ -39,35 +30,15 @@ pub(super) async fn answer<S: Source>(
     headers: &HeaderMap,
 ) -> Answer {
     let (own, query, nonce) = (Arc::clone(shared), query.to_owned(), nonce());
-    let policy = policy(&nonce);
-    let compress = negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
+    let gzip = negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
     let rendered = run_blocking(&shared.pages, shared.traffic.cpu(), move || {
-        let mut rendered = render(&own.source, past, &query, &nonce);
-        if compress {
-            rendered.bytes = gzip(&rendered.bytes)?;
-        }
-        Ok::<_, std::io::Error>(rendered)
+        let rendered = render(&own.source, past, &query, &nonce).compressed(gzip)?;
+        Ok::<_, std::io::Error>((rendered, nonce))
     });
-    let Rendered { code, content_type, bytes } = match rendered.await {
-        Ok(Ok(rendered)) => rendered,
-        Ok(Err(error)) | Err(error) => return cannot_encode("the history", &error),
-    };
-    let answer =
-        Answer::new(code, content_type, Content::Whole(bytes.into())).with(header::VARY, "Accept-Encoding");
-    let answer = if content_type == HTML {
-        answer.with_made(header::CONTENT_SECURITY_POLICY, &policy)
-    } else {
-        answer
-    };
-    if compress { answer.with(header::CONTENT_ENCODING, "gzip") } else { answer }
-}
-
-/// Returns the policy of the pages: their own script may load their own page again, nothing else.
-fn policy(nonce: &str) -> String {
-    format!(
-        "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; \
-         base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
+    match rendered.await {
+        Ok(Ok((rendered, nonce))) => rendered.answer(&nonce),
+        Ok(Err(error)) | Err(error) => cannot_encode("the history", &error),
+    }
 }
 
 fn render(source: &impl Source, past: Past, query: &str, nonce: &str) -> Rendered {
@@ -88,13 +59,13 @@ fn render(source: &impl Source, past: Past, query: &str, nonce: &str) -> Rendere
         Past::History => match history.read(|history| overview::json(history, &query, status.now)) {
             None => refused(past, StatusCode::NOT_FOUND, NO_HISTORY, nonce),
             Some(Err(sentence)) => refused(past, StatusCode::BAD_REQUEST, &sentence, nonce),
-            Some(Ok(bytes)) => Rendered { code: StatusCode::OK, content_type: "application/json", bytes },
+            Some(Ok(bytes)) => Rendered::new(JSON, bytes),
         },
         Past::Subject(scope) => match overview::subject(view, scope) {
-            Ok(page) => Rendered { code: StatusCode::OK, content_type: HTML, bytes: page.into() },
+            Ok(page) => Rendered::new(HTML, page),
             Err(sentence) => refused(past, StatusCode::BAD_REQUEST, &sentence, nonce),
         },
-        _ => Rendered { code: StatusCode::OK, content_type: HTML, bytes: overview::machine(view).into() },
+        _ => Rendered::new(HTML, overview::machine(view)),
     }
 }
 
@@ -102,9 +73,8 @@ const NO_HISTORY: &str = "no history is kept: `history.for` is 0s in the configu
 
 fn refused(past: Past, code: StatusCode, sentence: &str, nonce: &str) -> Rendered {
     match past {
-        Past::History => {
-            Rendered { code, content_type: super::answer::TEXT, bytes: format!("{sentence}\n").into() }
-        }
-        _ => Rendered { code, content_type: HTML, bytes: overview::refused(sentence, nonce).into() },
+        Past::History => Rendered::new(TEXT, format!("{sentence}\n")),
+        _ => Rendered::new(HTML, overview::refused(sentence, nonce)),
     }
+    .with_code(code)
 }

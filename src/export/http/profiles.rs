@@ -9,26 +9,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
+use hyper::body::Bytes;
 use hyper::header::{self, HeaderMap};
 use tokio::time::timeout;
 
 use super::access::Client;
 use super::answer::{Answer, TEXT, cannot_encode, values};
-use super::body::Content;
+use super::baselines;
 use super::nonce::nonce;
+use super::rendered::{HTML, JSON, Rendered};
 use super::shared::{Shared, run_blocking};
 use super::turns::Turn;
 use super::{Source, Unavailable, Wanted};
 use crate::clock::Timestamp;
 use crate::export::calls::Calls;
 use crate::export::folded::{self, Folded};
-use crate::export::gzip::gzip;
 use crate::export::page::not_recorded::{NO_KINDS, OFF_CPU, SECTION};
 use crate::export::page::profile::{self as page, Page, View};
 use crate::export::query::{self, Format, Key, Period, Query};
 use crate::export::top::{self, Top};
 use crate::export::{flamegraph, negotiate, pprof};
 use crate::profile::{Profile, Selection, TimeRange};
+use crate::recording;
 
 /// Default duration in seconds of pprof profiles. Scrapers wait this long by default.
 const USUAL: u32 = 10;
@@ -38,15 +40,6 @@ const ROWS: usize = 200;
 
 /// Number of rows in the table of changes below a flame graph.
 const CHANGES: usize = 50;
-
-/// Minimum size of a response that is compressed, in bytes.
-const WORTH_COMPRESSING: usize = 1 << 10;
-
-pub(super) const HTML: &str = "text/html; charset=utf-8";
-
-/// Policy of standalone images: allows inline scripts and forbids loading resources.
-const PICTURE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
-                              base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Output of a profile request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,13 +140,16 @@ pub(super) async fn answer<S: Source>(
     let gzip = output != Output::Pprof && negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
     let encoded = run_blocking(&shared.encoded, shared.traffic.cpu(), move || {
         let view = View { query: &query, kinds: &kinds, nonce: &nonce };
-        let made = make(output, view, &whole, base.as_deref())
-            .and_then(|made| if gzip { made.compressed() } else { Ok(made) });
+        let made = base
+            .map(|base| base.profile(&whole))
+            .transpose()
+            .and_then(|base| make(output, view, &whole, base.as_deref()))
+            .and_then(|made| made.compressed(gzip));
         drop(turn);
         (made, nonce)
     });
     match encoded.await {
-        Ok((Ok(made), nonce)) => made.answer(StatusCode::OK, &nonce),
+        Ok((Ok(made), nonce)) => made.answer(&nonce),
         Ok((Err(error), _)) => cannot_encode("the profile", &error),
         Err(error) => cannot_encode("the profile", &error),
     }
@@ -162,10 +158,31 @@ pub(super) async fn answer<S: Source>(
 /// Profiles that were taken for a request.
 struct Taken {
     whole: Arc<Profile>,
-    /// The profile of the range to compare with, if one is requested.
-    base: Option<Arc<Profile>>,
+    /// The range or the file to compare with, if one is requested.
+    base: Option<Base>,
     /// The turn in which the response is encoded.
     turn: Turn,
+}
+
+/// What a profile is compared with.
+enum Base {
+    Profile(Arc<Profile>),
+    /// An uploaded file.
+    File(Bytes),
+}
+
+impl Base {
+    /// Returns the profile. That of a file is aligned with `this`.
+    fn profile(self, this: &Profile) -> io::Result<Arc<Profile>> {
+        match self {
+            Self::Profile(profile) => Ok(profile),
+            Self::File(file) => {
+                let mut profile = recording::read(&file).map_err(io::Error::other)?;
+                recording::align(&mut profile, this);
+                Ok(Arc::new(profile))
+            }
+        }
+    }
 }
 
 /// Waits for the profiles of a request.
@@ -179,6 +196,10 @@ async fn wait<S: Source>(
     let kind = chosen(shared, query, kinds)?;
     let range = range(shared, &query.period)?;
     let base_range = range_of_base(shared, query)?;
+    let file = query.base_file.as_deref().map(|name| {
+        shared.baselines.get(name, &shared.clock).map(Base::File).ok_or_else(|| baselines::missing(name))
+    });
+    let file = file.transpose()?;
     let turn = turn(shared, client).await?;
     // Without a range, scrapers of pprof profiles get the next seconds.
     let usual = (output == Output::Pprof && range.is_none()).then_some(USUAL);
@@ -191,11 +212,11 @@ async fn wait<S: Source>(
     let whole = taken(shared, limit, wanted).await?;
     let base = match base_range {
         Some(_) => {
-            let selection = query.base().unwrap_or_else(|| query.selection.clone());
+            let selection = query.part_of_base();
             let wanted = Wanted { kind, seconds: None, range: base_range, selection };
-            Some(taken(shared, shared.limits.collection, wanted).await?)
+            Some(Base::Profile(taken(shared, shared.limits.collection, wanted).await?))
         }
-        None => None,
+        None => file,
     };
     Ok(Taken { whole, base, turn })
 }
@@ -296,54 +317,7 @@ fn refuse(refused: &Refused, output: Output, query: &Query, kinds: &[Arc<str>], 
 }
 
 pub(super) fn html(code: StatusCode, text: String, nonce: &str) -> Answer {
-    EncodedProfile::new(HTML, text).answer(code, nonce)
-}
-
-/// An encoded profile.
-pub(super) struct EncodedProfile {
-    content_type: &'static str,
-    bytes: Vec<u8>,
-    compressed: bool,
-    /// File name for downloads.
-    file: Option<String>,
-}
-
-impl EncodedProfile {
-    pub(super) fn new(content_type: &'static str, bytes: impl Into<Vec<u8>>) -> Self {
-        Self { content_type, bytes: bytes.into(), compressed: false, file: None }
-    }
-
-    pub(super) fn compressed(self) -> io::Result<Self> {
-        if self.bytes.len() < WORTH_COMPRESSING {
-            return Ok(self);
-        }
-        Ok(Self { bytes: gzip(&self.bytes)?, compressed: true, ..self })
-    }
-
-    pub(super) fn answer(self, code: StatusCode, nonce: &str) -> Answer {
-        let mut answer = Answer::new(code, self.content_type, Content::Whole(self.bytes.into()));
-        match self.content_type {
-            HTML => {
-                let policy = format!(
-                    "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-{nonce}'; img-src data:; \
-                     base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-                );
-                answer = answer.with_made(header::CONTENT_SECURITY_POLICY, &policy);
-            }
-            flamegraph::CONTENT_TYPE => {
-                answer = answer.with(header::CONTENT_SECURITY_POLICY, PICTURE_POLICY);
-            }
-            _ => {}
-        }
-        if let Some(file) = self.file {
-            let value = format!("attachment; filename=\"{file}\"");
-            answer = answer.with_made(header::CONTENT_DISPOSITION, &value);
-        }
-        if self.compressed {
-            answer = answer.with(header::CONTENT_ENCODING, "gzip");
-        }
-        answer.with(header::VARY, "Accept-Encoding")
-    }
+    Rendered::new(HTML, text).with_code(code).answer(nonce)
 }
 
 /// Returns the part of a profile that a selection selects.
@@ -357,28 +331,27 @@ fn make(
     view: View<'_>,
     whole: &Profile,
     base_whole: Option<&Profile>,
-) -> io::Result<EncodedProfile> {
+) -> io::Result<Rendered> {
     let query = view.query;
     let profile = part(whole, &query.selection);
     let profile = &*profile;
-    let base_selection = query.base();
-    let base = match (base_whole, &base_selection) {
-        (Some(of_range), selection) => Some(part(of_range, selection.as_ref().unwrap_or(&query.selection))),
-        (None, Some(selection)) => Some(part(whole, selection)),
-        (None, None) => None,
+    let part_of_base = query.part_of_base();
+    let base = match base_whole {
+        Some(other) => Some(part(other, &part_of_base)),
+        None => query.base().map(|_| part(whole, &part_of_base)),
     };
     let base = base.as_deref();
     let empty = profile.total() == 0;
     let nothing = flamegraph::nothing(profile, if empty { whole.taken() } else { 0 });
     match output {
-        Output::Index | Output::Absent | Output::Pprof => Ok(EncodedProfile {
-            file: Some(file_name(profile)),
-            ..EncodedProfile::new(pprof::CONTENT_TYPE, pprof::encode(profile)?)
-        }),
+        Output::Index | Output::Absent | Output::Pprof => {
+            Ok(Rendered::new(pprof::CONTENT_TYPE, pprof::encode(profile)?).with_file(file_name(profile)))
+        }
         Output::Folded => {
-            let options = folded::Options { root: query.root, annotated: !query.plain };
+            let options =
+                folded::Options { root: query.root, annotated: query.base_file.is_none() && !query.plain };
             let folded = Folded::of(profile, base, options);
-            Ok(EncodedProfile::new(TEXT, folded.text(!query.absolute)))
+            Ok(Rendered::new(TEXT, folded.text(!query.absolute)))
         }
         Output::FlameGraph => Ok(picture(view, profile, base, nothing)),
         Output::Top => match &query.focus {
@@ -389,7 +362,7 @@ fn make(
 }
 
 /// Draws a flame graph. `nothing` is the reason if there are no samples.
-fn picture(view: View<'_>, profile: &Profile, base: Option<&Profile>, nothing: String) -> EncodedProfile {
+fn picture(view: View<'_>, profile: &Profile, base: Option<&Profile>, nothing: String) -> Rendered {
     let query = view.query;
     let options = flamegraph::Options {
         shape: query.shape,
@@ -398,35 +371,31 @@ fn picture(view: View<'_>, profile: &Profile, base: Option<&Profile>, nothing: S
         view: query.view(),
         base,
         normalized: !query.absolute,
+        annotated: query.base_file.is_none(),
         search: query.search.as_deref(),
     };
     if query.format == Some(Format::Svg) {
         let svg = flamegraph::standalone(profile, options, &nothing);
-        return EncodedProfile::new(flamegraph::CONTENT_TYPE, svg);
+        return Rendered::new(flamegraph::CONTENT_TYPE, svg);
     }
     let picture = flamegraph::embedded(profile, options, view.nonce);
     let absent = flamegraph::absent(options.view).filter(|_| profile.total() > 0);
     let sentence = absent.unwrap_or(nothing);
     let changes = base.map(|_| Top::with(profile, table_options(query, base, CHANGES)));
     let shown = picture.as_ref().ok_or(&*sentence);
-    EncodedProfile::new(HTML, page::flamegraph(view, profile, shown, changes.as_ref()))
+    Rendered::new(HTML, page::flamegraph(view, profile, shown, changes.as_ref()))
 }
 
 /// Makes a table. `nothing` is the reason if there are no samples.
-fn table(
-    view: View<'_>,
-    profile: &Profile,
-    base: Option<&Profile>,
-    nothing: &str,
-) -> io::Result<EncodedProfile> {
+fn table(view: View<'_>, profile: &Profile, base: Option<&Profile>, nothing: &str) -> io::Result<Rendered> {
     let limit = view.query.limit.unwrap_or(ROWS);
     let top = Top::with(profile, table_options(view.query, base, limit));
     Ok(match view.query.format {
-        Some(Format::Text) => EncodedProfile::new(TEXT, top.text(profile, nothing, "`limit=`")),
-        Some(Format::Json) => EncodedProfile::new("application/json", serde_json::to_vec_pretty(&top)?),
+        Some(Format::Text) => Rendered::new(TEXT, top.text(profile, nothing, "`limit=`")),
+        Some(Format::Json) => Rendered::new(JSON, serde_json::to_vec_pretty(&top)?),
         _ => {
             let shown = if top.rows.is_empty() { Err(nothing) } else { Ok(&top) };
-            EncodedProfile::new(HTML, page::top(view, profile, shown))
+            Rendered::new(HTML, page::top(view, profile, shown))
         }
     })
 }
@@ -438,18 +407,20 @@ fn calls(
     base: Option<&Profile>,
     function: &str,
     nothing: &str,
-) -> io::Result<EncodedProfile> {
-    let folded = Folded::of(profile, base, folded::Options::default());
+) -> io::Result<Rendered> {
+    let folded = Folded::of(
+        profile,
+        base,
+        folded::Options { annotated: view.query.base_file.is_none(), ..folded::Options::default() },
+    );
     let calls = Calls::new(&folded, function, !view.query.absolute);
     let absent = flamegraph::absent(view.query.view()).filter(|_| profile.total() > 0);
     let nothing = absent.as_deref().unwrap_or(nothing);
     Ok(match (view.query.format, calls) {
-        (Some(Format::Text), Some(calls)) => EncodedProfile::new(TEXT, calls.text(profile)),
-        (Some(Format::Text), None) => EncodedProfile::new(TEXT, format!("# {nothing}\n")),
-        (Some(Format::Json), calls) => {
-            EncodedProfile::new("application/json", serde_json::to_vec_pretty(&calls)?)
-        }
-        (_, calls) => EncodedProfile::new(HTML, page::calls(view, profile, calls.as_ref().ok_or(nothing))),
+        (Some(Format::Text), Some(calls)) => Rendered::new(TEXT, calls.text(profile)),
+        (Some(Format::Text), None) => Rendered::new(TEXT, format!("# {nothing}\n")),
+        (Some(Format::Json), calls) => Rendered::new(JSON, serde_json::to_vec_pretty(&calls)?),
+        (_, calls) => Rendered::new(HTML, page::calls(view, profile, calls.as_ref().ok_or(nothing))),
     })
 }
 

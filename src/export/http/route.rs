@@ -1,5 +1,6 @@
 //! Routing of requests.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use super::access::{Asked, Client};
 use super::admission::{Class, ConnectionEntry, Refused};
 use super::answer::{Answer, TEXT, cannot_encode, values};
+use super::baselines;
 use super::body::{Account, Body, Content, Work, Writer};
 use super::guard::Exposure;
 use super::heatmap::{self, Form};
@@ -47,11 +49,12 @@ enum Route {
     Reload,
     Profile(Output),
     HeatMap(Form),
+    Baseline,
     Unknown,
 }
 
 /// Each path as a label, its route, and the class of its requests.
-const ROUTES: [(&str, Route, Class); 17] = [
+const ROUTES: [(&str, Route, Class); 18] = [
     ("/metrics", Route::Metrics, Class::Scrape),
     ("/", Route::Past(Past::Overview), Class::Page),
     ("/cgroup", Route::Past(Past::Subject(Scope::Cgroup)), Class::Page),
@@ -69,6 +72,7 @@ const ROUTES: [(&str, Route, Class); 17] = [
     ("/top", Route::Profile(Output::Top), Class::Profile),
     ("/api/v1/heatmap", Route::HeatMap(Form::Json), Class::Profile),
     ("/heatmap", Route::HeatMap(Form::Page), Class::Profile),
+    ("/api/v1/baselines", Route::Baseline, Class::Profile),
 ];
 
 impl Route {
@@ -94,6 +98,7 @@ impl Route {
             Self::Past(_) | Self::Page | Self::Status | Self::Profile(_) | Self::HeatMap(_) => {
                 Exposure::Person
             }
+            Self::Baseline => Exposure::Upload,
             Self::Reload => Exposure::Change,
         }
     }
@@ -106,6 +111,7 @@ impl Route {
     /// Returns the allowed methods; `None` accepts any method, because the resource does not exist.
     const fn methods(self) -> Option<&'static str> {
         match self {
+            Self::Baseline => Some("POST"),
             Self::Reload => Some("POST, PUT"),
             Self::Unknown => None,
             _ => Some("GET, HEAD"),
@@ -122,23 +128,24 @@ const ALWAYS: [(HeaderName, &str); 5] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Answers one request. A request body is not read. For HEAD, hyper sends only the headers and does not poll the body.
-pub(super) async fn answer<S: Source, B>(
+/// Answers one request. A request body is not read, except that of an upload. For HEAD, hyper sends only the headers and does not poll the body.
+pub(super) async fn answer<S: Source, B: hyper::body::Body<Error: Into<Box<dyn Error + Send + Sync>>>>(
     shared: Arc<Shared<S>>,
     held: &Arc<ConnectionEntry>,
     client: &Client,
     request: Request<B>,
 ) -> Response<Body> {
+    let (request, body) = request.into_parts();
     let began = shared.clock.monotonic();
-    let (label, route, class) = Route::of(request.uri().path());
-    let wrong = route.wrong_method(request.method());
+    let (label, route, class) = Route::of(request.uri.path());
+    let wrong = route.wrong_method(&request.method);
     let rules = shared.source.rules();
     let asked = Asked {
         exposure: route.exposure(),
         path: label,
-        verb: if route == Route::Reload { "post" } else { "get" },
-        uri: request.uri(),
-        headers: request.headers(),
+        verb: if matches!(route, Route::Baseline | Route::Reload) { "post" } else { "get" },
+        uri: &request.uri,
+        headers: &request.headers,
     };
     let checked = rules.check(asked, client, &shared.clock, shared.traffic.cpu()).await;
     let is_brief = wrong.is_some() || checked.is_err();
@@ -152,10 +159,9 @@ pub(super) async fn answer<S: Source, B>(
         (_, None, Some(refused)) => refuse(label, refused),
         (_, None, None) if class == Class::Profile && shared.memory.is_full() => full(label, &shared.memory),
         (Ok(user), None, None) => match route {
-            Route::Metrics => metrics(&shared, request.uri().query(), request.headers()).await,
+            Route::Metrics => metrics(&shared, request.uri.query(), &request.headers).await,
             Route::Past(page) => {
-                past::answer(&shared, page, request.uri().query().unwrap_or_default(), request.headers())
-                    .await
+                past::answer(&shared, page, request.uri.query().unwrap_or_default(), &request.headers).await
             }
             Route::Page => status_page(&shared).await,
             Route::Status => status(&shared).await,
@@ -166,13 +172,14 @@ pub(super) async fn answer<S: Source, B>(
             },
             Route::Reload => reload(&shared.source, client, user.as_deref()).await,
             Route::Profile(output) => {
-                let query = request.uri().query().unwrap_or_default();
-                profiles::answer(&shared, output, client, query, request.headers()).await
+                let query = request.uri.query().unwrap_or_default();
+                profiles::answer(&shared, output, client, query, &request.headers).await
             }
             Route::HeatMap(form) => {
-                let query = request.uri().query().unwrap_or_default();
-                heatmap::answer(&shared, form, client, query, request.headers()).await
+                let query = request.uri.query().unwrap_or_default();
+                heatmap::answer(&shared, form, client, query, &request.headers).await
             }
+            Route::Baseline => baselines::upload(&shared, client, user.as_deref(), body).await,
             Route::Unknown => not_found(),
         },
     };
@@ -186,8 +193,8 @@ pub(super) async fn answer<S: Source, B>(
         _place: place,
     };
     // What follows a body is not read as a request: a proxy may see its end elsewhere (request smuggling).
-    let has_body = request.headers().contains_key(header::TRANSFER_ENCODING)
-        || values(request.headers(), header::CONTENT_LENGTH).any(|length| length != "0");
+    let has_body = request.headers.contains_key(header::TRANSFER_ENCODING)
+        || values(&request.headers, header::CONTENT_LENGTH).any(|length| length != "0");
     let mut response = Response::new(Body::new(content, account, &shared.memory, shared.limits.answer));
     *response.status_mut() = code;
     let always = ALWAYS.map(|(name, value)| (name, HeaderValue::from_static(value)));
@@ -313,6 +320,6 @@ async fn reload(source: &impl Source, client: &Client, user: Option<&str>) -> An
 fn not_found() -> Answer {
     const TEXT_404: &[u8] =
         b"not found; available paths: /, /metrics, /status, /api/v1/status, /api/v1/history, /api/v1/heatmap, /cgroup, /program, /flamegraph, /heatmap, \
-                              /top, /folded, /debug/pprof/profile, /-/healthy, /-/ready and POST /-/reload\n";
+                              /top, /folded, /debug/pprof/profile, /-/healthy, /-/ready, POST /api/v1/baselines and POST /-/reload\n";
     Answer::new(StatusCode::NOT_FOUND, TEXT, Content::Whole(Bytes::from_static(TEXT_404)))
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
+use super::baselines::Baselines;
 use super::cpu::RequestCpu;
 use super::turns::Turns;
 use super::{Limits, Source, Traffic};
@@ -29,6 +30,8 @@ pub(super) struct Shared<S> {
     pub(super) memory: Share,
     /// Scheduler of profile requests.
     pub(super) turns: Turns,
+    /// Uploaded profiles.
+    pub(super) baselines: Baselines,
     /// One permit for each profile that may be encoded concurrently.
     pub(super) encoded: Arc<Semaphore>,
     /// One permit for each page that may be rendered concurrently.
@@ -38,8 +41,9 @@ pub(super) struct Shared<S> {
 impl<S: Source> Shared<S> {
     pub(super) fn new(source: S, traffic: Traffic, clock: Clock, limits: Limits, memory: Share) -> Self {
         let turns = Turns::new(limits.profiles);
+        let baselines = Baselines::new(memory.clone());
         let [encoded, pages] = [ENCODED, PAGES].map(|permits| Arc::new(Semaphore::new(permits)));
-        Self { source, traffic, clock, limits, memory, turns, encoded, pages }
+        Self { source, traffic, clock, limits, memory, turns, baselines, encoded, pages }
     }
 }
 

@@ -261,7 +261,7 @@ impl Answer {
         Self::parse(&bytes)
     }
 
-    fn parse(bytes: &[u8]) -> Self {
+    pub(super) fn parse(bytes: &[u8]) -> Self {
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("headers");
         let head = String::from_utf8(bytes[..end + 2].to_vec()).unwrap().to_ascii_lowercase();
         let body = &bytes[end + 4..];

@@ -43,7 +43,7 @@ pub(in crate::export) fn flamegraph(
 fn page(page: Page, view: View<'_>, profile: &Profile, show: impl FnOnce(&mut Html)) -> String {
     let mut html = Html::default();
     begin(&mut html, page, view);
-    compare(&mut html, page, view.query);
+    compare(&mut html, page, view);
     about(&mut html, page, view, profile);
     show(&mut html);
     end(html)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::html::Html;
 use super::not_recorded::OFF_CPU;
-use super::view::Page;
+use super::view::{Page, View};
 use crate::export::query::{LONGEST, Period, Query, ROOTS, SHAPES};
 use crate::export::top::Grouping;
 use crate::profile::{Cgroups, Mode, Selection};
@@ -49,11 +49,12 @@ pub(super) fn form(html: &mut Html, page: Page, query: &Query, kinds: &[Arc<str>
     html.raw("<button>Show</button></form>");
 }
 
-/// Writes the form of the selection to compare with. It is open if there is one.
-pub(super) fn compare(html: &mut Html, page: Page, query: &Query) {
+/// Writes the forms of the selection or the file to compare with. They are open if there is one.
+pub(super) fn compare(html: &mut Html, page: Page, View { query, nonce, .. }: View<'_>) {
     let is_compared = query.is_compared();
     html.raw(if is_compared { "<details class=\"compare\" open>" } else { "<details class=\"compare\">" });
-    html.raw("<summary>Compare with another selection</summary>");
+    html.raw("<summary>Compare with another selection, or with a file</summary>");
+    file(html, page, query);
     html.put("<form class=\"card\" method=\"get\" action=\"{}\">", [&page.words().1]);
     conditions(html, "base_", &query.base, &query.base_period);
     html.raw("<label>Pod<input name=\"base_pod\" placeholder=\"as above\" spellcheck=\"false\"");
@@ -70,10 +71,27 @@ pub(super) fn compare(html: &mut Html, page: Page, query: &Query) {
     html.raw("<button>Compare</button>");
     if is_compared {
         let (base, base_period) = Default::default();
-        let alone = Query { base, base_period, absolute: false, ..query.clone() };
+        let alone = Query { base, base_period, base_file: None, absolute: false, ..query.clone() };
         html.link("", &alone.address(page.words().1), "end comparison");
     }
     html.raw("</form></details>");
+    html.put("<script nonce=\"{}\">", [&nonce]).raw(include_str!("baseline.js")).raw("</script>");
+}
+
+/// Writes the field for the file to compare with. Its script uploads the file, and then opens the comparison.
+fn file(html: &mut Html, page: Page, query: &Query) {
+    let base_period = Period::default();
+    let mut to = Query { base_file: None, base_period, ..query.clone() }.address(page.words().1);
+    to.push(if to.contains('?') { '&' } else { '?' });
+    html.raw("<p class=\"file\"><label>Profile of another time or program, pprof or folded stacks: ");
+    html.raw("<input type=\"file\" id=\"baseline\" data-to=\"").address(&to).raw("base=\"></label>");
+    if let Some(name) = &query.base_file {
+        html.put(" <span class=\"quiet\">compared with the uploaded profile <code>{}</code></span>", [name]);
+    }
+    html.raw(
+        " <span id=\"upload\" role=\"status\"></span><noscript>Without scripts: <code>curl --data-binary @FILE \
+         http://localhost:7373/api/v1/baselines</code></noscript></p>",
+    );
 }
 
 /// Writes the search field of a flame graph and its switches.

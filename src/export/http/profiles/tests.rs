@@ -81,7 +81,7 @@ fn with(profiler: Profiler) -> Program {
     Program { profiler, ..program(snapshot(1, 1)) }
 }
 
-fn running(profile: Profile) -> Running {
+pub(in super::super) fn running(profile: Profile) -> Running {
     Running::new(with(Profiler::of(profile)))
 }
 

@@ -1,0 +1,143 @@
+//! Profiles of other programs and of earlier times, read from files: pprof, and folded stacks.
+//!
+//! Files are untrusted. They are read in linear time, and what they can take in memory is bounded: [`INFLATED`] bytes of a file, and
+//! [`ENTRIES`] entries of each table that is made from it.
+
+mod builder;
+mod folded;
+mod pprof;
+
+use std::collections::HashMap;
+use std::io::{self, Read as _};
+
+use flate2::read::MultiGzDecoder;
+use thiserror::Error;
+
+use crate::profile::Profile;
+
+/// Maximum size of a file in bytes, after decompression.
+pub const INFLATED: usize = 16 << 20;
+
+/// Maximum number of names, functions, locations, mappings, tasks and stacks of a file.
+pub const ENTRIES: usize = 1 << 18;
+
+/// Maximum number of frames of all stacks together. Equal stacks count once.
+const FRAMES: usize = 1 << 22;
+
+/// Beginning of a file that is compressed with gzip.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Beginning of a perf.data file.
+const PERF_DATA: &[u8] = b"PERFILE2";
+
+/// Reason why a file is not read.
+#[derive(Debug, Error)]
+pub enum Invalid {
+    /// Nothing is in it.
+    #[error("the file has no samples")]
+    Empty,
+    /// The file or one of its tables exceeds a limit.
+    #[error("the file has more than {most} {what}")]
+    TooLarge {
+        /// The limit.
+        most: usize,
+        /// What is limited: `bytes after decompression`.
+        what: &'static str,
+    },
+    /// The file is compressed and damaged.
+    #[error("the file cannot be decompressed: {0}")]
+    Compressed(#[source] io::Error),
+    /// The file is a recording of perf.
+    #[error("the file is a recording of perf: convert it with perf script and stackcollapse-perf.pl")]
+    PerfData,
+    /// The file is neither pprof nor text, or damaged.
+    #[error("the file is not a pprof profile: {what} at byte {offset}")]
+    Pprof {
+        /// What is wrong.
+        what: &'static str,
+        /// The place, after decompression.
+        offset: usize,
+    },
+    /// A line is not a folded stack.
+    #[error("line {line} is not a folded stack: {what}")]
+    Line {
+        /// The number of the line, from 1.
+        line: usize,
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+/// Reads a file: pprof, compressed or not, or folded stacks.
+///
+/// # Errors
+/// If the file is neither, damaged, empty, or exceeds a limit.
+pub fn read(bytes: &[u8]) -> Result<Profile, Invalid> {
+    let inflated;
+    let bytes = match is_compressed(bytes) {
+        true => {
+            inflated = inflate(bytes)?;
+            &inflated
+        }
+        false => bytes,
+    };
+    if bytes.len() > INFLATED {
+        return Err(Invalid::TooLarge { most: INFLATED, what: "bytes" });
+    }
+    if bytes.starts_with(PERF_DATA) {
+        return Err(Invalid::PerfData);
+    }
+    let profile = match std::str::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => folded::read(text)?,
+        _ => pprof::read(bytes)?,
+    };
+    if profile.samples.is_empty() { Err(Invalid::Empty) } else { Ok(profile) }
+}
+
+/// Reports whether a file is compressed.
+pub fn is_compressed(bytes: &[u8]) -> bool {
+    bytes.starts_with(&GZIP)
+}
+
+fn inflate(bytes: &[u8]) -> Result<Vec<u8>, Invalid> {
+    let mut inflated = Vec::new();
+    let limit = INFLATED as u64 + 1;
+    MultiGzDecoder::new(bytes).take(limit).read_to_end(&mut inflated).map_err(Invalid::Compressed)?;
+    if inflated.len() > INFLATED {
+        return Err(Invalid::TooLarge { most: INFLATED, what: "bytes after decompression" });
+    }
+    Ok(inflated)
+}
+
+/// Moves the functions of a recording to the modules that functions of the same names have in another profile, so that both can be compared
+/// by function and module. Folded stacks have no modules, and files move. A function that the other profile has in the same module, or not
+/// at all, stays.
+pub fn align(recording: &mut Profile, with: &Profile) {
+    let mut places = HashMap::new();
+    for location in &with.locations {
+        let module = with.module(location);
+        for name in with.names(location) {
+            places.entry((name, Some(module))).or_insert((location.origin, location.mapping));
+            places.entry((name, None)).or_insert((location.origin, location.mapping));
+        }
+    }
+    let first = u32::try_from(recording.mappings.len()).unwrap_or(u32::MAX);
+    let mut moved = Vec::new();
+    for (place, location) in recording.locations.iter().enumerate() {
+        let module = recording.module(location);
+        // A location has one place. That of its outermost function is the one that all of its functions have.
+        let Some(&name) = recording.names(location).last() else { continue };
+        let found = places.get(&(name, Some(module))).or_else(|| places.get(&(name, None)));
+        moved.extend(found.map(|&(origin, mapping)| (place, origin, mapping)));
+    }
+    recording.mappings.extend(with.mappings.iter().cloned());
+    for (place, origin, mapping) in moved {
+        // In bounds: an index of this table.
+        let location = &mut recording.locations[place];
+        location.origin = origin;
+        location.mapping = mapping.and_then(|mapping| mapping.checked_add(first));
+    }
+}
+
+#[cfg(test)]
+mod tests;
