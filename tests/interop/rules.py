@@ -230,7 +230,7 @@ def lint(prometheus, repository):
         readme = file.read()
     recorded = {rule["name"] for rule in everything if rule["type"] == "recording"}
     for name in sorted(recorded):
-        if name.endswith(":limit"):
+        if name.startswith("perf:"):
             if name not in readme:
                 problems.append(f"{name} is not in deploy/prometheus/README.md")
         elif name not in tests:
@@ -239,7 +239,7 @@ def lint(prometheus, repository):
         problems.append(f"rules.py: there is no rule {name}")
     # Every metric with a colon in its name that a rule uses must be recorded.
     for rule in everything:
-        for name in re.findall(r"\b(?:perf|cgroup|pod|instance):\w+:\w+", rule["query"]):
+        for name in re.findall(r"\b(?:perf|namespace|cgroup|pod|instance):\w+:\w+", rule["query"]):
             if name not in recorded:
                 problems.append(f"{rule['name']} uses {name}, which no rule records")
     # Queries that users type during an incident must be valid.
@@ -263,7 +263,7 @@ def without_data(prometheus, job, pattern="."):
     missing = []
     recorded = [rule["name"] for rule in rules(prometheus) if rule["type"] == "recording"]
     for name in filter(re.compile(pattern).search, recorded):
-        selector = "" if name.endswith(":limit") else f'{{job="{RECORDED if name in needs else job}"}}'
+        selector = "" if name.startswith(("perf:", "namespace:")) else f'{{job="{RECORDED if name in needs else job}"}}'
         # NaN counts as missing data.
         if not ask(prometheus, "query", query=f"{name}{selector} > -Inf")["result"]:
             missing.append(name + (f" (needs {needs[name]})" if name in needs else ""))

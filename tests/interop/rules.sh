@@ -5,7 +5,7 @@
 # and evaluates every rule each second; each recording rule must have data. Rules that need hardware events or hours of history use recorded
 # series, which promtool imports and a server continues (rules.py lists these rules and their needs). A second Prometheus with native
 # histograms has the same rules with shorter times. There, two alerts must fire and one must resolve, and Debian's Alertmanager must notify
-# a receiver in Python.
+# a receiver in Python; with inhibition.yaml, the alert about the machine must suppress the one about the cgroup.
 # Requires prometheus, promtool and python3. Parts need a writable cgroup file system, a readable tracefs, or prometheus-alertmanager. They
 # are skipped with a reason without them, or fail if PERF_EXPORTER_REQUIRE names `cgroup`, `tracepoint` or `alertmanager`. stress-ng adds to
 # the load if it is installed.
@@ -62,6 +62,7 @@ holds() {
 copy_rules() {
   mkdir -p "$scratch/$1.rules"
   sed '/^    interval: /d' "$rules/recording.rules.yaml" >"$scratch/$1.rules/recording.yaml"
+  sed '/^    interval: /d' "$rules/limits.rules.yaml" >"$scratch/$1.rules/limits.yaml"
   sed '/^    interval: /d' "$rules/alerts.rules.yaml" >"$scratch/$1.rules/alerts.yaml"
 }
 
@@ -69,7 +70,7 @@ copy_rules() {
 # run queues is 2 ms, as for a user who wants early alerts.
 shorten_rules() {
   sed -i 's/\[5m\]/[10s]/g; s/^        for: .*/        for: 2s/' "$scratch/$1.rules"/*.yaml
-  sed -i '/record: perf:runqueue_latency_seconds:limit/{n;s/vector(.*)/vector(0.002)/}' "$scratch/$1.rules/alerts.yaml"
+  sed -i '/record: perf:runqueue_latency_seconds:limit/{n;s/vector(.*)/vector(0.002)/}' "$scratch/$1.rules/limits.yaml"
 }
 
 # Imports the history of the recorded machine: its counters, and the results of the recording rules, which are computed by a Prometheus with
@@ -147,6 +148,18 @@ told_of() {
 	END
 }
 
+# inhibited ALERT: reports whether Alertmanager suppresses the alert of the cgroup, because of the alert about its machine
+inhibited() {
+  curl -sSf "http://127.0.0.1:$alertmanager_port/api/v2/alerts" 2>/dev/null | python3 -c '
+import json, sys
+cgroup, name = sys.argv[1:]
+alerts = json.load(sys.stdin)
+sources = {alert["fingerprint"] for alert in alerts if alert["labels"]["alertname"] == "PerfNodeOverloaded"}
+sys.exit(not any(
+    sources & set(alert["status"]["inhibitedBy"]) for alert in alerts
+    if alert["labels"].get("cgroup") == cgroup and alert["labels"]["alertname"] == name))' "$cgroup" "$1"
+}
+
 start_alertmanager() {
   cat >"$scratch/alertmanager.yaml" <<-END
 	route: {receiver: python, group_by: [alertname, cgroup], group_wait: 1s, group_interval: 1s, repeat_interval: 1h}
@@ -160,6 +173,7 @@ start_alertmanager() {
     --web.listen-address="127.0.0.1:$alertmanager_port" --cluster.listen-address= --log.level=warn \
     >"$scratch/alertmanager.log" 2>&1 &
   pids+=($!)
+  alertmanager_pid=$!
   within 20 curl -sSf -o "$scratch/ready" "http://127.0.0.1:$alertmanager_port/-/ready" 2>/dev/null
 }
 
@@ -192,6 +206,9 @@ check_alerts() {
     within 45 told_of firing PerfRunQueueLatencyHigh
   expect "no classic bucket was stored for it" \
     holds "$native_port" 'absent(perf_cgroup_sched_runqueue_latency_seconds_bucket)'
+  cat "$rules/inhibition.yaml" >>"$scratch/alertmanager.yaml"
+  kill -HUP "$alertmanager_pid"
+  expect "the alert about the overloaded machine suppresses it" within 45 inhibited PerfRunQueueLatencyHigh
 }
 
 check_data() {
