@@ -195,7 +195,7 @@ impl Lists {
     }
 
     /// Removes names without activity, and merges the least active ones of long lists. Must follow [`record`](Self::record).
-    pub(super) fn sweep(&mut self, names: &mut Names, length: Length) {
+    pub(super) fn sweep(&mut self, length: Length) {
         for (_, lines) in &mut self.lists {
             lines.retain(|line| !line.steps.is_zero());
             let is_named = |line: &Line| line.name.is_some();

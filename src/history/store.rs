@@ -184,11 +184,11 @@ impl History {
 
     /// Removes what was not active in the recorded time, and shortens lists. Lists that were dropped begin again if there is room.
     fn sweep(&mut self, now: Timestamp) {
-        let Self { subjects, names, lengths, .. } = self;
+        let Self { subjects, lengths, .. } = self;
         for subjects in subjects.iter_mut() {
             subjects.retain(|name, subject| {
                 if let Some(lists) = &mut subject.lists {
-                    lists.sweep(names, lengths[LENGTHS - 1]);
+                    lists.sweep(lengths[LENGTHS - 1]);
                 }
                 // The machine has no name.
                 name.is_empty() || !subject.is_idle()
