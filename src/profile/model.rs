@@ -100,9 +100,8 @@ pub struct Sample {
     pub task: u32,
     /// The mode in which the task was interrupted, or the reason why it did not run.
     pub mode: Mode,
-    /// The CPU on which the task was interrupted or which it left; `None` where samples are not attributed to CPUs ([`Sampler::cpus`]).
-    ///
-    /// [`Sampler::cpus`]: crate::plan::Sampler::cpus
+    /// The CPU on which the task was interrupted or which it left; `None` where samples are not attributed to CPUs
+    /// ([`Selection::by_cpu`](super::Selection::by_cpu)).
     pub cpu: Option<u16>,
     /// The number of samples.
     pub count: u64,
@@ -136,6 +135,8 @@ pub struct Task {
     pub tid: u32,
     /// The name of the thread, which the thread can set itself.
     pub comm: Arc<str>,
+    /// The name of the process, which is that of its main thread.
+    pub program: Arc<str>,
     /// The path of its cgroup; `None` if unknown.
     pub cgroup: Option<Arc<str>>,
     /// The path of the program that its process executes, as the process sees it; `None` for kernel threads, and if unknown.

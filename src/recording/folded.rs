@@ -71,7 +71,7 @@ fn add(builder: &mut Builder, line: &str, value: u64) -> Result<(), Invalid> {
         }
     }
     stack.reverse();
-    let task = Task { comm: comm.into(), ..Task::default() };
+    let task = Task { comm: comm.into(), program: comm.into(), ..Task::default() };
     builder.sample(&stack, task, mode, (value, value))
 }
 

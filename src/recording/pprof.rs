@@ -378,7 +378,7 @@ fn comm_of(mappings: &[Mapping]) -> Arc<str> {
 
 /// Returns the task of a sample, and the mode in which it was interrupted.
 fn task(tables: &Tables<'_>, sample: &message::Sample, comm: &Arc<str>) -> (Task, Mode) {
-    let mut task = Task { comm: Arc::clone(comm), ..Task::default() };
+    let mut task = Task { comm: Arc::clone(comm), program: Arc::clone(comm), ..Task::default() };
     let (mut mode, mut container) = (Mode::User, Identity::default());
     let (mut namespace, mut pod) = (None, None);
     for label in &sample.labels {

@@ -212,8 +212,7 @@ async fn wait<S: Source>(
     let whole = taken(shared, limit, wanted).await?;
     let base = match base_range {
         Some(_) => {
-            let selection = query.part_of_base();
-            let wanted = Wanted { kind, seconds: None, range: base_range, selection };
+            let wanted = Wanted { kind, seconds: None, range: base_range, selection: query.needed_of_base() };
             Some(Base::Profile(taken(shared, shared.limits.collection, wanted).await?))
         }
         None => file,

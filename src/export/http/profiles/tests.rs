@@ -257,7 +257,7 @@ fn what_is_not_known_is_refused_with_what_is() {
         (code, &*text),
         (
             400,
-            "unknown key \"node\"; available: type, seconds, from, to, at, for, comm, pid, cgroup, namespace, pod, container, mode\n"
+            "unknown key \"node\"; available: type, seconds, from, to, at, for, comm, program, pid, cgroup, namespace, pod, container, mode\n"
         )
     );
     let (code, text) = refused("/folded?type=heap");
