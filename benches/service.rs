@@ -17,6 +17,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use perf_exporter::host::read_text;
+use rustls::client::Resumption;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -120,14 +121,18 @@ impl Server {
         Self { process, address, tls }
     }
 
-    /// Makes scrapes in one connection. Returns the bytes on the wire.
-    fn scrape(&self, times: u32) -> u64 {
+    /// Makes scrapes in one connection, with a TLS session of its own unless `resumes`. Returns the bytes on the wire.
+    fn scrape(&self, times: u32, resumes: bool) -> u64 {
         let mut counted = Counted { stream: TcpStream::connect(&self.address).unwrap(), bytes: 0 };
         match &self.tls {
             None => (0..times).for_each(|_| get(&mut counted)),
             Some(config) => {
+                let mut config = ClientConfig::clone(config);
+                if !resumes {
+                    config.resumption = Resumption::disabled();
+                }
                 let name = "localhost".try_into().unwrap();
-                let mut connection = ClientConnection::new(Arc::clone(config), name).unwrap();
+                let mut connection = ClientConnection::new(Arc::new(config), name).unwrap();
                 let mut stream = rustls::Stream::new(&mut connection, &mut counted);
                 (0..times).for_each(|_| get(&mut stream));
             }
@@ -196,15 +201,20 @@ fn with_tls() {
                basic_auth_users: {anna: $2b$10$M4aoGfZDlHfRPwjIRF8sb.3IGQ.yZ6OFJr5nRV6PX/n3K8eGOatW6}\n";
     let servers = [Server::start(dir.path(), None), Server::start(dir.path(), Some(web))];
     for server in &servers {
-        server.scrape(3);
+        server.scrape(3, false);
     }
-    for (what, connections) in [("one connection", 1), ("a connection for each", SCRAPES)] {
+    for (what, connections, resumes) in [
+        ("one connection", 1, false),
+        ("a connection for each, which resumes a session", SCRAPES, true),
+        ("a connection for each, with a full handshake", SCRAPES, false),
+    ] {
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
             let [plain, tls] = [0, 1].map(|one| {
                 let server = &servers[one];
                 let before = server.cpu();
-                let bytes: u64 = (0..connections).map(|_| server.scrape(SCRAPES / connections)).sum();
+                let bytes: u64 =
+                    (0..connections).map(|_| server.scrape(SCRAPES / connections, resumes)).sum();
                 ((server.cpu() - before) / f64::from(SCRAPES), bytes as f64 / f64::from(SCRAPES))
             });
             rounds.push((tls.0 / plain.0, plain, tls));
@@ -212,8 +222,12 @@ fn with_tls() {
         rounds.sort_by(|one, other| one.0.total_cmp(&other.0));
         let (ratio, plain, tls) = rounds[ROUNDS / 2];
         println!(
-            "scrapes with TLS and a password, {what}: {:.2} ms of CPU beside {:.2} (ratio {ratio:.2}), {:.0} bytes beside {:.0}",
-            tls.0, plain.0, tls.1, plain.1
+            "scrapes with TLS and a password, {what}: {:.2} ms of CPU beside {:.2} (ratio {ratio:.2}), {:.0} bytes beside {:.0} (ratio {:.2})",
+            tls.0,
+            plain.0,
+            tls.1,
+            plain.1,
+            tls.1 / plain.1
         );
     }
 }

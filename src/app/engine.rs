@@ -5,7 +5,7 @@ mod status;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use rustix::thread::CapabilitySet;
@@ -19,10 +19,11 @@ use super::losses::LossWatch;
 use super::memory::Memory;
 use super::privileges::Privileges;
 use super::reload::{self, Answer, Reloads};
+use super::web::RulesReader;
 use crate::budget::{Part, Share};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::containers::Containers;
-use crate::config::{self, Config, Loaded, Web};
+use crate::config::{self, Config, LoadError, Loaded};
 use crate::container::{Directory, Labeller};
 use crate::counter::{Bounds, Collector};
 use crate::event::Catalog;
@@ -104,8 +105,6 @@ pub(super) struct Engine<K: Kernel> {
     clock: Clock,
     config: Config,
     source: Configuration,
-    /// Sends a reloaded section `web` to the reader of the rules of access.
-    web: Option<Sender<Web>>,
     facts: Facts,
     catalog: Catalog,
     /// Support of this machine for the switch stream, as assumed by the current plan.
@@ -196,7 +195,6 @@ impl<K: Kernel> Engine<K> {
             open: OpenDescriptors::default(),
             looked_at_files: clock.monotonic(),
             scanned_at: clock.monotonic(),
-            web: None,
             roots,
             clock,
             config,
@@ -225,9 +223,9 @@ impl<K: Kernel> Engine<K> {
         Self { privileges, unrestricted, ..self }
     }
 
-    /// Sends the section `web` of each reload to the reader of the rules of access.
-    pub(super) fn governing(self, web: Sender<Web>) -> Self {
-        Self { web: Some(web), ..self }
+    /// Reloads the rules of access together with the configuration.
+    pub(super) fn governing(self, rules: RulesReader) -> Self {
+        Self { reloads: self.reloads.with_rules(rules), ..self }
     }
 
     /// Returns the handle to query profiles.
@@ -256,7 +254,9 @@ impl<K: Kernel> Engine<K> {
         let mut last = self.collect(publisher);
         loop {
             let now = self.clock.monotonic();
-            if let Some((loaded, answers)) = self.reloads.ended(self.source.file.as_deref(), now) {
+            let cpus = self.watch.online().len();
+            let fits = |config: &Config| config.require_memory(cpus).map_err(LoadError::from);
+            if let Some((loaded, answers)) = self.reloads.ended(self.source.file.as_deref(), now, fits) {
                 let outcome = self.reload(loaded);
                 last = self.collect(publisher);
                 for answer in answers {
@@ -399,10 +399,6 @@ impl<K: Kernel> Engine<K> {
     /// Applies a configuration that was read again. Keeps the old configuration if the new one has errors.
     fn reload(&mut self, loaded: Loaded) -> Result<String, String> {
         let now = self.clock.now();
-        let loaded = loaded.and_then(|loaded| {
-            loaded.0.require_memory(self.watch.online().len())?;
-            Ok(loaded)
-        });
         match loaded {
             Ok((config, warnings)) => {
                 let lacks = self.privileges.lack(&config, &self.facts);
@@ -410,7 +406,6 @@ impl<K: Kernel> Engine<K> {
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 self.look_at_host();
                 self.config = config;
-                self.web.iter().for_each(|web| drop(web.send(self.config.web.clone())));
                 let pushes = self.resolve_pushes();
                 self.naming.settings.send_replace(Arc::new(self.config.containers.clone()));
                 self.governor.restart();
@@ -429,7 +424,6 @@ impl<K: Kernel> Engine<K> {
                     "configuration reload failed; the previous configuration stays in force: {error}"
                 );
                 self.source.failed_reload = Some(FailedReload { at: now, problems: error.lines() });
-                self.metrics.config_refused();
                 reload::refused(&error)
             }
         }
@@ -453,6 +447,7 @@ impl<K: Kernel> Engine<K> {
         let cpu = usage::cpu_time() + self.helper.cpu(report.helper);
         let usage = status::used(cpu, self.collector.budget(), report.helper);
         self.files_metrics.note(&report);
+        self.metrics.config_current(self.configuration().failed_reload.is_none());
         self.measure();
         families.extend(self.metrics.families(usage));
         let families = self.labeller.name(families);

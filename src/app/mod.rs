@@ -139,8 +139,8 @@ where
     if options.sandbox {
         options.log.renew();
     }
-    let web =
-        web::start(config.web.clone(), options.web_config.clone(), (&options.roots, &options.environment))?;
+    let context = (&options.roots, &options.environment, &options.clock);
+    let web = web::start(config.web.clone(), options.web_config.clone(), context)?;
 
     let metrics_error = |error: prometheus::Error| Failure::Metrics(error.to_string());
     let metrics = Arc::new(SelfMetrics::new(&build(), options.clock.now()).map_err(metrics_error)?);
@@ -165,7 +165,7 @@ where
         .map_err(|e| Failure::Metrics(e.to_string()))?
         .serving(traffic.cpu())
         .restricted(privileges, unrestricted)
-        .governing(web.settings);
+        .governing(web.reader);
     let (profiles, memory) = (engine.profiles(), engine.memory_of(Part::Queues));
     let history_memory = engine.memory_of(Part::History);
     let server = server.within(memory.clone());
@@ -450,6 +450,10 @@ impl Source for Service {
 
     fn rules(&self) -> Arc<Rules> {
         Arc::clone(&self.rules.borrow())
+    }
+
+    fn follow_rules(&self) -> watch::Receiver<Arc<Rules>> {
+        self.rules.clone()
     }
 
     fn history(&self) -> SharedHistory {

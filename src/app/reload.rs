@@ -1,13 +1,15 @@
-//! Reload of the configuration without delaying collections. A thread reads and checks the file, and the collection thread polls for the
-//! result.
+//! Reload of the configuration without delaying collections. A thread reads and checks the file, another one reads the rules of access with
+//! their files, and the collection thread polls for the results. If either fails, nothing changes.
 
 use std::path::Path;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::web::{PendingRules, RulesReader};
 use crate::clock::Monotonic;
-use crate::config::{self, Config, LoadError, Loaded, Loader, Pending};
+use crate::config::{self, Config, LoadError, Loaded, Loader, Pending, Problem};
+use crate::status::FailedReload;
 
 /// Sends the outcome of a reload to the client.
 pub(super) type Answer = oneshot::Sender<Result<String, String>>;
@@ -19,6 +21,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Debug, Default)]
 pub(super) struct Reloads {
     loader: Loader,
+    /// Reads the rules of access; `None` without an HTTP server.
+    rules: Option<RulesReader>,
     under_way: Option<PendingReload>,
     /// Requests that arrived while the file was being read. The file may have changed since, therefore it is read once more for all of
     /// them.
@@ -35,11 +39,30 @@ struct PendingReload {
 #[derive(Debug)]
 enum State {
     Reading(Pending),
-    /// The result was immediately available.
-    Done(Box<Loaded>),
+    /// The file is read. This result is not checked yet.
+    Loaded(Box<Loaded>),
+    /// The configuration is valid. Its rules of access are being read.
+    ReadingRules(Box<(Config, Vec<Problem>)>, PendingRules),
+}
+
+/// State of a reload after a poll.
+enum Step {
+    Ended(Loaded),
+    /// The reload waits since this time.
+    Waiting(State, Monotonic),
 }
 
 impl Reloads {
+    /// Reloads the rules of access together with the configuration.
+    pub(super) fn with_rules(self, rules: RulesReader) -> Self {
+        Self { rules: Some(rules), ..self }
+    }
+
+    /// Returns the last attempt to read changed files of the rules of access, if it failed.
+    pub(super) fn failed_rules(&self) -> Option<FailedReload> {
+        self.rules.as_ref().and_then(RulesReader::failure)
+    }
+
     /// Requests a reload of a file, or of the built-in configuration if there is no file.
     pub(super) fn ask(&mut self, file: Option<&Path>, answer: Answer, now: Monotonic) {
         if self.under_way.is_some() {
@@ -51,34 +74,67 @@ impl Reloads {
 
     fn begin(&mut self, file: Option<&Path>, answers: Vec<Answer>, now: Monotonic) {
         let state = match file {
-            None => State::Done(Box::new(Ok((Config::default(), Vec::new())))),
+            None => State::Loaded(Box::new(Ok((Config::default(), Vec::new())))),
             Some(path) => match self.loader.begin(path.to_owned()) {
                 Ok(pending) => State::Reading(pending),
-                Err(error) => State::Done(Box::new(Err(error))),
+                Err(error) => State::Loaded(Box::new(Err(error))),
             },
         };
         self.under_way = Some(PendingReload { state, since: now, answers });
     }
 
-    /// Returns a reload that has completed or timed out, with the clients that requested it. Begins the next reload.
-    pub(super) fn ended(&mut self, file: Option<&Path>, now: Monotonic) -> Option<(Loaded, Vec<Answer>)> {
+    /// Returns a reload that has completed or timed out, with the clients that requested it. Begins the next reload. `accept` checks a
+    /// configuration before its rules of access are put in force.
+    pub(super) fn ended(
+        &mut self,
+        file: Option<&Path>,
+        now: Monotonic,
+        accept: impl FnOnce(&Config) -> Result<(), LoadError>,
+    ) -> Option<(Loaded, Vec<Answer>)> {
         let PendingReload { state, since, answers } = self.under_way.take()?;
-        let loaded = match state {
-            State::Done(loaded) => *loaded,
+        let is_late = now.since(since) >= config::DEADLINE;
+        let step = match state {
+            State::Loaded(loaded) => self.read_rules(*loaded, accept, now),
             State::Reading(pending) => match pending.poll() {
-                Some(loaded) => loaded,
-                None if now.since(since) >= config::DEADLINE => pending.give_up(),
-                None => {
-                    self.under_way = Some(PendingReload { state: State::Reading(pending), since, answers });
-                    return None;
-                }
+                Some(loaded) => self.read_rules(loaded, accept, now),
+                None if is_late => Step::Ended(pending.give_up()),
+                None => Step::Waiting(State::Reading(pending), since),
             },
+            State::ReadingRules(config, rules) => match rules.poll(is_late) {
+                Some(Ok(warnings)) => Step::Ended(Ok((config.0, [config.1, warnings].concat()))),
+                Some(Err(error)) => Step::Ended(Err(error)),
+                None => Step::Waiting(State::ReadingRules(config, rules), since),
+            },
+        };
+        let loaded = match step {
+            Step::Ended(loaded) => loaded,
+            Step::Waiting(state, since) => {
+                self.under_way = Some(PendingReload { state, since, answers });
+                return None;
+            }
         };
         if !self.next.is_empty() {
             let next = std::mem::take(&mut self.next);
             self.begin(file, next, now);
         }
         Some((loaded, answers))
+    }
+
+    /// Begins to read the rules of access of a configuration, if it is valid.
+    fn read_rules(
+        &self,
+        loaded: Loaded,
+        accept: impl FnOnce(&Config) -> Result<(), LoadError>,
+        now: Monotonic,
+    ) -> Step {
+        let accepted = loaded.and_then(|loaded| accept(&loaded.0).map(|()| loaded));
+        match (accepted, &self.rules) {
+            (Ok(loaded), Some(reader)) => {
+                let rules = reader.ask(loaded.0.web.clone());
+                Step::Waiting(State::ReadingRules(Box::new(loaded), rules), now)
+            }
+            (loaded, _) => Step::Ended(loaded),
+        }
     }
 
     /// Returns the time that the collector may block: `due`, or the poll interval during a reload.
@@ -103,7 +159,7 @@ mod tests {
     /// Waits for the end of a reload.
     fn ended(reloads: &mut Reloads, file: Option<&Path>) -> (Loaded, Vec<Answer>) {
         for _ in 0..6000 {
-            if let Some(ended) = reloads.ended(file, at(0)) {
+            if let Some(ended) = reloads.ended(file, at(0), |_| Ok(())) {
                 return ended;
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -126,7 +182,7 @@ mod tests {
         );
         let (second, answers) = ended(&mut reloads, Some(file.path()));
         assert_eq!((second.is_ok(), answers.len()), (true, 2));
-        assert!(reloads.ended(Some(file.path()), at(0)).is_none());
+        assert!(reloads.ended(Some(file.path()), at(0), |_| Ok(())).is_none());
         assert_eq!(reloads.patience(Duration::MAX), Duration::MAX);
     }
 

@@ -135,7 +135,7 @@ pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
         Err(error) => return refused(args, file, error),
     }
     let environment = Environment::of_process();
-    let (pushes, problems) = PushRow::all(&config.push, &environment);
+    let (pushes, problems) = PushRow::all(&config.push, &environment, !args.no_open);
     warnings.extend(problems);
     let clock = (!args.no_open).then(Clock::system);
     let (containers, problems) = ask_once(&config.containers, roots, &environment, clock.as_ref());

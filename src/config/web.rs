@@ -108,8 +108,8 @@ pub(super) struct WrittenTlsServer {
     /// Whether clients need a certificate; `NoClientCert` by default. Only `VerifyClientCertIfGiven` and `RequireAndVerifyClientCert`
     /// authenticate clients.
     pub(super) client_auth_type: Option<At<ClientAuthType>>,
-    /// Subject alternative names (DNS names, IP addresses, URIs), of which the certificate of a client must have one. Requires a
-    /// `client_auth_type` that requires certificates.
+    /// Subject alternative names (DNS names, e-mail addresses, IP addresses, URIs), of which the certificate of a client must have one.
+    /// Requires a `client_auth_type` that requires certificates.
     pub(super) client_allowed_sans: Option<At<List<String>>>,
     /// Minimum version; `TLS12` by default, which is the oldest one supported.
     pub(super) min_version: Option<At<Version>>,
@@ -514,10 +514,6 @@ fn client_names(tls: &WrittenTlsServer, auth: ClientAuth, report: &mut Report<'_
             "names of clients are checked only if each client needs a certificate",
             hint,
         );
-    }
-    for At { node, value } in names.value.iter().filter(|name| name.value.contains('@')) {
-        let message = format!("{} is an e-mail address, which is not supported", shown(value));
-        report.error(*node, message, "use a DNS name, an IP address or a URI of the certificate");
     }
     names.value.iter().map(|name| name.value.clone()).collect()
 }

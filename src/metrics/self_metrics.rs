@@ -139,7 +139,7 @@ impl SelfMetrics {
 
     /// Records a successful load of the configuration.
     pub fn config_loaded(&self, at: Timestamp) {
-        self.reload_successful.set(1.0);
+        self.config_current(true);
         self.reload_timestamp.set(at.seconds());
     }
 
@@ -164,9 +164,9 @@ impl SelfMetrics {
         }
     }
 
-    /// Records a failed load of the configuration. The previous configuration stays active.
-    pub fn config_refused(&self) {
-        self.reload_successful.set(0.0);
+    /// Sets whether the last attempt to load the configuration or one of its files succeeded. If not, the previous one stays active.
+    pub fn config_current(&self, is_current: bool) {
+        self.reload_successful.set(if is_current { 1.0 } else { 0.0 });
     }
 
     /// Returns all families, with the current `usage`.
@@ -282,7 +282,7 @@ mod tests {
         let metrics = metrics();
         metrics.collected(Duration::from_millis(3));
         metrics.config_loaded(Timestamp(5_500));
-        metrics.config_refused();
+        metrics.config_current(false);
         metrics.memory_held(&MemoryBudget::default().states());
         metrics.descriptors_open(&[("event", 42), ("file", 3)]);
         let usage = Usage { cpu: Duration::from_millis(250), resident_bytes: 7 << 20, open_descriptors: 42 };

@@ -9,14 +9,15 @@ use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{
     CertificateError, CipherSuite, DigitallySignedStruct, DistinguishedName, NamedGroup, ServerConfig,
     SignatureScheme, SupportedProtocolVersion, version,
 };
 use webpki::EndEntityCert;
 
+use super::alternative_names::email_addresses;
 use super::tls::{LARGEST, certificates, roots};
 use crate::host;
 
@@ -136,7 +137,8 @@ impl ServerTlsSettings {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&versions)
             .map_err(|error| format!("no cipher suite for the accepted versions: {error}"))?;
-        let builder = match self.verifier(&provider)? {
+        let requirements = self.requirements()?;
+        let builder = match requirements.verifier(&provider)? {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
             None => builder.with_no_client_auth(),
         };
@@ -145,7 +147,32 @@ impl ServerTlsSettings {
             .map_err(|error| format!("the certificate of the server does not match its key: {error}"))?;
         config.alpn_protocols = vec![HTTP_1_1.to_vec()];
         config.ignore_client_order = self.prefers_own_order;
-        Ok(ServerTls { config: Arc::new(config), verifies: self.client_auth.verifies() })
+        if self.client_auth.verifies() {
+            // A resumed session keeps the verdict about a certificate, which may have expired since.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
+        let verifies = self.client_auth.verifies();
+        Ok(ServerTls { config: Arc::new(config), verifies, requirements: Arc::new(requirements) })
+    }
+
+    /// Reads the certificate authorities of clients.
+    fn requirements(&self) -> Result<Requirements, String> {
+        let authorities = match (self.client_auth.verifies(), &self.client_ca) {
+            (false, _) => None,
+            (true, Some(ca)) => Some(ca.read("client_ca")?),
+            (true, None) => {
+                return Err("client certificates cannot be verified without client_ca_file".to_owned());
+            }
+        };
+        Ok(Requirements {
+            client_auth: self.client_auth,
+            authorities,
+            names: self.client_names.clone(),
+            versions: self.versions,
+            suites: self.suites.clone(),
+            groups: self.groups.clone(),
+        })
     }
 
     fn provider(&self) -> CryptoProvider {
@@ -163,7 +190,34 @@ impl ServerTlsSettings {
         }
         provider
     }
+}
 
+/// The configuration of the TLS library for the server.
+#[derive(Debug, Clone)]
+pub struct ServerTls {
+    pub(crate) config: Arc<ServerConfig>,
+    /// Whether a client certificate was verified, so that it authenticates the client.
+    pub(crate) verifies: bool,
+    /// Requirements that each client of these settings has met.
+    pub(crate) requirements: Arc<Requirements>,
+}
+
+/// Requirements on clients and their connections. A connection that was opened under other requirements may be one that is not allowed any
+/// more.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Requirements {
+    client_auth: ClientAuth,
+    /// Certificate authorities of clients, in PEM format; `None` = certificates are not verified.
+    authorities: Option<Vec<u8>>,
+    /// Names of which a certificate must have one; empty = any certificate.
+    names: Vec<String>,
+    versions: [bool; 2],
+    suites: Option<Vec<CipherSuite>>,
+    groups: Option<Vec<NamedGroup>>,
+}
+
+impl Requirements {
+    /// Returns the verifier of client certificates; `None` if none is requested.
     fn verifier(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -173,34 +227,23 @@ impl ServerTlsSettings {
         }
         let is_required = self.client_auth.is_required();
         let mut chain = None;
-        if self.client_auth.verifies() {
-            let ca = self
-                .client_ca
-                .as_ref()
-                .ok_or("client certificates cannot be verified without client_ca_file")?;
-            let roots = roots(&ca.read("client_ca")?, "client_ca")?;
+        if let Some(authorities) = &self.authorities {
+            let roots = roots(authorities, "client_ca")?;
             let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
             let builder = if is_required { builder } else { builder.allow_unauthenticated() };
             chain = Some(builder.build().map_err(|error| format!("client_ca: {error}"))?);
         }
-        let (names, provider) = (self.client_names.clone(), Arc::clone(provider));
+        let (names, provider) = (self.names.clone(), Arc::clone(provider));
         Ok(Some(Arc::new(ClientVerifier { chain, names, is_required, provider })))
     }
 }
 
-/// The configuration of the TLS library for the server.
-#[derive(Debug, Clone)]
-pub struct ServerTls {
-    pub(crate) config: Arc<ServerConfig>,
-    /// Whether a client certificate was verified, so that it authenticates the client.
-    pub(crate) verifies: bool,
-}
-
-/// Returns the name in a client certificate that identifies the client: its first DNS name or URI.
+/// Returns the name in a client certificate that identifies the client: its first DNS name, URI or e-mail address.
 pub(crate) fn client_name(certificate: &CertificateDer<'_>) -> String {
     let parsed = EndEntityCert::try_from(certificate).ok();
     let name = parsed.as_ref().and_then(|parsed| {
-        parsed.valid_dns_names().next().or_else(|| parsed.valid_uri_names().next()).map(str::to_owned)
+        let names = parsed.valid_dns_names().chain(parsed.valid_uri_names());
+        names.chain(email_addresses(certificate)).next().map(str::to_owned)
     });
     name.unwrap_or_else(|| "client certificate".to_owned())
 }
@@ -216,14 +259,19 @@ struct ClientVerifier {
     provider: Arc<CryptoProvider>,
 }
 
-fn has_name(certificate: &EndEntityCert<'_>, name: &str) -> bool {
-    let is_address = || {
+/// Reports whether a certificate has one of these names: a DNS name, an e-mail address, an IP address or a URI, compared as in exporter-toolkit.
+fn has_one_of(names: &[String], certificate: &CertificateDer<'_>) -> Result<bool, CertificateError> {
+    let parsed = EndEntityCert::try_from(certificate).map_err(|_| CertificateError::BadEncoding)?;
+    let texts: Vec<&str> = parsed
+        .valid_dns_names()
+        .chain(parsed.valid_uri_names())
+        .chain(email_addresses(certificate))
+        .collect();
+    let is_address = |name: &String| {
         let address = name.parse::<IpAddr>().ok().map(|address| ServerName::IpAddress(address.into()));
-        address.is_some_and(|address| certificate.verify_is_valid_for_subject_name(&address).is_ok())
+        address.is_some_and(|address| parsed.verify_is_valid_for_subject_name(&address).is_ok())
     };
-    certificate.valid_dns_names().any(|found| found == name)
-        || certificate.valid_uri_names().any(|found| found == name)
-        || is_address()
+    Ok(names.iter().any(|name| texts.contains(&&**name) || is_address(name)))
 }
 
 impl ClientCertVerifier for ClientVerifier {
@@ -244,11 +292,8 @@ impl ClientCertVerifier for ClientVerifier {
         if let Some(chain) = &self.chain {
             chain.verify_client_cert(certificate, intermediates, now)?;
         }
-        if !self.names.is_empty() {
-            let parsed = EndEntityCert::try_from(certificate).map_err(|_| CertificateError::BadEncoding)?;
-            if !self.names.iter().any(|name| has_name(&parsed, name)) {
-                return Err(CertificateError::ApplicationVerificationFailure.into());
-            }
+        if !self.names.is_empty() && !has_one_of(&self.names, certificate)? {
+            return Err(CertificateError::ApplicationVerificationFailure.into());
         }
         Ok(ClientCertVerified::assertion())
     }
@@ -285,3 +330,6 @@ impl ClientCertVerifier for ClientVerifier {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests;

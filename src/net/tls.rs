@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hyper::Uri;
 use hyper_rustls::ConfigBuilderExt;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -27,6 +28,19 @@ pub struct Tls {
     pub certificate: Option<PathBuf>,
     /// Private key of the client certificate.
     pub key: Option<PathBuf>,
+}
+
+impl Tls {
+    /// Reads the files, as a connection to this URI does. Without TLS, none is read. Blocks on file systems.
+    ///
+    /// # Errors
+    /// Returns an error that names the unreadable or invalid file.
+    pub(crate) fn check(&self, uri: &Uri) -> Result<(), String> {
+        match uri.scheme_str() {
+            Some("https") => Pem::read(self)?.client().map(drop),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Verification of a server certificate.

@@ -2,8 +2,9 @@
 # web_config.sh EXPORTER
 #
 # Serves with TLS, passwords and certificates of clients, to curl, openssl, a real Prometheus, and the HTTP client of exporter-toolkit: a web
-# configuration file in the format of the toolkit. Tries wrong, expired and missing certificates, old versions of TLS, wrong passwords, and
-# changes of the files; also tokens of a cluster, unix sockets, addresses for administrators, and sockets of a service manager.
+# configuration file in the format of the toolkit. Tries wrong, expired and missing certificates, old versions of TLS, wrong passwords, changes
+# of the files, and what reloads and open connections get then; also tokens of a cluster, unix sockets, addresses for administrators, and
+# sockets of a service manager.
 # Requires prometheus, curl, openssl and python3. The client is built from Go modules; if that is not possible, it is skipped with a reason, or
 # fails if PERF_EXPORTER_REQUIRE names `client`.
 # Exit code: 0 if every check passes, 1 if not, 2 if a requirement is missing.
@@ -45,6 +46,35 @@ serial() {
 
 serves_certificate() {
   [ "$(serial)" = "$(openssl x509 -noout -serial -in "$1.crt")" ]
+}
+
+# reload_fails TEXT: reports whether a reload is answered with status 500 and this text
+reload_fails() {
+  curl -s --max-time 20 --cacert "$scratch/ca.crt" -u anna:right -X POST -w '%{http_code}' "https://$exporter_address/-/reload" >reload.txt
+  grep -q "$1" reload.txt && grep -q '500$' reload.txt
+}
+
+status_contains() {
+  curl -s --max-time 20 --cacert "$scratch/ca.crt" -u anna:right "https://$exporter_address/api/v1/status" | grep -q "$1"
+}
+
+# keep_connection FILE CERTIFICATE: requests /-/healthy, and writes to FILE `open`, then `closed` when the server closes the connection without
+# another response
+keep_connection() {
+  python3 - "${exporter_address##*:}" "$2" >"$1" <<'PYTHON' &
+import socket, ssl, sys
+context = ssl.create_default_context(cafile="ca.crt")
+context.load_cert_chain(f"{sys.argv[2]}.crt", f"{sys.argv[2]}.key")
+with context.wrap_socket(socket.create_connection(("127.0.0.1", int(sys.argv[1]))), server_hostname="localhost") as connection:
+    connection.sendall(b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    answer = b""
+    while not answer.endswith(b"healthy\n"):
+        answer += connection.recv(4096)
+    print("open", flush=True)
+    print("closed" if connection.recv(4096) == b"" else "answered", flush=True)
+PYTHON
+  pids+=($!)
+  within 20 grep -q open "$1"
 }
 
 logs() {
@@ -90,6 +120,8 @@ issue second ca IP:127.0.0.1,DNS:localhost
 issue scraper ca DNS:scraper.example
 issue stranger ca DNS:stranger.example
 issue foreign other DNS:scraper.example
+issue mailer ca email:scraper@example.org
+issue other-mailer ca email:Scraper@example.org
 issue expired ca DNS:scraper.example -not_before 20200101000000Z -not_after 20200102000000Z || true
 [ -s expired.crt ] || openssl x509 -req -in expired.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days -1 -out expired.crt \
   -extfile <(echo subjectAltName=DNS:scraper.example) 2>/dev/null
@@ -165,12 +197,18 @@ expect "the first certificate is served" serves_certificate first
 cp second.crt server.crt
 expect "a certificate without its key is not used, and the log says why" within 20 logs 'does not match its key'
 expect "the previous certificate stays in use" serves_certificate first
+expect "the status reports it" within 10 status_contains 'does not match its key'
+expect "a reload is answered with it" reload_fails 'does not match its key'
 cp second.key server.key
 expect "the new certificate is served without a restart" within 20 serves_certificate second
+expect "a reload is answered with success" answers 200 /-/reload -u anna:right -X POST
+expect "the status reports no failure" within 10 status_contains '"failed_reload": null'
 sed -i 's/, key_file.*/, key_file: server.key, unknown: 1}/' web.yaml
 expect "an unknown key is in the log" within 20 logs 'unknown setting `unknown`'
+expect "and in the response to a reload" reload_fails 'unknown setting `unknown`'
 expect "and changes nothing" answers 200 /metrics -u anna:right
 rm web.yaml
+expect "a reload without the file fails" reload_fails 'ENOENT'
 sleep 6
 expect "a file that went away opens nothing" answers 401 /metrics
 stop "$prometheus_pid"
@@ -200,6 +238,30 @@ expect "a certificate of another authority is refused" with foreign 000
 expect "an expired certificate is refused" with expired 000
 start_prometheus '    tls_config: {ca_file: ca.crt, cert_file: scraper.crt, key_file: scraper.key}'
 expect "Prometheus scrapes with its certificate" within 60 holds 'up == 1'
+
+echo "-- open connections of clients whose certificates are not accepted any more"
+allow() {
+  sed -i "s/client_allowed_sans: .*/client_allowed_sans: [$1]/" web.yaml
+}
+expect "a connection stays open between requests" keep_connection kept scraper
+cp first.crt server.crt
+cp first.key server.key
+expect "a renewed certificate of the server is served" within 20 serves_certificate first
+sleep 1
+expect "and closes no connection" [ "$(cat kept)" = open ]
+allow "scraper.example, scraper@example.org"
+expect "a client with an e-mail address in its certificate is accepted" within 20 with mailer 200
+expect "an address that differs in one letter is refused" with other-mailer 000
+expect "the connection from before is closed" within 20 grep -q closed kept
+sleep 7
+expect "Prometheus opens another one and does not miss a scrape" holds 'min_over_time(up[6s]) == 1'
+expect "another connection stays open" keep_connection kept scraper
+allow "scraper@example.org"
+expect "the certificate of the scraper is refused" within 20 with scraper 000
+expect "its open connection is closed without a response" within 20 grep -q closed kept
+expect "and the open one of Prometheus" within 20 holds 'up == 0'
+allow scraper.example
+expect "the certificate is accepted again" within 20 with scraper 200
 
 echo "-- everything at once, and the client of exporter-toolkit"
 echo "basic_auth_users: {anna: \"$hash\"}" >>web.yaml

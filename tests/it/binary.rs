@@ -304,6 +304,54 @@ fn a_reload_of_a_broken_file_changes_nothing_and_says_why_until_the_file_is_repa
 }
 
 #[test]
+fn a_reload_with_an_invalid_web_configuration_changes_nothing_and_says_why() {
+    let (dir, path) = file(SMALL);
+    let web = dir.path().join("web.yaml");
+    fs::write(&web, "").unwrap();
+    let arguments = ["--config", &path, "--host-root", "tests/data/hosts/vm", "--web.config.file"];
+    let mut service = Service::start(arguments.iter().copied().chain([web.to_str().unwrap()]));
+    service.wait_for("/metrics", |scrape| value(scrape, RELOADED) == Some("1"));
+
+    fs::write(&path, "counters: {a: {events: [context-switches]}}").unwrap();
+    for (text, told) in [
+        ("tls_server_config: {cert_file: absent.pem, key_file: absent.key}", "absent.pem: ENOENT"),
+        ("unknown: 1", "unknown setting `unknown`"),
+    ] {
+        fs::write(&web, text).unwrap();
+        let (code, answer) = service.post("/-/reload");
+        assert!(
+            code == 500 && answer.starts_with("reload failed") && answer.contains(told),
+            "{code} {answer}"
+        );
+        let status: Value = serde_json::from_str(&service.get("/api/v1/status").1).unwrap();
+        let problems = &status["configuration"]["failed_reload"]["problems"];
+        assert!(problems[0].as_str().unwrap().contains(told), "{problems}");
+        assert_eq!(
+            status["counters"][0]["events"][0]["event"], "page-faults",
+            "nothing of the file is applied"
+        );
+        assert_eq!(value(&service.get("/metrics").1, RELOADED), Some("0"));
+        service.wait_for_log("configuration reload failed; the previous configuration stays in force");
+    }
+
+    fs::write(&web, "http_server_config: {headers: {X-Frame-Options: sameorigin}}").unwrap();
+    let (code, answer) = service.post("/-/reload");
+    assert_eq!((code, answer.trim_end()), (200, "configuration reloaded"));
+    let status: Value = serde_json::from_str(&service.get("/api/v1/status").1).unwrap();
+    assert_eq!(status["configuration"]["failed_reload"], Value::Null);
+    assert_eq!(status["counters"][0]["events"][0]["event"], "context-switches");
+    assert_eq!(value(&service.get("/metrics").1, RELOADED), Some("1"));
+
+    // Without a reload, the file is read again because it has changed.
+    fs::write(&web, "unknown: 1").unwrap();
+    service.wait_for("/metrics", |scrape| value(scrape, RELOADED) == Some("0"));
+    assert!(service.get("/status").1.contains("unknown setting `unknown`"));
+    service.wait_for_log("the previous rules of access stay in force");
+    fs::write(&web, "").unwrap();
+    service.wait_for("/metrics", |scrape| value(scrape, RELOADED) == Some("1"));
+}
+
+#[test]
 fn a_file_that_went_away_is_no_reason_to_stop() {
     let (dir, path) = file(SMALL);
     let service = small(&path);

@@ -8,7 +8,7 @@ use crate::metrics::{self, Snapshot};
 use crate::plan::NoStream;
 use crate::ring::Records;
 use crate::status::{
-    Collection, Cost, Host, Loss, Status, Stream, Threads, Usage, counters, profiles, traces,
+    Collection, Configuration, Cost, Host, Loss, Status, Stream, Threads, Usage, counters, profiles, traces,
 };
 use crate::sys::{Budget, Kernel, usage};
 
@@ -28,7 +28,7 @@ impl<K: Kernel> Engine<K> {
             now,
             started: self.started,
             version: env!("CARGO_PKG_VERSION").into(),
-            configuration: self.source.clone(),
+            configuration: self.configuration(),
             host: Host::of(
                 &self.facts,
                 &self.catalog,
@@ -71,6 +71,13 @@ impl<K: Kernel> Engine<K> {
             open_descriptors: self.open,
             files: self.files.report(),
         }
+    }
+
+    /// Returns the state of the configuration. Files of the web configuration are also read without a reload, when they have changed.
+    pub(super) fn configuration(&self) -> Configuration {
+        let mut configuration = self.source.clone();
+        configuration.failed_reload = configuration.failed_reload.or_else(|| self.reloads.failed_rules());
+        configuration
     }
 
     /// Returns the losses: observations that are missing in metrics, other than refusals.

@@ -27,9 +27,12 @@ pub(super) struct PushRow {
 }
 
 impl PushRow {
-    /// Returns all pushed signals, and the problems of the environment variables.
-    pub(super) fn all(push: &Push, environment: &Environment) -> (Vec<Self>, Vec<String>) {
-        let (settings, problems) = Settings::resolve(push, environment);
+    /// Returns all pushed signals, the problems of the environment variables, and, if files are read, those of certificates, keys and tokens.
+    pub(super) fn all(push: &Push, environment: &Environment, reads_files: bool) -> (Vec<Self>, Vec<String>) {
+        let (settings, mut problems) = Settings::resolve(push, environment);
+        if reads_files {
+            problems.extend(settings.iter().flat_map(unusable_files));
+        }
         let rows = settings.iter().flat_map(Settings::routes).map(|(format, route)| Self {
             format,
             signal: route.signal.as_str(),
@@ -40,6 +43,21 @@ impl PushRow {
         });
         (rows.collect(), problems)
     }
+}
+
+/// Returns a line for each format and reason.
+fn unusable_files(settings: &Settings) -> Vec<String> {
+    let mut reasons: Vec<(&str, String, Vec<&str>)> = Vec::new();
+    for (format, signal, why) in settings.check_files() {
+        match reasons.iter_mut().find(|(other, reason, _)| *other == format && *reason == why) {
+            Some((_, _, signals)) => signals.push(signal.as_str()),
+            None => reasons.push((format, why, vec![signal.as_str()])),
+        }
+    }
+    let line = |(format, why, signals): (&str, String, Vec<&str>)| {
+        format!("export.{format}: {} cannot be pushed: {why}", signals.join(", "))
+    };
+    reasons.into_iter().map(line).collect()
 }
 
 pub(super) fn write(out: &mut impl Write, rows: &[PushRow]) -> io::Result<()> {
@@ -71,7 +89,7 @@ mod tests {
             ("OTEL_LOGS_EXPORTER", "otlp"),
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "smtp"),
         ];
-        let (rows, problems) = PushRow::all(&Push::default(), &environment.into_iter().collect());
+        let (rows, problems) = PushRow::all(&Push::default(), &environment.into_iter().collect(), true);
         let mut text = Vec::new();
         write(&mut text, &rows).unwrap();
         let expected = "\nPushed:\n  \
@@ -81,5 +99,48 @@ mod tests {
         assert_eq!(String::from_utf8(text).unwrap(), expected);
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert!(!serde_json::to_string(&rows).unwrap().contains("secret"));
+    }
+    /// Returns the problems of pushes with these files to a receiver with TLS.
+    fn problems(files: &str, scheme: &str, reads_files: bool) -> Vec<String> {
+        let data = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/tls");
+        let tls = files.replace("tls/", &format!("{data}/"));
+        let text = format!(
+            "export:\n  otlp: {{endpoint: '{scheme}://collector:4317', tls: {tls}}}\n  \
+               remote_write: {{url: '{scheme}://prometheus/api/v1/write', tls: {tls}}}\n"
+        );
+        let (config, _) = crate::config::load(text.as_bytes(), "test").unwrap();
+        let (rows, problems) = PushRow::all(&config.push, &Environment::default(), reads_files);
+        assert_eq!(rows.len(), 3);
+        problems.iter().map(|problem| problem.replace(data, "tls")).collect()
+    }
+
+    #[test]
+    fn files_that_no_push_can_use_are_named_once_with_the_signals() {
+        let valid = "{ca: tls/ca.pem, certificate: tls/client.pem, key: tls/client.key}";
+        assert!(problems(valid, "https", true).is_empty());
+        let all = [
+            "{ca: tls/absent.pem}",
+            "{ca: tls/server.key}",
+            "{ca: tls/ca.pem, certificate: tls/client.pem, key: tls/absent.key}",
+            "{ca: tls/ca.pem, certificate: tls/client.key, key: tls/client.key}",
+            "{ca: tls/ca.pem, certificate: tls/client.pem, key: tls/client.pem}",
+            "{ca: tls/ca.pem, certificate: tls/client.pem, key: tls/server.key}",
+        ]
+        .map(|files| {
+            assert!(problems(files, "https", false).is_empty(), "--no-open reads no files");
+            assert!(problems(files, "http", true).is_empty(), "without TLS, a push reads no files");
+            problems(files, "https", true).join("\n")
+        });
+        insta::assert_snapshot!(all.join("\n"));
+    }
+
+    #[test]
+    fn a_token_that_cannot_be_read_is_named() {
+        let text =
+            "export: {remote_write: {url: 'http://prometheus/w', credentials_file: /nonexistent/token}}";
+        let (config, _) = crate::config::load(text.as_bytes(), "test").unwrap();
+        let (_, problems) = PushRow::all(&config.push, &Environment::default(), true);
+        let expected = "export.remote_write: metrics cannot be pushed: /nonexistent/token: ENOENT: No such file or directory";
+        assert_eq!(problems, [expected]);
     }
 }

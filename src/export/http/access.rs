@@ -21,10 +21,14 @@ use crate::config::Web;
 use crate::config::web::{Access, Audience};
 use crate::lock::Lock;
 use crate::net::kubernetes::KubernetesServer;
-use crate::net::server_tls::ServerTls;
+use crate::net::server_tls::{Requirements, ServerTls};
 
 /// Value of `WWW-Authenticate`.
 const CHALLENGE: &str = "Basic realm=\"perf-exporter\", charset=\"UTF-8\"";
+
+/// Response to a request on a connection that other TLS settings have admitted.
+const REPLACED: &str =
+    "the TLS settings have changed since this connection was opened; open a new connection";
 
 /// Maximum length of a path in the log, in bytes.
 const SHOWN: usize = 100;
@@ -77,6 +81,13 @@ impl Rules {
         self.tls.as_ref()
     }
 
+    /// Reports whether the TLS settings in force require of a client what those required that admitted its connection. Other connections must be
+    /// closed: their client may have no acceptable certificate. Unix sockets have no TLS.
+    pub(super) fn admits(&self, client: &Client) -> bool {
+        let required = self.tls.as_ref().map(|tls| &tls.requirements);
+        matches!(client.peer, Peer::User(_)) || client.requirements.as_ref() == required
+    }
+
     /// Checks a request. Returns the user of a password or of a token.
     ///
     /// # Errors
@@ -89,6 +100,10 @@ impl Rules {
         cpu: &RequestCpu,
     ) -> Result<Option<Arc<str>>, Answer> {
         let Asked { exposure, uri, headers, .. } = request;
+        if !self.admits(client) {
+            let answer = Answer::text(StatusCode::MISDIRECTED_REQUEST, REPLACED.to_owned());
+            return Err(answer.with(header::CONNECTION, "close"));
+        }
         if self.rate.as_ref().is_some_and(|rate| !rate.lock().take(clock.monotonic())) {
             return Err(too_many("more requests than web.rate_limit allows".to_owned(), 1));
         }
@@ -215,6 +230,8 @@ pub(super) struct Client {
     pub(super) is_local: bool,
     /// Name in the verified certificate of the client.
     pub(super) certificate: Option<Arc<str>>,
+    /// Requirements of the TLS settings that admitted the connection; `None` without TLS.
+    pub(super) requirements: Option<Arc<Requirements>>,
 }
 
 impl fmt::Display for Client {

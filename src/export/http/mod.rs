@@ -46,6 +46,8 @@ pub use traffic::Traffic;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::history::SharedHistory;
 use crate::metrics::Snapshot;
 use crate::profile::{HeatMap, Profile, Selection, TimeRange};
@@ -79,6 +81,11 @@ pub trait Source: Send + Sync + 'static {
     /// Returns the rules of access in force.
     fn rules(&self) -> Arc<Rules> {
         Arc::default()
+    }
+
+    /// Returns the rules of access in force, and all that replace them.
+    fn follow_rules(&self) -> watch::Receiver<Arc<Rules>> {
+        watch::channel(self.rules()).1
     }
 
     /// Returns the history.

@@ -2,8 +2,9 @@
 
 use std::convert::Infallible;
 use std::error::Error as _;
+use std::future::pending;
 use std::io::{self, Write as _};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, yield_now};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Sleep, sleep, timeout};
 
 use super::access::Client;
 use super::admission::{Admission, ConnectionEntry, SlotLimits};
@@ -22,7 +23,7 @@ use super::shared::Shared;
 use super::stream::Guarded;
 use super::traffic::Aborted;
 use super::transport::{Stream, Transport, secure};
-use super::{Limits, Source, Traffic};
+use super::{Limits, Rules, Source, Traffic};
 use crate::budget::{Part, Share};
 use crate::clock::Clock;
 use crate::error::Errno;
@@ -119,36 +120,81 @@ impl Server {
     }
 }
 
-async fn serve<S: Source>(
+/// Performs the TLS handshake, if the rules require TLS. Returns `None` if the connection has ended.
+async fn admit<S: Source>(
     Accepted { stream, peer, is_local }: Accepted,
+    held: &ConnectionEntry,
+    shared: &Shared<S>,
+    stopping: &mut watch::Receiver<bool>,
+) -> Option<(Transport, Client)> {
+    let rules = shared.source.rules();
+    let plain = Client { peer, is_local, certificate: None, requirements: None };
+    let (stream, tls) = match (stream, rules.tls()) {
+        (Stream::Tcp(stream), Some(tls)) => (stream, tls),
+        (stream, _) => return Some((Transport::Plain(stream), plain)),
+    };
+    let secured = tokio::select! {
+        secured = timeout(shared.limits.headers, secure(stream, tls)) => secured,
+        () = held.evicted() => return None,
+        _ = stopping.wait_for(|stop| *stop) => return None,
+    };
+    match secured {
+        Ok(Ok((stream, certificate))) => {
+            let requirements = Some(Arc::clone(&tls.requirements));
+            Some((stream, Client { certificate, requirements, ..plain }))
+        }
+        Ok(Err(error)) => {
+            shared.traffic.aborted(Aborted::Protocol);
+            tracing::debug!(%peer, %error, "TLS handshake failed");
+            None
+        }
+        Err(_) => {
+            shared.traffic.aborted(Aborted::Timeout);
+            None
+        }
+    }
+}
+
+/// Completes when a connection must be closed after the response in progress: the server stops, or the TLS settings in force require something
+/// else of clients than those that admitted the connection.
+async fn must_close(
+    stopping: &mut watch::Receiver<bool>,
+    rules: &mut watch::Receiver<Arc<Rules>>,
+    client: &Client,
+) {
+    let replaced = async {
+        let stay = rules.wait_for(|rules| !rules.admits(client)).await.is_err();
+        if stay {
+            pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        _ = stopping.wait_for(|stop| *stop) => {}
+        () = replaced => tracing::debug!(peer = %client, "connection closed: the TLS settings have changed"),
+    }
+}
+
+/// Completes when the timer has elapsed; never without a timer.
+async fn elapsed(timer: &mut Option<Pin<Box<Sleep>>>) {
+    match timer {
+        Some(timer) => timer.await,
+        None => pending().await,
+    }
+}
+
+async fn serve<S: Source>(
+    accepted: Accepted,
     held: Arc<ConnectionEntry>,
     shared: Arc<Shared<S>>,
     mut stopping: watch::Receiver<bool>,
 ) {
     let traffic = shared.traffic.clone();
-    let (stream, certificate) = match (stream, shared.source.rules().tls()) {
-        (Stream::Tcp(stream), Some(tls)) => {
-            let secured = tokio::select! {
-                secured = timeout(shared.limits.headers, secure(stream, tls)) => secured,
-                () = held.evicted() => return,
-                _ = stopping.wait_for(|stop| *stop) => return,
-            };
-            match secured {
-                Ok(Ok(secured)) => secured,
-                Ok(Err(error)) => {
-                    traffic.aborted(Aborted::Protocol);
-                    tracing::debug!(%peer, %error, "TLS handshake failed");
-                    return;
-                }
-                Err(_) => return traffic.aborted(Aborted::Timeout),
-            }
-        }
-        (stream, _) => (Transport::Plain(stream), None),
-    };
-    let client = Arc::new(Client { peer, is_local, certificate });
+    let mut rules = shared.source.follow_rules();
+    let Some((stream, client)) = admit(accepted, &held, &shared, &mut stopping).await else { return };
+    let (client, limit) = (Arc::new(client), shared.limits.answer);
     let guarded = Guarded::new(stream, Arc::clone(&held), shared.clock.clone(), shared.limits);
     let service = service_fn({
-        let held = Arc::clone(&held);
+        let (held, client) = (Arc::clone(&held), Arc::clone(&client));
         move |request| {
             let (shared, held, client) = (Arc::clone(&shared), Arc::clone(&held), Arc::clone(&client));
             async move { Ok::<_, Infallible>(answer(shared, &held, &client, request).await) }
@@ -160,14 +206,19 @@ async fn serve<S: Source>(
         .max_header_size(HEADER_BYTES)
         .max_buf_size(BUFFER_BYTES)
         .serve_connection(TokioIo::new(guarded), service);
-    let mut stops = false;
+    // The end of the response in progress; `None` = the connection stays open.
+    let mut deadline: Option<Pin<Box<Sleep>>> = None;
     let ended = loop {
         tokio::select! {
             ended = &mut connection => break Some(ended),
             () = held.evicted() => break None,
-            _ = stopping.wait_for(|stop| *stop), if !stops => {
-                stops = true;
-                std::pin::Pin::new(&mut connection).graceful_shutdown();
+            () = elapsed(&mut deadline) => {
+                traffic.aborted(Aborted::Timeout);
+                break None;
+            }
+            () = must_close(&mut stopping, &mut rules, &client), if deadline.is_none() => {
+                deadline = Some(Box::pin(sleep(limit)));
+                Pin::new(&mut connection).graceful_shutdown();
             }
         }
     };

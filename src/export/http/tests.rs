@@ -23,6 +23,7 @@ use crate::net::listen::{Listen, ListenAddress};
 use crate::status::tests::example;
 
 mod attacks;
+mod certificates;
 mod listening;
 mod sites;
 
@@ -37,7 +38,7 @@ pub(super) struct Program {
     /// Held while rendering of the status must block.
     pub(super) pages: Arc<Mutex<()>>,
     /// Rules of access.
-    pub(super) rules: Arc<Rules>,
+    pub(super) rules: watch::Receiver<Arc<Rules>>,
 }
 
 /// Age of the snapshot of a [`Program`].
@@ -68,7 +69,11 @@ impl Source for Program {
     }
 
     fn rules(&self) -> Arc<Rules> {
-        Arc::clone(&self.rules)
+        Arc::clone(&self.rules.borrow())
+    }
+
+    fn follow_rules(&self) -> watch::Receiver<Arc<Rules>> {
+        self.rules.clone()
     }
 
     fn profiles(&self) -> Vec<Arc<str>> {
@@ -116,8 +121,13 @@ pub(super) fn program(snapshot: Arc<Snapshot>) -> Program {
         reloads: Arc::default(),
         profiler: Profiler::default(),
         pages: Arc::default(),
-        rules: Arc::new(Rules::new(&Web::default(), ["test"], None)),
+        rules: fixed(Rules::new(&Web::default(), ["test"], None)),
     }
+}
+
+/// Returns rules that are never replaced.
+fn fixed(rules: Rules) -> watch::Receiver<Arc<Rules>> {
+    watch::channel(Arc::new(rules)).1
 }
 
 /// A server on its own thread, stopped on drop.

@@ -70,6 +70,11 @@ impl Format for Otlp {
         settings.targets.iter().map(|target| route(target, settings)).collect()
     }
 
+    fn check_files(settings: &Settings) -> Vec<(Signal, String)> {
+        let check = |target: &Target| target.tls.check(&target.uri).err().map(|why| (target.signal, why));
+        settings.targets.iter().filter_map(check).collect()
+    }
+
     fn samples_by_cpu(settings: &Settings) -> bool {
         settings.profiles_cpus && settings.target(Signal::Profiles).is_some()
     }

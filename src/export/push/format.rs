@@ -10,7 +10,7 @@ use super::context::PushContext;
 use super::producer::Feed;
 use super::route::Route;
 use super::start::Starter;
-use crate::config::push::Push;
+use crate::config::push::{Push, Signal};
 use crate::host::Environment;
 
 /// A push format.
@@ -32,6 +32,10 @@ pub(in crate::export) trait Format {
 
     /// Returns the routes: signals with their receivers.
     fn routes(settings: &Self::Settings) -> Vec<Route>;
+
+    /// Reads the files of the settings, as a push does. Returns the signals that cannot be pushed because of an unreadable or invalid file, with
+    /// the reason. Blocks on file systems.
+    fn check_files(settings: &Self::Settings) -> Vec<(Signal, String)>;
 
     /// Reports whether samples of different CPUs must stay separate in profiles.
     fn samples_by_cpu(_: &Self::Settings) -> bool {

@@ -5,7 +5,7 @@ use super::format::Format as _;
 use super::producer::Feed;
 use super::route::Route;
 use super::start::Starter;
-use crate::config::push::Push;
+use crate::config::push::{Push, Signal};
 use crate::host::Environment;
 
 /// Defines [`Settings`] and [`Formats`] from the names of modules of `export` and their types that implement [`Format`].
@@ -37,6 +37,18 @@ macro_rules! formats {
                 $(
                     let routes = self.$name.iter().flat_map(crate::export::$name::$format::routes);
                     all.extend(routes.map(|route| (crate::export::$name::$format::NAME, route)));
+                )+
+                all
+            }
+
+            /// Reads the files of all settings, as pushes do. Returns the signals that cannot be pushed because of an unreadable or
+            /// invalid file: the name of the format, the signal, and the reason. Blocks on file systems.
+            pub fn check_files(&self) -> Vec<(&'static str, Signal, String)> {
+                let mut all = Vec::new();
+                $(
+                    let found = self.$name.iter().flat_map(crate::export::$name::$format::check_files);
+                    let name = crate::export::$name::$format::NAME;
+                    all.extend(found.map(|(signal, why)| (name, signal, why)));
                 )+
                 all
             }

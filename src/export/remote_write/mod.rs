@@ -62,6 +62,12 @@ impl Format for RemoteWrite {
         vec![route(settings)]
     }
 
+    fn check_files(settings: &Settings) -> Vec<(Signal, String)> {
+        let receiver = Receiver(settings.clone());
+        let checked = settings.tls.check(&settings.url).and_then(|()| receiver.authorization());
+        checked.err().map(|why| (Signal::Metrics, why)).into_iter().collect()
+    }
+
     fn start<F: Feed>(&mut self, settings: &Settings, starter: &mut Starter<'_, F>) {
         let external = external(&settings.labels, &self.resource);
         let options = Options { external, limit: starter.request_limit() };

@@ -38,7 +38,7 @@ fn asked(
 
 fn client(address: &str) -> Client {
     let peer = Peer::of(address.parse::<IpAddr>().unwrap());
-    Client { peer, is_local: peer.is_on_this_machine(), certificate: None }
+    Client { peer, is_local: peer.is_on_this_machine(), certificate: None, requirements: None }
 }
 
 fn basic(user: &str, password: &str) -> String {
