@@ -1,14 +1,15 @@
 #!/bin/bash
 # sync.sh [--check]
 #
-# Kustomize and the Helm chart need dashboards (dashboards/*.json), rules (deploy/prometheus/*.rules.yaml) and configurations in
-# their own directories and formats. This script generates them: lists, copies, and a PrometheusRule for each rule file. Run it
-# after a dashboard, a rule file or a configuration was added, changed or removed.
+# Kustomize and the Helm chart need dashboards (dashboards/*.json), rules (deploy/prometheus/*.rules.yaml), configurations and the
+# schema of the configuration in their own directories and formats. This script generates them: lists, copies, a PrometheusRule for
+# each rule file, and the schema of the chart's values. Run it after one of these files was added, changed or removed. Requires python3.
 #
 #   dashboards/kustomization.yaml                       a ConfigMap for each dashboard
 #   deploy/prometheus/kustomization.yaml                a ConfigMap with all rules, for a Prometheus without the Operator
 #   deploy/kubernetes/components/prometheus-operator/rules.yaml
 #   deploy/helm/perf-exporter/files/                    copies, because a chart cannot contain files from outside
+#   deploy/helm/perf-exporter/values.schema.json        deploy/helm/values.schema.json with config/schema.json for the value `config`
 #
 # --check changes nothing, and lists outdated files.
 # Exit code: 0, 1 if --check finds outdated files, 2 for wrong arguments.
@@ -103,12 +104,40 @@ copies() {
   [ $# -eq 1 ] || cp -- "${@:2}" "$made/$chart/files/$1/"
 }
 
+# Puts the schema of the configuration into that of the values. JSON Schema draft 7 is the newest that all versions of helm support:
+# definitions have another name there, and a format that it does not define is left out. Examples only serve editors.
+values_schema() {
+  python3 - "$1" "$2" <<'END'
+import json
+import sys
+
+
+def converted(node, names=False):
+    if isinstance(node, list):
+        return [converted(part) for part in node]
+    if not isinstance(node, dict):
+        return node
+    kept = {key: part for key, part in node.items() if names or key not in ("format", "examples", "default", "$schema", "$defs", "title")}
+    if not names and isinstance(kept.get("$ref"), str):
+        kept["$ref"] = kept["$ref"].replace("#/$defs/", "#/definitions/config.")
+    return {key: converted(part, not names and key == "properties") for key, part in kept.items()}
+
+
+values, config = (json.load(open(path)) for path in sys.argv[1:])
+definitions = values["definitions"]
+definitions["config"] = converted(config)
+definitions.update({f"config.{name}": converted(part) for name, part in config["$defs"].items()})
+print(json.dumps(values, indent=1))
+END
+}
+
 mkdir -p "$made/dashboards" "$made/deploy/prometheus" "$made/$kubernetes/components/prometheus-operator"
 dashboards_kustomization >"$made/dashboards/kustomization.yaml"
 rules_kustomization >"$made/deploy/prometheus/kustomization.yaml"
 rules_objects >"$made/$kubernetes/components/prometheus-operator/rules.yaml"
 copies dashboards "${dashboards[@]}"
 copies rules "${rules[@]}"
+values_schema deploy/helm/values.schema.json config/schema.json >"$made/$chart/values.schema.json"
 copies config
 for pair in metrics:base profiles:components/profiles full:components/probes least-privilege:overlays/least-privilege; do
   cp "$kubernetes/${pair#*:}/perf-exporter.yaml" "$made/$chart/files/config/${pair%%:*}.yaml"

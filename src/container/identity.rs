@@ -23,6 +23,8 @@ pub struct Identity {
     pub container: Option<Arc<str>>,
     /// Image as requested, or its digest if the name is unknown.
     pub image: Option<Arc<str>>,
+    /// Workload of the pod; `None` for pods without an owner, and from sources that do not list owners.
+    pub workload: Option<Workload>,
     /// Service name, from the configured labels or annotations.
     pub service: Option<Arc<str>>,
     /// Configured labels: names in metrics, and values.
@@ -38,6 +40,15 @@ pub struct Pod {
     pub name: Arc<str>,
     /// UID with dashes; for static pods the hash of their file. Part of the path of the pod's cgroup.
     pub uid: Arc<str>,
+}
+
+/// Object that creates pods, such as a Deployment. Its name does not change with a rollout.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Workload {
+    /// Kind: `Deployment`, `StatefulSet`, `DaemonSet`, `CronJob`, …
+    pub kind: Arc<str>,
+    /// Name, in the namespace of the pod.
+    pub name: Arc<str>,
 }
 
 /// Selected labels and annotations of pods and containers.
@@ -79,6 +90,13 @@ impl Pod {
     /// Creates a pod; `None` without a name or a namespace.
     pub(super) fn new(namespace: &str, pod: &str, uid: &str) -> Option<Self> {
         Some(Self { namespace: name(namespace)?, name: name(pod)?, uid: text(uid) })
+    }
+}
+
+impl Workload {
+    /// Creates a workload; `None` without a kind or a name.
+    pub(super) fn new(kind: &str, workload: &str) -> Option<Self> {
+        Some(Self { kind: name(kind)?, name: name(workload)? })
     }
 }
 

@@ -90,8 +90,13 @@ impl Labeller {
             let Some(container) = ContainerPath::all(path).last() else { continue };
             let uid = identity.pod.iter().map(|pod| ("pod_uid", &*pod.uid));
             let image = identity.image.iter().map(|image| ("image", &**image));
+            let workload = identity
+                .workload
+                .iter()
+                .flat_map(|workload| [("workload", &*workload.name), ("workload_kind", &*workload.kind)]);
             let own = [("cgroup", &**path), ("container_id", container.id)];
-            let labels = Labels::new(own.into_iter().chain(identity.names()).chain(uid).chain(image));
+            let names = own.into_iter().chain(identity.names());
+            let labels = Labels::new(names.chain(uid).chain(image).chain(workload));
             points.push(Point { labels, value: Value::Integer(1), start: self.began });
         }
         (!points.is_empty()).then(|| Family::new(Arc::clone(&self.info), points))
@@ -164,7 +169,7 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::container::source::{Kind as Source, Listing};
-    use crate::container::{Pod, SourceState};
+    use crate::container::{Pod, SourceState, Workload};
 
     const ID: &str = "4f0cdeadbeef00112233445566778899aabbccddeeff00112233445566778899";
 
@@ -174,6 +179,7 @@ mod tests {
             pod: Some(pod),
             container: Some("app".into()),
             image: Some("web:1".into()),
+            workload: Workload::new("Deployment", "web"),
             service: None,
             labels: vec![("tier".into(), "a\"b".into())],
         }
@@ -252,7 +258,7 @@ mod tests {
             r#"a{cgroup="/docker/ID",container="app",namespace="shop",pod="web-0",tier="a\"b"}"#,
             OTHERS[0],
             OTHERS[1],
-            r#"perf_container{cgroup="/docker/ID",container="app",container_id="ID",image="web:1",namespace="shop",pod="web-0",pod_uid="u-1"}"#,
+            r#"perf_container{cgroup="/docker/ID",container="app",container_id="ID",image="web:1",namespace="shop",pod="web-0",pod_uid="u-1",workload="web",workload_kind="Deployment"}"#,
         ];
         assert_eq!(named, expected);
         assert_eq!(host.published(), named);

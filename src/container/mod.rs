@@ -14,7 +14,7 @@ mod metadata_thread;
 mod source;
 
 pub use directory::{Account, Directory, SourceState, State};
-pub use identity::{Chosen, Identity, POD_CONTAINER, Pod};
+pub use identity::{Chosen, Identity, POD_CONTAINER, Pod, Workload};
 pub use label::Labeller;
 pub use metadata_thread::{MetadataContext, Metrics, ask_once, start};
 pub use source::{Failure, FailureKind, Kind, Listing, MetadataSource, decode, find};

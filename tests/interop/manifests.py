@@ -7,9 +7,11 @@ manifests.py whole FILE...                references between objects are valid, 
 manifests.py same FILE FILE               two renderings give pods the same rights, mounts, probes and configuration
 manifests.py delivers FILE RULES...       every rule of these files is in the rendered file
 manifests.py configs DIR FILE...          writes each perf-exporter.yaml of a ConfigMap to a file
-manifests.py bundle FILE IMAGE SECCOMP ADDRESS DIR
-                                          writes DIR/config.json, with which runc runs the DaemonSet's container as containerd would:
-                                          with its files, user, capabilities, mounts and configuration. The container uses the
+manifests.py prunes README FILE...        the command in README that removes old objects names each kind that some of these files lack
+manifests.py customized FILE              the values of check_helm for pods and labels have an effect
+manifests.py bundle FILE CONTAINER IMAGE SECCOMP ADDRESS DIR
+                                          writes DIR/config.json, with which runc runs this container of the DaemonSet as containerd
+                                          would: with its files, user, capabilities, mounts and configuration. The container uses the
                                           network of this machine, and listens at ADDRESS
 """
 
@@ -32,6 +34,13 @@ FEATURES = {
 }
 INHERITS = {"least-privilege": [], "metrics": ["least-privilege"], "profiles": ["least-privilege", "metrics"],
             "full": ["least-privilege", "metrics", "profiles"]}
+# The rights that each metadata source needs, no more.
+RULES = {
+    "api-server": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}],
+    "kubelet": [{"apiGroups": [""], "resources": ["nodes/pods"], "verbs": ["get"]}],
+}
+# Every object has it, so that old objects can be selected.
+NAME = {"app.kubernetes.io/name": "perf-exporter"}
 problems = []
 
 
@@ -109,7 +118,8 @@ def table(path):
 
 def least(mode, names, table_path, path):
     entries = objects(path)
-    pod = the(entries, "DaemonSet")["spec"]["template"]["spec"]
+    daemons = the(entries, "DaemonSet")
+    pod = daemons["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     rights, shared = container["securityContext"], pod["securityContext"]
     features = set().union(FEATURES[mode], *(FEATURES[other] for other in INHERITS[mode]))
@@ -131,8 +141,15 @@ def least(mode, names, table_path, path):
         "is throttled": "cpu" not in container["resources"]["limits"],
         "has no probes": {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys(),
         "is not on every node": {"operator": "Exists"} in pod["tolerations"],
-        "the token": pod["automountServiceAccountToken"] is (names == "api-server"),
-        "RBAC": any(entry["kind"].startswith("ClusterRole") for entry in entries) is (names == "api-server"),
+        "the token": pod["automountServiceAccountToken"] is (names in RULES),
+        "RBAC": [entry["rules"] for entry in entries if entry["kind"] == "ClusterRole"] == ([RULES[names]] if names in RULES else []),
+        "binds roles that do not exist": sum(entry["kind"] == "ClusterRoleBinding" for entry in entries) == (names in RULES),
+        "has roles of namespaces": not any(entry["kind"] in ("Role", "RoleBinding") for entry in entries),
+        "updates several nodes at once": daemons["spec"]["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}},
+        "has no priority": bool(pod.get("priorityClassName")),
+        "levels of Pod Security": all(allows_hosts(entry) for entry in entries if entry["kind"] == "Namespace"),
+        "the reason of a failure is not in its status": all(
+            part["terminationMessagePolicy"] == "FallbackToLogsOnError" for part in pod["containers"] + pod["initContainers"]),
     }.items():
         if not holds:
             wrong(f"{path}: {what}")
@@ -146,6 +163,32 @@ def least(mode, names, table_path, path):
     for host, mount in mounts.items():
         if mount.get("readOnly", False) is (mode == "full" and host == "/sys/kernel/tracing"):
             wrong(f"{path}: {host} is readOnly: {mount.get('readOnly', False)}")
+    checks_first(mode, path, pod, volumes)
+
+
+def allows_hosts(namespace):
+    labels = namespace["metadata"]["labels"]
+    return all(labels.get(f"pod-security.kubernetes.io/{kind}") == "privileged" for kind in ("enforce", "audit", "warn"))
+
+
+def checks_first(mode, path, pod, volumes):
+    """The init container checks the same configuration by the same program, and can do nothing else."""
+    (first,), (container,) = pod["initContainers"], pod["containers"]
+    rights = first["securityContext"]
+    mounts = {volumes[mount["name"]]: mount for mount in first["volumeMounts"]}
+    of_container = {mount["name"]: mount for mount in container["volumeMounts"]}
+    for what, holds in {
+        "does not check": first["args"][:2] == ["check", "--no-open"],
+        "is another program": first["image"] == container["image"],
+        "has other limits": first["resources"] == container["resources"],
+        "reads another file": [env for env in container["env"] if env["name"] == "PERF_EXPORTER_CONFIG"] == first["env"][:1],
+        "has rights": rights == {**container["securityContext"], "capabilities": {"drop": ["ALL"], "add": ["PERFMON"]}},
+        "mounts": set(mounts) == {None} | (set() if mode == "least-privilege" else {"/sys/kernel/tracing"}),
+        "can write": all(mount["readOnly"] for mount in mounts.values()),
+        "sees other files": all(of_container[mount["name"]]["mountPath"] == mount["mountPath"] for mount in mounts.values()),
+    }.items():
+        if not holds:
+            wrong(f"{path}: the init container {what}")
 
 
 def whole(*paths):
@@ -160,9 +203,20 @@ def whole(*paths):
         labels, pod = template["metadata"]["labels"], template["spec"]
         names = [f"ConfigMap {volume['configMap']['name']}" for volume in pod["volumes"] if "configMap" in volume]
         names.append(f"ServiceAccount {pod['serviceAccountName']}")
+        names.append(f"PriorityClass {pod.get('priorityClassName', 'system-node-critical')}")
         for name in names:
-            if name not in there | {"ServiceAccount default"}:
+            if name not in there | {"ServiceAccount default", "PriorityClass system-node-critical"}:
                 wrong(f"{path}: the DaemonSet refers to {name}, which does not exist")
+        unused = {name for name in there if name.startswith("PriorityClass ")} - set(names)
+        if unused:
+            wrong(f"{path}: unused: {unused}")
+        tests(path, entries, template)
+        for entry in entries:
+            if name_of(entry) in names and entry["kind"] == "ConfigMap":
+                if entry.get("immutable") is not True or not re.search("-[0-9a-z]{10}$", entry["metadata"]["name"]):
+                    wrong(f"{path}: {name_of(entry)} can be edited, which has no effect, or has the same name after a change")
+            if not is_test(entry) and not NAME.items() <= entry["metadata"].get("labels", {}).items():
+                wrong(f"{path}: {name_of(entry)} lacks the label {NAME}")
         selectors = {name_of(daemons): daemons["spec"]["selector"]["matchLabels"]}
         for entry in entries:
             spec = entry.get("spec", {})
@@ -183,21 +237,85 @@ def whole(*paths):
                 wrong(f"{path}: {name} selects {selector}, but pods have {labels}")
 
 
+def is_test(entry):
+    return entry["metadata"].get("annotations", {}).get("helm.sh/hook") == "test"
+
+
+def tests(path, entries, template):
+    """Pods of `helm test` connect to the port of the container, and every network policy of the exporter admits them."""
+    labels = template["metadata"]["labels"]
+    (port,) = template["spec"]["containers"][0]["ports"]
+    policies = [entry["spec"] for entry in entries if entry["kind"] == "NetworkPolicy"]
+    policies = [spec for spec in policies if spec["podSelector"]["matchLabels"].items() <= labels.items()]
+    peers = [peer for spec in policies for rule in spec["ingress"] for peer in rule["from"]]
+    for entry in entries:
+        if not is_test(entry) or entry["kind"] != "Pod":
+            continue
+        own = entry["metadata"]["labels"]
+        (text,) = entry["spec"]["containers"][0]["args"]
+        if f".svc:{port['containerPort']}\n" not in text:
+            wrong(f"{path}: the test does not use the port {port['containerPort']} of the pods")
+        admits = [peer for peer in peers if set(peer) == {"podSelector"} and peer["podSelector"]["matchLabels"].items() <= own.items()]
+        if policies and not admits:
+            wrong(f"{path}: no network policy admits the pod of the test")
+        if NAME.items() <= own.items():
+            wrong(f"{path}: the pod of the test is selected as an exporter")
+
+
+def prunes(readme, *paths):
+    """Kinds of which a switch of overlays can leave an object: those that are not in all of them, and ConfigMaps, whose names change."""
+    text = Path(readme).read_text()
+    (selector,) = re.findall(r"--prune -l (\S+)", text)
+    if selector != "=".join(*NAME.items()):
+        wrong(f"{readme}: selects {selector}")
+    listed = set(re.findall(r"--prune-allowlist=(\S+)", text))
+    kinds = [{f"{'' if '/' in entry['apiVersion'] else 'core/'}{entry['apiVersion']}/{entry['kind']}" for entry in objects(path)} for path in paths]
+    needed = set().union(*kinds) - set.intersection(*kinds) | {"core/v1/ConfigMap"}
+    needed = {kind for kind in needed if not kind.startswith(CUSTOM)}
+    if listed != needed:
+        wrong(f"{readme}: the command removes {sorted(listed)} instead of {sorted(needed)}")
+
+
+def customized(path):
+    entries = objects(path)
+    daemons = the(entries, "DaemonSet")
+    template = daemons["spec"]["template"]
+    pod = template["spec"]
+    container = pod["containers"][0]
+    for what, holds in {
+        "extraContainers": [part["name"] for part in pod["containers"]] == ["perf-exporter", "proxy"],
+        "extraVolumes": any(volume["name"] == "certificates" for volume in pod["volumes"]),
+        "extraVolumeMounts": all(any(mount["name"] == "certificates" for mount in part["volumeMounts"]) for part in (container, *pod["initContainers"])),
+        "dnsPolicy": pod["dnsPolicy"] == "Default",
+        "dnsConfig": pod["dnsConfig"] == {"options": [{"name": "ndots", "value": "1"}]},
+        "commonLabels": all(entry["metadata"]["labels"].get("team") == "a" for entry in (*entries, template)),
+        "commonLabels in a selector": "team" not in daemons["spec"]["selector"]["matchLabels"],
+        "probes": container["livenessProbe"]["failureThreshold"] == 9 and container["livenessProbe"]["periodSeconds"] == 30,
+        "the scheme of the probes": all(container[f"{kind}Probe"]["httpGet"]["scheme"] == "HTTPS" for kind in ("startup", "liveness", "readiness")),
+        "priorityClass": the(entries, "PriorityClass")["value"] == 7 and the(entries, "PriorityClass")["preemptionPolicy"] == "Never",
+        "updateStrategy": daemons["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == "5%",
+    }.items():
+        if not holds:
+            wrong(f"{path}: {what} has no effect")
+
+
 def comparable(path):
     entries = objects(path)
+    entries = [entry for entry in entries if not is_test(entry)]
     spec = the(entries, "DaemonSet")["spec"]
     pod = spec["template"]["spec"]
     config = next(volume["configMap"].pop("name") for volume in pod["volumes"] if "configMap" in volume)
     pod.pop("serviceAccountName")
-    for container in pod["containers"]:
+    for container in pod["containers"] + pod["initContainers"]:
         container["image"] = container["image"].rsplit(":", 1)[0]
     (config,) = [entry["data"] for entry in entries if entry["kind"] == "ConfigMap" and entry["metadata"]["name"] == config]
     roles = [entry["rules"] for entry in entries if entry["kind"] == "ClusterRole"]
     policies = [{**entry["spec"], "podSelector": None} for entry in entries if entry["kind"] == "NetworkPolicy"]
+    classes = [{key: value for key, value in entry.items() if key != "metadata"} for entry in entries if entry["kind"] == "PriorityClass"]
     monitors = [entry["spec"]["podMetricsEndpoints"] for entry in entries if entry["kind"] == "PodMonitor"]
     rules = {entry["metadata"]["name"]: entry["spec"] for entry in entries if entry["kind"] == "PrometheusRule"}
     dashboards = {name: text for entry in entries if "dashboard" in entry["metadata"]["name"] for name, text in entry["data"].items()}
-    return {"pod": pod, "update": spec["updateStrategy"], "roles": roles, "policies": policies, "monitors": monitors,
+    return {"pod": pod, "classes": classes, "update": spec["updateStrategy"], "roles": roles, "policies": policies, "monitors": monitors,
             "rules": rules, "dashboards": dashboards, "config": {name: yaml.safe_load(text) for name, text in config.items()}}
 
 
@@ -241,10 +359,10 @@ def configs(folder, *paths):
                     Path(folder, Path(path).name).write_text(text)
 
 
-def bundle(path, image, seccomp, address, folder):
+def bundle(path, name, image, seccomp, address, folder):
     entries = objects(path)
     pod = the(entries, "DaemonSet")["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
+    (container,) = [part for part in pod["containers"] + pod["initContainers"] if part["name"] == name]
     rights, shared = container["securityContext"], pod["securityContext"]
     capabilities = [f"CAP_{name}" for name in rights["capabilities"]["add"]]
     environment = [f"{entry['name']}={entry['value']}" for entry in container["env"] if "value" in entry]
@@ -302,5 +420,6 @@ def bundle(path, image, seccomp, address, folder):
 if __name__ == "__main__":
     command, *arguments = sys.argv[1:]
     {"schemas": schemas, "custom": custom, "least": least, "whole": whole, "same": same, "delivers": delivers,
+     "prunes": prunes, "customized": customized,
      "configs": configs, "bundle": bundle}[command](*arguments)
     sys.exit(bool(problems))

@@ -126,11 +126,12 @@ with_components() {
 }
 
 check_kustomize() {
-  local overlay
+  local overlay files=()
   expect "the files written by sync.sh are current" "$here/../../deploy/sync.sh" --check
   kustomized kustomize-top .
-  for overlay in default profiles full api-server least-privilege prometheus-operator; do
+  for overlay in "${overlays[@]}"; do
     kustomized "kustomize-$overlay" "overlays/$overlay"
+    files+=("$scratch/out/kustomize-$overlay.yaml")
   done
   with_components authorized ../default authorization
   with_components all ../full authorization selinux seccomp node-critical network-policy prometheus-operator dashboards
@@ -141,6 +142,10 @@ check_kustomize() {
   least kustomize-full full cri
   least kustomize-least-privilege least-privilege api-server
   least kustomize-api-server metrics api-server
+  least kustomize-kubelet metrics kubelet
+  least kustomize-prometheus-operator metrics cri
+  expect "the documented command removes what a switch of overlays leaves" judge prunes "$sources/deploy/kubernetes/README.md" \
+    "${files[@]}" "$scratch/out/kustomize-all.yaml"
 }
 
 # least FILE MODE NAMES
@@ -149,6 +154,18 @@ least() {
 }
 
 check_helm() {
+  cat >"$scratch/customized.yaml" <<'END'
+commonLabels: {team: a}
+config: {web: {tls_server_config: {cert_file: /certificates/tls.crt, key_file: /certificates/tls.key}}}
+dnsConfig: {options: [{name: ndots, value: "1"}]}
+dnsPolicy: Default
+extraContainers: [{name: proxy, image: "proxy:1"}]
+extraVolumeMounts: [{name: certificates, mountPath: /certificates, readOnly: true}]
+extraVolumes: [{name: certificates, secret: {secretName: certificates}}]
+priorityClass: {value: 7, preemptionPolicy: Never}
+probes: {liveness: {failureThreshold: 9}}
+updateStrategy: {rollingUpdate: {maxUnavailable: 5%}}
+END
   local operated=(--set 'monitor.enabled=true,rules.enabled=true,dashboards.enabled=true,networkPolicy.enabled=true')
   expect "helm lint finds no errors" "$helm" lint --strict --quiet "$chart"
   helmed helm-metrics
@@ -156,6 +173,8 @@ check_helm() {
   helmed helm-full --set mode=full
   helmed helm-least-privilege --set mode=least-privilege
   helmed helm-api --set names=api-server
+  helmed helm-kubelet --set names=kubelet
+  helmed helm-proxy --set names=kubelet --kube-version "$older"
   helmed helm-authorized --set authorization.enabled=true
   helmed helm-nobody --set mode=least-privilege,names=off
   helmed helm-off --set names=off,serviceAccount.create=false,service.enabled=false
@@ -164,16 +183,23 @@ check_helm() {
   helmed helm-service "${operated[@]}" --set monitor.kind=ServiceMonitor --set-string monitor.labels.release=x
   helmed helm-changed --set mode=profiles,config.limits.series=100,'extraCapabilities={SYS_NICE}',priorityClassName=system-node-critical \
     --set seLinuxOptions.type=spc_t,image.repository=registry.example/pe --set-string podLabels.team=a,podAnnotations.b=c
+  helmed helm-customized --values "$scratch/customized.yaml" --set networkPolicy.enabled=true,service.port=80
+  expect "values for pods and labels have an effect" judge customized "$scratch/out/helm-customized.yaml"
+  expect "older clusters have the right that their kubelets know" grep -q 'nodes/proxy' "$scratch/out/helm-proxy.yaml"
   least helm-metrics metrics cri
   least helm-profiles profiles cri
   least helm-full full cri
   least helm-least-privilege least-privilege api-server
   least helm-api metrics api-server
+  least helm-kubelet metrics kubelet
   least helm-off metrics off
   least helm-nobody least-privilege off
   expect "without metadata sources there are none in the manifest" asks_nobody
   expect "an unknown mode is rejected" refused mode --set mode=metric
   expect "an unused value is rejected" refused reosurces --set reosurces.x=1
+  expect "an unknown key of the configuration is rejected" refused seriess --set config.limits.seriess=1
+  expect "a wrong value of the configuration is rejected" refused depth --set config.cgroups.depth=deep
+  expect "a label that the chart sets is rejected" refused commonLabels --set 'commonLabels.app\.kubernetes\.io/name=x'
   expect "the prefix CAP_ of a capability is rejected" refused extraCapabilities --set 'extraCapabilities={CAP_SYS_NICE}'
   expect "the runtime's socket is rejected for users other than root" refused "names: cri" --set mode=least-privilege,names=cri
   expect "a changed value of the configuration is in the manifest" grep -q '^      series: 100' "$scratch/out/helm-changed.yaml"
@@ -186,7 +212,7 @@ asks_nobody() {
 # The overlay and the chart's mode of each pair must be equal.
 check_both() {
   local pair
-  for pair in default:metrics profiles:profiles full:full least-privilege:least-privilege api-server:api prometheus-operator:operated; do
+  for pair in default:metrics profiles:profiles full:full least-privilege:least-privilege api-server:api kubelet:kubelet prometheus-operator:operated; do
     expect "the overlay ${pair%:*} and the chart's ${pair#*:} are equal" \
       judge same "$scratch/out/kustomize-${pair%:*}.yaml" "$scratch/out/helm-${pair#*:}.yaml"
   done
@@ -280,8 +306,8 @@ run_container() {
   mkdir "$bundle"
   # The configuration directory must be accessible to users other than root.
   chmod 755 "$scratch"
-  judge bundle "$scratch/out/kustomize-$1.yaml" "$scratch/image" "$sources/deploy/kubernetes/components/seccomp/perf-exporter.json" \
-    "127.0.0.1:$port" "$bundle"
+  check_first "$1"
+  bundle_of "$1" perf-exporter "127.0.0.1:$port" "$bundle"
   : >"$scratch/$1.log"
   runc --root "$scratch/runc" run --bundle "$bundle" "$(basename "$bundle")" >"$scratch/$1.log" 2>&1 </dev/null &
   pids+=($!)
@@ -308,6 +334,33 @@ run_container() {
     expect "full: a program of the host can be probed with an argument" probes_host
   fi
   expect "$1: it exits on SIGTERM" ends "$(basename "$bundle")"
+}
+
+# bundle_of OVERLAY CONTAINER ADDRESS FOLDER
+bundle_of() {
+  judge bundle "$scratch/out/kustomize-$1.yaml" "$2" "$scratch/image" "$sources/deploy/kubernetes/components/seccomp/perf-exporter.json" "$3" "$4"
+}
+
+# check_first OVERLAY: runs the init container with the configuration of the overlay, and with an error in it
+check_first() {
+  local bundle=$scratch/perf-exporter-$1-check-$$
+  mkdir "$bundle"
+  bundle_of "$1" check 127.0.0.1:0 "$bundle"
+  expect "$1: the init container accepts the configuration" runs "$bundle"
+  echo 'cgroup: {depth: 8}' >>"$bundle/config/perf-exporter.yaml"
+  expect "$1: the init container stops at an error of the configuration, which ends its log" stops "$bundle"
+}
+
+runs() {
+  runc --root "$scratch/runc" run --bundle "$1" "$(basename "$1")" >"$scratch/check.log" 2>&1 </dev/null || {
+    cat "$scratch/check.log"
+    return 1
+  }
+}
+
+# The kubelet takes the message of a failed container from the last 2048 bytes of its log.
+stops() {
+  ! runs "$1" >/dev/null && tail -c 2048 "$scratch/check.log" | grep -q 'cgroup'
 }
 
 # has_capabilities_of BUNDLE: asks the kernel about the running container
@@ -384,6 +437,7 @@ exporter=$(readlink -f "$exporter")
 cgroup=/perf-exporter-manifests-$$ cgroup_dir=''
 mkdir -p "$cache" "$scratch/out"
 cache=$(cd "$cache" && pwd)
+overlays=(default profiles full api-server kubelet least-privilege prometheus-operator)
 sources=$scratch/sources chart=$scratch/sources/deploy/helm/perf-exporter
 kustomize_is_there=false
 if install_schemas; then

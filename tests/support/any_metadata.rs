@@ -3,14 +3,14 @@
 
 use perf_exporter::container::{Chosen, Identity, Kind, decode};
 
-/// Checks the bytes as a response of each kind. The byte 0xff separates the two responses of CRI.
+/// Checks the bytes as a response of each kind. The byte 0xff separates the responses of CRI.
 pub(crate) fn holds(bytes: &[u8]) {
     let chosen =
         Chosen { labels: vec![("app".into(), "app".into())], service: vec!["team".into(), "app".into()] };
-    let middle = bytes.iter().position(|&byte| byte == 0xff).unwrap_or(bytes.len());
-    let (first, second) = (&bytes[..middle], bytes.get(middle + 1..).unwrap_or_default());
+    let mut parts = bytes.splitn(3, |&byte| byte == 0xff);
+    let responses = [(); 3].map(|()| parts.next().unwrap_or_default());
     for kind in [Kind::Cri, Kind::Docker, Kind::Kubelet, Kind::ApiServer] {
-        match decode(kind, [first, second], &chosen) {
+        match decode(kind, responses, &chosen) {
             Ok(listing) => {
                 let all = listing.containers.iter().chain(&listing.pods);
                 all.for_each(|(_, identity)| can_be_a_label(identity));

@@ -101,7 +101,7 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
             row(
                 "perf_container_info",
                 "Metadata of the container of a cgroup; the value is 1",
-                &["cgroup", "container_id", "image", "pod_uid"],
+                &["cgroup", "container_id", "image", "pod_uid", "workload", "workload_kind"],
                 "containers",
                 "rate(perf_cgroup_page_faults_total[5m]) * on (instance, cgroup) group_left (image) perf_container_info",
             ),

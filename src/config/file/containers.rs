@@ -18,7 +18,7 @@ pub(in crate::config) struct Containers {
     #[schemars(extend("examples" = ["auto", "off", "/run/docker.sock"]))]
     pub(in crate::config) docker: Option<At<Socket>>,
     /// Requests the pods of this node from its kubelet, for hosts where the socket of the runtime is not accessible; `{}` is enough. The
-    /// service account needs `get` on `nodes/proxy`.
+    /// service account needs `get` on `nodes/pods`, or on `nodes/proxy` before Kubernetes 1.33.
     pub(in crate::config) kubelet: Option<At<Pods>>,
     /// Requests the pods of this node from the API server, for the same case. The service account needs `list` on `pods`.
     pub(in crate::config) api_server: Option<At<Pods>>,

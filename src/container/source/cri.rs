@@ -1,4 +1,4 @@
-//! Container runtime interface: `runtime.v1.RuntimeService`, available since containerd 1.6 and CRI-O 1.24.
+//! Container runtime interface: `runtime.v1.RuntimeService` and `runtime.v1.ImageService`, available since containerd 1.6 and CRI-O 1.24.
 //!
 //! The messages are those of `k8s.io/cri-api/pkg/apis/runtime/v1/api.proto`, without unused fields.
 
@@ -15,6 +15,7 @@ use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
+use super::cri_images::{Image, ImageNames, is_id};
 use super::{ANSWER, Failure, Listing, MAX};
 use crate::container::identity::{Chosen, Identity, POD_CONTAINER, Pod, image, name};
 use crate::net::error_text::{causes, sanitized};
@@ -88,22 +89,30 @@ struct ContainerMetadata {
 struct ImageSpec {
     #[prost(string, tag = "1")]
     image: String,
-    /// Image name from the pod, since Kubernetes 1.29; `image` may be an ID.
+    /// Image name from the pod, since Kubernetes 1.29 and containerd 2.0; `image` may be an ID.
     #[prost(string, tag = "18")]
     wished: String,
 }
 
-/// Requests the containers and the pods of the runtime at a socket.
-pub(super) async fn ask(socket: &Path) -> Result<[Bytes; 2], Failure> {
+/// Requests the containers and the pods of the runtime at a socket, and the images if a container has only the ID of its image.
+pub(super) async fn ask(socket: &Path) -> Result<[Bytes; 3], Failure> {
     let runtime = Runtime::connect(socket).await?;
     // Containers first: a container created between the two requests is then in the next response, instead of being listed without its pod.
     let containers = runtime.list("/runtime.v1.RuntimeService/ListContainers").await?;
-    Ok([containers, runtime.list("/runtime.v1.RuntimeService/ListPodSandbox").await?])
+    let pods = runtime.list("/runtime.v1.RuntimeService/ListPodSandbox").await?;
+    let images = if items::<Container>(&containers)?.iter().any(Container::lacks_image_name) {
+        // The metadata is useful without the names of images.
+        runtime.list("/runtime.v1.ImageService/ListImages").await.unwrap_or_default()
+    } else {
+        Bytes::new()
+    };
+    Ok([containers, pods, images])
 }
 
-/// Decodes the responses with the containers and the pods.
-pub(super) fn listing(containers: &[u8], pods: &[u8], chosen: &Chosen) -> Result<Listing, Failure> {
-    Ok(listed(items(pods)?, &items::<Container>(containers)?, chosen))
+/// Decodes the responses with the containers, the pods and the images. An invalid list of images is ignored.
+pub(super) fn listing([containers, pods, images]: [&[u8]; 3], chosen: &Chosen) -> Result<Listing, Failure> {
+    let images = items::<Image>(images).unwrap_or_default();
+    Ok(listed(items(pods)?, &items::<Container>(containers)?, &ImageNames::of(&images), chosen))
 }
 
 /// Connection to a runtime.
@@ -162,7 +171,12 @@ fn failure(status: &Status) -> Failure {
     }
 }
 
-fn listed(mut sandboxes: Vec<Sandbox>, containers: &[Container], chosen: &Chosen) -> Listing {
+fn listed(
+    mut sandboxes: Vec<Sandbox>,
+    containers: &[Container],
+    images: &ImageNames<'_>,
+    chosen: &Chosen,
+) -> Listing {
     let mut listing = Listing::default();
     // A pod with a recreated sandbox has several. The ready sandbox, or else the newest, determines the metadata of the pod.
     sandboxes.sort_by_key(|sandbox| (sandbox.state, Reverse(sandbox.created)));
@@ -180,7 +194,8 @@ fn listed(mut sandboxes: Vec<Sandbox>, containers: &[Container], chosen: &Chosen
         sandboxes.iter().map(|sandbox| (sandbox.id.as_str(), sandbox)).collect();
     for container in containers {
         let sandbox = sandboxes.get(container.sandbox.as_str()).copied();
-        listing.containers.push((container.id.as_str().into(), container.identity(sandbox, chosen)));
+        let identity = container.identity(sandbox, images, chosen);
+        listing.containers.push((container.id.as_str().into(), identity));
     }
     listing
 }
@@ -193,17 +208,26 @@ impl Sandbox {
 }
 
 impl Container {
-    fn identity(&self, sandbox: Option<&Sandbox>, chosen: &Chosen) -> Identity {
+    /// Returns the name of its image, or its ID.
+    fn image(&self) -> Option<&str> {
+        let spec = self.image.as_ref();
+        let images = [spec.map(|spec| &spec.wished), spec.map(|spec| &spec.image), Some(&self.image_ref)];
+        images.into_iter().flatten().map(String::as_str).find(|text| !text.is_empty())
+    }
+
+    fn lacks_image_name(&self) -> bool {
+        self.image().is_some_and(is_id)
+    }
+
+    fn identity(&self, sandbox: Option<&Sandbox>, images: &ImageNames<'_>, chosen: &Chosen) -> Identity {
         let own = |key| get(&self.labels, key).unwrap_or_default();
         let named =
             self.metadata.as_ref().map(|metadata| metadata.name.as_str()).filter(|name| !name.is_empty());
-        let spec = self.image.as_ref();
-        let images = [spec.map(|spec| &spec.wished), spec.map(|spec| &spec.image), Some(&self.image_ref)];
         let mut identity = Identity {
             pod: (sandbox.and_then(Sandbox::pod))
                 .or_else(|| Pod::new(own(label::NAMESPACE), own(label::POD), own(label::UID))),
             container: name(named.unwrap_or_else(|| own(label::CONTAINER))),
-            image: images.into_iter().flatten().find_map(|text| image(text)),
+            image: self.image().and_then(|text| image(images.name(text))),
             ..Identity::default()
         };
         chosen.choose(
@@ -259,7 +283,8 @@ mod tests {
 
     #[test]
     fn a_container_has_the_names_and_labels_of_its_sandbox() {
-        let listed = listed(vec![sandbox("s", 0, 1, "web")], &[container("c", "s", &[])], &chosen());
+        let (pods, containers) = ([sandbox("s", 0, 1, "web")], [container("c", "s", &[])]);
+        let listed = listed(pods.into(), &containers, &ImageNames::default(), &chosen());
         let said: Vec<String> =
             listed.containers.iter().map(|(id, identity)| format!("{id}: {}", pairs(identity))).collect();
         let expected = [
@@ -279,7 +304,8 @@ mod tests {
             (label::UID, "u-1"),
             (label::CONTAINER, "named by a label"),
         ];
-        let listed = listed(vec![], &[container("c", "gone", &labels)], &chosen());
+        let containers = [container("c", "gone", &labels)];
+        let listed = listed(vec![], &containers, &ImageNames::default(), &chosen());
         assert_eq!(pairs(&listed.containers[0].1), "namespace=shop pod=web-0 container=app");
     }
 
@@ -287,9 +313,30 @@ mod tests {
     fn of_several_sandboxes_of_a_pod_the_one_that_is_there_is_believed() {
         for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
             let all = [sandbox("old", 1, 9, "x"), sandbox("now", 0, 5, "y"), sandbox("older", 1, 3, "z")];
-            let listed = listed(order.map(|at| all[at].clone()).into(), &[], &chosen());
+            let pods = order.map(|at| all[at].clone());
+            let listed = listed(pods.into(), &[], &ImageNames::default(), &chosen());
             assert_eq!(listed.pods.len(), 1);
             assert!(pairs(&listed.pods[0].1).ends_with("app=y"));
+        }
+    }
+
+    #[test]
+    fn a_container_that_was_created_with_the_id_of_its_image_has_the_name_of_the_image() {
+        let id = format!("sha256:{}", "4f0c".repeat(16));
+        let mut created = container("c", "s", &[]);
+        created.image = Some(ImageSpec { image: id.clone(), wished: String::new() });
+        created.image_ref.clone_from(&id);
+        assert!(created.lacks_image_name() && !container("c", "s", &[]).lacks_image_name());
+        let containers = [&[0x0a], &*created.encode_length_delimited_to_vec()].concat();
+        let image = [&[0x0a, 71][..], id.as_bytes(), &[0x12, 5], b"web:1"].concat();
+        let images = [&[0x0a, 80], &*image].concat();
+        let image_with = |images: &[u8]| {
+            let listing = listing([&*containers, &[], images], &Chosen::default()).unwrap();
+            listing.containers[0].1.image.as_deref().map(ToOwned::to_owned)
+        };
+        assert_eq!(image_with(&images).as_deref(), Some("web:1"));
+        for none in [&[][..], b"HTTP/1.1"] {
+            assert_eq!(image_with(none).as_ref(), Some(&id), "the ID is better than nothing");
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod bounded;
 mod cri;
+mod cri_images;
 mod docker;
 mod http;
 mod pods;
@@ -102,16 +103,16 @@ pub struct Listing {
     pub pods: Vec<(Box<str>, Identity)>,
 }
 
-/// Decodes the response of a source of this kind. It is untrusted. CRI has two, with the containers and with the pods; the second one of other
-/// kinds is ignored.
+/// Decodes the response of a source of this kind. It is untrusted. CRI has three, with the containers, the pods and the images; all but the
+/// first one of other kinds are ignored.
 ///
 /// # Errors
 /// Returns an error if it is not such a response, or has too many entries.
-pub fn decode(kind: Kind, [first, second]: [&[u8]; 2], chosen: &Chosen) -> Result<Listing, Failure> {
+pub fn decode(kind: Kind, responses: [&[u8]; 3], chosen: &Chosen) -> Result<Listing, Failure> {
     match kind {
-        Kind::Cri => cri::listing(first, second, chosen),
-        Kind::Docker => docker::listing(first, chosen),
-        Kind::Kubelet | Kind::ApiServer => pods::listing(first, chosen),
+        Kind::Cri => cri::listing(responses, chosen),
+        Kind::Docker => docker::listing(responses[0], chosen),
+        Kind::Kubelet | Kind::ApiServer => pods::listing(responses[0], chosen),
     }
 }
 
@@ -150,13 +151,15 @@ impl MetadataSource {
     pub(super) async fn ask(&self, chosen: &Chosen) -> Result<Listing, Failure> {
         let answer = match (self.kind, &self.place) {
             (Kind::Cri, Place::Socket(path)) => cri::ask(path).await?,
-            (_, Place::Socket(path)) => [http::get_local(path, docker::CONTAINERS).await?, Bytes::new()],
+            (_, Place::Socket(path)) => {
+                [http::get_local(path, docker::CONTAINERS).await?, Bytes::new(), Bytes::new()]
+            }
             (_, Place::Server(server, path)) => {
                 let pods = server.get(path, ANSWER).await.map_err(|why| self.failure(why))?;
-                [pods, Bytes::new()]
+                [pods, Bytes::new(), Bytes::new()]
             }
         };
-        decode(self.kind, [&answer[0], &answer[1]], chosen)
+        decode(self.kind, answer.each_ref().map(|bytes| &**bytes), chosen)
     }
 
     /// Adds the remedy for a certificate that only kubelets have.

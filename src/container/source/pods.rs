@@ -6,10 +6,18 @@ use serde::Deserialize;
 
 use super::bounded::Bounded;
 use super::{Failure, Listing};
-use crate::container::identity::{Chosen, Identity, Pod, image, name};
+use crate::container::identity::{Chosen, Identity, Pod, Workload, image, name};
 
 /// Annotation with the kubelet's UID of a static pod; the API server has another UID for it.
 const CONFIG_HASH: &str = "kubernetes.io/config.hash";
+
+/// Labels of pods with a hash of their template, and the kind of the workload that sets it. The name of the ReplicaSet is that of the workload
+/// with this hash.
+const TEMPLATE_HASHES: [(&str, &str); 2] =
+    [("pod-template-hash", "Deployment"), ("rollouts-pod-template-hash", "Rollout")];
+
+/// Number of digits at the end of the name of a CronJob's Job: the scheduled time in minutes since 1970.
+const SCHEDULE_DIGITS: usize = 8;
 
 /// `PodList`
 #[derive(Debug, Deserialize)]
@@ -26,6 +34,7 @@ struct PodItem {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Metadata {
     #[serde(default)]
     name: String,
@@ -37,6 +46,20 @@ struct Metadata {
     labels: Option<HashMap<String, String>>,
     #[serde(default)]
     annotations: Option<HashMap<String, String>>,
+    #[serde(default)]
+    owner_references: Option<Vec<Owner>>,
+}
+
+/// `OwnerReference`
+#[derive(Debug, Deserialize)]
+struct Owner {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    name: String,
+    /// Set for the one owner that manages the pod.
+    #[serde(default)]
+    controller: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -85,15 +108,42 @@ impl PodItem {
         self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
     }
 
+    fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
     /// Returns the metadata of the pod with this UID.
     fn identity(&self, uid: &str, chosen: &Chosen) -> Identity {
         let mut identity = Identity {
             pod: Pod::new(&self.metadata.namespace, &self.metadata.name, uid),
+            workload: self.workload(),
             ..Identity::default()
         };
-        let label = |key: &str| self.metadata.labels.as_ref()?.get(key).map(String::as_str);
-        chosen.choose(&mut identity, &label, &|key| self.annotation(key));
+        chosen.choose(&mut identity, &|key| self.label(key), &|key| self.annotation(key));
         identity
+    }
+
+    /// Returns the workload, without a request for intermediate objects: the names of ReplicaSets and Jobs contain that of their owner.
+    fn workload(&self) -> Option<Workload> {
+        let owner =
+            self.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+        let (kind, name) = match owner.kind.as_str() {
+            // The owner of a static pod.
+            "Node" => return None,
+            "ReplicaSet" => self.deployment(&owner.name),
+            "Job" => cron_job(&owner.name).map(|name| ("CronJob", name)),
+            _ => None,
+        }
+        .unwrap_or((owner.kind.as_str(), owner.name.as_str()));
+        Workload::new(kind, name)
+    }
+
+    /// Returns the kind and the name of the owner of a ReplicaSet.
+    fn deployment<'n>(&self, replica_set: &'n str) -> Option<(&'static str, &'n str)> {
+        TEMPLATE_HASHES.iter().find_map(|&(key, kind)| {
+            let name = replica_set.strip_suffix(self.label(key)?)?.strip_suffix('-')?;
+            Some((kind, name))
+        })
     }
 
     fn enter(&self, chosen: &Chosen, listing: &mut Listing) {
@@ -117,6 +167,13 @@ impl PodItem {
             listing.pods.push((uid.as_str().into(), of_pod));
         }
     }
+}
+
+/// Returns the name of the CronJob of a Job.
+fn cron_job(job: &str) -> Option<&str> {
+    let (name, minutes) = job.rsplit_once('-')?;
+    let is_time = minutes.len() == SCHEDULE_DIGITS && minutes.bytes().all(|byte| byte.is_ascii_digit());
+    (is_time && !name.is_empty()).then_some(name)
 }
 
 #[cfg(test)]
@@ -147,6 +204,36 @@ mod tests {
         assert_eq!(pairs, expected);
         let uids: Vec<&str> = listing.pods.iter().map(|(uid, _)| &**uid).collect();
         assert_eq!(uids, ["u-1", "u-2", "h"], "the cgroup of a static pod contains the hash");
+    }
+
+    #[test]
+    fn the_workload_of_a_pod_is_the_object_whose_name_stays_the_same_in_a_rollout() {
+        let workload = |owner: &str, labels: &str| {
+            let body = format!(
+                r#"{{"items":[{{"metadata":{{"name":"p","namespace":"n","uid":"u","ownerReferences":[
+                    {{"kind":"Other","name":"not-the-controller"}}{owner}],"labels":{{{labels}}}}}}}]}}"#
+            );
+            let identity = listing(body.as_bytes(), &Chosen::default()).unwrap().pods.remove(0).1;
+            identity.workload.map(|workload| format!("{} {}", workload.kind, workload.name))
+        };
+        let of = |kind: &str, name: &str, labels: &str| {
+            workload(&format!(r#",{{"kind":"{kind}","name":"{name}","controller":true}}"#), labels)
+                .unwrap_or_default()
+        };
+        let hash = r#""pod-template-hash":"5d4f8c7b9""#;
+        assert_eq!(of("ReplicaSet", "web-app-5d4f8c7b9", hash), "Deployment web-app");
+        assert_eq!(
+            of("ReplicaSet", "web-5d4f8c7b9", r#""rollouts-pod-template-hash":"5d4f8c7b9""#),
+            "Rollout web"
+        );
+        assert_eq!(of("ReplicaSet", "web-5d4f8c7b9", ""), "ReplicaSet web-5d4f8c7b9", "without a Deployment");
+        assert_eq!(of("ReplicaSet", "other", hash), "ReplicaSet other");
+        assert_eq!(of("StatefulSet", "db", ""), "StatefulSet db");
+        assert_eq!(of("DaemonSet", "agent", hash), "DaemonSet agent");
+        assert_eq!(of("Job", "backup-29398080", ""), "CronJob backup");
+        assert_eq!(of("Job", "migrate-42", ""), "Job migrate-42");
+        assert_eq!(of("Node", "node-1", ""), "", "a static pod");
+        assert_eq!(workload("", hash), None);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tonic::transport::{Channel, Endpoint};
 use crate::support::eventually;
 
 /// Image of the containers. It contains only one program.
-const IMAGE: &str = "localhost/busy:1";
+pub(super) const IMAGE: &str = "localhost/busy:1";
 
 /// Alternates between work and sleep until SIGTERM. It is also the pause container.
 const PROGRAM: &str = r#"
@@ -90,6 +90,13 @@ struct NamespaceOption {
     network: i32,
 }
 
+/// `ListImagesResponse`
+#[derive(Clone, PartialEq, Message)]
+struct Images {
+    #[prost(message, repeated, tag = "1")]
+    images: Vec<Id>,
+}
+
 /// A message with one string: the id of a pod or container.
 #[derive(Clone, PartialEq, Message)]
 struct Id {
@@ -130,6 +137,8 @@ pub(super) struct Containerd {
     child: Child,
     runtime: tokio::runtime::Runtime,
     channel: Channel,
+    /// ID of the image, with which the kubelet creates containers.
+    image: String,
     dir: tempfile::TempDir,
     pods: Vec<String>,
     /// Parent cgroup of all pods.
@@ -172,11 +181,16 @@ impl Containerd {
         let endpoint = Endpoint::from_shared(format!("unix:{root}/cri.sock")).unwrap();
         let channel = runtime.block_on(async { endpoint.timeout(Duration::from_secs(60)).connect_lazy() });
         let parent = format!("/perf-exporter-pods-{}", dir.path().file_name().unwrap().display());
-        let containerd = Self { child, runtime, channel, dir, pods: Vec::new(), parent };
+        let image = String::new();
+        let mut containerd = Self { child, runtime, channel, image, dir, pods: Vec::new(), parent };
         eventually("containerd answers requests", || {
             containerd.call::<_, Id>("Status", &Id { id: String::new() }).ok()
         });
         containerd.import();
+        containerd.image = eventually("the image is listed", || {
+            let images: Images = containerd.call_of("ImageService", "ListImages", &Id::default()).ok()?;
+            images.images.into_iter().next().map(|image| image.id)
+        });
         containerd
     }
 
@@ -248,7 +262,7 @@ impl Containerd {
                 sandbox: sandbox.clone(),
                 config: Some(ContainerConfig {
                     metadata: named("app"),
-                    image: named(IMAGE),
+                    image: named(&self.image),
                     command: vec!["/busy".to_owned(), "work".to_owned()],
                 }),
                 sandbox_config: Some(config),
@@ -282,7 +296,16 @@ impl Containerd {
     }
 
     fn call<Q: Message, A: Message + Default>(&self, method: &str, request: &Q) -> Result<A, Status> {
-        let path = format!("/runtime.v1.RuntimeService/{method}").parse().unwrap();
+        self.call_of("RuntimeService", method, request)
+    }
+
+    fn call_of<Q: Message, A: Message + Default>(
+        &self,
+        service: &str,
+        method: &str,
+        request: &Q,
+    ) -> Result<A, Status> {
+        let path = format!("/runtime.v1.{service}/{method}").parse().unwrap();
         let request = tonic::Request::new(Bytes::from(request.encode_to_vec()));
         let mut calls = tonic::client::Grpc::new(self.channel.clone());
         let answer = self.runtime.block_on(async {

@@ -9,7 +9,7 @@ use crate::support::exposition::Exposition;
 use crate::support::folded::Folded;
 use crate::support::service::Service;
 use crate::support::{Feature, eventually, lacks};
-use containerd::Containerd;
+use containerd::{Containerd, IMAGE};
 
 const CLOCK: &str = "perf_cgroup_task_clock_seconds_total";
 
@@ -57,6 +57,10 @@ fn what_is_counted_of_a_container_has_the_names_of_its_pod() {
         });
     };
     is_published(&first.container, &named("web-0", Some("web")));
+    let info = labels(&service.metrics(), "perf_container_info", &first.container);
+    let images: Vec<Option<&str>> =
+        info.iter().map(|labels| labels.get("image").map(String::as_str)).collect();
+    assert_eq!(images, [Some(IMAGE)], "the runtime lists the container with the ID of its image");
     let second = containerd.run("db-0", &[]);
     is_published(&second.container, &named("db-0", None));
     let metrics = service.metrics();

@@ -22,6 +22,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "perf-exporter.serviceAccountName" -}}
@@ -40,7 +43,31 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* Source of pod metadata: cri, api-server or off. */}}
+{{/* Priority class of the pods; empty for none. */}}
+{{- define "perf-exporter.priorityClassName" -}}
+{{- .Values.priorityClassName | default (ternary (include "perf-exporter.fullname" .) "" .Values.priorityClass.create) }}
+{{- end }}
+
+{{/* Name of the ConfigMap. It ends with a hash of the configuration, so a change is rolled out. */}}
+{{- define "perf-exporter.configName" -}}
+{{- printf "%s-%s" (include "perf-exporter.fullname" . | trunc 52 | trimSuffix "-") (include "perf-exporter.config" . | sha256sum | trunc 10) }}
+{{- end }}
+
+{{/* Scheme of the HTTP server, for probes and `helm test`. */}}
+{{- define "perf-exporter.scheme" -}}
+{{- .Values.probes.scheme | default (ternary "HTTPS" "HTTP" (not (empty (dig "web" "tls_server_config" "" .Values.config)))) }}
+{{- end }}
+
+{{/* probe CONTEXT PATH TIMES: the HTTP request of a probe, and its times */}}
+{{- define "perf-exporter.probe" -}}
+{{- $scheme := include "perf-exporter.scheme" .root -}}
+httpGet: {path: {{ .path }}, port: http{{ if eq $scheme "HTTPS" }}, scheme: HTTPS{{ end }}}
+{{- with .times }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Source of pod metadata: cri, api-server, kubelet or off. */}}
 {{- define "perf-exporter.names" -}}
 {{- .Values.names | default (ternary "api-server" "cri" (eq .Values.mode "least-privilege")) }}
 {{- end }}
@@ -51,13 +78,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $names := include "perf-exporter.names" . }}
 {{- $base := fromYaml $file }}
 {{- $changes := deepCopy .Values.config }}
-{{- if and (eq $names "api-server") (ne .Values.mode "least-privilege") }}
-{{- $changes = mergeOverwrite (dict "containers" (dict "cri" "off" "docker" "off" "api_server" dict)) $changes }}
-{{- else if and (eq $names "cri") (eq .Values.mode "least-privilege") }}
-{{- fail "names: cri needs root's uid, which the mode least-privilege does not have; choose api-server or off, or another mode" }}
-{{- else if eq $names "off" }}
+{{- if and (eq $names "cri") (eq .Values.mode "least-privilege") }}
+{{- fail "names: cri needs root's uid, which the mode least-privilege does not have; choose api-server, kubelet or off, or another mode" }}
+{{- else if ne $names (ternary "api-server" "cri" (eq .Values.mode "least-privilege")) }}
+{{- $sources := dict "cri" "off" "docker" "off" }}
+{{- if ne $names "off" }}
+{{- $_ := set $sources (replace "-" "_" $names) dict }}
+{{- end }}
 {{- $base = omit $base "containers" }}
-{{- $changes = mergeOverwrite (dict "containers" (dict "cri" "off" "docker" "off")) $changes }}
+{{- $changes = mergeOverwrite (dict "containers" $sources) $changes }}
 {{- end }}
 {{- if .Values.authorization.enabled }}
 {{- $changes = mergeOverwrite (dict "web" (dict "kubernetes" dict)) $changes }}
