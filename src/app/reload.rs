@@ -47,9 +47,15 @@ enum State {
 
 /// State of a reload after a poll.
 enum Step {
-    Ended(Loaded),
+    Ended(Box<Loaded>),
     /// The reload waits since this time.
     Waiting(State, Monotonic),
+}
+
+impl Step {
+    fn ended(loaded: Loaded) -> Self {
+        Self::Ended(Box::new(loaded))
+    }
 }
 
 impl Reloads {
@@ -97,17 +103,17 @@ impl Reloads {
             State::Loaded(loaded) => self.read_rules(*loaded, accept, now),
             State::Reading(pending) => match pending.poll() {
                 Some(loaded) => self.read_rules(loaded, accept, now),
-                None if is_late => Step::Ended(pending.give_up()),
+                None if is_late => Step::ended(pending.give_up()),
                 None => Step::Waiting(State::Reading(pending), since),
             },
             State::ReadingRules(config, rules) => match rules.poll(is_late) {
-                Some(Ok(warnings)) => Step::Ended(Ok((config.0, [config.1, warnings].concat()))),
-                Some(Err(error)) => Step::Ended(Err(error)),
+                Some(Ok(warnings)) => Step::ended(Ok((config.0, [config.1, warnings].concat()))),
+                Some(Err(error)) => Step::ended(Err(error)),
                 None => Step::Waiting(State::ReadingRules(config, rules), since),
             },
         };
         let loaded = match step {
-            Step::Ended(loaded) => loaded,
+            Step::Ended(loaded) => *loaded,
             Step::Waiting(state, since) => {
                 self.under_way = Some(PendingReload { state, since, answers });
                 return None;
@@ -133,7 +139,7 @@ impl Reloads {
                 let rules = reader.ask(loaded.0.web.clone());
                 Step::Waiting(State::ReadingRules(Box::new(loaded), rules), now)
             }
-            (loaded, _) => Step::Ended(loaded),
+            (loaded, _) => Step::ended(loaded),
         }
     }
 
