@@ -199,7 +199,7 @@ END
   expect "an unused value is rejected" refused reosurces --set reosurces.x=1
   expect "an unknown key of the configuration is rejected" refused seriess --set config.limits.seriess=1
   expect "a wrong value of the configuration is rejected" refused depth --set config.cgroups.depth=deep
-  expect "a label that the chart sets is rejected" refused commonLabels --set 'commonLabels.app\.kubernetes\.io/name=x'
+  expect "a label that the chart sets is rejected" refused app.kubernetes.io/name --set 'commonLabels.app\.kubernetes\.io/name=x'
   expect "the prefix CAP_ of a capability is rejected" refused extraCapabilities --set 'extraCapabilities={CAP_SYS_NICE}'
   expect "the runtime's socket is rejected for users other than root" refused "names: cri" --set mode=least-privilege,names=cri
   expect "a changed value of the configuration is in the manifest" grep -q '^      series: 100' "$scratch/out/helm-changed.yaml"
