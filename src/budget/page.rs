@@ -30,8 +30,9 @@ that is oldest or was least recently used:
   answered with 503 and `Retry-After`.
 - **series**: the metrics with the most series are reduced to a common number of series. The busiest series keep their labels, the
   others are aggregated into `other`, as with `limits.series`. Counters of CPUs and of the whole machine always keep their labels.
-- **history**: the cgroups and programs with the least CPU time in the last five minutes are forgotten. A series of a cgroup or program
-  that changes all the time takes 1.4 KiB for an hour.
+- **history**: the lists (system calls, preemptions, …) of the cgroups and programs with the least CPU time in the last five minutes are
+  dropped, then these cgroups and programs are forgotten. A series of a cgroup or program that changes all the time takes 1.4 KiB for an
+  hour, and a name of a list 1 KiB.
 - **evidence** is reserved.
 - **other** is all anonymous memory that belongs to no other part. Its share is a reserve: nothing is freed when it is full.
 

@@ -4,12 +4,20 @@
 //! second for five minutes, of ten seconds for the configured time. A value takes two bytes, and a run of 30 steps in which nothing
 //! happened takes none. So a series that changes all the time takes 1.4 KiB for an hour, and one that never changes 0.3 KiB.
 //!
-//! Memory is bounded: the least active cgroups and programs are forgotten.
+//! The same increments are recorded by name for [`List`]s: by system call, by error, by the other cgroup. A list has only steps of ten
+//! seconds, and only its most active names: the others are added up.
+//!
+//! Memory is bounded: first the lists of the least active cgroups and programs are dropped, then these themselves.
 
+mod amounts;
 mod figure;
+mod grid;
+mod lists;
 mod number;
 mod quantity;
+mod series;
 mod store;
+mod totals;
 mod track;
 
 use std::sync::Arc;
@@ -17,8 +25,11 @@ use std::sync::Arc;
 use crate::lock::Lock;
 
 pub use figure::Figure;
+pub use grid::{Grid, Window};
+pub use lists::{List, Listed};
 pub use quantity::Scope;
-pub use store::{Grid, History, Observed, Subject, Window};
+pub use store::{History, Observed, Subject};
+pub use totals::totals;
 
 /// A history that one thread records and others read; without one, if none is kept. Clones refer to the same history.
 #[derive(Debug, Clone, Default)]

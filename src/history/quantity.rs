@@ -1,5 +1,7 @@
-//! The recorded quantities, and the metrics that they are read from.
+//! The recorded quantities and lists, and the metrics that they are read from.
 
+use super::lists::{List, OTHER};
+use crate::metrics::{Family, Kind, Labels, Metadata, Snapshot};
 use crate::named_enum::named_enum;
 
 named_enum! {
@@ -69,16 +71,135 @@ pub(super) enum Reading {
     Sum(Quantity, f64),
     /// A histogram, by bucket.
     Buckets(fn(i8) -> Quantity),
+    /// Nothing but the lines of a list.
+    Lines,
+}
+
+/// The name of a line of a list.
+#[derive(Debug, Clone, Copy)]
+enum Name {
+    /// The value of a label.
+    Label(&'static str),
+    /// The same for all series.
+    Fixed(&'static str),
+    /// The entry of the configuration, which is the rest of the name of the family.
+    Entry,
 }
 
 /// The families of a reading, by scope, without the suffix of their kind. The first one of a list that a snapshot contains is used. The
 /// series of a family with the same subject are added up: those of all CPUs, PMUs, calls and causes.
 pub(super) struct Source {
     pub(super) reading: Reading,
-    pub(super) families: [&'static [&'static str]; Scope::COUNT],
+    families: [&'static [&'static str]; Scope::COUNT],
     /// The only series that are read: those with this label.
-    pub(super) only: Option<(&'static str, &'static str)>,
+    only: Option<(&'static str, &'static str)>,
+    /// The list that gets the same increments by name.
+    lines: Option<(List, Name)>,
+    /// The label with the subject, if it is not that of the scope. Such a series creates no subject, because its other labels are those of
+    /// another one.
+    subject: Option<&'static str>,
 }
+
+/// A family of a snapshot, and how it is read.
+#[derive(Clone, Copy)]
+pub(super) struct Found<'s> {
+    pub(super) scope: Scope,
+    pub(super) source: &'static Source,
+    /// The number of the source, as a bit.
+    pub(super) bit: u32,
+    pub(super) family: &'s Family,
+    entry: &'s str,
+}
+
+impl<'s> Found<'s> {
+    /// Returns the subject of a series; `None` if the series is not read.
+    pub(super) fn subject<'l>(&self, labels: &'l Labels) -> Option<&'l str> {
+        if self.source.only.is_some_and(|(label, value)| labels.get(label) != Some(value)) {
+            return None;
+        }
+        self.source.subject.or(self.scope.label()).map_or(Some(""), |label| labels.get(label))
+    }
+
+    /// Reports whether a series without a known subject creates it.
+    pub(super) fn creates(&self) -> bool {
+        self.source.subject.is_none()
+    }
+
+    /// Reports whether the increments are also recorded by name.
+    pub(super) fn is_listed(&self) -> bool {
+        self.source.lines.is_some()
+    }
+
+    /// Returns the list and the name to which a series of a subject belongs.
+    pub(super) fn line<'l>(&'l self, subject: &str, labels: &'l Labels) -> Option<(List, &'l str)> {
+        let (list, name) = self.source.lines?;
+        let name = match name {
+            Name::Label(label) => labels.get(label).unwrap_or(OTHER),
+            Name::Fixed(name) => name,
+            Name::Entry => self.entry,
+        };
+        // No cgroup preempts itself, but one of the aggregated cgroups another one.
+        let is_itself = matches!(list, List::PreemptedBy | List::Preempts) && name == subject;
+        (!is_itself).then_some((list, name))
+    }
+}
+
+/// Returns all families of a snapshot that are read, with their sources.
+pub(super) fn found(snapshot: &Snapshot) -> impl Iterator<Item = Found<'_>> {
+    let of_source = move |(number, source): (usize, &'static Source)| {
+        Scope::ALL.into_iter().zip(source.families).filter_map(move |(scope, names)| {
+            let family = names.iter().find_map(|name| snapshot.family(name))?;
+            Some(Found { scope, source, bit: 1 << number, family, entry: "" })
+        })
+    };
+    let entries = snapshot.families().iter().filter_map(|family| {
+        let (scope, entry) = entry(family.metadata())?;
+        Some(Found { scope, source: &ENTRIES, bit: 1 << SOURCES.len(), family, entry })
+    });
+    SOURCES.iter().enumerate().flat_map(of_source).chain(entries)
+}
+
+/// Prefixes of the families that entries of the configuration create.
+const PREFIXES: [(&str, Scope); 4] = [
+    ("perf_tracepoint_", Scope::Machine),
+    ("perf_probe_", Scope::Machine),
+    ("perf_cgroup_", Scope::Cgroup),
+    ("perf_process_", Scope::Program),
+];
+
+/// The beginnings of the names of built-in metrics behind these prefixes: charts and other lists contain them.
+const BUILT_IN: [&str; 10] = [
+    "cycles",
+    "instructions",
+    "cache_",
+    "task_clock",
+    "context_switches",
+    "cpu_migrations",
+    "page_faults",
+    "major_faults",
+    "sched_",
+    "syscall",
+];
+
+/// Returns the scope and the name of an entry that counts hits. Sums of sizes and times are no hits.
+fn entry(metadata: &Metadata) -> Option<(Scope, &str)> {
+    let counts_hits = match metadata.kind() {
+        Kind::Counter => metadata.unit().is_empty(),
+        kind => kind == Kind::Histogram,
+    };
+    let of = |(prefix, scope): &(&str, Scope)| Some((*scope, metadata.name().strip_prefix(prefix)?));
+    let (scope, entry) = PREFIXES.iter().find_map(of).filter(|_| counts_hits)?;
+    (!BUILT_IN.iter().any(|known| entry.starts_with(known))).then_some((scope, entry))
+}
+
+/// The families of entries, which are found by their prefix.
+static ENTRIES: Source = Source {
+    reading: Reading::Lines,
+    families: [&[]; Scope::COUNT],
+    only: None,
+    lines: Some((List::Events, Name::Entry)),
+    subject: None,
+};
 
 /// Microseconds of a second.
 const MICROSECONDS: f64 = 1e6;
@@ -90,11 +211,29 @@ const fn counter(
     cgroup: &'static [&'static str],
     program: &'static [&'static str],
 ) -> Source {
-    Source { reading: Reading::Sum(quantity, factor), families: [machine, cgroup, program], only: None }
+    Source {
+        reading: Reading::Sum(quantity, factor),
+        families: [machine, cgroup, program],
+        only: None,
+        lines: None,
+        subject: None,
+    }
+}
+
+/// Returns a source of a list only.
+const fn lines(list: List, name: Name, families: [&'static [&'static str]; Scope::COUNT]) -> Source {
+    Source { reading: Reading::Lines, families, only: None, lines: Some((list, name)), subject: None }
+}
+
+impl Source {
+    /// Returns the same source, which is also read as a list.
+    const fn listed(self, list: List, name: Name) -> Self {
+        Self { lines: Some((list, name)), ..self }
+    }
 }
 
 /// All sources. `task-clock` of a CPU includes idle time, therefore the CPU time of the machine is that of its threads.
-pub(super) const SOURCES: [Source; 14] = [
+static SOURCES: [Source; 18] = [
     counter(
         Quantity::Cpu,
         MICROSECONDS,
@@ -144,7 +283,8 @@ pub(super) const SOURCES: [Source; 14] = [
         &["perf_sched_preemptions"],
         &["perf_cgroup_sched_preemptions"],
         &["perf_process_sched_preemptions"],
-    ),
+    )
+    .listed(List::Causes, Name::Label("by")),
     counter(
         Quantity::Forks,
         1.0,
@@ -152,14 +292,16 @@ pub(super) const SOURCES: [Source; 14] = [
         &["perf_cgroup_forks"],
         &["perf_process_forks"],
     ),
-    counter(Quantity::Calls, 1.0, &["perf_syscalls"], &["perf_cgroup_syscalls"], &["perf_process_syscalls"]),
+    counter(Quantity::Calls, 1.0, &["perf_syscalls"], &["perf_cgroup_syscalls"], &["perf_process_syscalls"])
+        .listed(List::Calls, Name::Label("syscall")),
     counter(
         Quantity::Errors,
         1.0,
         &["perf_syscall_errors"],
         &["perf_cgroup_syscall_errors"],
         &["perf_process_syscall_errors"],
-    ),
+    )
+    .listed(List::Errors, Name::Label("errno")),
     Source {
         reading: Reading::Buckets(Quantity::Runqueue),
         families: [
@@ -168,15 +310,48 @@ pub(super) const SOURCES: [Source; 14] = [
             &["perf_process_sched_runqueue_latency_seconds"],
         ],
         only: None,
+        lines: None,
+        subject: None,
     },
     Source {
         reading: Reading::Buckets(Quantity::Block),
         families: [&["perf_tracepoint_block_latency_seconds"], &[], &[]],
         only: None,
+        lines: None,
+        subject: None,
     },
     Source {
         reading: Reading::Sum(Quantity::Lost, 1.0),
         families: [&["perf_lost_records"], &[], &[]],
         only: Some(("reason", "ring_full")),
+        lines: None,
+        subject: None,
+    },
+    lines(
+        List::States,
+        Name::Fixed("running"),
+        [
+            &["perf_sched_run_seconds"],
+            &["perf_cgroup_sched_run_seconds"],
+            &["perf_process_sched_run_seconds"],
+        ],
+    ),
+    lines(
+        List::States,
+        Name::Label("state"),
+        [
+            &["perf_sched_wait_seconds"],
+            &["perf_cgroup_sched_wait_seconds"],
+            &["perf_process_sched_wait_seconds"],
+        ],
+    ),
+    lines(
+        List::PreemptedBy,
+        Name::Label("by_cgroup"),
+        [&[], &["perf_cgroup_sched_preempted_by_cgroup"], &["perf_process_sched_preempted_by_cgroup"]],
+    ),
+    Source {
+        subject: Some("by_cgroup"),
+        ..lines(List::Preempts, Name::Label("cgroup"), [&[], &["perf_cgroup_sched_preempted_by_cgroup"], &[]])
     },
 ];

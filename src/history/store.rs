@@ -4,25 +4,20 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::amounts::Amounts;
 use super::figure::{Figure, Formula, quantile_of};
-use super::number::Small;
-use super::quantity::{Quantity, Reading, SOURCES, Scope, Source};
-use super::track::Track;
+use super::grid::{Grid, Window};
+use super::lists::{Listed, Lists, Names};
+use super::quantity::{Found, Quantity, Reading, Scope, found};
+use super::series::{LENGTHS, Length, Series, Sum};
 use crate::clock::Timestamp;
-use crate::metrics::{Family, Histogram, Labels, Snapshot, Value};
-
-/// Number of lengths of steps.
-const LENGTHS: usize = 2;
+use crate::metrics::{Family, Labels, Point, Snapshot};
 
 /// Time that is kept in short steps, in milliseconds.
 const DETAIL: u64 = 300_000;
 
 /// Length of a long step in milliseconds.
 const LONG: u64 = 10_000;
-
-/// Time between two collections above which increments are not spread, because nothing is known about their distribution: the machine was
-/// suspended, or the exporter was stopped.
-const LONGEST_GAP: u64 = 120_000;
 
 /// Collections between two removals of subjects without any activity.
 const SWEEP_EVERY: u64 = 60;
@@ -44,13 +39,8 @@ pub struct History {
     limit: usize,
     /// Number of subjects that were forgotten because of the limit.
     forgotten: u64,
-}
-
-/// A length of steps in milliseconds, and how many are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Length {
-    step: u64,
-    steps: u64,
+    /// Names of the lines of lists.
+    names: Names,
 }
 
 /// Something with a past.
@@ -60,67 +50,11 @@ pub struct Subject {
     labels: Arc<Labels>,
     /// Sorted by quantity.
     series: Vec<(Quantity, Series)>,
-}
-
-/// The past of one quantity.
-#[derive(Debug)]
-struct Series {
-    /// Amount since the last collection.
-    pending: f64,
-    /// Begin of the time in which this amount happened, in milliseconds.
-    from: u64,
-    tracks: [Steps; LENGTHS],
-}
-
-/// Steps of one length.
-#[derive(Debug)]
-struct Steps {
-    track: Track,
-    /// Amount in the step that is not complete, and what the last one was rounded by: the sum of many steps has the error of one.
-    open: f64,
-}
-
-/// A range of time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
-    /// Its begin.
-    pub from: Timestamp,
-    /// Its end.
-    pub to: Timestamp,
-    /// Length of a step in milliseconds; `None` = the shortest that is recorded for the whole range.
-    pub step: Option<u64>,
-}
-
-/// Equal steps that cover a range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Grid {
-    /// Begin of the first step.
-    pub from: Timestamp,
-    /// Length of a step in milliseconds.
-    pub step: u64,
-    /// Number of steps.
-    pub count: usize,
-    /// Index of the recorded steps that are added up, and their length in milliseconds, of which `step` is a multiple.
-    length: usize,
-    recorded: u64,
-}
-
-impl Grid {
-    /// Returns the end of the last step.
-    pub fn to(&self) -> Timestamp {
-        Timestamp(self.from.0 + self.step * self.count as u64)
-    }
-
-    /// Returns the same range as a single step.
-    #[must_use]
-    pub fn whole(self) -> Self {
-        Self { step: self.step * self.count.max(1) as u64, count: 1, ..self }
-    }
-
-    /// Returns the begin of each step in milliseconds.
-    fn begins(self) -> impl Iterator<Item = u64> {
-        (0..self.count as u64).map(move |at| self.from.0 + at * self.step)
-    }
+    /// `None` if they were dropped because of the limit.
+    lists: Option<Lists>,
+    /// The sources of which a series was in an earlier collection, and in this one, as bits.
+    known: u32,
+    seen: u32,
 }
 
 /// What the history covers.
@@ -150,6 +84,7 @@ impl History {
             lengths,
             limit,
             forgotten: 0,
+            names: Names::default(),
         }
     }
 
@@ -173,88 +108,98 @@ impl History {
             (self.first, self.before_last) = (now, now);
             return 0;
         }
-        for source in &SOURCES {
-            for (scope, names) in Scope::ALL.into_iter().zip(source.families) {
-                let Some(family) = names.iter().find_map(|name| snapshot.family(name)) else { continue };
-                let before = last.family(family.metadata().name());
-                self.read(scope, source, before, family, last.taken());
-            }
-        }
+        found(snapshot).for_each(|found| self.read(&found, &last));
         self.before_last = last.taken();
         for subject in self.subjects.iter_mut().flat_map(|subjects| subjects.values_mut()) {
-            subject
-                .series
-                .iter_mut()
-                .for_each(|(_, series)| series.record(now.0, last.taken().0, &self.lengths));
+            subject.record(now.0, last.taken().0, &self.lengths);
         }
         if self.observed.is_multiple_of(SWEEP_EVERY) {
-            self.subjects[1..]
-                .iter_mut()
-                .for_each(|subjects| subjects.retain(|_, subject| !subject.is_idle()));
+            self.sweep(now);
         }
         self.forget()
     }
 
     /// Adds the increments of a family since the last collection.
-    fn read(
-        &mut self,
-        scope: Scope,
-        source: &Source,
-        before: Option<&Family>,
-        family: &Family,
-        last: Timestamp,
-    ) {
-        let reading = source.reading;
-        let is_read =
-            |labels: &Labels| source.only.is_none_or(|(label, value)| labels.get(label) == Some(value));
+    fn read(&mut self, found: &Found<'_>, last: &Snapshot) {
+        let before = last.family(found.family.metadata().name());
         let mut before = before.map_or(&[][..], Family::points);
-        for point in family.points().iter().filter(|point| is_read(&point.labels)) {
+        for point in found.family.points() {
             // Both are sorted by labels.
             while let [first, rest @ ..] = before
                 && first.labels < point.labels
             {
                 before = rest;
             }
-            let earlier = before.first().filter(|earlier| earlier.labels == point.labels);
-            let Some(name) = scope.label().map_or(Some(""), |label| point.labels.get(label)) else {
-                continue;
-            };
+            // A series with another start is another one.
+            let is_same = |earlier: &&Point| earlier.labels == point.labels && earlier.start == point.start;
+            let earlier = before.first().filter(is_same);
+            let Some(name) = found.subject(&point.labels) else { continue };
             let began = match earlier {
-                Some(_) => Some(last),
-                None => self.began(scope, name, reading, point.start, last),
+                Some(_) => Some(last.taken()),
+                None => self.began(found, name, point.start, last.taken()),
             };
-            let subjects = &mut self.subjects[scope as usize];
-            if !subjects.contains_key(name) {
+            let subjects = &mut self.subjects[found.scope as usize];
+            if found.creates() && !subjects.contains_key(name) {
                 subjects.insert(name.into(), Subject::new(&point.labels));
             }
             let Some(subject) = subjects.get_mut(name) else { continue };
-            if !Arc::ptr_eq(&subject.labels, &point.labels) {
+            if found.creates() && !Arc::ptr_eq(&subject.labels, &point.labels) {
                 subject.labels = Arc::clone(&point.labels);
             }
+            subject.seen |= found.bit;
             // Without a begin the total contains counts of an unknown time. Only the series is created.
             let amounts = Amounts { earlier: earlier.map(|earlier| &earlier.value), now: &point.value };
-            let (from, factor) = (began.unwrap_or(last).0, if began.is_some() { 1.0 } else { 0.0 });
-            amounts.each(reading, |quantity, amount| {
-                subject.add(quantity, amount * factor, from, &self.lengths);
-            });
+            let (from, counted) = (began.unwrap_or(last.taken()).0, if began.is_some() { 1.0 } else { 0.0 });
+            let mut add =
+                |quantity, amount: f64| subject.add(quantity, amount * counted, from, &self.lengths);
+            match found.source.reading {
+                Reading::Sum(quantity, factor) => add(quantity, amounts.total() * factor),
+                Reading::Buckets(quantity) => {
+                    amounts.buckets(|exponent, count| add(quantity(exponent), count));
+                }
+                Reading::Lines => {}
+            }
+            let amount = if found.is_listed() { amounts.total() * counted } else { 0.0 };
+            if amount > 0.0
+                && let Some(lists) = &mut subject.lists
+                && let Some((list, line)) = found.line(name, &point.labels)
+            {
+                let (amount, long) = (amount * list.factor(), self.lengths[LENGTHS - 1]);
+                lists.add(&mut self.names, (list, line), amount, (from, long));
+            }
         }
     }
 
     /// Returns the begin of the time in which the total of a series was counted that was not in the last collection. `None` if it is
     /// unknown, or if its counts may have been in another series before, whose labels were different.
-    fn began(
-        &self,
-        scope: Scope,
-        name: &str,
-        reading: Reading,
-        start: Timestamp,
-        last: Timestamp,
-    ) -> Option<Timestamp> {
-        if start >= self.before_last && start > self.first {
+    fn began(&self, found: &Found<'_>, name: &str, start: Timestamp, last: Timestamp) -> Option<Timestamp> {
+        // A series that began with the last collection has an earlier start.
+        if start > self.before_last && start > self.first {
             return Some(last);
         }
-        let is_known = self.subjects[scope as usize].get(name).is_some_and(|subject| subject.has(reading));
+        let subject = self.subjects[found.scope as usize].get(name);
+        let is_known = subject.is_some_and(|subject| subject.known & found.bit != 0);
         (start > self.first && !is_known).then_some(start)
+    }
+
+    /// Removes what was not active in the recorded time, and shortens lists. Lists that were dropped begin again if there is room.
+    fn sweep(&mut self, now: Timestamp) {
+        let Self { subjects, lengths, .. } = self;
+        for subjects in subjects.iter_mut() {
+            subjects.retain(|name, subject| {
+                if let Some(lists) = &mut subject.lists {
+                    lists.sweep(lengths[LENGTHS - 1]);
+                }
+                // The machine has no name.
+                name.is_empty() || !subject.is_idle()
+            });
+        }
+        self.names.sweep();
+        if self.bytes() < self.limit / 4 * 3 {
+            for subject in self.subjects.iter_mut().flat_map(|subjects| subjects.values_mut()) {
+                subject.lists.get_or_insert_with(|| Lists::new(now));
+            }
+        }
     }
 
     /// Returns what is recorded; `None` before the second collection.
@@ -289,6 +234,12 @@ impl History {
         self.grid(Window { from, to, step: None }, usize::MAX).whole()
     }
 
+    /// Returns the range of the lists that covers the recorded part of a range: whole steps of ten seconds.
+    pub fn list_range(&self, window: Window) -> Grid {
+        let to = Timestamp(window.to.0.next_multiple_of(LONG));
+        self.grid(Window { from: window.from, to, step: Some(LONG) }, usize::MAX).whole()
+    }
+
     /// Returns the subjects of a scope with their names.
     pub fn subjects(&self, scope: Scope) -> impl Iterator<Item = (&str, &Subject)> {
         self.subjects[scope as usize].iter().map(|(name, subject)| (&**name, subject))
@@ -306,10 +257,12 @@ impl History {
 
     /// Returns the memory in bytes.
     pub fn bytes(&self) -> usize {
-        self.subjects.iter().flatten().map(|(name, subject)| name.len() + subject.bytes()).sum()
+        let subjects = self.subjects.iter().flatten();
+        subjects.map(|(name, subject)| name.len() + subject.bytes()).sum::<usize>() + self.names.bytes()
     }
 
-    /// Forgets the least active cgroups and programs until the others fit into the limit. Returns the memory in bytes.
+    /// Drops the lists of the least active cgroups and programs, and then forgets the least active ones, until the rest fits into the limit.
+    /// Returns the memory in bytes.
     fn forget(&mut self) -> usize {
         let bytes = self.bytes();
         if bytes <= self.limit {
@@ -325,6 +278,15 @@ impl History {
         all.sort_by(|one, other| one.0.total_cmp(&other.0));
         // A tenth more than necessary, so that this is rare.
         let mut excess = bytes - self.limit + self.limit / 10;
+        for (_, scope, bytes, name) in &mut all {
+            if excess == 0 {
+                break;
+            }
+            let lists = self.subjects[*scope].get_mut(name).and_then(|subject| subject.lists.take());
+            let freed = lists.map_or(0, |lists| lists.bytes());
+            *bytes -= freed;
+            excess = excess.saturating_sub(freed);
+        }
         for (_, scope, bytes, name) in all {
             if excess == 0 {
                 break;
@@ -333,60 +295,24 @@ impl History {
             self.forgotten += 1;
             excess = excess.saturating_sub(bytes);
         }
+        self.names.sweep();
         self.bytes()
-    }
-}
-
-/// The increments between two values of a series.
-struct Amounts<'v> {
-    earlier: Option<&'v Value>,
-    now: &'v Value,
-}
-
-impl Amounts<'_> {
-    fn each(&self, reading: Reading, mut add: impl FnMut(Quantity, f64)) {
-        match (reading, self.now) {
-            (Reading::Sum(quantity, factor), now) => {
-                let (Some(now), earlier) = (now.number(), self.earlier.and_then(Value::number)) else {
-                    return;
-                };
-                // Totals never fall; a difference of two fractions may be slightly below zero.
-                add(quantity, (now - earlier.unwrap_or(0.0)).max(0.0) * factor);
-            }
-            (Reading::Buckets(quantity), Value::Histogram(now)) => {
-                let earlier = match self.earlier {
-                    Some(Value::Histogram(earlier)) if Arc::ptr_eq(earlier, now) => return,
-                    Some(Value::Histogram(earlier)) => Some(&**earlier),
-                    _ => None,
-                };
-                buckets(earlier, now, |exponent, count| add(quantity(exponent), count as f64));
-            }
-            (Reading::Buckets(_), _) => {}
-        }
-    }
-}
-
-/// Calls `add` with the increment of each bucket that has grown, and the binary logarithm of its bound, rounded up.
-fn buckets(earlier: Option<&Histogram>, now: &Histogram, mut add: impl FnMut(i8, u64)) {
-    let mut earlier = earlier.map(Histogram::cumulative);
-    let (mut below_now, mut below_earlier) = (0, 0);
-    for (bound, up_to) in now.cumulative() {
-        let up_to_earlier = match earlier.as_mut().map(Iterator::next) {
-            Some(Some((_, up_to))) => up_to,
-            _ => below_earlier,
-        };
-        let (count, count_earlier) = (up_to - below_now, up_to_earlier - below_earlier);
-        (below_now, below_earlier) = (up_to, up_to_earlier);
-        if count > count_earlier {
-            let exponent = bound.log2().ceil().clamp(f64::from(i8::MIN), f64::from(i8::MAX)) as i8;
-            add(exponent, count - count_earlier);
-        }
     }
 }
 
 impl Subject {
     fn new(labels: &Arc<Labels>) -> Self {
-        Self { labels: Arc::clone(labels), series: Vec::new() }
+        let lists = Some(Lists::new(Timestamp::default()));
+        Self { labels: Arc::clone(labels), series: Vec::new(), lists, known: 0, seen: 0 }
+    }
+
+    /// Ends a collection: spreads what is pending.
+    fn record(&mut self, now: u64, last: u64, lengths: &[Length; LENGTHS]) {
+        self.series.iter_mut().for_each(|(_, series)| series.record(now, last, lengths));
+        if let Some(lists) = &mut self.lists {
+            lists.record(now, last, lengths[LENGTHS - 1]);
+        }
+        self.known |= std::mem::take(&mut self.seen);
     }
 
     /// Returns the labels of one of its series, with the names of its pod and container.
@@ -397,13 +323,6 @@ impl Subject {
     fn get(&self, quantity: Quantity) -> Option<&Series> {
         let place = self.series.binary_search_by(|(of, _)| of.cmp(&quantity)).ok()?;
         self.series.get(place).map(|(_, series)| series)
-    }
-
-    fn has(&self, reading: Reading) -> bool {
-        match reading {
-            Reading::Sum(quantity, _) => self.get(quantity).is_some(),
-            Reading::Buckets(quantity) => self.buckets(quantity).next().is_some(),
-        }
     }
 
     fn buckets(&self, quantity: fn(i8) -> Quantity) -> impl Iterator<Item = (i8, &Series)> {
@@ -477,6 +396,17 @@ impl Subject {
         self.values(figure, quantile, &grid.whole())?.pop().flatten()
     }
 
+    /// Returns its lists over a range of [`History::list_range`].
+    pub fn lists(&self, range: &Grid) -> Vec<Listed> {
+        self.lists.as_ref().map_or_else(Vec::new, |lists| lists.over(range, LONG))
+    }
+
+    /// Returns the time from which on its lists are complete: zero if nothing was dropped. `None` if they are not recorded, because the memory is
+    /// used up.
+    pub fn lists_since(&self) -> Option<Timestamp> {
+        self.lists.as_ref().map(Lists::since)
+    }
+
     /// Returns the activity by which subjects are forgotten: CPU time and switches in the last five minutes.
     fn activity(&self) -> f64 {
         let of = |quantity| self.get(quantity).map_or(0.0, Series::recent);
@@ -486,82 +416,14 @@ impl Subject {
 
     /// Reports whether nothing happened in the recorded time.
     fn is_idle(&self) -> bool {
-        self.series.iter().all(|(_, series)| series.tracks.iter().all(|steps| steps.track.is_zero()))
+        self.series.iter().all(|(_, series)| series.is_zero())
+            && self.lists.as_ref().is_none_or(Lists::is_idle)
     }
 
     fn bytes(&self) -> usize {
         let series = self.series.iter().map(|(_, series)| series.bytes()).sum::<usize>();
-        size_of::<Self>() + self.series.capacity() * size_of::<(Quantity, Series)>() + series
-    }
-}
-
-/// An amount, and the time in milliseconds in which it was measured.
-#[derive(Debug, Default)]
-struct Sum {
-    amount: f64,
-    time: u64,
-}
-
-impl Series {
-    fn new(from: u64, lengths: &[Length; LENGTHS]) -> Self {
-        let tracks =
-            lengths.map(|Length { step, steps }| Steps { track: Track::new(from / step, steps), open: 0.0 });
-        Self { pending: 0.0, from, tracks }
-    }
-
-    fn record(&mut self, now: u64, last: u64, lengths: &[Length; LENGTHS]) {
-        // The first amount of a new series may have begun earlier.
-        let from = std::mem::replace(&mut self.from, now).min(last);
-        let amount = std::mem::take(&mut self.pending);
-        for (steps, length) in self.tracks.iter_mut().zip(lengths) {
-            steps.record(amount, from, now, length.step);
-        }
-    }
-
-    /// Adds up the complete steps between `begin` and the next step of the grid.
-    fn sum(&self, begin: u64, grid: &Grid) -> Sum {
-        let mut sum = Sum::default();
-        let track = &self.tracks[grid.length].track;
-        for step in begin / grid.recorded..(begin + grid.step) / grid.recorded {
-            if let Some(amount) = track.get(step) {
-                sum.amount += amount;
-                sum.time += grid.recorded;
-            }
-        }
-        sum
-    }
-
-    /// Returns the amount in the last five minutes.
-    fn recent(&self) -> f64 {
-        let Steps { track, open } = &self.tracks[LENGTHS - 1];
-        let before = (1..=30).filter_map(|back| track.get(track.next().checked_sub(back)?));
-        before.sum::<f64>() + open
-    }
-
-    fn bytes(&self) -> usize {
-        self.tracks.iter().map(|steps| steps.track.bytes()).sum()
-    }
-}
-
-impl Steps {
-    /// Spreads an amount evenly over the time in which it happened, in milliseconds.
-    fn record(&mut self, amount: f64, from: u64, now: u64, step: u64) {
-        let current = now / step;
-        if now.saturating_sub(from) > LONGEST_GAP {
-            self.track.extend(current, Small::NONE);
-            self.open = 0.0;
-            return;
-        }
-        let rate = amount / now.saturating_sub(from).max(1) as f64;
-        let mut from = from;
-        while self.track.next() < current {
-            let end = (self.track.next() + 1) * step;
-            self.open += rate * end.saturating_sub(from) as f64;
-            let rounded = Small::of(self.open);
-            self.track.extend(self.track.next() + 1, rounded);
-            (self.open, from) = (self.open - rounded.value().unwrap_or(0.0), end.max(from));
-        }
-        self.open += rate * now.saturating_sub(from) as f64;
+        let lists = self.lists.as_ref().map_or(0, Lists::bytes);
+        size_of::<Self>() + self.series.capacity() * size_of::<(Quantity, Series)>() + series + lists
     }
 }
 

@@ -60,6 +60,23 @@ impl Track {
         }
     }
 
+    /// Adds the values of a track of the same length. Returns the rest by which the sums were rounded.
+    pub(super) fn add(&mut self, more: &Self) -> f64 {
+        debug_assert_eq!(self.chunks.len(), more.chunks.len(), "the lengths");
+        self.extend(more.next, Small::default());
+        self.first = self.first.min(more.first);
+        let mut rest = 0.0;
+        for step in more.first.max(self.next.saturating_sub(self.reach()))..more.next {
+            let Some(value) = more.get(step).filter(|value| *value > 0.0) else { continue };
+            let sum = self.get(step).unwrap_or(0.0) + value + rest;
+            let rounded = Small::of(sum);
+            rest = sum - rounded.value().unwrap_or(0.0);
+            let slot = (step / CHUNK % self.chunks.len() as u64) as usize;
+            self.chunks[slot].get_or_insert_default()[(step % CHUNK) as usize] = rounded;
+        }
+        rest
+    }
+
     /// Returns the first step that is not complete.
     pub(super) fn next(&self) -> u64 {
         self.next
@@ -108,6 +125,39 @@ mod tests {
         track.extend(1001, Small::of(1.0));
         assert_eq!(track.bytes(), empty + size_of::<Chunk>());
         assert_eq!(size_of::<Chunk>(), 60);
+    }
+
+    #[test]
+    fn tracks_are_added_step_by_step() {
+        let (mut one, mut other) = (Track::new(100, 60), Track::new(90, 60));
+        one.extend(110, Small::of(5000.0));
+        one.extend(112, Small::default());
+        other.extend(105, Small::of(7.0));
+        other.extend(111, Small::default());
+        other.extend(112, Small::of(3.0));
+        let rest = one.add(&other);
+        let values: Vec<_> = [89, 90, 99, 100, 105, 110, 111].map(|step| one.get(step)).into();
+        assert_eq!(values[..3], [None, Some(7.0), Some(7.0)]);
+        // The sums of the steps before were rounded up by one.
+        assert_eq!(values[4..], [Some(5000.0), Some(0.0), Some(2.0)]);
+        let sum: f64 = (90..112).filter_map(|step| one.get(step)).sum();
+        assert_eq!(sum + rest, 50_000.0 + 15.0 * 7.0 + 3.0, "what was rounded is not lost");
+    }
+
+    #[test]
+    fn a_track_is_added_to_one_that_is_newer_or_older() {
+        let track = |next: u64| {
+            let mut track = Track::new(0, 60);
+            track.extend(next, Small::of(1.0));
+            track
+        };
+        for (one, other) in [(100, 103), (103, 100)] {
+            let mut track_of_one = track(one);
+            assert_eq!(track_of_one.add(&track(other)), 0.0);
+            assert_eq!(track_of_one.next(), 103);
+            let both: f64 = (50..103).filter_map(|step| track_of_one.get(step)).sum();
+            assert_eq!(both, 50.0 + 53.0, "{one} {other}");
+        }
     }
 
     proptest! {

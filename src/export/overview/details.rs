@@ -1,51 +1,59 @@
-//! Lists about one cgroup or program, from the last collection: time of its threads by state, preemptions, system calls, probes.
+//! Lists about one cgroup or program: time of its threads by state, preemptions, system calls, tracepoints and probes.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::chart::Shown;
+use super::chart::{Shown, clock};
+use super::query::subject_address;
 use crate::export::page::figures::{count, duration, percent};
 use crate::export::page::html::Html;
-use crate::history::{Figure, Scope};
-use crate::metrics::{Labels, Snapshot, Value};
+use crate::history::{Figure, Grid, List, Listed, Scope, Subject, totals};
+use crate::metrics::Snapshot;
 
-/// Maximum number of lines in each list.
+/// Maximum number of names in each list. What belongs to others is added up.
 const LINES: usize = 10;
 
-/// A number for each name, the largest first.
-type Ranking = Vec<(String, f64)>;
+/// The name of the last line of a list, which belongs to further names.
+const OTHER: &str = "other";
 
-/// The lists about a subject.
-#[derive(Debug, Default, PartialEq)]
-struct Details {
-    /// Seconds by state: on a CPU, waiting for one, sleeping.
-    states: Ranking,
-    preempted_by: Ranking,
-    preempts: Ranking,
-    calls: Ranking,
-    errors: Ranking,
-    /// Counts of tracepoints and probes.
-    probes: Ranking,
+/// Writes the lists of a subject over a range, which is rounded to ten seconds. `parameters` is the range of the page, for links. Returns
+/// whether the history has the lists.
+pub(super) fn of_range(html: &mut Html, own: &Subject, range: &Grid, parameters: &str) -> bool {
+    let Some(since) = own.lists_since() else { return false };
+    let lists = own.lists(range);
+    let is_shortened = since > range.from;
+    if lists.is_empty() && !is_shortened {
+        return true;
+    }
+    let (from, to) = (range.from.max(since), range.to());
+    html.put(
+        "<h2>Details<small>{} to {} UTC, rounded to 10 s</small></h2>",
+        [&clock(from.0.min(to.0)), &clock(to.0)],
+    );
+    if is_shortened {
+        html.put(
+            "<p class=\"quiet\">These lists are recorded since {}. Before, the memory of the history was full.</p>",
+            [&clock(since.0)],
+        );
+    }
+    cards(html, &lists, parameters);
+    true
 }
 
-/// Writes the lists. They count since the start of the series.
-pub(super) fn details(html: &mut Html, scope: Scope, name: &str, snapshot: &Snapshot) {
-    let details = collect(scope, name, snapshot);
-    if details == Details::default() {
-        return;
+/// Writes the lists of a subject since the begin of its series.
+pub(super) fn since_start(
+    html: &mut Html,
+    (scope, name): (Scope, &str),
+    snapshot: &Snapshot,
+    parameters: &str,
+) {
+    let lists = totals(snapshot, scope, name);
+    if !lists.is_empty() {
+        html.put(
+            "<h2>Details<small>since the exporter began to count this {}, because the history does not have these lists</small></h2>",
+            [&scope],
+        );
+        cards(html, &lists, parameters);
     }
-    html.raw("<h2>Details<small>since the exporter began to count it</small></h2><div class=\"cards\">");
-    let total: f64 = details.states.iter().map(|state| state.1).sum();
-    list(html, "Time of its threads", &details.states, |seconds| {
-        let seconds_text = duration(std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default());
-        format!("{seconds_text}, {}", percent(100.0 * seconds / total.max(f64::MIN_POSITIVE)))
-    });
-    let number = |value: f64| count(value as u64);
-    list(html, "Preempted by", &details.preempted_by, number);
-    list(html, "Preempts", &details.preempts, number);
-    list(html, "System calls", &details.calls, number);
-    list(html, "Errors of system calls", &details.errors, number);
-    list(html, "Tracepoints and probes", &details.probes, number);
-    html.raw("</div>");
 }
 
 /// Writes how much of the machine's CPU time a subject uses.
@@ -59,149 +67,66 @@ pub(super) fn share(html: &mut Html, own: Option<f64>, machine: Option<f64>) {
     }
 }
 
-fn list(html: &mut Html, title: &'static str, lines: &Ranking, shown: impl Fn(f64) -> String) {
-    if lines.is_empty() {
-        return;
-    }
-    html.raw("<section class=\"card\"><header><h3>").raw(title).raw("</h3></header><table>");
-    for (name, value) in lines.iter().take(LINES) {
-        html.put("<tr><td>{}</td><td class=\"number\">{}</td></tr>", [name, &shown(*value)]);
-    }
-    html.raw("</table>");
-    if let Some(more) = lines.len().checked_sub(LINES).filter(|&more| more > 0) {
-        html.put("<p class=\"quiet\">and {} more</p>", [&count(more as u64)]);
-    }
-    html.raw("</section>");
-}
-
-fn collect(scope: Scope, name: &str, snapshot: &Snapshot) -> Details {
-    let (prefix, label) = match scope {
-        Scope::Machine => return Details::default(),
-        Scope::Cgroup => ("perf_cgroup_", "cgroup"),
-        Scope::Program => ("perf_process_", "comm"),
-    };
-    let sums = |family: &str, by: &str, is_own: &dyn Fn(&Labels) -> bool| -> Ranking {
-        let points = snapshot.family(&format!("{prefix}{family}")).map_or(&[][..], |family| family.points());
-        let own = points.iter().filter(|point| is_own(&point.labels));
-        ranked(own.filter_map(|point| Some((point.labels.get(by)?.to_owned(), point.value.number()?))))
-    };
-    let is_own = |labels: &Labels| labels.get(label) == Some(name);
-    let by_own = |labels: &Labels| labels.get("by_cgroup") == Some(name) && !is_own(labels);
-    let by_others = |labels: &Labels| is_own(labels) && labels.get("by_cgroup") != Some(name);
-    let run =
-        sums("sched_run_seconds", label, &is_own).pop().map(|(_, seconds)| ("on a CPU".to_owned(), seconds));
-    let states =
-        run.into_iter().chain(sums("sched_wait_seconds", "state", &is_own)).filter(|state| state.1 > 0.0);
-    let by_cgroup = sums("sched_preempted_by_cgroup", "by_cgroup", &by_others);
-    let preempted_by =
-        if by_cgroup.is_empty() { sums("sched_preemptions", "by", &is_own) } else { by_cgroup };
-    Details {
-        states: states.collect(),
-        preempted_by,
-        preempts: sums("sched_preempted_by_cgroup", label, &by_own),
-        calls: sums("syscalls", "syscall", &is_own),
-        errors: sums("syscall_errors", "errno", &is_own),
-        probes: probes(snapshot, prefix, &is_own),
+const fn title(list: List) -> &'static str {
+    match list {
+        List::States => "Time of its threads",
+        List::PreemptedBy => "Preempted by",
+        List::Causes => "Preemptions by cause",
+        List::Preempts => "Preempts",
+        List::Calls => "System calls",
+        List::Errors => "Errors of system calls",
+        List::Events => "Tracepoints and probes",
     }
 }
 
-/// Names of the built-in metrics behind the scope: the rest are entries of the configuration.
-const BUILT_IN: [&str; 10] = [
-    "cycles",
-    "instructions",
-    "cache_",
-    "task_clock",
-    "context_switches",
-    "cpu_migrations",
-    "page_faults",
-    "major_faults",
-    "sched_",
-    "syscall",
-];
-
-/// Returns the counts of the other families of the scope.
-fn probes(snapshot: &Snapshot, prefix: &str, is_own: &dyn Fn(&Labels) -> bool) -> Ranking {
-    let names = snapshot.families().iter().filter_map(|family| {
-        let entry = family.metadata().name().strip_prefix(prefix)?;
-        let is_built_in = BUILT_IN.iter().any(|known| entry.starts_with(known));
-        (!is_built_in).then_some((entry, family))
-    });
-    ranked(names.flat_map(|(entry, family)| {
-        let own = family.points().iter().filter(|point| is_own(&point.labels));
-        own.filter_map(move |point| {
-            let value = match &point.value {
-                Value::Histogram(histogram) => histogram.count() as f64,
-                value => value.number()?,
-            };
-            Some((entry.to_owned(), value))
-        })
-    }))
+/// Returns the text of a name of a list.
+fn text(list: List, name: &str) -> &str {
+    match (list, name) {
+        (List::States, "running") => "on a CPU",
+        (List::Causes, "own") => "a thread of the same cgroup",
+        (List::Causes, OTHER) => "a thread of another cgroup",
+        (List::Causes, "kernel") => "a kernel thread",
+        (List::Causes, "throttled") => "the CPU quota is used up",
+        (List::Preempts | List::PreemptedBy | List::Calls | List::Errors, OTHER) => "others",
+        _ => name,
+    }
 }
 
-/// Adds up the values of equal names and sorts them, the largest first.
-fn ranked(values: impl Iterator<Item = (String, f64)>) -> Ranking {
-    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
-    values
-        .filter(|(_, value)| *value > 0.0)
-        .for_each(|(name, value)| *sums.entry(name).or_default() += value);
-    let mut ranking: Ranking = sums.into_iter().collect();
-    ranking.sort_by(|one, other| other.1.total_cmp(&one.1));
-    ranking
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::Timestamp;
-    use crate::metrics::{Family, Kind, Metadata, Point};
-
-    fn family(name: &str, points: &[(&[(&str, &str)], u64)]) -> Family {
-        let metadata = Metadata::new(name, "help", "", Kind::Counter).unwrap();
-        let point = |&(labels, count): &(&[(&str, &str)], u64)| Point {
-            labels: Labels::new(labels.iter().copied()),
-            value: Value::Integer(count),
-            start: Timestamp(0),
+fn cards(html: &mut Html, lists: &[Listed], parameters: &str) {
+    html.raw("<div class=\"cards\">");
+    for listed in lists {
+        let total = listed.total();
+        let value = |value: f64| match listed.list.is_time() {
+            true => {
+                let time = duration(Duration::try_from_secs_f64(value).unwrap_or_default());
+                format!("{time}, {}", percent(100.0 * value / total.max(f64::MIN_POSITIVE)))
+            }
+            false => count(value.round() as u64),
         };
-        Family::new(metadata, points.iter().map(point).collect())
+        html.raw("<section class=\"card\"><header><h3>").raw(title(listed.list)).raw("</h3>");
+        if !listed.list.is_time() && listed.lines.len() > 1 {
+            html.put("<small>{}</small>", [&value(total)]);
+        }
+        html.raw("</header><table>");
+        let shown = if listed.lines.len() > LINES + 1 { LINES } else { listed.lines.len() };
+        let (first, rest) = listed.lines.split_at(shown);
+        for (name, of_name) in first {
+            html.raw("<tr><td>");
+            let is_cgroup =
+                matches!(listed.list, List::Preempts | List::PreemptedBy) && name.starts_with('/');
+            if is_cgroup {
+                html.raw("<a href=\"").address(&subject_address(Scope::Cgroup, name, parameters));
+                html.put("\"><code>{}</code></a>", [name]);
+            } else {
+                html.text(text(listed.list, name));
+            }
+            html.put("</td><td class=\"number\">{}</td></tr>", [&value(*of_name)]);
+        }
+        if !rest.is_empty() {
+            let of_rest = rest.iter().map(|line| line.1).sum();
+            html.put("<tr><td>others</td><td class=\"number\">{}</td></tr>", [&value(of_rest)]);
+        }
+        html.raw("</table></section>");
     }
-
-    #[test]
-    fn lists_contain_the_subject_only_and_begin_with_the_most() {
-        let snapshot = Snapshot::new(
-            Timestamp(0),
-            [
-                family(
-                    "perf_cgroup_syscalls",
-                    &[
-                        (&[("cgroup", "/a"), ("syscall", "read")], 5),
-                        (&[("cgroup", "/a"), ("syscall", "write")], 7),
-                        (&[("cgroup", "/b"), ("syscall", "close")], 9),
-                    ],
-                ),
-                family(
-                    "perf_cgroup_sched_preempted_by_cgroup",
-                    &[
-                        (&[("by_cgroup", "/a"), ("cgroup", "/a")], 100),
-                        (&[("by_cgroup", "/b"), ("cgroup", "/a")], 3),
-                        (&[("by_cgroup", "/a"), ("cgroup", "/b")], 4),
-                    ],
-                ),
-                family("perf_cgroup_tcp_send", &[(&[("cgroup", "/a")], 12)]),
-                family("perf_cgroup_page_faults", &[(&[("cgroup", "/a")], 12)]),
-            ],
-        );
-        let details = collect(Scope::Cgroup, "/a", &snapshot);
-        let line = |name: &str, value: f64| (name.to_owned(), value);
-        assert_eq!(details.calls, [line("write", 7.0), line("read", 5.0)]);
-        assert_eq!(details.preempted_by, [line("/b", 3.0)]);
-        assert_eq!(details.preempts, [line("/b", 4.0)]);
-        assert_eq!(details.probes, [line("tcp_send", 12.0)]);
-    }
-
-    #[test]
-    fn a_subject_without_details_has_no_section() {
-        let mut html = Html::default();
-        details(&mut html, Scope::Program, "a", &Snapshot::default());
-        assert_eq!(html.finish(), "");
-    }
+    html.raw("</div>");
 }

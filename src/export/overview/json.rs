@@ -1,13 +1,14 @@
 //! `/api/v1/history`: the recorded past as JSON.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::busiest::busiest;
 use super::query::PageQuery;
 use crate::clock::Timestamp;
-use crate::history::{Figure, Grid, History, Observed, Scope, Subject};
+use crate::history::{Figure, Grid, History, List, Observed, Scope, Subject};
 use crate::metrics::Labels;
 
 /// Maximum number of steps of a response.
@@ -45,6 +46,19 @@ struct SubjectValues<'h> {
     /// Names of the pod and the container.
     labels: BTreeMap<&'h str, &'h str>,
     figures: BTreeMap<&'static str, Values>,
+    /// Absent if no lists are requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lists: Option<Lists>,
+}
+
+/// The lists of a subject over the range, which is rounded to ten seconds.
+#[derive(Debug, Serialize)]
+struct Lists {
+    /// Begin, in Unix milliseconds. Later than the range if the lists were dropped because the memory was full.
+    from_ms: u64,
+    to_ms: u64,
+    /// Names and values by list, the largest first, and last the sum of all further names, as `other`.
+    values: BTreeMap<&'static str, Vec<(Arc<str>, f64)>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -68,6 +82,7 @@ pub fn json(history: &History, query: &PageQuery, now: Timestamp) -> Result<Vec<
             "the response would have {values} values, the maximum is {VALUES}; use fewer figures, a lower limit or a longer step"
         ));
     }
+    let range = history.list_range(query.window(now));
     let subjects = chosen.iter().map(|&(name, subject)| SubjectValues {
         scope: query.scope.as_str(),
         name,
@@ -79,6 +94,7 @@ pub fn json(history: &History, query: &PageQuery, now: Timestamp) -> Result<Vec<
                 Some((figure.as_str(), Values { unit: figure.unit(), values }))
             })
             .collect(),
+        lists: (!query.lists.is_empty()).then(|| lists(subject, &query.lists, &range)),
     });
     let response = Response {
         recorded: history.observed().map(|Observed { from, to }| Recorded { from, to }),
@@ -89,6 +105,15 @@ pub fn json(history: &History, query: &PageQuery, now: Timestamp) -> Result<Vec<
         more: all - chosen.len(),
     };
     serde_json::to_vec(&response).map_err(|error| format!("encoding the history failed: {error}"))
+}
+
+fn lists(subject: &Subject, wanted: &[List], range: &Grid) -> Lists {
+    let to = range.to();
+    // Lists that are not recorded now are empty.
+    let from = range.from.max(subject.lists_since().unwrap_or(to)).min(to);
+    let lists = subject.lists(range).into_iter().filter(|listed| wanted.contains(&listed.list));
+    let values = lists.map(|listed| (listed.list.as_str(), listed.lines)).collect();
+    Lists { from_ms: from.0, to_ms: to.0, values }
 }
 
 /// Subjects with their names.

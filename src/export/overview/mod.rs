@@ -132,19 +132,21 @@ pub fn subject(view: View<'_>, scope: Scope) -> Result<String, String> {
                  when the memory of the history was full.</p>",
                 [&scope],
             );
-            return;
+            return false;
         };
         let machine = history.subject(Scope::Machine, "");
         let cpu = |subject: &Subject| subject.value(Figure::Cpu, QUANTILE, &grid);
         details::share(&mut html, cpu(own), machine.and_then(cpu));
         charts(&mut html, Some(own), &grid, "CPUs");
         missing::missing(&mut html, view.status, scope, |figure| own.measures(figure));
+        let range = history.list_range(view.query.window(view.status.now));
+        details::of_range(&mut html, own, &range, &view.query.range_text())
     });
     if shown.is_none() {
         without_history(&mut html, view.status);
     }
-    if let Some(snapshot) = view.snapshot {
-        details::details(&mut html, scope, name, snapshot);
+    if let (None | Some(false), Some(snapshot)) = (shown, view.snapshot) {
+        details::since_start(&mut html, (scope, name), snapshot, &view.query.range_text());
     }
     Ok(end(html, view.nonce))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::export::query::{Given, encode, milliseconds, pairs, shown};
-use crate::history::{Figure, Scope, Window};
+use crate::history::{Figure, List, Scope, Window};
 
 /// Maximum number of subjects in a response.
 const MAX_SUBJECTS: usize = 1000;
@@ -32,6 +32,8 @@ pub struct PageQuery {
     pub(super) name: Option<String>,
     /// `figure`: a list, separated by commas; empty = all.
     pub(super) figures: Vec<Figure>,
+    /// `list`: lists, separated by commas; empty = none.
+    pub(super) lists: Vec<List>,
     /// `sort`: the figure by which subjects are sorted.
     pub(super) sort: Figure,
     /// `step` in milliseconds.
@@ -49,6 +51,7 @@ impl Default for PageQuery {
             scope: Scope::Machine,
             name: None,
             figures: Vec::new(),
+            lists: Vec::new(),
             sort: Figure::Cpu,
             step: None,
             quantile: 0.99,
@@ -63,7 +66,7 @@ pub const PAGE: &[&str] = &["last", "from", "to", "sort"];
 pub const SUBJECT: &[&str] = &["name", "last", "from", "to"];
 /// Keys of `/api/v1/history`.
 pub const HISTORY: &[&str] =
-    &["scope", "name", "figure", "last", "from", "to", "step", "quantile", "sort", "limit"];
+    &["scope", "name", "figure", "list", "last", "from", "to", "step", "quantile", "sort", "limit"];
 
 impl PageQuery {
     /// Parses the query part of a URL. Only `keys` are allowed. `now` is the time to which relative times refer.
@@ -100,6 +103,10 @@ impl PageQuery {
                     let figures = value.split(',').map(|one| word(&Figure::ALL, Figure::as_str, key, one));
                     query.figures = figures.collect::<Result<_, _>>()?;
                     query.figures.dedup();
+                }
+                "list" => {
+                    let lists = value.split(',').map(|one| word(&List::ALL, List::as_str, key, one));
+                    query.lists = lists.collect::<Result<_, _>>()?;
                 }
                 "quantile" => {
                     let quantile = value.parse().ok().filter(|quantile| (0.0..=1.0).contains(quantile));
@@ -183,13 +190,15 @@ mod tests {
 
     #[test]
     fn a_query_is_read() {
-        let query =
-            parse("scope=cgroup&name=/a%20b&figure=cpu,ipc&from=-10m&to=-5m&step=10s&quantile=0.5&limit=3");
+        let query = parse(
+            "scope=cgroup&name=/a%20b&figure=cpu,ipc&list=syscalls,preempted_by&from=-10m&to=-5m&step=10s&quantile=0.5&limit=3",
+        );
         let expected = PageQuery {
             range: Range::Fixed(Timestamp(NOW.0 - 600_000), Some(Timestamp(NOW.0 - 300_000))),
             scope: Scope::Cgroup,
             name: Some("/a b".to_owned()),
             figures: vec![Figure::Cpu, Figure::Ipc],
+            lists: vec![List::Calls, List::PreemptedBy],
             sort: Figure::Cpu,
             step: Some(10_000),
             quantile: 0.5,
@@ -207,6 +216,11 @@ mod tests {
                        syscalls, syscall_errors, block_latency, lost_records";
         for (text, error) in [
             ("scope=pod", "scope: \"pod\" must be one of machine, cgroup, program".to_owned()),
+            (
+                "list=calls",
+                "list: \"calls\" must be one of states, preempted_by, preemption_causes, preempts, syscalls, syscall_errors, events"
+                    .to_owned(),
+            ),
             ("figure=cpu,x", format!("figure: \"x\" must be one of {figures}")),
             (
                 "from=yesterday",

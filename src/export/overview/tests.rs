@@ -92,6 +92,89 @@ fn the_page_of_a_cgroup_shows_its_charts_and_its_share() {
     );
 }
 
+/// Returns a snapshot in which `/a` has made these system calls, and was preempted by `/b` as often as it wrote.
+fn calls(at: u64, reads: u64, writes: u64) -> Arc<Snapshot> {
+    let family = |name: &str, points: &[(&[(&str, &str)], u64)]| {
+        let metadata = Metadata::new(name, "help", "", Kind::Counter).unwrap();
+        let point = |&(labels, total): &(&[(&str, &str)], u64)| Point {
+            labels: Labels::new(labels.iter().copied()),
+            value: Value::Integer(total),
+            start: Timestamp(0),
+        };
+        Family::new(metadata, points.iter().map(point).collect())
+    };
+    let calls = [
+        (&[("cgroup", "/a"), ("syscall", "read")][..], reads),
+        (&[("cgroup", "/a"), ("syscall", "write")][..], writes),
+    ];
+    let preemptions = [(&[("cgroup", "/a"), ("by_cgroup", "/b<i>")][..], writes)];
+    let families = [
+        family("perf_cgroup_syscalls", &calls),
+        family("perf_cgroup_sched_preempted_by_cgroup", &preemptions),
+    ];
+    Arc::new(Snapshot::new(Timestamp(at), families))
+}
+
+#[test]
+fn the_lists_of_a_page_are_those_of_its_range() {
+    let mut history = History::new(3_600_000, 1000, 64 << 20);
+    for second in 0..=600 {
+        // The writes are in one minute, eight minutes ago.
+        let at = NOW - 600_000 + second * 1000;
+        history.observe(&calls(at, second * 2, second.clamp(120, 180) * 1000));
+    }
+    let shared = SharedHistory::default();
+    shared.replace(Some(history));
+    let details = |range: &str| {
+        let page = subject_page(&shared, Scope::Cgroup, &format!("name=/a&{range}")).unwrap();
+        page.split_once("<h2>Details").map(|(_, details)| details.to_owned()).unwrap_or_default()
+    };
+    let last = details("last=1m");
+    assert!(last.contains("read</td><td class=\"number\">1"), "{last}");
+    assert!(
+        !last.contains("write") && !last.contains("Preempted by"),
+        "nothing of it in the last minute: {last}"
+    );
+    let from = |seconds: u64| (NOW - 600_000) / 1000 + seconds;
+    let burst = details(&format!("from={}&to={}", from(124), from(144)));
+    assert!(burst.contains("UTC, rounded to 10 s"), "{burst}");
+    assert!(burst.contains("write</td>") && burst.contains("read</td>"), "{burst}");
+    let link = "<a href=\"/cgroup?name=/b%3Ci%3E&amp;from=";
+    assert!(burst.contains(link) && burst.contains("<code>/b&lt;i&gt;</code>"), "{burst}");
+    assert_eq!(details(&format!("from={}&to={}", from(700), from(800))), "", "after the last collection");
+}
+
+#[test]
+fn without_a_history_lists_count_since_the_begin_of_the_series() {
+    let (status, query) = (status(), PageQuery::parse("name=/a", SUBJECT, Timestamp(NOW)).unwrap());
+    let (history, snapshot) = (SharedHistory::default(), calls(NOW, 11, 0));
+    let view =
+        View { status: &status, snapshot: Some(&snapshot), history: &history, query: &query, nonce: "0" };
+    let page = subject(view, Scope::Cgroup).unwrap();
+    assert!(page.contains("since the exporter began to count this cgroup"), "{page}");
+    assert!(page.contains("<td>read</td><td class=\"number\">11</td>"), "{page}");
+}
+
+#[test]
+fn a_long_list_ends_with_the_sum_of_its_rest() {
+    let mut html = Html::default();
+    let metadata = Metadata::new("perf_process_syscalls", "help", "", Kind::Counter).unwrap();
+    let point = |n: u64| Point {
+        labels: Labels::new([("comm", "a"), ("syscall", &format!("call{n:02}"))]),
+        value: Value::Integer(100 - n),
+        start: Timestamp(0),
+    };
+    let snapshot = Snapshot::new(Timestamp(NOW), [Family::new(metadata, (0..20).map(point).collect())]);
+    details::since_start(&mut html, (Scope::Program, "a"), &snapshot, "last=300s");
+    let text = html.finish();
+    assert!(text.contains("<small>1\u{202f}810</small>"), "{text}");
+    assert!(text.contains("call09") && !text.contains("call10"), "{text}");
+    assert!(text.contains("<td>others</td><td class=\"number\">855</td>"), "{text}");
+    let mut html = Html::default();
+    details::since_start(&mut html, (Scope::Program, "b"), &snapshot, "last=300s");
+    assert_eq!(html.finish(), "");
+}
+
 #[test]
 fn the_flame_graph_of_a_name_with_pattern_characters_is_that_of_this_name() {
     let history = recorded("/a*[b].service");
@@ -144,7 +227,30 @@ fn the_json_contains_the_values_of_each_step() {
         "{json}"
     );
     assert_eq!(json["step_seconds"], 10.0);
+    assert!(busiest.get("lists").is_none(), "only on request");
     let unknown = PageQuery::parse("scope=cgroup&name=/x", HISTORY, Timestamp(NOW)).unwrap();
     let error = history.read(|history| super::json(history, &unknown, Timestamp(NOW))).unwrap();
     assert_eq!(error, Err("no cgroup of this name is in the history".to_owned()));
+}
+
+#[test]
+fn the_json_contains_the_requested_lists() {
+    let mut history = History::new(3_600_000, 1000, 64 << 20);
+    for second in 0..=60 {
+        history.observe(&calls(NOW - 60_000 + second * 1000, second, second * 3));
+    }
+    let query = "scope=cgroup&name=/a&figure=syscalls&list=syscalls,preempts&last=1m";
+    let query = PageQuery::parse(query, HISTORY, Timestamp(NOW)).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_slice(&json(&history, &query, Timestamp(NOW)).unwrap()).unwrap();
+    let lists = &json["subjects"][0]["lists"];
+    let seconds = (lists["to_ms"].as_u64().unwrap() - lists["from_ms"].as_u64().unwrap()) / 1000;
+    assert!(seconds >= 50 && seconds.is_multiple_of(10), "{json}");
+    let calls = &lists["values"]["syscalls"];
+    assert_eq!((&calls[0][0], &calls[1][0]), (&"write".into(), &"read".into()));
+    assert_eq!(calls[0][1].as_f64().unwrap(), 3.0 * calls[1][1].as_f64().unwrap());
+    assert!(
+        lists["values"].get("preempted_by").is_none() && lists["values"].get("preempts").is_none(),
+        "{json}"
+    );
 }

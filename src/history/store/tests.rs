@@ -1,8 +1,10 @@
+mod lists;
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::clock::Clock;
-use crate::metrics::{Kind, Metadata, Point};
+use crate::metrics::{Histogram, Kind, Metadata, Value};
 
 const T: u64 = 1_700_000_000_000;
 
@@ -203,7 +205,8 @@ proptest! {
     }
 }
 
-/// Prints what an hour of 500 cgroups with twelve series each costs, half of which change in each second:
+/// Prints what an hour of 500 cgroups with twelve series each costs, half of which change in each second, and what their lists cost: ten
+/// system calls, three states and three preempting cgroups each:
 /// `cargo test --release --locked --lib -- --ignored --nocapture an_hour_of_500_cgroups`.
 #[test]
 #[ignore = "prints figures"]
@@ -222,12 +225,40 @@ fn an_hour_of_500_cgroups() {
         "perf_cgroup_syscall_errors",
         "perf_sched_run_seconds",
     ];
+    const CALLS: &[&str] =
+        &["read", "write", "futex", "poll", "close", "open", "stat", "mmap", "brk", "clone"];
+    const LISTS: [Measured; 3] = [
+        ("perf_cgroup_syscalls", "syscall", CALLS),
+        ("perf_cgroup_sched_wait_seconds", "state", &["preempted", "sleeping", "uninterruptible"]),
+        ("perf_cgroup_sched_preempted_by_cgroup", "by_cgroup", &["/x", "/y", "/z"]),
+    ];
+    for with_lists in [false, true] {
+        measure(&NAMES, if with_lists { &LISTS } else { &[] });
+    }
+}
+
+/// A family, a label, and its values.
+type Measured = (&'static str, &'static str, &'static [&'static str]);
+
+/// Prints the costs of these families, and of families with several values of a label.
+fn measure(names: &[&str], lists: &[Measured]) {
     let cgroups: Vec<String> = (0..500).map(|n| format!("/kubepods.slice/pod{n}/container{n}")).collect();
     let clock = Clock::system();
     let mut history = History::new(HOUR, 1000, usize::MAX);
     let mut took = std::time::Duration::ZERO;
     for second in 0..=3600 {
-        let families = NAMES.iter().enumerate().map(|(place, name)| {
+        let by_name = lists.iter().map(|&(metric, label, values)| {
+            let points = cgroups.iter().enumerate().flat_map(|(n, cgroup)| {
+                values.iter().enumerate().map(move |(place, value)| Point {
+                    labels: Labels::new([("cgroup", &**cgroup), (label, value)]),
+                    value: Value::Integer(if n % 2 == 0 { second * (n + place) as u64 } else { 7 }),
+                    start: Timestamp(0),
+                })
+            });
+            Family::new(Metadata::new(metric, "help", "", Kind::Counter).unwrap(), points.collect())
+        });
+        let is_listed = |name: &&&str| lists.iter().all(|list| list.0 != **name);
+        let families = names.iter().filter(is_listed).enumerate().map(|(place, name)| {
             let points: Vec<(&str, u64, u64)> = cgroups
                 .iter()
                 .enumerate()
@@ -236,7 +267,7 @@ fn an_hour_of_500_cgroups() {
                 .collect();
             family(name, Some("cgroup"), &points)
         });
-        let snapshot = Arc::new(Snapshot::new(Timestamp(T + second * 1000), families));
+        let snapshot = Arc::new(Snapshot::new(Timestamp(T + second * 1000), families.chain(by_name)));
         let begin = clock.monotonic();
         history.observe(&snapshot);
         took += clock.monotonic().since(begin);
@@ -249,6 +280,15 @@ fn an_hour_of_500_cgroups() {
         .subjects(Scope::Cgroup)
         .filter_map(|(_, subject)| subject.values(Figure::Cpu, 0.0, &grid))
         .count();
+    let lines: usize = lists.iter().map(|list| list.2.len()).sum();
+    let range = history.list_range(window);
+    let begin_lists = clock.monotonic();
+    let listed =
+        history.subjects(Scope::Cgroup).map(|(_, subject)| subject.lists(&range).len()).sum::<usize>();
+    println!(
+        "{lines} names for each cgroup; {listed} lists of an hour in {:.1} ms",
+        clock.monotonic().since(begin_lists).as_secs_f64() * 1e3
+    );
     println!(
         "{:.1} MiB, {:.0} bytes for each series; {:.2} ms for each collection; an hour of {read} series in {:.1} ms",
         bytes as f64 / f64::from(1 << 20),
