@@ -481,7 +481,8 @@ impl Source for Service {
             let last = move |profiles: &dyn ProfileRecorder| profiles.last(&kind, Duration::MAX, &selection);
             return Ok(Arc::new(self.run_blocking(last).await?));
         };
-        let recording = self.run_blocking(move |profiles| profiles.begin(&kind)).await?;
+        let by_cpu = selection.by_cpu;
+        let recording = self.run_blocking(move |profiles| profiles.begin(&kind, by_cpu)).await?;
         let mut under_way =
             PendingRecording { profiles: Arc::clone(&self.profiles), recording: Some(recording) };
         tokio::time::sleep(Duration::from_secs(seconds.into())).await;

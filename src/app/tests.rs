@@ -27,7 +27,7 @@ impl ProfileRecorder for Stuck {
         self.hang()
     }
 
-    fn begin(&self, _: &str) -> Result<RecordingId, NoProfile> {
+    fn begin(&self, _: &str, _: bool) -> Result<RecordingId, NoProfile> {
         self.hang()
     }
 

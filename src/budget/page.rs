@@ -88,23 +88,30 @@ fn page() -> String {
     page.trim_end().to_owned() + "\n"
 }
 
-/// Bytes of a sample, and of stacks, tasks and caches, as the test `an_hour_of_64_cpus` prints them.
-const SAMPLE: f64 = 4.0;
+/// Bytes of a sample without its CPU, and of stacks, tasks and caches. With 6 bits for one of 64 CPUs, these are the bytes of a sample that the
+/// test `an_hour_of_64_cpus` prints.
+const SAMPLE: f64 = 3.92;
 const STACKS: u64 = 8 << 20;
 /// Samples a second and CPU, by default.
 const FREQUENCY: u64 = 19;
 /// The longest time that samples are kept, in seconds.
 const HISTORY: u64 = 3600;
 
+/// Returns the bytes of a sample on a machine with so many CPUs.
+fn sample(cpus: usize) -> f64 {
+    SAMPLE + f64::from(usize::BITS - (cpus - 1).leading_zeros()) / 8.0
+}
+
 /// Writes how far back profiles reach.
 fn reach(page: &mut String) {
     writeln!(page, "## How far back profiles reach\n").unwrap();
     writeln!(
         page,
-        "Each sample is kept for an hour, if the share of **stacks** permits. A sample takes about {SAMPLE} bytes: measured with an\n\
+        "Each sample is kept for an hour, if the share of **stacks** permits. A sample takes about {:.1} bytes: measured with an\n\
          hour of samples of 64 CPUs with 20 000 different stacks of 26 frames on average, and 2400 threads (`cargo test --release\n\
          --locked --lib -- --ignored --nocapture an_hour_of_64_cpus`). The stacks, threads and caches take {} MiB. So if all CPUs are busy\n\
          all the time, profiles at {FREQUENCY} samples a second and CPU reach back:\n",
+        sample(64),
         STACKS >> 20
     )
     .unwrap();
@@ -123,7 +130,7 @@ fn reach(page: &mut String) {
         // After samples were dropped, the share is full to seven eighths.
         let seconds = |limit: u64| {
             let bytes = (share(limit) / 8 * 7).saturating_sub(STACKS);
-            (bytes as f64 / (SAMPLE * rate as f64)) as u64
+            (bytes as f64 / (sample(cpus) * rate as f64)) as u64
         };
         let enough = (default >> 20..).find(|&mebibytes| seconds(mebibytes << 20) >= HISTORY).unwrap();
         writeln!(
@@ -137,10 +144,11 @@ fn reach(page: &mut String) {
     }
     writeln!(
         page,
-        "\nAn idle CPU has no samples, so a machine that is half busy reaches back twice as far. A wait (`off_cpu`) takes about 7 bytes\n\
-         more than a sample of a clock, because its duration is kept exactly. Each process with a sample takes about 300 bytes until its\n\
-         last sample has left: many short processes shorten the time. If the share is full, the entry with the largest log loses its\n\
-         oldest samples first. `/status` shows from when on each entry has all its samples."
+        "\nThe CPU of a sample takes as many bits as the number of the last CPU has. An idle CPU has no samples, so a machine that is half\n\
+         busy reaches back twice as far. A wait (`off_cpu`) takes about 7 bytes more than a sample of a clock, because its duration is\n\
+         kept exactly. Each process with a sample takes about 300 bytes until its last sample has left: many short processes shorten the\n\
+         time. If the share is full, the entry with the largest log loses its oldest samples first. `/status` shows from when on each\n\
+         entry has all its samples."
     )
     .unwrap();
 }

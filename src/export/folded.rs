@@ -40,7 +40,7 @@ pub enum Root {
     Thread,
     /// Path of the cgroup: `/system.slice/nginx.service`; `[unknown]` if unknown.
     Cgroup,
-    /// CPU: `cpu-003`; `[unknown]` if samples are not attributed to CPUs.
+    /// CPU: `cpu-003`; `[unknown]` if the profile does not attribute samples to CPUs.
     Cpu,
 }
 

@@ -272,6 +272,7 @@ impl Query {
                 pod: base.pod.or(own.pod),
                 container: base.container.or(own.container),
                 mode: base.mode.or(own.mode),
+                by_cpu: false,
             }
         })
     }
@@ -283,7 +284,18 @@ impl Query {
 
     /// Returns the selection of samples that an output needs.
     pub fn needed(&self) -> Selection {
-        if self.base().is_some() { Selection::default() } else { self.selection.clone() }
+        let selection = if self.base().is_some() { Selection::default() } else { self.selection.clone() };
+        Selection { by_cpu: self.is_by_cpu(), ..selection }
+    }
+
+    /// Returns the selection of samples that an output needs of the range to compare with.
+    pub fn needed_of_base(&self) -> Selection {
+        let selection = self.base().unwrap_or_else(|| self.selection.clone());
+        Selection { by_cpu: self.is_by_cpu(), ..selection }
+    }
+
+    fn is_by_cpu(&self) -> bool {
+        self.root == Root::Cpu
     }
 
     /// Returns the keys and values of the profile and the selection.
@@ -334,7 +346,7 @@ fn range(prefix: &str, period: &Period) -> impl Iterator<Item = (String, String)
 
 /// Returns the keys and values of a selection. The keys begin with `prefix`.
 fn conditions(prefix: &str, selection: &Selection) -> Vec<(String, String)> {
-    let Selection { comm, pid, cgroup, namespace, pod, container, mode } = selection;
+    let Selection { comm, pid, cgroup, namespace, pod, container, mode, by_cpu: _ } = selection;
     let text = |glob: &'_ Option<Glob>| glob.as_ref().map(|glob| glob.as_str().to_owned());
     let pairs = [
         ("comm", text(comm)),
@@ -590,6 +602,15 @@ mod tests {
         let alone = parse("comm=nginx&base_comm=").unwrap();
         assert_eq!((alone.base(), alone.needed()), (None, alone.selection.clone()));
         assert!(parse("base_mode=usr").unwrap_err().starts_with("base_mode: \"usr\" must be one of user"));
+    }
+
+    #[test]
+    fn stacks_by_cpu_need_samples_by_cpu() {
+        let query = parse("by=cpu&comm=a&base_comm=b").unwrap();
+        assert!(query.needed().by_cpu && query.needed_of_base().by_cpu);
+        let query = parse("by=thread&comm=a&base_from=-10m&base_to=-9m").unwrap();
+        assert!(!query.needed().by_cpu && !query.needed_of_base().by_cpu);
+        assert_eq!(query.needed_of_base(), query.selection);
     }
 
     #[test]

@@ -45,8 +45,8 @@ pub struct Sampler {
     pub targets: SampledTargets,
     /// Whether samples contain the cgroup of their task.
     pub tells_cgroup: bool,
-    /// Whether profiles contain the CPU of each sample. Off by default, because only OTLP exports it and each CPU of a stack requires a
-    /// separate table entry.
+    /// Whether all recordings distinguish CPUs, for OTLP. Off by default, because each CPU of a stack requires a separate table entry.
+    /// Sample logs contain the CPU of each sample in any case.
     pub cpus: bool,
     /// Additional label of the sample metrics for the CPU or NUMA node.
     pub per: Option<CpuScope>,

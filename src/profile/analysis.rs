@@ -93,6 +93,8 @@ struct Recording {
     begin: u64,
     /// Whether it follows another recording, which contains all records analyzed before: late records belong to this one.
     follows: bool,
+    /// Whether CPUs are distinguished.
+    by_cpu: bool,
     tally: Tally,
     /// The losses at its start.
     before: Losses,
@@ -211,7 +213,7 @@ impl Analysis {
                 }
             }
             Command::Forget(ids) => self.sample_sources.retain(|id, _| !ids.contains(id)),
-            Command::Begin { number, entry, at } => self.begin(number, &entry, at),
+            Command::Begin { number, entry, at, by_cpu } => self.begin(number, &entry, at, by_cpu),
             Command::Abandon(number) => drop(self.recordings.remove(&number)),
             Command::Memory(shares) => self.keep_within(&shares),
             Command::Keep(history) => self.keep_for(history),
@@ -319,8 +321,7 @@ impl Analysis {
             }
         };
         // No kernel supports more CPUs than 16 bits can number.
-        let apart = source.sampler.cpus || source.sampler.per.is_some();
-        let cpu = if apart { u16::try_from(cpu).ok() } else { None };
+        let cpu = u16::try_from(cpu).ok();
         let unwind = match source.sampler.unwind {
             Unwind::Auto { .. } => stack::Unwind::Auto,
             // Without a call chain, a stack is only the sampled address.
@@ -357,7 +358,6 @@ impl Analysis {
         let Some(source) = self.sources.get_mut(place) else { return };
         let cpu = source.sampler.per.zip(key.cpu).map(|(per, cpu)| per.number_of(cpu.into()));
         source.fresh.entry((key.task, key.mode, cpu)).or_default().add(sum);
-        let key = if source.sampler.cpus { key } else { key.anywhere() };
         source.log.add(time, key, sum);
         if source.sampler.functions > 0 {
             *source.unnamed.entry(key.stack).or_default() += sum.count;
@@ -366,6 +366,7 @@ impl Analysis {
             if Arc::ptr_eq(&recording.sampler, &source.sampler)
                 && (recording.follows || recording.begin <= time)
             {
+                let key = if recording.by_cpu { key } else { key.anywhere() };
                 recording.tally.add(key, sum);
             }
         }
@@ -459,12 +460,15 @@ impl Analysis {
         self.sources.iter().find(|source| &*source.sampler.entry == entry)
     }
 
-    /// Begins a recording of an entry, unless the entry was removed in the meantime.
-    fn begin(&mut self, number: u64, entry: &str, at: u64) {
+    /// Begins a recording of an entry, unless the entry was removed in the meantime. It distinguishes CPUs if it is `by_cpu`, and if all
+    /// recordings of the entry do.
+    fn begin(&mut self, number: u64, entry: &str, at: u64, by_cpu: bool) {
         let before = self.losses();
         let Some(source) = self.source(entry) else { return };
         let sampler = Arc::clone(&source.sampler);
-        let recording = Recording { sampler, begin: at, follows: false, tally: Tally::default(), before };
+        let by_cpu = by_cpu || sampler.cpus;
+        let tally = Tally::default();
+        let recording = Recording { sampler, begin: at, follows: false, by_cpu, tally, before };
         self.recordings.insert(number, recording);
     }
 
@@ -479,10 +483,11 @@ impl Analysis {
     /// others in the next. Returns `None` if the entry was removed in the meantime.
     pub(super) fn renew(&mut self, number: u64) -> Option<Counted> {
         // Younger records have not been analyzed.
-        let begin = self.analyzed.max(self.recordings.get(&number)?.begin);
+        let Recording { begin, by_cpu, .. } = *self.recordings.get(&number)?;
+        let begin = self.analyzed.max(begin);
         let counted = self.end(number, begin)?;
         let (sampler, tally, before) = (Arc::clone(&counted.sampler), Tally::default(), self.losses());
-        self.recordings.insert(number, Recording { sampler, begin, follows: true, tally, before });
+        self.recordings.insert(number, Recording { sampler, begin, follows: true, by_cpu, tally, before });
         Some(counted)
     }
 

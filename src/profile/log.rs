@@ -5,16 +5,17 @@
 //!  oldest ┌───────────────────────────────┐ ┌──────┐ ┌─────┐  not packed yet
 //!         │ gaps    3 7 1 2 …  (ms)       │ │      │ │     │  ┌─────────────┐
 //!         │ places  0 1 0 2 …  ─► keys    │ │      │ │     │  │ time key sum│ ◄─ add
-//!         │ counts  1 1 1 1 …  (constant) │ │      │ │     │  └─────────────┘
+//!         │ CPUs    3 0 3 1 …             │ │      │ │     │  └─────────────┘
+//!         │ counts  1 1 1 1 …  (constant) │ │      │ │     │
 //!         │ values  …                     │ │      │ │     │
-//!         │ keys    stack task mode CPU   │ │      │ │     │
+//!         │ keys    stack task mode       │ │      │ │     │
 //!         └───────────────────────────────┘ └──────┘ └─────┘
 //! ```
 //!
 //! Columns are packed into as few bits as their range needs ([`packed`]), and a chunk has each key once. A sample of a clock, whose count
-//! and value are constant, takes 2 to 5 bytes: 3 to 6 bits of time, about 11 bits of place, and its part of the keys. A wait takes about 7
-//! bytes more, because its duration is exact. Adding a sample takes constant time on average, and a range takes time proportional to its
-//! samples.
+//! and value are constant, takes 2 to 6 bytes: 3 to 6 bits of time, about 11 bits of place, as many bits as the number of the last CPU has,
+//! and its part of the keys. A wait takes about 7 bytes more, because its duration is exact. Adding a sample takes constant time on average,
+//! and a range takes time proportional to its samples.
 //!
 //! Samples leave the log by age, and before that if the memory share of stacks is full. Whole chunks are dropped, the oldest first.
 
@@ -160,14 +161,23 @@ impl SampleLog {
             + self.tail.capacity() * size_of::<Logged>()
     }
 
-    /// Returns the sums of all samples in a range of times. Both ends are rounded down to whole ticks, so that each sample is in exactly one
-    /// of two adjacent ranges. `u64::MAX` is no end.
-    pub(super) fn tally(&self, range: &Range<u64>) -> Tally {
+    /// Returns the sums of all samples in a range of times, with the CPU in their keys if they are `by_cpu`. Both ends are rounded down to
+    /// whole ticks, so that each sample is in exactly one of two adjacent ranges. `u64::MAX` is no end.
+    pub(super) fn tally(&self, range: &Range<u64>, by_cpu: bool) -> Tally {
         let range = ticks(range);
         let mut tally = Tally::default();
         for chunk in self.chunks.iter().filter(|chunk| chunk.overlaps(&range)) {
+            if by_cpu {
+                let keys: Vec<Key> = chunk.keys().collect();
+                chunk.each(&range, |_, place, index, sum| {
+                    if let Some(key) = keys.get(place) {
+                        tally.add_or_merge(Key { cpu: chunk.cpu(index), ..*key }, sum);
+                    }
+                });
+                continue;
+            }
             let mut sums = vec![Sum::default(); chunk.keys().count()];
-            chunk.each(&range, |_, place, sum| {
+            chunk.each(&range, |_, place, _, sum| {
                 if let Some(total) = sums.get_mut(place) {
                     total.add(sum);
                 }
@@ -176,7 +186,8 @@ impl SampleLog {
             seen.for_each(|(key, sum)| tally.add_or_merge(key, sum));
         }
         for sample in self.tail.iter().filter(|sample| range.contains(&sample.time)) {
-            tally.add_or_merge(sample.key, sample.sum);
+            let key = if by_cpu { sample.key } else { sample.key.anywhere() };
+            tally.add_or_merge(key, sample.sum);
         }
         tally
     }
@@ -191,7 +202,7 @@ impl SampleLog {
         let range = ticks(range);
         for chunk in self.chunks.iter().filter(|chunk| chunk.overlaps(&range)) {
             let wanted: Vec<bool> = chunk.keys().map(&mut wanted).collect();
-            chunk.each(&range, |time, place, sum| {
+            chunk.each(&range, |time, place, _, sum| {
                 if wanted.get(place).copied().unwrap_or(false) {
                     each(time.saturating_mul(TICK), sum.count);
                 }
@@ -204,7 +215,7 @@ impl SampleLog {
         }
     }
 
-    /// Returns the keys of all samples, each at least once.
+    /// Returns the keys of all samples, each at least once. Most are without CPUs.
     pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
         self.chunks.iter().flat_map(Chunk::keys).chain(self.tail.iter().map(|sample| sample.key))
     }

@@ -100,9 +100,8 @@ pub struct Sample {
     pub task: u32,
     /// The mode in which the task was interrupted, or the reason why it did not run.
     pub mode: Mode,
-    /// The CPU on which the task was interrupted or which it left; `None` where samples are not attributed to CPUs ([`Sampler::cpus`]).
-    ///
-    /// [`Sampler::cpus`]: crate::plan::Sampler::cpus
+    /// The CPU on which the task was interrupted or which it left; `None` where samples are not attributed to CPUs
+    /// ([`Selection::by_cpu`](super::Selection::by_cpu)).
     pub cpu: Option<u16>,
     /// The number of samples.
     pub count: u64,

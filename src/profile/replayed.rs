@@ -46,7 +46,7 @@ pub(crate) fn replayed(roots: &Roots, fields: Fields, records: Vec<Vec<u8>>) -> 
     shared.set_samplers(&[Arc::new(Sampler { cpus: true, ..(*sampler("cpu")).clone() })]);
     let sample_source = SampleSource { sampler: 0, fields, weight: Some(1_000_000) };
     shared.add(1, [(EVENT, sample_source)], FixedRing(records));
-    let asked = shared.begin("cpu").unwrap();
+    let asked = shared.begin("cpu", false).unwrap();
     clock.advance(Duration::from_secs(1));
     shared.end(asked, &Selection::default()).unwrap()
 }

@@ -38,11 +38,12 @@ pub trait ProfileRecorder: Send + Sync + fmt::Debug {
     /// Returns the sampled entries, in the order of the configuration.
     fn entries(&self) -> Vec<Arc<str>>;
 
-    /// Begins a recording of an entry. Pass the returned number to [`end`](Self::end) or [`abandon`](Self::abandon).
+    /// Begins a recording of an entry. Pass the returned number to [`end`](Self::end) or [`abandon`](Self::abandon). `by_cpu` attributes
+    /// samples to CPUs, even if the entry does not ([`Sampler::cpus`]).
     ///
     /// # Errors
     /// There is no such entry, or too many recordings are in progress.
-    fn begin(&self, entry: &str) -> Result<RecordingId, NoProfile>;
+    fn begin(&self, entry: &str, by_cpu: bool) -> Result<RecordingId, NoProfile>;
 
     /// Ends a recording and returns its profile. Samples outside `selection` are counted but have no stacks, so that their frames need no
     /// symbolization.
@@ -428,11 +429,11 @@ impl<R: Ring + Send + fmt::Debug> ProfileRecorder for Shared<R> {
         self.handoff.lock().entries.clone()
     }
 
-    fn begin(&self, entry: &str) -> Result<RecordingId, NoProfile> {
+    fn begin(&self, entry: &str, by_cpu: bool) -> Result<RecordingId, NoProfile> {
         let number = self.handoff.lock().begin(entry)?;
         let mut rings = self.rings.lock();
         let at = self.clock.kernel();
-        rings.command(at, Command::Begin { number, entry: entry.into(), at });
+        rings.command(at, Command::Begin { number, entry: entry.into(), at, by_cpu });
         Ok(RecordingId(number))
     }
 
@@ -465,7 +466,9 @@ impl<R: Ring + Send + fmt::Debug> ProfileRecorder for Shared<R> {
         let now = self.clock.kernel();
         let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         self.profile(selection, |analysis| {
-            analysis.last(entry, now, length).ok_or_else(|| self.handoff.lock().unknown(entry))
+            analysis
+                .last(entry, now, length, selection.by_cpu)
+                .ok_or_else(|| self.handoff.lock().unknown(entry))
         })
     }
 
@@ -474,7 +477,7 @@ impl<R: Ring + Send + fmt::Debug> ProfileRecorder for Shared<R> {
         let asked = conversion.range(range);
         let mut is_complete = false;
         let mut profile = self.profile(selection, |analysis| {
-            let counted = analysis.range(entry, asked.clone(), conversion.records);
+            let counted = analysis.range(entry, asked.clone(), conversion.records, selection.by_cpu);
             let counted = counted.ok_or_else(|| self.handoff.lock().unknown(entry))?;
             is_complete = counted.begin == asked.start;
             Ok(counted)

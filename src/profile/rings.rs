@@ -30,8 +30,8 @@ pub(super) enum Command {
     Weigh { id: u64, weight: u64 },
     /// Removes events that are closed. No more records of them follow.
     Forget(Vec<u64>),
-    /// Begins a recording of an entry, at `at` nanoseconds on the clock of the records.
-    Begin { number: u64, entry: Arc<str>, at: u64 },
+    /// Begins a recording of an entry, at `at` nanoseconds on the clock of the records. `by_cpu` distinguishes CPUs.
+    Begin { number: u64, entry: Arc<str>, at: u64, by_cpu: bool },
     /// Discards a recording.
     Abandon(u64),
     /// Limits memory to these shares.
@@ -276,7 +276,7 @@ mod tests {
     fn a_recording_that_was_given_up_before_it_began_leaves_nothing() {
         let mut rings: Rings<FixedRing> = Rings::new();
         for number in 0..1000 {
-            rings.command(5, Command::Begin { number, entry: "one".into(), at: 5 });
+            rings.command(5, Command::Begin { number, entry: "one".into(), at: 5, by_cpu: false });
             rings.abandon(6, number);
         }
         assert!(rings.commands.is_empty());

@@ -22,6 +22,8 @@ pub struct Selection {
     pub container: Option<Glob>,
     /// The mode of the task.
     pub mode: Option<Mode>,
+    /// Whether samples are attributed to CPUs. This is no condition.
+    pub by_cpu: bool,
 }
 
 /// A cgroup with all cgroups below it, or a pattern of paths.
@@ -85,7 +87,7 @@ impl Selection {
 
     /// Reports whether samples of `task` are selected in a selected mode.
     fn takes_of(&self, task: &Task) -> bool {
-        let Self { comm, pid, cgroup, namespace, pod, container, mode: _ } = self;
+        let Self { comm, pid, cgroup, namespace, pod, container, mode: _, by_cpu: _ } = self;
         let identity = task.container.as_deref();
         let named = |wanted: &Option<Glob>, name: Option<&Arc<str>>| {
             wanted.as_ref().is_none_or(|wanted| name.is_some_and(|name| wanted.matches_name(name)))

@@ -15,7 +15,7 @@ pub(super) struct Key {
     pub(super) stack: StackId,
     pub(super) task: TaskId,
     pub(super) mode: Mode,
-    /// `None` if samples are not attributed to CPUs.
+    /// `None` in tallies that do not distinguish CPUs.
     pub(super) cpu: Option<u16>,
 }
 

@@ -160,7 +160,7 @@ fn a_file_that_does_not_answer_holds_up_no_collection_and_no_sample_is_missing_l
     let mut answer = None;
     never_blocking(|| {
         machine.apply(&mut profiler, &["faults"], "0");
-        let before = recorder.begin("faults").unwrap();
+        let before = recorder.begin("faults", false).unwrap();
         machine.sample(0, 5);
         machine.sample(0, HANGING);
         machine.sample(0, 6);
@@ -182,7 +182,7 @@ fn a_file_that_does_not_answer_holds_up_no_collection_and_no_sample_is_missing_l
         machine.clock.advance(Duration::from_secs(1));
         profiler.collect();
         assert!(profiler.shared.rings.lock().queued_bytes() > 0);
-        (0..100).for_each(|_| recorder.abandon(recorder.begin("other").unwrap()));
+        (0..100).for_each(|_| recorder.abandon(recorder.begin("other", false).unwrap()));
         recorder.abandon(before);
         assert_eq!(profiler.losses().unreadable, 0);
     });
@@ -207,7 +207,7 @@ fn a_profile_has_what_was_recorded_after_it_was_asked_for_while_the_reader_was_s
     let mut answer = machine.wait_until_stuck();
     machine.sample(0, 5);
     machine.clock.advance(Duration::from_secs(1));
-    let asked = recorder.begin("faults").unwrap();
+    let asked = recorder.begin("faults", false).unwrap();
     machine.sample(0, 6);
     machine.clock.advance(Duration::from_secs(1));
     answer.write_all(b"hanging\n").unwrap();

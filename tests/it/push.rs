@@ -56,7 +56,7 @@ impl ProfileRecorder for Unsampled {
         Vec::new()
     }
 
-    fn begin(&self, _: &str) -> Result<RecordingId, NoProfile> {
+    fn begin(&self, _: &str, _: bool) -> Result<RecordingId, NoProfile> {
         Err(NoProfile::NothingSampled)
     }
 
@@ -106,7 +106,7 @@ impl ProfileRecorder for Late {
         if looks < 2 { Vec::new() } else { vec!["cpu".into()] }
     }
 
-    fn begin(&self, _: &str) -> Result<RecordingId, NoProfile> {
+    fn begin(&self, _: &str, _: bool) -> Result<RecordingId, NoProfile> {
         self.begun.fetch_add(1, Ordering::SeqCst);
         Err(NoProfile::Busy)
     }

@@ -82,7 +82,7 @@ impl<'a, K: Kernel> Sampling<'a, K> {
     /// # Errors
     /// None: this is the only consumer of profiles.
     pub(in crate::cli) fn begin(&self) -> Result<RecordingId, Failure> {
-        Ok(self.recorder.begin(&self.sampler.entry).map_err(anyhow::Error::from)?)
+        Ok(self.recorder.begin(&self.sampler.entry, false).map_err(anyhow::Error::from)?)
     }
 
     /// Returns the reason and the remedy if kernel code cannot be sampled.

@@ -33,7 +33,7 @@ impl Source {
         window: Duration,
         zero: bool,
     ) -> anyhow::Result<Self> {
-        let begun = if zero { Some(recorder.begin(&entry)?) } else { None };
+        let begun = if zero { Some(recorder.begin(&entry, false)?) } else { None };
         Ok(Self { recorder, entry, window, begun })
     }
 
@@ -47,7 +47,7 @@ impl Source {
             return Ok(self.recorder.last(&self.entry, self.window, &everything)?);
         };
         // Begin the next profile before this one ends: symbolization takes time, and samples taken meanwhile must be included.
-        self.begun = Some(self.recorder.begin(&self.entry)?);
+        self.begun = Some(self.recorder.begin(&self.entry, false)?);
         Ok(self.recorder.end(begun, &everything)?)
     }
 
@@ -55,7 +55,7 @@ impl Source {
     fn skip(&mut self) -> anyhow::Result<()> {
         if let Some(begun) = self.begun.take() {
             self.recorder.abandon(begun);
-            self.begun = Some(self.recorder.begin(&self.entry)?);
+            self.begun = Some(self.recorder.begin(&self.entry, false)?);
         }
         Ok(())
     }

@@ -191,8 +191,7 @@ async fn wait<S: Source>(
     let whole = taken(shared, limit, wanted).await?;
     let base = match base_range {
         Some(_) => {
-            let selection = query.base().unwrap_or_else(|| query.selection.clone());
-            let wanted = Wanted { kind, seconds: None, range: base_range, selection };
+            let wanted = Wanted { kind, seconds: None, range: base_range, selection: query.needed_of_base() };
             Some(taken(shared, shared.limits.collection, wanted).await?)
         }
         None => None,

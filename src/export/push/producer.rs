@@ -204,7 +204,7 @@ impl Windows {
             if self.open.iter().any(|(known, _)| *known == kind) {
                 continue;
             }
-            match recorder.begin(&kind) {
+            match recorder.begin(&kind, false) {
                 Ok(recording) => self.open.push((kind, recording)),
                 Err(error) => {
                     self.incomplete = true;
@@ -249,7 +249,7 @@ mod tests {
 
     /// Returns how many more recordings are possible.
     fn free(recorder: &Arc<dyn ProfileRecorder>) -> usize {
-        let taken: Vec<RecordingId> = std::iter::from_fn(|| recorder.begin("cpu").ok()).collect();
+        let taken: Vec<RecordingId> = std::iter::from_fn(|| recorder.begin("cpu", false).ok()).collect();
         taken.iter().for_each(|&recording| recorder.abandon(recording));
         taken.len()
     }
@@ -289,7 +289,7 @@ mod tests {
     fn what_cannot_be_recorded_now_is_tried_again() {
         let dir = tempfile::tempdir().unwrap();
         let feed = Idle(idle(&Roots::under(dir.path())));
-        let taken: Vec<RecordingId> = std::iter::from_fn(|| feed.0.begin("cpu").ok()).collect();
+        let taken: Vec<RecordingId> = std::iter::from_fn(|| feed.0.begin("cpu", false).ok()).collect();
         let mut windows = Windows::default();
         windows.begin(&feed);
         assert!(windows.incomplete && windows.open.is_empty());

@@ -52,20 +52,32 @@ impl Analysis {
         }
     }
 
-    /// Returns the sums of an entry over the last `length` nanoseconds, at most its window.
-    pub(in crate::profile) fn last(&self, entry: &str, now: u64, length: u64) -> Option<Counted> {
+    /// Returns the sums of an entry over the last `length` nanoseconds, at most its window. `by_cpu` distinguishes CPUs.
+    pub(in crate::profile) fn last(
+        &self,
+        entry: &str,
+        now: u64,
+        length: u64,
+        by_cpu: bool,
+    ) -> Option<Counted> {
         let window = u64::try_from(self.source(entry)?.sampler.window.as_nanos()).unwrap_or(u64::MAX);
-        self.range(entry, now.saturating_sub(length.min(window))..now, now)
+        self.range(entry, now.saturating_sub(length.min(window))..now, now, by_cpu)
     }
 
     /// Returns the sums of an entry over a range, in nanoseconds on the clock of the records. The result begins where the log begins, and
-    /// ends `now`, if the range exceeds them.
-    pub(in crate::profile) fn range(&self, entry: &str, range: Range<u64>, now: u64) -> Option<Counted> {
+    /// ends `now`, if the range exceeds them. `by_cpu` distinguishes CPUs.
+    pub(in crate::profile) fn range(
+        &self,
+        entry: &str,
+        range: Range<u64>,
+        now: u64,
+        by_cpu: bool,
+    ) -> Option<Counted> {
         let source = self.source(entry)?;
         let begin = range.start.max(source.log.begin().unwrap_or(now));
         // A record that arrived late may be younger than `now`.
         let end = if range.end >= now { u64::MAX } else { range.end };
-        let tally = source.log.tally(&(begin..end));
+        let tally = source.log.tally(&(begin..end), by_cpu);
         let (sampler, losses) = (Arc::clone(&source.sampler), self.losses());
         Some(Counted { sampler, tally, begin, end: end.min(now).max(begin), losses })
     }

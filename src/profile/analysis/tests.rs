@@ -26,8 +26,8 @@ fn a_profile_under_way_goes_on_when_a_reload_moves_its_entry() {
     let (one, other) = (sampler("one"), sampler("other"));
     analysis.set_samplers(&[Arc::clone(&one), Arc::clone(&other)]);
     let [first, second] = [1, 2];
-    analysis.begin(first, "one", 5);
-    analysis.begin(second, "other", 5);
+    analysis.begin(first, "one", 5, false);
+    analysis.begin(second, "other", 5, false);
     analysis.set_samplers(&[other]);
     let key = Key { stack: StackId(0), task: TaskId(0), mode: Mode::User, cpu: None };
     analysis.count(0, 6, key, Sum { count: 1, value: 7 });
@@ -43,7 +43,7 @@ fn profiles_that_follow_each_other_have_every_sample_once() {
     let mut analysis = Analysis::new(&Roots::under(dir.path()));
     analysis.set_samplers(&[sampler("one")]);
     let number = 1;
-    analysis.begin(number, "one", 5);
+    analysis.begin(number, "one", 5, false);
     let count = |analysis: &mut Analysis, time| {
         let key = Key { stack: StackId(0), task: TaskId(0), mode: Mode::User, cpu: None };
         analysis.count(0, time, key, Sum { count: 1, value: time });
@@ -77,14 +77,15 @@ fn profiles_that_follow_each_other_have_every_sample_once() {
 }
 
 #[test]
-fn cpus_are_distinguished_in_profiles_and_in_logs_of_entries_that_want_them() {
+fn cpus_are_distinguished_in_recordings_of_entries_that_want_them_and_in_requests_that_do() {
     let dir = tempfile::tempdir().unwrap();
     let mut analysis = Analysis::new(&Roots::under(dir.path()));
     let cpus = Sampler { cpus: true, ..(*sampler("one")).clone() };
     analysis.set_samplers(&[Arc::new(cpus), sampler("other")]);
-    let numbers = [1, 2];
-    analysis.begin(1, "one", 0);
-    analysis.begin(2, "other", 0);
+    let numbers = [1, 2, 3];
+    analysis.begin(1, "one", 0, false);
+    analysis.begin(2, "other", 0, false);
+    analysis.begin(3, "other", 0, true);
     for (cpu, place) in [(0, 0), (3, 0), (0, 1), (3, 1)] {
         analysis.sample(cpu, place, &Sample { time: 7, pid: 1, tid: 1, ..Sample::default() }, 10);
     }
@@ -93,10 +94,14 @@ fn cpus_are_distinguished_in_profiles_and_in_logs_of_entries_that_want_them() {
         cpus.sort_unstable();
         cpus
     };
-    assert_eq!(found(analysis.last("one", 9, 9).unwrap()), [(Some(0), 10), (Some(3), 10)]);
-    assert_eq!(found(analysis.last("other", 9, 9).unwrap()), [(None, 20)]);
-    let [one, other] = numbers.map(|number| found(analysis.end(number, 9).unwrap()));
-    assert_eq!((one, other), (vec![(Some(0), 10), (Some(3), 10)], vec![(None, 20)]));
+    let (apart, together) = (vec![(Some(0), 10), (Some(3), 10)], vec![(None, 20)]);
+    for entry in ["one", "other"] {
+        assert_eq!(found(analysis.last(entry, 9, 9, true).unwrap()), apart);
+        assert_eq!(found(analysis.range(entry, 0..9, 9, true).unwrap()), apart);
+        assert_eq!(found(analysis.last(entry, 9, 9, false).unwrap()), together);
+    }
+    let [one, other, of_request] = numbers.map(|number| found(analysis.end(number, 9).unwrap()));
+    assert_eq!((one, other, of_request), (apart.clone(), together, apart));
 }
 
 #[test]
@@ -105,7 +110,7 @@ fn cpus_are_told_apart_in_metrics_alone_where_only_those_are_to_show_them() {
     let mut analysis = Analysis::new(&Roots::under(dir.path()));
     let of_cpus = Sampler { per: Some(CpuScope::Cpu), ..(*sampler("one")).clone() };
     analysis.set_samplers(&[Arc::new(of_cpus)]);
-    analysis.begin(1, "one", 0);
+    analysis.begin(1, "one", 0, false);
     for cpu in [0, 3, 3] {
         analysis.sample(cpu, 0, &Sample { time: 7, pid: 1, tid: 1, ..Sample::default() }, 10);
     }
@@ -141,11 +146,13 @@ fn the_oldest_samples_make_room_for_new_ones() {
     }
     assert!(shares.stacks.used() <= limit, "{}", shares.stacks.used());
     let left: u64 =
-        analysis.last("one", length, length).unwrap().tally.iter().map(|(_, sum)| sum.count).sum();
+        analysis.last("one", length, length, false).unwrap().tally.iter().map(|(_, sum)| sum.count).sum();
     assert!(left > 1000, "the newest are there: {left}");
     assert_eq!(left + analysis.held_memory.dropped, most);
     let newest = analysis.tasks.id(&Sample { pid: most as u32, tid: most as u32, ..Sample::default() });
-    assert!(analysis.last("one", length, length).unwrap().tally.iter().any(|(key, _)| key.task == newest));
+    assert!(
+        analysis.last("one", length, length, false).unwrap().tally.iter().any(|(key, _)| key.task == newest)
+    );
 }
 
 #[test]
@@ -208,14 +215,14 @@ fn a_range_of_the_log_begins_and_ends_where_the_samples_do() {
     }
     let now = 7_000 * SECOND;
     let range = |analysis: &Analysis, from: u64, to: u64| {
-        let counted = analysis.range("one", from * SECOND..to * SECOND, now).unwrap();
+        let counted = analysis.range("one", from * SECOND..to * SECOND, now, false).unwrap();
         let values: u64 = counted.tally.iter().map(|(_, sum)| sum.value).sum();
         (counted.begin / SECOND, counted.end / SECOND, values)
     };
     assert_eq!(range(&analysis, 100, 103), (100, 103, 100 + 101 + 102));
     assert_eq!(range(&analysis, 0, 12), (10, 12, 10 + 11), "sampling began at 10 s");
     assert_eq!(range(&analysis, 6_999, 8_000), (6_999, 7_000, 6_999 + 7_000), "the future is not there yet");
-    let last = analysis.last("one", now, u64::MAX).unwrap();
+    let last = analysis.last("one", now, u64::MAX, false).unwrap();
     assert_eq!(
         (last.begin / SECOND, last.tally.iter().map(|(_, sum)| sum.count).sum()),
         (6_940, 61),
@@ -225,7 +232,7 @@ fn a_range_of_the_log_begins_and_ends_where_the_samples_do() {
     analysis.sources[0].log.forget(now);
     let (begin, end, values) = range(&analysis, 100, 103);
     assert!(begin > 2_000 && begin == end && values == 0, "{begin} {end}");
-    assert!(analysis.range("none", 0..now, now).is_none());
+    assert!(analysis.range("none", 0..now, now, false).is_none());
     let mut found = Vec::new();
     let times = 6_998 * SECOND..7_000 * SECOND;
     let from = analysis.times(
@@ -272,7 +279,7 @@ fn recordings_go_on_while_the_log_fills_the_memory() {
     analysis.keep_within(&shares);
     analysis.keep_for(Duration::from_secs(3600));
     analysis.set_samplers(&[sampler("one")]);
-    analysis.begin(1, "one", 0);
+    analysis.begin(1, "one", 0, false);
     let most = 400_000;
     for number in 1..=most {
         let time = number * 1_000_000;
@@ -317,7 +324,7 @@ fn an_entry_with_many_samples_does_not_shorten_the_log_of_another() {
         }
     }
     let left = |analysis: &Analysis, entry: &str| {
-        let counted = analysis.range(entry, 0..u64::MAX, most * 1_000_000).unwrap();
+        let counted = analysis.range(entry, 0..u64::MAX, most * 1_000_000, false).unwrap();
         counted.tally.iter().map(|(_, sum)| sum.count).sum::<u64>()
     };
     assert_eq!(left(&analysis, "few"), most / 1000);

@@ -30,12 +30,14 @@ pub(super) struct Chunk {
     gaps: Packed,
     /// Indexes in `keys`.
     places: Packed,
+    /// The CPU of each sample plus one; 0 if it is unknown. They are not part of the keys, because a stack of a thread has many CPUs.
+    cpus: Packed,
     counts: Packed,
     values: Packed,
     keys: Keys,
 }
 
-/// The distinct keys of a chunk, in the order of their stacks.
+/// The distinct keys of a chunk without CPUs, in the order of their stacks.
 #[derive(Debug, Default)]
 struct Keys {
     length: usize,
@@ -44,8 +46,6 @@ struct Keys {
     stacks: Packed,
     tasks: Packed,
     modes: Packed,
-    /// Each plus one; 0 if samples are not attributed to CPUs.
-    cpus: Packed,
 }
 
 /// The overhead of the allocator for the columns of a chunk, in bytes.
@@ -58,14 +58,15 @@ impl Chunk {
         samples.sort_by_key(|sample| sample.time);
         let (first, last) = (samples.first(), samples.last());
         let first = first.map_or(0, |sample| sample.time);
-        let mut places: FxHashMap<Key, u64> = samples.iter().map(|sample| (sample.key, 0)).collect();
+        let mut places: FxHashMap<Key, u64> =
+            samples.iter().map(|sample| (sample.key.anywhere(), 0)).collect();
         let mut keys: Vec<Key> = places.keys().copied().collect();
         keys.sort_unstable();
         for (place, key) in (0..).zip(&keys) {
             places.insert(*key, place);
         }
-        let places: Vec<u64> =
-            samples.iter().map(|sample| places.get(&sample.key).copied().unwrap_or_default()).collect();
+        let place = |sample: &Logged| places.get(&sample.key.anywhere()).copied().unwrap_or_default();
+        let places: Vec<u64> = samples.iter().map(place).collect();
         let previous = std::iter::once(first).chain(samples.iter().map(|sample| sample.time));
         Self {
             first,
@@ -73,6 +74,9 @@ impl Chunk {
             length: samples.len(),
             gaps: Packed::new(samples.iter().zip(previous).map(|(sample, previous)| sample.time - previous)),
             places: Packed::new(places.iter().copied()),
+            cpus: Packed::new(
+                samples.iter().map(|sample| sample.key.cpu.map_or(0, |cpu| u64::from(cpu) + 1)),
+            ),
             counts: Packed::new(samples.iter().map(|sample| sample.sum.count)),
             values: Packed::new(samples.iter().map(|sample| sample.sum.value)),
             keys: Keys::new(&keys),
@@ -84,8 +88,8 @@ impl Chunk {
         self.first < range.end && range.start <= self.last
     }
 
-    /// Calls `each` with the time, the index of the key and the sum of each sample in a range of times.
-    pub(super) fn each(&self, range: &Range<u64>, mut each: impl FnMut(u64, usize, Sum)) {
+    /// Calls `each` with the time, the index of the key, the index of the sample and the sum of each sample in a range of times.
+    pub(super) fn each(&self, range: &Range<u64>, mut each: impl FnMut(u64, usize, usize, Sum)) {
         let mut time = self.first;
         for index in 0..self.length {
             time += self.gaps.get(index);
@@ -94,9 +98,15 @@ impl Chunk {
             }
             if time >= range.start {
                 let sum = Sum { count: self.counts.get(index), value: self.values.get(index) };
-                each(time, self.places.get(index) as usize, sum);
+                each(time, self.places.get(index) as usize, index, sum);
             }
         }
+    }
+
+    /// Returns the CPU of a sample, by its index.
+    pub(super) fn cpu(&self, index: usize) -> Option<u16> {
+        // The column contains only what `new` has put into it, so that nothing is truncated.
+        self.cpus.get(index).checked_sub(1).map(|cpu| cpu as u16)
     }
 
     /// Returns the number of samples that its samples represent.
@@ -104,7 +114,7 @@ impl Chunk {
         (0..self.length).fold(0, |sum, index| sum.saturating_add(self.counts.get(index)))
     }
 
-    /// Returns the distinct keys.
+    /// Returns the distinct keys, without CPUs.
     pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
         self.keys.iter()
     }
@@ -117,8 +127,9 @@ impl Chunk {
 
     /// Returns the bytes of the columns.
     pub(super) fn bytes(&self) -> usize {
-        let Keys { stacks, tasks, modes, cpus, .. } = &self.keys;
-        let columns = [&self.gaps, &self.places, &self.counts, &self.values, stacks, tasks, modes, cpus];
+        let Keys { stacks, tasks, modes, .. } = &self.keys;
+        let columns =
+            [&self.gaps, &self.places, &self.cpus, &self.counts, &self.values, stacks, tasks, modes];
         columns.into_iter().map(Packed::bytes).sum::<usize>() + ALLOCATED
     }
 }
@@ -135,7 +146,6 @@ impl Keys {
             stacks: Packed::new(stacks.zip(previous).map(|(stack, previous)| stack.wrapping_sub(previous))),
             tasks: Packed::new(keys.iter().map(|key| key.task.0.into())),
             modes: Packed::new(keys.iter().map(|key| key.mode as u64)),
-            cpus: Packed::new(keys.iter().map(|key| key.cpu.map_or(0, |cpu| u64::from(cpu) + 1))),
         }
     }
 
@@ -148,7 +158,7 @@ impl Keys {
                 stack: StackId(stack as u32),
                 task: TaskId(self.tasks.get(index) as u32),
                 mode: Mode::ALL.get(self.modes.get(index) as usize).copied().unwrap_or(Mode::User),
-                cpu: self.cpus.get(index).checked_sub(1).map(|cpu| cpu as u16),
+                cpu: None,
             }
         })
     }

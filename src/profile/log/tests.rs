@@ -33,15 +33,15 @@ fn seconds(length: Duration, samples: u64) -> SampleLog {
 
 /// Returns the lowest stack of all samples, which is that of the oldest one.
 fn oldest(log: &SampleLog) -> Option<u32> {
-    found(&log.tally(&(0..u64::MAX))).first().map(|&(stack, _)| stack)
+    found(&log.tally(&(0..u64::MAX), true)).first().map(|&(stack, _)| stack)
 }
 
 #[test]
 fn a_range_has_its_begin_and_not_its_end() {
     let log = seconds(MINUTE, 10);
-    assert_eq!(found(&log.tally(&(3 * SECOND..6 * SECOND))), [(3, 1), (4, 1), (5, 1)]);
-    assert_eq!(found(&log.tally(&(9 * SECOND..u64::MAX))), [(9, 1), (10, 1)]);
-    assert_eq!(found(&log.tally(&(6 * SECOND..6 * SECOND))), []);
+    assert_eq!(found(&log.tally(&(3 * SECOND..6 * SECOND), true)), [(3, 1), (4, 1), (5, 1)]);
+    assert_eq!(found(&log.tally(&(9 * SECOND..u64::MAX), true)), [(9, 1), (10, 1)]);
+    assert_eq!(found(&log.tally(&(6 * SECOND..6 * SECOND), true)), []);
 }
 
 #[test]
@@ -93,6 +93,25 @@ fn samples_of_a_clock_are_small_and_equal_ones_take_almost_nothing() {
     let bytes = |log: &SampleLog| log.bytes() as f64 / samples as f64;
     assert!(bytes(&varied) < 6.0, "{}", bytes(&varied));
     assert!(bytes(&alike) < 1.5, "{}", bytes(&alike));
+}
+
+#[test]
+fn the_cpu_of_a_sample_takes_as_many_bits_as_the_number_of_the_last_cpu() {
+    let bytes = |cpus: Option<u64>| {
+        let mut log = SampleLog::new(MINUTE);
+        let samples = 100 * CHUNK as u64;
+        for at in 0..samples {
+            let random = at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+            let cpu = cpus.map(|cpus| (random % cpus) as u16);
+            log.add(at * TICK, Key { cpu, ..key((random >> 20) as u32 % 500) }, one(52_631_578));
+        }
+        log.column_bytes as f64 / samples as f64
+    };
+    let without = bytes(None);
+    for (cpus, bits) in [(1, 0.0), (2, 1.0), (64, 6.0), (256, 8.0)] {
+        let more = (bytes(Some(cpus)) - without) * 8.0;
+        assert!((more - bits).abs() < 0.1, "{cpus} CPUs: {more} bits");
+    }
 }
 
 /// A sample of the model: its time, key and sum.
@@ -153,8 +172,10 @@ proptest! {
         let end = samples.iter().map(|sample| sample.0).max().unwrap_or(0) as f64;
         let range = (end * from) as u64..(end * to) as u64;
         let within = |tick: u64| (range.start / TICK..range.end / TICK).contains(&tick);
-        prop_assert_eq!(sorted(&log.tally(&range)), expected(&samples, within));
-        prop_assert_eq!(sorted(&log.tally(&(0..u64::MAX))), expected(&samples, |_| true));
+        prop_assert_eq!(sorted(&log.tally(&range, true)), expected(&samples, within));
+        prop_assert_eq!(sorted(&log.tally(&(0..u64::MAX), true)), expected(&samples, |_| true));
+        let anywhere: Vec<Expected> = samples.iter().map(|&(time, key, sum)| (time, key.anywhere(), sum)).collect();
+        prop_assert_eq!(sorted(&log.tally(&range, false)), expected(&anywhere, within));
         prop_assert_eq!(log.samples(), samples.len());
         let (mut times, mut counts) = (Vec::new(), 0);
         log.times(&range, |key| key.mode == Mode::Kernel, |time, count| {
@@ -175,7 +196,7 @@ proptest! {
         samples.iter().for_each(|&(time, key, sum)| log.add(time, key, sum));
         let all: u64 = samples.iter().map(|sample| sample.2.count).sum();
         let dropped: u64 = (0..drops).map(|_| log.drop_oldest()).sum();
-        let left = |log: &SampleLog| log.tally(&(0..u64::MAX)).iter().map(|(_, sum)| sum.count).sum::<u64>();
+        let left = |log: &SampleLog| log.tally(&(0..u64::MAX), true).iter().map(|(_, sum)| sum.count).sum::<u64>();
         prop_assert_eq!(left(&log) + dropped, all);
         let now = samples.iter().map(|sample| sample.0).max().unwrap_or(0);
         log.forget(now);
@@ -185,7 +206,7 @@ proptest! {
         let late = 2 * SECOND;
         let complete = begin + late;
         prop_assert_eq!(
-            sorted(&log.tally(&(complete..u64::MAX))),
+            sorted(&log.tally(&(complete..u64::MAX), true)),
             expected(&samples, |tick| tick >= complete / TICK)
         );
         prop_assert!(begin <= now.saturating_sub(seconds * SECOND) + late + TICK || dropped > 0);
@@ -198,7 +219,7 @@ proptest! {
         let to = |key: Key| Key { stack: StackId(key.stack.0 / 2), task: TaskId(key.task.0 ^ 1), ..key };
         log.renumber(to);
         let renumbered: Vec<Expected> = samples.iter().map(|&(time, key, sum)| (time, to(key), sum)).collect();
-        prop_assert_eq!(sorted(&log.tally(&(0..u64::MAX))), expected(&renumbered, |_| true));
+        prop_assert_eq!(sorted(&log.tally(&(0..u64::MAX), true)), expected(&renumbered, |_| true));
         let chunks: usize = log.chunks.iter().map(Chunk::bytes).sum();
         prop_assert_eq!(log.column_bytes, chunks);
     }

@@ -118,12 +118,15 @@ fn an_hour_of_64_cpus() {
     for second in 0..SECONDS {
         let begin = clock.kernel();
         // Each CPU has a timer of its own.
-        let mut times: Vec<u64> = (0..CPUS * FREQUENCY)
-            .map(|at| begin + at / CPUS * period + at % CPUS * 7_919 * 103 % period)
+        let mut times: Vec<(u64, u64)> = (0..CPUS * FREQUENCY)
+            .map(|at| (begin + at / CPUS * period + at % CPUS * 7_919 * 103 % period, at % CPUS))
             .collect();
         times.sort_unstable();
-        let records = times.into_iter().map(|time| load.sample(time)).collect();
-        shared.add(0, source(), FixedRing(records));
+        let mut records = vec![Vec::new(); CPUS as usize];
+        times.into_iter().for_each(|(time, cpu)| records[cpu as usize].push(load.sample(time)));
+        for (cpu, records) in (0..).zip(records) {
+            shared.add(cpu, source(), FixedRing(records));
+        }
         clock.advance(Duration::from_secs(1));
         analyzed += timed(&mut || shared.drain(None));
         assert_eq!(shared.losses().ring_full, 0, "after {second} s");

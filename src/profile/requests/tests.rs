@@ -31,7 +31,7 @@ impl Machine {
         };
         shared.drain(None);
         let source = SampleSource { sampler: 0, fields: SAMPLE_FIELDS, weight: Some(7) };
-        shared.add(0, [(EVENT, source)], FixedRing((0..100).map(record).collect()));
+        shared.add(3, [(EVENT, source)], FixedRing((0..100).map(record).collect()));
         clock.advance(Duration::from_secs(10));
         Self { _dir: dir, clock, shared, begin }
     }
@@ -40,6 +40,27 @@ impl Machine {
         let at = |offset: i64| Timestamp(self.begin.saturating_add_signed(offset));
         TimeRange { from: at(from), to: at(to) }
     }
+}
+
+#[test]
+fn samples_of_the_past_have_a_cpu_if_it_is_requested() {
+    let machine = Machine::new();
+    let cpus = |by_cpu| {
+        let selection = Selection { by_cpu, ..Selection::default() };
+        let profile = machine.shared.range("cpu", machine.range(0, 10_000), &selection).unwrap();
+        assert_eq!(profile.taken(), 100);
+        let mut cpus: Vec<_> = profile.samples.iter().map(|sample| sample.cpu).collect();
+        cpus.dedup();
+        cpus
+    };
+    assert_eq!((cpus(true), cpus(false)), (vec![Some(3)], vec![None]));
+    let recording = machine.shared.begin("cpu", true).unwrap();
+    let source = SampleSource { sampler: 0, fields: SAMPLE_FIELDS, weight: Some(7) };
+    let record = sample(1, 1, machine.clock.kernel() + 1_000_000, &[0xffff_ffff_8100_0000]);
+    machine.shared.add(5, [(EVENT, source)], FixedRing(vec![record]));
+    machine.clock.advance(Duration::from_secs(1));
+    let profile = machine.shared.end(recording, &Selection::default()).unwrap();
+    assert_eq!(profile.samples.iter().map(|sample| sample.cpu).collect::<Vec<_>>(), [Some(5)]);
 }
 
 #[test]

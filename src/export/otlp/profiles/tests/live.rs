@@ -70,7 +70,7 @@ fn recorded() -> Option<[Profile; 2]> {
         return None;
     }
     let (ask, everybody) = (profiler.recorder(), Selection::default());
-    let asked = ask.begin("cpu").unwrap();
+    let asked = ask.begin("cpu", false).unwrap();
     sleep(WINDOW);
     let (first, asked) = ask.renew(asked, &everybody).unwrap();
     sleep(WINDOW);
