@@ -38,7 +38,7 @@ pub struct Query {
     pub seconds: Option<u32>,
     /// `from` and `to`, or `at` and `for`: a range of the past. Excludes `seconds`.
     pub period: Period,
-    /// `comm`, `pid`, `cgroup`, `namespace`, `pod`, `container` and `mode`.
+    /// `comm`, `program`, `pid`, `cgroup`, `namespace`, `pod`, `container` and `mode`.
     pub selection: Selection,
     /// `base_comm` and so on: the selection to compare with. See [`base`](Self::base).
     pub base: Selection,
@@ -95,7 +95,7 @@ type Read = fn(&mut Query, Given<'_>) -> Result<(), String>;
 pub(super) struct Given<'q>(pub(super) &'q str, pub(super) &'q str);
 
 /// Keys of every output.
-const COMMON: [Key; 13] = [
+const COMMON: [Key; 14] = [
     Key("type", Some(|query, given| put(&mut query.kind, Ok(Some(given.1.to_owned()))))),
     Key("seconds", Some(|query, given| put(&mut query.seconds, given.number(1, LONGEST).map(Some)))),
     Key("from", Some(|query, given| put(&mut query.period.from, given.moment()))),
@@ -103,6 +103,7 @@ const COMMON: [Key; 13] = [
     Key("at", Some(|query, given| put(&mut query.period.at, given.moment()))),
     Key("for", Some(|query, given| put(&mut query.period.length, given.length()))),
     Key("comm", Some(|query, given| given.select(&mut query.selection))),
+    Key("program", Some(|query, given| given.select(&mut query.selection))),
     Key("pid", Some(|query, given| given.select(&mut query.selection))),
     Key("cgroup", Some(|query, given| given.select(&mut query.selection))),
     Key("namespace", Some(|query, given| given.select(&mut query.selection))),
@@ -115,10 +116,11 @@ const COMMON: [Key; 13] = [
 const BASE_PREFIX: &str = "base_";
 
 /// Keys of the comparison with another selection.
-const BASE: [Key; 10] = [
+const BASE: [Key; 11] = [
     Key("base_from", Some(|query, given| put(&mut query.base_period.from, given.moment()))),
     Key("base_to", Some(|query, given| put(&mut query.base_period.to, given.moment()))),
     Key("base_comm", Some(|query, given| given.select(&mut query.base))),
+    Key("base_program", Some(|query, given| given.select(&mut query.base))),
     Key("base_pid", Some(|query, given| given.select(&mut query.base))),
     Key("base_cgroup", Some(|query, given| given.select(&mut query.base))),
     Key("base_namespace", Some(|query, given| given.select(&mut query.base))),
@@ -179,12 +181,12 @@ const ROWS: Key =
 /// Additional keys of `/debug/pprof/profile`.
 pub const PPROF: &[Key] = &[];
 /// Additional keys of `/folded`.
-pub const FOLDED: &[Key] = &with_base::<2, 12>([BY, ANNOTATE]);
+pub const FOLDED: &[Key] = &with_base::<2, 13>([BY, ANNOTATE]);
 /// Additional keys of `/flamegraph`.
 pub const FLAMEGRAPH: &[Key] =
-    &with_base::<8, 18>([PICTURE_FORMAT, BY, SHAPE, FOCUS, INVERT, SEARCH, Key("x", None), Key("y", None)]);
+    &with_base::<8, 19>([PICTURE_FORMAT, BY, SHAPE, FOCUS, INVERT, SEARCH, Key("x", None), Key("y", None)]);
 /// Additional keys of `/top`.
-pub const TOP: &[Key] = &with_base::<4, 14>([TABLE_FORMAT, GROUPING, LIMIT, FOCUS]);
+pub const TOP: &[Key] = &with_base::<4, 15>([TABLE_FORMAT, GROUPING, LIMIT, FOCUS]);
 /// Additional keys of `/api/v1/heatmap`.
 pub const HEATMAP: &[Key] = &[ROWS];
 
@@ -266,6 +268,7 @@ impl Query {
             let (base, own) = (self.base.clone(), self.selection.clone());
             Selection {
                 comm: base.comm.or(own.comm),
+                program: base.program.or(own.program),
                 pid: base.pid.or(own.pid),
                 cgroup: base.cgroup.or(own.cgroup),
                 namespace: base.namespace.or(own.namespace),
@@ -346,10 +349,11 @@ fn range(prefix: &str, period: &Period) -> impl Iterator<Item = (String, String)
 
 /// Returns the keys and values of a selection. The keys begin with `prefix`.
 fn conditions(prefix: &str, selection: &Selection) -> Vec<(String, String)> {
-    let Selection { comm, pid, cgroup, namespace, pod, container, mode, by_cpu: _ } = selection;
+    let Selection { comm, program, pid, cgroup, namespace, pod, container, mode, by_cpu: _ } = selection;
     let text = |glob: &'_ Option<Glob>| glob.as_ref().map(|glob| glob.as_str().to_owned());
     let pairs = [
         ("comm", text(comm)),
+        ("program", text(program)),
         ("pid", pid.map(|pid| pid.to_string())),
         ("cgroup", cgroup.as_ref().map(|cgroup| cgroup.as_str().to_owned())),
         ("namespace", text(namespace)),
@@ -455,6 +459,7 @@ impl<'q> Given<'q> {
     fn select(self, selection: &mut Selection) -> Result<(), String> {
         match self.0.strip_prefix(BASE_PREFIX).unwrap_or(self.0) {
             "comm" => put(&mut selection.comm, self.glob()),
+            "program" => put(&mut selection.program, self.glob()),
             "pid" => put(&mut selection.pid, self.number(0, u32::MAX).map(Some)),
             "cgroup" => put(&mut selection.cgroup, self.cgroups()),
             "namespace" => put(&mut selection.namespace, self.glob()),
@@ -527,12 +532,13 @@ mod tests {
 
     #[test]
     fn an_address_is_read() {
-        let text = "seconds=30&comm=nginx*&cgroup=%2Fsystem.slice/**&pid=12&mode=user&type=off_cpu&shape=flame&by=comm-pid";
+        let text = "seconds=30&comm=nginx*&program=ngi*&cgroup=%2Fsystem.slice/**&pid=12&mode=user&type=off_cpu&shape=flame&by=comm-pid";
         let query = parse(text).unwrap();
         assert_eq!((query.seconds, query.kind.as_deref()), (Some(30), Some("off_cpu")));
         let selection = &query.selection;
         assert_eq!((selection.pid, selection.mode), (Some(12), Some(Mode::User)));
         assert!(selection.comm.as_ref().unwrap().matches_name("nginx: worker"));
+        assert!(selection.program.as_ref().unwrap().matches_name("nginx"));
         assert!(selection.cgroup.as_ref().unwrap().matches("/system.slice/a/b"));
         assert_eq!((query.shape, query.root, query.format), (Shape::Flame, Root::CommPid, None));
         assert_eq!(
@@ -555,7 +561,7 @@ mod tests {
         let table = [
             (
                 "node=x",
-                r#"unknown key "node"; available: type, seconds, from, to, at, for, comm, pid, cgroup, namespace, pod, container, mode, format, by, shape, focus, invert, s, base_from, base_to, base_comm, base_pid, base_cgroup, base_namespace, base_pod, base_container, base_mode, normalize"#,
+                r#"unknown key "node"; available: type, seconds, from, to, at, for, comm, program, pid, cgroup, namespace, pod, container, mode, format, by, shape, focus, invert, s, base_from, base_to, base_comm, base_program, base_pid, base_cgroup, base_namespace, base_pod, base_container, base_mode, normalize"#,
             ),
             ("pid=1&pid=2", "pid occurs twice"),
             ("pid=&pid=2", "pid occurs twice"),
@@ -580,7 +586,7 @@ mod tests {
         }
         assert!(parse("comm=[a").unwrap_err().starts_with("comm: \"[a\" is not a pattern: "));
         assert!(Query::parse("shape=flame", PPROF).unwrap_err().ends_with(
-            "available: type, seconds, from, to, at, for, comm, pid, cgroup, namespace, pod, container, mode"
+            "available: type, seconds, from, to, at, for, comm, program, pid, cgroup, namespace, pod, container, mode"
         ));
     }
 
@@ -616,7 +622,7 @@ mod tests {
     #[test]
     fn an_address_has_every_parameter() {
         for text in [
-            "type=cpu&seconds=3&comm=a*&base_cgroup=/x/**&base_mode=user&normalize=false&format=svg&by=cpu&shape=flame\
+            "type=cpu&seconds=3&comm=a*&program=b&base_program=c&base_cgroup=/x/**&base_mode=user&normalize=false&format=svg&by=cpu&shape=flame\
              &focus=operator%20new%28unsigned%20long%29&invert=true&s=%5Emain",
             "",
         ] {

@@ -64,6 +64,7 @@ pub(super) fn described(task: &SampledThread, directory: &Directory) -> Task {
         pid: task.process.key.pid,
         tid: task.tid,
         comm: Arc::clone(&task.comm),
+        program: Arc::clone(&task.process.comm),
         cgroup: task.process.cgroup.clone(),
         exe: task.process.exe.clone(),
         start_time: task.process.key.start_time,

@@ -135,6 +135,8 @@ pub struct Task {
     pub tid: u32,
     /// The name of the thread, which the thread can set itself.
     pub comm: Arc<str>,
+    /// The name of the process, which is that of its main thread.
+    pub program: Arc<str>,
     /// The path of its cgroup; `None` if unknown.
     pub cgroup: Option<Arc<str>>,
     /// The path of the program that its process executes, as the process sees it; `None` for kernel threads, and if unknown.

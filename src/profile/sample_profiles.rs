@@ -57,7 +57,8 @@ pub(crate) fn unknown(module: &'static str) -> At {
 }
 
 pub(crate) fn task(pid: u32, comm: &str, cgroup: &str) -> Task {
-    Task { pid, tid: pid, comm: comm.into(), cgroup: Some(cgroup.into()), ..Task::default() }
+    let (comm, program) = (comm.into(), comm.into());
+    Task { pid, tid: pid, comm, program, cgroup: Some(cgroup.into()), ..Task::default() }
 }
 
 /// Builds tables with unique entries.

@@ -10,6 +10,8 @@ use crate::targets::{Glob, GlobError};
 pub struct Selection {
     /// The name of the thread.
     pub comm: Option<Glob>,
+    /// The name of the process, which is that of its main thread.
+    pub program: Option<Glob>,
     /// The process ID, on the host.
     pub pid: Option<u32>,
     /// The cgroup. A task whose cgroup is unknown does not match.
@@ -87,7 +89,7 @@ impl Selection {
 
     /// Reports whether samples of `task` are selected in a selected mode.
     fn takes_of(&self, task: &Task) -> bool {
-        let Self { comm, pid, cgroup, namespace, pod, container, mode: _, by_cpu: _ } = self;
+        let Self { comm, program, pid, cgroup, namespace, pod, container, mode: _, by_cpu: _ } = self;
         let identity = task.container.as_deref();
         let named = |wanted: &Option<Glob>, name: Option<&Arc<str>>| {
             wanted.as_ref().is_none_or(|wanted| name.is_some_and(|name| wanted.matches_name(name)))
@@ -95,6 +97,7 @@ impl Selection {
         let of_pod = identity.and_then(|identity| identity.pod.as_ref());
         pid.is_none_or(|pid| pid == task.pid)
             && comm.as_ref().is_none_or(|comm| comm.matches_name(&task.comm))
+            && program.as_ref().is_none_or(|program| program.matches_name(&task.program))
             && cgroup
                 .as_ref()
                 .is_none_or(|cgroup| task.cgroup.as_ref().is_some_and(|path| cgroup.matches(path)))
@@ -234,6 +237,19 @@ mod tests {
         assert!(selected.functions.len() < profile.functions.len());
         assert!(selected.mappings.iter().all(|mapping| !mapping.path.contains("nginx")));
         assert_eq!(selected.lost, profile.lost);
+    }
+
+    #[test]
+    fn a_program_is_selected_with_all_its_threads() {
+        let mut profile = example();
+        let threads = profile.tasks.len();
+        (profile.tasks[0].program, profile.tasks[1].program) = ("server".into(), "server".into());
+        profile.tasks[2].comm = "server".into();
+        let program =
+            |pattern: &str| Selection { program: Some(Glob::new(pattern).unwrap()), ..Selection::default() };
+        let selected = profile.select(&program("server"));
+        assert_eq!(selected.tasks, profile.tasks[..2]);
+        assert_eq!(profile.select(&program("*")).tasks.len(), threads);
     }
 
     #[test]

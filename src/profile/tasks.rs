@@ -134,8 +134,12 @@ impl Tasks {
         if let Some(path) = found.as_ref().and_then(|found| found.cgroup.as_ref()) {
             self.paths.insert(CgroupId(cgroup), path);
         }
-        let path = || self.paths.get(CgroupId(cgroup)).cloned();
-        let found = found.unwrap_or_else(|| ended(pid, comm, path()));
+        let found = found.unwrap_or_else(|| {
+            // The record with the name of the main thread may still be known.
+            let name = self.names.find(&self.roots, pid, pid);
+            let name = name.map(|name| Arc::from(String::from_utf8_lossy(&name)));
+            ended(pid, name.as_ref().unwrap_or(comm), self.paths.get(CgroupId(cgroup)).cloned())
+        });
         let mut share = |text| shared(&mut self.texts, text);
         let process = Arc::new(Process {
             comm: share(found.comm),
@@ -155,7 +159,8 @@ impl Tasks {
         match record {
             Record::Comm(comm) => {
                 self.recent.remove(&comm.tid);
-                if comm.exec {
+                // The name of the main thread is that of the process.
+                if comm.exec || comm.tid == comm.pid {
                     self.processes.remove(&comm.pid);
                 }
             }
@@ -327,6 +332,22 @@ mod tests {
         let seen = tasks.get(id).unwrap();
         assert_eq!((&*seen.comm, &*seen.process.comm), ("worker/1", "server"));
         assert_eq!(seen.process.cgroup.as_deref(), Some("/web.service"));
+    }
+
+    #[test]
+    fn a_process_has_the_name_of_its_main_thread() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut tasks = Tasks::new(&Roots::under(dir.path()));
+        apply_record(&mut tasks, &comm(10, 10, b"server", true));
+        apply_record(&mut tasks, &comm(10, 12, b"worker/1", false));
+        let program = |tasks: &mut Tasks, tid| {
+            let id = id(tasks, 10, tid, 7);
+            tasks.get(id).unwrap().process.comm.to_string()
+        };
+        assert_eq!((program(&mut tasks, 12), name(&mut tasks, 10, 12)), ("server".into(), "worker/1".into()));
+        apply_record(&mut tasks, &comm(10, 10, b"renamed", false));
+        apply_record(&mut tasks, &comm(10, 13, b"worker/2", false));
+        assert_eq!((program(&mut tasks, 10), program(&mut tasks, 13)), ("renamed".into(), "renamed".into()));
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub fn subject(view: View<'_>, scope: Scope) -> Result<String, String> {
         view.query.name.as_deref().ok_or_else(|| format!("the key name is missing: the {scope} to show"))?;
     let mut html = Html::default();
     begin(&mut html, if scope == Scope::Cgroup { "Cgroup" } else { "Program" }, "");
-    let mut selection = format!("{}=", if scope == Scope::Cgroup { "cgroup" } else { "comm" });
+    let mut selection = format!("{}=", scope.as_str());
     encode(&Glob::literal(name), &mut selection);
     let shown = view.history.read(|history| {
         let grid = history.grid(view.query.window(view.status.now), STEPS);
@@ -125,7 +125,7 @@ pub fn subject(view: View<'_>, scope: Scope) -> Result<String, String> {
         let own = history.subject(scope, name);
         own.iter().for_each(|own| container(&mut html, own));
         ranges(&mut html, view, &subject_address(scope, name, ""), &grid);
-        flame_graphs(&mut html, view.status, scope, &selection, &grid);
+        flame_graphs(&mut html, view.status, &selection, &grid);
         let Some(own) = own else {
             html.put(
                 "<p class=\"quiet\">No {} of this name was active in the recorded time, or it was among the least active ones \
@@ -322,7 +322,7 @@ fn container(html: &mut Html, subject: &Subject) {
 }
 
 /// Writes links to the profiles of a subject in the range of the page.
-fn flame_graphs(html: &mut Html, status: &Status, scope: Scope, selection: &str, grid: &Grid) {
+fn flame_graphs(html: &mut Html, status: &Status, selection: &str, grid: &Grid) {
     html.raw("<p class=\"actions\">");
     let range = format!("&from={}&to={}", seconds(grid.from), seconds(grid.to()));
     for profile in &status.profiles {
@@ -330,9 +330,6 @@ fn flame_graphs(html: &mut Html, status: &Status, scope: Scope, selection: &str,
         encode(&profile.entry, &mut address);
         html.raw("<a href=\"").address(&format!("{address}&{selection}{range}"));
         html.put("\">Flame graph: {}</a>", [&profile.entry]);
-    }
-    if scope == Scope::Program && !status.profiles.is_empty() {
-        html.raw("<span class=\"quiet\">of threads with this name</span>");
     }
     html.raw("</p>");
 }

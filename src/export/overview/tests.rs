@@ -176,6 +176,16 @@ fn a_long_list_ends_with_the_sum_of_its_rest() {
 }
 
 #[test]
+fn the_flame_graph_of_a_program_has_all_its_threads() {
+    let history = recorded("/busy.service");
+    let page = subject_page(&history, Scope::Program, "name=postgres").unwrap();
+    assert!(page.contains("/flamegraph?type=cpu&amp;program=postgres&amp;from="), "{page}");
+    let query = page.split_once("/flamegraph?").unwrap().1.split_once('"').unwrap().0.replace("&amp;", "&");
+    let query = crate::export::query::Query::parse(&query, crate::export::query::FLAMEGRAPH).unwrap();
+    assert_eq!(query.selection.program.unwrap().as_str(), "postgres");
+}
+
+#[test]
 fn the_flame_graph_of_a_name_with_pattern_characters_is_that_of_this_name() {
     let history = recorded("/a*[b].service");
     let page = subject_page(&history, Scope::Cgroup, "name=/a*%5Bb%5D.service").unwrap();

@@ -12,11 +12,20 @@ use crate::profile::{Cgroups, Mode, Selection};
 use crate::targets::Glob;
 
 /// Fields of the selection.
-const SELECTED: [&str; 8] = ["type", "comm", "cgroup", "pid", "mode", "from", "to", "seconds"];
+const SELECTED: [&str; 9] = ["type", "comm", "program", "cgroup", "pid", "mode", "from", "to", "seconds"];
 
 /// Fields of the comparison.
-const COMPARED: [&str; 8] =
-    ["base_comm", "base_cgroup", "base_pod", "base_pid", "base_mode", "base_from", "base_to", "normalize"];
+const COMPARED: [&str; 9] = [
+    "base_comm",
+    "base_program",
+    "base_cgroup",
+    "base_pod",
+    "base_pid",
+    "base_mode",
+    "base_from",
+    "base_to",
+    "normalize",
+];
 
 /// Writes the form of the selection.
 pub(super) fn form(html: &mut Html, page: Page, query: &Query, kinds: &[Arc<str>]) {
@@ -128,7 +137,7 @@ fn switch<const N: usize>(html: &mut Html, name: &'static str, all: [(&'static s
 
 /// Writes the fields of a selection. Their names begin with `prefix`.
 fn conditions(html: &mut Html, prefix: &'static str, selection: &Selection, period: &Period) {
-    let Selection { comm, pid, cgroup, mode, .. } = selection;
+    let Selection { comm, program, pid, cgroup, mode, .. } = selection;
     let is_base = !prefix.is_empty();
     let hint = |own: &'static str| if is_base { "as above" } else { own };
     html.put(
@@ -136,6 +145,14 @@ fn conditions(html: &mut Html, prefix: &'static str, selection: &Selection, peri
         [&prefix, &hint("nginx*")],
     );
     given(html, comm.as_ref().map(Glob::as_str));
+    // Pages of programs lead here. Otherwise the field takes no space.
+    if program.is_some() {
+        html.put(
+            "<label>Program<input name=\"{}program\" placeholder=\"{}\" spellcheck=\"false\"",
+            [&prefix, &hint("any")],
+        );
+        given(html, program.as_ref().map(Glob::as_str));
+    }
     html.put(
         "<label class=\"wide\">Cgroup<input name=\"{}cgroup\" placeholder=\"{}\" spellcheck=\"false\"",
         [&prefix, &hint("/system.slice/**")],

@@ -257,13 +257,13 @@ fn what_is_not_known_is_refused_with_what_is() {
         (code, &*text),
         (
             400,
-            "unknown key \"node\"; available: type, seconds, from, to, at, for, comm, pid, cgroup, namespace, pod, container, mode\n"
+            "unknown key \"node\"; available: type, seconds, from, to, at, for, comm, program, pid, cgroup, namespace, pod, container, mode\n"
         )
     );
     let (code, text) = refused("/folded?type=heap");
     assert_eq!((code, &*text), (404, "unknown profile type; available: cpu, off_cpu\n"));
     let (code, text) = refused("/folded?base_node=x");
-    assert!(code == 400 && text.contains("base_comm, base_pid"), "{text}");
+    assert!(code == 400 && text.contains("base_comm, base_program, base_pid"), "{text}");
     let (code, text) = refused("/flamegraph?seconds=1000");
     assert!(
         code == 400 && text.contains("is not a number from 1 to 300") && text.contains("<form"),
