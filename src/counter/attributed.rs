@@ -1,6 +1,7 @@
 //! A planned group that the switch stream counts: adds the shares of cgroups and processes to series.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::busy::Busy;
@@ -58,8 +59,8 @@ struct Target {
 }
 
 /// Counts that are in no series, for one reason.
-#[derive(Debug)]
-struct Rest {
+#[derive(Debug, Clone)]
+pub(super) struct Rest {
     counts: Counts,
     /// Time of the collection before the first count.
     start: Timestamp,
@@ -75,19 +76,46 @@ pub(super) struct AttributedGroup {
     open: Vec<bool>,
     targets: BTreeMap<Key, Target>,
     /// Counts that are in no series, by reason.
-    rest: BTreeMap<&'static str, Rest>,
+    rest: RestByReason,
+}
+
+/// Counts that are in no series, by reason.
+pub(super) type RestByReason = BTreeMap<&'static str, Rest>;
+
+impl Rest {
+    /// Continues the counts of other groups that `rest` comes from. `places`: for each counter of `plan`, its place in these counts.
+    pub(super) fn continue_all(
+        all: &mut RestByReason,
+        plan: &Group,
+        rest: RestByReason,
+        places: &[Option<usize>],
+        now: Timestamp,
+    ) {
+        for (reason, from) in rest {
+            match all.entry(reason) {
+                Entry::Vacant(free) => {
+                    let counts = from.counts.continued(plan, places, now);
+                    free.insert(Self { counts, start: from.start });
+                }
+                Entry::Occupied(mut known) => {
+                    let Self { counts, start } = known.get_mut();
+                    counts.add_counters(*start, (&from.counts, from.start), places);
+                    *start = (*start).min(from.start);
+                }
+            }
+        }
+    }
 }
 
 impl AttributedGroup {
-    /// Returns a group without counts. `numbers`: for each counter, its number in the stream.
-    pub(super) fn new(plan: Arc<Group>, numbers: Vec<usize>, limit: usize, now: Timestamp) -> Self {
-        Self {
-            base: Base::new(plan, limit, now),
-            open: vec![false; numbers.len()],
-            numbers,
-            targets: BTreeMap::new(),
-            rest: BTreeMap::new(),
-        }
+    /// Returns a group without targets. `numbers`: for each counter, its number in the stream. `rest`: counts that it continues.
+    pub(super) fn new(base: Base, numbers: Vec<usize>, rest: RestByReason) -> Self {
+        Self { base, open: vec![false; numbers.len()], numbers, targets: BTreeMap::new(), rest }
+    }
+
+    /// Returns the counts that are in no series.
+    pub(super) fn rest(&self) -> &RestByReason {
+        &self.rest
     }
 
     /// Updates the numbers of the counters after the stream was opened again. `open` reports whether the counter with a number is open.
@@ -357,7 +385,7 @@ impl AttributedGroup {
             self.rest.iter().filter_map(move |(&reason, rest)| {
                 let own = [("scope", self.base.plan.scope().as_str().into()), ("reason", reason.into())];
                 let total = rest.counts.counters.get(place)?.total;
-                Some((counter, labels(&self.base.plan, own), total, rest.start))
+                Some((counter, labels(&self.base.plan, own), total, rest.counts.start(place, rest.start)))
             })
         })
     }

@@ -1,5 +1,6 @@
 //! A planned group with any source of counts.
 
+use super::Context;
 use super::attributed::AttributedGroup;
 use super::counts::Base;
 use super::group::GroupCounter;
@@ -48,6 +49,14 @@ impl<K: Kernel> Counting<K> {
         match self {
             Self::Dedicated(counter) => counter.left_out(),
             Self::Attributed(group) => group.left_out(),
+        }
+    }
+
+    /// Closes the events of its own.
+    pub(super) fn close(self, context: &mut Context<'_, K>) {
+        match self {
+            Self::Dedicated(mut counter) => counter.close_targets(context),
+            Self::Attributed(_) => {}
         }
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Count {
     pub(super) doubted: bool,
     /// For an aggregated series: whether it is plausible in at least one of the series.
     believed: bool,
+    /// Time from which it counts, if it was added to the group after the series began; otherwise earlier than the start of the series.
+    pub(super) begin: Timestamp,
 }
 
 /// A count and the time in which it was counted, before scaling.
@@ -82,9 +84,10 @@ pub(super) struct Base {
 }
 
 impl Base {
-    pub(super) fn new(plan: Arc<Group>, limit: usize, now: Timestamp) -> Self {
+    /// Returns the part of a group whose series are in `series`.
+    pub(super) fn new(plan: Arc<Group>, series: SeriesTable) -> Self {
         Self {
-            series: Table::new(Counts::new(&plan), limit, MIN_ACTIVITY, now),
+            series,
             states: BTreeMap::new(),
             online: CpuSet::default(),
             other: other_labels(&plan),
@@ -151,6 +154,11 @@ impl Base {
     }
 }
 
+/// Returns an empty table for the series of a group. At most `limit` series have labels of their own.
+pub(super) fn empty_table(plan: &Group, limit: usize, now: Timestamp) -> SeriesTable {
+    Table::new(Counts::new(plan), limit, MIN_ACTIVITY, now)
+}
+
 /// Returns the labels of a series in families about all groups.
 pub(super) fn quality_labels(own: &Labels, known: &OnceLock<Arc<Labels>>, plan: &Group) -> Arc<Labels> {
     let render = || {
@@ -192,6 +200,41 @@ impl Counts {
         }
     }
 
+    /// Returns the counts of the group `plan`, which continues these counts. `places`: for each counter of `plan`, its place in these counts;
+    /// the others begin `now`.
+    pub(super) fn continued(&self, plan: &Group, places: &[Option<usize>], now: Timestamp) -> Self {
+        let mut counts = Self::new(plan);
+        for (count, &place) in counts.counters.iter_mut().zip(places) {
+            let old = place.and_then(|place| self.counters.get(place).copied());
+            *count = old.unwrap_or(Count { begin: now, ..Count::default() });
+        }
+        for (unscaled, &place) in counts.unscaled.iter_mut().zip(places) {
+            *unscaled = place.and_then(|place| self.unscaled.get(place).copied()).unwrap_or_default();
+        }
+        Self { interval: self.interval, ..counts }
+    }
+
+    /// Continues counts of another group as well. `places`: for each counter, its place in `from`, if it is there. `start` and `from_start`
+    /// are the start times of the series of both.
+    pub(super) fn add_counters(
+        &mut self,
+        start: Timestamp,
+        (from, from_start): (&Self, Timestamp),
+        places: &[Option<usize>],
+    ) {
+        for (count, place) in self.counters.iter_mut().zip(places) {
+            match place.and_then(|place| from.counters.get(place)) {
+                Some(old) => *count = Count { begin: old.begin.max(from_start), ..*old },
+                None => count.begin = count.begin.max(start),
+            }
+        }
+        for (unscaled, place) in self.unscaled.iter_mut().zip(places) {
+            if let Some(old) = place.and_then(|place| from.unscaled.get(place)) {
+                *unscaled = *old;
+            }
+        }
+    }
+
     /// Returns the total of a counter; `None` if it is unknown or implausible.
     ///
     /// One implausible target makes the total of a labeled series unavailable, but not that of an aggregated series. A user can investigate
@@ -199,6 +242,11 @@ impl Counts {
     pub(super) fn known(&self, counter: usize) -> Option<u64> {
         let count = self.counters.get(counter)?;
         (count.counted && (!count.doubted || count.believed)).then_some(count.total)
+    }
+
+    /// Returns the time from which a counter of a series counts. `start`: the time from which the series counts.
+    pub(super) fn start(&self, counter: usize, start: Timestamp) -> Timestamp {
+        self.counters.get(counter).map_or(start, |count| count.begin.max(start))
     }
 
     /// Returns the total of each counter.
@@ -214,6 +262,7 @@ impl Total for Counts {
             count.believed |= more.counted & !more.doubted;
             count.doubted |= more.doubted;
             count.counted |= more.counted;
+            count.begin = count.begin.max(more.begin);
         }
         for (unscaled, more) in self.unscaled.iter_mut().zip(&mut from.unscaled) {
             let Unscaled { count, interval } = std::mem::take(more);
@@ -280,14 +329,14 @@ mod tests {
             (true, true, true, Some(7)),
             (false, true, true, None),
         ] {
-            let counts = counts(&[Count { total: 7, counted, doubted, believed }]);
+            let counts = counts(&[Count { total: 7, counted, doubted, believed, ..Count::default() }]);
             assert_eq!((counts.known(0), counts.known(1)), (known, None), "{counts:?}");
         }
     }
 
     #[test]
     fn an_aggregated_total_is_known_if_one_of_its_series_is_plausible() {
-        let count = |total, counted, doubted| Count { total, counted, doubted, believed: false };
+        let count = |total, counted, doubted| Count { total, counted, doubted, ..Count::default() };
         for (series, known) in [
             (&[(1, true, true), (2, true, false)][..], Some(3)),
             (&[(2, true, false), (1, true, true)], Some(3)),
@@ -344,7 +393,9 @@ mod tests {
         let catalog = Catalog::load(&Roots::under(dir.path()), &Facts::default());
         let events = catalog.resolve(&crate::config::profiled::one_event("page-faults").unwrap()).unwrap();
         let plan = crate::plan::groups(&"test".into(), &targets, events);
-        Base::new(Arc::clone(&plan.groups[0]), 10, Timestamp(0))
+        let group = Arc::clone(&plan.groups[0]);
+        let series = empty_table(&group, 10, Timestamp(0));
+        Base::new(group, series)
     }
 
     #[test]

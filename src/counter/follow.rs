@@ -156,6 +156,22 @@ impl<K: Kernel> Collector<K> {
             budget: &mut self.budget,
         };
         let refused = stream.open_missing(online, &mut means);
+        self.note_refused(refused, online);
+        self.renumber();
+    }
+
+    /// Updates the numbers of the counters of all groups to those of the open stream.
+    pub(super) fn renumber(&mut self) {
+        let Some(stream) = &self.stream else { return };
+        for group in self.groups.iter_mut().filter_map(Counting::attributed_mut) {
+            if let Some(numbers) = stream.plan.counters_of(&group.base.plan) {
+                group.renumber(numbers, |number| stream.counts(number));
+            }
+        }
+    }
+
+    /// Adds events of the stream that could not be opened to the board, once for each group that counts them.
+    pub(super) fn note_refused(&mut self, refused: Vec<stream::Refused>, online: &CpuSet) {
         // A CPU with a failure was just retried: the new result replaces the old one.
         let old = |cpu: u32| !online.contains(cpu) || refused.iter().any(|refused| refused.cpu == cpu);
         for (_, ticket) in self.stream_refused.extract_if(.., |(cpu, _)| old(*cpu)) {
@@ -167,11 +183,6 @@ impl<K: Kernel> Collector<K> {
                     let (entry, scope) = (&group.base.plan.entry, group.base.plan.scope());
                     self.stream_refused.push((cpu, self.board.add(entry, scope, refusal.clone())));
                 }
-            }
-        }
-        for group in self.groups.iter_mut().filter_map(Counting::attributed_mut) {
-            if let Some(numbers) = stream.plan.counters_of(&group.base.plan) {
-                group.renumber(numbers, |number| stream.counts(number));
             }
         }
     }

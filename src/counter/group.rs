@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Context;
 use super::busy::Busy;
 use super::counts::{Base, SeriesTable};
-use super::slots::{Counted, Outcome, Slots, Work};
+use super::slots::{Change, Counted, Outcome, Slots, Work};
 use super::subject::{Key, Subject};
 use crate::clock::Monotonic;
 use crate::health::Verdict;
@@ -60,9 +60,76 @@ pub(super) struct GroupCounter<K: Kernel> {
 }
 
 impl<K: Kernel> GroupCounter<K> {
-    /// Returns a group without open events. At most `limit` series have labels of their own.
-    pub(super) fn new(plan: Arc<Group>, limit: usize, context: &Context<'_, K>) -> Self {
-        Self { base: Base::new(plan, limit, context.now), targets: BTreeMap::new(), left: BTreeMap::new() }
+    /// Returns a group without open events.
+    pub(super) fn new(base: Base) -> Self {
+        Self { base, targets: BTreeMap::new(), left: BTreeMap::new() }
+    }
+
+    /// Adds the counts so far to the series of the previous plan.
+    pub(super) fn settle_all(&mut self) {
+        for target in self.targets.values_mut() {
+            target.take_counts(&self.base.plan, &mut self.base.series);
+        }
+        self.settle();
+    }
+
+    /// Continues the targets of a group of the previous plan, whose counts were [settled](Self::settle_all). Targets that are no longer
+    /// selected are closed, and those that could not be opened are tried again.
+    pub(super) fn resume(
+        base: Base,
+        old: &mut Self,
+        continued: &[Option<usize>],
+        context: &mut Context<'_, K>,
+    ) -> Self {
+        let (plan, old_plan) = (Arc::clone(&base.plan), Arc::clone(&old.base.plan));
+        let change = Change { old: &old_plan, new: &plan, continued };
+        let mut counter = Self::new(base);
+        counter.base.online.clone_from(&old.base.online);
+        for target in std::mem::take(&mut old.targets).into_values() {
+            if counter.base.selects(&target.subject) {
+                counter.resume_target(target, change, context);
+            } else {
+                target.slots.close(context);
+            }
+        }
+        std::mem::take(&mut old.left).into_values().for_each(|left| left.slots.close(context));
+        counter
+    }
+
+    fn resume_target(&mut self, target: Target<K>, change: Change<'_>, context: &mut Context<'_, K>) {
+        let Target { subject, slots, tallies: old, .. } = target;
+        let continued = |place: &Option<usize>| place.and_then(|place| old.get(place).copied());
+        let mut tallies: Box<[Tally]> =
+            change.continued.iter().map(|place| continued(place).unwrap_or_default()).collect();
+        let (slots, outcome) = slots.change(
+            change,
+            (&subject, &self.base.online),
+            context,
+            |Counted { counter, count, verdict, .. }| {
+                let tally = tallies.get_mut(counter).filter(|_| verdict.has_count());
+                tally.into_iter().for_each(|tally| tally.fresh = tally.fresh.saturating_add(count));
+            },
+        );
+        let key = subject.key();
+        match outcome {
+            Outcome::Counted => {}
+            Outcome::Gone => return slots.close(context),
+            outcome => {
+                let again = outcome == Outcome::NoRoom;
+                self.left.insert(key, UncountedTarget { subject, slots, again });
+                return;
+            }
+        }
+        let series = self.base.enter(&subject, context.monotonic);
+        self.base.know_path(&subject);
+        self.targets.insert(key, Target { subject, slots, series, parent: None, tallies });
+    }
+
+    /// Finds the nearest counted cgroup above each target again, after targets were added and removed in any order.
+    pub(super) fn find_parents(&mut self) {
+        let parents: Vec<Option<Key>> =
+            self.targets.values().map(|target| self.parent_of(&target.subject)).collect();
+        self.targets.values_mut().zip(parents).for_each(|(target, parent)| target.parent = parent);
     }
 
     /// Updates the online CPUs: opens events on CPUs that came online, and reads those of CPUs that went offline a last time.
@@ -254,7 +321,7 @@ impl<K: Kernel> GroupCounter<K> {
     }
 
     /// Closes all events, and releases their descriptors and tickets.
-    pub(super) fn close(mut self, context: &mut Context<'_, K>) {
+    pub(super) fn close_targets(&mut self, context: &mut Context<'_, K>) {
         std::mem::take(&mut self.targets).into_values().for_each(|target| target.slots.close(context));
         std::mem::take(&mut self.left).into_values().for_each(|left| left.slots.close(context));
     }

@@ -19,6 +19,7 @@ mod scale;
 mod slots;
 mod stream;
 mod subject;
+mod transition;
 
 pub use attributed::Unattributed;
 pub use busy::Busy;
@@ -29,12 +30,12 @@ use std::sync::Arc;
 
 use crate::attribute::Shares;
 use crate::budget::{self, Part};
-use crate::clock::{Clock, Monotonic, Timestamp};
+use crate::clock::{Clock, Monotonic};
 use crate::config::Limits;
 use crate::health::{Board, Scope, Ticket, Verdict};
 use crate::host::{Facts, KernelVersion, Roots};
 use crate::metrics::{Family, NameError};
-use crate::plan::{Group, Plan, Source, StreamSupport};
+use crate::plan::{Group, Plan, StreamSupport};
 use crate::register::TargetIndex;
 use crate::ring::{self, Losses};
 use crate::sys::{Budget, Inherit, Kernel, Place, Start};
@@ -42,7 +43,6 @@ use crate::targets::{Changed, Targets, Watch};
 use crate::tracepoint::{LongestWaits, TraceState, Tracer, TracerState};
 use attributed::{AttributedGroup, Collected};
 use counting::Counting;
-use group::GroupCounter;
 use open::{OpenContext, OpenOptions, Opened};
 use publish::Quality;
 use stream::{Reading, Stream};
@@ -53,7 +53,6 @@ struct Context<'a, K> {
     means: OpenContext<'a, K>,
     targets: &'a Watch,
     board: &'a mut Board,
-    now: Timestamp,
     monotonic: Monotonic,
 }
 
@@ -210,45 +209,31 @@ impl<K: Kernel> Collector<K> {
         support(&self.kernel, &self.facts)
     }
 
-    /// Counts the groups of `plan` from now on. Groups that are also in the previous plan continue undisturbed. The others are closed, and
-    /// their series end.
+    /// Counts the groups of `plan` from now on. Groups that are also in the previous plan continue undisturbed. Of the others, each event
+    /// that was counted before for the same targets continues its totals, and its descriptors where the kernel allows it. The totals of
+    /// all other events end or begin.
     pub fn apply(&mut self, plan: &Plan, bounds: Bounds, targets: &Watch) {
-        let restart = self.stream.as_ref().map(|stream| &stream.plan) != plan.stream.as_ref();
-        if restart {
-            self.close_stream();
-        }
-        let groups = std::mem::take(&mut self.groups);
         let unresolved = std::mem::take(&mut self.unresolved);
         unresolved.into_iter().for_each(|ticket| self.board.remove(ticket));
         let refused = plan.refusals.iter().cloned();
         self.unresolved =
             refused.map(|refused| self.board.add(&refused.entry, refused.scope, refused.refusal)).collect();
 
-        let (mut kept, closed): (Vec<_>, Vec<_>) = groups
-            .into_iter()
-            .partition(|counting| plan.groups.iter().any(|group| **group == *counting.base().plan));
-        self.close(targets, closed);
-        for group in &plan.groups {
-            let old = kept.iter().position(|counting| *counting.base().plan == **group);
-            let counting = match old {
-                Some(at) => {
-                    let mut counting = kept.swap_remove(at);
-                    counting.base_mut().series.set_limit(bounds.series);
-                    counting
-                }
-                None => self.begin(group, plan, bounds.series, targets),
-            };
-            self.groups.push(counting);
-        }
         let ring_memory = plan.ring_memory(bounds.ring_memory);
-        if restart && let Some(stream) = &plan.stream {
+        let refused = self.replace_stream(plan, ring_memory, targets);
+        self.replace_groups(plan, bounds.series, targets);
+        self.renumber();
+        self.note_refused(refused, targets.online());
+        if let (None, Some(stream)) = (&self.stream, &plan.stream) {
             let rate = stream::switch_rate(&self.roots, targets.online().len());
             self.stream = Some(Stream::new(stream.clone(), rate, ring_memory));
         }
         self.describe_to_stream(targets);
         self.follow_stream(targets.online());
-        self.tracer.collect(&mut self.index, &self.roots, &self.facts.nodes);
         let thread_switches = self.thread_switches(plan.follows_threads(), targets.online());
+        let (tracer, mut context) = self.tracing();
+        tracer.stop_for(&plan.traces, ring_memory, thread_switches.is_some(), &mut context);
+        self.tracer.collect(&mut self.index, &self.roots, &self.facts.nodes);
         let (tracer, mut context) = self.tracing();
         tracer.apply(
             &plan.traces,
@@ -262,36 +247,6 @@ impl<K: Kernel> Collector<K> {
         self.board.log_changes();
     }
 
-    /// Starts to count a new group.
-    fn begin(&mut self, group: &Arc<Group>, plan: &Plan, limit: usize, targets: &Watch) -> Counting<K> {
-        let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
-        let numbers = plan.stream.as_ref().and_then(|stream| stream.counters_of(group));
-        if let (Source::Stream, Some(numbers)) = (group.source, numbers) {
-            let mut attributed = AttributedGroup::new(Arc::clone(group), numbers, limit, now);
-            attributed.base.series.set_names(self.names);
-            attributed.set_online(targets.online(), &self.facts.nodes, monotonic);
-            let subjects = subjects_of(group, targets).into_iter();
-            subjects.for_each(|subject| attributed.add(subject, monotonic));
-            return Counting::Attributed(attributed);
-        }
-        let names = self.names;
-        let context = &mut self.context(targets);
-        let mut counter = GroupCounter::new(Arc::clone(group), limit, context);
-        counter.base.series.set_names(names);
-        counter.set_online(targets.online(), context);
-        subjects_of(group, targets).into_iter().for_each(|subject| counter.add(subject, context));
-        Counting::Dedicated(counter)
-    }
-
-    fn close(&mut self, targets: &Watch, closed: Vec<Counting<K>>) {
-        let context = &mut self.context(targets);
-        for counting in closed {
-            if let Counting::Dedicated(counter) = counting {
-                counter.close(context);
-            }
-        }
-    }
-
     /// Returns the processes that changed since the last call; `None` if that is unknown. Empties the rings first, because their records
     /// report some of the changes.
     pub fn take_changed(&mut self) -> Option<Changed> {
@@ -303,8 +258,14 @@ impl<K: Kernel> Collector<K> {
     /// Closes the stream, after attributing its last counts.
     fn close_stream(&mut self) {
         let Some(stream) = self.stream.take() else { return };
+        self.end_stream(stream, Vec::new());
+    }
+
+    /// Closes a stream that is no longer in use. `readings` are counts of CPUs on which it is already closed.
+    fn end_stream(&mut self, stream: Stream<K>, mut readings: Vec<Reading>) {
         self.past_losses = stream.state().losses.plus(self.past_losses);
-        let (readings, shares) = stream.close(&mut self.budget);
+        let (last, shares) = stream.close(&mut self.budget);
+        readings.extend(last);
         self.attribute(&shares, &readings);
         for (_, ticket) in self.stream_refused.drain(..) {
             self.board.remove(ticket);
@@ -319,12 +280,8 @@ impl<K: Kernel> Collector<K> {
                 counter.collect(&self.busy);
             }
         }
+        self.collect_stream();
         if let Some(mut stream) = self.stream.take() {
-            // Taken before the CPUs are read: the attributed total never exceeds the count of the CPUs.
-            let shares = stream.take(|pid| self.index.has_process(pid));
-            let mut readings = Vec::new();
-            stream.read(|reading| readings.push(reading));
-            self.attribute(&shares, &readings);
             stream.grow();
             let mut means = OpenContext {
                 kernel: &self.kernel,
@@ -337,6 +294,17 @@ impl<K: Kernel> Collector<K> {
         }
         self.tracer.collect(&mut self.index, &self.roots, &self.facts.nodes);
         self.publish()
+    }
+
+    /// Adds the counts of the stream since the last call to its groups.
+    fn collect_stream(&mut self) {
+        let Some(mut stream) = self.stream.take() else { return };
+        // Taken before the CPUs are read: the attributed total never exceeds the count of the CPUs.
+        let shares = stream.take(|pid| self.index.has_process(pid));
+        let mut readings = Vec::new();
+        stream.read(|reading| readings.push(reading));
+        self.attribute(&shares, &readings);
+        self.stream = Some(stream);
     }
 
     fn publish(&mut self) -> Vec<Family> {
@@ -463,8 +431,8 @@ impl<K: Kernel> Collector<K> {
             core_pmu_present: self.core_pmu_present,
             budget: &mut self.budget,
         };
-        let (now, monotonic) = (self.clock.now(), self.clock.monotonic());
-        Context { means, targets, board: &mut self.board, now, monotonic }
+        let monotonic = self.clock.monotonic();
+        Context { means, targets, board: &mut self.board, monotonic }
     }
 }
 

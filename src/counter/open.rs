@@ -32,6 +32,22 @@ impl<E: Event> Bundle<E> {
         self.leader.enable()
     }
 
+    /// Closes the members whose counters have no new place, and gives the others their new places. The leader stays open. Returns the
+    /// number of closed members.
+    pub(super) fn retain_members(&mut self, new_place: impl Fn(usize) -> Option<usize>) -> usize {
+        let places: Vec<Option<usize>> = self.counters.iter().map(|&counter| new_place(counter)).collect();
+        let stays = |member: usize| member == 0 || places.get(member).is_some_and(Option::is_some);
+        let mut member = 0;
+        self.members.retain(|_| {
+            member += 1;
+            stays(member)
+        });
+        let before = self.counters.len();
+        self.progress.retain(stays);
+        self.counters = places.into_iter().flatten().collect();
+        before - self.counters.len()
+    }
+
     /// Stops all members at once.
     pub(super) fn stop(&self) -> Result<(), Errno> {
         self.leader.disable()

@@ -96,7 +96,8 @@ impl Quality {
 /// Returns the total of one series; `None` if it is unknown or implausible.
 fn point<I>(series: Published<'_, Counts, I>, index: usize, counter: &Counter) -> Option<Point> {
     let total = series.total.known(index)?;
-    Some(Point { labels: Arc::clone(series.labels), value: quantity(counter, total), start: series.start })
+    let start = series.total.start(index, series.start);
+    Some(Point { labels: Arc::clone(series.labels), value: quantity(counter, total), start })
 }
 
 /// Returns a count in the unit of its metric.

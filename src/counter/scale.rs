@@ -58,6 +58,12 @@ impl Progress {
         Some(interval)
     }
 
+    /// Removes the members for which `stays` returns false, after they were closed.
+    pub(super) fn retain(&mut self, stays: impl Fn(usize) -> bool) {
+        let values = self.values.iter().enumerate().filter(|&(member, _)| stays(member));
+        self.values = values.map(|(_, &value)| value).collect();
+    }
+
     /// Raises the values of a reading to those of the previous reading, where values are missing.
     pub(super) fn raise(&self, values: &mut [u64]) {
         values.iter_mut().zip(&self.values).for_each(|(value, last)| *value = (*value).max(*last));

@@ -1,5 +1,7 @@
 //! Open events of one target, by CPU or thread.
 
+mod change;
+
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -14,8 +16,9 @@ use crate::event::Kind;
 use crate::health::{Cause, Interval, Judgement, Ticket, Verdict, judge};
 use crate::host::{Cpu, CpuSet};
 use crate::plan::{Counter, Group, MAX_MEMBERS};
-use crate::sys::{Kernel, Place};
+use crate::sys::{Event, Kernel, Place};
 use crate::targets::{Cgroup, Process};
+pub(super) use change::Change;
 
 /// Result of opening a group for a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub(super) struct Slots<K: Kernel> {
     places: BTreeMap<u32, Vec<Bundle<K::Event>>>,
     /// Tickets of its refusals on the board.
     refused: Vec<Ticket>,
+    /// Whether opened events are started later, all at once.
+    start_later: bool,
 }
 
 /// Work of a target in an interval.
@@ -63,7 +68,7 @@ pub(super) struct Counted {
 
 impl<K: Kernel> Default for Slots<K> {
     fn default() -> Self {
-        Self { places: BTreeMap::new(), refused: Vec::new() }
+        Self { places: BTreeMap::new(), refused: Vec::new(), start_later: false }
     }
 }
 
@@ -178,10 +183,8 @@ impl<K: Kernel> Slots<K> {
         if opened.bundles.is_empty() {
             return Outcome::Refused;
         }
-        for bundle in &opened.bundles {
-            if let Err(errno) = bundle.start() {
-                tracing::debug!(entry = &*plan.entry, %errno, "cannot start a group");
-            }
+        if !self.start_later {
+            start(plan, &opened.bundles);
         }
         self.places.insert(place, opened.bundles);
         Outcome::Counted
@@ -233,6 +236,14 @@ impl<K: Kernel> Slots<K> {
                 // tries again anyway.
                 Err(errno) => tracing::debug!(entry = &*plan.entry, %errno, "cannot read a group"),
             }
+        }
+    }
+}
+
+fn start<'e, E: Event + 'e>(plan: &Group, bundles: impl IntoIterator<Item = &'e Bundle<E>>) {
+    for bundle in bundles {
+        if let Err(errno) = bundle.start() {
+            tracing::debug!(entry = &*plan.entry, %errno, "cannot start a group");
         }
     }
 }

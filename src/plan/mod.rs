@@ -2,6 +2,7 @@
 //!
 //! A plan is a template for each CPU, cgroup or process. [`counter`](crate::counter) receives the actual targets at run time.
 
+mod continuity;
 mod profile;
 mod stream;
 mod tasks;

@@ -191,10 +191,13 @@ impl<K: Kernel> Profiler<K> {
         let stay = self.publisher.set(samplers, limit, self.clock.now());
         self.shared.keep_functions(&stay);
         self.shared.debug_info.store(debug_info, Ordering::Relaxed);
-        if self.samplers != samplers || memory != self.memory || self.rings.has_refusals() {
+        // Rings that are within their new share stay open, and can grow up to it.
+        let exceeds = self.shared.rings.lock().bytes() > memory;
+        self.memory = memory;
+        self.set_ring_budget(online, context);
+        if self.samplers != samplers || exceeds || self.rings.has_refusals() {
             self.close_rings(context);
             self.samplers = samplers.to_vec();
-            self.memory = memory;
             self.shared.set_samplers(samplers);
             if samplers.is_empty() {
                 self.rings.stop_reader();
@@ -251,11 +254,16 @@ impl<K: Kernel> Profiler<K> {
         }
     }
 
+    fn set_ring_budget(&mut self, online: &CpuSet, context: &Context<'_, K>) {
+        let page_size = rustix::param::page_size();
+        self.rings.budget = RingBudget::new(context.facts, self.memory, online.len(), page_size);
+    }
+
     fn open(&mut self, ring: RingId, online: &CpuSet, context: &mut Context<'_, K>) {
+        self.set_ring_budget(online, context);
         let everybody = [OpenTarget::Cpus(online.clone())];
         let open_targets = self.open_targets.as_deref().unwrap_or(&everybody);
         let page_size = rustix::param::page_size();
-        self.rings.budget = RingBudget::new(context.facts, self.memory, online.len(), page_size);
         let pages = match self.open_targets {
             // A command runs for a limited time, so its rings have the maximum size from the start: no record is lost while rings grow.
             Some(_) => self.rings.budget.most,

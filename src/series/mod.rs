@@ -15,6 +15,7 @@
 //! So the increase of all series together equals the counted events, in any interval, also for a scraper that sees only some of the
 //! publications.
 
+mod continuation;
 mod names;
 mod rank;
 #[cfg(test)]
@@ -141,7 +142,7 @@ pub struct Published<'a, T, I = ()> {
 }
 
 /// The series of one metric, or of several metrics with the same label sets.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Table<T, I = ()> {
     empty: T,
     limit: usize,
@@ -518,6 +519,11 @@ impl<T, I> Series<T, I> {
             own: None,
             of_refused: false,
         }
+    }
+
+    /// Returns its own labels.
+    pub fn labels(&self) -> &Labels {
+        &self.labels
     }
 
     /// Reports whether the series has the labels of the aggregated series.

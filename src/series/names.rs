@@ -29,7 +29,7 @@ pub struct OwnName {
 /// Names in one table of series.
 ///
 /// A name is reference-counted: each admission must be released. Every call takes amortized constant time.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct NameLimiter {
     per_owner: usize,
     owners: HashMap<Arc<str>, Owner>,
@@ -38,7 +38,7 @@ pub struct NameLimiter {
     tidy_at: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Owner {
     /// Held names with their reference counts.
     names: HashMap<Arc<str>, u32>,

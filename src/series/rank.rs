@@ -16,7 +16,7 @@ const TURN: Duration = Duration::from_secs(10);
 
 /// How long the last value of a series is published after its last activity: the longest usual interval of scrapes. A scraper that misses
 /// the last value of a series that loses its labels loses the counts since its previous scrape.
-const LAST_VALUE: Duration = Duration::from_secs(60);
+pub(super) const LAST_VALUE: Duration = Duration::from_secs(60);
 
 /// Minimum number of remembered series without targets and labels; the limit of the table, if that is higher.
 const CANDIDATES: usize = 1024;

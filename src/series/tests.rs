@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod continuation;
 mod names;
 
 type Plain = Table<u64>;

@@ -46,6 +46,16 @@ impl Targets {
         }
     }
 
+    /// Reports whether the series of a target have the same labels and count the same as with `other`, which may select other targets.
+    pub fn has_series_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Cpus(one), Self::Cpus(other)) => one == other,
+            (Self::Cgroups(one), Self::Cgroups(other)) => one.descendants == other.descendants,
+            (Self::Processes(one), Self::Processes(other)) => one.by == other.by,
+            _ => false,
+        }
+    }
+
     /// Returns the configured attribution method; `None` for CPUs, where there is no choice.
     pub fn attribution(&self) -> Option<Attribution> {
         match self {

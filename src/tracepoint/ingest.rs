@@ -76,20 +76,24 @@ impl<R: Ring> Ingest<R> {
         }
     }
 
-    /// Reads records with these fields for these entries from now on, and follows these thread switches. There is no ring yet.
+    /// Reads records with these fields for these entries from now on, and follows these thread switches. There is no ring of the `stopped`
+    /// ring classes.
     pub(super) fn retrace(
         &mut self,
         fields: ByClass<Fields>,
         traces: &[Arc<Trace>],
         thread_switches: Option<Arc<ThreadSwitchReceiver>>,
+        stopped: ByClass<bool>,
     ) {
-        (self.thread_switches, self.waiting) = (thread_switches, Vec::new());
-        // Records that are still queued have times in the future: the kernel did not write these times.
-        let until = u64::MAX;
-        std::mem::take(&mut self.merger)
-            .flush(until, |ring, _| self.router.losses[class_of(ring)].unreadable += 1);
+        if self.rings.is_empty() {
+            (self.thread_switches, self.waiting) = (thread_switches, Vec::new());
+            // Records that are still queued have times in the future: the kernel did not write these times.
+            let until = u64::MAX;
+            std::mem::take(&mut self.merger)
+                .flush(until, |ring, _| self.router.losses[class_of(ring)].unreadable += 1);
+        }
         self.fields = fields;
-        self.router.retrace(traces);
+        self.router.retrace(traces, stopped);
     }
 
     /// Closes a ring whose events have stopped after counting this many `hits`.

@@ -13,6 +13,7 @@
 //! time: an operation may start on one CPU and end on another.
 
 mod aggregate;
+mod change;
 mod ingest;
 mod naming;
 mod open;
@@ -30,7 +31,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::clock::{Clock, Monotonic};
-use crate::config::traced::TracedKind;
 use crate::health::{Refusal, Scope};
 use crate::host::{CpuSet, Nodes, Roots};
 use crate::metrics::{Family, NameError};
@@ -83,6 +83,8 @@ pub(crate) struct Tracer<K: Kernel> {
     memory: u64,
     /// Whether to retry events that could not be opened.
     again: bool,
+    /// The ring classes whose events [`stop_for`](Self::stop_for) has stopped for the next [`apply`](Self::apply); `None` if nothing changes.
+    stopped_classes: Option<ByClass<bool>>,
     /// Maximum number of process names per cgroup, in each series table.
     names: usize,
     longest_waits: LongestWaits,
@@ -172,58 +174,12 @@ impl<K: Kernel> Tracer<K> {
             rings: RingSet::new(Records::Tracepoints.plural()),
             memory: 0,
             again: false,
+            stopped_classes: None,
             names: usize::MAX,
             longest_waits: LongestWaits::default(),
             rounds: VecDeque::new(),
             metrics: Metrics::new()?,
         })
-    }
-
-    /// Decodes the records of `traces` from now on. If these are not the current traces, all events are opened again; entries that remain
-    /// keep their counts. `thread_switches` are the thread switches for entries that follow threads. Call [`collect`](Self::collect) just
-    /// before, so that the last counts of entries that end are published.
-    pub(crate) fn apply(
-        &mut self,
-        traces: &[Arc<Trace>],
-        limit: usize,
-        memory: u64,
-        (online, thread_switches): (&CpuSet, Option<ThreadSwitchReceiver>),
-        context: &mut Context<'_, K>,
-    ) {
-        self.limit_series(limit);
-        let names = self.names;
-        let same = self.series_tables.iter().map(|series_table| &series_table.trace).eq(traces);
-        let source_changed = thread_switches.is_some() || self.lost_thread_switches();
-        let mut removes_probes = false;
-        if !same || memory != self.memory || source_changed || std::mem::take(&mut self.again) {
-            self.stop(context);
-            self.set_thread_switches(thread_switches);
-            let now = self.clock.now();
-            let mut old = std::mem::take(&mut self.series_tables);
-            for trace in traces {
-                let kept = old
-                    .iter()
-                    .position(|series_table| series_table.trace == *trace)
-                    .map(|at| old.swap_remove(at));
-                let mut series_table =
-                    kept.unwrap_or_else(|| SeriesTable::new(Arc::clone(trace), limit, now));
-                series_table.set_names(names);
-                self.series_tables.push(series_table);
-            }
-            // Entries of threads have no probes.
-            let of_threads = |series_table: &SeriesTable| {
-                matches!(series_table.trace.kind, TracedKind::Scheduler | TracedKind::Syscalls)
-            };
-            removes_probes = !old.iter().all(of_threads);
-            self.memory = memory;
-            self.retrace();
-        }
-        self.open_and_close(online, None, context);
-        if removes_probes {
-            // The caller can then remove probes that are no longer open.
-            self.stopped.clear();
-        }
-        context.kernel.close(std::mem::take(&mut self.stopped));
     }
 
     /// Limits the number of process names per cgroup in the labels of one entry.
@@ -235,15 +191,6 @@ impl<K: Kernel> Tracer<K> {
     /// Limits the rings of all CPUs to `memory` bytes from now on. Open rings stay as they are.
     pub(crate) fn set_ring_memory(&mut self, memory: u64) {
         self.memory = memory;
-    }
-
-    /// Routes the records of events that are opened from now on to the entries. No event is open.
-    fn retrace(&mut self) {
-        let traces: Vec<Arc<Trace>> =
-            self.series_tables.iter().map(|series_table| Arc::clone(&series_table.trace)).collect();
-        (self.planned, self.properties) = open::planned(&traces, self.switches);
-        let fields = self.properties.map(|properties| properties.fields);
-        self.ingest().retrace(fields, &traces, self.thread_switches.clone());
     }
 
     /// Reports whether it follows threads, and can therefore use the thread switches of the switch stream.
@@ -281,7 +228,7 @@ impl<K: Kernel> Tracer<K> {
         );
         self.switches.of_cpus = true;
         self.stop(context);
-        self.retrace();
+        self.retrace(ByClass::default().map(|()| true));
     }
 
     /// Reports whether there are no entries.
@@ -318,7 +265,7 @@ impl<K: Kernel> Tracer<K> {
         if thread_switches.is_some() || self.lost_thread_switches() {
             self.stop(context);
             self.set_thread_switches(thread_switches);
-            self.retrace();
+            self.retrace(ByClass::default().map(|()| true));
         }
         self.follow_switches(context);
         for ring in self.rings.outside(online) {
@@ -336,10 +283,15 @@ impl<K: Kernel> Tracer<K> {
         }
     }
 
+    fn set_ring_budget(&mut self, online: &CpuSet, context: &Context<'_, K>) {
+        let classes = RingClass::ALL.iter().filter(|class| self.has(**class)).count();
+        let page_size = rustix::param::page_size();
+        self.rings.budget = RingBudget::new(context.facts, self.memory, online.len() * classes, page_size);
+    }
+
     fn open(&mut self, ring: RingId, online: &CpuSet, context: &mut Context<'_, K>) {
         let page_size = rustix::param::page_size();
-        let classes = RingClass::ALL.iter().filter(|class| self.has(**class)).count();
-        self.rings.budget = RingBudget::new(context.facts, self.memory, online.len() * classes, page_size);
+        self.set_ring_budget(online, context);
         let class = class_of(ring);
         let of_threads = matches!(class, RingClass::Scheduler | RingClass::Syscalls);
         let (rate, length) = if of_threads { THREADS } else { (0.0, 1) };

@@ -143,6 +143,25 @@ pub(super) fn planned(
     (found.into_iter().map(Arc::new).collect(), properties)
 }
 
+/// Returns the ring classes whose events have to be opened again after the traces changed: those with other traces, or with other common
+/// properties. `all`: whether those of all ring classes have to.
+pub(super) fn changed(
+    old: &[Arc<Trace>],
+    new: &[Arc<Trace>],
+    switches: Switches,
+    all: bool,
+) -> ByClass<bool> {
+    let of_class = |traces: &[Arc<Trace>], class| {
+        traces.iter().filter(|trace| trace.class() == class).cloned().collect::<Vec<_>>()
+    };
+    let (before, after) = (planned(old, switches).1, planned(new, switches).1);
+    let mut changed = ByClass::default().map(|()| all);
+    for class in RingClass::ALL {
+        changed[class] |= before[class] != after[class] || of_class(old, class) != of_class(new, class);
+    }
+    changed
+}
+
 /// Returns the event to open for a source.
 fn event_of(source: &Source, switches: Switches) -> Named {
     let mut event = source.event.clone();

@@ -92,7 +92,7 @@ impl Metrics {
         });
         families.push(Family::new(Arc::clone(&self.dropped), dropped.collect()));
         let aggregated = series_tables.iter().flat_map(|series_table| {
-            series_table.aggregated().map(move |(output, count)| {
+            series_table.aggregated().map(move |(output, count, start)| {
                 let metric =
                     output.hits.as_ref().or(output.amount.as_ref()).map(|metric| metric.name().into());
                 let first = series_table.trace.sources.first().map(|source| Arc::clone(&source.event.name));
@@ -103,7 +103,7 @@ impl Metrics {
                     ("leader", leader.unwrap_or_default()),
                     ("scope", output.targets.scope().as_str().into()),
                 ];
-                counted(series_table, labels, count)
+                Point { start, ..counted(series_table, labels, count) }
             })
         });
         families.push(Family::new(Arc::clone(&self.aggregated), aggregated.collect()));

@@ -65,9 +65,9 @@ pub(super) struct Router {
 }
 
 impl Router {
-    /// Routes records to these entries from now on. Entries that remain keep their counts and known values. Pairs start anew, because hits
-    /// in between were not recorded.
-    pub(super) fn retrace(&mut self, traces: &[Arc<Trace>]) {
+    /// Routes records to these entries from now on. Entries that remain keep their counts and known values. Pairs of the `stopped` ring
+    /// classes start anew, because hits in between were not recorded.
+    pub(super) fn retrace(&mut self, traces: &[Arc<Trace>], stopped: ByClass<bool>) {
         let mut old = std::mem::take(&mut self.sources);
         for trace in traces {
             let kept = old.iter().position(|source| source.trace() == trace);
@@ -77,7 +77,7 @@ impl Router {
         self.tasks.retrace(traces);
         self.routes.clear();
         self.leading = leading(traces);
-        RingClass::ALL.into_iter().for_each(|class| self.mark_gap(class));
+        RingClass::ALL.into_iter().filter(|&class| stopped[class]).for_each(|class| self.mark_gap(class));
     }
 
     /// Adds the route of an opened event whose records contain `id`.

@@ -1,5 +1,7 @@
 //! The series of one entry: totals that only grow, with label sets that appear and disappear.
 
+mod continuation;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,8 +46,9 @@ struct Parts {
 #[derive(Debug)]
 struct Page {
     series: Table<Sum, Parts>,
-    /// Hits that are attributed to no series, by reason.
+    /// Hits that are attributed to no series, by reason, since `start`.
     rest: BTreeMap<&'static str, Cell>,
+    start: Timestamp,
 }
 
 /// The series of an entry.
@@ -58,6 +61,8 @@ pub(super) struct SeriesTable {
     pub(super) unpaired: Vec<(&'static str, u64)>,
     pub(super) waiting: usize,
     pub(super) dropped: Dropped,
+    /// The part of `unpaired` and `dropped` from before the entry changed.
+    earlier: (Vec<(&'static str, u64)>, Dropped),
     pub(super) start: Timestamp,
     /// Whether a collection has ended, and no hits were added since.
     ended: bool,
@@ -71,6 +76,7 @@ impl SeriesTable {
         let page = |_: &Output| Page {
             series: Table::new(empty.clone(), limit, MIN_ACTIVITY, start),
             rest: BTreeMap::new(),
+            start,
         };
         Self {
             pages: trace.outputs.iter().map(page).collect(),
@@ -78,6 +84,7 @@ impl SeriesTable {
             unpaired: Vec::new(),
             waiting: 0,
             dropped: Dropped::default(),
+            earlier: (Vec::new(), Dropped::default()),
             start,
             ended: true,
             trace,
@@ -136,7 +143,8 @@ impl SeriesTable {
             }
         }
         self.forget(&taken.expired);
-        (self.unpaired, self.waiting, self.dropped) = (taken.unpaired, taken.waiting, taken.dropped);
+        self.waiting = taken.waiting;
+        self.note_losses(taken.unpaired, taken.dropped);
     }
 
     /// Ends a collection. Hits that were added since the last one are published.
@@ -240,9 +248,10 @@ impl SeriesTable {
         self.pages.first().map_or(0, |page| page.series.accounts().map(|sum| sum.cell.hits).sum())
     }
 
-    /// Returns the number of times that a series of each output was aggregated into `other`.
-    pub(super) fn aggregated(&self) -> impl Iterator<Item = (&Output, u64)> {
-        self.trace.outputs.iter().zip(&self.pages).map(|(output, page)| (output, page.series.aggregated()))
+    /// Returns the number of times that a series of each output was aggregated into `other`, and since when.
+    pub(super) fn aggregated(&self) -> impl Iterator<Item = (&Output, u64, Timestamp)> {
+        let of = |(output, page): (_, &Page)| (output, page.series.aggregated(), page.start);
+        self.trace.outputs.iter().zip(&self.pages).map(of)
     }
 
     /// Returns the families of its metrics.
@@ -262,7 +271,7 @@ impl SeriesTable {
             let rest = page.rest.iter().map(|(&reason, rest)| Point {
                 labels: Labels::new([("scope", output.targets.scope().as_str()), ("reason", reason)]),
                 value: seconds.and_then(|_| self.amount(rest)).unwrap_or(Value::Integer(rest.hits)),
-                start: self.start,
+                start: page.start,
             });
             families.push(Family::new(Arc::clone(unattributed), rest.collect()));
         }

@@ -70,6 +70,7 @@ mod profiles;
 mod program;
 mod push;
 mod reference;
+mod reload;
 mod remote_write;
 mod replay;
 mod strangers;

@@ -5,5 +5,6 @@ mod labels;
 mod owners;
 mod pairs;
 mod plans;
+mod reload;
 mod rings;
 mod threads;

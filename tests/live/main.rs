@@ -42,6 +42,7 @@ mod profiles_probes;
 mod pushing;
 mod recording;
 mod reference;
+mod reloading;
 mod sandbox;
 mod sched_commands;
 mod sched_replay;

@@ -86,7 +86,10 @@ impl Service {
     /// Replaces the content of the configuration file, for the next reload. Sampling is off unless it enables it.
     #[allow(dead_code, reason = "not every target reloads")]
     pub(crate) fn rewrite(&self, configuration: &str) {
-        fs::write(&self.configuration, unsampled(configuration)).unwrap();
+        // Renamed, so that a reload that is under way never reads a part of the file.
+        let new = self.configuration.with_extension("new");
+        fs::write(&new, unsampled(configuration)).unwrap();
+        fs::rename(new, &self.configuration).unwrap();
     }
 
     /// Returns the log so far.

@@ -4,6 +4,7 @@ mod estimate;
 mod open;
 mod rate;
 mod support;
+mod takeover;
 #[cfg(test)]
 mod tests;
 
@@ -155,8 +156,13 @@ impl<K: Kernel> Stream<K> {
         self.absent.clear();
         let mut refused = Vec::new();
         for ring in self.rings.missing(online, 1) {
-            refused.extend(self.open_cpu(ring.cpu, online.len(), means));
+            refused.extend(self.open_cpu(ring.cpu, online.len(), None, means));
         }
+        self.note_absent(refused)
+    }
+
+    /// Notes the CPUs on which nothing can be opened because they are about to go offline. Returns the other refusals.
+    fn note_absent(&mut self, refused: Vec<Refused>) -> Vec<Refused> {
         // A CPU that is about to go offline is still listed as online.
         let is_absent =
             |refused: &Refused| refused.counter.is_none() && refused.refusal.errno == Some(Errno::ENODEV);
@@ -165,11 +171,18 @@ impl<K: Kernel> Stream<K> {
         refused
     }
 
-    fn open_cpu(&mut self, cpu: u32, cpus: usize, means: &mut OpenContext<'_, K>) -> Vec<Refused> {
+    /// Opens the stream on one of `cpus` CPUs. Stops `before` there just before it starts.
+    fn open_cpu(
+        &mut self,
+        cpu: u32,
+        cpus: usize,
+        before: Option<&Self>,
+        means: &mut OpenContext<'_, K>,
+    ) -> Vec<Refused> {
         let Ok((groups, mut refused)) = Opener { means, plan: &self.plan, cpu, spread: self.spread }.open()
         else {
             self.spread_out(Spread::ByNeed, cpu);
-            return self.open_cpu(cpu, cpus, means);
+            return self.open_cpu(cpu, cpus, before, means);
         };
         if groups.is_empty() {
             return refused;
@@ -178,12 +191,12 @@ impl<K: Kernel> Stream<K> {
         // Assumes that every CPU needs as many rings as this one.
         let rings = cpus * groups.len();
         self.rings.budget = RingBudget::new(means.facts, self.memory, rings, rustix::param::page_size());
-        match self.start(cpu, groups) {
+        match self.start(cpu, groups, before) {
             Ok(starved) if starved && self.spread != Spread::Each => {
                 // The counts since the start are discarded.
                 self.close_cpu(cpu, means.budget, |_| {});
                 self.spread_out(Spread::Each, cpu);
-                return self.open_cpu(cpu, cpus, means);
+                return self.open_cpu(cpu, cpus, before, means);
             }
             Ok(_) => {}
             Err(refusal) => {
@@ -204,8 +217,14 @@ impl<K: Kernel> Stream<K> {
         self.spread = spread;
     }
 
-    /// Creates the rings of the groups of a CPU and starts them. Returns `true` if one of several sets does not get on the PMU.
-    fn start(&mut self, cpu: u32, groups: Vec<Group<K::Event>>) -> Result<bool, Refusal> {
+    /// Creates the rings of the groups of a CPU, stops `before` on this CPU, and starts them. Returns `true` if one of several sets does not
+    /// get on the PMU.
+    fn start(
+        &mut self,
+        cpu: u32,
+        groups: Vec<Group<K::Event>>,
+        before: Option<&Self>,
+    ) -> Result<bool, Refusal> {
         let mut ready = Vec::new();
         for group in groups {
             let record = self.record_size(&group);
@@ -223,6 +242,7 @@ impl<K: Kernel> Stream<K> {
             bundles.push((bundle, self.rings.add(ring, open, made)));
         }
         self.ingest().add_cpu(cpu, bundles);
+        before.iter().for_each(|before| before.stop_cpu(cpu));
         for ring in rings {
             self.rings.start(ring);
             let ingest = &self.ingest;
@@ -238,6 +258,20 @@ impl<K: Kernel> Stream<K> {
         }
         let starved = |open: &Open<K::Event>| open.group.hardware_sets > 1 && is_starved(&open.group.leader);
         Ok(self.of_cpu(cpu).any(starved))
+    }
+
+    /// Stops the groups of a CPU. Their counts stay readable.
+    fn stop_cpu(&self, cpu: u32) {
+        for open in self.of_cpu(cpu) {
+            if let Err(errno) = open.group.leader.disable() {
+                tracing::debug!(%errno, "cannot stop a group of the switch stream");
+            }
+        }
+    }
+
+    /// Returns the CPUs on which it is open.
+    fn cpus(&self) -> BTreeSet<u32> {
+        self.rings.ids().into_iter().map(|ring| ring.cpu).collect()
     }
 
     /// Returns the open groups of a CPU.
@@ -277,13 +311,9 @@ impl<K: Kernel> Stream<K> {
     /// Stops and closes everything. Returns the counts of each CPU since the previous read, and their attribution: the two totals are
     /// equal.
     pub(super) fn close(mut self, budget: &mut crate::sys::Budget) -> (Vec<Reading>, Shares) {
-        for (_, open) in self.rings.writers() {
-            if let Err(errno) = open.group.leader.disable() {
-                tracing::debug!(%errno, "cannot stop a group of the switch stream");
-            }
-        }
+        let cpus = self.cpus();
+        cpus.iter().for_each(|&cpu| self.stop_cpu(cpu));
         let mut readings = Vec::new();
-        let cpus: BTreeSet<u32> = self.rings.ids().into_iter().map(|ring| ring.cpu).collect();
         cpus.into_iter().for_each(|cpu| self.close_cpu(cpu, budget, |reading| readings.push(reading)));
         self.stop_thread_switches();
         let shares = self.ingest().take(|_| false);
@@ -370,7 +400,7 @@ impl<K: Kernel> Stream<K> {
 
     pub(super) fn state(&self) -> StreamState {
         let ingest = self.ingest();
-        let cpus: BTreeSet<u32> = self.rings.ids().into_iter().map(|ring| ring.cpu).collect();
+        let cpus = self.cpus();
         let (most, rings) = (self.rings.budget.most, self.rings.ids().len());
         let groups = |&cpu: &u32| {
             let hardware = self.of_cpu(cpu).filter(|open| open.group.hardware_sets > 0);

@@ -196,7 +196,9 @@ fn another_configuration_gives_up_who_waits_and_keeps_what_was_counted() {
     let mut world = world("");
     hits(&world, &[begin(1), end(1), end(2), begin(3)]);
     world.collect();
-    world.apply(&format!("tracepoints:\n  op: {PAIR}}}\n  toy: {{event: 'toy:work', labels: [kind]}}"));
+    // Its records are read in order of time, as those of the pair.
+    let ordered = "toy: {event: 'toy:work', labels: [kind], per: [process]}";
+    world.apply(&format!("tracepoints:\n  op: {PAIR}}}\n  {ordered}"));
     hits(&world, &[end(3), begin(4), end(4)]);
     let scrape = world.collect();
     assert_eq!(taken(&scrape).0, 2.0);

@@ -401,3 +401,16 @@ fn what_a_kernel_lacks_or_refuses_is_said_and_takes_nothing_else_with_it() {
     assert!(reasons.contains("sched:sched_switch on cpu 0: forbidden: "), "{reasons}");
     assert_eq!(world.collect().of("perf_sched_run_seconds_total"), [""; 0]);
 }
+
+#[test]
+fn a_scope_that_a_reload_adds_leaves_the_totals_of_the_others() {
+    let (mut world, a, _) = world("scheduler: {per: [host]}");
+    let run = || [switch(10, IDLE, READY, WEB), switch(1_010, WEB, SLEEPS, IDLE).in_cgroup(a)];
+    hits(&world, &run());
+    assert_eq!(world.collect().value("perf_sched_run_seconds_total"), Some(0.000_001));
+    world.apply("scheduler: {per: [host, cgroup]}");
+    hits(&world, &run());
+    let scrape = world.collect();
+    assert_eq!(scrape.value("perf_sched_run_seconds_total"), Some(0.000_002));
+    assert_eq!(scrape.value("perf_cgroup_sched_run_seconds_total{cgroup=\"/a\"}"), Some(0.000_001));
+}
