@@ -180,6 +180,12 @@ END
   helmed helm-off --set names=off,serviceAccount.create=false,service.enabled=false
   helmed helm-older --set mode=full "${operated[@]}" --kube-version "$older"
   helmed helm-operated "${operated[@]}"
+  helmed helm-thresholds --set rules.enabled=true,rules.thresholds.forks=500,rules.namespaceThresholds.batch.forks=2000
+  expect "it has the thresholds of the values" grep -q 'record: "perf:forks:limit", expr: vector(500)}' "$scratch/out/helm-thresholds.yaml"
+  expect "and those of namespaces" \
+    grep -q 'record: "perf:forks:limit", expr: vector(2000), labels: {namespace: "batch"}}' "$scratch/out/helm-thresholds.yaml"
+  expect "a misspelled threshold is rejected with the known ones" refused "rules.thresholds.fork: no such threshold; available: busy_cpu_seconds" \
+    --set rules.enabled=true,rules.thresholds.fork=500
   helmed helm-service "${operated[@]}" --set monitor.kind=ServiceMonitor --set-string monitor.labels.release=x
   helmed helm-changed --set mode=profiles,config.limits.series=100,'extraCapabilities={SYS_NICE}',priorityClassName=system-node-critical \
     --set seLinuxOptions.type=spc_t,image.repository=registry.example/pe --set-string podLabels.team=a,podAnnotations.b=c
