@@ -33,6 +33,8 @@ pub mod prometheus;
 pub mod protobuf;
 pub mod push;
 pub mod query;
+#[cfg(test)]
+mod recordings;
 pub mod remote_write;
 pub mod top;
 mod views;

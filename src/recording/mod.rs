@@ -138,6 +138,3 @@ pub fn align(recording: &mut Profile, with: &Profile) {
         location.mapping = mapping.and_then(|mapping| mapping.checked_add(first));
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -209,6 +209,8 @@ fn a_heat_map_shows_a_burst_at_its_offset() {
     let program = Program::compile_hot("burst", &[]);
     let service = on_cpu("fp");
     let mut running = program.start();
+    // It has written its greeting and is about to wait for an order. This is time on a CPU, too.
+    std::thread::sleep(Duration::from_millis(100));
     let begin = now();
     let bursts: [(u64, u64); 4] = std::array::from_fn(|_| {
         // At 0.3 s of the next second.

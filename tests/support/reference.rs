@@ -570,13 +570,6 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
                 "sum by (instance) (perf_exporter_memory_limit_bytes)",
             ),
             row(
-                "perf_exporter_config_<attempts>_total",
-                "Attempts to reload the configuration, by result",
-                &["result"],
-                "",
-                "increase(perf_exporter_config_reloads_total[1h])",
-            ),
-            row(
                 "perf_exporter_config_last_reload_successful",
                 "",
                 &[],

@@ -6,8 +6,8 @@ use crate::sys::Kernel;
 
 impl<K: Kernel> Stream<K> {
     /// Opens the stream on each CPU, and closes `old` there. Both are open for a moment, but never count at the same time: `old` is stopped
-    /// right before this stream starts, so what passes in between takes microseconds. Returns the refusals, and the counts of `old`
-    /// since its previous read.
+    /// right before this stream starts, and what happens in between these two calls is not counted. Returns the refusals, and the counts of
+    /// `old` since its previous read.
     pub(in crate::counter) fn take_over(
         &mut self,
         old: &mut Self,

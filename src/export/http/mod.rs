@@ -33,6 +33,7 @@ mod stream;
 mod traffic;
 mod transport;
 mod turns;
+mod uploads;
 
 #[cfg(test)]
 mod tests;

@@ -197,7 +197,11 @@ async fn wait<S: Source>(
     let range = range(shared, &query.period)?;
     let base_range = range_of_base(shared, query)?;
     let file = query.base_file.as_deref().map(|name| {
-        shared.baselines.get(name, &shared.clock).map(Base::File).ok_or_else(|| baselines::missing(name))
+        shared
+            .baselines
+            .get(name, &shared.clock)
+            .map(Base::File)
+            .ok_or_else(|| Refused::new(StatusCode::NOT_FOUND, baselines::missing(name)))
     });
     let file = file.transpose()?;
     let turn = turn(shared, client).await?;

@@ -11,14 +11,13 @@ use hyper::{Method, Request, Response, StatusCode};
 use super::access::{Asked, Client};
 use super::admission::{Class, ConnectionEntry, Refused};
 use super::answer::{Answer, TEXT, cannot_encode, values};
-use super::baselines;
 use super::body::{Account, Body, Content, Work, Writer};
 use super::guard::Exposure;
 use super::heatmap::{self, Form};
 use super::past::{self, Past};
 use super::profiles::{self, Output};
 use super::shared::{Shared, run_blocking};
-use super::{Collected, Source};
+use super::{Collected, Source, uploads};
 use crate::budget::Share;
 use crate::export::{negotiate, page};
 use crate::history::Scope;
@@ -179,7 +178,7 @@ pub(super) async fn answer<S: Source, B: hyper::body::Body<Error: Into<Box<dyn E
                 let query = request.uri.query().unwrap_or_default();
                 heatmap::answer(&shared, form, client, query, &request.headers).await
             }
-            Route::Baseline => baselines::upload(&shared, client, user.as_deref(), body).await,
+            Route::Baseline => uploads::upload(&shared, client, user.as_deref(), body).await,
             Route::Unknown => not_found(),
         },
     };

@@ -1,15 +1,17 @@
-//! Files of this exporter and of other programs.
+//! Tests of `recording` with files of this exporter and of other programs.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 
 use flate2::Compression;
+use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
 
-use super::*;
-use crate::export::folded::{self, Folded, Root};
-use crate::export::pprof;
+use super::folded::{self, Folded, Root};
+use super::pprof;
+use crate::profile::Profile;
 use crate::profile::sample_profiles::{any_profile, example};
+use crate::recording::{ENTRIES, INFLATED, align, read};
 
 fn folded(profile: &Profile) -> String {
     Folded::new(profile, folded::Options { root: Root::Comm, annotated: true }).text(true)
@@ -142,7 +144,8 @@ proptest! {
 
     #[test]
     fn no_mutation_of_a_file_is_too_strange(place in any::<prop::sample::Index>(), byte in any::<u8>(), end in any::<prop::sample::Index>()) {
-        let mut inflated = inflate(&pprof::encode(&example()).unwrap()).unwrap();
+        let mut inflated = Vec::new();
+        GzDecoder::new(&*pprof::encode(&example()).unwrap()).read_to_end(&mut inflated).unwrap();
         let place = place.index(inflated.len());
         inflated[place] = byte;
         drop(read(&inflated));
