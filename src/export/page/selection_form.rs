@@ -39,7 +39,7 @@ pub(super) fn form(html: &mut Html, page: Page, query: &Query, kinds: &[Arc<str>
         html.put("<option value=\"{}\"{}>{} (not recorded)</option>", [&OFF_CPU, &selected, &OFF_CPU]);
     }
     html.raw("</select></label>");
-    conditions(html, "", selection, &query.period);
+    conditions(html, ("", None), selection, Some(&query.period));
     let mut visible = SELECTED.to_vec();
     if page == Page::FlameGraph {
         visible.push("focus");
@@ -65,8 +65,13 @@ pub(super) fn compare(html: &mut Html, page: Page, View { query, nonce, .. }: Vi
     html.raw("<summary>Compare with another selection, or with a file</summary>");
     file(html, page, query);
     html.put("<form class=\"card\" method=\"get\" action=\"{}\">", [&page.words().1]);
-    conditions(html, "base_", &query.base, &query.base_period);
-    html.raw("<label>Pod<input name=\"base_pod\" placeholder=\"as above\" spellcheck=\"false\"");
+    // The selection does not apply to a file, and a file has no range.
+    let (absent, period) = match query.base_file {
+        Some(_) => ("all", None),
+        None => ("as above", Some(&query.base_period)),
+    };
+    conditions(html, ("base_", Some(absent)), &query.base, period);
+    html.put("<label>Pod<input name=\"base_pod\" placeholder=\"{}\" spellcheck=\"false\"", [&absent]);
     given(html, query.base.pod.as_ref().map(Glob::as_str));
     html.raw("<label>Shares of<select name=\"normalize\">");
     for (word, text, selected) in
@@ -153,11 +158,16 @@ fn switch<const N: usize>(html: &mut Html, name: &'static str, all: [(&'static s
     html.raw("</span>");
 }
 
-/// Writes the fields of a selection. Their names begin with `prefix`.
-fn conditions(html: &mut Html, prefix: &'static str, selection: &Selection, period: &Period) {
+/// Writes the fields of a selection, and of a range if there is one. Their names begin with `prefix`, and `absent` says what an empty field
+/// means; `None` shows examples.
+fn conditions(
+    html: &mut Html,
+    (prefix, absent): (&'static str, Option<&'static str>),
+    selection: &Selection,
+    period: Option<&Period>,
+) {
     let Selection { comm, program, pid, cgroup, mode, .. } = selection;
-    let is_base = !prefix.is_empty();
-    let hint = |own: &'static str| if is_base { "as above" } else { own };
+    let hint = |own: &'static str| absent.unwrap_or(own);
     html.put(
         "<label>Thread name<input name=\"{}comm\" placeholder=\"{}\" spellcheck=\"false\"",
         [&prefix, &hint("nginx*")],
@@ -184,11 +194,12 @@ fn conditions(html: &mut Html, prefix: &'static str, selection: &Selection, peri
     html.put("<label>Mode<select name=\"{}mode\"><option value=\"\">{}</option>", [&prefix, &hint("any")]);
     options(html, Mode::ALL.map(|known| (known.as_str(), *mode == Some(known))));
     html.raw("</select></label>");
-    for ((key, value), (label, usual)) in period.pairs().iter().zip([("From", "-10m"), ("To", "now")]) {
+    let range = period.map(Period::pairs).into_iter().flatten();
+    for ((key, value), (label, usual)) in range.zip([("From", "-10m"), ("To", "now")]) {
         html.put(
             "<label class=\"narrow\" title=\"Unix seconds, RFC 3339, or a time before now such as -10m\">{}<input name=\"{}{}\" \
              placeholder=\"{}\" spellcheck=\"false\"",
-            [&label, &prefix, key, &hint(usual)],
+            [&label, &prefix, &key, &hint(usual)],
         );
         given(html, value.as_deref());
     }

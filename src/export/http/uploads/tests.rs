@@ -68,6 +68,10 @@ fn every_view_of_a_comparison_with_a_file_keeps_it() {
     assert!(text.contains("Changes by function") && text.contains("larger share"), "{text}");
     assert!(text.contains(&format!("/top?base={name}")), "{text}");
     assert!(text.contains("end comparison") && text.contains("data-to=\"/flamegraph?base=\""), "{text}");
+    assert!(
+        text.contains("name=\"base_comm\" placeholder=\"all\"") && !text.contains("name=\"base_from\""),
+        "{text}"
+    );
     let policy = page.header("content-security-policy").unwrap();
     assert!(policy.contains("connect-src 'self'"), "{policy}");
     for path in ["/top?format=text", "/top?format=json", "/flamegraph?format=svg", "/top?focus=PostgresMain"]
