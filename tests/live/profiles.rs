@@ -209,8 +209,6 @@ fn a_heat_map_shows_a_burst_at_its_offset() {
     let program = Program::compile_hot("burst", &[]);
     let service = on_cpu("fp");
     let mut running = program.start();
-    // It has written its greeting and is about to wait for an order. This is time on a CPU, too.
-    std::thread::sleep(Duration::from_millis(100));
     let begin = now();
     let bursts: [(u64, u64); 4] = std::array::from_fn(|_| {
         // At 0.3 s of the next second.
@@ -223,16 +221,17 @@ fn a_heat_map_shows_a_burst_at_its_offset() {
     let path = format!("/api/v1/heatmap?type=cpu&comm=burst&rows=50&from={from:.3}&to={to:.3}");
     let (_, json) = get_path(&service.address, &path);
     let map: Value = serde_json::from_str(&json).unwrap();
-    let mut seen = 0;
+    let (mut seen, mut between) = (0, 0);
     for (second, rows) in (map["from"].as_u64().unwrap()..).zip(map["counts"].as_array().unwrap()) {
         for (row, count) in (0..).zip(rows.as_array().unwrap()) {
             let (count, time) = (count.as_u64().unwrap(), second * 1000 + row * 20);
             // A millisecond is the resolution of all clocks here.
             let during = bursts.iter().any(|&(begin, end)| begin < time + 22 && time < end + 2);
-            assert!(count == 0 || during, "{count} samples at {time}, outside of {bursts:?}: {json}");
-            seen += count;
+            *(if during { &mut seen } else { &mut between }) += count;
         }
     }
+    // After its greeting and after each answer, the program runs on until it waits for the next order. On a busy machine that is later.
+    assert!(between <= 1 + bursts.len() as u64, "{between} samples outside of {bursts:?}: {json}");
     // 1.2 s of CPU time.
     let expected = FREQUENCY * 12 / 10;
     assert!((expected / 2..expected * 3 / 2).contains(&seen), "{seen} of {expected} samples: {json}");
