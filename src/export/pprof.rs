@@ -29,6 +29,7 @@ use super::numbered::Numbered;
 use super::protobuf::wire::{Each, Message, Numbers, Packed, Sink, bounded};
 use crate::clean::clean;
 use crate::profile::{Function, Location, Profile, Sample as Seen, Unit};
+use crate::recording::field;
 
 mod layout;
 
@@ -75,22 +76,6 @@ fn message(profile: &Profile) -> Vec<u8> {
     out.optional(field::DEFAULT_SAMPLE_TYPE, value);
     strings.0.values.iter().for_each(|text| out.string(field::STRING_TABLE, text));
     out
-}
-
-/// Field numbers of `Profile`.
-mod field {
-    pub(super) const SAMPLE_TYPE: u32 = 1;
-    pub(super) const SAMPLE: u32 = 2;
-    pub(super) const MAPPING: u32 = 3;
-    pub(super) const LOCATION: u32 = 4;
-    pub(super) const FUNCTION: u32 = 5;
-    pub(super) const STRING_TABLE: u32 = 6;
-    pub(super) const TIME_NANOS: u32 = 9;
-    pub(super) const DURATION_NANOS: u32 = 10;
-    pub(super) const PERIOD_TYPE: u32 = 11;
-    pub(super) const PERIOD: u32 = 12;
-    pub(super) const COMMENT: u32 = 13;
-    pub(super) const DEFAULT_SAMPLE_TYPE: u32 = 14;
 }
 
 fn samples<'p>(profile: &'p Profile, both: bool, strings: &mut Strings<'p>, out: &mut Vec<u8>) {

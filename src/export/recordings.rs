@@ -1,6 +1,7 @@
 //! Tests of `recording` with files of this exporter and of other programs.
 
 use std::io::{Read as _, Write as _};
+use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -9,6 +10,7 @@ use proptest::prelude::*;
 
 use super::folded::{self, Folded, Root};
 use super::pprof;
+use crate::clean::clean;
 use crate::profile::Profile;
 use crate::profile::sample_profiles::{any_profile, example};
 use crate::recording::{ENTRIES, INFLATED, align, read};
@@ -125,12 +127,23 @@ fn functions_are_those_of_the_modules_of_the_compared_profile() {
     assert!(expected.iter().all(|function| found.contains(function)), "{expected:?} {found:?}");
 }
 
+/// Returns the profile with its texts as the encoder writes them: control characters, also white space, are replaced.
+fn cleaned(mut profile: Profile) -> Profile {
+    let clean = |text: &Arc<str>| Arc::from(&*clean(text, 16 << 10));
+    profile.tasks.iter_mut().for_each(|task| task.comm = clean(&task.comm));
+    profile.functions.iter_mut().for_each(|function| function.name = clean(&function.name));
+    let unknown = profile.locations.iter_mut().filter_map(|location| location.unknown.as_mut());
+    unknown.for_each(|text| *text = clean(text));
+    profile
+}
+
 proptest! {
     #[test]
     fn any_profile_survives_pprof(profile in any_profile()) {
         prop_assume!(!profile.samples.is_empty());
         let read = read(&pprof::encode(&profile).unwrap()).unwrap();
         prop_assert_eq!(read.total(), profile.total());
+        let profile = cleaned(profile);
         prop_assert_eq!(
             Folded::new(&read, folded::Options { root: Root::Comm, annotated: false }).text(true),
             Folded::new(&profile, folded::Options { root: Root::Comm, annotated: false }).text(true)

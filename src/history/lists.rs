@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::named_enum::named_enum;
 
 /// The name of the line that adds up all further names, and of series that are aggregated.
-pub(super) const OTHER: &str = "other";
+pub const OTHER: &str = "other";
 
 /// Names that a list keeps.
 const NAMES: usize = 16;

@@ -26,7 +26,7 @@ use crate::lock::Lock;
 
 pub use figure::Figure;
 pub use grid::{Grid, Window};
-pub use lists::{List, Listed};
+pub use lists::{List, Listed, OTHER};
 pub use quantity::Scope;
 pub use store::{History, Observed, Subject};
 pub use totals::totals;

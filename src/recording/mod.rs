@@ -13,6 +13,8 @@ use std::io::{self, Read as _};
 use flate2::read::MultiGzDecoder;
 use thiserror::Error;
 
+pub use pprof::field;
+
 use crate::profile::Profile;
 
 /// Maximum size of a file in bytes, after decompression.

@@ -103,17 +103,22 @@ mod message {
     }
 }
 
-/// Numbers of the fields of `Profile`.
-mod field {
-    pub(super) const SAMPLE_TYPE: u32 = 1;
-    pub(super) const SAMPLE: u32 = 2;
-    pub(super) const MAPPING: u32 = 3;
-    pub(super) const LOCATION: u32 = 4;
-    pub(super) const FUNCTION: u32 = 5;
-    pub(super) const STRING_TABLE: u32 = 6;
-    pub(super) const TIME_NANOS: u32 = 9;
-    pub(super) const DURATION_NANOS: u32 = 10;
-    pub(super) const DEFAULT_SAMPLE_TYPE: u32 = 14;
+/// Numbers of the fields of `Profile`, which the encoder of `export` writes, too.
+pub mod field {
+    #![expect(missing_docs, reason = "the names are those of the format")]
+
+    pub const SAMPLE_TYPE: u32 = 1;
+    pub const SAMPLE: u32 = 2;
+    pub const MAPPING: u32 = 3;
+    pub const LOCATION: u32 = 4;
+    pub const FUNCTION: u32 = 5;
+    pub const STRING_TABLE: u32 = 6;
+    pub const TIME_NANOS: u32 = 9;
+    pub const DURATION_NANOS: u32 = 10;
+    pub const PERIOD_TYPE: u32 = 11;
+    pub const PERIOD: u32 = 12;
+    pub const COMMENT: u32 = 13;
+    pub const DEFAULT_SAMPLE_TYPE: u32 = 14;
 }
 
 /// Value of a field of the outer message.

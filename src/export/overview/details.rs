@@ -6,14 +6,11 @@ use super::chart::{Shown, clock};
 use super::query::subject_address;
 use crate::export::page::figures::{count, duration, percent};
 use crate::export::page::html::Html;
-use crate::history::{Figure, Grid, List, Listed, Scope, Subject, totals};
+use crate::history::{Figure, Grid, List, Listed, OTHER, Scope, Subject, totals};
 use crate::metrics::Snapshot;
 
 /// Maximum number of names in each list. What belongs to others is added up.
 const LINES: usize = 10;
-
-/// The name of the last line of a list, which belongs to further names.
-const OTHER: &str = "other";
 
 /// Writes the lists of a subject over a range, which is rounded to ten seconds. `parameters` is the range of the page, for links. Returns
 /// whether the history has the lists.
