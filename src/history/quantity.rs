@@ -1,5 +1,7 @@
 //! The recorded quantities and lists, and the metrics that they are read from.
 
+use std::mem::discriminant;
+
 use super::lists::{List, OTHER};
 use crate::metrics::{Family, Kind, Labels, Metadata, Snapshot};
 use crate::named_enum::named_enum;
@@ -62,6 +64,18 @@ pub(super) enum Quantity {
     Runqueue(i8),
     /// The number of requests to block devices with such a latency.
     Block(i8),
+}
+
+impl Quantity {
+    /// Returns the number of its source, as a bit. Each quantity has one source.
+    pub(super) fn bit(self) -> u32 {
+        let reads = |source: &Source| match source.reading {
+            Reading::Sum(quantity, _) => quantity == self,
+            Reading::Buckets(quantity) => discriminant(&quantity(0)) == discriminant(&self),
+            Reading::Lines => false,
+        };
+        SOURCES.iter().position(reads).map_or(0, |number| 1 << number)
+    }
 }
 
 /// What is read from a family.

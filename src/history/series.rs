@@ -51,13 +51,17 @@ impl Series {
         Self { pending: 0.0, from, tracks: lengths.map(|length| Steps::new(from, length)) }
     }
 
-    /// Ends a collection: spreads what is pending.
-    pub(super) fn record(&mut self, now: u64, last: u64, lengths: &[Length; LENGTHS]) {
+    /// Ends a collection: spreads what is pending. If the quantity was not measured, the steps that end have no value.
+    pub(super) fn record(&mut self, now: u64, last: u64, is_measured: bool, lengths: &[Length; LENGTHS]) {
         // The first amount of a new series may have begun earlier.
         let from = std::mem::replace(&mut self.from, now).min(last);
         let amount = std::mem::take(&mut self.pending);
         for (steps, length) in self.tracks.iter_mut().zip(lengths) {
-            steps.record(amount, from, now, length.step);
+            if is_measured {
+                steps.record(amount, from, now, length.step);
+            } else {
+                steps.skip(now / length.step);
+            }
         }
     }
 
@@ -100,9 +104,7 @@ impl Steps {
     pub(super) fn record(&mut self, amount: f64, from: u64, now: u64, step: u64) {
         let current = now / step;
         if now.saturating_sub(from) > LONGEST_GAP {
-            self.track.extend(current, Small::NONE);
-            self.open = 0.0;
-            return;
+            return self.skip(current);
         }
         let rate = amount / now.saturating_sub(from).max(1) as f64;
         let mut from = from;
@@ -114,6 +116,14 @@ impl Steps {
             (self.open, from) = (self.open - rounded.value().unwrap_or(0.0), end.max(from));
         }
         self.open += rate * now.saturating_sub(from) as f64;
+    }
+
+    /// Ends all steps before `current` without a value.
+    fn skip(&mut self, current: u64) {
+        if self.track.next() < current {
+            self.track.extend(current, Small::NONE);
+            self.open = 0.0;
+        }
     }
 
     /// Adds steps that were recorded up to the same time. The sum of many steps still has the error of one.

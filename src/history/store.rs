@@ -108,10 +108,15 @@ impl History {
             (self.first, self.before_last) = (now, now);
             return 0;
         }
-        found(snapshot).for_each(|found| self.read(&found, &last));
+        let mut measured = [0; Scope::COUNT];
+        for found in found(snapshot) {
+            measured[found.scope as usize] |= found.bit;
+            self.read(&found, &last);
+        }
         self.before_last = last.taken();
-        for subject in self.subjects.iter_mut().flat_map(|subjects| subjects.values_mut()) {
-            subject.record(now.0, last.taken().0, &self.lengths);
+        for (subjects, measured) in self.subjects.iter_mut().zip(measured) {
+            let record = |subject: &mut Subject| subject.record(now.0, last.taken().0, measured, &self.lengths);
+            subjects.values_mut().for_each(record);
         }
         if self.observed.is_multiple_of(SWEEP_EVERY) {
             self.sweep(now);
@@ -306,9 +311,12 @@ impl Subject {
         Self { labels: Arc::clone(labels), series: Vec::new(), lists, known: 0, seen: 0 }
     }
 
-    /// Ends a collection: spreads what is pending.
-    fn record(&mut self, now: u64, last: u64, lengths: &[Length; LENGTHS]) {
-        self.series.iter_mut().for_each(|(_, series)| series.record(now, last, lengths));
+    /// Ends a collection: spreads what is pending. `measured` are the sources that were measured, as bits.
+    fn record(&mut self, now: u64, last: u64, measured: u32, lengths: &[Length; LENGTHS]) {
+        for (quantity, series) in &mut self.series {
+            let is_measured = measured & quantity.bit() != 0;
+            series.record(now, last, is_measured, lengths);
+        }
         if let Some(lists) = &mut self.lists {
             lists.record(now, last, lengths[LENGTHS - 1]);
         }

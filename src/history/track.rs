@@ -82,9 +82,10 @@ impl Track {
         self.next
     }
 
-    /// Reports whether all values are zero.
+    /// Reports whether all values are zero, or were not measured.
     pub(super) fn is_zero(&self) -> bool {
-        self.chunks.iter().all(Option::is_none)
+        let mut values = self.chunks.iter().flatten().flat_map(|chunk| chunk.iter());
+        values.all(|value| value.value().is_none_or(|value| value == 0.0))
     }
 
     /// Returns the memory in bytes.

@@ -114,6 +114,22 @@ fn nothing_is_known_of_a_time_without_collections() {
 }
 
 #[test]
+fn a_family_that_is_not_measured_for_a_time_leaves_a_gap() {
+    let mut history = history();
+    let nothing = |at| Arc::new(Snapshot::new(Timestamp(T + at), []));
+    history.observe(&cgroups(T, &[("/a", 1000, 0), ("/b", 7, 0)]));
+    history.observe(&cgroups(T + 2000, &[("/a", 1200, 0), ("/b", 7, 0)]));
+    history.observe(&nothing(3000));
+    history.observe(&nothing(4000));
+    // Measured again, as a new series. /b has no series yet, but its family is measured.
+    history.observe(&cgroups(T + 5000, &[("/a", 30, T + 4000)]));
+    history.observe(&cgroups(T + 6000, &[("/a", 80, T + 4000)]));
+    let of = |name| rates(&history, name, 0, 6000, 1000);
+    assert_eq!(of("/a"), [Some(100.0), Some(100.0), None, None, Some(30.0), Some(50.0)]);
+    assert_eq!(of("/b"), [Some(0.0), Some(0.0), None, None, Some(0.0), Some(0.0)]);
+}
+
+#[test]
 fn a_clock_that_was_set_back_begins_a_new_history() {
     let mut history = history();
     history.observe(&cgroups(T + 60_000, &[("/a", 0, 0)]));
@@ -147,6 +163,17 @@ fn a_subject_without_activity_for_an_hour_is_removed() {
         let points = [("/a", total, 0)];
         history.observe(&cgroups(T + second * 1000, if second < 100 { &points } else { &[] }));
         assert!(history.subject(Scope::Cgroup, "/a").is_some() || second > 3600, "{second}");
+    }
+    assert!(history.subject(Scope::Cgroup, "/a").is_none());
+}
+
+#[test]
+fn a_subject_that_was_not_measured_for_an_hour_is_removed() {
+    let mut history = history();
+    history.observe(&cgroups(T, &[("/a", 0, 0)]));
+    history.observe(&cgroups(T + 1000, &[("/a", 10, 0)]));
+    for second in 1..400 {
+        history.observe(&Arc::new(Snapshot::new(Timestamp(T + second * 10_000), [])));
     }
     assert!(history.subject(Scope::Cgroup, "/a").is_none());
 }
