@@ -145,17 +145,17 @@ fn groups(state: &State, width: usize) -> Line<'static> {
             let mut spans = vec![Span::raw(" By")];
             for other in Group::ALL {
                 let style = if other == *group { reversed() } else { Style::new() };
-                spans.extend([Span::raw(" "), Span::styled(format!(" {} ", other.word()), style)]);
+                spans.extend([Span::raw(" "), Span::styled(format!(" {} ", other.as_str()), style)]);
             }
             spans
         }
         What::Table { within: Some(key), .. } => {
-            vec![Span::styled(format!(" Functions of {} {}", key.group().word(), key.name()), bold())]
+            vec![Span::styled(format!(" Functions of {} {}", key.group().as_str(), key.name()), bold())]
         }
         What::Function { function, within } => {
             let mut text = format!(" Callers and callees of {}", function.name());
             if let Some(key) = within {
-                text += &format!(" in {} {}", key.group().word(), key.name());
+                text += &format!(" in {} {}", key.group().as_str(), key.name());
             }
             vec![Span::styled(text, bold())]
         }
@@ -222,8 +222,8 @@ fn columns(state: &State, width: usize) -> Line<'static> {
         if column == sorted { format!("{word}{arrow}") } else { word.to_owned() }
     };
     let (own, name) = match &state.view().what {
-        What::Table { group, .. } if group.of_tasks() => ("Share", group.word()),
-        What::Table { group, .. } => ("Self", group.word()),
+        What::Table { group, .. } if group.of_tasks() => ("Share", group.as_str()),
+        What::Table { group, .. } => ("Self", group.as_str()),
         What::Function { .. } => ("Share", "function"),
     };
     // Without a column of its own, the order by total is that by share.
