@@ -2,7 +2,7 @@
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
+use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -90,7 +90,7 @@ fn below(state: &State, area: Rect) -> Vec<Line<'static>> {
             "Enter go to the function  Backspace back  / filter  p pause  ? help  q quit"
         }
     };
-    vec![Line::styled(fit(&format!(" {keys}"), width), dim())]
+    vec![Line::styled(fit(&format!(" {keys}"), width), Modifier::DIM)]
 }
 
 /// Returns the first line: what is sampled, and whether new tables are shown.
@@ -104,7 +104,7 @@ fn header(state: &State, width: usize) -> Line<'static> {
         &format!(" perf-exporter top: {}", state.settings.heading),
         width.saturating_sub(standing.width() + 3),
     );
-    Line::styled(fit(&format!("{left}  {standing} "), width), reversed())
+    Line::styled(fit(&format!("{left}  {standing} "), width), Modifier::REVERSED)
 }
 
 fn summary(state: &State) -> String {
@@ -144,29 +144,32 @@ fn groups(state: &State, width: usize) -> Line<'static> {
         What::Table { group, within: None } => {
             let mut spans = vec![Span::raw(" By")];
             for other in Group::ALL {
-                let style = if other == *group { reversed() } else { Style::new() };
+                let style = if other == *group { Modifier::REVERSED } else { Modifier::empty() };
                 spans.extend([Span::raw(" "), Span::styled(format!(" {} ", other.as_str()), style)]);
             }
             spans
         }
         What::Table { within: Some(key), .. } => {
-            vec![Span::styled(format!(" Functions of {} {}", key.group().as_str(), key.name()), bold())]
+            vec![Span::styled(
+                format!(" Functions of {} {}", key.group().as_str(), key.name()),
+                Modifier::BOLD,
+            )]
         }
         What::Function { function, within } => {
             let mut text = format!(" Callers and callees of {}", function.name());
             if let Some(key) = within {
                 text += &format!(" in {} {}", key.group().as_str(), key.name());
             }
-            vec![Span::styled(text, bold())]
+            vec![Span::styled(text, Modifier::BOLD)]
         }
     };
     if !view.filter.is_empty() && !state.typing {
         let filter = format!("  filter: {}", view.filter);
         let left: String = spans.iter().map(|span| span.content.as_ref()).collect();
         if left.width() + filter.width() > width {
-            spans = vec![Span::styled(fit_to(&left, width.saturating_sub(filter.width())), bold())];
+            spans = vec![Span::styled(fit_to(&left, width.saturating_sub(filter.width())), Modifier::BOLD)];
         }
-        spans.push(Span::styled(filter, bold()));
+        spans.push(Span::styled(filter, Modifier::BOLD));
     }
     Line::from(spans)
 }
@@ -234,7 +237,7 @@ fn columns(state: &State, width: usize) -> Line<'static> {
     let capital = name.chars().take(1).map(|first| first.to_ascii_uppercase()).chain(name.chars().skip(1));
     let name = heading(Column::Name, &capital.collect::<String>());
     let (total, module) = (heading(Column::Total, "Total"), heading(Column::Module, "Module"));
-    Line::styled(widths.line([&own, &total, state.samples().unit(), &module, &name]), underlined())
+    Line::styled(widths.line([&own, &total, state.samples().unit(), &module, &name]), Modifier::UNDERLINED)
 }
 
 /// Returns the visible rows, with the selected one in the middle unless it is near the start or the end.
@@ -249,13 +252,13 @@ fn body(state: &State, height: usize, width: usize) -> Vec<Line<'static>> {
     let first = selected.unwrap_or(0).saturating_sub(height / 2).min(entries.len().saturating_sub(height));
     let visible = entries.into_iter().skip(first).take(height);
     let line = |entry: Entry<'_>| match entry {
-        Entry::Note(text) => Line::styled(fit(&format!("{INDENT}{text}"), width), dim()),
+        Entry::Note(text) => Line::styled(fit(&format!("{INDENT}{text}"), width), Modifier::DIM),
         Entry::Row(at, row) => {
             let center = matches!(state.view().what, What::Function { .. }) && at == state.callers();
             let style = match (at == state.selected(), center) {
-                (true, _) => reversed(),
-                (false, true) => bold(),
-                (false, false) => Style::new(),
+                (true, _) => Modifier::REVERSED,
+                (false, true) => Modifier::BOLD,
+                (false, false) => Modifier::empty(),
             };
             Line::styled(fit(&self::row(state, &widths, row), width), style)
         }
@@ -326,7 +329,8 @@ fn row(state: &State, widths: &Widths, row: &Row) -> String {
 
 fn help(width: u16) -> Vec<Line<'static>> {
     let width = usize::from(width);
-    let mut lines = vec![Line::styled(fit(" perf-exporter top: keys", width), reversed()), Line::default()];
+    let mut lines =
+        vec![Line::styled(fit(" perf-exporter top: keys", width), Modifier::REVERSED), Line::default()];
     lines.extend(KEYS.iter().map(|(key, meaning)| Line::raw(format!("{INDENT}{key:<16}{meaning}"))));
     lines.push(Line::default());
     lines.push(Line::raw(format!(
@@ -373,22 +377,6 @@ fn without_columns(text: &str, columns: usize) -> &str {
         skipped += c.width().unwrap_or(0);
     }
     if columns == 0 { text } else { "" }
-}
-
-fn reversed() -> Style {
-    Style::new().add_modifier(Modifier::REVERSED)
-}
-
-fn bold() -> Style {
-    Style::new().add_modifier(Modifier::BOLD)
-}
-
-fn dim() -> Style {
-    Style::new().add_modifier(Modifier::DIM)
-}
-
-fn underlined() -> Style {
-    Style::new().add_modifier(Modifier::UNDERLINED)
 }
 
 #[cfg(test)]
