@@ -150,15 +150,12 @@ fn groups(state: &State, width: usize) -> Line<'static> {
             spans
         }
         What::Table { within: Some(key), .. } => {
-            vec![Span::styled(
-                format!(" Functions of {} {}", key.group().as_str(), key.name()),
-                Modifier::BOLD,
-            )]
+            vec![Span::styled(format!(" Functions of {} {}", key.group(), key.name()), Modifier::BOLD)]
         }
         What::Function { function, within } => {
             let mut text = format!(" Callers and callees of {}", function.name());
             if let Some(key) = within {
-                text += &format!(" in {} {}", key.group().as_str(), key.name());
+                text += &format!(" in {} {}", key.group(), key.name());
             }
             vec![Span::styled(text, Modifier::BOLD)]
         }
