@@ -155,7 +155,10 @@ const INVERT: Key = Key("invert", Some(|query, given| put(&mut query.inverted, g
 const SEARCH: Key = Key("s", Some(|query, given| put(&mut query.search, given.text(PATTERN).map(Some))));
 
 /// Rows of a table.
-const GROUPING: Key = Key("by", Some(|query, given| put(&mut query.grouping, given.one_of(&groupings()))));
+const GROUPING: Key = Key(
+    "by",
+    Some(|query, given| put(&mut query.grouping, given.one_of(&named(Grouping::ALL, Grouping::as_str)))),
+);
 
 const PICTURE_FORMAT: Key =
     Key("format", Some(|query, given| put(&mut query.format, given.one_of(&PICTURES).map(Some))));
@@ -398,16 +401,16 @@ pub(super) fn word<T: PartialEq>(known: &[(&'static str, T)], of: &T) -> &'stati
     known.iter().find(|(_, known)| known == of).map_or("", |(word, _)| word)
 }
 
-fn groupings() -> [(&'static str, Grouping); Grouping::ALL.len()] {
-    Grouping::ALL.map(|grouping| (grouping.as_str(), grouping))
-}
-
-fn modes() -> [(&'static str, Mode); Mode::ALL.len()] {
-    Mode::ALL.map(|mode| (mode.as_str(), mode))
+/// Returns the list of values with their names.
+pub(super) fn named<T: Copy, const N: usize>(
+    all: [T; N],
+    name: fn(T) -> &'static str,
+) -> [(&'static str, T); N] {
+    all.map(|one| (name(one), one))
 }
 
 impl<'q> Given<'q> {
-    fn number<T: TryFrom<u32>>(self, least: u32, most: u32) -> Result<T, String> {
+    pub(super) fn number<T: TryFrom<u32>>(self, least: u32, most: u32) -> Result<T, String> {
         let Self(name, value) = self;
         let digits = value.bytes().all(|b| b.is_ascii_digit());
         let number = value.parse().ok().filter(|number| digits && (least..=most).contains(number));
@@ -427,7 +430,7 @@ impl<'q> Given<'q> {
         }
     }
 
-    fn one_of<T: Copy>(self, known: &[(&str, T)]) -> Result<T, String> {
+    pub(super) fn one_of<T: Copy>(self, known: &[(&str, T)]) -> Result<T, String> {
         let Self(name, value) = self;
         known.iter().find(|(word, _)| *word == value).map(|(_, of)| *of).ok_or_else(|| {
             let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
@@ -476,7 +479,7 @@ impl<'q> Given<'q> {
             "namespace" => put(&mut selection.namespace, self.glob()),
             "pod" => put(&mut selection.pod, self.glob()),
             "container" => put(&mut selection.container, self.glob()),
-            _ => put(&mut selection.mode, self.one_of(&modes()).map(Some)),
+            _ => put(&mut selection.mode, self.one_of(&named(Mode::ALL, Mode::as_str)).map(Some)),
         }
     }
 }

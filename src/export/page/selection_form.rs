@@ -14,18 +14,8 @@ use crate::targets::Glob;
 /// Fields of the selection.
 const SELECTED: [&str; 9] = ["type", "comm", "program", "cgroup", "pid", "mode", "from", "to", "seconds"];
 
-/// Fields of the comparison.
-const COMPARED: [&str; 9] = [
-    "base_comm",
-    "base_program",
-    "base_cgroup",
-    "base_pod",
-    "base_pid",
-    "base_mode",
-    "base_from",
-    "base_to",
-    "normalize",
-];
+/// Fields of the selection to compare with, after `base_`.
+const COMPARED: [&str; 8] = ["comm", "program", "cgroup", "pod", "pid", "mode", "from", "to"];
 
 /// Writes the form of the selection.
 pub(super) fn form(html: &mut Html, page: Page, query: &Query, kinds: &[Arc<str>]) {
@@ -54,7 +44,7 @@ pub(super) fn form(html: &mut Html, page: Page, query: &Query, kinds: &[Arc<str>
         [&LONGEST],
     );
     given(html, seconds.map(|seconds| seconds.to_string()).as_deref());
-    hidden(html, query, &visible);
+    hidden(html, query, |key| visible.contains(&key));
     html.raw("<button>Show</button></form>");
 }
 
@@ -81,7 +71,8 @@ pub(super) fn compare(html: &mut Html, page: Page, View { query, nonce, .. }: Vi
         html.put("<option value=\"{}\"{}>{}</option>", [&word, &selected, &text]);
     }
     html.raw("</select></label>");
-    hidden(html, query, &COMPARED);
+    let is_condition = |key: &str| key.strip_prefix("base_").is_some_and(|key| COMPARED.contains(&key));
+    hidden(html, query, |key| key == "normalize" || is_condition(key));
     html.raw("<button>Compare</button>");
     if is_compared {
         let (base, base_period) = Default::default();
@@ -113,7 +104,7 @@ pub(super) fn toolbar(html: &mut Html, query: &Query, matched: Option<f64>) {
     html.raw("<form class=\"tools\" method=\"get\" action=\"/flamegraph\">");
     html.raw("<input id=\"search\" name=\"s\" type=\"search\" aria-label=\"Search\" placeholder=\"Search\" spellcheck=\"false\"");
     html.raw(" value=\"").address(query.search.as_deref().unwrap_or_default()).raw("\">");
-    hidden(html, query, &["s"]);
+    hidden(html, query, |key| key == "s");
     html.raw("<span id=\"matched\">");
     match matched {
         Some(percent) => html.put("Matched: {}%", [&format_args!("{percent:.1}")]),
@@ -218,9 +209,9 @@ fn options<'w>(html: &mut Html, all: impl IntoIterator<Item = (&'w str, bool)>) 
 }
 
 /// Writes hidden fields for the parameters that are not visible.
-fn hidden(html: &mut Html, query: &Query, visible: &[&str]) {
+fn hidden(html: &mut Html, query: &Query, is_visible: impl Fn(&str) -> bool) {
     for (key, value) in query.parameters() {
-        if !visible.contains(&&*key) {
+        if !is_visible(&key) {
             html.raw("<input type=\"hidden\" name=\"")
                 .address(&key)
                 .raw("\" value=\"")
