@@ -40,7 +40,7 @@ const DEPTH: usize = 1_000;
 pub(super) const STYLE: &str = include_str!("flamegraph/picture.css");
 
 /// Drawing options.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Options<'t> {
     /// Orientation.
     pub shape: Shape,
@@ -52,28 +52,13 @@ pub struct Options<'t> {
     pub view: View<'t>,
     /// The profile to compare with.
     pub base: Option<&'t Profile>,
-    /// Whether shares of the base are those of its own total.
-    pub normalized: bool,
-    /// Whether functions of different kinds of code are distinguished: the same function, inlined and not, is two frames. Without it, profiles
-    /// of other programs can be compared, which may not know the kinds.
-    pub annotated: bool,
+    /// Whether shares of the base are those of the total of the profile, instead of its own total.
+    pub absolute: bool,
+    /// Whether functions of different kinds of code are not distinguished. Otherwise the same function, inlined and not, is two frames. So
+    /// profiles of other programs can be compared, which may not know the kinds.
+    pub plain: bool,
     /// Frames to highlight: a regular expression, or a text if it is none.
     pub search: Option<&'t str>,
-}
-
-impl Default for Options<'_> {
-    fn default() -> Self {
-        Self {
-            shape: Shape::default(),
-            root: Root::default(),
-            title: None,
-            view: View::default(),
-            base: None,
-            normalized: true,
-            annotated: true,
-            search: None,
-        }
-    }
 }
 
 impl Options<'_> {
@@ -185,11 +170,8 @@ pub(crate) fn title(profile: &Profile) -> String {
 
 /// Draws an image; `None` if there are no stacks.
 fn draw(profile: &Profile, options: Options<'_>, legend: Legend<'_>) -> Option<svg::Drawn> {
-    let folded = Folded::of(
-        profile,
-        options.base,
-        folded::Options { root: options.root, annotated: options.annotated },
-    );
+    let folded =
+        Folded::of(profile, options.base, folded::Options { root: options.root, annotated: !options.plain });
     let panels = match options.view {
         View::TopDown => vec![Panel::whole(&folded, options.shape)],
         View::Inverted => vec![Panel::whole(&inverted(&folded), options.shape)],
@@ -205,7 +187,7 @@ fn draw(profile: &Profile, options: Options<'_>, legend: Legend<'_>) -> Option<s
         panels,
         total,
         totals: folded.totals(),
-        comparison: folded.is_compared().then(|| Comparison::new(folded.totals(), options.normalized)),
+        comparison: folded.is_compared().then(|| Comparison::new(folded.totals(), !options.absolute)),
         scale: Scale::of(profile.kind.value.unit, folded.totals()),
         search: search.as_ref(),
         legend,

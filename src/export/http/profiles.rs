@@ -356,8 +356,8 @@ fn picture(view: View<'_>, profile: &Profile, base: Option<&Profile>, nothing: S
         title: None,
         view: query.view(),
         base,
-        normalized: !query.absolute,
-        annotated: query.base_file.is_none(),
+        absolute: query.absolute,
+        plain: query.base_file.is_some(),
         search: query.search.as_deref(),
     };
     if query.format == Some(Format::Svg) {
