@@ -90,10 +90,10 @@ pub enum View<'t> {
     Function(&'t str),
 }
 
-/// An image for an HTML page: escaped markup, and its script, which runs if the page's policy allows the nonce.
+/// A drawn image: escaped markup. That for an HTML page contains its script, which runs if the page's policy allows the nonce.
 #[derive(Debug)]
 pub struct Embedded {
-    markup: String,
+    svg: String,
     /// Share of the highlighted frames in percent, if there is a search.
     pub(super) matched: Option<f64>,
     /// Largest change of a frame in percentage points, if profiles are compared.
@@ -103,7 +103,7 @@ pub struct Embedded {
 impl Embedded {
     /// Returns the markup.
     pub(super) fn as_str(&self) -> &str {
-        &self.markup
+        &self.svg
     }
 }
 
@@ -132,13 +132,7 @@ pub fn standalone(profile: &Profile, options: Options<'_>, nothing: &str) -> Str
 /// of hexadecimal digits.
 pub fn embedded(profile: &Profile, options: Options<'_>, nonce: &str) -> Option<Embedded> {
     let title = options.title(profile);
-    let drawn = draw(profile, options, Legend::Embedded { title: &title, nonce })?;
-    let compared = options.base.is_some();
-    Some(Embedded {
-        markup: drawn.svg,
-        matched: drawn.matched,
-        largest_change: compared.then_some(drawn.largest_change),
-    })
+    draw(profile, options, Legend::Embedded { title: &title, nonce })
 }
 
 /// Returns the sentence about a function that no stack contains.
@@ -169,7 +163,7 @@ pub(crate) fn title(profile: &Profile) -> String {
 }
 
 /// Draws an image; `None` if there are no stacks.
-fn draw(profile: &Profile, options: Options<'_>, legend: Legend<'_>) -> Option<svg::Drawn> {
+fn draw(profile: &Profile, options: Options<'_>, legend: Legend<'_>) -> Option<Embedded> {
     let folded =
         Folded::of(profile, options.base, folded::Options { root: options.root, annotated: !options.plain });
     let panels = match options.view {

@@ -28,7 +28,7 @@ mod request;
 use std::sync::Arc;
 
 use super::attribute::Resource;
-use super::{Encoded, Payload};
+use super::Encoded;
 use crate::clock::Timestamp;
 pub use crate::config::push::{Histograms, Temporality};
 use crate::metrics::{Family, Histogram, Kind, Point, Snapshot, Value};

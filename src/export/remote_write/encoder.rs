@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::clock::Timestamp;
 use crate::export::prometheus::bound_text;
 use crate::export::protobuf::wire::{Message, Sink, delimited};
-use crate::export::push::{Encoded, Payload};
+use crate::export::push::Encoded;
 use crate::metrics::{Family, Kind, Labels, Point, Snapshot, Value};
 
 /// Bits of the value of a stale marker: `value.StaleNaN` in Prometheus.
@@ -352,7 +352,7 @@ impl Requests {
     fn add(&mut self, series: &Series<'_>) {
         let items = series.1.len() as u64;
         if self.items + items > SAMPLES || !self.fits(series) {
-            self.end();
+            self.encoded.end_request(&mut self.bytes, &mut self.items);
             if !self.fits(series) {
                 self.encoded.left_out += items;
                 return;
@@ -372,20 +372,8 @@ impl Requests {
         fits
     }
 
-    /// Ends the current request if it is not empty.
-    fn end(&mut self) {
-        if self.items == 0 {
-            return;
-        }
-        // The next request usually has a similar size.
-        let next = Vec::with_capacity(self.bytes.len());
-        let mut bytes = std::mem::replace(&mut self.bytes, next);
-        bytes.shrink_to_fit();
-        self.encoded.payloads.push(Payload { bytes, items: std::mem::take(&mut self.items) });
-    }
-
     fn finish(mut self) -> Encoded {
-        self.end();
+        self.encoded.end_request(&mut self.bytes, &mut self.items);
         self.encoded
     }
 }
