@@ -140,7 +140,10 @@ fn stream(out: &mut impl Write, stream: &StreamRow) -> io::Result<()> {
         RingBound::Ample => "maximum useful size",
     };
     let (used, limit) = (bytes(stream.ring_bytes), bytes(stream.ring_bytes_limit));
-    writeln!(out, "  rings        {used} of locked memory in total, up to {limit} if they overflow ({bound})")?;
+    writeln!(
+        out,
+        "  rings        {used} of locked memory in total, up to {limit} if they overflow ({bound})"
+    )?;
     if stream.groups.len() > 1 { turns(out, stream) } else { Ok(()) }
 }
 
