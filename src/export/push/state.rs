@@ -170,13 +170,8 @@ impl Board {
         let news = accounts.get_mut(&flow).is_some_and(|account| account.should_log(LogTopic::Crowd, now));
         drop(accounts);
         if news && flow.signal != Signal::Logs {
-            tracing::warn!(
-                format = flow.format,
-                signal = flow.signal.as_str(),
-                items = dropped.items,
-                "`export.{}.queue` is full: oldest requests dropped",
-                flow.format
-            );
+            let (format, signal, items) = (flow.format, flow.signal.as_str(), dropped.items);
+            tracing::warn!(format, signal, items, "`export.{format}.queue` is full: oldest requests dropped");
         }
     }
 
@@ -224,16 +219,12 @@ impl Board {
             // A message about the push of logs would itself be pushed and answered.
             return;
         }
+        let (format, signal) = (flow.format, flow.signal.as_str());
         if recovered {
-            tracing::info!(format = flow.format, signal = flow.signal.as_str(), "push recovered");
+            tracing::info!(format, signal, "push recovered");
         }
         if let Some(message) = message.filter(|_| news) {
-            tracing::warn!(
-                format = flow.format,
-                signal = flow.signal.as_str(),
-                rejected,
-                "message from the receiver: {message}"
-            );
+            tracing::warn!(format, signal, rejected, "message from the receiver: {message}");
         }
     }
 
@@ -250,12 +241,8 @@ impl Board {
         let news = account.should_log(LogTopic::Failure, self.clock.monotonic());
         drop(accounts);
         if news && flow.signal != Signal::Logs {
-            tracing::warn!(
-                format = flow.format,
-                signal = flow.signal.as_str(),
-                endpoint,
-                "push failed: {why}"
-            );
+            let (format, signal) = (flow.format, flow.signal.as_str());
+            tracing::warn!(format, signal, endpoint, "push failed: {why}");
         }
     }
 }
