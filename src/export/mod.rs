@@ -33,9 +33,10 @@ pub mod prometheus;
 pub mod protobuf;
 pub mod push;
 pub mod query;
-#[cfg(test)]
-mod recordings;
 pub mod remote_write;
 pub(crate) mod sums;
 pub mod top;
 mod views;
+
+#[cfg(test)]
+mod tests;

@@ -19,8 +19,6 @@ mod table;
 mod text;
 
 #[cfg(test)]
-mod testing;
-#[cfg(test)]
 mod tests;
 
 use std::fs::File;
