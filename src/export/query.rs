@@ -120,9 +120,11 @@ const COMMON: [Key; 14] = [
 /// Beginning of the keys of the selection to compare with.
 const BASE_PREFIX: &str = "base_";
 
+/// The file to compare with. An output with this key also has those of the comparison with another selection.
+const BASE: Key = Key("base", Some(|query, given| put(&mut query.base_file, given.digits(FILE).map(Some))));
+
 /// Keys of the comparison with another selection.
-const BASE: [Key; 12] = [
-    Key("base", Some(|query, given| put(&mut query.base_file, given.digits(FILE).map(Some)))),
+const COMPARISON: [Key; 11] = [
     Key("base_from", Some(|query, given| put(&mut query.base_period.from, given.moment()))),
     Key("base_to", Some(|query, given| put(&mut query.base_period.to, given.moment()))),
     Key("base_comm", Some(|query, given| given.select(&mut query.base))),
@@ -190,26 +192,14 @@ const ROWS: Key =
 /// Additional keys of `/debug/pprof/profile`.
 pub const PPROF: &[Key] = &[];
 /// Additional keys of `/folded`.
-pub const FOLDED: &[Key] = &with_base::<2, 14>([BY, ANNOTATE]);
+pub const FOLDED: &[Key] = &[BY, ANNOTATE, BASE];
 /// Additional keys of `/flamegraph`.
 pub const FLAMEGRAPH: &[Key] =
-    &with_base::<8, 20>([PICTURE_FORMAT, BY, SHAPE, FOCUS, INVERT, SEARCH, Key("x", None), Key("y", None)]);
+    &[PICTURE_FORMAT, BY, SHAPE, FOCUS, INVERT, SEARCH, Key("x", None), Key("y", None), BASE];
 /// Additional keys of `/top`.
-pub const TOP: &[Key] = &with_base::<4, 16>([TABLE_FORMAT, GROUPING, LIMIT, FOCUS]);
+pub const TOP: &[Key] = &[TABLE_FORMAT, GROUPING, LIMIT, FOCUS, BASE];
 /// Additional keys of `/api/v1/heatmap`.
 pub const HEATMAP: &[Key] = &[ROWS];
-
-/// Returns the keys of an output that compares: its own, and then those of the comparison.
-const fn with_base<const OWN: usize, const ALL: usize>(own: [Key; OWN]) -> [Key; ALL] {
-    assert!(ALL == OWN + BASE.len(), "the number of keys");
-    let mut all = [LIMIT; ALL];
-    let mut place = 0;
-    while place < ALL {
-        all[place] = if place < OWN { own[place] } else { BASE[place - OWN] };
-        place += 1;
-    }
-    all
-}
 
 impl Query {
     /// Parses the query part of a URL. `own` are the additional keys of the output.
@@ -219,11 +209,12 @@ impl Query {
     pub fn parse(text: &str, own: &[Key]) -> Result<Self, String> {
         let mut query = Self::default();
         let mut seen = Vec::new();
+        let is_compared = own.iter().any(|key| key.0 == BASE.0);
+        let keys = COMMON.iter().chain(own).chain(COMPARISON.iter().filter(|_| is_compared));
         for pair in pairs(text) {
             let (name, value) = pair?;
-            let keys = COMMON.iter().chain(own);
             let Some(&Key(key, read)) = keys.clone().find(|key| key.0 == name) else {
-                let known: Vec<&str> = keys.filter(|key| key.1.is_some()).map(|key| key.0).collect();
+                let known: Vec<&str> = keys.clone().filter(|key| key.1.is_some()).map(|key| key.0).collect();
                 return Err(format!("unknown key {:?}; available: {}", shown(&name), known.join(", ")));
             };
             if seen.contains(&key) {
