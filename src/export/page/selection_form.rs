@@ -33,10 +33,7 @@ pub(super) fn form(html: &mut Html, page: Page, query: &Query, kinds: &[Arc<str>
     let mut visible = SELECTED.to_vec();
     if page == Page::FlameGraph {
         visible.push("focus");
-        html.raw(
-            "<label class=\"wide\">Function<input name=\"focus\" placeholder=\"all\" spellcheck=\"false\"",
-        );
-        given(html, focus.as_deref());
+        field(html, "<label class=\"wide\">Function", ("", "focus"), "all", focus.as_deref());
     }
     html.put(
         "<label class=\"narrow\" title=\"Seconds to sample from now on; if empty, about the last minute, immediately\">\
@@ -61,8 +58,7 @@ pub(super) fn compare(html: &mut Html, page: Page, View { query, nonce, .. }: Vi
         None => ("as above", Some(&query.base_period)),
     };
     conditions(html, ("base_", Some(absent)), &query.base, period);
-    html.put("<label>Pod<input name=\"base_pod\" placeholder=\"{}\" spellcheck=\"false\"", [&absent]);
-    given(html, query.base.pod.as_ref().map(Glob::as_str));
+    field(html, "<label>Pod", ("base_", "pod"), absent, query.base.pod.as_ref().map(Glob::as_str));
     html.raw("<label>Shares of<select name=\"normalize\">");
     for (word, text, selected) in
         [("true", "its own total", !query.absolute), ("false", "the total above", query.absolute)]
@@ -159,24 +155,13 @@ fn conditions(
 ) {
     let Selection { comm, program, pid, cgroup, mode, .. } = selection;
     let hint = |own: &'static str| absent.unwrap_or(own);
-    html.put(
-        "<label>Thread name<input name=\"{}comm\" placeholder=\"{}\" spellcheck=\"false\"",
-        [&prefix, &hint("nginx*")],
-    );
-    given(html, comm.as_ref().map(Glob::as_str));
+    field(html, "<label>Thread name", (prefix, "comm"), hint("nginx*"), comm.as_ref().map(Glob::as_str));
     // Pages of programs lead here. Otherwise the field takes no space.
-    if program.is_some() {
-        html.put(
-            "<label>Program<input name=\"{}program\" placeholder=\"{}\" spellcheck=\"false\"",
-            [&prefix, &hint("any")],
-        );
-        given(html, program.as_ref().map(Glob::as_str));
+    if let Some(program) = program {
+        field(html, "<label>Program", (prefix, "program"), hint("any"), Some(program.as_str()));
     }
-    html.put(
-        "<label class=\"wide\">Cgroup<input name=\"{}cgroup\" placeholder=\"{}\" spellcheck=\"false\"",
-        [&prefix, &hint("/system.slice/**")],
-    );
-    given(html, cgroup.as_ref().map(Cgroups::as_str));
+    let cgroup = cgroup.as_ref().map(Cgroups::as_str);
+    field(html, "<label class=\"wide\">Cgroup", (prefix, "cgroup"), hint("/system.slice/**"), cgroup);
     html.put(
         "<label class=\"narrow\">PID<input name=\"{}pid\" inputmode=\"numeric\" placeholder=\"{}\"",
         [&prefix, &hint("any")],
@@ -188,12 +173,19 @@ fn conditions(
     let range = period.map(Period::pairs).into_iter().flatten();
     for ((key, value), (label, usual)) in range.zip([("From", "-10m"), ("To", "now")]) {
         html.put(
-            "<label class=\"narrow\" title=\"Unix seconds, RFC 3339, or a time before now such as -10m\">{}<input name=\"{}{}\" \
-             placeholder=\"{}\" spellcheck=\"false\"",
-            [&label, &prefix, &key, &hint(usual)],
+            "<label class=\"narrow\" title=\"Unix seconds, RFC 3339, or a time before now such as -10m\">{}",
+            [&label],
         );
-        given(html, value.as_deref());
+        field(html, "", (prefix, key), hint(usual), value.as_deref());
     }
+}
+
+/// Writes a text field, with the start tag and text of its label.
+fn field(html: &mut Html, label: &'static str, name: (&str, &str), hint: &str, text: Option<&str>) {
+    let (prefix, key) = name;
+    html.raw(label)
+        .put("<input name=\"{}{}\" placeholder=\"{}\" spellcheck=\"false\"", [&prefix, &key, &hint]);
+    given(html, text);
 }
 
 /// Writes the value and the end of a field.
