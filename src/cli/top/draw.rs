@@ -31,10 +31,7 @@ const INDENT: &str = "  ";
 /// Draws the state.
 pub(super) fn draw(state: &State, frame: &mut Frame<'_>) {
     let area = frame.area();
-    let lines = match state.help {
-        true => help(area.width),
-        false => screen(state, area),
-    };
+    let lines = if state.help { help(area.width) } else { screen(state, area) };
     for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
         frame.buffer_mut().set_line(area.x, y, line, area.width);
     }
@@ -317,10 +314,7 @@ fn row(state: &State, widths: &Widths, row: &Row) -> String {
     let mark = row.key.mark();
     let name = if mark.is_empty() { name.to_owned() } else { format!("{mark} {name}") };
     // With one column of shares, it shows the stacks that contain the row: for tasks, and for callers and callees.
-    let (share, value) = match widths.both {
-        true => (row.own, row.own),
-        false => (row.total, row.total),
-    };
+    let (share, value) = if widths.both { (row.own, row.own) } else { (row.total, row.total) };
     widths.line([&percent(share), &percent(row.total), &samples.value(value), &row.module, &name])
 }
 
