@@ -72,7 +72,9 @@ pub(super) fn missing(html: &mut Html, status: &Status, scope: Scope, is_measure
         return;
     }
     html.raw("<details class=\"missing\"><summary>Not measured: ");
-    let write = |html: &mut Html, figure: &Figure| drop(html.raw(name(*figure)));
+    let write = |html: &mut Html, figure: &Figure| {
+        html.raw(name(*figure));
+    };
     joined(html, ", ", missing.iter().flat_map(|missing| missing.figures), write);
     html.raw("</summary><dl>");
     for missing in missing {

@@ -213,7 +213,9 @@ fn health_line(html: &mut Html, status: &Status, history: &History) {
             html.put(", {} series", [&crate::export::page::figures::count(last.series)]);
         }
     }
-    joined(html, "; ", health.problems.iter().take(LINES), |html, problem| drop(html.text(problem)));
+    joined(html, "; ", health.problems.iter().take(LINES), |html, problem| {
+        html.text(problem);
+    });
     html.put(
         ". <a href=\"/status\">Details</a> <span class=\"quiet\">{}</span></p>",
         [&format_args!("{:#}", status.now)],

@@ -90,7 +90,7 @@ impl PageQuery {
                 continue;
             }
             let given = Given(key, &value);
-            let each = || value.split(',').map(|one| Given(key, one));
+            let each = || value.split(',').map(move |one| Given(key, one));
             match key {
                 "from" => from = given.moment()?.map(|moment| moment.time(now)),
                 "to" => to = given.moment()?.map(|moment| moment.time(now)),
