@@ -182,7 +182,7 @@ fn draw(profile: &Profile, options: Options<'_>, legend: Legend<'_>) -> Option<E
         total,
         totals: folded.totals(),
         comparison: folded.is_compared().then(|| Comparison::new(folded.totals(), !options.absolute)),
-        scale: Scale::of(profile.kind.value.unit, folded.totals()),
+        scale: scale(profile.kind.value.unit, folded.totals()),
         search: search.as_ref(),
         legend,
     };
@@ -196,20 +196,12 @@ fn draw(profile: &Profile, options: Options<'_>, legend: Legend<'_>) -> Option<E
     }
 }
 
-/// Scale of displayed values.
-struct Scale {
-    factor: f64,
-    unit: &'static str,
-}
-
-impl Scale {
-    fn of(unit: Unit, totals: Values) -> Self {
-        let (factor, unit) = match unit {
-            Unit::Nanoseconds if totals.this >= 100_000_000 => (1e-6, "ms"),
-            Unit::Nanoseconds => (1e-3, "\u{b5}s"),
-            Unit::Count => (1.0, "events"),
-        };
-        Self { factor, unit }
+/// Returns the factor from values to the unit that readers see, and the unit.
+fn scale(unit: Unit, totals: Values) -> (f64, &'static str) {
+    match unit {
+        Unit::Nanoseconds if totals.this >= 100_000_000 => (1e-6, "ms"),
+        Unit::Nanoseconds => (1e-3, "\u{b5}s"),
+        Unit::Count => (1.0, "events"),
     }
 }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::tree::{self, Frame, covered};
-use super::{DEPTH, Embedded, Scale, Shape, color};
+use super::{DEPTH, Embedded, Shape, color};
 use crate::export::diff::{Change, Comparison};
 use crate::export::folded::{Folded, Name, Values};
 use crate::export::markup::escaped;
@@ -92,7 +92,7 @@ pub(super) struct Picture<'p> {
     pub(super) totals: Values,
     /// How values are compared with the base, if there is one.
     pub(super) comparison: Option<Comparison>,
-    pub(super) scale: Scale,
+    pub(super) scale: (f64, &'static str),
     pub(super) search: Option<&'p Search>,
     pub(super) legend: Legend<'p>,
 }
@@ -163,8 +163,8 @@ impl Picture<'_> {
 
     /// Returns the value and the share of a frame: `2,842 ms, 15.47%`.
     fn facts(&self, frame: &Frame) -> String {
-        let value = frame.this as f64 * self.scale.factor;
-        let value = format!("{} {}", grouped(&format!("{value:.0}"), ','), self.scale.unit);
+        let (factor, unit) = self.scale;
+        let value = format!("{} {unit}", grouped(&format!("{:.0}", frame.this as f64 * factor), ','));
         match self.comparison {
             Some(comparison) => format!("{value}, {}", comparison.of(values(frame))),
             None => {
