@@ -306,22 +306,21 @@ fn fail(code: u8, error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Parses the arguments that follow a command name. The error is the message of clap.
-#[cfg(test)]
-fn typed<A: Args>(line: &str) -> Result<A, String> {
-    #[derive(Debug, Parser)]
-    struct Alone<A: Args> {
-        #[command(flatten)]
-        args: A,
-    }
-
-    let words = std::iter::once("command").chain(line.split(' ').filter(|word| !word.is_empty()));
-    Alone::try_parse_from(words).map(|alone| alone.args).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Parses the arguments that follow a command name. The error is the message of clap.
+    pub(in crate::cli) fn typed<A: Args>(line: &str) -> Result<A, String> {
+        #[derive(Debug, Parser)]
+        struct Alone<A: Args> {
+            #[command(flatten)]
+            args: A,
+        }
+
+        let words = std::iter::once("command").chain(line.split(' ').filter(|word| !word.is_empty()));
+        Alone::try_parse_from(words).map(|alone| alone.args).map_err(|error| error.to_string())
+    }
 
     #[test]
     fn a_word_that_is_no_level_is_refused_for_it_would_log_nothing() {

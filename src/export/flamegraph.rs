@@ -40,7 +40,7 @@ const DEPTH: usize = 1_000;
 pub(super) const STYLE: &str = include_str!("flamegraph/picture.css");
 
 /// Drawing options.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Options<'t> {
     /// Orientation.
     pub shape: Shape,
@@ -52,28 +52,13 @@ pub struct Options<'t> {
     pub view: View<'t>,
     /// The profile to compare with.
     pub base: Option<&'t Profile>,
-    /// Whether shares of the base are those of its own total.
-    pub normalized: bool,
-    /// Whether functions of different kinds of code are distinguished: the same function, inlined and not, is two frames. Without it, profiles
-    /// of other programs can be compared, which may not know the kinds.
-    pub annotated: bool,
+    /// Whether shares of the base are those of the total of the profile, instead of its own total.
+    pub absolute: bool,
+    /// Whether functions of different kinds of code are not distinguished. Otherwise the same function, inlined and not, is two frames. So
+    /// profiles of other programs can be compared, which may not know the kinds.
+    pub plain: bool,
     /// Frames to highlight: a regular expression, or a text if it is none.
     pub search: Option<&'t str>,
-}
-
-impl Default for Options<'_> {
-    fn default() -> Self {
-        Self {
-            shape: Shape::default(),
-            root: Root::default(),
-            title: None,
-            view: View::default(),
-            base: None,
-            normalized: true,
-            annotated: true,
-            search: None,
-        }
-    }
 }
 
 impl Options<'_> {
@@ -105,10 +90,10 @@ pub enum View<'t> {
     Function(&'t str),
 }
 
-/// An image for an HTML page: escaped markup, and its script, which runs if the page's policy allows the nonce.
+/// A drawn image: escaped markup. That for an HTML page contains its script, which runs if the page's policy allows the nonce.
 #[derive(Debug)]
 pub struct Embedded {
-    markup: String,
+    svg: String,
     /// Share of the highlighted frames in percent, if there is a search.
     pub(super) matched: Option<f64>,
     /// Largest change of a frame in percentage points, if profiles are compared.
@@ -118,7 +103,7 @@ pub struct Embedded {
 impl Embedded {
     /// Returns the markup.
     pub(super) fn as_str(&self) -> &str {
-        &self.markup
+        &self.svg
     }
 }
 
@@ -147,13 +132,7 @@ pub fn standalone(profile: &Profile, options: Options<'_>, nothing: &str) -> Str
 /// of hexadecimal digits.
 pub fn embedded(profile: &Profile, options: Options<'_>, nonce: &str) -> Option<Embedded> {
     let title = options.title(profile);
-    let drawn = draw(profile, options, Legend::Embedded { title: &title, nonce })?;
-    let compared = options.base.is_some();
-    Some(Embedded {
-        markup: drawn.svg,
-        matched: drawn.matched,
-        largest_change: compared.then_some(drawn.largest_change),
-    })
+    draw(profile, options, Legend::Embedded { title: &title, nonce })
 }
 
 /// Returns the sentence about a function that no stack contains.
@@ -184,12 +163,9 @@ pub(crate) fn title(profile: &Profile) -> String {
 }
 
 /// Draws an image; `None` if there are no stacks.
-fn draw(profile: &Profile, options: Options<'_>, legend: Legend<'_>) -> Option<svg::Drawn> {
-    let folded = Folded::of(
-        profile,
-        options.base,
-        folded::Options { root: options.root, annotated: options.annotated },
-    );
+fn draw(profile: &Profile, options: Options<'_>, legend: Legend<'_>) -> Option<Embedded> {
+    let folded =
+        Folded::of(profile, options.base, folded::Options { root: options.root, annotated: !options.plain });
     let panels = match options.view {
         View::TopDown => vec![Panel::whole(&folded, options.shape)],
         View::Inverted => vec![Panel::whole(&inverted(&folded), options.shape)],
@@ -205,8 +181,8 @@ fn draw(profile: &Profile, options: Options<'_>, legend: Legend<'_>) -> Option<s
         panels,
         total,
         totals: folded.totals(),
-        comparison: folded.is_compared().then(|| Comparison::new(folded.totals(), options.normalized)),
-        scale: Scale::of(profile.kind.value.unit, folded.totals()),
+        comparison: folded.is_compared().then(|| Comparison::new(folded.totals(), !options.absolute)),
+        scale: scale(profile.kind.value.unit, folded.totals()),
         search: search.as_ref(),
         legend,
     };
@@ -220,20 +196,12 @@ fn draw(profile: &Profile, options: Options<'_>, legend: Legend<'_>) -> Option<s
     }
 }
 
-/// Scale of displayed values.
-struct Scale {
-    factor: f64,
-    unit: &'static str,
-}
-
-impl Scale {
-    fn of(unit: Unit, totals: Values) -> Self {
-        let (factor, unit) = match unit {
-            Unit::Nanoseconds if totals.this >= 100_000_000 => (1e-6, "ms"),
-            Unit::Nanoseconds => (1e-3, "\u{b5}s"),
-            Unit::Count => (1.0, "events"),
-        };
-        Self { factor, unit }
+/// Returns the factor from values to the unit that readers see, and the unit.
+fn scale(unit: Unit, totals: Values) -> (f64, &'static str) {
+    match unit {
+        Unit::Nanoseconds if totals.this >= 100_000_000 => (1e-6, "ms"),
+        Unit::Nanoseconds => (1e-3, "\u{b5}s"),
+        Unit::Count => (1.0, "events"),
     }
 }
 

@@ -24,7 +24,7 @@ mod gzip;
 pub mod http;
 mod markup;
 pub mod negotiate;
-mod numbered;
+pub(crate) mod numbered;
 pub mod otlp;
 pub mod overview;
 pub mod page;
@@ -33,8 +33,10 @@ pub mod prometheus;
 pub mod protobuf;
 pub mod push;
 pub mod query;
-#[cfg(test)]
-mod recordings;
 pub mod remote_write;
+pub(crate) mod sums;
 pub mod top;
 mod views;
+
+#[cfg(test)]
+mod tests;

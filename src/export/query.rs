@@ -120,9 +120,11 @@ const COMMON: [Key; 14] = [
 /// Beginning of the keys of the selection to compare with.
 const BASE_PREFIX: &str = "base_";
 
+/// The file to compare with. An output with this key also has those of the comparison with another selection.
+const BASE: Key = Key("base", Some(|query, given| put(&mut query.base_file, given.digits(FILE).map(Some))));
+
 /// Keys of the comparison with another selection.
-const BASE: [Key; 12] = [
-    Key("base", Some(|query, given| put(&mut query.base_file, given.digits(FILE).map(Some)))),
+const COMPARISON: [Key; 11] = [
     Key("base_from", Some(|query, given| put(&mut query.base_period.from, given.moment()))),
     Key("base_to", Some(|query, given| put(&mut query.base_period.to, given.moment()))),
     Key("base_comm", Some(|query, given| given.select(&mut query.base))),
@@ -155,7 +157,10 @@ const INVERT: Key = Key("invert", Some(|query, given| put(&mut query.inverted, g
 const SEARCH: Key = Key("s", Some(|query, given| put(&mut query.search, given.text(PATTERN).map(Some))));
 
 /// Rows of a table.
-const GROUPING: Key = Key("by", Some(|query, given| put(&mut query.grouping, given.one_of(&groupings()))));
+const GROUPING: Key = Key(
+    "by",
+    Some(|query, given| put(&mut query.grouping, given.one_of(&named(Grouping::ALL, Grouping::as_str)))),
+);
 
 const PICTURE_FORMAT: Key =
     Key("format", Some(|query, given| put(&mut query.format, given.one_of(&PICTURES).map(Some))));
@@ -187,26 +192,14 @@ const ROWS: Key =
 /// Additional keys of `/debug/pprof/profile`.
 pub const PPROF: &[Key] = &[];
 /// Additional keys of `/folded`.
-pub const FOLDED: &[Key] = &with_base::<2, 14>([BY, ANNOTATE]);
+pub const FOLDED: &[Key] = &[BY, ANNOTATE, BASE];
 /// Additional keys of `/flamegraph`.
 pub const FLAMEGRAPH: &[Key] =
-    &with_base::<8, 20>([PICTURE_FORMAT, BY, SHAPE, FOCUS, INVERT, SEARCH, Key("x", None), Key("y", None)]);
+    &[PICTURE_FORMAT, BY, SHAPE, FOCUS, INVERT, SEARCH, Key("x", None), Key("y", None), BASE];
 /// Additional keys of `/top`.
-pub const TOP: &[Key] = &with_base::<4, 16>([TABLE_FORMAT, GROUPING, LIMIT, FOCUS]);
+pub const TOP: &[Key] = &[TABLE_FORMAT, GROUPING, LIMIT, FOCUS, BASE];
 /// Additional keys of `/api/v1/heatmap`.
 pub const HEATMAP: &[Key] = &[ROWS];
-
-/// Returns the keys of an output that compares: its own, and then those of the comparison.
-const fn with_base<const OWN: usize, const ALL: usize>(own: [Key; OWN]) -> [Key; ALL] {
-    assert!(ALL == OWN + BASE.len(), "the number of keys");
-    let mut all = [LIMIT; ALL];
-    let mut place = 0;
-    while place < ALL {
-        all[place] = if place < OWN { own[place] } else { BASE[place - OWN] };
-        place += 1;
-    }
-    all
-}
 
 impl Query {
     /// Parses the query part of a URL. `own` are the additional keys of the output.
@@ -216,11 +209,12 @@ impl Query {
     pub fn parse(text: &str, own: &[Key]) -> Result<Self, String> {
         let mut query = Self::default();
         let mut seen = Vec::new();
+        let is_compared = own.iter().any(|key| key.0 == BASE.0);
+        let keys = COMMON.iter().chain(own).chain(COMPARISON.iter().filter(|_| is_compared));
         for pair in pairs(text) {
             let (name, value) = pair?;
-            let keys = COMMON.iter().chain(own);
             let Some(&Key(key, read)) = keys.clone().find(|key| key.0 == name) else {
-                let known: Vec<&str> = keys.filter(|key| key.1.is_some()).map(|key| key.0).collect();
+                let known: Vec<&str> = keys.clone().filter(|key| key.1.is_some()).map(|key| key.0).collect();
                 return Err(format!("unknown key {:?}; available: {}", shown(&name), known.join(", ")));
             };
             if seen.contains(&key) {
@@ -398,16 +392,16 @@ pub(super) fn word<T: PartialEq>(known: &[(&'static str, T)], of: &T) -> &'stati
     known.iter().find(|(_, known)| known == of).map_or("", |(word, _)| word)
 }
 
-fn groupings() -> [(&'static str, Grouping); Grouping::ALL.len()] {
-    Grouping::ALL.map(|grouping| (grouping.as_str(), grouping))
-}
-
-fn modes() -> [(&'static str, Mode); Mode::ALL.len()] {
-    Mode::ALL.map(|mode| (mode.as_str(), mode))
+/// Returns the list of values with their names.
+pub(super) fn named<T: Copy, const N: usize>(
+    all: [T; N],
+    name: fn(T) -> &'static str,
+) -> [(&'static str, T); N] {
+    all.map(|one| (name(one), one))
 }
 
 impl<'q> Given<'q> {
-    fn number<T: TryFrom<u32>>(self, least: u32, most: u32) -> Result<T, String> {
+    pub(super) fn number<T: TryFrom<u32>>(self, least: u32, most: u32) -> Result<T, String> {
         let Self(name, value) = self;
         let digits = value.bytes().all(|b| b.is_ascii_digit());
         let number = value.parse().ok().filter(|number| digits && (least..=most).contains(number));
@@ -427,7 +421,7 @@ impl<'q> Given<'q> {
         }
     }
 
-    fn one_of<T: Copy>(self, known: &[(&str, T)]) -> Result<T, String> {
+    pub(super) fn one_of<T: Copy>(self, known: &[(&str, T)]) -> Result<T, String> {
         let Self(name, value) = self;
         known.iter().find(|(word, _)| *word == value).map(|(_, of)| *of).ok_or_else(|| {
             let words: Vec<&str> = known.iter().map(|(word, _)| *word).collect();
@@ -476,7 +470,7 @@ impl<'q> Given<'q> {
             "namespace" => put(&mut selection.namespace, self.glob()),
             "pod" => put(&mut selection.pod, self.glob()),
             "container" => put(&mut selection.container, self.glob()),
-            _ => put(&mut selection.mode, self.one_of(&modes()).map(Some)),
+            _ => put(&mut selection.mode, self.one_of(&named(Mode::ALL, Mode::as_str)).map(Some)),
         }
     }
 }

@@ -13,6 +13,7 @@ use super::diff::Comparison;
 use super::folded::Values;
 use super::numbered::Numbered;
 use super::page::figures::{count, duration};
+use super::sums::{Sum, by_code, by_task, of_locations, of_stacks};
 use crate::clean::clean;
 use crate::named_enum::named_enum;
 use crate::profile::{Profile, Task, Unit};
@@ -21,7 +22,7 @@ use crate::profile::{Profile, Task, Unit};
 const NAME: usize = 1 << 10;
 
 /// Name of a task whose cgroup is unknown.
-const UNKNOWN: &str = "[unknown]";
+pub(crate) const UNKNOWN: &str = "[unknown]";
 
 /// Contents of a table.
 #[derive(Debug, Clone, Copy)]
@@ -215,13 +216,6 @@ impl<'p> Key<'p> {
     }
 }
 
-/// Sums of a function; ordered by its own sum first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-struct Sum {
-    own: u64,
-    total: u64,
-}
-
 /// Sums of a function in two profiles. Shares and points are those of `own` and `total`.
 struct Compared<'p> {
     key: Key<'p>,
@@ -262,66 +256,19 @@ impl Compared<'_> {
 
 /// Returns the sums of each key, by its number. New keys are added to `keys`.
 fn sums<'p>(profile: &'p Profile, by: Grouping, keys: &mut Numbered<Key<'p>>) -> Vec<Sum> {
-    let locations: Vec<Vec<u32>> = match by {
-        Grouping::Function => functions(profile, keys),
-        Grouping::Module => {
-            let module = |location| vec![keys.place(Key::group(profile.module(location)))];
-            profile.locations.iter().map(module).collect()
-        }
-        Grouping::Cgroup | Grouping::Comm => return sums_of_tasks(profile, by, keys),
-    };
-    let mut values = vec![0_u64; profile.stacks.len()];
-    for sample in &profile.samples {
-        if let Some(value) = values.get_mut(sample.stack as usize) {
-            *value = value.saturating_add(sample.value);
+    match by {
+        Grouping::Function | Grouping::Module => {}
+        Grouping::Comm => return by_task(profile, keys, |task| Some(Key::group(&task.comm))),
+        Grouping::Cgroup => {
+            let name = |task: &'p Task| task.cgroup.as_deref().unwrap_or(UNKNOWN);
+            return by_task(profile, keys, |task| Some(Key::group(name(task))));
         }
     }
-    let mut sums = vec![Sum::default(); keys.values.len()];
-    let mut numbers = Vec::new();
-    for (stack, &value) in profile.stacks.iter().zip(&values).filter(|(_, value)| **value > 0) {
-        numbers.clear();
-        let known = stack.iter().filter_map(|&place| locations.get(place as usize));
-        numbers.extend(known.flatten().copied());
-        let innermost = numbers.first().and_then(|&number| sums.get_mut(number as usize));
-        if let Some(sum) = innermost {
-            sum.own = sum.own.saturating_add(value);
-        }
-        numbers.sort_unstable();
-        numbers.dedup();
-        for &number in &numbers {
-            if let Some(sum) = sums.get_mut(number as usize) {
-                sum.total = sum.total.saturating_add(value);
-            }
-        }
-    }
-    sums
-}
-
-/// Returns the functions of each location, innermost first.
-fn functions<'p>(profile: &'p Profile, keys: &mut Numbered<Key<'p>>) -> Vec<Vec<u32>> {
-    let of_location = |location| {
-        let (module, origin) = (profile.module(location), location.origin.as_str());
-        let names = profile.names(location).into_iter();
-        names.map(|name| keys.place(Key { name, module, origin })).collect()
-    };
-    profile.locations.iter().map(of_location).collect()
-}
-
-fn sums_of_tasks<'p>(profile: &'p Profile, by: Grouping, keys: &mut Numbered<Key<'p>>) -> Vec<Sum> {
-    let name = |task: &'p Task| match by {
-        Grouping::Cgroup => task.cgroup.as_deref().unwrap_or(UNKNOWN),
-        _ => &*task.comm,
-    };
-    let tasks: Vec<u32> = profile.tasks.iter().map(|task| keys.place(Key::group(name(task)))).collect();
-    let mut sums = vec![Sum::default(); keys.values.len()];
-    for sample in &profile.samples {
-        let number = tasks.get(sample.task as usize).copied();
-        if let Some(sum) = number.and_then(|number| sums.get_mut(number as usize)) {
-            sum.own = sum.own.saturating_add(sample.value);
-            sum.total = sum.own;
-        }
-    }
-    sums
+    let of_locations = of_locations(profile, keys, |location, name| match (by, profile.module(location)) {
+        (Grouping::Function, module) => Key { name, module, origin: location.origin.as_str() },
+        (_, module) => Key::group(module),
+    });
+    by_code(profile, &of_stacks(profile, |_| true), &of_locations, keys.values.len())
 }
 
 #[cfg(test)]

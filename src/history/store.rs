@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 
 use super::amounts::Amounts;
 use super::figure::{Figure, Formula, quantile_of};
@@ -58,7 +59,7 @@ pub struct Subject {
 }
 
 /// What the history covers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Observed {
     /// Begin of the oldest recorded step.
     pub from: Timestamp,

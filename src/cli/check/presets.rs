@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::words::heading;
+use super::words::{Together, heading, together};
 use crate::config::Traced;
 
 /// A preset and its entries.
@@ -18,16 +18,11 @@ pub(super) struct PresetRow {
 impl PresetRow {
     /// Returns the presets of a configuration.
     pub(super) fn all(traced: &[Traced]) -> Vec<Self> {
-        let mut rows: Vec<Self> = Vec::new();
-        for entry in traced {
-            let Some(preset) = entry.kind.preset() else { continue };
-            let name = entry.name.to_string();
-            match rows.last_mut() {
-                Some(row) if row.preset == preset.as_str() => row.entries.push(name),
-                _ => rows.push(Self { preset: preset.as_str(), entries: vec![name] }),
-            }
-        }
-        rows
+        let row = |same: Together<'_, Traced>| {
+            let entries = same.all.iter().map(|entry| entry.name.to_string()).collect();
+            Some(Self { preset: same.first.kind.preset()?.as_str(), entries })
+        };
+        together(traced, |entry| entry.kind.preset()).into_iter().filter_map(row).collect()
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::words::heading;
-use crate::config::push::Push;
+use super::words::{Together, heading, together};
+use crate::config::push::{Push, Signal};
 use crate::error::printable;
 use crate::export::push::Settings;
 use crate::host::Environment;
@@ -47,17 +47,13 @@ impl PushRow {
 
 /// Returns a line for each format and reason.
 fn unusable_files(settings: &Settings) -> Vec<String> {
-    let mut reasons: Vec<(&str, String, Vec<&str>)> = Vec::new();
-    for (format, signal, why) in settings.check_files() {
-        match reasons.iter_mut().find(|(other, reason, _)| *other == format && *reason == why) {
-            Some((_, _, signals)) => signals.push(signal.as_str()),
-            None => reasons.push((format, why, vec![signal.as_str()])),
-        }
-    }
-    let line = |(format, why, signals): (&str, String, Vec<&str>)| {
+    let files = settings.check_files();
+    let line = |same: Together<'_, (&'static str, Signal, String)>| {
+        let (format, _, why) = same.first;
+        let signals: Vec<&str> = same.all.iter().map(|(_, signal, _)| signal.as_str()).collect();
         format!("export.{format}: {} cannot be pushed: {why}", signals.join(", "))
     };
-    reasons.into_iter().map(line).collect()
+    together(&files, |(format, _, why)| (format, why)).into_iter().map(line).collect()
 }
 
 pub(super) fn write(out: &mut impl Write, rows: &[PushRow]) -> io::Result<()> {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::rows::{Descriptors, GroupRow};
 use super::stream::{RingBound, StreamRow};
-use super::words::{bytes, count, heading};
+use super::words::{Together, bytes, count, heading, together};
 use super::{Report, containers, presets, profiles, pushes, restrictions, traces};
 use crate::error::printable;
 use crate::health::{Line, Scope};
@@ -124,47 +124,36 @@ fn takes(same: &Together<'_, GroupRow>) -> String {
 
 /// Writes the resources of the switch stream, compared with dedicated counters.
 fn stream(out: &mut impl Write, stream: &StreamRow) -> io::Result<()> {
+    let StreamRow { leader, cpus, descriptors, descriptors_per_cpu, record_bytes, dedicated, .. } = stream;
     let between = if stream.granularity == "cgroup" { "cgroups" } else { "threads" };
-    let all = if stream.descriptors_per_cpu * stream.cpus == stream.descriptors { "" } else { "at most " };
+    let all = if descriptors_per_cpu * cpus == *descriptors { "" } else { "at most " };
     writeln!(out, "\nSwitch stream: one record per context switch between {between}")?;
-    writeln!(out, "  leader       {}, on {}", stream.leader, count(stream.cpus, "CPU"))?;
-    writeln!(
-        out,
-        "  descriptors  {all}{} per CPU, {} in total",
-        stream.descriptors_per_cpu, stream.descriptors
-    )?;
-    let dedicated = &stream.dedicated;
+    writeln!(out, "  leader       {leader}, on {}", count(*cpus, "CPU"))?;
+    writeln!(out, "  descriptors  {all}{descriptors_per_cpu} per CPU, {descriptors} in total")?;
     let instead = each(&dedicated.takes.shares());
     let now = dedicated.at_least_now.map(|now| format!("; at least {now} at present")).unwrap_or_default();
     writeln!(out, "  replaces     {instead}{now}")?;
-    writeln!(out, "  records      {} bytes", stream.record_bytes)?;
+    writeln!(out, "  records      {record_bytes} bytes")?;
     let bound = match stream.ring_bound {
         RingBound::RingMemory => "limits.memory",
         RingBound::MlockKb => "kernel.perf_event_mlock_kb, which does not apply with CAP_IPC_LOCK",
         RingBound::Ample => "maximum useful size",
     };
+    let (used, limit) = (bytes(stream.ring_bytes), bytes(stream.ring_bytes_limit));
     writeln!(
         out,
-        "  rings        {} of locked memory in total, up to {} if they overflow ({bound})",
-        bytes(stream.ring_bytes),
-        bytes(stream.ring_bytes_limit)
+        "  rings        {used} of locked memory in total, up to {limit} if they overflow ({bound})"
     )?;
     if stream.groups.len() > 1 { turns(out, stream) } else { Ok(()) }
 }
 
 /// Writes the groups that do not fit on the PMU together, and the remedy.
 fn turns(out: &mut impl Write, stream: &StreamRow) -> io::Result<()> {
-    let groups = stream.groups.len();
-    writeln!(
-        out,
-        "  groups       {groups} groups of hardware events per CPU, because they do not fit on the PMU together:"
-    )?;
+    let why = "groups of hardware events per CPU, because they do not fit on the PMU together:";
+    writeln!(out, "  groups       {} {why}", stream.groups.len())?;
     stream.groups.iter().try_for_each(|entries| writeln!(out, "    {}", entries.join(", ")))?;
-    writeln!(
-        out,
-        "  The groups are multiplexed and their counts are scaled. Each group writes records of its own."
-    )?;
-    write!(out, "  Remedy: configure fewer events")?;
+    let how = "multiplexed and their counts are scaled. Each group writes records of its own.";
+    write!(out, "  The groups are {how}\n  Remedy: configure fewer events")?;
     if stream.nmi_watchdog {
         write!(out, ", or set kernel.nmi_watchdog=0: the NMI watchdog uses a counter of every CPU")?;
     }
@@ -204,28 +193,6 @@ fn summary(out: &mut impl Write, descriptors: &Descriptors) -> io::Result<()> {
         }
         None => writeln!(out, "\nRequires {takes}. At most {limit} may be open. The check opened none"),
     }
-}
-
-/// Rows that have the same key.
-struct Together<'a, T> {
-    first: &'a T,
-    /// All rows, including the first.
-    all: Vec<&'a T>,
-}
-
-/// Groups rows by a key, in the order in which each key first occurs.
-fn together<'a, T, K: PartialEq>(
-    rows: impl IntoIterator<Item = &'a T>,
-    key: impl Fn(&'a T) -> K,
-) -> Vec<Together<'a, T>> {
-    let mut groups: Vec<Together<'a, T>> = Vec::new();
-    for row in rows {
-        match groups.iter_mut().find(|group| key(group.first) == key(row)) {
-            Some(group) => group.all.push(row),
-            None => groups.push(Together { first: row, all: vec![row] }),
-        }
-    }
-    groups
 }
 
 #[cfg(test)]

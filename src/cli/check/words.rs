@@ -1,4 +1,4 @@
-//! Numbers with units, and headings, in the report of a check.
+//! Numbers with units, headings and groups of rows, in the report of a check.
 
 use std::io::{self, Write};
 
@@ -24,6 +24,28 @@ pub(super) fn count(number: usize, what: &str) -> String {
 /// Writes a heading, unless there are no rows below it.
 pub(super) fn heading<T>(out: &mut impl Write, rows: &[T], text: &str) -> io::Result<()> {
     if rows.is_empty() { Ok(()) } else { writeln!(out, "\n{text}:") }
+}
+
+/// Rows that have the same key.
+pub(super) struct Together<'a, T> {
+    pub(super) first: &'a T,
+    /// All rows, including the first.
+    pub(super) all: Vec<&'a T>,
+}
+
+/// Groups rows by a key, in the order in which each key first occurs.
+pub(super) fn together<'a, T, K: PartialEq>(
+    rows: impl IntoIterator<Item = &'a T>,
+    key: impl Fn(&'a T) -> K,
+) -> Vec<Together<'a, T>> {
+    let mut groups: Vec<Together<'a, T>> = Vec::new();
+    for row in rows {
+        match groups.iter_mut().find(|group| key(group.first) == key(row)) {
+            Some(group) => group.all.push(row),
+            None => groups.push(Together { first: row, all: vec![row] }),
+        }
+    }
+    groups
 }
 
 #[cfg(test)]

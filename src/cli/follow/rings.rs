@@ -89,10 +89,7 @@ impl<E: Event> Rings<E> {
             let memory = found.opened.add(ring, writers, made);
             found.rings.insert(ring.cpu, memory);
         }
-        match found.rings.is_empty() {
-            true => Err(Failure::Nothing(found.refusals)),
-            false => Ok(found),
-        }
+        if found.rings.is_empty() { Err(Failure::Nothing(found.refusals)) } else { Ok(found) }
     }
 
     /// Notifies `ready` when a ring has records to read.

@@ -153,14 +153,6 @@ impl Subject {
         }
     }
 
-    /// Returns the CPUs that can be shown separately.
-    pub(in crate::cli) fn cpus(&self) -> Vec<u32> {
-        match self {
-            Self::Machine { cpus, .. } | Self::Cgroups { cpus, .. } => cpus.iter().collect(),
-            Self::Processes(_) | Self::Threads(_) | Self::Command => Vec::new(),
-        }
-    }
-
     /// Returns the description that perf uses: `'system wide'`.
     pub(in crate::cli) fn describe(&self, command: &str) -> String {
         let list = |ids: &[u32]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");

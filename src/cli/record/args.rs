@@ -97,7 +97,7 @@ impl RecordArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::typed;
+    use crate::cli::tests::typed;
 
     fn read(line: &str) -> Result<RecordArgs, String> {
         typed(line)

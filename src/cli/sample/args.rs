@@ -77,7 +77,7 @@ fn threshold(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::typed;
+    use crate::cli::tests::typed;
 
     fn read(line: &str) -> Result<SampleArgs, String> {
         typed(line)

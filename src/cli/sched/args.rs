@@ -145,7 +145,7 @@ impl TimehistArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::typed;
+    use crate::cli::tests::typed;
 
     fn timehist(line: &str) -> Result<TimehistArgs, String> {
         typed(line)

@@ -191,7 +191,7 @@ fn separator(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::typed;
+    use crate::cli::tests::typed;
 
     fn read(line: &str) -> Result<StatArgs, String> {
         typed(line)

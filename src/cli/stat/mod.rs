@@ -19,8 +19,6 @@ mod table;
 mod text;
 
 #[cfg(test)]
-mod testing;
-#[cfg(test)]
 mod tests;
 
 use std::fs::File;
@@ -48,7 +46,7 @@ pub(super) fn stat<K: Kernel>(args: &StatArgs, host: &Host<'_, K>) -> Result<End
     let user_only = subject.user_space_only(host.facts());
     let selection = Selection::new(&host.catalog, user_only, &subject.per(), &args.events())
         .map_err(|unresolved| Failure::Usage(anyhow::Error::new(unresolved).context("-e")))?;
-    let cpus = if args.no_aggr { subject.cpus() } else { Vec::new() };
+    let cpus: Vec<u32> = subject.event_cpus(host.facts()).iter().filter(|_| args.no_aggr).collect();
     let (cgroups, times) = (subject.cgroups(), args.times());
     let frame = Frame { lines: &selection.lines, cgroups: &cgroups, cpus: &cpus, repeated: times.repeat > 1 };
     let session = Session {

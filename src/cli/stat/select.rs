@@ -149,7 +149,7 @@ fn is_mistake(cause: Missing) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::stat::testing::selection;
+    use crate::cli::stat::tests::testing::selection;
 
     fn names(selection: &Selection) -> Vec<&str> {
         selection.lines.iter().map(|line| &*line.name).collect()

@@ -224,7 +224,7 @@ fn absent_row(frame: &Frame<'_>, key: Key) -> Option<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::stat::testing::{lines, reading};
+    use crate::cli::stat::tests::testing::{lines, reading};
 
     /// Returns the rows of one second.
     fn rows(text: &str, counts: &[(Key, u64, u64, u64)], cpus: &[u32]) -> Vec<Row> {

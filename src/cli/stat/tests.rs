@@ -1,5 +1,7 @@
 //! Snapshot tests of the formats with literal counts, and sessions on the fake kernel.
 
+pub(super) mod testing;
+
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +11,6 @@ use super::machine::{csv, json};
 use super::notes::add_uncounted;
 use super::session::{Outcome, Session};
 use super::table::{Frame, Key, Reading, Row, Totals, Value};
-use super::testing::{lines, reading, selection};
 use super::text;
 use crate::cli::observe::notes::{Note, refused};
 use crate::cli::observe::{Ending, Failure, Program, Signals, Subject};
@@ -19,6 +20,7 @@ use crate::health::{Cause, Interval, Refusal};
 use crate::host::{Facts, Roots};
 use crate::sys::fake::{Count, FakeKernel, FakePlace};
 use crate::sys::usage::CpuTime;
+use testing::{lines, reading, selection};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -69,7 +69,7 @@ impl TopArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::typed;
+    use crate::cli::tests::typed;
 
     fn read(line: &str) -> Result<TopArgs, String> {
         typed(line)

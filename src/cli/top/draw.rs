@@ -2,7 +2,7 @@
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
+use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -31,10 +31,7 @@ const INDENT: &str = "  ";
 /// Draws the state.
 pub(super) fn draw(state: &State, frame: &mut Frame<'_>) {
     let area = frame.area();
-    let lines = match state.help {
-        true => help(area.width),
-        false => screen(state, area),
-    };
+    let lines = if state.help { help(area.width) } else { screen(state, area) };
     for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
         frame.buffer_mut().set_line(area.x, y, line, area.width);
     }
@@ -90,7 +87,7 @@ fn below(state: &State, area: Rect) -> Vec<Line<'static>> {
             "Enter go to the function  Backspace back  / filter  p pause  ? help  q quit"
         }
     };
-    vec![Line::styled(fit(&format!(" {keys}"), width), dim())]
+    vec![Line::styled(fit(&format!(" {keys}"), width), Modifier::DIM)]
 }
 
 /// Returns the first line: what is sampled, and whether new tables are shown.
@@ -104,7 +101,7 @@ fn header(state: &State, width: usize) -> Line<'static> {
         &format!(" perf-exporter top: {}", state.settings.heading),
         width.saturating_sub(standing.width() + 3),
     );
-    Line::styled(fit(&format!("{left}  {standing} "), width), reversed())
+    Line::styled(fit(&format!("{left}  {standing} "), width), Modifier::REVERSED)
 }
 
 fn summary(state: &State) -> String {
@@ -144,29 +141,29 @@ fn groups(state: &State, width: usize) -> Line<'static> {
         What::Table { group, within: None } => {
             let mut spans = vec![Span::raw(" By")];
             for other in Group::ALL {
-                let style = if other == *group { reversed() } else { Style::new() };
-                spans.extend([Span::raw(" "), Span::styled(format!(" {} ", other.word()), style)]);
+                let style = if other == *group { Modifier::REVERSED } else { Modifier::empty() };
+                spans.extend([Span::raw(" "), Span::styled(format!(" {} ", other.as_str()), style)]);
             }
             spans
         }
         What::Table { within: Some(key), .. } => {
-            vec![Span::styled(format!(" Functions of {} {}", key.group().word(), key.name()), bold())]
+            vec![Span::styled(format!(" Functions of {} {}", key.group(), key.name()), Modifier::BOLD)]
         }
         What::Function { function, within } => {
             let mut text = format!(" Callers and callees of {}", function.name());
             if let Some(key) = within {
-                text += &format!(" in {} {}", key.group().word(), key.name());
+                text += &format!(" in {} {}", key.group(), key.name());
             }
-            vec![Span::styled(text, bold())]
+            vec![Span::styled(text, Modifier::BOLD)]
         }
     };
     if !view.filter.is_empty() && !state.typing {
         let filter = format!("  filter: {}", view.filter);
         let left: String = spans.iter().map(|span| span.content.as_ref()).collect();
         if left.width() + filter.width() > width {
-            spans = vec![Span::styled(fit_to(&left, width.saturating_sub(filter.width())), bold())];
+            spans = vec![Span::styled(fit_to(&left, width.saturating_sub(filter.width())), Modifier::BOLD)];
         }
-        spans.push(Span::styled(filter, bold()));
+        spans.push(Span::styled(filter, Modifier::BOLD));
     }
     Line::from(spans)
 }
@@ -222,8 +219,8 @@ fn columns(state: &State, width: usize) -> Line<'static> {
         if column == sorted { format!("{word}{arrow}") } else { word.to_owned() }
     };
     let (own, name) = match &state.view().what {
-        What::Table { group, .. } if group.of_tasks() => ("Share", group.word()),
-        What::Table { group, .. } => ("Self", group.word()),
+        What::Table { group, .. } if group.of_tasks() => ("Share", group.as_str()),
+        What::Table { group, .. } => ("Self", group.as_str()),
         What::Function { .. } => ("Share", "function"),
     };
     // Without a column of its own, the order by total is that by share.
@@ -234,7 +231,7 @@ fn columns(state: &State, width: usize) -> Line<'static> {
     let capital = name.chars().take(1).map(|first| first.to_ascii_uppercase()).chain(name.chars().skip(1));
     let name = heading(Column::Name, &capital.collect::<String>());
     let (total, module) = (heading(Column::Total, "Total"), heading(Column::Module, "Module"));
-    Line::styled(widths.line([&own, &total, state.samples().unit(), &module, &name]), underlined())
+    Line::styled(widths.line([&own, &total, state.samples().unit(), &module, &name]), Modifier::UNDERLINED)
 }
 
 /// Returns the visible rows, with the selected one in the middle unless it is near the start or the end.
@@ -249,13 +246,13 @@ fn body(state: &State, height: usize, width: usize) -> Vec<Line<'static>> {
     let first = selected.unwrap_or(0).saturating_sub(height / 2).min(entries.len().saturating_sub(height));
     let visible = entries.into_iter().skip(first).take(height);
     let line = |entry: Entry<'_>| match entry {
-        Entry::Note(text) => Line::styled(fit(&format!("{INDENT}{text}"), width), dim()),
+        Entry::Note(text) => Line::styled(fit(&format!("{INDENT}{text}"), width), Modifier::DIM),
         Entry::Row(at, row) => {
             let center = matches!(state.view().what, What::Function { .. }) && at == state.callers();
             let style = match (at == state.selected(), center) {
-                (true, _) => reversed(),
-                (false, true) => bold(),
-                (false, false) => Style::new(),
+                (true, _) => Modifier::REVERSED,
+                (false, true) => Modifier::BOLD,
+                (false, false) => Modifier::empty(),
             };
             Line::styled(fit(&self::row(state, &widths, row), width), style)
         }
@@ -317,16 +314,14 @@ fn row(state: &State, widths: &Widths, row: &Row) -> String {
     let mark = row.key.mark();
     let name = if mark.is_empty() { name.to_owned() } else { format!("{mark} {name}") };
     // With one column of shares, it shows the stacks that contain the row: for tasks, and for callers and callees.
-    let (share, value) = match widths.both {
-        true => (row.own, row.own),
-        false => (row.total, row.total),
-    };
+    let (share, value) = if widths.both { (row.own, row.own) } else { (row.total, row.total) };
     widths.line([&percent(share), &percent(row.total), &samples.value(value), &row.module, &name])
 }
 
 fn help(width: u16) -> Vec<Line<'static>> {
     let width = usize::from(width);
-    let mut lines = vec![Line::styled(fit(" perf-exporter top: keys", width), reversed()), Line::default()];
+    let mut lines =
+        vec![Line::styled(fit(" perf-exporter top: keys", width), Modifier::REVERSED), Line::default()];
     lines.extend(KEYS.iter().map(|(key, meaning)| Line::raw(format!("{INDENT}{key:<16}{meaning}"))));
     lines.push(Line::default());
     lines.push(Line::raw(format!(
@@ -373,22 +368,6 @@ fn without_columns(text: &str, columns: usize) -> &str {
         skipped += c.width().unwrap_or(0);
     }
     if columns == 0 { text } else { "" }
-}
-
-fn reversed() -> Style {
-    Style::new().add_modifier(Modifier::REVERSED)
-}
-
-fn bold() -> Style {
-    Style::new().add_modifier(Modifier::BOLD)
-}
-
-fn dim() -> Style {
-    Style::new().add_modifier(Modifier::DIM)
-}
-
-fn underlined() -> Style {
-    Style::new().add_modifier(Modifier::UNDERLINED)
 }
 
 #[cfg(test)]

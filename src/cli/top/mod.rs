@@ -41,10 +41,7 @@ pub(super) fn top<K: Kernel>(args: &TopArgs, host: &Host<'_, K>) -> Result<Endin
     let sampler = sampler(&args.sample, &subject, &host.catalog, window)?;
     measure(async |signals| {
         let mut sampling = Sampling::open(host, &sampler, &subject, None)?;
-        let screen = match args.batch {
-            true => None,
-            false => Screen::take().context("cannot set up the terminal")?,
-        };
+        let screen = if args.batch { None } else { Screen::take().context("cannot set up the terminal")? };
         let (recorder, entry) = (Arc::clone(&sampling.recorder), Arc::clone(&sampling.sampler.entry));
         let source = Source::new(recorder, entry, args.window(), args.zero)?;
         let ends = subject.ends_with(host.roots);

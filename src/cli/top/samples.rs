@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use crate::clean::clean;
 use crate::export::flamegraph::{lost, nothing, title};
+use crate::export::numbered::Numbered;
 use crate::export::page::figures::{count, duration, plain};
-use crate::export::top::{basename, value};
+use crate::export::sums::{StackSums, by_code, by_task, frames, of_locations, of_stacks};
+use crate::export::top::{UNKNOWN, basename, value};
+use crate::named_enum::named_enum;
 use crate::profile::{Profile, Task, Unit};
 
 /// Maximum length of a name in bytes.
@@ -15,34 +18,19 @@ const NAME: usize = 1 << 10;
 /// Maximum number of threads of one name whose counters are opened.
 const THREADS: usize = 64;
 
-/// Text for a cgroup that is unknown.
-const UNKNOWN: &str = "[unknown]";
-
-/// What a table has a row for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Group {
-    Function,
-    Module,
-    Comm,
-    Cgroup,
-    Thread,
+named_enum! {
+    /// What a table has a row for, in the order of the key `g`. The names are those of the line of groups and of headings.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(super) enum Group {
+        Function = "function",
+        Module = "module",
+        Comm = "comm",
+        Cgroup = "cgroup",
+        Thread = "thread",
+    }
 }
 
 impl Group {
-    /// All groups, in the order of the key `g`.
-    pub(super) const ALL: [Self; 5] = [Self::Function, Self::Module, Self::Comm, Self::Cgroup, Self::Thread];
-
-    /// Returns the name in the line of groups and in headings.
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::Function => "function",
-            Self::Module => "module",
-            Self::Comm => "comm",
-            Self::Cgroup => "cgroup",
-            Self::Thread => "thread",
-        }
-    }
-
     /// Reports whether a row is a group of tasks. Otherwise it is code.
     pub(super) const fn of_tasks(self) -> bool {
         matches!(self, Self::Comm | Self::Cgroup | Self::Thread)
@@ -98,14 +86,19 @@ impl Key {
         }
     }
 
+    /// Returns the row of a group to which samples of `task` belong; `None` for groups of code.
+    fn of_task(group: Group, task: &Task) -> Option<Self> {
+        Some(match group {
+            Group::Function | Group::Module => return None,
+            Group::Comm => Self::Comm(Arc::clone(&task.comm)),
+            Group::Cgroup => Self::Cgroup(task.cgroup.clone().unwrap_or_else(|| UNKNOWN.into())),
+            Group::Thread => Self::Thread { pid: task.pid, tid: task.tid, comm: Arc::clone(&task.comm) },
+        })
+    }
+
     /// Reports whether samples of `task` belong to the row. Always true for code.
     fn takes(&self, task: &Task) -> bool {
-        match self {
-            Self::Function { .. } | Self::Module(_) => true,
-            Self::Comm(comm) => *comm == task.comm,
-            Self::Cgroup(path) => **path == *task.cgroup.as_deref().unwrap_or(UNKNOWN),
-            Self::Thread { pid, tid, comm } => (*pid, *tid) == (task.pid, task.tid) && *comm == task.comm,
-        }
+        Self::of_task(self.group(), task).is_none_or(|key| key == *self)
     }
 }
 
@@ -145,7 +138,7 @@ pub(super) struct Samples {
     /// The functions, each once.
     functions: Vec<Key>,
     /// For each location its functions, innermost first: indexes into `functions`.
-    of_locations: Vec<Box<[usize]>>,
+    of_locations: Vec<Vec<u32>>,
     /// Sum of all values.
     total: u64,
 }
@@ -153,16 +146,14 @@ pub(super) struct Samples {
 impl Samples {
     /// Prepares a profile.
     pub(super) fn new(profile: Profile) -> Self {
-        let mut numbers = Numbers::default();
-        let mut of_locations = Vec::with_capacity(profile.locations.len());
-        for location in &profile.locations {
-            let (module, origin) = (Arc::from(profile.module(location)), location.origin.as_str());
-            let names = profile.names(location).into_iter();
-            let key = |name: &str| Key::Function { name: name.into(), module: Arc::clone(&module), origin };
-            of_locations.push(names.map(|name| numbers.of(key(name))).collect());
-        }
+        let mut functions = Numbered::default();
+        let of_locations = of_locations(&profile, &mut functions, |location, name| Key::Function {
+            name: name.into(),
+            module: profile.module(location).into(),
+            origin: location.origin.as_str(),
+        });
         let total = profile.total();
-        Self { profile, functions: numbers.keys, of_locations, total }
+        Self { profile, functions: functions.values, of_locations, total }
     }
 
     /// Returns the sum of all values.
@@ -205,60 +196,56 @@ impl Samples {
     /// Returns the rows of a group. `within` is a row of another group: for tasks only their samples are counted, for a module only its
     /// functions are returned.
     pub(super) fn rows(&self, group: Group, within: Option<&Key>) -> Vec<Row> {
-        let values = self.values(within);
-        let sums = match group {
-            Group::Function => self.by_code(&values, Key::clone),
-            Group::Module => self.by_code(&values, |function| match function {
-                Key::Function { module, .. } => Key::Module(Arc::clone(module)),
-                other => other.clone(),
-            }),
-            Group::Comm => self.by_task(within, |task| Key::Comm(Arc::clone(&task.comm))),
-            Group::Cgroup => self.by_task(within, |task| {
-                Key::Cgroup(task.cgroup.as_ref().map_or_else(|| UNKNOWN.into(), Arc::clone))
-            }),
-            Group::Thread => self.by_task(within, |task| Key::Thread {
-                pid: task.pid,
-                tid: task.tid,
-                comm: Arc::clone(&task.comm),
-            }),
+        let Self { profile, functions, of_locations: of_functions, .. } = self;
+        let mut keys = Numbered::default();
+        let (keys, sums) = match group {
+            Group::Function => {
+                (functions.clone(), by_code(profile, &self.values(within), of_functions, functions.len()))
+            }
+            Group::Module => {
+                let key = |location, _: &str| Key::Module(profile.module(location).into());
+                let of_modules = of_locations(profile, &mut keys, key);
+                let sums = by_code(profile, &self.values(within), &of_modules, keys.values.len());
+                (keys.values, sums)
+            }
+            Group::Comm | Group::Cgroup | Group::Thread => {
+                let key = |task: &Task| Key::of_task(group, task).filter(|_| takes(within, task));
+                let sums = by_task(profile, &mut keys, key);
+                (keys.values, sums)
+            }
         };
         let shown = |key: &Key| match (within, key) {
             (Some(Key::Module(of)), Key::Function { module, .. }) => of == module,
             _ => true,
         };
-        let rows = sums.into_iter().filter(|(key, _, total)| *total > 0 && shown(key));
-        rows.map(|(key, own, total)| Row::new(key, own, total)).collect()
+        let rows = keys.into_iter().zip(sums).filter(|(key, sum)| sum.total > 0 && shown(key));
+        rows.map(|(key, sum)| Row::new(key, sum.own, sum.total)).collect()
     }
 
     /// Returns the direct callers and callees of a function, in the samples of `within`.
     pub(super) fn neighbors(&self, function: &Key, within: Option<&Key>) -> Neighbors {
-        let Some(wanted) = self.functions.iter().position(|key| key == function) else {
-            return Neighbors {
-                callers: Vec::new(),
-                function: Row::new(function.clone(), 0, 0),
-                callees: Vec::new(),
-            };
-        };
+        let wanted = (0..).zip(&self.functions).find(|(_, key)| *key == function).map(|(number, _)| number);
+        let is_wanted = |frame: &u32| Some(*frame) == wanted;
         let (mut own, mut total) = (0_u64, 0_u64);
-        let (mut callers, mut callees) = (Sums::new(self.functions.len()), Sums::new(self.functions.len()));
-        let mut frames = Vec::new();
-        for (stack, value) in (0..).zip(self.values(within)).filter(|(_, value)| *value > 0) {
-            frames.clear();
-            frames.extend(self.frames(stack));
-            let mut found = false;
-            for (at, _) in frames.iter().enumerate().filter(|(_, frame)| **frame == wanted) {
-                found = true;
-                let callee = at.checked_sub(1).and_then(|inner| frames.get(inner));
-                callee.into_iter().for_each(|&callee| callees.add_once(callee, stack, value));
-                let caller = frames.get(at + 1);
-                caller.into_iter().for_each(|&caller| callers.add_once(caller, stack, value));
+        let count = self.functions.len();
+        let (mut callers, mut callees) = (StackSums::new(count), StackSums::new(count));
+        for (stack, value) in self.values(within).into_iter().enumerate().filter(|(_, value)| *value > 0) {
+            let places = self.profile.stacks.get(stack).map_or(&[][..], |places| places);
+            let frames: Vec<u32> = frames(places, &self.of_locations).collect();
+            for (callee, caller) in frames.iter().zip(frames.iter().skip(1)) {
+                if is_wanted(callee) {
+                    callers.add_once(*caller, stack, value);
+                }
+                if is_wanted(caller) {
+                    callees.add_once(*callee, stack, value);
+                }
             }
-            own += if frames.first() == Some(&wanted) { value } else { 0 };
-            total += if found { value } else { 0 };
+            own += if frames.first().is_some_and(is_wanted) { value } else { 0 };
+            total += if frames.iter().any(is_wanted) { value } else { 0 };
         }
-        let rows = |sums: Sums| {
-            let sums = self.functions.iter().zip(sums.totals).filter(|(_, sum)| *sum > 0);
-            sums.map(|(key, sum)| Row::new(key.clone(), sum, sum)).collect()
+        let rows = |all: StackSums| {
+            let sums = self.functions.iter().zip(all.sums).filter(|(_, sum)| sum.total > 0);
+            sums.map(|(key, sum)| Row::new(key.clone(), sum.total, sum.total)).collect()
         };
         let function = Row::new(function.clone(), own, total);
         Neighbors { callers: rows(callers), function, callees: rows(callees) }
@@ -279,96 +266,13 @@ impl Samples {
 
     /// Returns the sum of each stack, in the samples of `within`.
     fn values(&self, within: Option<&Key>) -> Vec<u64> {
-        let tasks: Vec<bool> =
-            self.profile.tasks.iter().map(|task| within.is_none_or(|key| key.takes(task))).collect();
-        let mut values = vec![0_u64; self.profile.stacks.len()];
-        for sample in &self.profile.samples {
-            if tasks.get(sample.task as usize) == Some(&true)
-                && let Some(value) = values.get_mut(sample.stack as usize)
-            {
-                *value = value.saturating_add(sample.value);
-            }
-        }
-        values
-    }
-
-    /// Returns the functions of a stack, innermost first.
-    fn frames(&self, stack: usize) -> impl Iterator<Item = usize> {
-        let places = self.profile.stacks.get(stack).map_or(&[][..], |stack| stack);
-        places.iter().filter_map(|&place| self.of_locations.get(place as usize)).flatten().copied()
-    }
-
-    /// Returns own sums and totals by a key of each function.
-    fn by_code(&self, values: &[u64], key: impl Fn(&Key) -> Key) -> Vec<(Key, u64, u64)> {
-        let mut numbers = Numbers::default();
-        let groups: Vec<usize> = self.functions.iter().map(|function| numbers.of(key(function))).collect();
-        let (mut own, mut total) = (vec![0_u64; numbers.keys.len()], Sums::new(numbers.keys.len()));
-        for (stack, &value) in values.iter().enumerate().filter(|(_, value)| **value > 0) {
-            let mut frames =
-                self.frames(stack).filter_map(|function| groups.get(function).copied()).peekable();
-            if let Some(sum) = frames.peek().and_then(|&innermost| own.get_mut(innermost)) {
-                *sum = sum.saturating_add(value);
-            }
-            frames.for_each(|group| total.add_once(group, stack, value));
-        }
-        let sums = numbers.keys.into_iter().zip(own).zip(total.totals);
-        sums.map(|((key, own), total)| (key, own, total)).collect()
-    }
-
-    /// Returns the sums by a key of each task.
-    fn by_task(&self, within: Option<&Key>, key: impl Fn(&Task) -> Key) -> Vec<(Key, u64, u64)> {
-        let mut numbers = Numbers::default();
-        let mut group = |task: &Task| within.is_none_or(|key| key.takes(task)).then(|| numbers.of(key(task)));
-        let groups: Vec<Option<usize>> = self.profile.tasks.iter().map(&mut group).collect();
-        let mut sums = vec![0_u64; numbers.keys.len()];
-        for sample in &self.profile.samples {
-            let group = groups.get(sample.task as usize).copied().flatten();
-            if let Some(sum) = group.and_then(|group| sums.get_mut(group)) {
-                *sum = sum.saturating_add(sample.value);
-            }
-        }
-        numbers.keys.into_iter().zip(sums).map(|(key, sum)| (key, sum, sum)).collect()
+        of_stacks(&self.profile, |task| takes(within, task))
     }
 }
 
-/// Numbers for keys, in the order of their first use.
-#[derive(Debug, Default)]
-struct Numbers {
-    keys: Vec<Key>,
-    numbers: HashMap<Key, usize>,
-}
-
-impl Numbers {
-    fn of(&mut self, key: Key) -> usize {
-        if let Some(&number) = self.numbers.get(&key) {
-            return number;
-        }
-        self.numbers.insert(key.clone(), self.keys.len());
-        self.keys.push(key);
-        self.keys.len() - 1
-    }
-}
-
-/// Sums to which each stack is added at most once.
-#[derive(Debug)]
-struct Sums {
-    totals: Vec<u64>,
-    /// The stack that was added last, plus one.
-    added: Vec<usize>,
-}
-
-impl Sums {
-    fn new(length: usize) -> Self {
-        Self { totals: vec![0; length], added: vec![0; length] }
-    }
-
-    fn add_once(&mut self, number: usize, stack: usize, value: u64) {
-        if let (Some(total), Some(added)) = (self.totals.get_mut(number), self.added.get_mut(number))
-            && *added != stack + 1
-        {
-            (*total, *added) = (total.saturating_add(value), stack + 1);
-        }
-    }
+/// Reports whether samples of `task` are within a row, or there is no row.
+fn takes(within: Option<&Key>, task: &Task) -> bool {
+    within.is_none_or(|key| key.takes(task))
 }
 
 #[cfg(test)]

@@ -41,8 +41,9 @@ const SCROLL: usize = 20;
 const FILTER: usize = 200;
 
 /// The column by which rows are sorted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Column {
+    #[default]
     Own,
     Total,
     Name,
@@ -86,7 +87,7 @@ pub(super) enum Standing {
 }
 
 /// One level of the drill-down.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct View {
     pub(super) what: What,
     /// Text that the name or the module of each shown row contains, in upper or lower case.
@@ -106,9 +107,15 @@ pub(super) enum What {
     Function { function: Key, within: Option<Key> },
 }
 
+impl Default for What {
+    fn default() -> Self {
+        Self::Table { group: Group::Function, within: None }
+    }
+}
+
 impl View {
     fn new(what: What) -> Self {
-        Self { what, filter: String::new(), selected: None, place: 0 }
+        Self { what, ..Self::default() }
     }
 
     fn within(&self) -> Option<&Key> {
@@ -118,7 +125,7 @@ impl View {
 }
 
 /// The state.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) settings: Settings,
     samples: Samples,
@@ -151,25 +158,7 @@ pub(super) struct State {
 impl State {
     /// Creates the state before the first profile. `delay` is the time between two tables.
     pub(super) fn new(settings: Settings, delay: Duration) -> Self {
-        Self {
-            settings,
-            samples: Samples::default(),
-            sampled: false,
-            view: View::new(What::Table { group: Group::Function, within: None }),
-            parents: Vec::new(),
-            sort: Column::Own,
-            reversed: false,
-            typing: false,
-            help: false,
-            paused: false,
-            ended: false,
-            delay,
-            scrolled: 0,
-            rows: Vec::new(),
-            callers: 0,
-            counters: CounterText::default(),
-            page: 1,
-        }
+        Self { settings, delay, page: 1, ..Self::default() }
     }
 
     /// Returns the shown view.

@@ -57,7 +57,7 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::typed;
+    use crate::cli::tests::typed;
 
     fn read(line: &str) -> Result<TraceArgs, String> {
         typed(line)

@@ -9,7 +9,7 @@ use std::fmt;
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::tree::{self, Frame, covered};
-use super::{DEPTH, Scale, Shape, color};
+use super::{DEPTH, Embedded, Shape, color};
 use crate::export::diff::{Change, Comparison};
 use crate::export::folded::{Folded, Name, Values};
 use crate::export::markup::escaped;
@@ -92,19 +92,9 @@ pub(super) struct Picture<'p> {
     pub(super) totals: Values,
     /// How values are compared with the base, if there is one.
     pub(super) comparison: Option<Comparison>,
-    pub(super) scale: Scale,
+    pub(super) scale: (f64, &'static str),
     pub(super) search: Option<&'p Search>,
     pub(super) legend: Legend<'p>,
-}
-
-/// A drawn image.
-#[derive(Debug)]
-pub(super) struct Drawn {
-    pub(super) svg: String,
-    /// Share of the highlighted frames in percent, if there is a search.
-    pub(super) matched: Option<f64>,
-    /// Largest change of a frame in percentage points; 0 without a base.
-    pub(super) largest_change: f64,
 }
 
 /// A frame at its place.
@@ -119,24 +109,23 @@ struct Placed<'p> {
 
 impl Picture<'_> {
     /// Draws the frames that have at least this width in percent.
-    pub(super) fn draw(&self, narrowest: f64) -> Drawn {
+    pub(super) fn draw(&self, narrowest: f64) -> Embedded {
         let least = (self.total as f64 * narrowest / 100.0).max(1.0);
         let shown = |panel: &'_ Panel| -> Vec<Frame> {
             panel.frames.iter().filter(|frame| frame.this as f64 >= least).copied().collect()
         };
         let panels: Vec<(Vec<Frame>, Shape)> =
             self.panels.iter().map(|panel| (shown(panel), panel.shape)).collect();
-        let deepest = |frames: &[Frame]| frames.iter().map(|frame| frame.depth).max().unwrap_or(0);
+        let deepest = |shape| {
+            let frames = panels.iter().filter(|panel| panel.1 == shape).flat_map(|panel| &panel.0);
+            frames.map(|frame| frame.depth).max().unwrap_or(0)
+        };
         let top = match self.legend {
             Legend::Heading { .. } => HEADING,
             Legend::Embedded { .. } => 0,
         };
         // The line of the first frames: stacks grow up and down from it.
-        let above =
-            panels.iter().filter(|panel| panel.1 == Shape::Flame).map(|panel| deepest(&panel.0)).max();
-        let below =
-            panels.iter().filter(|panel| panel.1 == Shape::Icicle).map(|panel| deepest(&panel.0)).max();
-        let (above, below) = (above.unwrap_or(0), below.unwrap_or(0));
+        let (above, below) = (deepest(Shape::Flame), deepest(Shape::Icicle));
         let mut placed = Vec::new();
         for (number, (frames, shape)) in panels.iter().enumerate() {
             // The function itself is drawn once.
@@ -158,7 +147,7 @@ impl Picture<'_> {
         };
         let matched = self.search.map(|_| 100.0 * found(true).max(found(false)) as f64 / self.total as f64);
         let svg = Markup { picture: self, placed: &placed, height, largest_change }.to_string();
-        Drawn { svg, matched, largest_change }
+        Embedded { svg, matched, largest_change: self.comparison.map(|_| largest_change) }
     }
 
     fn name(&self, frame: &Frame) -> Option<&Name> {
@@ -174,8 +163,8 @@ impl Picture<'_> {
 
     /// Returns the value and the share of a frame: `2,842 ms, 15.47%`.
     fn facts(&self, frame: &Frame) -> String {
-        let value = frame.this as f64 * self.scale.factor;
-        let value = format!("{} {}", grouped(&format!("{value:.0}"), ','), self.scale.unit);
+        let (factor, unit) = self.scale;
+        let value = format!("{} {unit}", grouped(&format!("{:.0}", frame.this as f64 * factor), ','));
         match self.comparison {
             Some(comparison) => format!("{value}, {}", comparison.of(values(frame))),
             None => {

@@ -217,9 +217,11 @@ fn a_comparison_colors_frames_by_the_change_of_their_share() {
 fn a_comparison_without_normalization_shows_the_change_of_the_load() {
     let mut twice = example();
     twice.samples.iter_mut().for_each(|sample| sample.value *= 2);
-    let with = |normalized| {
-        let frames =
-            frames(&draw_with(&example(), Options { base: Some(&twice), normalized, ..Options::default() }));
+    let with = |normalized: bool| {
+        let frames = frames(&draw_with(
+            &example(),
+            Options { base: Some(&twice), absolute: !normalized, ..Options::default() },
+        ));
         frame(&frames, "all").facts.clone()
     };
     assert_eq!(with(true), "18,368 ms, 100.00% \u{2192} 100.00% (0.00 points)");

@@ -101,11 +101,11 @@ impl Rules {
     ) -> Result<Option<Arc<str>>, Answer> {
         let Asked { exposure, uri, headers, .. } = request;
         if !self.admits(client) {
-            let answer = Answer::text(StatusCode::MISDIRECTED_REQUEST, REPLACED.to_owned());
+            let answer = Answer::text(StatusCode::MISDIRECTED_REQUEST, REPLACED);
             return Err(answer.with(header::CONNECTION, "close"));
         }
         if self.rate.as_ref().is_some_and(|rate| !rate.lock().take(clock.monotonic())) {
-            return Err(too_many("more requests than web.rate_limit allows".to_owned(), 1));
+            return Err(too_many("more requests than web.rate_limit allows", 1));
         }
         guard::check(exposure, uri, headers, &self.names).map_err(|(code, text)| Answer::text(code, text))?;
         let (audience, key) = match exposure {
@@ -156,12 +156,8 @@ impl Rules {
                 tracing::warn!(peer = %client.peer, %path, "wrong user name or password");
                 Err(unauthorized("wrong user name or password"))
             }
-            Login::Limited(seconds) => {
-                Err(too_many("too many wrong passwords from your address".to_owned(), seconds))
-            }
-            Login::Busy => {
-                Err(later("too many passwords are being checked; try again in a few seconds".to_owned()))
-            }
+            Login::Limited(seconds) => Err(too_many("too many wrong passwords from your address", seconds)),
+            Login::Busy => Err(later("too many passwords are being checked; try again in a few seconds")),
         }
     }
 }
@@ -186,20 +182,13 @@ async fn reviewed(
         Review::Invalid => {
             tracing::warn!(peer = %client.peer, path, "token rejected by the API server");
             let text = "the API server does not accept this token; create one with `kubectl create token SERVICEACCOUNT`";
-            Err(Answer::text(StatusCode::UNAUTHORIZED, text.to_owned())
-                .with(header::WWW_AUTHENTICATE, "Bearer"))
+            Err(Answer::text(StatusCode::UNAUTHORIZED, text).with(header::WWW_AUTHENTICATE, "Bearer"))
         }
-        Review::Limited(seconds) => {
-            Err(too_many("too many invalid tokens from your address".to_owned(), seconds))
-        }
-        Review::Busy => {
-            Err(later("too many tokens are being reviewed; try again in a few seconds".to_owned()))
-        }
+        Review::Limited(seconds) => Err(too_many("too many invalid tokens from your address", seconds)),
+        Review::Busy => Err(later("too many tokens are being reviewed; try again in a few seconds")),
         Review::Failed(why) => {
             tracing::warn!(peer = %client.peer, path, "reviewing a token failed: {why}");
-            Err(later(
-                "the API server has not reviewed the token; the log of the exporter says why".to_owned(),
-            ))
+            Err(later("the API server has not reviewed the token; the log of the exporter says why"))
         }
     }
 }
@@ -244,14 +233,14 @@ impl fmt::Display for Client {
 }
 
 fn unauthorized(text: &str) -> Answer {
-    Answer::text(StatusCode::UNAUTHORIZED, text.to_owned()).with(header::WWW_AUTHENTICATE, CHALLENGE)
+    Answer::text(StatusCode::UNAUTHORIZED, text).with(header::WWW_AUTHENTICATE, CHALLENGE)
 }
 
-fn too_many(text: String, seconds: u64) -> Answer {
+fn too_many(text: &str, seconds: u64) -> Answer {
     Answer::text(StatusCode::TOO_MANY_REQUESTS, text).with_made(header::RETRY_AFTER, &seconds.to_string())
 }
 
-fn later(text: String) -> Answer {
+fn later(text: &str) -> Answer {
     Answer::text(StatusCode::SERVICE_UNAVAILABLE, text).with(header::RETRY_AFTER, "5")
 }
 

@@ -22,7 +22,8 @@ impl Answer {
     }
 
     /// Creates a text response that ends with a newline, for terminals.
-    pub(super) fn text(code: StatusCode, mut text: String) -> Self {
+    pub(super) fn text(code: StatusCode, text: impl Into<String>) -> Self {
+        let mut text = text.into();
         text.push('\n');
         Self::new(code, TEXT, Content::Whole(text.into()))
     }

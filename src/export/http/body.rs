@@ -36,8 +36,6 @@ pub(super) enum Content {
     Whole(Bytes),
     /// Metrics that are encoded on another thread: one batch while the previous one is sent.
     Encoded(Work),
-    /// Nothing more.
-    Done,
 }
 
 /// A response that is encoded on blocking threads, one batch at a time. The number of scrapes limits their number.
@@ -165,10 +163,9 @@ impl Content {
         let next = match self {
             Self::Whole(bytes) => Some(mem::take(bytes)).filter(|bytes| !bytes.is_empty()),
             Self::Encoded(work) => ready!(work.poll_next(cx))?,
-            Self::Done => None,
         };
         if next.is_none() {
-            *self = Self::Done;
+            *self = Self::Whole(Bytes::new());
         }
         Poll::Ready(Ok(next))
     }
@@ -230,7 +227,7 @@ impl Body {
         let deadline = Monotonic(account.clock.monotonic().0.saturating_add(limit));
         let content = match content {
             Content::Whole(bytes) => Content::Whole(Queued::count(bytes, memory)),
-            Content::Encoded(_) | Content::Done => content,
+            Content::Encoded(_) => content,
         };
         Self { content, account, memory: memory.clone(), deadline }
     }
@@ -246,7 +243,7 @@ impl hyper::body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let this = &mut *self;
         if this.account.clock.monotonic() > this.deadline {
-            this.content = Content::Done;
+            this.content = Content::Whole(Bytes::new());
             let message = "the client did not read the response in time";
             return Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, message))));
         }
@@ -266,17 +263,12 @@ impl hyper::body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.content {
-            Content::Whole(bytes) => bytes.is_empty(),
-            Content::Done => true,
-            Content::Encoded(_) => false,
-        }
+        matches!(&self.content, Content::Whole(bytes) if bytes.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Content::Done => SizeHint::with_exact(0),
             Content::Encoded(_) => SizeHint::default(),
         }
     }

@@ -8,11 +8,11 @@ use serde::Serialize;
 
 use super::Source;
 use super::access::Client;
-use super::answer::{Answer, cannot_encode, values};
+use super::answer::{Answer, values};
 use super::nonce::nonce;
 use super::profiles::{self, Refused};
-use super::rendered::{HTML, JSON, Rendered};
-use super::shared::{Shared, run_blocking};
+use super::rendered::{JSON, render};
+use super::shared::Shared;
 use super::turns::Turn;
 use crate::clock::Timestamp;
 use crate::export::page::profile::{Page, View};
@@ -67,28 +67,23 @@ pub(super) async fn answer<S: Source>(
     };
     let (kind, map, turn) = match outcome {
         Ok(found) => found,
-        Err(refused) if form == Form::Page => {
+        Err(refused) => {
             let view = View { query: &query, kinds: &kinds, nonce: &nonce };
-            let text = page::profile::refused(Page::HeatMap, view, &refused.sentence, refused.remedy);
-            return refused.completed(profiles::html(refused.code, text, &nonce));
+            return refused.answer((form == Form::Page).then_some(Page::HeatMap), view);
         }
-        Err(refused) => return refused.text(),
     };
     let compressed = negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
-    let encoded = run_blocking(&shared.encoded, shared.traffic.cpu(), move || {
+    render(&shared.encoded, shared.traffic.cpu(), "the heat map", move || {
         let view = View { query: &query, kinds: &kinds, nonce: &nonce };
         let made = match form {
-            Form::Page => Rendered::new(HTML, page::heat::heat_map(view, &kind, &map)),
-            Form::Json => Rendered::new(JSON, serde_json::to_vec(&encoded(&kind, &map))?),
+            Form::Page => Answer::page(page::heat::heat_map(view, &kind, &map), &nonce),
+            Form::Json => Answer::rendered(JSON, serde_json::to_vec(&encoded(&kind, &map))?),
         };
-        let made = made.compressed(compressed)?;
+        let made = made.compressed(compressed);
         drop(turn);
-        Ok::<_, std::io::Error>((made, nonce))
-    });
-    match encoded.await {
-        Ok(Ok((made, nonce))) => made.answer(&nonce),
-        Ok(Err(error)) | Err(error) => cannot_encode("the heat map", &error),
-    }
+        made
+    })
+    .await
 }
 
 fn encoded<'m>(kind: &'m str, map: &'m HeatMap) -> Encoded<'m> {

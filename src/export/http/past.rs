@@ -6,10 +6,10 @@ use hyper::StatusCode;
 use hyper::header::{self, HeaderMap};
 
 use super::Source;
-use super::answer::{Answer, TEXT, cannot_encode, values};
+use super::answer::{Answer, TEXT, values};
 use super::nonce::nonce;
-use super::rendered::{HTML, JSON, Rendered};
-use super::shared::{Shared, run_blocking};
+use super::rendered::{JSON, render};
+use super::shared::Shared;
 use crate::export::negotiate;
 use crate::export::overview::{self, HISTORY, PAGE, PageQuery, SUBJECT, View};
 use crate::history::Scope;
@@ -31,17 +31,13 @@ pub(super) async fn answer<S: Source>(
 ) -> Answer {
     let (own, query, nonce) = (Arc::clone(shared), query.to_owned(), nonce());
     let gzip = negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
-    let rendered = run_blocking(&shared.pages, shared.traffic.cpu(), move || {
-        let rendered = render(&own.source, past, &query, &nonce).compressed(gzip)?;
-        Ok::<_, std::io::Error>((rendered, nonce))
-    });
-    match rendered.await {
-        Ok(Ok((rendered, nonce))) => rendered.answer(&nonce),
-        Ok(Err(error)) | Err(error) => cannot_encode("the history", &error),
-    }
+    render(&shared.pages, shared.traffic.cpu(), "the history", move || {
+        found(&own.source, past, &query, &nonce).compressed(gzip)
+    })
+    .await
 }
 
-fn render(source: &impl Source, past: Past, query: &str, nonce: &str) -> Rendered {
+fn found(source: &impl Source, past: Past, query: &str, nonce: &str) -> Answer {
     let status = source.status();
     let keys = match past {
         Past::History => HISTORY,
@@ -59,22 +55,22 @@ fn render(source: &impl Source, past: Past, query: &str, nonce: &str) -> Rendere
         Past::History => match history.read(|history| overview::json(history, &query, status.now)) {
             None => refused(past, StatusCode::NOT_FOUND, NO_HISTORY, nonce),
             Some(Err(sentence)) => refused(past, StatusCode::BAD_REQUEST, &sentence, nonce),
-            Some(Ok(bytes)) => Rendered::new(JSON, bytes),
+            Some(Ok(bytes)) => Answer::rendered(JSON, bytes),
         },
         Past::Subject(scope) => match overview::subject(view, scope) {
-            Ok(page) => Rendered::new(HTML, page),
+            Ok(page) => Answer::page(page, nonce),
             Err(sentence) => refused(past, StatusCode::BAD_REQUEST, &sentence, nonce),
         },
-        _ => Rendered::new(HTML, overview::machine(view)),
+        _ => Answer::page(overview::machine(view), nonce),
     }
 }
 
 const NO_HISTORY: &str = "no history is kept: `history.for` is 0s in the configuration";
 
-fn refused(past: Past, code: StatusCode, sentence: &str, nonce: &str) -> Rendered {
-    match past {
-        Past::History => Rendered::new(TEXT, format!("{sentence}\n")),
-        _ => Rendered::new(HTML, overview::refused(sentence, nonce)),
-    }
-    .with_code(code)
+fn refused(past: Past, code: StatusCode, sentence: &str, nonce: &str) -> Answer {
+    let answer = match past {
+        Past::History => Answer::rendered(TEXT, format!("{sentence}\n")),
+        _ => Answer::page(overview::refused(sentence, nonce), nonce),
+    };
+    Answer { code, ..answer }
 }

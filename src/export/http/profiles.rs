@@ -14,11 +14,11 @@ use hyper::header::{self, HeaderMap};
 use tokio::time::timeout;
 
 use super::access::Client;
-use super::answer::{Answer, TEXT, cannot_encode, values};
+use super::answer::{Answer, TEXT, values};
 use super::baselines;
 use super::nonce::nonce;
-use super::rendered::{HTML, JSON, Rendered};
-use super::shared::{Shared, run_blocking};
+use super::rendered::{JSON, render};
+use super::shared::Shared;
 use super::turns::Turn;
 use super::{Source, Unavailable, Wanted};
 use crate::clock::Timestamp;
@@ -44,11 +44,7 @@ const CHANGES: usize = 50;
 /// Output of a profile request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Output {
-    /// The index of the profiles.
-    Index,
     Pprof,
-    /// A profile kind of Go programs that does not exist for a host.
-    Absent,
     Folded,
     FlameGraph,
     Top,
@@ -60,7 +56,7 @@ impl Output {
             Self::FlameGraph => query::FLAMEGRAPH,
             Self::Folded => query::FOLDED,
             Self::Top => query::TOP,
-            Self::Index | Self::Pprof | Self::Absent => query::PPROF,
+            Self::Pprof => query::PPROF,
         }
     }
 
@@ -94,18 +90,33 @@ impl Refused {
         Self { remedy: Some(SECTION), ..Self::new(StatusCode::NOT_FOUND, sentence) }
     }
 
-    /// Returns the response to a program.
-    pub(super) fn text(&self) -> Answer {
-        let text = match self.remedy {
-            None => self.sentence.clone(),
-            Some(remedy) => format!("{}\n\nAdd this to the configuration:\n\n{remedy}", self.sentence),
+    /// Returns the response: a page for browsers, or text for programs.
+    pub(super) fn answer(self, page: Option<Page>, view: View<'_>) -> Answer {
+        let Self { code, sentence, again, remedy } = self;
+        let answer = match (page, remedy) {
+            (Some(page), _) => {
+                Answer { code, ..Answer::page(page::refused(page, view, &sentence, remedy), view.nonce) }
+            }
+            (None, None) => Answer::text(code, sentence),
+            (None, Some(remedy)) => {
+                Answer::text(code, format!("{sentence}\n\nAdd this to the configuration:\n\n{remedy}"))
+            }
         };
-        self.completed(Answer::text(self.code, text))
+        if again { answer.with(header::RETRY_AFTER, "5") } else { answer }
     }
+}
 
-    pub(super) fn completed(&self, answer: Answer) -> Answer {
-        if self.again { answer.with(header::RETRY_AFTER, "5") } else { answer }
-    }
+/// Returns the response with the index of the profiles.
+pub(super) fn index(kinds: &[Arc<str>]) -> Answer {
+    let nonce = nonce();
+    Answer::page(page::index(kinds), &nonce)
+}
+
+/// Returns the response about a kind of profiles of Go programs that does not exist for a host.
+pub(super) fn absent() -> Answer {
+    let text = "unknown profile: this profiler samples the host from outside and has no heap, goroutine, block or mutex \
+                profiles; see /debug/pprof/ for the list";
+    Answer::text(StatusCode::NOT_FOUND, text)
 }
 
 pub(super) async fn answer<S: Source>(
@@ -115,17 +126,7 @@ pub(super) async fn answer<S: Source>(
     query: &str,
     headers: &HeaderMap,
 ) -> Answer {
-    let kinds = shared.source.profiles();
-    let nonce = nonce();
-    match output {
-        Output::Index => return html(StatusCode::OK, page::index(&kinds), &nonce),
-        Output::Absent => {
-            let text = "unknown profile: this profiler samples the host from outside and has no heap, goroutine, block or mutex \
-                        profiles; see /debug/pprof/ for the list";
-            return Answer::text(StatusCode::NOT_FOUND, text.to_owned());
-        }
-        Output::Pprof | Output::Folded | Output::FlameGraph | Output::Top => {}
-    }
+    let (kinds, nonce) = (shared.source.profiles(), nonce());
     let (query, outcome) = match Query::parse(query, output.keys()) {
         Ok(query) => {
             let outcome = wait(shared, output, client, &query, &kinds).await;
@@ -135,24 +136,20 @@ pub(super) async fn answer<S: Source>(
     };
     let Taken { whole, base, turn } = match outcome {
         Ok(taken) => taken,
-        Err(refused) => return refuse(&refused, output, &query, &kinds, &nonce),
+        Err(refused) => {
+            let view = View { query: &query, kinds: &kinds, nonce: &nonce };
+            return refused.answer(output.page(&query), view);
+        }
     };
     let gzip = output != Output::Pprof && negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
-    let encoded = run_blocking(&shared.encoded, shared.traffic.cpu(), move || {
+    render(&shared.encoded, shared.traffic.cpu(), "the profile", move || {
         let view = View { query: &query, kinds: &kinds, nonce: &nonce };
-        let made = base
-            .map(|base| base.profile(&whole))
-            .transpose()
-            .and_then(|base| make(output, view, &whole, base.as_deref()))
-            .and_then(|made| made.compressed(gzip));
+        let base = base.map(|base| base.profile(&whole)).transpose()?;
+        let made = make(output, view, &whole, base.as_deref())?.compressed(gzip);
         drop(turn);
-        (made, nonce)
-    });
-    match encoded.await {
-        Ok((Ok(made), nonce)) => made.answer(&nonce),
-        Ok((Err(error), _)) => cannot_encode("the profile", &error),
-        Err(error) => cannot_encode("the profile", &error),
-    }
+        made
+    })
+    .await
 }
 
 /// Profiles that were taken for a request.
@@ -312,29 +309,13 @@ fn beyond(kind: &str, range: TimeRange, begin: Timestamp) -> Refused {
     Refused::new(StatusCode::NOT_FOUND, sentence)
 }
 
-fn refuse(refused: &Refused, output: Output, query: &Query, kinds: &[Arc<str>], nonce: &str) -> Answer {
-    let Some(page) = output.page(query) else { return refused.text() };
-    let view = View { query, kinds, nonce };
-    let text = page::refused(page, view, &refused.sentence, refused.remedy);
-    refused.completed(html(refused.code, text, nonce))
-}
-
-pub(super) fn html(code: StatusCode, text: String, nonce: &str) -> Answer {
-    Rendered::new(HTML, text).with_code(code).answer(nonce)
-}
-
 /// Returns the part of a profile that a selection selects.
 fn part<'p>(whole: &'p Profile, selection: &Selection) -> Cow<'p, Profile> {
     if selection.is_everything() { Cow::Borrowed(whole) } else { Cow::Owned(whole.select(selection)) }
 }
 
 /// Encodes the selected part of `whole`, compared with the base: a part of `base_whole`, or of `whole` if there is none.
-fn make(
-    output: Output,
-    view: View<'_>,
-    whole: &Profile,
-    base_whole: Option<&Profile>,
-) -> io::Result<Rendered> {
+fn make(output: Output, view: View<'_>, whole: &Profile, base_whole: Option<&Profile>) -> io::Result<Answer> {
     let query = view.query;
     let profile = part(whole, &query.selection);
     let profile = &*profile;
@@ -347,14 +328,16 @@ fn make(
     let empty = profile.total() == 0;
     let nothing = flamegraph::nothing(profile, if empty { whole.taken() } else { 0 });
     match output {
-        Output::Index | Output::Absent | Output::Pprof => {
-            Ok(Rendered::new(pprof::CONTENT_TYPE, pprof::encode(profile)?).with_file(file_name(profile)))
+        Output::Pprof => {
+            let file = format!("attachment; filename=\"{}\"", file_name(profile));
+            let answer = Answer::rendered(pprof::CONTENT_TYPE, pprof::encode(profile)?);
+            Ok(answer.with_made(header::CONTENT_DISPOSITION, &file))
         }
         Output::Folded => {
             let options =
                 folded::Options { root: query.root, annotated: query.base_file.is_none() && !query.plain };
             let folded = Folded::of(profile, base, options);
-            Ok(Rendered::new(TEXT, folded.text(!query.absolute)))
+            Ok(Answer::rendered(TEXT, folded.text(!query.absolute)))
         }
         Output::FlameGraph => Ok(picture(view, profile, base, nothing)),
         Output::Top => match &query.focus {
@@ -365,7 +348,7 @@ fn make(
 }
 
 /// Draws a flame graph. `nothing` is the reason if there are no samples.
-fn picture(view: View<'_>, profile: &Profile, base: Option<&Profile>, nothing: String) -> Rendered {
+fn picture(view: View<'_>, profile: &Profile, base: Option<&Profile>, nothing: String) -> Answer {
     let query = view.query;
     let options = flamegraph::Options {
         shape: query.shape,
@@ -373,32 +356,32 @@ fn picture(view: View<'_>, profile: &Profile, base: Option<&Profile>, nothing: S
         title: None,
         view: query.view(),
         base,
-        normalized: !query.absolute,
-        annotated: query.base_file.is_none(),
+        absolute: query.absolute,
+        plain: query.base_file.is_some(),
         search: query.search.as_deref(),
     };
     if query.format == Some(Format::Svg) {
         let svg = flamegraph::standalone(profile, options, &nothing);
-        return Rendered::new(flamegraph::CONTENT_TYPE, svg);
+        return Answer::picture(svg);
     }
     let picture = flamegraph::embedded(profile, options, view.nonce);
     let absent = flamegraph::absent(options.view).filter(|_| profile.total() > 0);
     let sentence = absent.unwrap_or(nothing);
     let changes = base.map(|_| Top::with(profile, table_options(query, base, CHANGES)));
     let shown = picture.as_ref().ok_or(&*sentence);
-    Rendered::new(HTML, page::flamegraph(view, profile, shown, changes.as_ref()))
+    Answer::page(page::flamegraph(view, profile, shown, changes.as_ref()), view.nonce)
 }
 
 /// Makes a table. `nothing` is the reason if there are no samples.
-fn table(view: View<'_>, profile: &Profile, base: Option<&Profile>, nothing: &str) -> io::Result<Rendered> {
+fn table(view: View<'_>, profile: &Profile, base: Option<&Profile>, nothing: &str) -> io::Result<Answer> {
     let limit = view.query.limit.unwrap_or(ROWS);
     let top = Top::with(profile, table_options(view.query, base, limit));
     Ok(match view.query.format {
-        Some(Format::Text) => Rendered::new(TEXT, top.text(profile, nothing, "`limit=`")),
-        Some(Format::Json) => Rendered::new(JSON, serde_json::to_vec_pretty(&top)?),
+        Some(Format::Text) => Answer::rendered(TEXT, top.text(profile, nothing, "`limit=`")),
+        Some(Format::Json) => Answer::rendered(JSON, serde_json::to_vec_pretty(&top)?),
         _ => {
             let shown = if top.rows.is_empty() { Err(nothing) } else { Ok(&top) };
-            Rendered::new(HTML, page::top(view, profile, shown))
+            Answer::page(page::top(view, profile, shown), view.nonce)
         }
     })
 }
@@ -410,7 +393,7 @@ fn calls(
     base: Option<&Profile>,
     function: &str,
     nothing: &str,
-) -> io::Result<Rendered> {
+) -> io::Result<Answer> {
     let folded = Folded::of(
         profile,
         base,
@@ -420,10 +403,10 @@ fn calls(
     let absent = flamegraph::absent(view.query.view()).filter(|_| profile.total() > 0);
     let nothing = absent.as_deref().unwrap_or(nothing);
     Ok(match (view.query.format, calls) {
-        (Some(Format::Text), Some(calls)) => Rendered::new(TEXT, calls.text(profile)),
-        (Some(Format::Text), None) => Rendered::new(TEXT, format!("# {nothing}\n")),
-        (Some(Format::Json), calls) => Rendered::new(JSON, serde_json::to_vec_pretty(&calls)?),
-        (_, calls) => Rendered::new(HTML, page::calls(view, profile, calls.as_ref().ok_or(nothing))),
+        (Some(Format::Text), Some(calls)) => Answer::rendered(TEXT, calls.text(profile)),
+        (Some(Format::Text), None) => Answer::rendered(TEXT, format!("# {nothing}\n")),
+        (Some(Format::Json), calls) => Answer::rendered(JSON, serde_json::to_vec_pretty(&calls)?),
+        (_, calls) => Answer::page(page::calls(view, profile, calls.as_ref().ok_or(nothing)), view.nonce),
     })
 }
 

@@ -1,12 +1,16 @@
 //! Pages, images and other outputs that are rendered whole, before they are sent.
 
 use std::io;
+use std::sync::Arc;
 
 use hyper::StatusCode;
 use hyper::header;
+use tokio::sync::Semaphore;
 
-use super::answer::Answer;
+use super::answer::{Answer, cannot_encode};
 use super::body::Content;
+use super::cpu::RequestCpu;
+use super::shared::run_blocking;
 use crate::export::flamegraph;
 use crate::export::gzip::gzip;
 
@@ -20,62 +24,48 @@ pub(super) const JSON: &str = "application/json";
 const PICTURE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                               base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// A rendered output.
-pub(super) struct Rendered {
-    code: StatusCode,
-    content_type: &'static str,
-    bytes: Vec<u8>,
-    compressed: bool,
-    /// File name for downloads.
-    file: Option<String>,
-}
-
-impl Rendered {
-    pub(super) fn new(content_type: &'static str, bytes: impl Into<Vec<u8>>) -> Self {
-        Self { code: StatusCode::OK, content_type, bytes: bytes.into(), compressed: false, file: None }
+impl Answer {
+    /// Creates a response of a whole output.
+    pub(super) fn rendered(content_type: &'static str, bytes: impl Into<Vec<u8>>) -> Self {
+        let content = Content::Whole(bytes.into().into());
+        Self::new(StatusCode::OK, content_type, content).with(header::VARY, "Accept-Encoding")
     }
 
-    /// Sets the status code.
-    pub(super) fn with_code(self, code: StatusCode) -> Self {
-        Self { code, ..self }
+    /// Creates a response with a page. Its scripts need this nonce. They may send requests to this server only.
+    pub(super) fn page(html: String, nonce: &str) -> Self {
+        let policy = format!(
+            "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; \
+             base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+        );
+        Self::rendered(HTML, html).with_made(header::CONTENT_SECURITY_POLICY, &policy)
     }
 
-    /// Sets the name of the file that a browser saves.
-    pub(super) fn with_file(self, name: String) -> Self {
-        Self { file: Some(name), ..self }
+    /// Creates a response with a standalone image.
+    pub(super) fn picture(svg: String) -> Self {
+        Self::rendered(flamegraph::CONTENT_TYPE, svg).with(header::CONTENT_SECURITY_POLICY, PICTURE_POLICY)
     }
 
     /// Compresses the output, if the client accepts that and it is large enough.
     pub(super) fn compressed(self, is_accepted: bool) -> io::Result<Self> {
-        if !is_accepted || self.bytes.len() < WORTH_COMPRESSING {
-            return Ok(self);
+        match &self.content {
+            Content::Whole(bytes) if is_accepted && bytes.len() >= WORTH_COMPRESSING => {
+                let content = Content::Whole(gzip(bytes)?.into());
+                Ok(Self { content, ..self }.with(header::CONTENT_ENCODING, "gzip"))
+            }
+            _ => Ok(self),
         }
-        Ok(Self { bytes: gzip(&self.bytes)?, compressed: true, ..self })
     }
+}
 
-    /// Returns the response. Scripts of a page need this nonce. They may send requests to this server only.
-    pub(super) fn answer(self, nonce: &str) -> Answer {
-        let mut answer = Answer::new(self.code, self.content_type, Content::Whole(self.bytes.into()));
-        match self.content_type {
-            HTML => {
-                let policy = format!(
-                    "default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; \
-                     base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-                );
-                answer = answer.with_made(header::CONTENT_SECURITY_POLICY, &policy);
-            }
-            flamegraph::CONTENT_TYPE => {
-                answer = answer.with(header::CONTENT_SECURITY_POLICY, PICTURE_POLICY);
-            }
-            _ => {}
-        }
-        if let Some(file) = self.file {
-            let value = format!("attachment; filename=\"{file}\"");
-            answer = answer.with_made(header::CONTENT_DISPOSITION, &value);
-        }
-        if self.compressed {
-            answer = answer.with(header::CONTENT_ENCODING, "gzip");
-        }
-        answer.with(header::VARY, "Accept-Encoding")
+/// Renders a response on a blocking thread, once a permit is available. `what` is rendered, for messages.
+pub(super) async fn render(
+    permits: &Arc<Semaphore>,
+    cpu: &RequestCpu,
+    what: &'static str,
+    make: impl FnOnce() -> io::Result<Answer> + Send + 'static,
+) -> Answer {
+    match run_blocking(permits, cpu, make).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) | Err(error) => cannot_encode(what, &error),
     }
 }

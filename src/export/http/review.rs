@@ -91,12 +91,13 @@ struct User {
     extra: Option<BTreeMap<String, Vec<String>>>,
 }
 
-/// `TokenReview`.
+/// A review with its result.
 #[derive(Debug, Deserialize)]
-struct TokenReview {
-    status: TokenStatus,
+struct Reviewed<T> {
+    status: T,
 }
 
+/// Result of a `TokenReview`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct TokenStatus {
@@ -104,12 +105,7 @@ struct TokenStatus {
     user: User,
 }
 
-/// `SubjectAccessReview`.
-#[derive(Debug, Deserialize)]
-struct AccessReview {
-    status: AccessStatus,
-}
-
+/// Result of a `SubjectAccessReview`.
 #[derive(Debug, Deserialize)]
 struct AccessStatus {
     allowed: bool,
@@ -206,7 +202,7 @@ impl Reviewer {
             "kind": "TokenReview",
             "spec": {"token": token},
         });
-        let TokenReview { status } = self.post(TOKEN_REVIEWS, &review).await?;
+        let status: TokenStatus = self.post(TOKEN_REVIEWS, &review).await?;
         if !status.authenticated || status.user.username.is_empty() {
             return Ok(None);
         }
@@ -222,13 +218,14 @@ impl Reviewer {
                 "nonResourceAttributes": {"path": path, "verb": verb},
             },
         });
-        let AccessReview { status } = self.post(ACCESS_REVIEWS, &review).await?;
+        let status: AccessStatus = self.post(ACCESS_REVIEWS, &review).await?;
         Ok(Some((clean(&username, NAME).into(), status.allowed && !status.denied)))
     }
 
     async fn post<T: DeserializeOwned>(&self, path: &str, review: &Value) -> Result<T, String> {
         let body = self.server.post(path, review.to_string().into_bytes(), ANSWER).await?;
-        serde_json::from_slice(&body).map_err(|error| format!("the response is not a review: {error}"))
+        let reviewed = serde_json::from_slice(&body).map(|Reviewed { status }| status);
+        reviewed.map_err(|error| format!("the response is not a review: {error}"))
     }
 }
 

@@ -10,13 +10,14 @@ use hyper::{Method, Request, Response, StatusCode};
 
 use super::access::{Asked, Client};
 use super::admission::{Class, ConnectionEntry, Refused};
-use super::answer::{Answer, TEXT, cannot_encode, values};
+use super::answer::{Answer, TEXT, values};
 use super::body::{Account, Body, Content, Work, Writer};
 use super::guard::Exposure;
 use super::heatmap::{self, Form};
 use super::past::{self, Past};
 use super::profiles::{self, Output};
-use super::shared::{Shared, run_blocking};
+use super::rendered::{HTML, JSON, render};
+use super::shared::Shared;
 use super::{Collected, Source, uploads};
 use crate::budget::Share;
 use crate::export::{negotiate, page};
@@ -46,7 +47,11 @@ enum Route {
     Healthy,
     Ready,
     Reload,
+    /// The index of the profiles.
+    Profiles,
     Profile(Output),
+    /// A kind of profile of Go programs that does not exist for a host.
+    AbsentProfile,
     HeatMap(Form),
     Baseline,
     Unknown,
@@ -64,7 +69,7 @@ const ROUTES: [(&str, Route, Class); 18] = [
     ("/-/healthy", Route::Healthy, Class::Brief),
     ("/-/ready", Route::Ready, Class::Brief),
     ("/-/reload", Route::Reload, Class::Page),
-    ("/debug/pprof/", Route::Profile(Output::Index), Class::Brief),
+    ("/debug/pprof/", Route::Profiles, Class::Brief),
     ("/debug/pprof/profile", Route::Profile(Output::Pprof), Class::Profile),
     ("/folded", Route::Profile(Output::Folded), Class::Profile),
     ("/flamegraph", Route::Profile(Output::FlameGraph), Class::Profile),
@@ -83,7 +88,7 @@ impl Route {
         };
         ROUTES.into_iter().find(|route| route.0 == path).unwrap_or_else(|| {
             match path.starts_with("/debug/pprof/") {
-                true => ("/debug/pprof/", Self::Profile(Output::Absent), Class::Brief),
+                true => ("/debug/pprof/", Self::AbsentProfile, Class::Brief),
                 false => ("other", Self::Unknown, Class::Brief),
             }
         })
@@ -94,11 +99,9 @@ impl Route {
         match self {
             Self::Healthy | Self::Ready | Self::Unknown => Exposure::Health,
             Self::Metrics => Exposure::Scraper,
-            Self::Past(_) | Self::Page | Self::Status | Self::Profile(_) | Self::HeatMap(_) => {
-                Exposure::Person
-            }
             Self::Baseline => Exposure::Upload,
             Self::Reload => Exposure::Change,
+            _ => Exposure::Person,
         }
     }
 
@@ -139,17 +142,18 @@ pub(super) async fn answer<S: Source, B: hyper::body::Body<Error: Into<Box<dyn E
     let (label, route, class) = Route::of(request.uri.path());
     let wrong = route.wrong_method(&request.method);
     let rules = shared.source.rules();
+    let (query, headers) = (request.uri.query().unwrap_or_default(), &request.headers);
     let asked = Asked {
         exposure: route.exposure(),
         path: label,
         verb: if matches!(route, Route::Baseline | Route::Reload) { "post" } else { "get" },
         uri: &request.uri,
-        headers: &request.headers,
+        headers,
     };
     let checked = rules.check(asked, client, &shared.clock, shared.traffic.cpu()).await;
     let is_brief = wrong.is_some() || checked.is_err();
     let (place, refused) = held.admit(if is_brief { Class::Brief } else { class });
-    let Answer { code, headers, content } = match (checked, wrong, refused) {
+    let Answer { code, headers: own, content } = match (checked, wrong, refused) {
         (Err(answer), ..) => answer,
         (_, Some(methods), _) => {
             let text = format!("{label} accepts {}", methods.replace(", ", " and "));
@@ -158,26 +162,20 @@ pub(super) async fn answer<S: Source, B: hyper::body::Body<Error: Into<Box<dyn E
         (_, None, Some(refused)) => refuse(label, refused),
         (_, None, None) if class == Class::Profile && shared.memory.is_full() => full(label, &shared.memory),
         (Ok(user), None, None) => match route {
-            Route::Metrics => metrics(&shared, request.uri.query(), &request.headers).await,
-            Route::Past(page) => {
-                past::answer(&shared, page, request.uri.query().unwrap_or_default(), &request.headers).await
-            }
+            Route::Metrics => metrics(&shared, query, headers).await,
+            Route::Past(page) => past::answer(&shared, page, query, headers).await,
             Route::Page => status_page(&shared).await,
             Route::Status => status(&shared).await,
-            Route::Healthy => Answer::text(StatusCode::OK, "perf-exporter is healthy".to_owned()),
+            Route::Healthy => Answer::text(StatusCode::OK, "perf-exporter is healthy"),
             Route::Ready => match shared.source.ready() {
-                Ok(()) => Answer::text(StatusCode::OK, "perf-exporter is ready".to_owned()),
+                Ok(()) => Answer::text(StatusCode::OK, "perf-exporter is ready"),
                 Err(error) => Answer::text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {error}")),
             },
             Route::Reload => reload(&shared.source, client, user.as_deref()).await,
-            Route::Profile(output) => {
-                let query = request.uri.query().unwrap_or_default();
-                profiles::answer(&shared, output, client, query, &request.headers).await
-            }
-            Route::HeatMap(form) => {
-                let query = request.uri.query().unwrap_or_default();
-                heatmap::answer(&shared, form, client, query, &request.headers).await
-            }
+            Route::Profiles => profiles::index(&shared.source.profiles()),
+            Route::Profile(output) => profiles::answer(&shared, output, client, query, headers).await,
+            Route::AbsentProfile => profiles::absent(),
+            Route::HeatMap(form) => heatmap::answer(&shared, form, client, query, headers).await,
             Route::Baseline => uploads::upload(&shared, client, user.as_deref(), body).await,
             Route::Unknown => not_found(),
         },
@@ -192,12 +190,12 @@ pub(super) async fn answer<S: Source, B: hyper::body::Body<Error: Into<Box<dyn E
         _place: place,
     };
     // What follows a body is not read as a request: a proxy may see its end elsewhere (request smuggling).
-    let has_body = request.headers.contains_key(header::TRANSFER_ENCODING)
-        || values(&request.headers, header::CONTENT_LENGTH).any(|length| length != "0");
+    let has_body = headers.contains_key(header::TRANSFER_ENCODING)
+        || values(headers, header::CONTENT_LENGTH).any(|length| length != "0");
     let mut response = Response::new(Body::new(content, account, &shared.memory, shared.limits.answer));
     *response.status_mut() = code;
     let always = ALWAYS.map(|(name, value)| (name, HeaderValue::from_static(value)));
-    for (name, value) in headers.into_iter().chain(always).chain(rules.headers.iter().cloned()) {
+    for (name, value) in own.into_iter().chain(always).chain(rules.headers.iter().cloned()) {
         response.headers_mut().insert(name, value);
     }
     if has_body {
@@ -233,7 +231,7 @@ fn full(label: &str, memory: &Share) -> Answer {
     Answer::text(StatusCode::SERVICE_UNAVAILABLE, text).with(header::RETRY_AFTER, "5")
 }
 
-async fn metrics<S: Source>(shared: &Shared<S>, query: Option<&str>, headers: &HeaderMap) -> Answer {
+async fn metrics<S: Source>(shared: &Shared<S>, query: &str, headers: &HeaderMap) -> Answer {
     let format = match metrics_format(query, headers) {
         Ok(format) => format,
         Err(text) => return Answer::text(StatusCode::BAD_REQUEST, text),
@@ -263,10 +261,9 @@ async fn metrics<S: Source>(shared: &Shared<S>, query: Option<&str>, headers: &H
 
 /// Returns the format that the headers prefer, with created timestamps if the query requests them. Other query keys are ignored, because
 /// scrapers add keys of their own.
-fn metrics_format(query: Option<&str>, headers: &HeaderMap) -> Result<negotiate::Format, String> {
+fn metrics_format(query: &str, headers: &HeaderMap) -> Result<negotiate::Format, String> {
     let format = negotiate::format(values(headers, header::ACCEPT));
-    let created =
-        query.into_iter().flat_map(|query| query.split('&')).find_map(|pair| pair.strip_prefix("created="));
+    let created = query.split('&').find_map(|pair| pair.strip_prefix("created="));
     match (created, format) {
         (None | Some("" | "false"), _) => Ok(format),
         (Some("true"), negotiate::Format::Text(text)) => Ok(negotiate::Format::Text(text.with_created())),
@@ -284,25 +281,21 @@ fn max_wait(headers: &HeaderMap) -> Duration {
 
 async fn status_page<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
     let own = Arc::clone(shared);
-    match run_blocking(&shared.pages, shared.traffic.cpu(), move || page::render(&own.source.status())).await
-    {
-        Ok(html) => Answer::new(StatusCode::OK, "text/html; charset=utf-8", Content::Whole(html.into()))
-            .with(header::CONTENT_SECURITY_POLICY, PAGE_POLICY),
-        Err(error) => cannot_encode("the status", &error),
-    }
+    let make = move || {
+        let html = page::render(&own.source.status());
+        let answer = Answer::new(StatusCode::OK, HTML, Content::Whole(html.into()));
+        Ok(answer.with(header::CONTENT_SECURITY_POLICY, PAGE_POLICY))
+    };
+    render(&shared.pages, shared.traffic.cpu(), "the status", make).await
 }
 
 async fn status<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
     let own = Arc::clone(shared);
-    match run_blocking(&shared.pages, shared.traffic.cpu(), move || {
-        serde_json::to_vec_pretty(&*own.source.status())
-    })
-    .await
-    {
-        Ok(Ok(json)) => Answer::new(StatusCode::OK, "application/json", Content::Whole(json.into())),
-        Ok(Err(error)) => cannot_encode("the status", &error),
-        Err(error) => cannot_encode("the status", &error),
-    }
+    let make = move || {
+        let json = serde_json::to_vec_pretty(&*own.source.status())?;
+        Ok(Answer::new(StatusCode::OK, JSON, Content::Whole(json.into())))
+    };
+    render(&shared.pages, shared.traffic.cpu(), "the status", make).await
 }
 
 async fn reload(source: &impl Source, client: &Client, user: Option<&str>) -> Answer {

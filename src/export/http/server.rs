@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::error::Error as _;
 use std::future::pending;
-use std::io::{self, Write as _};
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Sleep, sleep, timeout};
@@ -131,7 +132,7 @@ async fn admit<S: Source>(
     let plain = Client { peer, is_local, certificate: None, requirements: None };
     let (stream, tls) = match (stream, rules.tls()) {
         (Stream::Tcp(stream), Some(tls)) => (stream, tls),
-        (stream, _) => return Some((Transport::Plain(stream), plain)),
+        (stream, _) => return Some((stream.plain(), plain)),
     };
     let secured = tokio::select! {
         secured = timeout(shared.limits.headers, secure(stream, tls)) => secured,
@@ -228,7 +229,9 @@ async fn serve<S: Source>(
             traffic.aborted(reason(&error));
             tracing::debug!(%error, "connection aborted");
         }
-        None if held.was_arriving() => reject(connection.into_parts().io.into_inner().into_inner()),
+        None if held.was_arriving() && client.requirements.is_none() => {
+            reject(connection.into_parts().io.into_inner().into_inner()).await;
+        }
         None => {}
     }
 }
@@ -244,15 +247,10 @@ fn reason(error: &hyper::Error) -> Aborted {
     }
 }
 
-/// Sends a response to a client whose connection is closed to make room, if that is possible without waiting.
-fn reject(stream: Transport) {
-    let Transport::Plain(stream) = stream else { return };
-    // Tokio would first wait until the socket is writable. The send buffer of a new socket is empty.
-    let sent = match stream {
-        Stream::Tcp(stream) => stream.into_std().and_then(|mut stream| stream.write(TURNED_AWAY)),
-        Stream::Unix(stream) => stream.into_std().and_then(|mut stream| stream.write(TURNED_AWAY)),
-    };
-    if let Err(error) = sent {
+/// Sends a response to a client whose connection is closed to make room. The send buffer of a new socket is empty, so this does not depend on
+/// the client.
+async fn reject(mut stream: Transport) {
+    if let Ok(Err(error)) = timeout(ACCEPT_PAUSE, stream.write_all(TURNED_AWAY)).await {
         tracing::debug!(%error, "the response on an evicted connection could not be sent");
     }
 }

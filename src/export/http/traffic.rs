@@ -8,6 +8,7 @@ use prometheus::{Error, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Op
 use super::cpu::RequestCpu;
 use crate::clock::Timestamp;
 use crate::metrics::{Family, Kind, Labels, Metadata, Point, Snapshot, Value, registered};
+use crate::named_enum::named_enum;
 
 /// Upper bounds in seconds of `perf_exporter_http_request_duration_seconds`.
 const DURATION_BUCKETS: [f64; 7] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
@@ -24,23 +25,25 @@ pub struct Traffic {
     cpu: RequestCpu,
 }
 
-/// Reason why a connection was aborted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Aborted {
-    /// The request had not arrived, and too many connections were waiting.
-    Limit,
-    /// The connection was idle, and there were too many.
-    Idle,
-    /// A scrape in progress was displaced by another one.
-    Displaced,
-    /// The process or the machine had no free descriptor.
-    Descriptors,
-    /// The client was too slow to send a request or to read a response.
-    Timeout,
-    /// The input was not HTTP, or was too large.
-    Protocol,
-    /// The client disconnected, or any other error.
-    Disconnected,
+named_enum! {
+    /// Reason why a connection was aborted.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(super) enum Aborted {
+        /// The request had not arrived, and too many connections were waiting.
+        Limit = "limit",
+        /// The connection was idle, and there were too many.
+        Idle = "idle",
+        /// A scrape in progress was displaced by another one.
+        Displaced = "displaced",
+        /// The process or the machine had no free descriptor.
+        Descriptors = "descriptors",
+        /// The client was too slow to send a request or to read a response.
+        Timeout = "timeout",
+        /// The input was not HTTP, or was too large.
+        Protocol = "protocol",
+        /// The client disconnected, or any other error.
+        Disconnected = "disconnected",
+    }
 }
 
 impl Traffic {
@@ -115,15 +118,6 @@ impl Traffic {
     }
 
     pub(super) fn aborted(&self, reason: Aborted) {
-        let reason = match reason {
-            Aborted::Limit => "limit",
-            Aborted::Idle => "idle",
-            Aborted::Displaced => "displaced",
-            Aborted::Descriptors => "descriptors",
-            Aborted::Timeout => "timeout",
-            Aborted::Protocol => "protocol",
-            Aborted::Disconnected => "disconnected",
-        };
-        self.aborted.with_label_values(&[reason]).inc();
+        self.aborted.with_label_values(&[reason.as_str()]).inc();
     }
 }

@@ -1,14 +1,11 @@
 //! Connections with and without TLS.
 
-use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 use crate::net::server_tls::{ServerTls, client_name};
 
@@ -27,11 +24,22 @@ pub(super) enum Stream {
     Unix(UnixStream),
 }
 
-/// A connection. Unix sockets need no TLS.
-#[derive(Debug)]
-pub(super) enum Transport {
-    Plain(Stream),
-    Tls(Box<TlsStream<TcpStream>>),
+/// Reads and writes of a connection.
+pub(super) trait ReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ReadWrite for T {}
+
+/// A connection, with or without TLS. Unix sockets need no TLS.
+pub(super) type Transport = Box<dyn ReadWrite>;
+
+impl Stream {
+    /// Returns the connection without TLS.
+    pub(super) fn plain(self) -> Transport {
+        match self {
+            Self::Tcp(stream) => Box::new(stream),
+            Self::Unix(stream) => Box::new(stream),
+        }
+    }
 }
 
 /// Performs the TLS handshake. Returns the connection, and the name in the certificate of the client if the certificate was verified. A
@@ -55,57 +63,5 @@ pub(super) async fn secure(
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(|chain| chain.first()).filter(|_| tls.verifies);
     let name = certificate.map(|certificate| client_name(certificate).into());
-    Ok((Transport::Tls(Box::new(stream)), name))
+    Ok((Box::new(stream), name))
 }
-
-/// Delegates reads and writes to the variants.
-macro_rules! delegate {
-    ($type:ident: $($variant:ident),+) => {
-        impl AsyncRead for $type {
-            fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-                match self.get_mut() {
-                    $(Self::$variant(stream) => Pin::new(stream).poll_read(cx, buf),)+
-                }
-            }
-        }
-
-        impl AsyncWrite for $type {
-            fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-                match self.get_mut() {
-                    $(Self::$variant(stream) => Pin::new(stream).poll_write(cx, bytes),)+
-                }
-            }
-
-            fn poll_write_vectored(
-                self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                slices: &[IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                match self.get_mut() {
-                    $(Self::$variant(stream) => Pin::new(stream).poll_write_vectored(cx, slices),)+
-                }
-            }
-
-            fn is_write_vectored(&self) -> bool {
-                match self {
-                    $(Self::$variant(stream) => stream.is_write_vectored(),)+
-                }
-            }
-
-            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                match self.get_mut() {
-                    $(Self::$variant(stream) => Pin::new(stream).poll_flush(cx),)+
-                }
-            }
-
-            fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                match self.get_mut() {
-                    $(Self::$variant(stream) => Pin::new(stream).poll_shutdown(cx),)+
-                }
-            }
-        }
-    };
-}
-
-delegate!(Stream: Tcp, Unix);
-delegate!(Transport: Plain, Tls);

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::Source;
 use super::access::Client;
 use super::answer::{Answer, cannot_encode};
-use super::rendered::{JSON, Rendered};
+use super::rendered::JSON;
 use super::shared::{Shared, run_blocking};
 use crate::export::gzip::gzip;
 use crate::profile::Profile;
@@ -48,7 +48,7 @@ pub(super) async fn upload<S: Source, B: Body<Error: Into<Box<dyn Error + Send +
     body: B,
 ) -> Answer {
     let Ok(_permit) = shared.baselines.uploads.try_acquire() else {
-        return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "another upload is in progress".to_owned())
+        return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "another upload is in progress")
             .with(hyper::header::RETRY_AFTER, "5");
     };
     let file = match timeout(ARRIVAL, Limited::new(body, UPLOAD).collect()).await {
@@ -87,7 +87,7 @@ fn created(base: String, profile: &Profile) -> Answer {
     let flamegraph = format!("/flamegraph?base={base}");
     let (samples, total, unit) = (profile.taken(), profile.total(), profile.kind.value.unit.as_str());
     match serde_json::to_vec_pretty(&Uploaded { base, samples, total, unit, flamegraph }) {
-        Ok(json) => Rendered::new(JSON, json).with_code(StatusCode::CREATED).answer(""),
+        Ok(json) => Answer { code: StatusCode::CREATED, ..Answer::rendered(JSON, json) },
         Err(error) => cannot_encode("the response", &error),
     }
 }

@@ -27,8 +27,8 @@ mod request;
 
 use std::sync::Arc;
 
+use super::Encoded;
 use super::attribute::Resource;
-use super::{Encoded, Payload};
 use crate::clock::Timestamp;
 pub use crate::config::push::{Histograms, Temporality};
 use crate::metrics::{Family, Histogram, Kind, Point, Snapshot, Value};

@@ -1,7 +1,5 @@
 //! The busiest subjects by a figure, and the largest changes of figures.
 
-use std::cmp::Ordering;
-
 use crate::history::{Figure, Grid, History, Scope, Subject};
 
 /// The quantile of latencies on the pages.
@@ -19,9 +17,8 @@ pub(super) fn busiest<'h>(
         (name, subject, subject.value(figure, QUANTILE, grid).unwrap_or(-1.0))
     };
     let mut all: Vec<_> = history.subjects(scope).map(valued).collect();
-    let order = |one: &(&str, &Subject, f64), other: &(&str, &Subject, f64)| match other.2.total_cmp(&one.2) {
-        Ordering::Equal => one.0.cmp(other.0),
-        order => order,
+    let order = |one: &(&str, &Subject, f64), other: &(&str, &Subject, f64)| {
+        other.2.total_cmp(&one.2).then_with(|| one.0.cmp(other.0))
     };
     if all.len() > limit {
         all.select_nth_unstable_by(limit, order);

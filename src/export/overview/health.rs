@@ -3,27 +3,19 @@
 use crate::export::page::figures::{count, duration};
 use crate::health::Cause;
 use crate::history::{Figure, Grid, History, Scope};
+use crate::named_enum::named_enum;
 use crate::status::Status;
 
 /// Age of the last collection, in intervals, above which collection has stopped. At least three seconds.
 const STALE_INTERVALS: u32 = 3;
 
-/// How bad it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
-    Good,
-    Warn,
-    Bad,
-}
-
-impl Level {
-    /// Returns the class of the element.
-    pub(super) const fn class(self) -> &'static str {
-        match self {
-            Self::Good => "good",
-            Self::Warn => "warn",
-            Self::Bad => "bad",
-        }
+named_enum! {
+    /// How bad it is. The name is the class of the element.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub(super) enum Level {
+        Good = "good",
+        Warn = "warn",
+        Bad = "bad",
     }
 }
 

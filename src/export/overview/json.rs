@@ -21,7 +21,7 @@ const VALUES: usize = 400_000;
 #[derive(Debug, Serialize)]
 struct Response<'h> {
     /// What is recorded; `null` before the second collection.
-    recorded: Option<Recorded>,
+    recorded: Option<Observed>,
     /// Begin of the first step, in Unix milliseconds.
     from_ms: u64,
     /// Length of a step in seconds.
@@ -31,12 +31,6 @@ struct Response<'h> {
     subjects: Vec<SubjectValues<'h>>,
     /// Number of subjects beyond `limit`.
     more: usize,
-}
-
-#[derive(Debug, Serialize)]
-struct Recorded {
-    from: Timestamp,
-    to: Timestamp,
 }
 
 #[derive(Debug, Serialize)]
@@ -97,7 +91,7 @@ pub fn json(history: &History, query: &PageQuery, now: Timestamp) -> Result<Vec<
         lists: (!query.lists.is_empty()).then(|| lists(subject, &query.lists, &range)),
     });
     let response = Response {
-        recorded: history.observed().map(|Observed { from, to }| Recorded { from, to }),
+        recorded: history.observed(),
         from_ms: grid.from.0,
         step_seconds: grid.step as f64 / 1000.0,
         steps: grid.count,

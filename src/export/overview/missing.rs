@@ -2,6 +2,7 @@
 
 use super::chart::name;
 use crate::export::page::html::Html;
+use crate::export::page::joined;
 use crate::health::Cause;
 use crate::history::{Figure, Scope};
 use crate::status::Status;
@@ -71,15 +72,14 @@ pub(super) fn missing(html: &mut Html, status: &Status, scope: Scope, is_measure
         return;
     }
     html.raw("<details class=\"missing\"><summary>Not measured: ");
-    for (place, figure) in missing.iter().flat_map(|missing| missing.figures).enumerate() {
-        html.raw(if place == 0 { "" } else { ", " }).raw(name(*figure));
-    }
+    let write = |html: &mut Html, figure: &Figure| {
+        html.raw(name(*figure));
+    };
+    joined(html, ", ", missing.iter().flat_map(|missing| missing.figures), write);
     html.raw("</summary><dl>");
     for missing in missing {
         html.raw("<dt>");
-        for (place, figure) in missing.figures.iter().enumerate() {
-            html.raw(if place == 0 { "" } else { ", " }).raw(name(*figure));
-        }
+        joined(html, ", ", missing.figures, write);
         html.raw("</dt><dd>");
         if missing.figures.contains(&Figure::Ipc) && lacks_hardware(status) {
             html.raw(NO_HARDWARE).raw("</dd>");

@@ -15,6 +15,7 @@ use std::fmt::Display;
 
 use crate::clock::Timestamp;
 use crate::export::page::html::Html;
+use crate::export::page::joined;
 use crate::export::page::profile::HEAD_START;
 use crate::export::page::threads::threads;
 use crate::export::query::encode;
@@ -205,16 +206,16 @@ fn end(mut html: Html, nonce: &str) -> String {
 fn health_line(html: &mut Html, status: &Status, history: &History) {
     let recent = history.span(before(status.now, RECENT), status.now);
     let health = health::health(status, health::lost(history, &recent));
-    html.put("<p class=\"health {}\"><b></b>", [&health.level.class()]);
+    html.put("<p class=\"health {}\"><b></b>", [&health.level]);
     if health.problems.is_empty() {
         html.raw("Counting");
         if let Some(last) = status.collection {
             html.put(", {} series", [&crate::export::page::figures::count(last.series)]);
         }
     }
-    for (place, problem) in health.problems.iter().take(LINES).enumerate() {
-        html.raw(if place == 0 { "" } else { "; " }).text(problem);
-    }
+    joined(html, "; ", health.problems.iter().take(LINES), |html, problem| {
+        html.text(problem);
+    });
     html.put(
         ". <a href=\"/status\">Details</a> <span class=\"quiet\">{}</span></p>",
         [&format_args!("{:#}", status.now)],

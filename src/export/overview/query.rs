@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::clock::Timestamp;
-use crate::export::query::{Given, encode, milliseconds, pairs, shown};
+use crate::export::query::{Given, encode, milliseconds, named, pairs, shown};
 use crate::history::{Figure, List, Scope, Window};
 
 /// Maximum number of subjects in a response.
-const MAX_SUBJECTS: usize = 1000;
+const MAX_SUBJECTS: u32 = 1000;
 
 /// Ranges that the pages offer, in minutes.
 pub(super) const RANGES: [u64; 3] = [5, 15, 60];
@@ -76,7 +76,7 @@ impl PageQuery {
     pub fn parse(text: &str, keys: &'static [&'static str], now: Timestamp) -> Result<Self, String> {
         let mut query = Self::default();
         let (mut from, mut to, mut last) = (None, None, None);
-        let mut seen = Vec::new();
+        let (mut seen, figures) = (Vec::new(), named(Figure::ALL, Figure::as_str));
         for pair in pairs(text) {
             let (name, value) = pair?;
             let Some(&key) = keys.iter().find(|key| **key == name) else {
@@ -90,33 +90,29 @@ impl PageQuery {
                 continue;
             }
             let given = Given(key, &value);
-            let wrong = |expected: &str| format!("{key}: {:?} is not {expected}", shown(&value));
+            let each = || value.split(',').map(move |one| Given(key, one));
             match key {
                 "from" => from = given.moment()?.map(|moment| moment.time(now)),
                 "to" => to = given.moment()?.map(|moment| moment.time(now)),
                 "last" => last = given.length()?,
                 "step" => query.step = given.length()?.map(milliseconds),
                 "name" => query.name = Some(value),
-                "scope" => query.scope = word(&Scope::ALL, Scope::as_str, key, &value)?,
-                "sort" => query.sort = word(&Figure::ALL, Figure::as_str, key, &value)?,
+                "scope" => query.scope = given.one_of(&named(Scope::ALL, Scope::as_str))?,
+                "sort" => query.sort = given.one_of(&figures)?,
                 "figure" => {
-                    let figures = value.split(',').map(|one| word(&Figure::ALL, Figure::as_str, key, one));
-                    query.figures = figures.collect::<Result<_, _>>()?;
+                    query.figures = each().map(|one| one.one_of(&figures)).collect::<Result<_, _>>()?;
                     query.figures.dedup();
                 }
                 "list" => {
-                    let lists = value.split(',').map(|one| word(&List::ALL, List::as_str, key, one));
-                    query.lists = lists.collect::<Result<_, _>>()?;
+                    let lists = named(List::ALL, List::as_str);
+                    query.lists = each().map(|one| one.one_of(&lists)).collect::<Result<_, _>>()?;
                 }
                 "quantile" => {
                     let quantile = value.parse().ok().filter(|quantile| (0.0..=1.0).contains(quantile));
-                    query.quantile = quantile.ok_or_else(|| wrong("a number from 0 to 1"))?;
+                    query.quantile = quantile
+                        .ok_or_else(|| format!("{key}: {:?} is not a number from 0 to 1", shown(&value)))?;
                 }
-                _ => {
-                    let limit = value.parse().ok().filter(|limit| (1..=MAX_SUBJECTS).contains(limit));
-                    let expected = format!("a number from 1 to {MAX_SUBJECTS}");
-                    query.limit = limit.ok_or_else(|| wrong(&expected))?;
-                }
+                _ => query.limit = given.number(1, MAX_SUBJECTS)?,
             }
         }
         match (from, to, last) {
@@ -166,14 +162,6 @@ pub(super) fn subject_address(scope: Scope, name: &str, more: &str) -> String {
         address.push_str(more);
     }
     address
-}
-
-/// Returns the value that a word means.
-fn word<T: Copy>(all: &[T], text: fn(T) -> &'static str, key: &str, given: &str) -> Result<T, String> {
-    all.iter().copied().find(|one| text(*one) == given).ok_or_else(|| {
-        let words: Vec<&str> = all.iter().map(|one| text(*one)).collect();
-        format!("{key}: {:?} must be one of {}", shown(given), words.join(", "))
-    })
 }
 
 #[cfg(test)]

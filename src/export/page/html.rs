@@ -46,9 +46,7 @@ impl Html {
 
     /// Appends the whole text, for links: a truncated address is invalid. The caller must bound its length.
     pub(in crate::export) fn address(&mut self, text: &str) -> &mut Self {
-        for c in text.chars() {
-            escape(c, &mut self.0);
-        }
+        text.chars().for_each(|c| escape(c, &mut self.0));
         self
     }
 

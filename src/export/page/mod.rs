@@ -375,7 +375,7 @@ fn code(html: &mut Html, text: impl Display) {
 }
 
 /// Writes all elements, with `separator` between them.
-fn joined<T>(
+pub(in crate::export) fn joined<T>(
     html: &mut Html,
     separator: &'static str,
     all: impl IntoIterator<Item = T>,

@@ -252,14 +252,12 @@ fn about(html: &mut Html, page: Page, view: View<'_>, profile: &Profile) {
     facts(html, profile);
     html.raw("<nav>");
     let with = |format| Query { format: Some(format), ..query.clone() };
-    let others = match page {
-        Page::FlameGraph => {
-            let folded = Query { root: query.root, ..query.same_selection() };
-            [("SVG", with(Format::Svg).address("/flamegraph")), ("Folded", folded.address("/folded"))]
-        }
-        Page::Top | Page::HeatMap => {
-            [("Text", with(Format::Text).address("/top")), ("JSON", with(Format::Json).address("/top"))]
-        }
+    let is_graph = page == Page::FlameGraph;
+    let others = if is_graph {
+        let folded = Query { root: query.root, ..query.same_selection() };
+        [("SVG", with(Format::Svg).address("/flamegraph")), ("Folded", folded.address("/folded"))]
+    } else {
+        [("Text", with(Format::Text).address("/top")), ("JSON", with(Format::Json).address("/top"))]
     };
     for (words, address) in others {
         html.link("", &address, words);
@@ -270,10 +268,8 @@ fn about(html: &mut Html, page: Page, view: View<'_>, profile: &Profile) {
         let (same, root) = (query.same_selection(), query.root);
         let of_function = Query { focus: query.focus.clone(), ..same.clone() };
         html.put("<p>Callers and callees of <code>{}</code>: ", [&function]);
-        match page {
-            Page::FlameGraph => html.link("", &of_function.address("/top"), "table"),
-            Page::Top | Page::HeatMap => html.link("", &of_function.address("/flamegraph"), "flame graph"),
-        };
+        let (path, words) = if is_graph { ("/top", "table") } else { ("/flamegraph", "flame graph") };
+        html.link("", &of_function.address(path), words);
         html.raw(", ").link("", &Query { root, ..same }.address(page.words().1), "all functions").raw("</p>");
     }
 }

@@ -14,18 +14,8 @@ use crate::targets::Glob;
 /// Fields of the selection.
 const SELECTED: [&str; 9] = ["type", "comm", "program", "cgroup", "pid", "mode", "from", "to", "seconds"];
 
-/// Fields of the comparison.
-const COMPARED: [&str; 9] = [
-    "base_comm",
-    "base_program",
-    "base_cgroup",
-    "base_pod",
-    "base_pid",
-    "base_mode",
-    "base_from",
-    "base_to",
-    "normalize",
-];
+/// Fields of the selection to compare with, after `base_`.
+const COMPARED: [&str; 8] = ["comm", "program", "cgroup", "pod", "pid", "mode", "from", "to"];
 
 /// Writes the form of the selection.
 pub(super) fn form(html: &mut Html, page: Page, query: &Query, kinds: &[Arc<str>]) {
@@ -43,10 +33,7 @@ pub(super) fn form(html: &mut Html, page: Page, query: &Query, kinds: &[Arc<str>
     let mut visible = SELECTED.to_vec();
     if page == Page::FlameGraph {
         visible.push("focus");
-        html.raw(
-            "<label class=\"wide\">Function<input name=\"focus\" placeholder=\"all\" spellcheck=\"false\"",
-        );
-        given(html, focus.as_deref());
+        field(html, "<label class=\"wide\">Function", ("", "focus"), "all", focus.as_deref());
     }
     html.put(
         "<label class=\"narrow\" title=\"Seconds to sample from now on; if empty, about the last minute, immediately\">\
@@ -54,7 +41,7 @@ pub(super) fn form(html: &mut Html, page: Page, query: &Query, kinds: &[Arc<str>
         [&LONGEST],
     );
     given(html, seconds.map(|seconds| seconds.to_string()).as_deref());
-    hidden(html, query, &visible);
+    hidden(html, query, |key| visible.contains(&key));
     html.raw("<button>Show</button></form>");
 }
 
@@ -71,8 +58,7 @@ pub(super) fn compare(html: &mut Html, page: Page, View { query, nonce, .. }: Vi
         None => ("as above", Some(&query.base_period)),
     };
     conditions(html, ("base_", Some(absent)), &query.base, period);
-    html.put("<label>Pod<input name=\"base_pod\" placeholder=\"{}\" spellcheck=\"false\"", [&absent]);
-    given(html, query.base.pod.as_ref().map(Glob::as_str));
+    field(html, "<label>Pod", ("base_", "pod"), absent, query.base.pod.as_ref().map(Glob::as_str));
     html.raw("<label>Shares of<select name=\"normalize\">");
     for (word, text, selected) in
         [("true", "its own total", !query.absolute), ("false", "the total above", query.absolute)]
@@ -81,7 +67,8 @@ pub(super) fn compare(html: &mut Html, page: Page, View { query, nonce, .. }: Vi
         html.put("<option value=\"{}\"{}>{}</option>", [&word, &selected, &text]);
     }
     html.raw("</select></label>");
-    hidden(html, query, &COMPARED);
+    let is_condition = |key: &str| key.strip_prefix("base_").is_some_and(|key| COMPARED.contains(&key));
+    hidden(html, query, |key| key == "normalize" || is_condition(key));
     html.raw("<button>Compare</button>");
     if is_compared {
         let (base, base_period) = Default::default();
@@ -113,7 +100,7 @@ pub(super) fn toolbar(html: &mut Html, query: &Query, matched: Option<f64>) {
     html.raw("<form class=\"tools\" method=\"get\" action=\"/flamegraph\">");
     html.raw("<input id=\"search\" name=\"s\" type=\"search\" aria-label=\"Search\" placeholder=\"Search\" spellcheck=\"false\"");
     html.raw(" value=\"").address(query.search.as_deref().unwrap_or_default()).raw("\">");
-    hidden(html, query, &["s"]);
+    hidden(html, query, |key| key == "s");
     html.raw("<span id=\"matched\">");
     match matched {
         Some(percent) => html.put("Matched: {}%", [&format_args!("{percent:.1}")]),
@@ -168,24 +155,13 @@ fn conditions(
 ) {
     let Selection { comm, program, pid, cgroup, mode, .. } = selection;
     let hint = |own: &'static str| absent.unwrap_or(own);
-    html.put(
-        "<label>Thread name<input name=\"{}comm\" placeholder=\"{}\" spellcheck=\"false\"",
-        [&prefix, &hint("nginx*")],
-    );
-    given(html, comm.as_ref().map(Glob::as_str));
+    field(html, "<label>Thread name", (prefix, "comm"), hint("nginx*"), comm.as_ref().map(Glob::as_str));
     // Pages of programs lead here. Otherwise the field takes no space.
-    if program.is_some() {
-        html.put(
-            "<label>Program<input name=\"{}program\" placeholder=\"{}\" spellcheck=\"false\"",
-            [&prefix, &hint("any")],
-        );
-        given(html, program.as_ref().map(Glob::as_str));
+    if let Some(program) = program {
+        field(html, "<label>Program", (prefix, "program"), hint("any"), Some(program.as_str()));
     }
-    html.put(
-        "<label class=\"wide\">Cgroup<input name=\"{}cgroup\" placeholder=\"{}\" spellcheck=\"false\"",
-        [&prefix, &hint("/system.slice/**")],
-    );
-    given(html, cgroup.as_ref().map(Cgroups::as_str));
+    let cgroup = cgroup.as_ref().map(Cgroups::as_str);
+    field(html, "<label class=\"wide\">Cgroup", (prefix, "cgroup"), hint("/system.slice/**"), cgroup);
     html.put(
         "<label class=\"narrow\">PID<input name=\"{}pid\" inputmode=\"numeric\" placeholder=\"{}\"",
         [&prefix, &hint("any")],
@@ -197,12 +173,19 @@ fn conditions(
     let range = period.map(Period::pairs).into_iter().flatten();
     for ((key, value), (label, usual)) in range.zip([("From", "-10m"), ("To", "now")]) {
         html.put(
-            "<label class=\"narrow\" title=\"Unix seconds, RFC 3339, or a time before now such as -10m\">{}<input name=\"{}{}\" \
-             placeholder=\"{}\" spellcheck=\"false\"",
-            [&label, &prefix, &key, &hint(usual)],
+            "<label class=\"narrow\" title=\"Unix seconds, RFC 3339, or a time before now such as -10m\">{}",
+            [&label],
         );
-        given(html, value.as_deref());
+        field(html, "", (prefix, key), hint(usual), value.as_deref());
     }
+}
+
+/// Writes a text field, with the start tag and text of its label.
+fn field(html: &mut Html, label: &'static str, name: (&str, &str), hint: &str, text: Option<&str>) {
+    let (prefix, key) = name;
+    html.raw(label)
+        .put("<input name=\"{}{}\" placeholder=\"{}\" spellcheck=\"false\"", [&prefix, &key, &hint]);
+    given(html, text);
 }
 
 /// Writes the value and the end of a field.
@@ -218,9 +201,9 @@ fn options<'w>(html: &mut Html, all: impl IntoIterator<Item = (&'w str, bool)>) 
 }
 
 /// Writes hidden fields for the parameters that are not visible.
-fn hidden(html: &mut Html, query: &Query, visible: &[&str]) {
+fn hidden(html: &mut Html, query: &Query, is_visible: impl Fn(&str) -> bool) {
     for (key, value) in query.parameters() {
-        if !visible.contains(&&*key) {
+        if !is_visible(&key) {
             html.raw("<input type=\"hidden\" name=\"")
                 .address(&key)
                 .raw("\" value=\"")

@@ -185,7 +185,7 @@ pub(in crate::export) fn bounded(value: u64) -> u64 {
 }
 
 /// Returns the size of an encoded integer in bytes.
-pub(in crate::export) fn width(number: u64) -> u64 {
+fn width(number: u64) -> u64 {
     // Zero also has one group of seven bits.
     u64::from((u64::BITS - (number | 1).leading_zeros()).div_ceil(7))
 }

@@ -1,5 +1,7 @@
 //! Encoded requests.
 
+use std::mem;
+
 /// An encoded request: its uncompressed body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payload {
@@ -16,4 +18,16 @@ pub struct Encoded {
     pub payloads: Vec<Payload>,
     /// Number of items that are too large for any request.
     pub left_out: u64,
+}
+
+impl Encoded {
+    /// Adds the request that was encoded into `bytes`, unless it is empty, and prepares the next one, which usually has a similar size.
+    pub(in crate::export) fn end_request(&mut self, bytes: &mut Vec<u8>, items: &mut u64) {
+        if *items > 0 {
+            let next = Vec::with_capacity(bytes.len());
+            let mut bytes = mem::replace(bytes, next);
+            bytes.shrink_to_fit();
+            self.payloads.push(Payload { bytes, items: mem::take(items) });
+        }
+    }
 }

@@ -1,13 +1,13 @@
 //! A queue of requests in order, with a limit in bytes.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::payload::Payload;
 use crate::budget::{Account, Share};
+use crate::lock::Lock;
 
 /// Payloads in order of arrival. When the queue is full, the oldest payload is dropped: new data is more valuable, and cumulative sums
 /// supersede older ones.
@@ -16,7 +16,7 @@ pub(super) struct Queue {
     limit: u64,
     /// Accounting in the memory share of all queues.
     account: Account,
-    state: Mutex<State>,
+    state: Lock<State>,
     /// Notified when a payload was added, or the last one was removed.
     changed: Notify,
 }
@@ -57,7 +57,7 @@ pub(super) struct Dropped {
 impl Queue {
     /// Creates an empty queue. `limit` is in bytes; all queues together are limited by `memory`.
     pub(super) fn new(limit: u64, memory: &Share) -> Self {
-        Self { limit, account: memory.account(), state: Mutex::default(), changed: Notify::new() }
+        Self { limit, account: memory.account(), state: Lock::default(), changed: Notify::new() }
     }
 
     /// Returns the current limit in bytes.
@@ -67,7 +67,7 @@ impl Queue {
 
     /// Returns a number for a batch of payloads.
     pub(super) fn new_batch(&self) -> u64 {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.batches += 1;
         state.batches
     }
@@ -90,7 +90,7 @@ impl Queue {
         if size > limit {
             return Dropped { items: payload.items, payloads: 1 };
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.bytes + size > limit {
             let sending = state.sending;
             let oldest = state.waiting.iter().position(|one| Some(one.number) != sending);
@@ -133,7 +133,7 @@ impl Queue {
             tokio::pin!(changed);
             // From here on no addition is missed.
             changed.as_mut().enable();
-            let found = find(&mut self.lock());
+            let found = find(&mut self.state.lock());
             if let Some(found) = found {
                 return found;
             }
@@ -143,12 +143,12 @@ impl Queue {
 
     /// Marks the payload that was being sent as queued, so that it may be dropped.
     pub(super) fn put_back(&self) {
-        self.lock().sending = None;
+        self.state.lock().sending = None;
     }
 
     /// Removes a payload if it is still queued.
     pub(super) fn done(&self, number: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.sending = None;
         if state.waiting.front().is_some_and(|oldest| oldest.number == number)
             && let Some(payload) = state.waiting.pop_front()
@@ -167,7 +167,7 @@ impl Queue {
 
     /// Removes all queued payloads and returns their counts.
     pub(super) fn clear(&self) -> Dropped {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.bytes = 0;
         self.account.set(0);
         state.sending = None;
@@ -178,16 +178,12 @@ impl Queue {
 
     /// Returns the number of queued bytes.
     pub(super) fn bytes(&self) -> u64 {
-        self.lock().bytes
+        self.state.lock().bytes
     }
 
     /// Returns the number of queued requests.
     pub(super) fn len(&self) -> u64 {
-        self.lock().waiting.len() as u64
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().waiting.len() as u64
     }
 }
 

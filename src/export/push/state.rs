@@ -1,7 +1,6 @@
 //! Accounting of pushes: metrics of the exporter itself, and the status.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
@@ -11,6 +10,7 @@ use super::queue::{Dropped, Queue};
 use super::route::{Flow, Route};
 use crate::clock::{Clock, Monotonic};
 use crate::config::push::Signal;
+use crate::lock::Lock;
 use crate::metrics::registered;
 use crate::status::{PushFailure, PushStatus};
 
@@ -30,7 +30,7 @@ pub struct Board {
     duration: HistogramVec,
     waiting: IntGaugeVec,
     failing: IntGaugeVec,
-    accounts: Mutex<BTreeMap<Flow, Account>>,
+    accounts: Lock<BTreeMap<Flow, Account>>,
 }
 
 /// Accounting of a signal.
@@ -102,13 +102,13 @@ impl Board {
                 "perf_exporter_push_failing",
                 "Whether the last request failed: 1 yes, 0 no; see /status for the reason",
             )?,
-            accounts: Mutex::default(),
+            accounts: Lock::default(),
         })
     }
 
     /// Returns the state of all pushes, by format and signal.
     pub fn states(&self) -> Vec<PushStatus> {
-        self.lock().values().map(|account| account.status.clone()).collect()
+        self.accounts.lock().values().map(|account| account.status.clone()).collect()
     }
 
     /// Adds a signal that is now pushed on this route.
@@ -120,7 +120,7 @@ impl Board {
             protocol: route.protocol,
             ..PushStatus::default()
         };
-        self.lock().insert(flow, Account { status, ..Account::default() });
+        self.accounts.lock().insert(flow, Account { status, ..Account::default() });
         // Initializes the counters with zero, so that rates can be computed.
         for outcome in ["accepted", "rejected", "dropped"] {
             self.items.with_label_values(&flow.with(outcome)).inc_by(0);
@@ -136,7 +136,7 @@ impl Board {
 
     /// Removes a signal that is no longer pushed. Its counters remain.
     pub(super) fn ends(&self, flow: Flow) {
-        self.lock().remove(&flow);
+        self.accounts.lock().remove(&flow);
         // The series do not exist if the signal was never pushed.
         drop(self.waiting.remove_label_values(&flow.labels()));
         drop(self.failing.remove_label_values(&flow.labels()));
@@ -144,17 +144,17 @@ impl Board {
 
     /// Updates the size of the queue.
     pub(super) fn queued(&self, flow: Flow, queue: &Queue) {
-        let bytes = queue.bytes();
+        let (bytes, requests) = (queue.bytes(), queue.len());
         self.waiting.with_label_values(&flow.labels()).set(i64::try_from(bytes).unwrap_or(i64::MAX));
-        if let Some(account) = self.lock().get_mut(&flow) {
-            (account.status.waiting_bytes, account.status.waiting_requests) = (bytes, queue.len());
+        if let Some(account) = self.accounts.lock().get_mut(&flow) {
+            (account.status.waiting_bytes, account.status.waiting_requests) = (bytes, requests);
         }
     }
 
     /// Records items that will not be sent.
     pub(super) fn dropped(&self, flow: Flow, dropped: Dropped) {
         self.items.with_label_values(&flow.with("dropped")).inc_by(dropped.items);
-        if let Some(account) = self.lock().get_mut(&flow) {
+        if let Some(account) = self.accounts.lock().get_mut(&flow) {
             account.status.dropped += dropped.items;
         }
     }
@@ -166,15 +166,12 @@ impl Board {
         }
         self.dropped(flow, dropped);
         let now = self.clock.monotonic();
-        let news = self.lock().get_mut(&flow).is_some_and(|account| account.should_log(LogTopic::Crowd, now));
+        let mut accounts = self.accounts.lock();
+        let news = accounts.get_mut(&flow).is_some_and(|account| account.should_log(LogTopic::Crowd, now));
+        drop(accounts);
         if news && flow.signal != Signal::Logs {
-            tracing::warn!(
-                format = flow.format,
-                signal = flow.signal.as_str(),
-                items = dropped.items,
-                "`export.{}.queue` is full: oldest requests dropped",
-                flow.format
-            );
+            let (format, signal, items) = (flow.format, flow.signal.as_str(), dropped.items);
+            tracing::warn!(format, signal, items, "`export.{format}.queue` is full: oldest requests dropped");
         }
     }
 
@@ -208,7 +205,7 @@ impl Board {
         self.items.with_label_values(&flow.with("rejected")).inc_by(rejected);
         self.bytes.with_label_values(&flow.labels()).inc_by(bytes);
         self.failing.with_label_values(&flow.labels()).set(0);
-        let mut accounts = self.lock();
+        let mut accounts = self.accounts.lock();
         let account = accounts.entry(flow).or_default();
         let status = &mut account.status;
         status.accepted += accepted;
@@ -222,16 +219,12 @@ impl Board {
             // A message about the push of logs would itself be pushed and answered.
             return;
         }
+        let (format, signal) = (flow.format, flow.signal.as_str());
         if recovered {
-            tracing::info!(format = flow.format, signal = flow.signal.as_str(), "push recovered");
+            tracing::info!(format, signal, "push recovered");
         }
         if let Some(message) = message.filter(|_| news) {
-            tracing::warn!(
-                format = flow.format,
-                signal = flow.signal.as_str(),
-                rejected,
-                "message from the receiver: {message}"
-            );
+            tracing::warn!(format, signal, rejected, "message from the receiver: {message}");
         }
     }
 
@@ -239,7 +232,7 @@ impl Board {
     fn fails(&self, flow: Flow, rejected: u64, why: &str) {
         self.failing.with_label_values(&flow.labels()).set(1);
         let now = self.clock.now();
-        let mut accounts = self.lock();
+        let mut accounts = self.accounts.lock();
         let account = accounts.entry(flow).or_default();
         account.status.rejected += rejected;
         let since = account.status.failing.as_ref().map_or(now, |failure| failure.since);
@@ -248,16 +241,8 @@ impl Board {
         let news = account.should_log(LogTopic::Failure, self.clock.monotonic());
         drop(accounts);
         if news && flow.signal != Signal::Logs {
-            tracing::warn!(
-                format = flow.format,
-                signal = flow.signal.as_str(),
-                endpoint,
-                "push failed: {why}"
-            );
+            let (format, signal) = (flow.format, flow.signal.as_str());
+            tracing::warn!(format, signal, endpoint, "push failed: {why}");
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Flow, Account>> {
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use crate::clock::Timestamp;
 use crate::export::prometheus::bound_text;
 use crate::export::protobuf::wire::{Message, Sink, delimited};
-use crate::export::push::{Encoded, Payload};
-use crate::metrics::{Family, Kind, Labels, Point, Snapshot, Value};
+use crate::export::push::Encoded;
+use crate::metrics::{Family, Kind, Labels, Metadata, Point, Snapshot, Value};
 
 /// Bits of the value of a stale marker: `value.StaleNaN` in Prometheus.
 pub const STALE: u64 = 0x7ff0_0000_0000_0002;
@@ -138,11 +138,7 @@ impl Writer {
     /// Writes a family of this snapshot, and stale markers for series that are only in the previous one.
     fn family(&mut self, before: Option<&Family>, now: Option<&Family>) {
         let Some(metadata) = now.or(before).map(Family::metadata) else { return };
-        let (name, kind) = (metadata.name(), metadata.kind());
-        let mut names = match kind {
-            Kind::Histogram => Names::Histogram(HistogramNames::new(name, &self.external)),
-            _ => Names::One(extras(&self.external, &format!("{name}{}", kind.suffix()), None)),
-        };
+        let mut names = Names::new(metadata, &self.external);
         let order = |a: &Point, b: &Point| match Arc::ptr_eq(&a.labels, &b.labels) {
             true => Ordering::Equal,
             false => a.labels.cmp(&b.labels),
@@ -150,11 +146,11 @@ impl Writer {
         for (before, now) in joined(points(before), points(now), order) {
             match (before, now) {
                 (before, Some(now)) => {
-                    let counts = matches!(kind, Kind::Counter | Kind::Histogram);
+                    let counts = matches!(metadata.kind(), Kind::Counter | Kind::Histogram);
                     let is_new = before.is_none() && counts;
                     let zero = is_new.then(|| self.times.zero(now.start)).flatten();
                     if let Some(before) = before {
-                        self.ended_buckets(before, now, &mut names);
+                        self.ended_buckets(before, now, &names);
                     }
                     self.point(now, &mut names, Write::Value(zero));
                 }
@@ -165,12 +161,10 @@ impl Writer {
     }
 
     fn point(&mut self, point: &Point, names: &mut Names, write: Write) {
-        match (&point.value, names) {
-            (Value::Integer(value), Names::One(name)) => {
-                self.sample(&point.labels, name, *value as f64, write);
-            }
-            (Value::Float(value), Names::One(name)) => self.sample(&point.labels, name, *value, write),
-            (Value::Histogram(histogram), Names::Histogram(names)) => {
+        match &point.value {
+            Value::Integer(value) => self.sample(&point.labels, &names.value, *value as f64, write),
+            Value::Float(value) => self.sample(&point.labels, &names.value, *value, write),
+            Value::Histogram(histogram) => {
                 names.render(histogram.bounds(), &self.external);
                 for ((_, below), name) in histogram.cumulative().zip(&names.buckets) {
                     self.sample(&point.labels, name, below as f64, write);
@@ -178,16 +172,12 @@ impl Writer {
                 self.sample(&point.labels, &names.sum, histogram.sum(), write);
                 self.sample(&point.labels, &names.count, histogram.count() as f64, write);
             }
-            // Families of histograms contain only histograms, and other families contain none.
-            _ => {}
         }
     }
 
     /// Writes stale markers for the buckets that a histogram no longer has.
-    fn ended_buckets(&mut self, before: &Point, now: &Point, names: &mut Names) {
-        let (Value::Histogram(before), Value::Histogram(histogram), Names::Histogram(names)) =
-            (&before.value, &now.value, names)
-        else {
+    fn ended_buckets(&mut self, before: &Point, now: &Point, names: &Names) {
+        let (Value::Histogram(before), Value::Histogram(histogram)) = (&before.value, &now.value) else {
             return;
         };
         if before.bounds() == histogram.bounds() {
@@ -219,30 +209,25 @@ fn points(family: Option<&Family>) -> &[Point] {
 }
 
 /// Labels of the samples of a family in addition to those of their point.
-enum Names {
-    One(Vec<Label>),
-    Histogram(HistogramNames),
-}
-
-struct HistogramNames {
-    bucket: String,
+struct Names {
+    /// Those of a number.
+    value: Vec<Label>,
+    /// Those of a histogram.
     sum: Vec<Label>,
     count: Vec<Label>,
+    bucket: String,
     /// Bounds of the previous histogram: histograms of a family usually have the same bounds.
     bounds: Vec<f64>,
     /// One for each bound, and `+Inf`.
     buckets: Vec<Vec<Label>>,
 }
 
-impl HistogramNames {
-    fn new(name: &str, external: &[Label]) -> Self {
-        Self {
-            bucket: format!("{name}_bucket"),
-            sum: extras(external, &format!("{name}_sum"), None),
-            count: extras(external, &format!("{name}_count"), None),
-            bounds: Vec::new(),
-            buckets: Vec::new(),
-        }
+impl Names {
+    fn new(metadata: &Metadata, external: &[Label]) -> Self {
+        let named = |suffix| extras(external, &format!("{}{suffix}", metadata.name()), None);
+        let [value, sum, count] = [metadata.kind().suffix(), "_sum", "_count"].map(named);
+        let bucket = format!("{}_bucket", metadata.name());
+        Self { value, sum, count, bucket, bounds: Vec::new(), buckets: Vec::new() }
     }
 
     fn render(&mut self, bounds: &[f64], external: &[Label]) {
@@ -352,7 +337,7 @@ impl Requests {
     fn add(&mut self, series: &Series<'_>) {
         let items = series.1.len() as u64;
         if self.items + items > SAMPLES || !self.fits(series) {
-            self.end();
+            self.encoded.end_request(&mut self.bytes, &mut self.items);
             if !self.fits(series) {
                 self.encoded.left_out += items;
                 return;
@@ -372,20 +357,8 @@ impl Requests {
         fits
     }
 
-    /// Ends the current request if it is not empty.
-    fn end(&mut self) {
-        if self.items == 0 {
-            return;
-        }
-        // The next request usually has a similar size.
-        let next = Vec::with_capacity(self.bytes.len());
-        let mut bytes = std::mem::replace(&mut self.bytes, next);
-        bytes.shrink_to_fit();
-        self.encoded.payloads.push(Payload { bytes, items: std::mem::take(&mut self.items) });
-    }
-
     fn finish(mut self) -> Encoded {
-        self.end();
+        self.encoded.end_request(&mut self.bytes, &mut self.items);
         self.encoded
     }
 }

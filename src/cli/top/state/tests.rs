@@ -60,7 +60,7 @@ fn g_goes_through_all_groups_and_capital_g_backwards() {
     let mut groups = Vec::new();
     for _ in 0..6 {
         let What::Table { group, .. } = state.view().what else { panic!("no table") };
-        groups.push(group.word());
+        groups.push(group.as_str());
         write(&mut state, "g");
     }
     assert_eq!(groups, ["function", "module", "comm", "cgroup", "thread", "function"]);

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::export::protobuf::wire::{Sink, WireType, delimited, width};
+use crate::export::otlp::attribute::{Any, KeyValue};
+use crate::export::protobuf::wire::Sink;
 use crate::metrics::Labels;
 use crate::targets::{ContainerPath, pod_uid};
 
@@ -53,25 +54,26 @@ const MAX_KEPT_BYTES: usize = 8 << 20;
 pub(super) fn write(labels: &Labels, field: u32, to: &mut impl Sink) {
     let in_pod = labels.get("pod").is_some();
     for (name, value) in labels.pairs() {
-        match name {
+        let attribute = match name {
             // Containers outside of a pod do not belong to Kubernetes.
-            "container" if !in_pod => Attribute(CONTAINER_NAME, Any::Text(value)).write(field, to),
-            _ => attribute(name, value).write(field, to),
-        }
+            "container" if !in_pod => KeyValue(CONTAINER_NAME, Any::Text(value)),
+            _ => attribute(name, value),
+        };
+        to.message(field, &attribute);
         if name == "cgroup" {
             let container = ContainerPath::of(value).map(|container| container.id);
-            container.into_iter().for_each(|id| Attribute(CONTAINER_ID, Any::Text(id)).write(field, to));
-            pod_uid(value).iter().for_each(|uid| Attribute(POD_UID, Any::Text(uid)).write(field, to));
+            container.iter().for_each(|id| to.message(field, &KeyValue(CONTAINER_ID, Any::Text(id))));
+            pod_uid(value).iter().for_each(|uid| to.message(field, &KeyValue(POD_UID, Any::Text(uid))));
         }
     }
 }
 
-fn attribute<'a>(name: &'a str, value: &'a str) -> Attribute<'a> {
+fn attribute<'a>(name: &'a str, value: &'a str) -> KeyValue<'a> {
     let known = KEYS.iter().find(|known| known.0 == name).map(|known| known.1);
     match (known, NUMBERS.contains(&name), number(value)) {
-        (Some(key), true, Some(number)) => Attribute(key, Any::Integer(number)),
-        (Some(key), false, _) => Attribute(key, Any::Text(value)),
-        _ => Attribute(name, Any::Text(value)),
+        (Some(key), true, Some(number)) => KeyValue(key, Any::Integer(number.into())),
+        (Some(key), false, _) => KeyValue(key, Any::Text(value)),
+        _ => KeyValue(name, Any::Text(value)),
     }
 }
 
@@ -79,34 +81,6 @@ fn attribute<'a>(name: &'a str, value: &'a str) -> Attribute<'a> {
 fn number(value: &str) -> Option<u32> {
     let plain = value.bytes().all(|byte| byte.is_ascii_digit()) && (value == "0" || !value.starts_with('0'));
     if plain { value.parse().ok() } else { None }
-}
-
-/// Message `opentelemetry.proto.common.v1.KeyValue`, borrowed.
-struct Attribute<'a>(&'a str, Any<'a>);
-
-/// Message `AnyValue`.
-enum Any<'a> {
-    Text(&'a str),
-    Integer(u32),
-}
-
-impl Attribute<'_> {
-    /// Writes the attribute into this field. Lengths are computed instead of measured, because a request can contain a million attributes.
-    fn write(&self, field: u32, to: &mut impl Sink) {
-        let value = match self.1 {
-            Any::Text(text) => delimited(text.len() as u64),
-            Any::Integer(number) => 1 + width(u64::from(number)),
-        };
-        to.key(field, WireType::Delimited);
-        to.varint(delimited(self.0.len() as u64) + delimited(value));
-        to.string(1, self.0);
-        to.key(2, WireType::Delimited);
-        to.varint(value);
-        match self.1 {
-            Any::Text(text) => to.string(1, text),
-            Any::Integer(number) => to.unsigned(3, u64::from(number)),
-        }
-    }
 }
 
 /// Cache of encoded attributes. The families of a snapshot share labels: a cgroup can have ten metrics with one label set.

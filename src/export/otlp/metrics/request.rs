@@ -1,7 +1,7 @@
 //! Requests with a size limit, filled point by point.
 
+use super::Encoded;
 use super::names::Instrument;
-use super::{Encoded, Payload};
 use crate::export::otlp::attribute::{Resource, SCHEMA_URL, Scope};
 use crate::export::protobuf::wire::{Message, Sink, WireType};
 
@@ -43,7 +43,7 @@ const REST: usize = 4 * 10;
 ///
 /// Points are appended directly to the request. The lengths of the enclosing messages are known only at the end. Space is reserved for
 /// their expected encoded size, so nothing is moved if the estimate is correct.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Requests {
     limit: usize,
     /// Fields of `ResourceMetrics` and `ScopeMetrics` that precede the others, and `schema_url`, which both have.
@@ -87,17 +87,7 @@ impl Requests {
         head.message(1, resource);
         scope.message(1, &Scope);
         schema.string(3, SCHEMA_URL);
-        Self {
-            limit,
-            resource: head,
-            scope,
-            schema,
-            metric: Metric::default(),
-            bytes: Vec::new(),
-            items: 0,
-            open: Vec::new(),
-            encoded: Encoded::default(),
-        }
+        Self { limit, resource: head, scope, schema, ..Self::default() }
     }
 
     /// Starts a metric to which the following points belong. `foreseen` is their approximate size in bytes.
@@ -181,11 +171,7 @@ impl Requests {
             self.bytes.extend_from_slice(&self.schema);
             self.close_message();
         }
-        // The next request usually has a similar size.
-        let next = Vec::with_capacity(self.bytes.len());
-        let mut bytes = std::mem::replace(&mut self.bytes, next);
-        bytes.shrink_to_fit();
-        self.encoded.payloads.push(Payload { bytes, items: std::mem::take(&mut self.items) });
+        self.encoded.end_request(&mut self.bytes, &mut self.items);
     }
 
     fn open_message(&mut self, field: u32, foreseen: usize) {

@@ -8,6 +8,7 @@ use prost::Message as _;
 use proto::metric::Data as Decoded;
 use proto::number_data_point::Value as Number;
 
+use super::super::Payload;
 use super::super::attribute::{Attribute, SCHEMA_URL};
 use super::*;
 use crate::metrics::{Buckets as Bounds, Labels, Metadata, fit_name};

@@ -178,12 +178,12 @@ impl<'p> Encoder<'p> {
         let mark = self.dictionary.mark();
         let identity = self.dictionary.identity(open.profile, sample);
         let value = (open.types.value)(sample);
-        let undo = open.piece.add(identity, value, &self.dictionary);
-        let size = self.body.bytes() + open.overhead + open.piece.bytes() + self.dictionary.bytes();
+        let bytes = open.piece.bytes_with(&identity, value, &self.dictionary);
+        let size = self.body.bytes() + open.overhead + bytes + self.dictionary.bytes();
         if size + message::LENGTH <= self.options.limit {
+            open.piece.add(identity, value, bytes);
             return true;
         }
-        open.piece.undo(undo);
         self.dictionary.cut(mark);
         false
     }

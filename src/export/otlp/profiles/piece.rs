@@ -15,14 +15,6 @@ pub(super) struct Piece {
     bytes: usize,
 }
 
-/// Information to undo the last addition.
-pub(super) enum Undo {
-    /// The sample was new; with the previous size in bytes.
-    New(Identity, usize),
-    /// The value was added to an existing sample; with its previous value.
-    Sum(u32, u64, usize),
-}
-
 impl Piece {
     /// Returns the number of samples.
     pub(super) fn len(&self) -> usize {
@@ -33,36 +25,23 @@ impl Piece {
         self.bytes
     }
 
-    pub(super) fn add(&mut self, identity: Identity, value: u64, dictionary: &Dictionary<'_>) -> Undo {
-        let before = self.bytes;
-        let length = |value| written(&identity, value, dictionary);
-        if let Some(&place) = self.places.get(&identity)
-            && let Some((_, sum)) = self.samples.get_mut(place as usize)
-        {
-            let old = *sum;
-            *sum = bounded(old.saturating_add(value));
-            self.bytes += length(*sum) - length(old);
-            return Undo::Sum(place, old, before);
+    /// Returns the size of all samples in bytes after [`add`](Self::add).
+    pub(super) fn bytes_with(&self, identity: &Identity, value: u64, dictionary: &Dictionary<'_>) -> usize {
+        let length = |value| written(identity, value, dictionary);
+        let same = self.places.get(identity).and_then(|&place| self.samples.get(place as usize));
+        match same {
+            Some(&(_, sum)) => self.bytes + length(bounded(sum.saturating_add(value))) - length(sum),
+            None => self.bytes + length(bounded(value)),
         }
-        self.places.insert(identity, self.samples.len() as u32);
-        self.samples.push((identity, bounded(value)));
-        self.bytes += length(bounded(value));
-        Undo::New(identity, before)
     }
 
-    pub(super) fn undo(&mut self, undo: Undo) {
-        match undo {
-            Undo::New(identity, bytes) => {
-                self.samples.pop();
-                self.places.remove(&identity);
-                self.bytes = bytes;
-            }
-            Undo::Sum(place, value, bytes) => {
-                if let Some((_, sum)) = self.samples.get_mut(place as usize) {
-                    *sum = value;
-                }
-                self.bytes = bytes;
-            }
+    /// Adds a sample. `bytes` is the size of all samples with it.
+    pub(super) fn add(&mut self, identity: Identity, value: u64, bytes: usize) {
+        self.bytes = bytes;
+        let place = *self.places.entry(identity).or_insert(self.samples.len() as u32) as usize;
+        match self.samples.get_mut(place) {
+            Some((_, sum)) => *sum = bounded(sum.saturating_add(value)),
+            None => self.samples.push((identity, bounded(value))),
         }
     }
 

@@ -3,15 +3,19 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::select::{Line, Selection};
-use super::table::{Key, Reading, Sum};
+use super::super::select::{Line, Selection};
+use super::super::table::{Key, Reading, Sum};
 use crate::event::{Catalog, Unresolved, parse};
 use crate::health::Interval;
 use crate::host::{Facts, Roots};
 use crate::targets::Targets;
 
 /// Resolves `text` on a fixture host.
-pub(super) fn selection(host: &str, per: &Targets, text: &str) -> Result<Selection, Unresolved> {
+pub(in crate::cli::stat) fn selection(
+    host: &str,
+    per: &Targets,
+    text: &str,
+) -> Result<Selection, Unresolved> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/hosts").join(host);
     let roots = Roots::under(&root);
     let catalog = Catalog::load(&roots, &Facts::read(&roots));
@@ -19,12 +23,12 @@ pub(super) fn selection(host: &str, per: &Targets, text: &str) -> Result<Selecti
 }
 
 /// Returns the lines of `text` on a fixture host.
-pub(super) fn lines(host: &str, text: &str) -> Vec<Line> {
+pub(in crate::cli::stat) fn lines(host: &str, text: &str) -> Vec<Line> {
     selection(host, &Targets::CPU, text).unwrap().lines
 }
 
 /// Returns a reading after this many milliseconds, from (key, count, nanoseconds enabled, nanoseconds running).
-pub(super) fn reading(milliseconds: u64, counts: &[(Key, u64, u64, u64)]) -> Reading {
+pub(in crate::cli::stat) fn reading(milliseconds: u64, counts: &[(Key, u64, u64, u64)]) -> Reading {
     let mut reading = Reading { elapsed: Duration::from_millis(milliseconds), ..Reading::default() };
     for &(key, scaled, enabled, running) in counts {
         reading.sums.insert(key, Sum { scaled, interval: Interval { enabled, running } });
