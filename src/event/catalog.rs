@@ -182,7 +182,7 @@ impl Catalog {
                 aliases: &[],
                 kind: pmu.events_kind(),
                 source: Some(Arc::clone(&source)),
-                help: pmu_help(family, event),
+                help: pmu_help(family, event).into(),
             })
         })
     }
@@ -217,6 +217,6 @@ impl Catalog {
 }
 
 /// Returns the description of an event that a PMU names.
-pub(super) fn pmu_help(family: &str, event: &str) -> Arc<str> {
-    format!("Event {event} of the PMU {family}").into()
+pub(super) fn pmu_help(family: &str, event: &str) -> String {
+    format!("Event {event} of the PMU {family}")
 }
