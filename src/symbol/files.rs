@@ -336,7 +336,7 @@ impl Known {
         let found = found.find_map(|(segment, shown)| Some((segment.address_of(offset)?, segment, shown)));
         let Some((address, segment, shown)) = found else { return (Arc::clone(&self.whole), offset) };
         let shown = shown.get_or_insert_with(|| {
-            let &mut binary::Segment { start, limit, offset } = segment;
+            let &mut binary::Segment { start, limit, offset, .. } = segment;
             Arc::new(Segment { start, limit, offset, ..(*self.whole).clone() })
         });
         (Arc::clone(shown), address)
