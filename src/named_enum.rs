@@ -3,18 +3,18 @@
 /// Defines an enumeration with the list of its values (`ALL`) and the name of each value (`as_str`, `Display`) for labels, metrics and
 /// pages.
 macro_rules! named_enum {
-    ($(#[$about:meta])* pub enum $name:ident { $($(#[$meaning:meta])* $value:ident = $word:literal,)+ }) => {
+    ($(#[$about:meta])* $vis:vis enum $name:ident { $($(#[$meaning:meta])* $value:ident = $word:literal,)+ }) => {
         $(#[$about])*
-        pub enum $name {
+        $vis enum $name {
             $($(#[$meaning])* $value,)+
         }
 
         impl $name {
             /// All values, in the order of their declaration.
-            pub const ALL: [Self; [$($word),+].len()] = [$(Self::$value),+];
+            $vis const ALL: [Self; [$($word),+].len()] = [$(Self::$value),+];
 
             /// Returns the name in labels, in metrics and on pages.
-            pub const fn as_str(self) -> &'static str {
+            $vis const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$value => $word,)+
                 }

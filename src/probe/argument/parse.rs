@@ -251,7 +251,8 @@ impl<'t> Parser<'t> {
         let at = self.at;
         let word = self.word();
         let Some(element) = plain(word).or_else(|| self.bits(word)) else {
-            let remedy = match nearest(word, NAMED_TYPES) {
+            let names: Vec<String> = plain_types().map(|element| element.to_string()).collect();
+            let remedy = match nearest(word, names.iter().map(String::as_str)) {
                 Some(name) => format!("did you mean {name}?"),
                 None => EXPECTED_TYPE.to_owned(),
             };
@@ -332,26 +333,15 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// Types that consist of one word.
-const NAMED_TYPES: [&str; 17] = [
-    "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "x8", "x16", "x32", "x64", "char", "string",
-    "ustring", "symbol", "symstr",
-];
+/// Returns the types that consist of one word.
+fn plain_types() -> impl Iterator<Item = Element> {
+    use Element::{Char, Hex, Signed, String, Symbol, SymbolString, Unsigned, UserString};
+    let numbers = Width::ALL.into_iter().flat_map(|width| [Unsigned(width), Signed(width), Hex(width)]);
+    numbers.chain([Char, String, UserString, Symbol, SymbolString])
+}
 
 fn plain(word: &str) -> Option<Element> {
-    match word {
-        "char" => return Some(Element::Char),
-        "string" => return Some(Element::String),
-        "ustring" => return Some(Element::UserString),
-        "symbol" => return Some(Element::Symbol),
-        "symstr" => return Some(Element::SymbolString),
-        _ => {}
-    }
-    let number = |prefix| word.strip_prefix(prefix).filter(|digits: &&str| is_decimal(digits));
-    let width = |digits: &str| digits.parse().ok().and_then(Width::of_bits);
-    None.or_else(|| number('u').and_then(width).map(Element::Unsigned))
-        .or_else(|| number('s').and_then(width).map(Element::Signed))
-        .or_else(|| number('x').and_then(width).map(Element::Hex))
+    plain_types().find(|element| element.to_string() == word)
 }
 
 fn is_decimal(word: &str) -> bool {

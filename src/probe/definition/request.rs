@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::{At, Definition, Location, LocationError, ProbeKind};
 use crate::event::{Parsed, fault};
 use crate::files::Root;
-use crate::probe::argument::Argument;
+use crate::probe::argument::{Argument, Site};
 
 /// Maximum length of the text, in bytes.
 const TEXT_LIMIT: usize = 16 << 10;
@@ -120,8 +120,7 @@ fn location(place: &str, file: Option<&str>) -> Result<Location, LocationError> 
         return refuse("this is a source line", lines);
     }
     let Some(path) = file else {
-        let kind = if returns { ProbeKind::Kretprobe } else { ProbeKind::Kprobe };
-        return Location::parse(kind, function);
+        return Location::parse(ProbeKind::at(Site::Kernel, returns), function);
     };
     if function.contains(':') {
         return refuse(
@@ -129,9 +128,8 @@ fn location(place: &str, file: Option<&str>) -> Result<Location, LocationError> 
             "use the function's file offset; write a USDT probe as %PROVIDER:NAME",
         );
     }
-    let kind = if returns { ProbeKind::Uretprobe } else { ProbeKind::Uprobe };
     // perf requires the @ of a version to be escaped, because it expects a source file after an @.
-    Location::in_file(kind, path, &function.replace("\\@", "@"))
+    Location::in_file(ProbeKind::at(Site::User, returns), path, &function.replace("\\@", "@"))
 }
 
 fn is_line(text: &str) -> bool {
