@@ -53,7 +53,7 @@ const MAX: usize = 16;
 
 /// Returns the checked `containers` section, with the values of `base` for omitted keys.
 pub(super) fn containers(
-    written: Option<&At<file::Containers>>,
+    written: &Option<At<file::Containers>>,
     base: &Containers,
     report: &mut Report<'_>,
 ) -> Containers {
