@@ -28,7 +28,7 @@ mod tracepoint;
 
 pub use catalog::{Catalog, Listed, Missing, Unresolved};
 pub use cursor::ParseError;
-pub(crate) use cursor::{Cursor, Fault, Parsed, fault};
+pub(crate) use cursor::{Cursor, Fault, Parsed, fault, is_identifier, is_word};
 pub(crate) use number::digits;
 pub use parse::parse;
 pub(crate) use pattern::nearest;

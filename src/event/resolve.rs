@@ -92,7 +92,10 @@ impl Catalog {
             if drafts.is_empty() {
                 return Err(offline("the PMU"));
             }
-            if event.alias.is_some() && drafts.len() > 1 && drafts.iter().any(|draft| draft.event.pmu.is_none()) {
+            if event.alias.is_some()
+                && drafts.len() > 1
+                && drafts.iter().any(|draft| draft.event.pmu.is_none())
+            {
                 let reason = format!("it matches {} events, which cannot share one name", drafts.len());
                 return refuse(reason, "remove the name, or select a single event");
             }

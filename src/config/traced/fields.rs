@@ -9,7 +9,7 @@ use crate::config::problem::{all_of, shown};
 use crate::config::report::Report;
 use crate::config::value::List;
 use crate::config::yaml::NodeId;
-use crate::event::nearest;
+use crate::event::{is_identifier, is_word, nearest};
 use crate::targets::Targets;
 
 /// Default number of distinct values of a label.
@@ -51,7 +51,7 @@ impl Fields<'_> {
                 format!("{} is not a field name: the entry has only one event", shown(text)),
                 Some(format!("write `{name}`")),
             )
-        } else if !is_field(name) {
+        } else if !is_identifier(name) {
             let message = format!(
                 "{} is not a valid field name: field names consist of letters, digits and _",
                 shown(text)
@@ -101,12 +101,6 @@ fn missing_argument(name: &str, known: &[Arc<str>]) -> (String, Option<String>) 
     (message, Some(hint))
 }
 
-/// Reports whether a text is a valid field name in the kernel's headers.
-pub(super) fn is_field(text: &str) -> bool {
-    let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-    text.bytes().all(word) && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())
-}
-
 /// Returns the names that a filter compares: the words before an operator.
 pub(super) fn compared(filter: &str) -> Vec<&str> {
     let mut names = Vec::new();
@@ -115,9 +109,7 @@ pub(super) fn compared(filter: &str) -> Vec<&str> {
     while let Some(c) = rest.chars().next() {
         let length = match c {
             '"' | '\'' => rest[1..].find(c).map_or(rest.len(), |end| end + 2),
-            _ if c.is_ascii_alphanumeric() || c == '_' => {
-                rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len())
-            }
+            _ if is_word(c) => rest.find(|c| !is_word(c)).unwrap_or(rest.len()),
             _ => c.len_utf8(),
         };
         let (token, behind) = rest.split_at(length);
@@ -130,7 +122,7 @@ pub(super) fn compared(filter: &str) -> Vec<&str> {
             }
             '=' | '<' | '>' | '~' | '!' | '&' if !behind.starts_with(['&']) => names.extend(word.take()),
             _ if c.is_whitespace() => {}
-            _ => word = is_field(token).then_some(token),
+            _ => word = is_identifier(token).then_some(token),
         }
         rest = if c == '&' && behind.starts_with('&') { &behind[1..] } else { behind };
     }
@@ -213,12 +205,12 @@ fn unfit(name: &str, field: &str, per: &[Targets]) -> Option<(String, String)> {
         _ if name.starts_with("__") => {
             Some((format!("{}: labels that begin with __ are reserved by Prometheus", shown(name)), apart()))
         }
-        _ if !is_field(name) => {
+        _ if !is_identifier(name) => {
             let message = format!(
                 "{} is not a valid label name: label names consist of letters, digits and _",
                 shown(name)
             );
-            let better: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            let better: String = name.chars().filter(|c| is_word(*c)).collect();
             let better = better.trim_start_matches(|c: char| c.is_ascii_digit());
             let better = if better.is_empty() { "name" } else { better };
             Some((message, format!("write {{{better}: {field}}}")))

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::fields::{Fields, OF_THE_RECORD, Time, filter, histogram, is_field, labels, measure, values};
+use super::fields::{Fields, OF_THE_RECORD, Time, filter, histogram, labels, measure, values};
 use super::{EventSource, Pair, Traced, TracedKind};
 use crate::config::decode::{At, node_of};
 use crate::config::file::{PENDING_MAX, Tracepoint};
@@ -12,8 +12,8 @@ use crate::config::problem::shown;
 use crate::config::report::Report;
 use crate::config::selection::Selections;
 use crate::config::value::{List, Period};
-use crate::event;
 use crate::event::syntax::{Event, Name};
+use crate::event::{self, is_identifier};
 
 /// Default and bounds of the time from the first event of a pair to the second.
 const TIMEOUT: Period = Period::seconds(60);
@@ -135,7 +135,7 @@ fn key(written: &Option<At<List<String>>>, report: &mut Report<'_>) -> Vec<Arc<s
     let mut key: Vec<Arc<str>> = Vec::new();
     for part in list.iter() {
         let text = part.value.as_str();
-        if !is_field(text) && !OF_THE_RECORD.contains(&text) {
+        if !is_identifier(text) && !OF_THE_RECORD.contains(&text) {
             let message = format!(
                 "{} is neither a field that both events have nor `$cpu`, `$tid` or `$pid`",
                 shown(text)

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use super::{Argument, ArgumentError, Element, Fetch, FetchType, Register, Step, Variable, Width};
-use crate::event::{Cursor, Fault, Parsed, digits, fault, nearest};
+use crate::event::{Cursor, Fault, Parsed, digits, fault, is_identifier, is_word, nearest};
 
 /// Maximum length of the text, in bytes. The kernel's limit is lower, but variables may have long paths.
 const TEXT_LIMIT: usize = 1024;
@@ -66,11 +66,7 @@ impl Argument {
 
 /// Reports whether the kernel accepts the text as a field name.
 pub(super) fn is_field_name(name: &str) -> bool {
-    let first = |c: char| c.is_ascii_alphabetic() || c == '_';
-    name.len() <= NAME_LIMIT
-        && name.starts_with(first)
-        && name.chars().all(is_word)
-        && !RESERVED.contains(&name)
+    name.len() <= NAME_LIMIT && is_identifier(name) && !RESERVED.contains(&name)
 }
 
 /// Returns the default name of a variable: its last member.
@@ -81,10 +77,6 @@ fn member_name(fetch: &Fetch) -> Option<Arc<str>> {
         Step::Index(_) => None,
     });
     Some(member.unwrap_or(&variable.base)).filter(|name| is_field_name(name)).cloned()
-}
-
-fn is_word(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_'
 }
 
 /// A cursor over the text.

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::{At, Definition, Location, LocationError, ProbeKind};
-use crate::event::{Parsed, fault};
+use crate::event::{Parsed, fault, is_identifier};
 use crate::files::Root;
 use crate::probe::argument::{Argument, Site};
 
@@ -84,11 +84,7 @@ fn split_name(name: &str, at: usize) -> Parsed<Name<'_>> {
         Some((group, event)) => (Some(group), event),
         None => (None, name),
     };
-    let is_name = |name: &str| {
-        name.len() <= NAME_LIMIT
-            && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-    };
+    let is_name = |name: &str| name.len() <= NAME_LIMIT && is_identifier(name);
     match group.into_iter().chain([event]).find(|name| !is_name(name)) {
         Some(wrong) => fault(
             at,
