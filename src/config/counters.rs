@@ -11,7 +11,7 @@ use super::selection::Selections;
 use super::value::{Entries, Event, List, is_name};
 use super::yaml::NodeId;
 use super::{Counters, file};
-use crate::event::syntax::{self, Group, Name, TermValue};
+use crate::event::syntax::{self, Group, Name};
 use crate::event::{self, is_word};
 use crate::health::Scope;
 use crate::targets::{CgroupSelection, ProcessSelection, Targets};
@@ -267,30 +267,14 @@ fn label(event: &syntax::Event) -> String {
         return alias.to_string();
     }
     let name = match &event.name {
-        Name::Symbol(name) => name.to_string(),
-        Name::Raw(config) => format!("r{config:x}"),
-        Name::Numeric { kind, config } => format!("{kind}:{config:#x}"),
-        Name::Pmu { pmu, terms } => {
-            let terms: Vec<String> = terms.iter().map(term).collect();
-            format!("{pmu}/{}/", terms.join(","))
-        }
-        Name::Tracepoint { system, event } => format!("{system}:{event}"),
-        Name::Breakpoint { address, length, access } => {
-            format!("mem:{address:#x}/{}:{access}", length.unwrap_or_default())
-        }
+        name @ Name::Pmu { .. } => format!("{name}/"),
+        Name::Breakpoint { address, length: None, access } => format!("mem:{address:#x}/0:{access}"),
+        name => name.to_string(),
     };
     let mut letters: Vec<char> = event.modifiers.chars().filter(|c| "ukhIGH".contains(*c)).collect();
     letters.sort_unstable();
     let colon = if letters.is_empty() { "" } else { ":" };
     format!("{name}{colon}{}", letters.into_iter().collect::<String>())
-}
-
-fn term(term: &syntax::Term) -> String {
-    match &term.value {
-        None => term.name.to_string(),
-        Some(TermValue::Number(number)) => format!("{}={number:#x}", term.name),
-        Some(TermValue::Text(text)) => format!("{}={text}", term.name),
-    }
 }
 
 #[cfg(test)]

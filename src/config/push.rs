@@ -215,34 +215,19 @@ fn queue(written: &Option<At<Size>>, report: &mut Report<'_>) -> u64 {
     report.setting(written, Size(QUEUE_MIN)..=Size(QUEUE_MAX), QUEUE).0
 }
 
-/// Bounds of user-defined names and texts in requests.
-struct Bounds {
-    /// Kind of the items, in the plural.
-    of: &'static str,
-    /// Maximum number.
-    most: usize,
-    /// Maximum length of a text, in bytes.
-    bytes: usize,
-    /// Word for items within the bounds, as in "at most 32 are allowed".
-    are: &'static str,
-}
-
-/// Returns names and texts for requests. `judge` reports invalid names.
+/// Returns at most `most` names and texts for requests, each text of at most `bytes` bytes. `what` is their kind, in the plural. `judge`
+/// reports invalid names.
 fn pairs(
     written: &Option<At<Texts>>,
-    Bounds { of, most, bytes, are }: &Bounds,
+    (what, most, bytes): (&str, usize, usize),
     report: &mut Report<'_>,
     judge: impl Fn(&At<String>, &At<String>, &mut Report<'_>),
 ) -> Vec<(String, String)> {
     let Some(At { node, value: Entries(pairs) }) = written else { return Vec::new() };
-    if pairs.len() > *most {
-        report.error(*node, format!("{} {of}, at most {most} are {are}", pairs.len()), None);
-    }
+    report.too_many(*node, (pairs.len(), what), most, None);
     for (name, value) in pairs {
         judge(name, value, report);
-        if value.len() > *bytes {
-            report.error(value.node, format!("{} bytes, at most {bytes} are {are}", value.len()), None);
-        }
+        report.too_many(value.node, (value.len(), "bytes"), bytes, None);
     }
     pairs.iter().map(|(name, value)| (name.value.clone(), value.value.clone())).collect()
 }

@@ -177,15 +177,20 @@ enum Path {
     Exe,
 }
 
+/// Returns a path relative to the mount point of cgroups, if the text begins with the mount point.
+pub(super) fn below_mount(text: &str) -> Option<&str> {
+    let below = text.strip_prefix("/sys/fs/cgroup")?;
+    Some(below.strip_prefix("/unified").unwrap_or(below))
+        .map(|below| if below.is_empty() { "/" } else { below })
+}
+
 /// Compiles a pattern of absolute paths.
 fn path(pattern: &At<String>, of: Path, report: &mut Report<'_>) -> Option<Glob> {
     let text = &*pattern.value;
     let what = if of == Path::Cgroup { "paths of cgroups" } else { "paths of executables" };
-    let mounted = text.strip_prefix("/sys/fs/cgroup").filter(|_| of == Path::Cgroup);
+    let mounted = below_mount(text).filter(|_| of == Path::Cgroup);
     let rooted = text.starts_with(['/', '{']) || text.starts_with("**/") || text == "**";
     let (message, hint) = if let Some(below) = mounted {
-        let below = below.strip_prefix("/unified").unwrap_or(below);
-        let below = if below.is_empty() { "/" } else { below };
         (
             format!("{} never matches: {what} are relative to the mount point", shown(text)),
             format!("write `{below}`"),

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    Bounds, INTERVAL, INTERVALS, QUEUE, QUEUE_MAX, QUEUE_MIN, Section, Signal, TIMEOUTS, WrittenTls, address,
+    INTERVAL, INTERVALS, QUEUE, QUEUE_MAX, QUEUE_MIN, Section, Signal, TIMEOUTS, WrittenTls, address,
     headers, pairs, period, queue, tls,
 };
 use crate::config::decode::At;
@@ -214,8 +214,7 @@ impl Section for Otlp {
 }
 
 fn resource(written: &Option<At<Texts>>, report: &mut Report<'_>) -> Vec<(String, String)> {
-    let bounds = Bounds { of: "attributes", most: 128, bytes: 4096, are: "allowed" };
-    pairs(written, &bounds, report, |name, value, report| {
+    pairs(written, ("attributes", 128, 4096), report, |name, value, report| {
         if name.trim().is_empty() {
             report.error(value.node, "the attribute name is empty", None);
         }

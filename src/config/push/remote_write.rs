@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    Bounds, INTERVAL, INTERVALS, QUEUE_MAX, QUEUE_MIN, Section, TIMEOUTS, WrittenTls, address, headers,
-    pairs, queue, tls,
+    INTERVAL, INTERVALS, QUEUE_MAX, QUEUE_MIN, Section, TIMEOUTS, WrittenTls, address, headers, pairs, queue,
+    tls,
 };
 use crate::config::decode::At;
 use crate::config::problem::shown;
@@ -104,8 +104,7 @@ fn receiver(at: &At<String>, report: &mut Report<'_>) -> Uri {
 }
 
 fn labels(written: &Option<At<Texts>>, report: &mut Report<'_>) -> Vec<(String, String)> {
-    let bounds = Bounds { of: "labels", most: 32, bytes: 1024, are: "allowed" };
-    pairs(written, &bounds, report, |name, value, report| {
+    pairs(written, ("labels", 32, 1024), report, |name, value, report| {
         let fitted = fit_label_name(name);
         if fitted != name.value {
             let message = format!("{} is not a valid label name", shown(name));

@@ -9,7 +9,7 @@ use crate::config::file::{Histogram, PID_MAX, Probe, Within};
 use crate::config::per::per;
 use crate::config::problem::shown;
 use crate::config::report::Report;
-use crate::config::selection::Selections;
+use crate::config::selection::{Selections, below_mount};
 use crate::config::value::List;
 use crate::probe::argument::Argument;
 use crate::probe::{self, Definition, Location, ProbeKind, Root};
@@ -140,12 +140,8 @@ pub(in crate::config) fn root(
 }
 
 fn cgroup_path(cgroup: &At<String>, report: &mut Report<'_>) {
-    let (message, hint) = if let Some(below) = cgroup.strip_prefix("/sys/fs/cgroup") {
-        let below = below.strip_prefix("/unified").unwrap_or(below);
-        (
-            format!("{} is not relative to the mount point", shown(cgroup)),
-            format!("write `{}`", if below.is_empty() { "/" } else { below }),
-        )
+    let (message, hint) = if let Some(below) = below_mount(cgroup) {
+        (format!("{} is not relative to the mount point", shown(cgroup)), format!("write `{below}`"))
     } else if cgroup.contains(['*', '?', '[', '{']) {
         let message = format!("{} is a pattern, but the path of one cgroup is required", shown(cgroup));
         (message, "write the path of one cgroup".into())
