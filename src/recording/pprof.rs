@@ -302,10 +302,8 @@ impl<'f> Tables<'f> {
             limit: known.limit,
             offset: known.offset,
             path: self.text(known.file).into(),
-            build_id: None,
-            go_build_id: None,
-            hash: None,
             named: true,
+            ..Mapping::default()
         };
         let places = self.mappings.iter().zip(0..).map(|(known, place)| (known.id, place)).collect();
         (self.mappings.iter().map(mapping).collect(), places)

@@ -428,6 +428,16 @@ impl Names {
         self.tables.extend(addresses.map(|addresses| Table { addresses, source }));
     }
 
+    /// Returns the result for a linkage name that was read from a file, with a suffix.
+    fn result(&self, read: std::io::Result<Option<Vec<u8>>>, suffix: &str, span: Span) -> NameResult {
+        let Ok(linkage) = read else { return (Err(Reason::Unreadable), None) };
+        let name = linkage.map(|linkage| {
+            let linkage = String::from_utf8_lossy(&linkage);
+            Name::new(&format!("{}{suffix}", demangle(&linkage)), &format!("{linkage}{suffix}"))
+        });
+        (name.ok_or(self.otherwise), Some(span))
+    }
+
     fn bytes(&self) -> usize {
         let tables = self.tables.iter().map(|table| table.addresses.bytes() + table.source.bytes());
         tables.sum::<usize>() + self.stubs.as_ref().map_or(0, |(stubs, _)| stubs.bytes())
@@ -458,14 +468,7 @@ impl Reading<'_> {
             }
         }
         let Some((table, reader, function)) = best else { return self.stub(names, address, span) };
-        match table.addresses.name(&*reader, &function) {
-            Err(_) => (Err(Reason::Unreadable), None),
-            Ok(None) => (Err(names.otherwise), Some(span)),
-            Ok(Some(name)) => {
-                let linkage = String::from_utf8_lossy(&name);
-                (Ok(Name::new(&demangle(&linkage), &linkage)), Some(span))
-            }
-        }
+        names.result(table.addresses.name(&*reader, &function), "", span)
     }
 
     /// Names a stub after the function of another file that it calls, as perf does.
@@ -480,15 +483,7 @@ impl Reading<'_> {
             Ok(reader) => reader,
             Err(reason) => return (Err(reason), None),
         };
-        match stubs.name(&*reader, address) {
-            Err(_) => (Err(Reason::Unreadable), None),
-            Ok(None) => (Err(names.otherwise), Some(span)),
-            Ok(Some(name)) => {
-                let linkage = String::from_utf8_lossy(&name);
-                let (name, linkage) = (format!("{}@plt", demangle(&linkage)), format!("{linkage}@plt"));
-                (Ok(Name::new(&name, &linkage)), Some(span))
-            }
-        }
+        names.result(stubs.name(&*reader, address), "@plt", span)
     }
 
     /// Looks up an address in a table.
