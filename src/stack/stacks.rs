@@ -109,11 +109,6 @@ impl Stacks {
         &self.frames
     }
 
-    /// Returns the number of distinct frames.
-    pub fn distinct_frames(&self) -> usize {
-        self.frames.len()
-    }
-
     /// Returns the approximate size in bytes.
     pub fn memory(&self) -> usize {
         let words = self.depths.capacity() + self.ends.capacity() + self.hashes.capacity() + self.table.len();
