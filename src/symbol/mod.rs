@@ -54,7 +54,6 @@ use crate::clock::{Clock, Monotonic};
 use crate::error::printable;
 use crate::files::Files;
 use crate::named_enum::named_enum;
-use crate::probe::kallsyms::KallsymsError;
 use crate::ring::Ksymbol;
 use crate::stack::{BuildId, Code, Frame, ModuleId, Process, ProcessId};
 
@@ -294,11 +293,6 @@ impl Symbolizer {
     /// Returns the number of frames with symbols, and the reasons for frames without.
     pub fn accounts(&self) -> &Accounts {
         &self.accounts
-    }
-
-    /// Returns why the kernel's functions have no symbols, and the remedy.
-    pub fn kernel_refusal(&self) -> Option<&KallsymsError> {
-        self.kernel.refusal()
     }
 
     /// Returns the memory in use, by parts.
