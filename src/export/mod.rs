@@ -24,7 +24,6 @@ mod gzip;
 pub mod http;
 mod markup;
 pub mod negotiate;
-mod numbered;
 pub mod otlp;
 pub mod overview;
 pub mod page;
@@ -38,3 +37,5 @@ mod recordings;
 pub mod remote_write;
 pub mod top;
 mod views;
+
+pub(crate) use crate::profile::numbered;

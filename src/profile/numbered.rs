@@ -5,8 +5,8 @@ use std::hash::Hash;
 
 /// The values; the number of a value is its index.
 #[derive(Debug)]
-pub(super) struct Numbered<T> {
-    pub(super) values: Vec<T>,
+pub(crate) struct Numbered<T> {
+    pub(crate) values: Vec<T>,
     numbers: HashMap<T, u32>,
 }
 
@@ -18,7 +18,7 @@ impl<T> Default for Numbered<T> {
 
 impl<T: Clone + Eq + Hash> Numbered<T> {
     /// Returns the number of a value.
-    pub(super) fn place(&mut self, value: T) -> u32 {
+    pub(crate) fn place(&mut self, value: T) -> u32 {
         if let Some(&number) = self.numbers.get(&value) {
             return number;
         }
