@@ -11,6 +11,7 @@ macro_rules! named_enum {
 
         impl $name {
             /// All values, in the order of their declaration.
+            #[allow(dead_code, reason = "not every enumeration is listed")]
             $vis const ALL: [Self; [$($word),+].len()] = [$(Self::$value),+];
 
             /// Returns the name in labels, in metrics and on pages.
