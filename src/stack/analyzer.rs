@@ -215,11 +215,6 @@ impl Analyzer {
         self.library.keep_open_for(window);
     }
 
-    /// Returns the number of open files.
-    pub fn open_files(&self) -> usize {
-        self.library.held()
-    }
-
     /// Returns the number of known processes.
     pub fn processes(&self) -> usize {
         self.spaces.len()

@@ -181,11 +181,6 @@ impl FileNames {
         self.open.0.clear();
     }
 
-    /// Returns the number of open files: 0 except during symbolization.
-    pub(super) fn open(&self) -> usize {
-        self.open.0.values().filter(|file| file.is_ok()).count()
-    }
-
     /// Returns the function at an offset in a file, from `spans` if it is cached.
     pub(super) fn find(
         &mut self,

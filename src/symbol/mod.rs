@@ -310,11 +310,6 @@ impl Symbolizer {
         self.held().total()
     }
 
-    /// Returns the number of open files: JIT symbol files of processes.
-    pub fn open_files(&self) -> usize {
-        self.files.open() + self.jits.open_files()
-    }
-
     /// Reads data that the frames need and that may have changed.
     fn prepare(&mut self, frames: &[Frame], code: &Code) {
         let now = self.clock.monotonic();
