@@ -115,7 +115,8 @@ impl History {
         }
         self.before_last = last.taken();
         for (subjects, measured) in self.subjects.iter_mut().zip(measured) {
-            let record = |subject: &mut Subject| subject.record(now.0, last.taken().0, measured, &self.lengths);
+            let record =
+                |subject: &mut Subject| subject.record(now.0, last.taken().0, measured, &self.lengths);
             subjects.values_mut().for_each(record);
         }
         if self.observed.is_multiple_of(SWEEP_EVERY) {

@@ -54,6 +54,8 @@ pub struct Opened {
     pub count: Count,
     /// Whether it was enabled by [`Event::enable`] of itself or of its leader.
     pub enabled: bool,
+    /// Number of the call that enabled or disabled it last, to compare with those of other events.
+    pub switched: u64,
     /// Whether its CPU went offline: it no longer counts, and its group is dissolved.
     pub removed: bool,
     /// ID of the event that has the ring for its records; `None` = no redirection.
@@ -101,6 +103,8 @@ struct State {
     unplaced: bool,
     limit: Option<usize>,
     calls: u64,
+    /// Number of calls that enabled or disabled an event.
+    switches: u64,
     /// Leader of a ring → its unread records.
     rings: BTreeMap<u64, Vec<u8>>,
     most_ring_pages: Option<usize>,
@@ -224,7 +228,8 @@ impl Kernel for FakeKernel {
         let leader = leader.map_or(id, |leader| leader.id);
         state.groups.entry(leader).or_default().push(id);
         let (attr, count) = (attr.clone(), Count::default());
-        let opened = Opened { attr, place, count, enabled: false, removed: false, output: None, leader, id };
+        let (enabled, switched, removed, output) = (false, 0, false, None);
+        let opened = Opened { attr, place, count, enabled, switched, removed, output, leader, id };
         state.open.insert(id, opened);
         Ok(FakeEvent { kernel: self.clone(), id })
     }
@@ -232,9 +237,10 @@ impl Kernel for FakeKernel {
 
 impl FakeEvent {
     fn set_enabled(&self, enabled: bool) {
-        let State { open, groups, .. } = &mut *self.kernel.state();
+        let State { open, groups, switches, .. } = &mut *self.kernel.state();
+        *switches += 1;
         for id in groups.get(&self.id).into_iter().flatten() {
-            open.entry(*id).and_modify(|event| event.enabled = enabled);
+            open.entry(*id).and_modify(|event| (event.enabled, event.switched) = (enabled, *switches));
         }
     }
 }

@@ -6,12 +6,12 @@ Exit code: 0 if all checks pass, else 1.
 """
 
 import json
-import os
 import sys
 import urllib.request
 
 from browser import Browser
 from checks import expect, finish
+from page import Page
 
 # A key: its name, its code, its number, and its modifiers.
 CONTROL_F = ("f", "KeyF", ord("F"), 2)
@@ -53,24 +53,7 @@ def matched(browser):
     return float(text.removeprefix("Matched:").strip().rstrip("%")) if text else None
 
 
-class Pages:
-    def __init__(self, browser, address, directory):
-        self.browser, self.address, self.directory = browser, address, directory
-
-    def open(self, what, path):
-        self.browser.open(self.address + path)
-        self.is_quiet(what)
-
-    def is_quiet(self, what):
-        """Checks that there are no errors and no requests to other servers. Data URLs of the page count as requests, too."""
-        browser = self.browser
-        others = [url for url in browser.requests if not url.startswith((self.address + "/", "data:"))]
-        expect(f"{what} makes no requests to other servers", not others and browser.requests, others)
-        expect(f"{what} has no errors", not browser.errors, browser.errors)
-
-    def show(self, name):
-        self.browser.picture(os.path.join(self.directory, f"{name}.png"))
-
+class FlameGraphs(Page):
     def search(self, text, key=None):
         """Searches in the field of a page, or in the dialog of a picture alone."""
         browser = self.browser
@@ -196,7 +179,7 @@ def others(pages):
 def main():
     chromium, address, comm, directory = sys.argv[1:]
     with Browser(chromium) as browser:
-        pages = Pages(browser, address, directory)
+        pages = FlameGraphs(browser, address, directory)
         browser.look()
         flame_graph(pages, comm)
         without_scripts(pages, comm)

@@ -16,6 +16,7 @@ import urllib.request
 
 from browser import Browser
 from checks import expect, finish
+from page import Page
 
 PHASE = 12  # seconds of each phase
 
@@ -79,19 +80,7 @@ def mean(values):
     return sum(known) / max(len(known), 1)
 
 
-class Page:
-    def __init__(self, browser, address, directory):
-        self.browser, self.address, self.directory = browser, address, directory
-
-    def open(self, what, path):
-        self.browser.open(self.address + path)
-        others = [url for url in self.browser.requests if not url.startswith((self.address + "/", "data:"))]
-        expect(f"{what} makes no requests to other servers", not others and self.browser.requests, others)
-        expect(f"{what} has no errors", not self.browser.errors, self.browser.errors)
-
-    def show(self, name):
-        self.browser.picture(os.path.join(self.directory, f"{name}.png"))
-
+class Overview(Page):
     def place(self, moment, figure="cpu"):
         """Returns the point of a chart that shows a time in Unix seconds."""
         return self.browser.ask(
@@ -363,7 +352,7 @@ def main():
     phased.bursts(0.4, 300)
     time.sleep(3)
     with Browser(chromium) as browser:
-        page = Page(browser, address, directory)
+        page = Overview(browser, address, directory)
         browser.look()
         charts(page, phased)
         selection(page, phased)

@@ -29,6 +29,10 @@ const SCRAPE: Duration = Duration::from_millis(100);
 /// The time in which no stream is open on a CPU, at each reload that opens it again, is far less than a hundredth of the reload's interval.
 const GAP: f64 = 0.01;
 
+/// The part of a process's counts that may be unattributed: a stream that is replaced while the process is on a CPU does not know whose its
+/// counts since the last record are. Each of the rounds is less than 2 %.
+const UNATTRIBUTED: f64 = 0.05;
+
 /// Metrics that both configurations have, and the scope of each.
 const KEPT: [&str; 4] = [
     "perf_cpu_page_faults_total",
@@ -130,7 +134,7 @@ fn nothing_is_lost_in_a_storm(name: &str, extra: &str) {
     let path = faulting.path().to_owned();
     let own = grown("perf_cgroup_minor_faults_total", &[("cgroup", &path)]);
     let process = grown("perf_process_page_faults_total", &[("comm", "stormed")]);
-    // A new stream does not know yet on which CPUs the kernel writes no samples of some switches.
+    // Of all processes.
     let reasons = ["ended", "lost", "unknown", "unrecorded"].map(|reason| {
         grown("perf_unattributed_page_faults_total", &[("scope", "process"), ("reason", reason)])
     });
@@ -142,6 +146,7 @@ fn nothing_is_lost_in_a_storm(name: &str, extra: &str) {
     let lost = faults * GAP;
     assert!(own <= faults && own >= faults - lost, "{state}");
     assert!(process <= faults && process + accounted >= faults - lost, "{state}");
+    assert!(process >= faults * (1.0 - UNATTRIBUTED), "{state}");
     assert!(!service.log().contains("panicked"), "{}", service.log());
 }
 

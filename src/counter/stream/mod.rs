@@ -191,7 +191,7 @@ impl<K: Kernel> Stream<K> {
         // Assumes that every CPU needs as many rings as this one.
         let rings = cpus * groups.len();
         self.rings.budget = RingBudget::new(means.facts, self.memory, rings, rustix::param::page_size());
-        match self.start(cpu, groups, before) {
+        match self.start(cpu, groups, before, means) {
             Ok(starved) if starved && self.spread != Spread::Each => {
                 // The counts since the start are discarded.
                 self.close_cpu(cpu, means.budget, |_| {});
@@ -224,6 +224,7 @@ impl<K: Kernel> Stream<K> {
         cpu: u32,
         groups: Vec<Group<K::Event>>,
         before: Option<&Self>,
+        means: &mut OpenContext<'_, K>,
     ) -> Result<bool, Refusal> {
         let mut ready = Vec::new();
         for group in groups {
@@ -242,6 +243,10 @@ impl<K: Kernel> Stream<K> {
             bundles.push((bundle, self.rings.add(ring, open, made)));
         }
         self.ingest().add_cpu(cpu, bundles);
+        if before.is_some_and(|before| before.has_switch_records(cpu)) {
+            // The kernel still writes no samples of some switches of this CPU, also of the first ones.
+            self.enable_switch_records_of(means, |of| of == cpu);
+        }
         before.iter().for_each(|before| before.stop_cpu(cpu));
         for ring in rings {
             self.rings.start(ring);
@@ -343,10 +348,18 @@ impl<K: Kernel> Stream<K> {
     /// Enables `PERF_RECORD_SWITCH` on the CPUs where the kernel writes no samples for some switches.
     pub(super) fn enable_switch_records(&mut self, means: &mut OpenContext<'_, K>) {
         let cpus_with_unsampled_switches = self.ingest().cpus_with_unsampled_switches();
-        let hides = |ring: RingId| ring.number == 0 && cpus_with_unsampled_switches.contains(&ring.cpu);
-        for (ring, open) in self.rings.writers_mut().filter(|(ring, _)| hides(*ring)) {
+        self.enable_switch_records_of(means, |cpu| cpus_with_unsampled_switches.contains(&cpu));
+    }
+
+    fn enable_switch_records_of(&mut self, means: &mut OpenContext<'_, K>, needs: impl Fn(u32) -> bool) {
+        let writes_them = |ring: RingId| ring.number == 0 && needs(ring.cpu);
+        for (ring, open) in self.rings.writers_mut().filter(|(ring, _)| writes_them(*ring)) {
             open.group.enable_switch_records(ring.cpu, means);
         }
+    }
+
+    fn has_switch_records(&self, cpu: u32) -> bool {
+        self.of_cpu(cpu).any(|open| open.group.switch_records().is_some())
     }
 
     /// Passes thread switches on from now on, and returns their source.

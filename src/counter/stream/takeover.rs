@@ -22,13 +22,7 @@ impl<K: Kernel> Stream<K> {
             if !means.budget.has_room_for(needed) {
                 old.close_cpu(cpu, means.budget, |reading| readings.push(reading));
             }
-            let has_switch_records = old.of_cpu(cpu).any(|open| open.group.switch_records().is_some());
             refused.extend(self.open_cpu(cpu, online.len(), Some(old), means));
-            if has_switch_records {
-                // The kernel still writes no samples of some switches of this CPU.
-                let first = self.rings.writers_mut().find(|(ring, _)| (ring.cpu, ring.number) == (cpu, 0));
-                first.into_iter().for_each(|(_, open)| open.group.enable_switch_records(cpu, means));
-            }
             old.close_cpu(cpu, means.budget, |reading| readings.push(reading));
         }
         (self.note_absent(refused), readings)

@@ -114,3 +114,22 @@ fn without_a_descriptor_left_nothing_is_asked_for() {
     service.collect();
     assert_eq!(service.told(), []);
 }
+
+#[test]
+fn a_stream_that_takes_over_has_records_of_switches_before_it_counts() {
+    let mut service = Service::start();
+    service.hides(100);
+    service.collect();
+    let plan = service.stream.plan.clone();
+    let mut old = std::mem::replace(&mut service.stream, Stream::new(plan, 1000.0, 1 << 20));
+    let (stream, mut means) = service.parts();
+    assert!(stream.take_over(&mut old, &"0-1".parse().unwrap(), &mut means).0.is_empty());
+    assert_eq!(service.told(), [(FakePlace::Cpu(1), true)]);
+    let opened = service.kernel.opened();
+    let switched = |is: &dyn Fn(&Opened) -> bool| {
+        opened.iter().find(|event| event.place == FakePlace::Cpu(1) && is(event)).unwrap().switched
+    };
+    assert!(
+        switched(&|event| tells(&event.attr)) < switched(&|event| !tells(&event.attr) && !event.is_member())
+    );
+}
