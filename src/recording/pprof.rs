@@ -252,7 +252,7 @@ impl<'f> Tables<'f> {
             let (offset, number, value) = field?;
             match (number, value) {
                 (field::STRING_TABLE, Value::Bytes(bytes)) => {
-                    tables.texts.push(String::from_utf8_lossy(bytes))
+                    tables.texts.push(String::from_utf8_lossy(bytes));
                 }
                 (field::SAMPLE_TYPE, Value::Bytes(bytes)) => tables.types.push(decoded(bytes, offset)?),
                 (field::MAPPING, Value::Bytes(bytes)) => tables.mappings.push(decoded(bytes, offset)?),
