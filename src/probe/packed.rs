@@ -104,6 +104,10 @@ impl Packed {
         })
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Returns the memory usage, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&*self.starts) + size_of_val(&*self.places)
@@ -134,7 +138,7 @@ mod tests {
             }
             let packed = packing.finish();
             prop_assert_eq!(packed.iter().collect::<Vec<_>>(), plain.clone());
-            prop_assert_eq!(packed.len, plain.len());
+            prop_assert_eq!(packed.len(), plain.len());
             let places = asked.iter().filter(|_| !plain.is_empty()).map(|index| plain[index.index(plain.len())].0);
             for address in places.flat_map(|at| [at, at.saturating_sub(1), at.saturating_add(1)]).chain([far]) {
                 let end = plain.partition_point(|&(start, _)| start <= address);
@@ -153,6 +157,6 @@ mod tests {
             packing.push(0x40_0000 + u64::from(number) * 208, number.wrapping_mul(2_654_435_761) % 200_000);
         }
         let packed = packing.finish();
-        assert!(packed.bytes() < 6 * packed.len, "{} bytes", packed.bytes());
+        assert!(packed.bytes() < 6 * packed.len(), "{} bytes", packed.bytes());
     }
 }

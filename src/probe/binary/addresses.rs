@@ -323,6 +323,16 @@ impl Addresses {
 }
 
 impl Region {
+    /// Returns the number of functions.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Reports whether the region has no functions.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Returns the memory usage, in bytes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.list.bytes()
