@@ -15,11 +15,11 @@ impl Report<'_> {
     /// Returns the written value, if there is one. Reports a value out of bounds, with the default if there is one.
     pub(super) fn bounded<T: Copy + PartialOrd + Display>(
         &mut self,
-        written: Option<&At<T>>,
+        written: &Option<At<T>>,
         bounds: RangeInclusive<T>,
         default: Option<T>,
     ) -> Option<T> {
-        let At { node, value } = *written?;
+        let At { node, value } = (*written)?;
         if !bounds.contains(&value) {
             let message = format!("{value} is not between {} and {}", bounds.start(), bounds.end());
             self.error(node, message, default.map(|default| format!("the default is {default}")));
@@ -30,7 +30,7 @@ impl Report<'_> {
     /// Returns the written value, checked by [`bounded`](Self::bounded), or the default.
     pub(super) fn setting<T: Copy + PartialOrd + Display>(
         &mut self,
-        written: Option<&At<T>>,
+        written: &Option<At<T>>,
         bounds: RangeInclusive<T>,
         default: T,
     ) -> T {
@@ -38,7 +38,7 @@ impl Report<'_> {
     }
 
     /// Returns the written number, from 1 to `max`, if there is one.
-    pub(super) fn number<N: TryFrom<u64>>(&mut self, written: Option<&At<u64>>, max: u64) -> Option<N> {
+    pub(super) fn number<N: TryFrom<u64>>(&mut self, written: &Option<At<u64>>, max: u64) -> Option<N> {
         N::try_from(self.bounded(written, 1..=max, None)?).ok()
     }
 

@@ -41,7 +41,7 @@ pub(super) fn check(
     selections: &Selections,
     report: &mut Report<'_>,
 ) -> (Config, Selections) {
-    let selections = Selections::over(file.cgroups.as_ref(), file.processes.as_ref(), selections, report);
+    let selections = Selections::over(&file.cgroups, &file.processes, selections, report);
     let counters = match &file.counters {
         Some(entries) => counters(entries, &selections, report),
         None => {
@@ -51,9 +51,9 @@ pub(super) fn check(
         }
     };
     let traced = traced(file, &base.traced, &counters, &selections, report);
-    let profiles = profiled(file.profiles.as_ref(), &base.profiles, report);
-    let scheduler = scheduler(file.scheduler.as_ref(), base.scheduler.as_ref(), &selections, report);
-    let syscalls = syscalls(file.syscalls.as_ref(), base.syscalls.as_ref(), &selections, report);
+    let profiles = profiled(&file.profiles, &base.profiles, report);
+    let scheduler = scheduler(&file.scheduler, base.scheduler.as_ref(), &selections, report);
+    let syscalls = syscalls(&file.syscalls, base.syscalls.as_ref(), &selections, report);
     if !entries_are_blamed(file, report) {
         let tasks = scheduler.iter().map(|entry| &entry.per).chain(syscalls.iter().map(|entry| &entry.per));
         let tasks: Vec<&Targets> = tasks.flatten().collect();
@@ -68,8 +68,8 @@ pub(super) fn check(
     let config = Config {
         listen: listen(file, &base.listen, report),
         web: web(file.web.as_ref(), &base.web, report),
-        collection: collection(file.collection.as_ref(), base.collection, report),
-        history: history(file.history.as_ref(), base.history, report),
+        collection: collection(&file.collection, base.collection, report),
+        history: history(&file.history, base.history, report),
         counters,
         traced,
         profiles,
@@ -77,9 +77,9 @@ pub(super) fn check(
         scheduler,
         syscalls,
         mount_tracefs: mount.map_or(base.mount_tracefs, |at| at.value),
-        containers: containers(file.containers.as_ref(), &base.containers, report),
-        push: push(file.export.as_ref(), &base.push, report),
-        limits: limits(file.limits.as_ref(), base.limits, report),
+        containers: containers(&file.containers, &base.containers, report),
+        push: push(&file.export, &base.push, report),
+        limits: limits(&file.limits, base.limits, report),
     };
     (config, selections)
 }
@@ -87,11 +87,11 @@ pub(super) fn check(
 /// Reports whether entries may be missing because they have problems.
 fn entries_are_blamed(file: &File, report: &Report<'_>) -> bool {
     let sections = [
-        node_of(file.counters.as_ref()),
-        node_of(file.tracepoints.as_ref()),
-        node_of(file.presets.as_ref()),
-        node_of(file.probes.as_ref()),
-        node_of(file.profiles.as_ref()),
+        node_of(&file.counters),
+        node_of(&file.tracepoints),
+        node_of(&file.presets),
+        node_of(&file.probes),
+        node_of(&file.profiles),
     ];
     sections.into_iter().flatten().any(|section| report.blames(section))
 }
@@ -119,7 +119,7 @@ fn idle_selections(
         || counters.iter().map(|entry| &entry.per).chain(traced.iter().map(|entry| &entry.per)).flatten();
     let all = || entries().chain(tasks.iter().copied());
     for (written, scope) in
-        [(node_of(file.cgroups.as_ref()), Scope::Cgroup), (node_of(file.processes.as_ref()), Scope::Process)]
+        [(node_of(&file.cgroups), Scope::Cgroup), (node_of(&file.processes), Scope::Process)]
     {
         let Some(node) = written else { continue };
         if !all().any(|per| per.scope() == scope) {
@@ -130,7 +130,7 @@ fn idle_selections(
 }
 
 fn collection(
-    written: Option<&At<file::Collection>>,
+    written: &Option<At<file::Collection>>,
     base: Collection,
     report: &mut Report<'_>,
 ) -> Collection {
@@ -138,7 +138,7 @@ fn collection(
         return base;
     };
     let known = interval.is_some() || !report.gives(*block, "interval");
-    let Period(interval) = report.setting(interval.as_ref(), INTERVAL, Period(base.interval));
+    let Period(interval) = report.setting(interval, INTERVAL, Period(base.interval));
     if let Some(At { node, value: Period(freshness) }) = freshness
         && known
         && *freshness > interval
@@ -151,48 +151,38 @@ fn collection(
     Collection { interval, freshness }
 }
 
-fn history(written: Option<&At<file::History>>, base: History, report: &mut Report<'_>) -> History {
+fn history(written: &Option<At<file::History>>, base: History, report: &mut Report<'_>) -> History {
     let Some(At { value: file::History { kept, step }, .. }) = written else { return base };
-    let Period(kept) = report.setting(kept.as_ref(), KEPT, Period(base.kept));
-    let Period(step) = report.setting(step.as_ref(), STEP, Period(base.step));
+    let Period(kept) = report.setting(kept, KEPT, Period(base.kept));
+    let Period(step) = report.setting(step, STEP, Period(base.step));
     History { kept, step }
 }
 
-fn limits(written: Option<&file::Limits>, base: Limits, report: &mut Report<'_>) -> Limits {
+fn limits(written: &Option<file::Limits>, base: Limits, report: &mut Report<'_>) -> Limits {
     let Some(limits) = written else { return base };
     Limits {
-        series: report.number(limits.series.as_ref(), SERIES_MAX).unwrap_or(base.series),
+        series: report.number(&limits.series, SERIES_MAX).unwrap_or(base.series),
         names_per_cgroup: report
-            .number(limits.names_per_cgroup.as_ref(), SERIES_MAX)
+            .number(&limits.names_per_cgroup, SERIES_MAX)
             .unwrap_or(base.names_per_cgroup),
-        descriptors: report.number(limits.descriptors.as_ref(), DESCRIPTORS_MAX).or(base.descriptors),
-        connections: report.number(limits.connections.as_ref(), CONNECTIONS_MAX).unwrap_or(base.connections),
-        memory: size(limits.memory.as_ref(), base.memory, MEMORY_MIN..=MEMORY_MAX, report),
-        ring_memory: size(
-            limits.ring_memory.as_ref(),
-            base.ring_memory,
-            RING_MEMORY_MIN..=RING_MEMORY_MAX,
-            report,
-        ),
-        debug_info: size(
-            limits.debug_info.as_ref(),
-            Some(base.debug_info),
-            DEBUG_INFO_MIN..=DEBUG_INFO_MAX,
-            report,
-        )
-        .unwrap_or(base.debug_info),
+        descriptors: report.number(&limits.descriptors, DESCRIPTORS_MAX).or(base.descriptors),
+        connections: report.number(&limits.connections, CONNECTIONS_MAX).unwrap_or(base.connections),
+        memory: size(&limits.memory, base.memory, (MEMORY_MIN, MEMORY_MAX), report),
+        ring_memory: size(&limits.ring_memory, base.ring_memory, (RING_MEMORY_MIN, RING_MEMORY_MAX), report),
+        debug_info: report
+            .setting(&limits.debug_info, Size(DEBUG_INFO_MIN)..=Size(DEBUG_INFO_MAX), Size(base.debug_info))
+            .0,
         cpu: limits.cpu.map_or(base.cpu, |At { value: Percent(part), .. }| part),
     }
 }
 
 fn size(
-    written: Option<&At<Size>>,
+    written: &Option<At<Size>>,
     base: Option<u64>,
-    bounds: RangeInclusive<u64>,
+    (least, most): (u64, u64),
     report: &mut Report<'_>,
 ) -> Option<u64> {
-    let bounds = Size(*bounds.start())..=Size(*bounds.end());
-    report.bounded(written, bounds, base.map(Size)).map(|Size(bytes)| bytes).or(base)
+    report.bounded(written, Size(least)..=Size(most), base.map(Size)).map(|Size(bytes)| bytes).or(base)
 }
 
 #[cfg(test)]

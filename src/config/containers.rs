@@ -53,7 +53,7 @@ const MAX: usize = 16;
 
 /// Returns the checked `containers` section, with the values of `base` for omitted keys.
 pub(super) fn containers(
-    written: Option<&At<file::Containers>>,
+    written: &Option<At<file::Containers>>,
     base: &Containers,
     report: &mut Report<'_>,
 ) -> Containers {
@@ -92,9 +92,7 @@ fn pods(written: &file::Pods, report: &mut Report<'_>) -> Pods {
 /// Returns the keys, and reports empty keys.
 fn keys<'f>(at: &'f At<List<String>>, report: &mut Report<'_>) -> Vec<&'f At<String>> {
     let all = &at.value;
-    if all.len() > MAX {
-        report.error(at.node, format!("{} labels, at most {MAX} are allowed", all.len()), None);
-    }
+    report.too_many(at.node, (all.len(), "labels"), MAX, None);
     for key in all.iter().filter(|key| key.value.trim().is_empty()) {
         report.error(key.node, "the label name is empty", None);
     }

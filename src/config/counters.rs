@@ -11,8 +11,8 @@ use super::selection::Selections;
 use super::value::{Entries, Event, List, is_name};
 use super::yaml::NodeId;
 use super::{Counters, file};
-use crate::event;
-use crate::event::syntax::{self, Group, Name, TermValue};
+use crate::event::syntax::{self, Group, Name};
+use crate::event::{self, is_word};
 use crate::health::Scope;
 use crate::targets::{CgroupSelection, ProcessSelection, Targets};
 
@@ -53,7 +53,7 @@ pub(super) fn counters(
 /// Reports a word that cannot be part of a metric name. `whose` is the kind of the named items, in the plural.
 pub(super) fn metric_word(node: NodeId, word: &str, whose: &str, report: &mut Report<'_>) {
     if !is_name(word) {
-        let better: String = word.chars().take(60).map(|c| if is_name_part(c) { c } else { '_' }).collect();
+        let better: String = word.chars().take(60).map(|c| if is_word(c) { c } else { '_' }).collect();
         let better = better.to_ascii_lowercase();
         let better = if is_name(&better) { better } else { format!("_{better}") };
         let message = format!(
@@ -62,10 +62,6 @@ pub(super) fn metric_word(node: NodeId, word: &str, whose: &str, report: &mut Re
         );
         report.error(node, message, format!("write `{better}`"));
     }
-}
-
-fn is_name_part(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_'
 }
 
 /// Returns the groups of an entry as written.
@@ -246,7 +242,7 @@ fn report_clash(
         all => format!("{} and {} more", all_of(&words[..SHOWN]), all - SHOWN),
     };
     let is = if words.len() == 1 { "is" } else { "are" };
-    let name = words.first().map_or_else(String::new, |word| word.replace(|c: char| !is_name_part(c), "_"));
+    let name = words.first().map_or_else(String::new, |word| word.replace(|c: char| !is_word(c), "_"));
     let hint = match words[..] {
         [word] => format!(
             "remove it from one entry, or give it another name: {{event: \"{word}\", name: {name}_2}}"
@@ -271,30 +267,14 @@ fn label(event: &syntax::Event) -> String {
         return alias.to_string();
     }
     let name = match &event.name {
-        Name::Symbol(name) => name.to_string(),
-        Name::Raw(config) => format!("r{config:x}"),
-        Name::Numeric { kind, config } => format!("{kind}:{config:#x}"),
-        Name::Pmu { pmu, terms } => {
-            let terms: Vec<String> = terms.iter().map(term).collect();
-            format!("{pmu}/{}/", terms.join(","))
-        }
-        Name::Tracepoint { system, event } => format!("{system}:{event}"),
-        Name::Breakpoint { address, length, access } => {
-            format!("mem:{address:#x}/{}:{access}", length.unwrap_or_default())
-        }
+        name @ Name::Pmu { .. } => format!("{name}/"),
+        Name::Breakpoint { address, length: None, access } => format!("mem:{address:#x}/0:{access}"),
+        name => name.to_string(),
     };
     let mut letters: Vec<char> = event.modifiers.chars().filter(|c| "ukhIGH".contains(*c)).collect();
     letters.sort_unstable();
     let colon = if letters.is_empty() { "" } else { ":" };
     format!("{name}{colon}{}", letters.into_iter().collect::<String>())
-}
-
-fn term(term: &syntax::Term) -> String {
-    match &term.value {
-        None => term.name.to_string(),
-        Some(TermValue::Number(number)) => format!("{}={number:#x}", term.name),
-        Some(TermValue::Text(text)) => format!("{}={text}", term.name),
-    }
 }
 
 #[cfg(test)]

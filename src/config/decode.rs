@@ -32,8 +32,8 @@ pub(super) struct At<T> {
 }
 
 /// Returns the node of a value, if the file contains the value.
-pub(super) fn node_of<T>(written: Option<&At<T>>) -> Option<NodeId> {
-    written.map(|at| at.node)
+pub(super) fn node_of<T>(written: &Option<At<T>>) -> Option<NodeId> {
+    written.as_ref().map(|at| at.node)
 }
 
 impl<T> Deref for At<T> {

@@ -14,13 +14,13 @@ const PORT: u16 = 7373;
 
 /// Returns the sockets of `file`, with those of `base` for omitted keys.
 pub(super) fn listen(file: &File, base: &Listen, report: &mut Report<'_>) -> Listen {
-    let mut addresses = |written: Option<&At<List<Address>>>, base: &[ListenAddress]| {
+    let mut addresses = |written: &Option<At<List<Address>>>, base: &[ListenAddress]| {
         let Some(At { value: list, .. }) = written else { return base.to_vec() };
         list.iter().filter_map(|written| address(written, report)).collect()
     };
     let listen = Listen {
-        all: addresses(file.listen.as_ref(), &base.all),
-        admin: addresses(file.admin.as_ref(), &base.admin),
+        all: addresses(&file.listen, &base.all),
+        admin: addresses(&file.admin, &base.admin),
         socket_mode: file.socket_mode.as_ref().map_or(base.socket_mode, |written| written.value.0),
     };
     if let Some(At { node, value: list }) = &file.listen

@@ -13,9 +13,9 @@ use crate::targets::Targets;
 pub(super) struct TargetKeys<'e, W> {
     /// Node of the entry.
     entry: NodeId,
-    pub(super) per: Option<&'e At<List<W>>>,
-    pub(super) cgroups: Option<&'e At<Cgroups>>,
-    pub(super) processes: Option<&'e At<Processes>>,
+    pub(super) per: &'e Option<At<List<W>>>,
+    pub(super) cgroups: &'e Option<At<Cgroups>>,
+    pub(super) processes: &'e Option<At<Processes>>,
 }
 
 /// Implements `target_keys` for each kind of entry.
@@ -25,7 +25,7 @@ macro_rules! target_keys {
             /// Returns the target keys of the entry.
             pub(super) fn target_keys(&self) -> TargetKeys<'_, $word> {
                 let Self { node: entry, value: file::$entry { per, cgroups, processes, .. } } = self;
-                TargetKeys { entry: *entry, per: per.as_ref(), cgroups: cgroups.as_ref(), processes: processes.as_ref() }
+                TargetKeys { entry: *entry, per, cgroups, processes }
             }
         }
     )+};
@@ -40,7 +40,7 @@ pub(super) fn per<W: Copy + PartialEq + Default + Into<Scope>>(
     report: &mut Report<'_>,
 ) -> Vec<Targets> {
     let usual: Scope = W::default().into();
-    report.not_empty(keys.per, "selects no targets", &format!("omit `per` for `{usual}`"));
+    report.not_empty(keys.per.as_ref(), "selects no targets", &format!("omit `per` for `{usual}`"));
     let scopes: Vec<Scope> = match keys.per {
         Some(per) => report.once(per).into_iter().map(|at| at.value.into()).collect(),
         None if report.gives(keys.entry, "per") => Vec::new(),
@@ -48,7 +48,8 @@ pub(super) fn per<W: Copy + PartialEq + Default + Into<Scope>>(
     };
     let overrides = [(node_of(keys.cgroups), Scope::Cgroup), (node_of(keys.processes), Scope::Process)];
     for (node, scope) in overrides {
-        let unheard = !scopes.contains(&scope) && !keys.per.is_some_and(|per| report.blames(per.node));
+        let unheard =
+            !scopes.contains(&scope) && !keys.per.as_ref().is_some_and(|per| report.blames(per.node));
         if let Some(node) = node.filter(|_| unheard && !scopes.is_empty()) {
             let message = format!("this has no effect: the entry does not count per {scope}");
             report.warning(node, message, format!("add `{scope}` to its `per`, or remove this"));

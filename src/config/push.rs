@@ -55,9 +55,9 @@ macro_rules! sections {
         }
 
         /// Returns the checked sections, and those of `base` for sections that the file omits.
-        pub(super) fn push(written: Option<&At<Export>>, base: &Push, report: &mut Report<'_>) -> Push {
+        pub(super) fn push(written: &Option<At<Export>>, base: &Push, report: &mut Report<'_>) -> Push {
             Push {
-                $($name: written
+                $($name: written.as_ref()
                     .and_then(|export| export.$name.as_ref())
                     .map(|written| $section::check(written, report))
                     .or_else(|| base.$name.clone()),)+
@@ -149,8 +149,8 @@ pub(super) fn address(
     url(at).map_err(|(message, usual)| report.error(at.node, message, hint(usual))).ok()
 }
 
-fn headers(written: Option<&At<Texts>>, report: &mut Report<'_>) -> Vec<(String, String)> {
-    let pairs = written.map_or(&[][..], |at| &at.value.0);
+fn headers(written: &Option<At<Texts>>, report: &mut Report<'_>) -> Vec<(String, String)> {
+    let pairs = written.as_ref().map_or(&[][..], |at| &at.value.0);
     for (name, value) in pairs {
         if let Err(why) = header(&name.value, &value.value) {
             report.error(value.node, why, None);
@@ -187,7 +187,7 @@ pub fn header(name: &str, value: &str) -> Result<(), String> {
     }
 }
 
-fn tls(written: Option<&WrittenTls>, report: &mut Report<'_>) -> Tls {
+fn tls(written: &Option<WrittenTls>, report: &mut Report<'_>) -> Tls {
     let Some(WrittenTls { ca, certificate, key }) = written else { return Tls::default() };
     let path = |at: &Option<At<String>>| at.as_ref().map(|at| PathBuf::from(&at.value));
     match (certificate, key) {
@@ -203,7 +203,7 @@ fn tls(written: Option<&WrittenTls>, report: &mut Report<'_>) -> Tls {
 }
 
 fn period(
-    written: Option<&At<Period>>,
+    written: &Option<At<Period>>,
     bounds: RangeInclusive<Period>,
     usual: Period,
     report: &mut Report<'_>,
@@ -211,38 +211,23 @@ fn period(
     report.bounded(written, bounds, Some(usual)).map(|Period(period)| period)
 }
 
-fn queue(written: Option<&At<Size>>, report: &mut Report<'_>) -> u64 {
+fn queue(written: &Option<At<Size>>, report: &mut Report<'_>) -> u64 {
     report.setting(written, Size(QUEUE_MIN)..=Size(QUEUE_MAX), QUEUE).0
 }
 
-/// Bounds of user-defined names and texts in requests.
-struct Bounds {
-    /// Kind of the items, in the plural.
-    of: &'static str,
-    /// Maximum number.
-    most: usize,
-    /// Maximum length of a text, in bytes.
-    bytes: usize,
-    /// Word for items within the bounds, as in "at most 32 are allowed".
-    are: &'static str,
-}
-
-/// Returns names and texts for requests. `judge` reports invalid names.
+/// Returns at most `most` names and texts for requests, each text of at most `bytes` bytes. `what` is their kind, in the plural. `judge`
+/// reports invalid names.
 fn pairs(
-    written: Option<&At<Texts>>,
-    Bounds { of, most, bytes, are }: &Bounds,
+    written: &Option<At<Texts>>,
+    (what, most, bytes): (&str, usize, usize),
     report: &mut Report<'_>,
     judge: impl Fn(&At<String>, &At<String>, &mut Report<'_>),
 ) -> Vec<(String, String)> {
     let Some(At { node, value: Entries(pairs) }) = written else { return Vec::new() };
-    if pairs.len() > *most {
-        report.error(*node, format!("{} {of}, at most {most} are {are}", pairs.len()), None);
-    }
+    report.too_many(*node, (pairs.len(), what), most, None);
     for (name, value) in pairs {
         judge(name, value, report);
-        if value.len() > *bytes {
-            report.error(value.node, format!("{} bytes, at most {bytes} are {are}", value.len()), None);
-        }
+        report.too_many(value.node, (value.len(), "bytes"), bytes, None);
     }
     pairs.iter().map(|(name, value)| (name.value.clone(), value.value.clone())).collect()
 }

@@ -28,8 +28,8 @@ pub(super) struct Selections {
 impl Selections {
     /// Returns the written selections, with the values of `base` for omitted keys.
     pub(super) fn over(
-        written_cgroups: Option<&At<Cgroups>>,
-        written_processes: Option<&At<Processes>>,
+        written_cgroups: &Option<At<Cgroups>>,
+        written_processes: &Option<At<Processes>>,
         base: &Self,
         report: &mut Report<'_>,
     ) -> Self {
@@ -47,7 +47,7 @@ impl Selections {
 
 /// Returns the selection of cgroups, with the values of `base` for omitted keys.
 fn cgroups(
-    written: Option<&At<Cgroups>>,
+    written: &Option<At<Cgroups>>,
     base: &CgroupSelection,
     report: &mut Report<'_>,
 ) -> CgroupSelection {
@@ -56,11 +56,11 @@ fn cgroups(
         return base.clone();
     };
     let hint = "to count no cgroups, remove `cgroup` from every `per`";
-    let (include, exclude) = patterns(include.as_ref(), exclude.as_ref(), hint, report);
+    let (include, exclude) = patterns(include, exclude, hint, report);
     CgroupSelection {
         include: include.unwrap_or_else(|| base.include.clone()),
         exclude: exclude.unwrap_or_else(|| base.exclude.clone()),
-        depth: report.number(depth.as_ref(), DEPTH_MAX).or(base.depth),
+        depth: report.number(depth, DEPTH_MAX).or(base.depth),
         descendants: descendants.map_or(base.descendants, |at| at.value),
         attribution: attribution.map_or(base.attribution, |at| at.value),
     }
@@ -71,8 +71,8 @@ pub(super) type Lists<R> = (Option<Vec<R>>, Option<Vec<R>>);
 
 /// Returns the written patterns of cgroups. `hint` is the correction for an empty list.
 pub(super) fn patterns(
-    include: Option<&At<List<String>>>,
-    exclude: Option<&At<List<String>>>,
+    include: &Option<At<List<String>>>,
+    exclude: &Option<At<List<String>>>,
     hint: &str,
     report: &mut Report<'_>,
 ) -> Lists<Glob> {
@@ -84,8 +84,8 @@ pub(super) fn patterns(
 
 /// Returns the written rules for processes. `hint` is the correction for an empty list.
 pub(super) fn rules(
-    include: Option<&At<List<ProcessRule>>>,
-    exclude: Option<&At<List<ProcessRule>>>,
+    include: &Option<At<List<ProcessRule>>>,
+    exclude: &Option<At<List<ProcessRule>>>,
     hint: &str,
     report: &mut Report<'_>,
 ) -> Lists<targets::ProcessRule> {
@@ -96,23 +96,23 @@ pub(super) fn rules(
 
 /// Reads both lists; `include` must not be empty.
 fn lists<T, R>(
-    include: Option<&At<List<T>>>,
-    exclude: Option<&At<List<T>>>,
+    include: &Option<At<List<T>>>,
+    exclude: &Option<At<List<T>>>,
     (so, hint): (&str, &str),
     report: &mut Report<'_>,
     read: impl Fn(&At<T>, &mut Report<'_>) -> Option<R>,
 ) -> Lists<R> {
-    report.not_empty(include, so, hint);
+    report.not_empty(include.as_ref(), so, hint);
     let mut list = |list: &At<List<T>>| -> Vec<R> {
         let hint = "use wider patterns: `*`, `**`, {a,b}";
         report.too_many(list.node, (list.len(), "patterns"), PATTERN_LIMIT, hint);
         list.iter().take(PATTERN_LIMIT).filter_map(|item| read(item, report)).collect()
     };
-    (include.map(&mut list), exclude.map(&mut list))
+    (include.as_ref().map(&mut list), exclude.as_ref().map(&mut list))
 }
 
 /// Reports patterns that `exclude` makes ineffective.
-fn shadowed(include: Option<&At<List<String>>>, exclude: Option<&At<List<String>>>, report: &mut Report<'_>) {
+fn shadowed(include: &Option<At<List<String>>>, exclude: &Option<At<List<String>>>, report: &mut Report<'_>) {
     let Some(exclude) = exclude else { return };
     for pattern in exclude.iter() {
         if matches!(&*pattern.value, "**" | "/**") {
@@ -120,7 +120,7 @@ fn shadowed(include: Option<&At<List<String>>>, exclude: Option<&At<List<String>
         }
     }
     let excluded: BTreeSet<&str> = exclude.iter().map(|pattern| &*pattern.value).collect();
-    for pattern in include.map(|at| &at.value[..]).unwrap_or_default() {
+    for pattern in include.iter().flat_map(|at| at.value.iter()) {
         if excluded.contains(&*pattern.value) {
             let message = format!("{} is also in `exclude`, which takes precedence", shown(pattern));
             report.warning(pattern.node, message, "remove it from one of them");
@@ -130,7 +130,7 @@ fn shadowed(include: Option<&At<List<String>>>, exclude: Option<&At<List<String>
 
 /// Returns the selection of processes, with the values of `base` for omitted keys.
 fn processes(
-    written: Option<&At<Processes>>,
+    written: &Option<At<Processes>>,
     base: &ProcessSelection,
     report: &mut Report<'_>,
 ) -> ProcessSelection {
@@ -139,7 +139,7 @@ fn processes(
     };
     let hint = "to count no processes, remove `process` from every `per`";
     report.not_empty(by.as_ref(), "leaves no label to distinguish series", "write `by: comm`");
-    let (include, exclude) = rules(include.as_ref(), exclude.as_ref(), hint, report);
+    let (include, exclude) = rules(include, exclude, hint, report);
     ProcessSelection {
         include: include.unwrap_or_else(|| base.include.clone()),
         exclude: exclude.unwrap_or_else(|| base.exclude.clone()),
@@ -165,7 +165,7 @@ fn process_rule(rule: &At<ProcessRule>, report: &mut Report<'_>) -> targets::Pro
         comm: name.as_ref().and_then(|pattern| comm(pattern, report)),
         exe: exe.as_ref().and_then(|pattern| path(pattern, Path::Exe, report)),
         cgroup: cgroup.as_ref().and_then(|pattern| path(pattern, Path::Cgroup, report)),
-        pid: report.number(pid.as_ref(), PID_MAX),
+        pid: report.number(pid, PID_MAX),
         kernel: kernel.map(|at| at.value),
     }
 }
@@ -177,15 +177,20 @@ enum Path {
     Exe,
 }
 
+/// Returns a path relative to the mount point of cgroups, if the text begins with the mount point.
+pub(super) fn below_mount(text: &str) -> Option<&str> {
+    let below = text.strip_prefix("/sys/fs/cgroup")?;
+    Some(below.strip_prefix("/unified").unwrap_or(below))
+        .map(|below| if below.is_empty() { "/" } else { below })
+}
+
 /// Compiles a pattern of absolute paths.
 fn path(pattern: &At<String>, of: Path, report: &mut Report<'_>) -> Option<Glob> {
     let text = &*pattern.value;
     let what = if of == Path::Cgroup { "paths of cgroups" } else { "paths of executables" };
-    let mounted = text.strip_prefix("/sys/fs/cgroup").filter(|_| of == Path::Cgroup);
+    let mounted = below_mount(text).filter(|_| of == Path::Cgroup);
     let rooted = text.starts_with(['/', '{']) || text.starts_with("**/") || text == "**";
     let (message, hint) = if let Some(below) = mounted {
-        let below = below.strip_prefix("/unified").unwrap_or(below);
-        let below = if below.is_empty() { "/" } else { below };
         (
             format!("{} never matches: {what} are relative to the mount point", shown(text)),
             format!("write `{below}`"),

@@ -78,7 +78,7 @@ fn task_targets(
 
 /// Returns the checked section, with the values of `base` for omitted keys.
 pub(super) fn scheduler(
-    written: Option<&At<file::Scheduler>>,
+    written: &Option<At<file::Scheduler>>,
     base: Option<&Scheduler>,
     selections: &Selections,
     report: &mut Report<'_>,
@@ -93,7 +93,7 @@ pub(super) fn scheduler(
 
 /// Returns the checked section, with the values of `base` for omitted keys.
 pub(super) fn syscalls(
-    written: Option<&At<file::Syscalls>>,
+    written: &Option<At<file::Syscalls>>,
     base: Option<&Syscalls>,
     selections: &Selections,
     report: &mut Report<'_>,
@@ -114,7 +114,7 @@ pub(super) fn syscalls(
     let include = patterns(include, base.map(|base| &base.include));
     let exclude = patterns(exclude, base.map(|base| &base.exclude));
     let usual = base.map_or(STUCK, |base| Period(base.stuck));
-    let Period(stuck) = report.setting(stuck.as_ref(), STUCK_THRESHOLDS, usual);
+    let Period(stuck) = report.setting(stuck, STUCK_THRESHOLDS, usual);
     (!per.is_empty()).then_some(Syscalls { per, include, exclude, stuck, one_of: 1 })
 }
 

@@ -291,13 +291,13 @@ impl Web {
 pub(super) fn web(written: Option<&WrittenWeb>, base: &Web, report: &mut Report<'_>) -> Web {
     let Some(written) = written else { return base.clone() };
     let access = written.access.as_ref();
-    let audience = |written: Option<&At<Audience>>, base| written.map_or(base, |at| at.value);
+    let audience = |written: Option<At<Audience>>, base| written.map_or(base, |at| at.value);
     Web {
         hosts: written.hosts.as_ref().map_or_else(|| base.hosts.clone(), |hosts| host_names(hosts, report)),
         access: Access {
-            metrics: audience(access.and_then(|access| access.metrics.as_ref()), base.access.metrics),
-            profiles: audience(access.and_then(|access| access.profiles.as_ref()), base.access.profiles),
-            admin: audience(access.and_then(|access| access.admin.as_ref()), base.access.admin),
+            metrics: audience(access.and_then(|access| access.metrics), base.access.metrics),
+            profiles: audience(access.and_then(|access| access.profiles), base.access.profiles),
+            admin: audience(access.and_then(|access| access.admin), base.access.admin),
         },
         tls: match &written.tls_server_config {
             Some(tls) => tls_server(tls, report),
@@ -387,7 +387,7 @@ fn is_bcrypt(text: &str) -> bool {
 }
 
 fn rate(written: &WrittenRate, report: &mut Report<'_>) -> Option<Rate> {
-    let burst = report.number(written.burst.as_ref(), BURST_MAX).unwrap_or(1);
+    let burst = report.number(&written.burst, BURST_MAX).unwrap_or(1);
     let Period(interval) = written.interval.as_ref()?.value;
     (!interval.is_zero()).then_some(Rate { interval, burst })
 }

@@ -1,7 +1,6 @@
 //! Catalog of the events that this host supports.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use super::format::Format;
@@ -38,7 +37,8 @@ pub struct Listed {
 }
 
 /// An event that this host cannot provide.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{event}: {reason}; {}", suggestion.as_ref().map_or_else(|| remedy.clone(), |name| format!("did you mean {name}?")))]
 pub struct Unresolved {
     /// The event as written in the configuration.
     pub event: Arc<str>,
@@ -88,19 +88,6 @@ impl Unresolved {
         Self { suggestion: suggestion.map(Into::into), ..self }
     }
 }
-
-impl fmt::Display for Unresolved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { event, reason, remedy, suggestion, .. } = self;
-        write!(f, "{event}: {reason}")?;
-        match suggestion {
-            Some(name) => write!(f, "; did you mean {name}?"),
-            None => write!(f, "; {remedy}"),
-        }
-    }
-}
-
-impl std::error::Error for Unresolved {}
 
 impl Catalog {
     /// Reads the PMUs from sysfs. Needs no privilege. Unreadable files are skipped and reported by [`problems`](Self::problems).
@@ -182,7 +169,7 @@ impl Catalog {
                 aliases: &[],
                 kind: pmu.events_kind(),
                 source: Some(Arc::clone(&source)),
-                help: pmu_help(family, event),
+                help: pmu_help(family, event).into(),
             })
         })
     }
@@ -217,6 +204,6 @@ impl Catalog {
 }
 
 /// Returns the description of an event that a PMU names.
-pub(super) fn pmu_help(family: &str, event: &str) -> Arc<str> {
-    format!("Event {event} of the PMU {family}").into()
+pub(super) fn pmu_help(family: &str, event: &str) -> String {
+    format!("Event {event} of the PMU {family}")
 }

@@ -8,6 +8,16 @@ use super::excerpt;
 /// Maximum length of the text that an error keeps, in bytes.
 pub(super) const TEXT_LIMIT: usize = 16 << 10;
 
+/// Reports whether a character can be part of an identifier.
+pub(crate) fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Reports whether a text is an identifier of C: letters, digits and `_`, without a digit at the start.
+pub(crate) fn is_identifier(text: &str) -> bool {
+    text.chars().all(is_word) && text.starts_with(|first: char| !first.is_ascii_digit())
+}
+
 /// A cursor over a text. `state` holds further parser state.
 pub(crate) struct Cursor<'t, S = ()> {
     pub(crate) text: &'t str,

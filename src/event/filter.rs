@@ -21,7 +21,7 @@ mod value;
 
 use self::class::{Class, Subject};
 use super::format::Format;
-use super::{Cursor, ParseError, Parsed, fault, pattern};
+use super::{Cursor, ParseError, Parsed, fault, is_word, pattern};
 
 /// Maximum length of a quoted text or a pattern, in bytes (`MAX_FILTER_STR_VAL`).
 const OPERAND_LIMIT: usize = 255;
@@ -185,7 +185,7 @@ impl Checker<'_> {
 
     fn predicate(&mut self) -> Parsed<()> {
         let at = self.at;
-        let name = self.take_while(|c| c.is_ascii_alphanumeric() || c == '_');
+        let name = self.take_while(is_word);
         if name.is_empty() {
             return fault(at, "a field name is missing", EXPECTED_PREDICATE);
         }

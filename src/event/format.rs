@@ -24,7 +24,6 @@ mod show;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 
 use memchr::memchr;
@@ -116,24 +115,14 @@ pub enum Value<'r> {
 }
 
 /// A parse error in a format file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{message}", if *line > 0 { format!("line {line}: ") } else { String::new() })]
 pub struct FormatError {
     /// The line, from 1. 0 = the file as a whole.
     pub line: usize,
     /// What is wrong there.
     pub message: String,
 }
-
-impl fmt::Display for FormatError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            0 => f.write_str(&self.message),
-            line => write!(f, "line {line}: {}", self.message),
-        }
-    }
-}
-
-impl std::error::Error for FormatError {}
 
 impl Format {
     /// Parses a whole format file. Unknown lines, which later kernels may add, are skipped.

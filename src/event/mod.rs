@@ -28,7 +28,7 @@ mod tracepoint;
 
 pub use catalog::{Catalog, Listed, Missing, Unresolved};
 pub use cursor::ParseError;
-pub(crate) use cursor::{Cursor, Fault, Parsed, fault};
+pub(crate) use cursor::{Cursor, Fault, Parsed, fault, is_identifier, is_word};
 pub(crate) use number::digits;
 pub use parse::parse;
 pub(crate) use pattern::nearest;
@@ -214,6 +214,23 @@ pub struct FileId {
 }
 
 impl Event {
+    /// Returns an event without names, on every CPU.
+    pub(crate) fn unnamed(kind: Kind, selector: Selector, help: String) -> Self {
+        Self {
+            name: Arc::default(),
+            stem: Arc::default(),
+            kind,
+            selector,
+            modifiers: Modifiers::default(),
+            pmu: None,
+            cpus: None,
+            scale: None,
+            help: help.into(),
+            probe: None,
+            filter: None,
+        }
+    }
+
     /// Returns the attempt that opening this event for targets of `scope` makes, on a host with a PMU.
     pub fn attempt(&self, scope: Scope) -> Attempt {
         Attempt {

@@ -1,5 +1,6 @@
 //! Event modifiers: translates letters into bits of `perf_event_attr`, as perf does.
 
+use super::catalog::{Missing, Unresolved};
 use super::generic::Place;
 use super::{Kind, Modifiers, Precise};
 
@@ -12,13 +13,6 @@ pub(super) struct Subject {
     pub place: Place,
     /// Whether the event is counted outside the cores (a PMU with a `cpumask`), so that it cannot be attributed.
     pub shared: bool,
-}
-
-/// A modifier that does not apply to an event: the reason and the remedy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct InapplicableModifier {
-    pub reason: &'static str,
-    pub remedy: &'static str,
 }
 
 impl Modifiers {
@@ -52,8 +46,8 @@ impl Modifiers {
 
     /// Checks that these bits apply to an event. Rejects counts that would contradict their names or stay zero. What depends on the PMU is
     /// left to the kernel.
-    pub(super) fn check(&self, subject: Subject) -> Result<(), InapplicableModifier> {
-        let refuse = |reason, remedy| Err(InapplicableModifier { reason, remedy });
+    pub(super) fn check(&self, subject: Subject) -> Result<(), Unresolved> {
+        let refuse = |reason, remedy| Err(Unresolved::new(Missing::Refused, reason, remedy));
         let modes = self.exclude_user || self.exclude_kernel || self.exclude_hv;
         let sides = self.exclude_host || self.exclude_guest;
         if modes && subject.place == Place::Clock {

@@ -9,7 +9,7 @@ use super::modifiers::Subject;
 use super::pmu::{BadTerm, Pmu};
 use super::syntax::{self, Name, Term};
 use super::tracepoint::{MATCH_LIMIT, NoTracepoint};
-use super::{Event, Kind, Modifiers, Scale, Selector, known, pattern, stem};
+use super::{Event, Kind, Modifiers, Selector, known, pattern, stem};
 use crate::host::{CpuSet, KernelVersion};
 
 /// Position of the PMU type in `config` of a generic event for one type of core.
@@ -24,22 +24,17 @@ const ARM_EXTENDED_TYPE: KernelVersion = KernelVersion(6, 6);
 struct Draft {
     name: Name,
     called: String,
-    kind: Kind,
-    selector: Selector,
-    pmu: Option<Arc<str>>,
-    cpus: Option<CpuSet>,
-    scale: Option<Scale>,
     place: Place,
     shared: bool,
-    help: Arc<str>,
+    /// The event without its names and modifiers.
+    event: Event,
 }
 
 impl Draft {
     /// Returns an event that belongs to no PMU of sysfs.
     fn plain(name: Name, called: String, kind: Kind, selector: Selector, help: String) -> Self {
-        let (pmu, cpus, scale) = (None, None, None);
-        let (place, shared) = (Place::Anywhere, false);
-        Self { name, called, kind, selector, pmu, cpus, scale, place, shared, help: help.into() }
+        let event = Event::unnamed(kind, selector, help);
+        Self { name, called, place: Place::Anywhere, shared: false, event }
     }
 }
 
@@ -68,7 +63,7 @@ impl Catalog {
         }
         let modifiers = Arc::from(format!("{}u", event.modifiers));
         let narrowed = syntax::Event { modifiers, ..event.clone() };
-        self.resolve_by(event, |draft| match (draft.place, draft.kind) {
+        self.resolve_by(event, |draft| match (draft.place, draft.event.kind) {
             (Place::Kernel, _) | (_, Kind::Tracepoint) => Err(Unresolved::new(
                 Missing::Forbidden,
                 "the event occurs in the kernel, and this process may count user space only",
@@ -97,7 +92,10 @@ impl Catalog {
             if drafts.is_empty() {
                 return Err(offline("the PMU"));
             }
-            if event.alias.is_some() && drafts.len() > 1 && drafts.iter().any(|draft| draft.pmu.is_none()) {
+            if event.alias.is_some()
+                && drafts.len() > 1
+                && drafts.iter().any(|draft| draft.event.pmu.is_none())
+            {
                 let reason = format!("it matches {} events, which cannot share one name", drafts.len());
                 return refuse(reason, "remove the name, or select a single event");
             }
@@ -135,11 +133,8 @@ impl Catalog {
         }
         let help = event.help.to_string();
         let name = Name::Symbol(Arc::clone(word));
-        let draft = Draft {
-            scale: event.scale(),
-            place: event.place,
-            ..Draft::plain(name, event.name.to_string(), event.kind, event.selector, help)
-        };
+        let mut draft = Draft::plain(name, event.name.to_string(), event.kind, event.selector, help);
+        (draft.event.scale, draft.place) = (event.scale(), event.place);
         Ok(self.on_each_core(draft, cores, |pmu| pmu_name(pmu, word)))
     }
 
@@ -147,7 +142,7 @@ impl Catalog {
     /// with one type of core, are returned unchanged.
     fn on_each_core(&self, draft: Draft, cores: &[&Pmu], name: impl Fn(&Pmu) -> Name) -> Vec<Draft> {
         let all = self.core_pmus().len();
-        if all < 2 || !matches!(draft.kind, Kind::Hardware | Kind::Cache) {
+        if all < 2 || !matches!(draft.event.kind, Kind::Hardware | Kind::Cache) {
             return vec![draft];
         }
         let typed = self.takes_extended_types();
@@ -158,7 +153,7 @@ impl Catalog {
         let on = |pmu: &&Pmu| {
             let mut draft = self.on_core(&draft, pmu, name(pmu))?;
             if typed {
-                draft.selector.config[0] |= u64::from(pmu.kind) << PMU_TYPE_SHIFT;
+                draft.event.selector.config[0] |= u64::from(pmu.kind) << PMU_TYPE_SHIFT;
             }
             Some(draft)
         };
@@ -168,7 +163,7 @@ impl Catalog {
     /// Restricts an event to one type of core. `None` if none of its CPUs is online.
     fn on_core(&self, draft: &Draft, pmu: &Pmu, name: Name) -> Option<Draft> {
         let (cpus, pmu) = (self.online_of(pmu)?, Some(Arc::clone(&pmu.name)));
-        Some(Draft { name, cpus, pmu, ..draft.clone() })
+        Some(Draft { name, event: Event { cpus, pmu, ..draft.event.clone() }, ..draft.clone() })
     }
 
     fn is_hybrid(&self) -> bool {
@@ -207,8 +202,9 @@ impl Catalog {
             return vec![draft];
         }
         let on = |pmu: &&Pmu| {
-            let draft = self.on_core(&draft, pmu, pmu_name(pmu, &called.as_str().into()))?;
-            Some(Draft { selector: Selector { kind: pmu.kind, ..selector }, ..draft })
+            let mut draft = self.on_core(&draft, pmu, pmu_name(pmu, &called.as_str().into()))?;
+            draft.event.selector.kind = pmu.kind;
+            Some(draft)
         };
         self.core_pmus().iter().filter_map(on).collect()
     }
@@ -234,9 +230,11 @@ impl Catalog {
             let remedy = "type numbers differ between hosts: write pmu/config=NUMBER/ with the PMU's name";
             return Err(Unresolved::new(Missing::AbsentOnHost, reason, remedy));
         };
-        let cpus = self.online_of(pmu).ok_or_else(|| offline(&pmu.name))?;
-        let shared = !pmu.core && pmu.cpus.is_some();
-        Ok(vec![Draft { pmu: Some(Arc::clone(&pmu.name)), cpus, shared, ..draft(pmu.events_kind()) }])
+        let mut draft = draft(pmu.events_kind());
+        draft.shared = !pmu.core && pmu.cpus.is_some();
+        draft.event.pmu = Some(Arc::clone(&pmu.name));
+        draft.event.cpus = self.online_of(pmu).ok_or_else(|| offline(&pmu.name))?;
+        Ok(vec![draft])
     }
 
     fn pmu(&self, word: &Arc<str>, terms: &[Term]) -> Result<Vec<Draft>, Unresolved> {
@@ -287,21 +285,17 @@ impl Catalog {
         let family = stem::without_instance(&pmu.name);
         let help = match event {
             Some(event) => pmu_help(family, event),
-            None => format!("Counts of the PMU {family}").into(),
+            None => format!("Counts of the PMU {family}"),
         };
         let alone = pmu.core && !self.is_hybrid();
-        Ok(Draft {
-            name: Name::Pmu { pmu: Arc::clone(&pmu.name), terms: terms.to_vec() },
-            called,
-            kind: pmu.events_kind(),
-            selector: Selector { kind: pmu.kind, config: encoded.config },
-            pmu: (!alone).then(|| Arc::clone(&pmu.name)),
-            cpus: self.online_of(pmu).ok_or_else(|| offline(&pmu.name))?,
-            scale: encoded.scale,
-            place: Place::Anywhere,
-            shared: !pmu.core && pmu.cpus.is_some(),
-            help,
-        })
+        let name = Name::Pmu { pmu: Arc::clone(&pmu.name), terms: terms.to_vec() };
+        let selector = Selector { kind: pmu.kind, config: encoded.config };
+        let mut draft = Draft::plain(name, called, pmu.events_kind(), selector, help);
+        draft.shared = !pmu.core && pmu.cpus.is_some();
+        draft.event.pmu = (!alone).then(|| Arc::clone(&pmu.name));
+        draft.event.cpus = self.online_of(pmu).ok_or_else(|| offline(&pmu.name))?;
+        draft.event.scale = encoded.scale;
+        Ok(draft)
     }
 
     fn tracepoint(&self, system: &str, event: &str) -> Result<Vec<Draft>, Unresolved> {
@@ -408,28 +402,19 @@ fn fixed_kind(number: u32) -> Option<Kind> {
 /// Returns the event with its modifiers, if these apply to it.
 fn finish(draft: Draft, event: &syntax::Event) -> Result<Event, Unresolved> {
     let modifiers = Modifiers::from_letters(&event.modifiers);
-    modifiers
-        .check(Subject { kind: draft.kind, place: draft.place, shared: draft.shared })
-        .map_err(|no| Unresolved::new(Missing::Refused, no.reason, no.remedy))?;
+    modifiers.check(Subject { kind: draft.event.kind, place: draft.place, shared: draft.shared })?;
     Ok(named(draft, event, modifiers))
 }
 
 /// Returns the event with its names.
 fn named(draft: Draft, event: &syntax::Event, modifiers: Modifiers) -> Event {
-    let Draft { name, called, kind, selector, pmu, cpus, scale, help, .. } = draft;
+    let Draft { name, called, event: unnamed, .. } = draft;
     let named = syntax::Event { name, modifiers: Arc::clone(&event.modifiers), alias: None }.to_string();
     Event {
         stem: stem::stem(event.alias.as_deref(), &called, &modifiers).into(),
         name: event.alias.clone().unwrap_or_else(|| named.into()),
-        kind,
-        selector,
         modifiers,
-        pmu,
-        cpus,
-        scale,
-        help,
-        probe: None,
-        filter: None,
+        ..unnamed
     }
 }
 

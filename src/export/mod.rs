@@ -24,7 +24,6 @@ mod gzip;
 pub mod http;
 mod markup;
 pub mod negotiate;
-pub(crate) mod numbered;
 pub mod otlp;
 pub mod overview;
 pub mod page;
@@ -38,5 +37,9 @@ pub(crate) mod sums;
 pub mod top;
 mod views;
 
+<<<<<<< HEAD
 #[cfg(test)]
 mod tests;
+=======
+pub(crate) use crate::profile::numbered;
+>>>>>>> h-mid

@@ -21,9 +21,10 @@ mod versions;
 #[cfg(test)]
 mod tests;
 
-pub use addresses::{Addresses, Function, Place, Region, Segment};
+pub use addresses::{Addresses, Function, Place, Region};
 pub use debug_info::{DebugInfo, NoDebugInfo};
 pub use error::{BinaryError, Stripped};
+pub use headers::Segment;
 pub use stubs::Stubs;
 
 use std::path::Path;
@@ -76,27 +77,6 @@ pub struct Symbol {
     pub size: u64,
 }
 
-/// Instruction set of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Machine {
-    /// x86-64
-    X86_64,
-    /// 64-bit Arm
-    Aarch64,
-    /// Any other instruction set, by its number in the header (`e_machine`).
-    Other(u16),
-}
-
-impl From<Machine> for Arch {
-    fn from(machine: Machine) -> Self {
-        match machine {
-            Machine::X86_64 => Self::X86_64,
-            Machine::Aarch64 => Self::Aarch64,
-            Machine::Other(_) => Self::Other,
-        }
-    }
-}
-
 impl Opened {
     /// Reads the headers of the file.
     ///
@@ -129,7 +109,7 @@ impl<'f> Binary<'f> {
     }
 
     /// Returns the instruction set.
-    pub fn machine(&self) -> Machine {
+    pub fn machine(&self) -> Arch {
         self.headers.machine
     }
 
@@ -248,9 +228,8 @@ impl<'f> Binary<'f> {
 
     /// Returns the code ranges as file offsets, from and to (exclusive).
     fn code(&self) -> Vec<(u64, u64)> {
-        let code = self.headers.segments.iter().filter(|segment| segment.executable && segment.file.size > 0);
-        code.map(|segment| (segment.file.offset, segment.file.offset.saturating_add(segment.file.size)))
-            .collect()
+        let code = self.headers.segments.iter().filter(|segment| segment.executable && segment.size() > 0);
+        code.map(|segment| (segment.offset, segment.offset.saturating_add(segment.size()))).collect()
     }
 
     /// Returns the selected function, if `hits` contains one.

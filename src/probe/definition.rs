@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 pub use request::Request;
 
-use super::argument::{Argument, ArgumentError, Element, Fetch};
+use super::argument::{Argument, ArgumentError, Element, Fetch, Site};
 use crate::event::{Parsed, fault};
 use crate::files::Root;
 use crate::named_enum::named_enum;
@@ -34,6 +34,24 @@ named_enum! {
 }
 
 impl ProbeKind {
+    /// Returns the kind of a probe in the kernel or in a program, at the return of a function or elsewhere.
+    pub const fn at(site: Site, returns: bool) -> Self {
+        match (site, returns) {
+            (Site::Kernel, false) => Self::Kprobe,
+            (Site::Kernel, true) => Self::Kretprobe,
+            (Site::User, false) => Self::Uprobe,
+            (Site::User, true) => Self::Uretprobe,
+        }
+    }
+
+    /// Returns whether the probe is in the kernel or in a program.
+    pub const fn site(self) -> Site {
+        match self {
+            Self::Kprobe | Self::Kretprobe => Site::Kernel,
+            Self::Uprobe | Self::Uretprobe | Self::Usdt => Site::User,
+        }
+    }
+
     /// Reports whether the probe is at the return of a function.
     pub const fn returns(self) -> bool {
         matches!(self, Self::Kretprobe | Self::Uretprobe)
@@ -89,10 +107,8 @@ impl Location {
     /// Returns the kind of the probe.
     pub fn kind(&self) -> ProbeKind {
         match self {
-            Self::Kernel { returns: false, .. } => ProbeKind::Kprobe,
-            Self::Kernel { returns: true, .. } => ProbeKind::Kretprobe,
-            Self::User { returns: false, .. } => ProbeKind::Uprobe,
-            Self::User { returns: true, .. } => ProbeKind::Uretprobe,
+            Self::Kernel { returns, .. } => ProbeKind::at(Site::Kernel, *returns),
+            Self::User { returns, .. } => ProbeKind::at(Site::User, *returns),
             Self::Usdt { .. } => ProbeKind::Usdt,
         }
     }

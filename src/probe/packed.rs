@@ -4,6 +4,8 @@
 //! previous entry, encoded with 7 bits per byte. Functions take 4 to 6 bytes each. A lookup is a binary search among the blocks, and
 //! decodes two or three of them.
 
+use prost::encoding::{decode_varint, encode_varint};
+
 /// Number of entries per block.
 const BLOCK: usize = 32;
 
@@ -48,8 +50,8 @@ impl Packing {
         }
         let (before, last) = self.last;
         let difference = i64::from(number) - i64::from(last);
-        write(&mut self.bytes, address.saturating_sub(before));
-        write(&mut self.bytes, (difference << 1 ^ difference >> 63).cast_unsigned());
+        encode_varint(address.saturating_sub(before), &mut self.bytes);
+        encode_varint((difference << 1 ^ difference >> 63).cast_unsigned(), &mut self.bytes);
         self.last = (address, number);
         self.len += 1;
         true
@@ -93,8 +95,8 @@ impl Packed {
         let mut rest = self.bytes.get(place..).unwrap_or_default();
         let mut last = (start, 0u32);
         (0..BLOCK.min(self.len - block * BLOCK)).map_while(move |_| {
-            let distance = read(&mut rest)?;
-            let difference = read(&mut rest)?;
+            let distance = decode_varint(&mut rest).ok()?;
+            let difference = decode_varint(&mut rest).ok()?;
             let difference = (difference >> 1).cast_signed() ^ -(difference & 1).cast_signed();
             let number = u32::try_from(i64::from(last.1).checked_add(difference)?).ok()?;
             last = (last.0.checked_add(distance)?, number);
@@ -110,28 +112,6 @@ impl Packed {
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&*self.starts) + size_of_val(&*self.places)
     }
-}
-
-/// Appends an integer with 7 bits per byte, lowest bits first.
-fn write(bytes: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
-}
-
-fn read(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

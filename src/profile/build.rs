@@ -1,6 +1,5 @@
 //! Builds a [`Profile`] from counted stacks and their symbols.
 
-use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use rustc_hash::FxHashMap;
 use super::Selection;
 use super::analysis::Counted;
 use super::model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, Unit, ValueType};
+use super::numbered::Numbered;
 use super::tally::Sum;
 use super::tasks::{SampledThread, TaskId, Tasks};
 use crate::clock::Timestamp;
@@ -37,8 +37,7 @@ impl UnsymbolizedProfile {
         tasks: &Tasks,
         directory: &Directory,
     ) -> Self {
-        let mut places = FxHashMap::default();
-        let mut frames = Vec::new();
+        let mut frames = Numbered::default();
         let mut stacks = FxHashMap::default();
         let mut known = FxHashMap::default();
         for (key, _) in counted.tally.iter() {
@@ -49,12 +48,11 @@ impl UnsymbolizedProfile {
                 continue;
             }
             stacks.entry(key.stack).or_insert_with(|| {
-                let frame = |frame: Frame| place(&mut frames, &mut places, frame);
-                analyzer.stacks().frames(key.stack).map(frame).collect()
+                analyzer.stacks().frames(key.stack).map(|frame| frames.place(frame)).collect()
             });
         }
         let code = analyzer.code().clone();
-        Self { stacks, frames, tasks: known, code, selection: selection.clone() }
+        Self { stacks, frames: frames.values, tasks: known, code, selection: selection.clone() }
     }
 }
 
@@ -92,16 +90,10 @@ pub(super) fn build(
     start: Timestamp,
     duration: Duration,
 ) -> Profile {
-    let UnsymbolizedProfile { stacks, tasks, selection, .. } = unnamed;
+    let UnsymbolizedProfile { stacks, mut tasks, selection, .. } = unnamed;
     let mut builder = Builder::default();
     let locations: Vec<u32> = names.iter().map(|named| builder.location(named)).collect();
-    let mut profile = Profile { kind: kind(counted), start, duration, ..builder.profile };
-    profile.lost =
-        counted.losses.reasons(Records::Samples).into_iter().filter(|&(_, count)| count > 0).collect();
-    if counted.tally.full > 0 {
-        profile.lost.push(("table_full", counted.tally.full));
-    }
-    let (mut stack_places, mut task_places) = (FxHashMap::default(), FxHashMap::default());
+    let (mut used_stacks, mut used_tasks) = (Numbered::default(), Numbered::default());
     let mut sums: FxHashMap<Identity, Sum> = FxHashMap::default();
     for (key, sum) in counted.tally.iter() {
         let Some(task) = tasks.get(&key.task) else { continue };
@@ -112,20 +104,29 @@ pub(super) fn build(
         };
         let stack: Box<[u32]> =
             stack.iter().filter_map(|&frame| locations.get(frame as usize)).copied().collect();
-        let stack = place(&mut profile.stacks, &mut stack_places, stack);
-        let task = *task_places.entry(key.task).or_insert_with(|| {
-            profile.tasks.push(task.clone());
-            profile.tasks.len() as u32 - 1
-        });
+        let (stack, task) = (used_stacks.place(stack), used_tasks.place(key.task));
         sums.entry((stack, task, key.mode, key.cpu)).or_default().add(sum);
     }
     let sample = |((stack, task, mode, cpu), sum): (Identity, Sum)| {
         let Sum { count, value } = sum;
         Sample { stack, task, mode, cpu, count, value }
     };
-    profile.samples = sums.into_iter().map(sample).collect();
-    profile.samples.sort_unstable_by_key(|sample| (sample.stack, sample.task, sample.mode, sample.cpu));
-    profile
+    let mut samples: Vec<Sample> = sums.into_iter().map(sample).collect();
+    samples.sort_unstable_by_key(|sample| (sample.stack, sample.task, sample.mode, sample.cpu));
+    let losses =
+        counted.losses.reasons(Records::Samples).into_iter().chain([("table_full", counted.tally.full)]);
+    Profile {
+        kind: kind(counted),
+        start,
+        duration,
+        samples,
+        stacks: used_stacks.values,
+        locations: builder.locations.values,
+        functions: builder.functions.values,
+        mappings: builder.mappings.values,
+        tasks: used_tasks.values.iter().filter_map(|id| tasks.remove(id)).collect(),
+        lost: losses.filter(|&(_, count)| count > 0).collect(),
+    }
 }
 
 fn kind(counted: &Counted) -> Kind {
@@ -138,13 +139,12 @@ fn kind(counted: &Counted) -> Kind {
     }
 }
 
-/// A profile, and the index of each entry in its tables.
+/// The tables for symbols.
 #[derive(Default)]
 struct Builder {
-    profile: Profile,
-    locations: FxHashMap<Location, u32>,
-    functions: FxHashMap<Function, u32>,
-    mappings: FxHashMap<Mapping, u32>,
+    locations: Numbered<Location>,
+    functions: Numbered<Function>,
+    mappings: Numbered<Mapping>,
 }
 
 impl Builder {
@@ -158,24 +158,13 @@ impl Builder {
                     linkage: Arc::clone(&line.linkage),
                     file: line.file.clone(),
                 };
-                Line {
-                    function: place(&mut self.profile.functions, &mut self.functions, function),
-                    line: line.line,
-                }
+                Line { function: self.functions.place(function), line: line.line }
             })
             .collect();
         let segment = named.segment.as_deref().cloned();
-        let mapping = segment.map(|mapping| place(&mut self.profile.mappings, &mut self.mappings, mapping));
+        let mapping = segment.map(|mapping| self.mappings.place(mapping));
         let (address, origin, unknown) = (named.address, named.origin, named.unknown.clone());
         let location = Location { mapping, address, lines, origin, unknown };
-        place(&mut self.profile.locations, &mut self.locations, location)
+        self.locations.place(location)
     }
-}
-
-/// Returns the index of an entry in its table.
-fn place<T: Clone + Eq + Hash>(table: &mut Vec<T>, places: &mut FxHashMap<T, u32>, thing: T) -> u32 {
-    *places.entry(thing).or_insert_with_key(|thing| {
-        table.push(thing.clone());
-        table.len() as u32 - 1
-    })
 }

@@ -29,6 +29,7 @@ mod heat;
 mod log;
 mod memory;
 mod model;
+pub(crate) mod numbered;
 mod open;
 mod publish;
 #[cfg(test)]

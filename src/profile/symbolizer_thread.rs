@@ -1,7 +1,6 @@
 //! The thread that symbolizes before a request: functions in metrics, processes that generate code at run time, because they have exited or
 //! will, and frames of the sample logs, whose files may be gone when a profile of the past is requested. It reads files, which may block; the thread that drains rings must not wait for that.
 
-use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -47,15 +46,10 @@ impl SymbolizerWork {
 }
 
 /// The handle of the thread. After the handle is dropped, the thread finishes its current work and ends.
+#[derive(Debug)]
 pub(super) struct SymbolizerThread {
     work: SyncSender<SymbolizerWork>,
     busy: Arc<AtomicBool>,
-}
-
-impl fmt::Debug for SymbolizerThread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Namer").field("busy", &self.is_busy()).finish_non_exhaustive()
-    }
 }
 
 impl SymbolizerThread {

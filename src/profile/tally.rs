@@ -53,7 +53,12 @@ pub(super) struct Tally {
 impl Tally {
     #[inline]
     pub(super) fn add(&mut self, key: Key, more: Sum) {
-        let room = self.sums.len() < MAX_KEYS && !self.closed;
+        self.put(key, more, if self.closed { 0 } else { MAX_KEYS });
+    }
+
+    /// Adds to the sum of a key. A new key is added only below `most` keys.
+    fn put(&mut self, key: Key, more: Sum, most: usize) {
+        let room = self.sums.len() < most;
         match self.sums.get_mut(&key) {
             Some(sum) => sum.add(more),
             None if room => drop(self.sums.insert(key, more)),
@@ -67,13 +72,7 @@ impl Tally {
         if self.sums.len() < MAX_KEYS || self.sums.contains_key(&key) {
             return self.add(key, more);
         }
-        let key = Key { task: TaskId::OTHER, cpu: None, ..key };
-        let room = self.sums.len() < 2 * MAX_KEYS;
-        match self.sums.get_mut(&key) {
-            Some(sum) => sum.add(more),
-            None if room => drop(self.sums.insert(key, more)),
-            None => self.full = self.full.saturating_add(more.count),
-        }
+        self.put(Key { task: TaskId::OTHER, cpu: None, ..key }, more, 2 * MAX_KEYS);
     }
 
     /// Sets whether new keys are rejected, because the memory share is full.

@@ -1,76 +1,46 @@
 //! The tables of a profile that is being read. Each is bounded.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::{ENTRIES, FRAMES, Invalid};
+use super::{ENTRIES, FRAMES, Invalid, at_most};
+use crate::profile::numbered::Numbered;
 use crate::profile::{Function, Line, Location, Mode, Origin, Profile, Sample, Task};
 
-/// A table in which each value is once.
-#[derive(Debug)]
-struct Distinct<T> {
-    numbers: HashMap<T, u32>,
+/// Adds a value to a table in which each value is once. Returns its number.
+fn place<T: Clone + Eq + Hash>(
+    table: &mut Numbered<T>,
+    value: T,
     what: &'static str,
-}
-
-impl<T: Eq + Hash> Distinct<T> {
-    fn new(what: &'static str) -> Self {
-        Self { numbers: HashMap::new(), what }
-    }
-
-    fn place(&mut self, value: T) -> Result<u32, Invalid> {
-        let next = self.numbers.len();
-        match self.numbers.entry(value) {
-            Entry::Occupied(known) => Ok(*known.get()),
-            Entry::Vacant(_) if next >= ENTRIES => Err(Invalid::TooLarge { most: ENTRIES, what: self.what }),
-            // No truncation: below ENTRIES.
-            Entry::Vacant(slot) => Ok(*slot.insert(next as u32)),
-        }
-    }
-
-    /// Returns the values in the order of their numbers.
-    fn values(self) -> Vec<T> {
-        let mut all: Vec<(T, u32)> = self.numbers.into_iter().collect();
-        all.sort_unstable_by_key(|&(_, number)| number);
-        all.into_iter().map(|(value, _)| value).collect()
-    }
+) -> Result<u32, Invalid> {
+    let number = table.place(value);
+    at_most(ENTRIES, table.values.len(), what).map(|()| number)
 }
 
 /// A profile that grows by one sample at a time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Builder {
-    functions: Distinct<Function>,
-    locations: Distinct<Location>,
-    tasks: Distinct<Task>,
-    stacks: Distinct<Box<[u32]>>,
+    functions: Numbered<Function>,
+    locations: Numbered<Location>,
+    tasks: Numbered<Task>,
+    stacks: Numbered<Box<[u32]>>,
     frames: usize,
     /// Count and value of each stack of a task in a mode.
     sums: HashMap<(u32, u32, Mode), (u64, u64)>,
 }
 
 impl Builder {
-    pub(super) fn new() -> Self {
-        Self {
-            functions: Distinct::new("functions"),
-            locations: Distinct::new("locations"),
-            tasks: Distinct::new("tasks"),
-            stacks: Distinct::new("stacks"),
-            frames: 0,
-            sums: HashMap::new(),
-        }
-    }
-
     /// Adds a function. Returns its number.
     pub(super) fn function(&mut self, name: &str, file: Option<&str>) -> Result<u32, Invalid> {
         let name: Arc<str> = name.into();
-        self.functions.place(Function { linkage: Arc::clone(&name), name, file: file.map(Arc::from) })
+        let function = Function { linkage: Arc::clone(&name), name, file: file.map(Arc::from) };
+        place(&mut self.functions, function, "functions")
     }
 
     /// Adds a location. Returns its number.
     pub(super) fn location(&mut self, location: Location) -> Result<u32, Invalid> {
-        self.locations.place(location)
+        place(&mut self.locations, location, "locations")
     }
 
     /// Adds a location in no file, with functions of which all but the last were inlined. Returns its number.
@@ -87,15 +57,14 @@ impl Builder {
         mode: Mode,
         (count, value): (u64, u64),
     ) -> Result<(), Invalid> {
-        let known = self.stacks.numbers.len();
-        let number = self.stacks.place(stack.into())?;
-        if self.stacks.numbers.len() > known {
+        let known = self.stacks.values.len();
+        let number = place(&mut self.stacks, stack.into(), "stacks")?;
+        if self.stacks.values.len() > known {
             self.frames += stack.len();
-            if self.frames > FRAMES {
-                return Err(Invalid::TooLarge { most: FRAMES, what: "frames" });
-            }
+            at_most(FRAMES, self.frames, "frames")?;
         }
-        let sums = self.sums.entry((self.tasks.place(task)?, number, mode)).or_default();
+        let task = place(&mut self.tasks, task, "tasks")?;
+        let sums = self.sums.entry((task, number, mode)).or_default();
         sums.0 = sums.0.saturating_add(count);
         sums.1 = sums.1.saturating_add(value);
         Ok(())
@@ -109,10 +78,10 @@ impl Builder {
         samples.sort_unstable_by_key(|sample| (sample.task, sample.stack, sample.mode));
         Profile {
             samples,
-            stacks: self.stacks.values(),
-            locations: self.locations.values(),
-            functions: self.functions.values(),
-            tasks: self.tasks.values(),
+            stacks: self.stacks.values,
+            locations: self.locations.values,
+            functions: self.functions.values,
+            tasks: self.tasks.values,
             ..profile
         }
     }

@@ -22,7 +22,7 @@ enum Suffix {
 }
 
 pub(super) fn read(text: &str) -> Result<Profile, Invalid> {
-    let mut builder = Builder::new();
+    let mut builder = Builder::default();
     for (line, number) in text.lines().zip(1..) {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {

@@ -83,9 +83,7 @@ pub fn read(bytes: &[u8]) -> Result<Profile, Invalid> {
         }
         false => bytes,
     };
-    if bytes.len() > INFLATED {
-        return Err(Invalid::TooLarge { most: INFLATED, what: "bytes" });
-    }
+    at_most(INFLATED, bytes.len(), "bytes")?;
     if bytes.starts_with(PERF_DATA) {
         return Err(Invalid::PerfData);
     }
@@ -105,10 +103,12 @@ fn inflate(bytes: &[u8]) -> Result<Vec<u8>, Invalid> {
     let mut inflated = Vec::new();
     let limit = INFLATED as u64 + 1;
     MultiGzDecoder::new(bytes).take(limit).read_to_end(&mut inflated).map_err(Invalid::Compressed)?;
-    if inflated.len() > INFLATED {
-        return Err(Invalid::TooLarge { most: INFLATED, what: "bytes after decompression" });
-    }
-    Ok(inflated)
+    at_most(INFLATED, inflated.len(), "bytes after decompression").map(|()| inflated)
+}
+
+/// Checks a size.
+fn at_most(most: usize, size: usize, what: &'static str) -> Result<(), Invalid> {
+    if size > most { Err(Invalid::TooLarge { most, what }) } else { Ok(()) }
 }
 
 /// Moves the functions of a recording to the modules that functions of the same names have in another profile, so that both can be compared

@@ -17,7 +17,7 @@ use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
 
 use super::builder::Builder;
-use super::{ENTRIES, Invalid};
+use super::{ENTRIES, Invalid, at_most};
 use crate::clock::Timestamp;
 use crate::container::{Identity, Pod};
 use crate::profile::{Kind, Line, Location, Mapping, Mode, Origin, Profile, Task, Unit, ValueType};
@@ -185,9 +185,7 @@ impl<'f> Iterator for Fields<'f> {
 
 /// Decodes an inner message.
 fn decoded<M: Message + Default>(bytes: &[u8], offset: usize) -> Result<M, Invalid> {
-    if bytes.len() > MESSAGE {
-        return Err(Invalid::TooLarge { most: MESSAGE, what: "bytes in one message" });
-    }
+    at_most(MESSAGE, bytes.len(), "bytes in one message")?;
     M::decode(bytes).map_err(|_| Invalid::Pprof { what: "a damaged message", offset })
 }
 
@@ -219,7 +217,7 @@ struct Tables<'f> {
 
 pub(super) fn read(file: &[u8]) -> Result<Profile, Invalid> {
     let tables = Tables::read(file)?;
-    let mut builder = Builder::new();
+    let mut builder = Builder::default();
     let (mappings, places) = tables.mappings();
     let locations = tables.locations(file, &mut builder, &mappings, &places)?;
     let comm = comm_of(&mappings);
@@ -254,19 +252,18 @@ impl<'f> Tables<'f> {
             let (offset, number, value) = field?;
             match (number, value) {
                 (field::STRING_TABLE, Value::Bytes(bytes)) => {
-                    push(&mut tables.texts, String::from_utf8_lossy(bytes), "texts")?;
+                    tables.texts.push(String::from_utf8_lossy(bytes));
                 }
-                (field::SAMPLE_TYPE, Value::Bytes(bytes)) => {
-                    push(&mut tables.types, decoded(bytes, offset)?, "sample types")?;
-                }
-                (field::MAPPING, Value::Bytes(bytes)) => {
-                    push(&mut tables.mappings, decoded(bytes, offset)?, "mappings")?;
-                }
+                (field::SAMPLE_TYPE, Value::Bytes(bytes)) => tables.types.push(decoded(bytes, offset)?),
+                (field::MAPPING, Value::Bytes(bytes)) => tables.mappings.push(decoded(bytes, offset)?),
                 (field::DEFAULT_SAMPLE_TYPE, Value::Number(place)) => tables.default_type = place,
                 (field::TIME_NANOS, Value::Number(time)) => tables.time = time,
                 (field::DURATION_NANOS, Value::Number(duration)) => tables.duration = duration,
                 _ => {}
             }
+            at_most(ENTRIES, tables.texts.len(), "texts")?;
+            at_most(ENTRIES, tables.types.len(), "sample types")?;
+            at_most(ENTRIES, tables.mappings.len(), "mappings")?;
         }
         match tables.types.is_empty() {
             true => Err(Invalid::Pprof { what: "it has no sample type", offset: file.len() }),
@@ -302,10 +299,8 @@ impl<'f> Tables<'f> {
             limit: known.limit,
             offset: known.offset,
             path: self.text(known.file).into(),
-            build_id: None,
-            go_build_id: None,
-            hash: None,
             named: true,
+            ..Mapping::default()
         };
         let places = self.mappings.iter().zip(0..).map(|(known, place)| (known.id, place)).collect();
         (self.mappings.iter().map(mapping).collect(), places)
@@ -323,7 +318,8 @@ impl<'f> Tables<'f> {
         each(file, field::FUNCTION, |_, known: message::Function| {
             let file = Some(self.text(known.file)).filter(|file| !file.is_empty());
             let function = builder.function(self.text(known.name), file)?;
-            put(&mut functions, known.id, function, "functions")
+            functions.insert(known.id, function);
+            at_most(ENTRIES, functions.len(), "functions")
         })?;
         let mut all = HashMap::new();
         each(file, field::LOCATION, |_, known: message::Location| {
@@ -338,28 +334,11 @@ impl<'f> Tables<'f> {
             let name = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("[unknown]");
             let unknown = lines.is_empty().then(|| format!("{name}+{:#x}", known.address).into());
             let location = Location { mapping, address: known.address, lines, origin: origin(path), unknown };
-            put(&mut all, known.id, builder.location(location)?, "locations")
+            all.insert(known.id, builder.location(location)?);
+            at_most(ENTRIES, all.len(), "locations")
         })?;
         Ok(all)
     }
-}
-
-/// Adds an entry to a table of the file.
-fn push<T>(table: &mut Vec<T>, entry: T, what: &'static str) -> Result<(), Invalid> {
-    if table.len() >= ENTRIES {
-        return Err(Invalid::TooLarge { most: ENTRIES, what });
-    }
-    table.push(entry);
-    Ok(())
-}
-
-/// Adds a number to a table of the file.
-fn put(table: &mut HashMap<u64, u32>, id: u64, number: u32, what: &'static str) -> Result<(), Invalid> {
-    if table.len() >= ENTRIES {
-        return Err(Invalid::TooLarge { most: ENTRIES, what });
-    }
-    table.insert(id, number);
-    Ok(())
 }
 
 /// Returns the kind of code in a mapping.

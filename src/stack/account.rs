@@ -46,17 +46,11 @@ named_enum! {
 /// Totals since the start, which only grow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Accounts {
-    samples: u64,
     cuts: [u64; Truncation::ALL.len()],
     losses: [u64; Loss::ALL.len()],
 }
 
 impl Accounts {
-    /// Returns the number of analyzed samples.
-    pub fn samples(&self) -> u64 {
-        self.samples
-    }
-
     /// Returns the number of samples whose stack was truncated for this reason.
     pub fn cut(&self, cut: Truncation) -> u64 {
         self.cuts[cut as usize]
@@ -68,7 +62,6 @@ impl Accounts {
     }
 
     pub(super) fn take(&mut self, cut: Option<Truncation>) {
-        self.samples += 1;
         if let Some(cut) = cut {
             // Each reason has an element, in the order of declaration.
             self.cuts[cut as usize] += 1;
@@ -99,7 +92,6 @@ mod tests {
         }
         assert!(Loss::ALL.iter().all(|&loss| accounts.lost(loss) == 1));
         assert!(Truncation::ALL.iter().all(|&cut| accounts.cut(cut) == 1));
-        assert_eq!(accounts.samples(), 4);
         let words: BTreeSet<_> = Loss::ALL.iter().map(|loss| loss.as_str()).collect();
         assert_eq!(words.len(), Loss::ALL.len());
     }

@@ -6,11 +6,11 @@ use super::account::{Accounts, Loss};
 use super::chain::{Chain, places, splice};
 use super::library::{Library, UNKNOWN_PROCESS};
 use super::map::{Map, MappedContent};
-use super::space::{SpaceLimits, Spaces, is_unknown_process};
+use super::space::{Spaces, is_unknown_process};
 use super::stacks::{FULL, FrameId};
 use super::tables::Tables;
 use super::unwind::Subject;
-use super::{Code, Frame, ModuleId, ProcessId, Remap, StackId, StackLimits, Stacks, Truncation, Unwind};
+use super::{Code, Frame, Limits, ModuleId, ProcessId, Remap, StackId, Stacks, Truncation, Unwind};
 use crate::files::Files;
 use crate::host;
 use crate::ring::{Record, Sample};
@@ -23,43 +23,6 @@ const CACHE_SIZES: (usize, usize) = (1 << 12, 1 << 16);
 const KERNEL_SPACE: u64 = 0;
 /// The address space of processes that are not visible in this PID namespace.
 const NO_SPACE: u64 = 1;
-
-/// Limits on stored data. Data above a limit is counted, separately from data that does not exist.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Processes whose mappings are kept at a time.
-    pub processes: usize,
-    /// Executable mappings of one process.
-    pub mappings: usize,
-    /// The longest `/proc/PID/maps` that is read, in bytes.
-    pub maps_bytes: u64,
-    /// Files whose code is executed.
-    pub modules: usize,
-    /// The files that are held open: descriptors of this process.
-    pub files: usize,
-    /// Memory for unwind information of all files together, in bytes. A quarter is for rules, 24 bytes for each instruction that occurs in
-    /// stacks. A quarter is for pages of files. Half is for indexes of files without their own.
-    pub unwind_bytes: u64,
-    /// The most frames to unwind of one stack.
-    pub depth: usize,
-    /// Limits on stacks.
-    pub stacks: StackLimits,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            processes: 1 << 16,
-            mappings: 1 << 16,
-            maps_bytes: 16 << 20,
-            modules: 1 << 15,
-            files: 512,
-            unwind_bytes: 12 << 20,
-            depth: 512,
-            stacks: StackLimits::default(),
-        }
-    }
-}
 
 /// The result of analyzing a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,16 +73,11 @@ impl Analyzer {
     /// contain addresses instead of file offsets.
     pub fn new(files: impl Into<Files>, limits: Limits) -> Self {
         let files = files.into();
-        let spaces = SpaceLimits {
-            processes: limits.processes.max(1),
-            mappings: limits.mappings,
-            maps_bytes: limits.maps_bytes,
-        };
         let max_stack = host::read_number(&files.roots().proc.join("sys/kernel/perf_event_max_stack"));
         Self {
             max_stack: usize::try_from(max_stack.unwrap_or(MAX_STACK)).unwrap_or(usize::MAX),
             depth: limits.depth,
-            spaces: Spaces::new(&files, spaces),
+            spaces: Spaces::new(&files, limits),
             library: Library::new(&files, limits.modules, limits.files),
             tables: Tables::new(limits.unwind_bytes),
             stacks: Stacks::new(limits.stacks),
@@ -255,11 +213,6 @@ impl Analyzer {
     /// Sets the minimum time for which files are held open after the last sample of their code, in nanoseconds.
     pub fn keep_open_for(&mut self, window: u64) {
         self.library.keep_open_for(window);
-    }
-
-    /// Returns the number of open files.
-    pub fn open_files(&self) -> usize {
-        self.library.held()
     }
 
     /// Returns the number of known processes.

@@ -326,11 +326,6 @@ impl Library {
         self.idle = IDLE.max(window.saturating_add(SWEEP));
     }
 
-    /// Returns the number of open files.
-    pub(super) fn held(&self) -> usize {
-        self.held
-    }
-
     fn close_one(&mut self) {
         let held = self
             .module_states

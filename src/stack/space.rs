@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::ProcessId;
 use super::account::Loss;
 use super::library::{FileMapping, Library};
 use super::map::{Map, MappedContent, Mapping};
 use super::maps::{Line, Name};
+use super::{Limits, ProcessId};
 use crate::error::{Errno, FileError, FileErrorKind};
 use crate::files::{Files, Opened, ProcessFile, RootError};
 use crate::host;
@@ -26,21 +26,11 @@ pub(super) const MIN_RESYNC_INTERVAL: u64 = 1024;
 /// `PROT_EXEC`
 const EXECUTABLE: u32 = 4;
 
-/// Limits on what is kept and read.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SpaceLimits {
-    pub(super) processes: usize,
-    /// Mappings of one process.
-    pub(super) mappings: usize,
-    /// The longest list of mappings, in bytes.
-    pub(super) maps_bytes: u64,
-}
-
 /// The address spaces of all processes.
 #[derive(Debug)]
 pub(super) struct Spaces {
     files: Files,
-    limits: SpaceLimits,
+    limits: Limits,
     spaces: FxHashMap<u32, Space>,
     /// Exited processes, with the serial number of their space at exit.
     ended: VecDeque<(u32, u64)>,
@@ -79,7 +69,7 @@ impl Space {
 }
 
 impl Spaces {
-    pub(super) fn new(files: &Files, limits: SpaceLimits) -> Self {
+    pub(super) fn new(files: &Files, limits: Limits) -> Self {
         Self {
             files: files.clone(),
             limits,
@@ -210,7 +200,7 @@ impl Spaces {
 
     /// Returns the space of a process, which is initially empty.
     fn entry(&mut self, pid: u32, complete: bool, library: &mut Library) -> &mut Space {
-        if !self.spaces.contains_key(&pid) && self.spaces.len() >= self.limits.processes {
+        if !self.spaces.contains_key(&pid) && self.spaces.len() >= self.limits.processes.max(1) {
             self.make_room();
             library.accounts.lose(Loss::ProcessesFull);
         }
@@ -323,7 +313,7 @@ fn loss_of(error: &RootError) -> Loss {
 fn read_list(
     maps: &Opened,
     pid: u32,
-    limits: &SpaceLimits,
+    limits: &Limits,
     process: &mut Option<ProcessId>,
     library: &mut Library,
 ) -> Result<Map, RootError> {

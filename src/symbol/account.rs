@@ -66,11 +66,6 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Returns the number of frames without a symbol, by reason.
-    pub fn unnamed(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
-        Reason::ALL.into_iter().zip(self.unnamed)
-    }
-
     /// Returns the number of frames without a symbol for one reason.
     pub fn of(&self, reason: Reason) -> u64 {
         self.unnamed.get(reason as usize).copied().unwrap_or(0)
@@ -98,6 +93,6 @@ mod tests {
         }
         let words: std::collections::BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
         assert_eq!(words.len(), Reason::ALL.len());
-        assert!(accounts.unnamed().all(|(_, count)| count == 1));
+        assert!(Reason::ALL.into_iter().all(|reason| accounts.of(reason) == 1));
     }
 }

@@ -181,11 +181,6 @@ impl FileNames {
         self.open.0.clear();
     }
 
-    /// Returns the number of open files: 0 except during symbolization.
-    pub(super) fn open(&self) -> usize {
-        self.open.0.values().filter(|file| file.is_ok()).count()
-    }
-
     /// Returns the function at an offset in a file, from `spans` if it is cached.
     pub(super) fn find(
         &mut self,
@@ -336,7 +331,7 @@ impl Known {
         let found = found.find_map(|(segment, shown)| Some((segment.address_of(offset)?, segment, shown)));
         let Some((address, segment, shown)) = found else { return (Arc::clone(&self.whole), offset) };
         let shown = shown.get_or_insert_with(|| {
-            let &mut binary::Segment { start, limit, offset } = segment;
+            let &mut binary::Segment { start, limit, offset, .. } = segment;
             Arc::new(Segment { start, limit, offset, ..(*self.whole).clone() })
         });
         (Arc::clone(shown), address)
@@ -428,6 +423,16 @@ impl Names {
         self.tables.extend(addresses.map(|addresses| Table { addresses, source }));
     }
 
+    /// Returns the result for a linkage name that was read from a file, with a suffix.
+    fn result(&self, read: std::io::Result<Option<Vec<u8>>>, suffix: &str, span: Span) -> NameResult {
+        let Ok(linkage) = read else { return (Err(Reason::Unreadable), None) };
+        let name = linkage.map(|linkage| {
+            let linkage = String::from_utf8_lossy(&linkage);
+            Name::new(&format!("{}{suffix}", demangle(&linkage)), &format!("{linkage}{suffix}"))
+        });
+        (name.ok_or(self.otherwise), Some(span))
+    }
+
     fn bytes(&self) -> usize {
         let tables = self.tables.iter().map(|table| table.addresses.bytes() + table.source.bytes());
         tables.sum::<usize>() + self.stubs.as_ref().map_or(0, |(stubs, _)| stubs.bytes())
@@ -458,14 +463,7 @@ impl Reading<'_> {
             }
         }
         let Some((table, reader, function)) = best else { return self.stub(names, address, span) };
-        match table.addresses.name(&*reader, &function) {
-            Err(_) => (Err(Reason::Unreadable), None),
-            Ok(None) => (Err(names.otherwise), Some(span)),
-            Ok(Some(name)) => {
-                let linkage = String::from_utf8_lossy(&name);
-                (Ok(Name::new(&demangle(&linkage), &linkage)), Some(span))
-            }
-        }
+        names.result(table.addresses.name(&*reader, &function), "", span)
     }
 
     /// Names a stub after the function of another file that it calls, as perf does.
@@ -480,15 +478,7 @@ impl Reading<'_> {
             Ok(reader) => reader,
             Err(reason) => return (Err(reason), None),
         };
-        match stubs.name(&*reader, address) {
-            Err(_) => (Err(Reason::Unreadable), None),
-            Ok(None) => (Err(names.otherwise), Some(span)),
-            Ok(Some(name)) => {
-                let linkage = String::from_utf8_lossy(&name);
-                let (name, linkage) = (format!("{}@plt", demangle(&linkage)), format!("{linkage}@plt"));
-                (Ok(Name::new(&name, &linkage)), Some(span))
-            }
-        }
+        names.result(stubs.name(&*reader, address), "@plt", span)
     }
 
     /// Looks up an address in a table.

@@ -120,15 +120,6 @@ impl Jits {
         }
     }
 
-    /// Returns the number of open files.
-    pub(super) fn open_files(&self) -> usize {
-        self.known
-            .values()
-            .flat_map(Jit::symbol_files)
-            .filter(|symbol_files| symbol_files.file.is_some())
-            .count()
-    }
-
     /// Sets the memory limit in bytes, and enforces it at once.
     pub(super) fn set_limit(&mut self, limit: usize) {
         (self.limit, self.each) = (limit, limit / 2);

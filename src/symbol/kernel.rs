@@ -25,7 +25,7 @@ const NAME_LIMIT: usize = 512;
 #[derive(Debug)]
 pub(super) struct Kernel {
     /// The list, or why there is none; `None` before the first look-up.
-    table: Option<Result<Listed, (Reason, KallsymsError)>>,
+    table: Option<Result<Listed, Reason>>,
     read_at: Monotonic,
     /// The minimum time before the list is read again.
     wait: Duration,
@@ -75,10 +75,8 @@ impl Kernel {
         let Some(missing) = addresses.find(|&address| is_first || !self.knows(address)) else {
             return false;
         };
-        self.table = Some(match Table::read(roots, self.limit) {
-            Ok(table) => Ok(Listed::new(table, roots)),
-            Err(error) => Err((reason(&error), error)),
-        });
+        let table = Table::read(roots, self.limit).map_err(|error| reason(&error));
+        self.table = Some(table.map(|table| Listed::new(table, roots)));
         self.read_at = now;
         let has_helped = is_first || self.knows(missing);
         self.wait = if has_helped { refresh } else { (self.wait.max(refresh) * 2).min(LONGEST_WAIT) };
@@ -129,7 +127,7 @@ impl Kernel {
         };
         let listed = match &self.table {
             Some(Ok(listed)) => listed.find(address).ok_or(Reason::KernelUnknown),
-            Some(Err((reason, _))) => Err(*reason),
+            Some(Err(reason)) => Err(*reason),
             None => Err(Reason::KernelUnreadable),
         };
         let here = (address, address.saturating_add(1));
@@ -145,11 +143,6 @@ impl Kernel {
         let changed =
             self.changed.range(..=address).next_back().is_some_and(|(_, changed)| address < changed.end);
         changed || matches!(&self.table, Some(Ok(listed)) if listed.table.covers(address))
-    }
-
-    /// Returns why there is no list.
-    pub(super) fn refusal(&self) -> Option<&KallsymsError> {
-        self.table.as_ref().and_then(|table| table.as_ref().err()).map(|(_, error)| error)
     }
 
     /// Limits the list to `limit` bytes. A larger list is dropped.
@@ -283,11 +276,9 @@ ffffffffc0000100 d table\t[nf_conntrack]
         let mut kernel = Kernel::new(1 << 20);
         kernel.prepare(&host.1, at(0), REFRESH, [1].into_iter());
         assert_eq!(name(&kernel, 1), Err(Reason::KernelForbidden));
-        assert!(kernel.refusal().unwrap().to_string().contains("CAP_SYSLOG"));
         host.write(SYMBOLS);
         kernel.prepare(&host.1, at(30), REFRESH, [1].into_iter());
         assert_eq!(name(&kernel, 0xffff_ffff_8100_0110).unwrap(), "tcp_sendmsg [kernel.kallsyms]");
-        assert!(kernel.refusal().is_none());
     }
 
     #[test]

@@ -54,7 +54,6 @@ use crate::clock::{Clock, Monotonic};
 use crate::error::printable;
 use crate::files::Files;
 use crate::named_enum::named_enum;
-use crate::probe::kallsyms::KallsymsError;
 use crate::ring::Ksymbol;
 use crate::stack::{BuildId, Code, Frame, ModuleId, Process, ProcessId};
 
@@ -296,11 +295,6 @@ impl Symbolizer {
         &self.accounts
     }
 
-    /// Returns why the kernel's functions have no symbols, and the remedy.
-    pub fn kernel_refusal(&self) -> Option<&KallsymsError> {
-        self.kernel.refusal()
-    }
-
     /// Returns the memory in use, by parts.
     pub fn held(&self) -> MemoryUsage {
         MemoryUsage {
@@ -314,11 +308,6 @@ impl Symbolizer {
     /// Returns the approximate memory in use, in bytes.
     pub fn bytes(&self) -> usize {
         self.held().total()
-    }
-
-    /// Returns the number of open files: JIT symbol files of processes.
-    pub fn open_files(&self) -> usize {
-        self.files.open() + self.jits.open_files()
     }
 
     /// Reads data that the frames need and that may have changed.

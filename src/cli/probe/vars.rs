@@ -13,7 +13,7 @@ use crate::cli::observe::Failure;
 use crate::cli::{Output, json, written};
 use crate::error::printable;
 use crate::host::Roots;
-use crate::probe::argument::{self, Arch, Argument, Element, Site, Width, fetch_text};
+use crate::probe::argument::{self, Argument, Element, Site, Width, fetch_text};
 use crate::probe::btf::{self, Btf, Known};
 use crate::probe::kallsyms;
 use crate::probe::usdt::UsdtProbe;
@@ -202,7 +202,7 @@ fn in_program(source: &Source, definition: &Definition, roots: &Roots) -> anyhow
         Location::User { at: At::Offset(offset), .. } => binary.check_offset(*offset)?,
         Location::Kernel { .. } | Location::Usdt { .. } => {}
     }
-    let machine = Arch::from(binary.machine());
+    let machine = binary.machine();
     let row = |variable: String, taken: &str, at_return| {
         let kind = "integer or pointer".into();
         Row { variable, kind, at_return, taken: Some(taken.to_owned()), reason: None }
@@ -237,7 +237,7 @@ fn at_usdt_probe(source: &Source, definition: &Definition, roots: &Roots) -> any
             source.path
         )
     })?;
-    let arguments = argument::usdt(&usdt_probe.arguments, Arch::from(binary.machine()));
+    let arguments = argument::usdt(&usdt_probe.arguments, binary.machine());
     let row = |(number, argument): (usize, &Result<Argument, argument::ArgumentError>)| {
         let (kind, taken, reason) = match argument {
             Ok(argument) => {

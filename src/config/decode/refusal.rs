@@ -9,7 +9,8 @@ use crate::config::yaml::NodeId;
 use crate::event::nearest;
 
 /// Reason why a value was rejected.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
 pub(super) struct Refusal {
     /// Value or key: the innermost node that the error passed.
     pub(super) at: Option<NodeId>,
@@ -40,14 +41,6 @@ impl Refusal {
         self
     }
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 impl de::Error for Refusal {
     /// The text after `"; "` becomes the hint.

@@ -25,7 +25,7 @@ pub const STACK: u32 = 16 << 10;
 
 /// Returns the checked section, or `base` if the file omits it.
 pub(in crate::config) fn profiled(
-    entries: Option<&At<Entries<Profile>>>,
+    entries: &Option<At<Entries<Profile>>>,
     base: &[Profiled],
     report: &mut Report<'_>,
 ) -> Vec<Profiled> {
@@ -43,14 +43,14 @@ fn profile(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> O
     let source = source(name, entry, report);
     let unwind = unwind(entry, report);
     let targets = SampledTargets {
-        cgroups: cgroups(entry.cgroups.as_ref(), report),
-        processes: processes(entry.processes.as_ref(), report),
+        cgroups: cgroups(&entry.cgroups, report),
+        processes: processes(&entry.processes, report),
         cpus: entry.cpus.as_ref().map(|cpus| cpus.0.clone()),
     };
     let per = entry.per.as_ref().map(|at| at.value.into());
     let lines = entry.lines.is_some_and(|at| at.value);
-    let functions = functions(entry.functions.as_ref(), report);
-    let Period(window) = report.setting(entry.window.as_ref(), WINDOWS, WINDOW);
+    let functions = functions(&entry.functions, report);
+    let Period(window) = report.setting(&entry.window, WINDOWS, WINDOW);
     let name = name.value.as_str().into();
     Some(Profiled { name, source: source?, unwind, lines, targets, per, functions, window })
 }
@@ -63,7 +63,7 @@ fn source(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> Op
         .map(|at| ("threshold", at.node))
         .or_else(|| entry.limit.as_ref().map(|at| ("limit", at.node)));
     let Profile { kprobe, kretprobe, uprobe, uretprobe, usdt, .. } = &entry.value;
-    let place = one_place([kprobe, kretprobe, uprobe, uretprobe, usdt].map(Option::as_ref), report);
+    let place = one_place([kprobe, kretprobe, uprobe, uretprobe, usdt], report);
     if let (Some(within), None) = (&entry.within, &place) {
         let message = "`in` applies only to a probe in a file, and this entry has none";
         report.error(within.node, message, "leave it out");
@@ -97,7 +97,7 @@ fn source(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> Op
 
 fn unwind(entry: &Profile, report: &mut Report<'_>) -> Unwind {
     let usual = Size(STACK.into());
-    let Size(bytes) = report.setting(entry.stack.as_ref(), Size(STACK_MIN)..=Size(STACK_MAX), usual);
+    let Size(bytes) = report.setting(&entry.stack, Size(STACK_MIN)..=Size(STACK_MAX), usual);
     if let Some(At { node, value: size }) = &entry.stack
         && !bytes.is_multiple_of(8)
         && STACKS.contains(&bytes)
@@ -131,25 +131,25 @@ fn selected<R>((include, exclude): Lists<R>, all: impl FnOnce() -> Vec<R>) -> Op
     any.then(|| (include.unwrap_or_else(all), exclude.unwrap_or_default()))
 }
 
-fn cgroups(written: Option<&At<file::SampledCgroups>>, report: &mut Report<'_>) -> Option<CgroupSelection> {
-    let At { value: file::SampledCgroups { include, exclude }, .. } = written?;
-    let lists = patterns(include.as_ref(), exclude.as_ref(), "leave it out for every cgroup", report);
+fn cgroups(written: &Option<At<file::SampledCgroups>>, report: &mut Report<'_>) -> Option<CgroupSelection> {
+    let At { value: file::SampledCgroups { include, exclude }, .. } = written.as_ref()?;
+    let lists = patterns(include, exclude, "leave it out for every cgroup", report);
     let (include, exclude) = selected(lists, everything)?;
     Some(CgroupSelection { include, exclude, ..CgroupSelection::default() })
 }
 
 fn processes(
-    written: Option<&At<file::SampledProcesses>>,
+    written: &Option<At<file::SampledProcesses>>,
     report: &mut Report<'_>,
 ) -> Option<ProcessSelection> {
-    let At { value: file::SampledProcesses { include, exclude }, .. } = written?;
-    let lists = rules(include.as_ref(), exclude.as_ref(), "leave it out for every process", report);
+    let At { value: file::SampledProcesses { include, exclude }, .. } = written.as_ref()?;
+    let lists = rules(include, exclude, "leave it out for every process", report);
     // A rule without conditions matches every process.
     let (include, exclude) = selected(lists, || vec![ProcessRule::default()])?;
     Some(ProcessSelection { include, exclude, ..ProcessSelection::default() })
 }
 
-fn functions(written: Option<&At<u64>>, report: &mut Report<'_>) -> usize {
+fn functions(written: &Option<At<u64>>, report: &mut Report<'_>) -> usize {
     let Some(At { node, value }) = written else { return FUNCTIONS };
     if *value > FUNCTIONS_MAX {
         let message = format!("{value} is not between 0 and {FUNCTIONS_MAX}");

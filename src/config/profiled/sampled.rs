@@ -29,7 +29,7 @@ pub(super) fn event(text: &At<String>, entry: &At<Profile>, report: &mut Report<
     let named = sampled(text, report);
     let clock = named.as_ref().is_some_and(|event| is_clock(&event.name));
     let rate = rate(entry, clock, Rate::Frequency(FREQUENCY), report);
-    let filter = filter(entry.filter.as_ref(), Fields::Event, report);
+    let filter = filter(&entry.filter, Fields::Event, report);
     let event = named?;
     let tracepoint = matches!(event.name, Name::Tracepoint { .. });
     if let (Some(at), false) = (&entry.filter, tracepoint) {
@@ -58,11 +58,11 @@ pub(super) fn event(text: &At<String>, entry: &At<Profile>, report: &mut Report<
 
 /// Returns the source of an entry with a probe; `None` if its location is invalid.
 pub(super) fn probe((kind, location): Place, entry: &At<Profile>, report: &mut Report<'_>) -> Option<Source> {
-    let root = traced::root(entry.within.as_ref(), Some(kind), report);
+    let root = traced::root(&entry.within, Some(kind), report);
     let about_events = [
-        ("filter", "tracepoints", node_of(entry.filter.as_ref())),
-        ("kernel", "events that occur in the kernel and in programs", node_of(entry.kernel.as_ref())),
-        ("idle", "clock events", node_of(entry.idle.as_ref())),
+        ("filter", "tracepoints", node_of(&entry.filter)),
+        ("kernel", "events that occur in the kernel and in programs", node_of(&entry.kernel)),
+        ("idle", "clock events", node_of(&entry.idle)),
     ];
     for (word, what, node) in about_events {
         if let Some(node) = node {
@@ -77,11 +77,11 @@ pub(super) fn probe((kind, location): Place, entry: &At<Profile>, report: &mut R
 /// Returns the source of an entry with `threshold`.
 pub(super) fn off_cpu(entry: &At<Profile>, report: &mut Report<'_>) -> Source {
     let about_events = [
-        ("filter", node_of(entry.filter.as_ref())),
-        ("frequency", node_of(entry.frequency.as_ref())),
-        ("period", node_of(entry.period.as_ref())),
-        ("kernel", node_of(entry.kernel.as_ref())),
-        ("idle", node_of(entry.idle.as_ref())),
+        ("filter", node_of(&entry.filter)),
+        ("frequency", node_of(&entry.frequency)),
+        ("period", node_of(&entry.period)),
+        ("kernel", node_of(&entry.kernel)),
+        ("idle", node_of(&entry.idle)),
     ];
     for (word, node) in about_events {
         if let Some(node) = node {
@@ -94,12 +94,12 @@ pub(super) fn off_cpu(entry: &At<Profile>, report: &mut Report<'_>) -> Source {
         }
     }
     Source::OffCpu {
-        threshold: threshold(entry.threshold.as_ref(), report),
-        limit: report.number(entry.limit.as_ref(), LIMIT_MAX).unwrap_or(LIMIT),
+        threshold: threshold(&entry.threshold, report),
+        limit: report.number(&entry.limit, LIMIT_MAX).unwrap_or(LIMIT),
     }
 }
 
-fn threshold(written: Option<&At<Period>>, report: &mut Report<'_>) -> Duration {
+fn threshold(written: &Option<At<Period>>, report: &mut Report<'_>) -> Duration {
     let Some(At { node, value: Period(threshold) }) = written else { return THRESHOLD };
     if !THRESHOLDS.contains(threshold) {
         let message = format!("{threshold:?} is more than {:?}", THRESHOLDS.end());
@@ -114,8 +114,8 @@ fn rate(entry: &Profile, clock: bool, usual: Rate, report: &mut Report<'_>) -> R
         let message = "`frequency` and `period` are mutually exclusive";
         report.error(period.node, message, "remove one of them");
     }
-    if let Some(frequency) = &entry.frequency {
-        return Rate::Frequency(report.number(Some(frequency), FREQUENCY_MAX).unwrap_or(FREQUENCY));
+    if entry.frequency.is_some() {
+        return Rate::Frequency(report.number(&entry.frequency, FREQUENCY_MAX).unwrap_or(FREQUENCY));
     }
     let Some(period) = &entry.period else { return usual };
     if clock && period.value < CLOCK_PERIOD_MIN {
@@ -124,7 +124,7 @@ fn rate(entry: &Profile, clock: bool, usual: Rate, report: &mut Report<'_>) -> R
         report.error(period.node, message, format!("write `frequency: {FREQUENCY}`"));
         return Rate::Frequency(FREQUENCY);
     }
-    Rate::Period(report.number(Some(period), PERIOD_MAX).unwrap_or(1))
+    Rate::Period(report.number(&entry.period, PERIOD_MAX).unwrap_or(1))
 }
 
 /// Reports whether the event is a clock.

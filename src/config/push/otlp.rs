@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    Bounds, INTERVAL, INTERVALS, QUEUE, QUEUE_MAX, QUEUE_MIN, Section, Signal, TIMEOUTS, WrittenTls, address,
+    INTERVAL, INTERVALS, QUEUE, QUEUE_MAX, QUEUE_MIN, Section, Signal, TIMEOUTS, WrittenTls, address,
     headers, pairs, period, queue, tls,
 };
 use crate::config::decode::At;
@@ -184,38 +184,37 @@ impl Section for Otlp {
 
     fn check(At { value: otlp, .. }: &At<Written>, report: &mut Report<'_>) -> Self {
         let (metrics, profiles) = (otlp.metrics.as_ref(), otlp.profiles.as_ref());
-        let metrics_interval = metrics.and_then(|metrics| metrics.interval.as_ref());
-        let profiles_interval = profiles.and_then(|profiles| profiles.interval.as_ref());
+        let metrics_interval = metrics.and_then(|metrics| metrics.interval);
+        let profiles_interval = profiles.and_then(|profiles| profiles.interval);
         Self {
             endpoint: otlp
                 .endpoint
                 .as_ref()
                 .and_then(|at| address(at, |hint| hint, report).map(|_| at.value.clone())),
             protocol: otlp.protocol.map(|at| at.value),
-            headers: headers(otlp.headers.as_ref(), report),
+            headers: headers(&otlp.headers, report),
             gzip: otlp.compression.map(|at| at.value == Compression::Gzip),
-            timeout: period(otlp.timeout.as_ref(), TIMEOUTS, Period::seconds(10), report),
-            tls: tls(otlp.tls.as_ref(), report),
-            resource: resource(otlp.resource.as_ref(), report),
-            queue: queue(otlp.queue.as_ref(), report),
+            timeout: period(&otlp.timeout, TIMEOUTS, Period::seconds(10), report),
+            tls: tls(&otlp.tls, report),
+            resource: resource(&otlp.resource, report),
+            queue: queue(&otlp.queue, report),
             signals: otlp.signals.as_ref().map(|list| {
                 let mut signals: Vec<Signal> = list.iter().map(|at| at.value).collect();
                 signals.sort_unstable();
                 signals.dedup();
                 signals
             }),
-            metrics_interval: period(metrics_interval, INTERVALS, INTERVAL, report),
+            metrics_interval: period(&metrics_interval, INTERVALS, INTERVAL, report),
             temporality: metrics.and_then(|metrics| metrics.temporality).map(|at| at.value),
             histograms: metrics.and_then(|metrics| metrics.histograms).map(|at| at.value),
-            profiles_interval: report.setting(profiles_interval, PROFILES, PROFILE).0,
+            profiles_interval: report.setting(&profiles_interval, PROFILES, PROFILE).0,
             profiles_cpus: profiles.and_then(|profiles| profiles.cpus).is_none_or(|at| at.value),
         }
     }
 }
 
-fn resource(written: Option<&At<Texts>>, report: &mut Report<'_>) -> Vec<(String, String)> {
-    let bounds = Bounds { of: "attributes", most: 128, bytes: 4096, are: "allowed" };
-    pairs(written, &bounds, report, |name, value, report| {
+fn resource(written: &Option<At<Texts>>, report: &mut Report<'_>) -> Vec<(String, String)> {
+    pairs(written, ("attributes", 128, 4096), report, |name, value, report| {
         if name.trim().is_empty() {
             report.error(value.node, "the attribute name is empty", None);
         }

@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    Bounds, INTERVAL, INTERVALS, QUEUE_MAX, QUEUE_MIN, Section, TIMEOUTS, WrittenTls, address, headers,
-    pairs, queue, tls,
+    INTERVAL, INTERVALS, QUEUE_MAX, QUEUE_MIN, Section, TIMEOUTS, WrittenTls, address, headers, pairs, queue,
+    tls,
 };
 use crate::config::decode::At;
 use crate::config::problem::shown;
@@ -72,7 +72,7 @@ impl Section for RemoteWrite {
     type Written = Written;
 
     fn check(At { value: written, .. }: &At<Written>, report: &mut Report<'_>) -> Self {
-        let headers = headers(written.headers.as_ref(), report);
+        let headers = headers(&written.headers, report);
         if let Some(file) = &written.credentials_file
             && headers.iter().any(|(name, _)| name == "authorization")
         {
@@ -82,11 +82,11 @@ impl Section for RemoteWrite {
             url: receiver(&written.url, report),
             headers,
             credentials_file: written.credentials_file.as_ref().map(|at| PathBuf::from(&at.value)),
-            timeout: report.setting(written.timeout.as_ref(), TIMEOUTS, TIMEOUT).0,
-            tls: tls(written.tls.as_ref(), report),
-            queue: queue(written.queue.as_ref(), report),
-            interval: report.setting(written.interval.as_ref(), INTERVALS, INTERVAL).0,
-            labels: labels(written.labels.as_ref(), report),
+            timeout: report.setting(&written.timeout, TIMEOUTS, TIMEOUT).0,
+            tls: tls(&written.tls, report),
+            queue: queue(&written.queue, report),
+            interval: report.setting(&written.interval, INTERVALS, INTERVAL).0,
+            labels: labels(&written.labels, report),
         }
     }
 }
@@ -103,9 +103,8 @@ fn receiver(at: &At<String>, report: &mut Report<'_>) -> Uri {
     uri
 }
 
-fn labels(written: Option<&At<Texts>>, report: &mut Report<'_>) -> Vec<(String, String)> {
-    let bounds = Bounds { of: "labels", most: 32, bytes: 1024, are: "allowed" };
-    pairs(written, &bounds, report, |name, value, report| {
+fn labels(written: &Option<At<Texts>>, report: &mut Report<'_>) -> Vec<(String, String)> {
+    pairs(written, ("labels", 32, 1024), report, |name, value, report| {
         let fitted = fit_label_name(name);
         if fitted != name.value {
             let message = format!("{} is not a valid label name", shown(name));

@@ -9,7 +9,7 @@ use crate::config::problem::{all_of, shown};
 use crate::config::report::Report;
 use crate::config::value::List;
 use crate::config::yaml::NodeId;
-use crate::event::nearest;
+use crate::event::{is_identifier, is_word, nearest};
 use crate::targets::Targets;
 
 /// Default number of distinct values of a label.
@@ -51,7 +51,7 @@ impl Fields<'_> {
                 format!("{} is not a field name: the entry has only one event", shown(text)),
                 Some(format!("write `{name}`")),
             )
-        } else if !is_field(name) {
+        } else if !is_identifier(name) {
             let message = format!(
                 "{} is not a valid field name: field names consist of letters, digits and _",
                 shown(text)
@@ -101,12 +101,6 @@ fn missing_argument(name: &str, known: &[Arc<str>]) -> (String, Option<String>) 
     (message, Some(hint))
 }
 
-/// Reports whether a text is a valid field name in the kernel's headers.
-pub(super) fn is_field(text: &str) -> bool {
-    let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-    text.bytes().all(word) && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())
-}
-
 /// Returns the names that a filter compares: the words before an operator.
 pub(super) fn compared(filter: &str) -> Vec<&str> {
     let mut names = Vec::new();
@@ -115,9 +109,7 @@ pub(super) fn compared(filter: &str) -> Vec<&str> {
     while let Some(c) = rest.chars().next() {
         let length = match c {
             '"' | '\'' => rest[1..].find(c).map_or(rest.len(), |end| end + 2),
-            _ if c.is_ascii_alphanumeric() || c == '_' => {
-                rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len())
-            }
+            _ if is_word(c) => rest.find(|c| !is_word(c)).unwrap_or(rest.len()),
             _ => c.len_utf8(),
         };
         let (token, behind) = rest.split_at(length);
@@ -130,7 +122,7 @@ pub(super) fn compared(filter: &str) -> Vec<&str> {
             }
             '=' | '<' | '>' | '~' | '!' | '&' if !behind.starts_with(['&']) => names.extend(word.take()),
             _ if c.is_whitespace() => {}
-            _ => word = is_field(token).then_some(token),
+            _ => word = is_identifier(token).then_some(token),
         }
         rest = if c == '&' && behind.starts_with('&') { &behind[1..] } else { behind };
     }
@@ -139,11 +131,11 @@ pub(super) fn compared(filter: &str) -> Vec<&str> {
 
 /// Returns the filter, if it is valid.
 pub(in crate::config) fn filter(
-    written: Option<&At<String>>,
+    written: &Option<At<String>>,
     fields: Fields<'_>,
     report: &mut Report<'_>,
 ) -> Option<Arc<str>> {
-    let filter = written?;
+    let filter = written.as_ref()?;
     if filter.trim().is_empty() {
         report.error(filter.node, "the filter is empty", "leave it out to include all events");
     } else if filter.len() > FILTER_LIMIT {
@@ -158,7 +150,7 @@ pub(in crate::config) fn filter(
 
 /// Returns the labels. The labels of the targets of `per` are reserved.
 pub(super) fn labels(
-    written: Option<&At<Labels>>,
+    written: &Option<At<Labels>>,
     fields: Fields<'_>,
     per: &[Targets],
     report: &mut Report<'_>,
@@ -213,12 +205,12 @@ fn unfit(name: &str, field: &str, per: &[Targets]) -> Option<(String, String)> {
         _ if name.starts_with("__") => {
             Some((format!("{}: labels that begin with __ are reserved by Prometheus", shown(name)), apart()))
         }
-        _ if !is_field(name) => {
+        _ if !is_identifier(name) => {
             let message = format!(
                 "{} is not a valid label name: label names consist of letters, digits and _",
                 shown(name)
             );
-            let better: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            let better: String = name.chars().filter(|c| is_word(*c)).collect();
             let better = better.trim_start_matches(|c: char| c.is_ascii_digit());
             let better = if better.is_empty() { "name" } else { better };
             Some((message, format!("write {{{better}: {field}}}")))
@@ -229,12 +221,12 @@ fn unfit(name: &str, field: &str, per: &[Targets]) -> Option<(String, String)> {
 
 /// Returns the maximum number of distinct values of a label.
 pub(super) fn values(
-    written: Option<&At<u64>>,
-    labels: Option<&At<Labels>>,
+    written: &Option<At<u64>>,
+    labels: &Option<At<Labels>>,
     entry: NodeId,
     report: &mut Report<'_>,
 ) -> usize {
-    if let Some(values) = written.filter(|_| labels.is_none() && !report.blames(entry)) {
+    if let Some(values) = written.as_ref().filter(|_| labels.is_none() && !report.blames(entry)) {
         let message = "this has no effect: the entry has no `labels`";
         report.warning(values.node, message, "leave it out");
     }
@@ -254,7 +246,7 @@ pub(super) enum Time {
 
 /// Returns the measured value.
 pub(super) fn measure(
-    sum: Option<&At<Sum>>,
+    sum: &Option<At<Sum>>,
     histogram: Option<&At<Histogram>>,
     time: Time,
     fields: Fields<'_>,
@@ -266,13 +258,13 @@ pub(super) fn measure(
         report.error(sum.node, "an entry has a `sum` or a `histogram`, not both", hint);
         return default;
     }
-    let of = sum.map(|sum| &sum.of).or_else(|| histogram?.of());
+    let of = sum.as_ref().map(|sum| &sum.of).or_else(|| histogram?.of());
     if let Some(of) = of.filter(|_| time == Time::Pair) {
         let hint = "write an entry with `event` to measure a field";
         report.error(of.node, "a pair measures a duration, not a field", hint);
         return default;
     }
-    let quantity = |of: &At<String>, unit: Option<&At<Unit>>, report: &mut Report<'_>| {
+    let quantity = |of: &At<String>, unit: Option<At<Unit>>, report: &mut Report<'_>| {
         if OF_THE_RECORD.contains(&of.value.as_str()) {
             let message = format!("{} is not a number that can be summed", shown(of));
             report.error(of.node, message, "name a field");
@@ -282,12 +274,13 @@ pub(super) fn measure(
         Some(Quantity { field, unit: unit.map(|unit| unit.value) })
     };
     let measured = match (sum, histogram) {
-        (Some(sum), _) => quantity(&sum.of, sum.unit.as_ref(), report).map(Measure::Sum),
+        (Some(sum), _) => quantity(&sum.of, sum.unit, report).map(Measure::Sum),
         (None, Some(histogram)) => {
-            let bounds = bounds(histogram.buckets.as_ref(), report);
+            let bounds = bounds(&histogram.buckets, report);
             match histogram.of() {
-                Some(of) => quantity(of, histogram.unit.as_ref(), report)
-                    .map(|quantity| Measure::Histogram(quantity, bounds)),
+                Some(of) => {
+                    quantity(of, histogram.unit, report).map(|quantity| Measure::Histogram(quantity, bounds))
+                }
                 None => is_elapsed_time(histogram, time, report).then_some(Measure::Elapsed(bounds)),
             }
         }
@@ -298,11 +291,11 @@ pub(super) fn measure(
 
 /// Returns the histogram, if it is valid.
 pub(super) fn histogram<'e>(
-    written: Option<&'e At<Histogram>>,
+    written: &'e Option<At<Histogram>>,
     report: &mut Report<'_>,
 ) -> Option<&'e At<Histogram>> {
-    let histogram = written?;
-    let Some(text) = histogram.unknown_text() else { return written };
+    let histogram = written.as_ref()?;
+    let Some(text) = histogram.unknown_text() else { return Some(histogram) };
     let message = format!("expected `seconds` (the duration) or a block, found the text {}", shown(text));
     report.error(histogram.node, message, "write a field as {of: field, unit: bytes}");
     None
@@ -326,9 +319,9 @@ fn is_elapsed_time(histogram: &At<Histogram>, time: Time, report: &mut Report<'_
 }
 
 /// Returns the bounds of buckets, which are finite and ascending.
-fn bounds(written: Option<&At<List<f64>>>, report: &mut Report<'_>) -> Option<Vec<f64>> {
-    let list = written?;
-    report.not_empty(written, "has no bounds", "leave it out for exponential buckets");
+fn bounds(written: &Option<At<List<f64>>>, report: &mut Report<'_>) -> Option<Vec<f64>> {
+    let list = written.as_ref()?;
+    report.not_empty(written.as_ref(), "has no bounds", "leave it out for exponential buckets");
     let hint = "each bucket is a series: use fewer";
     if report.too_many(list.node, (list.len(), "buckets"), BUCKET_LIMIT, hint) {
         return None;

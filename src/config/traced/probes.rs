@@ -9,7 +9,7 @@ use crate::config::file::{Histogram, PID_MAX, Probe, Within};
 use crate::config::per::per;
 use crate::config::problem::shown;
 use crate::config::report::Report;
-use crate::config::selection::Selections;
+use crate::config::selection::{Selections, below_mount};
 use crate::config::value::List;
 use crate::probe::argument::Argument;
 use crate::probe::{self, Definition, Location, ProbeKind, Root};
@@ -24,12 +24,12 @@ pub(super) fn probe(
     selections: &Selections,
     report: &mut Report<'_>,
 ) -> Option<Traced> {
-    let histogram = histogram(entry.histogram.as_ref(), report);
+    let histogram = histogram(&entry.histogram, report);
     let place = place(name, entry, report);
     let kind = place.as_ref().map(|(kind, _)| *kind);
-    let root = root(entry.within.as_ref(), kind, report);
+    let root = root(&entry.within, kind, report);
     let ends = kind.is_none_or(|kind| kind.returns() || is_timed(kind, histogram));
-    let arguments = arguments(entry.arguments.as_ref(), ends, report);
+    let arguments = arguments(&entry.arguments, ends, report);
     let names: Vec<Arc<str>> = arguments.iter().map(|argument| Arc::clone(&argument.name)).collect();
     // Invalid arguments cause no further problems.
     let known = match &entry.arguments {
@@ -41,11 +41,11 @@ pub(super) fn probe(
     };
     let fields = Fields::Probe(known);
     let per = per(&entry.target_keys(), selections, report);
-    let filter = filter(entry.filter.as_ref(), fields, report);
-    let labels = labels(entry.labels.as_ref(), fields, &per, report);
-    let values = values(entry.values.as_ref(), entry.labels.as_ref(), entry.node, report);
+    let filter = filter(&entry.filter, fields, report);
+    let labels = labels(&entry.labels, fields, &per, report);
+    let values = values(&entry.values, &entry.labels, entry.node, report);
     let time = time(place.as_ref());
-    let measure = measure(entry.sum.as_ref(), histogram, time, fields, report);
+    let measure = measure(&entry.sum, histogram, time, fields, report);
     let (_, location) = place?;
     let arguments = match (known, kind) {
         (None, Some(ProbeKind::Usdt)) if entry.arguments.is_none() => {
@@ -80,11 +80,11 @@ fn of_usdt_probe(labels: &[Label], measure: &Measure, filter: Option<&str>) -> V
 pub(in crate::config) type Place = (ProbeKind, Option<Location>);
 
 /// Texts of the probe location keys, in the order of [`ProbeKind::ALL`].
-type Written<'e> = [Option<&'e At<String>>; ProbeKind::ALL.len()];
+type Written<'e> = [&'e Option<At<String>>; ProbeKind::ALL.len()];
 
 fn place(name: &At<String>, entry: &At<Probe>, report: &mut Report<'_>) -> Option<Place> {
     let Probe { kprobe, kretprobe, uprobe, uretprobe, usdt, .. } = &entry.value;
-    let place = one_place([kprobe, kretprobe, uprobe, uretprobe, usdt].map(Option::as_ref), report);
+    let place = one_place([kprobe, kretprobe, uprobe, uretprobe, usdt], report);
     if place.is_none() && !report.blames(entry.node) {
         let message = "the entry has no probe location";
         let hint = "write one of `kprobe`, `kretprobe`, `uprobe`, `uretprobe` and `usdt`";
@@ -96,7 +96,7 @@ fn place(name: &At<String>, entry: &At<Probe>, report: &mut Report<'_>) -> Optio
 /// Returns the kind and location of the probe of an entry; `None` if it has none.
 pub(in crate::config) fn one_place(written: Written<'_>, report: &mut Report<'_>) -> Option<Place> {
     let written = ProbeKind::ALL.into_iter().zip(written);
-    let mut written = written.filter_map(|(kind, text)| Some((kind, text?)));
+    let mut written = written.filter_map(|(kind, text)| Some((kind, text.as_ref()?)));
     let (kind, text) = written.next()?;
     if let Some((_, second)) = written.next() {
         let message = "an entry has only one probe";
@@ -109,7 +109,7 @@ pub(in crate::config) fn one_place(written: Written<'_>, report: &mut Report<'_>
 
 /// Returns the root directory of the path.
 pub(in crate::config) fn root(
-    written: Option<&At<Within>>,
+    written: &Option<At<Within>>,
     kind: Option<ProbeKind>,
     report: &mut Report<'_>,
 ) -> Root {
@@ -124,7 +124,7 @@ pub(in crate::config) fn root(
             cgroup_path(cgroup, report);
             Root::Cgroup(cgroup.value.as_str().into())
         }
-        (None, Some(pid)) => report.number(Some(pid), PID_MAX).map_or(Root::Host, Root::Process),
+        (None, Some(_)) => report.number(pid, PID_MAX).map_or(Root::Host, Root::Process),
         (Some(_), Some(pid)) => {
             report.error(pid.node, "`cgroup` and `pid` are mutually exclusive", None);
             Root::Host
@@ -140,12 +140,8 @@ pub(in crate::config) fn root(
 }
 
 fn cgroup_path(cgroup: &At<String>, report: &mut Report<'_>) {
-    let (message, hint) = if let Some(below) = cgroup.strip_prefix("/sys/fs/cgroup") {
-        let below = below.strip_prefix("/unified").unwrap_or(below);
-        (
-            format!("{} is not relative to the mount point", shown(cgroup)),
-            format!("write `{}`", if below.is_empty() { "/" } else { below }),
-        )
+    let (message, hint) = if let Some(below) = below_mount(cgroup) {
+        (format!("{} is not relative to the mount point", shown(cgroup)), format!("write `{below}`"))
     } else if cgroup.contains(['*', '?', '[', '{']) {
         let message = format!("{} is a pattern, but the path of one cgroup is required", shown(cgroup));
         (message, "write the path of one cgroup".into())
@@ -158,9 +154,9 @@ fn cgroup_path(cgroup: &At<String>, report: &mut Report<'_>) {
 }
 
 /// Returns the arguments, which must have distinct names. If the function `ends` at the probe, the return value is allowed.
-fn arguments(written: Option<&At<List<String>>>, ends: bool, report: &mut Report<'_>) -> Vec<Argument> {
+fn arguments(written: &Option<At<List<String>>>, ends: bool, report: &mut Report<'_>) -> Vec<Argument> {
     let Some(list) = written else { return Vec::new() };
-    report.not_empty(written, "contains no arguments", "leave it out");
+    report.not_empty(written.as_ref(), "contains no arguments", "leave it out");
     if list.len() > ARGUMENT_LIMIT {
         let message = format!("{} arguments, the kernel accepts at most {ARGUMENT_LIMIT}", list.len());
         report.error(list.node, message, None);

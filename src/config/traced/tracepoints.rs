@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::fields::{Fields, OF_THE_RECORD, Time, filter, histogram, is_field, labels, measure, values};
+use super::fields::{Fields, OF_THE_RECORD, Time, filter, histogram, labels, measure, values};
 use super::{EventSource, Pair, Traced, TracedKind};
 use crate::config::decode::{At, node_of};
 use crate::config::file::{PENDING_MAX, Tracepoint};
@@ -12,8 +12,8 @@ use crate::config::problem::shown;
 use crate::config::report::Report;
 use crate::config::selection::Selections;
 use crate::config::value::{List, Period};
-use crate::event;
 use crate::event::syntax::{Event, Name};
+use crate::event::{self, is_identifier};
 
 /// Default and bounds of the time from the first event of a pair to the second.
 const TIMEOUT: Period = Period::seconds(60);
@@ -30,7 +30,7 @@ pub(super) fn tracepoint(
     selections: &Selections,
     report: &mut Report<'_>,
 ) -> Option<Traced> {
-    let histogram = histogram(entry.histogram.as_ref(), report);
+    let histogram = histogram(&entry.histogram, report);
     let source = source(name, entry, report);
     let per = per(&entry.target_keys(), selections, report);
     let (fields, time) = match entry.from.is_some() || entry.to.is_some() {
@@ -43,10 +43,10 @@ pub(super) fn tracepoint(
             ),
         ),
     };
-    let filter = filter(entry.filter.as_ref(), fields, report);
-    let labels = labels(entry.labels.as_ref(), fields, &per, report);
-    let values = values(entry.values.as_ref(), entry.labels.as_ref(), entry.node, report);
-    let measure = measure(entry.sum.as_ref(), histogram, time, fields, report);
+    let filter = filter(&entry.filter, fields, report);
+    let labels = labels(&entry.labels, fields, &per, report);
+    let values = values(&entry.values, &entry.labels, entry.node, report);
+    let measure = measure(&entry.sum, histogram, time, fields, report);
     let (kind, name) = (TracedKind::Tracepoint, name.value.as_str().into());
     Some(Traced { kind, name, source: source?, per, filter, labels, measure, values })
 }
@@ -56,7 +56,7 @@ fn source(name: &At<String>, entry: &At<Tracepoint>, report: &mut Report<'_>) ->
     let Tracepoint { event, events, from, to, .. } = &entry.value;
     if from.is_none() && to.is_none() {
         no_pair(entry, report);
-    } else if let Some(node) = node_of(event.as_ref()).or(node_of(events.as_ref())) {
+    } else if let Some(node) = node_of(event).or(node_of(events)) {
         let message = "an entry counts events or measures the time between two, not both";
         report.error(node, message, "split it into two entries");
         return None;
@@ -99,11 +99,7 @@ fn no_pair(entry: &At<Tracepoint>, report: &mut Report<'_>) {
         return;
     }
     let Tracepoint { key, timeout, pending, .. } = &entry.value;
-    let words = [
-        ("key", node_of(key.as_ref())),
-        ("timeout", node_of(timeout.as_ref())),
-        ("pending", node_of(pending.as_ref())),
-    ];
+    let words = [("key", node_of(key)), ("timeout", node_of(timeout)), ("pending", node_of(pending))];
     for (word, node) in words {
         if let Some(node) = node {
             let message = format!("`{word}` requires `from` and `to`");
@@ -113,9 +109,9 @@ fn no_pair(entry: &At<Tracepoint>, report: &mut Report<'_>) {
 }
 
 fn pair(entry: &Tracepoint, from: &At<String>, to: &At<String>, report: &mut Report<'_>) -> Option<Pair> {
-    let key = key(entry.key.as_ref(), report);
-    let Period(timeout) = report.setting(entry.timeout.as_ref(), TIMEOUTS, TIMEOUT);
-    let pending = report.number(entry.pending.as_ref(), PENDING_MAX).unwrap_or(PENDING);
+    let key = key(&entry.key, report);
+    let Period(timeout) = report.setting(&entry.timeout, TIMEOUTS, TIMEOUT);
+    let pending = report.number(&entry.pending, PENDING_MAX).unwrap_or(PENDING);
     let mut one = |text: &At<String>| {
         let event = tracepoint_of(text, report)?;
         if text.contains(['*', '?', '[']) {
@@ -130,16 +126,16 @@ fn pair(entry: &Tracepoint, from: &At<String>, to: &At<String>, report: &mut Rep
 }
 
 /// Returns the key that matches both events of a pair.
-fn key(written: Option<&At<List<String>>>, report: &mut Report<'_>) -> Vec<Arc<str>> {
+fn key(written: &Option<At<List<String>>>, report: &mut Report<'_>) -> Vec<Arc<str>> {
     let Some(list) = written else { return vec!["$tid".into()] };
-    report.not_empty(written, "cannot match events", "leave it out for `$tid`, the thread");
+    report.not_empty(written.as_ref(), "cannot match events", "leave it out for `$tid`, the thread");
     if report.too_many(list.node, (list.len(), "parts"), KEY_LIMIT, None) {
         return Vec::new();
     }
     let mut key: Vec<Arc<str>> = Vec::new();
     for part in list.iter() {
         let text = part.value.as_str();
-        if !is_field(text) && !OF_THE_RECORD.contains(&text) {
+        if !is_identifier(text) && !OF_THE_RECORD.contains(&text) {
             let message = format!(
                 "{} is neither a field that both events have nor `$cpu`, `$tid` or `$pid`",
                 shown(text)

@@ -1,6 +1,7 @@
 //! Parser for one line of a format: `field:char prev_comm[16]; offset:8; size:16; signed:0;`.
 
 use super::{Field, FieldKind, RECORD_LIMIT, Show};
+use crate::event::is_word;
 
 /// Type prefixes of dynamic fields, and whether their offset is relative to the field.
 const DYNAMIC: [(&str, bool); 2] = [("__data_loc ", false), ("__rel_loc ", true)];
@@ -56,7 +57,6 @@ fn parts(declaration: &str) -> Option<(&str, &str, Option<&str>)> {
         Some((declared, length)) => (declared.trim_end(), Some(length)),
         None => (declaration, None),
     };
-    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let base = declared.trim_end_matches(is_word);
     let name = &declared[base.len()..];
     (!name.is_empty() && !base.trim().is_empty()).then_some((base.trim(), name, length))

@@ -13,8 +13,8 @@
 use std::sync::Arc;
 
 use super::show::{Part, Show, Table};
-use crate::event::Cursor;
 use crate::event::number::c_number;
+use crate::event::{Cursor, is_word};
 
 /// Maximum nesting depth of expressions. The kernel's allocation flags have a depth of about twenty.
 const DEPTH_LIMIT: usize = 100;
@@ -336,10 +336,6 @@ impl Before {
             _ => Operand::Other,
         }
     }
-}
-
-fn is_word(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_'
 }
 
 /// Reports whether a word can only be part of a type name.

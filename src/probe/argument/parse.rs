@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use super::{Argument, ArgumentError, Element, Fetch, FetchType, Register, Step, Variable, Width};
-use crate::event::{Cursor, Fault, Parsed, digits, fault, nearest};
+use crate::event::{Cursor, Fault, Parsed, digits, fault, is_identifier, is_word, nearest};
 
 /// Maximum length of the text, in bytes. The kernel's limit is lower, but variables may have long paths.
 const TEXT_LIMIT: usize = 1024;
@@ -66,11 +66,7 @@ impl Argument {
 
 /// Reports whether the kernel accepts the text as a field name.
 pub(super) fn is_field_name(name: &str) -> bool {
-    let first = |c: char| c.is_ascii_alphabetic() || c == '_';
-    name.len() <= NAME_LIMIT
-        && name.starts_with(first)
-        && name.chars().all(is_word)
-        && !RESERVED.contains(&name)
+    name.len() <= NAME_LIMIT && is_identifier(name) && !RESERVED.contains(&name)
 }
 
 /// Returns the default name of a variable: its last member.
@@ -81,10 +77,6 @@ fn member_name(fetch: &Fetch) -> Option<Arc<str>> {
         Step::Index(_) => None,
     });
     Some(member.unwrap_or(&variable.base)).filter(|name| is_field_name(name)).cloned()
-}
-
-fn is_word(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_'
 }
 
 /// A cursor over the text.
@@ -251,7 +243,8 @@ impl<'t> Parser<'t> {
         let at = self.at;
         let word = self.word();
         let Some(element) = plain(word).or_else(|| self.bits(word)) else {
-            let remedy = match nearest(word, NAMED_TYPES) {
+            let names: Vec<String> = plain_types().map(|element| element.to_string()).collect();
+            let remedy = match nearest(word, names.iter().map(String::as_str)) {
                 Some(name) => format!("did you mean {name}?"),
                 None => EXPECTED_TYPE.to_owned(),
             };
@@ -332,26 +325,15 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// Types that consist of one word.
-const NAMED_TYPES: [&str; 17] = [
-    "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "x8", "x16", "x32", "x64", "char", "string",
-    "ustring", "symbol", "symstr",
-];
+/// Returns the types that consist of one word.
+fn plain_types() -> impl Iterator<Item = Element> {
+    use Element::{Char, Hex, Signed, String, Symbol, SymbolString, Unsigned, UserString};
+    let numbers = Width::ALL.into_iter().flat_map(|width| [Unsigned(width), Signed(width), Hex(width)]);
+    numbers.chain([Char, String, UserString, Symbol, SymbolString])
+}
 
 fn plain(word: &str) -> Option<Element> {
-    match word {
-        "char" => return Some(Element::Char),
-        "string" => return Some(Element::String),
-        "ustring" => return Some(Element::UserString),
-        "symbol" => return Some(Element::Symbol),
-        "symstr" => return Some(Element::SymbolString),
-        _ => {}
-    }
-    let number = |prefix| word.strip_prefix(prefix).filter(|digits: &&str| is_decimal(digits));
-    let width = |digits: &str| digits.parse().ok().and_then(Width::of_bits);
-    None.or_else(|| number('u').and_then(width).map(Element::Unsigned))
-        .or_else(|| number('s').and_then(width).map(Element::Signed))
-        .or_else(|| number('x').and_then(width).map(Element::Hex))
+    plain_types().find(|element| element.to_string() == word)
 }
 
 fn is_decimal(word: &str) -> bool {

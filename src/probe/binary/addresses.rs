@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use rustc_hash::FxHashMap;
 
 use super::code::CodeRanges;
-use super::headers::{Format, SymbolTable};
+use super::headers::{Format, Segment, SymbolTable};
 use super::input::{Input, Part};
 use super::names::NAME_LIMIT;
 use super::symbols::{Entry, Kind};
@@ -41,25 +41,6 @@ const PIECES: u64 = 4096;
 const LABEL_LIMIT: usize = 16_384;
 /// Number of bytes of a name that are read first. Most names are shorter.
 const NAME_PIECE: usize = 256;
-
-/// A loaded segment of an executable file (`PT_LOAD`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Segment {
-    /// First address.
-    pub start: u64,
-    /// End address (exclusive).
-    pub limit: u64,
-    /// Offset in the file, in bytes.
-    pub offset: u64,
-}
-
-impl Segment {
-    /// Returns the address of a file offset, if the segment contains it.
-    pub fn address_of(&self, offset: u64) -> Option<u64> {
-        let into = offset.checked_sub(self.offset)?;
-        if into < self.limit.saturating_sub(self.start) { self.start.checked_add(into) } else { None }
-    }
-}
 
 /// Division of a file's functions into regions, and the location of its symbol table. Does not keep the file open.
 #[derive(Debug)]
@@ -145,11 +126,7 @@ impl Binary<'_> {
     pub fn segments(&self) -> Vec<Segment> {
         let mut segments = self.headers.segments.clone();
         segments.sort_by_key(|segment| !segment.executable);
-        let shown = segments.iter().filter_map(|segment| {
-            let limit = segment.address.checked_add(segment.file.size)?;
-            Some(Segment { start: segment.address, limit, offset: segment.file.offset })
-        });
-        shown.collect()
+        segments
     }
 
     /// Reports whether the file has a full symbol table (`.symtab`) instead of exported symbols only.

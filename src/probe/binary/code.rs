@@ -19,10 +19,8 @@ impl CodeRanges {
     pub(super) fn of(headers: &Headers) -> Self {
         let mut ranges = headers.code.clone();
         if ranges.is_empty() {
-            let code = headers.segments.iter().filter(|segment| segment.executable && segment.file.size > 0);
-            ranges.extend(code.filter_map(|segment| {
-                Some((segment.address, segment.address.checked_add(segment.file.size)?))
-            }));
+            let code = headers.segments.iter().filter(|segment| segment.executable && segment.size() > 0);
+            ranges.extend(code.map(|segment| (segment.start, segment.limit)));
             ranges.sort_unstable();
         }
         let mut before = 0u64;

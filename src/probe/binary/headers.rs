@@ -10,7 +10,8 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{Endian, Endianness, pod};
 
 use super::input::{Input, Part};
-use super::{BinaryError, Machine, Result};
+use super::{BinaryError, Result};
+use crate::probe::argument::Arch;
 
 /// Maximum number of program headers. The kernel rejects programs whose program headers exceed 64 KiB.
 const SEGMENT_LIMIT: u16 = 1024;
@@ -24,7 +25,7 @@ const SECTION_NAME_LIMIT: usize = 64;
 /// Relevant contents of the headers.
 #[derive(Debug)]
 pub(super) struct Headers {
-    pub(super) machine: Machine,
+    pub(super) machine: Arch,
     pub(super) format: Format,
     pub(super) segments: Vec<Segment>,
     /// Address ranges of the code sections (end exclusive), sorted. Empty if the file has no sections.
@@ -120,19 +121,35 @@ fn chunk<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
 }
 
-/// A loaded segment (`PT_LOAD`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Segment {
-    pub(super) address: u64,
-    pub(super) file: Part,
-    pub(super) executable: bool,
+/// The part of a loaded segment (`PT_LOAD`) that is in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Segment {
+    /// First address.
+    pub start: u64,
+    /// End address (exclusive).
+    pub limit: u64,
+    /// Offset in the file, in bytes.
+    pub offset: u64,
+    /// Whether it contains code.
+    pub executable: bool,
 }
 
 impl Segment {
+    /// Returns the address of a file offset, if the segment contains it.
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        let into = offset.checked_sub(self.offset).filter(|&into| into < self.size())?;
+        self.start.checked_add(into)
+    }
+
     /// Returns the file offset of an address. `None` if the file contains no bytes for it.
     pub(super) fn offset_of(&self, address: u64) -> Option<u64> {
-        let into = address.checked_sub(self.address)?;
-        if into < self.file.size { self.file.offset.checked_add(into) } else { None }
+        let into = address.checked_sub(self.start).filter(|&into| into < self.size())?;
+        self.offset.checked_add(into)
+    }
+
+    /// Returns the size in the file, in bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.limit - self.start
     }
 }
 
@@ -197,9 +214,9 @@ impl Headers {
         };
         Ok(Self {
             machine: match header.e_machine(endian) {
-                EM_X86_64 => Machine::X86_64,
-                EM_AARCH64 => Machine::Aarch64,
-                other => Machine::Other(other.0),
+                EM_X86_64 => Arch::X86_64,
+                EM_AARCH64 => Arch::Aarch64,
+                _ => Arch::Other,
             },
             format: Format { class, endian },
             segments: segments(input, header, endian)?,
@@ -246,13 +263,12 @@ fn segments<Elf: FileHeader<Endian = Endianness>>(
     let bytes = input.bytes(part, u64::MAX, "the program header table")?;
     let headers: &[Elf::ProgramHeader] = pod::slice_from_all_bytes(&bytes).unwrap_or_default();
     let loaded = headers.iter().filter(|header| header.p_type(endian) == PT_LOAD);
-    Ok(loaded
-        .map(|header| Segment {
-            address: header.p_vaddr(endian).into(),
-            file: Part { offset: header.p_offset(endian).into(), size: header.p_filesz(endian).into() },
-            executable: header.p_flags(endian).contains(PF_X),
-        })
-        .collect())
+    let segment = |header: &Elf::ProgramHeader| {
+        let start: u64 = header.p_vaddr(endian).into();
+        let (offset, executable) = (header.p_offset(endian).into(), header.p_flags(endian).contains(PF_X));
+        Some(Segment { start, limit: start.checked_add(header.p_filesz(endian).into())?, offset, executable })
+    };
+    Ok(loaded.filter_map(segment).collect())
 }
 
 fn sections<Elf: FileHeader<Endian = Endianness>>(

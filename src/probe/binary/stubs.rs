@@ -7,8 +7,9 @@
 use super::addresses::name_at;
 use super::headers::Class;
 use super::input::Part;
-use super::{Binary, Machine, Result};
+use super::{Binary, Result};
 use crate::host::ReadAt;
+use crate::probe::argument::Arch;
 
 /// Maximum size of a stub section, in bytes. A browser has 100 KB.
 const STUBS_LIMIT: u64 = 4 << 20;
@@ -65,9 +66,9 @@ impl Binary<'_> {
         for &(address, part) in &self.headers.stubs {
             let code = self.input.bytes(part, STUBS_LIMIT, "the stubs")?;
             match self.headers.machine {
-                Machine::X86_64 => stubs.extend(of_x86_64(&code, address)),
-                Machine::Aarch64 => stubs.extend(of_aarch64(&code, address)),
-                Machine::Other(_) => return Ok(none()),
+                Arch::X86_64 => stubs.extend(of_x86_64(&code, address)),
+                Arch::Aarch64 => stubs.extend(of_aarch64(&code, address)),
+                Arch::Other => return Ok(none()),
             }
         }
         if stubs.len() > limit {

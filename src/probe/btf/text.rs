@@ -15,6 +15,7 @@ pub(super) fn of(of: Type<'_>) -> Result<String> {
 fn written(of: Type<'_>, depth: usize) -> Result<String> {
     let Some(depth) = depth.checked_sub(1) else { return Err(of.circle()) };
     let inner = |of: Type<'_>| written(of.target()?, depth);
+    let keyword = of.kind().as_str();
     let named = |keyword: &str| {
         let name = of.name()?;
         Ok(if name.is_empty() { format!("{keyword} {{...}}") } else { format!("{keyword} {name}") })
@@ -24,13 +25,9 @@ fn written(of: Type<'_>, depth: usize) -> Result<String> {
         Kind::Int | Kind::Float | Kind::Typedef | Kind::Var | Kind::Func | Kind::DeclTag => {
             Ok(of.name()?.to_owned())
         }
-        Kind::Struct => named("struct"),
-        Kind::Union => named("union"),
-        Kind::Enum | Kind::Enum64 => named("enum"),
+        Kind::Struct | Kind::Union | Kind::Enum | Kind::Enum64 => named(keyword),
         Kind::Fwd => named(if of.flag() { "union" } else { "struct" }),
-        Kind::Const => Ok(qualified("const", &inner(of)?)),
-        Kind::Volatile => Ok(qualified("volatile", &inner(of)?)),
-        Kind::Restrict => Ok(qualified("restrict", &inner(of)?)),
+        Kind::Const | Kind::Volatile | Kind::Restrict => Ok(qualified(keyword, &inner(of)?)),
         Kind::TypeTag => Ok(format!("{} __{}", inner(of)?, of.name()?)),
         Kind::Ptr => {
             let target = inner(of)?;

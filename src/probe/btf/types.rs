@@ -1,50 +1,41 @@
 //! Type records: a common header of 12 bytes, followed by data that depends on the kind.
 
 use super::{Btf, BtfError, Result};
+use crate::named_enum::named_enum;
 
 /// Size of the record header in bytes: name, kind and length, size or type.
 pub(super) const HEADER: usize = 12;
 /// Maximum number of typedefs, qualifiers and tags before a type. The kernel's limit is 32.
 const DEPTH_LIMIT: usize = 32;
 
-/// Kind of a type (`BTF_KIND_*`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Void,
-    Int,
-    Ptr,
-    Array,
-    Struct,
-    Union,
-    Enum,
-    Fwd,
-    Typedef,
-    Volatile,
-    Const,
-    Restrict,
-    Func,
-    FuncProto,
-    Var,
-    DataSec,
-    Float,
-    DeclTag,
-    TypeTag,
-    Enum64,
+named_enum! {
+    /// Kind of a type (`BTF_KIND_*`), in the order of the numbers, with its keyword in C.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(super) enum Kind {
+        Void = "void",
+        Int = "",
+        Ptr = "*",
+        Array = "[]",
+        Struct = "struct",
+        Union = "union",
+        Enum = "enum",
+        Fwd = "",
+        Typedef = "typedef",
+        Volatile = "volatile",
+        Const = "const",
+        Restrict = "restrict",
+        Func = "",
+        FuncProto = "()",
+        Var = "",
+        DataSec = "",
+        Float = "",
+        DeclTag = "",
+        TypeTag = "",
+        Enum64 = "enum",
+    }
 }
 
 impl Kind {
-    /// All kinds, by their numbers.
-    const ALL: [Self; 20] = {
-        use Kind::{
-            Array, Const, DataSec, DeclTag, Enum, Enum64, Float, Func, FuncProto, Fwd, Int, Ptr, Restrict,
-            Struct, TypeTag, Typedef, Union, Var, Void, Volatile,
-        };
-        [
-            Void, Int, Ptr, Array, Struct, Union, Enum, Fwd, Typedef, Volatile, Const, Restrict, Func,
-            FuncProto, Var, DataSec, Float, DeclTag, TypeTag, Enum64,
-        ]
-    };
-
     fn of(info: u32) -> Option<Self> {
         Self::ALL.get((info >> 24 & 0x7f) as usize).copied()
     }

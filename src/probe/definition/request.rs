@@ -10,9 +10,9 @@
 use std::sync::Arc;
 
 use super::{At, Definition, Location, LocationError, ProbeKind};
-use crate::event::{Parsed, fault};
+use crate::event::{Parsed, fault, is_identifier};
 use crate::files::Root;
-use crate::probe::argument::Argument;
+use crate::probe::argument::{Argument, Site};
 
 /// Maximum length of the text, in bytes.
 const TEXT_LIMIT: usize = 16 << 10;
@@ -84,11 +84,7 @@ fn split_name(name: &str, at: usize) -> Parsed<Name<'_>> {
         Some((group, event)) => (Some(group), event),
         None => (None, name),
     };
-    let is_name = |name: &str| {
-        name.len() <= NAME_LIMIT
-            && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-    };
+    let is_name = |name: &str| name.len() <= NAME_LIMIT && is_identifier(name);
     match group.into_iter().chain([event]).find(|name| !is_name(name)) {
         Some(wrong) => fault(
             at,
@@ -120,8 +116,7 @@ fn location(place: &str, file: Option<&str>) -> Result<Location, LocationError> 
         return refuse("this is a source line", lines);
     }
     let Some(path) = file else {
-        let kind = if returns { ProbeKind::Kretprobe } else { ProbeKind::Kprobe };
-        return Location::parse(kind, function);
+        return Location::parse(ProbeKind::at(Site::Kernel, returns), function);
     };
     if function.contains(':') {
         return refuse(
@@ -129,9 +124,8 @@ fn location(place: &str, file: Option<&str>) -> Result<Location, LocationError> 
             "use the function's file offset; write a USDT probe as %PROVIDER:NAME",
         );
     }
-    let kind = if returns { ProbeKind::Uretprobe } else { ProbeKind::Uprobe };
     // perf requires the @ of a version to be escaped, because it expects a source file after an @.
-    Location::in_file(kind, path, &function.replace("\\@", "@"))
+    Location::in_file(ProbeKind::at(Site::User, returns), path, &function.replace("\\@", "@"))
 }
 
 fn is_line(text: &str) -> bool {

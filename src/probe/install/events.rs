@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::place::{Instance, Place, Site, refused};
 use super::{ConfiguredProbe, Placed};
 use crate::event::format::Format;
-use crate::event::{Event, Kind, Modifiers, ProbePoint, Selector};
+use crate::event::{Event, Kind, ProbePoint, Selector};
 use crate::health::{Cause, Refusal};
 use crate::host::{Roots, read_number, read_text};
 use crate::probe::argument::{Argument, ArgumentError};
@@ -177,18 +177,7 @@ impl<'a> EventCreator<'a> {
             (true, true) => format!("{place}%return"),
             _ => place,
         };
-        Event {
-            help: format!("Number of hits of the probe {name}").into(),
-            name: name.into(),
-            stem: Arc::clone(&self.configured.name),
-            kind,
-            selector,
-            modifiers: Modifiers::default(),
-            pmu: None,
-            cpus: None,
-            scale: None,
-            probe: None,
-            filter: None,
-        }
+        let event = Event::unnamed(kind, selector, format!("Number of hits of the probe {name}"));
+        Event { name: name.into(), stem: Arc::clone(&self.configured.name), ..event }
     }
 }

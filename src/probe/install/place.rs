@@ -67,7 +67,7 @@ pub(super) fn find(
             let binary = file
                 .binary()
                 .map_err(|error| refused(configured, cause_of_binary(&error), error.to_string()))?;
-            let arch = Arch::from(binary.machine());
+            let arch = binary.machine();
             let uses = uses(configured, &binary, arch)?;
             drop(binary);
             let path = file.kernel_path().ok_or_else(|| {

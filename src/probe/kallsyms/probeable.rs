@@ -1,8 +1,5 @@
 //! Kernel functions that can be probed.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use rustc_hash::FxHashSet;
 
 use super::{FILE_LIMIT, Function, KallsymsError, blacklist, each_function, module, text};
@@ -33,16 +30,17 @@ pub fn probeable(roots: &Roots, wanted: impl Fn(&Function) -> bool) -> Result<Pr
         let is_traceable = traceable.as_ref().is_none_or(|list| list.contains(of));
         !is_forbidden && is_traceable
     };
+    let mut all = Vec::new();
+    each_function(roots, |function| all.push(function))?;
+    all.sort_by(|one, other| one.name.cmp(&other.name));
     let mut functions: Vec<Function> = Vec::new();
-    let counts = counts(roots)?;
-    for (name, modules) in &counts {
-        let total: u32 = modules.iter().map(|(_, count)| count).sum();
-        for (module, count) in modules {
+    for namesakes in all.chunk_by(|one, other| one.name == other.name) {
+        for of_module in namesakes.chunk_by(|one, other| one.module == other.module) {
+            let [function] = of_module else { continue };
             // A name without a module is searched in all modules, a name with a module only in that module.
-            let is_one = if module.is_none() { total == 1 } else { *count == 1 };
-            let function = Function { name: Arc::clone(name), module: module.clone() };
-            if is_one && is_allowed(&function) && wanted(&function) {
-                functions.push(function);
+            let is_one = function.module.is_some() || namesakes.len() == 1;
+            if is_one && is_allowed(function) && wanted(function) {
+                functions.push(function.clone());
             }
         }
     }
@@ -52,21 +50,6 @@ pub fn probeable(roots: &Roots, wanted: impl Fn(&Function) -> bool) -> Result<Pr
 /// Returns the content of a list, unless the kernel has no such list or it cannot be read.
 fn known<T>(list: Result<T, FileError>, unread: &mut Vec<FileError>) -> Option<T> {
     list.map_err(|error| unread.extend((!error.is_absent()).then_some(error))).ok()
-}
-
-/// Number of functions per name and module.
-type Counts = BTreeMap<Arc<str>, Vec<(Option<Arc<str>>, u32)>>;
-
-fn counts(roots: &Roots) -> Result<Counts, KallsymsError> {
-    let mut counts = Counts::new();
-    each_function(roots, |function| {
-        let modules = counts.entry(function.name).or_default();
-        match modules.last_mut().filter(|(module, _)| *module == function.module) {
-            Some((_, count)) => *count = count.saturating_add(1),
-            None => modules.push((function.module, 1)),
-        }
-    })?;
-    Ok(counts)
 }
 
 /// Returns the functions that tracing supports: `tcp_sendmsg`, `nf_in [nf_conntrack]`.

@@ -25,10 +25,7 @@ pub struct Listed {
 impl Listed {
     /// Returns whether the probe is in the kernel or in a program.
     pub fn site(&self) -> Site {
-        match self.kind {
-            ProbeKind::Kprobe | ProbeKind::Kretprobe => Site::Kernel,
-            ProbeKind::Uprobe | ProbeKind::Uretprobe | ProbeKind::Usdt => Site::User,
-        }
+        self.kind.site()
     }
 
     /// Parses a line such as `r10:GROUP/EVENT PLACE NAME=FETCH…`. `None` if it is not a kprobe or uprobe.
@@ -42,18 +39,11 @@ impl Listed {
             ("r", active) if is_number(active) => true,
             _ => return None,
         };
-        let kind = match (site, returns) {
-            (Site::Kernel, false) => ProbeKind::Kprobe,
-            (Site::Kernel, true) => ProbeKind::Kretprobe,
-            (Site::User, false) => ProbeKind::Uprobe,
-            (Site::User, true) => ProbeKind::Uretprobe,
-        };
-        let place = words.next()?.into();
         Some(Self {
-            kind,
+            kind: ProbeKind::at(site, returns),
             system: system.into(),
             event: event.into(),
-            place,
+            place: words.next()?.into(),
             arguments: words.map(Arc::from).collect(),
         })
     }

@@ -9,7 +9,8 @@ use crate::health::{Cause, Judgement, Refusal};
 use crate::host::{self, Roots};
 
 /// The reason why the kernel did not define or remove a probe.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {}{}", judgement.cause, judgement.reason, judgement.remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default())]
 pub struct ProbeRefusal {
     /// The kernel's errno, if there is one.
     pub errno: Option<Errno>,
@@ -28,16 +29,6 @@ impl ProbeRefusal {
         self.judgement.refusal(event, target, self.errno)
     }
 }
-
-impl fmt::Display for ProbeRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Judgement { cause, reason, remedy } = &self.judgement;
-        write!(f, "{cause}: {reason}")?;
-        remedy.as_ref().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
-    }
-}
-
-impl std::error::Error for ProbeRefusal {}
 
 /// The reason why a line was not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
