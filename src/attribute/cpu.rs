@@ -201,17 +201,11 @@ impl Running {
     /// Stores a reading. Returns the enabled and running time since the previous one.
     #[inline]
     fn pass(&mut self, group: &Group<'_>) -> Interval {
-        let mut step = |((last, difference), value): ((&mut u64, &mut u64), u64)| {
+        let members = self.values.iter_mut().zip(&mut self.differences);
+        for ((last, difference), value) in members.zip(group.values()) {
             // Counts never fall. If one did, saturation would avoid a huge difference.
             *difference = value.saturating_sub(*last);
             *last = value;
-        };
-        let members = self.values.iter_mut().zip(&mut self.differences);
-        match group.plain() {
-            Some(values) => {
-                members.zip(values.iter().map(|&value| u64::from_ne_bytes(value))).for_each(&mut step);
-            }
-            None => members.zip(group.values()).for_each(step),
         }
         if self.untimed {
             let time = self.differences.get(CLOCK).copied().unwrap_or(0);

@@ -203,12 +203,8 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
         (fields.cgroup, abi::PERF_SAMPLE_CGROUP),
     ];
     raw.sample_type = asked.iter().filter(|(asked, _)| *asked).map(|&(_, bit)| u64::from(bit)).sum();
-    if let Some(read) = fields.read {
-        if read.untimed {
-            raw.read_format = abi::PERF_FORMAT_GROUP.into();
-        }
-        raw.read_format |= if read.id { u64::from(abi::PERF_FORMAT_ID) } else { 0 };
-        raw.read_format |= if read.lost { u64::from(abi::PERF_FORMAT_LOST) } else { 0 };
+    if fields.read.is_some_and(|read| read.untimed) {
+        raw.read_format = abi::PERF_FORMAT_GROUP.into();
     }
     if fields.user_stack > 0 {
         raw.sample_regs_user = Registers::MASK;
