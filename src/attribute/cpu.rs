@@ -57,7 +57,7 @@ impl Cpu {
 }
 
 /// State of a bundle as of its last record.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Running {
     /// Fields of its records at switches.
     pub(super) fields: Fields,
@@ -147,19 +147,11 @@ impl Running {
             provided,
             values: vec![0; members],
             differences: vec![0; members],
-            enabled: 0,
-            running: 0,
-            gap: false,
             keeps_time,
-            exited: ExitedProcesses::default(),
             hidden: UnsampledSwitches::new(granularity),
             measures: bundle.measures.clone(),
             part: vec![0; members],
-            recorded: 0,
-            passed_over: false,
-            left: None,
-            waiting: Vec::new(),
-            waiting_counts: Vec::new(),
+            ..Self::default()
         })
     }
 
