@@ -9,7 +9,7 @@ mod takeover;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::open::OpenContext;
 use super::reading::{Read, WORDS};
@@ -18,6 +18,7 @@ use crate::attribute::{Bundle, Ingest, Shares, fields, record_size};
 use crate::error::Errno;
 use crate::health::{History, Interval, Judgement, Refusal};
 use crate::host::CpuSet;
+use crate::lock::unpoisoned;
 use crate::plan;
 use crate::ring::{
     Losses, Reader, Records, RingBudget, RingId, RingSet, ThreadSwitchReceiver, ThreadSwitchSender, Writers,
@@ -256,7 +257,7 @@ impl<K: Kernel> Stream<K> {
                 // Locked for each ring, so that a collection does not wait for all rings.
                 let drain = move |ready: &[RingId]| match ready {
                     [] => drain_all(&ingest),
-                    ready => ready.iter().for_each(|&ring| lock(&ingest).drain(ring.cpu)),
+                    ready => ready.iter().for_each(|&ring| unpoisoned(ingest.lock()).drain(ring.cpu)),
                 };
                 Reader::start("switch-reader", None, Urgency::Rings, drain)
             });
@@ -342,7 +343,7 @@ impl<K: Kernel> Stream<K> {
 
     /// Enlarges the rings that lost records, within the memory limit.
     pub(super) fn grow(&mut self) {
-        self.rings.grow(&mut *lock(&self.ingest));
+        self.rings.grow(&mut *unpoisoned(self.ingest.lock()));
     }
 
     /// Enables `PERF_RECORD_SWITCH` on the CPUs where the kernel writes no samples for some switches.
@@ -394,7 +395,7 @@ impl<K: Kernel> Stream<K> {
 
     /// Returns the consumer of the rings, locked.
     pub(super) fn ingest(&self) -> MutexGuard<'_, Ingest<Ring<K>>> {
-        lock(&self.ingest)
+        unpoisoned(self.ingest.lock())
     }
 
     /// Reports whether a counter is open on any CPU.
@@ -459,13 +460,8 @@ impl<K: Kernel> Stream<K> {
 
 /// Empties all rings. Takes the lock for each CPU, so that a collection does not wait for all of them.
 fn drain_all<R: crate::sys::Ring>(ingest: &Mutex<Ingest<R>>) {
-    let cpus = lock(ingest).cpus();
-    cpus.into_iter().for_each(|cpu| lock(ingest).drain(cpu));
-}
-
-/// Locks the ingest. A lock that was poisoned by a panic still protects valid sums.
-fn lock<R>(ingest: &Mutex<Ingest<R>>) -> MutexGuard<'_, Ingest<R>> {
-    ingest.lock().unwrap_or_else(PoisonError::into_inner)
+    let cpus = unpoisoned(ingest.lock()).cpus();
+    cpus.into_iter().for_each(|cpu| unpoisoned(ingest.lock()).drain(cpu));
 }
 
 /// Reports whether a group that was just enabled does not get on the PMU.
