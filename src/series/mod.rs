@@ -27,8 +27,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Monotonic, Timestamp};
-use crate::metrics::Labels;
+use crate::metrics::{Kind, Labels, Metadata, NameError};
 pub use names::{NameLimiter, OwnName};
+
+/// Creates the metadata of the number of [aggregations](Table::aggregated), which all publishers of series share.
+///
+/// # Errors
+/// When the name is invalid: a bug.
+pub(crate) fn aggregated_metadata() -> Result<Arc<Metadata>, NameError> {
+    let help = "Number of times that a series was aggregated into the series \"other\": the table was full, or a cgroup \
+                had too many process names.";
+    Metadata::new("perf_series_aggregated", help, "", Kind::Counter)
+}
 
 /// How long a series is published after its last target ended, so that every scraper sees its final value: Prometheus
 /// considers a series stale after the same time.
