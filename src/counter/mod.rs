@@ -364,12 +364,6 @@ impl<K: Kernel> Collector<K> {
         (!self.tracer.is_idle()).then(|| self.tracer.state())
     }
 
-    /// Closes the tracer, so that unused probes can be removed.
-    pub fn close_tracer(&mut self) {
-        let (tracer, mut context) = self.tracing();
-        tracer.close(&mut context);
-    }
-
     /// Returns the board of events that could not be opened.
     pub fn board(&self) -> &Board {
         &self.board

@@ -107,7 +107,7 @@ impl<K: Kernel> Tracer<K> {
             let same = |new: &Arc<PlannedEvent>| new.class == old.class && new.event.counts_as(&old.event);
             if let Some(place) = self.planned.iter().position(same) {
                 writer.of = place;
-                ingest.router.add_route(writer.id, &self.planned[place]);
+                ingest.router.routes.insert(writer.id, Arc::clone(&self.planned[place]));
             }
         }
     }

@@ -318,7 +318,7 @@ impl<K: Kernel> Tracer<K> {
         let mut ingest = unpoisoned(self.ingest.lock());
         for writer in &writers.events {
             if let Some(planned) = self.planned.get(writer.of) {
-                ingest.router.add_route(writer.id, planned);
+                ingest.router.routes.insert(writer.id, Arc::clone(planned));
             }
         }
         let memory = self.rings.add(ring, writers, made);
@@ -380,16 +380,12 @@ impl<K: Kernel> Tracer<K> {
         let hits = if self.counts_hits(class_of(ring)) { writers.hits(|_| true) } else { 0 };
         let mut ingest = unpoisoned(self.ingest.lock());
         ingest.close(ring, hits);
-        writers.events.iter().for_each(|writer| ingest.router.remove_route(writer.id));
+        for writer in &writers.events {
+            ingest.router.routes.remove(&writer.id);
+        }
         drop(ingest);
         context.budget.give_back(writers.descriptors());
         self.stopped.extend(writers.into_events());
-    }
-
-    /// Closes everything. The counts up to now can still be collected.
-    pub(crate) fn close(&mut self, context: &mut Context<'_, K>) {
-        self.stop(context);
-        self.stopped.clear();
     }
 
     /// Stops all events and closes their rings.
@@ -499,7 +495,7 @@ impl<K: Kernel> Tracer<K> {
             descriptors: self.rings.descriptors(),
             rings: self.states_of_rings(&ingest),
             waiting_bytes: ingest.waiting_bytes(),
-            untracked: ingest.router.untracked(),
+            untracked: ingest.router.tasks.untracked(),
         }
     }
 
