@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::open::OpenContext;
 use super::reading::{Read, WORDS};
-use super::scale::Progress;
+use super::scale::{Delta, Progress};
 use crate::attribute::{Bundle, Ingest, Shares, fields, record_size};
 use crate::error::Errno;
 use crate::health::{History, Interval, Judgement, Refusal};
@@ -508,14 +508,11 @@ fn take_reading<E: Event>(
 ) {
     let length = if group.untimed() { add_times(words, length) } else { length };
     let words = words.get(..length).unwrap_or_default();
-    let mut deltas = Vec::with_capacity(group.counters.len());
-    let Some(interval) = progress.advance(words, |delta| deltas.push(delta)) else { return };
-    for delta in deltas {
-        for &counter in group.counters.get(delta.member).into_iter().flatten() {
-            let (raw, scaled, history) = (delta.raw, delta.scaled, progress.history);
+    progress.advance(words, |Delta { member, raw, scaled, interval, history }| {
+        for &counter in group.counters.get(member).into_iter().flatten() {
             report(Reading { cpu, counter, raw, scaled, interval, history });
         }
-    }
+    });
 }
 
 /// Inserts times into a reading without times, and returns its new length. The clock, behind the leader, counted while the group was
