@@ -120,12 +120,6 @@ impl Event for LiveEvent {
     }
 }
 
-impl AsFd for LiveEvent {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
 /// Returns the structure of the ABI. Older kernels accept the newer structure as long as fields unknown to them are zero.
 fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
     let mut raw = abi::perf_event_attr::default();
