@@ -148,7 +148,7 @@ impl<K: Kernel> Collector<K> {
             self.groups
                 .iter_mut()
                 .filter_map(Counting::attributed_mut)
-                .for_each(|group| group.end(&readings));
+                .for_each(|group| group.read(&readings, None));
         }
         self.note_refused(refused, online);
         self.renumber();
