@@ -216,7 +216,8 @@ impl<T> Drop for IoGuard<'_, T> {
     }
 }
 
-fn unpoisoned<G>(result: LockResult<G>) -> G {
+/// Returns the guard of a standard lock, which a panic of another thread may have poisoned: the data is valid between any two statements.
+pub(crate) fn unpoisoned<G>(result: LockResult<G>) -> G {
     result.unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -324,9 +324,7 @@ impl<K: Kernel> Engine<K> {
         let placed = self.installer.place(&self.configured_probes());
         let complain =
             |system: &str, event: &str, filter: &str| tracefs::complaint(&self.roots, system, event, filter);
-        let detail = self.governor.detail();
-        let scheduler = detail.scheduler(self.config.scheduler.as_ref());
-        let syscalls = detail.syscalls(self.config.syscalls.as_ref());
+        let (scheduler, syscalls) = self.governor.detail().reduced(&self.config);
         let entries = Entries {
             counters: &self.config.counters,
             traced: &self.config.traced,

@@ -67,24 +67,20 @@ impl Detail {
         if kept.is_empty() { vec![Targets::HOST] } else { kept }
     }
 
-    /// Returns the scheduler entry with reduced detail.
-    pub(super) fn scheduler(self, wanted: Option<&Scheduler>) -> Option<Scheduler> {
-        let wanted = wanted?;
-        Some(Scheduler { per: self.per(&wanted.per), one_of: self.row().1, ..wanted.clone() })
-    }
-
-    /// Returns the system call entry with reduced detail.
-    pub(super) fn syscalls(self, wanted: Option<&Syscalls>) -> Option<Syscalls> {
-        let wanted = wanted?;
-        Some(Syscalls { per: self.per(&wanted.per), one_of: self.row().1, ..wanted.clone() })
+    /// Returns the entries of the scheduler and of system calls with reduced detail.
+    pub(super) fn reduced(self, config: &Config) -> (Option<Scheduler>, Option<Syscalls>) {
+        let (_, one_of) = self.row();
+        let scheduler = config.scheduler.as_ref();
+        let syscalls = config.syscalls.as_ref();
+        (
+            scheduler.map(|wanted| Scheduler { per: self.per(&wanted.per), one_of, ..wanted.clone() }),
+            syscalls.map(|wanted| Syscalls { per: self.per(&wanted.per), one_of, ..wanted.clone() }),
+        )
     }
 
     /// Reports whether both levels are equivalent for this configuration.
     fn same(self, other: Self, config: &Config) -> bool {
-        let all = |detail: Self| {
-            (detail.scheduler(config.scheduler.as_ref()), detail.syscalls(config.syscalls.as_ref()))
-        };
-        all(self) == all(other)
+        self.reduced(config) == other.reduced(config)
     }
 
     /// Returns the next lower level that makes a difference.
@@ -245,11 +241,12 @@ mod tests {
 
     #[test]
     fn what_is_told_is_never_nothing() {
+        let without = config("scheduler: {per: []}");
+        assert_eq!(Detail::OneIn4.reduced(&without).0, None);
         let config = config("scheduler: {per: [process]}\nsyscalls: {per: [cgroup, process]}");
-        let scheduler = Detail::NoProcesses.scheduler(config.scheduler.as_ref()).unwrap();
+        let scheduler = Detail::NoProcesses.reduced(&config).0.unwrap();
         assert_eq!((scheduler.per, scheduler.one_of), (vec![Targets::HOST], 1));
-        let syscalls = Detail::OneIn16.syscalls(config.syscalls.as_ref()).unwrap();
+        let syscalls = Detail::OneIn16.reduced(&config).1.unwrap();
         assert_eq!((syscalls.per, syscalls.one_of), (vec![Targets::HOST], 16));
-        assert_eq!(Detail::OneIn4.scheduler(None), None);
     }
 }

@@ -38,7 +38,7 @@ impl Memory {
             series: account(Part::Series),
             other: account(Part::Other),
             snapshot: 0,
-            series_limit: SeriesLimit::new(),
+            series_limit: SeriesLimit::default(),
             budget,
         }
     }

@@ -27,18 +27,13 @@ pub(super) struct TableUsage {
 }
 
 /// The length that every table of series is limited to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SeriesLimit {
     /// `None` while all series fit.
     length: Option<usize>,
 }
 
 impl SeriesLimit {
-    /// Creates a limit that does not restrict tables.
-    pub(super) const fn new() -> Self {
-        Self { length: None }
-    }
-
     /// The number of series that each table may have. `configured` is `limits.series`.
     pub(super) fn length(&self, configured: usize) -> usize {
         self.length.map_or(configured, |length| length.min(configured))
@@ -97,7 +92,7 @@ mod tests {
 
     #[test]
     fn while_all_series_fit_the_configured_limit_holds() {
-        let mut limit = SeriesLimit::new();
+        let mut limit = SeriesLimit::default();
         assert!(!limit.note(&held(&[900, 100], 1_000_000), 5000));
         assert_eq!(limit.length(5000), 5000);
         assert!(!limit.note(&TableUsage::default(), 5000));
@@ -105,7 +100,7 @@ mod tests {
 
     #[test]
     fn over_the_share_the_largest_tables_are_reduced_to_a_common_length() {
-        let mut limit = SeriesLimit::new();
+        let mut limit = SeriesLimit::default();
         assert!(limit.note(&held(&[1000, 100, 700], 1_300_000), 5000));
         assert_eq!(limit.length(5000), 559, "a sixteenth of the share stays free");
         assert!(!limit.note(&held(&[559, 100, 559], 1_300_000), 5000), "it fits");
@@ -113,7 +108,7 @@ mod tests {
 
     #[test]
     fn tables_grow_again_when_there_is_room() {
-        let mut limit = SeriesLimit::new();
+        let mut limit = SeriesLimit::default();
         limit.note(&held(&[1000, 1000], 1_000_000), 5000);
         assert_eq!(limit.length(5000), 468);
         assert!(!limit.note(&held(&[468, 460], 1_000_000), 5000), "a little room changes nothing");
@@ -125,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_length_never_falls_below_the_least() {
-        let mut limit = SeriesLimit::new();
+        let mut limit = SeriesLimit::default();
         limit.note(&held(&[10_000; 4], 1000), 5000);
         assert_eq!(limit.length(5000), MIN);
         assert_eq!(limit.length(10), 10);
@@ -137,7 +132,7 @@ mod tests {
             tables in prop::collection::vec(0..5000usize, 1..20),
             share in 1_500_000..50_000_000u64,
         ) {
-            let mut limit = SeriesLimit::new();
+            let mut limit = SeriesLimit::default();
             limit.note(&held(&tables, share), 100_000);
             let length = limit.length(100_000);
             let reduced: Vec<usize> = tables.iter().map(|&table| table.min(length)).collect();

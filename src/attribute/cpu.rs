@@ -57,7 +57,7 @@ impl Cpu {
 }
 
 /// State of a bundle as of its last record.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Running {
     /// Fields of its records at switches.
     pub(super) fields: Fields,
@@ -147,19 +147,11 @@ impl Running {
             provided,
             values: vec![0; members],
             differences: vec![0; members],
-            enabled: 0,
-            running: 0,
-            gap: false,
             keeps_time,
-            exited: ExitedProcesses::default(),
             hidden: UnsampledSwitches::new(granularity),
             measures: bundle.measures.clone(),
             part: vec![0; members],
-            recorded: 0,
-            passed_over: false,
-            left: None,
-            waiting: Vec::new(),
-            waiting_counts: Vec::new(),
+            ..Self::default()
         })
     }
 
@@ -201,17 +193,11 @@ impl Running {
     /// Stores a reading. Returns the enabled and running time since the previous one.
     #[inline]
     fn pass(&mut self, group: &Group<'_>) -> Interval {
-        let mut step = |((last, difference), value): ((&mut u64, &mut u64), u64)| {
+        let members = self.values.iter_mut().zip(&mut self.differences);
+        for ((last, difference), value) in members.zip(group.values()) {
             // Counts never fall. If one did, saturation would avoid a huge difference.
             *difference = value.saturating_sub(*last);
             *last = value;
-        };
-        let members = self.values.iter_mut().zip(&mut self.differences);
-        match group.plain() {
-            Some(values) => {
-                members.zip(values.iter().map(|&value| u64::from_ne_bytes(value))).for_each(&mut step);
-            }
-            None => members.zip(group.values()).for_each(step),
         }
         if self.untimed {
             let time = self.differences.get(CLOCK).copied().unwrap_or(0);

@@ -21,8 +21,7 @@ pub fn fields(stream: &Stream) -> Fields {
 /// Returns the fields of records at switches of one bundle; `fields` are those of the stream. A bundle that never waits for a PMU needs no
 /// times of the group: its clock measures the same time.
 pub fn bundle_fields(fields: Fields, untimed: bool) -> Fields {
-    let read = fields.read.map(|read| ReadFormat { untimed, ..read });
-    Fields { read, ..fields }
+    Fields { read: fields.read.map(|_| ReadFormat { untimed }), ..fields }
 }
 
 /// Returns the fields of records of the clock. The period makes these longer than records of switches, which distinguishes them. The

@@ -64,7 +64,7 @@ struct Outgoing {
 }
 
 /// Switches of a CPU since its last sample.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct UnsampledSwitches {
     granularity: Granularity,
     /// Clock of the group in the last sample at a switch, until the record of that switch is read.
@@ -87,18 +87,7 @@ pub(super) struct UnsampledSwitches {
 
 impl UnsampledSwitches {
     pub(super) fn new(granularity: Granularity) -> Self {
-        Self {
-            granularity,
-            clock_at_switch: None,
-            ahead: None,
-            sampled: None,
-            outgoing: None,
-            current: None,
-            left: Vec::new(),
-            switches: 0,
-            samples: 0,
-            hidden: 0,
-        }
+        Self { granularity, ..Self::default() }
     }
 
     /// Reports whether enough switches had no sample to enable `PERF_RECORD_SWITCH`.

@@ -174,7 +174,7 @@ impl AttributedGroup {
     /// Adds the counts of one collection.
     pub(super) fn collect(&mut self, collected: &Collected<'_>) {
         self.base.begin_collection();
-        self.read(collected);
+        self.read(collected.readings, Some(collected.busy));
         if !self.base.plan.targets.are_cpus() {
             self.attribute(collected);
             self.base.series.iter_mut().for_each(|series| series.total.scale());
@@ -188,36 +188,27 @@ impl AttributedGroup {
         self.base.note_activity();
     }
 
-    /// Adds the last counts of CPUs that went offline.
-    pub(super) fn end(&mut self, readings: &[Reading]) {
+    /// Processes the readings of the CPUs: the states and, for a group of CPUs, the counts. `busy`: `None` for the last counts of CPUs that
+    /// went offline, which have no state.
+    pub(super) fn read(&mut self, readings: &[Reading], busy: Option<&Busy>) {
         for reading in readings {
-            for counter in 0..self.numbers.len() {
-                if self.numbers[counter] == reading.counter && self.base.online.contains(reading.cpu) {
-                    let verdict = judge(reading.interval, reading.history, reading.raw, None);
-                    self.count_cpu(counter, reading, verdict);
-                }
-            }
-        }
-    }
-
-    /// Processes the readings of the CPUs: the states and, for a group of CPUs, the counts.
-    fn read(&mut self, collected: &Collected<'_>) {
-        for reading in collected.readings {
             for counter in 0..self.numbers.len() {
                 let number = self.numbers[counter];
                 if number != reading.counter || !self.base.online.contains(reading.cpu) {
                     continue;
                 }
-                let verdict = self.verdict(counter, reading, collected.busy);
-                *self.base.states.entry((counter, verdict)).or_default() += 1;
+                let verdict = self.verdict(counter, reading, busy);
+                if busy.is_some() {
+                    *self.base.states.entry((counter, verdict)).or_default() += 1;
+                }
                 self.count_cpu(counter, reading, verdict);
             }
         }
     }
 
-    fn verdict(&self, counter: usize, reading: &Reading, busy: &Busy) -> Verdict {
+    fn verdict(&self, counter: usize, reading: &Reading, busy: Option<&Busy>) -> Verdict {
         let moves = self.base.plan.counters.get(counter).is_some_and(super::slots::must_move);
-        let work = busy.time(reading.cpu).filter(|_| moves);
+        let work = busy.and_then(|busy| busy.time(reading.cpu)).filter(|_| moves);
         let work = work.map(|busy| busy.mul_f64(reading.interval.ratio().unwrap_or(0.0)));
         judge(reading.interval, reading.history, reading.raw, work)
     }
@@ -294,15 +285,10 @@ impl AttributedGroup {
             return self.attribute_to_series(target.series, share);
         }
         let subject = Subject::Process(process);
-        if self.base.selects(&subject) {
-            self.attribute_to_ended(subject, share, collected);
-        } else {
-            self.attribute_to_rest(rest::NOT_SELECTED, share);
+        if !self.base.selects(&subject) {
+            return self.attribute_to_rest(rest::NOT_SELECTED, share);
         }
-    }
-
-    /// Adds a share to the series of a target that has ended, or has a different name by now.
-    fn attribute_to_ended(&mut self, subject: Subject, share: &Share<'_>, collected: &Collected<'_>) {
+        // The target has ended, or has a different name by now.
         let series = self.base.enter(&subject, collected.monotonic);
         self.attribute_to_series(series, share);
         self.base.series.leave(series, collected.monotonic);

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::Collector;
 use super::counting::Counting;
-use super::open::OpenContext;
 use super::stream;
 use super::subject::{Key, Subject};
 use crate::host::CpuSet;
@@ -23,7 +22,8 @@ impl<K: Kernel> Collector<K> {
         self.describe_to_tracer(targets);
         self.follow_cpus(&changes.restarted, targets);
         let of = |cgroups: &[Arc<Cgroup>], processes: &[Arc<Process>]| -> Vec<Subject> {
-            cgroups.iter().map(Subject::from).chain(processes.iter().map(Subject::from)).collect()
+            let cgroups = cgroups.iter().cloned().map(Subject::Cgroup);
+            cgroups.chain(processes.iter().cloned().map(Subject::Process)).collect()
         };
         let removed = changes.cgroups.removed.iter().map(|&id| Key::Cgroup(id));
         let removed: Vec<Key> =
@@ -140,22 +140,16 @@ impl<K: Kernel> Collector<K> {
 
     /// Opens the stream on CPUs that came online, and closes it on CPUs that went offline.
     pub(super) fn follow_stream(&mut self, online: &CpuSet) {
-        let Some(stream) = &mut self.stream else { return };
+        let (Some(stream), mut means) = self.streaming() else { return };
         // Records left in the rings of these CPUs are attributed at the next collection, when the CPUs are already gone.
-        let readings = stream.close_outside(online, &mut self.budget);
+        let readings = stream.close_outside(online, means.budget);
+        let refused = stream.open_missing(online, &mut means);
         if !readings.is_empty() {
             self.groups
                 .iter_mut()
                 .filter_map(Counting::attributed_mut)
-                .for_each(|group| group.end(&readings));
+                .for_each(|group| group.read(&readings, None));
         }
-        let mut means = OpenContext {
-            kernel: &self.kernel,
-            facts: &self.facts,
-            core_pmu_present: self.core_pmu_present,
-            budget: &mut self.budget,
-        };
-        let refused = stream.open_missing(online, &mut means);
         self.note_refused(refused, online);
         self.renumber();
     }

@@ -110,19 +110,7 @@ impl<K: Kernel> GroupCounter<K> {
                 tally.into_iter().for_each(|tally| tally.fresh = tally.fresh.saturating_add(count));
             },
         );
-        let key = subject.key();
-        match outcome {
-            Outcome::Counted => {}
-            Outcome::Gone => return slots.close(context),
-            outcome => {
-                let again = outcome == Outcome::NoRoom;
-                self.left.insert(key, UncountedTarget { subject, slots, again });
-                return;
-            }
-        }
-        let series = self.base.enter(&subject, context.monotonic);
-        self.base.know_path(&subject);
-        self.targets.insert(key, Target { subject, slots, series, parent: None, tallies });
+        self.store(subject, (slots, outcome), tallies, context);
     }
 
     /// Finds the nearest counted cgroup above each target again, after targets were added and removed in any order.
@@ -164,23 +152,33 @@ impl<K: Kernel> GroupCounter<K> {
             return;
         }
         let mut slots = Slots::default();
-        match slots.open(&self.base.plan, &subject, &self.base.online, context) {
-            Outcome::Counted => self.count(subject, slots, context),
-            Outcome::Gone => slots.close(context),
-            outcome => {
-                self.left.insert(key, UncountedTarget { subject, slots, again: outcome == Outcome::NoRoom });
-            }
-        }
+        let outcome = slots.open(&self.base.plan, &subject, &self.base.online, context);
+        let tallies = vec![Tally::default(); self.base.plan.counters.len()].into();
+        self.store(subject, (slots, outcome), tallies, context);
     }
 
-    /// Adds a target whose counters are open to its series.
-    fn count(&mut self, subject: Subject, slots: Slots<K>, context: &Context<'_, K>) {
+    /// Stores a target by the `outcome` of opening its counters. If they are open, adds it to its series.
+    fn store(
+        &mut self,
+        subject: Subject,
+        (slots, outcome): (Slots<K>, Outcome),
+        tallies: Box<[Tally]>,
+        context: &mut Context<'_, K>,
+    ) {
         let key = subject.key();
-        let series = self.base.enter(&subject, context.monotonic);
-        let parent = self.parent_of(&subject);
-        self.base.know_path(&subject);
-        let tallies = vec![Tally::default(); self.base.plan.counters.len()].into();
-        self.targets.insert(key, Target { subject, slots, series, parent, tallies });
+        match outcome {
+            Outcome::Counted => {
+                let series = self.base.enter(&subject, context.monotonic);
+                let parent = self.parent_of(&subject);
+                self.base.know_path(&subject);
+                self.targets.insert(key, Target { subject, slots, series, parent, tallies });
+            }
+            Outcome::Gone => slots.close(context),
+            Outcome::Refused | Outcome::NoRoom => {
+                let again = outcome == Outcome::NoRoom;
+                self.left.insert(key, UncountedTarget { subject, slots, again });
+            }
+        }
     }
 
     /// Stops counting targets that are gone, after adding their last counts to their series. Targets that are removed together are settled

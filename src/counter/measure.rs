@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::open::{Bundle, OpenContext, OpenOptions};
 use super::reading::WORDS;
+use super::scale::Delta;
 use crate::error::Errno;
 use crate::health::{Interval, Refusal};
 use crate::host::Facts;
@@ -117,23 +118,11 @@ impl<E: Event> Measurement<E> {
         let mut counts = Vec::new();
         for (group, place, bundle) in &mut self.open {
             let Ok(words) = bundle.read(&mut words) else { continue };
-            let first = counts.len();
-            let counters = &bundle.counters;
-            let interval = bundle.progress.advance(words, |delta| {
-                let Some(&counter) = counters.get(delta.member) else { return };
-                let (raw, scaled) = (delta.raw, delta.scaled);
-                counts.push(Count {
-                    group: *group,
-                    counter,
-                    place: *place,
-                    raw,
-                    scaled,
-                    interval: Interval::default(),
-                });
+            let (group, place, counters) = (*group, *place, &bundle.counters);
+            bundle.progress.advance(words, |Delta { member, raw, scaled, interval, .. }| {
+                let Some(&counter) = counters.get(member) else { return };
+                counts.push(Count { group, counter, place, raw, scaled, interval });
             });
-            for count in &mut counts[first..] {
-                count.interval = interval.unwrap_or_default();
-            }
         }
         counts
     }

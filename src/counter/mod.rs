@@ -281,16 +281,9 @@ impl<K: Kernel> Collector<K> {
             }
         }
         self.collect_stream();
-        if let Some(mut stream) = self.stream.take() {
+        if let (Some(stream), mut means) = self.streaming() {
             stream.grow();
-            let mut means = OpenContext {
-                kernel: &self.kernel,
-                facts: &self.facts,
-                core_pmu_present: self.core_pmu_present,
-                budget: &mut self.budget,
-            };
             stream.enable_switch_records(&mut means);
-            self.stream = Some(stream);
         }
         self.tracer.collect(&mut self.index, &self.roots, &self.facts.nodes);
         self.publish()
@@ -364,12 +357,6 @@ impl<K: Kernel> Collector<K> {
         (!self.tracer.is_idle()).then(|| self.tracer.state())
     }
 
-    /// Closes the tracer, so that unused probes can be removed.
-    pub fn close_tracer(&mut self) {
-        let (tracer, mut context) = self.tracing();
-        tracer.close(&mut context);
-    }
-
     /// Returns the board of events that could not be opened.
     pub fn board(&self) -> &Board {
         &self.board
@@ -433,6 +420,17 @@ impl<K: Kernel> Collector<K> {
         };
         let monotonic = self.clock.monotonic();
         Context { means, targets, board: &mut self.board, monotonic }
+    }
+
+    /// Returns the stream, if there is one, and the means to open its events.
+    fn streaming(&mut self) -> (Option<&mut Stream<K>>, OpenContext<'_, K>) {
+        let means = OpenContext {
+            kernel: &self.kernel,
+            facts: &self.facts,
+            core_pmu_present: self.core_pmu_present,
+            budget: &mut self.budget,
+        };
+        (self.stream.as_mut(), means)
     }
 }
 

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::StreamState;
+use super::attributed::AttributedGroup;
 use super::counting::Counting;
 use super::counts::{Counts, quality_labels};
 use super::naming::group_labels;
-use crate::clock::Timestamp;
 use crate::health::{Board, Scope, Verdict};
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::plan::Counter;
 use crate::ring::{Records, RingMetrics};
-use crate::series::Published;
+use crate::series::{Published, aggregated_metadata};
 use crate::sys::Kernel;
 
 /// Metadata of the families about the counters themselves.
@@ -46,13 +46,7 @@ impl Quality {
                 "perf_targets",
                 "Number of CPUs, cgroups or processes that a group of counters selects, by state: counted or left_out.",
             )?,
-            aggregated: Metadata::new(
-                "perf_series_aggregated",
-                "Number of times that a series was aggregated into the series \"other\": the table was full, or a cgroup \
-                 had too many process names.",
-                "",
-                Kind::Counter,
-            )?,
+            aggregated: aggregated_metadata()?,
             in_other: gauge(
                 "perf_series_in_other",
                 "Number of series whose counts are currently aggregated into the series \"other\".",
@@ -85,7 +79,7 @@ impl Quality {
             family(&self.aggregated, groups.iter().map(aggregated).collect()),
             family(&self.in_other, groups.iter().map(in_other).collect()),
         ]);
-        families.extend(unattributed(groups));
+        families.extend(groups.iter().filter_map(Counting::attributed).flat_map(unattributed));
         if let Some(stream) = stream {
             families.extend(self.rings.publish(Records::Switches, stream.losses, stream.ring_bytes));
         }
@@ -113,47 +107,39 @@ fn ratios<K: Kernel>(group: &Counting<K>) -> impl Iterator<Item = Point> {
     group.base().series.iter().filter_map(|series| {
         let value = Value::Float(series.total.interval.ratio()?);
         let labels = quality_labels(series.labels, series.info, &group.base().plan);
-        Some(Point { labels, value, start: Timestamp::default() })
+        Some(Point::gauge(labels, value))
     })
 }
 
 /// Returns the number of counted targets of a group, and the number that are left out.
 fn targets<K: Kernel>(group: &Counting<K>) -> [Point; 2] {
-    [("counted", group.counted()), ("left_out", group.left_out())].map(|(state, number)| {
-        let own = group_labels(&group.base().plan).into_iter();
-        let labels = Labels::new(own.chain([("state".into(), state.into())]));
-        Point { labels, value: Value::Integer(number as u64), start: Timestamp::default() }
-    })
+    [("counted", group.counted()), ("left_out", group.left_out())]
+        .map(|(state, number)| number_of(group, Some(("state", state)), number as u64))
+}
+
+/// Returns a number about a group, with a label in addition to those of the group.
+fn number_of<K: Kernel>(group: &Counting<K>, label: Option<(&str, &str)>, number: u64) -> Point {
+    let label = label.map(|(name, value)| (name.into(), value.into()));
+    let labels = Labels::new(group_labels(&group.base().plan).into_iter().chain(label));
+    Point::gauge(labels, Value::Integer(number))
 }
 
 fn aggregated<K: Kernel>(group: &Counting<K>) -> Point {
-    let labels = Labels::new(group_labels(&group.base().plan));
-    Point {
-        labels,
-        value: Value::Integer(group.base().series.aggregated()),
-        start: group.base().series.start(),
-    }
+    let series = &group.base().series;
+    Point { start: series.start(), ..number_of(group, None, series.aggregated()) }
 }
 
-/// Returns the counts that are in no series, by metric: several groups may count the same event for different scopes.
-fn unattributed<K: Kernel>(groups: &[Counting<K>]) -> Vec<Family> {
-    let mut families: BTreeMap<String, (Arc<Metadata>, Vec<Point>)> = BTreeMap::new();
-    for group in groups.iter().filter_map(Counting::attributed) {
-        for (counter, labels, total, start) in group.unattributed() {
-            let metadata = &counter.unattributed;
-            let (_, points) = families
-                .entry(metadata.name().to_owned())
-                .or_insert_with(|| (Arc::clone(metadata), Vec::new()));
-            points.push(Point { labels, value: quantity(counter, total), start });
-        }
-    }
-    families.into_values().map(|(metadata, points)| Family::new(metadata, points)).collect()
+/// Returns the counts of a group that are in no series. A snapshot merges the families of groups that count the same event for different
+/// scopes.
+fn unattributed(group: &AttributedGroup) -> impl Iterator<Item = Family> {
+    group.unattributed().map(|(counter, labels, total, start)| {
+        let point = Point { labels, value: quantity(counter, total), start };
+        Family::new(Arc::clone(&counter.unattributed), vec![point])
+    })
 }
 
 fn in_other<K: Kernel>(group: &Counting<K>) -> Point {
-    let labels = Labels::new(group_labels(&group.base().plan));
-    let value = Value::Integer(group.base().series.unnamed() as u64);
-    Point { labels, value, start: Timestamp::default() }
+    number_of(group, None, group.base().series.unnamed() as u64)
 }
 
 /// Returns the number of instances of each event in each state. `counting` is reported even if zero, so that an event without any counting
@@ -183,10 +169,9 @@ fn states<K: Kernel>(
         let key = (Arc::clone(&line.refusal.event), line.scope, line.refusal.cause.as_str());
         *places.entry(key).or_default() += line.targets;
     }
-    let point = |((event, scope, state), count): ((Arc<str>, Scope, &str), usize)| Point {
-        labels: Labels::new([("event", event), ("scope", scope.as_str().into()), ("state", state.into())]),
-        value: Value::Integer(count as u64),
-        start: Timestamp::default(),
+    let point = |((event, scope, state), count): ((Arc<str>, Scope, &str), usize)| {
+        let labels = [("event", event), ("scope", scope.as_str().into()), ("state", state.into())];
+        Point::gauge(Labels::new(labels), Value::Integer(count as u64))
     };
     places.into_iter().map(point).collect()
 }

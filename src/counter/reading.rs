@@ -71,7 +71,7 @@ mod tests {
     use crate::sys::{Attr, Fields, Kernel, Place, Rate, ReadFormat, Sampling, Sideband, Start};
 
     fn recording(untimed: bool) -> Sampling {
-        let read = Some(ReadFormat { untimed, ..ReadFormat::default() });
+        let read = Some(ReadFormat { untimed });
         let fields = Fields { read, ..Fields::default() };
         Sampling { rate: Rate::Period(1), fields, sideband: Sideband::default(), ordered: false }
     }

@@ -25,6 +25,10 @@ pub(super) struct Delta {
     pub raw: u64,
     /// Count with an estimate for the time that other groups had the PMU.
     pub scaled: u64,
+    /// The interval.
+    pub interval: Interval,
+    /// Whether the group has run so far.
+    pub history: History,
 }
 
 impl Progress {
@@ -52,7 +56,7 @@ impl Progress {
         for (member, (last, &value)) in self.values.iter_mut().zip(values).enumerate() {
             let raw = value.saturating_sub(*last);
             *last = value.max(*last);
-            each(Delta { member, raw, scaled: scale(raw, interval) });
+            each(Delta { member, raw, scaled: scale(raw, interval), interval, history: self.history });
         }
         (self.enabled, self.running) = (enabled.max(self.enabled), running.max(self.running));
         Some(interval)

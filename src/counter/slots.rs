@@ -10,12 +10,13 @@ use std::time::Duration;
 use super::Context;
 use super::open::{Bundle, Opened, no_room};
 use super::reading::WORDS;
+use super::scale::Delta;
 use super::subject::Subject;
 use crate::error::FileError;
 use crate::event::Kind;
 use crate::health::{Cause, Interval, Judgement, Ticket, Verdict, judge};
 use crate::host::{Cpu, CpuSet};
-use crate::plan::{Counter, Group, MAX_MEMBERS};
+use crate::plan::{Counter, Group};
 use crate::sys::{Event, Kernel, Place};
 use crate::targets::{Cgroup, Process};
 pub(super) use change::Change;
@@ -255,22 +256,17 @@ fn read_bundle<E>(
     work: Work,
     report: &mut impl FnMut(Counted),
 ) {
-    let mut deltas = [(0, 0); MAX_MEMBERS];
-    let interval = bundle.progress.advance(words, |delta| {
-        if let Some(place) = deltas.get_mut(delta.member) {
-            *place = (delta.raw, delta.scaled);
-        }
-    });
-    let Some(interval) = interval else { return };
-    let work = match work {
-        Work::IsRunningTime => Some(Duration::from_nanos(interval.running)),
-        Work::Known(busy) => busy.map(|busy| busy.mul_f64(interval.ratio().unwrap_or(0.0))),
-    };
-    for (place, (&counter, (raw, count))) in bundle.counters.iter().zip(deltas).enumerate() {
+    let counters = &bundle.counters;
+    bundle.progress.advance(words, |Delta { member, raw, scaled: count, interval, history }| {
+        let Some(&counter) = counters.get(member) else { return };
+        let work = match work {
+            Work::IsRunningTime => Some(Duration::from_nanos(interval.running)),
+            Work::Known(busy) => busy.map(|busy| busy.mul_f64(interval.ratio().unwrap_or(0.0))),
+        };
         let moves = plan.counters.get(counter).is_some_and(must_move);
-        let verdict = judge(interval, bundle.progress.history, raw, work.filter(|_| moves));
-        report(Counted { counter, count, verdict, interval: (place == 0).then_some(interval) });
-    }
+        let verdict = judge(interval, history, raw, work.filter(|_| moves));
+        report(Counted { counter, count, verdict, interval: (member == 0).then_some(interval) });
+    });
 }
 
 fn descriptors<E>(bundles: &[Bundle<E>]) -> usize {

@@ -30,15 +30,3 @@ impl Subject {
         }
     }
 }
-
-impl From<&Arc<Cgroup>> for Subject {
-    fn from(cgroup: &Arc<Cgroup>) -> Self {
-        Self::Cgroup(Arc::clone(cgroup))
-    }
-}
-
-impl From<&Arc<Process>> for Subject {
-    fn from(process: &Arc<Process>) -> Self {
-        Self::Process(Arc::clone(process))
-    }
-}

@@ -6,7 +6,6 @@ use super::attributed::{AttributedGroup, Rest, RestByReason};
 use super::counting::Counting;
 use super::counts::{Base, Counts, SeriesTable, empty_table};
 use super::group::GroupCounter;
-use super::open::OpenContext;
 use super::stream::{self, Refused, Stream};
 use super::{Collector, subjects_of};
 use crate::plan::{Group, Plan, Source};
@@ -178,13 +177,7 @@ impl<K: Kernel> Collector<K> {
         let new = Stream::new(wanted.clone(), rate, ring_memory);
         let old = self.stream.replace(new);
         self.describe_to_stream(targets);
-        let (Some(mut old), Some(new)) = (old, &mut self.stream) else { return Vec::new() };
-        let mut means = OpenContext {
-            kernel: &self.kernel,
-            facts: &self.facts,
-            core_pmu_present: self.core_pmu_present,
-            budget: &mut self.budget,
-        };
+        let (Some(mut old), (Some(new), mut means)) = (old, self.streaming()) else { return Vec::new() };
         let (refused, readings) = new.take_over(&mut old, targets.online(), &mut means);
         self.end_stream(old, readings);
         refused

@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::connection::{Connection, HelperFile, Shared, locked};
+use super::connection::{Connection, HelperFile, Shared};
 use super::starter::Starter;
 use super::wire::{self, Answer, OpenRequest, Request};
 use super::{Contents, Opened, RootError};
 use crate::clock::{Clock, Monotonic};
 use crate::host::Roots;
+use crate::lock::unpoisoned;
 
 /// Delay before a restart of the helper.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
@@ -105,7 +106,7 @@ impl Client {
 
     /// Returns the connection to the running helper, after starting one if necessary.
     fn connection(&self) -> Result<Arc<Connection>, RootError> {
-        let mut state = locked(&self.state);
+        let mut state = unpoisoned(self.state.lock());
         if let Some(connection) = state.connection.as_ref().filter(|connection| !connection.has_ended()) {
             return Ok(Arc::clone(connection));
         }
@@ -156,7 +157,7 @@ impl Client {
     /// Kills a helper that does not respond.
     fn leave_behind(&self, connection: &Arc<Connection>) {
         tracing::warn!(pid = connection.pid, "files helper process does not respond; killed");
-        let mut state = locked(&self.state);
+        let mut state = unpoisoned(self.state.lock());
         if state.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
             state.end_child(&self.shared);
         }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use super::wire::{self, Answer, CHUNK, Notice, NumberedRequest, Received, Reques
 use super::{Report, Stat, Stuck};
 use crate::clock::{Clock, Monotonic};
 use crate::error::printable;
-use crate::lock;
+use crate::lock::{self, unpoisoned};
 
 /// Response timeout. The helper always responds earlier, even if a file system blocks; otherwise it is abandoned.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(12);
@@ -55,10 +55,6 @@ pub struct HelperFile {
     number: u64,
 }
 
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Connection {
     pub(super) fn new(socket: OwnedFd, pid: u32, shared: &Arc<Shared>) -> Arc<Self> {
         Arc::new(Self {
@@ -79,7 +75,7 @@ impl Connection {
     /// Wakes all threads that wait for a response.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Release);
-        locked(&self.waiting).clear();
+        unpoisoned(self.waiting.lock()).clear();
         // The reader of responses exits, and so does the helper unless it is blocked.
         if let Err(errno) = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both) {
             tracing::debug!(%errno, "socket of the files helper process already closed");
@@ -95,7 +91,7 @@ impl Connection {
         self.close_files();
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (answer, answered) = sync_channel(1);
-        locked(&self.waiting).insert(number, answer);
+        unpoisoned(self.waiting.lock()).insert(number, answer);
         let exchange = || {
             if self.has_ended() {
                 return Err(Errno::STALE);
@@ -111,19 +107,19 @@ impl Connection {
                 RecvTimeoutError::Disconnected => Errno::STALE,
             })
         };
-        exchange().inspect_err(|_| drop(locked(&self.waiting).remove(&number)))
+        exchange().inspect_err(|_| drop(unpoisoned(self.waiting.lock()).remove(&number)))
     }
 
     /// Sends the close requests that were postponed because the queue was full.
     fn close_files(&self) {
-        let files = std::mem::take(&mut *locked(&self.to_close));
+        let files = std::mem::take(&mut *unpoisoned(self.to_close.lock()));
         files.into_iter().for_each(|file| self.close(file));
     }
 
     fn close(&self, file: u64) {
         let asked = NumberedRequest { number: 0, request: Request::Close { file } };
         if wire::send(self.socket.as_fd(), &asked, &[], None, false).is_err() && !self.has_ended() {
-            let mut to_close = locked(&self.to_close);
+            let mut to_close = unpoisoned(self.to_close.lock());
             if to_close.len() < MAX_TO_CLOSE {
                 to_close.push(file);
             }
@@ -136,7 +132,7 @@ impl Connection {
         loop {
             match wire::receive::<Notice>(self.socket.as_fd(), &mut buffer) {
                 Ok(Some(Received { message: Notice::Answer { number, answer }, bytes, descriptor })) => {
-                    if let Some(waiting) = locked(&self.waiting).remove(&number) {
+                    if let Some(waiting) = unpoisoned(self.waiting.lock()).remove(&number) {
                         // The channel has capacity 1; a thread that has stopped waiting receives nothing.
                         drop(waiting.try_send(Received { message: answer, bytes, descriptor }));
                     }
@@ -178,7 +174,7 @@ impl Shared {
 
     pub(super) fn report(&self) -> Report {
         let stuck = {
-            let stuck = locked(&self.stuck);
+            let stuck = unpoisoned(self.stuck.lock());
             let more = self.clock.monotonic().since(stuck.0);
             stuck.1.iter().map(|one| Stuck { since: one.since + more, ..one.clone() }).collect()
         };
@@ -194,7 +190,7 @@ impl Shared {
 
     /// Updates the stuck operations, and logs each mount once when it becomes stuck and once when it recovers.
     fn receive_notice(&self, all: Vec<Stuck>, lifted: bool) {
-        let mut stuck = locked(&self.stuck);
+        let mut stuck = unpoisoned(self.stuck.lock());
         let is_in = |list: &[Stuck], one: &Stuck| list.iter().any(|other| other.mount == one.mount);
         let known = stuck.1.len();
         if !lifted {

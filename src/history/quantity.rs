@@ -23,6 +23,15 @@ impl Scope {
     /// Number of scopes.
     pub(super) const COUNT: usize = Self::ALL.len();
 
+    /// Returns the prefix of the names of its families.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Machine => "perf_",
+            Self::Cgroup => "perf_cgroup_",
+            Self::Program => "perf_process_",
+        }
+    }
+
     /// Returns the label that contains the name of a subject.
     pub(super) const fn label(self) -> Option<&'static str> {
         match self {
@@ -100,18 +109,56 @@ enum Name {
     Entry,
 }
 
-/// The families of a reading, by scope, without the suffix of their kind. The first one of a list that a snapshot contains is used. The
-/// series of a family with the same subject are added up: those of all CPUs, PMUs, calls and causes.
+/// A reading and its families: their names without the suffix of their kind and without the [prefix](Scope::prefix) of the scope. The first
+/// one of a list that a snapshot contains is used. The series of a family with the same subject are added up: those of all CPUs, PMUs, calls
+/// and causes.
 pub(super) struct Source {
     pub(super) reading: Reading,
-    families: [&'static [&'static str]; Scope::COUNT],
+    /// Families of the machine.
+    of_machine: &'static [&'static str],
+    /// Families of cgroups and of programs.
+    of_subjects: &'static [&'static str],
     /// The only series that are read: those with this label.
     only: Option<(&'static str, &'static str)>,
     /// The list that gets the same increments by name.
     lines: Option<(List, Name)>,
-    /// The label with the subject, if it is not that of the scope. Such a series creates no subject, because its other labels are those of
-    /// another one.
+    /// The label with the subject, a cgroup, if it is not that of the scope. Such a series creates no subject, because its other labels are
+    /// those of another one.
     subject: Option<&'static str>,
+}
+
+impl Source {
+    const fn new(
+        reading: Reading,
+        of_machine: &'static [&'static str],
+        of_subjects: &'static [&'static str],
+    ) -> Self {
+        Self { reading, of_machine, of_subjects, only: None, lines: None, subject: None }
+    }
+
+    /// Returns a source that counts a quantity.
+    const fn of(
+        quantity: Quantity,
+        of_machine: &'static [&'static str],
+        of_subjects: &'static [&'static str],
+    ) -> Self {
+        Self::new(Reading::Sum(quantity, 1.0), of_machine, of_subjects)
+    }
+
+    /// Returns the same source, which is also read as a list.
+    const fn listed(self, list: List, name: Name) -> Self {
+        Self { lines: Some((list, name)), ..self }
+    }
+
+    /// Returns the family of a scope in a snapshot.
+    fn family<'s>(&self, scope: Scope, snapshot: &'s Snapshot) -> Option<&'s Family> {
+        let names = match scope {
+            Scope::Machine => self.of_machine,
+            Scope::Program if self.subject.is_some() => &[],
+            Scope::Cgroup | Scope::Program => self.of_subjects,
+        };
+        names.iter().find_map(|name| snapshot.family(&format!("{}{name}", scope.prefix())))
+    }
 }
 
 /// A family of a snapshot, and how it is read.
@@ -161,8 +208,8 @@ impl<'s> Found<'s> {
 /// Returns all families of a snapshot that are read, with their sources.
 pub(super) fn found(snapshot: &Snapshot) -> impl Iterator<Item = Found<'_>> {
     let of_source = move |(number, source): (usize, &'static Source)| {
-        Scope::ALL.into_iter().zip(source.families).filter_map(move |(scope, names)| {
-            let family = names.iter().find_map(|name| snapshot.family(name))?;
+        Scope::ALL.into_iter().filter_map(move |scope| {
+            let family = source.family(scope, snapshot)?;
             Some(Found { scope, source, bit: 1 << number, family, entry: "" })
         })
     };
@@ -177,8 +224,8 @@ pub(super) fn found(snapshot: &Snapshot) -> impl Iterator<Item = Found<'_>> {
 const PREFIXES: [(&str, Scope); 4] = [
     ("perf_tracepoint_", Scope::Machine),
     ("perf_probe_", Scope::Machine),
-    ("perf_cgroup_", Scope::Cgroup),
-    ("perf_process_", Scope::Program),
+    (Scope::Cgroup.prefix(), Scope::Cgroup),
+    (Scope::Program.prefix(), Scope::Program),
 ];
 
 /// The beginnings of the names of built-in metrics behind these prefixes: charts and other lists contain them.
@@ -207,165 +254,54 @@ fn entry(metadata: &Metadata) -> Option<(Scope, &str)> {
 }
 
 /// The families of entries, which are found by their prefix.
-static ENTRIES: Source = Source {
-    reading: Reading::Lines,
-    families: [&[]; Scope::COUNT],
-    only: None,
-    lines: Some((List::Events, Name::Entry)),
-    subject: None,
-};
+static ENTRIES: Source = Source::new(Reading::Lines, &[], &[]).listed(List::Events, Name::Entry);
 
 /// Microseconds of a second.
 const MICROSECONDS: f64 = 1e6;
 
-const fn counter(
-    quantity: Quantity,
-    factor: f64,
-    machine: &'static [&'static str],
-    cgroup: &'static [&'static str],
-    program: &'static [&'static str],
-) -> Source {
-    Source {
-        reading: Reading::Sum(quantity, factor),
-        families: [machine, cgroup, program],
-        only: None,
-        lines: None,
-        subject: None,
-    }
-}
-
-/// Returns a source of a list only.
-const fn lines(list: List, name: Name, families: [&'static [&'static str]; Scope::COUNT]) -> Source {
-    Source { reading: Reading::Lines, families, only: None, lines: Some((list, name)), subject: None }
-}
-
-impl Source {
-    /// Returns the same source, which is also read as a list.
-    const fn listed(self, list: List, name: Name) -> Self {
-        Self { lines: Some((list, name)), ..self }
-    }
-}
-
 /// All sources. `task-clock` of a CPU includes idle time, therefore the CPU time of the machine is that of its threads.
 static SOURCES: [Source; 18] = [
-    counter(
-        Quantity::Cpu,
-        MICROSECONDS,
-        &["perf_sched_run_seconds", "perf_cgroup_task_clock_seconds", "perf_process_task_clock_seconds"],
-        &["perf_cgroup_task_clock_seconds", "perf_cgroup_sched_run_seconds"],
-        &["perf_process_task_clock_seconds", "perf_process_sched_run_seconds"],
+    Source::new(
+        Reading::Sum(Quantity::Cpu, MICROSECONDS),
+        &["sched_run_seconds", "cgroup_task_clock_seconds", "process_task_clock_seconds"],
+        &["task_clock_seconds", "sched_run_seconds"],
     ),
-    counter(Quantity::Cycles, 1.0, &["perf_cpu_cycles"], &["perf_cgroup_cycles"], &["perf_process_cycles"]),
-    counter(
-        Quantity::Instructions,
-        1.0,
-        &["perf_cpu_instructions"],
-        &["perf_cgroup_instructions"],
-        &["perf_process_instructions"],
-    ),
-    counter(
-        Quantity::CacheMisses,
-        1.0,
-        &["perf_cpu_cache_misses"],
-        &["perf_cgroup_cache_misses"],
-        &["perf_process_cache_misses"],
-    ),
-    counter(
+    Source::of(Quantity::Cycles, &["cpu_cycles"], &["cycles"]),
+    Source::of(Quantity::Instructions, &["cpu_instructions"], &["instructions"]),
+    Source::of(Quantity::CacheMisses, &["cpu_cache_misses"], &["cache_misses"]),
+    Source::of(
         Quantity::Switches,
-        1.0,
-        &["perf_cpu_context_switches", "perf_sched_switches"],
-        &["perf_cgroup_context_switches", "perf_cgroup_sched_switches"],
-        &["perf_process_context_switches", "perf_process_sched_switches"],
+        &["cpu_context_switches", "sched_switches"],
+        &["context_switches", "sched_switches"],
     ),
-    counter(
+    Source::of(
         Quantity::Migrations,
-        1.0,
-        &["perf_cpu_cpu_migrations", "perf_sched_migrations"],
-        &["perf_cgroup_cpu_migrations", "perf_cgroup_sched_migrations"],
-        &["perf_process_cpu_migrations", "perf_process_sched_migrations"],
+        &["cpu_cpu_migrations", "sched_migrations"],
+        &["cpu_migrations", "sched_migrations"],
     ),
-    counter(
-        Quantity::Faults,
-        1.0,
-        &["perf_cpu_page_faults"],
-        &["perf_cgroup_page_faults"],
-        &["perf_process_page_faults"],
+    Source::of(Quantity::Faults, &["cpu_page_faults"], &["page_faults"]),
+    Source::of(Quantity::Preemptions, &["sched_preemptions"], &["sched_preemptions"])
+        .listed(List::Causes, Name::Label("by")),
+    Source::of(Quantity::Forks, &["tracepoint_forks", "cgroup_forks"], &["forks"]),
+    Source::of(Quantity::Calls, &["syscalls"], &["syscalls"]).listed(List::Calls, Name::Label("syscall")),
+    Source::of(Quantity::Errors, &["syscall_errors"], &["syscall_errors"])
+        .listed(List::Errors, Name::Label("errno")),
+    Source::new(
+        Reading::Buckets(Quantity::Runqueue),
+        &["sched_runqueue_latency_seconds"],
+        &["sched_runqueue_latency_seconds"],
     ),
-    counter(
-        Quantity::Preemptions,
-        1.0,
-        &["perf_sched_preemptions"],
-        &["perf_cgroup_sched_preemptions"],
-        &["perf_process_sched_preemptions"],
-    )
-    .listed(List::Causes, Name::Label("by")),
-    counter(
-        Quantity::Forks,
-        1.0,
-        &["perf_tracepoint_forks", "perf_cgroup_forks"],
-        &["perf_cgroup_forks"],
-        &["perf_process_forks"],
-    ),
-    counter(Quantity::Calls, 1.0, &["perf_syscalls"], &["perf_cgroup_syscalls"], &["perf_process_syscalls"])
-        .listed(List::Calls, Name::Label("syscall")),
-    counter(
-        Quantity::Errors,
-        1.0,
-        &["perf_syscall_errors"],
-        &["perf_cgroup_syscall_errors"],
-        &["perf_process_syscall_errors"],
-    )
-    .listed(List::Errors, Name::Label("errno")),
-    Source {
-        reading: Reading::Buckets(Quantity::Runqueue),
-        families: [
-            &["perf_sched_runqueue_latency_seconds"],
-            &["perf_cgroup_sched_runqueue_latency_seconds"],
-            &["perf_process_sched_runqueue_latency_seconds"],
-        ],
-        only: None,
-        lines: None,
-        subject: None,
-    },
-    Source {
-        reading: Reading::Buckets(Quantity::Block),
-        families: [&["perf_tracepoint_block_latency_seconds"], &[], &[]],
-        only: None,
-        lines: None,
-        subject: None,
-    },
-    Source {
-        reading: Reading::Sum(Quantity::Lost, 1.0),
-        families: [&["perf_lost_records"], &[], &[]],
-        only: Some(("reason", "ring_full")),
-        lines: None,
-        subject: None,
-    },
-    lines(
-        List::States,
-        Name::Fixed("running"),
-        [
-            &["perf_sched_run_seconds"],
-            &["perf_cgroup_sched_run_seconds"],
-            &["perf_process_sched_run_seconds"],
-        ],
-    ),
-    lines(
-        List::States,
-        Name::Label("state"),
-        [
-            &["perf_sched_wait_seconds"],
-            &["perf_cgroup_sched_wait_seconds"],
-            &["perf_process_sched_wait_seconds"],
-        ],
-    ),
-    lines(
-        List::PreemptedBy,
-        Name::Label("by_cgroup"),
-        [&[], &["perf_cgroup_sched_preempted_by_cgroup"], &["perf_process_sched_preempted_by_cgroup"]],
-    ),
+    Source::new(Reading::Buckets(Quantity::Block), &["tracepoint_block_latency_seconds"], &[]),
+    Source { only: Some(("reason", "ring_full")), ..Source::of(Quantity::Lost, &["lost_records"], &[]) },
+    Source::new(Reading::Lines, &["sched_run_seconds"], &["sched_run_seconds"])
+        .listed(List::States, Name::Fixed("running")),
+    Source::new(Reading::Lines, &["sched_wait_seconds"], &["sched_wait_seconds"])
+        .listed(List::States, Name::Label("state")),
+    Source::new(Reading::Lines, &[], &["sched_preempted_by_cgroup"])
+        .listed(List::PreemptedBy, Name::Label("by_cgroup")),
     Source {
         subject: Some("by_cgroup"),
-        ..lines(List::Preempts, Name::Label("cgroup"), [&[], &["perf_cgroup_sched_preempted_by_cgroup"], &[]])
+        ..Source::new(Reading::Lines, &[], &["sched_preempted_by_cgroup"])
+            .listed(List::Preempts, Name::Label("cgroup"))
     },
 ];

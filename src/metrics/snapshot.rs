@@ -33,6 +33,13 @@ pub struct Point {
     pub start: Timestamp,
 }
 
+impl Point {
+    /// Creates a point of a gauge.
+    pub fn gauge(labels: Arc<Labels>, value: Value) -> Self {
+        Self { labels, value, start: Timestamp::default() }
+    }
+}
+
 /// A sample value. Counts stay integers as long as possible.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {

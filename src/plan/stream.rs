@@ -14,10 +14,11 @@ use crate::targets::{Attribution, Targets};
 
 named_enum! {
     /// Granularity of the switch stream.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
     pub enum Granularity {
         /// One record per switch between cgroups. Tasks of the root cgroup and idle time are not distinguished.
         #[doc(alias = "cgroup-switches")]
+        #[default]
         Cgroup = "cgroup",
         /// One record per switch between threads.
         #[doc(alias = "context-switches")]
@@ -195,7 +196,7 @@ pub struct Set {
 }
 
 /// Counter group of each CPU that writes a record at each switch.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Stream {
     /// Granularity.
     pub granularity: Granularity,
@@ -230,8 +231,7 @@ impl Stream {
                 _ => Source::Dedicated,
             };
         }
-        let mut stream =
-            Self { granularity: Granularity::Cgroup, cgroup: false, timed: false, sets: Vec::new() };
+        let mut stream = Self::default();
         for group in groups.iter().filter(|group| group.source == Source::Stream) {
             stream.take_in(group, support);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::trace::{Amount, Fact, Feed, Output, Role, Source, Trace};
-use super::traced::{number, tracepoints};
+use super::traced::tracepoints;
 use super::{Builder, PlanRefusal, PlanResult, wrong};
 use crate::config::traced::TracedKind;
 use crate::config::{Scheduler, Syscalls};
@@ -306,7 +306,7 @@ fn event(catalog: &Catalog, name: &str, filter: Option<String>) -> PlanResult<Pl
 fn scheduler_source(placed: Placed) -> PlanResult<Source> {
     let layout = placed.format.as_deref().map(Layout::of);
     match layout {
-        Some(Ok(layout)) => Ok(source(placed, Role::Scheduler(layout))),
+        Some(Ok(layout)) => Ok(Source::new(placed, Role::Scheduler(layout))),
         Some(Err(reason)) => Err(unfit(&placed.event.name, reason)),
         None => Err(unfit(&placed.event.name, "its format is unknown".to_owned())),
     }
@@ -324,16 +324,5 @@ fn syscall_source(placed: Placed, calls: &Option<Arc<[Call]>>) -> PlanResult<Sou
         "raw_syscalls:sys_exit" => Role::Exit { number, result: field("ret")? },
         _ => Role::Enter { number, calls: calls.clone() },
     };
-    Ok(source(placed, role))
-}
-
-fn source(placed: Placed, role: Role) -> Source {
-    Source {
-        number: number(&placed),
-        event: placed.event,
-        role,
-        key: Vec::new(),
-        labels: Vec::new(),
-        value: None,
-    }
+    Ok(Source::new(placed, role))
 }

@@ -114,27 +114,23 @@ impl Builder {
     fn count(&mut self, traced: &Traced, events: Vec<Placed>) {
         let several = events.len() > 1;
         for targets in &traced.per {
-            let mut counters = Vec::new();
             for Placed { event, .. } in &events {
                 let label = several.then(|| Arc::clone(&event.name));
                 let named = Event { stem: fit_name(&traced.name).into(), ..event.clone() };
                 let prefix = prefix(traced.kind, targets.scope());
                 match self.claim(&traced.name, targets.scope(), prefix, named, label.as_ref()) {
-                    Ok(counter) => counters.push((counter, label)),
+                    Ok(counter) => self.groups.push(Group {
+                        entry: Arc::clone(&traced.name),
+                        targets: targets.clone(),
+                        counters: vec![counter],
+                        cpus: None,
+                        pmu: None,
+                        event: label,
+                        weak: false,
+                        source: GroupSource::Dedicated,
+                    }),
                     Err(refusal) => self.refuse_traced(traced, PlanRefusal::new(refusal, true)),
                 }
-            }
-            for (counter, label) in counters {
-                self.groups.push(Group {
-                    entry: Arc::clone(&traced.name),
-                    targets: targets.clone(),
-                    counters: vec![counter],
-                    cpus: None,
-                    pmu: None,
-                    event: label,
-                    weak: false,
-                    source: GroupSource::Dedicated,
-                });
             }
         }
     }
@@ -306,16 +302,11 @@ pub(super) fn set_filter(placed: &mut Placed, filter: &Arc<str>, complain: &Comp
 fn source(traced: &Traced, placed: &Placed) -> Result<Source, Refusal> {
     let wrong = |reason: String| wrong(&placed.event.name, reason);
     let labels = traced.labels.iter().map(|label| take(placed, &label.field).map(Some));
+    let value = quantity(&traced.measure).map(|quantity| number_field(placed, quantity)).transpose();
     Ok(Source {
-        number: number(placed),
-        role: Role::Fields,
-        key: Vec::new(),
         labels: labels.collect::<Result<_, _>>().map_err(wrong)?,
-        value: quantity(&traced.measure)
-            .map(|quantity| number_field(placed, quantity))
-            .transpose()
-            .map_err(wrong)?,
-        event: placed.event.clone(),
+        value: value.map_err(wrong)?,
+        ..Source::new(placed.clone(), Role::Fields)
     })
 }
 
@@ -333,9 +324,7 @@ fn pair_sources(traced: &Traced, events: &[Placed]) -> Result<[Source; 2], Refus
     let keyed = |placed: &Placed| -> Result<Source, Refusal> {
         let parts = key.iter().map(|field| take(placed, field));
         let key = parts.collect::<Result<_, _>>().map_err(|reason| wrong(&placed.event.name, reason))?;
-        let labels = Vec::new();
-        let (event, number, role) = (placed.event.clone(), number(placed), Role::Fields);
-        Ok(Source { event, number, role, key, labels, value: None })
+        Ok(Source { key, ..Source::new(placed.clone(), Role::Fields) })
     };
     let mut pair = [keyed(from)?, keyed(to)?];
     for label in &traced.labels {
@@ -366,9 +355,12 @@ fn format_of(placed: &Placed) -> Result<&Format, String> {
     placed.format.as_deref().ok_or_else(|| "it has no fields; add `arguments`".to_owned())
 }
 
-/// Returns the ID at the start of the records of an event.
-pub(super) fn number(placed: &Placed) -> Option<u16> {
-    placed.format.as_ref().and_then(|format| u16::try_from(format.id()).ok())
+impl Source {
+    /// Creates the source of an event without keys, labels and a value.
+    pub(super) fn new(placed: Placed, role: Role) -> Self {
+        let number = placed.format.and_then(|format| u16::try_from(format.id()).ok());
+        Self { event: placed.event, number, role, key: Vec::new(), labels: Vec::new(), value: None }
+    }
 }
 
 fn take(placed: &Placed, name: &str) -> Result<ValueLocation, String> {

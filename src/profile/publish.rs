@@ -11,7 +11,7 @@ use crate::host::Nodes;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::plan::Sampler;
 use crate::ring::{Records, RingMetrics};
-use crate::series::{Naming, Own, OwnName, Published, Table};
+use crate::series::{Naming, Own, OwnName, Published, Table, aggregated_metadata};
 use crate::stack::{self, Loss, Truncation};
 use crate::symbol::{LineReason, Reason};
 use crate::sys::Ring;
@@ -100,12 +100,7 @@ impl Publisher {
             names: usize::MAX,
             nodes: Nodes::default(),
             samples: counter(SAMPLES, "Samples of an entry of `profiles`, by thread name, cgroup and mode.")?,
-            // The collector publishes this metric, too.
-            aggregated: counter(
-                "perf_series_aggregated",
-                "Number of times that a series was aggregated into the series \"other\": the table was full, or a cgroup \
-                 had too many process names.",
-            )?,
+            aggregated: aggregated_metadata()?,
             rings: RingMetrics::new()?,
             throttled: counter(
                 THROTTLED,
@@ -289,7 +284,7 @@ impl Shortfalls {
 }
 
 fn counted(labels: Vec<(&'static str, Arc<str>)>, count: u64) -> Point {
-    Point { labels: Labels::new(labels), value: Value::Integer(count), start: Timestamp::default() }
+    Point::gauge(Labels::new(labels), Value::Integer(count))
 }
 
 /// Returns the reasons for truncated stacks, with counts.

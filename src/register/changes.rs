@@ -6,17 +6,11 @@ use crate::targets::Changed;
 const MAX: usize = 1 << 12;
 
 /// Processes that changed since the last [`ChangedProcesses::take`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ChangedProcesses {
     changed: Changed,
-    /// Whether other processes may have changed: records are missing, or this is the first [`ChangedProcesses::take`].
-    incomplete: bool,
-}
-
-impl Default for ChangedProcesses {
-    fn default() -> Self {
-        Self { changed: Changed::default(), incomplete: true }
-    }
+    /// Whether no other process can have changed: no records are missing, and this is not the first [`ChangedProcesses::take`].
+    complete: bool,
 }
 
 impl ChangedProcesses {
@@ -36,21 +30,21 @@ impl ChangedProcesses {
 
     /// Marks the list as incomplete after lost records.
     pub(super) fn miss(&mut self) {
-        self.incomplete = true;
+        self.complete = false;
     }
 
     /// Reports whether a process can be added. An incomplete list is dropped, so nothing is added to it. The IDs 0 and -1 denote processes
     /// that are not visible from here.
     fn has_room(&mut self, pid: u32) -> bool {
         let full = self.changed.changed.len() + self.changed.ending.len() >= MAX;
-        self.incomplete |= full || pid == 0 || pid == u32::MAX;
-        !self.incomplete
+        self.complete &= !full && pid != 0 && pid != u32::MAX;
+        self.complete
     }
 
     /// Returns all changes since the last call; `None` if they are not completely known.
     pub(super) fn take(&mut self) -> Option<Changed> {
         let changed = std::mem::take(&mut self.changed);
-        (!std::mem::take(&mut self.incomplete)).then_some(changed)
+        std::mem::replace(&mut self.complete, true).then_some(changed)
     }
 }
 

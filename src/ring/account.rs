@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::clock::Timestamp;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::named_enum::named_enum;
 
@@ -124,8 +123,7 @@ impl RingMetrics {
     /// Returns the families of the rings of these records, which have a total size of `bytes`.
     pub(crate) fn publish(&self, records: Records, losses: Losses, bytes: u64) -> [Family; 3] {
         let ring = ("ring", records.as_str());
-        let point =
-            |labels, value| Point { labels, value: Value::Integer(value), start: Timestamp::default() };
+        let point = |labels, value| Point::gauge(labels, Value::Integer(value));
         let lost = losses.reasons(records).into_iter();
         let lost = lost.map(|(reason, count)| point(Labels::new([ring, ("reason", reason)]), count));
         [

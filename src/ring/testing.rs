@@ -165,10 +165,7 @@ impl Switch {
             if !format.untimed {
                 body.extend(bytes(&[self.enabled, self.running]));
             }
-            for &value in &self.values {
-                let beside = usize::from(format.id) + usize::from(format.lost);
-                body.extend(bytes(&[&[value][..], &[0, 0][..beside]].concat()));
-            }
+            body.extend(bytes(&self.values));
         }
         if fields.cgroup {
             body.extend(bytes(&[self.cgroup]));

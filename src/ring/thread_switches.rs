@@ -1,9 +1,10 @@
 //! Thread switches that one module reads from its rings and passes on to another, so that each switch is recorded once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::reader::Waker;
+use crate::lock::unpoisoned;
 
 /// Maximum number of queued thread switches (5 MiB). If it is exceeded, all of them are discarded.
 const MAX: usize = 1 << 17;
@@ -50,7 +51,7 @@ impl ThreadSwitchSender {
             thread_switches.clear();
             return false;
         }
-        let mut queue = lock(&self.queue);
+        let mut queue = unpoisoned(self.queue.lock());
         let before = queue.thread_switches.len();
         if before + thread_switches.len() > MAX {
             (queue.thread_switches, queue.gap) = (Vec::new(), true);
@@ -81,7 +82,7 @@ impl ThreadSwitchReceiver {
 
     /// Sets the waker to wake up when many thread switches are queued.
     pub(crate) fn wake(&self, waker: Waker) {
-        lock(&self.sender.queue).waker = Some(waker);
+        unpoisoned(self.sender.queue.lock()).waker = Some(waker);
     }
 
     /// Empties the rings that thread switches come from, which contain all thread switches from before `now`.
@@ -102,7 +103,7 @@ impl ThreadSwitchReceiver {
 
     /// Moves all queued thread switches to the end of `thread_switches`. Returns whether some were lost.
     pub(crate) fn take(&self, thread_switches: &mut Vec<ThreadSwitch>) -> bool {
-        let mut queue = lock(&self.sender.queue);
+        let mut queue = unpoisoned(self.sender.queue.lock());
         thread_switches.append(&mut queue.thread_switches);
         std::mem::take(&mut queue.gap)
     }
@@ -118,11 +119,6 @@ impl std::fmt::Debug for ThreadSwitchReceiver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Turns").field("complete", &self.complete).field("open", &self.is_open()).finish()
     }
-}
-
-/// Locks the queue. A lock that was poisoned by a panic still protects a valid list.
-fn lock(queue: &Mutex<SwitchQueue>) -> MutexGuard<'_, SwitchQueue> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

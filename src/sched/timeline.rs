@@ -274,11 +274,6 @@ impl Timeline {
         }
     }
 
-    /// Returns the runnable threads that wait for a CPU, with the time since when.
-    pub fn ready(&self) -> impl Iterator<Item = (&Thread, u64)> {
-        self.tasks.values().filter(|task| !task.runs).filter_map(|task| Some((&task.thread, task.ready?)))
-    }
-
     /// Adds a thread as described by `/proc`, without overriding records.
     pub fn describe(&mut self, thread: Thread) {
         if thread.tid == 0 || !self.follows(thread.tid) || self.tasks.len() >= MAX {

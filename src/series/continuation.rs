@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::rank::LAST_VALUE;
-use super::{Series, Table, Total};
+use super::{Series, Table, Total, rest_of};
 use crate::clock::{Monotonic, Timestamp};
 
 impl<T: Total, I: Clone + Default> Table<T, I> {
@@ -39,10 +39,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         (self.aggregated, self.start) = (self.aggregated + other.aggregated, self.start.min(other.start));
         add((&mut self.gone, Timestamp::default()), (&other.gone, Timestamp::default()));
         for (labels, from) in std::mem::take(&mut other.rest) {
-            let (empty, start) = (&self.empty, self.previous);
-            let new =
-                || Series::new(empty.clone(), Arc::clone(&labels), Arc::clone(&labels), I::default(), start);
-            let to = self.rest.entry(Arc::clone(&labels)).or_insert_with(new);
+            let to = rest_of(&mut self.rest, &labels, &self.empty, self.previous);
             add((&mut to.total, to.start), (&from.total, from.start));
             to.start = to.start.min(from.start);
         }
@@ -90,15 +87,8 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
     /// Adds the counts of series without labels of their own to the aggregated series, without a new collection.
     fn empty_unnamed(&mut self) {
         for series in self.unnamed.values_mut() {
-            let (labels, empty, start) = (&series.rest, &self.empty, self.previous);
-            let new =
-                || Series::new(empty.clone(), Arc::clone(labels), Arc::clone(labels), I::default(), start);
-            self.rest.entry(Arc::clone(labels)).or_insert_with(new).total.absorb(&mut series.total);
+            let rest = rest_of(&mut self.rest, &series.rest, &self.empty, self.previous);
+            rest.total.absorb(&mut series.total);
         }
-    }
-
-    fn all_mut(&mut self) -> impl Iterator<Item = &mut Series<T, I>> {
-        let rest = self.rest.values_mut();
-        rest.chain(self.named.values_mut()).chain(self.unnamed.values_mut())
     }
 }

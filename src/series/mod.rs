@@ -27,8 +27,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Monotonic, Timestamp};
-use crate::metrics::Labels;
+use crate::metrics::{Kind, Labels, Metadata, NameError};
 pub use names::{NameLimiter, OwnName};
+
+/// Creates the metadata of the number of [aggregations](Table::aggregated), which all publishers of series share.
+///
+/// # Errors
+/// When the name is invalid: a bug.
+pub(crate) fn aggregated_metadata() -> Result<Arc<Metadata>, NameError> {
+    let help = "Number of times that a series was aggregated into the series \"other\": the table was full, or a cgroup \
+                had too many process names.";
+    Metadata::new("perf_series_aggregated", help, "", Kind::Counter)
+}
 
 /// How long a series is published after its last target ended, so that every scraper sees its final value: Prometheus
 /// considers a series stale after the same time.
@@ -319,8 +329,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
 
     /// Begins a collection: resets the values of each series that apply to one collection only.
     pub fn begin_collection(&mut self) {
-        let rest = self.rest.values_mut();
-        for series in rest.chain(self.named.values_mut()).chain(self.unnamed.values_mut()) {
+        for series in self.all_mut() {
             series.total.begin_collection();
             series.kept.iter_mut().for_each(|kept| kept.begin_collection());
         }
@@ -345,11 +354,10 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         self.named.values_mut().chain(self.unnamed.values_mut())
     }
 
-    /// Returns the totals of all series, including aggregated series.
-    pub fn totals_mut(&mut self) -> impl Iterator<Item = (&mut T, &mut I)> {
+    /// Returns all series, including aggregated series.
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Series<T, I>> {
         let rest = self.rest.values_mut();
-        let all = rest.chain(self.named.values_mut()).chain(self.unnamed.values_mut());
-        all.map(|series| (&mut series.total, &mut series.info))
+        rest.chain(self.named.values_mut()).chain(self.unnamed.values_mut())
     }
 
     /// Returns the published series, after [`end_collection`](Self::end_collection).
@@ -470,16 +478,7 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         let mut ended = Vec::new();
         for (&id, series) in &mut self.unnamed {
             series.leaves = series.leaves.filter(|&until| until > now);
-            let rest = self.rest.entry(Arc::clone(&series.rest)).or_insert_with(|| {
-                let labels = &series.rest;
-                Series::new(
-                    self.empty.clone(),
-                    Arc::clone(labels),
-                    Arc::clone(labels),
-                    I::default(),
-                    self.previous,
-                )
-            });
+            let rest = rest_of(&mut self.rest, &series.rest, &self.empty, self.previous);
             rest.total.absorb(&mut series.total);
             // The counts of an ended series that was published have been published with it.
             let was_published = series.ended.is_some() && series.kept.is_some();
@@ -490,6 +489,17 @@ impl<T: Total, I: Clone + Default> Table<T, I> {
         }
         ended.into_iter().for_each(|id| self.remove(id));
     }
+}
+
+/// Returns the aggregated series with these labels, creating it if necessary. A new one has the total `empty` and counts from `start`.
+fn rest_of<'t, T: Clone, I: Default>(
+    rest: &'t mut BTreeMap<Arc<Labels>, Series<T, I>>,
+    labels: &Arc<Labels>,
+    empty: &T,
+    start: Timestamp,
+) -> &'t mut Series<T, I> {
+    let new = || Series::new(empty.clone(), Arc::clone(labels), Arc::clone(labels), I::default(), start);
+    rest.entry(Arc::clone(labels)).or_insert_with(new)
 }
 
 impl<I> Series<u64, I> {

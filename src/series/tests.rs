@@ -106,7 +106,7 @@ fn a_series_that_ends_in_the_collection_of_its_begin_is_aggregated_and_takes_no_
 #[test]
 fn all_totals_can_be_changed() {
     let mut table = heavy();
-    table.totals_mut().for_each(|(total, _)| total.all += 100);
+    table.all_mut().for_each(|series| series.total.all += 100);
     assert_eq!(
         table.accounts().map(|total| total.all).sum::<u64>(),
         310,

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::sample::{Unread, in_portions, records};
 use super::{Attr, Drained, Event, Kernel, Place, Ring};
 use crate::error::Errno;
+use crate::lock::unpoisoned;
 
 /// Place of an event of the fake kernel. A cgroup is identified by the inode number of its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -182,7 +183,7 @@ impl FakeKernel {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.0.lock())
     }
 }
 

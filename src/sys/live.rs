@@ -120,12 +120,6 @@ impl Event for LiveEvent {
     }
 }
 
-impl AsFd for LiveEvent {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
 /// Returns the structure of the ABI. Older kernels accept the newer structure as long as fields unknown to them are zero.
 fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
     let mut raw = abi::perf_event_attr::default();
@@ -203,12 +197,8 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
         (fields.cgroup, abi::PERF_SAMPLE_CGROUP),
     ];
     raw.sample_type = asked.iter().filter(|(asked, _)| *asked).map(|&(_, bit)| u64::from(bit)).sum();
-    if let Some(read) = fields.read {
-        if read.untimed {
-            raw.read_format = abi::PERF_FORMAT_GROUP.into();
-        }
-        raw.read_format |= if read.id { u64::from(abi::PERF_FORMAT_ID) } else { 0 };
-        raw.read_format |= if read.lost { u64::from(abi::PERF_FORMAT_LOST) } else { 0 };
+    if fields.read.is_some_and(|read| read.untimed) {
+        raw.read_format = abi::PERF_FORMAT_GROUP.into();
     }
     if fields.user_stack > 0 {
         raw.sample_regs_user = Registers::MASK;

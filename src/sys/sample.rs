@@ -70,16 +70,12 @@ impl Fields {
     };
 }
 
-/// Additional values for each count of a group.
+/// Format of the counts of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct ReadFormat {
     /// Omits the times that the group was enabled and running (`PERF_FORMAT_TOTAL_TIME_ENABLED`, `…_RUNNING`), which cost a read of the
     /// clock. The two are equal for a group that never waits for a PMU.
     pub untimed: bool,
-    /// The ID of the event (`PERF_FORMAT_ID`).
-    pub id: bool,
-    /// The number of its records that were lost (`PERF_FORMAT_LOST`). Linux 6.0.
-    pub lost: bool,
 }
 
 /// Additional kinds of records, written on the CPU where the event occurs, whether or not the perf event is on the PMU.

@@ -19,14 +19,11 @@ pub struct Sum {
     pub durations: Histogram,
     /// Number of failures, by error.
     pub errors: BTreeMap<u16, u64>,
-    /// Longest duration in nanoseconds.
-    pub longest: u64,
 }
 
 impl Sum {
     fn add(&mut self, ended: &CompletedCall) {
         self.durations.observe(ended.took as f64 / 1e9);
-        self.longest = self.longest.max(ended.took);
         if let Some(error) = ended.error() {
             *self.errors.entry(error).or_default() += 1;
         }
@@ -35,7 +32,6 @@ impl Sum {
     /// Adds the values of another sum.
     pub fn merge(&mut self, other: &Self) {
         self.durations.merge(&other.durations);
-        self.longest = self.longest.max(other.longest);
         for (&error, &count) in &other.errors {
             let sum = self.errors.entry(error).or_default();
             *sum = sum.saturating_add(count);
@@ -70,7 +66,7 @@ impl<O: Copy + Eq + Hash> Sums<O> {
         }
         let (sums, buckets) = (&mut self.sums, &self.buckets);
         let place = *self.places.entry((owner, call)).or_insert_with(|| {
-            let sum = Sum { durations: Histogram::of(buckets), errors: BTreeMap::new(), longest: 0 };
+            let sum = Sum { durations: Histogram::of(buckets), errors: BTreeMap::new() };
             sums.push((owner, call, sum));
             sums.len() - 1
         });
@@ -110,10 +106,9 @@ mod tests {
             sums.add(owner, &ended(number, took, result));
         }
         let taken = sums.take();
-        let told =
-            |(owner, call, sum): &Row<u64>| (*owner, call.to_string(), sum.durations.count(), sum.longest);
-        let expected = [(Some(1), "read", 3, 30), (Some(1), "write", 1, 7), (Some(2), "read", 1, 1)];
-        let expected = expected.map(|(owner, call, count, longest)| (owner, call.to_owned(), count, longest));
+        let told = |(owner, call, sum): &Row<u64>| (*owner, call.to_string(), sum.durations.count());
+        let expected = [(Some(1), "read", 3), (Some(1), "write", 1), (Some(2), "read", 1)];
+        let expected = expected.map(|(owner, call, count)| (owner, call.to_owned(), count));
         assert_eq!(taken.iter().map(told).collect::<Vec<_>>(), expected);
         assert_eq!(taken[0].2.errors, BTreeMap::from([(11, 2)]));
         assert_eq!(sums.take(), []);

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use super::Tracer;
 use super::open::{self, ByClass, PlannedEvent, class_of};
 use super::series_table::SeriesTable;
-use super::{Tracer, lock};
 use crate::config::traced::TracedKind;
 use crate::host::CpuSet;
+use crate::lock::unpoisoned;
 use crate::plan::{RingClass, Trace};
 use crate::ring::{Context, ThreadSwitchReceiver};
 use crate::sys::Kernel;
@@ -99,14 +100,14 @@ impl<K: Kernel> Tracer<K> {
         self.properties = properties;
         let fields = self.properties.map(|properties| properties.fields);
         // Records are read under the same lock, so none arrives without its route.
-        let mut ingest = lock(&self.ingest);
+        let mut ingest = unpoisoned(self.ingest.lock());
         ingest.retrace(fields, &traces, self.thread_switches.clone(), stopped);
         for writer in self.rings.writers_mut().flat_map(|(_, writers)| &mut writers.events) {
             let Some(old) = old.get(writer.of) else { continue };
             let same = |new: &Arc<PlannedEvent>| new.class == old.class && new.event.counts_as(&old.event);
             if let Some(place) = self.planned.iter().position(same) {
                 writer.of = place;
-                ingest.router.add_route(writer.id, &self.planned[place]);
+                ingest.router.routes.insert(writer.id, Arc::clone(&self.planned[place]));
             }
         }
     }

@@ -27,12 +27,13 @@ mod thread_tables;
 mod values;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::clock::{Clock, Monotonic};
 use crate::health::{Refusal, Scope};
 use crate::host::{CpuSet, Nodes, Roots};
+use crate::lock::unpoisoned;
 use crate::metrics::{Family, NameError};
 use crate::plan::{Feed, RingClass, Role, Trace};
 use crate::register::TargetIndex;
@@ -314,10 +315,10 @@ impl<K: Kernel> Tracer<K> {
 
     /// Starts the events of a ring, after their records can be routed and read.
     fn start(&mut self, ring: RingId, writers: RingWriters<K::Event, usize>, made: CreatedRing<Ring<K>>) {
-        let mut ingest = lock(&self.ingest);
+        let mut ingest = unpoisoned(self.ingest.lock());
         for writer in &writers.events {
             if let Some(planned) = self.planned.get(writer.of) {
-                ingest.router.add_route(writer.id, planned);
+                ingest.router.routes.insert(writer.id, Arc::clone(planned));
             }
         }
         let memory = self.rings.add(ring, writers, made);
@@ -331,7 +332,7 @@ impl<K: Kernel> Tracer<K> {
                 // Read before the rings are drained: older records are already in the rings.
                 let now = clock.kernel();
                 thread_switches.iter().for_each(|thread_switches| thread_switches.refill(now));
-                lock(&ingest).drain(ready, now);
+                unpoisoned(ingest.lock()).drain(ready, now);
             };
             Reader::start("trace-reader", None, Urgency::Rings, drain)
         });
@@ -377,18 +378,14 @@ impl<K: Kernel> Tracer<K> {
         let now = self.clock.kernel();
         self.thread_switches.iter().for_each(|thread_switches| thread_switches.refill(now));
         let hits = if self.counts_hits(class_of(ring)) { writers.hits(|_| true) } else { 0 };
-        let mut ingest = lock(&self.ingest);
+        let mut ingest = unpoisoned(self.ingest.lock());
         ingest.close(ring, hits);
-        writers.events.iter().for_each(|writer| ingest.router.remove_route(writer.id));
+        for writer in &writers.events {
+            ingest.router.routes.remove(&writer.id);
+        }
         drop(ingest);
         context.budget.give_back(writers.descriptors());
         self.stopped.extend(writers.into_events());
-    }
-
-    /// Closes everything. The counts up to now can still be collected.
-    pub(crate) fn close(&mut self, context: &mut Context<'_, K>) {
-        self.stop(context);
-        self.stopped.clear();
     }
 
     /// Stops all events and closes their rings.
@@ -430,7 +427,7 @@ impl<K: Kernel> Tracer<K> {
         for (series_table, taken) in self.series_tables.iter_mut().zip(entries) {
             series_table.enter(taken, &round, &names, monotonic);
         }
-        self.rings.grow(&mut *lock(&self.ingest));
+        self.rings.grow(&mut *unpoisoned(self.ingest.lock()));
     }
 
     /// Reports whether the counts of a ring class's events equal the number of records to be written. Some events count amounts. On some
@@ -498,7 +495,7 @@ impl<K: Kernel> Tracer<K> {
             descriptors: self.rings.descriptors(),
             rings: self.states_of_rings(&ingest),
             waiting_bytes: ingest.waiting_bytes(),
-            untracked: ingest.router.untracked(),
+            untracked: ingest.router.tasks.untracked(),
         }
     }
 
@@ -517,11 +514,6 @@ impl<K: Kernel> Tracer<K> {
     }
 
     fn ingest(&self) -> MutexGuard<'_, Ingest<Ring<K>>> {
-        lock(&self.ingest)
+        unpoisoned(self.ingest.lock())
     }
-}
-
-/// Locks the ingest. A lock that was poisoned by a panic still protects valid sums.
-fn lock<R>(ingest: &Mutex<Ingest<R>>) -> MutexGuard<'_, Ingest<R>> {
-    ingest.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,5 @@
 //! Owners of hits: cgroups and processes as small numbers.
 
-use std::sync::Arc;
-
 use rustc_hash::FxHashMap;
 
 use crate::register::{CgroupPaths, Order, Processes, Task};
@@ -38,7 +36,7 @@ impl OwnerId {
 pub(super) struct Owners {
     cgroups: FxHashMap<u64, OwnerId>,
     cgroup_ids: Vec<CgroupId>,
-    processes: Processes,
+    pub(super) processes: Processes,
     created: CgroupPaths,
 }
 
@@ -92,22 +90,12 @@ impl Owners {
         }
     }
 
-    /// Returns the name of a process.
-    pub(super) fn name(&self, pid: u32) -> Option<&Arc<str>> {
-        self.processes.name(pid)
-    }
-
     /// Processes a record that is not a hit.
     pub(super) fn apply_record(&mut self, record: &Record<'_>) {
         match record {
             Record::Cgroup(cgroup) => self.created.apply_record(cgroup),
             record => self.processes.apply_record(record, 0),
         }
-    }
-
-    /// Adds a process as `/proc` describes it, unless its name is known from records.
-    pub(super) fn describe(&mut self, pid: u32, comm: &Arc<str>, kernel: bool) {
-        self.processes.describe(pid, comm, kernel);
     }
 
     /// Ends a round: the next one numbers its owners anew. See [`Processes::end_round`].

@@ -9,6 +9,7 @@ use crate::config::traced::TracedKind;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
 use crate::plan::Feed;
 use crate::ring::RingMetrics;
+use crate::series::aggregated_metadata;
 
 /// Metrics that are present only with certain entries or counts.
 pub const METRICS: [&str; 4] = [UNPAIRED, PENDING, DROPPED, UNTRACKED_EVENTS];
@@ -35,12 +36,7 @@ impl Metrics {
         let gauge = |name, help| Metadata::new(name, help, "", Kind::Gauge);
         Ok(Self {
             rings: RingMetrics::new()?,
-            // The collector publishes a metric with this name, too.
-            aggregated: counter(
-                "perf_series_aggregated",
-                "Number of times that a series was aggregated into the series \"other\": the table was full, or a cgroup \
-                 had too many process names.",
-            )?,
+            aggregated: aggregated_metadata()?,
             unpaired: counter(
                 UNPAIRED,
                 "Events of a pair without a partner, by reason: no_begin, an end without a begin; no_end, a begin followed by \

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use super::aggregate::{Aggregate, EntryTotals, Hit};
 use super::open::{ByClass, PlannedEvent, leading};
 use super::owners::{Owners, RecordIds, Round};
-use super::tasks::{LongestWaits, Tasks, Untracked};
+use super::tasks::{LongestWaits, Tasks};
 use super::thread_tables::ThreadTable;
 use crate::plan::{Feed, RingClass, Trace};
 use crate::ring::{Losses, Malformed, Record, ThreadSwitch, is_sample, time_of};
@@ -55,9 +55,9 @@ pub(super) struct RouterTotals {
 #[derive(Debug, Default)]
 pub(super) struct Router {
     sources: Vec<Source>,
-    tasks: Tasks,
-    /// Events by the identifiers in their records.
-    routes: FxHashMap<u64, Arc<PlannedEvent>>,
+    pub(super) tasks: Tasks,
+    /// Opened events by the identifiers in their records.
+    pub(super) routes: FxHashMap<u64, Arc<PlannedEvent>>,
     owners: Owners,
     /// The lane whose records report the creation and exit of processes and threads.
     leading: Option<RingClass>,
@@ -78,16 +78,6 @@ impl Router {
         self.routes.clear();
         self.leading = leading(traces);
         RingClass::ALL.into_iter().filter(|&class| stopped[class]).for_each(|class| self.mark_gap(class));
-    }
-
-    /// Adds the route of an opened event whose records contain `id`.
-    pub(super) fn add_route(&mut self, id: u64, planned: &Arc<PlannedEvent>) {
-        self.routes.insert(id, Arc::clone(planned));
-    }
-
-    /// Removes the route of a closed event, after its records were read.
-    pub(super) fn remove_route(&mut self, id: u64) {
-        self.routes.remove(&id);
     }
 
     /// Processes a record of a CPU. `fields`: the fields that all records of its ring class have.
@@ -169,8 +159,10 @@ impl Router {
         }
         if class == RingClass::Syscalls {
             match record {
-                Record::Fork(task) => self.tasks.fork_in_call(task),
-                Record::Exit(task) => self.tasks.end_calls(task),
+                // The call that created a thread also returns in the child.
+                Record::Fork(task) => self.tasks.calls.ignore(task.tid),
+                // Calls of a thread that has exited do not return.
+                Record::Exit(task) => self.tasks.calls.forget(task.tid),
                 _ => {}
             }
         }
@@ -188,16 +180,16 @@ impl Router {
                 }
             }
             RingClass::Scheduler => {}
-            RingClass::Syscalls => self.tasks.mark_gap_of_calls(),
+            RingClass::Syscalls => self.tasks.calls.mark_gap(),
         }
         if class == RingClass::Scheduler || self.leading == Some(class) {
-            self.tasks.mark_gap();
+            self.tasks.timeline.mark_gap();
         }
     }
 
     /// Adds a process as `/proc` describes it.
     pub(super) fn describe(&mut self, pid: u32, comm: &Arc<str>, kernel: bool) {
-        self.owners.describe(pid, comm, kernel);
+        self.owners.processes.describe(pid, comm, kernel);
         self.tasks.describe(pid, comm, kernel);
     }
 
@@ -212,14 +204,9 @@ impl Router {
         RouterTotals { entries, round: self.owners.end_round(there), longest_waits: tasks.longest_waits }
     }
 
-    /// Returns the counts of untracked activity of threads.
-    pub(super) fn untracked(&self) -> Untracked {
-        self.tasks.untracked()
-    }
-
     /// Reports whether threads start to run on CPUs without a record of a switch, so that `PERF_RECORD_SWITCH` is needed. Even a
     /// few such switches matter, because each thread may have run for long.
     pub(super) fn misses_switches(&self) -> bool {
-        self.tasks.unseen() >= UNSEEN
+        self.tasks.timeline.untracked().unseen >= UNSEEN
     }
 }

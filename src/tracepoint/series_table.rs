@@ -158,7 +158,7 @@ impl SeriesTable {
     fn update_windows(&mut self, monotonic: Monotonic) {
         let Amount::Most(_, window) = self.trace.measure else { return };
         for page in &mut self.pages {
-            page.series.totals_mut().for_each(|(sum, _)| sum.update_windows(monotonic, window));
+            page.series.all_mut().for_each(|series| series.total.update_windows(monotonic, window));
             page.series.remove_where(|series| series.total.window.as_ref().is_some_and(VecDeque::is_empty));
         }
     }

@@ -171,10 +171,10 @@ impl LongestDelays {
 /// State and sums of all threads.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
-    timeline: Timeline,
+    pub(super) timeline: Timeline,
     longest_delays: LongestDelays,
     sched: ScopedSums<sched::Sums<OwnerId>>,
-    calls: Calls,
+    pub(super) calls: Calls,
     syscalls: ScopedSums<syscall::Sums<OwnerId>>,
     /// Nanoseconds after which a call is stuck.
     stuck: u64,
@@ -291,11 +291,6 @@ impl Tasks {
         self.timeline.created(sched::Thread { tid, pid, cgroup: parent.cgroup, comm: parent.comm, kernel });
     }
 
-    /// Ignores the call that created a thread, because it also returns in the child.
-    pub(super) fn fork_in_call(&mut self, task: &Task) {
-        self.calls.ignore(task.tid);
-    }
-
     /// Processes a thread switch of the switch stream.
     #[inline]
     pub(super) fn thread_switch(&mut self, switch: &ThreadSwitch, owners: &mut Owners) {
@@ -314,11 +309,6 @@ impl Tasks {
         self.timeline.forget(task.tid);
     }
 
-    /// Ends the calls of a thread that has exited: they do not return.
-    pub(super) fn end_calls(&mut self, task: &Task) {
-        self.calls.forget(task.tid);
-    }
-
     /// Adds a process as `/proc` describes it, by its main thread.
     pub(super) fn describe(&mut self, pid: u32, comm: &str, kernel: bool) {
         if self.is_idle() {
@@ -328,24 +318,9 @@ impl Tasks {
         self.timeline.describe(sched::Thread { tid: pid, pid, cgroup: 0, comm, kernel });
     }
 
-    /// Notes that records of the scheduler were lost.
-    pub(super) fn mark_gap(&mut self) {
-        self.timeline.mark_gap();
-    }
-
-    /// Notes that records of system calls were lost.
-    pub(super) fn mark_gap_of_calls(&mut self) {
-        self.calls.mark_gap();
-    }
-
     /// Returns the counts of untracked activity.
     pub(super) fn untracked(&self) -> Untracked {
         Untracked { sched: self.timeline.untracked(), calls: self.calls.untracked() }
-    }
-
-    /// Returns the number of threads that left a CPU without a record of their arrival.
-    pub(super) fn unseen(&self) -> u64 {
-        self.timeline.untracked().unseen
     }
 
     /// Takes the sums up to `now`, a time of the clock of the records.
@@ -356,8 +331,8 @@ impl Tasks {
         for (begun, _) in
             longest_waits.stuck.iter_mut().filter(|(begun, _)| begun.thread.comm.bytes().is_empty())
         {
-            let process = owners.name(begun.thread.pid).map(|name| sched::Comm::new(name.as_bytes()));
-            begun.thread.comm = process.unwrap_or_default();
+            let process = owners.processes.name(begun.thread.pid);
+            begun.thread.comm = process.map(|name| sched::Comm::new(name.as_bytes())).unwrap_or_default();
         }
         TaskTotals {
             sched: self.sched.take(sched::Sums::take, sched_of_all),

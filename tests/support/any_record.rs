@@ -10,7 +10,7 @@ fn fields(bits: u16) -> Fields {
         identifier: bit(0),
         tid: bit(1),
         time: bit(2),
-        read: bit(3).then_some(ReadFormat { untimed: false, id: bit(4), lost: bit(5) }),
+        read: bit(3).then_some(ReadFormat { untimed: bit(4) }),
         cgroup: bit(6),
         raw: bit(7),
         // One bit for both, as tracepoints request them together.
@@ -32,8 +32,6 @@ pub(crate) fn holds(bytes: &[u8]) {
             let members = sample.group.members();
             assert!(members <= bytes.len() / 8);
             assert_eq!(sample.group.values().count(), members);
-            let has_ids = fields.read.is_some_and(|format| format.id);
-            assert_eq!(sample.group.ids().count(), if has_ids { members } else { 0 });
             assert!(fields.cgroup || sample.cgroup == 0);
             let copied = sample.user.map_or(0, |user| user.bytes.len());
             assert!(8 * sample.callchain.len() + sample.raw.len() + copied <= bytes.len());

@@ -35,7 +35,7 @@ pub(crate) fn holds(bytes: &[u8]) {
         identifier: bit(1),
         tid: bit(2),
         time: bit(3),
-        read: Some(ReadFormat { untimed: false, id: bit(4), lost: bit(5) }),
+        read: Some(ReadFormat::default()),
         cgroup: bit(6),
         ..Fields::default()
     };
@@ -95,11 +95,9 @@ fn record(bytes: &mut &[u8], fields: &Fields) -> Option<Vec<u8>> {
     let (mut body, mut kind) = (body.to_vec(), u32::from(kind));
     if length > 127 {
         // Its size is right, so only its values are hostile.
-        let format = fields.read.unwrap_or_default();
         let members = 2 + COUNTERS;
         let before = [fields.identifier, fields.tid, fields.time].map(usize::from).iter().sum::<usize>();
-        let entries = members * (1 + usize::from(format.id) + usize::from(format.lost));
-        body.resize(8 * (before + 3 + entries + usize::from(fields.cgroup)), 0);
+        body.resize(8 * (before + 3 + members + usize::from(fields.cgroup)), 0);
         body[8 * before..8 * before + 8].copy_from_slice(&members.to_ne_bytes());
         kind = SAMPLE;
     }

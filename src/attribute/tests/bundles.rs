@@ -9,12 +9,8 @@ use crate::plan::{Granularity, MAX_MEMBERS};
 use crate::ring::testing::Switch;
 use crate::sys::{Fields, ReadFormat};
 
-const FIELDS: Fields = Fields {
-    cgroup: true,
-    time: true,
-    read: Some(ReadFormat { untimed: false, id: false, lost: false }),
-    ..Fields::NONE
-};
+const FIELDS: Fields =
+    Fields { cgroup: true, time: true, read: Some(ReadFormat { untimed: false }), ..Fields::NONE };
 
 /// Bundle of the hardware events.
 const HARDWARE: usize = 1;

@@ -38,13 +38,8 @@ impl Ring for Memory {
     }
 }
 
-const FIELDS: Fields = Fields {
-    tid: true,
-    time: true,
-    read: Some(ReadFormat { untimed: false, id: false, lost: false }),
-    cgroup: true,
-    ..Fields::NONE
-};
+const FIELDS: Fields =
+    Fields { tid: true, time: true, read: Some(ReadFormat { untimed: false }), cgroup: true, ..Fields::NONE };
 
 const SOFTWARE: usize = 0;
 const HARDWARE: usize = 1;

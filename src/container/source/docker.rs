@@ -13,11 +13,9 @@ use crate::container::identity::{Chosen, Identity, Pod, image, name};
 #[serde(rename_all = "PascalCase")]
 struct Container {
     id: String,
-    #[serde(default)]
     names: Option<Vec<String>>,
     #[serde(default)]
     image: String,
-    #[serde(default)]
     labels: Option<HashMap<String, String>>,
 }
 

@@ -33,55 +33,42 @@ struct PodItem {
     status: PodStatus,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct Metadata {
-    #[serde(default)]
     name: String,
-    #[serde(default)]
     namespace: String,
-    #[serde(default)]
     uid: String,
-    #[serde(default)]
     labels: Option<HashMap<String, String>>,
-    #[serde(default)]
     annotations: Option<HashMap<String, String>>,
-    #[serde(default)]
     owner_references: Option<Vec<Owner>>,
 }
 
 /// `OwnerReference`
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct Owner {
-    #[serde(default)]
     kind: String,
-    #[serde(default)]
     name: String,
     /// Set for the one owner that manages the pod.
-    #[serde(default)]
     controller: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 struct PodStatus {
-    #[serde(default)]
     container_statuses: Option<Vec<ContainerStatus>>,
-    #[serde(default)]
     init_container_statuses: Option<Vec<ContainerStatus>>,
-    #[serde(default)]
     ephemeral_container_statuses: Option<Vec<ContainerStatus>>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct ContainerStatus {
-    #[serde(default)]
     name: String,
-    #[serde(default)]
     image: String,
     /// `containerd://<id>`; missing until the container runs.
-    #[serde(default, rename = "containerID")]
+    #[serde(rename = "containerID")]
     container_id: Option<String>,
 }
 

@@ -9,15 +9,16 @@ mod takeover;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::open::OpenContext;
 use super::reading::{Read, WORDS};
-use super::scale::Progress;
+use super::scale::Delta;
 use crate::attribute::{Bundle, Ingest, Shares, fields, record_size};
 use crate::error::Errno;
 use crate::health::{History, Interval, Judgement, Refusal};
 use crate::host::CpuSet;
+use crate::lock::unpoisoned;
 use crate::plan;
 use crate::ring::{
     Losses, Reader, Records, RingBudget, RingId, RingSet, ThreadSwitchReceiver, ThreadSwitchSender, Writers,
@@ -40,7 +41,7 @@ type Ring<K> = <<K as Kernel>::Event as Event>::Ring;
 pub(super) struct Stream<K: Kernel> {
     pub plan: plan::Stream,
     /// The groups of each CPU. Each has the number of its ring.
-    rings: RingSet<Open<K::Event>>,
+    rings: RingSet<Group<K::Event>>,
     ingest: Arc<Mutex<Ingest<Ring<K>>>>,
     /// Maximum size of all rings, in bytes.
     memory: u64,
@@ -52,34 +53,6 @@ pub(super) struct Stream<K: Kernel> {
     dissolved: BTreeSet<u32>,
     /// CPUs that are listed as online but on which the kernel opens no events, because they are about to go offline.
     absent: BTreeSet<u32>,
-}
-
-/// A group and its last reading.
-#[derive(Debug)]
-struct Open<E> {
-    group: Group<E>,
-    progress: Progress,
-}
-
-impl<E: Event> Writers for Open<E> {
-    type Event = E;
-
-    fn holder(&self) -> &E {
-        &self.group.leader
-    }
-
-    fn others(&self) -> impl Iterator<Item = &E> {
-        // The members write no records of their own.
-        std::iter::once(&self.group.clock).chain(self.group.switch_records())
-    }
-
-    fn descriptors(&self) -> usize {
-        self.group.descriptors()
-    }
-
-    fn start(&self) -> Result<(), Errno> {
-        self.group.leader.enable()
-    }
 }
 
 /// Count of a counter on a CPU since the previous read.
@@ -187,7 +160,7 @@ impl<K: Kernel> Stream<K> {
         if groups.is_empty() {
             return refused;
         }
-        let descriptors = groups.iter().map(Group::descriptors).sum();
+        let descriptors = groups.iter().map(Writers::descriptors).sum();
         // Assumes that every CPU needs as many rings as this one.
         let rings = cpus * groups.len();
         self.rings.budget = RingBudget::new(means.facts, self.memory, rings, rustix::param::page_size());
@@ -230,17 +203,15 @@ impl<K: Kernel> Stream<K> {
         for group in groups {
             let record = self.record_size(&group);
             let wanted = self.rings.budget.pages(self.rate, record, rustix::param::page_size());
-            let open = Open { progress: Progress::new(group.counters.len()), group };
-            let made = self.rings.make(&open, wanted).map_err(|refused| self.no_ring(cpu, refused))?;
-            ready.push((open, made));
+            let made = self.rings.make(&group, wanted).map_err(|refused| self.no_ring(cpu, refused))?;
+            ready.push((group, made));
         }
         let rings: Vec<RingId> = (0..ready.len() as u32).map(|number| RingId { cpu, number }).collect();
         let mut bundles = Vec::new();
-        for (&ring, (open, made)) in rings.iter().zip(ready) {
-            let measures = open.group.measures(self.plan.granularity);
-            let counters = open.group.counters.clone();
-            let bundle = Bundle { counters, measures, untimed: open.group.untimed() };
-            bundles.push((bundle, self.rings.add(ring, open, made)));
+        for (&ring, (group, made)) in rings.iter().zip(ready) {
+            let measures = group.measures(self.plan.granularity);
+            let bundle = Bundle { counters: group.counters.clone(), measures, untimed: group.untimed() };
+            bundles.push((bundle, self.rings.add(ring, group, made)));
         }
         self.ingest().add_cpu(cpu, bundles);
         if before.is_some_and(|before| before.has_switch_records(cpu)) {
@@ -256,19 +227,19 @@ impl<K: Kernel> Stream<K> {
                 // Locked for each ring, so that a collection does not wait for all rings.
                 let drain = move |ready: &[RingId]| match ready {
                     [] => drain_all(&ingest),
-                    ready => ready.iter().for_each(|&ring| lock(&ingest).drain(ring.cpu)),
+                    ready => ready.iter().for_each(|&ring| unpoisoned(ingest.lock()).drain(ring.cpu)),
                 };
                 Reader::start("switch-reader", None, Urgency::Rings, drain)
             });
         }
-        let starved = |open: &Open<K::Event>| open.group.hardware_sets > 1 && is_starved(&open.group.leader);
+        let starved = |group: &Group<K::Event>| group.hardware_sets > 1 && is_starved(&group.leader);
         Ok(self.of_cpu(cpu).any(starved))
     }
 
     /// Stops the groups of a CPU. Their counts stay readable.
     fn stop_cpu(&self, cpu: u32) {
-        for open in self.of_cpu(cpu) {
-            if let Err(errno) = open.group.leader.disable() {
+        for group in self.of_cpu(cpu) {
+            if let Err(errno) = group.leader.disable() {
                 tracing::debug!(%errno, "cannot stop a group of the switch stream");
             }
         }
@@ -280,8 +251,8 @@ impl<K: Kernel> Stream<K> {
     }
 
     /// Returns the open groups of a CPU.
-    fn of_cpu(&self, cpu: u32) -> impl Iterator<Item = &Open<K::Event>> {
-        self.rings.writers().filter(move |(ring, _)| ring.cpu == cpu).map(|(_, open)| open)
+    fn of_cpu(&self, cpu: u32) -> impl Iterator<Item = &Group<K::Event>> {
+        self.rings.writers().filter(move |(ring, _)| ring.cpu == cpu).map(|(_, group)| group)
     }
 
     /// Closes a CPU, which may be offline. Its counts since its last record are unattributed. Passes its counts since the previous read to
@@ -293,22 +264,22 @@ impl<K: Kernel> Stream<K> {
             return;
         }
         let mut readings = Vec::new();
-        for Open { group, progress } in &closing {
+        for group in &closing {
             let mut words = [0; WORDS];
             let read = group.leader.disable().and_then(|()| group.read(&mut words));
             let words = words.get_mut(..read.map_or(0, |read| read.length)).unwrap_or_default();
             // Values that can no longer be read were read before, or are in a record.
             if let Some(values) = words.get_mut(group.first_value()..) {
-                progress.raise(values);
+                group.progress.raise(values);
             }
             readings.push(words.to_vec());
         }
         self.ingest().remove_cpu(cpu, &mut readings);
-        for (Open { group, progress }, reading) in closing.iter_mut().zip(readings) {
+        for (group, reading) in closing.iter_mut().zip(readings) {
             let mut words = [0; WORDS];
             let length = reading.len().min(WORDS);
             words[..length].copy_from_slice(&reading[..length]);
-            take_reading(cpu, group, progress, (&mut words, length), &mut report);
+            take_reading(cpu, group, (&mut words, length), &mut report);
         }
         budget.give_back(closing.iter().map(Writers::descriptors).sum());
     }
@@ -328,8 +299,8 @@ impl<K: Kernel> Stream<K> {
     /// Reads every counter of every CPU. A CPU that went offline is closed at the next [`close_outside`](Self::close_outside), even if it
     /// is still, or again, listed as online.
     pub(super) fn read(&mut self, mut report: impl FnMut(Reading)) {
-        for (ring, Open { group, progress }) in self.rings.writers_mut() {
-            if !read_group(ring.cpu, group, progress, &mut report) {
+        for (ring, group) in self.rings.writers_mut() {
+            if !read_group(ring.cpu, group, &mut report) {
                 self.dissolved.insert(ring.cpu);
             }
         }
@@ -342,7 +313,7 @@ impl<K: Kernel> Stream<K> {
 
     /// Enlarges the rings that lost records, within the memory limit.
     pub(super) fn grow(&mut self) {
-        self.rings.grow(&mut *lock(&self.ingest));
+        self.rings.grow(&mut *unpoisoned(self.ingest.lock()));
     }
 
     /// Enables `PERF_RECORD_SWITCH` on the CPUs where the kernel writes no samples for some switches.
@@ -353,13 +324,13 @@ impl<K: Kernel> Stream<K> {
 
     fn enable_switch_records_of(&mut self, means: &mut OpenContext<'_, K>, needs: impl Fn(u32) -> bool) {
         let writes_them = |ring: RingId| ring.number == 0 && needs(ring.cpu);
-        for (ring, open) in self.rings.writers_mut().filter(|(ring, _)| writes_them(*ring)) {
-            open.group.enable_switch_records(ring.cpu, means);
+        for (ring, group) in self.rings.writers_mut().filter(|(ring, _)| writes_them(*ring)) {
+            group.enable_switch_records(ring.cpu, means);
         }
     }
 
     fn has_switch_records(&self, cpu: u32) -> bool {
-        self.of_cpu(cpu).any(|open| open.group.switch_records().is_some())
+        self.of_cpu(cpu).any(|group| group.switch_records().is_some())
     }
 
     /// Passes thread switches on from now on, and returns their source.
@@ -384,7 +355,7 @@ impl<K: Kernel> Stream<K> {
 
     /// Reports whether the first group of each CPU consists of software events: it then has a record of each switch.
     fn groups_lead_without_pmu(&self) -> bool {
-        self.rings.writers().filter(|(ring, _)| ring.number == 0).all(|(_, open)| open.group.untimed())
+        self.rings.writers().filter(|(ring, _)| ring.number == 0).all(|(_, group)| group.untimed())
     }
 
     /// Reports whether it is open on all of these CPUs, except those that are about to go offline.
@@ -394,7 +365,7 @@ impl<K: Kernel> Stream<K> {
 
     /// Returns the consumer of the rings, locked.
     pub(super) fn ingest(&self) -> MutexGuard<'_, Ingest<Ring<K>>> {
-        lock(&self.ingest)
+        unpoisoned(self.ingest.lock())
     }
 
     /// Reports whether a counter is open on any CPU.
@@ -403,7 +374,7 @@ impl<K: Kernel> Stream<K> {
     }
 
     fn groups(&self) -> impl Iterator<Item = &Group<K::Event>> {
-        self.rings.writers().map(|(_, open)| &open.group)
+        self.rings.writers().map(|(_, group)| group)
     }
 
     /// Returns the size of a record of a group, in bytes.
@@ -416,8 +387,8 @@ impl<K: Kernel> Stream<K> {
         let cpus = self.cpus();
         let (most, rings) = (self.rings.budget.most, self.rings.ids().len());
         let groups = |&cpu: &u32| {
-            let hardware = self.of_cpu(cpu).filter(|open| open.group.hardware_sets > 0);
-            hardware.map(|open| self.entries_of(&open.group)).collect::<Vec<_>>()
+            let hardware = self.of_cpu(cpu).filter(|group| group.hardware_sets > 0);
+            hardware.map(|group| self.entries_of(group)).collect::<Vec<_>>()
         };
         StreamState {
             granularity: self.plan.granularity,
@@ -459,13 +430,8 @@ impl<K: Kernel> Stream<K> {
 
 /// Empties all rings. Takes the lock for each CPU, so that a collection does not wait for all of them.
 fn drain_all<R: crate::sys::Ring>(ingest: &Mutex<Ingest<R>>) {
-    let cpus = lock(ingest).cpus();
-    cpus.into_iter().for_each(|cpu| lock(ingest).drain(cpu));
-}
-
-/// Locks the ingest. A lock that was poisoned by a panic still protects valid sums.
-fn lock<R>(ingest: &Mutex<Ingest<R>>) -> MutexGuard<'_, Ingest<R>> {
-    ingest.lock().unwrap_or_else(PoisonError::into_inner)
+    let cpus = unpoisoned(ingest.lock()).cpus();
+    cpus.into_iter().for_each(|cpu| unpoisoned(ingest.lock()).drain(cpu));
 }
 
 /// Reports whether a group that was just enabled does not get on the PMU.
@@ -483,16 +449,11 @@ fn is_starved<E: Event>(leader: &E) -> bool {
 }
 
 /// Reads a group, and reports whether it is whole.
-fn read_group<E: Event>(
-    cpu: u32,
-    group: &Group<E>,
-    progress: &mut Progress,
-    report: &mut impl FnMut(Reading),
-) -> bool {
+fn read_group<E: Event>(cpu: u32, group: &mut Group<E>, report: &mut impl FnMut(Reading)) -> bool {
     let mut words = [0; WORDS];
     match group.read(&mut words) {
         Ok(Read { length, whole }) => {
-            take_reading(cpu, group, progress, (&mut words, length), report);
+            take_reading(cpu, group, (&mut words, length), report);
             whole
         }
         Err(errno) => {
@@ -505,21 +466,17 @@ fn read_group<E: Event>(
 /// Passes the counts up to a reading to `report`.
 fn take_reading<E: Event>(
     cpu: u32,
-    group: &Group<E>,
-    progress: &mut Progress,
+    group: &mut Group<E>,
     (words, length): (&mut [u64; WORDS], usize),
     report: &mut impl FnMut(Reading),
 ) {
     let length = if group.untimed() { add_times(words, length) } else { length };
     let words = words.get(..length).unwrap_or_default();
-    let mut deltas = Vec::with_capacity(group.counters.len());
-    let Some(interval) = progress.advance(words, |delta| deltas.push(delta)) else { return };
-    for delta in deltas {
-        for &counter in group.counters.get(delta.member).into_iter().flatten() {
-            let (raw, scaled, history) = (delta.raw, delta.scaled, progress.history);
+    group.progress.advance(words, |Delta { member, raw, scaled, interval, history }| {
+        for &counter in group.counters.get(member).into_iter().flatten() {
             report(Reading { cpu, counter, raw, scaled, interval, history });
         }
-    }
+    });
 }
 
 /// Inserts times into a reading without times, and returns its new length. The clock, behind the leader, counted while the group was

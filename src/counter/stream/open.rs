@@ -3,11 +3,12 @@
 use crate::attribute::{Measure, SWITCHES, bundle_fields, clock_fields, fields, sideband};
 use crate::counter::open::OpenContext;
 use crate::counter::reading::{Members, Read, WORDS};
+use crate::counter::scale::Progress;
 use crate::error::Errno;
 use crate::event::Event as Named;
 use crate::health::{Attempt, Judgement, Refusal, Scope, classify, no_descriptors};
 use crate::plan::{Granularity, Stream};
-use crate::ring::DUMMY;
+use crate::ring::{DUMMY, Writers};
 use crate::sys::{Attr, Event, Kernel, Place, Rate, SOFTWARE, Sampling, Sideband, Start};
 
 /// `PERF_COUNT_SW_CPU_CLOCK`.
@@ -42,6 +43,8 @@ pub(super) struct Group<E> {
     ordered: bool,
     /// The event that writes `PERF_RECORD_SWITCH` into its ring, on CPUs where samples of switches are missing.
     switch_records: Option<SwitchRecords<E>>,
+    /// Its last reading.
+    pub progress: Progress,
 }
 
 /// The outcome of enabling `PERF_RECORD_SWITCH`.
@@ -54,10 +57,6 @@ enum SwitchRecords<E> {
 impl<E> Group<E> {
     /// Number of the group's own events: the leader and the clock.
     pub(super) const OWN: usize = 2;
-
-    pub(super) fn descriptors(&self) -> usize {
-        Self::OWN + self.members.len() + self.switch_records().iter().len()
-    }
 
     /// Returns the event that writes `PERF_RECORD_SWITCH` into its ring, if it is open.
     pub(super) fn switch_records(&self) -> Option<&E> {
@@ -94,6 +93,27 @@ impl<E> Group<E> {
         for counters in &mut self.counters {
             counters.retain(|counter| !set.iter().any(|(number, _)| number == counter));
         }
+    }
+}
+
+impl<E: Event> Writers for Group<E> {
+    type Event = E;
+
+    fn holder(&self) -> &E {
+        &self.leader
+    }
+
+    fn others(&self) -> impl Iterator<Item = &E> {
+        // The members write no records of their own.
+        std::iter::once(&self.clock).chain(self.switch_records())
+    }
+
+    fn descriptors(&self) -> usize {
+        Self::OWN + self.members.len() + self.switch_records().iter().len()
+    }
+
+    fn start(&self) -> Result<(), Errno> {
+        self.leader.enable()
     }
 }
 
@@ -226,7 +246,10 @@ impl<'a, K: Kernel> Opener<'a, '_, K> {
         {
             groups.clear();
         }
-        self.means.budget.take(groups.iter().map(Group::descriptors).sum());
+        for group in &mut groups {
+            group.progress = Progress::new(group.counters.len());
+        }
+        self.means.budget.take(groups.iter().map(Writers::descriptors).sum());
         Ok((groups, refused))
     }
 
@@ -283,6 +306,7 @@ impl<'a, K: Kernel> Opener<'a, '_, K> {
             hardware_sets: 0,
             ordered,
             switch_records: None,
+            progress: Progress::new(0),
         })
     }
 

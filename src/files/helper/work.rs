@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use crate::files::mounts::{Mount, Mounts, Unlisted};
 use crate::files::wire::{Answer, CHUNK, OpenRequest, Purpose};
 use crate::files::{Opened, Root, RootError};
 use crate::host::{ReadAt, Roots};
+use crate::lock::unpoisoned;
 
 /// Stack size of workers in bytes; no operation recurses.
 const STACK: usize = 256 << 10;
@@ -231,7 +232,7 @@ impl MountCache {
         let link = |name: &str| std::fs::read_link(dir.join(name)).unwrap_or_else(|_| dir.join(name));
         let key = (link("ns/mnt"), link("root"));
         let begin = self.clock.monotonic();
-        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || unpoisoned(self.known.lock());
         if let Some(listed) = lock().get(&key).filter(|listed| listed.is_fresh(lacks_one, begin)) {
             return Arc::clone(&listed.mounts);
         }

@@ -66,14 +66,8 @@ pub struct Group<'a> {
     pub enabled: u64,
     /// The part of `enabled` in which it was on the PMU, in nanoseconds.
     pub running: u64,
-    /// Number of members.
-    members: usize,
-    /// For each member, the leader first: the count, then the fields of [`ReadFormat`], as numbers.
-    entries: &'a [[u8; 8]],
-    /// Number of numbers in an entry; 0 if there are no entries.
-    stride: usize,
-    /// Whether the second number of an entry is an ID.
-    has_ids: bool,
+    /// The count of each member, the leader first.
+    values: &'a [[u8; 8]],
 }
 
 impl<'a> Sample<'a> {
@@ -147,41 +141,20 @@ impl<'a> Group<'a> {
 
     #[inline]
     fn parse(words: &mut Cursor<'a>, format: ReadFormat) -> Result<Self, Malformed> {
-        let members = words.u64()?;
+        let members = usize::try_from(words.u64()?).map_err(|_| Malformed)?;
         let (enabled, running) = if format.untimed { (0, 0) } else { (words.u64()?, words.u64()?) };
-        let fields = 1 + usize::from(format.id) + usize::from(format.lost);
-        let members = usize::try_from(members).map_err(|_| Malformed)?;
-        let entries = words.words(members.checked_mul(fields).ok_or(Malformed)?)?;
-        Ok(Self { enabled, running, members, entries, stride: fields, has_ids: format.id })
+        Ok(Self { enabled, running, values: words.words(members)? })
     }
 
     /// Returns the number of members.
     pub fn members(&self) -> usize {
-        self.members
+        self.values.len()
     }
 
     /// Returns the counts, in the order in which the members were opened.
     #[inline]
     pub fn values(&self) -> impl Iterator<Item = u64> + 'a {
-        self.column(0)
-    }
-
-    /// Returns the counts as stored, if entries contain only counts.
-    #[inline]
-    pub fn plain(&self) -> Option<&'a [[u8; 8]]> {
-        (self.stride == 1).then_some(self.entries)
-    }
-
-    /// Returns the IDs, if they were requested.
-    pub fn ids(&self) -> impl Iterator<Item = u64> + 'a {
-        // There is nothing behind the last entry.
-        self.column(if self.has_ids { 1 } else { self.entries.len() })
-    }
-
-    /// Returns the numbers at one position of each entry.
-    fn column(&self, place: usize) -> impl Iterator<Item = u64> + 'a {
-        let column = self.entries.get(place..).unwrap_or_default();
-        column.iter().step_by(self.stride.max(1)).map(|&word| u64::from_ne_bytes(word))
+        self.values.iter().map(|&word| u64::from_ne_bytes(word))
     }
 }
 
@@ -210,38 +183,17 @@ mod tests {
     }
 
     #[test]
-    fn a_group_gives_its_counts_with_or_without_ids_and_losses() {
-        for (id, lost) in [(false, false), (true, false), (false, true), (true, true)] {
-            let format = ReadFormat { untimed: false, id, lost };
-            let mut words = vec![2, 100, 90];
-            for member in 1..=2 {
-                words.push(member * 10);
-                words.extend(id.then_some(member * 1000));
-                words.extend(lost.then_some(7));
-            }
-            let sample = record(PERF_RECORD_SAMPLE, 0, &bytes(&words));
-            let fields = Fields { read: Some(format), ..Fields::default() };
+    fn a_group_gives_its_counts_with_or_without_times() {
+        for (untimed, words, times) in
+            [(false, &[2, 100, 90, 10, 20][..], (100, 90)), (true, &[2, 10, 20], (0, 0))]
+        {
+            let sample = record(PERF_RECORD_SAMPLE, 0, &bytes(words));
+            let fields = Fields { read: Some(ReadFormat { untimed }), ..Fields::default() };
             let group = parse(&sample, &fields).group;
-            assert_eq!((group.enabled, group.running, group.members()), (100, 90, 2));
-            assert_eq!(group.values().collect::<Vec<_>>(), [10, 20], "{format:?}");
-            let ids = if id { vec![1000, 2000] } else { vec![] };
-            assert_eq!(group.ids().collect::<Vec<_>>(), ids, "{format:?}");
+            assert_eq!((group.enabled, group.running), times);
+            assert_eq!((group.members(), group.values().collect::<Vec<_>>()), (2, vec![10, 20]));
         }
-    }
-
-    #[test]
-    fn counts_are_plain_only_if_nothing_is_between_them() {
-        for (id, lost, plain) in [(false, false, true), (true, false, false), (false, true, false)] {
-            let format = ReadFormat { untimed: true, id, lost };
-            let fields = Fields { read: Some(format), ..Fields::default() };
-            let each = 1 + u64::from(!plain);
-            let sample =
-                record(PERF_RECORD_SAMPLE, 0, &bytes(&[&[2][..], &[7; 4][..2 * each as usize]].concat()));
-            let group = parse(&sample, &fields).group;
-            assert_eq!(group.plain(), plain.then_some(&[7u64.to_ne_bytes(); 2][..]), "{format:?}");
-        }
-        let nothing = Sample::default().group;
-        assert_eq!((nothing.plain(), nothing.values().count()), (None, 0), "no counts were requested");
+        assert_eq!(Sample::default().group.values().count(), 0, "no counts were requested");
     }
 
     #[test]
@@ -330,7 +282,7 @@ mod tests {
     }
 
     fn fields() -> impl Strategy<Value = Fields> {
-        let read = proptest::option::of(any::<[bool; 3]>());
+        let read = proptest::option::of(any::<bool>());
         (any::<[bool; 6]>(), read).prop_map(|([identifier, tid, time, period, raw, cgroup], read)| Fields {
             identifier,
             tid,
@@ -338,7 +290,7 @@ mod tests {
             period,
             raw,
             cgroup,
-            read: read.map(|[untimed, id, lost]| ReadFormat { untimed, id, lost }),
+            read: read.map(|untimed| ReadFormat { untimed }),
             ..Fields::default()
         })
     }
@@ -372,11 +324,7 @@ mod tests {
                 if !format.untimed {
                     words.extend([w[3], w[4]]);
                 }
-                for &value in &values {
-                    words.push(value);
-                    words.extend(format.id.then_some(1));
-                    words.extend(format.lost.then_some(2));
-                }
+                words.extend(&values);
             }
             if fields.raw {
                 let length = (told.len() as u32).to_ne_bytes();

@@ -316,19 +316,3 @@ fn the_end_publishes_what_was_hit_last() {
     let states = world.collector.trace_states();
     assert_eq!(states.iter().map(|state| state.hits).collect::<Vec<_>>(), [1, 1]);
 }
-
-#[test]
-fn a_closed_tracer_goes_on_where_it_was() {
-    let mut world = World::new();
-    world.apply(BOTH);
-    world.hit(&work());
-    world.collector.close_tracer();
-    assert_eq!((world.kernel.opened().len(), world.collector.budget().used), (0, 0));
-    world.apply(BOTH);
-    assert_eq!([work(), begin(1), end(1)].map(|hit| world.hit(&hit)), [1, 1, 1]);
-    let scrape = world.collect();
-    assert_eq!(scrape.of("perf_tracepoint_toy_total"), [r#"{kind="0x0"} 2"#]);
-    assert_eq!(scrape.sum("perf_tracepoint_op_seconds_count"), 1.0);
-    assert_eq!(world.sampled().len(), 6);
-    assert!(world.sampled().contains(&(BEGIN.into(), 1, true)));
-}
