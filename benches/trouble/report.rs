@@ -102,10 +102,10 @@ impl Report<'_> {
         let most = resident.iter().map(|&(_, mib)| mib).fold(0.0, f64::max);
         line("resident with children: most", &format!("{most:.1} MiB"), Some(("< 96 MiB", most < 96.0)));
         let half = &resident[resident.len() / 2..];
-        let slope = self::slope(half);
+        let steepness = slope(half);
         // A tenth of the bound per hour.
-        let flat = slope * 60.0 < 9.6;
-        line("  slope over the last half", &format!("{slope:+.2} MiB/min"), Some(("flat", flat)));
+        let flat = steepness * 60.0 < 9.6;
+        line("  slope over the last half", &format!("{steepness:+.2} MiB/min"), Some(("flat", flat)));
         // The history and the log of samples, with the names of functions in it, grow for an hour within their shares.
         let past = |second: &Second| {
             ["history", "stacks", "symbols"].iter().filter_map(|part| second.parts.get(*part)).sum::<f64>()
@@ -114,7 +114,7 @@ impl Report<'_> {
         let told = load[load.len() / 2..].iter().filter(|second| !second.parts.is_empty());
         let rest: Vec<(f64, f64)> =
             told.map(|second| (minutes(second), mib(second) - past(second))).collect();
-        line("  the same without the past hour", &format!("{:+.2} MiB/min", self::slope(&rest)), None);
+        line("  the same without the past hour", &format!("{:+.2} MiB/min", slope(&rest)), None);
         let last = half.last().map_or(0.0, |&(_, mib)| mib);
         line("  at the end of the load", &format!("{last:.1} MiB"), None);
         self.parts(load);

@@ -37,9 +37,7 @@ pub(crate) mod sums;
 pub mod top;
 mod views;
 
-<<<<<<< HEAD
+pub(crate) use crate::profile::numbered;
+
 #[cfg(test)]
 mod tests;
-=======
-pub(crate) use crate::profile::numbered;
->>>>>>> h-mid
