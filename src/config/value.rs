@@ -130,14 +130,21 @@ impl Scalar for Period {
     }
 
     fn of_number(number: u64) -> Result<Self, Refused> {
-        Err(Refused::Because(format!("the number {number} has no unit; write `{number}s` for seconds")))
+        match number {
+            0 => Ok(Self(Duration::ZERO)),
+            _ => Err(Refused::Because(format!(
+                "the number {number} has no unit; write `{number}s` for seconds"
+            ))),
+        }
     }
 
     fn schema() -> Schema {
         json_schema!({
-            "description": "A whole number and its unit: ms, s, m or h.",
-            "type": "string",
+            "description": "A whole number and its unit: ms, s, m or h. 0 needs no unit.",
+            "type": ["string", "integer"],
             "pattern": PERIOD_PATTERN,
+            "minimum": 0,
+            "maximum": 0,
             "examples": ["500ms", "15s", "1m"],
         })
     }
@@ -356,6 +363,7 @@ mod tests {
     fn a_duration_without_a_unit_is_told_how_to_get_one() {
         let expected = "1:24: collection.interval: the number 10 has no unit; write `10s` for seconds";
         assert_eq!(report("collection: {interval: 10}"), expected);
+        assert_eq!(good("collection: {freshness: 0}").collection.freshness, Duration::ZERO);
         assert!(
             report("collection: {interval: 1.5s}").contains("expected a whole number with ms, s, m or h")
         );

@@ -188,8 +188,8 @@ pub(super) struct WrittenHeaders {
 pub(super) struct WrittenRate {
     /// Mean time between two requests; `0s` disables the limit.
     pub(super) interval: Option<At<Period>>,
-    /// Number of requests that may follow each other immediately; 1 by default.
-    #[schemars(range(min = 1, max = BURST_MAX))]
+    /// Number of requests that may follow each other immediately; 1 by default. 0 is accepted if the limit is disabled.
+    #[schemars(range(min = 0, max = BURST_MAX))]
     pub(super) burst: Option<At<u64>>,
 }
 
@@ -387,8 +387,10 @@ fn is_bcrypt(text: &str) -> bool {
 }
 
 fn rate(written: &WrittenRate, report: &mut Report<'_>) -> Option<Rate> {
-    let burst = report.number(&written.burst, BURST_MAX).unwrap_or(1);
-    let Period(interval) = written.interval.as_ref()?.value;
+    let Period(interval) = written.interval.as_ref().map_or(Period::seconds(0), |at| at.value);
+    // exporter-toolkit's default is a burst of 0 without a limit.
+    let burst = written.burst.clone().filter(|burst| burst.value != 0 || !interval.is_zero());
+    let burst = report.number(&burst, BURST_MAX).unwrap_or(1);
     (!interval.is_zero()).then_some(Rate { interval, burst })
 }
 

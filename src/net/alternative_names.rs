@@ -16,13 +16,15 @@ mod tag {
     pub(super) const EXTENSIONS: u8 = 0xa3;
     /// `rfc822Name` in a `GeneralName`.
     pub(super) const EMAIL_ADDRESS: u8 = 0x81;
+    /// The number of a tag of more bytes follows this one.
+    pub(super) const OF_MORE_BYTES: u8 = 0x1f;
 }
 
 /// The object identifier 2.5.29.17 (`subjectAltName`).
 const SUBJECT_ALTERNATIVE_NAME: [u8; 3] = [0x55, 0x1d, 0x11];
 
 /// Returns the e-mail addresses of a certificate in DER format. Returns none if its subject alternative names are malformed.
-pub(super) fn email_addresses(certificate: &[u8]) -> Vec<&str> {
+pub fn email_addresses(certificate: &[u8]) -> Vec<&str> {
     subject_alternative_names(certificate).and_then(addresses).unwrap_or_default()
 }
 
@@ -63,15 +65,23 @@ fn addresses(mut names: Der<'_>) -> Option<Vec<&str>> {
 struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {
-    /// Reads the next element. Returns its tag and its content, or `None` at the end or if it is malformed.
+    /// Reads the next element. Returns its tag and its content, or `None` at the end or if it is malformed. Like Go, it accepts only tags of
+    /// one byte, and lengths in their shortest form.
     fn read(&mut self) -> Option<(u8, Self)> {
         let (&[tag, first], rest) = self.0.split_first_chunk()?;
+        if tag & tag::OF_MORE_BYTES == tag::OF_MORE_BYTES {
+            return None;
+        }
         let (length, rest) = match first {
             0..=0x7f => (usize::from(first), rest),
             // The number of bytes of the length: a certificate is smaller than 16 MiB.
             0x81..=0x83 => {
                 let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-                (bytes.iter().fold(0, |length, &byte| (length << 8) | usize::from(byte)), rest)
+                let length = bytes.iter().fold(0, |length, &byte| (length << 8) | usize::from(byte));
+                if bytes.first() == Some(&0) || length <= 0x7f {
+                    return None;
+                }
+                (length, rest)
             }
             _ => return None,
         };

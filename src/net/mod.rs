@@ -1,8 +1,8 @@
 //! Building blocks of connections: addresses to listen on ([`listen`]), certificates of clients ([`tls`]) and of the server
 //! ([`server_tls`]), HTTP clients (`http`), servers of Kubernetes ([`kubernetes`]),
-//! gRPC calls with raw bytes (`bytewise`), e-mail addresses in certificates (`alternative_names`), and error texts (`error_text`).
+//! gRPC calls with raw bytes (`bytewise`), e-mail addresses in certificates ([`alternative_names`]), and error texts (`error_text`).
 
-mod alternative_names;
+pub mod alternative_names;
 mod bytewise;
 pub(crate) mod error_text;
 pub(crate) mod http;

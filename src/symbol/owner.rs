@@ -8,13 +8,15 @@ use crate::host;
 /// Permission of all users to read a file.
 const READ_BY_ALL: u32 = 0o004;
 
-/// Reports whether a file belongs to the user of a process. In a mount namespace of its own, root may also own it.
+/// Reports whether a file belongs to the user of a process. In a mount namespace of its own, root may also own it, if all users may read it: a
+/// user can create such a namespace, and mount a file there that only root may read.
 ///
 /// # Errors
 /// Returns an error if the attributes of the file cannot be read.
 pub(super) fn is_of_process(files: &Files, pid: u32, opened: &Opened) -> io::Result<bool> {
-    let owner = opened.file.stat()?.uid;
-    Ok(users(files, pid).contains(&owner) || (owner == 0 && has_own_mounts(files, pid)))
+    let stat = opened.file.stat()?;
+    let is_public_of_root = stat.uid == 0 && stat.mode & READ_BY_ALL != 0;
+    Ok(users(files, pid).contains(&stat.uid) || (is_public_of_root && has_own_mounts(files, pid)))
 }
 
 /// Reports whether a process may read a file by itself, or all users may.

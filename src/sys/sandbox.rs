@@ -12,7 +12,10 @@ use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus,
 };
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
 
 /// Rights to files that restricted threads lose where the kernel knows them: all of this version of Landlock (Linux 6.2).
 const VERSION: ABI = ABI::V3;
@@ -36,13 +39,30 @@ pub enum CallSet {
 /// # Errors
 /// The kernel's error: it has no seccomp filters, or another filter forbids them.
 pub fn restrict_calls(set: CallSet) -> io::Result<()> {
-    let rules: BTreeMap<i64, Vec<_>> = numbers(set).map(|number| (number, Vec::new())).collect();
+    let rules = rules(set).map_err(io::Error::other)?;
     let refused = SeccompAction::Errno(libc::ENOSYS as u32);
     let architecture = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
     let filter =
         SeccompFilter::new(rules, refused, SeccompAction::Allow, architecture).map_err(io::Error::other)?;
     let program = BpfProgram::try_from(filter).map_err(io::Error::other)?;
     seccompiler::apply_filter(&program).map_err(io::Error::other)
+}
+
+/// Returns the allowed calls. Those with conditions on their arguments are allowed if one of them holds.
+fn rules(set: CallSet) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+    let mut rules: BTreeMap<i64, Vec<_>> = numbers(set).map(|number| (number, Vec::new())).collect();
+    let first_argument = |operator, value| {
+        SeccompRule::new(vec![SeccompCondition::new(0, SeccompCmpArgLen::Dword, operator, value)?])
+    };
+    if let Some(conditions) = rules.get_mut(&libc::SYS_clone) {
+        conditions.push(first_argument(SeccompCmpOp::MaskedEq(NAMESPACES), 0)?);
+    }
+    if let Some(conditions) = rules.get_mut(&libc::SYS_socket) {
+        for family in FAMILIES {
+            conditions.push(first_argument(SeccompCmpOp::Eq, family)?);
+        }
+    }
+    Ok(rules)
 }
 
 fn numbers(set: CallSet) -> impl Iterator<Item = i64> {
@@ -99,9 +119,22 @@ macro_rules! calls {
     };
 }
 
-/// Files, memory, threads, time and pipes.
+/// Flags of `clone` for new namespaces. In a user namespace of its own, a process has all capabilities again.
+const NAMESPACES: u64 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET) as u64;
+
+/// Families of sockets: connections, and notifications of the kernel about CPUs.
+const FAMILIES: [u64; 4] =
+    [libc::AF_UNIX as u64, libc::AF_INET as u64, libc::AF_INET6 as u64, libc::AF_NETLINK as u64];
+
+/// Files, memory, threads, time and pipes. Without `clone3`, whose flags are in memory and cannot be checked; the C library uses `clone` then.
 const COMMON: &[(&str, libc::c_long)] = calls!(
-    SYS_brk SYS_clock_getres SYS_clock_gettime SYS_clock_nanosleep SYS_clone SYS_clone3 SYS_close SYS_close_range SYS_dup SYS_dup3
+    SYS_brk SYS_clock_getres SYS_clock_gettime SYS_clock_nanosleep SYS_clone SYS_close SYS_close_range SYS_dup SYS_dup3
     SYS_epoll_create1 SYS_epoll_ctl SYS_epoll_pwait SYS_epoll_pwait2 SYS_eventfd2 SYS_exit SYS_exit_group SYS_faccessat
     SYS_faccessat2 SYS_fadvise64 SYS_fcntl SYS_flock SYS_fstat SYS_fstatfs SYS_futex SYS_getcpu SYS_getcwd SYS_getdents64
     SYS_getegid SYS_geteuid SYS_getgid SYS_getpid SYS_getppid SYS_getpriority SYS_getrandom SYS_getresgid SYS_getresuid
@@ -177,6 +210,49 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_starts_threads_and_no_namespaces() {
+        let (old, new, started) = apart(|| {
+            restrict_calls(CallSet::Service { mounts: false }).unwrap();
+            let flags = libc::CLONE_NEWUSER | libc::SIGCHLD;
+            // SAFETY: without `CLONE_VM`, the child has a memory of its own, like after `fork`.
+            let child = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+            if child == 0 {
+                // SAFETY: `_exit` runs nothing of the parent's in the child.
+                unsafe { libc::_exit(0) };
+            }
+            let old = (child, io::Error::last_os_error().raw_os_error());
+            // SAFETY: a call without arguments, which the kernel would refuse too, with another error.
+            let new = unsafe { libc::syscall(libc::SYS_clone3, 0, 0) };
+            let new = (new, io::Error::last_os_error().raw_os_error());
+            (old, new, thread::spawn(|| ()).join().is_ok())
+        });
+        assert_eq!([old, new], [(-1, Some(libc::ENOSYS)); 2]);
+        assert!(started, "the C library starts threads without clone3");
+    }
+
+    #[test]
+    fn sockets_are_those_of_connections_and_of_notifications() {
+        use rustix::io::Errno;
+        use rustix::net::{AddressFamily, SocketType, socket};
+        let opened = apart(|| {
+            restrict_calls(CallSet::Network).unwrap();
+            let families = [
+                AddressFamily::UNIX,
+                AddressFamily::INET,
+                AddressFamily::INET6,
+                AddressFamily::NETLINK,
+                AddressFamily::PACKET,
+                AddressFamily::from_raw(libc::AF_ALG as u16),
+                AddressFamily::VSOCK,
+            ];
+            families.map(|family| socket(family, SocketType::DGRAM, None).err())
+        });
+        let (allowed, others) = opened.split_at(4);
+        assert!(!allowed.contains(&Some(Errno::NOSYS)), "{opened:?}");
+        assert_eq!(others, [Some(Errno::NOSYS); 3]);
+    }
+
+    #[test]
     fn the_helper_has_no_network_and_opens_files() {
         let (socket, file) = apart(|| {
             restrict_calls(CallSet::Helper).unwrap();
@@ -206,8 +282,10 @@ mod tests {
         let socket = removable.path().join("socket");
         [&kept, &socket].into_iter().for_each(|file| fs::write(file, "text").unwrap());
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let root = PathBuf::from(format!("/proc/{}/root/", child.id()));
-        let readable_before = list(&root).is_ok();
+        let of_child = |file: &str| PathBuf::from(format!("/proc/{}/{file}", child.id()));
+        let (root, program, memory) = (of_child("root/"), of_child("exe"), of_child("mem"));
+        let readable_before =
+            list(&root).is_ok() && fs::read_link(&program).is_ok() && fs::File::open(&memory).is_ok();
         let enforced = apart(|| {
             let enforced = restrict_files(&[removable.path().to_owned()]).unwrap();
             if enforced {
@@ -217,6 +295,9 @@ mod tests {
                 fs::remove_file(&kept).unwrap_err();
                 fs::remove_file(&socket).unwrap();
                 list(&root).unwrap_err();
+                fs::read_link(&program).unwrap_err();
+                fs::File::open(&program).unwrap_err();
+                fs::File::open(&memory).unwrap_err();
                 list(Path::new("/proc/self/root/")).unwrap();
             }
             enforced

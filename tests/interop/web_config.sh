@@ -5,8 +5,9 @@
 # configuration file in the format of the toolkit. Tries wrong, expired and missing certificates, old versions of TLS, wrong passwords, changes
 # of the files, and what reloads and open connections get then; also tokens of a cluster, unix sockets, addresses for administrators, and
 # sockets of a service manager.
-# Requires prometheus, curl, openssl and python3. The client is built from Go modules; if that is not possible, it is skipped with a reason, or
-# fails if PERF_EXPORTER_REQUIRE names `client`.
+# Checks the example files and the test files of the toolkit.
+# Requires prometheus, curl, openssl and python3. The client is built from Go modules, and the files of the toolkit are those of its module; if
+# that is not possible, it is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names `client`.
 # Exit code: 0 if every check passes, 1 if not, 2 if a requirement is missing.
 set -euo pipefail
 
@@ -14,8 +15,9 @@ exporter=${1:?usage: web_config.sh EXPORTER}
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 . "$here/lib.sh"
 
-# Cache for later runs: the client.
+# Cache for later runs: the client, and the files of exporter-toolkit.
 cache=${WEB_CONFIG_CACHE:-$(dirname "$exporter")/../interop}
+TOOLKIT=github.com/prometheus/exporter-toolkit@v0.17.1
 
 # issue NAME AUTHORITY SUBJECT_ALTERNATIVE_NAMES [OPTIONS]: creates NAME.key, and NAME.crt, signed by AUTHORITY.key
 issue() {
@@ -112,6 +114,28 @@ has_client=false
 if build_go client "the HTTP client of exporter-toolkit"; then
   has_client=true
 fi
+
+# get_toolkit: copies the files of exporter-toolkit to $cache/toolkit
+get_toolkit() {
+  local go dir=''
+  [ ! -d "$cache/toolkit" ] || return 0
+  go=$(PATH=$PATH:/usr/local/go/bin command -v go || true)
+  if [ -n "$go" ]; then
+    dir=$(cd "$scratch" && timeout 300 "$go" mod download -json "$TOOLKIT" 2>"$scratch/go.log" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+  fi
+  if [ -z "$dir" ]; then
+    lacks client "the files of exporter-toolkit" "its Go module could not be downloaded"
+    return 1
+  fi
+  # The examples refer to a certificate and a key beside them.
+  mkdir "$cache/toolkit.new"
+  cp "$dir"/web/testdata/* "$cache/toolkit.new/"
+  cp "$dir/web/web-config.yml" "$cache/toolkit.new/example_minimal.yml"
+  cp "$dir/docs/web-config.yml" "$cache/toolkit.new/example_documented.yml"
+  chmod u+w "$cache"/toolkit.new/*
+  mv "$cache/toolkit.new" "$cache/toolkit"
+}
+
 cd "$scratch"
 authority ca
 authority other
@@ -360,6 +384,35 @@ shows_the_password() {
   grep -q right refused.txt
 }
 expect "the password is not shown" eval "! shows_the_password"
+
+echo "-- the files of exporter-toolkit"
+accepts() {
+  "$exporter" check --config small.yaml --web.config.file "$1" >accepted.txt 2>&1 || {
+    cat accepted.txt
+    return 1
+  }
+}
+# is_wrong FILE: reports whether the exporter has to reject a file. The names of the files say what the toolkit does. Differences:
+# - In two of them, only a connection fails in the toolkit: the client has another name, or HTTP/2 lacks its cipher suite.
+# - A file without an authority of clients lets the toolkit accept certificates of all public authorities.
+# - A burst of 0 lets the toolkit answer no request.
+is_wrong() {
+  case $(basename "$1") in
+    *client_san.bad.yaml | *noHTTP2Cipher.bad.yml) false ;;
+    *.bad.yml | *junk*.yml | *.good.blocking.yml | *rate_limiter_one_second.yaml) true ;;
+    *) false ;;
+  esac
+}
+if get_toolkit; then
+  echo 'counters: {os: {events: [task-clock], per: [cpu]}}' >small.yaml
+  for file in "$cache"/toolkit/*.y*ml; do
+    if is_wrong "$file"; then
+      expect "$(basename "$file") is rejected" eval '! accepts "$file" >/dev/null'
+    else
+      expect "$(basename "$file") is accepted" accepts "$file"
+    fi
+  done
+fi
 
 echo "-- unix sockets, addresses for administrators, socket activation"
 # By this address, a client on this machine counts as one in the network.

@@ -7,18 +7,19 @@ use perf_exporter::host::{list, read};
 use proptest::prelude::*;
 
 use crate::{
-    any_argument, any_btf, any_elf, any_format, any_made, any_metadata, any_record, any_recording,
-    any_request, any_stack, any_stream, any_symbols, any_trace, any_web,
+    any_argument, any_btf, any_certificate, any_elf, any_format, any_made, any_metadata, any_record,
+    any_recording, any_request, any_stack, any_stream, any_symbols, any_trace, any_web,
 };
 
 /// Checks an input.
 type Holds = fn(&[u8]);
 
 /// The fuzz targets, with their checks.
-const TARGETS: [(&str, Holds); 15] = [
+const TARGETS: [(&str, Holds); 16] = [
     ("argument", any_argument::holds),
     ("attribute", any_stream::holds),
     ("btf", any_btf::holds),
+    ("certificate", any_certificate::holds),
     ("elf", |bytes| {
         any_elf::holds(bytes);
     }),
@@ -66,6 +67,25 @@ fn every_target_is_here() {
     let names: BTreeSet<String> =
         files.iter().filter_map(|name| name.strip_suffix(".rs").map(str::to_owned)).collect();
     assert_eq!(names, TARGETS.map(|(name, _)| name.to_owned()).into());
+}
+
+/// Values of bytes at which lengths change their form, and tags.
+const EDGES: [u8; 14] = [0, 1, 0x1f, 0x30, 0x7f, 0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0xa3, 0xfe, 0xff];
+
+/// Each length and each tag is a byte.
+#[test]
+fn each_byte_of_a_certificate_may_be_another() {
+    for input in list(&dir("corpus").join("certificate")).unwrap() {
+        let certificate = read(&dir("corpus").join("certificate").join(&input)).unwrap();
+        for at in 0..certificate.len() {
+            let mut changed = certificate.clone();
+            let near = [certificate[at].wrapping_sub(1), certificate[at].wrapping_add(1)];
+            for value in EDGES.into_iter().chain(near) {
+                changed[at] = value;
+                any_certificate::holds(&changed);
+            }
+        }
+    }
 }
 
 proptest! {

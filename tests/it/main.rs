@@ -6,6 +6,8 @@
 mod any_argument;
 #[path = "../support/any_btf.rs"]
 mod any_btf;
+#[path = "../support/any_certificate.rs"]
+mod any_certificate;
 #[path = "../support/any_elf.rs"]
 mod any_elf;
 #[path = "../support/any_format.rs"]

@@ -26,6 +26,7 @@ mod containers;
 mod counting;
 mod functions;
 mod hanging;
+mod hostile_names;
 mod inlined;
 mod leftovers;
 mod pairs;

@@ -150,6 +150,15 @@ pub(crate) fn get(address: &str, accept: &str) -> (String, String) {
     ask(address, "/metrics", accept)
 }
 
+/// Scrapes the service with `accept` as the only accepted media type, whose bodies are binary.
+///
+/// # Panics
+/// If the status is not 200.
+#[allow(dead_code, reason = "not every target requests binary bodies")]
+pub(crate) fn get_binary(address: &str, accept: &str) -> Vec<u8> {
+    ask_bytes(address, "/metrics", accept).1
+}
+
 /// Requests a path of the service at `address`. Returns the content type and the body.
 ///
 /// # Panics

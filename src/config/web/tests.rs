@@ -104,6 +104,15 @@ rate_limit: {{interval: 100ms, burst: 20}}
 }
 
 #[test]
+fn a_rate_limit_of_zero_is_none() {
+    for text in
+        ["rate_limit: {interval: 0, burst: 0}", "rate_limit: {interval: 0s}", "rate_limit: {burst: 0}"]
+    {
+        assert_eq!(web(text).rate, None, "{text}");
+    }
+}
+
+#[test]
 fn the_file_takes_precedence_over_the_section_by_key() {
     let base = good("web: {hosts: [a.example], access: {admin: all}, auth_excluded_paths: [/a]}").web;
     let (web, _) = load_web(b"auth_excluded_paths: [/b]", "web.yml", &base).unwrap();

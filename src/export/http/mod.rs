@@ -170,6 +170,8 @@ pub struct Limits {
     pub collection: Duration,
     /// Time limit for a client to read one full buffer.
     pub stall: Duration,
+    /// Time limit for the body of an upload.
+    pub upload: Duration,
     /// Time limit for a client to read a response.
     pub answer: Duration,
     /// Time limit for responses in progress during shutdown.
@@ -185,6 +187,7 @@ impl Default for Limits {
             idle: Duration::from_secs(75),
             collection: Duration::from_secs(10),
             stall: Duration::from_secs(10),
+            upload: Duration::from_secs(20),
             answer: Duration::from_secs(60),
             shutdown: Duration::from_secs(2),
         }

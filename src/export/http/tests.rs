@@ -4,6 +4,7 @@ use std::future::pending;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use flate2::read::GzDecoder;
@@ -37,6 +38,8 @@ pub(super) struct Program {
     pub(super) profiler: Profiler,
     /// Held while rendering of the status must block.
     pub(super) pages: Arc<Mutex<()>>,
+    /// Number of renderings of the status that have begun.
+    pub(super) begun: Arc<AtomicU64>,
     /// Rules of access.
     pub(super) rules: watch::Receiver<Arc<Rules>>,
 }
@@ -53,6 +56,7 @@ impl Source for Program {
     }
 
     fn status(&self) -> Arc<Status> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
         drop(self.pages.lock().unwrap());
         Arc::new(example())
     }
@@ -121,6 +125,7 @@ pub(super) fn program(snapshot: Arc<Snapshot>) -> Program {
         reloads: Arc::default(),
         profiler: Profiler::default(),
         pages: Arc::default(),
+        begun: Arc::default(),
         rules: fixed(Rules::new(&Web::default(), ["test"], None)),
     }
 }

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Limited};
 use hyper::StatusCode;
@@ -18,9 +17,6 @@ use super::shared::{Shared, run_blocking};
 use crate::export::gzip::gzip;
 use crate::profile::Profile;
 use crate::recording;
-
-/// Time for the arrival of a file.
-const ARRIVAL: Duration = Duration::from_secs(20);
 
 /// Maximum size of an upload in bytes. A file is compressed before it is kept.
 const UPLOAD: usize = 8 << 20;
@@ -51,11 +47,11 @@ pub(super) async fn upload<S: Source, B: Body<Error: Into<Box<dyn Error + Send +
         return Answer::text(StatusCode::SERVICE_UNAVAILABLE, "another upload is in progress")
             .with(hyper::header::RETRY_AFTER, "5");
     };
-    let file = match timeout(ARRIVAL, Limited::new(body, UPLOAD).collect()).await {
+    let file = match timeout(shared.limits.upload, Limited::new(body, UPLOAD).collect()).await {
         Ok(Ok(collected)) => collected.to_bytes(),
         Ok(Err(_)) => return too_large(UPLOAD, "bytes"),
         Err(_) => {
-            let text = format!("the upload did not end within {ARRIVAL:?}");
+            let text = format!("the upload did not end within {:?}", shared.limits.upload);
             return Answer::text(StatusCode::REQUEST_TIMEOUT, text);
         }
     };

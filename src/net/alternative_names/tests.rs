@@ -22,7 +22,8 @@ fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut bytes = vec![tag];
     match length {
         0..=0x7f => bytes.push(length as u8),
-        0x80..=0xffff => bytes.extend([0x82, (length >> 8) as u8, length as u8]),
+        0x80..=0xff => bytes.extend([0x81, length as u8]),
+        0x100..=0xffff => bytes.extend([0x82, (length >> 8) as u8, length as u8]),
         _ => bytes.extend([0x83, (length >> 16) as u8, (length >> 8) as u8, length as u8]),
     }
     [bytes, content.to_vec()].concat()
@@ -84,12 +85,15 @@ fn optional_fields_and_other_extensions_before_it_are_skipped() {
 
 #[test]
 fn many_and_long_addresses_are_read() {
-    let long = "x".repeat(70_000);
     let many = vec![email(b"a@b"); 10_000];
-    let all = [many, vec![email(long.as_bytes())]].concat();
-    let certificate = with(&[extensions(&[names(&all)])]);
-    let found = email_addresses(&certificate);
-    assert_eq!((found.len(), found[9_999], found[10_000]), (10_001, "a@b", &*long));
+    // Lengths of one to three bytes.
+    for length in [0, 0x7f, 0x80, 0xff, 0x100, 0xffff, 0x1_0000, 70_000] {
+        let long = "x".repeat(length);
+        let all = [&many[..], &[email(long.as_bytes())]].concat();
+        let certificate = with(&[extensions(&[names(&all)])]);
+        let found = email_addresses(&certificate);
+        assert_eq!((found.len(), found[9_999], found[10_000]), (10_001, "a@b", &*long));
+    }
 }
 
 #[test]
@@ -104,6 +108,12 @@ fn malformed_names_have_no_addresses_not_even_those_before_the_mistake() {
         vec![tag::EMAIL_ADDRESS, 0x84, 0, 0, 0, 1, b'a'],
         vec![tag::EMAIL_ADDRESS, 0x82, 0],
         vec![tag::EMAIL_ADDRESS, 0x83, 0xff, 0xff, 0xff, b'a'],
+        // Lengths that have a shorter form.
+        vec![tag::EMAIL_ADDRESS, 0x81, 1, b'a'],
+        [&[tag::EMAIL_ADDRESS, 0x82, 0, 0x80][..], &[b'a'; 0x80]].concat(),
+        [&[tag::EMAIL_ADDRESS, 0x83, 0, 1, 0][..], &[b'a'; 0x100]].concat(),
+        // A tag of two bytes.
+        vec![0x9f, tag::EMAIL_ADDRESS, 1, b'a'],
     ] {
         let certificate = with(&[extensions(&[names(&[email(b"a@b"), mistake.clone()])])]);
         assert!(email_addresses(&certificate).is_empty(), "{mistake:x?}");

@@ -83,6 +83,32 @@ fn a_list_of_root_is_believed_only_in_a_mount_namespace_of_its_own() {
     assert_eq!(ask(), "agent");
 }
 
+/// A user can mount any file in a namespace of its own, without the right to read it.
+#[test]
+fn a_list_of_root_that_not_all_users_may_read_is_not_believed_in_any_namespace() {
+    let machine = Machine::new();
+    machine.write("proc/7/root/tmp/perf-1.map", "1000 10 secret\n");
+    let path = machine.path("proc/7/root/tmp/perf-1.map");
+    if fs::metadata(&path).unwrap().uid() != 0 {
+        return println!("skipped: only root creates files of root");
+    }
+    for (pid, namespace) in [(1, "mnt:[1]"), (7, "mnt:[2]")] {
+        fs::create_dir_all(machine.path(&format!("proc/{pid}/ns"))).unwrap();
+        symlink(namespace, machine.path(&format!("proc/{pid}/ns/mnt"))).unwrap();
+    }
+    for (user, mode, shown) in [
+        (USER, 0o644, "secret"),
+        (USER, 0o640, "[anon] 0x1000"),
+        (USER, 0o600, "[anon] 0x1000"),
+        (0, 0o600, "secret"),
+    ] {
+        machine.write("proc/7/status", format!("Uid:\t{user}\t{user}\t{user}\t{user}\n"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let name = ask(&mut machine.symbolizer(), &machine.code, memory(0x1000));
+        assert_eq!(name, shown, "user {user}, {mode:o}");
+    }
+}
+
 /// A user could otherwise read files of others.
 #[test]
 fn a_list_that_is_a_link_is_not_followed() {

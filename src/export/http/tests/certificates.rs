@@ -144,7 +144,9 @@ fn a_response_in_progress_is_finished_before_its_connection_is_closed() {
     let mut open = governed.connect();
     let rendering = program.pages.lock().unwrap();
     write!(open, "GET /status HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
-    governed.has_read();
+    while program.begun.load(Ordering::Relaxed) == 0 {
+        thread::sleep(Duration::from_millis(1));
+    }
     governed.replace(Some(&with_names(&["localhost"])));
     governed.has_read();
     drop(rendering);

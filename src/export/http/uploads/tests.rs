@@ -1,9 +1,11 @@
 //! Uploads and comparisons over sockets.
 
 use std::io::{Read as _, Write as _};
+use std::time::Duration;
 
+use super::super::Limits;
 use super::super::profiles::tests::running;
-use super::super::tests::{Answer, Running};
+use super::super::tests::{Answer, Running, program, snapshot};
 use super::*;
 use crate::export::folded::{self, Folded};
 use crate::export::pprof;
@@ -131,4 +133,17 @@ fn a_site_cannot_upload_and_a_connection_ends_with_its_upload() {
     assert_eq!((answer.code(), answer.header("connection")), (201, Some("close")));
     assert!(!answer.text().contains("perf_"), "{}", answer.text());
     assert_eq!(get(&server, "/api/v1/baselines").code(), 405);
+}
+
+/// Only one upload is in progress at a time.
+#[test]
+fn an_upload_that_does_not_arrive_ends_and_the_next_one_is_accepted() {
+    let limits = Limits { upload: Duration::from_millis(50), ..Limits::default() };
+    let server = Running::with(program(snapshot(1, 1)), limits);
+    for headers in ["Content-Length: 4", "Transfer-Encoding: chunked"] {
+        let slow = post_with(&server, headers, b"");
+        assert_eq!((slow.code(), slow.header("connection")), (408, Some("close")), "{headers}");
+        assert_eq!(slow.text(), "the upload did not end within 50ms\n");
+    }
+    uploaded(&server, b"a;b 1\n");
 }
