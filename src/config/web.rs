@@ -389,7 +389,7 @@ fn is_bcrypt(text: &str) -> bool {
 fn rate(written: &WrittenRate, report: &mut Report<'_>) -> Option<Rate> {
     let Period(interval) = written.interval.as_ref().map_or(Period::seconds(0), |at| at.value);
     // exporter-toolkit's default is a burst of 0 without a limit.
-    let burst = written.burst.clone().filter(|burst| burst.value != 0 || !interval.is_zero());
+    let burst = written.burst.filter(|burst| burst.value != 0 || !interval.is_zero());
     let burst = report.number(&burst, BURST_MAX).unwrap_or(1);
     (!interval.is_zero()).then_some(Rate { interval, burst })
 }
