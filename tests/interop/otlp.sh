@@ -17,10 +17,11 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 cache=${OTLP_CACHE:-$(dirname "$exporter")/../interop}
 
 # start PROTOCOL ENDPOINT: starts an exporter that pushes to the endpoint. Collections are made at the start and on request only, so that a
-# scrape and a push contain the same one.
+# scrape and a push contain the same one. With a history there would be one each second.
 start() {
   start_exporter "$exporter" <<-END
 	collection: {interval: 10m, freshness: 10m}
+	history: {for: 0s}
 	profiles: {cpu: {event: cpu-clock, frequency: 99}}
 	cgroups: {include: ["$cgroup"]}
 	export:
