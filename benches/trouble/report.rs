@@ -111,9 +111,9 @@ impl Report<'_> {
             ["history", "stacks", "symbols"].iter().filter_map(|part| second.parts.get(*part)).sum::<f64>()
                 / MIB
         };
-        let told = load[load.len() / 2..].iter().filter(|second| !second.parts.is_empty());
+        let known = load[load.len() / 2..].iter().filter(|second| !second.parts.is_empty());
         let rest: Vec<(f64, f64)> =
-            told.map(|second| (minutes(second), mib(second) - past(second))).collect();
+            known.map(|second| (minutes(second), mib(second) - past(second))).collect();
         line("  the same without the past hour", &format!("{:+.2} MiB/min", slope(&rest)), None);
         let last = half.last().map_or(0.0, |&(_, mib)| mib);
         line("  at the end of the load", &format!("{last:.1} MiB"), None);

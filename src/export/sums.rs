@@ -14,7 +14,7 @@ pub(crate) struct Sum {
     pub(crate) total: u64,
 }
 
-/// Sums whose totals contain each stack at most once.
+/// Sums of groups. The value of a stack is added to the total of a group at most once.
 #[derive(Debug)]
 pub(crate) struct StackSums {
     pub(crate) sums: Vec<Sum>,

@@ -5,20 +5,20 @@ use super::StackLimits;
 /// Limits on stored data. Data above a limit is counted, separately from data that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Processes whose mappings are kept at a time.
+    /// Maximum number of processes with stored mappings.
     pub processes: usize,
-    /// Executable mappings of one process.
+    /// Maximum number of executable mappings of a process.
     pub mappings: usize,
-    /// The longest `/proc/PID/maps` that is read, in bytes.
+    /// Maximum size of `/proc/PID/maps` in bytes.
     pub maps_bytes: u64,
-    /// Files whose code is executed.
+    /// Maximum number of files with executable mappings.
     pub modules: usize,
-    /// The files that are held open: descriptors of this process.
+    /// Maximum number of open files: descriptors of this process.
     pub files: usize,
-    /// Memory for unwind information of all files together, in bytes. A quarter is for rules, 24 bytes for each instruction that occurs in
+    /// Memory for the unwind information of all files, in bytes. A quarter is for rules, 24 bytes for each instruction that occurs in
     /// stacks. A quarter is for pages of files. Half is for indexes of files without their own.
     pub unwind_bytes: u64,
-    /// The most frames to unwind of one stack.
+    /// Maximum number of frames of a stack that are unwound.
     pub depth: usize,
     /// Limits on stacks.
     pub stacks: StackLimits,

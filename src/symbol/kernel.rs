@@ -276,6 +276,7 @@ ffffffffc0000100 d table\t[nf_conntrack]
         let mut kernel = Kernel::new(1 << 20);
         kernel.prepare(&host.1, at(0), REFRESH, [1].into_iter());
         assert_eq!(name(&kernel, 1), Err(Reason::KernelForbidden));
+        assert!(Table::read(&host.1, 1 << 20).unwrap_err().to_string().contains("CAP_SYSLOG"));
         host.write(SYMBOLS);
         kernel.prepare(&host.1, at(30), REFRESH, [1].into_iter());
         assert_eq!(name(&kernel, 0xffff_ffff_8100_0110).unwrap(), "tcp_sendmsg [kernel.kallsyms]");

@@ -119,7 +119,7 @@ macro_rules! calls {
     };
 }
 
-/// Flags of `clone` for new namespaces. In a user namespace of its own, a process has all capabilities again.
+/// Flags of `clone` that create namespaces. A process has all capabilities in a user namespace that it created.
 const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -132,7 +132,8 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
 const FAMILIES: [u64; 4] =
     [libc::AF_UNIX as u64, libc::AF_INET as u64, libc::AF_INET6 as u64, libc::AF_NETLINK as u64];
 
-/// Files, memory, threads, time and pipes. Without `clone3`, whose flags are in memory and cannot be checked; the C library uses `clone` then.
+/// Files, memory, threads, time and pipes. `clone3` is not allowed, because a filter cannot check flags in memory. The C library then calls
+/// `clone`.
 const COMMON: &[(&str, libc::c_long)] = calls!(
     SYS_brk SYS_clock_getres SYS_clock_gettime SYS_clock_nanosleep SYS_clone SYS_close SYS_close_range SYS_dup SYS_dup3
     SYS_epoll_create1 SYS_epoll_ctl SYS_epoll_pwait SYS_epoll_pwait2 SYS_eventfd2 SYS_exit SYS_exit_group SYS_faccessat

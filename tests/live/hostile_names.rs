@@ -13,10 +13,10 @@ use crate::support::program::{Program, Running};
 use crate::support::service::{Service, get, get_binary, get_bytes, get_path};
 use crate::support::{Feature, eventually, lacks};
 
-/// Name of a program and of its file: commands to a terminal, the end of a line, and characters with a meaning in each of the formats.
+/// Name of a program and of its file: control sequences of terminals, a line feed, and characters with a meaning in each format.
 const PROGRAM: &str = "\u{1b}[2J\n\"<q7>';\\\u{7}";
 
-/// The same for a cgroup, whose name contains no end of a line.
+/// Name of a cgroup: without a line feed, which the kernel rejects, and with a character that reverses the direction of text.
 const CGROUP: &str = "\u{1b}[2J\u{202e}\"<q7>';\\\u{7}";
 
 /// A part of the names that each output shows as it is.

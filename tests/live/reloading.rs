@@ -29,8 +29,8 @@ const SCRAPE: Duration = Duration::from_millis(100);
 /// The time in which no stream is open on a CPU, at each reload that opens it again, is far less than a hundredth of the reload's interval.
 const GAP: f64 = 0.01;
 
-/// The part of a process's counts that may be unattributed: a stream that is replaced while the process is on a CPU does not know whose its
-/// counts since the last record are. Each of the rounds is less than 2 %.
+/// The part of the counts of a process that may be unattributed. If a stream is replaced while the process is on a CPU, the counts since the
+/// last record have no owner. A round has less than 2 % of all counts.
 const UNATTRIBUTED: f64 = 0.05;
 
 /// Metrics that both configurations have, and the scope of each.

@@ -150,7 +150,7 @@ pub(crate) fn get(address: &str, accept: &str) -> (String, String) {
     ask(address, "/metrics", accept)
 }
 
-/// Scrapes the service with `accept` as the only accepted media type, whose bodies are binary.
+/// Scrapes the service at `address` with `accept` as the only accepted media type. Returns the body, which is binary.
 ///
 /// # Panics
 /// If the status is not 200.

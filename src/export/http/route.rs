@@ -101,7 +101,13 @@ impl Route {
             Self::Metrics => Exposure::Scraper,
             Self::Baseline => Exposure::Upload,
             Self::Reload => Exposure::Change,
-            _ => Exposure::Person,
+            Self::Past(_)
+            | Self::Page
+            | Self::Status
+            | Self::Profiles
+            | Self::Profile(_)
+            | Self::AbsentProfile
+            | Self::HeatMap(_) => Exposure::Person,
         }
     }
 

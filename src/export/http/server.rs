@@ -38,6 +38,9 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// Pause before the next accept after a failure because of too few descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
+/// Time limit of the response on a connection that is closed to make room.
+const EVICTION: Duration = Duration::from_millis(200);
+
 /// Response on a connection that is closed before its request has arrived. It ends with the connection, so it has no length.
 const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n\
     connection: close\r\nretry-after: 5\r\n\r\n\
@@ -247,10 +250,9 @@ fn reason(error: &hyper::Error) -> Aborted {
     }
 }
 
-/// Sends a response to a client whose connection is closed to make room. The send buffer of a new socket is empty, so this does not depend on
-/// the client.
+/// Sends a response on a connection that is closed to make room. The send buffer of a new socket is empty, so the client cannot delay it.
 async fn reject(mut stream: Transport) {
-    if let Ok(Err(error)) = timeout(ACCEPT_PAUSE, stream.write_all(TURNED_AWAY)).await {
+    if let Ok(Err(error)) = timeout(EVICTION, stream.write_all(TURNED_AWAY)).await {
         tracing::debug!(%error, "the response on an evicted connection could not be sent");
     }
 }

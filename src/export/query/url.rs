@@ -55,7 +55,7 @@ fn decode(text: &str) -> Result<String, String> {
         rest = behind;
     }
     let text = String::from_utf8(bytes).map_err(|_| "the query is not UTF-8".to_owned())?;
-    // Names of programs can contain the end of a line, and pages link to them.
+    // Pages link to names of programs, which can contain line feeds.
     match text.contains(|c: char| c.is_control() && c != '\n') {
         true => Err("the query contains control characters".to_owned()),
         false => Ok(text),
