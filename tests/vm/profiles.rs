@@ -11,6 +11,7 @@ use crate::support::exposition::Exposition;
 use crate::support::folded::Folded;
 use crate::support::service::Service;
 use crate::support::worker::{Work, Worker};
+use crate::users::SampleRate;
 use crate::{ALWAYS_FRESH, advance, agree, counters_with};
 
 /// A kernel function that is an ancestor of system calls in a stack. On arm64 it is not the direct caller: at the entry of a function, the
@@ -25,12 +26,14 @@ struct Sampled {
     service: Service,
     worker: Worker,
     cgroup: TestCgroup,
+    _rate: SampleRate,
 }
 
 impl Sampled {
     /// Starts a worker and a service that counts and samples its cycles at this rate. Unwinding is by frame pointers, and function metrics
     /// are off, because a guest needs many seconds to read the symbol tables of the test binary.
     fn by(rate: &str) -> Self {
+        let rate_of_kernel = SampleRate::steady();
         let (cgroup, worker) = (TestCgroup::new("sampled"), Worker::start("sampled"));
         cgroup.take(worker.pid());
         let service = Service::start(&format!(
@@ -39,7 +42,7 @@ impl Sampled {
              profiles: {{hot: {{event: cycles, {rate}, unwind: fp, functions: 0, window: 600s}}}}\n",
             cgroup.path()
         ));
-        Self { service, worker, cgroup }
+        Self { service, worker, cgroup, _rate: rate_of_kernel }
     }
 
     /// Orders work, and returns the number of cycles that it took and the number of its samples.
@@ -59,6 +62,7 @@ impl Sampled {
             "{lost} of {} records were lost, too many",
             samples(&after) + lost
         );
+        assert_eq!(after.sum("perf_throttled_total", &[]), 0.0);
         [cycles, samples(&after) - samples(&before)]
     }
 

@@ -40,21 +40,39 @@ pub(crate) struct Users {
 
 /// `kernel.perf_event_max_sample_rate`. The kernel lowers it where samples take long, as in the emulator, and then throttles all who
 /// sample. Dropping the value restores it.
-struct SampleRate(String);
+pub(crate) struct SampleRate {
+    highest: String,
+    /// `kernel.perf_cpu_time_max_percent`, the part of the time that samples may take before the kernel lowers the rate.
+    percent: String,
+}
 
 impl SampleRate {
-    const FILE: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
+    const HIGHEST: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
+    const PERCENT: &str = "/proc/sys/kernel/perf_cpu_time_max_percent";
+
+    /// Sets the rate to the kernel's default, which it then does not lower. A rate that tests before this one have lowered to one sample in
+    /// a tick throttles even a hundred samples per second, because the emulator reports some overflows late.
+    pub(crate) fn steady() -> Self {
+        let before = Self::default();
+        fs::write(Self::HIGHEST, "100000").unwrap();
+        fs::write(Self::PERCENT, "100").unwrap();
+        before
+    }
 }
 
 impl Default for SampleRate {
     fn default() -> Self {
-        Self(read_text(Path::new(Self::FILE)).unwrap())
+        let [highest, percent] =
+            [Self::HIGHEST, Self::PERCENT].map(|file| read_text(Path::new(file)).unwrap());
+        Self { highest, percent }
     }
 }
 
 impl Drop for SampleRate {
     fn drop(&mut self) {
-        fs::write(Self::FILE, &self.0).unwrap();
+        // In this order: while the rate is not lowered, the kernel refuses to change it.
+        fs::write(Self::PERCENT, &self.percent).unwrap();
+        fs::write(Self::HIGHEST, &self.highest).unwrap();
     }
 }
 
