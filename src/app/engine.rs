@@ -414,11 +414,12 @@ impl<K: Kernel> Engine<K> {
                 // After the samplers are replaced, because their old recordings are discarded.
                 self.pushes.settings.send_replace(pushes);
                 let outcome = format!("configuration reloaded{later}");
-                tracing::info!("{outcome}");
+                tracing::info!(name: "perf_exporter.config.reloaded", "{outcome}");
                 Ok(outcome)
             }
             Err(error) => {
                 tracing::error!(
+                    name: "perf_exporter.config.refused",
                     "configuration reload failed; the previous configuration stays in force: {error}"
                 );
                 self.source.failed_reload = Some(FailedReload { at: now, problems: error.lines() });
@@ -467,6 +468,7 @@ impl<K: Kernel> Engine<K> {
         let published = self.published(Some(snapshot), begin, took, usage);
         for loss in self.losses.note(&published.status.losses, self.ended) {
             tracing::warn!(
+                name: "perf_exporter.records.lost",
                 lost = loss.count,
                 "high record loss in the last minute: {}: {}",
                 loss.what,
@@ -499,7 +501,13 @@ impl<K: Kernel> Engine<K> {
         self.collector.follow_cpus(restarted, &self.watch);
         self.profiler.follow_cpus(restarted, &self.online, &mut self.collector.opening());
         let took = self.clock.monotonic().since(begin);
-        tracing::info!(online = %self.online, %restarted, ?took, "online CPUs changed");
+        tracing::info!(
+            name: "perf_exporter.cpus.changed",
+            online = %self.online,
+            %restarted,
+            ?took,
+            "online CPUs changed"
+        );
         if knows_nodes {
             self.look_at_host();
         }
@@ -514,7 +522,11 @@ impl<K: Kernel> Engine<K> {
         let suspended = self.clock.suspended();
         let time = suspended.saturating_sub(std::mem::replace(&mut self.suspended, suspended));
         if time >= SUSPENDED {
-            tracing::warn!(?time, "the machine was suspended; nothing was counted during the suspension");
+            tracing::warn!(
+                name: "perf_exporter.machine.suspended",
+                ?time,
+                "the machine was suspended; nothing was counted during the suspension"
+            );
         }
     }
 
@@ -561,6 +573,7 @@ impl<K: Kernel> Engine<K> {
         let Some(detail) = self.governor.note(of_all, &self.config, self.ended) else { return };
         let limit = self.config.limits.cpu.unwrap_or(1.0);
         tracing::warn!(
+            name: "perf_exporter.detail.changed",
             percent_of_all_cpus = %format_args!("{:.2}", of_all * 100.0),
             limit = %format_args!("{:.2}", limit * 100.0),
             "detail of scheduler and system call metrics changed to: {}",

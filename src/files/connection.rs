@@ -198,6 +198,7 @@ impl Shared {
         }
         for one in all.iter().filter(|one| !is_in(&stuck.1, one)) {
             tracing::warn!(
+                name: "perf_exporter.file_system.hung",
                 mount = %printable(&one.mount),
                 filesystem = %printable(&one.filesystem),
                 pid = one.pid,
@@ -206,7 +207,11 @@ impl Shared {
             );
         }
         for one in stuck.1.iter().filter(|one| !is_in(&all, one)) {
-            tracing::info!(mount = %printable(&one.mount), "file system responds again");
+            tracing::info!(
+                name: "perf_exporter.file_system.recovered",
+                mount = %printable(&one.mount),
+                "file system responds again"
+            );
         }
         *stuck = (self.clock.monotonic(), all);
         drop(stuck);

@@ -138,6 +138,7 @@ impl Board {
             let SameReason { events, target, cause, reason, remedy, .. } = same;
             let remedy = if remedy.is_empty() { remedy } else { format!("; {remedy}") };
             tracing::warn!(
+                name: "perf_exporter.event.refused",
                 "event could not be opened: {cause}: {} (first target: {target}): {reason}{remedy}",
                 events.join(", ")
             );

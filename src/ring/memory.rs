@@ -25,6 +25,7 @@ pub fn make<E: Event>(event: &E, wanted: usize) -> Result<(E::Ring, usize), Errn
 pub fn warn_of_the_largest(records: &str, cpu: u32, pages: usize, budget: RingBudget) {
     let remedy = remedy(budget);
     tracing::warn!(
+        name: "perf_exporter.ring.full",
         cpu,
         kilobytes = kilobytes(pages),
         "{records} are lost because their ring is full; {remedy}"

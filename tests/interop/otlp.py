@@ -126,7 +126,7 @@ LABELS = {
     "cpu.logical_number": "cpu",
     "perf.by_cgroup": "by_cgroup",
     "perf.cgroup": "cgroup",
-    "process.executable.name": "comm",
+    "perf.comm": "comm",
 }
 
 

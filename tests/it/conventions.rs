@@ -13,6 +13,7 @@ use perf_exporter::metrics::{Kind, Metadata};
 use perf_exporter::plan::{Amount, Entries, StreamSupport, plan};
 
 use crate::fake::scrape;
+use crate::layers::sources;
 use crate::manual::{configurations, spans};
 use crate::program::{Service, host, repository};
 
@@ -175,6 +176,18 @@ fn every_label_with_a_convention_stands_in_the_table() {
         rows.iter().map(|cells| (spans(&cells[0])[0].to_owned(), spans(&cells[1])[0].to_owned())).collect();
     let known = KEYS.map(|(label, key)| (label.to_owned(), key.to_owned()));
     assert_eq!(written, BTreeMap::from(known));
+}
+
+#[test]
+fn every_name_of_a_log_record_stands_in_the_table_and_is_in_use() {
+    let rows = table("event");
+    let written: BTreeSet<String> = rows.iter().map(|cells| spans(&cells[0])[0].to_owned()).collect();
+    let sources = sources();
+    let names = sources.iter().flat_map(|(_, text)| text.split("name: \"perf_exporter.").skip(1));
+    let used: BTreeSet<String> =
+        names.map(|rest| format!("perf_exporter.{}", rest.split('"').next().unwrap())).collect();
+    assert!(used.len() > 10, "{used:?}");
+    assert_eq!(written, used);
 }
 
 #[test]

@@ -48,7 +48,7 @@ const ORDER: [&str; 36] = [
 ];
 
 /// Returns every source file below `src`, with its path relative to `src`.
-fn sources() -> Vec<(PathBuf, String)> {
+pub(crate) fn sources() -> Vec<(PathBuf, String)> {
     fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
         for name in host::list(dir).unwrap() {
             let path = dir.join(name);

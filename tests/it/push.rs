@@ -1,12 +1,14 @@
 //! Pushes to working and to failing receivers: collections continue, memory stays bounded, failures are reported, and cumulative sums are
 //! complete as soon as a receiver accepts them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use hyper::Uri;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use perf_exporter::budget::{Part, Share};
 use perf_exporter::clock::{Clock, Timestamp};
 use perf_exporter::config::push::{Histograms, Protocol, Signal, Temporality};
@@ -22,6 +24,7 @@ use perf_exporter::profile::{
 };
 use perf_exporter::status::PushStatus;
 use prometheus::Registry;
+use prost::Message as _;
 use tokio::sync::watch;
 
 use crate::receiver::{Answer, Receiver, Tls, pem, stranger};
@@ -557,11 +560,20 @@ fn the_log_is_pushed_where_that_is_wanted() {
         // The receiver is reachable only after the switch is on.
         let taken = eventually("pushed", || {
             tracing::warn!(answer = 42, "something happened");
+            tracing::warn!(name: "perf_exporter.push.failed", "it has a name");
             thread::sleep(Duration::from_millis(100));
             (pushing.state().accepted > 0).then_some(())
         });
         assert!(taken.is_some(), "{:?}", pushing.state());
     });
     pushing.stop();
-    assert!(receiver.taken().iter().all(|received| received.path == "/v1/logs"));
+    let taken = receiver.taken();
+    assert!(taken.iter().all(|received| received.path == "/v1/logs"));
+    let requests = taken.iter().map(|received| ExportLogsServiceRequest::decode(&*received.raw).unwrap());
+    let scopes = requests.flat_map(|request| request.resource_logs).flat_map(|logs| logs.scope_logs);
+    let records: Vec<_> = scopes.flat_map(|scope| scope.log_records).collect();
+    assert!(records.iter().all(|record| record.time_unix_nano > 0), "{records:#?}");
+    // A line of source is no name of an event.
+    let names: BTreeSet<&str> = records.iter().map(|record| &*record.event_name).collect();
+    assert_eq!(names, BTreeSet::from(["", "perf_exporter.push.failed"]));
 }

@@ -153,7 +153,12 @@ impl Rules {
             Login::Missing => Err(unauthorized("this server requires a user name and a password")),
             Login::Wrong => {
                 let path = clean(uri.path(), SHOWN);
-                tracing::warn!(peer = %client.peer, %path, "wrong user name or password");
+                tracing::warn!(
+                    name: "perf_exporter.access.wrong_password",
+                    peer = %client.peer,
+                    %path,
+                    "wrong user name or password"
+                );
                 Err(unauthorized("wrong user name or password"))
             }
             Login::Limited(seconds) => Err(too_many("too many wrong passwords from your address", seconds)),
@@ -180,7 +185,12 @@ async fn reviewed(
             Err(Answer::text(StatusCode::FORBIDDEN, text))
         }
         Review::Invalid => {
-            tracing::warn!(peer = %client.peer, path, "token rejected by the API server");
+            tracing::warn!(
+                name: "perf_exporter.access.wrong_token",
+                peer = %client.peer,
+                path,
+                "token rejected by the API server"
+            );
             let text = "the API server does not accept this token; create one with `kubectl create token SERVICEACCOUNT`";
             Err(Answer::text(StatusCode::UNAUTHORIZED, text).with(header::WWW_AUTHENTICATE, "Bearer"))
         }

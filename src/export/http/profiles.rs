@@ -207,7 +207,13 @@ async fn wait<S: Source>(
     let seconds = query.seconds.or(usual);
     let wanted = Wanted { kind: Arc::clone(&kind), seconds, range, selection: query.needed() };
     if let Some(seconds) = seconds {
-        tracing::info!(peer = %client, profile = %kind, seconds, "recording of a profile requested by HTTP");
+        tracing::info!(
+            name: "perf_exporter.profile.recording_requested",
+            peer = %client,
+            profile = %kind,
+            seconds,
+            "recording of a profile requested by HTTP"
+        );
     }
     let limit = shared.limits.collection + Duration::from_secs(seconds.unwrap_or(0).into());
     let whole = taken(shared, limit, wanted).await?;

@@ -305,7 +305,12 @@ async fn status<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
 }
 
 async fn reload(source: &impl Source, client: &Client, user: Option<&str>) -> Answer {
-    tracing::info!(peer = %client, user, "reload of the configuration requested by HTTP");
+    tracing::info!(
+        name: "perf_exporter.config.reload_requested",
+        peer = %client,
+        user,
+        "reload of the configuration requested by HTTP"
+    );
     match source.reload().await {
         Ok(text) => Answer::text(StatusCode::OK, text),
         Err(problems) => {

@@ -75,7 +75,14 @@ pub(super) async fn upload<S: Source, B: Body<Error: Into<Box<dyn Error + Send +
         Ok(Err(answer)) => return answer,
         Err(error) => return cannot_encode("the file", &error),
     };
-    tracing::info!(peer = %client, user, base, samples = profile.taken(), "profile uploaded for comparisons");
+    tracing::info!(
+        name: "perf_exporter.profile.uploaded",
+        peer = %client,
+        user,
+        base,
+        samples = profile.taken(),
+        "profile uploaded for comparisons"
+    );
     created(base, &profile)
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
-use opentelemetry_proto::tonic::logs::v1::ResourceLogs;
+use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs};
 use opentelemetry_proto::tonic::resource::v1::Resource as ProtoResource;
 use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_proto::transform::logs::tonic::group_logs_by_resource_and_scope;
@@ -163,9 +163,22 @@ struct BatchExporter(Arc<Mutex<BatchTarget>>);
 impl LogExporter for BatchExporter {
     async fn export(&self, batch: LogBatch<'_>) -> OTelSdkResult {
         let items = batch.iter().count();
-        let logs = group_logs_by_resource_and_scope(&batch, &ResourceAttributesWithSchema::default());
+        let mut logs = group_logs_by_resource_and_scope(&batch, &ResourceAttributesWithSchema::default());
+        let scopes = logs.iter_mut().flat_map(|logs| &mut logs.scope_logs);
+        scopes.flat_map(|scope| &mut scope.log_records).for_each(complete);
         lock(&self.0).put(logs, items);
         Ok(())
+    }
+}
+
+/// Sets the time of a record, which the bridge leaves empty because it equals the time of observation, and removes the name that the crate
+/// `tracing` gives to events without one, `event src/file.rs:12`.
+fn complete(record: &mut LogRecord) {
+    if record.time_unix_nano == 0 {
+        record.time_unix_nano = record.observed_time_unix_nano;
+    }
+    if record.event_name.starts_with("event ") {
+        record.event_name.clear();
     }
 }
 

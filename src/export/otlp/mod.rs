@@ -16,6 +16,7 @@
 pub mod attribute;
 mod grpc;
 mod http;
+pub mod identity;
 pub mod logs;
 pub mod metrics;
 pub mod profiles;

@@ -171,7 +171,13 @@ impl Board {
         drop(accounts);
         if news && flow.signal != Signal::Logs {
             let (format, signal, items) = (flow.format, flow.signal.as_str(), dropped.items);
-            tracing::warn!(format, signal, items, "`export.{format}.queue` is full: oldest requests dropped");
+            tracing::warn!(
+                name: "perf_exporter.push.queue_full",
+                format,
+                signal,
+                items,
+                "`export.{format}.queue` is full: oldest requests dropped"
+            );
         }
     }
 
@@ -221,7 +227,7 @@ impl Board {
         }
         let (format, signal) = (flow.format, flow.signal.as_str());
         if recovered {
-            tracing::info!(format, signal, "push recovered");
+            tracing::info!(name: "perf_exporter.push.recovered", format, signal, "push recovered");
         }
         if let Some(message) = message.filter(|_| news) {
             tracing::warn!(format, signal, rejected, "message from the receiver: {message}");
@@ -242,7 +248,7 @@ impl Board {
         drop(accounts);
         if news && flow.signal != Signal::Logs {
             let (format, signal) = (flow.format, flow.signal.as_str());
-            tracing::warn!(format, signal, endpoint, "push failed: {why}");
+            tracing::warn!(name: "perf_exporter.push.failed", format, signal, endpoint, "push failed: {why}");
         }
     }
 }

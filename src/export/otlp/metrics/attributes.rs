@@ -1,46 +1,33 @@
 //! Mapping of labels to attributes of the OpenTelemetry semantic conventions (1.44).
 //!
 //! Label names contain no dots, but keys of the conventions do, so two labels never map to the same key. Cgroups also get the identifiers
-//! of their container and pod, as far as the cgroup path contains them.
+//! of their container and pod, as far as the cgroup path contains them, and paths of executables the name of the file.
 
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use crate::export::otlp::attribute::{Any, KeyValue};
+use crate::export::otlp::identity;
 use crate::export::protobuf::wire::Sink;
 use crate::metrics::Labels;
 use crate::targets::{ContainerPath, pod_uid};
 
-/// Attribute with the path of a cgroup below the mount point. (`process.linux.cgroup` is the content of `/proc/PID/cgroup`.)
-pub const CGROUP: &str = "perf.cgroup";
-
-/// Attribute with the ID of the container of a cgroup.
-pub const CONTAINER_ID: &str = "container.id";
-
-/// Attribute with the name of a container outside of any pod.
-pub const CONTAINER_NAME: &str = "container.name";
-
-/// Attribute with the UID of the pod of a cgroup.
-pub const POD_UID: &str = "k8s.pod.uid";
-
 /// Labels that have a key in the conventions, with that key. Other labels keep their names: labels defined by users, and labels whose
 /// meaning depends on the metric (`state`, `kind`, `mode`, `reason`, …).
-///
-/// `comm` is the kernel's name of a process: the first 15 bytes of the name of its executable, unless the process has changed it.
 pub const KEYS: [(&str, &str); 12] = [
     ("by_cgroup", "perf.by_cgroup"),
-    ("cgroup", CGROUP),
-    ("comm", "process.executable.name"),
-    ("container", "k8s.container.name"),
-    ("cpu", "cpu.logical_number"),
+    ("cgroup", identity::CGROUP),
+    ("comm", identity::COMM),
+    ("container", identity::POD_CONTAINER_NAME),
+    ("cpu", identity::CPU),
     ("errno", "error.type"),
-    ("exe", "process.executable.path"),
+    ("exe", identity::EXECUTABLE_PATH),
     ("function", "code.function.name"),
-    ("namespace", "k8s.namespace.name"),
-    ("pid", "process.pid"),
-    ("pod", "k8s.pod.name"),
-    ("tid", "thread.id"),
+    ("namespace", identity::NAMESPACE),
+    ("pid", identity::PID),
+    ("pod", identity::POD_NAME),
+    ("tid", identity::TID),
 ];
 
 /// Keys with numeric values. If a label value is not a number (`other`, for aggregated series), the label keeps its name, so that each key
@@ -56,14 +43,19 @@ pub(super) fn write(labels: &Labels, field: u32, to: &mut impl Sink) {
     for (name, value) in labels.pairs() {
         let attribute = match name {
             // Containers outside of a pod do not belong to Kubernetes.
-            "container" if !in_pod => KeyValue(CONTAINER_NAME, Any::Text(value)),
+            "container" if !in_pod => KeyValue(identity::CONTAINER_NAME, Any::Text(value)),
             _ => attribute(name, value),
         };
         to.message(field, &attribute);
-        if name == "cgroup" {
-            let container = ContainerPath::of(value).map(|container| container.id);
-            container.iter().for_each(|id| to.message(field, &KeyValue(CONTAINER_ID, Any::Text(id))));
-            pod_uid(value).iter().for_each(|uid| to.message(field, &KeyValue(POD_UID, Any::Text(uid))));
+        let mut derive = |key, value: &str| to.message(field, &KeyValue(key, Any::Text(value)));
+        match name {
+            "cgroup" => {
+                let container = ContainerPath::of(value).map(|container| container.id);
+                container.iter().for_each(|id| derive(identity::CONTAINER_ID, id));
+                pod_uid(value).iter().for_each(|uid| derive(identity::POD_UID, uid));
+            }
+            "exe" => derive(identity::EXECUTABLE_NAME, identity::file_name(value)),
+            _ => (),
         }
     }
 }

@@ -322,7 +322,8 @@ fn labels_without_a_convention_keep_their_names_and_numbers_are_numbers() {
     let expected = [
         ("cpu", r#""other""#),
         ("mine", r#""a\"\n""#),
-        ("process.executable.name", r#""nginx""#),
+        ("perf.comm", r#""nginx""#),
+        ("process.executable.name", r#""x""#),
         ("process.executable.path", r#""/bin/x""#),
         ("process.pid", "7"),
         ("tid", r#""08""#),

@@ -13,6 +13,7 @@ use super::message::{Attribute, Places};
 use crate::clean::clean;
 use crate::export::numbered::Numbered;
 use crate::export::otlp::attribute::Any;
+use crate::export::otlp::identity;
 use crate::export::protobuf::wire::{Each, Numbers, Sink};
 use crate::profile::{self, Mode, Profile, Sample, Task};
 
@@ -94,7 +95,7 @@ pub(super) struct Identity {
 }
 
 /// Attributes of a task; 0 if absent.
-type Set = [u32; 5];
+type Set = [u32; 7];
 
 /// A table of a profile.
 #[derive(Clone, Copy)]
@@ -220,7 +221,7 @@ impl<'p> Dictionary<'p> {
             Mode::Sleeping | Mode::Uninterruptible | Mode::Preempted => "thread.state",
         };
         let mark = self.text(key, mode.as_str());
-        let marks = [mark, cpu.map_or(0, |cpu| self.number("cpu.logical_number", cpu.into()))];
+        let marks = [mark, cpu.map_or(0, |cpu| self.number(identity::CPU, cpu.into()))];
         self.marks.insert((mode, cpu), marks);
         marks
     }
@@ -235,12 +236,14 @@ impl<'p> Dictionary<'p> {
     }
 
     fn of_task(&mut self, task: &Task) -> Set {
-        let program = task.exe.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+        let path = task.exe.as_deref().unwrap_or_default();
         [
-            self.number("process.pid", task.pid.into()),
-            self.text("process.executable.name", program),
-            self.text("process.linux.cgroup", task.cgroup.as_deref().unwrap_or_default()),
-            self.number("thread.id", task.tid.into()),
+            self.number(identity::PID, task.pid.into()),
+            self.text(identity::COMM, &task.program),
+            self.text(identity::EXECUTABLE_NAME, identity::file_name(path)),
+            self.text(identity::EXECUTABLE_PATH, path),
+            self.text(identity::CGROUP, task.cgroup.as_deref().unwrap_or_default()),
+            self.number(identity::TID, task.tid.into()),
             self.text("thread.name", &task.comm),
         ]
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::container::Identity;
 use crate::export::numbered::Numbered;
 use crate::export::otlp::attribute::{Attribute, Resource};
+use crate::export::otlp::identity::{self, NAMESPACE, POD_NAME, container_name};
 use crate::profile::{Profile, Task};
 use crate::targets::{ContainerPath, ProcessContext, pod_uid};
 
@@ -41,8 +42,8 @@ impl<'p> Key<'p> {
     fn resource(&self, base: &Resource) -> Resource {
         let said = self.context.iter().flat_map(|context| context.attributes());
         let said = said.map(|(key, value)| Attribute::text(*key, Arc::clone(value)));
-        let container = self.container.map(|id| Attribute::text("container.id", id));
-        let pod = self.pod.as_deref().map(|uid| Attribute::text("k8s.pod.uid", uid));
+        let container = self.container.map(|id| Attribute::text(identity::CONTAINER_ID, id));
+        let pod = self.pod.as_deref().map(|uid| Attribute::text(identity::POD_UID, uid));
         let named = self.identity.iter().flat_map(|identity| names(identity));
         base.clone().with(named.chain(said).chain(container).chain(pod))
     }
@@ -52,9 +53,9 @@ impl<'p> Key<'p> {
 fn names(identity: &Identity) -> impl Iterator<Item = Attribute> {
     let pod = identity.pod.iter().flat_map(|pod| {
         let text = |key, value| Attribute::text(key, Arc::clone(value));
-        [text("k8s.namespace.name", &pod.namespace), text("k8s.pod.name", &pod.name)]
+        [text(NAMESPACE, &pod.namespace), text(POD_NAME, &pod.name)]
     });
-    let key = if identity.pod.is_some() { "k8s.container.name" } else { "container.name" };
+    let key = container_name(identity);
     let container = identity.container.iter().map(move |name| Attribute::text(key, Arc::clone(name)));
     let service = identity.service.iter().map(|name| Attribute::text("service.name", Arc::clone(name)));
     pod.chain(container).chain(service)

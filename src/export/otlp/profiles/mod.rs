@@ -17,10 +17,10 @@
 //! - **Types and periods** are as follows (`kind` has a table): `samples/count` with a period in `cpu/nanoseconds`; `off_cpu/nanoseconds`
 //!   without a period, as Pyroscope expects; `events/count` with a period named after the event, from which Pyroscope derives the profile
 //!   name.
-//! - **A sample has one value** and no timestamps. Equal stack, thread, mode and CPU make one sample. Its attributes are `process.pid`,
-//!   `process.executable.name`, `process.linux.cgroup`, `thread.id`, `thread.name`, and `cpu.logical_number` if CPUs are separate. It also
-//!   has `cpu.mode` (`user`, `kernel`) or, off the CPU, `thread.state` (`sleeping`, `uninterruptible`, `preempted`), for which there is no
-//!   convention yet.
+//! - **A sample has one value** and no timestamps. Equal stack, thread, mode and CPU make one sample. Its attributes are those of
+//!   its process and cgroup ([`identity`](super::identity)), `thread.id`, `thread.name`, and `cpu.logical_number` if CPUs are separate. It
+//!   also has `cpu.mode` (`user`, `kernel`) or, off the CPU, `thread.state` (`sleeping`, `uninterruptible`, `preempted`), for which there is
+//!   no convention yet.
 //! - **Links** are empty: the trace context of a thread is found through a register that samples do not contain.
 //! - **Every mapping has a build ID**: the GNU build ID, the Go build ID, and `htlhash`. The kernel and its modules have no file and only
 //!   the GNU build ID. A file without any (it was deleted before it could be read) has an `htlhash` of its path, which equals that of no

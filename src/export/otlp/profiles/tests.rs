@@ -282,8 +282,10 @@ fn a_sample_says_who_did_what_where() {
     let own = |rest: &[(&str, &str)]| -> BTreeMap<String, String> {
         let all = [
             ("process.pid", "7"),
+            ("perf.comm", "worker"),
             ("process.executable.name", "shop"),
-            ("process.linux.cgroup", "/a"),
+            ("process.executable.path", "/usr/bin/shop"),
+            ("perf.cgroup", "/a"),
             ("thread.id", "8"),
             ("thread.name", "worker"),
         ];
