@@ -24,14 +24,6 @@ minutes=${CHURN_MINUTES:-2}
 cgroups=${CHURN_CGROUPS:-500}
 interval=5s
 
-# Two different unused ports.
-free_ports() {
-  python3 -c '
-import socket
-sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-print(*(socket.getsockname()[1] for socket in sockets))'
-}
-
 # version PROGRAM: prints the version of a Prometheus, or 0
 version() {
   { "$1" --version 2>&1 || true; } | sed -n 's/^prometheus, version \([0-9.]*\).*/\1/p' | grep . || echo 0
@@ -86,7 +78,7 @@ if [ -z "$mount" ] || ! mkdir "$mount/perf-exporter-churn-$$" 2>/dev/null; then
   finish
 fi
 top=$mount/perf-exporter-churn-$$
-read -r stored_port native_port < <(free_ports)
+read -r stored_port native_port < <(free_ports 2)
 start_exporter "$exporter" <<END
 counters:
   os: {events: [context-switches, page-faults, task-clock], per: [cgroup]}

@@ -24,13 +24,6 @@ cgroup_dir=''
 
 cache=${DASHBOARDS_CACHE:-$(dirname "$exporter")/../interop}
 
-free_ports() {
-  python3 -c '
-import socket
-sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-print(*(socket.getsockname()[1] for socket in sockets))'
-}
-
 tell() {
   python3 "$here/dashboards.py" "$@"
 }
@@ -207,7 +200,7 @@ export:
   otlp: {endpoint: "http://127.0.0.1:9", metrics: {interval: 10s}, signals: [metrics]}
 limits: {cpu: off}
 END
-read -r prometheus_port native_port recorded_port < <(free_ports)
+read -r prometheus_port native_port recorded_port < <(free_ports 3)
 within 20 fetch /-/ready -o "$scratch/ready" 2>/dev/null || true
 start_load
 if ! within 30 sees_calls_of_the_service; then

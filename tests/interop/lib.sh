@@ -186,6 +186,14 @@ finish() {
   exit 1
 }
 
+# free_ports N: prints N different unused ports
+free_ports() {
+  python3 -c '
+import socket, sys
+sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
+print(*(socket.getsockname()[1] for socket in sockets))' "$1"
+}
+
 # Removes further objects of a script, besides `pids` and `scratch`.
 clean_up_more() {
   :

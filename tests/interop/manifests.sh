@@ -292,7 +292,7 @@ check_containers() {
   expect "the files of the image can be built" "$here/../../deploy/docker/image.sh" "$exporter" "$scratch/image"
   expect "the image has no shell and no unneeded file" image_is_small
   start_busy_cgroup
-  for overlay in default profiles full least-privilege; do
+  for overlay in default profiles full least-privilege api-server kubelet prometheus-operator; do
     run_container "$overlay"
   done
 }
@@ -308,7 +308,7 @@ image_is_small() {
 # run_container OVERLAY
 run_container() {
   local port bundle=$scratch/perf-exporter-$1-$$
-  port=$(python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
+  port=$(free_ports 1)
   mkdir "$bundle"
   # The configuration directory must be accessible to users other than root.
   chmod 755 "$scratch"

@@ -99,31 +99,76 @@ print(sum(push["accepted"] > 0 and not push["failing"] and push["rejected"] == p
 holds() {
   python3 -c "import json, sys
 requests = [json.loads(line) for line in open('$scratch/$1.json')]
-sys.exit(not ($2))" 2>>"$scratch/collector.log"
+sys.exit(not ($2))" 2>>"$scratch/holds.log"
+}
+
+# start_collector NAME: starts a Collector with the shipped configuration of this name, changed by the file of this name
+start_collector() {
+  "$cache/collector" --config "file:$deployed/$1.yaml" --config "file:$scratch/$1.yaml" --feature-gates=+service.profilesSupport \
+    >"$scratch/$1.log" 2>&1 &
+  pids+=($!)
+}
+
+joined() {
+  python3 - "$scratch" "$cgroup" <<-'END'
+	import json, sys
+	def read(name): return [json.loads(line) for line in open(f"{sys.argv[1]}/{name}.json")]
+	def text(pair): return pair["key"], pair["value"].get("stringValue")
+	points = [point.get("attributes", []) for r in read("metrics") for x in r["resourceMetrics"] for s in x["scopeMetrics"] for m in s["metrics"]
+	          for point in m.get("sum", {}).get("dataPoints", [])]
+	assert any(("perf.cgroup", sys.argv[2]) in map(text, point) for point in points), "no metric"
+	def entries(r): return {(r["dictionary"]["stringTable"][e.get("keyStrindex", 0)], e.get("value", {}).get("stringValue"))
+	                        for e in r["dictionary"]["attributeTable"]}
+	assert any(("perf.cgroup", sys.argv[2]) in entries(r) for r in read("profiles")), "no sample"
+	END
+}
+
+# has_names PORT: reports whether the page of a Collector has all names of counters of cgroups of the exporter
+has_names() {
+  local name
+  fetch /metrics -o "$scratch/exposition"
+  curl -sSf --max-time 5 -o "$scratch/page" "http://127.0.0.1:$1/metrics" || return 1
+  for name in $(grep -o '^perf_cgroup_[a-z_]*_total' "$scratch/exposition" | sort -u); do
+    grep -q "^$name{" "$scratch/page" || return 1
+  done
+  grep -q "^perf_cgroup_task_clock_seconds_total{.*perf_cgroup=\"$cgroup\"" "$scratch/page"
+}
+
+no_warnings() {
+  ! grep -P '\twarn\t' "$scratch/single-machine.log" "$scratch/gateway.log"
 }
 
 check_collector() {
-  local port
-  port=$(python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
-  cat >"$scratch/collector.yaml" <<-END
-	receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:$port"}}}}
+  local port machine_port page_port
+  read -r port machine_port page_port < <(free_ports 3)
+  # The gateway sends to the Collector of the machine in place of the backends.
+  cat >"$scratch/gateway.yaml" <<-END
+	receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:$port"}, http: {endpoint: "127.0.0.1:0"}}}}
 	exporters:
-	  debug: {verbosity: basic}
+	  otlp_http/metrics: {endpoint: "http://127.0.0.1:$machine_port"}
+	  otlp_http/profiles: {endpoint: "http://127.0.0.1:$machine_port"}
+	  otlp_http/logs: {endpoint: "http://127.0.0.1:$machine_port"}
+	service: {telemetry: {metrics: {level: none}}}
+	END
+  cat >"$scratch/single-machine.yaml" <<-END
+	receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}, http: {endpoint: "127.0.0.1:$machine_port"}}}}
+	exporters:
+	  prometheus: {endpoint: "127.0.0.1:$page_port"}
 	  file/metrics: {path: $scratch/metrics.json}
 	  file/profiles: {path: $scratch/profiles.json}
 	  file/logs: {path: $scratch/logs.json}
 	service:
 	  telemetry: {metrics: {level: none}}
 	  pipelines:
-	    metrics: {receivers: [otlp], exporters: [debug, file/metrics]}
-	    profiles: {receivers: [otlp], exporters: [debug, file/profiles]}
-	    logs: {receivers: [otlp], exporters: [debug, file/logs]}
+	    metrics: {exporters: [prometheus, file/metrics]}
+	    profiles: {exporters: [debug, file/profiles]}
+	    logs: {exporters: [debug, file/logs]}
 	END
-  expect "the shipped configuration of the Collector is valid" "$cache/collector" validate \
-    --config "file:$here/../../deploy/otel-collector/collector.yaml" --feature-gates=+service.profilesSupport
-  "$cache/collector" --config "file:$scratch/collector.yaml" --feature-gates=+service.profilesSupport \
-    >"$scratch/collector.log" 2>&1 &
-  pids+=($!)
+  # Without a cluster, a node agent cannot look up pods.
+  expect "the configuration of a node agent is valid" env K8S_NODE_NAME=here \
+    "$cache/collector" validate --config "file:$deployed/node-agent.yaml" --feature-gates=+service.profilesSupport
+  start_collector single-machine
+  start_collector gateway
   start_hot hot_collected
   start grpc "http://127.0.0.1:$port"
   # The first collection is made after some milliseconds, when the cgroup may not have run on a CPU yet.
@@ -140,6 +185,9 @@ check_collector() {
   expect "a Collector accepts the log of the exporter" within 60 holds logs \
     "any(record['body']['stringValue'] == 'configuration applied'
         for r in requests for x in r['resourceLogs'] for y in x['scopeLogs'] for record in y['logRecords'])"
+  expect "metrics and samples of a cgroup have the same attribute" within 10 joined
+  expect "the page of the Collector has the counters of cgroups under the names of a scrape" within 20 has_names "$page_port"
+  expect "no Collector warns about its configuration" no_warnings
   stop "$hot_pid"
 }
 
@@ -150,6 +198,7 @@ clean_up_more() {
 }
 
 needs "$exporter" "gcc curl python3" gcc curl python3
+deployed=$here/../../deploy/otel-collector
 cgroup=/perf-exporter-interop-$$ cgroup_dir=''
 start_busy_cgroup
 mkdir -p "$cache"

@@ -12,14 +12,6 @@ set -euo pipefail
 exporter=${1:?usage: prometheus.sh EXPORTER}
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# Two different unused ports.
-free_ports() {
-  python3 -c '
-import socket
-sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-print(*(socket.getsockname()[1] for socket in sockets))'
-}
-
 # start_prometheus NAME PORT [OPTIONS]
 start_prometheus() {
   cat >"$scratch/prometheus.yaml" <<-END
@@ -163,7 +155,7 @@ clean_up_more() {
 
 cgroup=/perf-exporter-interop-$$ cgroup_dir=''
 needs "$exporter" "prometheus promtool curl python3" prometheus, curl and python3
-read -r prometheus_port native_port < <(free_ports)
+read -r prometheus_port native_port < <(free_ports 2)
 start_busy_cgroup
 start_napper
 start_exporter "$exporter" <<END

@@ -10,11 +10,6 @@ set -euo pipefail
 exporter=${1:?usage: remote_write.sh EXPORTER}
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# An unused port.
-free_port() {
-  python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])'
-}
-
 # Sets prometheus_pid. The data of an earlier run is kept.
 start_prometheus() {
   echo '{}' >"$scratch/prometheus.yaml"
@@ -95,7 +90,7 @@ check() {
 }
 
 needs "$exporter" "prometheus curl python3" prometheus, curl and python3
-port=$(free_port)
+port=$(free_ports 1)
 start_prometheus
 start_exporter "$exporter" < <(configure context-switches,task-clock)
 check

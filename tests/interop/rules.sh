@@ -19,13 +19,6 @@ repository=$(readlink -f "$here/../..")
 rules=$repository/deploy/prometheus
 
 # Different unused ports.
-free_ports() {
-  python3 -c '
-import socket
-sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(5)]
-print(*(socket.getsockname()[1] for socket in sockets))'
-}
-
 tell() {
   python3 -B "$here/rules.py" "$@"
 }
@@ -248,7 +241,7 @@ if [ -z "$mount" ] || ! mkdir "$mount$cgroup" 2>/dev/null; then
   finish
 fi
 cgroup_dir=$mount$cgroup
-read -r prometheus_port native_port alertmanager_port recorded_port receiver_port < <(free_ports)
+read -r prometheus_port native_port alertmanager_port recorded_port receiver_port < <(free_ports 5)
 start_load
 start_exporter "$exporter" <<END
 counters:

@@ -85,7 +85,7 @@ logs() {
 
 # start_prometheus SCRAPE_CONFIG: sets prometheus_port
 start_prometheus() {
-  prometheus_port=$(python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  prometheus_port=$(free_ports 1)
   cat >prometheus.yaml <<-END
 	global: {scrape_interval: 3s, scrape_timeout: 3s}
 	scrape_configs:

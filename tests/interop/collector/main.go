@@ -1,5 +1,5 @@
 // An OpenTelemetry Collector for the tests. It receives OTLP, writes the received data to the log and to files, and contains all components
-// that deploy/otel-collector/collector.yaml uses.
+// that the configurations in deploy/otel-collector use.
 package main
 
 import (
