@@ -13,7 +13,7 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 OTLP_LABELS = {
     "by_cgroup": "perf_by_cgroup",
     "cgroup": "perf_cgroup",
-    "comm": "process_executable_name",
+    "comm": "perf_comm",
     "container": "k8s_container_name",
     "cpu": "cpu_logical_number",
     "errno": "error_type",
