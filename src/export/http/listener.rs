@@ -186,6 +186,10 @@ impl OpenListener {
         match self {
             Self::Tcp(socket, admin) => socket.poll_accept(context).map_ok(|(stream, address)| {
                 let peer = Peer::of(address.ip());
+                // Otherwise the kernel holds the end of a response back until the client confirms its beginning, which it delays by 40 ms.
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, "cannot set TCP_NODELAY");
+                }
                 Accepted { stream: Stream::Tcp(stream), peer, is_local: *admin || peer.is_on_this_machine() }
             }),
             Self::Unix { socket, .. } => socket.poll_accept(context).map_ok(|(stream, _)| {
@@ -302,3 +306,20 @@ fn unix_remedy(f: &mut fmt::Formatter<'_>, path: &Path, errno: Errno) -> fmt::Re
 }
 
 impl std::error::Error for BindError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_end_of_a_response_does_not_wait_for_the_client() {
+        let listeners =
+            Listeners(vec![Listener { socket: tcp(([127, 0, 0, 1], 0).into()).unwrap(), admin: false }]);
+        let (ListenAddress::Tcp(address), _) = listeners.addresses().remove(0) else { unreachable!() };
+        let listeners = listeners.open().unwrap();
+        let client = std::net::TcpStream::connect(address).unwrap();
+        let Stream::Tcp(stream) = listeners.accept().await.unwrap().stream else { unreachable!() };
+        assert!(stream.nodelay().unwrap());
+        drop(client);
+    }
+}
