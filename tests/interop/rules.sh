@@ -18,7 +18,6 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 repository=$(readlink -f "$here/../..")
 rules=$repository/deploy/prometheus
 
-# Different unused ports.
 tell() {
   python3 -B "$here/rules.py" "$@"
 }

@@ -313,13 +313,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_of_a_response_does_not_wait_for_the_client() {
-        let listeners =
-            Listeners(vec![Listener { socket: tcp(([127, 0, 0, 1], 0).into()).unwrap(), admin: false }]);
-        let (ListenAddress::Tcp(address), _) = listeners.addresses().remove(0) else { unreachable!() };
-        let listeners = listeners.open().unwrap();
-        let client = std::net::TcpStream::connect(address).unwrap();
-        let Stream::Tcp(stream) = listeners.accept().await.unwrap().stream else { unreachable!() };
-        assert!(stream.nodelay().unwrap());
-        drop(client);
+        let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = std::net::TcpStream::connect(socket.local_addr().unwrap()).unwrap();
+        let listener = OpenListener::Tcp(socket, false);
+        let accepted = poll_fn(|context| listener.poll_accept(context)).await.unwrap();
+        assert!(matches!(accepted.stream, Stream::Tcp(stream) if stream.nodelay().unwrap()));
     }
 }

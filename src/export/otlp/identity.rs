@@ -4,8 +4,6 @@
 //! Keys that begin with `perf.` have no convention: `process.executable.name` is the name of the file, which differs from the kernel's name
 //! of a process, and `process.linux.cgroup` is the content of `/proc/PID/cgroup`, with the numbers of the hierarchies.
 
-use crate::container::Identity;
-
 /// Path of a cgroup below the mount point.
 pub const CGROUP: &str = "perf.cgroup";
 
@@ -50,7 +48,7 @@ pub(super) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-/// Returns the key of the name of this container.
-pub(super) fn container_name(identity: &Identity) -> &'static str {
-    if identity.pod.is_some() { POD_CONTAINER_NAME } else { CONTAINER_NAME }
+/// Returns the key of the name of a container.
+pub(super) fn container_name(in_pod: bool) -> &'static str {
+    if in_pod { POD_CONTAINER_NAME } else { CONTAINER_NAME }
 }

@@ -42,8 +42,7 @@ pub(super) fn write(labels: &Labels, field: u32, to: &mut impl Sink) {
     let in_pod = labels.get("pod").is_some();
     for (name, value) in labels.pairs() {
         let attribute = match name {
-            // Containers outside of a pod do not belong to Kubernetes.
-            "container" if !in_pod => KeyValue(identity::CONTAINER_NAME, Any::Text(value)),
+            "container" => KeyValue(identity::container_name(in_pod), Any::Text(value)),
             _ => attribute(name, value),
         };
         to.message(field, &attribute);

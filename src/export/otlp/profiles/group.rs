@@ -55,7 +55,7 @@ fn names(identity: &Identity) -> impl Iterator<Item = Attribute> {
         let text = |key, value| Attribute::text(key, Arc::clone(value));
         [text(NAMESPACE, &pod.namespace), text(POD_NAME, &pod.name)]
     });
-    let key = container_name(identity);
+    let key = container_name(identity.pod.is_some());
     let container = identity.container.iter().map(move |name| Attribute::text(key, Arc::clone(name)));
     let service = identity.service.iter().map(|name| Attribute::text("service.name", Arc::clone(name)));
     pod.chain(container).chain(service)
