@@ -22,6 +22,21 @@ pub(crate) fn clean(name: &str, limit: usize) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
+/// Displayed in place of a missing name.
+pub(crate) const UNKNOWN: &str = "[unknown]";
+
+/// The longest name of a function, module or task that is displayed, in bytes.
+pub(crate) const NAME: usize = 1 << 10;
+
+/// Returns the name of a function as tables, stacks and links show it: without white space around it, at most [`NAME`] bytes, `[unknown]`
+/// if nothing remains.
+pub(crate) fn function_name(name: &str) -> Cow<'_, str> {
+    match name.trim() {
+        "" => Cow::Borrowed(UNKNOWN),
+        name => clean(name, NAME),
+    }
+}
+
 /// Reports whether a character is a control character, a bidirectional formatting character, a line or paragraph separator, or a
 /// noncharacter.
 pub(crate) fn is_misleading(c: char) -> bool {
@@ -40,6 +55,12 @@ mod tests {
     fn a_name_cannot_talk_to_a_terminal() {
         assert_eq!(clean("\u{1b}[31mred\nb\u{202e}", 99), "\u{fffd}[31mred\u{fffd}b\u{fffd}");
         assert!(matches!(clean("operator new(unsigned long)", 99), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn the_name_of_a_function_is_never_empty() {
+        assert_eq!(function_name(" main\n"), "main");
+        assert_eq!(function_name("\u{2028} "), "[unknown]");
     }
 
     #[test]

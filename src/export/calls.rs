@@ -14,11 +14,8 @@ use super::folded::{Folded, Values};
 use super::page::figures::{duration, plain};
 use super::top::value;
 use super::views::Sandwich;
-use crate::clean::clean;
+use crate::clean::function_name;
 use crate::profile::Profile;
-
-/// Maximum length of a name in bytes.
-const NAME: usize = 1 << 10;
 
 /// A function with its callers and callees.
 #[derive(Debug, Serialize)]
@@ -82,7 +79,7 @@ impl Calls {
         let own =
             callees.stacks().find(|(stack, _)| stack.len() == 1).map_or_else(Values::default, |own| own.1);
         (total != Values::default()).then(|| Self {
-            function: clean(function, NAME).into_owned(),
+            function: function_name(function).into_owned(),
             total: amount(total),
             own: amount(own),
             callers: nearest(&callers, amount),

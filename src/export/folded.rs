@@ -7,11 +7,8 @@
 use std::collections::BTreeMap;
 
 use super::numbered::Numbered;
-use crate::clean::clean;
+use crate::clean::{UNKNOWN, function_name};
 use crate::profile::{Origin, Profile, Task};
-
-/// Maximum length of a name in bytes.
-const NAME: usize = 1 << 10;
 
 /// Output options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,7 +273,7 @@ impl Numbers {
 
 /// Returns a name that is valid in a line.
 pub(super) fn name(text: &str) -> String {
-    let mut text = clean(text.trim(), NAME).replace(';', ":");
+    let mut text = function_name(text).replace(';', ":");
     // A number after a space at the end would be parsed as a second value.
     if let Some(space) = text.rfind(' ')
         && text.get(space + 1..).is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
@@ -285,7 +282,7 @@ pub(super) fn name(text: &str) -> String {
     }
     // Flame graphs interpret these as gaps, and an empty name as the end.
     if text.is_empty() || text.bytes().all(|b| b == b'-') {
-        return "[unknown]".to_owned();
+        return UNKNOWN.to_owned();
     }
     text
 }
@@ -372,7 +369,7 @@ mod tests {
         // Three of the names are empty or gaps.
         assert_eq!(lines.len(), hostile().samples.len() - 2);
         assert!(lines.iter().all(|(stack, _)| stack.len() == 4 && stack.iter().all(|name| !name.is_empty())));
-        assert!(lines.iter().all(|(stack, _)| stack.iter().all(|name| name.len() < NAME + 16)));
+        assert!(lines.iter().all(|(stack, _)| stack.iter().all(|name| name.len() < crate::clean::NAME + 16)));
         assert!(!text.contains(|c: char| c.is_control() && c != '\n') && !text.starts_with("# "));
     }
 

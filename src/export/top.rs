@@ -14,15 +14,9 @@ use super::folded::Values;
 use super::numbered::Numbered;
 use super::page::figures::{count, duration};
 use super::sums::{Sum, by_code, by_task, of_locations, of_stacks};
-use crate::clean::clean;
+use crate::clean::{NAME, UNKNOWN, clean, function_name};
 use crate::named_enum::named_enum;
 use crate::profile::{Profile, Task, Unit};
-
-/// Maximum length of a name in bytes.
-const NAME: usize = 1 << 10;
-
-/// Name of a task whose cgroup is unknown.
-pub(crate) const UNKNOWN: &str = "[unknown]";
 
 /// Contents of a table.
 #[derive(Debug, Clone, Copy)]
@@ -236,8 +230,7 @@ impl Compared<'_> {
     fn row(&self, with_change: bool) -> Row {
         let Self { key, this, base, shares, points } = self;
         Row {
-            // Trimmed like the names of frames, which the name leads to.
-            name: clean(key.name.trim(), NAME).into_owned(),
+            name: function_name(key.name).into_owned(),
             module: clean(key.module, NAME).into_owned(),
             origin: key.origin,
             own: this.own,

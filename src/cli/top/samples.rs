@@ -3,17 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::clean::clean;
+use crate::clean::{NAME, UNKNOWN, clean, function_name};
 use crate::export::flamegraph::{lost, nothing, title};
 use crate::export::numbered::Numbered;
 use crate::export::page::figures::{count, duration, plain};
 use crate::export::sums::{StackSums, by_code, by_task, frames, of_locations, of_stacks};
-use crate::export::top::{UNKNOWN, basename, value};
+use crate::export::top::{basename, value};
 use crate::named_enum::named_enum;
 use crate::profile::{Profile, Task, Unit};
-
-/// Maximum length of a name in bytes.
-const NAME: usize = 1 << 10;
 
 /// Maximum number of threads of one name whose counters are opened.
 const THREADS: usize = 64;
@@ -51,7 +48,7 @@ impl Key {
     /// Returns the name to show, without characters that a terminal interprets.
     pub(super) fn name(&self) -> String {
         match self {
-            Self::Function { name, .. } => clean(name, NAME).into_owned(),
+            Self::Function { name, .. } => function_name(name).into_owned(),
             Self::Module(name) | Self::Comm(name) | Self::Cgroup(name) => clean(name, NAME).into_owned(),
             Self::Thread { pid, tid, comm } => format!("{} (pid {pid}, tid {tid})", clean(comm, NAME)),
         }
@@ -371,7 +368,7 @@ mod tests {
             let rows = Samples::new(profile).rows(Group::Function, None);
             let mut found: Vec<_> = rows.into_iter().map(|row| {
                 let Key::Function { origin, .. } = row.key else { panic!("{row:?}") };
-                (row.name.trim().to_owned(), origin, row.own, row.total)
+                (row.name, origin, row.own, row.total)
             }).collect();
             found.sort();
             expected.sort();
