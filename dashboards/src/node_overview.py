@@ -305,7 +305,7 @@ def dashboard():
                     "Forks and programs started",
                     "Per second, over all cgroups and including unattributed ones. The usual cause of a storm is a health "
                     "check or a script that starts a program a thousand times. Needs the preset forks, which is enabled by "
-                    "default.",
+                    "default. Programs need perf_cgroup_execs_total in metrics.include, or the level full.",
                     f"{total('perf_cgroup_forks_total')} + ({total('perf_unattributed_forks_total')} or vector(0))",
                     "forks",
                     "ops",

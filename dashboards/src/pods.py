@@ -6,7 +6,7 @@ from .queries import RATE, WHO_LEGEND, WHOLE, named, quantile, quantile_who, rat
 
 LATENCY = "perf_cgroup_sched_runqueue_latency_seconds"
 THROTTLED = '@cgroups,by="throttled"'
-RUN = "perf_cgroup_sched_run_seconds_total"
+RUN = "perf_cgroup_task_clock_seconds_total"
 WAITED = sums(LATENCY, "$by,who", "@cgroups", named)
 
 
@@ -122,7 +122,7 @@ def dashboard():
                             decimals=2,
                         ),
                         column("Latency p99", quantile_who(0.99, LATENCY), "s", DELAY),
-                        column("Preempted", who("perf_cgroup_sched_preemptions_total"), "ops"),
+                        column("Preempted", who("perf_cgroup_sched_switches_total", '@cgroups,kind="involuntary"'), "ops"),
                         column("Switches", who("perf_cgroup_context_switches_total"), "ops"),
                         column("Migrations", who("perf_cgroup_cpu_migrations_total"), "ops"),
                         column("Faults", who("perf_cgroup_page_faults_total"), "ops"),
@@ -212,9 +212,9 @@ def dashboard():
             row(
                 "Switches and faults",
                 lines(
-                    "Voluntary switches",
-                    "Threads per second that left their CPU to wait.",
-                    top(lambda over: who("perf_cgroup_sched_switches_total", '@cgroups,kind="voluntary"', over)),
+                    "Context switches",
+                    "Threads per second that left their CPU, to wait or because they were preempted.",
+                    top(lambda over: who("perf_cgroup_context_switches_total", over=over)),
                     WHO_LEGEND,
                     "ops",
                 ),
@@ -242,7 +242,8 @@ def dashboard():
                 ),
                 lines(
                     "Forks and programs started",
-                    "Per second. Needs the preset forks, which is enabled by default.",
+                    "Per second. Needs the preset forks, which is enabled by default. Programs need perf_cgroup_execs_total in "
+                    "metrics.include, or the level full.",
                     top(lambda over: who("perf_cgroup_forks_total", over=over)),
                     "forks: " + WHO_LEGEND,
                     "ops",

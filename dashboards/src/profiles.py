@@ -70,7 +70,7 @@ def dashboard():
     profile = asked(
         "profile",
         "Profile",
-        'label_values(perf_samples_total{cluster=~"$cluster",instance=~"$instance"}, profile)',
+        'label_values(perf_function_samples_total{cluster=~"$cluster",instance=~"$instance"}, profile)',
         "An entry of the section `profiles`. cpu is built in.",
         several=False,
     )
@@ -99,7 +99,8 @@ def dashboard():
         "perf-profiles",
         "perf: profiles",
         "Which functions use the CPU, where do threads wait, and which programs do they belong to? The exporters keep the "
-        "stacks, and show them as flame graphs. This dashboard shows where to look.",
+        "stacks, and show them as flame graphs. This dashboard shows where to look. Panels by thread and cgroup need "
+        "perf_samples_total in metrics.include, or the level full.",
         [
             row(
                 "At a glance",

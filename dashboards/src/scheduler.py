@@ -7,7 +7,7 @@ from .queries import WHO_LEGEND, most, named, quantile, quantile_who, rate, sums
 HOST = "perf_sched_runqueue_latency_seconds"
 LATENCY = "perf_cgroup_sched_runqueue_latency_seconds"
 LONGEST = "perf_cgroup_sched_runqueue_latency_max_seconds{@cgroups}"
-RUN = "perf_cgroup_sched_run_seconds_total"
+RUN = "perf_cgroup_task_clock_seconds_total"
 BY_OTHERS = "perf_cgroup_sched_preempted_by_cgroup_total"
 STORM = steps((1000, YELLOW), (10000, RED))
 
@@ -123,7 +123,8 @@ def dashboard():
                 table(
                     "Preempted and preempting cgroups",
                     "Preemptions per second of threads of the first cgroup by threads of the second. A batch job that "
-                    "preempts frequently needs its own nodes, or a lower weight.",
+                    "preempts frequently needs its own nodes, or a lower weight. Needs "
+                    "perf_cgroup_sched_preempted_by_cgroup_total in metrics.include, or the level full.",
                     [
                         column(
                             "Preemptions",
@@ -146,7 +147,8 @@ def dashboard():
                 lines(
                     "Preemptions by cause",
                     "Preempted threads of the selected cgroups per second. own: by the same cgroup. other: by another "
-                    "cgroup. kernel: by a kernel thread. throttled: the CPU quota was exhausted.",
+                    "cgroup. kernel: by a kernel thread. throttled: the CPU quota was exhausted. own and kernel need the level "
+                    "full, or the metric in metrics.include.",
                     total("perf_cgroup_sched_preemptions_total", "by", "@cgroups"),
                     "{{by}}",
                     "ops",
@@ -226,7 +228,7 @@ def dashboard():
                 lines(
                     "CPU migrations",
                     "By pod or cgroup, per second.",
-                    top(lambda over: who("perf_cgroup_sched_migrations_total", over=over)),
+                    top(lambda over: who("perf_cgroup_cpu_migrations_total", over=over)),
                     WHO_LEGEND,
                     "ops",
                 ),

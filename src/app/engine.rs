@@ -4,8 +4,8 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::thread::CapabilitySet;
@@ -28,6 +28,7 @@ use crate::container::{Directory, Labeller};
 use crate::counter::{Bounds, Collector};
 use crate::event::Catalog;
 use crate::export::http::RequestCpu;
+use crate::export::published;
 use crate::export::push::{Board, Settings};
 use crate::files::{self, Files};
 use crate::host::{CpuSet, Environment, Facts, Roots};
@@ -54,8 +55,12 @@ const RECONCILE: Duration = Duration::from_secs(10);
 /// The result of a collection, shared by all scrapes and pages.
 #[derive(Debug)]
 pub(super) struct Published {
-    /// `None` before the first collection.
+    /// All metrics; `None` before the first collection.
     pub(super) snapshot: Option<Arc<Snapshot>>,
+    /// Which of them scrapes and pushes get.
+    pub(super) metrics: Arc<config::Metrics>,
+    /// The metrics that scrapes and pushes get, selected when the first of them asks.
+    pub(super) selected: OnceLock<Arc<Snapshot>>,
     pub(super) status: Arc<Status>,
     /// The kinds of profiles, in the order of the configuration.
     pub(super) profiles: Vec<Arc<str>>,
@@ -65,6 +70,14 @@ pub(super) struct Published {
     pub(super) freshness: Duration,
     /// Settings of the history.
     pub(super) history: config::History,
+}
+
+impl Published {
+    /// Returns the metrics that scrapes and pushes get; `None` before the first collection.
+    pub(super) fn selected(&self) -> Option<Arc<Snapshot>> {
+        let all = self.snapshot.as_ref()?;
+        Some(Arc::clone(self.selected.get_or_init(|| published(&self.metrics, all))))
+    }
 }
 
 /// A request to the collection thread.
@@ -607,7 +620,9 @@ impl<K: Kernel> Engine<K> {
         let status = Arc::new(self.status(snapshot.as_deref(), took, usage));
         let profiles = status.profiles.iter().map(|profile| Arc::clone(&profile.entry)).collect();
         let Config { collection, history, .. } = self.config;
-        Published { snapshot, status, profiles, at, freshness: collection.freshness, history }
+        let metrics = Arc::clone(&self.config.metrics);
+        let (freshness, selected) = (collection.freshness, OnceLock::new());
+        Published { snapshot, metrics, selected, status, profiles, at, freshness, history }
     }
 }
 

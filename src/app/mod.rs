@@ -414,7 +414,7 @@ impl Service {
 impl Feed for Service {
     async fn snapshot(&self) -> Result<Arc<Snapshot>, Unavailable> {
         let published = self.fresh(COLLECTION_TIMEOUT).await?;
-        published.and_then(|published| published.snapshot.clone()).ok_or_else(|| {
+        published.and_then(|published| published.selected()).ok_or_else(|| {
             Unavailable("no collection completed within 10 s; the machine may be overloaded".into())
         })
     }
@@ -429,10 +429,10 @@ impl Source for Service {
         let patience = if self.last().snapshot.is_some() { patience } else { COLLECTION_TIMEOUT };
         let published = self.fresh(patience).await?.unwrap_or_else(|| self.last());
         let age = self.clock.monotonic().since(published.at);
-        let snapshot = published.snapshot.clone();
-        let snapshot = snapshot
+        let snapshot = published
+            .selected()
             .ok_or_else(|| Unavailable("the first collection has not completed within 10 s".into()))?;
-        Ok(Collected { snapshot, age })
+        Ok(Collected { snapshot, metrics: Arc::clone(&published.metrics), age })
     }
 
     fn status(&self) -> Arc<Status> {

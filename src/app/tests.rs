@@ -1,5 +1,6 @@
 //! Tests of the server with a stuck collection thread and stuck profiles.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 
@@ -68,6 +69,8 @@ struct Troubled {
 fn published(at: Monotonic) -> Arc<Published> {
     Arc::new(Published {
         snapshot: Some(Arc::new(Snapshot::default())),
+        metrics: Arc::default(),
+        selected: OnceLock::new(),
         status: Arc::new(example()),
         profiles: vec!["cpu".into()],
         at,
@@ -119,7 +122,7 @@ fn a_push_takes_no_snapshot_twice_for_a_collection_that_ends_later() {
         assert_eq!(demand.take(), Some(troubled.clock.monotonic()));
         let next = published(troubled.clock.monotonic());
         troubled.publisher.send_replace(Arc::clone(&next));
-        (pushing.join().unwrap().unwrap(), next.snapshot.clone().unwrap())
+        (pushing.join().unwrap().unwrap(), next.selected().unwrap())
     });
     assert!(Arc::ptr_eq(&pushed.0, &pushed.1));
 }

@@ -3,6 +3,7 @@
 mod containers;
 mod presets;
 mod profiles;
+mod publication;
 mod pushes;
 mod restrictions;
 mod rows;
@@ -21,6 +22,7 @@ use serde::Serialize;
 
 use presets::PresetRow;
 use profiles::{ProfileRings, ProfileRow};
+use publication::UnpublishedRow;
 use pushes::PushRow;
 use restrictions::RestrictionRow;
 use rows::{Descriptors, GroupDescriptors, GroupRow};
@@ -84,6 +86,9 @@ struct Report {
     /// Definitions of the probes in the kernel.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     probes: Vec<ProbeRow>,
+    /// Metrics that are measured and not published.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unpublished: Vec<UnpublishedRow>,
     /// Presets and their entries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     presets: Vec<PresetRow>,
@@ -253,6 +258,7 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
     descriptors.stream = stream.as_ref().map_or(0, |stream| stream.descriptors);
     descriptors.takes = GroupDescriptors::of(&groups);
     Ok(Report {
+        unpublished: UnpublishedRow::all(&plan, &config.metrics),
         profile_rings: ProfileRings::of(&profiles, &plan, &facts, memory),
         profiles,
         errors,

@@ -17,6 +17,7 @@ use crate::counter::Measurement;
 use crate::event::{Catalog, Listed, parse};
 use crate::health::{Refusal, Scope};
 use crate::host::{Facts, Roots};
+use crate::metrics::Level;
 use crate::plan::{Entries, StreamSupport, plan};
 use crate::sys::Budget;
 use crate::sys::live::Live;
@@ -127,7 +128,8 @@ impl<'a> Prober<'a> {
     /// Returns the reason why the event cannot be counted, or `None` if it can.
     fn refusal(&mut self, event: &str) -> Option<Refusal> {
         let (groups, facts) = (parse(event).ok()?, self.catalog.facts());
-        let entry = Counters { name: "list".into(), groups, per: vec![Targets::CPU] };
+        let entry =
+            Counters { name: "list".into(), groups, per: vec![Targets::CPU], level: Level::default() };
         let plan = plan(&Entries::counters(&[entry]), self.catalog, &StreamSupport::foreseen(facts));
         if let Some(refused) = plan.refusals.into_iter().next() {
             return Some(refused.refusal);

@@ -10,6 +10,7 @@ use super::file::{
     RING_MEMORY_MAX, RING_MEMORY_MIN, SERIES_MAX,
 };
 use super::listen::listen;
+use super::metrics::metrics;
 use super::per::reselected;
 use super::profiled::profiled;
 use super::push::push;
@@ -70,6 +71,7 @@ pub(super) fn check(
         web: web(file.web.as_ref(), &base.web, report),
         collection: collection(&file.collection, base.collection, report),
         history: history(&file.history, base.history, report),
+        metrics: metrics(&file.metrics, &base.metrics, report).into(),
         counters,
         traced,
         profiles,
@@ -209,7 +211,8 @@ mod tests {
         let Targets::Cgroups(cgroups) = &per[1] else { panic!("{per:?}") };
         assert_eq!((cgroups.include[0].as_str(), cgroups.depth), ("/a", Some(2)));
         assert_eq!(cgroups.exclude.len(), 1);
-        let Targets::Processes(processes) = &per[2] else { panic!("{per:?}") };
+        let per = &config.counters[3].per;
+        let Targets::Processes(processes) = &per[0] else { panic!("{per:?}") };
         assert_eq!(processes.by, [crate::targets::GroupBy::Pid]);
     }
 

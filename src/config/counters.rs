@@ -14,6 +14,7 @@ use super::{Counters, file};
 use crate::event::syntax::{self, Group, Name};
 use crate::event::{self, is_word};
 use crate::health::Scope;
+use crate::metrics::Level;
 use crate::targets::{CgroupSelection, ProcessSelection, Targets};
 
 /// Maximum number of events of all entries. It exceeds the capacity of any PMU and bounds the cost of a file.
@@ -43,9 +44,10 @@ pub(super) fn counters(
             break;
         }
         let name: Arc<str> = name.value.as_str().into();
+        let level = entry.level.as_ref().map_or(Level::default(), |at| at.value);
         let per = per(&entry.target_keys(), selections, report);
         clashes.look(&name, &per, &written, report);
-        counters.push(Counters { name, groups: scheduled(entry, written), per });
+        counters.push(Counters { name, groups: scheduled(entry, written), per, level });
     }
     counters
 }
@@ -203,8 +205,10 @@ impl Clashes {
 pub(super) fn metrics(counters: &[Counters]) -> BTreeMap<String, &str> {
     let events =
         |entry: &Counters| entry.groups.iter().flat_map(|group| &group.events).map(label).collect::<Vec<_>>();
+    // In reverse, so that the first of several entries with an event remains.
     let metrics = counters
         .iter()
+        .rev()
         .flat_map(|entry| events(entry).into_iter().map(|label| (metric(&label), &*entry.name)));
     metrics.collect()
 }

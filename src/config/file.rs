@@ -29,6 +29,7 @@ use super::push::Export;
 use super::value::{Address, Entries, Event, FileMode, List, Percent, Period, Size};
 use super::web::WrittenWeb;
 use crate::event::Preset;
+use crate::metrics::Level;
 use crate::targets::{Attribution, GroupBy};
 
 /// A configuration file. Keys that it omits keep their built-in values.
@@ -54,6 +55,8 @@ pub(super) struct File {
     pub(super) collection: Option<At<Collection>>,
     /// The past that the exporter keeps in memory, for its pages.
     pub(super) history: Option<At<History>>,
+    /// Which metrics scrapes and pushes get. The pages of the exporter and the history always have all of them.
+    pub(super) metrics: Option<At<Metrics>>,
     /// Events to count and the targets to count them for. If present, it replaces the built-in set.
     pub(super) counters: Option<At<Entries<Counters>>>,
     /// Metrics of kernel tracepoints, with their fields as labels, sums and histograms.
@@ -109,6 +112,21 @@ pub(super) struct History {
     pub(super) step: Option<At<Period>>,
 }
 
+/// Which metrics scrapes and pushes get.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Metrics {
+    /// How many metrics are published. `basic`: the host, counters of cgroups, entries of the file and the exporter itself. `standard` also:
+    /// what the dashboards and alerts need of each cgroup. `full`: everything that is measured. docs/metrics.md has the level of each metric.
+    pub(super) level: Option<At<Level>>,
+    /// Names or patterns of metrics that are published whole at any level.
+    #[schemars(extend("examples" = [["perf_process_*", "perf_cgroup_sched_preempted_by_cgroup_total"]]))]
+    pub(super) include: Option<At<List<String>>>,
+    /// Names or patterns of metrics that are not published; takes precedence over `include`.
+    #[schemars(extend("examples" = [["perf_function_samples_total"]]))]
+    pub(super) exclude: Option<At<List<String>>>,
+}
+
 /// An entry of `counters`: the events and the targets to count them for.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -131,6 +149,8 @@ pub(super) struct Counters {
     pub(super) cgroups: Option<At<Cgroups>>,
     /// Processes for this entry, instead of those of the file. Keys that it omits are as in the file.
     pub(super) processes: Option<At<Processes>>,
+    /// The lowest level of `metrics` at which the metrics of the entry are published; `basic` by default.
+    pub(super) level: Option<At<Level>>,
 }
 
 /// A selection of cgroups. Paths are relative to the mount point of the cgroup file system: `/system.slice/a.service`.

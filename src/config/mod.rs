@@ -15,6 +15,7 @@ mod file;
 mod listen;
 mod load;
 mod memory;
+mod metrics;
 mod per;
 mod presets;
 mod problem;
@@ -34,6 +35,7 @@ mod tests;
 
 pub use load::{DEADLINE, LoadError, Loaded, Loader, OpenedWeb, Pending, load_file, open_web, read_web};
 pub use memory::TooLittle;
+pub use metrics::Metrics;
 pub use presets::Preset;
 pub use problem::{Problem, Problems, Severity};
 pub use profiled::Profiled;
@@ -46,6 +48,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::syntax::Group;
+use crate::metrics::Level;
 use crate::net::listen::Listen;
 use crate::targets::Targets;
 use file::File;
@@ -124,6 +127,7 @@ fn built_in() -> (Config, Selections) {
         web: Web::default(),
         collection: Collection::default(),
         history: History::default(),
+        metrics: Arc::default(),
         counters: Vec::new(),
         traced: Vec::new(),
         profiles: Vec::new(),
@@ -159,6 +163,8 @@ pub struct Config {
     pub collection: Collection,
     /// The past that is kept in memory.
     pub history: History,
+    /// Which metrics are published.
+    pub metrics: Arc<Metrics>,
     /// Entries of `counters`, in the order of the file.
     pub counters: Vec<Counters>,
     /// Metrics of tracepoints and probes: the entries of `tracepoints`, then of `probes`, then of `presets`, each in the order of the file.
@@ -245,4 +251,6 @@ pub struct Counters {
     pub groups: Vec<Group>,
     /// Targets, without duplicates.
     pub per: Vec<Targets>,
+    /// Lowest level at which the metrics are published.
+    pub level: Level,
 }

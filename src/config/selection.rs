@@ -240,7 +240,8 @@ fn shortest_match(pattern: &str) -> usize {
     if pattern.contains(['[', '{']) { 0 } else { pattern.len() - pattern.matches('*').count() }
 }
 
-fn glob(pattern: &At<String>, report: &mut Report<'_>) -> Option<Glob> {
+/// Returns a compiled pattern.
+pub(super) fn glob(pattern: &At<String>, report: &mut Report<'_>) -> Option<Glob> {
     if pattern.len() > PATTERN_LEN {
         let message = format!("the pattern has {} bytes, at most {PATTERN_LEN} are allowed", pattern.len());
         report.error(pattern.node, message, "use a shorter one");
@@ -379,7 +380,7 @@ mod tests {
         );
         assert!(rule("{kernel: yes}").contains("; write `true`"));
         let config = good("processes: {exclude: [{kernel: true}]}");
-        let Targets::Processes(processes) = &config.counters[2].per[2] else { panic!("{config:?}") };
+        let Targets::Processes(processes) = &config.counters[3].per[0] else { panic!("{config:?}") };
         assert_eq!(processes.exclude[0].kernel, Some(true));
     }
 

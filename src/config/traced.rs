@@ -21,6 +21,7 @@ use serde::Deserialize;
 
 use super::Preset;
 use crate::event::syntax::Event;
+use crate::metrics::Level;
 use crate::probe::Definition;
 use crate::targets::Targets;
 
@@ -44,6 +45,8 @@ pub struct Traced {
     pub measure: Measure,
     /// Maximum number of distinct values of one label; further values are aggregated into `other`.
     pub values: usize,
+    /// Lowest level at which the metrics are published.
+    pub level: Level,
 }
 
 /// Section of an entry.

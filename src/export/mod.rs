@@ -30,6 +30,7 @@ pub mod page;
 pub mod pprof;
 pub mod prometheus;
 pub mod protobuf;
+mod publication;
 pub mod push;
 pub mod query;
 pub mod remote_write;
@@ -38,6 +39,7 @@ pub mod top;
 mod views;
 
 pub(crate) use crate::profile::numbered;
+pub(crate) use publication::published;
 
 #[cfg(test)]
 mod tests;

@@ -73,6 +73,23 @@ impl Histogram {
         Self { bounds, store: Store::Exponential(Exponential::new()), count: 0, sum: 0.0 }
     }
 
+    /// Returns the histogram with the classic buckets of those of its bounds that `keep` accepts. The counts of other classic buckets are
+    /// added to the next one; exponential buckets stay as they are.
+    #[must_use]
+    pub fn with_fewer_bounds(&self, keep: impl Fn(f64) -> bool) -> Self {
+        let bounds: Arc<[f64]> = self.bounds.iter().copied().filter(|&bound| keep(bound)).collect();
+        let store = match &self.store {
+            Store::Exponential(exponential) => Store::Exponential(exponential.clone()),
+            Store::Listed(_) => {
+                let kept = self.cumulative().filter(|&(end, _)| end.is_infinite() || keep(end));
+                let counts =
+                    kept.scan(0, |before, (_, below)| Some(below - std::mem::replace(before, below)));
+                Store::Listed(counts.collect())
+            }
+        };
+        Self { bounds, store, count: self.count, sum: self.sum }
+    }
+
     fn listed(bounds: Arc<[f64]>) -> Self {
         Self { store: Store::Listed(vec![0; bounds.len() + 1].into()), bounds, count: 0, sum: 0.0 }
     }

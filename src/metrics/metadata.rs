@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use super::Detail;
+
 /// Suffixes that the text formats add to sample names. Base names must not end with them, so that families with different names never have
 /// samples of the same name.
 const RESERVED_SUFFIXES: [&str; 7] = ["_total", "_created", "_info", "_bucket", "_count", "_sum", "_gsum"];
@@ -35,12 +37,13 @@ impl Kind {
 }
 
 /// The name, help text, unit and kind of a family. Created once and shared by all snapshots that contain the family.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Metadata {
     name: Box<str>,
     help: Box<str>,
     unit: Box<str>,
     kind: Kind,
+    detail: Detail,
 }
 
 /// Reason why a family cannot have the requested name.
@@ -81,6 +84,20 @@ impl Metadata {
     /// # Errors
     /// Returns an error if a scraper would reject or misinterpret the family. The message contains the name and the violated rule.
     pub fn new(name: &str, help: &str, unit: &str, kind: Kind) -> Result<Arc<Self>, NameError> {
+        Self::with_detail(name, help, unit, kind, Detail::default())
+    }
+
+    /// As [`new`](Self::new), for a family that is not published, or not with all of its series, at every level.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_detail(
+        name: &str,
+        help: &str,
+        unit: &str,
+        kind: Kind,
+        detail: Detail,
+    ) -> Result<Arc<Self>, NameError> {
         let digit_first = name.bytes().next().is_none_or(|byte| byte.is_ascii_digit());
         if digit_first || name.starts_with("__") || !name.bytes().all(is_name_byte) {
             return Err(NameError::Characters(name.to_owned()));
@@ -95,7 +112,7 @@ impl Metadata {
         if help.trim().is_empty() {
             return Err(NameError::Help(name.to_owned()));
         }
-        Ok(Arc::new(Self { name: name.into(), help: help.into(), unit: unit.into(), kind }))
+        Ok(Arc::new(Self { name: name.into(), help: help.into(), unit: unit.into(), kind, detail }))
     }
 
     /// Returns the name without `_total`: `perf_cpu_cycles`, `perf_cgroup_task_clock_seconds`.
@@ -121,6 +138,11 @@ impl Metadata {
     /// Returns the kind of the values.
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// Returns what is published of the family at each level.
+    pub fn detail(&self) -> &Detail {
+        &self.detail
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod histogram;
 mod labels;
+mod level;
 mod metadata;
 mod self_metrics;
 mod snapshot;
@@ -15,6 +16,7 @@ pub use histogram::{Buckets, BucketsError, Histogram, Native};
 #[cfg(test)]
 pub(crate) use labels::without_controls;
 pub use labels::{Labels, escape_help, escape_label, fit_label_name};
+pub use level::{Detail, FullOnly, Level};
 pub use metadata::{Kind, Metadata, NameError, fit_name};
 pub use self_metrics::{Build, SelfMetrics, Usage, registered};
 pub use snapshot::{Conflict, Family, Point, Snapshot, Value};

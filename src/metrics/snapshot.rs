@@ -63,7 +63,7 @@ impl Value {
 }
 
 /// Series omitted from a snapshot because of a bug in the code that measured them. Reporting them keeps the scrape valid.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Conflict {
     /// Family of the omitted points.
     pub family: Arc<Metadata>,
@@ -118,6 +118,13 @@ impl Snapshot {
     pub fn family(&self, name: &str) -> Option<&Family> {
         let place = self.families.binary_search_by(|family| family.metadata.name().cmp(name)).ok()?;
         self.families.get(place)
+    }
+
+    /// Returns the snapshot with a part of its families. `family` returns the part of each, or `None` for none.
+    #[must_use]
+    pub fn part(&self, family: impl FnMut(&Family) -> Option<Family>) -> Self {
+        let families = self.families.iter().filter_map(family).collect();
+        Self { taken: self.taken, families, conflicts: Vec::new() }
     }
 
     /// Returns the omitted series; empty unless there is a bug.
@@ -178,7 +185,17 @@ impl Family {
         self
     }
 
+    /// Returns the family with a part of its series. `point` returns a series, with the same labels, or `None` for none.
+    #[must_use]
+    pub fn part(&self, point: impl FnMut(&Point) -> Option<Point>) -> Self {
+        let points = self.points.iter().filter_map(point).collect();
+        Self { metadata: Arc::clone(&self.metadata), points, left_out: 0 }
+    }
+
     fn absorb(&mut self, other: Self) {
+        if other.metadata.detail().level < self.metadata.detail().level {
+            self.metadata = other.metadata;
+        }
         self.points.extend(other.points);
         self.left_out += other.left_out;
         self.normalise();

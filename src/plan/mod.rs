@@ -25,7 +25,7 @@ use crate::config::{Counters, Profiled, Scheduler, Syscalls, Traced};
 use crate::event::{Catalog, Event, Kind, Missing, Unresolved, syntax};
 use crate::health::{Cause, Refusal, Scope};
 use crate::host::CpuSet;
-use crate::metrics::{self, Metadata, NameError, fit_name};
+use crate::metrics::{self, Detail, Level, Metadata, NameError, fit_name};
 use crate::probe::install::{ConfiguredProbe, Placements};
 use crate::targets::{Needs, Targets};
 
@@ -199,7 +199,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    fn new(event: Event, scope: Scope, prefix: &str) -> Result<Self, NameError> {
+    fn new(event: Event, scope: Scope, prefix: &str, level: Level) -> Result<Self, NameError> {
         let unit = event.scale.as_ref().map_or("", |scale| &*scale.unit);
         let named = |prefix: &str| {
             let name = fit_name(&format!("perf_{prefix}_{}", event.stem));
@@ -208,15 +208,22 @@ impl Counter {
                 false => format!("{name}_{unit}"),
             }
         };
-        let metadata = |name: &str, help: &str| Metadata::new(name, help, unit, metrics::Kind::Counter);
-        let metric = metadata(&named(prefix), &format!("{}, {}.", event.help, scope.words().over))?;
-        let unattributed = metadata(
+        let metric = Metadata::with_detail(
+            &named(prefix),
+            &format!("{}, {}.", event.help, scope.words().over),
+            unit,
+            metrics::Kind::Counter,
+            Detail::from(level),
+        )?;
+        let unattributed = Metadata::new(
             &named("unattributed"),
             &format!(
                 "{}, counted on the CPUs but in no series of the scope, by reason: idle, not selected, or not \
                  attributable.",
                 event.help
             ),
+            unit,
+            metrics::Kind::Counter,
         )?;
         Ok(Self { event, metric, unattributed })
     }
@@ -316,6 +323,7 @@ pub fn configured_probes(traced: &[Traced], profiles: &[Profiled]) -> Vec<Config
 pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) -> Plan {
     let mut builder = Builder { owners: Some(BTreeMap::new()), ..Builder::default() };
     for entry in wanted.counters {
+        builder.level = entry.level;
         for per in &entry.per {
             for group in &entry.groups {
                 builder.resolve(catalog, &entry.name, per, group);
@@ -366,6 +374,8 @@ struct Builder {
     /// Whether profiles contain the CPU of each sample.
     profile_cpus: bool,
     groups: Vec<Group>,
+    /// Level of the entry that is planned.
+    level: Level,
     /// Entries that own each metric; `None` if metrics may be counted more than once.
     owners: Option<BTreeMap<SeriesName, Arc<str>>>,
 }
@@ -469,7 +479,7 @@ impl Builder {
         label: Option<&Arc<str>>,
     ) -> Result<Counter, Refusal> {
         let (name, pmu) = (Arc::clone(&event.name), event.pmu.clone());
-        let counter = Counter::new(event, scope, prefix)
+        let counter = Counter::new(event, scope, prefix, self.level)
             .map_err(|error| taken_name(entry, Arc::clone(&name), error.to_string()))?;
         self.reserve_series(&counter.metric, label.cloned().or(pmu), entry, name)?;
         Ok(counter)

@@ -10,7 +10,7 @@ use crate::config::traced::TracedKind;
 use crate::config::{Scheduler, Syscalls};
 use crate::event::{Catalog, parse};
 use crate::health::Scope;
-use crate::metrics::{self, Buckets, Metadata, NameError};
+use crate::metrics::{self, Buckets, Detail, FullOnly, Level, Metadata, NameError};
 use crate::probe::install::Placed;
 use crate::sched::Layout;
 use crate::syscall::{Abi, Call};
@@ -43,6 +43,32 @@ impl Fact {
         }
     }
 
+    /// Returns what is published of the metric of a scope at each level. Other scopes than the cgroup have few series, or are in the file
+    /// because its author asks for them.
+    fn detail(self, scope: Scope) -> Detail {
+        if self == Self::PreemptedBy {
+            // A series for each pair of cgroups.
+            return Detail::from(Level::Full);
+        }
+        if scope != Scope::Cgroup {
+            return Detail::default();
+        }
+        let standard = Detail::from(Level::Standard);
+        let without = |label, values| Detail { full_only: Some(FullOnly { label, values }), ..standard };
+        match self {
+            Self::Delay => Detail { bounds: Some(&LATENCIES), ..standard },
+            Self::LongestDelay => standard,
+            // Most of the day of most threads.
+            Self::Wait => without("state", &["sleeping"]),
+            // With the involuntary ones, these are the context switches.
+            Self::Switches => without("kind", &["voluntary"]),
+            Self::Preemptions => without("by", &["own", "kernel", "unknown"]),
+            // The counters task-clock and cpu-migrations are the same.
+            Self::Run | Self::Migrations => Detail::from(Level::Full),
+            _ => Detail::default(),
+        }
+    }
+
     /// Returns the maximum number of distinct values of a label.
     fn values(self) -> usize {
         match self {
@@ -52,6 +78,9 @@ impl Fact {
     }
 }
 
+/// Bounds in seconds of the classic buckets of runqueue latencies of cgroups below level `full`: 1 ms, 8 ms, the threshold of the alert
+/// PerfRunQueueLatencyHigh, and a quarter of a second.
+const LATENCIES: [f64; 4] = [1.0 / 1024.0, 1.0 / 128.0, 1.0 / 32.0, 0.25];
 /// Time range of the maximum latency. Scrape intervals are usually shorter.
 const LATE: Duration = Duration::from_secs(60);
 /// Maximum number of preempting cgroups with a label value. The cgroups with the most preemptions at a collection take precedence.
@@ -133,11 +162,12 @@ impl Fact {
         };
         let unit = |name: &str| if name.ends_with("_seconds") { "seconds" } else { "" };
         let named = |(name, help): (&str, &str)| {
-            Metadata::new(
+            Metadata::with_detail(
                 &format!("perf_{word}{name}"),
                 &format!("{help}, {}.", scope.words().over),
                 unit(name),
                 kind,
+                self.detail(scope),
             )
         };
         let unattributed = |(name, what): (&str, &str)| {

@@ -11,7 +11,7 @@ use crate::config::traced::{EventSource, Label, Measure, Pair, Quantity, Traced,
 use crate::event::format::{Field, Format};
 use crate::event::{Catalog, Event, filter, syntax};
 use crate::health::{Refusal, Scope};
-use crate::metrics::{self, Buckets, Metadata, NameError, fit_name};
+use crate::metrics::{self, Buckets, Detail, Metadata, NameError, fit_name};
 use crate::probe::install::{ConfiguredProbe, Placed, Placements};
 use crate::targets::Targets;
 
@@ -38,6 +38,7 @@ pub type Complain<'a> = dyn Fn(&str, &str, &str) -> Option<String> + 'a;
 impl Builder {
     /// Plans one entry.
     pub(super) fn trace(&mut self, traced: &Traced, catalog: &Catalog, entries: &Entries<'_>) {
+        self.level = traced.level;
         let events = match self.events_of(traced, catalog, entries.placed) {
             Ok(events) => self.filtered(traced, events, entries.complain),
             Err(unfit) => return self.refuse_traced(traced, *unfit),
@@ -197,7 +198,7 @@ impl Builder {
         let scope = targets.scope();
         let named = |stem: &str, help: String, unit: &str, kind| {
             let name = fit_name(&format!("perf_{}_{stem}", prefix(traced.kind, scope)));
-            Metadata::new(&name, &help, unit, kind)
+            Metadata::with_detail(&name, &help, unit, kind, Detail::from(traced.level))
         };
         let hits =
             || named(base, format!("Hits of {what}, {}.", scope.words().over), "", metrics::Kind::Counter);

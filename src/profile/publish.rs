@@ -8,7 +8,7 @@ use super::handoff::{Fresh, Series};
 use super::requests::Shared;
 use crate::clock::{Monotonic, Timestamp};
 use crate::host::Nodes;
-use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
+use crate::metrics::{Detail, Family, Kind, Labels, Level, Metadata, NameError, Point, Value};
 use crate::plan::Sampler;
 use crate::ring::{Records, RingMetrics};
 use crate::series::{Naming, Own, OwnName, Published, Table, aggregated_metadata};
@@ -99,16 +99,25 @@ impl Publisher {
             tables: Vec::new(),
             names: usize::MAX,
             nodes: Nodes::default(),
-            samples: counter(SAMPLES, "Samples of an entry of `profiles`, by thread name, cgroup and mode.")?,
+            samples: Metadata::with_detail(
+                SAMPLES,
+                "Samples of an entry of `profiles`, by thread name, cgroup and mode.",
+                "",
+                Kind::Counter,
+                Detail::from(Level::Full),
+            )?,
             aggregated: aggregated_metadata()?,
             rings: RingMetrics::new()?,
             throttled: counter(
                 THROTTLED,
                 "How often the kernel throttled a sampling event until the next tick because it fired too often.",
             )?,
-            functions: counter(
+            functions: Metadata::with_detail(
                 FUNCTIONS,
                 "Samples by innermost function, for the functions with the most samples.",
+                "",
+                Kind::Counter,
+                Detail::from(Level::Standard),
             )?,
             gaps: counter(
                 GAPS,

@@ -198,6 +198,8 @@ profiles:
   off_cpu: {threshold: 5ms, limit: 100, unwind: fp, cgroups: {include: ["$cgroup/*"]}}
 export:
   otlp: {endpoint: "http://127.0.0.1:9", metrics: {interval: 10s}, signals: [metrics]}
+# What dashboards/README.md names for the panels of threads, programs and preempting cgroups.
+metrics: {include: [perf_samples_total, "perf_cgroup_{execs,sched_preempted_by_cgroup}_total"]}
 limits: {cpu: off}
 END
 read -r prometheus_port native_port recorded_port < <(free_ports 3)

@@ -12,7 +12,7 @@ use perf_exporter::error::Errno;
 use perf_exporter::event::{Catalog, parse};
 use perf_exporter::health::CpuScope;
 use perf_exporter::host::{Facts, Roots};
-use perf_exporter::metrics::{Family, Value};
+use perf_exporter::metrics::{Family, Level, Value};
 use perf_exporter::plan::{Entries, StreamSupport, plan};
 use perf_exporter::sys::Budget;
 use perf_exporter::sys::Inherit;
@@ -67,7 +67,7 @@ impl World {
 
     fn count_at_most(&mut self, events: &str, per: Targets, series: usize) {
         let groups = parse(events).unwrap();
-        let counters = [Counters { name: "test".into(), groups, per: vec![per] }];
+        let counters = [Counters { name: "test".into(), groups, per: vec![per], level: Level::Full }];
         let facts = Facts::read(&self.roots);
         let support = StreamSupport::foreseen(&facts);
         let plan = plan(&Entries::counters(&counters), &Catalog::load(&self.roots, &facts), &support);

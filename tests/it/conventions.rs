@@ -9,7 +9,7 @@ use perf_exporter::export::otlp::metrics::attributes::KEYS;
 use perf_exporter::export::otlp::metrics::names::{Instrument, Shape};
 use perf_exporter::export::prometheus::Format;
 use perf_exporter::host::{self as files, Facts, Roots};
-use perf_exporter::metrics::{Kind, Metadata};
+use perf_exporter::metrics::{Detail, Kind, Level, Metadata};
 use perf_exporter::plan::{Amount, Entries, StreamSupport, plan};
 
 use crate::fake::scrape;
@@ -91,7 +91,7 @@ fn exposed(metadata: &Metadata) -> String {
 }
 
 /// Parses the families of a text in the OpenMetrics format.
-fn served(text: &str) -> Vec<Arc<Metadata>> {
+fn served(text: &str, level: Level) -> Vec<Arc<Metadata>> {
     let described = |word: &str| -> BTreeMap<String, String> {
         let lines = text.lines().filter_map(|line| line.strip_prefix(word)?.split_once(' '));
         lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
@@ -105,7 +105,8 @@ fn served(text: &str) -> Vec<Arc<Metadata>> {
             "histogram" => Kind::Histogram,
             other => panic!("{other}"),
         };
-        Metadata::new(&name, &helps[&name], units.get(&name).map_or("", String::as_str), kind).unwrap()
+        let unit = units.get(&name).map_or("", String::as_str);
+        Metadata::with_detail(&name, &helps[&name], unit, kind, Detail::from(level)).unwrap()
     };
     described("# TYPE ").into_iter().map(family).collect()
 }
@@ -131,10 +132,20 @@ pub(crate) fn families() -> BTreeMap<String, Arc<Metadata>> {
         }
     }
     let format = "application/openmetrics-text;version=1.0.0";
-    let service = Service::start_pushing("tests/data/hosts/vm");
-    known.extend(served(&service.get_as("/metrics", format)));
-    known.extend(served(&scrape(&host("amd"), &Config::default(), Format::OpenMetrics100)));
-    known.into_iter().map(|metadata| (exposed(&metadata), metadata)).collect()
+    // From the highest level to the lowest, which replaces the higher ones.
+    for level in Level::ALL.into_iter().rev() {
+        let service = Service::start_pushing("tests/data/hosts/vm", level);
+        known.extend(served(&service.get_as("/metrics", format), level));
+    }
+    known.extend(served(&scrape(&host("amd"), &Config::default(), Format::OpenMetrics100), Level::Basic));
+    let mut families: BTreeMap<String, Arc<Metadata>> = BTreeMap::new();
+    for metadata in known {
+        let family = families.entry(exposed(&metadata)).or_insert_with(|| Arc::clone(&metadata));
+        if metadata.detail().level < family.detail().level {
+            *family = metadata;
+        }
+    }
+    families
 }
 
 #[test]

@@ -9,6 +9,7 @@ use perf_exporter::config::{Config, Preset, Traced, load, schema};
 use perf_exporter::event::Catalog;
 use perf_exporter::export::prometheus::Format;
 use perf_exporter::host::{self as files, Facts, Roots};
+use perf_exporter::metrics::Level;
 use perf_exporter::plan::{Entries, StreamSupport, plan};
 use perf_exporter::targets::Targets;
 use perf_exporter::{profile, tracepoint};
@@ -172,7 +173,7 @@ fn metrics() -> BTreeSet<String> {
     }
     let sometimes = tracepoint::METRICS.iter().chain(&profile::METRICS);
     known.extend(sometimes.flat_map(|metric| [(*metric).to_owned(), format!("{metric}_total")]));
-    let served = Service::start_pushing("tests/data/hosts/vm").get("/metrics").1;
+    let served = Service::start_pushing("tests/data/hosts/vm", Level::Full).get("/metrics").1;
     let counted = scrape(&host("amd"), &Config::default(), Format::Text);
     for line in served.lines().chain(counted.lines()) {
         known.extend(line.strip_prefix("# TYPE ").and_then(|rest| rest.split(' ').next()).map(str::to_owned));

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use perf_exporter::metrics::Level;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Long enough for a loaded machine. An event that has not happened by then counts as missing.
@@ -78,9 +79,14 @@ impl Service {
         Self::start_by(command)
     }
 
-    /// Starts the service on a fixture host with an unreachable receiver, and waits until it reports the failure.
-    pub(crate) fn start_pushing(host: &str) -> Self {
-        let mut command = command(["run", "--listen", "127.0.0.1:0", "--host-root", host]);
+    /// Starts the service on a fixture host with an unreachable receiver, and waits until it reports the failure. It publishes the metrics
+    /// of a level.
+    pub(crate) fn start_pushing(host: &str, level: Level) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("level.yaml");
+        std::fs::write(&path, format!("metrics: {{level: {level}}}")).unwrap();
+        let path = path.to_str().unwrap();
+        let mut command = command(["run", "--listen", "127.0.0.1:0", "--host-root", host, "--config", path]);
         command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9");
         let service = Self::start_by(command);
         service.wait_for("/metrics", |text| {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use perf_exporter::host as files;
-use perf_exporter::metrics::{Kind, Metadata};
+use perf_exporter::metrics::{Kind, Level, Metadata};
 
 use crate::conventions::families;
 use crate::program::repository;
@@ -25,6 +25,11 @@ a test compares it with the program. [otlp.md](otlp.md) lists the names of the m
 - Series beyond `limits.series` are aggregated into the series `other` of each metric: see [series](series.md).
 - The column *section* names the section of the [configuration](../config/perf-exporter.yaml) that enables the metric. Metrics with
   `self` are always present.
+- The column *level* is the lowest `metrics.level` at which the metric is published: `basic`, `standard` (the built-in one) or `full`.
+  A second level, after `cgroup`, is that of the metric with `cgroup_`. *entry* is the level of the entry: `basic`, unless the entry
+  has a `level` of its own. Of the built-in entries, `programs` and the executed programs and exits of `forks` have the level `full`.
+- At the level `standard`, metrics of the scheduler by cgroup have fewer series: the histogram has four buckets, waits exclude
+  `sleeping`, switches are `involuntary`, and preemptions are by `other` or `throttled`. `metrics.include` publishes a metric whole.
 
 ";
 
@@ -37,7 +42,7 @@ fn kind(metadata: &Metadata) -> &'static str {
     }
 }
 
-fn line(row: &Row, metadata: &Metadata) -> String {
+fn line(row: &Row, metadata: &Metadata, level: &str) -> String {
     let unit = if metadata.unit().is_empty() { "" } else { metadata.unit() };
     let labels: Vec<String> = row.labels.iter().map(|label| format!("`{label}`")).collect();
     let section = if row.section.is_empty() { "self" } else { row.section };
@@ -45,7 +50,7 @@ fn line(row: &Row, metadata: &Metadata) -> String {
     let help = help.trim_end_matches('.').replace('|', "\\|");
     let query = row.query.replace('|', "\\|");
     format!(
-        "| `{}` | {help} | {} | {unit} | {} | {section} | `{query}` |",
+        "| `{}` | {help} | {} | {unit} | {} | {section} | {level} | `{query}` |",
         row.name,
         kind(metadata),
         labels.join(", ")
@@ -54,21 +59,39 @@ fn line(row: &Row, metadata: &Metadata) -> String {
 
 fn page(families: &BTreeMap<String, Arc<Metadata>>) -> String {
     let mut of_rows: BTreeMap<&str, &Metadata> = BTreeMap::new();
+    let mut levels: BTreeMap<&str, BTreeMap<bool, Level>> = BTreeMap::new();
     for (name, metadata) in families {
         let row = row_of(name).unwrap_or_else(|| panic!("{name} has no row in tests/support/reference.rs"));
         of_rows.entry(row.name).or_insert(metadata);
+        let level = levels.entry(row.name).or_default().entry(name.starts_with("perf_cgroup_"));
+        level
+            .and_modify(|level| *level = metadata.detail().level.min(*level))
+            .or_insert(metadata.detail().level);
     }
     let mut page = HEAD.to_owned();
     for (chapter, rows) in CHAPTERS {
-        let titles = "| metric | description | type | unit | labels | section | example query |\n|---|---|---|---|---|---|---|";
+        let titles = "| metric | description | type | unit | labels | section | level | example query |\n|---|---|---|---|---|---|---|---|";
         writeln!(page, "## {chapter}\n\n{titles}").unwrap();
         for row in *rows {
             let guessed = guess(row.name);
-            writeln!(page, "{}", line(row, of_rows.get(row.name).copied().unwrap_or(&guessed))).unwrap();
+            let metadata = of_rows.get(row.name).copied().unwrap_or(&guessed);
+            writeln!(page, "{}", line(row, metadata, &level(row, levels.get(row.name)))).unwrap();
         }
         page.push('\n');
     }
     page.trim_end().to_owned() + "\n"
+}
+
+/// Returns the level of a row: of its metrics by cgroup, if there are others with another level, and of the others.
+fn level(row: &Row, levels: Option<&BTreeMap<bool, Level>>) -> String {
+    if ["counters", "tracepoints", "probes"].iter().any(|section| row.section.starts_with(section)) {
+        return "*entry*".to_owned();
+    }
+    let of = |by_cgroup| levels.and_then(|levels| levels.get(&by_cgroup)).copied();
+    match (of(false), of(true)) {
+        (Some(others), Some(cgroups)) if others != cgroups => format!("{others}; cgroup {cgroups}"),
+        (level, other) => level.or(other).unwrap_or_default().to_string(),
+    }
 }
 
 /// Infers kind and unit from the name, for metrics that no configuration in this repository enables.

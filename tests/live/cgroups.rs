@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::counting::{Counting, about};
 use crate::support::cgroup::TestCgroup;
 use crate::support::exposition::Exposition;
-use crate::support::service::Service;
+use crate::support::service::{Service, get_path};
 use crate::support::worker::{Work, Worker};
-use crate::support::{Feature, lacks};
+use crate::support::{Feature, eventually, lacks};
 
 const FAULTS: &str = "perf_cgroup_page_faults";
 
@@ -148,4 +148,36 @@ fn series_beyond_their_share_of_the_memory_are_aggregated_and_the_busiest_keep_t
         "{faults} page faults, {other} in `other`, {lost} unattributed"
     );
     service.has_logged(&["series exceed their share of limits.memory", "set limits.memory higher"]);
+}
+
+#[test]
+fn at_the_level_standard_cgroups_have_series_from_their_first_event_on_and_programs_have_none() {
+    if lacks(Feature::Cgroup) {
+        return;
+    }
+    let (active, idle) = (TestCgroup::new("active"), TestCgroup::new("idle"));
+    let mut worker = Worker::start("active");
+    active.take(worker.pid());
+    let service = Service::start(&format!(
+        "metrics: {{level: standard, include: [perf_cgroup_major_faults_total]}}\n\
+         counters:\n  os: {{events: [page-faults, major-faults], per: cgroup}}\n  \
+         programs: {{events: [page-faults], per: process, level: full}}\n\
+         cgroups: {{include: [\"{}\", \"{}\"]}}\n",
+        active.path(),
+        idle.path()
+    ));
+    worker.does(Work::Faults(1024));
+    let metrics = service.metrics();
+    let faults =
+        |cgroup: &TestCgroup| metrics.value("perf_cgroup_page_faults_total", &[("cgroup", cgroup.path())]);
+    assert!(faults(&active) >= Some(1024.0), "{metrics:?}");
+    assert_eq!(faults(&idle), None, "{metrics:?}");
+    assert_eq!(metrics.series("perf_process_page_faults_total").count(), 0, "{metrics:?}");
+    let included = metrics.value("perf_cgroup_major_faults_total", &[("cgroup", idle.path())]);
+    assert_eq!(included, Some(0.0), "an included metric is published whole");
+    let recorded = eventually("the history has the page faults of the program", || {
+        let path = "/api/v1/history?scope=program&name=active&figure=page_faults";
+        Some(get_path(&service.address, path).1).filter(|body| body.contains("\"name\":\"active\""))
+    });
+    assert!(recorded.contains("page_faults"), "{recorded}");
 }

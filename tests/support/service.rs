@@ -51,7 +51,7 @@ impl Service {
         let open = Permissions::from_mode(0o755);
         let dir = tempfile::Builder::new().permissions(open).tempdir().unwrap();
         let file = dir.path().join("perf-exporter.yaml");
-        fs::write(&file, unsampled(configuration)).unwrap();
+        fs::write(&file, complete(configuration)).unwrap();
         command.args(["--listen", "127.0.0.1:0", "--config"]).arg(&file);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Lines::of(child.stderr.take().unwrap());
@@ -88,7 +88,7 @@ impl Service {
     pub(crate) fn rewrite(&self, configuration: &str) {
         // Renamed, so that a reload that is under way never reads a part of the file.
         let new = self.configuration.with_extension("new");
-        fs::write(&new, unsampled(configuration)).unwrap();
+        fs::write(&new, complete(configuration)).unwrap();
         fs::rename(new, &self.configuration).unwrap();
     }
 
@@ -119,12 +119,13 @@ impl Service {
     }
 }
 
-/// Disables the built-in profile, the presets and the scheduler in a configuration that does not mention them.
-fn unsampled(configuration: &str) -> String {
+/// Disables the built-in profile, the presets and the scheduler in a configuration that does not mention them, and publishes all metrics.
+fn complete(configuration: &str) -> String {
     let profiles = if configuration.contains("profiles:") { "" } else { "\nprofiles: {}\n" };
     let presets = if configuration.contains("presets:") { "" } else { "\npresets: []\n" };
     let scheduler = if configuration.contains("scheduler:") { "" } else { "\nscheduler: {per: []}\n" };
-    format!("{configuration}{profiles}{presets}{scheduler}")
+    let metrics = if configuration.contains("metrics:") { "" } else { "\nmetrics: {level: full}\n" };
+    format!("{configuration}{profiles}{presets}{scheduler}{metrics}")
 }
 
 impl Drop for Service {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::rows::{Descriptors, GroupRow};
 use super::stream::{RingBound, StreamRow};
 use super::words::{Together, bytes, count, heading, together};
-use super::{Report, containers, presets, profiles, pushes, restrictions, traces};
+use super::{Report, containers, presets, profiles, publication, pushes, restrictions, traces};
 use crate::error::printable;
 use crate::health::{Line, Scope};
 use crate::plan::NoStream;
@@ -22,6 +22,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     groups(out, report)?;
     presets::write(out, &report.presets)?;
     traces::write(out, &report.traces, &report.probes)?;
+    publication::write(out, &report.unpublished)?;
     profiles::write(out, &report.profiles, report.profile_rings.as_ref())?;
     containers::write(out, &report.containers)?;
     pushes::write(out, &report.pushes)?;

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use super::{Cgroups, Histogram, Labels, PID_MAX, Processes, Sum, TracedPer};
 use crate::config::decode::At;
 use crate::config::value::{List, Period};
+use crate::metrics::Level;
 
 /// Access to tracepoints and probes.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -59,6 +60,8 @@ pub(in crate::config) struct Tracepoint {
     pub(in crate::config) cgroups: Option<At<Cgroups>>,
     /// Processes for this entry, instead of those of the file. Keys that it omits are as in the file.
     pub(in crate::config) processes: Option<At<Processes>>,
+    /// The lowest level of `metrics` at which the metrics of the entry are published; `basic` by default.
+    pub(in crate::config) level: Option<At<Level>>,
 }
 
 /// An entry of `probes`: one metric of a location in the kernel or in a program.
@@ -104,6 +107,8 @@ pub(in crate::config) struct Probe {
     pub(in crate::config) cgroups: Option<At<Cgroups>>,
     /// Processes for this entry, instead of those of the file. Keys that it omits are as in the file.
     pub(in crate::config) processes: Option<At<Processes>>,
+    /// The lowest level of `metrics` at which the metrics of the entry are published; `basic` by default.
+    pub(in crate::config) level: Option<At<Level>>,
 }
 
 /// The process whose root directory contains a path: any process of a cgroup, or one process.

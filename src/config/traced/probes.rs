@@ -11,6 +11,7 @@ use crate::config::problem::shown;
 use crate::config::report::Report;
 use crate::config::selection::{Selections, below_mount};
 use crate::config::value::List;
+use crate::metrics::Level;
 use crate::probe::argument::Argument;
 use crate::probe::{self, Definition, Location, ProbeKind, Root};
 
@@ -43,6 +44,7 @@ pub(super) fn probe(
     let per = per(&entry.target_keys(), selections, report);
     let filter = filter(&entry.filter, fields, report);
     let labels = labels(&entry.labels, fields, &per, report);
+    let level = entry.level.as_ref().map_or(Level::default(), |at| at.value);
     let values = values(&entry.values, &entry.labels, entry.node, report);
     let time = time(place.as_ref());
     let measure = measure(&entry.sum, histogram, time, fields, report);
@@ -59,7 +61,7 @@ pub(super) fn probe(
         _ => EventSource::Probe(definition),
     };
     let (kind, name) = (TracedKind::Probe, name.value.as_str().into());
-    Some(Traced { kind, name, source, per, filter, labels, measure, values })
+    Some(Traced { kind, name, source, per, filter, labels, measure, values, level })
 }
 
 /// Returns the arguments of a USDT probe that an entry uses, by position: `arg1`, `arg2`, … The file of the program determines which of

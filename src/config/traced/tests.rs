@@ -8,6 +8,7 @@ use super::{EventSource, Label, Measure, Pair, Quantity, Traced, TracedKind};
 use crate::config::tests::{good, report};
 use crate::config::{Config, Preset};
 use crate::health::CpuScope;
+use crate::metrics::Level;
 use crate::probe::{Definition, Root};
 use crate::targets::{GroupBy, Targets};
 
@@ -44,12 +45,12 @@ fn labels(written: &str) -> Vec<(String, String)> {
 
 #[test]
 fn an_entry_of_one_event_counts_it_on_the_host() {
-    let Traced { kind, name, source, per, filter, labels, measure, values } =
+    let Traced { kind, name, source, per, filter, labels, measure, values, level } =
         tracepoint("event: 'sched:sched_process_fork'");
     assert_eq!((kind, &*name, per, filter), (TracedKind::Tracepoint, "a", vec![Targets::HOST], None));
     let EventSource::Events(events) = source else { panic!("{source:?}") };
     assert_eq!(events.iter().map(ToString::to_string).collect::<Vec<_>>(), ["sched:sched_process_fork"]);
-    assert_eq!((labels, measure, values), (vec![], Measure::Count, 100));
+    assert_eq!((labels, measure, values, level), (vec![], Measure::Count, 100, Level::Basic));
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::config::selection::Selections;
 use crate::config::value::{List, Period};
 use crate::event::syntax::{Event, Name};
 use crate::event::{self, is_identifier};
+use crate::metrics::Level;
 
 /// Default and bounds of the time from the first event of a pair to the second.
 const TIMEOUT: Period = Period::seconds(60);
@@ -45,10 +46,11 @@ pub(super) fn tracepoint(
     };
     let filter = filter(&entry.filter, fields, report);
     let labels = labels(&entry.labels, fields, &per, report);
+    let level = entry.level.as_ref().map_or(Level::default(), |at| at.value);
     let values = values(&entry.values, &entry.labels, entry.node, report);
     let measure = measure(&entry.sum, histogram, time, fields, report);
     let (kind, name) = (TracedKind::Tracepoint, name.value.as_str().into());
-    Some(Traced { kind, name, source: source?, per, filter, labels, measure, values })
+    Some(Traced { kind, name, source: source?, per, filter, labels, measure, values, level })
 }
 
 /// Returns the events of an entry.

@@ -49,6 +49,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::config::Metrics;
 use crate::history::SharedHistory;
 use crate::metrics::Snapshot;
 use crate::profile::{HeatMap, Profile, Selection, TimeRange};
@@ -127,8 +128,10 @@ pub trait Source: Send + Sync + 'static {
 /// A collection that is the response to a scrape.
 #[derive(Debug, Clone)]
 pub struct Collected {
-    /// The metrics.
+    /// The published metrics.
     pub snapshot: Arc<Snapshot>,
+    /// Which metrics are published.
+    pub metrics: Arc<Metrics>,
     /// Time since the start of the collection: no value in it is older.
     pub age: Duration,
 }

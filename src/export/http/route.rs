@@ -20,7 +20,7 @@ use super::rendered::{HTML, JSON, render};
 use super::shared::Shared;
 use super::{Collected, Source, uploads};
 use crate::budget::Share;
-use crate::export::{negotiate, page};
+use crate::export::{negotiate, page, published};
 use crate::history::Scope;
 
 /// Minimum time that a scrape waits for a new collection before it gets the latest one. On an overloaded machine a collection takes
@@ -244,7 +244,7 @@ async fn metrics<S: Source>(shared: &Shared<S>, query: &str, headers: &HeaderMap
     };
     let limit = shared.limits.collection;
     let collected = shared.source.snapshot(max_wait(headers).min(limit));
-    let Collected { snapshot, age } = match tokio::time::timeout(limit, collected).await {
+    let Collected { snapshot, metrics, age } = match tokio::time::timeout(limit, collected).await {
         Ok(Ok(collected)) => collected,
         Ok(Err(error)) => {
             return Answer::text(StatusCode::SERVICE_UNAVAILABLE, format!("no metrics: {error}"));
@@ -257,7 +257,7 @@ async fn metrics<S: Source>(shared: &Shared<S>, query: &str, headers: &HeaderMap
         }
     };
     let gzip = negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
-    let of_answer = Arc::new(shared.traffic.of_answer(age));
+    let of_answer = published(&metrics, &Arc::new(shared.traffic.of_answer(age)));
     let content =
         Content::Encoded(Work::new(Writer::new(of_answer, snapshot, format, gzip), shared.traffic.cpu()));
     let answer = Answer::new(StatusCode::OK, format.content_type(), content);

@@ -50,7 +50,9 @@ const AGE: Duration = Duration::from_millis(1500);
 impl Source for Program {
     async fn snapshot(&self, _patience: Duration) -> Result<Collected, Unavailable> {
         match &self.snapshot {
-            Some(result) => result.clone().map(|snapshot| Collected { snapshot, age: AGE }),
+            Some(result) => {
+                result.clone().map(|snapshot| Collected { snapshot, metrics: Arc::default(), age: AGE })
+            }
             None => pending().await,
         }
     }
