@@ -20,7 +20,7 @@ use perf_exporter::config::Counters;
 use perf_exporter::counter::{Bounds, Collector};
 use perf_exporter::event::{Catalog, parse};
 use perf_exporter::host::{CpuSet, Facts, Roots};
-use perf_exporter::metrics::Snapshot;
+use perf_exporter::metrics::{Level, Snapshot};
 use perf_exporter::plan::{Entries, Plan, StreamSupport, plan};
 use perf_exporter::sys::fake::FakeKernel;
 use perf_exporter::sys::live::Live;
@@ -70,7 +70,8 @@ fn the_plan(roots: &Roots, include: &str) -> Plan {
         attribution: Attribution::Dedicated,
     };
     let groups = parse(EVENTS).unwrap();
-    let entry = Counters { name: "os".into(), groups, per: vec![Targets::Cgroups(selection)] };
+    let entry =
+        Counters { name: "os".into(), groups, per: vec![Targets::Cgroups(selection)], level: Level::Basic };
     let facts = Facts::read(roots);
     plan(&Entries::counters(&[entry]), &Catalog::load(roots, &facts), &StreamSupport::foreseen(&facts))
 }

@@ -186,8 +186,7 @@ mod tests {
     fn the_level_full_and_included_names_are_published_whole() {
         let full = Metrics { level: Level::Full, ..STANDARD };
         assert_eq!(lines(&full, all()).len(), 10);
-        let include = vec!["perf_cgroup_{forks,detail}".to_owned()];
-        let include = include.iter().map(|pattern| crate::targets::Glob::new(pattern).unwrap()).collect();
+        let include = vec![crate::targets::Glob::new("perf_cgroup_{forks,detail}").unwrap()];
         let included = lines(&Metrics { level: Level::Basic, include, ..STANDARD }, all());
         assert!(included.contains(&"perf_cgroup_forks{cgroup=\"/slice\"}".to_owned()), "{included:?}");
         assert!(included.contains(&"perf_cgroup_detail{cgroup=\"/a\"}".to_owned()), "{included:?}");
