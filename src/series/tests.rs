@@ -75,6 +75,7 @@ fn a_series_counts_since_the_collection_before_its_first_count() {
     collect(&mut table, 20);
     assert_eq!(totals(&table), expected(&[("a", 5), ("b", 7)]));
     assert_eq!([start(&table, "a"), start(&table, "b")], [Timestamp(0), Timestamp(10_000)]);
+    assert_eq!((table.start(), table.previous()), (Timestamp(0), Timestamp(20_000)));
 }
 
 #[test]
@@ -221,6 +222,23 @@ fn the_labels_of_a_series_that_was_idle_for_a_minute_are_free_at_once() {
         collect(&mut table, now);
         assert_eq!(named(&table), expected, "after {now} s");
     }
+}
+
+#[test]
+fn a_new_series_has_labels_at_once_after_the_last_value_of_an_ended_one() {
+    let mut table = table(1);
+    let [a, b] = ["a", "b"].map(|comm| enter(&mut table, comm));
+    count(&mut table, a, 10);
+    count(&mut table, b, 1000);
+    collect(&mut table, 1);
+    assert_eq!((table.named.len(), named(&table).as_str()), (0, "a"), "its last value");
+    [a, b].into_iter().for_each(|id| table.leave(id, at(1)));
+    collect(&mut table, 61);
+    assert_eq!((table.unnamed.len(), named(&table).as_str()), (0, ""));
+    let c = enter(&mut table, "c");
+    count(&mut table, c, 7);
+    collect(&mut table, 62);
+    assert_eq!(totals(&table), expected(&[("c", 7), ("other", 1000)]));
 }
 
 #[test]
@@ -437,8 +455,18 @@ fn every_series_forgets_what_holds_for_one_collection() {
     let unnamed = table.find(&labels("b")).unwrap();
     table.get_mut(unnamed).unwrap().total = Heavy { all: 5, latest: 5 };
     table.begin_collection();
-    let sums = |pick: fn(&Heavy) -> u64| table.accounts().map(pick).sum::<u64>();
-    assert_eq!((sums(|total| total.all), sums(|total| total.latest)), (15, 0));
+    let sums = |table: &Table<Heavy>| {
+        let sum = |pick: fn(&Heavy) -> u64| table.accounts().map(pick).sum::<u64>();
+        (sum(|total| total.all), sum(|total| total.latest))
+    };
+    assert_eq!(sums(&table), (15, 0));
+    // A series that loses its labels keeps its total.
+    let named = table.find(&labels("a")).unwrap();
+    table.get_mut(named).unwrap().total.latest = 5;
+    table.set_limit(0);
+    table.end_collection(Timestamp(2000), at(2));
+    table.begin_collection();
+    assert_eq!((table.named.len(), sums(&table)), (0, (15, 0)));
 }
 
 #[test]

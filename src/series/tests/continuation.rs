@@ -29,6 +29,24 @@ fn a_conversion_applies_to_all_totals_that_were_ever_counted() {
     table.convert(0, |total| total * 10);
     assert_eq!(totals(&table), expected(&[("named", 1000), ("other", 70)]));
     assert_eq!(table.accounts().sum::<u64>(), 1070);
+    table.set_limit(0);
+    collect(&mut table, 20);
+    table.remove_where(Series::is_rest);
+    // Now, one total is the last of a series without labels, and the other one is that of a series that was removed.
+    table.convert(0, |total| total * 10);
+    assert_eq!(totals(&table), expected(&[("named", 10_000)]));
+    assert_eq!(table.accounts().sum::<u64>(), 10_700);
+}
+
+#[test]
+fn after_a_conversion_a_new_series_begins_with_the_new_empty_total_and_the_data_of_the_caller_is_unset() {
+    let mut table: Table<u64, Option<&str>> = Table::new(0, 10, 10, Timestamp(0));
+    let naming = |comm| Naming { labels: labels(comm), rest: labels("other"), own: None, info: Some("old") };
+    table.enter(naming("a"), at(0));
+    table.convert(1000, |total| total + 5);
+    table.enter(naming("b"), at(0));
+    let found: Vec<_> = table.iter().map(|series| (comm(&series), *series.total, *series.info)).collect();
+    assert_eq!(found, [("a".to_owned(), 5, None), ("b".to_owned(), 1000, Some("old"))]);
 }
 
 /// Merges a table with one in which no series has labels of its own and one in which all have, and returns the result.
@@ -75,4 +93,64 @@ fn a_series_of_only_the_merged_table_ends_unless_its_target_is_added_again() {
     collect(&mut one, 11 + 301);
     collect(&mut one, 11 + 302);
     assert_eq!(totals(&one), expected(&[("there", 5)]));
+}
+
+#[test]
+fn a_merged_table_has_the_aggregations_the_removed_totals_and_the_open_counts_of_both_and_the_earlier_start()
+{
+    // At a limit of one, all series but the first are aggregated.
+    let filled = |start: u64, comms: &[&str]| {
+        let mut table: Plain = Table::new(0, 1, 10, Timestamp(start));
+        let ids: Vec<SeriesId> = comms.iter().map(|comm| enter(&mut table, comm)).collect();
+        ids.iter().for_each(|&id| count(&mut table, id, 1));
+        collect(&mut table, 10);
+        table.remove_where(|series| series.labels.get("comm") == Some(comms[0]));
+        ids[1..].iter().for_each(|&id| count(&mut table, id, 100));
+        table
+    };
+    let (early, late) = (filled(3, &["a", "b", "c"]), filled(5, &["d", "e"]));
+    for (mut one, other) in [(early.clone(), late.clone()), (late, early)] {
+        one.merge(other, at(11), |(to, _), (from, _)| *to += from);
+        assert_eq!((one.aggregated(), one.start()), (3, Timestamp(3)));
+        assert_eq!(
+            one.accounts().sum::<u64>(),
+            305,
+            "including 2 of removed series and 300 since the collection"
+        );
+    }
+}
+
+#[test]
+fn a_merged_series_counts_since_the_earlier_start_with_and_without_labels_of_its_own() {
+    for limit in [0, 1] {
+        let [mut early, mut late] = [table(1), table(limit)];
+        // The second series is aggregated.
+        for comm in ["a", "b"] {
+            let id = enter(&mut early, comm);
+            count(&mut early, id, 1);
+        }
+        [&mut early, &mut late].into_iter().for_each(|table| collect(table, 10));
+        ["a", "b"].map(|comm| enter(&mut late, comm));
+        collect(&mut late, 20);
+        assert_eq!(start(&late, "other"), Timestamp(10_000));
+        late.merge(early, at(21), |(to, _), (from, _)| *to += from);
+        assert_eq!(["a", "other"].map(|comm| start(&late, comm)), [Timestamp(0); 2], "at most {limit}");
+        assert_eq!(totals(&late), expected(&[("a", 1), ("other", 1)]));
+    }
+}
+
+#[test]
+fn a_series_that_comes_with_a_merged_table_is_aggregated_as_before_and_its_last_value_is_published() {
+    let (mut one, mut other) = (table(1), table(1));
+    let a = enter(&mut other, "a");
+    enter(&mut other, "b");
+    count(&mut other, a, 5);
+    [&mut one, &mut other].into_iter().for_each(|table| collect(table, 10));
+    assert_eq!(other.aggregated(), 1);
+    one.merge(other, at(11), |(to, _), (from, _)| *to += from);
+    ["a", "b"].map(|comm| enter(&mut one, comm));
+    one.set_limit(0);
+    collect(&mut one, 12);
+    assert_eq!(totals(&one), expected(&[("a", 5), ("other", 0)]), "a was active two seconds ago");
+    assert_eq!(one.aggregated(), 1, "b was aggregated before");
 }

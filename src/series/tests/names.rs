@@ -77,3 +77,19 @@ fn a_name_that_was_refused_is_admitted_once_its_cgroup_has_room() {
     collect(&mut table, 900);
     assert_eq!(totals(&table), expected(&[("second", 4)]), "one of its two targets is left");
 }
+
+#[test]
+fn a_name_that_was_refused_is_admitted_after_its_table_was_merged_into_another() {
+    let (mut one, mut other) = (table(100), table(100));
+    other.set_names(0);
+    let id = other.enter(process("nginx", "/pod"), at(0));
+    assert_eq!((other.aggregated(), comm_of(&mut other, id)), (1, "rest of /pod".to_owned()));
+    one.merge(other, at(1), |(to, _), (from, _)| *to += from);
+    let rest = one.find(&labels("rest of /pod")).unwrap();
+    let named = one.enter_again(rest, || process("nginx", "/pod"), at(1)).unwrap();
+    assert_eq!(comm_of(&mut one, named), "nginx");
+}
+
+fn comm_of(table: &mut Plain, id: SeriesId) -> String {
+    table.get_mut(id).unwrap().labels.get("comm").unwrap().to_owned()
+}
