@@ -211,7 +211,7 @@ impl Counts {
         for (unscaled, &place) in counts.unscaled.iter_mut().zip(places) {
             *unscaled = place.and_then(|place| self.unscaled.get(place).copied()).unwrap_or_default();
         }
-        Self { interval: self.interval, ..counts }
+        counts
     }
 
     /// Continues counts of another group as well. `places`: for each counter, its place in `from`, if it is there. `start` and `from_start`
@@ -480,6 +480,55 @@ mod tests {
             counts.totals_mut().for_each(|total| *total += 1);
             assert_eq!(total(&counts), if waits { 33 } else { 17 }, "the stream has no such counter");
         }
+    }
+
+    /// Returns a group of hardware events of the stream.
+    fn hardware(counters: usize) -> Group {
+        let mut group = Group { source: Source::Stream, ..Group::clone(&base().plan) };
+        group.counters[0].event.kind = Kind::Hardware;
+        group.counters = vec![group.counters[0].clone(); counters];
+        group
+    }
+
+    /// Returns totals after scaling, and the start of each counter in a series that starts at `start`.
+    fn scaled(mut counts: Counts, start: Timestamp) -> Vec<(u64, Timestamp)> {
+        counts.scale();
+        let totals: Vec<u64> = counts.totals_mut().map(|total| *total).collect();
+        totals.into_iter().enumerate().map(|(counter, total)| (total, counts.start(counter, start))).collect()
+    }
+
+    #[test]
+    fn counts_that_are_not_scaled_yet_continue_in_their_places_and_an_added_counter_begins_now() {
+        let mut old = Counts::new(&hardware(2));
+        old.attribute(&[0, 1], &Share::of(&[9, 8], &[100, 100, 100, 50]));
+        old.totals_mut().for_each(|total| *total = 1000);
+        let new = old.continued(&hardware(2), &[Some(1), None], Timestamp(5));
+        let [early, late] = [Timestamp(3), Timestamp(7)];
+        assert_eq!(scaled(new.clone(), early), [(1016, early), (0, Timestamp(5))]);
+        assert_eq!(scaled(new, late), [(1016, late), (0, late)], "in a newer series");
+    }
+
+    #[test]
+    fn counters_of_two_groups_come_together_with_their_own_starts_and_the_counts_that_are_not_scaled_yet() {
+        let group = hardware(2);
+        let share = Share::of(&[9, 8], &[100, 100, 100, 50]);
+        let (mut counts, mut from) = (Counts::new(&group), Counts::new(&hardware(1)));
+        counts.attribute(&[0, 7], &share);
+        from.attribute(&[1], &share);
+        counts.add_counters(Timestamp(10), (&from, Timestamp(20)), &[None, Some(0)]);
+        assert_eq!(scaled(counts.clone(), Timestamp(2)), [(9, Timestamp(10)), (16, Timestamp(20))]);
+        // Both are in one series now, and a later merge leaves their starts.
+        counts.add_counters(Timestamp(2), (&from, Timestamp(30)), &[None, None]);
+        assert_eq!(scaled(counts, Timestamp(2)), [(9, Timestamp(10)), (16, Timestamp(20))]);
+    }
+
+    #[test]
+    fn a_total_that_continues_a_kept_one_begins_with_it() {
+        let begin = Timestamp(30);
+        let mut kept = counts(&[Count { total: 7, counted: true, begin, ..Count::default() }]);
+        let mut counts = counts(&[Count::default()]);
+        counts.absorb(&mut kept);
+        assert_eq!([10, 40].map(|start| counts.start(0, Timestamp(start))), [begin, Timestamp(40)]);
     }
 
     #[test]

@@ -140,6 +140,14 @@ mod tests {
     }
 
     #[test]
+    fn a_member_that_was_closed_leaves_the_values_of_the_others() {
+        let mut progress = Progress::new(3);
+        assert_eq!(deltas(&mut progress, &[3, 100, 100, 7, 8, 9]).1, [7, 8, 9]);
+        progress.retain(|member| member != 1);
+        assert_eq!(deltas(&mut progress, &[2, 200, 200, 8, 11]).1, [1, 2]);
+    }
+
+    #[test]
     fn words_that_are_not_of_this_group_change_nothing() {
         let mut progress = Progress::new(2);
         for words in
