@@ -72,8 +72,10 @@ impl Usage {
 #[derive(Debug, Clone, Copy)]
 struct Size {
     pages: usize,
-    /// Whether a larger ring could not be created.
+    /// Whether the kernel allows no larger ring.
     largest: bool,
+    /// Whether a warning of losses at the maximum of the budget was logged.
+    warned: bool,
     /// Number of lost records at the last check.
     lost: u64,
 }
@@ -263,8 +265,7 @@ impl<W: Writers> RingSet<W> {
             // Records come in bursts, so doubling is often not enough.
             let wanted = (size.pages * 4).min(budget.most);
             if wanted <= size.pages {
-                if lost_more {
-                    size.largest = true;
+                if lost_more && !std::mem::replace(&mut size.warned, true) {
                     memory::warn_of_the_largest(records, cpu, size.pages, budget);
                 }
                 continue;
@@ -300,7 +301,7 @@ impl<W: Writers> RingSet<W> {
 fn make<W: Writers>(writers: &W, wanted: usize) -> Result<CreatedRing<Memory<W>>, Errno> {
     let (memory, pages) = memory::make(writers.holder(), wanted)?;
     writers.others().try_for_each(|event| event.write_to(writers.holder()))?;
-    Ok(CreatedRing { memory, size: Size { pages, largest: pages < wanted, lost: 0 } })
+    Ok(CreatedRing { memory, size: Size { pages, largest: pages < wanted, warned: false, lost: 0 } })
 }
 
 #[cfg(test)]
@@ -310,7 +311,7 @@ mod tests {
     #[test]
     fn a_ring_is_small_if_it_holds_less_than_twice_what_wakes_its_reader_up() {
         let pages = 2 * WAKE_UP / rustix::param::page_size();
-        let is_small = |pages| Size { pages, largest: false, lost: 0 }.is_small();
+        let is_small = |pages| Size { pages, largest: false, warned: false, lost: 0 }.is_small();
         assert_eq!([1, pages - 1, pages, pages + 1].map(is_small), [true, true, false, false]);
     }
 

@@ -117,7 +117,7 @@ impl Drop for ThreadSwitchReceiver {
 
 impl std::fmt::Debug for ThreadSwitchReceiver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Turns").field("complete", &self.complete).field("open", &self.is_open()).finish()
+        f.debug_struct("ThreadSwitchReceiver").field("complete", &self.complete).finish_non_exhaustive()
     }
 }
 

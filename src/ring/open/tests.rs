@@ -1,6 +1,9 @@
 use std::fs::File;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use tracing_subscriber::layer::{self, Layer, SubscriberExt as _};
 
 use super::*;
 use crate::event::Catalog;
@@ -102,6 +105,19 @@ fn cgroups_share_what_the_cpu_tells() {
     else {
         panic!("{:?}", found(&kernel))
     };
+}
+
+#[test]
+fn an_event_of_a_cgroup_is_refused_with_the_path_and_by_the_rules_of_cgroups() {
+    let kernel = FakeKernel::new();
+    kernel.refuse(Errno::ENOENT, |_, place, _| matches!(place, FakePlace::Cgroup { .. }));
+    let dir = File::open(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let target = OpenTarget::Cgroup { dir, path: "/a".into(), cpus: "3".parse().unwrap() };
+    let (none, refused) = opened(&kernel, &[target]);
+    let [Refused { event: Some('f'), refusal }] = &refused[..] else { panic!("{refused:?}") };
+    assert!(none.is_none());
+    assert_eq!((&*refusal.target, refusal.errno), ("cgroup /a on cpu 3", Some(Errno::ENOENT)));
+    assert_eq!(refusal.reason, "perf events cannot use this cgroup hierarchy");
 }
 
 #[test]
@@ -248,6 +264,35 @@ fn a_ring_of_the_maximum_size_that_lost_nothing_grows_once_there_is_more_memory(
         set.grow(&mut kept);
         assert_eq!((&kept.pages[..], kept.removed), (pages, pages.len()));
     }
+}
+
+/// Names of logged events.
+#[derive(Clone, Default)]
+struct Logged(Arc<Mutex<Vec<&'static str>>>);
+
+impl<S: tracing::Subscriber> Layer<S> for Logged {
+    fn on_event(&self, event: &tracing::Event<'_>, _: layer::Context<'_, S>) {
+        self.0.lock().unwrap().push(event.metadata().name());
+    }
+}
+
+#[test]
+fn losses_at_the_maximum_size_are_logged_once_for_each_maximum_and_the_ring_grows_once_there_is_more_memory()
+{
+    let (mut set, mut kept) = growing(&FakeKernel::new(), 8);
+    let logged = Logged::default();
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(logged.clone()), || {
+        for (lost, most, pages, warnings) in
+            [(1, 8, &[][..], 1), (1, 8, &[], 1), (2, 8, &[], 1), (3, 32, &[32], 1), (4, 32, &[32], 2)]
+        {
+            set.budget.most = most;
+            kept.usage.lost = lost;
+            set.grow(&mut kept);
+            let names = logged.0.lock().unwrap();
+            let full = names.iter().filter(|&&name| name == "perf_exporter.ring.full").count();
+            assert_eq!((&kept.pages[..], full), (pages, warnings), "{lost} lost, at most {most} pages");
+        }
+    });
 }
 
 #[test]
