@@ -364,6 +364,9 @@ fn an_active_series_without_a_target_is_remembered_until_it_is_idle() {
     let found = |table: &Plain| ["a", "b", "c", "idle"].map(|comm| table.find(&labels(comm)).is_some());
     assert_eq!(found(&table), [true, true, true, false]);
     assert_eq!(totals(&table), expected(&[("a", 0), ("other", 14)]));
+    table.find_or_insert(naming("idle"), at(1));
+    collect(&mut table, 2);
+    assert_eq!(found(&table), [true, true, true, false], "it was never active");
     (1..10).for_each(|turn| collect(&mut table, 1 + 10 * turn));
     assert_eq!(found(&table), [true, false, false, false]);
 }

@@ -17,6 +17,9 @@ fn series_whose_targets_are_not_added_again_end_and_the_others_continue() {
     collect(&mut table, 20 + 302);
     assert_eq!(totals(&table), expected(&[("stays", 6)]));
     assert_eq!(start(&table, "stays"), Timestamp(0));
+    table.leave(stays, at(400));
+    [401, 702].into_iter().for_each(|now| collect(&mut table, now));
+    assert_eq!(totals(&table), [], "its one target is gone");
 }
 
 #[test]
@@ -130,7 +133,9 @@ fn a_merged_series_counts_since_the_earlier_start_with_and_without_labels_of_its
             count(&mut early, id, 1);
         }
         [&mut early, &mut late].into_iter().for_each(|table| collect(table, 10));
-        ["a", "b"].map(|comm| enter(&mut late, comm));
+        for comm in ["a", "b"] {
+            enter(&mut late, comm);
+        }
         collect(&mut late, 20);
         assert_eq!(start(&late, "other"), Timestamp(10_000));
         late.merge(early, at(21), |(to, _), (from, _)| *to += from);
@@ -148,9 +153,29 @@ fn a_series_that_comes_with_a_merged_table_is_aggregated_as_before_and_its_last_
     [&mut one, &mut other].into_iter().for_each(|table| collect(table, 10));
     assert_eq!(other.aggregated(), 1);
     one.merge(other, at(11), |(to, _), (from, _)| *to += from);
-    ["a", "b"].map(|comm| enter(&mut one, comm));
+    for comm in ["a", "b"] {
+        enter(&mut one, comm);
+    }
     one.set_limit(0);
     collect(&mut one, 12);
     assert_eq!(totals(&one), expected(&[("a", 5), ("other", 0)]), "a was active two seconds ago");
     assert_eq!(one.aggregated(), 1, "b was aggregated before");
+}
+
+#[test]
+fn a_last_value_that_is_no_longer_published_stays_so_in_the_table_that_it_is_merged_into() {
+    let [mut one, mut other] = [0, 1].map(table);
+    let a = enter(&mut other, "a");
+    count(&mut other, a, 5);
+    collect(&mut other, 10);
+    other.set_limit(0);
+    [11, 12].into_iter().for_each(|now| collect(&mut other, now));
+    assert_eq!(totals(&other), expected(&[("other", 0)]), "5 events were published as a");
+    let a = enter(&mut one, "a");
+    one.merge(other, at(13), |(to, _), (from, _)| *to += from);
+    assert_eq!(totals(&one), expected(&[("other", 0)]));
+    one.set_limit(1);
+    count(&mut one, a, 1);
+    [20, 30].into_iter().for_each(|now| collect(&mut one, now));
+    assert_eq!(totals(&one), expected(&[("a", 5), ("other", 1)]), "it continues");
 }
