@@ -1,5 +1,5 @@
 use std::fs::File;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::host::CpuSet;
 use crate::ring::{Consumer, Reader, RingBudget, Usage};
 use crate::sys::fake::{FakeEvent, FakeKernel, FakePlace};
 use crate::sys::scheduling::Urgency;
-use crate::sys::{Fields, Rate, Sampling, Sideband};
+use crate::sys::{Fields, Rate, Sampling, Sideband, WAKE_UP};
 
 fn sampling() -> Sampling {
     let (fields, sideband) = (Fields::default(), Sideband::default());
@@ -514,6 +514,20 @@ fn a_set_has_one_reader_which_reads_small_rings_often() {
         assert_eq!(heard.recv_timeout(Duration::from_secs(10)), Ok(vec![]));
     }
     set.listen(ring, || panic!("there is a reader"));
+}
+
+#[test]
+fn a_ring_that_wakes_its_reader_up_in_time_is_not_read_often() {
+    let (writers, _) = opened(&FakeKernel::new(), &cpus()).0.unwrap();
+    let (mut set, ring) = (RingSet::new("samples"), RingId::of_cpu(3));
+    let made = set.make(&writers, 2 * WAKE_UP / rustix::param::page_size()).unwrap();
+    let _memory = set.add(ring, writers, made);
+    let (told, heard) = channel();
+    set.listen(ring, || {
+        Reader::start("reader", None, Urgency::Raised, move |ready| drop(told.send(ready.to_vec())))
+    });
+    assert!(set.waker().is_some());
+    assert_eq!(heard.recv_timeout(Duration::from_millis(100)), Err(RecvTimeoutError::Timeout));
 }
 
 #[test]

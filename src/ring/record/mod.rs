@@ -367,6 +367,15 @@ mod tests {
     }
 
     #[test]
+    fn a_record_of_another_length_than_its_header_has_is_malformed() {
+        let task = testing::fork(Task { pid: 1, parent_pid: 2, tid: 3, parent_tid: 4, time: 5 });
+        assert_eq!(parse(&[&task[..], &[0; 8]].concat()), Err(Malformed), "8 bytes too many");
+        let with_end = testing::longer(task, &[0; 8]);
+        assert!(parse(&with_end).is_ok());
+        assert_eq!(parse(&with_end[..with_end.len() - 8]), Err(Malformed), "8 bytes are missing");
+    }
+
+    #[test]
     fn a_task_is_created_and_ends() {
         let task = Task { pid: 1, parent_pid: 2, tid: 3, parent_tid: 4, time: 5 };
         assert_eq!(parse(&testing::fork(task)), Ok(Record::Fork(task)));
