@@ -167,11 +167,13 @@ fn at_the_level_standard_cgroups_have_series_from_their_first_event_on_and_progr
         idle.path()
     ));
     worker.does(Work::Faults(1024));
-    let metrics = service.metrics();
-    let faults =
-        |cgroup: &TestCgroup| metrics.value("perf_cgroup_page_faults_total", &[("cgroup", cgroup.path())]);
-    assert!(faults(&active) >= Some(1024.0), "{metrics:?}");
-    assert_eq!(faults(&idle), None, "{metrics:?}");
+    let faults = |metrics: &Exposition, cgroup: &TestCgroup| {
+        metrics.value("perf_cgroup_page_faults_total", &[("cgroup", cgroup.path())])
+    };
+    let metrics = eventually("the page faults of the active cgroup are published", || {
+        Some(service.metrics()).filter(|metrics| faults(metrics, &active) >= Some(1024.0))
+    });
+    assert_eq!(faults(&metrics, &idle), None, "{metrics:?}");
     assert_eq!(metrics.series("perf_process_page_faults_total").count(), 0, "{metrics:?}");
     let included = metrics.value("perf_cgroup_major_faults_total", &[("cgroup", idle.path())]);
     assert_eq!(included, Some(0.0), "an included metric is published whole");
