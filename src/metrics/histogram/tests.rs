@@ -241,6 +241,17 @@ proptest! {
     }
 
     #[test]
+    fn fewer_bounds_have_the_counts_that_they_had(values in values()) {
+        let mut listed = Histogram::new(&[0.5, 1.0, 2.0, 64.0]);
+        values.iter().for_each(|&value| listed.observe(value));
+        for histogram in [listed, native(values.iter().copied())] {
+            let fewer = histogram.with_fewer_bounds(|bound| bound >= 1.0);
+            prop_assert!(fewer.cumulative().eq(histogram.cumulative().filter(|(bound, _)| *bound >= 1.0)));
+            prop_assert_eq!((fewer.count(), fewer.sum().to_bits()), (histogram.count(), histogram.sum().to_bits()));
+        }
+    }
+
+    #[test]
     fn merged_is_as_if_one_had_seen_all(first in values(), second in values()) {
         let mut merged = native(first.iter().copied());
         merged.merge(&native(second.iter().copied()));
