@@ -3,7 +3,7 @@
 use super::decode::At;
 use super::file;
 use super::report::Report;
-use super::selection::glob;
+use super::selection::{glob, read_each};
 use super::value::List;
 use crate::metrics::{Level, Metadata};
 use crate::targets::Glob;
@@ -14,7 +14,7 @@ const PATTERNS: usize = 256;
 /// Which metrics are published.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Metrics {
-    /// Level whose metrics are published.
+    /// The highest level of the published metrics.
     pub level: Level,
     /// Names of metrics that are published whole, at any level.
     pub include: Vec<Glob>,
@@ -61,15 +61,7 @@ pub(super) fn metrics(
     }
     let mut patterns = |written: &Option<At<List<String>>>, base: &[Glob]| match written {
         None => base.to_vec(),
-        Some(list) => {
-            report.too_many(
-                list.node,
-                (list.len(), "patterns"),
-                PATTERNS,
-                "use wider patterns: `perf_process_*`",
-            );
-            list.iter().take(PATTERNS).filter_map(|pattern| glob(pattern, report)).collect()
-        }
+        Some(list) => read_each(list, PATTERNS, "use wider patterns: `perf_process_*`", report, glob),
     };
     let include = patterns(include, &base.include);
     let exclude = patterns(exclude, &base.exclude);

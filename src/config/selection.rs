@@ -103,12 +103,21 @@ fn lists<T, R>(
     read: impl Fn(&At<T>, &mut Report<'_>) -> Option<R>,
 ) -> Lists<R> {
     report.not_empty(include.as_ref(), so, hint);
-    let mut list = |list: &At<List<T>>| -> Vec<R> {
-        let hint = "use wider patterns: `*`, `**`, {a,b}";
-        report.too_many(list.node, (list.len(), "patterns"), PATTERN_LIMIT, hint);
-        list.iter().take(PATTERN_LIMIT).filter_map(|item| read(item, report)).collect()
-    };
+    let hint = "use wider patterns: `*`, `**`, {a,b}";
+    let mut list = |list: &At<List<T>>| read_each(list, PATTERN_LIMIT, hint, report, &read);
     (include.as_ref().map(&mut list), exclude.as_ref().map(&mut list))
+}
+
+/// Reads a list of at most `limit` patterns or rules, and reports a longer one with `hint`.
+pub(super) fn read_each<T, R>(
+    list: &At<List<T>>,
+    limit: usize,
+    hint: &str,
+    report: &mut Report<'_>,
+    read: impl Fn(&At<T>, &mut Report<'_>) -> Option<R>,
+) -> Vec<R> {
+    report.too_many(list.node, (list.len(), "patterns"), limit, hint);
+    list.iter().take(limit).filter_map(|item| read(item, report)).collect()
 }
 
 /// Reports patterns that `exclude` makes ineffective.

@@ -8,7 +8,7 @@ use super::file::{self, TaskPer};
 use super::per::{TargetKeys, per, reselected};
 use super::problem::shown;
 use super::report::Report;
-use super::selection::Selections;
+use super::selection::{Selections, read_each};
 use super::value::{List, Period};
 use crate::event::nearest;
 use crate::syscall::{Abi, Call};
@@ -120,25 +120,16 @@ pub(super) fn syscalls(
 
 /// Returns the name patterns. Each must match a system call of a supported architecture.
 fn globs(list: &At<List<String>>, report: &mut Report<'_>) -> Vec<Glob> {
-    report.too_many(list.node, (list.len(), "patterns"), PATTERNS, "use wider patterns: `epoll_*`");
-    let mut globs = Vec::new();
-    for At { node, value } in list.iter().take(PATTERNS) {
-        match Glob::new(value) {
-            Ok(glob)
-                if ABIS
-                    .iter()
-                    .any(|&abi| !Call::matching(abi, |name| glob.matches_name(name)).is_empty()) =>
-            {
-                globs.push(glob);
-            }
-            Ok(_) => {
-                let hint = near(value).map(|name| format!("did you mean `{name}`?"));
-                report.error(*node, format!("no system call is named {}", shown(value)), hint);
-            }
-            Err(error) => report.error(*node, error.to_string(), None),
+    read_each(list, PATTERNS, "use wider patterns: `epoll_*`", report, |At { node, value }, report| {
+        let glob = Glob::new(value).map_err(|error| report.error(*node, error.to_string(), None)).ok()?;
+        let is_known = |&abi: &Abi| !Call::matching(abi, |name| glob.matches_name(name)).is_empty();
+        if ABIS.iter().any(is_known) {
+            return Some(glob);
         }
-    }
-    globs
+        let hint = near(value).map(|name| format!("did you mean `{name}`?"));
+        report.error(*node, format!("no system call is named {}", shown(value)), hint);
+        None
+    })
 }
 
 const ABIS: [Abi; 4] = [Abi::X86_64, Abi::Aarch64, Abi::I386, Abi::Arm];

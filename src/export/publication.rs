@@ -76,7 +76,7 @@ impl<'s> Active<'s> {
             let owner = Owner::of(family.metadata());
             for point in family.points().iter().filter(|point| has_events(&point.value)) {
                 match owner {
-                    Owner::Cgroup => active.cgroups.extend(point.labels.get(CGROUP)),
+                    Owner::Cgroup => active.cgroups.extend(cgroup(point)),
                     Owner::Process => drop(active.processes.insert(point.labels.text_bytes())),
                     Owner::Other => {}
                 }
@@ -87,15 +87,17 @@ impl<'s> Active<'s> {
 
     fn contains(&self, owner: Owner, point: &Point) -> bool {
         match owner {
-            Owner::Cgroup => point.labels.get(CGROUP).is_none_or(|cgroup| self.cgroups.contains(cgroup)),
+            Owner::Cgroup => cgroup(point).is_none_or(|cgroup| self.cgroups.contains(cgroup)),
             Owner::Process => self.processes.contains(point.labels.text_bytes()),
             Owner::Other => true,
         }
     }
 }
 
-/// Label of the series of a cgroup.
-const CGROUP: &str = "cgroup";
+/// Returns the cgroup of a series.
+fn cgroup(point: &Point) -> Option<&str> {
+    point.labels.get(Scope::Cgroup.label()?)
+}
 
 fn has_events(value: &Value) -> bool {
     match value {

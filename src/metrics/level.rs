@@ -25,13 +25,13 @@ named_enum! {
 pub struct Detail {
     /// The lowest level at which the family is published.
     pub level: Level,
-    /// Values of a label whose series are published at level `full` only.
+    /// Series of the family that are published at level `full` only.
     pub full_only: Option<FullOnly>,
     /// Bounds of the classic buckets below level `full`; `None` = all. Each is a bound of the family's histograms.
     pub bounds: Option<&'static [f64]>,
 }
 
-/// Values of a label whose series are published at level `full` only.
+/// Selection of series by values of one label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FullOnly {
     /// Label name.

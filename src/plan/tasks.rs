@@ -46,26 +46,22 @@ impl Fact {
     /// Returns what is published of the metric of a scope at each level. Other scopes than the cgroup have few series, or are in the file
     /// because its author asks for them.
     fn detail(self, scope: Scope) -> Detail {
-        if self == Self::PreemptedBy {
-            // A series for each pair of cgroups.
-            return Detail::from(Level::Full);
-        }
-        if scope != Scope::Cgroup {
-            return Detail::default();
-        }
         let standard = Detail::from(Level::Standard);
         let without = |label, values| Detail { full_only: Some(FullOnly { label, values }), ..standard };
         match self {
+            // A series for each pair of cgroups.
+            Self::PreemptedBy => Detail::from(Level::Full),
+            _ if scope != Scope::Cgroup => Detail::default(),
             Self::Delay => Detail { bounds: Some(&LATENCIES), ..standard },
             Self::LongestDelay => standard,
-            // Most of the day of most threads.
+            // Most threads sleep most of the time.
             Self::Wait => without("state", &["sleeping"]),
-            // With the involuntary ones, these are the context switches.
+            // Voluntary and involuntary switches add up to the counter context-switches.
             Self::Switches => without("kind", &["voluntary"]),
             Self::Preemptions => without("by", &["own", "kernel", "unknown"]),
-            // The counters task-clock and cpu-migrations are the same.
+            // The counters task-clock and cpu-migrations have the same values.
             Self::Run | Self::Migrations => Detail::from(Level::Full),
-            _ => Detail::default(),
+            Self::Calls | Self::Errors | Self::Durations | Self::Stuck(_) => Detail::default(),
         }
     }
 
