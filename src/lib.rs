@@ -14,6 +14,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`error`] | errors of the kernel and of files |
+//! | [`span`] | spans of the exporter's own work |
 //! | [`host`] | paths of kernel file systems, facts of this machine |
 //! | [`clock`] | time |
 //! | [`budget`] | memory limits of the parts of the exporter |
@@ -71,6 +72,7 @@ pub mod register;
 pub mod ring;
 pub mod sched;
 pub mod series;
+pub mod span;
 pub mod stack;
 pub mod status;
 pub mod symbol;

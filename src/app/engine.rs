@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use opentelemetry::trace::SpanKind;
 use rustix::thread::CapabilitySet;
 use tokio::sync::watch;
 
@@ -38,6 +39,7 @@ use crate::plan::{Entries, Plan, Source, StreamSupport, configured_probes, plan}
 use crate::probe::install::{ConfiguredProbe, Installer};
 use crate::probe::tracefs::{self, Leftover, SweepResult};
 use crate::profile::{ProfileRecorder, Profiler};
+use crate::span::Spans;
 use crate::status::{Configuration, FailedReload, Status};
 use crate::sys::{Budget, Kernel, OpenDescriptors, usage};
 use crate::targets::{Changes, Watch};
@@ -160,6 +162,8 @@ pub(super) struct Engine<K: Kernel> {
     privileges: Privileges,
     /// Note on restrictions that the kernel does not enforce.
     unrestricted: Option<String>,
+    /// Spans of collections.
+    spans: Spans,
 }
 
 impl<K: Kernel> Engine<K> {
@@ -203,6 +207,7 @@ impl<K: Kernel> Engine<K> {
             reloads: Reloads::default(),
             privileges: Privileges::Without(CapabilitySet::empty()),
             unrestricted: None,
+            spans: Spans::default(),
             profiler: profiler.within(&memory.of_profiles()),
             memory,
             open: OpenDescriptors::default(),
@@ -234,6 +239,11 @@ impl<K: Kernel> Engine<K> {
     /// Notes the capabilities that the process has given up.
     pub(super) fn restricted(self, privileges: Privileges, unrestricted: Option<String>) -> Self {
         Self { privileges, unrestricted, ..self }
+    }
+
+    /// Creates a span for each collection.
+    pub(super) fn tracing(self, spans: &Spans) -> Self {
+        Self { spans: spans.clone(), ..self }
     }
 
     /// Reloads the rules of access together with the configuration.
@@ -445,6 +455,7 @@ impl<K: Kernel> Engine<K> {
     /// arrives during the collection and needs newer data waits for the next collection.
     fn collect(&mut self, publisher: &watch::Sender<Arc<Published>>) -> Monotonic {
         let begin = self.clock.monotonic();
+        let _span = self.spans.begin("collect", SpanKind::Internal);
         self.note_suspension();
         let mut changes = self.look(begin);
         self.follow_cpus(&std::mem::take(&mut changes.restarted));

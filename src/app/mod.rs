@@ -45,6 +45,7 @@ use crate::lock;
 use crate::metrics::{Build, SelfMetrics, Snapshot};
 use crate::net::listen::{Listen, ListenAddress};
 use crate::profile::{HeatMap, NoProfile, Profile, ProfileRecorder, RecordingId, Selection, TimeRange};
+use crate::span::Spans;
 use crate::status::Status;
 use crate::sys::{InheritedSocket, Kernel, malloc_settings, scheduling};
 use demand::Demand;
@@ -131,14 +132,13 @@ where
     config.require_memory(facts.online.len()).map_err(|error| Failure::Config(error.into()))?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let limits = Limits { connections: config.limits.connections, ..Limits::default() };
-    let server = Server::new(listeners(&config.listen, options.listen.clone(), sockets)?, limits);
+    let spans = Spans::default();
+    let server =
+        Server::new(listeners(&config.listen, options.listen.clone(), sockets)?, limits).tracing(&spans);
     // After the socket, which may need CAP_NET_BIND_SERVICE, and before other threads start.
     let privileges = if options.sandbox { Privileges::reduce(&config, &facts) } else { Privileges::All };
     let unrestricted =
         options.sandbox.then(|| privileges::restrict_service(&config, &options.files)).flatten();
-    if options.sandbox {
-        options.log.renew();
-    }
     let context = (&options.roots, &options.environment, &options.clock);
     let web = web::start(config.web.clone(), options.web_config.clone(), context)?;
 
@@ -165,6 +165,7 @@ where
         .map_err(|e| Failure::Metrics(e.to_string()))?
         .serving(traffic.cpu())
         .restricted(privileges, unrestricted)
+        .tracing(&spans)
         .governing(web.reader);
     let (profiles, memory) = (engine.profiles(), engine.memory_of(Part::Queues));
     let history_memory = engine.memory_of(Part::History);
@@ -196,6 +197,7 @@ where
         resource: resource::detect(&options.roots, &BTreeMap::new()),
         board,
         log: options.log,
+        spans,
         clock: options.clock.clone(),
         began: options.clock.now(),
         memory,

@@ -86,6 +86,8 @@ named_enum! {
         Profiles = "profiles",
         /// The exporter's own log, from level `info`.
         Logs = "logs",
+        /// Spans of the exporter's collections, scrapes and pushes.
+        Traces = "traces",
     }
 }
 

@@ -67,6 +67,7 @@ mod language;
 mod layers;
 mod manual;
 mod otlp_profiles_checked;
+mod own_telemetry;
 mod probe;
 mod profiles;
 mod program;

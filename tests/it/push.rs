@@ -1,14 +1,12 @@
 //! Pushes to working and to failing receivers: collections continue, memory stays bounded, failures are reported, and cumulative sums are
 //! complete as soon as a receiver accepts them.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use hyper::Uri;
-use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use perf_exporter::budget::{Part, Share};
 use perf_exporter::clock::{Clock, Timestamp};
 use perf_exporter::config::push::{Histograms, Protocol, Signal, Temporality};
@@ -22,9 +20,9 @@ use perf_exporter::net::tls::Tls as Files;
 use perf_exporter::profile::{
     HeatMap, NoProfile, Profile, ProfileRecorder, RecordingId, Selection, TimeRange,
 };
+use perf_exporter::span::Spans;
 use perf_exporter::status::PushStatus;
 use prometheus::Registry;
-use prost::Message as _;
 use tokio::sync::watch;
 
 use crate::receiver::{Answer, Receiver, Tls, pem, stranger};
@@ -36,7 +34,7 @@ const COUNTED: &str = "perf.test_collections";
 
 /// A metric source whose value is the number of its collections.
 #[derive(Debug, Clone, Default)]
-struct Collections(Arc<AtomicU64>);
+pub(crate) struct Collections(Arc<AtomicU64>);
 
 impl Feed for Collections {
     async fn snapshot(&self) -> Result<Arc<Snapshot>, Unavailable> {
@@ -142,11 +140,10 @@ struct Pushing {
     collections: Collections,
     settings: watch::Sender<Option<Arc<push::Settings>>>,
     board: Arc<Board>,
-    log: Switch,
     pusher: Option<Pusher>,
 }
 
-fn target(protocol: Protocol, address: impl std::fmt::Display) -> Target {
+pub(crate) fn target(protocol: Protocol, address: impl std::fmt::Display) -> Target {
     Target {
         signal: Signal::Metrics,
         uri: format!("http://{address}/v1/metrics").parse::<Uri>().unwrap(),
@@ -158,7 +155,7 @@ fn target(protocol: Protocol, address: impl std::fmt::Display) -> Target {
     }
 }
 
-fn settings(target: Target) -> Settings {
+pub(crate) fn settings(target: Target) -> Settings {
     Settings {
         targets: vec![target],
         resource: vec![("deployment.environment.name".into(), "test".into())],
@@ -172,7 +169,7 @@ fn settings(target: Target) -> Settings {
 }
 
 /// Returns settings with these OTLP settings and no other format.
-fn by_otlp(settings: Settings) -> Option<Arc<push::Settings>> {
+pub(crate) fn by_otlp(settings: Settings) -> Option<Arc<push::Settings>> {
     Some(Arc::new(push::Settings { otlp: Some(settings), ..push::Settings::default() }))
 }
 
@@ -181,18 +178,18 @@ impl Pushing {
         let clock = Clock::system();
         let board = Arc::new(Board::new(&Registry::new(), clock.clone()).unwrap());
         let (sender, receiver) = watch::channel(by_otlp(settings));
-        let log = Switch::default();
         let surroundings = PushContext {
             resource: Resource::new([Attribute::text("service.name", "perf-exporter")]),
             board: Arc::clone(&board),
-            log: log.clone(),
+            log: Switch::default(),
+            spans: Spans::default(),
             began: clock.now(),
             clock,
             memory: Share::fixed(Part::Queues, 64 << 20),
         };
         let collections = Collections::default();
         let pusher = Pusher::start(collections.clone(), receiver, surroundings).unwrap();
-        Self { collections, settings: sender, board, log, pusher: Some(pusher) }
+        Self { collections, settings: sender, board, pusher: Some(pusher) }
     }
 
     fn to(target: Target) -> Self {
@@ -534,6 +531,7 @@ fn profiles_begin_as_soon_as_something_is_sampled_however_long_they_are() {
         resource: Resource::default(),
         board: Arc::new(Board::new(&Registry::new(), clock.clone()).unwrap()),
         log: Switch::default(),
+        spans: Spans::default(),
         began: clock.now(),
         clock,
         memory: Share::fixed(Part::Queues, 64 << 20),
@@ -545,35 +543,4 @@ fn profiles_begin_as_soon_as_something_is_sampled_however_long_they_are() {
     thread::sleep(Duration::from_millis(1500));
     assert!((before + 1..=before + 3).contains(&begun()), "not retried, or retried too often: {}", begun());
     pusher.stop(Duration::from_secs(10));
-}
-
-#[test]
-fn the_log_is_pushed_where_that_is_wanted() {
-    use tracing_subscriber::layer::SubscriberExt as _;
-    let receiver = Receiver::start(Protocol::Http, Tls::No);
-    let mut logs = target(Protocol::Http, receiver.address);
-    logs.signal = Signal::Logs;
-    logs.uri = format!("http://{}/v1/logs", receiver.address).parse().unwrap();
-    let mut pushing = Pushing::to(logs);
-    let subscriber = tracing_subscriber::registry().with(pushing.log.clone());
-    tracing::subscriber::with_default(subscriber, || {
-        // The receiver is reachable only after the switch is on.
-        let taken = eventually("pushed", || {
-            tracing::warn!(answer = 42, "something happened");
-            tracing::warn!(name: "perf_exporter.push.failed", "it has a name");
-            thread::sleep(Duration::from_millis(100));
-            (pushing.state().accepted > 0).then_some(())
-        });
-        assert!(taken.is_some(), "{:?}", pushing.state());
-    });
-    pushing.stop();
-    let taken = receiver.taken();
-    assert!(taken.iter().all(|received| received.path == "/v1/logs"));
-    let requests = taken.iter().map(|received| ExportLogsServiceRequest::decode(&*received.raw).unwrap());
-    let scopes = requests.flat_map(|request| request.resource_logs).flat_map(|logs| logs.scope_logs);
-    let records: Vec<_> = scopes.flat_map(|scope| scope.log_records).collect();
-    assert!(records.iter().all(|record| record.time_unix_nano > 0), "{records:#?}");
-    // A line of source is no name of an event.
-    let names: BTreeSet<&str> = records.iter().map(|record| &*record.event_name).collect();
-    assert_eq!(names, BTreeSet::from(["", "perf_exporter.push.failed"]));
 }

@@ -14,6 +14,7 @@ use perf_exporter::export::push::{Board, Feed, PushContext, Pusher, Settings};
 use perf_exporter::metrics::{Family, Kind, Labels, Metadata, Point, Snapshot, Value};
 use perf_exporter::net::tls::Tls as Files;
 use perf_exporter::profile::ProfileRecorder;
+use perf_exporter::span::Spans;
 use perf_exporter::status::PushStatus;
 use prometheus::Registry;
 use prometheus::proto::{Metric, MetricFamily};
@@ -85,6 +86,7 @@ impl Pushing {
             resource: Resource::new([Attribute::text("host.name", "n1")]),
             board: Arc::clone(&board),
             log: Switch::default(),
+            spans: Spans::default(),
             began: clock.now(),
             clock,
             memory: Share::fixed(Part::Queues, 64 << 20),

@@ -7,6 +7,7 @@ use crate::export::http::Source;
 use crate::export::otlp::logs::Switch;
 use crate::history::SharedHistory;
 use crate::metrics::Build;
+use crate::span::tests::Kept;
 use crate::sys::fake::{FakeKernel, FakePlace, Opened};
 
 /// Returns an engine on a host with one CPU, with a fake kernel and a manual clock.
@@ -146,4 +147,17 @@ fn a_suspension_is_noted_once() {
     let begin = clock.monotonic();
     engine.collect(&publisher);
     assert_eq!((engine.suspended, published.borrow().at), (Duration::from_secs(60), begin));
+}
+
+#[test]
+fn each_collection_has_a_span() {
+    let dir = tempfile::tempdir().unwrap();
+    let spans = Spans::default();
+    let mut engine = engine(&dir).0.tracing(&spans);
+    let kept = Kept::of(&spans);
+    let (publisher, _published) = watch::channel(Arc::new(engine.unpublished()));
+    engine.collect(&publisher);
+    engine.collect(&publisher);
+    let names: Vec<String> = kept.told().into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["collect", "collect"]);
 }

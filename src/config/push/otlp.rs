@@ -44,7 +44,8 @@ pub(in crate::config) struct Written {
     /// counted.
     #[schemars(extend("minimum" = QUEUE_MIN, "maximum" = QUEUE_MAX))]
     pub(in crate::config) queue: Option<At<Size>>,
-    /// Signals to push: `metrics`, `profiles`, `logs` (the exporter's own events). The default is `metrics` and `profiles`.
+    /// Signals to push: `metrics`, `profiles`, `logs` (the exporter's own events), `traces` (spans of its collections, scrapes and pushes).
+    /// The default is `metrics` and `profiles`.
     pub(in crate::config) signals: Option<At<List<Signal>>>,
     /// Settings of the metrics push.
     pub(in crate::config) metrics: Option<Metrics>,

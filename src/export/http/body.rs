@@ -21,6 +21,7 @@ use crate::export::negotiate::Format;
 use crate::export::prometheus::{self, CHUNK};
 use crate::export::protobuf;
 use crate::metrics::Snapshot;
+use crate::span::Span;
 
 /// Size in bytes of a batch that is encoded before it is sent. Most compressed scrapes are one batch. Each batch wakes a thread, which
 /// takes milliseconds on a busy machine.
@@ -201,11 +202,19 @@ pub(super) struct Account {
     pub(super) code: u16,
     pub(super) began: Monotonic,
     pub(super) bytes: u64,
+    /// Span of the request; it ends with the response.
+    pub(super) span: Span,
     pub(super) _place: Slot,
 }
 
 impl Drop for Account {
     fn drop(&mut self) {
+        self.span.set("http.response.status_code", i64::from(self.code));
+        self.span.set("http.response.body.size", i64::try_from(self.bytes).unwrap_or(i64::MAX));
+        if self.code >= 500 {
+            self.span.set("error.type", itoa::Buffer::new().format(self.code).to_owned());
+            self.span.fail("");
+        }
         let took = self.clock.monotonic().since(self.began);
         self.traffic.answered(self.path, self.code, self.bytes, took);
     }

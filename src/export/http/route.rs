@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use hyper::body::Bytes;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
+use opentelemetry::trace::SpanKind;
 
 use super::access::{Asked, Client};
 use super::admission::{Class, ConnectionEntry, Refused};
@@ -22,6 +24,7 @@ use super::{Collected, Source, uploads};
 use crate::budget::Share;
 use crate::export::{negotiate, page, published};
 use crate::history::Scope;
+use crate::span::Span;
 
 /// Minimum time that a scrape waits for a new collection before it gets the latest one. On an overloaded machine a collection takes
 /// seconds; scrapes must be answered within 200 ms even then.
@@ -146,6 +149,11 @@ pub(super) async fn answer<S: Source, B: hyper::body::Body<Error: Into<Box<dyn E
     let (request, body) = request.into_parts();
     let began = shared.clock.monotonic();
     let (label, route, class) = Route::of(request.uri.path());
+    let span = if matches!(route, Route::Metrics) {
+        scrape_span(&shared, client, &request)
+    } else {
+        Span::default()
+    };
     let wrong = route.wrong_method(&request.method);
     let rules = shared.source.rules();
     let (query, headers) = (request.uri.query().unwrap_or_default(), &request.headers);
@@ -193,6 +201,7 @@ pub(super) async fn answer<S: Source, B: hyper::body::Body<Error: Into<Box<dyn E
         code: code.as_u16(),
         began,
         bytes: 0,
+        span,
         _place: place,
     };
     // What follows a body is not read as a request: a proxy may see its end elsewhere (request smuggling).
@@ -208,6 +217,22 @@ pub(super) async fn answer<S: Source, B: hyper::body::Body<Error: Into<Box<dyn E
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+/// Begins the span of a scrape.
+fn scrape_span<S: Source>(shared: &Shared<S>, client: &Client, request: &Parts) -> Span {
+    let mut span = shared.spans.begin("scrape", SpanKind::Server);
+    if span.is_exported() {
+        // Any other method is an input of the client.
+        let known = [Method::GET, Method::HEAD].contains(&request.method);
+        span.set(
+            "http.request.method",
+            if known { request.method.as_str().to_owned() } else { "_OTHER".into() },
+        );
+        span.set("url.path", "/metrics");
+        span.set("url.scheme", if client.requirements.is_some() { "https" } else { "http" });
+    }
+    span
 }
 
 /// Returns the response to a request without a slot.

@@ -28,6 +28,7 @@ use super::{Limits, Rules, Source, Traffic};
 use crate::budget::{Part, Share};
 use crate::clock::Clock;
 use crate::error::Errno;
+use crate::span::Spans;
 
 /// Maximum size of request line and headers, in bytes; a larger request gets a 431. Prometheus sends about 500 bytes.
 const HEADER_BYTES: usize = 32 << 10;
@@ -52,12 +53,20 @@ pub struct Server {
     listeners: Listeners,
     limits: Limits,
     memory: Share,
+    spans: Spans,
 }
 
 impl Server {
     /// Creates a server of these sockets.
     pub fn new(listeners: Listeners, limits: Limits) -> Self {
-        Self { listeners, limits, memory: Share::fixed(Part::Queues, u64::MAX) }
+        let memory = Share::fixed(Part::Queues, u64::MAX);
+        Self { listeners, limits, memory, spans: Spans::default() }
+    }
+
+    /// Creates a span for each scrape.
+    #[must_use]
+    pub fn tracing(self, spans: &Spans) -> Self {
+        Self { spans: spans.clone(), ..self }
     }
 
     /// Limits queued response data to `memory`. Requests for profiles are rejected while it is full.
@@ -86,7 +95,8 @@ impl Server {
         let listeners = self.listeners.open()?;
         let places = SlotLimits::of(self.limits.connections);
         let admission = Admission::new(places, clock.clone(), traffic.clone());
-        let shared = Arc::new(Shared::new(source, traffic, clock, self.limits, self.memory));
+        let shared = Shared::new(source, traffic, clock, self.limits, (self.memory, self.spans));
+        let shared = Arc::new(shared);
         let (stop, stopping) = watch::channel(false);
         let mut connections = JoinSet::new();
         let mut shutdown = pin!(shutdown);

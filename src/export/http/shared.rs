@@ -12,6 +12,7 @@ use super::turns::Turns;
 use super::{Limits, Source, Traffic};
 use crate::budget::Share;
 use crate::clock::Clock;
+use crate::span::Spans;
 
 /// Maximum number of pages rendered concurrently. More would compete with scrapes for CPU time.
 const PAGES: usize = 2;
@@ -28,6 +29,8 @@ pub(super) struct Shared<S> {
     pub(super) limits: Limits,
     /// Memory share of response data that is not sent yet.
     pub(super) memory: Share,
+    /// Spans of scrapes.
+    pub(super) spans: Spans,
     /// Scheduler of profile requests.
     pub(super) turns: Turns,
     /// Uploaded profiles.
@@ -39,11 +42,17 @@ pub(super) struct Shared<S> {
 }
 
 impl<S: Source> Shared<S> {
-    pub(super) fn new(source: S, traffic: Traffic, clock: Clock, limits: Limits, memory: Share) -> Self {
+    pub(super) fn new(
+        source: S,
+        traffic: Traffic,
+        clock: Clock,
+        limits: Limits,
+        (memory, spans): (Share, Spans),
+    ) -> Self {
         let turns = Turns::new(limits.profiles);
         let baselines = Baselines::new(memory.clone());
         let [encoded, pages] = [ENCODED, PAGES].map(|permits| Arc::new(Semaphore::new(permits)));
-        Self { source, traffic, clock, limits, memory, turns, baselines, encoded, pages }
+        Self { source, traffic, clock, limits, memory, spans, turns, baselines, encoded, pages }
     }
 }
 

@@ -21,12 +21,14 @@ use crate::export::prometheus::{Encoder, Format};
 use crate::export::protobuf;
 use crate::metrics::{Family, Kind, Labels, Metadata, Point, Value};
 use crate::net::listen::{Listen, ListenAddress};
+use crate::span::Spans;
 use crate::status::tests::example;
 
 mod attacks;
 mod certificates;
 mod listening;
 mod sites;
+mod spans;
 
 /// A program whose source returns one snapshot, or an error.
 #[derive(Clone)]
@@ -143,6 +145,7 @@ pub(super) struct Running {
     registry: Registry,
     /// Memory share of 1 MiB for responses that are not sent yet.
     pub(super) memory: Share,
+    pub(super) spans: Spans,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -161,7 +164,8 @@ impl Running {
             (ListenAddress::Unix(_), _) => None,
         };
         let address = listeners.addresses().iter().find_map(tcp).unwrap_or(([0; 4], 0).into());
-        let server = Server::new(listeners, limits).within(memory.clone());
+        let spans = Spans::default();
+        let server = Server::new(listeners, limits).within(memory.clone()).tracing(&spans);
         let registry = Registry::new();
         let traffic = Traffic::new(&registry).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -170,7 +174,7 @@ impl Running {
             let stopped = async { drop(stopped.await) };
             runtime.block_on(server.run(program, traffic, Clock::system(), stopped)).unwrap();
         });
-        Self { address, registry, memory, stop: Some(stop), thread: Some(thread) }
+        Self { address, registry, memory, spans, stop: Some(stop), thread: Some(thread) }
     }
 
     pub(super) fn new(program: Program) -> Self {

@@ -132,6 +132,20 @@ impl Message for Resource {
     }
 }
 
+impl From<&Resource> for opentelemetry_sdk::Resource {
+    fn from(resource: &Resource) -> Self {
+        let pairs = resource.attributes.iter().map(|Attribute { key, value }| {
+            let value = match value {
+                Scalar::Text(text) => opentelemetry::Value::String(Arc::clone(text).into()),
+                Scalar::Integer(value) => opentelemetry::Value::I64(*value),
+                Scalar::Bool(value) => opentelemetry::Value::Bool(*value),
+            };
+            opentelemetry::KeyValue::new(key.clone(), value)
+        });
+        Self::builder_empty().with_schema_url(pairs, SCHEMA_URL).build()
+    }
+}
+
 /// Message `opentelemetry.proto.common.v1.InstrumentationScope`: this program.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scope;

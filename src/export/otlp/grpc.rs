@@ -84,6 +84,7 @@ fn method(signal: Signal) -> PathAndQuery {
         Signal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
         Signal::Profiles => "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export",
         Signal::Logs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+        Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
     })
 }
 

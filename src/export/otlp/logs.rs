@@ -1,28 +1,27 @@
 //! The exporter's own log as OTLP logs.
 //!
-//! Logging starts before it is known whether the log is pushed. A [`Switch`] buffers early records until it is turned on or off. Records
-//! are batched by the OpenTelemetry SDK and use the same queues and connections as measurements. Messages about the push of logs are not
-//! pushed, because each would cause another one.
+//! Logging starts before it is known whether the log is pushed. A [`Switch`] buffers early records until it is turned on or off. The
+//! OpenTelemetry SDK batches records, and the exporter of the crate `opentelemetry-otlp` writes the requests into the same queues as those of
+//! measurements. Messages about the push of logs are not pushed, because each would cause another one.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use opentelemetry::InstrumentationScope;
+use opentelemetry::logs::{LogRecord as _, Severity};
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
-use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
-use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs};
-use opentelemetry_proto::tonic::resource::v1::Resource as ProtoResource;
-use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
-use opentelemetry_proto::transform::logs::tonic::group_logs_by_resource_and_scope;
 use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::logs::{LogBatch, LogExporter, SdkLogger, SdkLoggerProvider};
-use prost::Message as _;
+use opentelemetry_sdk::logs::{
+    BatchConfigBuilder, BatchLogProcessor, LogProcessor, SdkLogRecord, SdkLogger, SdkLoggerProvider,
+};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::attribute::{Resource, SCHEMA_URL};
-use crate::export::protobuf::wire::Message as _;
-use crate::export::push::{self, Payload};
+use super::attribute::Resource;
+use super::outlet::{MAX_WAITING, Outlet};
 
 type Bridge = OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>;
 
@@ -30,94 +29,111 @@ type Bridge = OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>;
 const MAX_BUFFERED: usize = 512;
 
 /// Controls whether log records are pushed. Clones share one state.
-#[derive(Clone, Default)]
-pub struct Switch(Arc<Inner>);
-
-#[derive(Default)]
-struct Inner {
-    /// The converter of events to records; `None` if records are not needed.
-    on: RwLock<Option<On>>,
-    target: Arc<Mutex<BatchTarget>>,
+#[derive(Clone)]
+pub struct Switch {
+    /// The converter of events to records.
+    bridge: Arc<Bridge>,
+    state: Arc<Mutex<State>>,
 }
 
-struct On {
-    bridge: Bridge,
-    provider: SdkLoggerProvider,
+/// Destination of records.
+#[derive(Debug, Default)]
+enum State {
+    /// Records are not needed.
+    #[default]
+    Off,
+    /// The destination is unknown yet.
+    Buffered(Vec<(SdkLogRecord, InstrumentationScope)>),
+    Pushed(Arc<Batches>),
 }
 
-/// Destination of batches.
+/// Records of a batch, and their queue.
 #[derive(Debug)]
-enum BatchTarget {
-    /// Unknown yet: records are buffered.
-    Kept(Vec<ResourceLogs>, usize),
-    Pushed(ProtoResource, push::PayloadSink),
+struct Batches {
+    processor: BatchLogProcessor,
+    outlet: Outlet,
 }
 
-impl Default for BatchTarget {
+impl Batches {
+    fn put(&self, record: &mut SdkLogRecord, scope: &InstrumentationScope) {
+        if self.outlet.admits_record() {
+            self.processor.emit(record, scope);
+        }
+    }
+
+    /// Puts all records into the queue, and ends the thread that batches them. Blocks for a few milliseconds.
+    fn end(&self) {
+        if let Err(error) = self.processor.shutdown() {
+            tracing::debug!(%error, "pushing the last log records failed");
+        }
+    }
+}
+
+impl Default for Switch {
     fn default() -> Self {
-        Self::Kept(Vec::new(), 0)
+        Self::new(State::Off)
     }
 }
 
 impl Switch {
-    /// Creates a switch that buffers records until it is turned on or off.
+    /// Creates a switch that buffers records until it is turned on or off. Starts no thread.
     pub fn keeping() -> Self {
-        let switch = Self::default();
-        switch.start();
-        switch
+        Self::new(State::Buffered(Vec::new()))
     }
 
-    fn start(&self) {
-        let mut on = self.0.on.write().unwrap_or_else(PoisonError::into_inner);
-        if on.is_none() {
-            let exporter = BatchExporter(Arc::clone(&self.0.target));
-            let provider = SdkLoggerProvider::builder().with_batch_exporter(exporter).build();
-            *on = Some(On { bridge: OpenTelemetryTracingBridge::new(&provider), provider });
-        }
+    fn new(state: State) -> Self {
+        let state = Arc::new(Mutex::new(state));
+        let provider = SdkLoggerProvider::builder()
+            .with_resource(opentelemetry_sdk::Resource::builder_empty().build())
+            .with_log_processor(Router(Arc::clone(&state)))
+            .build();
+        Self { bridge: Arc::new(OpenTelemetryTracingBridge::new(&provider)), state }
     }
 
-    /// Replaces the thread that batches records, because a thread keeps the capabilities with which it was started. Keeps the records so
-    /// far. Blocks for a few milliseconds.
-    pub fn renew(&self) {
-        let on = self.0.on.write().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(On { provider, .. }) = on else { return };
-        if let Err(error) = provider.shutdown() {
-            tracing::debug!(%error, "batching the first log records failed");
+    /// Pushes the buffered and all further records. Starts a thread that batches them.
+    pub(super) fn turn_on(&self, resource: &Resource, outlet: Outlet) {
+        let exporter = match outlet.log_exporter() {
+            Ok(exporter) => exporter,
+            Err(error) => {
+                tracing::error!(%error, "the log cannot be pushed");
+                return self.turn_off();
+            }
+        };
+        // The SDK does not report records that its queue drops. The outlet admits no more than the queue holds, and counts the rest.
+        let config = BatchConfigBuilder::default().with_max_queue_size(MAX_WAITING).build();
+        let mut processor = BatchLogProcessor::builder(exporter).with_batch_config(config).build();
+        processor.set_resource(&resource.into());
+        let batches = Arc::new(Batches { processor, outlet });
+        let mut state = lock(&self.state);
+        let previous = mem::take(&mut *state);
+        if let State::Buffered(records) = &previous {
+            records.iter().for_each(|(record, scope)| batches.put(&mut record.clone(), scope));
         }
-        self.start();
-    }
-
-    /// Pushes the buffered and all further records.
-    pub(super) fn turn_on(&self, resource: &Resource, to: push::PayloadSink) {
-        let mut target = lock(&self.0.target);
-        let next = BatchTarget::Pushed(described(resource), to);
-        if let BatchTarget::Kept(kept, items) = std::mem::replace(&mut *target, next)
-            && items > 0
-        {
-            target.put(kept, items);
-        }
-        drop(target);
-        self.start();
+        *state = State::Pushed(batches);
+        drop(state);
+        end(&previous);
     }
 
     /// Puts the records so far into the queue, and buffers further ones. Blocks for a few milliseconds.
     pub(super) fn pause(&self) {
-        let on = self.0.on.read().unwrap_or_else(PoisonError::into_inner);
-        let provider = on.as_ref().map(|on| on.provider.clone());
-        drop(on);
-        if let Some(Err(error)) = provider.map(|provider| provider.force_flush()) {
-            tracing::debug!(%error, "pushing the last log records failed");
-        }
-        *lock(&self.0.target) = BatchTarget::default();
+        self.replace(State::Buffered(Vec::new()));
     }
 
     /// Discards buffered and all further records.
     pub(super) fn turn_off(&self) {
-        let on = self.0.on.write().unwrap_or_else(PoisonError::into_inner).take();
-        *lock(&self.0.target) = BatchTarget::default();
-        // Dropping the provider ends its thread.
-        drop(on.map(|on| on.provider.shutdown()));
-        *lock(&self.0.target) = BatchTarget::default();
+        self.replace(State::Off);
+    }
+
+    fn replace(&self, state: State) {
+        let previous = mem::replace(&mut *lock(&self.state), state);
+        end(&previous);
+    }
+}
+
+/// Ends the batches of a former state.
+fn end(state: &State) {
+    if let State::Pushed(batches) = state {
+        batches.end();
     }
 }
 
@@ -129,66 +145,54 @@ impl fmt::Debug for Switch {
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Switch {
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        if let Some(on) = &*self.0.on.read().unwrap_or_else(PoisonError::into_inner) {
-            on.bridge.on_event(event, context);
-        }
+        self.bridge.on_event(event, context);
     }
 }
 
-impl BatchTarget {
-    fn put(&mut self, mut logs: Vec<ResourceLogs>, items: usize) {
-        match self {
-            Self::Kept(kept, number) => {
-                if *number + items <= MAX_BUFFERED {
-                    *number += items;
-                    kept.append(&mut logs);
-                }
-            }
-            Self::Pushed(resource, to) => {
-                for logs in &mut logs {
-                    logs.resource = Some(resource.clone());
-                    SCHEMA_URL.clone_into(&mut logs.schema_url);
-                }
-                let bytes = ExportLogsServiceRequest { resource_logs: logs }.encode_to_vec();
-                to.put_at_once(Payload { bytes, items: items as u64 });
-            }
-        }
-    }
-}
-
-/// Receives batches.
+/// Passes records to their current destination.
 #[derive(Debug)]
-struct BatchExporter(Arc<Mutex<BatchTarget>>);
+struct Router(Arc<Mutex<State>>);
 
-impl LogExporter for BatchExporter {
-    async fn export(&self, batch: LogBatch<'_>) -> OTelSdkResult {
-        let items = batch.iter().count();
-        let mut logs = group_logs_by_resource_and_scope(&batch, &ResourceAttributesWithSchema::default());
-        let scopes = logs.iter_mut().flat_map(|logs| &mut logs.scope_logs);
-        scopes.flat_map(|scope| &mut scope.log_records).for_each(complete);
-        lock(&self.0).put(logs, items);
+impl LogProcessor for Router {
+    fn event_enabled(&self, _: Severity, _: &str, _: Option<&str>) -> bool {
+        !matches!(*lock(&self.0), State::Off)
+    }
+
+    fn emit(&self, record: &mut SdkLogRecord, scope: &InstrumentationScope) {
+        complete(record);
+        let batches = match &mut *lock(&self.0) {
+            State::Off => return,
+            State::Buffered(records) => {
+                if records.len() < MAX_BUFFERED {
+                    records.push((record.clone(), scope.clone()));
+                }
+                return;
+            }
+            State::Pushed(batches) => Arc::clone(batches),
+        };
+        batches.put(record, scope);
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
         Ok(())
     }
 }
 
 /// Sets the time of a record, which the bridge leaves empty because it equals the time of observation, and removes the name that the crate
 /// `tracing` gives to events without one, `event src/file.rs:12`.
-fn complete(record: &mut LogRecord) {
-    if record.time_unix_nano == 0 {
-        record.time_unix_nano = record.observed_time_unix_nano;
+fn complete(record: &mut SdkLogRecord) {
+    if let (None, Some(time)) = (record.timestamp(), record.observed_timestamp()) {
+        record.set_timestamp(time);
     }
-    if record.event_name.starts_with("event ") {
-        record.event_name.clear();
+    if record.event_name().is_some_and(|name| name.starts_with("event ")) {
+        record.set_event_name("");
     }
 }
 
-fn lock(target: &Mutex<BatchTarget>) -> MutexGuard<'_, BatchTarget> {
-    target.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn described(resource: &Resource) -> ProtoResource {
-    let mut bytes = Vec::new();
-    resource.write(&mut bytes);
-    // The bytes are the encoded form of the same message.
-    ProtoResource::decode(&*bytes).unwrap_or_default()
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! OTLP as a push format: metrics, profiles and the exporter's own log, over gRPC or HTTP.
+//! OTLP as a push format: metrics, profiles, and the exporter's own log and spans, over gRPC or HTTP.
 //!
 //! Specification: <https://opentelemetry.io/docs/specs/otlp/>.
 
@@ -10,13 +10,15 @@ use super::attribute::{Attribute, Resource};
 use super::grpc::Grpc;
 use super::logs::Switch;
 use super::metrics::{Encoder, Options};
+use super::outlet::Outlet;
 use super::settings::{Settings, Target};
-use super::{http, profiles};
+use super::{http, profiles, traces};
 use crate::clock::{Clock, Timestamp};
 use crate::config::push::{Protocol, Push, Signal};
 use crate::export::push::http::Http;
 use crate::export::push::{Feed, Format, Outcome, PushContext, Route, Starter, Transport, seed};
 use crate::host::Environment;
+use crate::span::Spans;
 
 /// Attributes that the resource of profiles omits. The stacks belong to other services, whose names are set by themselves or by a
 /// Collector.
@@ -34,6 +36,7 @@ const OF_THE_EXPORTER: [&str; 7] = [
 #[derive(Debug)]
 pub(in crate::export) struct Otlp {
     log: Switch,
+    spans: Spans,
     /// Resource of the exporter.
     resource: Resource,
     /// Start time of the process.
@@ -56,8 +59,9 @@ impl Format for Otlp {
     type Settings = Settings;
 
     fn new(push_context: &PushContext) -> Self {
-        let PushContext { log, resource, began, .. } = push_context;
-        Self { log: log.clone(), resource: resource.clone(), began: *began, encoder: None }
+        let PushContext { log, spans, resource, began, .. } = push_context;
+        let (log, spans, resource) = (log.clone(), spans.clone(), resource.clone());
+        Self { log, spans, resource, began: *began, encoder: None }
     }
 
     fn resolve(push: &Push, environment: &Environment, problems: &mut Vec<String>) -> Option<Settings> {
@@ -102,19 +106,28 @@ impl Format for Otlp {
                     starter.profiles(&route, target, move |all| profiles::encode(all, &resource, &options));
                 }
                 Signal::Logs => {
-                    let log = self.log.clone();
-                    let outlet = starter.as_it_comes(&route, target, move || log.pause());
-                    self.log.turn_on(&resource, outlet);
+                    let (log, uri) = (self.log.clone(), target.uri.to_string());
+                    let sink = starter.as_it_comes(&route, target, move || log.pause());
+                    self.log.turn_on(&resource, Outlet::new(sink, uri));
+                }
+                Signal::Traces => {
+                    let (spans, uri) = (self.spans.clone(), target.uri.to_string());
+                    let sink = starter.as_it_comes(&route, target, move || traces::turn_off(&spans));
+                    traces::turn_on(&self.spans, &resource, Outlet::new(sink, uri));
                 }
             }
         }
         if settings.target(Signal::Logs).is_none() {
             self.log.turn_off();
         }
+        if settings.target(Signal::Traces).is_none() {
+            traces::turn_off(&self.spans);
+        }
     }
 
     fn idle(&mut self) {
         self.log.turn_off();
+        traces::turn_off(&self.spans);
     }
 }
 
@@ -127,7 +140,7 @@ fn route(target: &Target, settings: &Settings) -> Route {
         interval: match target.signal {
             Signal::Metrics => Some(settings.metrics_interval),
             Signal::Profiles => Some(settings.profiles_interval),
-            Signal::Logs => None,
+            Signal::Logs | Signal::Traces => None,
         },
         timeout: target.timeout,
         queue: settings.queue,

@@ -69,6 +69,7 @@ impl Signal {
             Self::Metrics => "/v1/metrics",
             Self::Profiles => "/v1development/profiles",
             Self::Logs => "/v1/logs",
+            Self::Traces => "/v1/traces",
         }
     }
 }
@@ -165,8 +166,8 @@ impl<'a> Variables<'a> {
             let own = self.environment.get(&format!("OTEL_EXPORTER_OTLP_{name}_ENDPOINT")).is_some();
             match exporter {
                 Some(exporter) => exporter.split(',').any(|one| one.trim() == "otlp") && (general || own),
-                // The exporter's log is pushed only on explicit request.
-                None => own || (general && signal != Signal::Logs),
+                // The exporter's log and spans are pushed only on explicit request.
+                None => own || (general && !matches!(signal, Signal::Logs | Signal::Traces)),
             }
         };
         Signal::ALL.into_iter().filter(wanted).collect()

@@ -7,6 +7,7 @@ use crate::budget::Share;
 use crate::clock::{Clock, Timestamp};
 use crate::export::otlp::attribute::Resource;
 use crate::export::otlp::logs::Switch;
+use crate::span::Spans;
 
 /// Parts of the program that the push thread and the formats use.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub struct PushContext {
     pub board: Arc<Board>,
     /// The exporter's own log, for formats that push it.
     pub log: Switch,
+    /// Spans of pushes, and all spans for formats that push them.
+    pub spans: Spans,
     /// The clock.
     pub clock: Clock,
     /// Start time of the process.

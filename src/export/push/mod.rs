@@ -22,6 +22,7 @@ mod queue;
 mod retry;
 mod route;
 mod sender;
+mod span;
 mod start;
 mod state;
 mod thread;

@@ -48,6 +48,11 @@ impl PayloadSink {
         self.board.queued(self.flow, &self.queue);
     }
 
+    /// Records items that were dropped before they were put into a request.
+    pub(in crate::export) fn drop_items(&self, items: u64) {
+        self.board.dropped(self.flow, Dropped { items, payloads: 0 });
+    }
+
     /// Adds all payloads. If together they exceed the queue limit, waits until earlier ones are sent, but at most until the next ones are
     /// due.
     async fn put(&self, Encoded { payloads, left_out }: Encoded, every: Duration) {

@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout};
 use super::outcome::Outcome;
 use super::producer::PayloadSink;
 use super::retry::Backoff;
+use super::span::RequestSpans;
 use crate::clock::Clock;
 
 /// Maximum retry delay during shutdown.
@@ -41,6 +42,7 @@ pub(in crate::export) trait Transport: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug)]
 pub(super) struct Sender<T: Transport> {
     pub(super) sink: PayloadSink,
+    pub(super) spans: RequestSpans,
     pub(super) transport: T,
     /// Time limit for a response.
     pub(super) patience: Duration,
@@ -58,7 +60,9 @@ impl<T: Transport> Sender<T> {
         loop {
             let waiting = queue.oldest().await;
             let begin = self.clock.monotonic();
+            let span = self.spans.begin(waiting.bytes.len() as u64, waiting.items);
             let outcome = self.send(&waiting.bytes).await;
+            self.spans.end(span, &outcome);
             let took = self.clock.monotonic().since(begin);
             board.sent(flow, took, waiting.bytes.len() as u64, waiting.items, &outcome);
             if let Outcome::Again { after, .. } = outcome {

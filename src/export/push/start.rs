@@ -15,6 +15,7 @@ use super::queue::Queue;
 use super::retry::Backoff;
 use super::route::{Flow, Route};
 use super::sender::{Sender, Transport};
+use super::span::RequestSpans;
 use super::state::Board;
 use crate::metrics::Snapshot;
 use crate::profile::Profile;
@@ -90,13 +91,14 @@ impl<F: Feed> Starter<'_, F> {
 
     /// Creates a queue and starts sending its payloads.
     fn queue<T: Transport>(&mut self, route: &Route, transport: T) -> PayloadSink {
-        let PushContext { board, clock, memory, .. } = self.push_context;
+        let PushContext { board, clock, memory, spans, .. } = self.push_context;
         let flow = Flow { format: self.format, signal: route.signal };
         let queue = Arc::new(Queue::new(route.queue, memory));
         board.begins(flow, route, &queue);
         let sink = PayloadSink { flow, queue, board: Arc::clone(board) };
         let sender = Sender {
             sink: sink.clone(),
+            spans: RequestSpans::of(route, flow, spans),
             transport,
             patience: route.timeout,
             connection: None,
