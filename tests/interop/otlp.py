@@ -1,9 +1,10 @@
 """A receiver of OTLP with the stubs that OpenTelemetry generates for Python, and checks of the received data.
 
-otlp.py receive DIR                    receives metrics, profiles and logs over gRPC and HTTP; writes the ports to DIR/ports, and each
+otlp.py receive DIR                    receives metrics, profiles, logs and traces over gRPC and HTTP; writes the ports to DIR/ports, and each
                                        request to a file DIR/PROTOCOL.SIGNAL.NUMBER
 otlp.py equal DIR PROTOCOL EXPOSITION  every counter of a scrape, in text, has the same value in the newest metrics
 otlp.py hot DIR PROTOCOL PID FUNCTION  the function is innermost in most on-CPU samples of the process, and files have build ids
+otlp.py spans DIR PROTOCOL              there are spans of collections, scrapes and pushes, and none of pushes of spans
 otlp.py counts DIR PROTOCOL SIGNAL     prints the number of requests
 
 Exit code: 0 if the check passes, 1 with a reason if not.
@@ -26,6 +27,7 @@ from opentelemetry.proto.collector.profiles.v1development import (
     profiles_service_pb2,
     profiles_service_pb2_grpc,
 )
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 SIGNALS = {
     "metrics": (
@@ -48,6 +50,13 @@ SIGNALS = {
         logs_service_pb2_grpc.LogsServiceServicer,
         logs_service_pb2_grpc.add_LogsServiceServicer_to_server,
         "/v1/logs",
+    ),
+    "traces": (
+        trace_service_pb2.ExportTraceServiceRequest,
+        trace_service_pb2.ExportTraceServiceResponse,
+        trace_service_pb2_grpc.TraceServiceServicer,
+        trace_service_pb2_grpc.add_TraceServiceServicer_to_server,
+        "/v1/traces",
     ),
 }
 
@@ -209,6 +218,26 @@ def hot(directory, protocol, pid, function):
     print(f"{innermost[function]} of {total} samples")
 
 
+def spans(directory, protocol):
+    number, pushed = collections.Counter(), set()
+    for request in requests(directory, protocol, "traces"):
+        for resource in request.resource_spans:
+            assert attributes(resource.resource.attributes)["service.name"] == "perf-exporter"
+            for span in (span for s in resource.scope_spans for span in s.spans):
+                told = attributes(span.attributes)
+                number[span.name] += 1
+                assert 0 < span.start_time_unix_nano <= span.end_time_unix_nano, span
+                if span.name == "scrape":
+                    assert (told["http.response.status_code"], told["url.path"]) == (200, "/metrics"), told
+                if span.name == "push":
+                    assert told["server.address"] == "127.0.0.1", told
+                    assert told["perf_exporter.push.outcome"] == "accepted", told
+                    pushed.add(told["perf_exporter.push.signal"])
+    assert set(number) == {"collect", "scrape", "push"}, number
+    assert pushed == {"metrics", "profiles", "logs"}, pushed
+    print(dict(number))
+
+
 def counts(directory, protocol, signal):
     print(len(requests(directory, protocol, signal)))
 
@@ -218,7 +247,7 @@ def main():
     if command == "receive":
         return receive(pathlib.Path(directory))
     try:
-        {"equal": equal, "hot": hot, "counts": counts}[command](directory, *rest)
+        {"equal": equal, "hot": hot, "spans": spans, "counts": counts}[command](directory, *rest)
     except (AssertionError, IndexError) as error:
         sys.exit(f"{command}: {error!r}")
 

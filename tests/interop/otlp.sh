@@ -25,7 +25,7 @@ start() {
 	profiles: {cpu: {event: cpu-clock, frequency: 99}}
 	cgroups: {include: ["$cgroup"]}
 	export:
-	  otlp: {endpoint: "$2", protocol: $1, signals: [metrics, profiles, logs], metrics: {interval: 1s}, profiles: {interval: 5s}}
+	  otlp: {endpoint: "$2", protocol: $1, signals: [metrics, profiles, logs, traces], metrics: {interval: 1s}, profiles: {interval: 5s}}
 	END
 }
 
@@ -87,10 +87,13 @@ check_receiver() {
     tells hot "$scratch/received" "$1" "$hot_pid" burns
   cat "$scratch/told"
   expect "the log arrives" has "$1" logs 1
+  expect "spans of collections, scrapes and pushes arrive, and none of pushes of spans" \
+    within 20 tells spans "$scratch/received" "$1"
+  cat "$scratch/told"
   expect "the status reports that all requests are accepted" \
     test "$(fetch /api/v1/status | python3 -c 'import json, sys
 print(sum(push["accepted"] > 0 and not push["failing"] and push["rejected"] == push["partly_rejected"] == 0
-    for push in json.load(sys.stdin)["pushes"]))')" = 3
+    for push in json.load(sys.stdin)["pushes"]))')" = 4
   stop "$hot_pid"
   stop "${pids[-2]}"
 }
@@ -107,6 +110,17 @@ start_collector() {
   "$cache/collector" --config "file:$deployed/$1.yaml" --config "file:$scratch/$1.yaml" --feature-gates=+service.profilesSupport \
     >"$scratch/$1.log" 2>&1 &
   pids+=($!)
+}
+
+same_resource() {
+  python3 - "$scratch" <<-'END'
+	import json, sys
+	def resources(name, signal):
+	    requests = [json.loads(line) for line in open(f"{sys.argv[1]}/{name}.json")]
+	    return [(sorted((a["key"], json.dumps(a["value"])) for a in x["resource"]["attributes"]), x["schemaUrl"]) for r in requests for x in r[signal]]
+	logs, spans = resources("logs", "resourceLogs"), resources("traces", "resourceSpans")
+	assert logs and spans and all(one == logs[0] for one in logs + spans), (logs, spans)
+	END
 }
 
 joined() {
@@ -148,6 +162,7 @@ check_collector() {
 	  otlp_http/metrics: {endpoint: "http://127.0.0.1:$machine_port"}
 	  otlp_http/profiles: {endpoint: "http://127.0.0.1:$machine_port"}
 	  otlp_http/logs: {endpoint: "http://127.0.0.1:$machine_port"}
+	  otlp_http/traces: {endpoint: "http://127.0.0.1:$machine_port"}
 	service: {telemetry: {metrics: {level: none}}}
 	END
   cat >"$scratch/single-machine.yaml" <<-END
@@ -157,12 +172,14 @@ check_collector() {
 	  file/metrics: {path: $scratch/metrics.json}
 	  file/profiles: {path: $scratch/profiles.json}
 	  file/logs: {path: $scratch/logs.json}
+	  file/traces: {path: $scratch/traces.json}
 	service:
 	  telemetry: {metrics: {level: none}}
 	  pipelines:
 	    metrics: {exporters: [prometheus, file/metrics]}
 	    profiles: {exporters: [debug, file/profiles]}
 	    logs: {exporters: [debug, file/logs]}
+	    traces: {exporters: [debug, file/traces]}
 	END
   # Without a cluster, a node agent cannot look up pods.
   expect "the configuration of a node agent is valid" env K8S_NODE_NAME=here \
@@ -185,6 +202,10 @@ check_collector() {
   expect "a Collector accepts the log of the exporter" within 60 holds logs \
     "any(record['body']['stringValue'] == 'configuration applied'
         for r in requests for x in r['resourceLogs'] for y in x['scopeLogs'] for record in y['logRecords'])"
+  fetch /metrics -o "$scratch/exposition"
+  expect "a Collector accepts the spans of the exporter" within 60 holds traces \
+    "{'collect', 'scrape', 'push'} <= {span['name'] for r in requests for x in r['resourceSpans'] for y in x['scopeSpans'] for span in y['spans']}"
+  expect "spans and records of the log have the same resource" within 10 same_resource
   expect "metrics and samples of a cgroup have the same attribute" within 10 joined
   expect "the page of the Collector has the counters of cgroups under the names of a scrape" within 20 has_names "$page_port"
   expect "no Collector warns about its configuration" no_warnings

@@ -87,7 +87,7 @@ impl Board {
             )?,
             items: counter(
                 "perf_exporter_push_items_total",
-                "Data points, samples or log records, by outcome: accepted; rejected by the receiver, alone (for profiles, the \
+                "Data points, samples, log records or spans, by outcome: accepted; rejected by the receiver, alone (for profiles, the \
                  number of profiles) or with their request; dropped, the queue was full or the exporter stopped",
                 &["format", "signal", "outcome"],
             )?,
