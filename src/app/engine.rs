@@ -42,7 +42,7 @@ use crate::profile::{ProfileRecorder, Profiler};
 use crate::span::Spans;
 use crate::status::{Configuration, FailedReload, Status};
 use crate::sys::{Budget, Kernel, OpenDescriptors, usage};
-use crate::targets::{Changes, Watch};
+use crate::targets::{Changes, ContainerMetadata, Watch};
 
 /// Interval between checks whether the paths of probes still lead to the probed files.
 const FILES_EVERY: Duration = Duration::from_secs(5);
@@ -191,7 +191,8 @@ impl<K: Kernel> Engine<K> {
         let memory = Memory::new(&config, facts.online.len());
         let profiler = Profiler::new(clock.clone(), &options.files, Arc::clone(&naming.directory))?;
         Ok(Self {
-            watch: Watch::new(roots.clone()),
+            watch: Watch::new(roots.clone())
+                .with_metadata(Arc::clone(&naming.directory) as Arc<dyn ContainerMetadata>),
             labeller: Labeller::new(Arc::clone(&naming.directory), clock.now())?,
             plan: Plan::default(),
             online: CpuSet::default(),
@@ -220,7 +221,11 @@ impl<K: Kernel> Engine<K> {
             facts,
             catalog,
             collector,
-            installer: Installer::aside(&options.files, std::process::id()),
+            installer: Installer::aside(
+                &options.files,
+                Arc::clone(&naming.directory) as Arc<dyn ContainerMetadata>,
+                std::process::id(),
+            ),
             files: options.files.clone(),
             files_metrics,
             helper: HelperCost::default(),

@@ -33,7 +33,7 @@ use super::{FAILED, Output, USAGE, fail, foreseen, json, written};
 use crate::budget::Part;
 use crate::clock::Clock;
 use crate::config::{self, Config, LoadError};
-use crate::container::{SourceState, ask_once};
+use crate::container::{Directory, SourceState, ask_once};
 use crate::counter::{self, Bounds, Collector, GroupState};
 use crate::event::{Catalog, Event};
 use crate::health::{Line, Scope};
@@ -46,7 +46,7 @@ use crate::probe::tracefs;
 use crate::sys::Budget;
 use crate::sys::live::Live;
 use crate::sys::usage;
-use crate::targets::Watch;
+use crate::targets::{ContainerMetadata, Watch};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct CheckArgs {
@@ -119,6 +119,10 @@ struct Report {
     notes: Vec<String>,
 }
 
+/// Warning about selections of pods on a host without names of pods.
+const NO_METADATA: &str = "rules with `namespace`, `pod`, `container` or `labels` match nothing: no metadata source of containers was \
+                           found; set `containers.cri`, `containers.docker`, `containers.kubelet` or `containers.api_server`";
+
 /// Checks the configuration and prints the report.
 pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
     if args.schema {
@@ -142,10 +146,15 @@ pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
     let environment = Environment::of_process();
     let (pushes, problems) = PushRow::all(&config.push, &environment, !args.no_open);
     warnings.extend(problems);
-    let clock = (!args.no_open).then(Clock::system);
-    let (containers, problems) = ask_once(&config.containers, roots, &environment, clock.as_ref());
+    let (directory, problems) =
+        ask_once(&config.containers, roots, &environment, &Clock::system(), !args.no_open);
     warnings.extend(problems);
-    let report = match report(args, roots, &config) {
+    let directory = Arc::new(directory);
+    let containers = directory.sources();
+    if containers.is_empty() && config.pod_rules().next().is_some() {
+        warnings.push(NO_METADATA.to_owned());
+    }
+    let report = match report(args, roots, &config, &directory) {
         Ok(report) => {
             Report { file, warnings, containers, pushes, presets: PresetRow::all(&config.traced), ..report }
         }
@@ -182,7 +191,13 @@ fn refused(args: &CheckArgs, file: String, error: LoadError) -> ExitCode {
 }
 
 /// Returns the report of what the configuration does on this host.
-fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Report> {
+fn report(
+    args: &CheckArgs,
+    roots: &Roots,
+    config: &Config,
+    directory: &Arc<Directory>,
+) -> anyhow::Result<Report> {
+    let metadata = || Arc::clone(directory) as Arc<dyn ContainerMetadata>;
     let facts = Facts::read(roots);
     config.require_memory(facts.online.len())?;
     let catalog = Catalog::load(roots, &facts);
@@ -190,7 +205,7 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
         true => StreamSupport::foreseen(&facts),
         false => counter::support(&Live, &facts),
     };
-    let mut installer = Installer::new(super::files(roots), std::process::id());
+    let mut installer = Installer::new(super::files(roots), std::process::id()).with_metadata(metadata());
     let configured_probes = configured_probes(&config.traced, &config.profiles);
     let placed = match args.no_open {
         // Unavailable probes are reported. The others are not defined in the kernel, and their fields stay unknown.
@@ -214,7 +229,7 @@ fn report(args: &CheckArgs, roots: &Roots, config: &Config) -> anyhow::Result<Re
     let errors = mistakes(&mut plan);
     let budget =
         Budget::new(usage::raise_descriptor_limit(), config.limits.connections, config.limits.descriptors);
-    let mut watch = Watch::new(roots.clone());
+    let mut watch = Watch::new(roots.clone()).with_metadata(metadata());
     if !args.no_open {
         watch.need(plan.needs());
     }

@@ -42,7 +42,7 @@ pub(super) fn check(
     selections: &Selections,
     report: &mut Report<'_>,
 ) -> (Config, Selections) {
-    let selections = Selections::over(&file.cgroups, &file.processes, selections, report);
+    let selections = Selections::over(file.selections(), selections, report);
     let counters = match &file.counters {
         Some(entries) => counters(entries, &selections, report),
         None => {
@@ -66,7 +66,7 @@ pub(super) fn check(
         idle_selections(file, &counters, &traced, &tasks, report);
     }
     let mount = file.tracefs.as_ref().and_then(|tracefs| tracefs.mount);
-    let config = Config {
+    let mut config = Config {
         listen: listen(file, &base.listen, report),
         web: web(file.web.as_ref(), &base.web, report),
         collection: collection(&file.collection, base.collection, report),
@@ -83,6 +83,7 @@ pub(super) fn check(
         push: push(&file.export, &base.push, report),
         limits: limits(&file.limits, base.limits, report),
     };
+    config.containers.selecting = config.selecting_labels();
     (config, selections)
 }
 
@@ -120,9 +121,11 @@ fn idle_selections(
     let entries =
         || counters.iter().map(|entry| &entry.per).chain(traced.iter().map(|entry| &entry.per)).flatten();
     let all = || entries().chain(tasks.iter().copied());
-    for (written, scope) in
-        [(node_of(&file.cgroups), Scope::Cgroup), (node_of(&file.processes), Scope::Process)]
-    {
+    for (written, scope) in [
+        (node_of(&file.cgroups), Scope::Cgroup),
+        (node_of(&file.pods), Scope::Cgroup),
+        (node_of(&file.processes), Scope::Process),
+    ] {
         let Some(node) = written else { continue };
         if !all().any(|per| per.scope() == scope) {
             let message = format!("this has no effect: no entry counts per {scope}");

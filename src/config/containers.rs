@@ -27,6 +27,8 @@ pub struct Containers {
     pub labels: Vec<(String, Arc<str>)>,
     /// Keys of labels or annotations; the first existing one contains the service name.
     pub service: Vec<String>,
+    /// Keys of pod labels that selections of pods use, in alphabetical order.
+    pub selecting: Vec<Arc<str>>,
 }
 
 /// HTTPS access to pod metadata. The environment of the pod supplies the values that are `None`.
@@ -69,6 +71,7 @@ pub(super) fn containers(
             Some(at) => keys(at, report).into_iter().map(|at| at.value.clone()).collect(),
             None => base.service.clone(),
         },
+        selecting: Vec::new(),
     }
 }
 

@@ -76,6 +76,9 @@ const AT: &str = "perf_exporter::config::At";
 /// Name of structs whose first field may be written as a text alone. The other fields need `serde(default)`.
 const TEXT_OR_BLOCK: &str = "TextOrBlock";
 
+/// Name of structs whose first field may be written alone, as a list or as one of its items. The fields need `serde(default)`.
+const LIST_OR_BLOCK: &str = "ListOrBlock";
+
 /// Struct name that requests a list of texts, a single text, or a block.
 pub(super) const TEXTS_OR_BLOCK: &str = "TextsOrBlock";
 
@@ -145,6 +148,11 @@ impl<'n> Place<'n> {
     fn visit_list<'de, V: Visitor<'de>>(self, items: &[Node], visitor: V) -> Result<V::Value, Refusal> {
         let kept = items.iter().filter(|item| !self.refused.contains(&item.id));
         self.here(visitor.visit_seq(SeqDeserializer::new(kept.map(|item| self.on(item)))))
+    }
+
+    /// Visits this node as the only item of a list.
+    fn visit_alone<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        self.here(visitor.visit_seq(SeqDeserializer::new(std::iter::once(self))))
     }
 
     /// Visits the entries whose key and value have not been rejected.
@@ -286,8 +294,12 @@ impl<'de> Deserializer<'de> for Place<'_> {
         let short = name == TEXT_OR_BLOCK;
         let expected = format!("{}a block with {}", if short { "a text or " } else { "" }, all_of(fields));
         match &self.node.value {
+            Value::List(_) if name == LIST_OR_BLOCK => self.visit_alone(visitor),
             Value::Map(entries) => {
                 let known = entries.iter().any(|(key, _)| fields.contains(&key.word()));
+                if name == LIST_OR_BLOCK && !known {
+                    return self.visit_alone(visitor);
+                }
                 if let Some(text) = unquoted(&self.node.value).filter(|_| short && !known) {
                     return Err(Refusal::unquoted(&text).at(self.node.id));
                 }

@@ -6,6 +6,7 @@
 mod containers;
 mod fields;
 mod per;
+mod pods;
 mod profiles;
 mod tasks;
 mod traced;
@@ -16,6 +17,7 @@ use serde::Deserialize;
 pub(super) use containers::{Containers, Pods};
 pub(super) use fields::{Histogram, Labels, Sum};
 pub(super) use per::{Per, ProfilePer, TaskPer, TracedPer};
+pub(super) use pods::{PodRule, PodsOrRules};
 pub(super) use profiles::{
     FREQUENCY_MAX, FUNCTIONS_MAX, LIMIT_MAX, PERIOD_MAX, Profile, STACK_MAX, STACK_MIN, SampledCgroups,
     SampledProcesses, Unwind,
@@ -77,6 +79,9 @@ pub(super) struct File {
     pub(super) tracefs: Option<Tracefs>,
     /// Cgroups (containers, pods, services) to count for.
     pub(super) cgroups: Option<At<Cgroups>>,
+    /// Containers and pods to count for, by their names and labels. Replaces the built-in `cgroups.include`, unless both are given. A container
+    /// is selected when its metadata is known: see `containers`.
+    pub(super) pods: Option<At<PodsOrRules>>,
     /// Processes to count for, and the labels that group them into series.
     pub(super) processes: Option<At<Processes>>,
     /// Metadata sources of container and pod names. Each cgroup of a container has the labels `namespace`, `pod` and `container`.
@@ -147,6 +152,8 @@ pub(super) struct Counters {
     pub(super) per: Option<At<List<Per>>>,
     /// Cgroups for this entry, instead of those of the file. Keys that it omits are as in the file.
     pub(super) cgroups: Option<At<Cgroups>>,
+    /// Containers and pods for this entry, in addition to `cgroups.include` of the entry. If it has neither, both are as in the file.
+    pub(super) pods: Option<At<PodsOrRules>>,
     /// Processes for this entry, instead of those of the file. Keys that it omits are as in the file.
     pub(super) processes: Option<At<Processes>>,
     /// The lowest level of `metrics` at which the metrics of the entry are published; `basic` by default.

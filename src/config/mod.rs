@@ -17,6 +17,7 @@ mod load;
 mod memory;
 mod metrics;
 mod per;
+mod pods;
 mod presets;
 mod problem;
 pub mod profiled;

@@ -1,9 +1,9 @@
-//! Targets of entries: the keys `per`, `cgroups` and `processes`, which have the same meaning in every section.
+//! Targets of entries: the keys `per`, `cgroups`, `pods` and `processes`, which have the same meaning in every section.
 
 use super::decode::{At, node_of};
-use super::file::{self, Cgroups, Per, Processes, TaskPer, TracedPer};
+use super::file::{self, Per, TaskPer, TracedPer};
 use super::report::Report;
-use super::selection::Selections;
+use super::selection::{Selections, WrittenSelections};
 use super::value::List;
 use super::yaml::NodeId;
 use crate::health::Scope;
@@ -14,8 +14,7 @@ pub(super) struct TargetKeys<'e, W> {
     /// Node of the entry.
     entry: NodeId,
     pub(super) per: &'e Option<At<List<W>>>,
-    pub(super) cgroups: &'e Option<At<Cgroups>>,
-    pub(super) processes: &'e Option<At<Processes>>,
+    pub(super) selections: WrittenSelections<'e>,
 }
 
 /// Implements `target_keys` for each kind of entry.
@@ -24,8 +23,8 @@ macro_rules! target_keys {
         impl At<file::$entry> {
             /// Returns the target keys of the entry.
             pub(super) fn target_keys(&self) -> TargetKeys<'_, $word> {
-                let Self { node: entry, value: file::$entry { per, cgroups, processes, .. } } = self;
-                TargetKeys { entry: *entry, per, cgroups, processes }
+                let Self { node: entry, value: file::$entry { per, cgroups, pods, processes, .. } } = self;
+                TargetKeys { entry: *entry, per, selections: WrittenSelections { cgroups, pods, processes } }
             }
         }
     )+};
@@ -46,7 +45,12 @@ pub(super) fn per<W: Copy + PartialEq + Default + Into<Scope>>(
         None if report.gives(keys.entry, "per") => Vec::new(),
         None => vec![usual],
     };
-    let overrides = [(node_of(keys.cgroups), Scope::Cgroup), (node_of(keys.processes), Scope::Process)];
+    let WrittenSelections { cgroups, pods, processes } = keys.selections;
+    let overrides = [
+        (node_of(cgroups), Scope::Cgroup),
+        (node_of(pods), Scope::Cgroup),
+        (node_of(processes), Scope::Process),
+    ];
     for (node, scope) in overrides {
         let unheard =
             !scopes.contains(&scope) && !keys.per.as_ref().is_some_and(|per| report.blames(per.node));
@@ -55,7 +59,7 @@ pub(super) fn per<W: Copy + PartialEq + Default + Into<Scope>>(
             report.warning(node, message, format!("add `{scope}` to its `per`, or remove this"));
         }
     }
-    let selected = Selections::over(keys.cgroups, keys.processes, selections, report);
+    let selected = Selections::over(keys.selections, selections, report);
     scopes.into_iter().map(|scope| selected.of(scope)).collect()
 }
 

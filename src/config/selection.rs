@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::decode::At;
-use super::file::{Cgroups, DEPTH_MAX, PID_MAX, ProcessRule, Processes};
+use super::file::{Cgroups, DEPTH_MAX, File, PID_MAX, PodsOrRules, ProcessRule, Processes};
+use super::pods;
 use super::problem::shown;
 use super::report::Report;
 use super::value::List;
 use crate::health::Scope;
-use crate::targets::{self, CgroupSelection, Glob, ProcessSelection, Targets};
+use crate::targets::{self, CgroupSelection, Glob, PodSelection, ProcessSelection, Targets};
 
 /// Length of a command name in the kernel, in bytes (`TASK_COMM_LEN` less the final NUL).
 const COMM_LEN: usize = 15;
@@ -17,6 +18,22 @@ const COMM_LEN: usize = 15;
 const PATTERN_LIMIT: usize = 256;
 /// Maximum length of a pattern, in bytes. Paths in the kernel are limited to 4096 bytes; practical patterns are much shorter.
 const PATTERN_LEN: usize = 1024;
+
+/// The keys `cgroups`, `pods` and `processes` of the file or of an entry.
+#[derive(Clone, Copy)]
+pub(super) struct WrittenSelections<'f> {
+    pub(super) cgroups: &'f Option<At<Cgroups>>,
+    pub(super) pods: &'f Option<At<PodsOrRules>>,
+    pub(super) processes: &'f Option<At<Processes>>,
+}
+
+impl File {
+    /// Returns the selections of the file.
+    pub(super) fn selections(&self) -> WrittenSelections<'_> {
+        let Self { cgroups, pods, processes, .. } = self;
+        WrittenSelections { cgroups, pods, processes }
+    }
+}
 
 /// Selections that entries without their own inherit.
 #[derive(Debug, Default)]
@@ -27,15 +44,10 @@ pub(super) struct Selections {
 
 impl Selections {
     /// Returns the written selections, with the values of `base` for omitted keys.
-    pub(super) fn over(
-        written_cgroups: &Option<At<Cgroups>>,
-        written_processes: &Option<At<Processes>>,
-        base: &Self,
-        report: &mut Report<'_>,
-    ) -> Self {
+    pub(super) fn over(written: WrittenSelections<'_>, base: &Self, report: &mut Report<'_>) -> Self {
         Self {
-            cgroups: cgroups(written_cgroups, &base.cgroups, report),
-            processes: processes(written_processes, &base.processes, report),
+            cgroups: cgroups(written.cgroups, written.pods, &base.cgroups, report),
+            processes: processes(written.processes, &base.processes, report),
         }
     }
 
@@ -45,21 +57,31 @@ impl Selections {
     }
 }
 
-/// Returns the selection of cgroups, with the values of `base` for omitted keys.
+/// Returns the selection of cgroups, with the values of `base` for omitted keys. Patterns of paths and rules for pods to include replace
+/// those of `base` together.
 fn cgroups(
     written: &Option<At<Cgroups>>,
+    written_pods: &Option<At<PodsOrRules>>,
     base: &CgroupSelection,
     report: &mut Report<'_>,
 ) -> CgroupSelection {
-    let Some(At { value: Cgroups { include, exclude, depth, descendants, attribution }, .. }) = written
-    else {
-        return base.clone();
-    };
+    let nothing = Cgroups::default();
+    let Cgroups { include, exclude, depth, descendants, attribution } =
+        written.as_ref().map_or(&nothing, |at| &at.value);
     let hint = "to count no cgroups, remove `cgroup` from every `per`";
     let (include, exclude) = patterns(include, exclude, hint, report);
+    let (pods_include, pods_exclude) = pods::selection(written_pods, report);
+    let base_include = match (&include, &pods_include) {
+        (None, None) => (base.include.clone(), base.pods.include.clone()),
+        _ => Default::default(),
+    };
     CgroupSelection {
-        include: include.unwrap_or_else(|| base.include.clone()),
+        include: include.unwrap_or(base_include.0),
         exclude: exclude.unwrap_or_else(|| base.exclude.clone()),
+        pods: PodSelection {
+            include: pods_include.unwrap_or(base_include.1),
+            exclude: pods_exclude.unwrap_or_else(|| base.pods.exclude.clone()),
+        },
         depth: report.number(depth, DEPTH_MAX).or(base.depth),
         descendants: descendants.map_or(base.descendants, |at| at.value),
         attribution: attribution.map_or(base.attribution, |at| at.value),
@@ -95,7 +117,7 @@ pub(super) fn rules(
 }
 
 /// Reads both lists; `include` must not be empty.
-fn lists<T, R>(
+pub(super) fn lists<T, R>(
     include: &Option<At<List<T>>>,
     exclude: &Option<At<List<T>>>,
     (so, hint): (&str, &str),
@@ -181,7 +203,7 @@ fn process_rule(rule: &At<ProcessRule>, report: &mut Report<'_>) -> targets::Pro
 
 /// Kind of path that a pattern matches.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Path {
+pub(super) enum Path {
     Cgroup,
     Exe,
 }
@@ -194,7 +216,7 @@ pub(super) fn below_mount(text: &str) -> Option<&str> {
 }
 
 /// Compiles a pattern of absolute paths.
-fn path(pattern: &At<String>, of: Path, report: &mut Report<'_>) -> Option<Glob> {
+pub(super) fn path(pattern: &At<String>, of: Path, report: &mut Report<'_>) -> Option<Glob> {
     let text = &*pattern.value;
     let what = if of == Path::Cgroup { "paths of cgroups" } else { "paths of executables" };
     let mounted = below_mount(text).filter(|_| of == Path::Cgroup);

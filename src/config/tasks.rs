@@ -69,9 +69,7 @@ fn task_targets(
 ) -> Vec<Targets> {
     match (written.per, base) {
         (Some(list), _) if list.is_empty() && !report.blames(list.node) => Vec::new(),
-        (None, Some(base)) => {
-            reselected(base, &Selections::over(written.cgroups, written.processes, selections, report))
-        }
+        (None, Some(base)) => reselected(base, &Selections::over(written.selections, selections, report)),
         _ => per(written, selections, report),
     }
 }

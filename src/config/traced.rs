@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub(super) use entries::traced;
 pub(super) use fields::{Fields, filter};
-pub(super) use probes::{Place, one_place, root};
+pub(super) use probes::{Place, one_place, within};
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -7,11 +7,10 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 use tokio::sync::Notify;
 
-use super::identity::Identity;
 use super::source::{Failure, Kind, Listing, MetadataSource};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::lock::Lock;
-use crate::targets::{ContainerPath, pod_uid};
+use crate::targets::{ContainerMetadata, ContainerPath, Identity, pod_uid};
 
 /// Maximum number of known containers, and of known pods.
 const MAX: usize = 1 << 16;
@@ -244,6 +243,25 @@ impl Directory {
             unknown.asked += u32::from(unknown.since <= asked);
             !containers.contains_key(id) && now.since(unknown.seen) < MISSED
         });
+    }
+}
+
+impl ContainerMetadata for Directory {
+    fn identities(&self, paths: &[Arc<str>]) -> Vec<Option<Arc<Identity>>> {
+        let states = self.look_up(paths.iter().map(|path| &**path));
+        let identity = |state| match state {
+            State::Known(identity) => Some(identity),
+            State::None | State::New | State::Unknown => None,
+        };
+        states.into_iter().map(identity).collect()
+    }
+
+    fn has_sources(&self) -> bool {
+        Self::has_sources(self)
+    }
+
+    fn generation(&self) -> u64 {
+        Self::generation(self)
     }
 }
 

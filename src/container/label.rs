@@ -5,10 +5,9 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::directory::{Directory, State};
-use super::identity::Identity;
 use crate::clock::Timestamp;
 use crate::metrics::{Family, Kind, Labels, Metadata, NameError, Point, Value};
-use crate::targets::{ContainerPath, pod_uid};
+use crate::targets::{ContainerPath, Identity, pod_uid};
 
 /// Adds the container labels to every series with the label `cgroup`.
 ///
@@ -179,9 +178,10 @@ mod tests {
             pod: Some(pod),
             container: Some("app".into()),
             image: Some("web:1".into()),
-            workload: Workload::new("Deployment", "web"),
+            workload: Some(Workload { kind: "Deployment".into(), name: "web".into() }),
             service: None,
             labels: vec![("tier".into(), "a\"b".into())],
+            selected_by: Vec::new(),
         }
     }
 

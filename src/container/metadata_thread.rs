@@ -80,33 +80,32 @@ impl Metrics {
     }
 }
 
-/// Requests metadata once from each source, if there is a clock. Returns the states of the sources and the problems. Takes up to five
-/// seconds per source.
+/// Requests metadata once from each source, with `ask`. Returns the metadata with the states of the sources, and the problems. Takes up to
+/// five seconds per source.
 pub fn ask_once(
     wanted: &Containers,
     roots: &Roots,
     environment: &Environment,
-    clock: Option<&Clock>,
-) -> (Vec<SourceState>, Vec<String>) {
+    clock: &Clock,
+    ask: bool,
+) -> (Directory, Vec<String>) {
     let (found, mut problems) = find(wanted, roots, environment);
-    let runtime =
-        clock.map(|_| tokio::runtime::Builder::new_current_thread().enable_all().build()).transpose();
+    let directory = Directory::new(clock.clone());
+    directory.set_sources(found.iter().map(SourceState::of).collect(), false);
+    let runtime = ask.then(|| tokio::runtime::Builder::new_current_thread().enable_all().build()).transpose();
     let runtime = runtime.unwrap_or_else(|error| {
         problems.push(format!("container metadata cannot be requested: {error}"));
         None
     });
     let chosen = Chosen::of(wanted);
-    let asked = found.iter().map(|source| {
-        let mut state = SourceState::of(source);
-        if let (Some(runtime), Some(clock)) = (&runtime, clock) {
-            state.note(&runtime.block_on(request(source, &chosen)), clock.now());
+    if let Some(runtime) = runtime {
+        for (place, source) in found.iter().enumerate() {
+            directory.enter(place, runtime.block_on(request(source, &chosen)));
         }
-        state
-    });
-    let asked = asked.collect();
-    // Does not wait for a pending name resolution.
-    runtime.into_iter().for_each(tokio::runtime::Runtime::shutdown_background);
-    (asked, problems)
+        // Does not wait for a pending name resolution.
+        runtime.shutdown_background();
+    }
+    (directory, problems)
 }
 
 async fn request(source: &MetadataSource, chosen: &Chosen) -> Result<Listing, Failure> {

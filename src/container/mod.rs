@@ -13,8 +13,9 @@ mod label;
 mod metadata_thread;
 mod source;
 
+pub use crate::targets::{Identity, Pod, Workload};
 pub use directory::{Account, Directory, SourceState, State};
-pub use identity::{Chosen, Identity, POD_CONTAINER, Pod, Workload};
+pub use identity::{Chosen, POD_CONTAINER};
 pub use label::Labeller;
 pub use metadata_thread::{MetadataContext, Metrics, ask_once, start};
 pub use source::{Failure, FailureKind, Kind, Listing, MetadataSource, decode, find};

@@ -48,6 +48,14 @@ impl Opened {
         Some(FileId { device: stat.device, inode: stat.inode })
     }
 
+    /// Returns the magic number of its file system (`statfs(2)`); `None` if the helper keeps the file.
+    pub fn filesystem_type(&self) -> Option<i64> {
+        match &self.file {
+            Contents::Local(file) => rustix::fs::fstatfs(file).ok().map(|stat| stat.f_type),
+            Contents::Apart(_) => None,
+        }
+    }
+
     /// Returns a path that refers to exactly this file in the kernel while it is open here. For a file of the host this is its canonical
     /// path, if `uprobe_events` accepts that. Otherwise it is the path of the descriptor, which cannot be redirected to another file.
     /// Returns `None` for a file that the helper keeps and that was not opened for a probe

@@ -256,6 +256,7 @@ impl Builder {
                 kind,
                 feed: Feed::Tasks(fact, one_of),
                 entry: Arc::clone(&entry),
+                follows: None,
                 sources: sources.to_vec(),
                 pair: None,
                 outputs,

@@ -7,6 +7,7 @@ use crate::config::traced::TracedKind;
 use crate::event::Event;
 use crate::event::format::Field;
 use crate::metrics::{Buckets, Metadata};
+use crate::probe::Definition;
 use crate::sched::Layout;
 use crate::syscall::Call;
 use crate::targets::Targets;
@@ -30,6 +31,8 @@ pub struct Trace {
     pub labels: Vec<Arc<str>>,
     /// Whether the event is a label, because there are several.
     pub event_label: bool,
+    /// Probe whose files change with the containers that it follows. The totals continue when they do.
+    pub follows: Option<Arc<Definition>>,
     /// Aggregation.
     pub measure: Amount,
     /// Maximum number of distinct values of one label.

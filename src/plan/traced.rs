@@ -13,6 +13,7 @@ use crate::event::{Catalog, Event, filter, syntax};
 use crate::health::{Refusal, Scope};
 use crate::metrics::{self, Buckets, Detail, Metadata, NameError, fit_name};
 use crate::probe::install::{ConfiguredProbe, Placed, Placements};
+use crate::probe::{Definition, Within};
 use crate::targets::Targets;
 
 /// Returns the probe that an entry requires.
@@ -32,6 +33,14 @@ pub(super) fn configured_probe(traced: &Traced) -> Option<ConfiguredProbe> {
     })
 }
 
+/// Returns the probe of an entry if its files change with the containers that it follows.
+fn follows_containers(traced: &Traced) -> Option<Arc<Definition>> {
+    let (EventSource::Probe(definition) | EventSource::Timed(definition)) = &traced.source else {
+        return None;
+    };
+    matches!(definition.within, Within::Containers(_)).then(|| Arc::new(definition.clone()))
+}
+
 /// Function that returns the kernel's message about a filter of a tracepoint (system, name, filter), if available.
 pub type Complain<'a> = dyn Fn(&str, &str, &str) -> Option<String> + 'a;
 
@@ -46,8 +55,10 @@ impl Builder {
         if events.is_empty() {
             return;
         }
-        // A USDT probe with several instances has one count, so its records must be merged.
-        let apart = events.len() == 1 || matches!(traced.source, EventSource::Events(_));
+        // A USDT probe with several instances has one count, so its records must be merged. The number of files of a probe that follows
+        // containers changes.
+        let apart = (events.len() == 1 && follows_containers(traced).is_none())
+            || matches!(traced.source, EventSource::Events(_));
         // Records are hits, even if the kernel counts amounts.
         let counts_hits = !events.iter().any(|placed| placed.event.counts_amounts());
         if traced.measure == Measure::Count && traced.labels.is_empty() && apart && counts_hits {
@@ -61,20 +72,16 @@ impl Builder {
     /// first, the pair is dropped.
     fn filtered(&mut self, traced: &Traced, mut events: Vec<Placed>, complain: &Complain<'_>) -> Vec<Placed> {
         let Some(filter) = &traced.filter else { return events };
-        let paired =
-            events.len() == 2 && matches!(traced.source, EventSource::Pair(_) | EventSource::Timed(_));
-        let unfiltered = events.split_off(if paired { 1 } else { events.len() });
-        events.retain_mut(|event| match set_filter(event, filter, complain) {
-            Ok(()) => true,
-            Err(unfit) => {
-                self.refuse_traced(traced, *unfit);
-                false
+        let is_pair = matches!(traced.source, EventSource::Pair(_) | EventSource::Timed(_));
+        let mut filtered = Vec::new();
+        for group in events.chunks_mut(if is_pair { 2 } else { 1 }) {
+            let Some(first) = group.first_mut() else { continue };
+            match set_filter(first, filter, complain) {
+                Ok(()) => filtered.extend_from_slice(group),
+                Err(unfit) => self.refuse_traced(traced, *unfit),
             }
-        });
-        if !events.is_empty() {
-            events.extend(unfiltered);
         }
-        events
+        filtered
     }
 
     /// Returns the events of an entry that exist on this host.
@@ -140,10 +147,15 @@ impl Builder {
     fn look_into(&mut self, traced: &Traced, events: Vec<Placed>) {
         let mut sources = Vec::new();
         match &traced.source {
-            EventSource::Pair(_) | EventSource::Timed(_) => match pair_sources(traced, &events) {
-                Ok(pair) => sources.extend(pair),
-                Err(refusal) => return self.refuse_traced(traced, PlanRefusal::new(refusal, true)),
-            },
+            // A timed function has a pair in each of its files.
+            EventSource::Pair(_) | EventSource::Timed(_) => {
+                for pair in events.chunks(2) {
+                    match pair_sources(traced, pair) {
+                        Ok(pair) => sources.extend(pair),
+                        Err(refusal) => return self.refuse_traced(traced, PlanRefusal::new(refusal, true)),
+                    }
+                }
+            }
             // An event without a required field does not affect the others.
             _ => {
                 for placed in &events {
@@ -177,6 +189,7 @@ impl Builder {
             feed: Feed::Records,
             entry: Arc::clone(&traced.name),
             event_label: matches!(traced.source, EventSource::Events(_)) && sources.len() > 1,
+            follows: follows_containers(traced),
             sources,
             pair,
             outputs,
@@ -190,7 +203,10 @@ impl Builder {
     fn output(&mut self, traced: &Traced, targets: &Targets, sources: &[Source]) -> Result<Output, Refusal> {
         let unit = traced.unit();
         let base = traced.base();
-        let names: Vec<&str> = sources.iter().map(|source| &*source.event.name).collect();
+        let mut names: Vec<&str> = sources.iter().map(|source| &*source.event.name).collect();
+        let mut seen = BTreeSet::new();
+        // The instances of a probe have one name, in all files.
+        names.retain(|name| seen.insert(*name) || matches!(traced.source, EventSource::Pair(_)));
         let what = match traced.source {
             EventSource::Pair(_) | EventSource::Timed(_) => names.join(" to "),
             _ => names.iter().take(8).copied().collect::<Vec<_>>().join(", "),

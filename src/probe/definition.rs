@@ -12,6 +12,7 @@ use super::argument::{Argument, ArgumentError, Element, Fetch, Site};
 use crate::event::{Parsed, fault};
 use crate::files::Root;
 use crate::named_enum::named_enum;
+use crate::targets::ContainerRule;
 
 /// A text that is not a valid probe location. `{:#}` shows the position with a caret.
 pub type LocationError = crate::event::ParseError;
@@ -58,13 +59,28 @@ impl ProbeKind {
     }
 }
 
+/// Where the path of a probe is searched.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Within {
+    /// In one root file system.
+    Root(Root),
+    /// In the root file systems of all cgroups that the rule selects.
+    Containers(ContainerRule),
+}
+
+impl Default for Within {
+    fn default() -> Self {
+        Self::Root(Root::Host)
+    }
+}
+
 /// A probe: its location, its root file system, and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Definition {
     /// Location of the probe.
     pub location: Location,
-    /// The root file system in which a path is resolved.
-    pub root: Root,
+    /// Where a path is searched.
+    pub within: Within,
     /// Recorded arguments.
     pub arguments: Vec<Argument>,
 }
@@ -85,7 +101,7 @@ pub enum Location {
     },
     /// In an executable file: `/usr/lib/libc.so.6:malloc`, `…:malloc+0x4`, `…:0x1234` (a file offset).
     User {
-        /// The file, absolute in its [`Root`].
+        /// The file, absolute in its root.
         path: Arc<str>,
         /// Location in the file.
         at: At,
@@ -94,7 +110,7 @@ pub enum Location {
     },
     /// A USDT probe: `/usr/bin/postgres:postgresql:query__start`.
     Usdt {
-        /// The file, absolute in its [`Root`].
+        /// The file, absolute in its root.
         path: Arc<str>,
         /// The provider; `None`: any provider.
         provider: Option<Arc<str>>,

@@ -8,25 +8,24 @@ mod events;
 mod kernel;
 mod locate;
 mod place;
+mod search;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::tracefs::{Leftover, Line, Probes};
 use super::{Definition, Location};
 use crate::error::FileError;
+use crate::event::Event;
 use crate::event::format::Format;
-use crate::event::{Event, FileId};
 use crate::files::{Files, Opened};
 use crate::health::Refusal;
-use crate::host::Roots;
-use crate::targets::CgroupMount;
+use crate::targets::ContainerMetadata;
 use kernel::Kernel;
 use locate::{Answer, LocatedProbe, Locator, locate};
-use place::Site;
+use search::{FileKey, FileSources};
 
 /// A probe that the configuration requests.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,10 +79,12 @@ struct Installed {
     defined: Vec<Arc<str>>,
     /// Description of each event, for users.
     ways: Vec<String>,
-    /// The probed file. The kernel accesses it through this descriptor.
-    file: Option<Opened>,
-    /// The file at the path at that time, whether it could be probed or not.
-    seen: Option<FileId>,
+    /// The probed files. The kernel accesses them through these descriptors.
+    files: Vec<Opened>,
+    /// The files at the path at that time, whether they could be probed or not.
+    seen: Vec<FileKey>,
+    /// What is not probed, for users.
+    notes: Vec<String>,
 }
 
 /// Description of a probe, for users.
@@ -95,6 +96,14 @@ pub struct ProbeDescription {
     pub events: Vec<Placed>,
     /// For each event, the PMU and the location, or its line in tracefs. Or the reason why there is none.
     pub ways: Result<Vec<String>, Refusal>,
+    /// What is not probed although the rest is: files beyond the limit, and files without the location.
+    pub notes: Vec<String>,
+}
+
+impl ProbeDescription {
+    fn of(configured: &ConfiguredProbe) -> Self {
+        Self { entry: configured.entry(), events: Vec::new(), ways: Ok(Vec::new()), notes: Vec::new() }
+    }
 }
 
 /// The tracefs definitions of a probe.
@@ -102,8 +111,8 @@ pub struct ProbeDescription {
 pub struct Definitions {
     /// One line for each instance.
     pub lines: Vec<Line>,
-    /// The probed file. Keep it open until the kernel has read the lines, because they may refer to its descriptor.
-    pub file: Option<Opened>,
+    /// The probed files. Keep them open until the kernel has read the lines, because they may refer to their descriptors.
+    pub files: Vec<Opened>,
 }
 
 /// Finds the location of a probe and returns its tracefs definitions. Changes nothing.
@@ -111,23 +120,21 @@ pub struct Definitions {
 /// # Errors
 /// The location does not exist, is not accessible, or does not support the arguments.
 pub fn definitions(configured: &ConfiguredProbe, files: &Files) -> Result<Definitions, Refusal> {
-    let site = find(configured, &mut Kernel::ask(files.roots(), [configured]), files)?;
-    Ok(Definitions { lines: events::lines(configured, &site)?, file: site.file })
-}
-
-fn find(configured: &ConfiguredProbe, kernel: &mut Kernel<'_>, files: &Files) -> Result<Site, Refusal> {
-    place::find(configured, cgroups(files.roots()).as_deref(), kernel, files)
-}
-
-/// Returns the mount point of cgroups.
-fn cgroups(roots: &Roots) -> Option<PathBuf> {
-    Some(PathBuf::from(CgroupMount::find(roots).ok()?.dir()))
+    let sources = FileSources { files: files.clone(), metadata: None };
+    let search = sources.search();
+    let (_, found) = place::find(configured, &mut Kernel::ask(files.roots(), [configured]), &search);
+    let mut all = Definitions { lines: Vec::new(), files: Vec::new() };
+    for site in found?.sites {
+        all.lines.extend(events::lines(configured, &site)?);
+        all.files.extend(site.file);
+    }
+    Ok(all)
 }
 
 /// All probes of this process.
 #[derive(Debug)]
 pub struct Installer {
-    files: Files,
+    sources: FileSources,
     /// The thread that opens files; `None` = the calling thread.
     locator: Option<Locator>,
     /// Locations that were found but not used yet.
@@ -143,16 +150,24 @@ pub struct Installer {
 impl Installer {
     /// Returns an installer without probes. `pid` is the process ID if procfs is unavailable.
     pub fn new(files: impl Into<Files>, pid: u32) -> Self {
-        let files = files.into();
-        let probes = Probes::new(files.roots(), pid);
+        let sources = FileSources { files: files.into(), metadata: None };
+        let probes = Probes::new(sources.files.roots(), pid);
         let (found, moved) = (Vec::new(), Vec::new());
-        Self { files, locator: None, found, moved, probes, installed: Vec::new(), stale: Vec::new() }
+        Self { sources, locator: None, found, moved, probes, installed: Vec::new(), stale: Vec::new() }
+    }
+
+    /// Uses this metadata to find the containers of probes, on the calling thread.
+    #[must_use]
+    pub fn with_metadata(mut self, metadata: Arc<dyn ContainerMetadata>) -> Self {
+        self.sources.metadata = Some(metadata);
+        self
     }
 
     /// Returns an installer for a thread that must not block on files: another thread opens them. A probe whose file is not open within two
     /// seconds is rejected temporarily. [`outdated`](Self::outdated) returns it when the file is open.
-    pub fn aside(files: &Files, pid: u32) -> Self {
-        Self { locator: Locator::start(files), ..Self::new(files, pid) }
+    pub fn aside(files: &Files, metadata: Arc<dyn ContainerMetadata>, pid: u32) -> Self {
+        let installer = Self::new(files, pid).with_metadata(metadata);
+        Self { locator: Locator::start(&installer.sources), ..installer }
     }
 
     /// Removes the leftovers of ended exporters; see [`Probes::sweep`].
@@ -195,13 +210,13 @@ impl Installer {
 
     /// Returns the locations of probes, as far as they are known or found soon.
     fn places(&mut self, mut missing: Vec<ConfiguredProbe>) -> Vec<LocatedProbe> {
-        let Some(locator) = &mut self.locator else { return locate(&missing, &self.files) };
+        let Some(locator) = &mut self.locator else { return locate(&missing, &self.sources) };
         let mut located = std::mem::take(&mut self.found);
         missing.retain(|configured| !located.iter().any(|located| located.configured == *configured));
         // The kernel's symbols and types cannot block. So kernel probes are located immediately.
         let (in_kernel, in_files): (Vec<_>, Vec<_>) =
             missing.into_iter().partition(ConfiguredProbe::is_in_kernel);
-        located.extend(locate(&in_kernel, &self.files));
+        located.extend(locate(&in_kernel, &self.sources));
         for answer in locator.places(in_files) {
             if let Answer::Places(places) = answer {
                 located.extend(places);
@@ -212,18 +227,25 @@ impl Installer {
 
     /// Returns a description of each probe without installing it, or the reason why it cannot be installed.
     pub fn look(&self, configured_probes: &[ConfiguredProbe]) -> Vec<ProbeDescription> {
-        let roots = self.files.roots();
+        let roots = self.sources.files.roots();
         let mut kernel = Kernel::ask(roots, configured_probes);
+        let search = self.sources.search();
         let look = |configured: &ConfiguredProbe| {
-            let seen = find(configured, &mut kernel, &self.files).and_then(|site| {
-                let mut maker = events::EventCreator::new(configured, &site, roots, None);
-                maker.all().map(|events| (events, maker.ways))
+            let mut description = ProbeDescription::of(configured);
+            let described = place::find(configured, &mut kernel, &search).1.and_then(|found| {
+                let mut ways = Vec::new();
+                for site in &found.sites {
+                    let mut maker = events::EventCreator::new(configured, site, roots, None);
+                    description.events.extend(maker.all()?);
+                    ways.append(&mut maker.ways);
+                }
+                description.notes = found.notes;
+                Ok(ways)
             });
-            let (events, ways) = match seen {
-                Ok((events, ways)) => (events, Ok(ways)),
-                Err(refusal) => (Vec::new(), Err(refusal)),
-            };
-            ProbeDescription { entry: configured.entry(), events, ways }
+            if described.is_err() {
+                description.events.clear();
+            }
+            ProbeDescription { ways: described, ..description }
         };
         configured_probes.iter().map(look).collect()
     }
@@ -236,6 +258,7 @@ impl Installer {
                 entry: probe.configured.entry(),
                 events: probe.placed.clone().unwrap_or_default(),
                 ways,
+                notes: probe.notes.clone(),
             }
         };
         self.installed.iter().map(look).collect()
@@ -248,7 +271,7 @@ impl Installer {
         let configured_probes =
             || self.installed.iter().map(|probe| probe.configured.clone()).collect::<Vec<_>>();
         let Some(locator) = &mut self.locator else {
-            let now = if due { locate::files_of(&configured_probes(), &self.files) } else { Vec::new() };
+            let now = if due { locate::files_of(&configured_probes(), &self.sources) } else { Vec::new() };
             return self.note_moved(now);
         };
         if due {
@@ -264,10 +287,11 @@ impl Installer {
         }
     }
 
-    fn note_moved(&mut self, now: Vec<(Entry, Option<FileId>)>) -> Vec<Arc<str>> {
-        let is_moved = |(entry, now): &(Entry, Option<FileId>)| {
+    fn note_moved(&mut self, now: Vec<(Entry, Vec<FileKey>)>) -> Vec<Arc<str>> {
+        // Files that are gone need no action: nothing executes them, and their container may only be restarting.
+        let is_moved = |(entry, now): &(Entry, Vec<FileKey>)| {
             let probe = self.installed.iter().find(|probe| probe.configured.entry() == *entry);
-            now.is_some() && probe.is_some_and(|probe| probe.seen != *now)
+            probe.is_some_and(|probe| now.iter().any(|file| !probe.seen.contains(file)))
         };
         self.moved = now.into_iter().filter(is_moved).map(|(entry, _)| entry).collect();
         self.moved.iter().map(|(_, name)| Arc::clone(name)).collect()
@@ -283,27 +307,40 @@ impl Installer {
         }
     }
 
-    fn install(&mut self, LocatedProbe { configured, seen, site }: LocatedProbe) -> Installed {
+    fn install(&mut self, LocatedProbe { configured, seen, sites }: LocatedProbe) -> Installed {
         let mut probe = Installed {
             configured,
             placed: Ok(Vec::new()),
             defined: Vec::new(),
             ways: Vec::new(),
-            file: None,
+            files: Vec::new(),
             seen,
+            notes: Vec::new(),
         };
-        let site = match site {
-            Ok(site) => site,
+        let found = match sites {
+            Ok(found) => found,
             Err(refusal) => return Installed { placed: Err(refusal), ..probe },
         };
-        let mut maker =
-            events::EventCreator::new(&probe.configured, &site, self.files.roots(), Some(&mut self.probes));
-        probe.placed = maker.all();
-        (probe.defined, probe.ways) = (maker.defined, maker.ways);
-        if probe.placed.is_err() {
-            self.stale.append(&mut probe.defined);
+        let mut placed = Vec::new();
+        for site in found.sites {
+            let roots = self.sources.files.roots();
+            let mut maker =
+                events::EventCreator::new(&probe.configured, &site, roots, Some(&mut self.probes));
+            let events = maker.all();
+            probe.defined.append(&mut maker.defined);
+            probe.ways.append(&mut maker.ways);
+            match events {
+                Ok(events) => placed.extend(events),
+                Err(refusal) => {
+                    self.stale.append(&mut probe.defined);
+                    return Installed { placed: Err(refusal), ..probe };
+                }
+            }
+            probe.files.extend(site.file);
         }
-        probe.file = site.file;
-        probe
+        for note in &found.notes {
+            tracing::warn!(probe = %probe.configured.name, "not probed: {note}");
+        }
+        Installed { placed: Ok(placed), notes: found.notes, ..probe }
     }
 }

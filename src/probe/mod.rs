@@ -17,4 +17,4 @@ pub mod tracefs;
 pub mod usdt;
 
 pub use crate::files::Root;
-pub use definition::{At, Definition, Location, LocationError, ProbeKind, Request};
+pub use definition::{At, Definition, Location, LocationError, ProbeKind, Request, Within};

@@ -29,7 +29,7 @@ use crate::plan::Sampler;
 use crate::ring::{Losses, Malformed, Record, Sample, time_of};
 use crate::stack::{self, AnalyzedSample, Analyzer, Frame, ProcessId, StackId};
 use crate::sys::Ring;
-use crate::targets::{Cgroup, CgroupSelection};
+use crate::targets::{Cgroup, CgroupSelection, ContainerMetadata};
 
 /// The stacks of one entry.
 #[derive(Debug)]
@@ -69,17 +69,31 @@ impl Source {
     }
 
     #[inline]
-    fn chooses(&mut self, id: TaskId, tasks: &Tasks) -> bool {
-        *self
-            .chosen
-            .entry(id)
-            .or_insert_with(|| tasks.get(id).is_some_and(|seen| is_chosen(&self.sampler.targets, seen)))
+    fn chooses(&mut self, id: TaskId, tasks: &Tasks, containers: Option<&dyn ContainerMetadata>) -> bool {
+        *self.chosen.entry(id).or_insert_with(|| {
+            tasks.get(id).is_some_and(|seen| is_chosen(&self.sampler.targets, seen, containers))
+        })
+    }
+
+    /// Reports whether it selects threads by the metadata of their containers.
+    fn selects_pods(&self) -> bool {
+        self.sampler.targets.cgroups.as_ref().is_some_and(|selection| !selection.pods.is_empty())
     }
 }
 
-fn is_chosen(targets: &SampledTargets, seen: &SampledThread) -> bool {
+fn is_chosen(
+    targets: &SampledTargets,
+    seen: &SampledThread,
+    containers: Option<&dyn ContainerMetadata>,
+) -> bool {
     let in_cgroup = |selection: &CgroupSelection| {
-        seen.process.cgroup.as_ref().is_some_and(|path| selection.matches(&Cgroup::at(path)))
+        let Some(path) = &seen.process.cgroup else { return false };
+        let container = match selection.pods.is_empty() {
+            true => None,
+            false => containers
+                .and_then(|containers| containers.identities(std::slice::from_ref(path)).pop().flatten()),
+        };
+        selection.matches(&Cgroup { container, ..Cgroup::at(path) })
     };
     targets.cgroups.as_ref().is_none_or(in_cgroup)
         && targets.processes.as_ref().is_none_or(|selection| selection.matches(&seen.process))
@@ -122,6 +136,9 @@ const MAX_KERNEL_FUNCTIONS: usize = 1 << 14;
 #[derive(Debug)]
 pub(super) struct Analysis {
     sources: Vec<Source>,
+    /// Metadata of containers, for selections of pods, and its generation in the last turn.
+    containers: Option<Arc<dyn ContainerMetadata>>,
+    generation: u64,
     /// How long samples are kept. Windows that are longer are kept whole.
     history: Duration,
     /// By event, the format of its records.
@@ -155,6 +172,8 @@ impl Analysis {
         let files = files.into();
         Self {
             sources: Vec::new(),
+            containers: None,
+            generation: 0,
             history: Duration::ZERO,
             sample_sources: FxHashMap::default(),
             analyzer: Analyzer::new(&files, stack::Limits::default()),
@@ -173,11 +192,17 @@ impl Analysis {
         }
     }
 
+    /// Uses this metadata to select threads by their containers.
+    pub(super) fn with_metadata(self, containers: Arc<dyn ContainerMetadata>) -> Self {
+        Self { containers: Some(containers), ..self }
+    }
+
     /// Analyzes some of the queued records, in order, and hands over the results. Returns whether no records are left: otherwise the caller
     /// releases the lock, so that other threads get their turn.
     pub(super) fn turn<R: Ring>(&mut self, rings: &Lock<Rings<R>>, handoff: &Lock<Handoff>) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
         let all = rings.lock().take(&mut batch);
+        self.forget_unknown_containers();
         self.before = batch.losses;
         if batch.torn {
             self.records_lost();
@@ -194,6 +219,18 @@ impl Analysis {
             self.make_room(gone);
         }
         all
+    }
+
+    /// Decides again which threads are selected by the metadata of their containers, if there is new metadata.
+    fn forget_unknown_containers(&mut self) {
+        let mut concerned = self.sources.iter_mut().filter(|source| source.selects_pods()).peekable();
+        if concerned.peek().is_none() {
+            return;
+        }
+        let generation = self.containers.as_ref().map_or(0, |containers| containers.generation());
+        if std::mem::replace(&mut self.generation, generation) != generation {
+            concerned.for_each(|source| source.chosen.clear());
+        }
     }
 
     /// Returns the time before which all records are analyzed. Nanoseconds on the clock of the records.
@@ -309,7 +346,7 @@ impl Analysis {
         let Some(source) = self.sources.get_mut(place) else { return };
         self.own.records += 1;
         let task = self.tasks.id(sample);
-        if !source.chooses(task, &self.tasks) {
+        if !source.chooses(task, &self.tasks, self.containers.as_deref()) {
             return;
         }
         let (mode, weight) = match &source.sampler.waits {

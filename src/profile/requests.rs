@@ -30,6 +30,7 @@ use crate::ring::{Ksymbol, Losses};
 use crate::stack::{Code, Frame};
 use crate::symbol::{self, Lines, Symbolizer};
 use crate::sys::{Ring, scheduling};
+use crate::targets::ContainerMetadata;
 use crate::targets::{ProcessContext, ProcessKey};
 
 /// Profiles on request. [`end`](Self::end), [`renew`](Self::renew), [`last`](Self::last), [`range`](Self::range) and [`heat`](Self::heat)
@@ -193,7 +194,9 @@ impl<R: Ring> Shared<R> {
         Self {
             rings: Lock::new(Rings::new()),
             handoff: Lock::default(),
-            analysis: IoLock::new(Analysis::new(&files)),
+            analysis: IoLock::new(
+                Analysis::new(&files).with_metadata(Arc::clone(&directory) as Arc<dyn ContainerMetadata>),
+            ),
             symbols: IoLock::new(Symbolizer::new(&files, clock.clone(), symbol::Options::default())),
             lines: IoLock::new(Lines::new(&files, 0)),
             debug_info: AtomicU64::new(0),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::{CgroupPaths, Task};
-use crate::targets::{Cgroup, CgroupId, Process, ProcessKey, Watch};
+use crate::targets::{Cgroup, CgroupId, CgroupSelection, Process, ProcessKey, Watch};
 
 /// Root of every cgroup hierarchy (`KERNFS_ROOT_INO`), whatever part of it is mounted here.
 pub const ROOT: CgroupId = CgroupId(1);
@@ -14,8 +14,10 @@ pub const ROOT: CgroupId = CgroupId(1);
 /// afterwards. Also contains cgroups that records report as created since then.
 #[derive(Debug, Default)]
 pub struct TargetIndex {
-    cgroups: FxHashMap<CgroupId, Arc<str>>,
-    removed: FxHashMap<CgroupId, Arc<str>>,
+    cgroups: FxHashMap<CgroupId, Arc<Cgroup>>,
+    removed: FxHashMap<CgroupId, Arc<Cgroup>>,
+    /// IDs of `cgroups` and `removed` by path.
+    ids: FxHashMap<Arc<str>, CgroupId>,
     created: CgroupPaths,
     processes: FxHashMap<u32, Arc<Process>>,
     ended: FxHashMap<u32, Arc<Process>>,
@@ -26,12 +28,13 @@ pub struct TargetIndex {
 impl TargetIndex {
     /// Replaces the cgroups and processes by those of the last scan.
     pub fn follow(&mut self, targets: &Watch) {
-        let cgroups =
-            targets.cgroups().into_iter().map(|cgroup| (cgroup.id, Arc::clone(&cgroup.path))).collect();
+        let cgroups = targets.cgroups().into_iter().map(|cgroup| (cgroup.id, cgroup)).collect();
         self.removed = std::mem::replace(&mut self.cgroups, cgroups);
+        let all = self.removed.values().chain(self.cgroups.values());
+        self.ids = all.map(|cgroup| (Arc::clone(&cgroup.path), cgroup.id)).collect();
         let processes = targets.processes().into_iter().map(|process| (process.key.pid, process)).collect();
         self.ended = std::mem::replace(&mut self.processes, processes);
-        self.whole = self.cgroups.get(&ROOT).is_some_and(|path| &**path == "/");
+        self.whole = self.cgroups.get(&ROOT).is_some_and(|root| &*root.path == "/");
         self.created.end_round();
     }
 
@@ -47,7 +50,7 @@ impl TargetIndex {
 
     /// Returns the paths of all cgroups of the last scan.
     pub fn paths(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.cgroups.values()
+        self.cgroups.values().map(|cgroup| &cgroup.path)
     }
 
     /// Reports whether a process existed at the last scan.
@@ -57,22 +60,36 @@ impl TargetIndex {
 
     /// Returns the path of a cgroup, including recently removed ones.
     pub fn path_of(&self, id: CgroupId) -> Option<Arc<str>> {
-        let seen = self.cgroups.get(&id).or_else(|| self.removed.get(&id));
-        seen.or_else(|| self.created.get(id).filter(|_| self.whole)).cloned()
+        let created = || self.created.get(id).filter(|_| self.whole).cloned();
+        self.seen(id).map(|cgroup| Arc::clone(&cgroup.path)).or_else(created)
+    }
+
+    fn seen(&self, id: CgroupId) -> Option<&Arc<Cgroup>> {
+        self.cgroups.get(&id).or_else(|| self.removed.get(&id))
+    }
+
+    /// Reports whether the cgroup at a path is selected. Metadata of its container is known only if the last two scans found it.
+    pub fn selects(&self, selection: &CgroupSelection, path: &str) -> bool {
+        let id = self.ids.get(path).filter(|_| !selection.pods.is_empty());
+        match id.and_then(|&id| self.seen(id)) {
+            Some(cgroup) => selection.matches(cgroup),
+            None => selection.matches(&Cgroup::at(path)),
+        }
     }
 
     /// Returns the cgroup with this ID, including recently removed ones.
     pub fn cgroup(&self, id: CgroupId) -> Option<Cgroup> {
-        let path = self.path_of(id)?;
-        let depth = path.split('/').filter(|name| !name.is_empty()).count();
-        Some(Cgroup { id, path, depth })
+        match self.seen(id) {
+            Some(cgroup) => Some(Cgroup::clone(cgroup)),
+            None => Some(Cgroup { id, ..Cgroup::at(&self.path_of(id)?) }),
+        }
     }
 
     /// Returns the cgroup of a task. If its records contain none, returns that of its process at the last scan.
     pub fn cgroup_of(&self, task: &Task) -> Option<CgroupId> {
         let seen = || {
             let path = self.process(task)?.cgroup.clone()?;
-            self.cgroups.iter().find(|&(_, known)| *known == path).map(|(&id, _)| id)
+            self.cgroups.iter().find(|&(_, known)| known.path == path).map(|(&id, _)| id)
         };
         task.cgroup.or_else(seen)
     }
@@ -116,7 +133,10 @@ mod tests {
             (pid, Arc::new(process))
         };
         let index = TargetIndex {
-            cgroups: [(ROOT, "/".into()), (CgroupId(7), "/init".into())].into_iter().collect(),
+            cgroups: [(ROOT, "/"), (CgroupId(7), "/init")]
+                .map(|(id, path)| (id, Arc::new(Cgroup { id, ..Cgroup::at(path) })))
+                .into_iter()
+                .collect(),
             processes: [process(1, Some("/init")), process(2, None), process(3, Some("/gone"))]
                 .into_iter()
                 .collect(),

@@ -1,6 +1,7 @@
 //! Patterns for paths and names.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use globset::{GlobBuilder, GlobMatcher};
 
@@ -63,6 +64,12 @@ impl PartialEq for Glob {
 }
 
 impl Eq for Glob {}
+
+impl Hash for Glob {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
 
 impl fmt::Debug for Glob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

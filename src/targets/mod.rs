@@ -5,7 +5,9 @@
 
 mod attribution;
 mod cgroup;
+mod container_rule;
 mod glob;
+mod identity;
 mod open_target;
 mod process;
 mod selected;
@@ -17,7 +19,9 @@ pub use attribution::Attribution;
 pub use cgroup::{
     Cgroup, CgroupAbsent, CgroupId, CgroupMount, CgroupSelection, Cgroups, ContainerPath, parent_of, pod_uid,
 };
+pub use container_rule::{ContainerRule, PodRule, PodSelection};
 pub use glob::{Glob, GlobError};
+pub use identity::{ContainerMetadata, Identity, Pod, Workload};
 pub use open_target::OpenTarget;
 pub use process::{
     Changed, GroupBy, Need, Process, ProcessContext, ProcessKey, ProcessRule, ProcessSelection, Processes,

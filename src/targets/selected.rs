@@ -88,7 +88,10 @@ impl Targets {
     pub fn add_needs(&self, needs: &mut Needs) {
         match self {
             Self::Cpus(_) => {}
-            Self::Cgroups(_) => needs.cgroups = true,
+            Self::Cgroups(selection) => {
+                needs.cgroups = true;
+                needs.containers |= !selection.pods.is_empty();
+            }
             Self::Processes(selection) => needs.add_processes(selection),
         }
     }

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::sync::Arc;
 
 use super::{
-    Cgroup, CgroupAbsent, CgroupId, CgroupMount, Cgroups, Changed, Diff, Need, Process, ProcessKey,
-    ProcessSelection, Processes, SkippedTargets,
+    Cgroup, CgroupAbsent, CgroupId, CgroupMount, Cgroups, Changed, ContainerMetadata, Diff, Need, Process,
+    ProcessKey, ProcessSelection, Processes, SkippedTargets,
 };
 use crate::error::FileError;
 use crate::host::{CpuSet, Online, Roots};
@@ -15,6 +15,8 @@ use crate::host::{CpuSet, Online, Roots};
 pub struct Needs {
     /// Cgroups.
     pub cgroups: bool,
+    /// Metadata of the containers of cgroups.
+    pub containers: bool,
     /// Processes, and the properties of processes to read.
     processes: Option<Need>,
 }
@@ -50,6 +52,8 @@ pub struct Watch {
     mount: Result<CgroupMount, CgroupAbsent>,
     cgroups: Option<Cgroups>,
     processes: Option<Processes>,
+    /// Metadata of containers; `None` = unknown.
+    containers: Option<Arc<dyn ContainerMetadata>>,
     /// Errors of the last scan, besides a missing cgroup mount.
     problems: Vec<FileError>,
 }
@@ -64,9 +68,16 @@ impl Watch {
             mount: CgroupMount::find(&roots),
             cgroups: None,
             processes: None,
+            containers: None,
             problems: Vec::new(),
             roots,
         }
+    }
+
+    /// Uses this metadata to describe cgroups.
+    #[must_use]
+    pub fn with_metadata(self, containers: Arc<dyn ContainerMetadata>) -> Self {
+        Self { containers: Some(containers), ..self }
     }
 
     /// Sets the kinds of targets to scan for. Discards targets of other kinds, and all targets if the mount of the cgroup file system has
@@ -117,9 +128,13 @@ impl Watch {
         if self.needs.cgroups
             && let Ok(mount) = &self.mount
         {
-            match self.cgroups.get_or_insert_with(|| Cgroups::new(mount.dir())).refresh() {
+            let cgroups = self.cgroups.get_or_insert_with(|| Cgroups::new(mount.dir()));
+            match cgroups.refresh() {
                 Ok(diff) => changes.cgroups = diff,
                 Err(error) => self.problems.push(error),
+            }
+            if let Some(containers) = self.containers.as_deref().filter(|_| self.needs.containers) {
+                cgroups.describe(containers, &mut changes.cgroups);
             }
         }
         if let Some(need) = self.needs.processes {
@@ -203,7 +218,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::targets::{Attribution, GroupBy, ProcessRule};
+    use crate::targets::{Attribution, GroupBy, Identity, Pod, ProcessRule};
 
     fn everything() -> Needs {
         let mut needs = Needs { cgroups: true, ..Needs::default() };
@@ -226,6 +241,66 @@ mod tests {
         assert_eq!(problems.len(), 3, "{problems:?}");
         assert!(problems[0].starts_with("cgroups cannot be found: "), "{problems:?}");
         assert!(problems[1].contains("/cpu/online: ENOENT"), "{problems:?}");
+    }
+
+    /// Metadata that a test changes.
+    #[derive(Debug, Default)]
+    struct Pods(std::sync::Mutex<Option<&'static str>>);
+
+    impl ContainerMetadata for Pods {
+        fn identities(&self, paths: &[Arc<str>]) -> Vec<Option<Arc<Identity>>> {
+            let pod = self.0.lock().unwrap().map(|name| Pod {
+                namespace: "shop".into(),
+                name: name.into(),
+                uid: "u".into(),
+            });
+            let identity = pod.map(|pod| Arc::new(Identity { pod: Some(pod), ..Identity::default() }));
+            vec![identity; paths.len()]
+        }
+
+        fn has_sources(&self) -> bool {
+            true
+        }
+
+        fn generation(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn cgroups_of_containers_change_when_their_metadata_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::under(dir.path());
+        let id = "4f0cdeadbeef00112233445566778899aabbccddeeff00112233445566778899";
+        fs::create_dir_all(dir.path().join("cg/docker").join(id)).unwrap();
+        fs::create_dir_all(roots.proc.join("self")).unwrap();
+        fs::write(roots.proc.join("self/mountinfo"), "1 1 0:1 / /cg rw - cgroup2 c rw\n").unwrap();
+        fs::write(roots.proc.join("cgroups"), "perf_event\t0\t1\t1\n").unwrap();
+        let pods = Arc::new(Pods::default());
+        let mut watch = Watch::new(roots).with_metadata(Arc::clone(&pods) as Arc<dyn ContainerMetadata>);
+        watch.need(Needs { cgroups: true, containers: true, processes: None });
+        let names = |cgroups: &[Arc<Cgroup>]| -> Vec<Option<String>> {
+            let name = |cgroup: &Arc<Cgroup>| Some(cgroup.container.as_ref()?.pod.as_ref()?.name.to_string());
+            cgroups.iter().map(name).collect()
+        };
+        let mut refresh = |pod| {
+            *pods.0.lock().unwrap() = pod;
+            let Diff { added, changed, removed } = watch.refresh().cgroups;
+            (added.len(), names(&changed), removed.len())
+        };
+        assert_eq!(refresh(None), (3, vec![], 0));
+        assert_eq!(refresh(Some("web-0")), (0, vec![Some("web-0".to_owned())], 0));
+        assert_eq!(refresh(Some("web-0")), (0, vec![], 0));
+        assert_eq!(refresh(Some("web-1")), (0, vec![Some("web-1".to_owned())], 0));
+        assert_eq!(refresh(None), (0, vec![None], 0));
+        fs::create_dir(dir.path().join("cg/docker").join(id.replace('4', "5"))).unwrap();
+        *pods.0.lock().unwrap() = Some("web-2");
+        let changes = watch.refresh().cgroups;
+        assert_eq!(names(&changes.added), [Some("web-2".to_owned())], "a new cgroup has it at once");
+        assert_eq!(names(&changes.changed), [Some("web-2".to_owned())]);
+        watch.need(Needs { cgroups: true, ..Needs::default() });
+        *pods.0.lock().unwrap() = Some("web-3");
+        assert!(watch.refresh().cgroups.is_empty(), "nothing selects by metadata");
     }
 
     #[test]

@@ -213,7 +213,7 @@ impl Aggregate {
                 key.clear();
                 if !source.key.iter().all(|part| append(key, taken(part, hit))) {
                     self.sums.dropped.short += 1;
-                } else if hit.source == 0 {
+                } else if hit.source.is_multiple_of(2) {
                     let labels = self.sums.scratch.set.iter().skip(2).map(|&value| ValueId(value)).collect();
                     pending.begin(key, FirstEvent { time: hit.time, ids: hit.ids, labels });
                 } else if let Some((begun, elapsed)) = pending.end(key, hit.time) {

@@ -13,7 +13,7 @@ use crate::plan::{Feed, Trace, ValueLocation};
 use crate::probe::kallsyms;
 use crate::register::{ROOT, TargetIndex};
 use crate::series::OwnName;
-use crate::targets::{Cgroup, CgroupId, Targets, parent_of};
+use crate::targets::{CgroupId, Targets, parent_of};
 
 /// The labels of an owner.
 pub(super) type OwnerLabels = Vec<(&'static str, Arc<str>)>;
@@ -67,7 +67,7 @@ impl Names<'_> {
                 let id = round.cgroups.get(owner.0 as usize).ok_or(rest::UNKNOWN)?;
                 let path = self.path(*id).ok_or(rest::UNKNOWN)?;
                 let above = std::iter::successors(Some(&*path), |path| parent_of(path));
-                let selected = above.filter(|path| selection.matches(&Cgroup::at(path)));
+                let selected = above.filter(|path| self.index.selects(selection, path));
                 let most = if selection.descendants { usize::MAX } else { 1 };
                 let found: Vec<Named> =
                     selected.take(most).map(|path| vec![("cgroup", Arc::from(path))].into()).collect();

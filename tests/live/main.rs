@@ -22,6 +22,7 @@ mod attribution;
 mod bursts;
 mod cgroups;
 mod conservation;
+mod container_probes;
 mod containers;
 mod counting;
 mod functions;

@@ -5,8 +5,11 @@ use perf_exporter::container::{Chosen, Identity, Kind, decode};
 
 /// Checks the bytes as a response of each kind. The byte 0xff separates the responses of CRI.
 pub(crate) fn holds(bytes: &[u8]) {
-    let chosen =
-        Chosen { labels: vec![("app".into(), "app".into())], service: vec!["team".into(), "app".into()] };
+    let chosen = Chosen {
+        labels: vec![("app".into(), "app".into())],
+        service: vec!["team".into(), "app".into()],
+        ..Chosen::default()
+    };
     let mut parts = bytes.splitn(3, |&byte| byte == 0xff);
     let responses = [(); 3].map(|()| parts.next().unwrap_or_default());
     for kind in [Kind::Cri, Kind::Docker, Kind::Kubelet, Kind::ApiServer] {

@@ -39,6 +39,9 @@ pub(super) struct ProbeRow {
     pub(super) section: &'static str,
     pub(super) entry: String,
     pub(super) ways: Vec<String>,
+    /// Files that are not probed, with reasons.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) notes: Vec<String>,
 }
 
 impl TraceRow {
@@ -84,7 +87,7 @@ impl ProbeRow {
     /// Returns `None` for a refused probe, which is listed with the refusals.
     pub(super) fn new(look: &ProbeDescription) -> Option<Self> {
         let (ways, (section, entry)) = (look.ways.as_ref().ok()?.clone(), &look.entry);
-        Some(Self { section, entry: entry.to_string(), ways })
+        Some(Self { section, entry: entry.to_string(), ways, notes: look.notes.clone() })
     }
 }
 
@@ -109,6 +112,10 @@ pub(super) fn write(out: &mut impl Write, traces: &[TraceRow], probes: &[ProbeRo
         let sampled = if probe.section == PROFILES { ", sampled with call chains" } else { "" };
         writeln!(out, "  {}{sampled}", probe.entry)?;
         probe.ways.iter().try_for_each(|way| writeln!(out, "    {}", crate::error::printable(way)))?;
+        probe
+            .notes
+            .iter()
+            .try_for_each(|note| writeln!(out, "    note: {}", crate::error::printable(note)))?;
     }
     Ok(())
 }

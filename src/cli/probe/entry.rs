@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::metrics::fit_name;
-use crate::probe::{Definition, Location, Root};
+use crate::probe::{Definition, Location, Root, Within};
 
 /// An entry on one line: `malloc: {uprobe: "/usr/lib/libc.so.6:malloc", arguments: ["size=%di:u64"], labels: [size]}`.
 pub(super) struct Entry<'e> {
@@ -23,13 +23,14 @@ impl<'e> Entry<'e> {
 
 impl fmt::Display for Entry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Definition { location, root, arguments } = self.definition;
+        let Definition { location, within, arguments } = self.definition;
         let place = location.to_string();
         write!(f, "{}: {{{}: {}", self.name, location.kind(), quoted(&place))?;
-        match root {
-            Root::Host => {}
-            Root::Process(pid) => write!(f, ", in: {{pid: {pid}}}")?,
-            Root::Cgroup(cgroup) => write!(f, ", in: {{cgroup: {}}}", quoted(cgroup))?,
+        match within {
+            // The command line names one root.
+            Within::Root(Root::Host) | Within::Containers(_) => {}
+            Within::Root(Root::Process(pid)) => write!(f, ", in: {{pid: {pid}}}")?,
+            Within::Root(Root::Cgroup(cgroup)) => write!(f, ", in: {{cgroup: {}}}", quoted(cgroup))?,
         }
         if !arguments.is_empty() {
             let arguments: Vec<_> = arguments.iter().map(|argument| quoted(&argument.text)).collect();
@@ -86,7 +87,7 @@ mod tests {
         let at = At::Symbol { name: name.into(), offset: 0 };
         let location = Location::User { path: path.into(), at, returns: false };
         let arguments = arguments.iter().map(|text| Argument::parse(text).unwrap()).collect();
-        Definition { location, root, arguments }
+        Definition { location, within: Within::Root(root), arguments }
     }
 
     #[test]
@@ -102,7 +103,7 @@ mod tests {
             r#"main_cold: {uprobe: "/bin/a\\:b:main", in: {cgroup: "/a b"}}"#
         );
         let location = Location::parse(ProbeKind::Kprobe, "do_exit").unwrap();
-        let kernel = Definition { location, root: Root::Host, arguments: Vec::new() };
+        let kernel = Definition { location, within: Within::default(), arguments: Vec::new() };
         assert_eq!(Entry::new("exit_count", &kernel, "").to_string(), "exit_count_events: {kprobe: do_exit}");
     }
 

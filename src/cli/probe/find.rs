@@ -15,7 +15,7 @@ use crate::probe::binary::{Binary, BinaryError, Symbol};
 use crate::probe::kallsyms::{self, Function, KallsymsError};
 use crate::probe::tracefs::Probes;
 use crate::probe::usdt::UsdtProbe;
-use crate::probe::{At, Definition, Location, Root};
+use crate::probe::{At, Definition, Location, Root, Within};
 
 /// Maximum number of functions read from one file.
 const FUNCTION_LIMIT: usize = 1 << 20;
@@ -87,7 +87,7 @@ fn of_kernel(function: &Function) -> Row {
     let Function { name, module } = function;
     let location =
         Location::Kernel { module: module.clone(), function: Arc::clone(name), offset: 0, returns: false };
-    let definition = Definition { location, root: Root::Host, arguments: Vec::new() };
+    let definition = Definition { location, within: Within::default(), arguments: Vec::new() };
     Row::new(function.to_string(), "function", name, Entry::new(name, &definition, ""))
 }
 
@@ -196,7 +196,7 @@ fn nothing_in_file(args: &ProbeArgs, wanted: &Wanted, source: &Source, binary: &
 impl Source {
     /// Returns a probe definition without arguments.
     pub(super) fn definition(&self, location: Location) -> Definition {
-        Definition { location, root: self.root.clone(), arguments: Vec::new() }
+        Definition { location, within: Within::Root(self.root.clone()), arguments: Vec::new() }
     }
 }
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{ProcessRule, ProfilePer, Within};
+use super::{PodsOrRules, ProcessRule, ProfilePer, Within};
 use crate::config::decode::At;
 use crate::config::value::{Cpus, List, Period, Size};
 
@@ -63,6 +63,8 @@ pub(in crate::config) struct Profile {
     pub(in crate::config) idle: Option<At<bool>>,
     /// Cgroups whose tasks are sampled; all cgroups by default.
     pub(in crate::config) cgroups: Option<At<SampledCgroups>>,
+    /// Containers and pods whose tasks are sampled, in addition to `cgroups.include`; all cgroups if neither is given.
+    pub(in crate::config) pods: Option<At<PodsOrRules>>,
     /// Processes that are sampled; all processes by default.
     pub(in crate::config) processes: Option<At<SampledProcesses>>,
     /// CPUs that are sampled; all CPUs by default.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Cgroups, Processes, TaskPer};
+use super::{Cgroups, PodsOrRules, Processes, TaskPer};
 use crate::config::decode::At;
 use crate::config::value::{List, Period};
 
@@ -17,6 +17,8 @@ pub(in crate::config) struct Scheduler {
     pub(in crate::config) preemption: Option<At<bool>>,
     /// Cgroups for this section, instead of those of the file. Keys that it omits are as in the file.
     pub(in crate::config) cgroups: Option<At<Cgroups>>,
+    /// Containers and pods for this section, in addition to `cgroups.include` of the section. If it has neither, both are as in the file.
+    pub(in crate::config) pods: Option<At<PodsOrRules>>,
     /// Processes for this section, instead of those of the file. Keys that it omits are as in the file.
     pub(in crate::config) processes: Option<At<Processes>>,
 }
@@ -38,6 +40,8 @@ pub(in crate::config) struct Syscalls {
     pub(in crate::config) stuck: Option<At<Period>>,
     /// Cgroups for this section, instead of those of the file. Keys that it omits are as in the file.
     pub(in crate::config) cgroups: Option<At<Cgroups>>,
+    /// Containers and pods for this section, in addition to `cgroups.include` of the section. If it has neither, both are as in the file.
+    pub(in crate::config) pods: Option<At<PodsOrRules>>,
     /// Processes for this section, instead of those of the file. Keys that it omits are as in the file.
     pub(in crate::config) processes: Option<At<Processes>>,
 }

@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Cgroups, Histogram, Labels, PID_MAX, Processes, Sum, TracedPer};
+use super::{Cgroups, Histogram, Labels, PID_MAX, PodsOrRules, Processes, Sum, TracedPer};
 use crate::config::decode::At;
-use crate::config::value::{List, Period};
+use crate::config::value::{List, Period, Texts};
 use crate::metrics::Level;
 
 /// Access to tracepoints and probes.
@@ -58,6 +58,8 @@ pub(in crate::config) struct Tracepoint {
     pub(in crate::config) per: Option<At<List<TracedPer>>>,
     /// Cgroups for this entry, instead of those of the file. Keys that it omits are as in the file.
     pub(in crate::config) cgroups: Option<At<Cgroups>>,
+    /// Containers and pods for this entry, in addition to `cgroups.include` of the entry. If it has neither, both are as in the file.
+    pub(in crate::config) pods: Option<At<PodsOrRules>>,
     /// Processes for this entry, instead of those of the file. Keys that it omits are as in the file.
     pub(in crate::config) processes: Option<At<Processes>>,
     /// The lowest level of `metrics` at which the metrics of the entry are published; `basic` by default.
@@ -105,19 +107,35 @@ pub(in crate::config) struct Probe {
     pub(in crate::config) per: Option<At<List<TracedPer>>>,
     /// Cgroups for this entry, instead of those of the file. Keys that it omits are as in the file.
     pub(in crate::config) cgroups: Option<At<Cgroups>>,
+    /// Containers and pods for this entry, in addition to `cgroups.include` of the entry. If it has neither, both are as in the file.
+    pub(in crate::config) pods: Option<At<PodsOrRules>>,
     /// Processes for this entry, instead of those of the file. Keys that it omits are as in the file.
     pub(in crate::config) processes: Option<At<Processes>>,
     /// The lowest level of `metrics` at which the metrics of the entry are published; `basic` by default.
     pub(in crate::config) level: Option<At<Level>>,
 }
 
-/// The process whose root directory contains a path: any process of a cgroup, or one process.
+/// The processes whose root directories contain a path: those of cgroups, of containers, or one process. Conditions on cgroups and
+/// containers must all match.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::config) struct Within {
-    /// The path of the cgroup of a container, below the mount point of the cgroup file system. Patterns are not allowed.
-    #[schemars(extend("examples" = ["/system.slice/docker-4f0c….scope"]))]
+    /// The path of a cgroup, below the mount point of the cgroup file system, or a pattern of paths. With a pattern, the file is searched in
+    /// every cgroup that matches, also in later ones.
+    #[schemars(extend("examples" = ["/system.slice/docker-4f0c….scope", "/kubepods*/**/cri-containerd-*.scope"]))]
     pub(in crate::config) cgroup: Option<At<String>>,
+    /// A pattern of the namespace of a pod.
+    #[schemars(extend("examples" = ["shop"]))]
+    pub(in crate::config) namespace: Option<At<String>>,
+    /// A pattern of the name of a pod.
+    #[schemars(extend("examples" = ["web-*"]))]
+    pub(in crate::config) pod: Option<At<String>>,
+    /// A pattern of the name of a container.
+    #[schemars(extend("examples" = ["app"]))]
+    pub(in crate::config) container: Option<At<String>>,
+    /// Labels of a pod, with patterns of their values.
+    #[schemars(extend("examples" = [{"app": "web"}]))]
+    pub(in crate::config) labels: Option<At<Texts>>,
     /// The process ID.
     #[schemars(range(min = 1, max = PID_MAX))]
     pub(in crate::config) pid: Option<At<u64>>,

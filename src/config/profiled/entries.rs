@@ -2,16 +2,17 @@
 
 use std::ops::RangeInclusive;
 
-use super::sampled::{event, off_cpu, probe};
+use super::sampled::{event, off_cpu, over, probe};
 use super::{Profiled, STACKS, SampledTargets, Source, Unwind};
 use crate::config::counters::metric_word;
 use crate::config::decode::At;
 use crate::config::file::{self, FUNCTIONS_MAX, Profile, STACK_MAX, STACK_MIN};
+use crate::config::pods;
 use crate::config::report::Report;
 use crate::config::selection::{Lists, patterns, rules};
 use crate::config::traced::one_place;
 use crate::config::value::{Entries, Period, Size};
-use crate::targets::{CgroupSelection, Glob, ProcessRule, ProcessSelection};
+use crate::targets::{CgroupSelection, Glob, PodSelection, ProcessRule, ProcessSelection};
 
 /// Maximum number of entries: each opens events on all CPUs and keeps a window of stacks in memory.
 const ENTRY_LIMIT: usize = 16;
@@ -34,16 +35,26 @@ pub(in crate::config) fn profiled(
     if report.too_many(*node, (entries.len(), "entries"), ENTRY_LIMIT, hint) {
         return Vec::new();
     }
-    entries.iter().filter_map(|(name, entry)| profile(name, entry, report)).collect()
+    let of_base = |name: &str| base.iter().find(|profiled| *profiled.name == *name);
+    entries.iter().filter_map(|(name, entry)| profile(name, entry, of_base(name), report)).collect()
 }
 
-/// Returns the checked entry; `None` if it has no valid sampled event.
-fn profile(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> Option<Profiled> {
+/// Returns the checked entry; `None` if it has no valid sampled event. An entry that does not say what it samples has the source of `base`,
+/// the built-in entry with its name.
+fn profile(
+    name: &At<String>,
+    entry: &At<Profile>,
+    base: Option<&Profiled>,
+    report: &mut Report<'_>,
+) -> Option<Profiled> {
     metric_word(name.node, name, "entries", report);
-    let source = source(name, entry, report);
+    let source = match base.filter(|_| has_no_source(entry, report)) {
+        Some(base) => Some(over(&base.source, entry, report)),
+        None => source(name, entry, report),
+    };
     let unwind = unwind(entry, report);
     let targets = SampledTargets {
-        cgroups: cgroups(&entry.cgroups, report),
+        cgroups: cgroups(&entry.cgroups, &entry.pods, report),
         processes: processes(&entry.processes, report),
         cpus: entry.cpus.as_ref().map(|cpus| cpus.0.clone()),
     };
@@ -53,6 +64,15 @@ fn profile(name: &At<String>, entry: &At<Profile>, report: &mut Report<'_>) -> O
     let Period(window) = report.setting(&entry.window, WINDOWS, WINDOW);
     let name = name.value.as_str().into();
     Some(Profiled { name, source: source?, unwind, lines, targets, per, functions, window })
+}
+
+/// Reports whether an entry does not say what it samples.
+fn has_no_source(entry: &At<Profile>, report: &Report<'_>) -> bool {
+    let Profile { event, kprobe, kretprobe, uprobe, uretprobe, usdt, threshold, limit, within, .. } =
+        &entry.value;
+    let texts = [event, kprobe, kretprobe, uprobe, uretprobe, usdt];
+    let of_others = threshold.is_some() || limit.is_some() || within.is_some();
+    !of_others && texts.into_iter().all(Option::is_none) && !report.blames(entry.node)
 }
 
 /// Returns what an entry samples. The keys `event`, those of probes, and `threshold` determine the kind.
@@ -131,11 +151,26 @@ fn selected<R>((include, exclude): Lists<R>, all: impl FnOnce() -> Vec<R>) -> Op
     any.then(|| (include.unwrap_or_else(all), exclude.unwrap_or_default()))
 }
 
-fn cgroups(written: &Option<At<file::SampledCgroups>>, report: &mut Report<'_>) -> Option<CgroupSelection> {
-    let At { value: file::SampledCgroups { include, exclude }, .. } = written.as_ref()?;
-    let lists = patterns(include, exclude, "leave it out for every cgroup", report);
-    let (include, exclude) = selected(lists, everything)?;
-    Some(CgroupSelection { include, exclude, ..CgroupSelection::default() })
+fn cgroups(
+    written: &Option<At<file::SampledCgroups>>,
+    written_pods: &Option<At<file::PodsOrRules>>,
+    report: &mut Report<'_>,
+) -> Option<CgroupSelection> {
+    let nothing = file::SampledCgroups { include: None, exclude: None };
+    let file::SampledCgroups { include, exclude } = written.as_ref().map_or(&nothing, |at| &at.value);
+    let (include, exclude) = patterns(include, exclude, "leave it out for every cgroup", report);
+    let (pods_include, pods_exclude) = pods::selection(written_pods, report);
+    let any = include.is_some() || exclude.is_some() || pods_include.is_some() || pods_exclude.is_some();
+    let all = || if pods_include.is_some() { Vec::new() } else { everything() };
+    any.then(|| CgroupSelection {
+        include: include.unwrap_or_else(all),
+        exclude: exclude.unwrap_or_default(),
+        pods: PodSelection {
+            include: pods_include.clone().unwrap_or_default(),
+            exclude: pods_exclude.unwrap_or_default(),
+        },
+        ..CgroupSelection::default()
+    })
 }
 
 fn processes(

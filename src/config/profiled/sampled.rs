@@ -56,9 +56,24 @@ pub(super) fn event(text: &At<String>, entry: &At<Profile>, report: &mut Report<
     })
 }
 
+/// Returns the built-in source `base`, with the rate and the modes of an entry.
+pub(super) fn over(base: &Source, entry: &At<Profile>, report: &mut Report<'_>) -> Source {
+    let mut source = base.clone();
+    if let Source::Event { event, rate: own, kernel, idle, .. } = &mut source {
+        *own = rate(entry, is_clock(&event.name), *own, report);
+        *kernel = entry.kernel.map_or(*kernel, |at| at.value);
+        *idle = entry.idle.map_or(*idle, |at| at.value);
+    }
+    if let Some(at) = &entry.filter {
+        let message = "`filter` applies only to tracepoints, and the built-in entry samples another event";
+        report.error(at.node, message, "leave it out");
+    }
+    source
+}
+
 /// Returns the source of an entry with a probe; `None` if its location is invalid.
 pub(super) fn probe((kind, location): Place, entry: &At<Profile>, report: &mut Report<'_>) -> Option<Source> {
-    let root = traced::root(&entry.within, Some(kind), report);
+    let within = traced::within(&entry.within, Some(kind), report);
     let about_events = [
         ("filter", "tracepoints", node_of(&entry.filter)),
         ("kernel", "events that occur in the kernel and in programs", node_of(&entry.kernel)),
@@ -71,7 +86,10 @@ pub(super) fn probe((kind, location): Place, entry: &At<Profile>, report: &mut R
         }
     }
     let rate = rate(entry, false, Rate::Period(1), report);
-    Some(Source::Probe { definition: Definition { location: location?, root, arguments: Vec::new() }, rate })
+    Some(Source::Probe {
+        definition: Definition { location: location?, within, arguments: Vec::new() },
+        rate,
+    })
 }
 
 /// Returns the source of an entry with `threshold`.

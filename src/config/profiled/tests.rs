@@ -8,7 +8,7 @@ use super::{Profiled, Rate, SampledTargets, Source, Unwind};
 use crate::config::Config;
 use crate::config::tests::{good, report};
 use crate::health::CpuScope;
-use crate::probe::{Definition, ProbeKind, Root};
+use crate::probe::{Definition, ProbeKind, Root, Within};
 
 /// Returns the single entry of `profiles`.
 fn profile(entry: &str) -> Profiled {
@@ -65,7 +65,8 @@ fn an_entry_with_a_probe_samples_each_hit() {
         ("usdt: '/b:p:m', in: {cgroup: /c}", ProbeKind::Usdt, "/b:p:m", Root::Cgroup("/c".into())),
     ] {
         let Source::Probe { definition, rate } = profile(entry).source else { panic!("{entry}") };
-        let Definition { location, root: found, arguments } = definition;
+        let Definition { location, within: found, arguments } = definition;
+        let root = Within::Root(root);
         assert_eq!((location.kind(), &*location.to_string(), found), (kind, place, root), "{entry}");
         assert_eq!((arguments, rate), (Vec::new(), Rate::Period(1)), "{entry}");
     }
@@ -254,6 +255,23 @@ fn the_stack_is_copied_for_dwarf_alone_and_in_eights() {
 }
 
 #[test]
+fn an_entry_named_like_a_built_in_one_keeps_its_event() {
+    let profiles =
+        good("profiles: {cpu: {}, shop: {event: cpu-clock, frequency: 99, pods: {namespace: shop}}}")
+            .profiles;
+    assert_eq!(profiles[0], Config::default().profiles[0]);
+    let cgroups = profiles[1].targets.cgroups.as_ref().unwrap();
+    assert_eq!((cgroups.include.len(), cgroups.pods.include.len()), (0, 1));
+    let changed = &good("profiles: {cpu: {frequency: 49, kernel: false, pods: {pod: web}}}").profiles[0];
+    let Source::Event { event, rate, kernel, .. } = &changed.source else { panic!("{changed:?}") };
+    assert_eq!((event.to_string().as_str(), *rate, *kernel), ("cpu-clock", Rate::Frequency(49), false));
+    let period = &good("profiles: {cpu: {period: 1000000}}").profiles[0].source;
+    assert!(matches!(period, Source::Event { rate: Rate::Period(1_000_000), .. }));
+    let filtered = report("profiles: {cpu: {filter: 'a > 1'}}");
+    assert!(filtered.contains("the built-in entry samples another event; leave it out"), "{filtered}");
+}
+
+#[test]
 fn whose_samples_are_kept_is_everybodys_unless_the_entry_says_otherwise() {
     let targets = |entry: &str| profile(&format!("event: cycles, {entry}")).targets;
     assert_eq!(targets("cgroups: {}, processes: {}"), SampledTargets::default());
@@ -266,6 +284,10 @@ fn whose_samples_are_kept_is_everybodys_unless_the_entry_says_otherwise() {
     assert_eq!((processes.include, processes.exclude.len()), (vec![Default::default()], 1));
     assert_eq!(cpus.unwrap().to_string(), "0-3,8");
     assert_eq!(targets("cpus: 5").cpus.unwrap().to_string(), "5");
+    let cgroups = targets("pods: {exclude: [{namespace: kube-system}]}").cgroups.unwrap();
+    assert_eq!((cgroups.include.len(), cgroups.pods.exclude.len()), (2, 1));
+    let cgroups = targets("cgroups: {include: /a}, pods: [{namespace: shop}]").cgroups.unwrap();
+    assert_eq!((cgroups.include.len(), cgroups.pods.include.len()), (1, 1));
     // The sections `cgroups` and `processes` of the file do not apply to samples.
     let file = good("cgroups: {include: /a}\nprofiles: {a: {event: cycles}}");
     assert_eq!(file.profiles[0].targets, SampledTargets::default());

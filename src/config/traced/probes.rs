@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use super::fields::{Fields, Time, compared, filter, histogram, labels, measure, values};
 use super::{EventSource, Label, Measure, Traced, TracedKind};
-use crate::config::decode::At;
-use crate::config::file::{Histogram, PID_MAX, Probe, Within};
+use crate::config::decode::{At, node_of};
+use crate::config::file::{self, Histogram, PID_MAX, Probe};
 use crate::config::per::per;
+use crate::config::pods;
 use crate::config::problem::shown;
 use crate::config::report::Report;
-use crate::config::selection::{Selections, below_mount};
+use crate::config::selection::{Path, Selections, below_mount, path};
 use crate::config::value::List;
 use crate::metrics::Level;
 use crate::probe::argument::Argument;
-use crate::probe::{self, Definition, Location, ProbeKind, Root};
+use crate::probe::{self, Definition, Location, ProbeKind, Root, Within};
+use crate::targets::ContainerRule;
 
 /// The kernel's `MAX_TRACE_ARGS`.
 const ARGUMENT_LIMIT: usize = 128;
@@ -28,7 +30,7 @@ pub(super) fn probe(
     let histogram = histogram(&entry.histogram, report);
     let place = place(name, entry, report);
     let kind = place.as_ref().map(|(kind, _)| *kind);
-    let root = root(&entry.within, kind, report);
+    let within = within(&entry.within, kind, report);
     let ends = kind.is_none_or(|kind| kind.returns() || is_timed(kind, histogram));
     let arguments = arguments(&entry.arguments, ends, report);
     let names: Vec<Arc<str>> = arguments.iter().map(|argument| Arc::clone(&argument.name)).collect();
@@ -55,7 +57,7 @@ pub(super) fn probe(
         }
         _ => arguments,
     };
-    let definition = Definition { location: location?, root, arguments };
+    let definition = Definition { location: location?, within, arguments };
     let source = match measure {
         Measure::Elapsed(_) => EventSource::Timed(definition),
         _ => EventSource::Probe(definition),
@@ -109,44 +111,60 @@ pub(in crate::config) fn one_place(written: Written<'_>, report: &mut Report<'_>
     Some((kind, location))
 }
 
-/// Returns the root directory of the path.
-pub(in crate::config) fn root(
-    written: &Option<At<Within>>,
+/// Returns where the path is searched.
+pub(in crate::config) fn within(
+    written: &Option<At<file::Within>>,
     kind: Option<ProbeKind>,
     report: &mut Report<'_>,
-) -> Root {
-    let Some(At { node, value: Within { cgroup, pid } }) = written else { return Root::Host };
+) -> Within {
+    let Some(At { node, value }) = written else { return Within::default() };
+    let file::Within { cgroup, namespace, pod, container, labels, pid } = value;
     if matches!(kind, Some(ProbeKind::Kprobe | ProbeKind::Kretprobe)) {
         let message = "a kernel probe has no file";
         let hint = "leave it out; kernel probes are the same for all processes";
         report.error(*node, message, hint);
     }
-    match (cgroup, pid) {
-        (Some(cgroup), None) => {
-            cgroup_path(cgroup, report);
-            Root::Cgroup(cgroup.value.as_str().into())
+    let of_pod = [node_of(namespace), node_of(pod), node_of(container), node_of(labels)];
+    let has_rule = of_pod.into_iter().any(|node| node.is_some());
+    if let (Some(pid), true) = (pid, cgroup.is_some() || has_rule) {
+        let message = match has_rule {
+            true => "`pid` selects one process, so other conditions have no effect",
+            false => "`cgroup` and `pid` are mutually exclusive",
+        };
+        report.error(pid.node, message, None);
+        return Within::default();
+    }
+    if !has_rule && cgroup.is_none() && pid.is_none() {
+        if !report.blames(*node) {
+            let hint = "write {cgroup: /…}, {namespace: …, pod: …, container: …} or {pid: 123}, or leave it out for the \
+                        exporter's own files";
+            report.error(*node, "it names no cgroup, container or process", hint);
         }
-        (None, Some(_)) => report.number(pid, PID_MAX).map_or(Root::Host, Root::Process),
-        (Some(_), Some(pid)) => {
-            report.error(pid.node, "`cgroup` and `pid` are mutually exclusive", None);
-            Root::Host
+        return Within::default();
+    }
+    if pid.is_some() {
+        return Within::Root(report.number(pid, PID_MAX).map_or(Root::Host, Root::Process));
+    }
+    match cgroup.as_ref().filter(|path| !has_rule && !is_pattern(path)) {
+        Some(path) => {
+            cgroup_path(path, report);
+            Within::Root(Root::Cgroup(path.value.as_str().into()))
         }
-        (None, None) => {
-            if !report.blames(*node) {
-                let hint = "write {cgroup: /…} or {pid: 123}, or leave it out for the exporter's own files";
-                report.error(*node, "neither `cgroup` nor `pid` is given", hint);
-            }
-            Root::Host
+        None => {
+            let cgroup = cgroup.as_ref().and_then(|pattern| path(pattern, Path::Cgroup, report));
+            let pod = pods::rule(pods::Written { namespace, pod, container, labels }, report);
+            Within::Containers(ContainerRule { cgroup, pod })
         }
     }
+}
+
+fn is_pattern(path: &str) -> bool {
+    path.contains(['*', '?', '[', '{'])
 }
 
 fn cgroup_path(cgroup: &At<String>, report: &mut Report<'_>) {
     let (message, hint) = if let Some(below) = below_mount(cgroup) {
         (format!("{} is not relative to the mount point", shown(cgroup)), format!("write `{below}`"))
-    } else if cgroup.contains(['*', '?', '[', '{']) {
-        let message = format!("{} is a pattern, but the path of one cgroup is required", shown(cgroup));
-        (message, "write the path of one cgroup".into())
     } else if !cgroup.starts_with('/') {
         (format!("{} is not the path of a cgroup", shown(cgroup)), format!("write `/{}`", cgroup.value))
     } else {

@@ -9,7 +9,7 @@ use crate::config::tests::{good, report};
 use crate::config::{Config, Preset};
 use crate::health::CpuScope;
 use crate::metrics::Level;
-use crate::probe::{Definition, Root};
+use crate::probe::{Definition, Root, Within};
 use crate::targets::{GroupBy, Targets};
 
 /// Returns the single entry of `tracepoints`.
@@ -452,9 +452,30 @@ fn a_probe_has_a_place_in_the_files_of_somebody() {
         ("usdt: '/a:p:n', in: {cgroup: /c/d}", "/a:p:n", Root::Cgroup("/c/d".into())),
     ] {
         let definition = definition(entry);
-        assert_eq!((&*definition.location.to_string(), definition.root), (place, root), "{entry}");
+        let within = Within::Root(root);
+        assert_eq!((&*definition.location.to_string(), definition.within), (place, within), "{entry}");
         assert_eq!((probe(entry).kind, probe(entry).measure), (TracedKind::Probe, Measure::Count));
     }
+}
+
+#[test]
+fn a_probe_follows_the_containers_that_its_conditions_match() {
+    let rule = |entry: &str| match definition(&format!("uprobe: '/a:f', in: {{{entry}}}")).within {
+        Within::Containers(rule) => rule,
+        within => panic!("{within:?}"),
+    };
+    let shown = |entry: &str| rule(entry).to_string();
+    assert_eq!(shown("cgroup: '/kubepods*/**'"), "cgroup /kubepods*/**");
+    assert_eq!(
+        shown("namespace: shop, pod: 'web-*', container: app, labels: {app: 'w*'}, cgroup: /a"),
+        "cgroup /a, namespace shop, pod web-*, container app, label app=w*"
+    );
+    let entry = "probes: {a: {uprobe: '/a:f', in: {labels: {app: web}}}, b: {uprobe: '/a:f', in: {labels: {tier: x, app: db}}}}";
+    assert_eq!(
+        good(entry).containers.selecting,
+        ["app".into(), "tier".into()],
+        "sources list only these labels"
+    );
 }
 
 #[test]
@@ -471,14 +492,32 @@ fn an_entry_is_of_one_probe_in_one_place() {
         ),
         (
             "uprobe: '/a:f', in: {}",
-            ".in: neither `cgroup` nor `pid` is given; write {cgroup: /…} or {pid: 123}, or leave it out for the exporter's own files",
+            ".in: it names no cgroup, container or process; write {cgroup: /…}, {namespace: …, pod: …, container: …} or {pid: 123}, \
+             or leave it out for the exporter's own files",
         ),
         ("uprobe: '/a:f', in: {pid: 7, cgroup: /a}", ".in.pid: `cgroup` and `pid` are mutually exclusive"),
         ("uprobe: '/a:f', in: {pid: 0}", ".in.pid: 0 is not between 1 and 4194303"),
         ("uprobe: '/a:f', in: {cgroup: a/b}", ".in.cgroup: `a/b` is not the path of a cgroup; write `/a/b`"),
         (
-            "uprobe: '/a:f', in: {cgroup: '/a/*'}",
-            ".in.cgroup: `/a/*` is a pattern, but the path of one cgroup is required; write the path of one cgroup",
+            "uprobe: '/a:f', in: {cgroup: 'a/*'}",
+            ".in.cgroup: `a/*` never matches: paths of cgroups begin with a slash; write `/a/*` or `**/a/*`",
+        ),
+        (
+            "uprobe: '/a:f', in: {pid: 7, pod: a}",
+            ".in.pid: `pid` selects one process, so other conditions have no effect",
+        ),
+        (
+            "uprobe: '/a:f', in: {pod: ''}",
+            ".in.pod: an empty pattern matches nothing; leave it out, or write `*` for any name",
+        ),
+        (
+            "uprobe: '/a:f', in: {pod: shop/web}",
+            ".in.pod: `shop/web` never matches: names contain no slash; write `namespace` and `pod` as two keys; for a path write `cgroup`",
+        ),
+        ("uprobe: '/a:f', in: {labels: {}}", ".in.labels: contains no labels; leave it out"),
+        (
+            "uprobe: '/a:f', in: {namespce: shop}",
+            ".in.namespce: unknown setting `namespce`; did you mean `namespace`?",
         ),
         (
             "uprobe: '/a:f', in: {cgroup: /sys/fs/cgroup/a}",

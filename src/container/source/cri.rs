@@ -17,9 +17,10 @@ use tonic::{Code, Status};
 
 use super::cri_images::{Image, ImageNames, is_id};
 use super::{ANSWER, Failure, Listing, MAX};
-use crate::container::identity::{Chosen, Identity, POD_CONTAINER, Pod, image, name};
+use crate::container::identity::{Chosen, POD_CONTAINER, image, name, pod};
 use crate::net::error_text::{causes, sanitized};
 use crate::net::{Bytewise, USER_AGENT};
+use crate::targets::{Identity, Pod};
 
 /// Labels that the kubelet sets on its containers.
 mod label {
@@ -203,7 +204,7 @@ fn listed(
 impl Sandbox {
     fn pod(&self) -> Option<Pod> {
         let metadata = self.metadata.as_ref()?;
-        Pod::new(&metadata.namespace, &metadata.name, &metadata.uid)
+        pod(&metadata.namespace, &metadata.name, &metadata.uid)
     }
 }
 
@@ -225,7 +226,7 @@ impl Container {
             self.metadata.as_ref().map(|metadata| metadata.name.as_str()).filter(|name| !name.is_empty());
         let mut identity = Identity {
             pod: (sandbox.and_then(Sandbox::pod))
-                .or_else(|| Pod::new(own(label::NAMESPACE), own(label::POD), own(label::UID))),
+                .or_else(|| pod(own(label::NAMESPACE), own(label::POD), own(label::UID))),
             container: name(named.unwrap_or_else(|| own(label::CONTAINER))),
             image: self.image().and_then(|text| image(images.name(text))),
             ..Identity::default()
@@ -274,7 +275,11 @@ mod tests {
     }
 
     fn chosen() -> Chosen {
-        Chosen { labels: vec![("app".into(), "app".into())], service: vec!["team".into()] }
+        Chosen {
+            labels: vec![("app".into(), "app".into())],
+            service: vec!["team".into()],
+            ..Chosen::default()
+        }
     }
 
     fn pairs(identity: &Identity) -> String {

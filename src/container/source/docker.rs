@@ -6,7 +6,8 @@ use serde::Deserialize;
 
 use super::bounded::Bounded;
 use super::{Failure, Listing};
-use crate::container::identity::{Chosen, Identity, Pod, image, name};
+use crate::container::identity::{Chosen, image, name};
+use crate::targets::Identity;
 
 /// Container in the list.
 #[derive(Debug, Deserialize)]
@@ -41,7 +42,7 @@ impl Container {
         let own = self.names.iter().flatten().map(|name| name.trim_start_matches('/'));
         let own = own.filter(|name| !name.contains('/')).min_by_key(|name| name.len());
         let kubernetes = |key| label(key).unwrap_or_default();
-        let pod = Pod::new(
+        let pod = crate::container::identity::pod(
             kubernetes("io.kubernetes.pod.namespace"),
             kubernetes("io.kubernetes.pod.name"),
             kubernetes("io.kubernetes.pod.uid"),

@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
 
-use super::identity::{Chosen, Identity};
+use super::identity::Chosen;
 use crate::config::containers::{Containers, Pods, Socket};
 use crate::host::{Environment, Roots};
 use crate::named_enum::named_enum;
 use crate::net::kubernetes::{KubernetesServer, in_cluster};
+use crate::targets::Identity;
 
 /// Maximum size of a response, in bytes; the kubelet has the same limit for runtimes. A thousand containers need about 2 MB, and the
 /// default limit of gRPC is 4 MB.

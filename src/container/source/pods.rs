@@ -6,7 +6,8 @@ use serde::Deserialize;
 
 use super::bounded::Bounded;
 use super::{Failure, Listing};
-use crate::container::identity::{Chosen, Identity, Pod, Workload, image, name};
+use crate::container::identity::{Chosen, image, name, pod, workload};
+use crate::targets::{Identity, Workload};
 
 /// Annotation with the kubelet's UID of a static pod; the API server has another UID for it.
 const CONFIG_HASH: &str = "kubernetes.io/config.hash";
@@ -102,7 +103,7 @@ impl PodItem {
     /// Returns the metadata of the pod with this UID.
     fn identity(&self, uid: &str, chosen: &Chosen) -> Identity {
         let mut identity = Identity {
-            pod: Pod::new(&self.metadata.namespace, &self.metadata.name, uid),
+            pod: pod(&self.metadata.namespace, &self.metadata.name, uid),
             workload: self.workload(),
             ..Identity::default()
         };
@@ -122,7 +123,7 @@ impl PodItem {
             _ => None,
         }
         .unwrap_or((owner.kind.as_str(), owner.name.as_str()));
-        Workload::new(kind, name)
+        workload(kind, name)
     }
 
     /// Returns the kind and the name of the owner of a ReplicaSet.
@@ -176,7 +177,11 @@ mod tests {
                        "initContainerStatuses":[{"name":"init","containerID":"cri-o://c2"}],
                        "ephemeralContainerStatuses":[{"name":"debugger","containerID":"docker://c3"}]}},
             {"metadata":{"name":"etcd-n","namespace":"kube-system","uid":"u-2","annotations":{"kubernetes.io/config.hash":"h"}}}]}"#;
-        let chosen = Chosen { labels: vec![("app".into(), "app".into())], service: vec!["team".into()] };
+        let chosen = Chosen {
+            labels: vec![("app".into(), "app".into())],
+            service: vec!["team".into()],
+            selecting: vec!["tier".into(), "app".into()],
+        };
         let listing = listing(body, &chosen).unwrap();
         let ids: Vec<&str> = listing.containers.iter().map(|(id, _)| &**id).collect();
         assert_eq!(ids, ["c1", "c2", "c3"]);
@@ -189,6 +194,12 @@ mod tests {
             ("app", "web"),
         ];
         assert_eq!(pairs, expected);
+        let selected_by = |at: usize| listing.containers[at].1.selected_by.clone();
+        assert_eq!(
+            selected_by(1),
+            [("app".into(), "web".into())],
+            "labels that selections use are no labels of metrics"
+        );
         let uids: Vec<&str> = listing.pods.iter().map(|(uid, _)| &**uid).collect();
         assert_eq!(uids, ["u-1", "u-2", "h"], "the cgroup of a static pod contains the hash");
     }

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use super::{At, Definition, Location, LocationError, ProbeKind};
+use super::{At, Definition, Location, LocationError, ProbeKind, Within};
 use crate::event::{Parsed, fault, is_identifier};
 use crate::files::Root;
 use crate::probe::argument::{Argument, Site};
@@ -51,8 +51,8 @@ impl Request {
             Some((group, event)) => (group.map(Arc::from), event.into()),
             None => (None, event_of(&location).into()),
         };
-        let root = file.map_or(Root::Host, |(_, root)| root.clone());
-        Ok(Self { group, event, definition: Definition { location, root, arguments } })
+        let within = Within::Root(file.map_or(Root::Host, |(_, root)| root.clone()));
+        Ok(Self { group, event, definition: Definition { location, within, arguments } })
     }
 }
 

@@ -6,10 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::kernel::Kernel;
-use super::place::{self, Site};
-use super::{ConfiguredProbe, Entry, cgroups};
-use crate::event::FileId;
-use crate::files::Files;
+use super::place::{self, Sites};
+use super::search::{FileKey, FileSources};
+use super::{ConfiguredProbe, Entry};
 use crate::health::{Cause, Refusal};
 
 /// Maximum time that a reload and the start wait for probe locations. Later results are used by a later collection.
@@ -19,9 +18,9 @@ const LOCATE_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct LocatedProbe {
     pub(super) configured: ConfiguredProbe,
-    /// The file at its path, whether it can be probed or not.
-    pub(super) seen: Option<FileId>,
-    pub(super) site: Result<Site, Refusal>,
+    /// The files at its path, whether they can be probed or not.
+    pub(super) seen: Vec<FileKey>,
+    pub(super) sites: Result<Sites, Refusal>,
 }
 
 impl LocatedProbe {
@@ -31,40 +30,41 @@ impl LocatedProbe {
             "the file has not been opened yet; the probe will be installed when it is open".to_owned();
         Self {
             configured: configured.clone(),
-            seen: None,
-            site: Err(place::refused(configured, Cause::Absent, reason)),
+            seen: Vec::new(),
+            sites: Err(place::refused(configured, Cause::Absent, reason)),
         }
     }
 }
 
 /// Finds the locations of probes, on the calling thread.
-pub(super) fn locate(configured_probes: &[ConfiguredProbe], files: &Files) -> Vec<LocatedProbe> {
-    let mut kernel = Kernel::ask(files.roots(), configured_probes);
-    let cgroups = cgroups(files.roots());
-    let located = |configured: &ConfiguredProbe| LocatedProbe {
-        configured: configured.clone(),
-        seen: place::file_of(&configured.definition, cgroups.as_deref(), files),
-        site: place::find(configured, cgroups.as_deref(), &mut kernel, files),
+pub(super) fn locate(configured_probes: &[ConfiguredProbe], sources: &FileSources) -> Vec<LocatedProbe> {
+    let mut kernel = Kernel::ask(sources.files.roots(), configured_probes);
+    let search = sources.search();
+    let located = |configured: &ConfiguredProbe| {
+        let (seen, sites) = place::find(configured, &mut kernel, &search);
+        LocatedProbe { configured: configured.clone(), seen, sites }
     };
     configured_probes.iter().map(located).collect()
 }
 
 /// Returns the files that the paths of probes currently refer to.
-pub(super) fn files_of(configured_probes: &[ConfiguredProbe], files: &Files) -> Vec<(Entry, Option<FileId>)> {
-    let cgroups = cgroups(files.roots());
-    let now = |configured: &ConfiguredProbe| {
-        (configured.entry(), place::file_of(&configured.definition, cgroups.as_deref(), files))
-    };
+pub(super) fn files_of(
+    configured_probes: &[ConfiguredProbe],
+    sources: &FileSources,
+) -> Vec<(Entry, Vec<FileKey>)> {
+    let search = sources.search();
+    let now =
+        |configured: &ConfiguredProbe| (configured.entry(), place::files_of(&configured.definition, &search));
     configured_probes.iter().map(now).collect()
 }
 
 /// A request to the thread.
-type Question = Box<dyn FnOnce(&Files) -> Answer + Send>;
+type Question = Box<dyn FnOnce(&FileSources) -> Answer + Send>;
 
 /// A result from the thread.
 pub(super) enum Answer {
     Places(Vec<LocatedProbe>),
-    Files(Vec<(Entry, Option<FileId>)>),
+    Files(Vec<(Entry, Vec<FileKey>)>),
 }
 
 /// Handle of the thread. The thread ends after this is dropped and its last request is done. Dropping does not wait for it.
@@ -78,13 +78,13 @@ pub(super) struct Locator {
 
 impl Locator {
     /// Starts the thread. `None` if it cannot be created.
-    pub(super) fn start(files: &Files) -> Option<Self> {
+    pub(super) fn start(sources: &FileSources) -> Option<Self> {
         let (questions, asked) = channel::<Question>();
         let (given, answers) = channel();
-        let files = files.clone();
+        let sources = sources.clone();
         let look = move || {
             for question in asked {
-                if given.send(question(&files)).is_err() {
+                if given.send(question(&sources)).is_err() {
                     return;
                 }
             }
@@ -100,7 +100,7 @@ impl Locator {
             return Vec::new();
         }
         let mut answers = Vec::new();
-        self.ask(move |files| Answer::Places(locate(&configured_probes, files)));
+        self.ask(move |sources| Answer::Places(locate(&configured_probes, sources)));
         while self.asked > 0
             && let Ok(answer) = self.answers.recv_timeout(LOCATE_TIMEOUT)
         {
@@ -113,11 +113,11 @@ impl Locator {
     /// Requests a check of the current files, unless the thread is busy. Does not block.
     pub(super) fn files(&mut self, configured_probes: Vec<ConfiguredProbe>) {
         if self.asked == 0 && !configured_probes.is_empty() {
-            self.ask(move |files| Answer::Files(files_of(&configured_probes, files)));
+            self.ask(move |sources| Answer::Files(files_of(&configured_probes, sources)));
         }
     }
 
-    fn ask(&mut self, question: impl FnOnce(&Files) -> Answer + Send + 'static) {
+    fn ask(&mut self, question: impl FnOnce(&FileSources) -> Answer + Send + 'static) {
         self.asked += usize::from(self.questions.send(Box::new(question)).is_ok());
     }
 

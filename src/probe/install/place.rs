@@ -1,12 +1,13 @@
 //! Locations of probes on this machine: kernel functions, file offsets, USDT probes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::ConfiguredProbe;
 use super::kernel::Kernel;
+use super::search::{FileKey, FoundFiles, Search};
 use crate::event::FileId;
-use crate::files::{Files, Opened, RootError};
+use crate::files::Opened;
 use crate::health::{Cause, Refusal};
 use crate::probe::argument::{self, Arch, Argument};
 use crate::probe::binary::{Binary, BinaryError};
@@ -46,46 +47,87 @@ pub(super) struct Instance {
     pub(super) returned: Vec<Argument>,
 }
 
-/// Finds the location of a probe. `cgroups` is the mount point of cgroups.
+/// Locations of a probe.
+#[derive(Debug)]
+pub(super) struct Sites {
+    /// One location, or one in each file.
+    pub(super) sites: Vec<Site>,
+    /// What is not probed, for users.
+    pub(super) notes: Vec<String>,
+}
+
+/// Finds the locations of a probe. Returns the keys of its files too, whether they can be probed or not.
 pub(super) fn find(
     configured: &ConfiguredProbe,
-    cgroups: Option<&Path>,
     kernel: &mut Kernel<'_>,
-    files: &Files,
-) -> Result<Site, Refusal> {
+    search: &Search<'_>,
+) -> (Vec<FileKey>, Result<Sites, Refusal>) {
     let definition = &configured.definition;
     match &definition.location {
         Location::Kernel { module, function, offset, returns } => {
-            let uses = vec![in_kernel(configured, kernel, module.as_ref(), function, *offset, *returns)?];
-            let place = Place::Kernel { module: module.clone(), function: Arc::clone(function) };
-            Ok(Site { place, uses, file: None, id: None, arch: Arch::HOST })
+            let place = || Place::Kernel { module: module.clone(), function: Arc::clone(function) };
+            let instance = in_kernel(configured, kernel, module.as_ref(), function, *offset, *returns);
+            let site = instance.map(|instance| Site {
+                place: place(),
+                uses: vec![instance],
+                file: None,
+                id: None,
+                arch: Arch::HOST,
+            });
+            (Vec::new(), site.map(|site| Sites { sites: vec![site], notes: Vec::new() }))
         }
         Location::User { path, .. } | Location::Usdt { path, .. } => {
-            let file = files
-                .open_to_probe(&definition.root, path, cgroups)
-                .map_err(|error| refused(configured, cause_of_root(&error), error.to_string()))?;
-            let binary = file
-                .binary()
-                .map_err(|error| refused(configured, cause_of_binary(&error), error.to_string()))?;
-            let arch = binary.machine();
-            let uses = uses(configured, &binary, arch)?;
-            drop(binary);
-            let path = file.kernel_path().ok_or_else(|| {
-                let reason = format!("{} is not open in this process (internal error)", file.shown.display());
-                refused(configured, Cause::Broken, reason)
-            })?;
-            let id = file.id();
-            Ok(Site { place: Place::File(path), uses, file: Some(file), id, arch })
+            match search.open(&definition.within, path) {
+                Ok(FoundFiles { files, keys, notes }) => (keys, in_files(configured, files, notes)),
+                Err(error) => (Vec::new(), Err(refused(configured, error.cause(), error.to_string()))),
+            }
         }
     }
 }
 
-/// Returns the file that the path currently refers to. `None` for a probe in the kernel, and if there is no file.
-pub(super) fn file_of(definition: &Definition, cgroups: Option<&Path>, files: &Files) -> Option<FileId> {
+/// Finds the location in each file. Files without it do not affect the others.
+fn in_files(
+    configured: &ConfiguredProbe,
+    files: Vec<Opened>,
+    mut notes: Vec<String>,
+) -> Result<Sites, Refusal> {
+    let (mut sites, mut refusal) = (Vec::new(), None);
+    for file in files {
+        let shown = file.shown.display().to_string();
+        match in_file(configured, file) {
+            Ok(site) => sites.push(site),
+            Err(error) => {
+                notes.push(format!("{shown}: {}", error.reason));
+                refusal = refusal.or(Some(error));
+            }
+        }
+    }
+    match refusal.filter(|_| sites.is_empty()) {
+        Some(refusal) => Err(refusal),
+        None => Ok(Sites { sites, notes }),
+    }
+}
+
+fn in_file(configured: &ConfiguredProbe, file: Opened) -> Result<Site, Refusal> {
+    let binary =
+        file.binary().map_err(|error| refused(configured, cause_of_binary(&error), error.to_string()))?;
+    let arch = binary.machine();
+    let uses = uses(configured, &binary, arch)?;
+    drop(binary);
+    let path = file.kernel_path().ok_or_else(|| {
+        let reason = format!("{} is not open in this process (internal error)", file.shown.display());
+        refused(configured, Cause::Broken, reason)
+    })?;
+    let id = file.id();
+    Ok(Site { place: Place::File(path), uses, file: Some(file), id, arch })
+}
+
+/// Returns the files that the path currently refers to; none for a probe in the kernel.
+pub(super) fn files_of(definition: &Definition, search: &Search<'_>) -> Vec<FileKey> {
     let (Location::User { path, .. } | Location::Usdt { path, .. }) = &definition.location else {
-        return None;
+        return Vec::new();
     };
-    files.open_to_probe(&definition.root, path, cgroups).ok()?.id()
+    search.open(&definition.within, path).map(|found| found.keys).unwrap_or_default()
 }
 
 fn in_kernel(
@@ -201,17 +243,6 @@ fn untyped(configured: &ConfiguredProbe, error: &BtfError) -> Refusal {
         _ => Cause::Broken,
     };
     refused(configured, cause, error.to_string())
-}
-
-fn cause_of_root(error: &RootError) -> Cause {
-    match error {
-        RootError::ProcessForbidden { .. } | RootError::FileForbidden { .. } => Cause::Forbidden,
-        RootError::NotAbsolute(_)
-        | RootError::NotRegular { .. }
-        | RootError::Link(_)
-        | RootError::Unreadable(_) => Cause::Broken,
-        _ => Cause::Absent,
-    }
 }
 
 fn cause_of_binary(error: &BinaryError) -> Cause {

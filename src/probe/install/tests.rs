@@ -3,8 +3,9 @@ use std::path::Path;
 
 use super::*;
 use crate::health::Cause;
+use crate::host::Roots;
 use crate::probe::argument::Argument;
-use crate::probe::{Location, ProbeKind, Root};
+use crate::probe::{Location, ProbeKind, Within};
 
 /// Returns a host with these files, in a temporary directory.
 fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
@@ -32,7 +33,7 @@ fn configured(location: &str, arguments: &[&str]) -> ConfiguredProbe {
     ConfiguredProbe {
         section: "probes",
         name: "sends".into(),
-        definition: Definition { location, root: Root::Host, arguments },
+        definition: Definition { location, within: Within::default(), arguments },
         timed: false,
         filtered: false,
     }

@@ -11,7 +11,7 @@ pub use walk::Cgroups;
 use std::sync::Arc;
 
 use super::attribution::FEW_TARGETS;
-use super::{Attribution, Glob};
+use super::{Attribution, Glob, Identity, PodRule, PodSelection};
 
 /// The kernel's ID of a cgroup: the inode number of its directory, and the value in `PERF_SAMPLE_CGROUP` and `PERF_RECORD_CGROUP`. The
 /// kernel does not reuse it until reboot (64-bit kernels since 5.5; older kernels reuse it after some time).
@@ -29,13 +29,15 @@ pub struct Cgroup {
     pub path: Arc<str>,
     /// Depth below the root: 0 is the root, `/a` is 1.
     pub depth: usize,
+    /// Metadata of its container or pod. `None` if it is unknown, was not requested, or the cgroup belongs to no container.
+    pub container: Option<Arc<Identity>>,
 }
 
 impl Cgroup {
     /// Returns the cgroup at a path, with the ID 0.
     pub fn at(path: &str) -> Self {
         let depth = path.split('/').filter(|name| !name.is_empty()).count();
-        Self { id: CgroupId(0), path: path.into(), depth }
+        Self { id: CgroupId(0), path: path.into(), depth, container: None }
     }
 }
 
@@ -48,13 +50,15 @@ pub fn parent_of(path: &str) -> Option<&str> {
     }
 }
 
-/// Selection of the cgroups to count.
+/// Selection of the cgroups to count: by their paths, and by the metadata of their containers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CgroupSelection {
     /// Paths to include; one matching pattern suffices. `/` selects the root cgroup, which no other pattern matches.
     pub include: Vec<Glob>,
     /// Paths to exclude; takes precedence over `include`. Only `/` matches the root cgroup.
     pub exclude: Vec<Glob>,
+    /// Containers and pods to include, in addition to `include`, and to exclude.
+    pub pods: PodSelection,
     /// Maximum depth below the root (`/a` is 1); `None` = any depth.
     pub depth: Option<usize>,
     /// Whether a cgroup's counts include those of the cgroups below it. If not, each count is in one series, and sums over cgroups count
@@ -72,16 +76,19 @@ impl CgroupSelection {
             "/" => pattern.as_str() == "/",
             _ => pattern.matches(path),
         };
+        let described =
+            |rule: &PodRule| cgroup.container.as_ref().is_some_and(|container| rule.matches(container));
         self.depth.is_none_or(|depth| cgroup.depth <= depth)
-            && self.include.iter().any(named)
+            && (self.include.iter().any(named) || self.pods.include.iter().any(described))
             && !self.exclude.iter().any(named)
+            && !self.pods.exclude.iter().any(described)
     }
 
     /// Reports whether at most a few cgroups are selected, each by its plain name, so that dedicated descriptors are cheap. Ignores
     /// `exclude`, which can only reduce the number.
     pub fn names_few(&self) -> bool {
         let plain = |pattern: &Glob| !pattern.as_str().contains(['*', '?', '[', '{']);
-        self.include.len() <= FEW_TARGETS && self.include.iter().all(plain)
+        self.pods.include.is_empty() && self.include.len() <= FEW_TARGETS && self.include.iter().all(plain)
     }
 
     /// Reports whether the root cgroup, `/`, is selected.
@@ -94,10 +101,11 @@ impl CgroupSelection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::targets::Pod;
 
     fn cgroup(path: &str) -> Cgroup {
         let depth = path.split('/').filter(|name| !name.is_empty()).count();
-        Cgroup { id: CgroupId(1), path: path.into(), depth }
+        Cgroup { id: CgroupId(1), path: path.into(), depth, container: None }
     }
 
     fn selection(include: &[&str], exclude: &[&str], depth: Option<usize>) -> CgroupSelection {
@@ -105,10 +113,34 @@ mod tests {
         CgroupSelection {
             include: globs(include),
             exclude: globs(exclude),
+            pods: PodSelection::default(),
             depth,
             descendants: false,
             attribution: Attribution::Auto,
         }
+    }
+
+    #[test]
+    fn a_cgroup_is_selected_by_its_path_or_by_the_metadata_of_its_container() {
+        let rule =
+            |namespace| PodRule { namespace: Some(Glob::new(namespace).unwrap()), ..PodRule::default() };
+        let of = |path, namespace: &str| {
+            let pod = Pod { namespace: namespace.into(), name: "web-0".into(), uid: "u".into() };
+            let identity = Identity { pod: Some(pod), ..Identity::default() };
+            Cgroup { container: Some(Arc::new(identity)), ..cgroup(path) }
+        };
+        let mut selection = selection(&["/a/*"], &["/b/out"], Some(2));
+        selection.pods.include = vec![rule("shop*")];
+        selection.pods.exclude = vec![rule("shop-test")];
+        assert!(selection.matches(&cgroup("/a/b")), "the path");
+        assert!(selection.matches(&of("/b/c", "shop")), "the metadata");
+        assert!(!selection.matches(&of("/b/c", "other")));
+        assert!(!selection.matches(&cgroup("/b/c")), "metadata is unknown");
+        assert!(
+            !selection.matches(&of("/b/out", "shop")) && !selection.matches(&of("/a/b", "shop-test")),
+            "excluded"
+        );
+        assert!(!selection.matches(&of("/b/c/d", "shop")), "too deep");
     }
 
     #[test]

@@ -9,10 +9,10 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Cgroup, CgroupId, parent_of};
+use super::{Cgroup, CgroupId, ContainerPath, parent_of, pod_uid};
 use crate::error::FileError;
 use crate::host;
-use crate::targets::{Diff, Obstacle, SkippedTargets};
+use crate::targets::{ContainerMetadata, Diff, Obstacle, SkippedTargets};
 
 /// Maximum depth of cgroups below the root. Containers in containers in pods reach a depth of about ten.
 const DEPTH_LIMIT: usize = 64;
@@ -87,6 +87,37 @@ impl Cgroups {
         diff.removed.sort_unstable();
         self.left_out = left_out;
         Ok(diff)
+    }
+
+    /// Updates the metadata of all cgroups of containers, and adds those whose metadata changed to `diff`, parents before their children.
+    pub fn describe(&mut self, metadata: &dyn ContainerMetadata, diff: &mut Diff<Arc<Cgroup>, CgroupId>) {
+        let is_of_container = |path: &str| ContainerPath::of(path).is_some() || pod_uid(path).is_some();
+        let mut known: Vec<&mut Known> =
+            self.known.values_mut().filter(|known| is_of_container(&known.cgroup.path)).collect();
+        known
+            .sort_unstable_by(|a, b| (a.cgroup.depth, &a.cgroup.path).cmp(&(b.cgroup.depth, &b.cgroup.path)));
+        let paths: Vec<Arc<str>> = known.iter().map(|known| Arc::clone(&known.cgroup.path)).collect();
+        let places = |list: &[Arc<Cgroup>]| -> HashMap<CgroupId, usize> {
+            list.iter().enumerate().map(|(place, cgroup)| (cgroup.id, place)).collect()
+        };
+        let (added, changed) = (places(&diff.added), places(&diff.changed));
+        for (known, container) in known.into_iter().zip(metadata.identities(&paths)) {
+            if known.cgroup.container == container {
+                continue;
+            }
+            let described = Arc::new(Cgroup { container, ..Cgroup::clone(&known.cgroup) });
+            known.cgroup = Arc::clone(&described);
+            let id = described.id;
+            let listed = match (added.get(&id), changed.get(&id)) {
+                (Some(&place), _) => diff.added.get_mut(place),
+                (None, Some(&place)) => diff.changed.get_mut(place),
+                (None, None) => None,
+            };
+            match listed {
+                Some(listed) => *listed = described,
+                None => diff.changed.push(described),
+            }
+        }
     }
 
     /// Returns the cgroups that the last refresh found, in no particular order.
@@ -183,6 +214,7 @@ impl Walk<'_> {
             id: child.id,
             path: format!("{above}/{}", child.name).into(),
             depth: parent.map_or(0, |parent| parent.depth + 1),
+            container: None,
         });
         let dir: Arc<Path> = match parent {
             Some(_) => dir.join(child.raw.unwrap_or_else(|| child.name.into())).into(),

@@ -2,6 +2,7 @@
 //! containers.
 
 mod containerd;
+mod selections;
 
 use std::collections::BTreeMap;
 
