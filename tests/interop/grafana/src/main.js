@@ -1,0 +1,8 @@
+// The page that checks and draws dashboards. The script input.js before it sets window.input: the dashboards by the names of their files, and
+// the results of their queries (../panel_data.py).
+
+import { check } from './checks.js';
+import { initialize } from './registries.js';
+
+initialize();
+window.check = () => check(window.input.dashboards, window.input.data);
