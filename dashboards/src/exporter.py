@@ -226,7 +226,7 @@ def dashboard():
                             f"sum by (instance,event,scope,state) (perf_event_state{{@node,{REFUSED}}} > 0) or sum by (instance,event,scope,state) (perf_event_state{{@node,{DOUBTFUL}}} > 0)",
                             "short",
                             ANY,
-                            width=80,
+                            width=110,
                         )
                     ],
                     {"instance": "Node", "event": "Event", "scope": "Scope", "state": "State"},
@@ -371,7 +371,7 @@ def dashboard():
                             "Exporter",
                             "max by (instance,version,revision,arch) (perf_exporter_build_info{@node})",
                             "short",
-                            width=90,
+                            width=110,
                         ),
                     ],
                     {"instance": "Node", "version": "Version", "revision": "Revision", "arch": "Machine"},

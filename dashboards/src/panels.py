@@ -256,6 +256,10 @@ def heat(title, description, metric, unit="s", matchers="@node", width=24, heigh
     )
 
 
+# Pixels of a column of values in a table with many. Labels, which are longer, get the remaining width.
+VALUE_WIDTH = 110
+
+
 def column(title, expr, unit="short", limits=None, width=None, decimals=None, links=None):
     return {"title": title, "expr": expr, "unit": unit, "limits": limits, "width": width, "decimals": decimals, "links": links}
 
@@ -270,15 +274,17 @@ def table(title, description, columns, labels, sort, width=24, height=10, links=
         ref = next(refs)
         targets.append(query(one["expr"], "", ref, instant=True, form="table"))
         names[f"Value #{ref}" if len(columns) > 1 else "Value"] = one["title"]
-        properties = [{"id": "unit", "value": one["unit"]}]
+        # Only labels are worth a filter. Its icon would take the place of the heading.
+        properties = [{"id": "unit", "value": one["unit"]}, {"id": "custom.filterable", "value": False}]
         if one["limits"]:
             properties += [
                 {"id": "thresholds", "value": one["limits"]},
                 {"id": "custom.cellOptions", "value": {"type": "color-text"}},
                 {"id": "color", "value": {"mode": "thresholds"}},
             ]
-        if one["width"]:
-            properties.append({"id": "custom.width", "value": one["width"]})
+        width_of_values = one["width"] or (VALUE_WIDTH if len(columns) > 3 else None)
+        if width_of_values:
+            properties.append({"id": "custom.width", "value": width_of_values})
         if one["decimals"] is not None:
             properties.append({"id": "decimals", "value": one["decimals"]})
         if one["links"]:
@@ -311,7 +317,8 @@ def table(title, description, columns, labels, sort, width=24, height=10, links=
         title,
         description,
         targets,
-        columns[0]["unit"],
+        # Each column of values has its own unit. With another default, Grafana shows labels that look like numbers or times as such.
+        "string",
         limits,
         width,
         height,

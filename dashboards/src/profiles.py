@@ -246,7 +246,7 @@ def dashboard():
                             "Samples",
                             f"topk(5 * $top, sum by (instance,address,$cgroup_label,$pod_label,$namespace_label) ({with_address(f'increase({SAMPLES}{{{OF_PODS}}}[$__range])')}))",
                             "short",
-                            width=90,
+                            width=110,
                             decimals=0,
                         )
                     ],

@@ -28,6 +28,7 @@ SENTENCES = {
     "options": "Grafana has every option and every calculation of the panels",
     "data": "Grafana's transformations of the results leave data in every panel",
     "tables": "tables have exactly the columns that they name",
+    "labels": "tables show labels as they are, even if they look like numbers or times",
     "names": "every series has its own name",
     "numbers": "every panel with numbers shows some",
     "values": "all values are short texts",
@@ -75,6 +76,20 @@ def check(browser):
     print(", ".join(f"{number} {what}" for what, number in result["figures"].items()))
 
 
+def draw(browser, name, pictures):
+    """Draws a dashboard in the browser, and writes its picture if there is a directory for it."""
+    browser.errors.clear()
+    result = browser.ask(f"window.draw({json.dumps(name)})")
+    browser.look(width=result["width"], height=result["height"])
+    browser.ask("new Promise(done => setTimeout(() => requestAnimationFrame(() => done(0)), 300))")
+    problems = result["problems"] + browser.errors
+    expect(f"{name}: Grafana's components draw {result['panels']} panels", not problems, "".join(f"\n  {one}" for one in problems))
+    if pictures:
+        browser.picture(os.path.join(pictures[0], f"{name}.png"))
+    if result["truncated"]:
+        print(f"  at a width of {result['width']} pixels, these titles do not fit: {', '.join(result['truncated'])}")
+
+
 def main(arguments):
     if len(arguments) not in (3, 4):
         sys.exit(__doc__.strip())
@@ -83,6 +98,8 @@ def main(arguments):
     with Browser(chromium) as browser:
         browser.open(serve(site))
         check(browser)
+        for file in sorted(DASHBOARDS.glob("*.json")):
+            draw(browser, file.stem, pictures)
     finish()
 
 

@@ -1,7 +1,8 @@
 // build.mjs DIRECTORY: writes the page with all packages into a directory, as index.html and bundle.js.
 
-import { writeFileSync } from 'node:fs';
+import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { dirname } from 'node:path';
 
 // The packages are in the current directory, not next to this file.
 const { build } = createRequire(`${process.cwd()}/`)('esbuild');
@@ -21,6 +22,25 @@ const extension = {
   name: 'extension',
   setup({ onResolve, resolve }) {
     onResolve({ filter: /^@grafana\/schema\/dist\/.*\.gen$/ }, ({ path, kind, resolveDir }) => resolve(`${path}.js`, { kind, resolveDir }));
+  },
+};
+
+// Files named *.mjs get the default export of a CommonJS module as Node.js passes it: all exports. The packages of Grafana expect the export
+// named default. Another name has this effect.
+const interoperation = {
+  name: 'interoperation',
+  setup({ onLoad, onResolve, resolve }) {
+    onResolve({ filter: /^(@grafana\/|\.)/ }, async ({ path, kind, importer, resolveDir, pluginData }) => {
+      if (pluginData === 'resolved' || !(path.startsWith('@grafana/') || importer.includes('/node_modules/@grafana/'))) {
+        return undefined;
+      }
+      const found = await resolve(path, { kind, importer, resolveDir, pluginData: 'resolved' });
+      return found.path.endsWith('.mjs') ? { path: `${found.path}.js`, namespace: 'grafana', sideEffects: found.sideEffects } : found;
+    });
+    onLoad({ filter: /.*/, namespace: 'grafana' }, ({ path }) => ({
+      contents: readFileSync(path.slice(0, -'.js'.length)),
+      resolveDir: dirname(path),
+    }));
   },
 };
 
@@ -44,9 +64,17 @@ await build({
   mainFields: ['module', 'browser', 'main'],
   nodePaths: [`${process.cwd()}/node_modules`],
   outfile: `${directory}/bundle.js`,
-  plugins: [absent, extension, router],
+  plugins: [absent, extension, router, interoperation],
 });
 writeFileSync(
   `${directory}/index.html`,
-  '<!doctype html><meta charset="utf-8"><title>Dashboards</title><body><script src="input.js"></script><script src="bundle.js"></script>\n'
+  '<!doctype html><meta charset="utf-8"><title>Dashboards</title><link rel="icon" href="data:,"><link rel="stylesheet" href="bundle.css"><body><script src="input.js"></script><script src="bundle.js"></script>\n'
 );
+// The icons and the font, at the places from which Grafana loads them.
+cpSync(`${process.cwd()}/node_modules/@grafana/ui/dist/public`, `${directory}/public`, { recursive: true });
+for (const [name, weight] of [['Regular', 400], ['Medium', 500]]) {
+  cpSync(
+    `${process.cwd()}/node_modules/@fontsource/inter/files/inter-latin-${weight}-normal.woff2`,
+    `${directory}/public/fonts/inter/Inter-${name}.woff2`
+  );
+}

@@ -4,7 +4,7 @@ import { linksOf, wrongDashboardLinks, wrongLink } from './links.js';
 import { interpolation, panelsOf, prepared } from './panels.js';
 import { pluginOf } from './registries.js';
 import { headings, numbersOf, unmatched, wrongNames, wrongTable } from './tables.js';
-import { examples, removedOptions, unitsOf, unknownCalculations, unknownUnits, unreadable, wrongColors } from './values.js';
+import { changedLabels, examples, removedOptions, unitsOf, unknownCalculations, unknownUnits, unreadable, wrongColors } from './values.js';
 
 // Panels that Grafana's core draws from frames that only its core makes.
 const CORE = ['heatmap', 'flamegraph'];
@@ -48,6 +48,7 @@ async function checkData(report, where, panel, results, replaceVariables, dashbo
   report.add('thresholds', where, colors.problems);
   if (panel.type === 'table') {
     report.add('tables', where, wrongTable(panel, frames, shown));
+    report.add('labels', where, changedLabels(shown));
   } else if (panel.type !== 'stat' || shown.length > 1) {
     // A stat with a single value does not show the name of its series.
     report.add('names', where, wrongNames(shown));

@@ -2,7 +2,9 @@
 // the results of their queries (../panel_data.py).
 
 import { check } from './checks.js';
+import { draw } from './draw.js';
 import { initialize } from './registries.js';
 
 initialize();
 window.check = () => check(window.input.dashboards, window.input.data);
+window.draw = (name) => draw(name, window.input);

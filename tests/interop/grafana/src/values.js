@@ -21,6 +21,7 @@ const EXAMPLES = {
   reqps: RATES,
   s: [0, 2.1e-6, 0.0125, 75],
   short: COUNTS,
+  string: [],
   watt: [0, 43.7, 1250],
 };
 
@@ -86,6 +87,15 @@ export function unreadable(shown) {
   return problems;
 }
 
+/** Returns the labels that a table does not show as they are, with their columns. */
+export function changedLabels(shown) {
+  const columns = shown.flatMap((frame) => frame.fields).filter((field) => field.type === FieldType.string);
+  return columns.flatMap((field) => {
+    const changed = [...field.values, ...LABELS].find((value) => textOf(field, value) !== String(value).trim());
+    return changed === undefined ? [] : [`${field.state.displayName}: ${changed} is shown as "${textOf(field, changed)}"`];
+  });
+}
+
 /** Returns a problem for each threshold whose color the value at the threshold does not have. */
 export function wrongColors(shown) {
   const problems = [];
@@ -107,6 +117,9 @@ export function wrongColors(shown) {
   }
   return { problems, checked };
 }
+
+// Labels that look like something else: numbers, and a time.
+const LABELS = ['1234567', '0.10', '2026-11'];
 
 // A value below a threshold.
 function lower(value) {
