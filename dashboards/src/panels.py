@@ -256,11 +256,11 @@ def heat(title, description, metric, unit="s", matchers="@node", width=24, heigh
     )
 
 
-# Pixels of a column of values in a table with many. Labels, which are longer, get the remaining width.
+# Pixels of a column of values. Labels, which are longer, get the remaining width.
 VALUE_WIDTH = 110
 
 
-def column(title, expr, unit="short", limits=None, width=None, decimals=None, links=None):
+def column(title, expr, unit="short", limits=None, width=VALUE_WIDTH, decimals=None, links=None):
     return {"title": title, "expr": expr, "unit": unit, "limits": limits, "width": width, "decimals": decimals, "links": links}
 
 
@@ -282,9 +282,7 @@ def table(title, description, columns, labels, sort, width=24, height=10, links=
                 {"id": "custom.cellOptions", "value": {"type": "color-text"}},
                 {"id": "color", "value": {"mode": "thresholds"}},
             ]
-        width_of_values = one["width"] or (VALUE_WIDTH if len(columns) > 3 else None)
-        if width_of_values:
-            properties.append({"id": "custom.width", "value": width_of_values})
+        properties.append({"id": "custom.width", "value": one["width"]})
         if one["decimals"] is not None:
             properties.append({"id": "decimals", "value": one["decimals"]})
         if one["links"]:

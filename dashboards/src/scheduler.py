@@ -131,6 +131,7 @@ def dashboard():
                             f"topk(4 * $top, sum by ($cgroup_label,$by_cgroup_label,$pod_label,$namespace_label,instance) ({rate(BY_OTHERS, '@cgroups')}) > 0)",
                             "ops",
                             steps((10, YELLOW), (100, RED)),
+                            width=130,
                         )
                     ],
                     {

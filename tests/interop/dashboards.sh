@@ -4,11 +4,12 @@
 # Lets a real Prometheus scrape a running exporter under load, and runs every query of every dashboard as Grafana does. Each query must have
 # data: with labels of a scrape and with those of OTLP, with classic buckets and with native histograms. Series that need hardware counters
 # or faults come from recorded series with the same names (hardware.py). Before that it checks that the files match their sources, that
-# panels and variables are complete, and that all values have the types of Grafana's schema.
+# panels and variables are complete, and that all values have the types of Grafana's schema. Afterwards, Grafana's own packages format, transform
+# and draw the results in a browser, and follow the links (panels.py). The pictures are in target/interop/grafana/pictures.
 # With the directory PICTURES it runs for some minutes and draws a picture of each dashboard there instead (dashboards/render.py, with
 # matplotlib from PyPI). DASHBOARDS_WAIT=SECONDS keeps Prometheus running for manual inspection.
-# Requires prometheus, curl and python3. The types and their compiler come from npm. If they are not available, that check is skipped with a
-# reason, or fails if PERF_EXPORTER_REQUIRE names `npm`. The queries require a writable cgroup file system and a readable tracefs: `cgroup`,
+# Requires prometheus, curl and python3. The packages of Grafana and a compiler come from npm, 330 MB. If they or the browser are not available,
+# their checks are skipped with a reason, or fail if PERF_EXPORTER_REQUIRE names `npm` or `chromium`. The queries require a writable cgroup file system and a readable tracefs: `cgroup`,
 # `tracepoint`.
 # Exit code: 0 if every check passes, 1 if not, 2 if a requirement is missing.
 set -euo pipefail
@@ -153,6 +154,48 @@ check_queries() {
   expect "every query of a histogram has data with native histograms" tell native "http://127.0.0.1:$native_port"
 }
 
+# Installs the packages of Grafana into the current directory, unless those of the lock file are installed.
+install_grafana() {
+  if [ -e node_modules/.package-lock.json ] && cmp -s package-lock.json "$here/grafana/package-lock.json"; then
+    return
+  fi
+  cp "$here"/grafana/{package.json,package-lock.json,.npmrc} .
+  timeout 300 npm ci --ignore-scripts --no-audit --no-fund --silent --fetch-retries=1 --fetch-timeout=15000
+}
+
+# The scrapes may have a gap on a busy machine, so the check is repeated.
+grafana_agrees() {
+  local pause result=1
+  for pause in 15 ''; do
+    if python3 -B "$here/panel_data.py" "http://127.0.0.1:$prometheus_port" "$scratch/panels.json" &&
+      python3 -B "$here/panels.py" "$chromium" site "$scratch/panels.json" pictures; then
+      result=0
+      break
+    fi >"$scratch/panels.log" 2>&1
+    [ -z "$pause" ] || sleep "$pause"
+  done
+  cat "$scratch/panels.log"
+  return $result
+}
+
+check_panels() {
+  local what="the check of panels by Grafana's packages"
+  has_chromium "$what" || return 0
+  if ! command -v npm >/dev/null; then
+    lacks npm "$what" "npm is not installed"
+    return
+  fi
+  mkdir -p "$cache/grafana"/{site,pictures}
+  cd "$cache/grafana"
+  if ! install_grafana >"$scratch/npm.log" 2>&1; then
+    rm -rf node_modules
+    lacks npm "$what" "npm ci failed: $(tail -n 1 "$scratch/npm.log")"
+    return
+  fi
+  expect "a bundler accepts the packages" node "$here/grafana/build.mjs" site
+  grafana_agrees || failures=$((failures + 1))
+}
+
 holds() {
   curl -sSf --max-time 5 --get --data-urlencode "query=$1" "http://127.0.0.1:$prometheus_port/api/v1/query" 2>/dev/null |
     grep -q '"metric"'
@@ -229,4 +272,5 @@ fi
 start_prometheus native "$native_port" --enable-feature=native-histograms < <(target node-1 "$exporter_address" /metrics '')
 check_static
 check_queries
+check_panels
 finish exporter prometheus native

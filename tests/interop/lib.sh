@@ -79,13 +79,18 @@ build_go() {
   fi
 }
 
-# find_chromium CHECK: sets chromium to the path of the browser, or skips the check and ends the script
-find_chromium() {
+# has_chromium CHECK: sets chromium to the path of the browser, or skips the check and fails
+has_chromium() {
   chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
   [ -n "$chromium" ] || {
     lacks chromium "$1" "it is not in PATH; the Debian package is chromium"
-    finish
+    return 1
   }
+}
+
+# find_chromium CHECK: the same, but ends the script without a browser
+find_chromium() {
+  has_chromium "$1" || finish
 }
 
 # start_exporter EXPORTER [OPTIONS]: starts it with the configuration from standard input. Sets exporter_address when it serves; the log is in

@@ -66,11 +66,17 @@ def compare(lines):
     expect(f"values and columns look like those in {GOLDEN.name}", not changed, "\n" + changed)
 
 
+def listed(problems):
+    """Returns the first problems, one per line. Most defects are found with each selection and in each row."""
+    rest = [f"{len(problems) - 20} more"] if len(problems) > 20 else []
+    return "".join(f"\n  {problem}" for problem in problems[:20] + rest)
+
+
 def check(browser):
     result = browser.ask("window.check()")
     for name, sentence in SENTENCES.items():
         problems = result["problems"].pop(name, [])
-        expect(sentence, not problems, "".join(f"\n  {problem}" for problem in problems))
+        expect(sentence, not problems, listed(problems))
     expect("there are no other problems", not result["problems"], result["problems"])
     compare(result["lines"])
     print(", ".join(f"{number} {what}" for what, number in result["figures"].items()))
@@ -83,7 +89,7 @@ def draw(browser, name, pictures):
     browser.look(width=result["width"], height=result["height"])
     browser.ask("new Promise(done => setTimeout(() => requestAnimationFrame(() => done(0)), 300))")
     problems = result["problems"] + browser.errors
-    expect(f"{name}: Grafana's components draw {result['panels']} panels", not problems, "".join(f"\n  {one}" for one in problems))
+    expect(f"{name}: Grafana's components draw {result['panels']} panels", not problems, listed(problems))
     if pictures:
         browser.picture(os.path.join(pictures[0], f"{name}.png"))
     if result["truncated"]:

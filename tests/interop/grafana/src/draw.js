@@ -127,7 +127,18 @@ function notDrawn() {
   return empty.map((panel) => `${panel.dataset.panel} is empty`);
 }
 
+// Columns that are too narrow for their headings, or outside of the panel.
 function cutHeadings() {
+  const outside = [...document.querySelectorAll('[role=columnheader]')].filter(
+    (heading) => heading.getBoundingClientRect().right > heading.closest('[data-panel]').getBoundingClientRect().right + 1
+  );
+  return [
+    ...outside.map((heading) => `the column ${heading.innerText} is outside of its panel`),
+    ...tooNarrow(),
+  ];
+}
+
+function tooNarrow() {
   return truncated('[role=columnheader] div, [role=columnheader] button').map((heading) => `the column of ${heading} is too narrow for it`);
 }
 

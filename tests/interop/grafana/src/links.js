@@ -2,23 +2,17 @@
 
 import { dateTimeParse } from '@grafana/data';
 
-/** Returns all links of a table's or graph's fields in real rows: (link as written, value, URL). */
+/** Returns the links of all fields in all rows: as written, with the value of the field, and as a browser follows it. */
 export function linksOf(shown) {
   const found = [];
-  for (const frame of shown) {
-    for (const field of frame.fields.filter((one) => one.config.links?.length)) {
-      const row = lastValue(field.values);
-      field.getLinks({ valueRowIndex: row }).forEach((model, at) => {
-        found.push({ written: field.config.links[at].url, title: model.title, href: model.href, value: field.values[row], frame, row });
+  for (const field of shown.flatMap((frame) => frame.fields).filter((one) => one.config.links?.length)) {
+    field.values.forEach((value, row) => {
+      field.getLinks({ valueRowIndex: row }).forEach(({ title, href }, at) => {
+        found.push({ written: field.config.links[at].url, title, href, value });
       });
-    }
+    });
   }
   return found;
-}
-
-function lastValue(values) {
-  const at = values.findLastIndex((value) => value !== null && value !== '' && !Number.isNaN(value));
-  return Math.max(at, 0);
 }
 
 /** Returns the problems of a link. `dashboards` has all dashboards by their uid. */
@@ -65,13 +59,12 @@ function wrongTarget(url, dashboards) {
   return url.searchParams.has('from') && url.searchParams.has('to') ? problems : [...problems, 'no time range'];
 }
 
-/** Returns the problems of the links of a dashboard, and the number of their targets. */
+/** Returns the problems of the links at the top of a dashboard, which must lead to all dashboards, and the number of their targets. */
 export function wrongDashboardLinks(dashboard, dashboards) {
-  const targets = dashboard.links.map((link) =>
-    Object.values(dashboards).filter((other) => link.tags.every((tag) => other.tags.includes(tag)))
+  const all = Object.values(dashboards);
+  const targets = dashboard.links.map((link) => all.filter((other) => link.tags.every((tag) => other.tags.includes(tag))));
+  const missing = targets.flatMap((found, at) =>
+    all.filter((other) => !found.includes(other)).map((other) => `the link ${dashboard.links[at].title} does not lead to ${other.title}`)
   );
-  return {
-    problems: targets.filter((found) => found.length < 2).map((_, at) => `the link ${dashboard.links[at].title} has no other dashboards`),
-    checked: targets.flat().length,
-  };
+  return { problems: missing, checked: targets.flat().length };
 }

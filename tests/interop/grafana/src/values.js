@@ -66,9 +66,10 @@ export function examples(panel) {
   });
 }
 
-// Digits, optionally with a prefix and a unit: what fits into a cell. Grafana shows tiny numbers with an exponent.
-const TINY = 1e-5;
-const READABLE = /^-?[\d.]{1,7}( ?[^\d\s][\w/%µμ² ]{0,9})?$/;
+// Digits, optionally with a prefix and a unit: what fits into a cell.
+const READABLE = /^-?[\d.]{1,7}( ?[A-Za-z%µμ][A-Za-z/ ]{0,9})?$/;
+// Grafana shows smaller numbers without a prefix, as 0.0000104 or with an exponent.
+const TINY = 1e-3;
 
 /** Returns the texts of real values that are too long or no numbers, with their fields. */
 export function unreadable(shown) {
