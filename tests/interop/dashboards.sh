@@ -160,7 +160,8 @@ install_grafana() {
     return
   fi
   cp "$here"/grafana/{package.json,package-lock.json,.npmrc} .
-  timeout 300 npm ci --ignore-scripts --no-audit --no-fund --silent --fetch-retries=1 --fetch-timeout=15000
+  timeout 300 npm ci --ignore-scripts --no-audit --no-fund --loglevel=error --fetch-retries=1 --fetch-retry-mintimeout=1000 \
+    --fetch-timeout=15000
 }
 
 # The scrapes may have a gap on a busy machine, so the check is repeated.
@@ -189,7 +190,7 @@ check_panels() {
   cd "$cache/grafana"
   if ! install_grafana >"$scratch/npm.log" 2>&1; then
     rm -rf node_modules
-    lacks npm "$what" "npm ci failed: $(tail -n 1 "$scratch/npm.log")"
+    lacks npm "$what" "npm ci failed: $(grep -m 1 '^npm error' "$scratch/npm.log" || true)"
     return
   fi
   expect "a bundler accepts the packages" node "$here/grafana/build.mjs" site

@@ -6,8 +6,8 @@ import { pluginOf } from './registries.js';
 import { headings, numbersOf, unmatched, wrongNames, wrongTable } from './tables.js';
 import { changedLabels, examples, removedOptions, unitsOf, unknownCalculations, unknownUnits, unreadable, wrongColors } from './values.js';
 
-// Panels that Grafana's core draws from frames that only its core makes.
-const CORE = ['heatmap', 'flamegraph'];
+/** Kinds of panels that only Grafana's core can draw, from frames that only its data sources make. */
+export const CORE = ['heatmap', 'flamegraph'];
 
 class Report {
   constructor() {
