@@ -44,6 +44,7 @@
 //!
 //! A module imports only from modules above it. A test checks this, and that only [`sys`] contains `unsafe` code.
 
+pub mod anomaly;
 pub mod app;
 pub mod attribute;
 pub mod budget;

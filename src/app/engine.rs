@@ -21,6 +21,7 @@ use super::memory::Memory;
 use super::privileges::Privileges;
 use super::reload::{self, Answer, Reloads};
 use super::web::RulesReader;
+use crate::anomaly::{self, AnomalyMetrics, SharedReport};
 use crate::budget::{Part, Share};
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config::containers::Containers;
@@ -72,6 +73,8 @@ pub(super) struct Published {
     pub(super) freshness: Duration,
     /// Settings of the history.
     pub(super) history: config::History,
+    /// Figures that are compared with their past.
+    pub(super) anomalies: Arc<[anomaly::Entry]>,
 }
 
 impl Published {
@@ -137,6 +140,7 @@ pub(super) struct Engine<K: Kernel> {
     installer: Installer,
     files: Files,
     files_metrics: files::Metrics,
+    anomalies: AnomalyMetrics,
     helper: HelperCost,
     /// Time of the last check of the probed files.
     looked_at_files: Monotonic,
@@ -215,7 +219,6 @@ impl<K: Kernel> Engine<K> {
             looked_at_files: clock.monotonic(),
             scanned_at: clock.monotonic(),
             roots,
-            clock,
             config,
             support: StreamSupport::foreseen(&facts),
             facts,
@@ -228,8 +231,10 @@ impl<K: Kernel> Engine<K> {
             ),
             files: options.files.clone(),
             files_metrics,
+            anomalies: AnomalyMetrics::new(clock.now())?,
             helper: HelperCost::default(),
             metrics,
+            clock,
             environment: options.environment.clone(),
             pushes,
             naming,
@@ -259,6 +264,11 @@ impl<K: Kernel> Engine<K> {
     /// Returns the handle to query profiles.
     pub(super) fn profiles(&self) -> Arc<dyn ProfileRecorder> {
         self.profiler.recorder()
+    }
+
+    /// Returns the report of anomalies, which another thread writes.
+    pub(super) fn anomalies(&self) -> SharedReport {
+        self.anomalies.report()
     }
 
     /// Returns the memory share of a part.
@@ -478,6 +488,7 @@ impl<K: Kernel> Engine<K> {
         self.metrics.config_current(self.configuration().failed_reload.is_none());
         self.measure();
         families.extend(self.metrics.families(usage));
+        families.extend(self.anomalies.families());
         let families = self.labeller.name(families);
         let snapshot = Arc::new(Snapshot::new(self.clock.now(), families));
         for conflict in snapshot.conflicts() {
@@ -638,7 +649,8 @@ impl<K: Kernel> Engine<K> {
         let Config { collection, history, .. } = self.config;
         let metrics = Arc::clone(&self.config.metrics);
         let (freshness, selected) = (collection.freshness, OnceLock::new());
-        Published { snapshot, metrics, selected, status, profiles, at, freshness, history }
+        let anomalies = Arc::clone(&self.config.anomalies);
+        Published { snapshot, metrics, selected, status, profiles, at, freshness, history, anomalies }
     }
 }
 

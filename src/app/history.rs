@@ -1,4 +1,4 @@
-//! The thread that records the history: each collection, as soon as it is published.
+//! The thread that records the history, each collection as soon as it is published, and compares its figures with their past.
 
 use std::io;
 use std::sync::Arc;
@@ -8,9 +8,13 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 
 use super::engine::Published;
+use crate::anomaly::{Report, SharedReport, Watch};
 use crate::budget::Share;
 use crate::config;
 use crate::history::{History, SharedHistory};
+
+/// Part of the share of memory that what was learned may use: one in this number.
+const LEARNED: usize = 8;
 
 /// Starts the thread. It ends with the collection thread.
 ///
@@ -19,6 +23,7 @@ use crate::history::{History, SharedHistory};
 pub(super) fn start(
     mut published: watch::Receiver<Arc<Published>>,
     share: Share,
+    report: SharedReport,
 ) -> io::Result<SharedHistory> {
     let history = SharedHistory::default();
     let mut settings = published.borrow().history;
@@ -26,7 +31,7 @@ pub(super) fn start(
     let recorded = history.clone();
     let runtime = Builder::new_current_thread().build()?;
     thread::Builder::new().name("history".into()).spawn(move || {
-        let account = share.account();
+        let (account, mut watch) = (share.account(), Watch::default());
         runtime.block_on(async {
             while published.changed().await.is_ok() {
                 let last = Arc::clone(&published.borrow_and_update());
@@ -36,10 +41,21 @@ pub(super) fn start(
                 let Some(snapshot) = &last.snapshot else { continue };
                 let limit = usize::try_from(share.limit()).unwrap_or(usize::MAX);
                 let bytes = recorded.change(|history| {
-                    history.set_limit(limit);
+                    history.set_limit(limit.saturating_sub(watch.bytes()));
                     history.observe(snapshot)
                 });
-                account.set(bytes.unwrap_or(0) as u64);
+                watch.set_limit(limit / LEARNED);
+                account.set((bytes.unwrap_or(0) + watch.bytes()) as u64);
+                watch.set(&last.anomalies);
+                match recorded.read(|history| watch.judge(history)) {
+                    Some(Some(judged)) => {
+                        judged.log();
+                        report.replace(judged);
+                    }
+                    Some(None) => {}
+                    // Without a history, nothing is known.
+                    None => report.replace(Report::default()),
+                }
             }
         });
     })?;

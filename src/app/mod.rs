@@ -168,7 +168,7 @@ where
         .tracing(&spans)
         .governing(web.reader);
     let (profiles, memory) = (engine.profiles(), engine.memory_of(Part::Queues));
-    let history_memory = engine.memory_of(Part::History);
+    let (history_memory, anomalies) = (engine.memory_of(Part::History), engine.anomalies());
     let server = server.within(memory.clone());
     let (requests, received) = channel();
     let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
@@ -181,7 +181,7 @@ where
         })
         .map_err(Failure::system("cannot start the collection thread"))?;
 
-    let history = history::start(published.clone(), history_memory)
+    let history = history::start(published.clone(), history_memory, anomalies)
         .map_err(Failure::system("cannot start the history thread"))?;
     memory::start_trimming();
     cpus::start(options.roots.clone(), requests.clone());

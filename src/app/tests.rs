@@ -76,6 +76,7 @@ fn published(at: Monotonic) -> Arc<Published> {
         at,
         freshness: Duration::ZERO,
         history: config::History::default(),
+        anomalies: Arc::default(),
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use super::anomalies::anomalies;
 use super::containers::containers;
 use super::counters::counters;
 use super::decode::{At, node_of};
@@ -71,6 +72,7 @@ pub(super) fn check(
         web: web(file.web.as_ref(), &base.web, report),
         collection: collection(&file.collection, base.collection, report),
         history: history(&file.history, base.history, report),
+        anomalies: anomalies(&file.anomalies, &base.anomalies, report),
         metrics: metrics(&file.metrics, &base.metrics, report).into(),
         counters,
         traced,

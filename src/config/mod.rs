@@ -6,6 +6,7 @@
 //!                  └───────────── report ──────────────► Problem
 //! ```
 
+mod anomalies;
 mod bounds;
 mod check;
 pub mod containers;
@@ -48,6 +49,7 @@ pub use web::Web;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::anomaly;
 use crate::event::syntax::Group;
 use crate::metrics::Level;
 use crate::net::listen::Listen;
@@ -128,6 +130,7 @@ fn built_in() -> (Config, Selections) {
         web: Web::default(),
         collection: Collection::default(),
         history: History::default(),
+        anomalies: Arc::default(),
         metrics: Arc::default(),
         counters: Vec::new(),
         traced: Vec::new(),
@@ -164,6 +167,8 @@ pub struct Config {
     pub collection: Collection,
     /// The past that is kept in memory.
     pub history: History,
+    /// Figures that are compared with their past, in the order of the file.
+    pub anomalies: Arc<[anomaly::Entry]>,
     /// Which metrics are published.
     pub metrics: Arc<Metrics>,
     /// Entries of `counters`, in the order of the file.

@@ -22,6 +22,7 @@ const ORDER: [&str; 37] = [
     "metrics",
     "series",
     "history",
+    "anomaly",
     "event",
     "files",
     "sched",

@@ -490,6 +490,17 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
                 "",
                 "rate(perf_lost_records_total[5m]) > 0",
             ),
+            row("perf_anomaly_active", "", &["kind", "cgroup"], "anomalies", "perf_anomaly_active == 1"),
+            row("perf_anomaly_score", "", &["kind", "cgroup"], "anomalies", "topk(5, perf_anomaly_score)"),
+            row(
+                "perf_anomaly_suspect_correlation",
+                "",
+                &["kind", "cgroup", "suspect"],
+                "anomalies",
+                "perf_anomaly_suspect_correlation",
+            ),
+            row("perf_anomaly_cgroups", "", &["kind", "result"], "anomalies", "perf_anomaly_cgroups"),
+            row("perf_anomalies_total", "", &["kind"], "anomalies", "increase(perf_anomalies_total[1d])"),
             row("perf_ring_bytes", "", &["ring"], "limits", "perf_ring_bytes"),
             row(
                 "perf_unattributed_<event>_total",

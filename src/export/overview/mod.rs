@@ -2,6 +2,7 @@
 //!
 //! The pages are complete without scripts. The script adds values under the pointer, the selection of a range, and a refresh.
 
+mod anomalies;
 mod busiest;
 mod chart;
 mod details;
@@ -92,6 +93,7 @@ pub fn machine(view: View<'_>) -> String {
         missing::missing(&mut html, view.status, Scope::Machine, |figure| {
             subject.is_some_and(|subject| subject.measures(figure))
         });
+        anomalies::anomalies(&mut html, history, view.snapshot);
         let now = recent(history, view, &grid);
         html.raw("<div class=\"tables\">");
         for scope in [Scope::Cgroup, Scope::Program] {

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::anomaly::{Active, AnomalyMetrics, Notable, Report};
 use crate::metrics::{Family, Kind, Labels, Metadata, Point, Value};
 use crate::status::tests::example;
 
@@ -263,4 +264,45 @@ fn the_json_contains_the_requested_lists() {
         lists["values"].get("preempted_by").is_none() && lists["values"].get("preempts").is_none(),
         "{json}"
     );
+}
+
+#[test]
+fn the_overview_shows_anomalies_with_their_suspects() {
+    let history = recorded("/busy.service");
+    let metrics = AnomalyMetrics::new(Timestamp(0)).unwrap();
+    let report = |suspects| Report {
+        entries: vec!["runqueue_latency".into()],
+        active: vec![Active {
+            entry: 0,
+            cgroup: "/quiet.service".into(),
+            since: Timestamp(NOW),
+            value: 0.5,
+            usual: 0.01,
+            score: 12.25,
+            suspects,
+        }],
+        ..Report::default()
+    };
+    let shown = |report| {
+        metrics.report().replace(report);
+        let snapshot = Snapshot::new(Timestamp(NOW), metrics.families());
+        let (status, query) = (status(), PageQuery::parse("", PAGE, Timestamp(NOW)).unwrap());
+        machine(View {
+            status: &status,
+            snapshot: Some(&snapshot),
+            history: &history,
+            query: &query,
+            nonce: "0",
+        })
+    };
+    let page = shown(report(vec![Notable { cgroup: "/<b>noisy".into(), score: 0.5 }]));
+    assert!(
+        page.contains(
+            "/quiet.service</code></a></td><td>runqueue_latency</td><td class=\"number\">12.3</td>"
+        ),
+        "{page}"
+    );
+    assert!(page.contains("/&lt;b>noisy</code></a> <small>0.50</small>"), "{page}");
+    assert!(shown(report(Vec::new())).contains("none stands out"));
+    assert!(!shown(Report::default()).contains("Anomalies"));
 }

@@ -1,0 +1,77 @@
+//! The figures that are compared with their past.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::detector::Method;
+use super::episode::Rule;
+use super::robust::Robust;
+use crate::history::{Figure, Grid, Subject};
+use crate::named_enum::named_enum;
+
+named_enum! {
+    /// A figure of a cgroup. Higher is worse.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    #[schemars(rename = "AnomalyFigure")]
+    pub enum Kind {
+        /// Cycles per instruction.
+        Cpi = "cpi",
+        /// Misses of the last-level cache per 1000 instructions.
+        CacheMisses = "cache_misses",
+        /// The 99th percentile of the time that threads waited for a CPU, in seconds.
+        RunqueueLatency = "runqueue_latency",
+        /// Share of the system calls that returned an error.
+        SyscallErrors = "syscall_errors",
+        /// Created processes and threads per second.
+        Forks = "forks",
+    }
+}
+
+/// The quantile of latencies.
+const QUANTILE: f64 = 0.99;
+
+impl Kind {
+    /// Returns the values in each step; `None` where the figure was not measured. Returns `None` if it is not measured for this cgroup.
+    pub fn values(self, subject: &Subject, grid: &Grid) -> Option<Vec<Option<f64>>> {
+        let values = |figure| subject.values(figure, QUANTILE, grid);
+        match self {
+            Self::Cpi => {
+                let inverse = |ipc: Option<f64>| ipc.filter(|&ipc| ipc > 0.0).map(|ipc| 1.0 / ipc);
+                Some(values(Figure::Ipc)?.into_iter().map(inverse).collect())
+            }
+            Self::CacheMisses => values(Figure::CacheMisses),
+            Self::RunqueueLatency => values(Figure::RunqueueLatency),
+            Self::SyscallErrors => {
+                let (errors, calls) = (values(Figure::Errors)?, values(Figure::Calls)?);
+                let share = |(errors, calls): (Option<f64>, Option<f64>)| {
+                    Some(errors? / calls.filter(|&calls| calls > 0.0)?)
+                };
+                Some(errors.into_iter().zip(calls).map(share).collect())
+            }
+            Self::Forks => values(Figure::Forks),
+        }
+    }
+
+    /// Returns the settings of the robust method. `min_value` keeps changes of small values from being anomalies: a latency of 1 ms after
+    /// one of 0.1 ms harms no program.
+    pub const fn robust(self) -> Robust {
+        let (min_usage, min_change, min_value) = match self {
+            Self::Cpi => (0.25, 0.25, 0.0),
+            Self::CacheMisses => (0.25, 1.0, 1.0),
+            Self::RunqueueLatency => (0.01, 2.0, 0.01),
+            Self::SyscallErrors => (0.01, 1.0, 0.05),
+            Self::Forks => (0.01, 2.0, 20.0),
+        };
+        Robust { min_usage, min_samples: 60.0, deviations: 4.0, min_change, min_value }
+    }
+
+    /// Returns when outliers are an anomaly, for a method.
+    pub fn rule(method: &Method) -> Rule {
+        match method {
+            // Most samples of three minutes, so that values that depend on the one before them raise no false alarms.
+            Method::Robust(_) => Rule { outliers: 8, within: 180_000 },
+            Method::Cpi2(_) => Rule::default(),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The robust method: medians instead of means, by the utilization of the subject.
+
+use super::sketch::Sketch;
+
+/// Number of bins of utilization. Each bin has twice the utilization of the one before it; the last one has no upper bound.
+const BINS: usize = 8;
+
+/// Ratio of the standard deviation of a normal distribution to its median absolute deviation.
+const NORMAL: f64 = 1.4826;
+
+/// Settings of the robust method.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Robust {
+    /// CPU time per second below which a sample is not judged.
+    pub min_usage: f64,
+    /// Number of samples of a bin before it is judged.
+    pub min_samples: f64,
+    /// An outlier is above the median by this number of robust standard deviations …
+    pub deviations: f64,
+    /// … and by this share of the median …
+    pub min_change: f64,
+    /// … and is at least this value.
+    pub min_value: f64,
+}
+
+/// A distribution for each bin of utilization: figures as cycles per instruction depend on the load (IISWC 2020).
+#[derive(Debug, Clone, Default)]
+pub(super) struct Bins([Sketch; BINS]);
+
+/// What a sample is compared with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Expected {
+    /// The usual value.
+    pub center: f64,
+    /// The usual deviation from it.
+    pub spread: f64,
+    /// Values above this are outliers.
+    pub threshold: f64,
+}
+
+impl Expected {
+    /// Returns the number of usual deviations between a value and the usual one; the ratio of both if there are no deviations.
+    pub fn score(&self, value: f64) -> f64 {
+        if self.spread > 0.0 {
+            (value - self.center) / self.spread
+        } else {
+            value / self.center.max(f64::MIN_POSITIVE)
+        }
+    }
+}
+
+impl Bins {
+    fn bin(usage: f64, robust: &Robust) -> usize {
+        let doublings = (usage / robust.min_usage.max(0.01)).log2();
+        (doublings as usize).min(BINS - 1)
+    }
+
+    /// Adds a sample.
+    pub(super) fn learn(&mut self, robust: &Robust, usage: f64, value: f64) {
+        self.0[Self::bin(usage, robust)].add(value);
+    }
+
+    /// Multiplies the weight of all samples by `factor`.
+    pub(super) fn age(&mut self, factor: f64) {
+        self.0.iter_mut().for_each(|sketch| sketch.age(factor));
+    }
+
+    /// Returns the memory of the distributions, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.iter().map(Sketch::bytes).sum()
+    }
+
+    /// Returns what a sample with this utilization is compared with; `None` if there are too few samples.
+    pub(super) fn expected(&self, robust: &Robust, usage: f64) -> Option<Expected> {
+        let sketch = &self.0[Self::bin(usage, robust)];
+        if sketch.weight() < robust.min_samples {
+            return None;
+        }
+        let center = sketch.median()?;
+        let spread = sketch.deviation(center)? * NORMAL;
+        let threshold = (center + robust.deviations * spread)
+            .max(center * (1.0 + robust.min_change))
+            .max(robust.min_value);
+        Some(Expected { center, spread, threshold })
+    }
+}

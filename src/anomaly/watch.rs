@@ -1,0 +1,336 @@
+//! All cgroups and figures under observation.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::baseline::Baseline;
+use super::detector::{Detector, Judgement, Method, Unjudged, Verdict};
+use super::episode::Change;
+use super::robust::Expected;
+use super::suspects::{self, Suspect};
+use super::{Kind, Sample, workload};
+use crate::clock::Timestamp;
+use crate::history::{Figure, Grid, History, Scope, Subject, Window};
+
+/// Length of an interval, in milliseconds: that of the long steps of the history.
+const INTERVAL: u64 = 10_000;
+
+/// Time over which suspects are compared, in milliseconds, as in CPI².
+const COMPARED: u64 = 600_000;
+
+/// Maximum number of suspects of an anomaly.
+const SUSPECTS: usize = 3;
+
+/// A figure under observation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Name in the configuration, and in labels.
+    pub name: Arc<str>,
+    /// The figure.
+    pub kind: Kind,
+    /// How outliers are found.
+    pub method: Method,
+}
+
+/// The cgroups with a verdict, for one entry: the last number of each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verdicts {
+    /// Like their past.
+    pub normal: u64,
+    /// Outliers.
+    pub outlier: u64,
+    /// Not judged, by reason.
+    pub unjudged: [u64; Unjudged::ALL.len()],
+}
+
+/// An anomaly that has begun and not ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Active {
+    /// Number of the entry.
+    pub entry: usize,
+    /// The cgroup.
+    pub cgroup: Arc<str>,
+    /// End of the interval of its first outlier.
+    pub since: Timestamp,
+    /// The last value that was judged.
+    pub value: f64,
+    /// The usual value.
+    pub usual: f64,
+    /// The number of usual deviations between both.
+    pub score: f64,
+    /// Other cgroups that were active meanwhile.
+    pub suspects: Vec<Notable>,
+}
+
+/// A suspect with a notable score.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Notable {
+    /// The cgroup.
+    pub cgroup: Arc<str>,
+    /// The correlation, at most 1.
+    pub score: f64,
+}
+
+/// The state after an interval.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Report {
+    /// Names of the entries.
+    pub entries: Vec<Arc<str>>,
+    /// Anomalies by entry since the begin.
+    pub total: Vec<u64>,
+    /// Verdicts by entry.
+    pub verdicts: Vec<Verdicts>,
+    /// Current anomalies, sorted by entry and cgroup.
+    pub active: Vec<Active>,
+    /// Anomalies that began in this interval.
+    pub began: Vec<Active>,
+    /// Anomalies that ended in this interval, by entry and cgroup.
+    pub ended: Vec<(usize, Arc<str>)>,
+}
+
+impl Report {
+    /// Returns the name of an entry.
+    pub fn name(&self, entry: usize) -> &str {
+        self.entries.get(entry).map_or("", |name| name)
+    }
+
+    /// Logs the anomalies that began and ended. The first suspect is named, if there is one.
+    pub fn log(&self) {
+        for Active { entry, cgroup, value, usual, suspects, .. } in &self.began {
+            tracing::warn!(
+                name: "perf_exporter.anomaly.began",
+                kind = self.name(*entry),
+                %cgroup,
+                value,
+                usual,
+                suspect = suspects.first().map(|suspect| &*suspect.cgroup),
+                "a figure of a cgroup is unusually high"
+            );
+        }
+        for (entry, cgroup) in &self.ended {
+            let kind = self.name(*entry);
+            tracing::info!(name: "perf_exporter.anomaly.ended", kind, %cgroup, "a figure of a cgroup is usual again");
+        }
+    }
+}
+
+/// A cgroup under observation by one entry.
+#[derive(Debug, Default)]
+struct Watched {
+    detector: Detector,
+    /// The last sample that was judged: its value, and what it was compared with.
+    last: Option<(f64, Expected)>,
+    /// The suspects as of the begin of its anomaly.
+    suspects: Vec<Notable>,
+    /// The interval in which it was last seen.
+    seen: u64,
+}
+
+/// The baseline of a workload.
+#[derive(Debug, Default)]
+struct Learned {
+    baseline: Baseline,
+    used: u64,
+}
+
+/// The observation of all cgroups.
+#[derive(Debug, Default)]
+pub struct Watch {
+    entries: Arc<[Entry]>,
+    /// End of the last judged interval.
+    last: Timestamp,
+    watched: FxHashMap<(usize, Box<str>), Watched>,
+    learned: FxHashMap<(usize, String), Learned>,
+    total: Vec<u64>,
+    /// Memory after the last interval, and its limit, in bytes.
+    bytes: usize,
+    limit: usize,
+}
+
+impl Watch {
+    /// Sets the maximum memory in bytes. Above it, the least recently used baselines are dropped.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// Returns the memory after the last interval, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Sets the entries. What was learned of an entry that does not change is kept.
+    pub fn set(&mut self, entries: &Arc<[Entry]>) {
+        if *entries == self.entries {
+            return;
+        }
+        let old = std::mem::replace(&mut self.entries, Arc::clone(entries));
+        let place = |entry: usize| {
+            let entry = old.get(entry)?;
+            self.entries.iter().position(|new| new == entry)
+        };
+        let moved = |((entry, name), value)| Some(((place(entry)?, name), value));
+        self.watched = std::mem::take(&mut self.watched).into_iter().filter_map(moved).collect();
+        let moved = |((entry, name), value)| Some(((place(entry)?, name), value));
+        self.learned = std::mem::take(&mut self.learned).into_iter().filter_map(moved).collect();
+        // Totals belong to the name: a counter does not fall because its method changes.
+        let total = |new: &Entry| {
+            let before = old.iter().position(|old| old.name == new.name);
+            before.and_then(|place| self.total.get(place)).copied().unwrap_or(0)
+        };
+        self.total = self.entries.iter().map(total).collect();
+    }
+
+    /// Judges the last complete interval of the history; `None` if it was judged before, or nothing is recorded.
+    pub fn judge(&mut self, history: &History) -> Option<Report> {
+        let to = Timestamp(history.observed()?.to.0 / INTERVAL * INTERVAL);
+        if to <= self.last || self.entries.is_empty() {
+            return None;
+        }
+        self.last = to;
+        let window =
+            |length| Window { from: Timestamp(to.0.saturating_sub(length)), to, step: Some(INTERVAL) };
+        let (now, past) = (history.grid(window(INTERVAL), 1), history.grid(window(COMPARED), 60));
+        if now.count == 0 {
+            return None;
+        }
+        let mut report = Report {
+            entries: self.entries.iter().map(|entry| Arc::clone(&entry.name)).collect(),
+            verdicts: vec![Verdicts::default(); self.entries.len()],
+            ..Report::default()
+        };
+        for (cgroup, subject) in history.subjects(Scope::Cgroup) {
+            let usage = usage(subject, &now).and_then(|values| values.last().copied().flatten());
+            for number in 0..self.entries.len() {
+                let Some(values) = self.entries[number].kind.values(subject, &now) else { continue };
+                let value = values.last().copied().flatten();
+                let sample = Sample { at: to.0, value, usage: usage.unwrap_or(0.0) };
+                let judgement = self.judged(number, cgroup, subject, sample);
+                report.verdicts[number].count(judgement.verdict);
+                match judgement.change {
+                    Some(Change::Began(_)) => {
+                        let threshold = judgement.expected.map_or(f64::NAN, |expected| expected.threshold);
+                        let suspects = self.suspects(number, history, (cgroup, subject), threshold, &past);
+                        report.began.extend(self.begin(number, cgroup, suspects));
+                    }
+                    Some(Change::Ended(_)) => report.ended.push((number, cgroup.into())),
+                    None => {}
+                }
+                report.active.extend(self.active(number, cgroup));
+            }
+        }
+        report.active.sort_by(|one, other| (one.entry, &one.cgroup).cmp(&(other.entry, &other.cgroup)));
+        report.total.clone_from(&self.total);
+        self.sweep();
+        Some(report)
+    }
+
+    fn judged(&mut self, number: usize, cgroup: &str, subject: &Subject, sample: Sample) -> Judgement {
+        let method = self.entries[number].method;
+        let learned = self.learned.entry((number, workload::of(cgroup, subject.labels()))).or_default();
+        let watched = self.watched.entry((number, cgroup.into())).or_default();
+        watched.seen = sample.at;
+        if sample.value.is_some() {
+            learned.used = sample.at;
+        }
+        let judgement = watched.detector.judge(&method, Kind::rule(&method), &mut learned.baseline, sample);
+        if let Some(last) = sample.value.zip(judgement.expected) {
+            watched.last = Some(last);
+        }
+        judgement
+    }
+
+    /// Counts an anomaly that begins, and keeps its suspects.
+    fn begin(&mut self, number: usize, cgroup: &str, suspects: Vec<Notable>) -> Option<Active> {
+        *self.total.get_mut(number)? += 1;
+        self.watched.get_mut(&(number, cgroup.into()))?.suspects = suspects;
+        self.active(number, cgroup)
+    }
+
+    /// Returns the other cgroups that used CPU time while the figure of one was high.
+    fn suspects(
+        &self,
+        number: usize,
+        history: &History,
+        (victim, subject): (&str, &Subject),
+        threshold: f64,
+        past: &Grid,
+    ) -> Vec<Notable> {
+        let known = |values: Vec<Option<f64>>| -> Vec<f64> {
+            values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect()
+        };
+        let figure = self.entries[number].kind.values(subject, past).map(known).unwrap_or_default();
+        let others = history.subjects(Scope::Cgroup).filter(|(name, _)| !is_related(name, victim));
+        let usages: Vec<(&str, Vec<f64>)> =
+            others.filter_map(|(name, other)| Some((name, known(usage(other, past)?)))).collect();
+        let usages = usages.iter().map(|(name, usage)| (*name, &usage[..]));
+        let notable = |suspect: Suspect<'_>| {
+            (suspect.score >= suspects::NOTABLE)
+                .then(|| Notable { cgroup: suspect.name.into(), score: suspect.score })
+        };
+        suspects::ranked(&figure, threshold, usages, SUSPECTS).into_iter().filter_map(notable).collect()
+    }
+
+    fn active(&self, number: usize, cgroup: &str) -> Option<Active> {
+        let watched = self.watched.get(&(number, cgroup.into()))?;
+        let since = Timestamp(watched.detector.since()?);
+        let (value, expected) = watched.last?;
+        let (usual, score) = (expected.center, expected.score(value));
+        let suspects = watched.suspects.clone();
+        Some(Active { entry: number, cgroup: cgroup.into(), since, value, usual, score, suspects })
+    }
+
+    /// Removes cgroups that the history does not contain any more, and the least recently used baselines above the memory limit.
+    fn sweep(&mut self) {
+        let now = self.last.0;
+        self.watched.retain(|_, watched| watched.seen == now);
+        let of_detector =
+            |(_, name): &(usize, Box<str>)| name.len() + size_of::<((usize, Box<str>), Watched)>();
+        let of_baseline = |((_, name), learned): (&(usize, String), &Learned)| {
+            name.len() + size_of::<((usize, String), Learned)>() + learned.baseline.bins.bytes()
+        };
+        self.bytes = self.watched.keys().map(of_detector).sum::<usize>()
+            + self.learned.iter().map(of_baseline).sum::<usize>();
+        if self.bytes <= self.limit {
+            return;
+        }
+        let mut all: Vec<(u64, usize, (usize, String))> =
+            self.learned.iter().map(|entry| (entry.1.used, of_baseline(entry), entry.0.clone())).collect();
+        all.sort_unstable();
+        // A tenth more than necessary, so that this is rare.
+        let mut excess = self.bytes - self.limit + self.limit / 10;
+        for (_, bytes, key) in all {
+            if excess == 0 {
+                break;
+            }
+            self.learned.remove(&key);
+            self.bytes -= bytes;
+            excess = excess.saturating_sub(bytes);
+        }
+    }
+}
+
+impl Verdicts {
+    fn count(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Normal => self.normal += 1,
+            Verdict::Outlier => self.outlier += 1,
+            Verdict::NotJudged(reason) => self.unjudged[reason as usize] += 1,
+        }
+    }
+}
+
+/// Returns the CPU time per second of each step.
+fn usage(subject: &Subject, grid: &Grid) -> Option<Vec<Option<f64>>> {
+    subject.values(Figure::Cpu, 0.5, grid)
+}
+
+/// Reports whether one of two cgroups contains the other one, or both are the same.
+fn is_related(one: &str, other: &str) -> bool {
+    let contains = |outer: &str, inner: &str| {
+        inner
+            .strip_prefix(outer.trim_end_matches('/'))
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    contains(one, other) || contains(other, one)
+}

@@ -1,0 +1,87 @@
+//! Checks of `anomalies`: the figures that are compared with their past.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::counters::metric_word;
+use super::decode::At;
+use super::file;
+use super::report::Report;
+use super::value::Entries;
+use crate::anomaly::{Cpi2, Entry, Kind, Method};
+
+/// Maximum number of entries. Each of them compares a figure of each cgroup.
+const MOST: usize = 32;
+
+/// How unusual values are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "AnomalyMethod")]
+pub(super) enum MethodName {
+    /// By median and median absolute deviation, for each utilization.
+    #[default]
+    Robust,
+    /// By mean and standard deviation, renewed each day.
+    Cpi2,
+}
+
+impl MethodName {
+    fn of(self, kind: Kind) -> Method {
+        match self {
+            Self::Robust => Method::Robust(kind.robust()),
+            Self::Cpi2 => Method::Cpi2(Cpi2::default()),
+        }
+    }
+}
+
+/// Returns the checked entries, in the order of the file; `base` if the section is omitted.
+pub(super) fn anomalies(
+    written: &Option<At<Entries<file::Anomaly>>>,
+    base: &Arc<[Entry]>,
+    report: &mut Report<'_>,
+) -> Arc<[Entry]> {
+    let Some(At { node, value: Entries(entries) }) = written else { return Arc::clone(base) };
+    if entries.len() > MOST {
+        report.error(*node, format!("more than {MOST} entries"), "remove some entries");
+    }
+    let entry = |(name, entry): &(At<String>, At<file::Anomaly>)| {
+        metric_word(name.node, &name.value, "entries", report);
+        let kind = entry.value.of.value;
+        let method = entry.value.method.as_ref().map_or(MethodName::default(), |at| at.value);
+        Entry { name: name.value.as_str().into(), kind, method: method.of(kind) }
+    };
+    entries.iter().take(MOST).map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::{checked, report};
+
+    fn entries(yaml: &str) -> Vec<(String, Kind, bool)> {
+        let of =
+            |entry: &Entry| (entry.name.to_string(), entry.kind, matches!(entry.method, Method::Cpi2(_)));
+        checked(yaml).anomalies.iter().map(of).collect()
+    }
+
+    #[test]
+    fn the_section_replaces_the_built_in_set() {
+        assert_eq!(entries("{}").len(), Kind::ALL.len());
+        assert!(entries("anomalies: {}").is_empty());
+        let yaml = "anomalies: {paper: {of: cpi, method: cpi2}, waits: {of: runqueue_latency}}";
+        let expected =
+            [("paper".to_owned(), Kind::Cpi, true), ("waits".to_owned(), Kind::RunqueueLatency, false)];
+        assert_eq!(entries(yaml), expected);
+    }
+
+    #[test]
+    fn an_unknown_figure_a_missing_one_and_too_many_entries_are_reported() {
+        assert!(report("anomalies: {a: {of: ipc}}").contains("runqueue_latency"));
+        assert!(report("anomalies: {a: {}}").contains("of"));
+        assert!(report("anomalies: {A: {of: cpi}}").contains("write `a`"));
+        let many: Vec<String> = (0..=MOST).map(|n| format!("a{n}: {{of: cpi}}")).collect();
+        assert!(report(&format!("anomalies: {{{}}}", many.join(", "))).contains("more than 32 entries"));
+    }
+}
