@@ -2,8 +2,8 @@
 
 use super::decode::At;
 use super::file;
+use super::patterns::{glob, read_each};
 use super::report::Report;
-use super::selection::{glob, read_each};
 use super::value::List;
 use crate::metrics::{Level, Metadata};
 use crate::targets::Glob;

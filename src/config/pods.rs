@@ -1,18 +1,14 @@
 //! Checks of rules for pods: patterns of names, and labels.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::decode::At;
 use super::file::{self, PodsOrRules};
+use super::patterns::{Lists, glob, lists};
 use super::problem::shown;
 use super::report::Report;
-use super::selection::{Lists, glob, lists};
-use super::traced::EventSource;
 use super::value::Texts;
-use super::{Config, profiled};
-use crate::probe::{Definition, Within};
-use crate::targets::{Glob, PodRule, Targets};
+use crate::targets::{Glob, PodRule};
 
 /// Maximum number of labels in one rule.
 const LABEL_LIMIT: usize = 16;
@@ -59,10 +55,6 @@ pub(super) fn selection(written: &Option<At<PodsOrRules>>, report: &mut Report<'
     lists(include, exclude, ("selects no container", hint), report, read)
 }
 
-fn within_of(definition: &Definition) -> &Within {
-    &definition.within
-}
-
 /// Compiles a pattern of names.
 fn name(pattern: &At<String>, report: &mut Report<'_>) -> Option<Glob> {
     let (message, hint) = if pattern.is_empty() {
@@ -92,42 +84,6 @@ fn labels(written: &At<Texts>, report: &mut Report<'_>) -> Vec<(Arc<str>, Glob)>
         rules.extend(glob(pattern, report).map(|glob| (Arc::from(key.value.as_str()), glob)));
     }
     rules
-}
-
-impl Config {
-    /// Returns all rules that select containers by their metadata.
-    pub fn pod_rules(&self) -> impl Iterator<Item = &PodRule> {
-        let counters = self.counters.iter().flat_map(|entry| &entry.per);
-        let traced = self.traced.iter().flat_map(|entry| &entry.per);
-        let scheduler = self.scheduler.iter().flat_map(|section| &section.per);
-        let syscalls = self.syscalls.iter().flat_map(|section| &section.per);
-        let counted = counters.chain(traced).chain(scheduler).chain(syscalls);
-        let counted = counted.filter_map(|targets| match targets {
-            Targets::Cgroups(selection) => Some(selection),
-            Targets::Cpus(_) | Targets::Processes(_) => None,
-        });
-        let sampled = self.profiles.iter().filter_map(|entry| entry.targets.cgroups.as_ref());
-        let probes = self.traced.iter().filter_map(|entry| match &entry.source {
-            EventSource::Probe(definition) | EventSource::Timed(definition) => Some(definition),
-            EventSource::Events(_) | EventSource::Pair(_) => None,
-        });
-        let sampled_probes = self.profiles.iter().filter_map(|entry| match &entry.source {
-            profiled::Source::Probe { definition, .. } => Some(definition),
-            _ => None,
-        });
-        let of_probe = |definition| match within_of(definition) {
-            Within::Containers(rule) if !rule.pod.is_empty() => Some(&rule.pod),
-            _ => None,
-        };
-        let selections = counted.chain(sampled).flat_map(|selection| selection.pods.rules());
-        selections.chain(probes.chain(sampled_probes).filter_map(of_probe))
-    }
-
-    /// Returns the keys of the pod labels in all rules, in alphabetical order.
-    pub(super) fn selecting_labels(&self) -> Vec<Arc<str>> {
-        let keys: BTreeSet<&Arc<str>> = self.pod_rules().flat_map(PodRule::label_keys).collect();
-        keys.into_iter().cloned().collect()
-    }
 }
 
 #[cfg(test)]
@@ -209,6 +165,6 @@ mod tests {
     fn labels_of_all_rules_are_requested_from_the_sources() {
         let file = "pods: {labels: {app: web}}\nprofiles: {x: {event: cpu-clock, pods: {exclude: {labels: {tier: db}}}}}";
         assert_eq!(good(file).containers.selecting, ["app".into(), "tier".into()]);
-        assert!(good("").containers.selecting.is_empty());
+        assert!(good("pods: {pod: a}").containers.selecting.is_empty());
     }
 }

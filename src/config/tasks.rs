@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::decode::At;
 use super::file::{self, TaskPer};
+use super::patterns::read_each;
 use super::per::{TargetKeys, per, reselected};
 use super::problem::shown;
 use super::report::Report;
-use super::selection::{Selections, read_each};
+use super::selection::Selections;
 use super::value::{List, Period};
 use crate::event::nearest;
 use crate::syscall::{Abi, Call};

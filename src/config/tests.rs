@@ -66,14 +66,26 @@ fn the_built_in_configuration_gives_every_setting_that_has_a_default() {
         assert!(built_in.get(section).is_some(), "{section}");
         let definition = property.pointer("/anyOf/0/$ref").and_then(Json::as_str);
         let Some(definition) = definition.filter(|_| section != "counters") else { continue };
-        for key in schema.pointer(&definition[1..]).unwrap()["properties"].as_object().unwrap().keys() {
+        let definition = schema.pointer(&definition[1..]).unwrap();
+        // `pods` has a short form, so its keys are in one of several forms of its definition.
+        let forms = definition["anyOf"].as_array().into_iter().flatten();
+        let mut forms = [definition].into_iter().chain(forms);
+        let keys = forms.find_map(|form| form["properties"].as_object()).unwrap();
+        for key in keys.keys() {
             if built_in[section].get(key).is_none() {
                 without.push(format!("{section}.{key}"));
             }
         }
     }
     // The default of these keys is nothing, the limit of the machine, or the section of the same name.
-    let selections = ["scheduler.cgroups", "scheduler.processes", "syscalls.cgroups", "syscalls.processes"];
+    let selections = [
+        "scheduler.cgroups",
+        "scheduler.pods",
+        "scheduler.processes",
+        "syscalls.cgroups",
+        "syscalls.pods",
+        "syscalls.processes",
+    ];
     let all = [
         "containers.api_server",
         "containers.kubelet",
@@ -82,6 +94,7 @@ fn the_built_in_configuration_gives_every_setting_that_has_a_default() {
         "limits.descriptors",
         "limits.memory",
         "limits.ring_memory",
+        "pods.include",
         "syscalls.exclude",
         "syscalls.include",
         "web.auth_excluded_paths",

@@ -205,7 +205,7 @@ impl Search<'_> {
             paths.retain(|_| identities.next().flatten().is_some_and(|identity| rule.pod.matches(&identity)));
             if paths.is_empty() && unknown > 0 {
                 return Err(format!(
-                    "no container matches {rule}; the metadata of {unknown} cgroups is not known yet"
+                    "no container matches {rule}; cgroups of containers without metadata so far: {unknown}"
                 ));
             }
         }

@@ -103,11 +103,8 @@ fn reason(found: Result<FoundFiles, NotFound>) -> String {
 fn a_pattern_finds_the_file_of_each_cgroup_that_matches_in_the_order_of_their_paths() {
     let host = Host::new(&[(7, "/a/web-2"), (8, "/a/web-1"), (9, "/a/db"), (10, "/b/web-3")]);
     assert_eq!(host.found(cgroup("/a/web-*"), vec![]), [8, 7]);
-    assert_eq!(
-        host.found(cgroup("/**"), vec![]),
-        [8, 9, 7, 10],
-        "a cgroup above has the file of the first below"
-    );
+    assert_eq!(host.found(cgroup("{/b,/a}/*"), vec![]), [9, 8, 7, 10]);
+    assert_eq!(host.found(cgroup("/a"), vec![]).len(), 1, "one file of the cgroups below");
     assert_eq!(
         reason(host.open(cgroup("/c/*"), vec![])),
         "no cgroup matches cgroup /c/*; the probe is installed when one does"
@@ -160,7 +157,11 @@ fn a_rule_for_pods_finds_the_containers_with_this_metadata() {
     assert_eq!(host.found(both, listed()), [8]);
     assert_eq!(
         reason(host.open(pod("api-*"), listed())),
-        "no container matches pod api-*; the metadata of 2 cgroups is not known yet"
+        "no container matches pod api-*; the probe is installed when one does"
+    );
+    assert_eq!(
+        reason(host.open(pod("web-*"), vec![(8, "db-0")])),
+        "no container matches pod web-*; cgroups of containers without metadata so far: 1"
     );
     assert!(reason(host.open(pod("web-*"), vec![])).contains("there is no metadata source"));
 }
