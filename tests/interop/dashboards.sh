@@ -4,13 +4,13 @@
 # Lets a real Prometheus scrape a running exporter under load, and runs every query of every dashboard as Grafana does. Each query must have
 # data: with labels of a scrape and with those of OTLP, with classic buckets and with native histograms. Series that need hardware counters
 # or faults come from recorded series with the same names (hardware.py). Before that it checks that the files match their sources, that
-# panels and variables are complete, and that all values have the types of Grafana's schema. Afterwards, Grafana's own packages format, transform
+# panels and variables are complete, and that all values have the types of Grafana's schema. Then Grafana's own packages format, transform
 # and draw the results in a browser, and follow the links (panels.py). The pictures are in target/interop/grafana/pictures.
 # With the directory PICTURES it runs for some minutes and draws a picture of each dashboard there instead (dashboards/render.py, with
 # matplotlib from PyPI). DASHBOARDS_WAIT=SECONDS keeps Prometheus running for manual inspection.
-# Requires prometheus, curl and python3. The packages of Grafana and a compiler come from npm, 330 MB. If they or the browser are not available,
-# their checks are skipped with a reason, or fail if PERF_EXPORTER_REQUIRE names `npm` or `chromium`. The queries require a writable cgroup file system and a readable tracefs: `cgroup`,
-# `tracepoint`.
+# Requires prometheus, curl and python3. The packages of Grafana and a compiler come from npm, 330 MB. If they or the browser are not
+# available, their checks are skipped with a reason, or fail if PERF_EXPORTER_REQUIRE names `npm` or `chromium`. The queries require a
+# writable cgroup file system and a readable tracefs: `cgroup`, `tracepoint`.
 # Exit code: 0 if every check passes, 1 if not, 2 if a requirement is missing.
 set -euo pipefail
 
@@ -22,6 +22,8 @@ top=$here/../..
 
 # Set after this script has created the cgroup.
 cgroup_dir=''
+# Set if Grafana's packages can be used.
+grafana=''
 
 cache=${DASHBOARDS_CACHE:-$(dirname "$exporter")/../interop}
 
@@ -159,27 +161,14 @@ install_grafana() {
   if [ -e node_modules/.package-lock.json ] && cmp -s package-lock.json "$here/grafana/package-lock.json"; then
     return
   fi
-  cp "$here"/grafana/{package.json,package-lock.json,.npmrc} .
-  timeout 300 npm ci --ignore-scripts --no-audit --no-fund --loglevel=error --fetch-retries=1 --fetch-retry-mintimeout=1000 \
-    --fetch-timeout=15000
+  # The first request shows whether there is a registry.
+  cp "$here"/grafana/{package.json,package-lock.json,.npmrc} . &&
+    timeout 30 npm view @grafana/data@11.6.0 version --loglevel=error --fetch-retries=0 &&
+    timeout 300 npm ci --ignore-scripts --no-audit --no-fund --loglevel=error --fetch-retries=1 --fetch-timeout=15000
 }
 
-# The scrapes may have a gap on a busy machine, so the check is repeated.
-grafana_agrees() {
-  local pause result=1
-  for pause in 15 ''; do
-    if python3 -B "$here/panel_data.py" "http://127.0.0.1:$prometheus_port" "$scratch/panels.json" &&
-      python3 -B "$here/panels.py" "$chromium" site "$scratch/panels.json" pictures; then
-      result=0
-      break
-    fi >"$scratch/panels.log" 2>&1
-    [ -z "$pause" ] || sleep "$pause"
-  done
-  cat "$scratch/panels.log"
-  return $result
-}
-
-check_panels() {
+# Sets grafana to the directory with a page of Grafana's packages, or skips their check. This is done before the load starts.
+prepare_panels() {
   local what="the check of panels by Grafana's packages"
   has_chromium "$what" || return 0
   if ! command -v npm >/dev/null; then
@@ -187,14 +176,32 @@ check_panels() {
     return
   fi
   mkdir -p "$cache/grafana"/{site,pictures}
-  cd "$cache/grafana"
-  if ! install_grafana >"$scratch/npm.log" 2>&1; then
-    rm -rf node_modules
+  if ! (cd "$cache/grafana" && install_grafana) >"$scratch/npm.log" 2>&1; then
+    rm -rf "$cache/grafana/node_modules"
     lacks npm "$what" "npm ci failed: $(grep -m 1 '^npm error' "$scratch/npm.log" || true)"
     return
   fi
-  expect "a bundler accepts the packages" node "$here/grafana/build.mjs" site
-  grafana_agrees || failures=$((failures + 1))
+  grafana=$cache/grafana
+  expect "a bundler accepts Grafana's packages" bundles
+}
+
+bundles() {
+  (cd "$grafana" && node "$here/grafana/build.mjs" site)
+}
+
+grafana_agrees() {
+  python3 -B "$here/panel_data.py" "http://127.0.0.1:$prometheus_port" "$scratch/panels.json" &&
+    python3 -B "$here/panels.py" "$chromium" "$grafana/site" "$scratch/panels.json" "$grafana/pictures"
+}
+
+check_panels() {
+  [ -n "$grafana" ] || return 0
+  # A busy machine may miss scrapes, so the check is repeated.
+  if ! grafana_agrees >"$scratch/panels.log" 2>&1; then
+    sleep 15
+    grafana_agrees >"$scratch/panels.log" 2>&1 || failures=$((failures + 1))
+  fi
+  cat "$scratch/panels.log"
 }
 
 holds() {
@@ -214,6 +221,7 @@ needs "$exporter" "prometheus curl python3" prometheus, curl and python3
 if [ -z "$pictures" ]; then
   expect "the files match their sources" python3 "$top/dashboards/build.py" --check
   check_types
+  prepare_panels
 fi
 cgroup=/demo-$$.slice mount=$(cgroup_mount)
 [ -z "$pictures" ] || cgroup=/demo.slice

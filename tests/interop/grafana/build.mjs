@@ -25,8 +25,8 @@ const extension = {
   },
 };
 
-// Files named *.mjs get the default export of a CommonJS module as Node.js passes it: all exports. The packages of Grafana expect the export
-// named default. Another name has this effect.
+// In files named *.mjs, the default export of a CommonJS module is all its exports, as in Node.js. The packages of Grafana expect the export
+// named default. Another name of the file has this effect.
 const interoperation = {
   name: 'interoperation',
   setup({ onLoad, onResolve, resolve }) {

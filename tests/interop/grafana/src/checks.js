@@ -87,7 +87,8 @@ async function checkPanel(report, name, panel, { dashboard, dashboards, selectio
     columns.add(found.columns.join(' | '));
     rest = rest.filter((override) => found.rest.includes(override));
   }
-  report.add('overrides', where, rest.filter((override) => !isWord(panel, override, words)).map((override) => `no field ${JSON.stringify(override.matcher)}`));
+  const wrong = rest.filter((override) => !isWord(panel, override, words));
+  report.add('overrides', where, wrong.map((override) => `no field ${JSON.stringify(override.matcher)}`));
   report.count('overrides of values that only a problem causes', rest.length);
   report.add('tables', where, columns.size > 1 ? [`scraped and pushed metrics have different columns: ${[...columns].join(' or ')}`] : []);
   if (panel.type === 'table') {

@@ -1,8 +1,18 @@
-// Draws a dashboard with the components of @grafana/ui, as the panels of Grafana's core do. There is no component for heat maps, and no data
-// for the flame graph, so they are not drawn.
+// Draws a dashboard with the components of @grafana/ui, as the panels of Grafana's core do. Heat maps and flame graphs are not drawn: there
+// is no component for the first, and no data for the second.
 
 import { EventBusSrv, dateTime, getDisplayValueAlignmentFactors } from '@grafana/data';
-import { BarGauge, BigValue, GlobalStyles, PanelChrome, PanelContextProvider, Table, ThemeContext, TimeSeries, VizRepeater } from '@grafana/ui';
+import {
+  BarGauge,
+  BigValue,
+  GlobalStyles,
+  PanelChrome,
+  PanelContextProvider,
+  Table,
+  ThemeContext,
+  TimeSeries,
+  VizRepeater,
+} from '@grafana/ui';
 import { createRoot } from 'react-dom/client';
 
 import { CORE } from './checks.js';
@@ -21,7 +31,8 @@ function Numbers({ panel, shown, replaceVariables, width, height }) {
   const Bar = ({ value, width, height, alignmentFactors, count, orientation }) =>
     panel.type === 'bargauge' ? (
       <BarGauge
-        {...{ width, height, orientation, theme, value: value.display, field: value.field, display: value.view?.getFieldDisplayProcessor(value.colIndex) }}
+        {...{ width, height, orientation, theme, value: value.display, field: value.field }}
+        display={value.view?.getFieldDisplayProcessor(value.colIndex)}
         displayMode={options.displayMode} namePlacement={options.namePlacement} showUnfilled={options.showUnfilled}
         alignmentFactors={alignmentFactors} itemSpacing={8} lcdCellWidth={12} valueDisplayMode={options.valueMode}
       />
@@ -45,7 +56,8 @@ function Content({ panel, data, size: [width, height], timeRange }) {
   const { shown, replaceVariables } = data;
   if (panel.type === 'timeseries') {
     const { legend } = panel.options;
-    return <TimeSeries {...{ frames: shown, width, height, timeRange, legend, timeZone: 'utc', structureRev: 1, options: panel.options }} />;
+    const rest = { timeRange, legend, timeZone: 'utc', structureRev: 1, options: panel.options };
+    return <TimeSeries {...{ frames: shown, width, height, ...rest }} />;
   }
   if (panel.type === 'table') {
     return <Table {...{ data: shown[0], width, height, initialSortBy: panel.options.sortBy, cellHeight: panel.options.cellHeight }} />;
@@ -58,12 +70,13 @@ function Content({ panel, data, size: [width, height], timeRange }) {
 }
 
 function Panel({ panel, data, timeRange }) {
+  const { title, description } = panel;
   const { x, y, w, h } = panel.gridPos;
   const width = w * COLUMN - SPACE;
   const height = h * ROW - SPACE;
   return (
     <div data-panel={panel.title} style={{ position: 'absolute', left: x * COLUMN, top: y * ROW, width, height }}>
-      <PanelChrome {...{ title: panel.title, description: panel.description, width, height, padding: panel.type === 'table' ? 'none' : 'md' }}>
+      <PanelChrome {...{ title, description, width, height, padding: panel.type === 'table' ? 'none' : 'md' }}>
         {(innerWidth, innerHeight) => <Content {...{ panel, data, size: [innerWidth, innerHeight], timeRange }} />}
       </PanelChrome>
     </div>
@@ -120,7 +133,8 @@ export async function draw(name, { dashboards, data }) {
   for (let tries = 0; tries < 200 && (tries < 5 || notDrawn().length > 0); tries += 1) {
     await new Promise((done) => setTimeout(done, 100));
   }
-  return { width: WIDTH, height, panels: panelsOf(dashboard).filter((panel) => !CORE.includes(panel.type)).length, problems: [...notDrawn(), ...cutHeadings()], truncated: truncated('h2') };
+  const drawn = panelsOf(dashboard).filter((panel) => !CORE.includes(panel.type));
+  return { width: WIDTH, height, panels: drawn.length, problems: [...notDrawn(), ...badHeadings()], truncated: truncated('h2') };
 }
 
 // Panels without a picture and without a text.
@@ -132,18 +146,15 @@ function notDrawn() {
 }
 
 // Columns that are too narrow for their headings, or outside of the panel.
-function cutHeadings() {
+function badHeadings() {
   const outside = [...document.querySelectorAll('[role=columnheader]')].filter(
     (heading) => heading.getBoundingClientRect().right > heading.closest('[data-panel]').getBoundingClientRect().right + 1
   );
+  const narrow = truncated('[role=columnheader] div, [role=columnheader] button');
   return [
     ...outside.map((heading) => `the column ${heading.innerText} is outside of its panel`),
-    ...tooNarrow(),
+    ...narrow.map((heading) => `the column of ${heading} is too narrow for it`),
   ];
-}
-
-function tooNarrow() {
-  return truncated('[role=columnheader] div, [role=columnheader] button').map((heading) => `the column of ${heading} is too narrow for it`);
 }
 
 // Texts of these elements that do not fit.

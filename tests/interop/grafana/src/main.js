@@ -1,5 +1,5 @@
-// The page that checks and draws dashboards. The script input.js before it sets window.input: the dashboards by the names of their files, and
-// the results of their queries (../panel_data.py).
+// The page that checks and draws dashboards. Before it, the script input.js sets window.input: the dashboards by the names of their files,
+// and the results of their queries (../panel_data.py).
 
 import { check } from './checks.js';
 import { draw } from './draw.js';

@@ -1,6 +1,14 @@
 // What Grafana does with a panel before it draws it: variables, transformations, options of fields.
 
-import { applyFieldOverrides, cacheFieldDisplayNames, createTheme, dateTime, getPanelOptionsWithDefaults, locationUtil, transformDataFrame } from '@grafana/data';
+import {
+  applyFieldOverrides,
+  cacheFieldDisplayNames,
+  createTheme,
+  dateTime,
+  getPanelOptionsWithDefaults,
+  locationUtil,
+  transformDataFrame,
+} from '@grafana/data';
 import { CustomVariable, SceneFlexLayout, SceneTimeRange, SceneVariableSet, TextBoxVariable, sceneGraph } from '@grafana/scenes';
 import { lastValueFrom } from 'rxjs';
 

@@ -58,7 +58,15 @@ export function wrongNames(shown) {
 /** Returns the values of a panel with numbers: those of a stat, or of the bars of a gauge. */
 export function numbersOf(panel, shown, replaceVariables) {
   const { options, fieldConfig } = optionsOf(panel);
-  return getFieldDisplayValues({ data: shown, fieldConfig, reduceOptions: options.reduceOptions, replaceVariables, theme, timeZone: 'utc', sparkline: panel.options.graphMode === 'area' });
+  return getFieldDisplayValues({
+    data: shown,
+    fieldConfig,
+    reduceOptions: options.reduceOptions,
+    replaceVariables,
+    sparkline: options.graphMode === 'area',
+    theme,
+    timeZone: 'utc',
+  });
 }
 
 /** Returns the overrides whose matcher applies to no field of the data. */

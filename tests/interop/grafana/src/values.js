@@ -71,6 +71,10 @@ const READABLE = /^-?[\d.]{1,7}( ?[A-Za-z%µμ][A-Za-z/ ]{0,9})?$/;
 // Grafana shows smaller numbers without a prefix, as 0.0000104 or with an exponent.
 const TINY = 1e-3;
 
+function isNumber(value) {
+  return Number.isFinite(value) && (value === 0 || Math.abs(value) >= TINY);
+}
+
 /** Returns the texts of real values that are too long or no numbers, with their fields. */
 export function unreadable(shown) {
   const problems = [];
@@ -78,11 +82,9 @@ export function unreadable(shown) {
     if (field.config.unit === 'dateTimeFromNow') {
       continue;
     }
-    for (const value of field.values) {
-      if (typeof value === 'number' && Number.isFinite(value) && (value === 0 || Math.abs(value) >= TINY) && !READABLE.test(textOf(field, value))) {
-        problems.push(`${field.state.displayName}: ${value} is shown as "${textOf(field, value)}"`);
-        break;
-      }
+    const long = field.values.find((value) => isNumber(value) && !READABLE.test(textOf(field, value)));
+    if (long !== undefined) {
+      problems.push(`${field.state.displayName}: ${long} is shown as "${textOf(field, long)}"`);
     }
   }
   return problems;
