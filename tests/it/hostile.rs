@@ -177,7 +177,7 @@ fn label_value(text: &str) -> Option<(String, &str)> {
 }
 
 /// Parses the text with Prometheus' own parser as well, if it is installed.
-fn assert_promtool_reads(text: &str) {
+pub(crate) fn assert_promtool_reads(text: &str) {
     let promtool = Command::new("promtool")
         .args(["check", "metrics", "--extended"])
         .stdin(Stdio::piped())

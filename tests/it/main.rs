@@ -48,6 +48,15 @@ mod rings;
 #[path = "../support/traced.rs"]
 mod traced;
 
+#[path = "../../benches/fleet/growth.rs"]
+mod growth;
+#[path = "../../benches/fleet/hardware.rs"]
+mod hardware;
+#[path = "../../benches/fleet/nodes.rs"]
+mod nodes;
+#[path = "../../benches/fleet/recording.rs"]
+mod recording;
+
 mod arguments;
 mod binary;
 mod btf;
@@ -59,6 +68,7 @@ mod elf;
 mod events;
 mod fake;
 mod files;
+mod fleet;
 mod formats;
 mod hostile;
 mod hosts;
