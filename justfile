@@ -24,6 +24,10 @@ vm *ARGUMENTS:
 interop:
     .ci/run interop
 
+# Every overlay and the chart on a node of Kubernetes, whose programs the first run builds
+cluster:
+    .ci/run cluster
+
 # Every fuzz target for ten minutes, or: just fuzz 60 web request
 fuzz *ARGUMENTS="600":
     .ci/fuzz {{ ARGUMENTS }}

@@ -167,7 +167,7 @@ pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
     };
     let code = written(result);
     if wrong > 0 {
-        return ExitCode::from(USAGE);
+        return mistaken(args, &report);
     }
     if args.strict && refused + warned > 0 {
         return fail(
@@ -187,6 +187,15 @@ fn refused(args: &CheckArgs, file: String, error: LoadError) -> ExitCode {
     match json(&report) {
         Ok(()) => ExitCode::from(USAGE),
         result => written(result),
+    }
+}
+
+/// Repeats the errors of a text report on standard error. The report may be longer than the end of the log that becomes the message of a
+/// failed container.
+fn mistaken(args: &CheckArgs, report: &Report) -> ExitCode {
+    match args.output {
+        Output::Text => fail(USAGE, &anyhow::anyhow!("{}: {}", report.file, report.errors.join("\n  "))),
+        Output::Json => ExitCode::from(USAGE),
     }
 }
 
