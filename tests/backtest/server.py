@@ -1,6 +1,7 @@
 """Simulated series in a Prometheus, and the results of expressions over the whole time."""
 
 import contextlib
+import hashlib
 import json
 import os
 import socket
@@ -78,14 +79,33 @@ def prometheus(directory):
             server.terminate()
 
 
-def active(address, expr, length):
-    """Yields the labels of each result of an expression, with the minutes at which it exists."""
-    query = urllib.parse.urlencode({"query": expr, "start": BEGIN, "end": BEGIN + 60 * (length - 1), "step": 60}).encode()
+def query(address, expr, length):
+    """Returns the labels of each result of an expression, with the minutes at which it exists."""
+    parameters = urllib.parse.urlencode({"query": expr, "start": BEGIN, "end": BEGIN + 60 * (length - 1), "step": 60}).encode()
     try:
-        with urllib.request.urlopen(f"{address}/api/v1/query_range", query, timeout=3600) as answer:
+        with urllib.request.urlopen(f"{address}/api/v1/query_range", parameters, timeout=3600) as answer:
             result = json.load(answer)["data"]["result"]
     except urllib.error.HTTPError as error:
         raise RuntimeError(f"{expr}: {error.read().decode()}") from error
-    for series in result:
-        labels = {name: value for name, value in series["metric"].items() if name != "__name__"}
-        yield labels, {(int(at) - BEGIN) // 60 for at, _ in series["values"]}
+    return [
+        ({name: value for name, value in series["metric"].items() if name != "__name__"}, [(int(at) - BEGIN) // 60 for at, _ in series["values"]])
+        for series in result
+    ]
+
+
+class Results:
+    """Results of expressions, kept in a directory: most alerts are the same in two sets of rules."""
+
+    def __init__(self, address, length, directory):
+        self.address, self.length, self.directory = address, length, directory
+        os.makedirs(directory, exist_ok=True)
+
+    def active(self, expr):
+        path = os.path.join(self.directory, hashlib.sha256(expr.encode()).hexdigest()[:16])
+        if not os.path.exists(path):
+            result = query(self.address, expr, self.length)
+            with open(path + ".new", "w", encoding="utf-8") as file:
+                json.dump(result, file)
+            os.rename(path + ".new", path)
+        with open(path, encoding="utf-8") as file:
+            return [(labels, set(minutes)) for labels, minutes in json.load(file)]
