@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The parts of rules.sh in Python.
 
-  rules.py history FILE     writes three hours of recorded series as OpenMetrics, up to now
+  rules.py history FILE     writes 14 hours of recorded series as OpenMetrics, up to now
   rules.py serve PORT       serves the continuation of the same series, for Prometheus to scrape
   rules.py receive PORT DIR receives notifications of Alertmanager, and writes each to a file in the directory
   rules.py lint PROMETHEUS REPOSITORY   checks that every rule is complete: a runbook, cases in the tests, …
@@ -36,10 +36,10 @@ COUNTERS = {
 # System calls need no hardware, but their rules compare with the past too.
 SYSCALLS = (900, 100, 500)
 ERRORS = (90, 10, 0)
-HISTORY = 3 * 3600
+HISTORY = 14 * 3600
 STEP = 30
 
-# Rules that need what this machine may lack: hardware events, or a history of more than an hour. They are evaluated with the recorded
+# Rules that need what this machine may lack: hardware events, or a history of more than 12 hours. They are evaluated with the recorded
 # series, all others with the exporter.
 NEEDS = {
     "cycles and instructions": [
@@ -80,6 +80,8 @@ NEEDS = {
     ],
     "more than an hour": [
         "pod:perf_instructions_per_cycle:ratio_baseline1d",
+        "pod:perf_instructions_per_cycle:ratio_low2d",
+        "pod:perf_cache_misses_per_kiloinstruction:ratio_high2d",
         "pod:perf_cache_misses_per_kiloinstruction:ratio_baseline1d",
         "pod:perf_syscall_errors_per_syscall:ratio_baseline1d",
     ],

@@ -5,7 +5,8 @@
 # and evaluates every rule each second; each recording rule must have data. Rules that need hardware events or hours of history use recorded
 # series, which promtool imports and a server continues (rules.py lists these rules and their needs). A second Prometheus with native
 # histograms has the same rules with shorter times. There, two alerts must fire and one must resolve, and Debian's Alertmanager must notify
-# a receiver in Python; with inhibition.yaml, the alert about the machine must suppress the one about the cgroup.
+# a receiver in Python; with inhibition.yaml, the alert about the machine must suppress the one about the cgroup. In the short backtest
+# (tests/backtest), the alerts must find all planted incidents.
 # Requires prometheus, promtool and python3. Parts need a writable cgroup file system, a readable tracefs, or prometheus-alertmanager. They
 # are skipped with a reason without them, or fail if PERF_EXPORTER_REQUIRE names `cgroup`, `tracepoint` or `alertmanager`. stress-ng adds to
 # the load if it is installed.
@@ -182,6 +183,20 @@ check_tests() {
   cat "$scratch/tests"
 }
 
+# Replays 36 hours of four machines: every planted incident has a page.
+check_backtest() {
+  expect "the tests of the backtest pass" told_of_backtest -m unittest discover -s "$backtest"
+  expect "in the backtest, alerts find all incidents, and page in vain at most $in_vain times" told_of_backtest \
+    "$backtest/backtest.py" run short --explain --check "$in_vain" \
+    "rules=$rules/alerts.rules.yaml,$rules/recording.rules.yaml,$rules/limits.rules.yaml,$backtest/namespaces.rules.yaml,$rules/inhibition.yaml"
+  cat "$scratch/backtest"
+}
+
+# told_of_backtest ARGUMENTS...: runs python3, and writes its output to a file
+told_of_backtest() {
+  python3 -B "$@" >"$scratch/backtest" 2>&1
+}
+
 check_alerts() {
   if ! alertmanager=$(command -v prometheus-alertmanager || command -v alertmanager); then
     lacks alertmanager "the delivery of alerts" "it is not in PATH; the Debian package is prometheus-alertmanager"
@@ -231,8 +246,12 @@ clean_up_more() {
 }
 
 cgroup=/perf-exporter-rules-$$ cgroup_dir=''
+backtest=$repository/tests/backtest
+# On the first two nights, backups and compactions have no past.
+in_vain=7
 needs "$exporter" "prometheus promtool curl python3" prometheus, curl and python3
 check_files
+check_backtest
 mount=$(cgroup_mount)
 if [ -z "$mount" ] || ! mkdir "$mount$cgroup" 2>/dev/null; then
   lacks cgroup "that rules have data and alerts fire" "none can be created in ${mount:-any hierarchy with perf_event}"
