@@ -58,12 +58,12 @@ pub(super) fn anomalies(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::tests::{checked, report};
+    use crate::config::tests::{good, report};
 
     fn entries(yaml: &str) -> Vec<(String, Kind, bool)> {
         let of =
             |entry: &Entry| (entry.name.to_string(), entry.kind, matches!(entry.method, Method::Cpi2(_)));
-        checked(yaml).anomalies.iter().map(of).collect()
+        good(yaml).anomalies.iter().map(of).collect()
     }
 
     #[test]

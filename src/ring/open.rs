@@ -12,7 +12,7 @@ use crate::event::Event as Named;
 use crate::health::{Attempt, Board, Cause, Judgement, Refusal, Scope, classify, no_descriptors};
 use crate::host::{Facts, Roots};
 use crate::probe::tracefs;
-use crate::sys::{Attr, Budget, Event, Inherit, Kernel, Place, Start};
+use crate::sys::{self, Attr, Budget, Event, Inherit, Kernel, Place, Start};
 use crate::targets::OpenTarget;
 
 use super::id::RingId;
@@ -150,6 +150,9 @@ impl<E: Event, T: Copy> RingSet<RingWriters<E, T>> {
         context: &mut Context<'_, K>,
     ) -> Opened<E, T> {
         let records = self.records;
+        let wake_up = sys::wake_up(pages * rustix::param::page_size());
+        let holders = request.holders.into_iter().map(|attr| Attr { wake_up, ..attr }).collect();
+        let request = Request { holders, ..request };
         let (writers, mut refused) = open(records, ring.cpu, open_targets, request, context);
         let Some(writers) = writers else { return (None, refused) };
         match self.make(&writers, pages) {

@@ -87,7 +87,8 @@ impl Size {
 
     /// Reports whether it may be full before the reader is woken up.
     fn is_small(self) -> bool {
-        self.bytes() < 2 * WAKE_UP
+        // If the kernel allowed less than was planned, the reader is woken up for a larger ring.
+        self.bytes() < if self.largest { 2 * WAKE_UP } else { WAKE_UP }
     }
 }
 
@@ -142,7 +143,7 @@ impl<W: Writers> RingSet<W> {
         made.memory
     }
 
-    /// Wakes the reader up when a ring has [`WAKE_UP`] bytes of records. Starts the reader by `start` if there is none. Without a reader,
+    /// Wakes the reader up when a ring has [a part](crate::sys::wake_up) of its size in records. Starts the reader by `start` if there is none. Without a reader,
     /// only collections read the rings.
     pub(crate) fn listen(&mut self, ring: RingId, start: impl FnOnce() -> io::Result<Reader>) {
         let (records, cpu) = (self.records, ring.cpu);
@@ -309,10 +310,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_is_small_if_it_holds_less_than_twice_what_wakes_its_reader_up() {
-        let pages = 2 * WAKE_UP / rustix::param::page_size();
-        let is_small = |pages| Size { pages, largest: false, warned: false, lost: 0 }.is_small();
-        assert_eq!([1, pages - 1, pages, pages + 1].map(is_small), [true, true, false, false]);
+    fn a_ring_is_small_if_its_reader_would_be_woken_up_all_the_time_or_too_late() {
+        let pages = WAKE_UP / rustix::param::page_size();
+        let is_small = |pages, largest| Size { pages, largest, warned: false, lost: 0 }.is_small();
+        assert_eq!([1, pages - 1, pages].map(|pages| is_small(pages, false)), [true, true, false]);
+        assert_eq!([pages, 2 * pages - 1, 2 * pages].map(|pages| is_small(pages, true)), [true, true, false]);
     }
 
     #[test]

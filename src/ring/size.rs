@@ -3,7 +3,7 @@
 use crate::host::{Capabilities, Facts};
 
 /// Minimum size of a ring in pages, if there is enough memory: 512 KiB hold five thousand records, which the fastest switching writes in
-/// twenty milliseconds. Its reader is woken up when an eighth of that is written.
+/// twenty milliseconds. Its reader is woken up when a quarter of that is written.
 const MIN: usize = 128;
 
 /// Maximum size of a ring in pages: 4 MiB, which hold forty thousand records. For a reader that is further behind, more memory does not

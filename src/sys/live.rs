@@ -8,7 +8,7 @@ use perf_event_open_sys::bindings as abi;
 use perf_event_open_sys::{ioctls, perf_event_open};
 
 use super::ring::LiveRing;
-use super::{Attr, Event, Inherit, Kernel, Place, Rate, Registers, Sampling, Start, WAKE_UP};
+use super::{Attr, Event, Inherit, Kernel, Place, Rate, Registers, Sampling, Start};
 use crate::error::Errno;
 
 /// The running kernel.
@@ -165,6 +165,8 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
     raw.set_enable_on_exec(bit(attr.start == Start::OnExec));
     if let Some(sampling) = &attr.sampling {
         set_sampling(&mut raw, sampling);
+        raw.set_watermark(1);
+        raw.__bindgen_anon_2.wakeup_watermark = u32::try_from(attr.wake_up).unwrap_or(u32::MAX);
     }
     if attr.ordered || attr.sampling.is_some_and(|sampling| sampling.ordered) {
         raw.set_use_clockid(1);
@@ -217,9 +219,6 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
     raw.set_cgroup(u64::from(sideband.cgroup));
     // Most of the other records contain no time, and those of switches contain no thread either.
     raw.set_sample_id_all(u64::from(fields.time));
-    // Half of the ring would be too late for bursts: the other half would be full before the reader gets a CPU.
-    raw.set_watermark(1);
-    raw.__bindgen_anon_2.wakeup_watermark = WAKE_UP as u32;
 }
 
 /// Converts a CPU or thread number to the type of the system call.
@@ -235,6 +234,7 @@ pub(super) fn check(result: i32) -> Result<(), Errno> {
 mod tests {
     use super::*;
     use crate::event::{Modifiers, Selector};
+    use crate::sys::{Fields, Sideband};
 
     fn attr(kind: u32, config: [u64; 4]) -> Attr {
         Attr {
@@ -243,6 +243,7 @@ mod tests {
             inherit: Inherit::Nothing,
             start: Start::Later,
             sampling: None,
+            wake_up: 4096,
             probe: None,
             filter: None,
             ordered: false,
@@ -255,6 +256,19 @@ mod tests {
         assert_eq!((raw.type_, raw.config, raw.config1, raw.config2, raw.config3), (4, 1, 2, 3, 4));
         assert_eq!(raw.read_format, 0b1011);
         assert_eq!((raw.disabled(), raw.inherit(), raw.exclude_kernel()), (1, 0, 0));
+    }
+
+    #[test]
+    fn the_poller_of_a_ring_is_woken_up_after_the_bytes_of_its_event() {
+        let sampling = Sampling {
+            rate: Rate::Period(1),
+            fields: Fields::NONE,
+            sideband: Sideband::default(),
+            ordered: false,
+        };
+        let raw = raw_attr(&Attr { sampling: Some(sampling), ..attr(1, [3, 0, 0, 0]) });
+        // SAFETY: `watermark` is set, so this field of the union was written.
+        assert_eq!((raw.watermark(), unsafe { raw.__bindgen_anon_2.wakeup_watermark }), (1, 4096));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub use crate::config::profiled::Rate;
 pub use budget::Budget;
 pub use descriptors::{InheritedSocket, OpenDescriptors, inherited_sockets};
 pub use registers::Registers;
-pub use sample::{Drained, Fields, ReadFormat, Ring, Sampling, Sideband, WAKE_UP};
+pub use sample::{Drained, Fields, ReadFormat, Ring, Sampling, Sideband, WAKE_UP, wake_up};
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -125,6 +125,8 @@ pub struct Attr {
     pub start: Start,
     /// Whether and how it writes records.
     pub sampling: Option<Sampling>,
+    /// Number of bytes of records after which the poller of its ring is woken up, if the ring belongs to this event.
+    pub wake_up: usize,
     /// The location of its probe, for the PMUs of dynamic probes.
     pub probe: Option<Arc<ProbePoint>>,
     /// Filter of hits (`PERF_EVENT_IOC_SET_FILTER`).
@@ -164,6 +166,7 @@ impl Attr {
             inherit: Inherit::default(),
             start: Start::default(),
             sampling: None,
+            wake_up: WAKE_UP,
             probe: None,
             filter: None,
             ordered: false,

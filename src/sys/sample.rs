@@ -2,11 +2,16 @@
 
 use super::Rate;
 
-/// Number of bytes of records after which the poller of a ring is woken up. A ring of less than twice this size has to be read
-/// periodically.
-pub const WAKE_UP: usize = 64 << 10;
+/// Maximum number of bytes of records after which the poller of a ring is woken up. A wake-up costs as much as reading some hundred records.
+pub const WAKE_UP: usize = 128 << 10;
 
-/// How an event writes records into a ring. The poller of the ring is woken up each time that [`WAKE_UP`] bytes were written.
+/// Returns the number of bytes of records after which the poller of a ring of `bytes` is woken up: a quarter of it at most. The rest is for
+/// bursts until the reader gets a CPU.
+pub fn wake_up(bytes: usize) -> usize {
+    (bytes / 4).min(WAKE_UP)
+}
+
+/// How an event writes records into a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampling {
     /// The sampling rate. Software events with period 1 are never throttled. A frequency above `kernel.perf_event_max_sample_rate` fails
@@ -295,5 +300,11 @@ mod tests {
             prop_assert!(!drained.torn);
             prop_assert_eq!(found, written);
         }
+    }
+
+    #[test]
+    fn a_poller_is_woken_up_when_a_quarter_of_a_ring_is_full_or_earlier() {
+        let sizes = [0, 4096, 256 << 10, 512 << 10, 4 << 20];
+        assert_eq!(sizes.map(wake_up), [0, 1024, 64 << 10, 128 << 10, 128 << 10]);
     }
 }

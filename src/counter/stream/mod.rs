@@ -24,7 +24,7 @@ use crate::ring::{
     Losses, Reader, Records, RingBudget, RingId, RingSet, ThreadSwitchReceiver, ThreadSwitchSender, Writers,
 };
 use crate::sys::scheduling::Urgency;
-use crate::sys::{Event, Kernel};
+use crate::sys::{self, Event, Kernel};
 pub use estimate::foreseen;
 pub(super) use open::Refused;
 use open::{Group, Opener, Spread, no_stream};
@@ -115,7 +115,7 @@ impl<K: Kernel> Stream<K> {
     }
 
     /// Closes the stream on CPUs that went offline. Returns their counts since the previous read.
-    pub(super) fn close_outside(&mut self, online: &CpuSet, budget: &mut crate::sys::Budget) -> Vec<Reading> {
+    pub(super) fn close_outside(&mut self, online: &CpuSet, budget: &mut sys::Budget) -> Vec<Reading> {
         let gone: BTreeSet<u32> = self.rings.outside(online).into_iter().map(|ring| ring.cpu).collect();
         let mut readings = Vec::new();
         for cpu in gone.into_iter().chain(std::mem::take(&mut self.dissolved)) {
@@ -152,8 +152,12 @@ impl<K: Kernel> Stream<K> {
         before: Option<&Self>,
         means: &mut OpenContext<'_, K>,
     ) -> Vec<Refused> {
-        let Ok((groups, mut refused)) = Opener { means, plan: &self.plan, cpu, spread: self.spread }.open()
-        else {
+        // Rings are at least as large as with the maximum number of groups.
+        let page_size = rustix::param::page_size();
+        let least = RingBudget::new(means.facts, self.memory, cpus * (self.plan.sets.len() + 1), page_size);
+        let wake_up = sys::wake_up(least.most * page_size);
+        let mut opener = Opener { means, plan: &self.plan, cpu, spread: self.spread, wake_up };
+        let Ok((groups, mut refused)) = opener.open() else {
             self.spread_out(Spread::ByNeed, cpu);
             return self.open_cpu(cpu, cpus, before, means);
         };
@@ -163,7 +167,7 @@ impl<K: Kernel> Stream<K> {
         let descriptors = groups.iter().map(Writers::descriptors).sum();
         // Assumes that every CPU needs as many rings as this one.
         let rings = cpus * groups.len();
-        self.rings.budget = RingBudget::new(means.facts, self.memory, rings, rustix::param::page_size());
+        self.rings.budget = RingBudget::new(means.facts, self.memory, rings, page_size);
         match self.start(cpu, groups, before, means) {
             Ok(starved) if starved && self.spread != Spread::Each => {
                 // The counts since the start are discarded.
@@ -257,7 +261,7 @@ impl<K: Kernel> Stream<K> {
 
     /// Closes a CPU, which may be offline. Its counts since its last record are unattributed. Passes its counts since the previous read to
     /// `report`.
-    fn close_cpu(&mut self, cpu: u32, budget: &mut crate::sys::Budget, mut report: impl FnMut(Reading)) {
+    fn close_cpu(&mut self, cpu: u32, budget: &mut sys::Budget, mut report: impl FnMut(Reading)) {
         let rings = self.rings.ids().into_iter().filter(|ring| ring.cpu == cpu);
         let mut closing: Vec<_> = rings.filter_map(|ring| self.rings.remove(ring)).collect();
         if closing.is_empty() {
@@ -286,7 +290,7 @@ impl<K: Kernel> Stream<K> {
 
     /// Stops and closes everything. Returns the counts of each CPU since the previous read, and their attribution: the two totals are
     /// equal.
-    pub(super) fn close(mut self, budget: &mut crate::sys::Budget) -> (Vec<Reading>, Shares) {
+    pub(super) fn close(mut self, budget: &mut sys::Budget) -> (Vec<Reading>, Shares) {
         let cpus = self.cpus();
         cpus.iter().for_each(|&cpu| self.stop_cpu(cpu));
         let mut readings = Vec::new();
@@ -429,7 +433,7 @@ impl<K: Kernel> Stream<K> {
 }
 
 /// Empties all rings. Takes the lock for each CPU, so that a collection does not wait for all of them.
-fn drain_all<R: crate::sys::Ring>(ingest: &Mutex<Ingest<R>>) {
+fn drain_all<R: sys::Ring>(ingest: &Mutex<Ingest<R>>) {
     let cpus = unpoisoned(ingest.lock()).cpus();
     cpus.into_iter().for_each(|cpu| unpoisoned(ingest.lock()).drain(cpu));
 }

@@ -185,6 +185,8 @@ pub(super) struct Opener<'a, 'm, K> {
     pub plan: &'a Stream,
     pub cpu: u32,
     pub spread: Spread,
+    /// Number of bytes of records after which the reader of a ring is woken up.
+    pub wake_up: usize,
 }
 
 /// Distribution of the hardware events of a CPU over groups.
@@ -280,7 +282,8 @@ impl<'a, K: Kernel> Opener<'a, '_, K> {
         let fields = bundle_fields(fields(self.plan), !hardware);
         let ordered = fields.time;
         let sampling = Sampling { rate: Rate::Period(1), fields, sideband: Sideband::default(), ordered };
-        let attr = Attr::software(config, Some(sampling), Start::Later);
+        let wake_up = self.wake_up;
+        let attr = Attr { wake_up, ..Attr::software(config, Some(sampling), Start::Later) };
         let refuse = |errno| {
             let refusal =
                 self.refusal(self.plan.granularity.leader(), Attempt::software(Scope::CPU), errno, false);

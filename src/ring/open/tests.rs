@@ -164,7 +164,7 @@ impl<R> Kept<R> {
     }
 }
 
-impl<R: crate::sys::Ring> Consumer<R> for Kept<R> {
+impl<R: sys::Ring> Consumer<R> for Kept<R> {
     fn remove(&mut self, ring: RingId) {
         assert_eq!(ring, RingId::of_cpu(3));
         self.removed += 1;
