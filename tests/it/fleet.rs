@@ -72,10 +72,11 @@ fn text(snapshot: Arc<Snapshot>, format: Format) -> String {
 
 #[test]
 fn totals_fall_only_with_a_newer_start_time() {
-    let shape = Shape { lifetime: 5.0 * HOUR, rollout: 9.0 * HOUR, restart: 7.0 * HOUR, ..STEADY };
+    let shape =
+        Shape { containers: 12, lifetime: 2.0 * HOUR, rollout: 4.0 * HOUR, restart: 3.0 * HOUR, ..STEADY };
     let fleet = fleet(shape);
     let (mut before, mut restarts) = (totals(&fleet.snapshot(0, 0.0, EPOCH)), 0);
-    for at in (1..4000).map(|step| f64::from(step) * 15.0) {
+    for at in (1..150).map(|step| f64::from(step) * 127.0) {
         let after = totals(&fleet.snapshot(0, at, EPOCH));
         for (series, (total, start)) in &after {
             if let Some((earlier, earlier_start)) = before.get(series) {
