@@ -178,7 +178,7 @@ fn number(sample: Sample<'_>, kind: Kind, seconds: f64) -> Option<Series> {
 
 /// Combines the buckets of each histogram. Sums and counts are omitted because they follow from the buckets.
 fn histograms(samples: Vec<Sample<'_>>, seconds: f64) -> Option<Vec<Series>> {
-    let mut buckets: BTreeMap<Vec<(String, String)>, Vec<(f64, f64)>> = BTreeMap::new();
+    let mut buckets: BTreeMap<_, Vec<(f64, f64)>> = BTreeMap::new();
     for mut sample in samples.into_iter().filter(|sample| sample.name.ends_with("_bucket")) {
         let at = sample.labels.iter().position(|label| label.0 == "le")?;
         let bound = sample.labels.remove(at).1.parse().ok()?;

@@ -30,7 +30,7 @@ const STEADY: Shape = Shape {
 };
 
 fn recorded() -> Recording {
-    let file = repository().join("tests/data/fleet/node.txt");
+    let file = repository("tests/data/fleet/node.txt");
     let mut recording = Recording::parse(&host::read_text(&file).unwrap()).unwrap();
     hardware::add(&mut recording).unwrap();
     recording

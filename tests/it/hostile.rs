@@ -109,13 +109,13 @@ fn file_name(name: &[u8]) -> Vec<u8> {
 
 /// One sample of the text format.
 #[derive(Debug)]
-struct Sample {
+pub(crate) struct Sample {
     name: String,
     labels: Vec<(String, String)>,
 }
 
 /// Parses the text format 0.0.4 by its specification. Panics at any other line.
-fn parse(text: &str) -> Vec<Sample> {
+pub(crate) fn parse(text: &str) -> Vec<Sample> {
     assert!(text.ends_with('\n'));
     text.lines()
         .filter(|line| !comment(line))
