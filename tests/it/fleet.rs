@@ -171,7 +171,7 @@ fn nodes_have_containers_and_values_of_their_own() {
     let fleet = fleet(STEADY);
     let (first, second) = (fleet.snapshot(0, DAY, EPOCH), fleet.snapshot(1, DAY, EPOCH));
     assert!(of_containers(&first, "cgroup").is_disjoint(&of_containers(&second, "cgroup")));
-    assert_eq!(first.series(), second.series());
+    assert_eq!((fleet.len(), first.series()), (2, second.series()));
     let switches = |snapshot: &Snapshot| {
         totals(snapshot)[&("perf_cpu_context_switches".to_owned(), "cpu=\"0\"".to_owned())].0
     };
