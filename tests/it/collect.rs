@@ -18,7 +18,7 @@ use perf_exporter::sys::Budget;
 use perf_exporter::sys::Inherit;
 use perf_exporter::sys::fake::{Count, FakeKernel, FakePlace, Opened};
 use perf_exporter::targets::{
-    Attribution, CgroupSelection, Glob, GroupBy, ProcessRule, ProcessSelection, Targets, Watch,
+    Attribution, CgroupSelection, Glob, GroupBy, PodSelection, ProcessRule, ProcessSelection, Targets, Watch,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -162,6 +162,7 @@ fn cgroups(include: &[&str]) -> CgroupSelection {
     CgroupSelection {
         include,
         exclude: vec![],
+        pods: PodSelection::default(),
         depth: None,
         descendants: false,
         attribution: Attribution::Dedicated,

@@ -30,10 +30,10 @@ fn docker(socket: &Path) -> Containers {
 
 /// Makes one request. Returns the number of containers, or the error.
 fn asked(wanted: &Containers) -> Result<usize, String> {
-    let (asked, problems) =
-        ask_once(wanted, &Roots::default(), &Environment::default(), Some(&Clock::system()));
+    let (directory, problems) =
+        ask_once(wanted, &Roots::default(), &Environment::default(), &Clock::system(), true);
     assert_eq!(problems, Vec::<String>::new());
-    let [asked] = <[_; 1]>::try_from(asked).unwrap();
+    let [asked] = <[_; 1]>::try_from(directory.sources()).unwrap();
     match asked.failure {
         Some(failure) => Err(failure.why),
         None => Ok(asked.answered.map(|_| asked.containers).expect("a request was made")),
