@@ -79,7 +79,7 @@ pub struct Detector {
 const RELEARN: u64 = 3_600_000;
 
 impl Detector {
-    /// Judges a sample, and learns it if it belongs to the usual ones: outliers are not learned before an anomaly has lasted for an hour.
+    /// Judges a sample, and learns it, unless it is an outlier of an anomaly that has not lasted for an hour.
     pub fn judge(
         &mut self,
         method: &Method,
@@ -89,12 +89,12 @@ impl Detector {
     ) -> Judgement {
         let (verdict, expected) = verdict(method, baseline, &sample);
         let change = self.episode.note(rule, sample.at, verdict == Verdict::Outlier);
-        let is_new_level =
-            self.episode.since().is_some_and(|since| sample.at.saturating_sub(since) >= RELEARN);
         let is_usual = match verdict {
             Verdict::NotJudged(reason) => reason == Unjudged::WarmingUp,
             Verdict::Normal => true,
-            Verdict::Outlier => is_new_level,
+            Verdict::Outlier => {
+                self.episode.since().is_none_or(|since| sample.at.saturating_sub(since) >= RELEARN)
+            }
         };
         if let Some(value) = sample.value.filter(|_| is_usual) {
             baseline.learn(method, &sample, value);

@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
-
 use super::counters::metric_word;
 use super::decode::At;
-use super::file;
+use super::file::{Anomaly, MethodName};
 use super::report::Report;
 use super::value::Entries;
 use crate::anomaly::{Cpi2, Entry, Kind, Method};
@@ -15,30 +12,16 @@ use crate::anomaly::{Cpi2, Entry, Kind, Method};
 /// Maximum number of entries. Each of them compares a figure of each cgroup.
 const MOST: usize = 32;
 
-/// How unusual values are found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(rename = "AnomalyMethod")]
-pub(super) enum MethodName {
-    /// By median and median absolute deviation, for each utilization.
-    #[default]
-    Robust,
-    /// By mean and standard deviation, renewed each day.
-    Cpi2,
-}
-
-impl MethodName {
-    fn of(self, kind: Kind) -> Method {
-        match self {
-            Self::Robust => Method::Robust(kind.robust()),
-            Self::Cpi2 => Method::Cpi2(Cpi2::default()),
-        }
+fn method(name: MethodName, kind: Kind) -> Method {
+    match name {
+        MethodName::Robust => Method::Robust(kind.robust()),
+        MethodName::Cpi2 => Method::Cpi2(Cpi2::default()),
     }
 }
 
 /// Returns the checked entries, in the order of the file; `base` if the section is omitted.
 pub(super) fn anomalies(
-    written: &Option<At<Entries<file::Anomaly>>>,
+    written: &Option<At<Entries<Anomaly>>>,
     base: &Arc<[Entry]>,
     report: &mut Report<'_>,
 ) -> Arc<[Entry]> {
@@ -46,11 +29,11 @@ pub(super) fn anomalies(
     if entries.len() > MOST {
         report.error(*node, format!("more than {MOST} entries"), "remove some entries");
     }
-    let entry = |(name, entry): &(At<String>, At<file::Anomaly>)| {
+    let entry = |(name, entry): &(At<String>, At<Anomaly>)| {
         metric_word(name.node, &name.value, "entries", report);
         let kind = entry.value.of.value;
-        let method = entry.value.method.as_ref().map_or(MethodName::default(), |at| at.value);
-        Entry { name: name.value.as_str().into(), kind, method: method.of(kind) }
+        let named = entry.value.method.as_ref().map_or(MethodName::default(), |at| at.value);
+        Entry { name: name.value.as_str().into(), kind, method: method(named, kind) }
     };
     entries.iter().take(MOST).map(entry).collect()
 }

@@ -3,6 +3,7 @@
 //!
 //! Every key is optional. The default values are in `config/examples/default.yaml`.
 
+mod anomalies;
 mod containers;
 mod fields;
 mod per;
@@ -14,6 +15,7 @@ mod traced;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub(super) use anomalies::{Anomaly, MethodName};
 pub(super) use containers::{Containers, Pods};
 pub(super) use fields::{Histogram, Labels, Sum};
 pub(super) use per::{Per, ProfilePer, TaskPer, TracedPer};
@@ -25,13 +27,11 @@ pub(super) use profiles::{
 pub(super) use tasks::{Scheduler, Syscalls};
 pub(super) use traced::{PENDING_MAX, Probe, Tracefs, Tracepoint, VALUES_MAX, Within};
 
-use super::anomalies::MethodName;
 use super::decode::At;
 use super::presets;
 use super::push::Export;
 use super::value::{Address, Entries, Event, FileMode, List, Percent, Period, Size};
 use super::web::WrittenWeb;
-use crate::anomaly::Kind;
 use crate::event::Preset;
 use crate::metrics::Level;
 use crate::targets::{Attribution, GroupBy};
@@ -120,17 +120,6 @@ pub(super) struct History {
     pub(super) kept: Option<At<Period>>,
     /// Length of a step in the last five minutes, and so the maximum time between two collections: 1s to 10s. Older steps are 10s long.
     pub(super) step: Option<At<Period>>,
-}
-
-/// An entry of `anomalies`. Its name is the label `kind` of the metrics.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Anomaly {
-    /// The figure: `cpi` (cycles per instruction), `cache_misses` (per 1000 instructions), `runqueue_latency` (99th percentile),
-    /// `syscall_errors` (share of the calls), `forks` (per second).
-    pub(super) of: At<Kind>,
-    /// How unusual values are found: `robust` by medians, for each utilization; `cpi2` as in the paper CPI² of 2013. `robust` by default.
-    pub(super) method: Option<At<MethodName>>,
 }
 
 /// Which metrics scrapes and pushes get.

@@ -298,11 +298,11 @@ fn the_overview_shows_anomalies_with_their_suspects() {
     let page = shown(report(vec![Notable { cgroup: "/<b>noisy".into(), score: 0.5 }]));
     assert!(
         page.contains(
-            "/quiet.service</code></a></td><td>runqueue_latency</td><td class=\"number\">12.3</td>"
+            "/quiet.service</code></a></td><td>runqueue_latency</td><td class=\"number\">12.2</td>"
         ),
         "{page}"
     );
-    assert!(page.contains("/&lt;b>noisy</code></a> <small>0.50</small>"), "{page}");
+    assert!(page.contains("/&lt;b&gt;noisy</code></a> <small>0.50</small>"), "{page}");
     assert!(shown(report(Vec::new())).contains("none stands out"));
     assert!(!shown(Report::default()).contains("Anomalies"));
 }
