@@ -25,7 +25,7 @@ use perf_exporter::plan::{Entries, Plan, StreamSupport, plan};
 use perf_exporter::sys::fake::FakeKernel;
 use perf_exporter::sys::live::Live;
 use perf_exporter::sys::{Attr, Budget, Event, Kernel, Place, Start};
-use perf_exporter::targets::{Attribution, CgroupSelection, Glob, Targets, Watch};
+use perf_exporter::targets::{Attribution, CgroupSelection, Glob, PodSelection, Targets, Watch};
 
 const CGROUPS: usize = 100;
 const EVENTS: &str = "{task-clock,context-switches,cpu-migrations,page-faults,minor-faults,major-faults}";
@@ -64,6 +64,7 @@ impl<K: Kernel> Subject<K> {
 fn the_plan(roots: &Roots, include: &str) -> Plan {
     let selection = CgroupSelection {
         include: vec![Glob::new(include).unwrap()],
+        pods: PodSelection::default(),
         exclude: vec![],
         depth: None,
         descendants: false,

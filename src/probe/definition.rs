@@ -65,7 +65,7 @@ pub enum Within {
     /// In one root file system.
     Root(Root),
     /// In the root file systems of all cgroups that the rule selects.
-    Containers(ContainerRule),
+    Containers(Box<ContainerRule>),
 }
 
 impl Default for Within {

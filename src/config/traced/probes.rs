@@ -153,7 +153,7 @@ pub(in crate::config) fn within(
         None => {
             let cgroup = cgroup.as_ref().and_then(|pattern| path(pattern, Path::Cgroup, report));
             let pod = pods::rule(pods::Written { namespace, pod, container, labels }, report);
-            Within::Containers(ContainerRule { cgroup, pod })
+            Within::Containers(Box::new(ContainerRule { cgroup, pod }))
         }
     }
 }

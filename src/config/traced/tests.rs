@@ -461,7 +461,7 @@ fn a_probe_has_a_place_in_the_files_of_somebody() {
 #[test]
 fn a_probe_follows_the_containers_that_its_conditions_match() {
     let rule = |entry: &str| match definition(&format!("uprobe: '/a:f', in: {{{entry}}}")).within {
-        Within::Containers(rule) => rule,
+        Within::Containers(rule) => *rule,
         within => panic!("{within:?}"),
     };
     let shown = |entry: &str| rule(entry).to_string();

@@ -75,7 +75,7 @@ impl Host {
     fn open(&self, rule: ContainerRule, listed: Vec<(u32, &'static str)>) -> Result<FoundFiles, NotFound> {
         let metadata = Some(Arc::new(Listed(listed)) as Arc<dyn ContainerMetadata>);
         let sources = FileSources { files: Files::here(&self.roots), metadata };
-        sources.search().open(&Within::Containers(rule), "/app")
+        sources.search().open(&Within::Containers(Box::new(rule)), "/app")
     }
 
     /// Returns the processes in whose roots the files were found.
