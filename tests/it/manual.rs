@@ -215,6 +215,9 @@ fn every_metric_that_is_written_about_exists() {
     // The container metric requires running containers, so other tests cover it.
     known.insert("perf_container_info".to_owned());
     known.insert("perf_exporter_container_lookups_total".to_owned());
+    // Anomalies require a history, which other tests cover.
+    known.extend(perf_exporter::anomaly::NAMES.map(str::to_owned));
+    known.insert("perf_anomalies_total".to_owned());
     let of_histogram = |name: &str| {
         ["_bucket", "_sum", "_count"]
             .iter()
