@@ -71,12 +71,12 @@ fn a_probe_in_a_pattern_of_cgroups_counts_in_all_of_them_and_in_those_that_repla
     let root = tempfile::tempdir().unwrap();
     let cgroup = parent.below("web-3");
     let mut replaced = jailed(&program, &root, &cgroup);
-    service.has_logged(&["attaching the probes to the new files"]);
     let before = reached(&service, "perf_probe_hits_total", 12.0);
     eventually("calls in the new cgroup are counted", || {
         replaced.does("hits 1 1");
         (service.metrics().sum("perf_probe_hits_total", &[]) > before).then_some(())
     });
+    service.has_logged(&["attaching the probes to the new files"]);
     let before = service.metrics().sum("perf_probe_hits_total", &[]);
     two.does("hits 1 3");
     assert_eq!(

@@ -89,13 +89,13 @@ fn a_profile_of_one_pod_has_a_frequency_of_its_own_beside_the_built_in_one() {
     let profiles = "profiles:\n  cpu: {}\n  web: {event: cpu-clock, frequency: 199, stack: 2KiB, pods: {namespace: shop, pod: 'web-*'}}\n";
     let service = Service::start(&configuration(&containerd, profiles));
     let of_web = eventually("samples of the pod cover a fifth of a second", || {
-        let folded = Folded::of(&service, "profile=web&namespace=shop&pod=web-*");
+        let folded = Folded::of(&service, "type=web&namespace=shop&pod=web-*");
         (folded.total() > 2e8).then_some(folded)
     });
     assert!(of_web.share(&["burn_in_container"]) > 0.5, "{of_web:#?}");
-    assert_eq!(Folded::of(&service, "profile=web&pod=db-*").total(), 0.0, "no other pod");
+    assert_eq!(Folded::of(&service, "type=web&pod=db-*").total(), 0.0, "no other pod");
     eventually("the built-in profile has both pods", || {
-        let of = |pod| Folded::of(&service, &format!("profile=cpu&pod={pod}")).total();
+        let of = |pod| Folded::of(&service, &format!("type=cpu&pod={pod}")).total();
         (of("web-*") > 0.0 && of("db-*") > 0.0).then_some(())
     });
 }
