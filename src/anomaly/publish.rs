@@ -100,6 +100,10 @@ impl AnomalyMetrics {
 
 /// Returns a point for each result that at least one cgroup has, and for the results of judged ones.
 fn cgroups(kind: &str, verdicts: &Verdicts) -> Vec<Point> {
+    // A figure that no cgroup has is not measured on this machine.
+    if *verdicts == Verdicts::default() {
+        return Vec::new();
+    }
     let judged = [("normal", verdicts.normal), ("outlier", verdicts.outlier)];
     let unjudged = Unjudged::ALL.iter().map(|reason| reason.as_str()).zip(verdicts.unjudged);
     let known = judged.into_iter().chain(unjudged.filter(|&(_, number)| number > 0));

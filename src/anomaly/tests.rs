@@ -263,6 +263,17 @@ fn an_interval_is_judged_once_and_a_changed_entry_begins_again() {
 }
 
 #[test]
+fn after_the_clock_was_set_back_judging_goes_on_with_what_was_learned() {
+    let mut machine = Machine::new(&["/a"], robust());
+    (0..70).for_each(|_| drop(machine.step(|_| (1.0, 1.0))));
+    (0..12).for_each(|_| drop(machine.step(|_| (1.0, 2.0))));
+    machine.at -= 3_600_000;
+    let reports: Vec<_> = (0..5).filter_map(|_| machine.step(|_| (1.0, 1.0))).collect();
+    let last = reports.last().unwrap();
+    assert_eq!((last.verdicts[0].normal, last.active.len(), last.total[0]), (1, 0, 1), "{last:?}");
+}
+
+#[test]
 fn what_was_learned_longest_ago_is_dropped_above_the_limit() {
     let mut machine = Machine::new(&["/a", "/b"], robust());
     (0..70).for_each(|_| drop(machine.step(|_| (1.0, 1.0))));
@@ -282,10 +293,11 @@ fn metrics_have_the_anomalies_the_suspects_and_the_results_of_all_cgroups() {
     let suspects = vec![Notable { cgroup: "/noisy".into(), score: 0.5 }];
     let (since, cgroup) = (Timestamp(7), "/victim".into());
     let active = Active { entry: 0, cgroup, since, value: 4.0, usual: 1.0, score: 9.0, suspects };
-    let verdicts = vec![Verdicts { normal: 3, outlier: 1, ..Verdicts::default() }];
+    // No cgroup has the second figure.
+    let verdicts = vec![Verdicts { normal: 3, outlier: 1, ..Verdicts::default() }, Verdicts::default()];
     metrics.report().replace(Report {
-        entries: vec!["cpi".into()],
-        total: vec![2],
+        entries: vec!["cpi".into(), "forks".into()],
+        total: vec![2, 0],
         verdicts,
         active: vec![active],
         ..Report::default()
@@ -305,6 +317,7 @@ fn metrics_have_the_anomalies_the_suspects_and_the_results_of_all_cgroups() {
         lines,
         [
             r#"perf_anomalies_total{kind="cpi"} 2"#,
+            r#"perf_anomalies_total{kind="forks"} 0"#,
             r#"perf_anomaly_active{cgroup="/victim",kind="cpi"} 1"#,
             r#"perf_anomaly_cgroups{kind="cpi",result="normal"} 3"#,
             r#"perf_anomaly_cgroups{kind="cpi",result="outlier"} 1"#,

@@ -184,8 +184,12 @@ impl Watch {
     /// Judges the last complete interval of the history; `None` if it was judged before, or nothing is recorded.
     pub fn judge(&mut self, history: &History) -> Option<Report> {
         let to = Timestamp(history.observed()?.to.0 / INTERVAL * INTERVAL);
-        if to <= self.last || self.entries.is_empty() {
+        if to == self.last || self.entries.is_empty() {
             return None;
+        }
+        if to < self.last {
+            // The clock was set back: outliers have times of the future.
+            self.watched.clear();
         }
         self.last = to;
         let window =
