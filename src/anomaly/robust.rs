@@ -2,8 +2,11 @@
 
 use super::sketch::Sketch;
 
-/// Number of bins of utilization. Each bin has twice the utilization of the one before it; the last one has no upper bound.
-const BINS: usize = 8;
+/// Number of bins of utilization. Each spans a doubling, so that whole numbers of CPUs, as of busy threads, are in the middle of a bin.
+const BINS: usize = 12;
+
+/// The bin of one CPU.
+const ONE_CPU: f64 = 7.0;
 
 /// Ratio of the standard deviation of a normal distribution to its median absolute deviation.
 const NORMAL: f64 = 1.4826;
@@ -50,14 +53,14 @@ impl Expected {
 }
 
 impl Bins {
-    fn bin(usage: f64, robust: &Robust) -> usize {
-        let doublings = (usage / robust.min_usage.max(0.01)).log2();
-        (doublings as usize).min(BINS - 1)
+    fn bin(usage: f64) -> usize {
+        // Negative infinity, of an idle cgroup, becomes 0.
+        ((usage.log2() + ONE_CPU).round() as usize).min(BINS - 1)
     }
 
     /// Adds a sample.
-    pub(super) fn learn(&mut self, robust: &Robust, usage: f64, value: f64) {
-        self.0[Self::bin(usage, robust)].add(value);
+    pub(super) fn learn(&mut self, usage: f64, value: f64) {
+        self.0[Self::bin(usage)].add(value);
     }
 
     /// Multiplies the weight of all samples by `factor`.
@@ -72,7 +75,7 @@ impl Bins {
 
     /// Returns what a sample with this utilization is compared with; `None` if there are too few samples.
     pub(super) fn expected(&self, robust: &Robust, usage: f64) -> Option<Expected> {
-        let sketch = &self.0[Self::bin(usage, robust)];
+        let sketch = &self.0[Self::bin(usage)];
         if sketch.weight() < robust.min_samples {
             return None;
         }
@@ -82,5 +85,20 @@ impl Bins {
             .max(center * (1.0 + robust.min_change))
             .max(robust.min_value);
         Some(Expected { center, spread, threshold })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_busy_threads_is_in_the_middle_of_a_bin() {
+        for cpus in [1.0, 2.0, 4.0, 8.0] {
+            let bins = [0.8, 1.0, 1.3].map(|part| Bins::bin(cpus * part));
+            assert!(bins.iter().all(|&bin| bin == bins[0]), "{cpus}: {bins:?}");
+        }
+        assert!(Bins::bin(0.6) < Bins::bin(1.0) && Bins::bin(1.0) < Bins::bin(1.6));
+        assert_eq!([Bins::bin(0.0), Bins::bin(1e9), Bins::bin(f64::NAN)], [0, BINS - 1, 0]);
     }
 }
