@@ -19,13 +19,18 @@ fn method(name: MethodName, kind: Kind) -> Method {
     }
 }
 
-/// Returns the checked entries, in the order of the file; `base` if the section is omitted.
+/// Returns the checked entries, in the order of the file; `base` if the section is omitted. `has_history`: whether a history is kept.
 pub(super) fn anomalies(
     written: &Option<At<Entries<Anomaly>>>,
     base: &Arc<[Entry]>,
+    has_history: bool,
     report: &mut Report<'_>,
 ) -> Arc<[Entry]> {
     let Some(At { node, value: Entries(entries) }) = written else { return Arc::clone(base) };
+    if !has_history && !entries.is_empty() {
+        let message = "this has no effect: without a history there is no past to compare with";
+        report.warning(*node, message, "set `history.for`, or remove this");
+    }
     if entries.len() > MOST {
         report.error(*node, format!("more than {MOST} entries"), "remove some entries");
     }
@@ -63,6 +68,7 @@ mod tests {
     fn an_unknown_figure_a_missing_one_and_too_many_entries_are_reported() {
         assert!(report("anomalies: {a: {of: ipc}}").contains("runqueue_latency"));
         assert!(report("anomalies: {a: {}}").contains("of"));
+        assert!(report("{history: {for: 0s}, anomalies: {a: {of: cpi}}}").contains("set `history.for`"));
         assert!(report("anomalies: {A: {of: cpi}}").contains("write `a`"));
         let many: Vec<String> = (0..=MOST).map(|n| format!("a{n}: {{of: cpi}}")).collect();
         assert!(report(&format!("anomalies: {{{}}}", many.join(", "))).contains("more than 32 entries"));

@@ -67,12 +67,13 @@ pub(super) fn check(
         idle_selections(file, &counters, &traced, &tasks, report);
     }
     let mount = file.tracefs.as_ref().and_then(|tracefs| tracefs.mount);
+    let history = history(&file.history, base.history, report);
     let mut config = Config {
         listen: listen(file, &base.listen, report),
         web: web(file.web.as_ref(), &base.web, report),
         collection: collection(&file.collection, base.collection, report),
-        history: history(&file.history, base.history, report),
-        anomalies: anomalies(&file.anomalies, &base.anomalies, report),
+        history,
+        anomalies: anomalies(&file.anomalies, &base.anomalies, history.is_kept(), report),
         metrics: metrics(&file.metrics, &base.metrics, report).into(),
         counters,
         traced,
