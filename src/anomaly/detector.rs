@@ -137,14 +137,14 @@ fn verdict(method: &Method, baseline: &Baseline, sample: &Sample) -> (Verdict, O
 impl Baseline {
     fn learn(&mut self, method: &Method, sample: &Sample, value: f64) {
         match method {
-            Method::Robust(_) => {
+            Method::Robust(robust) => {
                 let aged = self.aged.get_or_insert(sample.at);
                 let steps = sample.at.saturating_sub(*aged) / AGEING;
                 if steps > 0 {
                     *aged += steps * AGEING;
                     self.bins.age(REMAINING.powf(steps as f64));
                 }
-                self.bins.learn(sample.usage, value);
+                self.bins.learn(robust, sample.usage, value);
             }
             Method::Cpi2(cpi2) => self.specification.learn(cpi2, sample.at, value),
         }

@@ -63,7 +63,9 @@ impl Kind {
             Self::SyscallErrors => (0.01, 1.0, 0.05),
             Self::Forks => (0.01, 2.0, 20.0),
         };
-        Robust { min_usage, min_samples: 60.0, deviations: 4.0, min_change, min_value }
+        // Waiting, forks and calls change the utilization themselves.
+        let by_usage = matches!(self, Self::Cpi | Self::CacheMisses);
+        Robust { min_usage, by_usage, min_samples: 60.0, deviations: 4.0, min_change, min_value }
     }
 
     /// Returns when outliers are an anomaly, for a method.

@@ -16,6 +16,8 @@ const NORMAL: f64 = 1.4826;
 pub struct Robust {
     /// CPU time per second below which a sample is not judged.
     pub min_usage: f64,
+    /// Whether samples are compared with those of the same utilization only. Not for figures that use CPU time themselves.
+    pub by_usage: bool,
     /// Number of samples of a bin before it is judged.
     pub min_samples: f64,
     /// An outlier is above the median by this number of robust standard deviations …
@@ -53,14 +55,17 @@ impl Expected {
 }
 
 impl Bins {
-    fn bin(usage: f64) -> usize {
+    fn bin(robust: &Robust, usage: f64) -> usize {
+        if !robust.by_usage {
+            return 0;
+        }
         // Negative infinity, of an idle cgroup, becomes 0.
         ((usage.log2() + ONE_CPU).round() as usize).min(BINS - 1)
     }
 
     /// Adds a sample.
-    pub(super) fn learn(&mut self, usage: f64, value: f64) {
-        self.0[Self::bin(usage)].add(value);
+    pub(super) fn learn(&mut self, robust: &Robust, usage: f64, value: f64) {
+        self.0[Self::bin(robust, usage)].add(value);
     }
 
     /// Multiplies the weight of all samples by `factor`.
@@ -75,7 +80,7 @@ impl Bins {
 
     /// Returns what a sample with this utilization is compared with; `None` if there are too few samples.
     pub(super) fn expected(&self, robust: &Robust, usage: f64) -> Option<Expected> {
-        let sketch = &self.0[Self::bin(usage)];
+        let sketch = &self.0[Self::bin(robust, usage)];
         if sketch.weight() < robust.min_samples {
             return None;
         }
@@ -91,14 +96,16 @@ impl Bins {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::anomaly::Kind;
 
     #[test]
     fn a_number_of_busy_threads_is_in_the_middle_of_a_bin() {
+        let bin = |usage| Bins::bin(&Kind::Cpi.robust(), usage);
         for cpus in [1.0, 2.0, 4.0, 8.0] {
-            let bins = [0.8, 1.0, 1.3].map(|part| Bins::bin(cpus * part));
+            let bins = [0.8, 1.0, 1.3].map(|part| bin(cpus * part));
             assert!(bins.iter().all(|&bin| bin == bins[0]), "{cpus}: {bins:?}");
         }
-        assert!(Bins::bin(0.6) < Bins::bin(1.0) && Bins::bin(1.0) < Bins::bin(1.6));
-        assert_eq!([Bins::bin(0.0), Bins::bin(1e9), Bins::bin(f64::NAN)], [0, BINS - 1, 0]);
+        assert!(bin(0.6) < bin(1.0) && bin(1.0) < bin(1.6));
+        assert_eq!([bin(0.0), bin(1e9), bin(f64::NAN)], [0, BINS - 1, 0]);
     }
 }

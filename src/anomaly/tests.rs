@@ -251,6 +251,16 @@ fn a_cgroup_that_slows_down_is_reported_with_the_cgroup_that_runs_meanwhile() {
 }
 
 #[test]
+fn a_storm_of_forks_is_found_although_it_raises_the_utilization() {
+    let method = Method::Robust(Kind::Forks.robust());
+    let sample = |step: u64| match step {
+        0..100 => Sample { at: step * STEP, value: Some(4.0), usage: 0.04 },
+        _ => Sample { at: step * STEP, value: Some(90.0), usage: 0.7 },
+    };
+    assert_eq!(alarms(method, (0..120).map(sample)), [107 * STEP]);
+}
+
+#[test]
 fn an_interval_is_judged_once_and_a_changed_entry_begins_again() {
     let mut machine = Machine::new(&["/a"], robust());
     let reports = (0..70).filter_map(|_| machine.step(|_| (1.0, 1.0))).count();

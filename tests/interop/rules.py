@@ -78,7 +78,7 @@ NEEDS = {
         "pod:perf_backend_stalls_per_cycle:ratio_rate5m",
         "instance:perf_backend_stalls_per_cycle:ratio_rate5m",
     ],
-    "more than an hour": [
+    "more than 12 hours": [
         "pod:perf_instructions_per_cycle:ratio_baseline1d",
         "pod:perf_instructions_per_cycle:ratio_low2d",
         "pod:perf_cache_misses_per_kiloinstruction:ratio_high2d",

@@ -74,13 +74,15 @@ import_history() {
   read -r start end < <(tell history "$scratch/recorded.om")
   promtool tsdb create-blocks-from openmetrics -q "$scratch/recorded.om" "$scratch/prometheus.data" >"$scratch/import" 2>&1 ||
     return 1
-  start_prometheus prometheus "$prometheus_port" || return 1
-  promtool tsdb create-blocks-from rules --start="$start" --end="$end" --url="http://127.0.0.1:$prometheus_port" \
-    --output-dir="$scratch/prometheus.data" "$rules/recording.rules.yaml" >>"$scratch/import" 2>&1 || return 1
-  # Prometheus searches for new blocks at its start.
-  kill "${pids[-1]}"
-  wait "${pids[-1]}" || true
-  unset 'pids[-1]'
+  # A rule sees the results of others only after Prometheus has loaded them, which it does at its start.
+  for _ in 1 2; do
+    start_prometheus prometheus "$prometheus_port" || return 1
+    promtool tsdb create-blocks-from rules --start="$start" --end="$end" --url="http://127.0.0.1:$prometheus_port" \
+      --output-dir="$scratch/prometheus.data" "$rules/recording.rules.yaml" >>"$scratch/import" 2>&1 || return 1
+    kill "${pids[-1]}"
+    wait "${pids[-1]}" || true
+    unset 'pids[-1]'
+  done
 }
 
 # in_cgroup COMMAND...: starts the command in the cgroup "$cgroup"
