@@ -9,7 +9,7 @@ const MAX: usize = 512;
 /// Values at and below this are zero.
 const SMALLEST: f64 = 1e-9;
 
-/// A distribution of non-negative values, by buckets whose bounds grow by [`RATIO`], as in DDSketch (Masson, Rim, Lee, VLDB 2019).
+/// A distribution of non-negative values, by buckets whose bounds grow by 1%, as in DDSketch (Masson, Rim, Lee, VLDB 2019).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Sketch {
     /// Weight of zero.
