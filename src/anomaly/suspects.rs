@@ -1,4 +1,4 @@
-//! Who else was active while a victim was slow: suspects, not culprits.
+//! Ranks the cgroups that were active while another cgroup, the victim, was slow. They are suspects: the cause may be another one.
 
 /// The score from which CPI² takes action.
 pub const NOTABLE: f64 = 0.35;

@@ -205,11 +205,12 @@ impl Watch {
         };
         for (cgroup, subject) in history.subjects(Scope::Cgroup) {
             let usage = usage(subject, &now).and_then(|values| values.last().copied().flatten());
+            let workload = workload::of(cgroup, subject.labels());
             for number in 0..self.entries.len() {
                 let Some(values) = self.entries[number].kind.values(subject, &now) else { continue };
                 let value = values.last().copied().flatten();
                 let sample = Sample { at: to.0, value, usage: usage.unwrap_or(0.0) };
-                let judgement = self.judged(number, cgroup, subject, sample);
+                let judgement = self.judged(number, cgroup, &workload, sample);
                 report.verdicts[number].count(judgement.verdict);
                 match judgement.change {
                     Some(Change::Began(_)) => {
@@ -229,9 +230,9 @@ impl Watch {
         Some(report)
     }
 
-    fn judged(&mut self, number: usize, cgroup: &str, subject: &Subject, sample: Sample) -> Judgement {
+    fn judged(&mut self, number: usize, cgroup: &str, workload: &str, sample: Sample) -> Judgement {
         let method = self.entries[number].method;
-        let learned = self.learned.entry((number, workload::of(cgroup, subject.labels()))).or_default();
+        let learned = self.learned.entry((number, workload.to_owned())).or_default();
         let watched = self.watched.entry((number, cgroup.into())).or_default();
         watched.seen = sample.at;
         if sample.value.is_some() {
