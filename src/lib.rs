@@ -61,6 +61,7 @@ pub mod files;
 pub mod health;
 pub mod history;
 pub mod host;
+pub mod incident;
 mod lock;
 pub mod metrics;
 mod named_enum;

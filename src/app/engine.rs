@@ -73,6 +73,8 @@ pub(super) struct Published {
     pub(super) freshness: Duration,
     /// Settings of the history.
     pub(super) history: config::History,
+    /// Where the evidence of incidents is kept.
+    pub(super) incidents: Arc<config::Incidents>,
     /// Figures that are compared with their past.
     pub(super) anomalies: Arc<[anomaly::Entry]>,
 }
@@ -649,8 +651,18 @@ impl<K: Kernel> Engine<K> {
         let Config { collection, history, .. } = self.config;
         let metrics = Arc::clone(&self.config.metrics);
         let (freshness, selected) = (collection.freshness, OnceLock::new());
-        let anomalies = Arc::clone(&self.config.anomalies);
-        Published { snapshot, metrics, selected, status, profiles, at, freshness, history, anomalies }
+        Published {
+            snapshot,
+            metrics,
+            selected,
+            status,
+            profiles,
+            at,
+            freshness,
+            history,
+            incidents: Arc::clone(&self.config.incidents),
+            anomalies: Arc::clone(&self.config.anomalies),
+        }
     }
 }
 

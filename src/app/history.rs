@@ -8,6 +8,7 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 
 use super::engine::Published;
+use super::incidents::Incidents;
 use crate::anomaly::{Report, SharedReport, Watch};
 use crate::budget::Share;
 use crate::config;
@@ -24,6 +25,7 @@ pub(super) fn start(
     mut published: watch::Receiver<Arc<Published>>,
     share: Share,
     report: SharedReport,
+    incidents: Incidents,
 ) -> io::Result<SharedHistory> {
     let history = SharedHistory::default();
     let mut settings = published.borrow().history;
@@ -50,6 +52,7 @@ pub(super) fn start(
                 match recorded.read(|history| watch.judge(history)) {
                     Some(Some(judged)) => {
                         judged.log();
+                        incidents.follow(&judged);
                         report.replace(judged);
                     }
                     Some(None) => {}

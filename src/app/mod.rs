@@ -6,6 +6,7 @@ mod demand;
 mod engine;
 mod governor;
 mod history;
+mod incidents;
 mod losses;
 mod manager;
 mod memory;
@@ -41,6 +42,7 @@ use crate::export::push::{Board, Feed, PushContext, Pusher};
 use crate::files::{self, Files};
 use crate::history::SharedHistory;
 use crate::host::{Environment, Facts, Roots};
+use crate::incident::{IncidentId, Store, Trigger};
 use crate::lock;
 use crate::metrics::{Build, SelfMetrics, Snapshot};
 use crate::net::listen::{Listen, ListenAddress};
@@ -50,6 +52,7 @@ use crate::status::Status;
 use crate::sys::{InheritedSocket, Kernel, malloc_settings, scheduling};
 use demand::Demand;
 use engine::{Engine, Naming, Published, Pushes, Request};
+use incidents::Incidents;
 use manager::Manager;
 use privileges::Privileges;
 use stop::Requested;
@@ -151,6 +154,7 @@ where
     let pushes = Pushes { settings, board: Arc::clone(&board) };
     let (settings, wanted) = watch::channel(Arc::new(config.containers.clone()));
     let naming = Naming { settings, directory: Arc::new(Directory::new(options.clock.clone())) };
+    let incident_metrics = incidents::Metrics::new(metrics.registry()).map_err(metrics_error)?;
     let metadata_context = container::MetadataContext {
         roots: options.roots.clone(),
         environment: options.environment.clone(),
@@ -169,6 +173,7 @@ where
         .governing(web.reader);
     let (profiles, memory) = (engine.profiles(), engine.memory_of(Part::Queues));
     let (history_memory, anomalies) = (engine.memory_of(Part::History), engine.anomalies());
+    let (incidents, triggers) = incidents::channel(incident_metrics);
     let server = server.within(memory.clone());
     let (requests, received) = channel();
     let (publisher, published) = watch::channel(Arc::new(engine.unpublished()));
@@ -181,14 +186,23 @@ where
         })
         .map_err(Failure::system("cannot start the collection thread"))?;
 
-    let history = history::start(published.clone(), history_memory, anomalies)
+    let history = history::start(published.clone(), history_memory, anomalies, incidents.clone())
         .map_err(Failure::system("cannot start the history thread"))?;
+    let incident_context = incidents::Context {
+        published: published.clone(),
+        history: history.clone(),
+        profiles: Arc::clone(&profiles),
+        clock: options.clock.clone(),
+        node: resource::node_name(&options.roots),
+    };
+    incidents::start(triggers, incident_context)
+        .map_err(Failure::system("cannot start the thread of incidents"))?;
     memory::start_trimming();
     cpus::start(options.roots.clone(), requests.clone());
     let service = Service::new(
         requests.clone(),
         published,
-        (profiles, history),
+        (profiles, history, incidents),
         web.rules,
         traffic.cpu().clone(),
         options.clock.clone(),
@@ -276,6 +290,15 @@ async fn serve_until_stopped(
             manager.ready();
         }
     };
+    let mut user_defined = signal(SignalKind::user_defined2()).map_err(&cannot_handle)?;
+    let incidents = service.incidents.clone();
+    let record_on_signal = async {
+        while user_defined.recv().await.is_some() {
+            if let Err(refused) = incidents.ask(Trigger::Signal, None).await {
+                tracing::warn!("SIGUSR2 began no incident: {refused}");
+            }
+        }
+    };
     let tell_of_life = manager.follow(service.published.clone(), clock.clone());
     let mut requested = None;
     let stop = async {
@@ -289,6 +312,7 @@ async fn serve_until_stopped(
         tokio::select! {
             stop = signaled => requested = stop,
             () = reload_on_hangup => {}
+            () = record_on_signal => {}
             () = tell_of_life => {}
         }
         pusher.ask_to_stop();
@@ -328,6 +352,7 @@ struct Service {
     demand: Demand,
     profiles: Arc<dyn ProfileRecorder>,
     history: SharedHistory,
+    incidents: Incidents,
     rules: watch::Receiver<Arc<Rules>>,
     /// Limits concurrent calls for profiles.
     profile_calls: Arc<Semaphore>,
@@ -355,13 +380,13 @@ impl Service {
     fn new(
         requests: Sender<Request>,
         published: watch::Receiver<Arc<Published>>,
-        (profiles, history): (Arc<dyn ProfileRecorder>, SharedHistory),
+        (profiles, history, incidents): (Arc<dyn ProfileRecorder>, SharedHistory, Incidents),
         rules: watch::Receiver<Arc<Rules>>,
         cpu: RequestCpu,
         clock: Clock,
     ) -> Self {
         let (demand, profile_calls) = (Demand::default(), Arc::new(Semaphore::new(MAX_PROFILE_CALLS)));
-        Self { requests, published, demand, profiles, history, rules, profile_calls, cpu, clock }
+        Self { requests, published, demand, profiles, history, incidents, rules, profile_calls, cpu, clock }
     }
 
     /// Returns the last collection if it is fresh enough, otherwise the next one. Returns `None` if that takes longer than `patience`.
@@ -460,6 +485,14 @@ impl Source for Service {
 
     fn history(&self) -> SharedHistory {
         self.history.clone()
+    }
+
+    fn incidents(&self) -> Option<Store> {
+        self.last().incidents.directory.as_ref().map(Store::at)
+    }
+
+    async fn trigger(&self, trigger: Trigger, cgroup: Option<String>) -> Result<IncidentId, String> {
+        self.incidents.ask(trigger, cgroup).await.map_err(|refused| refused.to_string())
     }
 
     fn latest(&self) -> Option<Arc<Snapshot>> {

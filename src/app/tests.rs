@@ -76,6 +76,7 @@ fn published(at: Monotonic) -> Arc<Published> {
         at,
         freshness: Duration::ZERO,
         history: config::History::default(),
+        incidents: Arc::default(),
         anomalies: Arc::default(),
     })
 }
@@ -88,7 +89,7 @@ fn troubled() -> Troubled {
     let service = Service::new(
         requests,
         receiver,
-        (Arc::<Stuck>::clone(&profiles), SharedHistory::default()),
+        (Arc::<Stuck>::clone(&profiles), SharedHistory::default(), Incidents::absent()),
         watch::channel(Arc::default()).1,
         RequestCpu::default(),
         clock.clone(),

@@ -2,6 +2,7 @@
 
 mod check;
 mod follow;
+mod incidents;
 mod list;
 mod observe;
 mod probe;
@@ -85,6 +86,8 @@ enum Command {
     Sched(sched::SchedArgs),
     /// Show system calls as they finish, with arguments, durations and errors, as perf trace does.
     Trace(trace::TraceArgs),
+    /// List incidents that the service has recorded, describe one, or copy its archive.
+    Incidents(incidents::IncidentsArgs),
     /// Open and read files of other processes for the process connected to standard input.
     #[command(hide = true)]
     FilesHelper {
@@ -180,6 +183,7 @@ pub fn main() -> ExitCode {
         Command::FilesHelper { .. } => ExitCode::SUCCESS,
         Command::Run(args) => run::run(args, roots, log),
         Command::Check(args) => check::check(&args, &roots),
+        Command::Incidents(args) => incidents::incidents(&args),
         Command::List(args) => list::list(&args, &roots),
         Command::Probe(args) => {
             probe::probe(&args, &roots).unwrap_or_else(|failure| failed(failure, "probed"))

@@ -10,6 +10,7 @@ use super::file::{
     self, CONNECTIONS_MAX, DEBUG_INFO_MAX, DEBUG_INFO_MIN, DESCRIPTORS_MAX, File, MEMORY_MAX, MEMORY_MIN,
     RING_MEMORY_MAX, RING_MEMORY_MIN, SERIES_MAX,
 };
+use super::incidents::incidents;
 use super::listen::listen;
 use super::metrics::metrics;
 use super::per::reselected;
@@ -74,6 +75,7 @@ pub(super) fn check(
         collection: collection(&file.collection, base.collection, report),
         history,
         anomalies: anomalies(&file.anomalies, &base.anomalies, history.is_kept(), report),
+        incidents: incidents(&file.incidents, &base.incidents, report).into(),
         metrics: metrics(&file.metrics, &base.metrics, report).into(),
         counters,
         traced,

@@ -62,6 +62,8 @@ pub(super) struct File {
     /// Figures of each cgroup that are compared with their own past on this node. If present, it replaces the built-in set; `{}` disables it.
     /// It needs a history.
     pub(super) anomalies: Option<At<Entries<Anomaly>>>,
+    /// Evidence about anomalies, alerts and requests, kept as files.
+    pub(super) incidents: Option<At<Incidents>>,
     /// Which metrics scrapes and pushes get. The pages of the exporter and the history always have all of them.
     pub(super) metrics: Option<At<Metrics>>,
     /// Events to count and the targets to count them for. If present, it replaces the built-in set.
@@ -120,6 +122,22 @@ pub(super) struct History {
     pub(super) kept: Option<At<Period>>,
     /// Length of a step in the last five minutes, and so the maximum time between two collections: 1s to 10s. Older steps are 10s long.
     pub(super) step: Option<At<Period>>,
+}
+
+/// Where the evidence of incidents is kept, and how much of it.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Incidents {
+    /// The directory, an absolute path. The exporter creates it, readable for its user only. Without a directory, no evidence is kept.
+    #[schemars(extend("examples" = ["/var/lib/perf-exporter/incidents"]))]
+    pub(super) directory: Option<At<String>>,
+    /// Maximum number of incidents: 1 to 10000. The oldest ones are removed.
+    #[schemars(range(min = 1, max = INCIDENTS_MAX))]
+    pub(super) number: Option<At<u64>>,
+    /// Maximum size of all incidents together: 1 MiB to 100 GiB. One incident has at most a quarter of it.
+    pub(super) size: Option<At<Size>>,
+    /// Time after the begin of an incident in which further triggers of the same cgroup are ignored: 0s to 24h.
+    pub(super) cooldown: Option<At<Period>>,
 }
 
 /// Which metrics scrapes and pushes get.
@@ -286,5 +304,10 @@ pub(super) const MEMORY_MAX: u64 = 1 << 40;
 pub(super) const RING_MEMORY_MIN: u64 = 256 << 10;
 /// Maximum memory of rings: 16 MiB for each of 1024 CPUs, which holds many seconds of context switches.
 pub(super) const RING_MEMORY_MAX: u64 = 16 << 30;
+/// Maximum of `incidents.number`: a list of more takes seconds.
+pub(super) const INCIDENTS_MAX: u64 = 10_000;
+/// Bounds of `incidents.size`: one report, and more than the memory of a machine.
+pub(super) const INCIDENTS_SIZE_MIN: u64 = 1 << 20;
+pub(super) const INCIDENTS_SIZE_MAX: u64 = 100 << 30;
 /// Maximum of `limits.connections`, above the needs of any number of scrapers.
 pub(super) const CONNECTIONS_MAX: u64 = 10_000;

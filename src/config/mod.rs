@@ -13,6 +13,7 @@ pub mod containers;
 mod counters;
 mod decode;
 mod file;
+mod incidents;
 mod listen;
 mod load;
 mod memory;
@@ -37,6 +38,7 @@ mod yaml;
 #[cfg(test)]
 mod tests;
 
+pub use incidents::Incidents;
 pub use load::{DEADLINE, LoadError, Loaded, Loader, OpenedWeb, Pending, load_file, open_web, read_web};
 pub use memory::TooLittle;
 pub use metrics::Metrics;
@@ -133,6 +135,7 @@ fn built_in() -> (Config, Selections) {
         collection: Collection::default(),
         history: History::default(),
         anomalies: Arc::default(),
+        incidents: Arc::default(),
         metrics: Arc::default(),
         counters: Vec::new(),
         traced: Vec::new(),
@@ -171,6 +174,8 @@ pub struct Config {
     pub history: History,
     /// Figures that are compared with their past, in the order of the file.
     pub anomalies: Arc<[anomaly::Entry]>,
+    /// Where the evidence of incidents is kept.
+    pub incidents: Arc<Incidents>,
     /// Which metrics are published.
     pub metrics: Arc<Metrics>,
     /// Entries of `counters`, in the order of the file.

@@ -91,6 +91,7 @@ fn the_built_in_configuration_gives_every_setting_that_has_a_default() {
         "containers.kubelet",
         "export.otlp",
         "export.remote_write",
+        "incidents.directory",
         "limits.descriptors",
         "limits.memory",
         "limits.ring_memory",

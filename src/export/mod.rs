@@ -22,6 +22,7 @@ pub mod flamegraph;
 pub mod folded;
 mod gzip;
 pub mod http;
+pub mod incident;
 mod markup;
 pub mod negotiate;
 pub mod otlp;

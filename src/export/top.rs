@@ -31,6 +31,13 @@ pub struct Options<'p> {
     pub limit: usize,
 }
 
+impl Default for Options<'_> {
+    /// All functions.
+    fn default() -> Self {
+        Self { by: Grouping::Function, base: None, normalized: true, limit: usize::MAX }
+    }
+}
+
 named_enum! {
     /// What a row of a table stands for. The words are those of queries and of JSON.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -132,7 +139,7 @@ pub struct RowChange {
 impl Top {
     /// Creates the table of the first `limit` functions.
     pub fn new(profile: &Profile, limit: usize) -> Self {
-        Self::with(profile, Options { by: Grouping::Function, base: None, normalized: true, limit })
+        Self::with(profile, Options { limit, ..Options::default() })
     }
 
     /// Creates a table.

@@ -67,8 +67,8 @@ fn rules(set: CallSet) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> 
 
 fn numbers(set: CallSet) -> impl Iterator<Item = i64> {
     let more: &[&[(&str, libc::c_long)]] = match set {
-        CallSet::Service { mounts: true } => &[NETWORK, SERVICE, MOUNTS],
-        CallSet::Service { mounts: false } => &[NETWORK, SERVICE],
+        CallSet::Service { mounts: true } => &[NETWORK, SERVICE, SERVICE_OF_ARCHITECTURE, MOUNTS],
+        CallSet::Service { mounts: false } => &[NETWORK, SERVICE, SERVICE_OF_ARCHITECTURE],
         CallSet::Network => &[NETWORK],
         CallSet::Helper => &[],
     };
@@ -164,9 +164,16 @@ const NETWORK: &[(&str, libc::c_long)] = calls!(
     SYS_accept4 SYS_bind SYS_connect SYS_getpeername SYS_getsockname SYS_getsockopt SYS_setsockopt SYS_socket SYS_unlinkat
 );
 
-/// Events, and the start of the helper process.
-const SERVICE: &[(&str, libc::c_long)] =
-    calls!(SYS_chdir SYS_execve SYS_fchdir SYS_perf_event_open SYS_setpgid SYS_umask);
+/// Events, the start of the helper process, and files that are written: they are created under another name, renamed and removed.
+const SERVICE: &[(&str, libc::c_long)] = calls!(
+    SYS_chdir SYS_execve SYS_fchdir SYS_fsync SYS_mkdirat SYS_perf_event_open SYS_renameat SYS_setpgid SYS_umask
+);
+
+/// Older forms of these calls.
+#[cfg(target_arch = "x86_64")]
+const SERVICE_OF_ARCHITECTURE: &[(&str, libc::c_long)] = calls!(SYS_mkdir SYS_rename);
+#[cfg(not(target_arch = "x86_64"))]
+const SERVICE_OF_ARCHITECTURE: &[(&str, libc::c_long)] = &[];
 
 /// Mounts of tracefs.
 const MOUNTS: &[(&str, libc::c_long)] = calls!(SYS_mount);
@@ -269,7 +276,7 @@ mod tests {
         let profile: serde_json::Value = serde_json::from_str(profile).unwrap();
         let names = profile["syscalls"][0]["names"].as_array().unwrap();
         let names: BTreeSet<&str> = names.iter().filter_map(|name| name.as_str()).collect();
-        let lists = [COMMON, COMMON_OF_ARCHITECTURE, NETWORK, SERVICE];
+        let lists = [COMMON, COMMON_OF_ARCHITECTURE, NETWORK, SERVICE, SERVICE_OF_ARCHITECTURE];
         let own = lists.into_iter().flatten().map(|(name, _)| name.trim_start_matches("SYS_"));
         // The mode of a unix socket is set before calls are restricted.
         let missing: Vec<&str> = own.chain(["fchmodat"]).filter(|name| !names.contains(name)).collect();

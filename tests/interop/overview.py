@@ -342,6 +342,35 @@ def agrees(page, perf):
         expect(f"{figure} of 30 seconds: {ours:.0f}, perf stat {theirs}: {100 * share:+.2f} %", abs(share) < 0.01)
 
 
+def incident(page, directory):
+    """The report of an incident is shown by the exporter, and from a file without it."""
+    body = json.dumps({"reason": "<b>a test"}).encode()
+    with urllib.request.urlopen(urllib.request.Request(page.address + "/api/v1/incidents", body), timeout=60) as answer:
+        path = json.load(answer)[0]["incident"]
+    deadline = time.time() + 60
+    while not json.loads(fetch(page.address, "/api/v1/incidents"))["total"] and time.time() < deadline:
+        time.sleep(0.2)
+    page.open("the list of incidents", "/incidents")
+    listed = page.browser.ask("document.querySelector('td a').getAttribute('href')")
+    expect("the list has a link to the incident", listed == path, listed)
+    page.open("a report", path)
+    page.show("incident")
+    frames = "document.querySelectorAll('#flamegraph svg.f').length"
+    count = page.browser.ask(frames)
+    expect(f"the report has a flame graph: {count} frames", count > 20)
+    file = os.path.join(directory, "report.html")
+    with open(file, "wb") as out:
+        out.write(fetch(page.address, f"{path}/report.html").encode())
+    page.browser.open(f"file://{file}")
+    browser = page.browser
+    others = [url for url in browser.requests if not url.startswith((f"file://{file}", "data:"))]
+    expect("the report in a file makes no requests", not others, others)
+    expect("the report in a file has no errors", not browser.errors, browser.errors)
+    expect("the report in a file has the same flame graph", browser.ask(frames) == count)
+    browser.ask("(() => { const field = document.getElementById('search'); field.value = 'spins'; field.dispatchEvent(new Event('input', {bubbles: true})); })()")
+    browser.until("the search in the file works", lambda: browser.ask("document.getElementById('matched').textContent.includes('%')"))
+
+
 def main():
     chromium, address, program, directory, *perf = sys.argv[1:]
     phased = Phased(program)
@@ -362,6 +391,7 @@ def main():
         refresh(page)
         size_and_speed(page)
         looks(page)
+        incident(page, directory)
     hostile(page, program, directory)
     if perf and perf[0]:
         agrees(page, perf[0])

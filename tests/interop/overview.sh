@@ -2,7 +2,8 @@
 # overview.sh EXPORTER
 #
 # Uses the overview page of a running exporter in headless Chromium: a load that begins at a known second is in the charts at that second, a
-# range can be selected, its flame graph has the functions of that range, and the rates are those of perf stat. Screenshots stay in a
+# range can be selected, its flame graph has the functions of that range, the report of an incident works without the exporter, and the rates
+# are those of perf stat. Screenshots stay in a
 # directory in TMPDIR, whose name is the last line.
 # Requires gcc, curl and python3. Without chromium or perf, the checks with them are skipped with a reason, or fail if
 # PERF_EXPORTER_REQUIRE names `chromium` or `perf`.
@@ -15,12 +16,13 @@ exporter=${1:?usage: overview.sh EXPORTER}
 needs "$exporter" "gcc curl python3" gcc, curl and python3
 find_chromium "a browser shows the overview"
 # Small stack copies, so that a debug build on a loaded machine does not fall behind.
-start_exporter "$exporter" <<'YAML'
+start_exporter "$exporter" <<YAML
 counters:
   os: {events: [task-clock, context-switches, cpu-migrations, page-faults], per: [cpu, cgroup, process]}
 scheduler: {per: [host, cgroup], preemption: true}
 syscalls: {per: [host]}
 presets: []
+incidents: {directory: $scratch/incidents}
 profiles:
   cpu: {event: cpu-clock, frequency: 199, stack: 2KiB}
 YAML

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use perf_exporter::host;
 
 /// The modules in order of dependency: each imports only from modules before it.
-const ORDER: [&str; 38] = [
+const ORDER: [&str; 39] = [
     "error",
     "clean",
     "named_enum",
@@ -23,6 +23,7 @@ const ORDER: [&str; 38] = [
     "series",
     "history",
     "anomaly",
+    "incident",
     "event",
     "files",
     "sched",

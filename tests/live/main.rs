@@ -28,6 +28,7 @@ mod counting;
 mod functions;
 mod hanging;
 mod hostile_names;
+mod incidents;
 mod inlined;
 mod leftovers;
 mod pairs;

@@ -633,6 +633,13 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
                 "containers",
                 "rate(perf_exporter_container_lookups_total{result!=\"ok\"}[5m]) > 0",
             ),
+            row(
+                "perf_exporter_incident_triggers_total",
+                "",
+                &["trigger", "result"],
+                "anomalies",
+                "rate(perf_exporter_incident_triggers_total{result=\"failed\"}[1h]) > 0",
+            ),
             row("perf_exporter_http_connections", "", &[], "limits", "perf_exporter_http_connections"),
             row(
                 "perf_exporter_http_connections_<ended>_total",

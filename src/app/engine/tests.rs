@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::app::Service;
+use crate::app::incidents::Incidents;
 use crate::error::Errno;
 use crate::export::http::Source;
 use crate::export::otlp::logs::Switch;
@@ -70,7 +71,7 @@ fn the_status_tells_how_old_the_collection_is_when_it_is_read() {
     let service = Service::new(
         requests,
         published,
-        (engine.profiles(), SharedHistory::default()),
+        (engine.profiles(), SharedHistory::default(), Incidents::absent()),
         rules,
         RequestCpu::default(),
         clock.clone(),

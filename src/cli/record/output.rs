@@ -101,7 +101,7 @@ pub(super) fn encode(profile: &Profile, format: Format, title: Option<&str>) -> 
         Format::Pprof => pprof::encode(profile)?,
         Format::Folded => Folded::new(profile, folded::Options::default()).text(true).into_bytes(),
         Format::Svg => standalone(profile, options, &nothing(profile, 0)).into_bytes(),
-        Format::Html => offline(profile, title, FUNCTIONS).into_bytes(),
+        Format::Html => offline(profile, None, title, FUNCTIONS).into_bytes(),
         Format::Top => {
             let top = Top::new(profile, FUNCTIONS);
             top.text(profile, &nothing(profile, 0), "--format pprof").into_bytes()

@@ -18,6 +18,7 @@ mod digest;
 mod guard;
 mod guesses;
 mod heatmap;
+mod incidents;
 mod listener;
 mod nonce;
 mod password;
@@ -51,6 +52,7 @@ use tokio::sync::watch;
 
 use crate::config::Metrics;
 use crate::history::SharedHistory;
+use crate::incident::{IncidentId, Store, Trigger};
 use crate::metrics::Snapshot;
 use crate::profile::{HeatMap, Profile, Selection, TimeRange};
 use crate::status::Status;
@@ -98,6 +100,25 @@ pub trait Source: Send + Sync + 'static {
     /// Returns the last collection; `None` before the first.
     fn latest(&self) -> Option<Arc<Snapshot>> {
         None
+    }
+
+    /// Returns the directory of incidents; `None` = none is configured.
+    fn incidents(&self) -> Option<Store> {
+        None
+    }
+
+    /// Requests the evidence of an incident of a cgroup, or of the machine. Returns its identifier before the evidence is collected.
+    ///
+    /// # Errors
+    /// One sentence for the client: why there will be none.
+    fn trigger(
+        &self,
+        trigger: Trigger,
+        cgroup: Option<String>,
+    ) -> impl Future<Output = Result<IncidentId, String>> + Send {
+        let text =
+            format!("no incident is recorded for a trigger of the type {} of {cgroup:?}", trigger.word());
+        async { Err(text) }
     }
 
     /// Returns the names of the recorded kinds of profiles, the most important first; empty if none is recorded.

@@ -16,6 +16,7 @@ use super::answer::{Answer, TEXT, values};
 use super::body::{Account, Body, Content, Work, Writer};
 use super::guard::Exposure;
 use super::heatmap::{self, Form};
+use super::incidents::{self, LIST, ONE};
 use super::past::{self, Past};
 use super::profiles::{self, Output};
 use super::rendered::{HTML, JSON, render};
@@ -56,12 +57,16 @@ enum Route {
     /// A kind of profile of Go programs that does not exist for a host.
     AbsentProfile,
     HeatMap(Form),
+    /// The list of incidents, and everything about one.
+    Incidents,
+    IncidentList,
+    Trigger,
     Baseline,
     Unknown,
 }
 
 /// Each path as a label, its route, and the class of its requests.
-const ROUTES: [(&str, Route, Class); 18] = [
+const ROUTES: [(&str, Route, Class); 21] = [
     ("/metrics", Route::Metrics, Class::Scrape),
     ("/", Route::Past(Past::Overview), Class::Page),
     ("/cgroup", Route::Past(Past::Subject(Scope::Cgroup)), Class::Page),
@@ -79,16 +84,23 @@ const ROUTES: [(&str, Route, Class); 18] = [
     ("/top", Route::Profile(Output::Top), Class::Profile),
     ("/api/v1/heatmap", Route::HeatMap(Form::Json), Class::Profile),
     ("/heatmap", Route::HeatMap(Form::Page), Class::Profile),
+    (LIST, Route::Incidents, Class::Page),
+    (ONE, Route::Incidents, Class::Page),
+    ("/api/v1/incidents", Route::IncidentList, Class::Page),
     ("/api/v1/baselines", Route::Baseline, Class::Profile),
 ];
 
 impl Route {
     /// Returns the entry of a path. The set of labels is bounded for any request.
-    fn of(path: &str) -> (&'static str, Self, Class) {
+    fn of(path: &str, method: &Method) -> (&'static str, Self, Class) {
         let path = match path {
             "/debug/pprof" => "/debug/pprof/",
+            path if path.starts_with(ONE) => ONE,
             path => path,
         };
+        if path == "/api/v1/incidents" && method == Method::POST {
+            return ("/api/v1/incidents", Self::Trigger, Class::Page);
+        }
         ROUTES.into_iter().find(|route| route.0 == path).unwrap_or_else(|| {
             match path.starts_with("/debug/pprof/") {
                 true => ("/debug/pprof/", Self::AbsentProfile, Class::Brief),
@@ -103,14 +115,16 @@ impl Route {
             Self::Healthy | Self::Ready | Self::Unknown => Exposure::Health,
             Self::Metrics => Exposure::Scraper,
             Self::Baseline => Exposure::Upload,
-            Self::Reload => Exposure::Change,
+            Self::Reload | Self::Trigger => Exposure::Change,
             Self::Past(_)
             | Self::Page
             | Self::Status
             | Self::Profiles
             | Self::Profile(_)
             | Self::AbsentProfile
-            | Self::HeatMap(_) => Exposure::Person,
+            | Self::HeatMap(_)
+            | Self::Incidents
+            | Self::IncidentList => Exposure::Person,
         }
     }
 
@@ -123,6 +137,7 @@ impl Route {
     const fn methods(self) -> Option<&'static str> {
         match self {
             Self::Baseline => Some("POST"),
+            Self::IncidentList | Self::Trigger => Some("GET, HEAD, POST"),
             Self::Reload => Some("POST, PUT"),
             Self::Unknown => None,
             _ => Some("GET, HEAD"),
@@ -139,7 +154,7 @@ const ALWAYS: [(HeaderName, &str); 5] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Answers one request. A request body is not read, except that of an upload. For HEAD, hyper sends only the headers and does not poll the body.
+/// Answers one request. A request body is not read, except that of an upload or a trigger. For HEAD, hyper sends only the headers and does not poll the body.
 pub(super) async fn answer<S: Source, B: hyper::body::Body<Error: Into<Box<dyn Error + Send + Sync>>>>(
     shared: Arc<Shared<S>>,
     held: &Arc<ConnectionEntry>,
@@ -148,7 +163,7 @@ pub(super) async fn answer<S: Source, B: hyper::body::Body<Error: Into<Box<dyn E
 ) -> Response<Body> {
     let (request, body) = request.into_parts();
     let began = shared.clock.monotonic();
-    let (label, route, class) = Route::of(request.uri.path());
+    let (label, route, class) = Route::of(request.uri.path(), &request.method);
     let span = if matches!(route, Route::Metrics) {
         scrape_span(&shared, client, &request)
     } else {
@@ -160,7 +175,7 @@ pub(super) async fn answer<S: Source, B: hyper::body::Body<Error: Into<Box<dyn E
     let asked = Asked {
         exposure: route.exposure(),
         path: label,
-        verb: if matches!(route, Route::Baseline | Route::Reload) { "post" } else { "get" },
+        verb: if matches!(route, Route::Baseline | Route::Reload | Route::Trigger) { "post" } else { "get" },
         uri: &request.uri,
         headers,
     };
@@ -190,6 +205,9 @@ pub(super) async fn answer<S: Source, B: hyper::body::Body<Error: Into<Box<dyn E
             Route::Profile(output) => profiles::answer(&shared, output, client, query, headers).await,
             Route::AbsentProfile => profiles::absent(),
             Route::HeatMap(form) => heatmap::answer(&shared, form, client, query, headers).await,
+            Route::Incidents => incidents::pages(&shared, request.uri.path(), headers).await,
+            Route::IncidentList => incidents::list(&shared).await,
+            Route::Trigger => incidents::trigger(&shared, client, user.as_deref(), body).await,
             Route::Baseline => uploads::upload(&shared, client, user.as_deref(), body).await,
             Route::Unknown => not_found(),
         },
@@ -347,7 +365,7 @@ async fn reload(source: &impl Source, client: &Client, user: Option<&str>) -> An
 
 fn not_found() -> Answer {
     const TEXT_404: &[u8] =
-        b"not found; available paths: /, /metrics, /status, /api/v1/status, /api/v1/history, /api/v1/heatmap, /cgroup, /program, /flamegraph, /heatmap, \
+        b"not found; available paths: /, /metrics, /status, /api/v1/status, /api/v1/history, /api/v1/heatmap, /cgroup, /program, /flamegraph, /heatmap, /incidents, /api/v1/incidents, \
                               /top, /folded, /debug/pprof/profile, /-/healthy, /-/ready, POST /api/v1/baselines and POST /-/reload\n";
     Answer::new(StatusCode::NOT_FOUND, TEXT, Content::Whole(Bytes::from_static(TEXT_404)))
 }

@@ -74,6 +74,15 @@ impl Resource {
         self
     }
 
+    /// Returns the value of a text attribute.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        let known = self.attributes.iter().find(|attribute| &*attribute.key == key)?;
+        match &known.value {
+            Scalar::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
     /// Returns the attributes, sorted by key.
     pub fn attributes(&self) -> &[Attribute] {
         &self.attributes

@@ -40,6 +40,13 @@ pub fn detect(roots: &Roots, given: &BTreeMap<String, String>) -> Resource {
     describe(roots, &detected, environment, given)
 }
 
+/// Returns the name of this node: that of the environment, or the host name.
+pub fn node_name(roots: &Roots) -> String {
+    let resource = detect(roots, &BTreeMap::new());
+    let name = ["k8s.node.name", "host.name"].iter().find_map(|key| resource.text(key));
+    name.unwrap_or("unknown").to_owned()
+}
+
 /// Does the same for a given environment: `detected` is the SDK's resource from it, `environment` has the other variables.
 pub fn describe(
     roots: &Roots,

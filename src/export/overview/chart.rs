@@ -69,7 +69,13 @@ pub(super) const fn name(figure: Figure) -> &'static str {
 
 /// Writes a chart: the name, the last value, the maximum, and an area over time. `data-v` contains the values for the script of the page.
 /// `note` follows the last value.
-pub(super) fn chart(html: &mut Html, figure: Figure, values: &[Option<f64>], grid: &Grid, note: &str) {
+pub(in crate::export) fn chart(
+    html: &mut Html,
+    figure: Figure,
+    values: &[Option<f64>],
+    grid: &Grid,
+    note: &str,
+) {
     let highest = highest(values);
     let last = values.iter().rev().find_map(|value| *value);
     html.put("<figure class=\"chart\" tabindex=\"0\" data-figure=\"{}\" data-v=\"", [&figure]);
@@ -101,7 +107,7 @@ pub(super) fn sparkline(html: &mut Html, values: &[Option<f64>]) {
 }
 
 /// Formats the time of day: `18:42:10`.
-pub(super) fn clock(milliseconds: u64) -> String {
+pub(in crate::export) fn clock(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;
     format!("{:02}:{:02}:{:02}", seconds / 3600 % 24, seconds / 60 % 60, seconds % 60)
 }

@@ -4,7 +4,7 @@
 
 mod anomalies;
 mod busiest;
-mod chart;
+pub(in crate::export) mod chart;
 mod details;
 mod health;
 mod json;
@@ -156,9 +156,22 @@ pub fn subject(view: View<'_>, scope: Scope) -> Result<String, String> {
 
 /// Renders a page with the reason why there is no other.
 pub fn refused(sentence: &str, nonce: &str) -> String {
+    plain("Overview", "", nonce, |html| {
+        html.put("<div class=\"banner warn\"><p>{}</p></div>", [&sentence]);
+    })
+}
+
+/// Renders a page without a range of time: `content` writes the main element.
+pub(in crate::export) fn plain(
+    title: &'static str,
+    path: &'static str,
+    nonce: &str,
+    content: impl FnOnce(&mut Html),
+) -> String {
     let mut html = Html::default();
-    begin(&mut html, "Overview", "");
-    html.put("<main><div class=\"banner warn\"><p>{}</p></div>", [&sentence]);
+    begin(&mut html, title, path);
+    html.raw("<main>");
+    content(&mut html);
     end(html, nonce)
 }
 
@@ -174,6 +187,7 @@ fn begin(html: &mut Html, title: &'static str, path: &'static str) {
         ("Flame graph", "/flamegraph"),
         ("Functions", "/top"),
         ("Heat map", "/heatmap"),
+        ("Incidents", "/incidents"),
         ("Status", "/status"),
         ("Metrics", "/metrics"),
     ] {

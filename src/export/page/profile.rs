@@ -13,7 +13,7 @@ pub(in crate::export) use super::view::{Page, View};
 use crate::export::calls::Calls;
 use crate::export::flamegraph::{self, Embedded, View as StackView, lost, title};
 use crate::export::query::{Format, Query};
-use crate::export::top::{Top, value};
+use crate::export::top::{self, Top, value};
 use crate::profile::Profile;
 
 /// Renders the flame graph page. The arguments are the image, or a sentence why there is none, and the table of changes if the profile is
@@ -79,39 +79,61 @@ fn drawn(html: &mut Html, picture: &Embedded) {
     );
 }
 
-/// Renders a standalone page for a file: the image with a summary of its profile, and a table of the `functions` busiest functions.
-/// It loads no external resources.
-pub fn offline(profile: &Profile, headline: Option<&str>, functions: usize) -> String {
-    let options = flamegraph::Options { title: headline, ..flamegraph::Options::default() };
-    let picture = flamegraph::embedded(profile, options, NO_NONCE);
-    let name = headline.map_or_else(|| title(profile), str::to_owned);
+/// Renders a standalone page for a file: the image with a summary of its profile, and a table of the `functions` busiest functions, compared
+/// with those of `base` if there is one. It loads no external resources.
+pub fn offline(
+    profile: &Profile,
+    base: Option<&Profile>,
+    headline: Option<&str>,
+    functions: usize,
+) -> String {
     let mut html = Html::default();
+    let name = headline.map_or_else(|| title(profile), str::to_owned);
+    begin_offline(&mut html, &name, "");
+    offline_profile(&mut html, profile, base, headline, functions);
+    end(html)
+}
+
+/// Begins a standalone page, up to the main element. `css` is added to the style.
+pub(in crate::export) fn begin_offline(html: &mut Html, name: &str, css: &'static str) {
     // All untrusted input was escaped, so every script in the document is the exporter's own.
     html.raw(HEAD_START).raw(
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; \
          style-src 'unsafe-inline'; script-src 'unsafe-inline'\"><title>",
     );
-    html.text(&name);
-    style(&mut html);
-    html.put("{}</h1></header><main><div class=\"about\">", [&name]);
-    facts(&mut html, profile);
+    html.text(name).raw(" - perf-exporter</title><style>").raw(css);
+    styles(html);
+    html.put("{}</h1></header><main>", [&name]);
+}
+
+/// Writes the image of a profile and the table of its functions into a standalone page. A page can have only one.
+pub(in crate::export) fn offline_profile(
+    html: &mut Html,
+    profile: &Profile,
+    base: Option<&Profile>,
+    headline: Option<&str>,
+    functions: usize,
+) {
+    let options = flamegraph::Options { title: headline, base, ..flamegraph::Options::default() };
+    html.raw("<div class=\"about\">");
+    facts(html, profile);
     html.raw("</div>");
-    match &picture {
+    match &flamegraph::embedded(profile, options, NO_NONCE) {
         Some(picture) => {
             html.raw(
                 "<form class=\"tools\"><input id=\"search\" type=\"search\" aria-label=\"Search\" placeholder=\"Search\">\
                  <span id=\"matched\"> </span><button type=\"button\" id=\"unzoom\" class=\"hide\">Reset zoom</button></form>",
             );
-            drawn(&mut html, picture);
-            functions_card(&mut html, NO_NONCE, profile, &Top::new(profile, functions), None);
+            drawn(html, picture);
+            let options = top::Options { base, limit: functions, ..top::Options::default() };
+            functions_card(html, NO_NONCE, profile, &Top::with(profile, options), None);
         }
-        None => nothing(&mut html, &flamegraph::nothing(profile, 0)),
+        None => nothing(html, &flamegraph::nothing(profile, 0)),
     }
-    end(html)
 }
 
-/// Nonce of scripts in pages that are not served with a policy.
-const NO_NONCE: &str = "0";
+/// Nonce of scripts in pages for files.
+pub(in crate::export) const NO_NONCE: &str = "0";
 
 /// Renders the page with the table of functions. The argument is the table, or a sentence why there is none.
 pub(in crate::export) fn top(view: View<'_>, profile: &Profile, top: Result<&Top, &str>) -> String {
@@ -194,9 +216,13 @@ pub(in crate::export) const HEAD_START: &str = concat!(
 
 /// Writes the markup between the title and the headline of a page.
 fn style(html: &mut Html) {
-    html.raw(" - perf-exporter</title><style>")
-        .raw(include_str!("page.css"))
-        .raw(include_str!("profile.css"));
+    html.raw(" - perf-exporter</title><style>");
+    styles(html);
+}
+
+/// Writes the style, and the markup up to the headline.
+fn styles(html: &mut Html) {
+    html.raw(include_str!("page.css")).raw(include_str!("profile.css"));
     html.raw(flamegraph::STYLE).raw("</style></head><body class=\"profiles\"><header><h1>");
 }
 
@@ -223,7 +249,7 @@ pub(super) fn begin(html: &mut Html, page: Page, view: View<'_>) {
     form(html, page, view.query, view.kinds);
 }
 
-pub(super) fn end(mut html: Html) -> String {
+pub(in crate::export) fn end(mut html: Html) -> String {
     html.raw("</main></body></html>\n");
     html.finish()
 }

@@ -102,7 +102,7 @@ fn hostile_names_are_text_on_every_page() {
         flame_graph(&hostile(), "focus=</script><script>alert(1)</script>&s=<b>"),
         table(&hostile(), "base_comm=a*"),
         table(&hostile(), "by=comm"),
-        offline(&hostile(), Some("</title><script>"), 100),
+        offline(&hostile(), None, Some("</title><script>"), 100),
     ] {
         let scripts = page.matches("<script").count();
         assert_eq!(scripts, page.matches("<script nonce=\"0").count(), "{page}");

@@ -1,0 +1,196 @@
+//! The evidence of an incident: recorded figures and profiles, and a report about them, as an archive. Pages about incidents.
+//!
+//! ```text
+//! History ────────► figures as JSON, charts ─┐
+//! ProfileRecorder ► pprof, folded stacks ────┼► Archive
+//!                 └► report and pages ───────┘
+//! ```
+
+mod list;
+mod report;
+
+use super::folded::{self, Folded};
+use super::overview::{HISTORY, PageQuery, json};
+use super::page::profile::offline;
+use super::pprof;
+use super::query::encode;
+use crate::clock::Timestamp;
+use crate::history::{Figure, Grid, Scope, SharedHistory, Window};
+use crate::incident::{Archive, Incident, Profiled, Span};
+use crate::profile::{Cgroups, Profile, ProfileRecorder, Selection, TimeRange};
+
+pub use list::{list_json, list_page};
+pub use report::REPORT;
+
+/// Rows of the table of functions in a page of an archive.
+const FUNCTIONS: usize = 200;
+
+/// Time after an incident that its charts show, in milliseconds.
+const AFTER: u64 = 60_000;
+
+/// Maximum number of steps of a chart.
+const STEPS: usize = 600;
+
+/// Figures of the cgroup, of the machine and of suspects in a report.
+const CHARTS: [Figure; 8] = [
+    Figure::Cpu,
+    Figure::RunqueueLatency,
+    Figure::Ipc,
+    Figure::CacheMisses,
+    Figure::Preemptions,
+    Figure::Forks,
+    Figure::Errors,
+    Figure::BlockLatency,
+];
+const CHARTS_OF_SUSPECT: [Figure; 1] = [Figure::Cpu];
+
+/// Where the evidence comes from.
+#[derive(Debug, Clone, Copy)]
+pub struct Sources<'s> {
+    /// The recorded past.
+    pub history: &'s SharedHistory,
+    /// The recorded samples.
+    pub profiles: &'s dyn ProfileRecorder,
+    /// The current time.
+    pub now: Timestamp,
+}
+
+/// The charts of one subject.
+#[derive(Debug)]
+struct Charts {
+    heading: String,
+    grid: Grid,
+    values: Vec<(Figure, Vec<Option<f64>>)>,
+}
+
+/// A profile of the time of an incident, and of the time before.
+#[derive(Debug)]
+struct Pair {
+    name: String,
+    during: Profile,
+    before: Profile,
+}
+
+/// Collects the evidence of an incident from its begin until now, at most `limit` bytes. Sets which profiles there are, and what is missing.
+/// Reads files of other processes and may take seconds.
+pub fn collect(incident: &mut Incident, sources: Sources<'_>, limit: usize) -> Archive {
+    incident.profiles.clear();
+    incident.missing.clear();
+    let mut archive = Archive::new(limit, sources.now);
+    let pairs = profiles(incident, sources.profiles);
+    let (charts, figures) = recorded(incident, sources);
+    let report = report::report(incident, &charts, pairs.first());
+    add(&mut archive, incident, REPORT, report.into_bytes());
+    for (name, json) in figures {
+        add(&mut archive, incident, &name, json);
+    }
+    for Pair { name, during, before } in &pairs {
+        let title = format!("{name} of {}, {}", incident.subject(), incident.id);
+        let base = Some(before).filter(|before| before.taken() > 0);
+        let page = offline(during, base, Some(&title), FUNCTIONS);
+        add(&mut archive, incident, &format!("{name}.html"), page.into_bytes());
+        for (profile, part) in [(during, "during"), (before, "before")] {
+            match pprof::encode(profile) {
+                Ok(encoded) => add(&mut archive, incident, &format!("{name}-{part}.pb.gz"), encoded),
+                Err(error) => {
+                    incident
+                        .missing
+                        .push(format!("{name}-{part}.pb.gz: the profile cannot be encoded: {error}"));
+                }
+            }
+            let text = Folded::new(profile, folded::Options::default()).text(false);
+            add(&mut archive, incident, &format!("{name}-{part}.folded"), text.into_bytes());
+        }
+    }
+    archive
+}
+
+/// Adds a member to the archive, or notes that it is missing.
+fn add(archive: &mut Archive, incident: &mut Incident, name: &str, content: Vec<u8>) {
+    if let Err(bytes) = archive.add(name, content) {
+        incident.missing.push(format!(
+            "{name}: its {bytes} bytes do not fit into the archive; set incidents.size higher"
+        ));
+    }
+}
+
+/// Returns the profiles of the incident that have samples. Those with the most samples during the incident come first.
+fn profiles(incident: &mut Incident, recorder: &dyn ProfileRecorder) -> Vec<Pair> {
+    let cgroup = incident.cgroup.as_deref().map(Cgroups::below);
+    let selection = Selection { cgroup, ..Selection::default() };
+    let range = |Span { from_ms, to_ms }| TimeRange { from: Timestamp(from_ms), to: Timestamp(to_ms) };
+    let entries = recorder.entries();
+    if entries.is_empty() {
+        incident.missing.push("profiles: no entry of profiles is configured".to_owned());
+    }
+    let mut pairs = Vec::new();
+    for entry in entries {
+        let taken = recorder.range(&entry, range(incident.during), &selection);
+        let taken = taken
+            .and_then(|during| Ok((during, recorder.range(&entry, range(incident.before), &selection)?)));
+        match taken {
+            Ok((during, before)) => {
+                incident.profiles.push(Profiled {
+                    name: entry.to_string(),
+                    during: during.taken(),
+                    before: before.taken(),
+                    lost: during.lost.iter().map(|(_, count)| count).sum(),
+                });
+                if during.taken() + before.taken() > 0 {
+                    pairs.push(Pair { name: entry.to_string(), during, before });
+                }
+            }
+            Err(error) => incident.missing.push(format!("profile {entry}: {error}")),
+        }
+    }
+    pairs.sort_by_key(|pair| std::cmp::Reverse(pair.during.taken()));
+    pairs
+}
+
+/// Returns the charts and the figures as JSON: of the cgroup, the machine and the suspects.
+fn recorded(incident: &mut Incident, sources: Sources<'_>) -> (Vec<Charts>, Vec<(String, Vec<u8>)>) {
+    let (from, to) = (incident.before.from_ms, (incident.during.to_ms + AFTER).min(sources.now.0));
+    let mut subjects = Vec::new();
+    if let Some(cgroup) = &incident.cgroup {
+        subjects.push(("cgroup".to_owned(), Scope::Cgroup, cgroup.clone(), &CHARTS[..]));
+    }
+    subjects.push(("machine".to_owned(), Scope::Machine, String::new(), &CHARTS[..]));
+    for (place, suspect) in incident.suspects.iter().enumerate() {
+        let file = format!("suspect-{}", place + 1);
+        subjects.push((file, Scope::Cgroup, suspect.cgroup.clone(), &CHARTS_OF_SUSPECT[..]));
+    }
+    let read = sources.history.read(|history| {
+        let (mut charts, mut figures, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+        let grid = history.grid(Window { from: Timestamp(from), to: Timestamp(to), step: None }, STEPS);
+        for (file, scope, name, shown) in subjects {
+            let mut text = format!("scope={scope}&from={}&to={}&name=", unix_seconds(from), unix_seconds(to));
+            encode(&name, &mut text);
+            let encoded = PageQuery::parse(&text, HISTORY, sources.now)
+                .and_then(|query| json(history, &query, sources.now));
+            match encoded {
+                Ok(json) => figures.push((format!("{file}.json"), json)),
+                Err(sentence) => missing.push(format!("{file}.json: {sentence}")),
+            }
+            let Some(subject) = history.subject(scope, &name) else { continue };
+            let values =
+                shown.iter().filter_map(|&figure| Some((figure, subject.values(figure, 0.99, &grid)?)));
+            let heading = if scope == Scope::Machine { "The machine".to_owned() } else { name };
+            charts.push(Charts { heading, grid, values: values.collect() });
+        }
+        (charts, figures, missing)
+    });
+    let Some((charts, figures, missing)) = read else {
+        incident.missing.push("figures: no history is kept; set history.for".to_owned());
+        return (Vec::new(), Vec::new());
+    };
+    incident.missing.extend(missing);
+    (charts, figures)
+}
+
+/// Formats a time in milliseconds as a parameter of a query.
+fn unix_seconds(milliseconds: u64) -> String {
+    format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::incident::tests::example;
+use crate::incident::{Bounds, Store, Trigger};
+use crate::profile::sample_profiles::hostile;
+use crate::profile::{HeatMap, NoProfile, RecordingId};
+
+/// Profiles of a time, as if they were recorded.
+#[derive(Debug)]
+struct Recorded(Vec<&'static str>);
+
+impl ProfileRecorder for Recorded {
+    fn entries(&self) -> Vec<Arc<str>> {
+        self.0.iter().map(|&name| name.into()).collect()
+    }
+
+    fn begin(&self, _: &str, _: bool) -> Result<RecordingId, NoProfile> {
+        Err(NoProfile::Busy)
+    }
+
+    fn end(&self, _: RecordingId, _: &Selection) -> Result<Profile, NoProfile> {
+        Err(NoProfile::Gone)
+    }
+
+    fn renew(&self, _: RecordingId, _: &Selection) -> Result<(Profile, RecordingId), NoProfile> {
+        Err(NoProfile::Gone)
+    }
+
+    fn abandon(&self, _: RecordingId) {}
+
+    fn last(&self, _: &str, _: Duration, _: &Selection) -> Result<Profile, NoProfile> {
+        Err(NoProfile::Gone)
+    }
+
+    fn range(&self, entry: &str, range: TimeRange, selection: &Selection) -> Result<Profile, NoProfile> {
+        assert!(selection.cgroup.as_ref().is_none_or(|cgroup| cgroup.as_str() == "/quiet.service"));
+        match entry {
+            "stalled" => Err(NoProfile::Stalled),
+            _ => Ok(Profile { start: range.from, ..hostile() }),
+        }
+    }
+
+    fn heat(&self, _: &str, _: TimeRange, _: u32, _: &Selection) -> Result<HeatMap, NoProfile> {
+        Err(NoProfile::Gone)
+    }
+}
+
+fn collected(incident: &mut Incident, profiles: &Recorded, limit: usize) -> Vec<(String, Vec<u8>)> {
+    let history = SharedHistory::default();
+    let sources = Sources { history: &history, profiles, now: Timestamp(incident.during.to_ms) };
+    let archive = collect(incident, sources, limit);
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::at(dir.path());
+    store.write(incident, archive, Bounds { number: 1, bytes: u64::MAX }).unwrap();
+    let bytes = store.archive(&incident.id, u64::MAX - 1).unwrap();
+    let mut archive = tar::Archive::new(&*bytes);
+    let member = |entry: std::io::Result<tar::Entry<'_, &[u8]>>| {
+        let mut entry = entry.unwrap();
+        let mut content = Vec::new();
+        std::io::Read::read_to_end(&mut entry, &mut content).unwrap();
+        (String::from_utf8(entry.path_bytes().into_owned()).unwrap(), content)
+    };
+    archive.entries().unwrap().map(member).collect()
+}
+
+#[test]
+fn the_archive_has_the_report_and_each_profile_of_both_times() {
+    let mut incident = example(0);
+    let members = collected(&mut incident, &Recorded(vec!["cpu"]), 1 << 24);
+    let names: Vec<&str> = members.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(
+        names,
+        [
+            "incident.json",
+            "report.html",
+            "cpu.html",
+            "cpu-during.pb.gz",
+            "cpu-during.folded",
+            "cpu-before.pb.gz",
+            "cpu-before.folded"
+        ]
+    );
+    let [profile] = &incident.profiles[..] else { panic!("{:?}", incident.profiles) };
+    assert_eq!((&*profile.name, profile.during), ("cpu", hostile().taken()));
+}
+
+#[test]
+fn what_is_missing_is_named_with_its_reason() {
+    let mut incident = example(0);
+    let profiles = Recorded(vec!["stalled", "cpu"]);
+    let members = collected(&mut incident, &profiles, 6000);
+    let missing = incident.missing.join("\n");
+    for expected in
+        ["profile stalled: the profile reader is blocked", "set history.for", "set incidents.size higher"]
+    {
+        assert!(missing.contains(expected), "{missing}");
+    }
+    // The description is always there, and names it.
+    let json = String::from_utf8(members[0].1.clone()).unwrap();
+    assert!(json.contains("set incidents.size higher"), "{json}");
+    collected(&mut incident, &Recorded(Vec::new()), 1 << 24);
+    assert!(incident.missing.join("\n").contains("no entry of profiles is configured"));
+}
+
+#[test]
+fn hostile_names_are_text_in_a_report() {
+    let hostile = "</title><script>alert(1)</script>\" onload=\"x\u{1b}[2J".to_owned();
+    let mut incident = example(0);
+    incident.trigger = Trigger::Request { reason: hostile.clone() };
+    incident.labels = vec![("pod".to_owned(), hostile.clone())];
+    incident.suspects[0].cgroup.clone_from(&hostile);
+    incident.further = vec![Trigger::Alert { name: hostile.clone(), summary: hostile }];
+    let members = collected(&mut incident, &Recorded(vec!["cpu"]), 1 << 24);
+    for (name, content) in members.iter().filter(|(name, _)| name.ends_with("html")) {
+        let page = String::from_utf8(content.clone()).unwrap();
+        assert_eq!(page.matches("<script").count(), page.matches("<script nonce=\"0\"").count(), "{name}");
+        assert!(!page.contains("alert(1)</script>") && !page.contains('\u{1b}'), "{name}");
+        assert!(!page.contains(" onload=\""), "{name}");
+    }
+}
+
+#[test]
+fn a_report_needs_nothing_from_elsewhere() {
+    let members = collected(&mut example(0), &Recorded(vec!["cpu"]), 1 << 24);
+    let report = String::from_utf8(members[1].1.clone()).unwrap();
+    for attribute in ["src=", "url(", "@import"] {
+        assert!(!report.contains(attribute), "{attribute}");
+    }
+    assert!(report.contains("default-src 'none'"));
+    assert!(report.contains("runqueue_latency: 0.2500 instead of 0.000400"), "{report}");
+    assert!(report.contains("/noisy.service</td><td class=\"number\">0.50"));
+    assert!(report.contains("not ended when this was written"));
+}
+
+#[test]
+fn the_list_links_each_incident_and_shows_why_one_cannot_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::at(dir.path());
+    assert!(list_page(Some(&store), "0").contains("There was none so far"));
+    let archive = Archive::new(1 << 20, Timestamp(0));
+    let bounds = Bounds { number: 9, bytes: 1 << 20 };
+    store.write(&example(0), archive, bounds).unwrap();
+    std::fs::write(dir.path().join("20261127T195359Z.tar"), "damaged").unwrap();
+    let page = list_page(Some(&store), "0");
+    assert!(page.contains("href=\"/incidents/20261127T195355Z\">2026-11-27 19:53:25 UTC</a>"), "{page}");
+    assert!(page.contains("the archive cannot be read"), "{page}");
+    let json: serde_json::Value = serde_json::from_slice(&list_json(&store).unwrap()).unwrap();
+    assert_eq!((&json["total"], &json["incidents"][0]["incident"]), (&2.into(), &serde_json::Value::Null));
+    assert_eq!(json["incidents"][1]["incident"]["cgroup"], "/quiet.service");
+    assert!(list_page(None, "0").contains("directory: /var/lib/perf-exporter/incidents"));
+}
