@@ -95,9 +95,8 @@ pub(super) async fn pages<S: Source>(shared: &Arc<Shared<S>>, path: &str, header
 /// Answers a request for the list as JSON.
 pub(super) async fn list<S: Source>(shared: &Arc<Shared<S>>) -> Answer {
     let store = shared.source.incidents();
-    render(&shared.pages, shared.traffic.cpu(), "the incidents", move || match store {
-        Some(store) => Ok(Answer::rendered(JSON, list_json(&store)?)),
-        None => Ok(no_directory()),
+    render(&shared.pages, shared.traffic.cpu(), "the incidents", move || {
+        Ok(Answer::rendered(JSON, list_json(store.as_ref())?))
     })
     .await
 }

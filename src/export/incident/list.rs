@@ -14,6 +14,8 @@ const MOST: usize = 500;
 /// The response of `/api/v1/incidents`.
 #[derive(Debug, Serialize)]
 struct Response<'l> {
+    /// The directory; `null` if none is configured.
+    directory: Option<String>,
     /// Number of incidents in the directory.
     total: usize,
     /// The latest incidents.
@@ -36,15 +38,16 @@ struct Row<'l> {
 ///
 /// # Errors
 /// If it cannot be encoded, which is a bug.
-pub fn list_json(store: &Store) -> serde_json::Result<Vec<u8>> {
-    let (listed, total) = store.list(MOST);
+pub fn list_json(store: Option<&Store>) -> serde_json::Result<Vec<u8>> {
+    let directory = store.map(|store| store.directory().display().to_string());
+    let (listed, total) = store.map(|store| store.list(MOST)).unwrap_or_default();
     let rows = listed.iter().map(|Listed { id, bytes, incident }| Row {
         id: id.as_str(),
         bytes: *bytes,
         incident: incident.as_ref().ok(),
         error: incident.as_ref().err().map(ToString::to_string),
     });
-    serde_json::to_vec_pretty(&Response { total, incidents: rows.collect() })
+    serde_json::to_vec_pretty(&Response { directory, total, incidents: rows.collect() })
 }
 
 /// Renders the list as a page. `None`: no directory is configured.

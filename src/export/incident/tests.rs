@@ -146,8 +146,10 @@ fn the_list_links_each_incident_and_shows_why_one_cannot_be_read() {
     let page = list_page(Some(&store), "0");
     assert!(page.contains("href=\"/incidents/20261127T195355Z\">2026-11-27 19:53:25 UTC</a>"), "{page}");
     assert!(page.contains("the archive cannot be read"), "{page}");
-    let json: serde_json::Value = serde_json::from_slice(&list_json(&store).unwrap()).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&list_json(Some(&store)).unwrap()).unwrap();
     assert_eq!((&json["total"], &json["incidents"][0]["incident"]), (&2.into(), &serde_json::Value::Null));
     assert_eq!(json["incidents"][1]["incident"]["cgroup"], "/quiet.service");
+    let none: serde_json::Value = serde_json::from_slice(&list_json(None).unwrap()).unwrap();
+    assert_eq!(none, serde_json::json!({"directory": null, "total": 0, "incidents": []}));
     assert!(list_page(None, "0").contains("directory: /var/lib/perf-exporter/incidents"));
 }
