@@ -2,7 +2,8 @@
 # otlp.sh EXPORTER
 #
 # Pushes to independent receivers: one in Python with OpenTelemetry's generated stubs, over gRPC and HTTP, and the OpenTelemetry Collector.
-# The received metrics must equal those of a scrape of the same collection, and the profiles must contain the hot function of a program.
+# The received metrics must equal those of a scrape of the same collection, and the profiles must contain the hot function of a program. Two
+# layers of Collectors must deliver each value once, and all series of a node to the same Collector.
 # Requires gcc, curl and python3. The Python receiver requires the packages opentelemetry-proto and grpcio from PyPI; the Collector is built
 # from Go modules. If these are not available, that part is skipped with a reason, or fails if PERF_EXPORTER_REQUIRE names `otlp` or
 # `collector`.
@@ -105,9 +106,9 @@ requests = [json.loads(line) for line in open('$scratch/$1.json')]
 sys.exit(not ($2))" 2>>"$scratch/holds.log"
 }
 
-# start_collector NAME: starts a Collector with the shipped configuration of this name, changed by the file of this name
+# start_collector NAME [SHIPPED]: starts a Collector with the shipped configuration of this name, changed by the file NAME
 start_collector() {
-  "$cache/collector" --config "file:$deployed/$1.yaml" --config "file:$scratch/$1.yaml" --feature-gates=+service.profilesSupport \
+  "$cache/collector" --config "file:$deployed/${2-$1}.yaml" --config "file:$scratch/$1.yaml" --feature-gates=+service.profilesSupport \
     >"$scratch/$1.log" 2>&1 &
   pids+=($!)
 }
@@ -212,6 +213,78 @@ check_collector() {
   stop "$hot_pid"
 }
 
+# start_gateway NUMBER: starts a Collector of the second layer. It writes the metrics to a file. Sets gateway_pid.
+start_gateway() {
+  start_collector "gateway-$1" gateway
+  gateway_pid=${pids[-1]}
+  within 20 grep -q 'Everything is ready' "$scratch/gateway-$1.log"
+}
+
+# push_round NUMBER [NODES...]: pushes a round of these nodes, or of all, to the first layer. Rejected nodes are in $scratch/rejected.
+push_round() {
+  python3 "$here/layers.py" push "$balancer_port" "$@" >"$scratch/rejected"
+}
+
+none_rejected() {
+  push_round "$@" && [ ! -s "$scratch/rejected" ]
+}
+
+some_rejected() {
+  push_round "$@" && [ -s "$scratch/rejected" ]
+}
+
+# Pushes again what was rejected.
+retried() {
+  local nodes
+  mapfile -t nodes <"$scratch/rejected"
+  none_rejected "$1" "${nodes[@]}"
+}
+
+# Files are written once a second.
+arrived() {
+  python3 "$here/layers.py" check "$1" "$scratch/layer-1" "$scratch/layer-2" >"$scratch/layers.log" 2>&1
+}
+
+retry_arrives() {
+  within 20 retried "$1" && within 20 arrived "$1"
+}
+
+check_layers() {
+  local number ports balancer_port gateway_pid
+  read -r -a ports < <(free_ports 3)
+  balancer_port=${ports[0]}
+  for number in 1 2; do
+    mkdir "$scratch/layer-$number"
+    cat >"$scratch/gateway-$number.yaml" <<-END
+	receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:${ports[$number]}"}, http: {endpoint: "127.0.0.1:0"}}}}
+	exporters: {file/metrics: {path: $scratch/layer-$number/metrics.json}}
+	service:
+	  telemetry: {metrics: {level: none}}
+	  pipelines: {metrics: {exporters: [file/metrics]}}
+	END
+    start_gateway $number || true
+  done
+  cat >"$scratch/gateway-balanced.yaml" <<-END
+	receivers: {otlp: {protocols: {grpc: {endpoint: "127.0.0.1:0"}, http: {endpoint: "127.0.0.1:$balancer_port"}}}}
+	exporters:
+	  load_balancing: {resolver: {dns: null, static: {hostnames: ["127.0.0.1:${ports[1]}", "127.0.0.1:${ports[2]}"]}}}
+	service: {telemetry: {metrics: {level: none}}}
+	END
+  expect "the configuration of a first layer is valid" \
+    "$cache/collector" validate --config "file:$deployed/gateway-balanced.yaml" --feature-gates=+service.profilesSupport
+  start_collector gateway-balanced
+  within 20 grep -q 'Everything is ready' "$scratch/gateway-balanced.log" || true
+  expect "a first layer accepts the metrics of all nodes" none_rejected 1
+  expect "each value arrives once, and all series of a node at the same Collector of the second layer" within 20 arrived 1
+  cat "$scratch/layers.log"
+  stop "$gateway_pid"
+  expect "the first layer rejects only nodes whose Collector is down, with a code that the exporter retries" some_rejected 2
+  mv "$scratch/layer-2/metrics.json" "$scratch/layer-2/before.json"
+  start_gateway 2 || true
+  expect "when the Collector is back, their values arrive once, at the same Collector" retry_arrives 2
+  cat "$scratch/layers.log"
+}
+
 clean_up_more() {
   if [ -n "$cgroup_dir" ]; then
     rmdir "$cgroup_dir"
@@ -231,5 +304,6 @@ if start_receiver; then
 fi
 if build_go collector "pushing to a Collector"; then
   check_collector
+  check_layers
 fi
 finish exporter
