@@ -1,11 +1,12 @@
-//! A fleet of simulated nodes in one process: the `/metrics` of each, made from the recorded scrape of a real exporter.
+//! A fleet of simulated nodes in one process: the series of each, made from the recorded scrape of a real exporter.
 //!
-//! `cargo bench --bench fleet` prints the size of a scrape for nodes of different sizes. `benches/fleet/run.sh` measures what Prometheus and
-//! VictoriaMetrics need for the fleet. Options, after `--`:
+//! `cargo bench --bench fleet` prints the size of a scrape for nodes of different sizes. `benches/fleet/run.sh` measures what Prometheus,
+//! VictoriaMetrics and OpenTelemetry Collectors need for the fleet. Options, after `--`:
 //!
 //!   --listen ADDRESS    serves the fleet on this address, instead of printing sizes: /targets (for http_sd_configs), /node/0/metrics, …
+//!   --push URL          pushes the fleet as OTLP metrics to this URL instead, over HTTP: http://127.0.0.1:4318/v1/metrics
 //!   --history HOURS     prints the scrapes of the past hours with timestamps instead, for promtool and VictoriaMetrics
-//!   --interval SECONDS  time between two scrapes of this history (15)
+//!   --interval SECONDS  time between two pushes of a node, or two scrapes of the history (15)
 //!   --nodes N           number of nodes (100)
 //!   --containers N      containers on each node, each in a pod of its own (30)
 //!   --cpus N            CPUs of each node (16)
@@ -23,7 +24,9 @@ mod growth;
 mod hardware;
 mod history;
 mod nodes;
+mod push;
 mod recording;
+mod requests;
 mod server;
 
 use std::net::SocketAddr;
@@ -33,6 +36,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser;
+use hyper::Uri;
 use perf_exporter::clock::Clock;
 use perf_exporter::export::negotiate::Format;
 use perf_exporter::export::prometheus;
@@ -41,11 +45,16 @@ use nodes::{Fleet, Shape};
 use recording::Recording;
 use server::{Service, compressed, encoded};
 
+/// Address of a fleet that is not served.
+const UNSERVED: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
 /// Options of the benchmark. `cargo bench` adds `--bench`.
 #[derive(Debug, Parser)]
 struct Options {
     #[arg(long)]
     listen: Option<SocketAddr>,
+    #[arg(long)]
+    push: Option<Uri>,
     #[arg(long)]
     history: Option<f64>,
     #[arg(long, default_value_t = 15.0)]
@@ -106,14 +115,28 @@ fn serve(service: Service, address: SocketAddr) -> anyhow::Result<()> {
     })
 }
 
+/// Pushes the fleet on one thread.
+fn push(service: Service, url: Uri, every: Duration) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    println!("pushing {} nodes to {url}", service.fleet.len());
+    runtime.block_on(push::run(Arc::new(service), url, every));
+    Ok(())
+}
+
 /// Prints series and bytes of a scrape, and the time to make it, for nodes of different sizes.
 fn print_sizes(options: &Options) -> anyhow::Result<()> {
     println!("containers  CPUs  series  samples  text kB  gzip kB  protobuf kB  gzip kB  encoding ms, gzip");
     for containers in [10, 50, 250] {
         for cpus in [8, 64, 256] {
-            let options =
-                Options { nodes: 1, containers, cpus, recording: options.recording.clone(), ..*options };
-            let service = Service::new(options.fleet()?, Clock::system(), ([127, 0, 0, 1], 0).into());
+            let options = Options {
+                nodes: 1,
+                containers,
+                cpus,
+                recording: options.recording.clone(),
+                push: None,
+                ..*options
+            };
+            let service = Service::new(options.fleet()?, Clock::system(), UNSERVED);
             let snapshot = service.snapshot(0);
             let text = encoded(Arc::clone(&snapshot), Format::Text(prometheus::Format::OpenMetrics100));
             let protobuf = encoded(Arc::clone(&snapshot), Format::Protobuf);
@@ -160,8 +183,14 @@ fn main() -> anyhow::Result<()> {
     if let Some(hours) = options.history {
         return Ok(history::print(&options.fleet()?, hours * 3600.0, options.interval, &Clock::system())?);
     }
+    let service = |address| anyhow::Ok(Service::new(options.fleet()?, Clock::system(), address));
+    if let Some(url) = &options.push {
+        let every = Duration::try_from_secs_f64(options.interval)?;
+        anyhow::ensure!(!every.is_zero(), "--interval must be positive");
+        return push(service(UNSERVED)?, url.clone(), every);
+    }
     match options.listen {
-        Some(address) => serve(Service::new(options.fleet()?, Clock::system(), address), address),
+        Some(address) => serve(service(address)?, address),
         None => print_sizes(&options),
     }
 }

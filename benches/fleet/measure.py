@@ -26,11 +26,13 @@ import dashboards  # noqa: E402
 from src import grafana  # noqa: E402
 
 TICKS = os.sysconf("SC_CLK_TCK")
-# Samples that a store has appended, or that an agent has sent, and its series.
+# Samples that a store has appended, or that an agent or a Collector has received, and the series of a store.
 APPENDED = {
     "prometheus_tsdb_head_samples_appended_total",
     "prometheus_agent_samples_appended_total",
     "vm_rows_added_to_storage_total",
+    "otelcol_receiver_accepted_metric_points",
+    "otelcol_receiver_accepted_metric_points_total",
 }
 SERIES = {"prometheus_tsdb_head_series", "prometheus_agent_active_series", 'vm_cache_entries{type="storage/hour_metric_ids"}'}
 # Range and rate window of the dashboards' queries.
@@ -85,9 +87,11 @@ def load(*texts):
         held = memory(process.pid)
         print(f"{process.name}: {used / seconds:.3f} CPUs over {seconds:.0f} s")
         print("  memory: " + ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in held.items()))
+        if now[3]:
+            print(f"  series: {now[3]:.0f}; {held['RssAnon'] / now[3]:.0f} bytes of anonymous memory each")
         if process.url:
-            print(f"  series: {now[3]:.0f}; {held['RssAnon'] / max(now[3], 1):.0f} bytes of anonymous memory each")
             print(f"  samples: {added / seconds:.0f} a second; {1e6 * used / max(added, 1):.2f} µs of CPU time each")
+        if process.directory:
             print(f"  disk: {now[4] / 1e6:.0f} MB, {(now[4] - disk) / max(added, 1):.2f} bytes for each sample")
 
 

@@ -22,6 +22,7 @@ use perf_exporter::metrics::Snapshot;
 use tokio::net::TcpListener;
 
 use crate::nodes::Fleet;
+use crate::requests;
 
 /// Seconds that the simulation has run for when the server starts, so that containers and exporters have different ages.
 const PAST: u64 = 7 * 86_400;
@@ -40,6 +41,11 @@ impl Service {
     pub(crate) fn new(fleet: Fleet, clock: Clock, address: SocketAddr) -> Self {
         let epoch = Timestamp(clock.now().0.saturating_sub(PAST * 1000));
         Self { fleet, clock, epoch, address }
+    }
+
+    /// Returns the begin of the simulation.
+    pub(crate) fn epoch(&self) -> Timestamp {
+        self.epoch
     }
 
     /// Returns the current series of a node.
@@ -94,7 +100,7 @@ impl Service {
         let groups = (0..self.fleet.len()).map(|node| {
             serde_json::json!({
                 "targets": [self.address.to_string()],
-                "labels": {"__metrics_path__": format!("/node/{node}/metrics"), "instance": format!("node-{node:05}")},
+                "labels": {"__metrics_path__": format!("/node/{node}/metrics"), "instance": requests::name(node)},
             })
         });
         serde_json::Value::from_iter(groups).to_string()

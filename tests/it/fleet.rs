@@ -3,15 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyValue;
 use perf_exporter::clock::Timestamp;
 use perf_exporter::export::prometheus::{Encoder, Format};
 use perf_exporter::host;
 use perf_exporter::metrics::{Kind, Snapshot, Value};
+use prost::Message as _;
 
 use crate::hostile::{assert_promtool_reads, parse};
 use crate::nodes::{Fleet, Shape};
 use crate::program::repository;
 use crate::recording::Recording;
+use crate::requests::NodeEncoder;
 use crate::{growth, hardware};
 
 const HOUR: f64 = 3600.0;
@@ -200,4 +204,22 @@ fn scrapes_of_a_node_are_valid() {
         .collect();
     assert_eq!(series.len(), parse(&text).len(), "each series is there once");
     assert_promtool_reads(&text);
+}
+
+#[test]
+fn a_push_of_a_node_has_all_of_its_series_and_its_name() {
+    let fleet = fleet(STEADY);
+    for node in 0..2 {
+        let snapshot = fleet.snapshot(node, DAY, EPOCH);
+        let encoded = NodeEncoder::new(node, EPOCH).encode(&snapshot);
+        let points: u64 = encoded.payloads.iter().map(|payload| payload.items).sum();
+        assert_eq!((points, encoded.left_out), (snapshot.series() as u64, 0));
+        for payload in encoded.payloads {
+            let request = ExportMetricsServiceRequest::decode(&*payload.bytes).unwrap();
+            let resource = request.resource_metrics[0].resource.as_ref().unwrap();
+            let instance = resource.attributes.iter().find(|pair| pair.key == "service.instance.id").unwrap();
+            let name = instance.value.as_ref().unwrap().value.clone();
+            assert_eq!(name, Some(AnyValue::StringValue(format!("node-0000{node}"))));
+        }
+    }
 }

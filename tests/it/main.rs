@@ -56,6 +56,8 @@ mod hardware;
 mod nodes;
 #[path = "../../benches/fleet/recording.rs"]
 mod recording;
+#[path = "../../benches/fleet/requests.rs"]
+mod requests;
 
 mod arguments;
 mod binary;
