@@ -217,7 +217,7 @@ check_collector() {
 start_gateway() {
   start_collector "gateway-$1" gateway
   gateway_pid=${pids[-1]}
-  within 20 grep -q 'Everything is ready' "$scratch/gateway-$1.log"
+  within 20 grep -qs 'Everything is ready' "$scratch/gateway-$1.log"
 }
 
 # push_round NUMBER [NODES...]: pushes a round of these nodes, or of all, to the first layer. Rejected nodes are in $scratch/rejected.
@@ -273,7 +273,7 @@ check_layers() {
   expect "the configuration of a first layer is valid" \
     "$cache/collector" validate --config "file:$deployed/gateway-balanced.yaml" --feature-gates=+service.profilesSupport
   start_collector gateway-balanced
-  within 20 grep -q 'Everything is ready' "$scratch/gateway-balanced.log" || true
+  within 20 grep -qs 'Everything is ready' "$scratch/gateway-balanced.log" || true
   expect "a first layer accepts the metrics of all nodes" none_rejected 1
   expect "each value arrives once, and all series of a node at the same Collector of the second layer" within 20 arrived 1
   cat "$scratch/layers.log"
