@@ -33,7 +33,7 @@ impl IncidentId {
     /// Returns the identifier of the incident with this number among those of the same second. The first number is 1.
     pub fn new(noticed: Timestamp, number: u32) -> Self {
         let time: String =
-            format!("{noticed}").chars().filter(|c| c.is_ascii_alphanumeric()).take(15).collect();
+            format!("{noticed}").chars().filter(char::is_ascii_alphanumeric).take(15).collect();
         let number = if number > 1 { format!("-{number}") } else { String::new() };
         Self(format!("{time}Z{number}").into())
     }

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::archive::{Archive, member};
 use super::{FORMAT, Incident, IncidentId};
 use crate::error::FileError;
+use crate::host;
 
 /// Name of the first member of each archive.
 const DESCRIPTION: &str = "incident.json";
@@ -95,11 +96,10 @@ impl Store {
     /// # Errors
     /// If the directory cannot be created or read.
     pub fn prepare(&self) -> Result<(), FileError> {
-        let failed = |error: io::Error| FileError::io(&self.directory, &error);
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.directory).map_err(failed)?;
-        for entry in fs::read_dir(&self.directory).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
-            let id = name.to_str().and_then(|name| name.strip_suffix(PARTIAL)?.strip_suffix(EXTENSION));
+        let created = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
+        created.map_err(|error| FileError::io(&self.directory, &error))?;
+        for name in host::list(&self.directory)? {
+            let id = name.strip_suffix(PARTIAL).and_then(|name| name.strip_suffix(EXTENSION));
             if id.and_then(IncidentId::parse).is_some() {
                 let path = self.directory.join(&name);
                 fs::remove_file(&path).map_err(|error| FileError::io(path, &error))?;
@@ -164,13 +164,13 @@ impl Store {
 
     /// Returns all archives with their sizes, the oldest first. Other files are left out.
     fn archives(&self) -> Vec<(IncidentId, u64)> {
-        let Ok(entries) = fs::read_dir(&self.directory) else { return Vec::new() };
-        let archive = |entry: fs::DirEntry| {
-            let id = IncidentId::parse(entry.file_name().to_str()?.strip_suffix(EXTENSION)?)?;
-            let file = entry.metadata().ok()?;
+        let names = host::list(&self.directory).unwrap_or_default();
+        let archive = |name: &String| {
+            let id = IncidentId::parse(name.strip_suffix(EXTENSION)?)?;
+            let file = fs::symlink_metadata(self.directory.join(name)).ok()?;
             file.is_file().then_some((id, file.len()))
         };
-        let mut archives: Vec<_> = entries.flatten().filter_map(archive).collect();
+        let mut archives: Vec<_> = names.iter().filter_map(archive).collect();
         archives.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         archives
     }

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::FileErrorKind;
+use crate::host;
 
 const NOW: Timestamp = Timestamp(1_795_809_235_000);
 const AMPLE: Bounds = Bounds { number: 10, bytes: 1 << 20 };
@@ -169,7 +170,7 @@ fn a_missing_directory_is_an_error_with_its_path_and_leaves_nothing() {
     let error = store.write(&example(0), evidence(10), AMPLE).unwrap_err();
     assert_eq!(error.path, store.directory().join("20261127T195355Z.tar"));
     assert!(matches!(error.kind, FileErrorKind::Errno(_)));
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    assert_eq!(host::list(dir.path()).unwrap().len(), 0);
 }
 
 #[test]
@@ -204,7 +205,7 @@ proptest! {
         let (_dir, store) = store();
         store.write(&example(0), evidence(10), AMPLE).unwrap();
         let path = store.directory().join("20261127T195355Z.tar");
-        let mut archive = fs::read(&path).unwrap();
+        let mut archive = host::read(&path).unwrap();
         let at = at.min(archive.len() - 1);
         archive[at] = byte;
         fs::write(&path, archive).unwrap();

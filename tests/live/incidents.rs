@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use perf_exporter::host::read as read_file;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -65,7 +66,7 @@ fn the_evidence_of_a_cgroup_names_its_hot_function_and_survives_the_service() {
     assert!(report.contains("requested: a test") && report.contains("spin"), "{report}");
     let archive = get_bytes(&service.address, &format!("{address}/archive.tar"));
     let id = address.rsplit('/').next().unwrap();
-    assert_eq!(fs::read(directory.join(format!("{id}.tar"))).unwrap(), archive);
+    assert_eq!(read_file(&directory.join(format!("{id}.tar"))).unwrap(), archive);
     // The same incident: nothing is recorded again.
     let again = post(&service, &serde_json::json!({"reason": "again", "cgroup": path}));
     assert_eq!(again[0]["incident"], address.as_str());

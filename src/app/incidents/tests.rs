@@ -128,7 +128,7 @@ impl Recording {
         let families = self.recorder.metrics.0.collect();
         let of_result = families
             .iter()
-            .flat_map(|family| family.get_metric())
+            .flat_map(prometheus::proto::MetricFamily::get_metric)
             .filter(|metric| metric.get_label().iter().any(|label| label.value() == result));
         of_result.map(|metric| metric.get_counter().get_value()).sum()
     }
@@ -212,7 +212,7 @@ fn without_a_directory_nothing_is_recorded() {
     assert_eq!(recording.ask(None), Err(Refused::NoDirectory));
     recording.anomaly("/victim");
     assert!(recording.recorder.open.is_empty());
-    assert_eq!(std::fs::read_dir(recording.dir.path()).unwrap().count(), 0);
+    assert_eq!(crate::host::list(recording.dir.path()).unwrap().len(), 0);
 }
 
 #[test]

@@ -83,11 +83,11 @@ pub(super) async fn pages<S: Source>(shared: &Arc<Shared<S>>, path: &str, header
     let gzip = negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
     render(&shared.pages, shared.traffic.cpu(), "the incidents", move || {
         let nonce = nonce();
-        Ok(match path.strip_prefix(ONE) {
+        let answer = match path.strip_prefix(ONE) {
             None | Some("") => Answer::page(list_page(store.as_ref(), &nonce), &nonce),
             Some(rest) => file(store.as_ref(), rest, &nonce),
-        }
-        .compressed(gzip)?)
+        };
+        answer.compressed(gzip)
     })
     .await
 }
