@@ -166,7 +166,8 @@ const NETWORK: &[(&str, libc::c_long)] = calls!(
 
 /// Events, the start of the helper process, and files that are written: they are created under another name, renamed and removed.
 const SERVICE: &[(&str, libc::c_long)] = calls!(
-    SYS_chdir SYS_execve SYS_fchdir SYS_fsync SYS_mkdirat SYS_perf_event_open SYS_renameat SYS_setpgid SYS_umask
+    SYS_chdir SYS_execve SYS_fchdir SYS_fdatasync SYS_fsync SYS_mkdirat SYS_perf_event_open SYS_renameat SYS_renameat2
+    SYS_setpgid SYS_umask
 );
 
 /// Older forms of these calls.
@@ -215,6 +216,23 @@ mod tests {
         assert!(!program && file, "{program} {file}");
         // `listen` is for the start of the service alone.
         assert_eq!(socket, Err(Some(libc::ENOSYS)));
+    }
+
+    #[test]
+    fn only_threads_of_the_service_replace_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("new"), directory.path().join("file"));
+        let replaced = |set| {
+            fs::write(&from, "text").unwrap();
+            apart(|| {
+                restrict_calls(set).unwrap();
+                let synced = fs::File::open(&from).and_then(|file| file.sync_all());
+                (synced.is_ok(), fs::rename(&from, &to).is_ok())
+            })
+        };
+        assert_eq!(replaced(CallSet::Service { mounts: false }), (true, true));
+        assert_eq!(replaced(CallSet::Network), (false, false));
+        assert_eq!(replaced(CallSet::Helper), (false, false));
     }
 
     #[test]
