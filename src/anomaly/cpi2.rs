@@ -1,6 +1,7 @@
 //! The method of CPI² (Zhang et al., EuroSys 2013): mean and standard deviation of a workload, renewed each day.
 
 use super::robust::Expected;
+use super::wire::{Reader, Writer};
 
 /// Settings of the method. The defaults are those of the paper.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,6 +65,14 @@ impl Moments {
         Self { weight, mean, squares: self.squares * factor + other.squares + between }
     }
 
+    fn write(self, out: &mut Writer) {
+        [self.weight, self.mean, self.squares].into_iter().for_each(|number| out.float(number));
+    }
+
+    fn read(bytes: &mut Reader<'_>) -> Option<Self> {
+        Some(Self { weight: bytes.float()?, mean: bytes.float()?, squares: bytes.float()? })
+    }
+
     fn spread(self) -> f64 {
         (self.squares / self.weight.max(1.0)).max(0.0).sqrt()
     }
@@ -92,6 +101,25 @@ impl Specification {
             self.current = Some(previous.aged_with(method.previous_weight, self.recent));
             (self.recent, self.renewed) = (Moments::default(), Some(at));
         }
+    }
+
+    /// Returns the number of samples, those of earlier specifications with their weight.
+    pub(super) fn weight(&self) -> f64 {
+        self.current.map_or(0.0, |current| current.weight) + self.recent.weight
+    }
+
+    /// Writes both specifications. One without samples is none.
+    pub(super) fn write(&self, out: &mut Writer) {
+        self.current.unwrap_or_default().write(out);
+        self.recent.write(out);
+        out.optional(self.renewed);
+    }
+
+    /// Reads what [`write`](Self::write) has written. Times after `now` are `now`: the clock was set back.
+    pub(super) fn read(bytes: &mut Reader<'_>, now: u64) -> Option<Self> {
+        let (current, recent) = (Moments::read(bytes)?, Moments::read(bytes)?);
+        let renewed = bytes.optional()?.map(|at| at.min(now));
+        Some(Self { current: (current.weight > 0.0).then_some(current), recent, renewed })
     }
 
     /// Returns what a sample is compared with; `None` if there is no specification yet.

@@ -5,6 +5,7 @@ use super::baseline::Baseline;
 use super::cpi2::Cpi2;
 use super::episode::{Change, Episode, Rule};
 use super::robust::{Expected, Robust};
+use super::threshold::Threshold;
 use crate::named_enum::named_enum;
 
 /// Interval between two steps of ageing, in milliseconds.
@@ -20,13 +21,15 @@ pub enum Method {
     Robust(Robust),
     /// Mean and standard deviation.
     Cpi2(Cpi2),
+    /// A fixed limit.
+    Threshold(Threshold),
 }
 
 impl Method {
     /// Reports whether the interval that ends at `at` is one of those that it takes.
     fn samples(&self, at: u64) -> bool {
         match self {
-            Self::Robust(_) => true,
+            Self::Robust(_) | Self::Threshold(_) => true,
             Self::Cpi2(cpi2) => at.is_multiple_of(cpi2.every.max(1)),
         }
     }
@@ -114,6 +117,7 @@ fn verdict(method: &Method, baseline: &Baseline, sample: &Sample) -> (Verdict, O
     let min_usage = match method {
         Method::Robust(robust) => robust.min_usage,
         Method::Cpi2(cpi2) => cpi2.min_usage,
+        Method::Threshold(_) => 0.0,
     };
     let reason = match sample.value {
         Some(_) if !method.samples(sample.at) => Unjudged::NotSampled,
@@ -122,6 +126,7 @@ fn verdict(method: &Method, baseline: &Baseline, sample: &Sample) -> (Verdict, O
                 _ if usage < min_usage => return (Verdict::NotJudged(Unjudged::LowUsage), None),
                 Method::Robust(robust) => baseline.bins.expected(robust, usage),
                 Method::Cpi2(cpi2) => baseline.specification.expected(cpi2),
+                Method::Threshold(threshold) => Some(threshold.expected()),
             };
             if let Some(expected) = expected {
                 let is_outlier = value > expected.threshold;
@@ -147,6 +152,7 @@ impl Baseline {
                 self.bins.learn(robust, sample.usage, value);
             }
             Method::Cpi2(cpi2) => self.specification.learn(cpi2, sample.at, value),
+            Method::Threshold(_) => {}
         }
     }
 }

@@ -1,19 +1,14 @@
 //! The figures that are compared with their past.
 
-use schemars::JsonSchema;
-use serde::Deserialize;
-
 use super::detector::Method;
 use super::episode::Rule;
 use super::robust::Robust;
-use crate::history::{Figure, Grid, Subject};
+use crate::history::{Figure, Grid, Rate, Subject};
 use crate::named_enum::named_enum;
 
 named_enum! {
     /// A figure of a cgroup. Higher is worse.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
-    #[serde(rename_all = "snake_case")]
-    #[schemars(rename = "AnomalyFigure")]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Kind {
         /// Cycles per instruction.
         Cpi = "cpi",
@@ -25,8 +20,19 @@ named_enum! {
         SyscallErrors = "syscall_errors",
         /// Created processes and threads per second.
         Forks = "forks",
+        /// Page faults per second that read from a disk.
+        MajorFaults = "major_faults",
+        /// Preemptions per second because the cgroup has exhausted its CPU quota.
+        Throttling = "throttling",
+        /// Share of uninterruptible sleep in the time in which threads ran or slept so: waits for disks and locks of the kernel.
+        OffCpu = "off_cpu",
+        /// Context switches of runnable threads per second.
+        InvoluntarySwitches = "involuntary_switches",
     }
 }
+
+/// Number of threads that run or sleep uninterruptibly below which there is no share: a few waits of an idle cgroup would be a large one.
+const BUSY: f64 = 0.05;
 
 /// The quantile of latencies.
 const QUANTILE: f64 = 0.99;
@@ -50,6 +56,17 @@ impl Kind {
                 Some(errors.into_iter().zip(calls).map(share).collect())
             }
             Self::Forks => values(Figure::Forks),
+            Self::MajorFaults => subject.rates(Rate::MajorFaults, grid),
+            Self::Throttling => subject.rates(Rate::Throttling, grid),
+            Self::OffCpu => {
+                let (blocked, running) = (subject.rates(Rate::Blocked, grid)?, values(Figure::Cpu)?);
+                let share = |(blocked, running): (Option<f64>, Option<f64>)| {
+                    let (blocked, busy) = (blocked?, blocked? + running?);
+                    (busy >= BUSY).then(|| blocked / busy)
+                };
+                Some(blocked.into_iter().zip(running).map(share).collect())
+            }
+            Self::InvoluntarySwitches => subject.rates(Rate::InvoluntarySwitches, grid),
         }
     }
 
@@ -62,6 +79,11 @@ impl Kind {
             Self::RunqueueLatency => (0.01, 2.0, 0.01),
             Self::SyscallErrors => (0.01, 1.0, 0.05),
             Self::Forks => (0.01, 2.0, 20.0),
+            Self::MajorFaults => (0.01, 2.0, 100.0),
+            Self::Throttling => (0.01, 1.0, 5.0),
+            // A cgroup whose threads all wait uses no CPU time.
+            Self::OffCpu => (0.0, 1.0, 0.3),
+            Self::InvoluntarySwitches => (0.01, 2.0, 500.0),
         };
         // Waiting, forks and calls change the utilization themselves.
         let by_usage = matches!(self, Self::Cpi | Self::CacheMisses);
@@ -74,6 +96,10 @@ impl Kind {
             // Most samples of three minutes, so that values that depend on the one before them raise no false alarms.
             Method::Robust(_) => Rule { outliers: 8, within: 180_000 },
             Method::Cpi2(_) => Rule::default(),
+            Method::Threshold(threshold) => threshold.rule(),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,21 +8,29 @@
 //! 2. Is it an outlier?
 //! 3. Are there enough outliers in a short time? Only then it is an anomaly ([`Episode`]).
 //!
-//! There are two methods, whose constants are separate: [`Cpi2`] is that of CPI² (EuroSys 2013), [`Robust`] uses medians. [`suspects`]
+//! There are three methods, whose constants are separate: [`Cpi2`] is that of CPI² (EuroSys 2013), [`Robust`] uses medians, [`Threshold`] is a
+//! fixed limit. [`suspects`]
 //! ranks the other cgroups that were active meanwhile.
+//!
+//! What was learned can outlive the exporter: [`Watch::saved`] and [`Watch::restore`], and [`BaselineFile`], which alone does I/O.
 
 mod baseline;
 mod cpi2;
 mod detector;
 mod episode;
+mod file;
 mod kind;
+mod measure;
 mod publish;
 mod robust;
+mod saved;
 mod sketch;
 pub mod suspects;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
+mod threshold;
 mod watch;
+mod wire;
 pub mod workload;
 
 use std::sync::Arc;
@@ -33,11 +41,15 @@ pub use baseline::Baseline;
 pub use cpi2::Cpi2;
 pub use detector::{Detector, Judgement, Method, Unjudged, Verdict};
 pub use episode::{Change, Episode, Rule};
+pub use file::{BaselineFile, Unloaded};
 pub use kind::Kind;
+pub use measure::Measure;
 pub use publish::{AnomalyMetrics, NAMES};
 pub use robust::{Expected, Robust};
+pub use saved::{Refusal, Saved, decode};
 pub use sketch::Sketch;
-pub use watch::{Active, Entry, Notable, Report, Verdicts, Watch};
+pub use threshold::Threshold;
+pub use watch::{Active, Entry, Notable, Report, Settings, Verdicts, Watch};
 
 /// A figure of one cgroup over one interval.
 #[derive(Debug, Clone, Copy, PartialEq)]

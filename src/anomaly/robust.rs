@@ -1,6 +1,7 @@
 //! The robust method: medians instead of means, by the utilization of the subject.
 
 use super::sketch::Sketch;
+use super::wire::{Reader, Writer};
 
 /// Number of bins of utilization. Each spans a doubling, so that whole numbers of CPUs, as of busy threads, are in the middle of a bin.
 const BINS: usize = 12;
@@ -76,6 +77,31 @@ impl Bins {
     /// Returns the memory of the distributions, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.0.iter().map(Sketch::bytes).sum()
+    }
+
+    /// Returns the number of all samples, less those that have aged.
+    pub(super) fn weight(&self) -> f64 {
+        self.0.iter().map(Sketch::weight).sum()
+    }
+
+    /// Writes the bins with samples, after a number whose bits are those bins.
+    pub(super) fn write(&self, out: &mut Writer) {
+        let is_used = |sketch: &Sketch| sketch.weight() > 0.0;
+        let used = self.0.iter().enumerate().filter(|(_, sketch)| is_used(sketch));
+        out.length(used.map(|(bin, _)| 1 << bin).sum());
+        self.0.iter().filter(|sketch| is_used(sketch)).for_each(|sketch| sketch.write(out));
+    }
+
+    /// Reads bins; `None` if they are none.
+    pub(super) fn read(bytes: &mut Reader<'_>) -> Option<Self> {
+        let used = bytes.length().filter(|used| used >> BINS == 0)?;
+        let mut bins = Self::default();
+        for (bin, sketch) in bins.0.iter_mut().enumerate() {
+            if used >> bin & 1 == 1 {
+                *sketch = Sketch::read(bytes)?;
+            }
+        }
+        Some(bins)
     }
 
     /// Returns what a sample with this utilization is compared with; `None` if there are too few samples.

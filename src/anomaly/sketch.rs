@@ -1,5 +1,7 @@
 //! A distribution of values in few bytes, of which old values can be forgotten.
 
+use super::wire::{Reader, Writer};
+
 /// Ratio of the bounds of two neighbouring buckets. Quantiles have a relative error of at most 0.5%.
 const RATIO: f64 = 1.01;
 
@@ -64,6 +66,28 @@ impl Sketch {
     /// Returns the weight of all values: their number, if none has aged.
     pub fn weight(&self) -> f64 {
         self.zero + self.buckets.iter().map(|bucket| f64::from(bucket.1)).sum::<f64>()
+    }
+
+    pub(super) fn write(&self, out: &mut Writer) {
+        out.float(self.zero);
+        out.length(self.buckets.len());
+        for (number, weight) in &self.buckets {
+            out.bytes(number.to_le_bytes());
+            out.bytes(weight.to_le_bytes());
+        }
+    }
+
+    /// Reads a distribution; `None` if it is not one.
+    pub(super) fn read(bytes: &mut Reader<'_>) -> Option<Self> {
+        let zero = bytes.float()?;
+        let length = bytes.length().filter(|&length| length <= MAX)?;
+        let bucket = |_| {
+            let number = i16::from_le_bytes(bytes.bytes()?);
+            let weight = f32::from_le_bytes(bytes.bytes()?);
+            (weight.is_finite() && weight >= 0.0).then_some((number, weight))
+        };
+        let buckets: Vec<_> = (0..length).map(bucket).collect::<Option<_>>()?;
+        buckets.is_sorted_by(|one, other| one.0 < other.0).then_some(Self { zero, buckets })
     }
 
     /// Returns values and weights, ascending.

@@ -182,25 +182,31 @@ fn a_level_that_lasts_for_an_hour_becomes_the_usual_one() {
 }
 
 /// A machine whose cgroups have CPU time, cycles and instructions.
-struct Machine {
+pub(crate) struct Machine {
     history: History,
-    watch: Watch,
-    at: u64,
+    pub(crate) watch: Watch,
+    /// The time, in milliseconds.
+    pub(crate) at: u64,
     /// Microseconds, cycles and instructions by cgroup.
     totals: Vec<(&'static str, [f64; 3])>,
 }
 
 impl Machine {
+    /// Creates a machine whose cycles per instruction are compared.
+    pub(crate) fn of_cpi(cgroups: &[&'static str]) -> Self {
+        Self::new(cgroups, robust())
+    }
+
     fn new(cgroups: &[&'static str], method: Method) -> Self {
         let mut watch = Watch::default();
         watch.set_limit(usize::MAX);
-        watch.set(&[Entry { name: "cpi".into(), kind: Kind::Cpi, method }].into());
+        watch.set(&[Entry { name: "cpi".into(), kind: Kind::Cpi.into(), method }].into());
         let totals = cgroups.iter().map(|&cgroup| (cgroup, [0.0; 3])).collect();
         Self { history: History::new(3_600_000, 1000, usize::MAX), watch, at: 1_000_000_000, totals }
     }
 
     /// Lets ten seconds pass. `run` returns the used CPUs and the cycles per instruction of each cgroup.
-    fn step(&mut self, run: impl Fn(&str) -> (f64, f64)) -> Option<Report> {
+    pub(crate) fn step(&mut self, run: impl Fn(&str) -> (f64, f64)) -> Option<Report> {
         self.at += STEP;
         for (cgroup, totals) in &mut self.totals {
             let (usage, cpi) = run(cgroup);
@@ -261,13 +267,34 @@ fn a_storm_of_forks_is_found_although_it_raises_the_utilization() {
 }
 
 #[test]
+fn a_fixed_limit_is_exceeded_for_its_time_without_any_past() {
+    let method = Method::Threshold(Threshold { above: 0.2, lasting: 60_000 });
+    let sample = |(step, value): (u64, f64)| Sample { at: step * STEP, value: Some(value), usage: 0.0 };
+    let series = |values: &[f64]| (1..).zip(values.iter().copied()).map(sample).collect::<Vec<_>>();
+    assert!(alarms(method, series(&[0.3; 5]).into_iter()).is_empty());
+    assert_eq!(alarms(method, series(&[0.3; 9]).into_iter()), [6 * STEP]);
+    assert!(alarms(method, series(&[0.2; 99]).into_iter()).is_empty(), "not above");
+    let one_below = [0.3, 0.3, 0.3, 0.1, 0.3, 0.3, 0.3];
+    assert_eq!(alarms(method, series(&one_below).into_iter()), [7 * STEP], "one interval may be below");
+    let two_below = [0.3, 0.3, 0.3, 0.1, 0.1, 0.3, 0.3, 0.3];
+    assert!(alarms(method, series(&two_below).into_iter()).is_empty());
+    assert_eq!(method_score(method, 0.4), 2.0, "the ratio of the value and the limit");
+}
+
+fn method_score(method: Method, value: f64) -> f64 {
+    let (mut detector, mut baseline) = (Detector::default(), Baseline::default());
+    let sample = Sample { at: STEP, value: Some(value), usage: 0.0 };
+    detector.judge(&method, Kind::rule(&method), &mut baseline, sample).expected.unwrap().score(value)
+}
+
+#[test]
 fn an_interval_is_judged_once_and_a_changed_entry_begins_again() {
     let mut machine = Machine::new(&["/a"], robust());
     let reports = (0..70).filter_map(|_| machine.step(|_| (1.0, 1.0))).count();
     assert!((68..70).contains(&reports), "{reports}");
     assert_eq!(machine.watch.judge(&machine.history), None);
     let other = Method::Robust(Robust { min_samples: 30.0, ..Kind::Cpi.robust() });
-    machine.watch.set(&[Entry { name: "cpi".into(), kind: Kind::Cpi, method: other }].into());
+    machine.watch.set(&[Entry { name: "cpi".into(), kind: Kind::Cpi.into(), method: other }].into());
     let report = machine.step(|_| (1.0, 1.0)).unwrap();
     assert_eq!(report.verdicts[0].unjudged[Unjudged::WarmingUp as usize], 1);
 }

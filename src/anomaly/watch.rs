@@ -1,5 +1,6 @@
 //! All cgroups and figures under observation.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -8,8 +9,9 @@ use super::baseline::Baseline;
 use super::detector::{Detector, Judgement, Method, Unjudged, Verdict};
 use super::episode::Change;
 use super::robust::Expected;
+use super::saved::{self, Saved};
 use super::suspects::{self, Suspect};
-use super::{Kind, Sample, workload};
+use super::{Kind, Measure, Sample, workload};
 use crate::clock::Timestamp;
 use crate::history::{Figure, Grid, History, Scope, Subject, Window};
 
@@ -28,9 +30,32 @@ pub struct Entry {
     /// Name in the configuration, and in labels.
     pub name: Arc<str>,
     /// The figure.
-    pub kind: Kind,
+    pub kind: Measure,
     /// How outliers are found.
     pub method: Method,
+}
+
+/// What is observed, and where what was learned is kept.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Settings {
+    /// The figures, in the order of the configuration.
+    pub entries: Arc<[Entry]>,
+    /// Families of cgroups that their ratios need, which the history records.
+    pub counters: Arc<[Arc<str>]>,
+    /// Directory for what was learned; `None` = it is lost at the end.
+    pub directory: Option<Arc<Path>>,
+}
+
+impl Entry {
+    /// Returns the name, the figure and the method, by which what was learned is found again.
+    fn identity(&self) -> String {
+        let method = match self.method {
+            Method::Robust(_) => "robust",
+            Method::Cpi2(_) => "cpi2",
+            Method::Threshold(_) => "threshold",
+        };
+        format!("{} {} {method}", self.name, self.kind)
+    }
 }
 
 /// The cgroups with a verdict, for one entry: the last number of each.
@@ -181,6 +206,31 @@ impl Watch {
         self.total = self.entries.iter().map(total).collect();
     }
 
+    /// Returns what was learned, as the content of a [`BaselineFile`](super::BaselineFile).
+    pub fn saved(&self, now: Timestamp) -> Vec<u8> {
+        let identities: Vec<String> = self.entries.iter().map(Entry::identity).collect();
+        let baselines = self.learned.iter().filter_map(|((entry, workload), learned)| {
+            Some((identities.get(*entry)?.clone(), &**workload, learned.used, &learned.baseline))
+        });
+        saved::encode(baselines.filter(|(.., baseline)| baseline.weight() > 0.0), now.0)
+    }
+
+    /// Adds what was learned before the start, of the current entries. Of a workload that has been learned since, the baseline with more
+    /// samples is kept. Returns the number of added baselines.
+    pub fn restore(&mut self, all: Vec<Saved>) -> usize {
+        let identities: Vec<String> = self.entries.iter().map(Entry::identity).collect();
+        let mut added = 0;
+        for Saved { entry, workload, used, baseline } in all {
+            let Some(number) = identities.iter().position(|identity| *identity == entry) else { continue };
+            let learned = self.learned.entry((number, workload)).or_default();
+            if learned.baseline.weight() < baseline.weight() {
+                *learned = Learned { baseline, used: used.max(learned.used) };
+                added += 1;
+            }
+        }
+        added
+    }
+
     /// Judges the last complete interval of the history; `None` if it was judged before, or nothing is recorded.
     pub fn judge(&mut self, history: &History) -> Option<Report> {
         let to = Timestamp(history.observed()?.to.0 / INTERVAL * INTERVAL);
@@ -207,7 +257,7 @@ impl Watch {
             let usage = usage(subject, &now).and_then(|values| values.last().copied().flatten());
             let workload = workload::of(cgroup, subject.labels());
             for number in 0..self.entries.len() {
-                let Some(values) = self.entries[number].kind.values(subject, &now) else { continue };
+                let Some(values) = self.entries[number].kind.values(history, subject, &now) else { continue };
                 let value = values.last().copied().flatten();
                 let sample = Sample { at: to.0, value, usage: usage.unwrap_or(0.0) };
                 let judgement = self.judged(number, cgroup, &workload, sample);
@@ -264,7 +314,7 @@ impl Watch {
         let known = |values: Vec<Option<f64>>| -> Vec<f64> {
             values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect()
         };
-        let figure = self.entries[number].kind.values(subject, past).map(known).unwrap_or_default();
+        let figure = self.entries[number].kind.values(history, subject, past).map(known).unwrap_or_default();
         let others = history.subjects(Scope::Cgroup).filter(|(name, _)| !is_related(name, victim));
         let usages: Vec<(&str, Vec<f64>)> =
             others.filter_map(|(name, other)| Some((name, known(usage(other, past)?)))).collect();

@@ -76,7 +76,7 @@ pub(super) struct Published {
     /// Where the evidence of incidents is kept.
     pub(super) incidents: Arc<config::Incidents>,
     /// Figures that are compared with their past.
-    pub(super) anomalies: Arc<[anomaly::Entry]>,
+    pub(super) anomalies: anomaly::Settings,
 }
 
 impl Published {
@@ -661,7 +661,7 @@ impl<K: Kernel> Engine<K> {
             freshness,
             history,
             incidents: Arc::clone(&self.config.incidents),
-            anomalies: Arc::clone(&self.config.anomalies),
+            anomalies: self.config.anomalies.clone(),
         }
     }
 }

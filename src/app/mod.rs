@@ -1,5 +1,6 @@
 //! The service: connects configuration, collection thread, HTTP server and signal handling, and defines the order of shutdown.
 
+mod baselines;
 mod cpu_usage;
 mod cpus;
 mod demand;
@@ -186,7 +187,7 @@ where
         })
         .map_err(Failure::system("cannot start the collection thread"))?;
 
-    let history = history::start(published.clone(), history_memory, anomalies, incidents.clone())
+    let (history, recorded) = history::start(published.clone(), history_memory, anomalies, incidents.clone())
         .map_err(Failure::system("cannot start the history thread"))?;
     let incident_context = incidents::Context {
         published: published.clone(),
@@ -234,6 +235,9 @@ where
     drop(requests.send(Request::Stop));
     if ended.recv_timeout(left(stop::COLLECTED)) == Err(RecvTimeoutError::Timeout) {
         tracing::warn!("stopped during an unfinished collection");
+    }
+    if recorded.recv_timeout(left(stop::RECORDED)) == Err(RecvTimeoutError::Timeout) {
+        tracing::warn!("what was learned of anomalies was not written in time");
     }
     files.stop();
     outcome.map(drop)

@@ -27,6 +27,9 @@ pub(super) const PUSHED: Duration = Duration::from_millis(3000);
 /// describes is stuck in the kernel.
 pub(super) const COLLECTED: Duration = Duration::from_millis(3500);
 
+/// Time from the first signal until the history thread is no longer waited for. It writes what was learned, and a disk can hang.
+pub(super) const RECORDED: Duration = Duration::from_millis(4000);
+
 /// Maximum time to write the last log line.
 const LAST_LOG_TIMEOUT: Duration = Duration::from_millis(100);
 

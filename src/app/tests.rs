@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 
 use super::*;
+use crate::anomaly;
 use crate::clock::{Monotonic, Timestamp};
 use crate::status::tests::example;
 
@@ -77,7 +78,7 @@ fn published(at: Monotonic) -> Arc<Published> {
         freshness: Duration::ZERO,
         history: config::History::default(),
         incidents: Arc::default(),
-        anomalies: Arc::default(),
+        anomalies: anomaly::Settings::default(),
     })
 }
 

@@ -74,7 +74,7 @@ pub(super) fn check(
         web: web(file.web.as_ref(), &base.web, report),
         collection: collection(&file.collection, base.collection, report),
         history,
-        anomalies: anomalies(&file.anomalies, &base.anomalies, history.is_kept(), report),
+        anomalies: anomalies(file, &base.anomalies, &counters, history.is_kept(), report),
         incidents: incidents(&file.incidents, &base.incidents, report).into(),
         metrics: metrics(&file.metrics, &base.metrics, report).into(),
         counters,

@@ -1,6 +1,6 @@
 //! Checks of `counters`: events, groups, and names that conflict.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::decode::At;
@@ -213,8 +213,16 @@ pub(super) fn metrics(counters: &[Counters]) -> BTreeMap<String, &str> {
     metrics.collect()
 }
 
+/// Returns the metric names of the events that these entries count per cgroup.
+pub(super) fn metrics_of_cgroups(counters: &[Counters]) -> BTreeSet<String> {
+    let is_of_cgroups =
+        |entry: &&Counters| entry.per.iter().any(|targets| matches!(targets, Targets::Cgroups(_)));
+    let groups = counters.iter().filter(is_of_cgroups).flat_map(|entry| &entry.groups);
+    groups.flat_map(|group| &group.events).map(|event| metric(&label(event))).collect()
+}
+
 /// Returns the normalized metric name of a label.
-fn metric(label: &str) -> String {
+pub(super) fn metric(label: &str) -> String {
     label.to_ascii_lowercase().replace(['-', '.', ':', '/'], "_")
 }
 

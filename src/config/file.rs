@@ -62,6 +62,11 @@ pub(super) struct File {
     /// Figures of each cgroup that are compared with their own past on this node. If present, it replaces the built-in set; `{}` disables it.
     /// It needs a history.
     pub(super) anomalies: Option<At<Entries<Anomaly>>>,
+    /// Directory for what was learned of `anomalies`, so that a restart does not begin at nothing. It must exist, and be writable by the user
+    /// of the exporter. A file in it has at most 8 MiB. Without a directory nothing is written. Relative paths start at the directory of the
+    /// configuration file.
+    #[schemars(extend("examples" = ["/var/lib/perf-exporter"]))]
+    pub(super) anomalies_directory: Option<At<String>>,
     /// Evidence about anomalies, alerts and requests, kept as files.
     pub(super) incidents: Option<At<Incidents>>,
     /// Which metrics scrapes and pushes get. The pages of the exporter and the history always have all of them.

@@ -134,7 +134,7 @@ fn built_in() -> (Config, Selections) {
         web: Web::default(),
         collection: Collection::default(),
         history: History::default(),
-        anomalies: Arc::default(),
+        anomalies: anomaly::Settings::default(),
         incidents: Arc::default(),
         metrics: Arc::default(),
         counters: Vec::new(),
@@ -172,8 +172,8 @@ pub struct Config {
     pub collection: Collection,
     /// The past that is kept in memory.
     pub history: History,
-    /// Figures that are compared with their past, in the order of the file.
-    pub anomalies: Arc<[anomaly::Entry]>,
+    /// Figures that are compared with their past.
+    pub anomalies: anomaly::Settings,
     /// Where the evidence of incidents is kept.
     pub incidents: Arc<Incidents>,
     /// Which metrics are published.

@@ -36,6 +36,34 @@ named_enum! {
     }
 }
 
+/// A rate of a cgroup that is recorded, and that no page shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rate {
+    /// Page faults per second that read from a disk.
+    MajorFaults,
+    /// Context switches of runnable threads per second.
+    InvoluntarySwitches,
+    /// Preemptions per second because the cgroup has exhausted its CPU quota.
+    Throttling,
+    /// Time in uninterruptible sleep per second: the number of threads that wait for a disk or a lock of the kernel.
+    Blocked,
+    /// Events per second of one of the [counters](super::History::set_counters).
+    Counter(u8),
+}
+
+impl Rate {
+    /// Returns the quantity, and the factor of its amount.
+    pub(super) const fn quantity(self) -> (Quantity, f64) {
+        match self {
+            Self::MajorFaults => (Quantity::MajorFaults, 1.0),
+            Self::InvoluntarySwitches => (Quantity::InvoluntarySwitches, 1.0),
+            Self::Throttling => (Quantity::Throttled, 1.0),
+            Self::Blocked => (Quantity::Blocked, 1e-6),
+            Self::Counter(number) => (Quantity::Counter(number), 1.0),
+        }
+    }
+}
+
 /// How a figure is computed from amounts per step.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Formula {

@@ -24,10 +24,10 @@ use std::sync::Arc;
 
 use crate::lock::Lock;
 
-pub use figure::Figure;
+pub use figure::{Figure, Rate};
 pub use grid::{Grid, Window};
 pub use lists::{List, Listed, OTHER};
-pub use quantity::Scope;
+pub use quantity::{COUNTERS_MAX, Scope};
 pub use store::{History, Observed, Subject};
 pub use totals::totals;
 

@@ -1,10 +1,14 @@
 //! The recorded quantities and lists, and the metrics that they are read from.
 
 use std::mem::discriminant;
+use std::sync::Arc;
 
 use super::lists::{List, OTHER};
 use crate::metrics::{Family, Kind, Labels, Metadata, Snapshot};
 use crate::named_enum::named_enum;
+
+/// Maximum number of counters that a history records besides the fixed quantities. Each source takes a bit of 32.
+pub const COUNTERS_MAX: usize = 8;
 
 named_enum! {
     /// A kind of subject.
@@ -59,6 +63,14 @@ pub(super) enum Quantity {
     Migrations,
     /// Page faults.
     Faults,
+    /// Page faults that read from a disk.
+    MajorFaults,
+    /// Context switches of runnable threads.
+    InvoluntarySwitches,
+    /// Preemptions without an incoming task: the cgroup has exhausted its CPU quota.
+    Throttled,
+    /// Time in uninterruptible sleep, in microseconds.
+    Blocked,
     /// Preemptions.
     Preemptions,
     /// Created processes and threads.
@@ -69,6 +81,8 @@ pub(super) enum Quantity {
     Errors,
     /// Records that were lost because a ring was full.
     Lost,
+    /// Events of one of the counters of the history, by its number.
+    Counter(u8),
     /// The number of waits for a CPU of at most 2ⁿ seconds, and of more than half of that. `i8::MAX`: of any longer time.
     Runqueue(i8),
     /// The number of requests to block devices with such a latency.
@@ -78,6 +92,9 @@ pub(super) enum Quantity {
 impl Quantity {
     /// Returns the number of its source, as a bit. Each quantity has one source.
     pub(super) fn bit(self) -> u32 {
+        if let Self::Counter(number) = self {
+            return bit_of_counter(number.into());
+        }
         let reads = |source: &Source| match source.reading {
             Reading::Sum(quantity, _) => quantity == self,
             Reading::Buckets(quantity) => discriminant(&quantity(0)) == discriminant(&self),
@@ -118,7 +135,7 @@ pub(super) struct Source {
     of_machine: &'static [&'static str],
     /// Families of cgroups and of programs.
     of_subjects: &'static [&'static str],
-    /// The only series that are read: those with this label.
+    /// The only series that are counted: those with this label. The others show that the quantity is measured.
     only: Option<(&'static str, &'static str)>,
     /// The list that gets the same increments by name.
     lines: Option<(List, Name)>,
@@ -173,11 +190,13 @@ pub(super) struct Found<'s> {
 }
 
 impl<'s> Found<'s> {
-    /// Returns the subject of a series; `None` if the series is not read.
+    /// Reports whether a series is counted.
+    pub(super) fn counts(&self, labels: &Labels) -> bool {
+        self.source.only.is_none_or(|(label, value)| labels.get(label) == Some(value))
+    }
+
+    /// Returns the subject of a series; `None` if it has none.
     pub(super) fn subject<'l>(&self, labels: &'l Labels) -> Option<&'l str> {
-        if self.source.only.is_some_and(|(label, value)| labels.get(label) != Some(value)) {
-            return None;
-        }
         self.source.subject.or(self.scope.label()).map_or(Some(""), |label| labels.get(label))
     }
 
@@ -205,8 +224,18 @@ impl<'s> Found<'s> {
     }
 }
 
-/// Returns all families of a snapshot that are read, with their sources.
-pub(super) fn found(snapshot: &Snapshot) -> impl Iterator<Item = Found<'_>> {
+/// Returns the bit of a counter. The bits before it are those of the sources and of the entries.
+fn bit_of_counter(number: usize) -> u32 {
+    1 << (SOURCES.len() + 1 + number)
+}
+
+/// The bits of all sources that are not counters.
+pub(super) fn bits_of_sources() -> u32 {
+    bit_of_counter(0) - 1
+}
+
+/// Returns all families of a snapshot that are read, with their sources. `counters` are further families of cgroups.
+pub(super) fn found<'s>(snapshot: &'s Snapshot, counters: &'s [Arc<str>]) -> impl Iterator<Item = Found<'s>> {
     let of_source = move |(number, source): (usize, &'static Source)| {
         Scope::ALL.into_iter().filter_map(move |scope| {
             let family = source.family(scope, snapshot)?;
@@ -217,7 +246,11 @@ pub(super) fn found(snapshot: &Snapshot) -> impl Iterator<Item = Found<'_>> {
         let (scope, entry) = entry(family.metadata())?;
         Some(Found { scope, source: &ENTRIES, bit: 1 << SOURCES.len(), family, entry })
     });
-    SOURCES.iter().enumerate().flat_map(of_source).chain(entries)
+    let counters = counters.iter().zip(&COUNTERS).enumerate().filter_map(|(number, (name, source))| {
+        let (scope, family) = (Scope::Cgroup, snapshot.family(name)?);
+        Some(Found { scope, source, bit: bit_of_counter(number), family, entry: "" })
+    });
+    SOURCES.iter().enumerate().flat_map(of_source).chain(entries).chain(counters)
 }
 
 /// Prefixes of the families that entries of the configuration create.
@@ -253,6 +286,14 @@ fn entry(metadata: &Metadata) -> Option<(Scope, &str)> {
     (!BUILT_IN.iter().any(|known| entry.starts_with(known))).then_some((scope, entry))
 }
 
+/// The families of counters, whose names are not fixed.
+static COUNTERS: [Source; COUNTERS_MAX] = {
+    const fn counter(number: u8) -> Source {
+        Source::of(Quantity::Counter(number), &[], &[])
+    }
+    [counter(0), counter(1), counter(2), counter(3), counter(4), counter(5), counter(6), counter(7)]
+};
+
 /// The families of entries, which are found by their prefix.
 static ENTRIES: Source = Source::new(Reading::Lines, &[], &[]).listed(List::Events, Name::Entry);
 
@@ -260,7 +301,7 @@ static ENTRIES: Source = Source::new(Reading::Lines, &[], &[]).listed(List::Even
 const MICROSECONDS: f64 = 1e6;
 
 /// All sources. `task-clock` of a CPU includes idle time, therefore the CPU time of the machine is that of its threads.
-static SOURCES: [Source; 18] = [
+static SOURCES: [Source; 22] = [
     Source::new(
         Reading::Sum(Quantity::Cpu, MICROSECONDS),
         &["sched_run_seconds", "cgroup_task_clock_seconds", "process_task_clock_seconds"],
@@ -280,6 +321,23 @@ static SOURCES: [Source; 18] = [
         &["cpu_migrations", "sched_migrations"],
     ),
     Source::of(Quantity::Faults, &["cpu_page_faults"], &["page_faults"]),
+    Source::of(Quantity::MajorFaults, &["cpu_major_faults"], &["major_faults"]),
+    Source {
+        only: Some(("kind", "involuntary")),
+        ..Source::of(Quantity::InvoluntarySwitches, &["sched_switches"], &["sched_switches"])
+    },
+    Source {
+        only: Some(("by", "throttled")),
+        ..Source::of(Quantity::Throttled, &["sched_preemptions"], &["sched_preemptions"])
+    },
+    Source {
+        only: Some(("state", "uninterruptible")),
+        ..Source::new(
+            Reading::Sum(Quantity::Blocked, MICROSECONDS),
+            &["sched_wait_seconds"],
+            &["sched_wait_seconds"],
+        )
+    },
     Source::of(Quantity::Preemptions, &["sched_preemptions"], &["sched_preemptions"])
         .listed(List::Causes, Name::Label("by")),
     Source::of(Quantity::Forks, &["tracepoint_forks", "cgroup_forks"], &["forks"]),

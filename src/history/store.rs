@@ -6,10 +6,10 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::amounts::Amounts;
-use super::figure::{Figure, Formula, quantile_of};
+use super::figure::{Figure, Formula, Rate, quantile_of};
 use super::grid::{Grid, Window};
 use super::lists::{Listed, Lists, Names};
-use super::quantity::{Found, Quantity, Reading, Scope, found};
+use super::quantity::{COUNTERS_MAX, Found, Quantity, Reading, Scope, bits_of_sources, found};
 use super::series::{LENGTHS, Length, Series, Sum};
 use crate::clock::Timestamp;
 use crate::metrics::{Family, Labels, Point, Snapshot};
@@ -42,6 +42,8 @@ pub struct History {
     forgotten: u64,
     /// Names of the lines of lists.
     names: Names,
+    /// Families of cgroups that are recorded as well.
+    counters: Arc<[Arc<str>]>,
 }
 
 /// Something with a past.
@@ -86,7 +88,27 @@ impl History {
             limit,
             forgotten: 0,
             names: Names::default(),
+            counters: Arc::default(),
         }
+    }
+
+    /// Sets the families of cgroups that are recorded in addition to the fixed quantities, at most [`COUNTERS_MAX`]. If they change, their past
+    /// is forgotten.
+    pub fn set_counters(&mut self, counters: &Arc<[Arc<str>]>) {
+        if *counters == self.counters {
+            return;
+        }
+        self.counters = Arc::clone(counters);
+        for subject in self.subjects.iter_mut().flat_map(|subjects| subjects.values_mut()) {
+            subject.series.retain(|(quantity, _)| !matches!(quantity, Quantity::Counter(_)));
+            subject.known &= bits_of_sources();
+        }
+    }
+
+    /// Returns the rate of a counter; `None` if it is not recorded.
+    pub fn counter(&self, family: &str) -> Option<Rate> {
+        let number = self.counters.iter().take(COUNTERS_MAX).position(|counter| &**counter == family)?;
+        u8::try_from(number).ok().map(Rate::Counter)
     }
 
     /// Sets the maximum memory in bytes from the next collection on.
@@ -110,7 +132,8 @@ impl History {
             return 0;
         }
         let mut measured = [0; Scope::COUNT];
-        for found in found(snapshot) {
+        let counters = Arc::clone(&self.counters);
+        for found in found(snapshot, &counters) {
             measured[found.scope as usize] |= found.bit;
             self.read(&found, &last);
         }
@@ -154,9 +177,10 @@ impl History {
                 subject.labels = Arc::clone(&point.labels);
             }
             subject.seen |= found.bit;
+            let is_counted = began.is_some() && found.counts(&point.labels);
             // Without a begin the total contains counts of an unknown time. Only the series is created.
             let amounts = Amounts { earlier: earlier.map(|earlier| &earlier.value), now: &point.value };
-            let (from, counted) = (began.unwrap_or(last.taken()).0, if began.is_some() { 1.0 } else { 0.0 });
+            let (from, counted) = (began.unwrap_or(last.taken()).0, if is_counted { 1.0 } else { 0.0 });
             let mut add =
                 |quantity, amount: f64| subject.add(quantity, amount * counted, from, &self.lengths);
             match found.source.reading {
@@ -361,14 +385,7 @@ impl Subject {
     /// subject. `quantile` is from 0 to 1, for figures that are quantiles.
     pub fn values(&self, figure: Figure, quantile: f64, grid: &Grid) -> Option<Vec<Option<f64>>> {
         match figure.formula() {
-            Formula::Rate(quantity, factor) => {
-                let series = self.get(quantity)?;
-                let rate = |begin| {
-                    let Sum { amount, time } = series.sum(begin, grid);
-                    (time > 0).then(|| amount * factor * 1000.0 / time as f64)
-                };
-                Some(grid.begins().map(rate).collect())
-            }
+            Formula::Rate(quantity, factor) => self.rate_of(quantity, factor, grid),
             Formula::Ratio(over, under, factor) => {
                 let (over, under) = (self.get(over)?, self.get(under)?);
                 let ratio = |begin| {
@@ -390,6 +407,21 @@ impl Subject {
                 Some(grid.begins().map(of_step).collect())
             }
         }
+    }
+
+    /// Returns a rate in each step; `None` where it was not measured. Returns `None` if it is not measured for this subject.
+    pub fn rates(&self, rate: Rate, grid: &Grid) -> Option<Vec<Option<f64>>> {
+        let (quantity, factor) = rate.quantity();
+        self.rate_of(quantity, factor, grid)
+    }
+
+    fn rate_of(&self, quantity: Quantity, factor: f64, grid: &Grid) -> Option<Vec<Option<f64>>> {
+        let series = self.get(quantity)?;
+        let rate = |begin| {
+            let Sum { amount, time } = series.sum(begin, grid);
+            (time > 0).then(|| amount * factor * 1000.0 / time as f64)
+        };
+        Some(grid.begins().map(rate).collect())
     }
 
     /// Reports whether a figure is measured for this subject.

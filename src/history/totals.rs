@@ -11,7 +11,7 @@ use crate::metrics::Snapshot;
 /// Returns the lists of a subject since the begin of its series, with all names.
 pub fn totals(snapshot: &Snapshot, scope: Scope, name: &str) -> Vec<Listed> {
     let mut lists: BTreeMap<List, Vec<(Arc<str>, f64)>> = BTreeMap::new();
-    for found in found(snapshot).filter(|found| found.scope == scope) {
+    for found in found(snapshot, &[]).filter(|found| found.scope == scope) {
         let own = found.family.points().iter().filter(|point| found.subject(&point.labels) == Some(name));
         for point in own {
             if let Some((list, line)) = found.line(name, &point.labels) {

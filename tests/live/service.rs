@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use perf_exporter::host::{Facts, Roots, list, read_text};
+use perf_exporter::host::{Facts, Roots, list, read, read_text};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::counting::about;
 use crate::support::cgroup::TestCgroup;
 use crate::support::exposition::Exposition;
 use crate::support::program::copy_program;
-use crate::support::service::{Service, TEXT, get};
+use crate::support::service::{Service, TEXT, get, get_path};
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, core_pmus, eventually, lacks};
 
@@ -172,6 +172,35 @@ fn sigterm_ends_the_service_with_success() {
     signal(&service, Signal::TERM);
     let status = eventually("the service exited", || service.child.try_wait().unwrap());
     assert!(status.success(), "{status}: {}", service.log());
+}
+
+#[test]
+fn what_was_learned_is_written_at_the_end_and_the_file_of_a_newer_version_is_left_alone() {
+    if lacks(Feature::Software) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("baselines");
+    let run = || {
+        let path = directory.path().display();
+        let mut service = Service::start(&format!("anomalies_directory: {path}\n"));
+        eventually("a collection is in the history", || {
+            get_path(&service.address, "/api/v1/history").1.contains("\"recorded\":{").then_some(())
+        });
+        signal(&service, Signal::TERM);
+        let status = eventually("the service exited", || service.child.try_wait().unwrap());
+        assert!(status.success(), "{status}: {}", service.log());
+        service.log()
+    };
+    let log = run();
+    assert!(read(&file).unwrap().starts_with(b"perf-exporter baselines 1\n"), "{log}");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(list(directory.path()).unwrap(), ["baselines"], "nothing unfinished");
+    let newer = "perf-exporter baselines 2\nsomething";
+    fs::write(&file, newer).unwrap();
+    let log = run();
+    assert!(log.contains("its version is 2") && log.contains("move or remove it"), "{log}");
+    assert_eq!(read_text(&file).unwrap(), newer);
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn with(settings: Option<config::Incidents>, dir: tempfile::TempDir, path: std::
         freshness: Duration::ZERO,
         history: config::History::default(),
         incidents: Arc::new(settings.unwrap_or_default()),
-        anomalies: Arc::default(),
+        anomalies: crate::anomaly::Settings::default(),
     };
     let context = Context {
         published: watch::channel(Arc::new(published)).1,

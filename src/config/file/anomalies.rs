@@ -3,18 +3,29 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::anomaly::Kind;
 use crate::config::decode::At;
+use crate::config::value::Period;
 
 /// An entry of `anomalies`. Its name is the label `kind` of the metrics.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::config) struct Anomaly {
     /// The figure: `cpi` (cycles per instruction), `cache_misses` (per 1000 instructions), `runqueue_latency` (99th percentile),
-    /// `syscall_errors` (share of the calls), `forks` (per second).
-    pub(in crate::config) of: At<Kind>,
+    /// `syscall_errors` (share of the calls), `forks`, `major_faults`, `throttling`, `involuntary_switches` (per second), `off_cpu` (share of
+    /// uninterruptible sleep). With `per`: an event of `counters` that is counted per cgroup.
+    #[schemars(extend("examples" = ["cpi", "cache_misses", "runqueue_latency", "syscall_errors", "forks", "major_faults", "throttling", "off_cpu", "involuntary_switches", "branch-misses"]))]
+    pub(in crate::config) of: At<String>,
+    /// Another event of `counters`: the figure is the ratio of both.
+    #[schemars(extend("examples" = ["branches"]))]
+    pub(in crate::config) per: Option<At<String>>,
     /// How unusual values are found: `robust` by medians, for each utilization; `cpi2` as in the paper CPI² of 2013. `robust` by default.
     pub(in crate::config) method: Option<At<MethodName>>,
+    /// Instead of `method`: a fixed limit. Values above it are unusual.
+    #[schemars(extend("examples" = [0.2]))]
+    pub(in crate::config) above: Option<At<f64>>,
+    /// With `above`: the time for which values are above it, 10s to 1h; `1m` by default.
+    #[serde(rename = "for")]
+    pub(in crate::config) lasting: Option<At<Period>>,
 }
 
 /// How unusual values are found.

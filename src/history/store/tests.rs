@@ -1,4 +1,5 @@
 mod lists;
+mod rates;
 
 use proptest::prelude::*;
 
