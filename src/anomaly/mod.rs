@@ -49,7 +49,7 @@ pub use robust::{Expected, Robust};
 pub use saved::{Refusal, Saved, decode};
 pub use sketch::Sketch;
 pub use threshold::Threshold;
-pub use watch::{Active, Entry, Notable, Report, Settings, Verdicts, Watch};
+pub use watch::{Active, Ended, Entry, Notable, Report, Settings, Verdicts, Watch};
 
 /// A figure of one cgroup over one interval.
 #[derive(Debug, Clone, Copy, PartialEq)]

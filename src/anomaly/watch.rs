@@ -97,6 +97,17 @@ pub struct Notable {
     pub score: f64,
 }
 
+/// An anomaly that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// Number of the entry.
+    pub entry: usize,
+    /// The cgroup.
+    pub cgroup: Arc<str>,
+    /// End of the interval of its last outlier.
+    pub at: Timestamp,
+}
+
 /// The state after an interval.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
@@ -110,8 +121,8 @@ pub struct Report {
     pub active: Vec<Active>,
     /// Anomalies that began in this interval.
     pub began: Vec<Active>,
-    /// Anomalies that ended in this interval, by entry and cgroup.
-    pub ended: Vec<(usize, Arc<str>)>,
+    /// Anomalies that ended in this interval.
+    pub ended: Vec<Ended>,
 }
 
 impl Report {
@@ -133,7 +144,7 @@ impl Report {
                 "a figure of a cgroup is unusually high"
             );
         }
-        for (entry, cgroup) in &self.ended {
+        for Ended { entry, cgroup, .. } in &self.ended {
             let kind = self.name(*entry);
             tracing::info!(name: "perf_exporter.anomaly.ended", kind, %cgroup, "a figure of a cgroup is usual again");
         }
@@ -268,7 +279,9 @@ impl Watch {
                         let suspects = self.suspects(number, history, (cgroup, subject), threshold, &past);
                         report.began.extend(self.begin(number, cgroup, suspects));
                     }
-                    Some(Change::Ended(_)) => report.ended.push((number, cgroup.into())),
+                    Some(Change::Ended(at)) => {
+                        report.ended.push(Ended { entry: number, cgroup: cgroup.into(), at: Timestamp(at) });
+                    }
                     None => {}
                 }
                 report.active.extend(self.active(number, cgroup));

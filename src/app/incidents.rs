@@ -12,7 +12,8 @@ use prometheus::{IntCounterVec, Opts, Registry};
 use tokio::sync::{oneshot, watch};
 
 use super::engine::Published;
-use crate::anomaly::{Active, Report, Rule};
+use crate::anomaly::{Active, Ended, Report};
+use crate::budget::Share;
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config;
 use crate::export::incident::{Sources, collect};
@@ -57,7 +58,7 @@ pub(super) enum Refused {
 #[derive(Debug)]
 enum Event {
     Began { kind: String, active: Active },
-    Ended { kind: String, cgroup: Arc<str> },
+    Ended { kind: String, cgroup: Arc<str>, at: Timestamp },
     Asked { trigger: Trigger, cgroup: Option<String>, answer: oneshot::Sender<Result<IncidentId, Refused>> },
 }
 
@@ -108,10 +109,10 @@ impl Incidents {
                 self.metrics.0.with_label_values(&["anomaly", "suppressed"]).inc();
             }
         }
-        for (entry, cgroup) in &report.ended {
+        for Ended { entry, cgroup, at } in &report.ended {
             let kind = report.name(*entry).to_owned();
             // If the queue is full, the incident ends when it is too long.
-            self.events.try_send(Event::Ended { kind, cgroup: Arc::clone(cgroup) }).ok();
+            self.events.try_send(Event::Ended { kind, cgroup: Arc::clone(cgroup), at: *at }).ok();
         }
     }
 
@@ -151,6 +152,8 @@ pub(super) struct Context {
     pub(super) published: watch::Receiver<Arc<Published>>,
     pub(super) history: SharedHistory,
     pub(super) profiles: Arc<dyn ProfileRecorder>,
+    /// The share of memory for evidence.
+    pub(super) memory: Share,
     pub(super) clock: Clock,
     /// The name of the node.
     pub(super) node: String,
@@ -222,15 +225,12 @@ impl Recorder {
                     self.write(place);
                 }
             }
-            Event::Ended { kind, cgroup } => {
+            Event::Ended { kind, cgroup, at } => {
                 let is_of = |open: &Open| {
                     open.kind.as_ref() == Some(&kind) && open.incident.cgroup.as_deref() == Some(&*cgroup)
                 };
                 if let Some(place) = self.open.iter().position(is_of) {
-                    // An anomaly is over when there was no outlier for this time.
-                    let ended = self.context.clock.now().0.saturating_sub(Rule::default().within);
-                    let began = self.open.get(place).map_or(0, |open| open.incident.began_ms);
-                    self.end(place, Timestamp(ended.max(began)));
+                    self.end(place, at);
                 }
             }
             Event::Asked { trigger, cgroup, answer } => {
@@ -339,10 +339,14 @@ impl Recorder {
         let incident = &mut open.incident;
         let Some(directory) = &settings.directory else { return };
         let now = self.context.clock.now();
-        let sources = Sources { history: &self.context.history, profiles: &*self.context.profiles, now };
-        let archive = collect(incident, sources, settings.each());
+        let Context { history, profiles, memory, .. } = &self.context;
+        let sources = Sources { history, profiles: &**profiles, memory, now };
         let store = Store::at(directory);
-        let written = store.prepare().and_then(|()| store.write(incident, archive, settings.bounds));
+        let written = store.prepare().and_then(|()| {
+            let mut archive = store.create(&incident.id, settings.each(), now)?;
+            collect(incident, sources, &mut archive)?;
+            archive.finish(incident, settings.bounds)
+        });
         let (id, is_new) = (&incident.id, incident.ended_ms.is_none());
         match written {
             Ok(written) => {

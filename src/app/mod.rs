@@ -174,6 +174,7 @@ where
         .governing(web.reader);
     let (profiles, memory) = (engine.profiles(), engine.memory_of(Part::Queues));
     let (history_memory, anomalies) = (engine.memory_of(Part::History), engine.anomalies());
+    let evidence_memory = engine.memory_of(Part::Evidence);
     let (incidents, triggers) = incidents::channel(incident_metrics);
     let server = server.within(memory.clone());
     let (requests, received) = channel();
@@ -193,6 +194,7 @@ where
         published: published.clone(),
         history: history.clone(),
         profiles: Arc::clone(&profiles),
+        memory: evidence_memory,
         clock: options.clock.clone(),
         node: resource::node_name(&options.roots),
     };

@@ -25,8 +25,8 @@ pub struct Incidents {
 
 impl Incidents {
     /// Returns the maximum size of one incident, in bytes.
-    pub fn each(&self) -> usize {
-        usize::try_from(self.bounds.bytes / PART).unwrap_or(usize::MAX)
+    pub fn each(&self) -> u64 {
+        self.bounds.bytes / PART
     }
 }
 

@@ -14,7 +14,9 @@ use super::overview::{HISTORY, PageQuery, json};
 use super::page::profile::offline;
 use super::pprof;
 use super::query::encode;
+use crate::budget::{Account, Share};
 use crate::clock::Timestamp;
+use crate::error::FileError;
 use crate::history::{Figure, Grid, Scope, SharedHistory, Window};
 use crate::incident::{Archive, Incident, Profiled, Span};
 use crate::profile::{Cgroups, Profile, ProfileRecorder, Selection, TimeRange};
@@ -51,6 +53,8 @@ pub struct Sources<'s> {
     pub history: &'s SharedHistory,
     /// The recorded samples.
     pub profiles: &'s dyn ProfileRecorder,
+    /// The share of memory for evidence.
+    pub memory: &'s Share,
     /// The current time.
     pub now: Timestamp,
 }
@@ -71,80 +75,111 @@ struct Pair {
     before: Profile,
 }
 
-/// Collects the evidence of an incident from its begin until now, at most `limit` bytes. Sets which profiles there are, and what is missing.
-/// Reads files of other processes and may take seconds.
-pub fn collect(incident: &mut Incident, sources: Sources<'_>, limit: usize) -> Archive {
+/// Writes the evidence of an incident, from its begin until now, into an archive. Sets which profiles there are, and what is missing. Reads files of
+/// other processes and may take seconds.
+///
+/// # Errors
+/// If the archive cannot be written.
+pub fn collect(
+    incident: &mut Incident,
+    sources: Sources<'_>,
+    archive: &mut Archive<'_>,
+) -> Result<(), FileError> {
     incident.profiles.clear();
     incident.missing.clear();
-    let mut archive = Archive::new(limit, sources.now);
-    let pairs = profiles(incident, sources.profiles);
-    let (charts, figures) = recorded(incident, sources);
-    let report = report::report(incident, &charts, pairs.first());
-    add(&mut archive, incident, REPORT, report.into_bytes());
+    let mut evidence = Evidence { incident, archive, account: sources.memory.account() };
+    let (charts, figures) = recorded(evidence.incident, sources);
     for (name, json) in figures {
-        add(&mut archive, incident, &name, json);
+        evidence.add(&name, json)?;
     }
-    for Pair { name, during, before } in &pairs {
-        let title = format!("{name} of {}, {}", incident.subject(), incident.id);
-        let base = Some(before).filter(|before| before.taken() > 0);
-        let page = offline(during, base, Some(&title), FUNCTIONS);
-        add(&mut archive, incident, &format!("{name}.html"), page.into_bytes());
+    let entries = sources.profiles.entries();
+    if entries.is_empty() {
+        evidence.incident.missing.push("profiles: no entry of profiles is configured".to_owned());
+    }
+    let mut first = None;
+    for entry in entries {
+        let Some(pair) = pair(evidence.incident, &entry, sources.profiles) else { continue };
+        evidence.add_files(&pair)?;
+        match &first {
+            // The report has the image of the first one.
+            None => first = Some(pair),
+            Some(_) => evidence.add_page(&pair)?,
+        }
+    }
+    let report = report::report(evidence.incident, &charts, first.as_ref());
+    evidence.add(REPORT, report.into_bytes())
+}
+
+/// The evidence that is being written.
+struct Evidence<'e, 'a, 's> {
+    incident: &'e mut Incident,
+    archive: &'a mut Archive<'s>,
+    /// The memory of the file that is being written.
+    account: Account,
+}
+
+impl Evidence<'_, '_, '_> {
+    /// Adds a file, or notes that it is missing.
+    fn add(&mut self, name: &str, content: Vec<u8>) -> Result<(), FileError> {
+        self.account.set(content.len() as u64);
+        if !self.archive.add(name, &content)? {
+            let bytes = content.len();
+            self.incident.missing.push(format!(
+                "{name}: its {bytes} bytes do not fit into the archive; set incidents.size higher"
+            ));
+        }
+        drop(content);
+        self.account.set(0);
+        Ok(())
+    }
+
+    /// Adds both profiles of an entry as pprof and as folded stacks.
+    fn add_files(&mut self, Pair { name, during, before }: &Pair) -> Result<(), FileError> {
         for (profile, part) in [(during, "during"), (before, "before")] {
             match pprof::encode(profile) {
-                Ok(encoded) => add(&mut archive, incident, &format!("{name}-{part}.pb.gz"), encoded),
+                Ok(encoded) => self.add(&format!("{name}-{part}.pb.gz"), encoded)?,
                 Err(error) => {
-                    incident
-                        .missing
-                        .push(format!("{name}-{part}.pb.gz: the profile cannot be encoded: {error}"));
+                    let missing = format!("{name}-{part}.pb.gz: the profile cannot be encoded: {error}");
+                    self.incident.missing.push(missing);
                 }
             }
             let text = Folded::new(profile, folded::Options::default()).text(false);
-            add(&mut archive, incident, &format!("{name}-{part}.folded"), text.into_bytes());
+            self.add(&format!("{name}-{part}.folded"), text.into_bytes())?;
         }
+        Ok(())
     }
-    archive
+
+    /// Adds a page with the image of a profile.
+    fn add_page(&mut self, Pair { name, during, before }: &Pair) -> Result<(), FileError> {
+        let title = format!("{name} of {}, {}", self.incident.subject(), self.incident.id);
+        let base = Some(before).filter(|before| before.taken() > 0);
+        let page = offline(during, base, Some(&title), FUNCTIONS);
+        self.add(&format!("{name}.html"), page.into_bytes())
+    }
 }
 
-/// Adds a member to the archive, or notes that it is missing.
-fn add(archive: &mut Archive, incident: &mut Incident, name: &str, content: Vec<u8>) {
-    if let Err(bytes) = archive.add(name, content) {
-        incident.missing.push(format!(
-            "{name}: its {bytes} bytes do not fit into the archive; set incidents.size higher"
-        ));
-    }
-}
-
-/// Returns the profiles of the incident that have samples. Those with the most samples during the incident come first.
-fn profiles(incident: &mut Incident, recorder: &dyn ProfileRecorder) -> Vec<Pair> {
+/// Returns the profiles of an entry, if there are samples, and notes their numbers.
+fn pair(incident: &mut Incident, entry: &str, recorder: &dyn ProfileRecorder) -> Option<Pair> {
     let cgroup = incident.cgroup.as_deref().map(Cgroups::below);
     let selection = Selection { cgroup, ..Selection::default() };
-    let range = |Span { from_ms, to_ms }| TimeRange { from: Timestamp(from_ms), to: Timestamp(to_ms) };
-    let entries = recorder.entries();
-    if entries.is_empty() {
-        incident.missing.push("profiles: no entry of profiles is configured".to_owned());
-    }
-    let mut pairs = Vec::new();
-    for entry in entries {
-        let taken = recorder.range(&entry, range(incident.during), &selection);
-        let taken = taken
-            .and_then(|during| Ok((during, recorder.range(&entry, range(incident.before), &selection)?)));
-        match taken {
-            Ok((during, before)) => {
-                incident.profiles.push(Profiled {
-                    name: entry.to_string(),
-                    during: during.taken(),
-                    before: before.taken(),
-                    lost: during.lost.iter().map(|(_, count)| count).sum(),
-                });
-                if during.taken() + before.taken() > 0 {
-                    pairs.push(Pair { name: entry.to_string(), during, before });
-                }
-            }
-            Err(error) => incident.missing.push(format!("profile {entry}: {error}")),
+    let taken = |Span { from_ms, to_ms }| {
+        recorder.range(entry, TimeRange { from: Timestamp(from_ms), to: Timestamp(to_ms) }, &selection)
+    };
+    let both = taken(incident.during).and_then(|during| Ok((during, taken(incident.before)?)));
+    let (during, before) = match both {
+        Ok(both) => both,
+        Err(error) => {
+            incident.missing.push(format!("profile {entry}: {error}"));
+            return None;
         }
-    }
-    pairs.sort_by_key(|pair| std::cmp::Reverse(pair.during.taken()));
-    pairs
+    };
+    incident.profiles.push(Profiled {
+        name: entry.to_owned(),
+        during: during.taken(),
+        before: before.taken(),
+        lost: during.lost.iter().map(|(_, count)| count).sum(),
+    });
+    (during.taken() + before.taken() > 0).then(|| Pair { name: entry.to_owned(), during, before })
 }
 
 /// Returns the charts and the figures as JSON: of the cgroup, the machine and the suspects.

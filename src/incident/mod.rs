@@ -1,7 +1,7 @@
 //! Incidents: evidence about a time in which something was wrong, kept as files.
 //!
 //! An [`Incident`] describes the time, why the evidence was collected ([`Trigger`]) and what of it is missing. [`Store`] keeps each incident as
-//! one tar archive: the description first, then the evidence. This module does not collect evidence.
+//! one tar archive: the evidence, and the description last. This module does not collect evidence.
 
 mod archive;
 mod store;

@@ -1,20 +1,18 @@
 //! The directory of incidents: one archive each, written completely or not at all.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use serde::Deserialize;
 
-use super::archive::{Archive, member};
+use super::archive::{Archive, DESCRIPTION, member, rename};
 use super::{FORMAT, Incident, IncidentId};
+use crate::clock::Timestamp;
 use crate::error::FileError;
 use crate::host;
-
-/// Name of the first member of each archive.
-const DESCRIPTION: &str = "incident.json";
 
 /// Maximum size of a description in bytes.
 const DESCRIPTION_SIZE: u64 = 1 << 20;
@@ -108,38 +106,24 @@ impl Store {
         Ok(())
     }
 
-    /// Writes an incident with its evidence, in place of an earlier state of it. Removes the oldest other incidents above the limits. A crash
-    /// leaves the earlier state.
+    /// Begins the archive of an incident, of at most `limit` bytes, whose members have this time. The directory must be
+    /// [prepared](Self::prepare).
     ///
     /// # Errors
-    /// If the archive cannot be written. Nothing is left of it then.
-    pub fn write(
-        &self,
-        incident: &Incident,
-        evidence: Archive,
-        bounds: Bounds,
-    ) -> Result<Written, FileError> {
-        let path = self.path(&incident.id);
-        let failed = |error: &io::Error| FileError::io(&path, error);
-        let archive = serde_json::to_vec_pretty(incident)
-            .map_err(io::Error::from)
-            .and_then(|json| evidence.encode(DESCRIPTION, json))
-            .map_err(|error| failed(&error))?;
-        let removed = self.make_room(&incident.id, archive.len() as u64, bounds);
-        let partial = self.directory.join(format!("{}{EXTENSION}{PARTIAL}", incident.id));
-        let written = write_file(&partial, &archive).and_then(|()| fs::rename(&partial, &path));
-        if let Err(error) = written {
-            // The error to report is that of the write.
-            fs::remove_file(&partial).ok();
-            return Err(failed(&error));
-        }
-        // Without this, a crash may lose the new name. The file system may not support it.
-        File::open(&self.directory).and_then(|directory| directory.sync_all()).ok();
-        Ok(Written { bytes: archive.len() as u64, removed })
+    /// If the file cannot be created.
+    pub fn create(&self, id: &IncidentId, limit: u64, time: Timestamp) -> Result<Archive<'_>, FileError> {
+        let partial = self.directory.join(format!("{id}{EXTENSION}{PARTIAL}"));
+        Archive::create(self, id, partial, (limit, time))
+    }
+
+    /// Puts a complete archive in place of an earlier state of the incident.
+    pub(super) fn replace(&self, partial: &Path, id: &IncidentId) -> Result<(), FileError> {
+        let path = self.path(id);
+        rename(partial, &path, &self.directory).map_err(|error| FileError::io(path, &error))
     }
 
     /// Removes the oldest incidents so that one of this size fits. Returns how many.
-    fn make_room(&self, id: &IncidentId, bytes: u64, bounds: Bounds) -> usize {
+    pub(super) fn make_room(&self, id: &IncidentId, bytes: u64, bounds: Bounds) -> usize {
         let mut others: Vec<(IncidentId, u64)> =
             self.archives().into_iter().filter(|(other, _)| other != id).collect();
         let mut total: u64 = bytes + others.iter().map(|(_, bytes)| bytes).sum::<u64>();
@@ -242,17 +226,4 @@ impl Store {
     fn path(&self, id: &IncidentId) -> PathBuf {
         self.directory.join(format!("{id}{EXTENSION}"))
     }
-}
-
-/// Writes a file that only its owner can read, and waits until it is on the disk.
-fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-        .open(path)?;
-    file.write_all(content)?;
-    file.sync_all()
 }

@@ -4,7 +4,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use proptest::prelude::*;
 
 use super::*;
-use crate::error::FileErrorKind;
+use crate::error::{FileError, FileErrorKind};
 use crate::host;
 
 const NOW: Timestamp = Timestamp(1_795_809_235_000);
@@ -45,10 +45,22 @@ fn store() -> (tempfile::TempDir, Store) {
     (dir, store)
 }
 
-fn evidence(bytes: usize) -> Archive {
-    let mut archive = Archive::new(1 << 20, NOW);
-    archive.add("report.html", vec![b'x'; bytes]).unwrap();
-    archive
+/// Writes an incident with these files.
+pub(crate) fn write(
+    store: &Store,
+    incident: &Incident,
+    files: &[(&str, Vec<u8>)],
+    bounds: Bounds,
+) -> Result<Written, FileError> {
+    let mut archive = store.create(&incident.id, 1 << 20, NOW)?;
+    for (name, content) in files {
+        assert!(archive.add(name, content)?);
+    }
+    archive.finish(incident, bounds)
+}
+
+fn evidence(bytes: usize) -> [(&'static str, Vec<u8>); 1] {
+    [("report.html", vec![b'x'; bytes])]
 }
 
 fn ids(store: &Store) -> Vec<String> {
@@ -86,7 +98,7 @@ fn other_texts_are_no_identifiers() {
 fn an_incident_is_read_as_it_was_written_and_only_its_owner_can_read_it() {
     let (_dir, store) = store();
     let incident = example(0);
-    let written = store.write(&incident, evidence(1000), AMPLE).unwrap();
+    let written = write(&store, &incident, &evidence(1000), AMPLE).unwrap();
     assert_eq!(store.read(&incident.id), Ok(incident.clone()));
     assert_eq!(store.member(&incident.id, "report.html", 1000).unwrap().unwrap(), [b'x'; 1000]);
     assert_eq!(store.member(&incident.id, "absent", 1000), Ok(None));
@@ -100,9 +112,9 @@ fn an_incident_is_read_as_it_was_written_and_only_its_owner_can_read_it() {
 fn the_complete_evidence_replaces_that_of_the_begin() {
     let (_dir, store) = store();
     let begun = example(0);
-    store.write(&begun, evidence(10), AMPLE).unwrap();
+    write(&store, &begun, &evidence(10), AMPLE).unwrap();
     let complete = Incident { ended_ms: Some(NOW.0 + 5000), ..begun };
-    store.write(&complete, evidence(20), AMPLE).unwrap();
+    write(&store, &complete, &evidence(20), AMPLE).unwrap();
     let (listed, number) = store.list(10);
     assert_eq!((number, &listed[0].incident), (1, &Ok(complete)));
 }
@@ -112,13 +124,13 @@ fn the_oldest_incidents_make_room() {
     let (_dir, store) = store();
     let bounds = Bounds { number: 3, ..AMPLE };
     let removed: Vec<usize> =
-        (0..5).map(|after| store.write(&example(after), evidence(10), bounds).unwrap().removed).collect();
+        (0..5).map(|after| write(&store, &example(after), &evidence(10), bounds).unwrap().removed).collect();
     assert_eq!(removed, [0, 0, 0, 1, 1]);
     assert_eq!(ids(&store), ["20261127T195359Z", "20261127T195358Z", "20261127T195357Z"]);
     // Each of these has about 42 KiB.
     let bounds = Bounds { bytes: 100 << 10, ..bounds };
     for after in 5..8 {
-        store.write(&example(after), evidence(40 << 10), bounds).unwrap();
+        write(&store, &example(after), &evidence(40 << 10), bounds).unwrap();
     }
     assert_eq!(ids(&store), ["20261127T195402Z", "20261127T195401Z"]);
 }
@@ -127,11 +139,11 @@ fn the_oldest_incidents_make_room() {
 fn an_archive_of_a_newer_program_is_neither_read_nor_removed() {
     let (_dir, store) = store();
     let newer = Incident { format: FORMAT + 1, ..example(0) };
-    store.write(&newer, evidence(10), AMPLE).unwrap();
+    write(&store, &newer, &evidence(10), AMPLE).unwrap();
     assert_eq!(store.read(&newer.id), Err(NoIncident::Newer(FORMAT + 1)));
     let bounds = Bounds { number: 1, ..AMPLE };
-    assert_eq!(store.write(&example(1), evidence(10), bounds).unwrap().removed, 0);
-    assert_eq!(store.write(&example(2), evidence(10), bounds).unwrap().removed, 1);
+    assert_eq!(write(&store, &example(1), &evidence(10), bounds).unwrap().removed, 0);
+    assert_eq!(write(&store, &example(2), &evidence(10), bounds).unwrap().removed, 1);
     assert_eq!(ids(&store), ["20261127T195357Z", "20261127T195355Z"]);
 }
 
@@ -167,18 +179,29 @@ fn links_and_directories_in_place_of_an_archive_are_not_read() {
 fn a_missing_directory_is_an_error_with_its_path_and_leaves_nothing() {
     let (dir, store) = store();
     fs::remove_dir(store.directory()).unwrap();
-    let error = store.write(&example(0), evidence(10), AMPLE).unwrap_err();
-    assert_eq!(error.path, store.directory().join("20261127T195355Z.tar"));
+    let error = write(&store, &example(0), &evidence(10), AMPLE).unwrap_err();
+    assert_eq!(error.path, store.directory().join("20261127T195355Z.tar.partial"));
     assert!(matches!(error.kind, FileErrorKind::Errno(_)));
     assert_eq!(host::list(dir.path()).unwrap().len(), 0);
 }
 
 #[test]
 fn a_member_that_does_not_fit_is_left_out() {
-    let mut archive = Archive::new(10_000, NOW);
-    assert_eq!(archive.add("first", vec![0; 4000]), Ok(()));
-    assert_eq!(archive.add("second", vec![0; 4000]), Err(4000));
-    assert_eq!(archive.add("third", vec![0; 1000]), Ok(()));
+    let (_dir, store) = store();
+    let mut archive = store.create(&example(0).id, 11_000, NOW).unwrap();
+    let mut add = |bytes| archive.add("file", &vec![0; bytes]).unwrap();
+    assert_eq!([add(4000), add(4000), add(1000)], [true, false, true]);
+}
+
+#[test]
+fn of_an_archive_that_is_not_finished_nothing_is_left() {
+    let (_dir, store) = store();
+    let mut archive = store.create(&example(0).id, 1 << 20, NOW).unwrap();
+    archive.add("file", b"content").unwrap();
+    assert_eq!(host::list(store.directory()).unwrap(), ["20261127T195355Z.tar.partial"]);
+    assert_eq!(ids(&store), [""; 0]);
+    drop(archive);
+    assert_eq!(host::list(store.directory()).unwrap(), [""; 0]);
 }
 
 #[test]
@@ -196,14 +219,14 @@ proptest! {
         let (listed, number) = store.list(10);
         prop_assert_eq!(number, 1);
         prop_assert!(listed[0].incident.is_err());
-        store.write(&example(1), evidence(10), Bounds { number: 1, ..AMPLE }).unwrap();
+        write(&store, &example(1), &evidence(10), Bounds { number: 1, ..AMPLE }).unwrap();
         prop_assert_eq!(store.list(10).1, 1);
     }
 
     #[test]
     fn no_damage_of_an_archive_is_taken_for_another_program(at in 0_usize..2000, byte in any::<u8>()) {
         let (_dir, store) = store();
-        store.write(&example(0), evidence(10), AMPLE).unwrap();
+        write(&store, &example(0), &evidence(10), AMPLE).unwrap();
         let path = store.directory().join("20261127T195355Z.tar");
         let mut archive = host::read(&path).unwrap();
         let at = at.min(archive.len() - 1);

@@ -52,12 +52,14 @@ check_units() {
   has_units sampling profiles
   has_units probing probes
   has_units both profiles probes
+  has_units keeping state
   local name
-  for name in alone sampling probing both; do
+  for name in alone sampling probing both keeping; do
     expect "systemd accepts the unit ($name)" verified "$name"
   done
   expect "the service is restricted" closed alone 25
   expect "the service with profiles is restricted" closed sampling 40
+  expect "the service with a state directory is restricted" closed keeping 26
   if ! command -v strace >/dev/null; then
     lacks strace "the calls of the exporter" "strace is not installed"
     return

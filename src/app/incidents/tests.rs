@@ -83,6 +83,7 @@ fn with(settings: Option<config::Incidents>, dir: tempfile::TempDir, path: std::
         published: watch::channel(Arc::new(published)).1,
         history: SharedHistory::default(),
         profiles: Arc::new(Nothing),
+        memory: Share::fixed(crate::budget::Part::Evidence, 1 << 20),
         clock: clock.clone(),
         node: "node-1".to_owned(),
     };
@@ -144,12 +145,12 @@ fn an_anomaly_is_recorded_at_its_begin_and_again_at_its_end() {
     assert_eq!(begun.before, Span { from_ms: START.0 - 340_000, to_ms: START.0 - 40_000 });
     assert_eq!(begun.suspects[0].cgroup, "/noisy");
     recording.clock.advance(Duration::from_secs(500));
-    let other = Event::Ended { kind: "forks".to_owned(), cgroup: "/victim".into() };
+    let at = Timestamp(START.0 + 200_000);
+    let other = Event::Ended { kind: "forks".to_owned(), cgroup: "/victim".into(), at };
     recording.recorder.handle(other);
     assert_eq!(recording.listed()[0].ended_ms, None);
-    let ended = Event::Ended { kind: "runqueue_latency".to_owned(), cgroup: "/victim".into() };
+    let ended = Event::Ended { kind: "runqueue_latency".to_owned(), cgroup: "/victim".into(), at };
     recording.recorder.handle(ended);
-    // The last outlier was five minutes before.
     let [complete] = &recording.listed()[..] else { panic!() };
     assert_eq!(complete.ended_ms, Some(START.0 + 200_000));
     assert_eq!(complete.during.to_ms, START.0 + 200_000);
@@ -231,8 +232,11 @@ fn a_directory_that_vanishes_is_created_again_and_a_file_in_its_place_is_a_failu
 #[tokio::test]
 async fn a_full_queue_refuses_at_once() {
     let (incidents, _triggers) = channel(Metrics::new(&Registry::new()).unwrap());
-    let report =
-        Report { entries: vec!["forks".into()], ended: vec![(0, "/a".into()); WAITING], ..Report::default() };
+    let report = Report {
+        entries: vec!["forks".into()],
+        ended: vec![Ended { entry: 0, cgroup: "/a".into(), at: START }; WAITING],
+        ..Report::default()
+    };
     incidents.follow(&report);
     assert_eq!(incidents.ask(Trigger::Signal, None).await, Err(Refused::Full));
     drop(_triggers);

@@ -2,7 +2,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::incident::tests::example;
+use crate::budget::Part;
+use crate::incident::tests::{example, write};
 use crate::incident::{Bounds, Store, Trigger};
 use crate::profile::sample_profiles::hostile;
 use crate::profile::{HeatMap, NoProfile, RecordingId};
@@ -47,13 +48,17 @@ impl ProfileRecorder for Recorded {
     }
 }
 
-fn collected(incident: &mut Incident, profiles: &Recorded, limit: usize) -> Vec<(String, Vec<u8>)> {
+fn collected(incident: &mut Incident, profiles: &Recorded, limit: u64) -> Vec<(String, Vec<u8>)> {
     let history = SharedHistory::default();
-    let sources = Sources { history: &history, profiles, now: Timestamp(incident.during.to_ms) };
-    let archive = collect(incident, sources, limit);
+    let memory = Share::fixed(Part::Evidence, 1 << 20);
+    let now = Timestamp(incident.during.to_ms);
+    let sources = Sources { history: &history, profiles, memory: &memory, now };
     let dir = tempfile::tempdir().unwrap();
     let store = Store::at(dir.path());
-    store.write(incident, archive, Bounds { number: 1, bytes: u64::MAX }).unwrap();
+    let mut archive = store.create(&incident.id, limit, now).unwrap();
+    collect(incident, sources, &mut archive).unwrap();
+    archive.finish(incident, Bounds { number: 1, bytes: u64::MAX }).unwrap();
+    assert_eq!(memory.used(), 0);
     let bytes = store.archive(&incident.id, u64::MAX - 1).unwrap();
     let mut archive = tar::Archive::new(&*bytes);
     let member = |entry: std::io::Result<tar::Entry<'_, &[u8]>>| {
@@ -68,21 +73,25 @@ fn collected(incident: &mut Incident, profiles: &Recorded, limit: usize) -> Vec<
 #[test]
 fn the_archive_has_the_report_and_each_profile_of_both_times() {
     let mut incident = example(0);
-    let members = collected(&mut incident, &Recorded(vec!["cpu"]), 1 << 24);
+    let members = collected(&mut incident, &Recorded(vec!["cpu", "off_cpu"]), 1 << 24);
     let names: Vec<&str> = members.iter().map(|(name, _)| &**name).collect();
     assert_eq!(
         names,
         [
-            "incident.json",
-            "report.html",
-            "cpu.html",
             "cpu-during.pb.gz",
             "cpu-during.folded",
             "cpu-before.pb.gz",
-            "cpu-before.folded"
+            "cpu-before.folded",
+            "off_cpu-during.pb.gz",
+            "off_cpu-during.folded",
+            "off_cpu-before.pb.gz",
+            "off_cpu-before.folded",
+            "off_cpu.html",
+            "report.html",
+            "incident.json"
         ]
     );
-    let [profile] = &incident.profiles[..] else { panic!("{:?}", incident.profiles) };
+    let [profile, _] = &incident.profiles[..] else { panic!("{:?}", incident.profiles) };
     assert_eq!((&*profile.name, profile.during), ("cpu", hostile().taken()));
 }
 
@@ -98,7 +107,7 @@ fn what_is_missing_is_named_with_its_reason() {
         assert!(missing.contains(expected), "{missing}");
     }
     // The description is always there, and names it.
-    let json = String::from_utf8(members[0].1.clone()).unwrap();
+    let json = String::from_utf8(members.last().unwrap().1.clone()).unwrap();
     assert!(json.contains("set incidents.size higher"), "{json}");
     collected(&mut incident, &Recorded(Vec::new()), 1 << 24);
     assert!(incident.missing.join("\n").contains("no entry of profiles is configured"));
@@ -112,7 +121,7 @@ fn hostile_names_are_text_in_a_report() {
     incident.labels = vec![("pod".to_owned(), hostile.clone())];
     incident.suspects[0].cgroup.clone_from(&hostile);
     incident.further = vec![Trigger::Alert { name: hostile.clone(), summary: hostile }];
-    let members = collected(&mut incident, &Recorded(vec!["cpu"]), 1 << 24);
+    let members = collected(&mut incident, &Recorded(vec!["cpu", "off_cpu"]), 1 << 24);
     for (name, content) in members.iter().filter(|(name, _)| name.ends_with("html")) {
         let page = String::from_utf8(content.clone()).unwrap();
         assert_eq!(page.matches("<script").count(), page.matches("<script nonce=\"0\"").count(), "{name}");
@@ -124,7 +133,8 @@ fn hostile_names_are_text_in_a_report() {
 #[test]
 fn a_report_needs_nothing_from_elsewhere() {
     let members = collected(&mut example(0), &Recorded(vec!["cpu"]), 1 << 24);
-    let report = String::from_utf8(members[1].1.clone()).unwrap();
+    let (_, report) = members.into_iter().find(|(name, _)| name == REPORT).unwrap();
+    let report = String::from_utf8(report).unwrap();
     for attribute in ["src=", "url(", "@import"] {
         assert!(!report.contains(attribute), "{attribute}");
     }
@@ -139,9 +149,7 @@ fn the_list_links_each_incident_and_shows_why_one_cannot_be_read() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::at(dir.path());
     assert!(list_page(Some(&store), "0").contains("There was none so far"));
-    let archive = Archive::new(1 << 20, Timestamp(0));
-    let bounds = Bounds { number: 9, bytes: 1 << 20 };
-    store.write(&example(0), archive, bounds).unwrap();
+    write(&store, &example(0), &[], Bounds { number: 9, bytes: 1 << 20 }).unwrap();
     std::fs::write(dir.path().join("20261127T195359Z.tar"), "damaged").unwrap();
     let page = list_page(Some(&store), "0");
     assert!(page.contains("href=\"/incidents/20261127T195355Z\">2026-11-27 19:53:25 UTC</a>"), "{page}");

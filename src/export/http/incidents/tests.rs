@@ -1,6 +1,6 @@
 use super::*;
-use crate::incident::tests::example;
-use crate::incident::{Archive, Bounds};
+use crate::incident::Bounds;
+use crate::incident::tests::{example, write};
 
 fn alerts(json: &str) -> Posted {
     serde_json::from_str(json).unwrap()
@@ -46,10 +46,11 @@ fn other_json_is_refused() {
 fn the_files_of_an_incident_are_served_and_no_others() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::at(dir.path());
-    let mut archive = Archive::new(1 << 20, crate::clock::Timestamp(0));
-    archive.add(REPORT, b"<script nonce=\"0\">x</script>nonce=&quot;0&quot;".to_vec()).unwrap();
-    archive.add("cpu-during.folded", b"a;b 1\n".to_vec()).unwrap();
-    store.write(&example(0), archive, Bounds { number: 9, bytes: 1 << 20 }).unwrap();
+    let files = [
+        (REPORT, b"<script nonce=\"0\">x</script>nonce=&quot;0&quot;".to_vec()),
+        ("cpu-during.folded", b"a;b 1\n".to_vec()),
+    ];
+    write(&store, &example(0), &files, Bounds { number: 9, bytes: 1 << 20 }).unwrap();
     let get = |path: &str| file(Some(&store), path, "abc");
     let whole = |answer: Answer| match answer.content {
         Content::Whole(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
