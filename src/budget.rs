@@ -57,7 +57,7 @@ impl Part {
             Self::Series => "series with their labels, and snapshots that are being served",
             Self::Queues => "requests queued for push, HTTP responses in flight, uploaded profiles",
             Self::History => "the past of the machine, of cgroups and of programs",
-            Self::Evidence => "reserved for the evidence of incidents",
+            Self::Evidence => "the file of an incident that is being written",
             Self::Other => {
                 "all other allocated memory: thread stacks, tables of processes and containers, allocator overhead"
             }

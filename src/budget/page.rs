@@ -34,7 +34,7 @@ that is oldest or was least recently used:
 - **history**: the lists (system calls, preemptions, …) of the cgroups and programs with the least CPU time in the last five minutes are
   dropped, then these cgroups and programs are forgotten. A series of a cgroup or program that changes all the time takes 1.4 KiB for an
   hour, and a name of a list 1 KiB.
-- **evidence** is reserved.
+- **evidence**: one file of the archive of an incident at a time, which may be larger than the share. Nothing is freed.
 - **other** is all anonymous memory that belongs to no other part. Its share is a reserve: nothing is freed when it is full.
 
 A part that the configuration does not use has no share: without `profiles` there are no unwind tables, symbols and stacks. With a
