@@ -54,6 +54,7 @@ pub mod clock;
 pub mod config;
 pub mod container;
 pub mod counter;
+mod durable;
 pub mod error;
 pub mod event;
 pub mod export;

@@ -1,6 +1,6 @@
 //! The file that keeps what was learned. It is replaced as a whole, so a crash leaves the old or the new content.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 
 use super::saved::{Refusal, SIZE, Saved, decode};
+use crate::durable::Unfinished;
 use crate::lock;
 
 /// Name of the file.
@@ -98,15 +99,9 @@ impl BaselineFile {
                 _ => return Ok(false),
             }
         }
-        let unfinished = self.directory.join(UNFINISHED);
-        let written = replace(&path, &unfinished, content);
-        if written.is_err() {
-            // It may not exist.
-            fs::remove_file(&unfinished).ok();
-        }
-        written?;
-        // The new name is on the disk when the directory is.
-        File::open(&self.directory)?.sync_all()?;
+        let mut file = Unfinished::create(&self.directory.join(UNFINISHED))?;
+        file.write_all(content)?;
+        file.replace(&path)?;
         Ok(true)
     }
 }
@@ -121,15 +116,4 @@ fn content(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     file.take(SIZE as u64 + 1).read_to_end(&mut content)?;
     Ok(content)
-}
-
-fn replace(path: &Path, unfinished: &Path, content: &[u8]) -> io::Result<()> {
-    match fs::remove_file(unfinished) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(unfinished)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(unfinished, path)
 }

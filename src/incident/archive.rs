@@ -1,17 +1,16 @@
 //! Archives in the tar format, so that any system can unpack them. They are written member by member, so that only one is in memory.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
 
-use rustix::fs::OFlags;
 use tar::{Builder, EntryType, Header};
 
 use super::store::{Bounds, Store, Written};
 use super::{Incident, IncidentId};
 use crate::clock::Timestamp;
+use crate::durable::Unfinished;
 use crate::error::FileError;
 
 /// Name of the last member of each archive.
@@ -24,11 +23,9 @@ const OVERHEAD: u64 = 1024;
 pub struct Archive<'s> {
     store: &'s Store,
     id: IncidentId,
-    /// The file with a name of its own.
+    /// Its name while it is written.
     partial: PathBuf,
-    builder: Builder<File>,
-    /// Whether the file has its final name.
-    is_finished: bool,
+    builder: Builder<Unfinished>,
     bytes: u64,
     limit: u64,
     time: Timestamp,
@@ -46,20 +43,15 @@ impl fmt::Debug for Archive<'_> {
 }
 
 impl<'s> Archive<'s> {
-    /// Creates the file, which only its owner can read.
     pub(super) fn create(
         store: &'s Store,
         id: &IncidentId,
         partial: PathBuf,
         (limit, time): (u64, Timestamp),
     ) -> Result<Self, FileError> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let file = options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(&partial);
-        let file = file.map_err(|error| FileError::io(&partial, &error))?;
+        let file = Unfinished::create(&partial).map_err(|error| FileError::io(&partial, &error))?;
         let builder = Builder::new(file);
-        let id = id.clone();
-        Ok(Self { store, id, partial, builder, is_finished: false, bytes: 2 * OVERHEAD, limit, time })
+        Ok(Self { store, id: id.clone(), partial, builder, bytes: 2 * OVERHEAD, limit, time })
     }
 
     /// Adds a member. Returns `false` if it does not fit.
@@ -91,30 +83,16 @@ impl<'s> Archive<'s> {
     /// # Errors
     /// If it cannot be written.
     pub fn finish(mut self, incident: &Incident, bounds: Bounds) -> Result<Written, FileError> {
-        let written = self.complete(incident).map_err(|error| FileError::io(&self.partial, &error))?;
-        let removed = self.store.make_room(&self.id, written, bounds);
-        self.store.replace(&self.partial, &self.id)?;
-        self.is_finished = true;
-        Ok(Written { bytes: written, removed })
-    }
-
-    /// Writes the end, and waits until all of it is on the disk. Returns the size.
-    fn complete(&mut self, incident: &Incident) -> io::Result<u64> {
-        let json = serde_json::to_vec_pretty(incident)?;
-        self.append(DESCRIPTION, &json)?;
-        self.builder.finish()?;
-        let file = self.builder.get_mut();
-        file.sync_all()?;
-        file.stream_position()
-    }
-}
-
-impl Drop for Archive<'_> {
-    fn drop(&mut self) {
-        if !self.is_finished {
-            // The error to report is that of the write.
-            fs::remove_file(&self.partial).ok();
-        }
+        let json = serde_json::to_vec_pretty(incident).map_err(io::Error::from);
+        let described = json.and_then(|json| self.append(DESCRIPTION, &json));
+        described.map_err(|error| FileError::io(&self.partial, &error))?;
+        let Self { store, id, partial, builder, .. } = self;
+        let failed = |error| FileError::io(&partial, &error);
+        let mut file = builder.into_inner().map_err(failed)?;
+        let bytes = file.size().map_err(failed)?;
+        let removed = store.make_room(&id, bytes, bounds);
+        file.replace(&store.path(&id)).map_err(failed)?;
+        Ok(Written { bytes, removed })
     }
 }
 
@@ -136,11 +114,4 @@ pub(super) fn member(archive: File, name: &str, limit: u64) -> io::Result<Option
         return Ok(Some(content));
     }
     Ok(None)
-}
-
-/// Renames a file, and waits until its new name is on the disk, if the file system supports that.
-pub(super) fn rename(from: &Path, to: &Path, directory: &Path) -> io::Result<()> {
-    fs::rename(from, to)?;
-    File::open(directory).and_then(|directory| directory.sync_all()).ok();
-    Ok(())
 }

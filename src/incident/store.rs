@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use serde::Deserialize;
 
-use super::archive::{Archive, DESCRIPTION, member, rename};
+use super::archive::{Archive, DESCRIPTION, member};
 use super::{FORMAT, Incident, IncidentId};
 use crate::clock::Timestamp;
 use crate::error::FileError;
@@ -116,12 +116,6 @@ impl Store {
         Archive::create(self, id, partial, (limit, time))
     }
 
-    /// Puts a complete archive in place of an earlier state of the incident.
-    pub(super) fn replace(&self, partial: &Path, id: &IncidentId) -> Result<(), FileError> {
-        let path = self.path(id);
-        rename(partial, &path, &self.directory).map_err(|error| FileError::io(path, &error))
-    }
-
     /// Removes the oldest incidents so that one of this size fits. Returns how many.
     pub(super) fn make_room(&self, id: &IncidentId, bytes: u64, bounds: Bounds) -> usize {
         let mut others: Vec<(IncidentId, u64)> =
@@ -223,7 +217,7 @@ impl Store {
         }
     }
 
-    fn path(&self, id: &IncidentId) -> PathBuf {
+    pub(super) fn path(&self, id: &IncidentId) -> PathBuf {
         self.directory.join(format!("{id}{EXTENSION}"))
     }
 }

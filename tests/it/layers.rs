@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use perf_exporter::host;
 
 /// The modules in order of dependency: each imports only from modules before it.
-const ORDER: [&str; 39] = [
+const ORDER: [&str; 40] = [
     "error",
     "clean",
     "named_enum",
     "lock",
+    "durable",
     "span",
     "host",
     "clock",
