@@ -345,7 +345,7 @@ impl Recorder {
         let written = store.prepare().and_then(|()| {
             let mut archive = store.create(&incident.id, settings.each(), now)?;
             collect(incident, sources, &mut archive)?;
-            archive.finish(incident, settings.bounds)
+            store.finish(archive, incident, settings.bounds)
         });
         let (id, is_new) = (&incident.id, incident.ended_ms.is_none());
         match written {

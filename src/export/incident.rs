@@ -83,7 +83,7 @@ struct Pair {
 pub fn collect(
     incident: &mut Incident,
     sources: Sources<'_>,
-    archive: &mut Archive<'_>,
+    archive: &mut Archive,
 ) -> Result<(), FileError> {
     incident.profiles.clear();
     incident.missing.clear();
@@ -111,14 +111,14 @@ pub fn collect(
 }
 
 /// The evidence that is being written.
-struct Evidence<'e, 'a, 's> {
+struct Evidence<'e> {
     incident: &'e mut Incident,
-    archive: &'a mut Archive<'s>,
+    archive: &'e mut Archive,
     /// The memory of the file that is being written.
     account: Account,
 }
 
-impl Evidence<'_, '_, '_> {
+impl Evidence<'_> {
     /// Adds a file, or notes that it is missing.
     fn add(&mut self, name: &str, content: Vec<u8>) -> Result<(), FileError> {
         self.account.set(content.len() as u64);

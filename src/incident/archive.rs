@@ -7,22 +7,15 @@ use std::path::PathBuf;
 
 use tar::{Builder, EntryType, Header};
 
-use super::store::{Bounds, Store, Written};
-use super::{Incident, IncidentId};
 use crate::clock::Timestamp;
 use crate::durable::Unfinished;
 use crate::error::FileError;
-
-/// Name of the last member of each archive.
-pub(super) const DESCRIPTION: &str = "incident.json";
 
 /// Bytes that the header and the padding of a member need at most.
 const OVERHEAD: u64 = 1024;
 
 /// An archive that is being written, under another name. If it is dropped, nothing is left of it.
-pub struct Archive<'s> {
-    store: &'s Store,
-    id: IncidentId,
+pub struct Archive {
     /// Its name while it is written.
     partial: PathBuf,
     builder: Builder<Unfinished>,
@@ -31,27 +24,21 @@ pub struct Archive<'s> {
     time: Timestamp,
 }
 
-impl fmt::Debug for Archive<'_> {
+impl fmt::Debug for Archive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, bytes, limit, .. } = self;
+        let Self { partial, bytes, limit, .. } = self;
         f.debug_struct("Archive")
-            .field("id", id)
+            .field("partial", partial)
             .field("bytes", bytes)
             .field("limit", limit)
             .finish_non_exhaustive()
     }
 }
 
-impl<'s> Archive<'s> {
-    pub(super) fn create(
-        store: &'s Store,
-        id: &IncidentId,
-        partial: PathBuf,
-        (limit, time): (u64, Timestamp),
-    ) -> Result<Self, FileError> {
+impl Archive {
+    pub(super) fn create(partial: PathBuf, limit: u64, time: Timestamp) -> Result<Self, FileError> {
         let file = Unfinished::create(&partial).map_err(|error| FileError::io(&partial, &error))?;
-        let builder = Builder::new(file);
-        Ok(Self { store, id: id.clone(), partial, builder, bytes: 2 * OVERHEAD, limit, time })
+        Ok(Self { partial, builder: Builder::new(file), bytes: 2 * OVERHEAD, limit, time })
     }
 
     /// Adds a member. Returns `false` if it does not fit.
@@ -77,22 +64,15 @@ impl<'s> Archive<'s> {
         self.builder.append_data(&mut header, name, content)
     }
 
-    /// Adds the description, and puts the archive in place of an earlier state of the incident. Removes the oldest other incidents above the
-    /// limits. A crash leaves the earlier state.
+    /// Adds a last member, whatever its size. Returns the file and its size.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn finish(mut self, incident: &Incident, bounds: Bounds) -> Result<Written, FileError> {
-        let json = serde_json::to_vec_pretty(incident).map_err(io::Error::from);
-        let described = json.and_then(|json| self.append(DESCRIPTION, &json));
-        described.map_err(|error| FileError::io(&self.partial, &error))?;
-        let Self { store, id, partial, builder, .. } = self;
-        let failed = |error| FileError::io(&partial, &error);
-        let mut file = builder.into_inner().map_err(failed)?;
-        let bytes = file.size().map_err(failed)?;
-        let removed = store.make_room(&id, bytes, bounds);
-        file.replace(&store.path(&id)).map_err(failed)?;
-        Ok(Written { bytes, removed })
+    pub(super) fn finish(mut self, name: &str, content: &[u8]) -> io::Result<(Unfinished, u64)> {
+        self.append(name, content)?;
+        let mut file = self.builder.into_inner()?;
+        let bytes = file.size()?;
+        Ok((file, bytes))
     }
 }
 

@@ -8,11 +8,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use serde::Deserialize;
 
-use super::archive::{Archive, DESCRIPTION, member};
+use super::archive::{Archive, member};
 use super::{FORMAT, Incident, IncidentId};
 use crate::clock::Timestamp;
 use crate::error::FileError;
 use crate::host;
+
+/// Name of the last member of each archive.
+const DESCRIPTION: &str = "incident.json";
 
 /// Maximum size of a description in bytes.
 const DESCRIPTION_SIZE: u64 = 1 << 20;
@@ -111,13 +114,32 @@ impl Store {
     ///
     /// # Errors
     /// If the file cannot be created.
-    pub fn create(&self, id: &IncidentId, limit: u64, time: Timestamp) -> Result<Archive<'_>, FileError> {
-        let partial = self.directory.join(format!("{id}{EXTENSION}{PARTIAL}"));
-        Archive::create(self, id, partial, (limit, time))
+    pub fn create(&self, id: &IncidentId, limit: u64, time: Timestamp) -> Result<Archive, FileError> {
+        Archive::create(self.directory.join(format!("{id}{EXTENSION}{PARTIAL}")), limit, time)
+    }
+
+    /// Adds the description to an archive, and puts it in place of an earlier state of the incident. Removes the oldest other incidents above
+    /// the limits. A crash leaves the earlier state.
+    ///
+    /// # Errors
+    /// If it cannot be written. Nothing is left of it then.
+    pub fn finish(
+        &self,
+        archive: Archive,
+        incident: &Incident,
+        bounds: Bounds,
+    ) -> Result<Written, FileError> {
+        let path = self.path(&incident.id);
+        let failed = |error: io::Error| FileError::io(&path, &error);
+        let json = serde_json::to_vec_pretty(incident).map_err(|error| failed(error.into()))?;
+        let (file, bytes) = archive.finish(DESCRIPTION, &json).map_err(failed)?;
+        let removed = self.make_room(&incident.id, bytes, bounds);
+        file.replace(&path).map_err(failed)?;
+        Ok(Written { bytes, removed })
     }
 
     /// Removes the oldest incidents so that one of this size fits. Returns how many.
-    pub(super) fn make_room(&self, id: &IncidentId, bytes: u64, bounds: Bounds) -> usize {
+    fn make_room(&self, id: &IncidentId, bytes: u64, bounds: Bounds) -> usize {
         let mut others: Vec<(IncidentId, u64)> =
             self.archives().into_iter().filter(|(other, _)| other != id).collect();
         let mut total: u64 = bytes + others.iter().map(|(_, bytes)| bytes).sum::<u64>();
@@ -217,7 +239,7 @@ impl Store {
         }
     }
 
-    pub(super) fn path(&self, id: &IncidentId) -> PathBuf {
+    fn path(&self, id: &IncidentId) -> PathBuf {
         self.directory.join(format!("{id}{EXTENSION}"))
     }
 }

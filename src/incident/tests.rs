@@ -56,7 +56,7 @@ pub(crate) fn write(
     for (name, content) in files {
         assert!(archive.add(name, content)?);
     }
-    archive.finish(incident, bounds)
+    store.finish(archive, incident, bounds)
 }
 
 fn evidence(bytes: usize) -> [(&'static str, Vec<u8>); 1] {

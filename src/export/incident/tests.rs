@@ -57,7 +57,7 @@ fn collected(incident: &mut Incident, profiles: &Recorded, limit: u64) -> Vec<(S
     let store = Store::at(dir.path());
     let mut archive = store.create(&incident.id, limit, now).unwrap();
     collect(incident, sources, &mut archive).unwrap();
-    archive.finish(incident, Bounds { number: 1, bytes: u64::MAX }).unwrap();
+    store.finish(archive, incident, Bounds { number: 1, bytes: u64::MAX }).unwrap();
     assert_eq!(memory.used(), 0);
     let bytes = store.archive(&incident.id, u64::MAX - 1).unwrap();
     let mut archive = tar::Archive::new(&*bytes);
