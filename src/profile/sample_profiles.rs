@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Function, Kind, Line, Location, Mapping, Mode, Origin, Profile, Sample, Task, Unit, ValueType};
+use super::{
+    Cgroups, Function, HeatMap, Kind, Line, Location, Mapping, Mode, NoProfile, Origin, Profile,
+    ProfileRecorder, RecordingId, Sample, Selection, Task, TimeRange, Unit, ValueType,
+};
 use crate::clock::Timestamp;
 use crate::config::profiled::{Rate, SampledTargets, Unwind};
 use crate::plan::{Sampler, Value};
@@ -246,4 +249,48 @@ pub(crate) fn any_profile() -> impl Strategy<Value = Profile> {
         }
         builder.0
     })
+}
+
+/// Profiles of any time: [`hostile`] for each entry, and none for `stalled`.
+#[derive(Debug, Default)]
+pub(crate) struct Recorded {
+    pub(crate) entries: Vec<&'static str>,
+    /// The cgroup that must be selected.
+    pub(crate) cgroup: Option<&'static str>,
+}
+
+impl ProfileRecorder for Recorded {
+    fn entries(&self) -> Vec<Arc<str>> {
+        self.entries.iter().map(|&name| name.into()).collect()
+    }
+
+    fn begin(&self, _: &str, _: bool) -> Result<RecordingId, NoProfile> {
+        Err(NoProfile::Busy)
+    }
+
+    fn end(&self, _: RecordingId, _: &Selection) -> Result<Profile, NoProfile> {
+        Err(NoProfile::Gone)
+    }
+
+    fn renew(&self, _: RecordingId, _: &Selection) -> Result<(Profile, RecordingId), NoProfile> {
+        Err(NoProfile::Gone)
+    }
+
+    fn abandon(&self, _: RecordingId) {}
+
+    fn last(&self, _: &str, _: Duration, _: &Selection) -> Result<Profile, NoProfile> {
+        Err(NoProfile::Gone)
+    }
+
+    fn range(&self, entry: &str, range: TimeRange, selection: &Selection) -> Result<Profile, NoProfile> {
+        assert_eq!(selection.cgroup.as_ref().map(Cgroups::as_str), self.cgroup);
+        match entry {
+            "stalled" => Err(NoProfile::Stalled),
+            _ => Ok(Profile { start: range.from, ..hostile() }),
+        }
+    }
+
+    fn heat(&self, _: &str, _: TimeRange, _: u32, _: &Selection) -> Result<HeatMap, NoProfile> {
+        Err(NoProfile::Gone)
+    }
 }

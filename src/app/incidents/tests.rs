@@ -5,44 +5,8 @@ use prometheus::core::Collector as _;
 use super::*;
 use crate::anomaly::Notable;
 use crate::metrics::Snapshot;
-use crate::profile::{HeatMap, NoProfile, Profile, RecordingId, Selection, TimeRange};
+use crate::profile::sample_profiles::Recorded;
 use crate::status::tests::example;
-
-/// Profiles of nothing.
-#[derive(Debug)]
-struct Nothing;
-
-impl ProfileRecorder for Nothing {
-    fn entries(&self) -> Vec<Arc<str>> {
-        Vec::new()
-    }
-
-    fn begin(&self, _: &str, _: bool) -> Result<RecordingId, NoProfile> {
-        Err(NoProfile::NothingSampled)
-    }
-
-    fn end(&self, _: RecordingId, _: &Selection) -> Result<Profile, NoProfile> {
-        Err(NoProfile::NothingSampled)
-    }
-
-    fn renew(&self, _: RecordingId, _: &Selection) -> Result<(Profile, RecordingId), NoProfile> {
-        Err(NoProfile::NothingSampled)
-    }
-
-    fn abandon(&self, _: RecordingId) {}
-
-    fn last(&self, _: &str, _: Duration, _: &Selection) -> Result<Profile, NoProfile> {
-        Err(NoProfile::NothingSampled)
-    }
-
-    fn range(&self, _: &str, _: TimeRange, _: &Selection) -> Result<Profile, NoProfile> {
-        Err(NoProfile::NothingSampled)
-    }
-
-    fn heat(&self, _: &str, _: TimeRange, _: u32, _: &Selection) -> Result<HeatMap, NoProfile> {
-        Err(NoProfile::NothingSampled)
-    }
-}
 
 /// A recorder whose events are handled by the test, in a directory.
 struct Recording {
@@ -82,7 +46,7 @@ fn with(settings: Option<config::Incidents>, dir: tempfile::TempDir, path: std::
     let context = Context {
         published: watch::channel(Arc::new(published)).1,
         history: SharedHistory::default(),
-        profiles: Arc::new(Nothing),
+        profiles: Arc::<Recorded>::default(),
         memory: Share::fixed(crate::budget::Part::Evidence, 1 << 20),
         clock: clock.clone(),
         node: "node-1".to_owned(),

@@ -1,51 +1,12 @@
-use std::sync::Arc;
-use std::time::Duration;
-
 use super::*;
 use crate::budget::Part;
 use crate::incident::tests::{example, write};
 use crate::incident::{Bounds, Store, Trigger};
-use crate::profile::sample_profiles::hostile;
-use crate::profile::{HeatMap, NoProfile, RecordingId};
+use crate::profile::sample_profiles::{Recorded, hostile};
 
-/// Profiles of a time, as if they were recorded.
-#[derive(Debug)]
-struct Recorded(Vec<&'static str>);
-
-impl ProfileRecorder for Recorded {
-    fn entries(&self) -> Vec<Arc<str>> {
-        self.0.iter().map(|&name| name.into()).collect()
-    }
-
-    fn begin(&self, _: &str, _: bool) -> Result<RecordingId, NoProfile> {
-        Err(NoProfile::Busy)
-    }
-
-    fn end(&self, _: RecordingId, _: &Selection) -> Result<Profile, NoProfile> {
-        Err(NoProfile::Gone)
-    }
-
-    fn renew(&self, _: RecordingId, _: &Selection) -> Result<(Profile, RecordingId), NoProfile> {
-        Err(NoProfile::Gone)
-    }
-
-    fn abandon(&self, _: RecordingId) {}
-
-    fn last(&self, _: &str, _: Duration, _: &Selection) -> Result<Profile, NoProfile> {
-        Err(NoProfile::Gone)
-    }
-
-    fn range(&self, entry: &str, range: TimeRange, selection: &Selection) -> Result<Profile, NoProfile> {
-        assert!(selection.cgroup.as_ref().is_none_or(|cgroup| cgroup.as_str() == "/quiet.service"));
-        match entry {
-            "stalled" => Err(NoProfile::Stalled),
-            _ => Ok(Profile { start: range.from, ..hostile() }),
-        }
-    }
-
-    fn heat(&self, _: &str, _: TimeRange, _: u32, _: &Selection) -> Result<HeatMap, NoProfile> {
-        Err(NoProfile::Gone)
-    }
+/// Profiles of the cgroup of the example.
+fn recorded(entries: &[&'static str]) -> Recorded {
+    Recorded { entries: entries.to_vec(), cgroup: Some("/quiet.service") }
 }
 
 fn collected(incident: &mut Incident, profiles: &Recorded, limit: u64) -> Vec<(String, Vec<u8>)> {
@@ -73,7 +34,7 @@ fn collected(incident: &mut Incident, profiles: &Recorded, limit: u64) -> Vec<(S
 #[test]
 fn the_archive_has_the_report_and_each_profile_of_both_times() {
     let mut incident = example(0);
-    let members = collected(&mut incident, &Recorded(vec!["cpu", "off_cpu"]), 1 << 24);
+    let members = collected(&mut incident, &recorded(&["cpu", "off_cpu"]), 1 << 24);
     let names: Vec<&str> = members.iter().map(|(name, _)| &**name).collect();
     assert_eq!(
         names,
@@ -98,7 +59,7 @@ fn the_archive_has_the_report_and_each_profile_of_both_times() {
 #[test]
 fn what_is_missing_is_named_with_its_reason() {
     let mut incident = example(0);
-    let profiles = Recorded(vec!["stalled", "cpu"]);
+    let profiles = recorded(&["stalled", "cpu"]);
     let members = collected(&mut incident, &profiles, 6000);
     let missing = incident.missing.join("\n");
     for expected in
@@ -109,7 +70,7 @@ fn what_is_missing_is_named_with_its_reason() {
     // The description is always there, and names it.
     let json = String::from_utf8(members.last().unwrap().1.clone()).unwrap();
     assert!(json.contains("set incidents.size higher"), "{json}");
-    collected(&mut incident, &Recorded(Vec::new()), 1 << 24);
+    collected(&mut incident, &recorded(&[]), 1 << 24);
     assert!(incident.missing.join("\n").contains("no entry of profiles is configured"));
 }
 
@@ -121,7 +82,7 @@ fn hostile_names_are_text_in_a_report() {
     incident.labels = vec![("pod".to_owned(), hostile.clone())];
     incident.suspects[0].cgroup.clone_from(&hostile);
     incident.further = vec![Trigger::Alert { name: hostile.clone(), summary: hostile }];
-    let members = collected(&mut incident, &Recorded(vec!["cpu", "off_cpu"]), 1 << 24);
+    let members = collected(&mut incident, &recorded(&["cpu", "off_cpu"]), 1 << 24);
     for (name, content) in members.iter().filter(|(name, _)| name.ends_with("html")) {
         let page = String::from_utf8(content.clone()).unwrap();
         assert_eq!(page.matches("<script").count(), page.matches("<script nonce=\"0\"").count(), "{name}");
@@ -132,7 +93,7 @@ fn hostile_names_are_text_in_a_report() {
 
 #[test]
 fn a_report_needs_nothing_from_elsewhere() {
-    let members = collected(&mut example(0), &Recorded(vec!["cpu"]), 1 << 24);
+    let members = collected(&mut example(0), &recorded(&["cpu"]), 1 << 24);
     let (_, report) = members.into_iter().find(|(name, _)| name == REPORT).unwrap();
     let report = String::from_utf8(report).unwrap();
     for attribute in ["src=", "url(", "@import"] {
