@@ -17,7 +17,7 @@ use crate::budget::Share;
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config;
 use crate::export::incident::{Sources, collect};
-use crate::history::{Scope, SharedHistory};
+use crate::history::SharedHistory;
 use crate::incident::{FORMAT, Incident, IncidentId, Span, Store, Suspected, Trigger};
 use crate::profile::ProfileRecorder;
 
@@ -176,7 +176,7 @@ pub(super) fn start(triggers: Triggers, context: Context) -> io::Result<()> {
 #[derive(Debug)]
 struct Open {
     incident: Incident,
-    /// The entry of its anomaly, whose end ends it.
+    /// The entry of its anomaly. The incident ends with the anomaly.
     kind: Option<String>,
     /// When it ends in any case.
     until: Monotonic,
@@ -203,11 +203,15 @@ impl Recorder {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            let now = self.context.clock.monotonic();
-            while let Some(place) = self.open.iter().position(|open| open.until <= now) {
-                let ended = self.context.clock.now();
-                self.end(place, ended);
-            }
+            self.end_overdue();
+        }
+    }
+
+    /// Ends the incidents that last too long.
+    fn end_overdue(&mut self) {
+        let (now, ended) = (self.context.clock.monotonic(), self.context.clock.now());
+        while let Some(place) = self.open.iter().position(|open| open.until <= now) {
+            self.end(place, ended);
         }
     }
 
@@ -285,7 +289,7 @@ impl Recorder {
             id: id.clone(),
             node: self.context.node.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            labels: cgroup.as_deref().map(|cgroup| self.labels(cgroup)).unwrap_or_default(),
+            labels: Vec::new(),
             trigger,
             cgroup,
             began_ms: from_ms,
@@ -311,15 +315,6 @@ impl Recorder {
         };
         self.last = Some((second, number));
         IncidentId::new(now, number)
-    }
-
-    fn labels(&self, cgroup: &str) -> Vec<(String, String)> {
-        let labels = self.context.history.read(|history| {
-            let subject = history.subject(Scope::Cgroup, cgroup)?;
-            let named = subject.labels().pairs().filter(|(name, _)| NAMES.contains(name));
-            Some(named.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
-        });
-        labels.flatten().unwrap_or_default()
     }
 
     /// Ends an incident and writes its complete evidence.
@@ -380,9 +375,6 @@ impl Recorder {
         Arc::clone(&self.context.published.borrow().incidents)
     }
 }
-
-/// Labels of a cgroup that an incident has.
-const NAMES: [&str; 3] = ["namespace", "pod", "container"];
 
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)

@@ -10,7 +10,9 @@ mod list;
 mod report;
 
 use super::folded::{self, Folded};
-use super::overview::{HISTORY, PageQuery, json};
+use super::overview::json::{container_labels, json};
+use super::overview::query::seconds;
+use super::overview::{HISTORY, PageQuery};
 use super::page::profile::offline;
 use super::pprof;
 use super::query::encode;
@@ -196,9 +198,18 @@ fn recorded(incident: &mut Incident, sources: Sources<'_>) -> (Vec<Charts>, Vec<
     }
     let read = sources.history.read(|history| {
         let (mut charts, mut figures, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+        let cgroup = incident.cgroup.as_deref().and_then(|cgroup| history.subject(Scope::Cgroup, cgroup));
+        if let Some(cgroup) = cgroup {
+            let named = container_labels(cgroup.labels());
+            incident.labels = named.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        }
         let grid = history.grid(Window { from: Timestamp(from), to: Timestamp(to), step: None }, STEPS);
         for (file, scope, name, shown) in subjects {
-            let mut text = format!("scope={scope}&from={}&to={}&name=", unix_seconds(from), unix_seconds(to));
+            let mut text = format!(
+                "scope={scope}&from={}&to={}&name=",
+                seconds(Timestamp(from)),
+                seconds(Timestamp(to))
+            );
             encode(&name, &mut text);
             let encoded = PageQuery::parse(&text, HISTORY, sources.now)
                 .and_then(|query| json(history, &query, sources.now));
@@ -220,11 +231,6 @@ fn recorded(incident: &mut Incident, sources: Sources<'_>) -> (Vec<Charts>, Vec<
     };
     incident.missing.extend(missing);
     (charts, figures)
-}
-
-/// Formats a time in milliseconds as a parameter of a query.
-fn unix_seconds(milliseconds: u64) -> String {
-    format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000)
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ impl Store {
         &self.directory
     }
 
-    /// Creates the directory if it does not exist, readable for its owner only, and removes archives whose writing was interrupted.
+    /// Creates the directory if it does not exist, readable for its owner only, and removes unfinished archives.
     ///
     /// # Errors
     /// If the directory cannot be created or read.

@@ -8,7 +8,7 @@ use crate::metrics::Snapshot;
 use crate::profile::sample_profiles::Recorded;
 use crate::status::tests::example;
 
-/// A recorder whose events are handled by the test, in a directory.
+/// A recorder in a directory. The test handles its events.
 struct Recording {
     recorder: Recorder,
     clock: Clock,
@@ -75,14 +75,7 @@ impl Recording {
     /// Passes this time, and ends what is over.
     fn pass(&mut self, time: Duration) {
         self.clock.advance(time);
-        let (events, received) = sync_channel(0);
-        drop(events);
-        // The queue is disconnected, so the thread would end.
-        self.recorder.run(&received);
-        let (now, ended) = (self.clock.monotonic(), self.clock.now());
-        while let Some(place) = self.recorder.open.iter().position(|open| open.until <= now) {
-            self.recorder.end(place, ended);
-        }
+        self.recorder.end_overdue();
     }
 
     fn listed(&self) -> Vec<Incident> {

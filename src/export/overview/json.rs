@@ -133,6 +133,6 @@ fn chosen<'h>(history: &'h History, query: &PageQuery, grid: &Grid) -> Result<(C
 }
 
 /// Returns the labels that name a pod and a container.
-pub(super) fn container_labels(labels: &Labels) -> impl Iterator<Item = (&str, &str)> {
+pub(in crate::export) fn container_labels(labels: &Labels) -> impl Iterator<Item = (&str, &str)> {
     labels.pairs().filter(|(name, _)| ["namespace", "pod", "container"].contains(name))
 }

@@ -7,9 +7,9 @@ mod busiest;
 pub(in crate::export) mod chart;
 mod details;
 mod health;
-mod json;
+pub(in crate::export) mod json;
 mod missing;
-mod query;
+pub(in crate::export) mod query;
 mod table;
 
 use std::fmt::Display;

@@ -149,7 +149,7 @@ impl PageQuery {
 }
 
 /// Formats a time as a parameter: Unix seconds.
-pub(super) fn seconds(time: Timestamp) -> String {
+pub(in crate::export) fn seconds(time: Timestamp) -> String {
     format!("{}.{:03}", time.0 / 1000, time.0 % 1000)
 }
 
