@@ -35,7 +35,7 @@ named_enum! {
         Queues = "queues",
         /// The past of the machine, of cgroups and of programs.
         History = "history",
-        /// Reserved for the evidence of incidents.
+        /// Evidence of incidents: the last runs of threads, and the file that is being written.
         Evidence = "evidence",
         /// All other allocated memory: thread stacks, tables of processes and containers, allocator overhead.
         Other = "other",
@@ -57,7 +57,7 @@ impl Part {
             Self::Series => "series with their labels, and snapshots that are being served",
             Self::Queues => "requests queued for push, HTTP responses in flight, uploaded profiles",
             Self::History => "the past of the machine, of cgroups and of programs",
-            Self::Evidence => "the file of an incident that is being written",
+            Self::Evidence => "the last runs of threads, and the file of an incident that is being written",
             Self::Other => {
                 "all other allocated memory: thread stacks, tables of processes and containers, allocator overhead"
             }
@@ -74,6 +74,7 @@ impl Part {
             Self::Unwind | Self::Symbols | Self::Stacks if !demand.profiles => None,
             Self::Waiting if demand.rings == 0 => None,
             Self::History if !demand.history => None,
+            Self::Evidence if !demand.incidents => None,
             Self::Unwind => row(2048, 9, 256),
             Self::Symbols => row(2048, 11, 256),
             Self::Stacks => row(3072, 11, 512),
@@ -82,7 +83,7 @@ impl Part {
             Self::Queues if demand.pushes => row(1024, 9, 256),
             Self::Queues => row(512, 2, 256),
             Self::History => row(512, 4, u64::MAX),
-            Self::Evidence => row(256, 2, u64::MAX),
+            Self::Evidence => row(1024, 8, 256),
             Self::Other => row(1024, 3, 32),
         }
     }
@@ -107,6 +108,8 @@ pub struct Demand {
     pub pushes: bool,
     /// Whether a history is kept.
     pub history: bool,
+    /// Whether the evidence of incidents is kept.
+    pub incidents: bool,
     /// Number of rings per CPU: of the switch stream, of tracepoints, of profiles.
     pub rings: usize,
     /// Upper bound of the rings' share: `limits.ring_memory`.
@@ -348,7 +351,8 @@ mod tests {
 
     fn demand(cpus: usize, profiles: bool) -> Demand {
         let rings = 2 + usize::from(profiles);
-        Demand { cpus, profiles, pushes: false, history: true, rings, ring_memory: None }
+        let (pushes, incidents) = (false, false);
+        Demand { cpus, profiles, pushes, history: true, incidents, rings, ring_memory: None }
     }
 
     #[test]
@@ -373,6 +377,9 @@ mod tests {
         assert!(ringless.get(Part::Stacks) > with.get(Part::Stacks));
         let pushing = Shares::of(68 * MIB, &Demand { pushes: true, ..demand(2, true) });
         assert!(pushing.get(Part::Queues) > 2 * with.get(Part::Queues));
+        let recording = Shares::of(68 * MIB, &Demand { incidents: true, ..demand(2, true) });
+        assert_eq!(with.get(Part::Evidence), 0);
+        assert!(recording.get(Part::Evidence) > 4 * MIB);
     }
 
     #[test]
@@ -424,11 +431,12 @@ mod tests {
             profiles: bool,
             pushes: bool,
             history: bool,
+            incidents: bool,
             rings in 0usize..=3,
             bound in proptest::option::of(1u64..1 << 34),
             explicit in proptest::option::of(0u64..1 << 41),
         ) {
-            let demand = Demand { cpus, profiles, pushes, history, rings, ring_memory: bound };
+            let demand = Demand { cpus, profiles, pushes, history, incidents, rings, ring_memory: bound };
             let limit = explicit.unwrap_or_else(|| demand.default_limit());
             let shares = Shares::of(limit, &demand);
             prop_assert_eq!(shares.total(), limit);

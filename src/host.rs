@@ -1,12 +1,16 @@
 //! Facts about the machine, and its file system roots. All access to `/proc`, `/sys`, tracefs and cgroup file systems uses [`Roots`], so
 //! that the program can also run on a directory of fixtures.
 
+mod cgroup_path;
+mod cpu_time;
 mod cpuset;
 mod environment;
 mod facts;
 mod nodes;
 mod online;
 
+pub use cgroup_path::is_within;
+pub use cpu_time::CpuTime;
 pub use cpuset::{CpuSet, CpuSetError};
 pub use environment::Environment;
 pub(crate) use facts::online_cpus;

@@ -430,6 +430,18 @@ def dashboard(uid, title, description, rows, with_cgroups=False, more_variables=
                     "titleFormat": "Configuration loaded",
                     "textFormat": "{{instance}}",
                 },
+                {
+                    "name": "Anomalies",
+                    "datasource": DATASOURCE,
+                    "enable": True,
+                    "hide": False,
+                    "iconColor": RED,
+                    "expr": queries.expand("perf_anomaly_active{@node} == 1"),
+                    "step": "60s",
+                    "titleFormat": "Unusual {{kind}}",
+                    "textFormat": "{{namespace}} {{pod}} {{container}} {{cgroup}} on {{instance}}",
+                    "tagKeys": "kind",
+                },
             ]
         },
         "templating": {"list": variables.common(used, with_cgroups, *more_variables)},

@@ -48,8 +48,9 @@ pub use publish::{AnomalyMetrics, NAMES};
 pub use robust::{Expected, Robust};
 pub use saved::{Refusal, Saved, decode};
 pub use sketch::Sketch;
+pub use suspects::{Basis, Cause, Meanwhile, Notable, Suspicion, Witness};
 pub use threshold::Threshold;
-pub use watch::{Active, Ended, Entry, Notable, Report, Settings, Verdicts, Watch};
+pub use watch::{Active, Ended, Entry, INTERVAL, Report, Settings, Verdicts, Watch};
 
 /// A figure of one cgroup over one interval.
 #[derive(Debug, Clone, Copy, PartialEq)]

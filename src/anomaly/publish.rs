@@ -44,7 +44,7 @@ impl AnomalyMetrics {
             )?,
             gauge(
                 suspect,
-                "Correlation of the CPU time of another cgroup with the figure of a cgroup, at the begin of its anomaly, from 0.35 to 1",
+                "Score of a suspect as of the begin of an anomaly: basis correlation, the correlation of its CPU time with the figure, from 0.35 to 1; basis ran_meanwhile, the share of the time in which it ran while threads waited for a CPU, from 0.2 to 1",
             )?,
             gauge(cgroups, "Number of cgroups by the result of the last comparison with their past")?,
             Metadata::new(total, "Anomalies of cgroups", "", Kind::Counter)?,
@@ -65,11 +65,12 @@ impl AnomalyMetrics {
         let labels = |entry, cgroup: &str| Labels::new([("kind", name(entry)), ("cgroup", cgroup)]);
         let gauge = |labels, value| Point::gauge(labels, Value::Float(value));
         let suspects = active().flat_map(|active| {
-            active.suspects.iter().map(move |suspect| {
+            active.suspicion.suspects.iter().map(move |suspect| {
                 let labels = [
                     ("kind", name(active.entry)),
                     ("cgroup", &*active.cgroup),
                     ("suspect", &*suspect.cgroup),
+                    ("basis", suspect.basis.as_str()),
                 ];
                 gauge(Labels::new(labels), suspect.score)
             })

@@ -226,7 +226,7 @@ impl Machine {
             Family::new(Metadata::new(name, "help", unit, MetricKind::Counter).unwrap(), points.collect())
         });
         self.history.observe(&Arc::new(Snapshot::new(Timestamp(self.at), families.collect::<Vec<_>>())));
-        self.watch.judge(&self.history)
+        self.watch.judge(&self.history, &())
     }
 }
 
@@ -248,7 +248,7 @@ fn a_cgroup_that_slows_down_is_reported_with_the_cgroup_that_runs_meanwhile() {
     let [active] = &report.active[..] else { panic!("{report:?}") };
     assert_eq!((&*active.cgroup, active.entry, report.total[0]), ("/victim", 0, 1));
     assert!((active.value - 4.0).abs() < 0.1 && (active.usual - 1.0).abs() < 0.02, "{active:?}");
-    let suspects: Vec<_> = active.suspects.iter().map(|suspect| &*suspect.cgroup).collect();
+    let suspects: Vec<_> = active.suspicion.suspects.iter().map(|suspect| &*suspect.cgroup).collect();
     assert_eq!(suspects, ["/noisy"]);
     let reports: Vec<_> = (0..60).filter_map(|_| machine.step(calm)).collect();
     let ended: Vec<_> = reports.iter().flat_map(|report| &report.ended).collect();
@@ -295,7 +295,7 @@ fn an_interval_is_judged_once_and_a_changed_entry_begins_again() {
     let mut machine = Machine::new(&["/a"], robust());
     let reports = (0..70).filter_map(|_| machine.step(|_| (1.0, 1.0))).count();
     assert!((68..70).contains(&reports), "{reports}");
-    assert_eq!(machine.watch.judge(&machine.history), None);
+    assert_eq!(machine.watch.judge(&machine.history, &()), None);
     let other = Method::Robust(Robust { min_samples: 30.0, ..Kind::Cpi.robust() });
     machine.watch.set(&[Entry { name: "cpi".into(), kind: Kind::Cpi.into(), method: other }].into());
     let report = machine.step(|_| (1.0, 1.0)).unwrap();
@@ -330,9 +330,11 @@ fn what_was_learned_longest_ago_is_dropped_above_the_limit() {
 fn metrics_have_the_anomalies_the_suspects_and_the_results_of_all_cgroups() {
     let metrics = AnomalyMetrics::new(Timestamp(5)).unwrap();
     assert!(metrics.families().is_empty());
-    let suspects = vec![Notable { cgroup: "/noisy".into(), score: 0.5 }];
+    let suspects =
+        vec![Notable { cgroup: "/noisy".into(), basis: Basis::Correlation, score: 0.5, samples: 60 }];
+    let suspicion = Suspicion { causes: Vec::new(), suspects };
     let (since, cgroup) = (Timestamp(7), "/victim".into());
-    let active = Active { entry: 0, cgroup, since, value: 4.0, usual: 1.0, score: 9.0, suspects };
+    let active = Active { entry: 0, cgroup, since, value: 4.0, usual: 1.0, score: 9.0, suspicion };
     // No cgroup has the second figure.
     let verdicts = vec![Verdicts { normal: 3, outlier: 1, ..Verdicts::default() }, Verdicts::default()];
     metrics.report().replace(Report {
@@ -362,7 +364,7 @@ fn metrics_have_the_anomalies_the_suspects_and_the_results_of_all_cgroups() {
             r#"perf_anomaly_cgroups{kind="cpi",result="normal"} 3"#,
             r#"perf_anomaly_cgroups{kind="cpi",result="outlier"} 1"#,
             r#"perf_anomaly_score{cgroup="/victim",kind="cpi"} 9"#,
-            r#"perf_anomaly_suspect_correlation{cgroup="/victim",kind="cpi",suspect="/noisy"} 0.5"#,
+            r#"perf_anomaly_suspect_correlation{basis="correlation",cgroup="/victim",kind="cpi",suspect="/noisy"} 0.5"#,
         ]
     );
 }

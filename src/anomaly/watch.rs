@@ -10,19 +10,16 @@ use super::detector::{Detector, Judgement, Method, Unjudged, Verdict};
 use super::episode::Change;
 use super::robust::Expected;
 use super::saved::{self, Saved};
-use super::suspects::{self, Suspect};
+use super::suspects::{Suspicion, Victim, Witness, usage};
 use super::{Kind, Measure, Sample, workload};
 use crate::clock::Timestamp;
-use crate::history::{Figure, Grid, History, Scope, Subject, Window};
+use crate::history::{History, Scope, Window};
 
 /// Length of an interval, in milliseconds: that of the long steps of the history.
-const INTERVAL: u64 = 10_000;
+pub const INTERVAL: u64 = 10_000;
 
 /// Time over which suspects are compared, in milliseconds, as in CPI².
 const COMPARED: u64 = 600_000;
-
-/// Maximum number of suspects of an anomaly.
-const SUSPECTS: usize = 3;
 
 /// A figure under observation.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,17 +81,8 @@ pub struct Active {
     pub usual: f64,
     /// The number of usual deviations between both.
     pub score: f64,
-    /// Other cgroups that were active meanwhile.
-    pub suspects: Vec<Notable>,
-}
-
-/// A suspect with a notable score.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Notable {
-    /// The cgroup.
-    pub cgroup: Arc<str>,
-    /// The correlation, at most 1.
-    pub score: f64,
+    /// Other cgroups that were active meanwhile, and causes that are none, as of the begin.
+    pub suspicion: Suspicion,
 }
 
 /// An anomaly that has ended.
@@ -133,14 +121,15 @@ impl Report {
 
     /// Logs the anomalies that began and ended. The first suspect is named, if there is one.
     pub fn log(&self) {
-        for Active { entry, cgroup, value, usual, suspects, .. } in &self.began {
+        for Active { entry, cgroup, value, usual, suspicion, .. } in &self.began {
             tracing::warn!(
                 name: "perf_exporter.anomaly.began",
                 kind = self.name(*entry),
                 %cgroup,
                 value,
                 usual,
-                suspect = suspects.first().map(|suspect| &*suspect.cgroup),
+                cause = suspicion.causes.first().map(tracing::field::display),
+                suspect = suspicion.suspects.first().map(|suspect| &*suspect.cgroup),
                 "a figure of a cgroup is unusually high"
             );
         }
@@ -157,8 +146,8 @@ struct Watched {
     detector: Detector,
     /// The last sample that was judged: its value, and what it was compared with.
     last: Option<(f64, Expected)>,
-    /// The suspects as of the begin of its anomaly.
-    suspects: Vec<Notable>,
+    /// As of the begin of its anomaly.
+    suspicion: Suspicion,
     /// The interval in which it was last seen.
     seen: u64,
 }
@@ -243,7 +232,7 @@ impl Watch {
     }
 
     /// Judges the last complete interval of the history; `None` if it was judged before, or nothing is recorded.
-    pub fn judge(&mut self, history: &History) -> Option<Report> {
+    pub fn judge(&mut self, history: &History, witness: &dyn Witness) -> Option<Report> {
         let to = Timestamp(history.observed()?.to.0 / INTERVAL * INTERVAL);
         if to == self.last || self.entries.is_empty() {
             return None;
@@ -274,10 +263,13 @@ impl Watch {
                 let judgement = self.judged(number, cgroup, &workload, sample);
                 report.verdicts[number].count(judgement.verdict);
                 match judgement.change {
-                    Some(Change::Began(_)) => {
+                    Some(Change::Began(since)) => {
                         let threshold = judgement.expected.map_or(f64::NAN, |expected| expected.threshold);
-                        let suspects = self.suspects(number, history, (cgroup, subject), threshold, &past);
-                        report.began.extend(self.begin(number, cgroup, suspects));
+                        let figure = &self.entries[number].kind;
+                        let since = Timestamp(since.saturating_sub(INTERVAL));
+                        let victim = Victim { cgroup, subject, figure, threshold, since };
+                        let suspicion = Suspicion::of(victim, history, &past, witness);
+                        report.began.extend(self.begin(number, cgroup, suspicion));
                     }
                     Some(Change::Ended(at)) => {
                         report.ended.push(Ended { entry: number, cgroup: cgroup.into(), at: Timestamp(at) });
@@ -308,35 +300,11 @@ impl Watch {
         judgement
     }
 
-    /// Counts an anomaly that begins, and keeps its suspects.
-    fn begin(&mut self, number: usize, cgroup: &str, suspects: Vec<Notable>) -> Option<Active> {
+    /// Counts an anomaly that begins, and keeps who may be its cause.
+    fn begin(&mut self, number: usize, cgroup: &str, suspicion: Suspicion) -> Option<Active> {
         *self.total.get_mut(number)? += 1;
-        self.watched.get_mut(&(number, cgroup.into()))?.suspects = suspects;
+        self.watched.get_mut(&(number, cgroup.into()))?.suspicion = suspicion;
         self.active(number, cgroup)
-    }
-
-    /// Returns the other cgroups that used CPU time while the figure of one was high.
-    fn suspects(
-        &self,
-        number: usize,
-        history: &History,
-        (victim, subject): (&str, &Subject),
-        threshold: f64,
-        past: &Grid,
-    ) -> Vec<Notable> {
-        let known = |values: Vec<Option<f64>>| -> Vec<f64> {
-            values.into_iter().map(|value| value.unwrap_or(f64::NAN)).collect()
-        };
-        let figure = self.entries[number].kind.values(history, subject, past).map(known).unwrap_or_default();
-        let others = history.subjects(Scope::Cgroup).filter(|(name, _)| !is_related(name, victim));
-        let usages: Vec<(&str, Vec<f64>)> =
-            others.filter_map(|(name, other)| Some((name, known(usage(other, past)?)))).collect();
-        let usages = usages.iter().map(|(name, usage)| (*name, &usage[..]));
-        let notable = |suspect: Suspect<'_>| {
-            (suspect.score >= suspects::NOTABLE)
-                .then(|| Notable { cgroup: suspect.name.into(), score: suspect.score })
-        };
-        suspects::ranked(&figure, threshold, usages, SUSPECTS).into_iter().filter_map(notable).collect()
     }
 
     fn active(&self, number: usize, cgroup: &str) -> Option<Active> {
@@ -344,8 +312,8 @@ impl Watch {
         let since = Timestamp(watched.detector.since()?);
         let (value, expected) = watched.last?;
         let (usual, score) = (expected.center, expected.score(value));
-        let suspects = watched.suspects.clone();
-        Some(Active { entry: number, cgroup: cgroup.into(), since, value, usual, score, suspects })
+        let suspicion = watched.suspicion.clone();
+        Some(Active { entry: number, cgroup: cgroup.into(), since, value, usual, score, suspicion })
     }
 
     /// Removes cgroups that the history does not contain any more, and the least recently used baselines above the memory limit.
@@ -386,19 +354,4 @@ impl Verdicts {
             Verdict::NotJudged(reason) => self.unjudged[reason as usize] += 1,
         }
     }
-}
-
-/// Returns the CPU time per second of each step.
-fn usage(subject: &Subject, grid: &Grid) -> Option<Vec<Option<f64>>> {
-    subject.values(Figure::Cpu, 0.5, grid)
-}
-
-/// Reports whether one of two cgroups contains the other one, or both are the same.
-fn is_related(one: &str, other: &str) -> bool {
-    let contains = |outer: &str, inner: &str| {
-        inner
-            .strip_prefix(outer.trim_end_matches('/'))
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    contains(one, other) || contains(other, one)
 }

@@ -40,6 +40,7 @@ use crate::plan::{Entries, Plan, Source, StreamSupport, configured_probes, plan}
 use crate::probe::install::{ConfiguredProbe, Installer};
 use crate::probe::tracefs::{self, Leftover, SweepResult};
 use crate::profile::{ProfileRecorder, Profiler};
+use crate::sched::RecentRuns;
 use crate::span::Spans;
 use crate::status::{Configuration, FailedReload, Status};
 use crate::sys::{Budget, Kernel, OpenDescriptors, usage};
@@ -143,6 +144,8 @@ pub(super) struct Engine<K: Kernel> {
     files: Files,
     files_metrics: files::Metrics,
     anomalies: AnomalyMetrics,
+    /// The last runs of threads, for the evidence of incidents.
+    recent_runs: RecentRuns,
     helper: HelperCost,
     /// Time of the last check of the probed files.
     looked_at_files: Monotonic,
@@ -195,6 +198,7 @@ impl<K: Kernel> Engine<K> {
             Collector::new(kernel, clock.clone(), &roots, facts.clone(), catalog.has_core_pmu(), budget)?;
         metrics.config_loaded(clock.now());
         let memory = Memory::new(&config, facts.online.len());
+        let recent_runs = RecentRuns::within(&memory.share(Part::Evidence));
         let profiler = Profiler::new(clock.clone(), &options.files, Arc::clone(&naming.directory))?;
         Ok(Self {
             watch: Watch::new(roots.clone())
@@ -225,7 +229,8 @@ impl<K: Kernel> Engine<K> {
             support: StreamSupport::foreseen(&facts),
             facts,
             catalog,
-            collector,
+            collector: collector.keeping(&recent_runs),
+            recent_runs,
             installer: Installer::aside(
                 &options.files,
                 Arc::clone(&naming.directory) as Arc<dyn ContainerMetadata>,
@@ -271,6 +276,11 @@ impl<K: Kernel> Engine<K> {
     /// Returns the report of anomalies, which another thread writes.
     pub(super) fn anomalies(&self) -> SharedReport {
         self.anomalies.report()
+    }
+
+    /// Returns the last runs of threads.
+    pub(super) fn recent_runs(&self) -> RecentRuns {
+        self.recent_runs.clone()
     }
 
     /// Returns the memory share of a part.
@@ -398,6 +408,8 @@ impl<K: Kernel> Engine<K> {
         self.collector.limit_names(self.config.limits.names_per_cgroup);
         self.profiler.limit_names(self.config.limits.names_per_cgroup);
         let shares = self.memory.divide(&self.config, self.watch.online().len(), plan.ring_kinds());
+        // The other half is for the file that is being written.
+        self.recent_runs.set_limit((shares.get(Part::Evidence) / 2) as usize);
         self.collector.apply(&plan, Bounds::new(&self.config.limits, &shares), &self.watch);
         let limits = &self.config.limits;
         self.profiler.keep(self.config.history.kept);
@@ -440,7 +452,7 @@ impl<K: Kernel> Engine<K> {
         match loaded {
             Ok((config, warnings)) => {
                 let lacks = self.privileges.lack(&config, &self.facts);
-                let later = later(&self.config, &config, lacks);
+                let later = reload::later(&self.config, &config, lacks);
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 self.look_at_host();
                 self.config = config;
@@ -674,22 +686,4 @@ fn log_leftover(Leftover { system, event, fate }: &Leftover) {
         }
         SweepResult::Kept | SweepResult::Unknown => {}
     }
-}
-
-/// Describes changed settings that only take effect after a restart, because the socket, the budget and the capabilities stay the same.
-fn later(old: &Config, new: &Config, lacks_capabilities: bool) -> String {
-    let changed = [
-        ("listen", old.listen.all != new.listen.all),
-        ("admin", old.listen.admin != new.listen.admin),
-        ("socket_mode", old.listen.socket_mode != new.listen.socket_mode),
-        ("limits.connections", old.limits.connections != new.limits.connections),
-        ("limits.descriptors", old.limits.descriptors != new.limits.descriptors),
-        ("probes or tracefs.mount, which need CAP_SYS_ADMIN", lacks_capabilities),
-    ];
-    let changed: Vec<&str> =
-        changed.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect();
-    if changed.is_empty() {
-        return String::new();
-    }
-    format!("; restart to apply the new {}", changed.join(", "))
 }

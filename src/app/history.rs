@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::baselines::Baselines;
 use super::engine::Published;
 use super::incidents::Incidents;
+use super::observer::Observer;
 use crate::anomaly::{Report, SharedReport, Watch};
 use crate::budget::Share;
 use crate::clock::Timestamp;
@@ -30,6 +31,7 @@ pub(super) fn start(
     share: Share,
     report: SharedReport,
     incidents: Incidents,
+    mut observer: Observer,
 ) -> io::Result<(SharedHistory, Receiver<Infallible>)> {
     let history = SharedHistory::default();
     let mut settings = published.borrow().history;
@@ -58,7 +60,8 @@ pub(super) fn start(
                 watch.set(&last.anomalies.entries);
                 now = snapshot.taken();
                 baselines.follow(&last.anomalies.directory, &mut watch, now);
-                match recorded.read(|history| watch.judge(history)) {
+                let observed = observer.observe(now);
+                match recorded.read(|history| watch.judge(history, &observed)) {
                     Some(Some(judged)) => {
                         judged.log();
                         incidents.follow(&judged);

@@ -12,7 +12,7 @@ use prometheus::{IntCounterVec, Opts, Registry};
 use tokio::sync::{oneshot, watch};
 
 use super::engine::Published;
-use crate::anomaly::{Active, Ended, Report};
+use crate::anomaly::{Active, Ended, INTERVAL, Notable, Report, Suspicion};
 use crate::budget::Share;
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config;
@@ -20,6 +20,7 @@ use crate::export::incident::{Sources, collect};
 use crate::history::SharedHistory;
 use crate::incident::{FORMAT, Incident, IncidentId, Span, Store, Suspected, Trigger};
 use crate::profile::ProfileRecorder;
+use crate::sched::RecentRuns;
 
 /// Maximum number of triggers that wait for the thread. Further ones are suppressed.
 const WAITING: usize = 64;
@@ -152,6 +153,8 @@ pub(super) struct Context {
     pub(super) published: watch::Receiver<Arc<Published>>,
     pub(super) history: SharedHistory,
     pub(super) profiles: Arc<dyn ProfileRecorder>,
+    /// The last runs of threads.
+    pub(super) recent_runs: RecentRuns,
     /// The share of memory for evidence.
     pub(super) memory: Share,
     pub(super) clock: Clock,
@@ -218,13 +221,10 @@ impl Recorder {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Began { kind, active } => {
-                let Active { cgroup, since, value, usual, score, suspects, .. } = active;
+                let Active { cgroup, since, value, usual, score, suspicion, .. } = active;
                 let trigger = Trigger::Anomaly { kind: kind.clone(), value, usual, score };
-                let suspects = suspects
-                    .into_iter()
-                    .map(|suspect| Suspected { cgroup: suspect.cgroup.to_string(), score: suspect.score });
-                let suspects = suspects.collect();
-                let begun = self.begin(trigger, Some(cgroup.to_string()), since, (Some(kind), suspects));
+                let began = Timestamp(since.0.saturating_sub(INTERVAL));
+                let begun = self.begin(trigger, Some(cgroup.to_string()), began, (Some(kind), suspicion));
                 if let Ok((_, Some(place))) = begun {
                     self.write(place);
                 }
@@ -239,7 +239,7 @@ impl Recorder {
             }
             Event::Asked { trigger, cgroup, answer } => {
                 let began = Timestamp(self.context.clock.now().0.saturating_sub(milliseconds(LEAD)));
-                let begun = self.begin(trigger, cgroup, began, (None, Vec::new()));
+                let begun = self.begin(trigger, cgroup, began, (None, Suspicion::default()));
                 let place = begun.as_ref().ok().and_then(|(_, place)| *place);
                 // A client that has disconnected wants the evidence, too.
                 answer.send(begun.map(|(id, _)| id)).ok();
@@ -256,7 +256,7 @@ impl Recorder {
         trigger: Trigger,
         cgroup: Option<String>,
         began: Timestamp,
-        (kind, suspects): (Option<String>, Vec<Suspected>),
+        (kind, suspicion): (Option<String>, Suspicion),
     ) -> Result<(IncidentId, Option<usize>), Refused> {
         if let Some(open) = self.open.iter_mut().find(|open| open.incident.cgroup == cgroup) {
             self.metrics.count(&trigger, "attached");
@@ -294,11 +294,13 @@ impl Recorder {
             cgroup,
             began_ms: from_ms,
             ended_ms: None,
-            suspects,
+            causes: suspicion.causes.iter().map(ToString::to_string).collect(),
+            suspects: suspicion.suspects.iter().map(suspected).collect(),
             further: Vec::new(),
             more: 0,
             during: Span { from_ms, to_ms },
             before: Span { from_ms: from_ms.saturating_sub(milliseconds(BEFORE)), to_ms: from_ms },
+            scheduling: Vec::new(),
             profiles: Vec::new(),
             missing: Vec::new(),
         };
@@ -334,9 +336,19 @@ impl Recorder {
         let incident = &mut open.incident;
         let Some(directory) = &settings.directory else { return };
         let now = self.context.clock.now();
-        let Context { history, profiles, memory, .. } = &self.context;
-        let sources = Sources { history, profiles: &**profiles, memory, now };
+        let Context { history, profiles, recent_runs, memory, .. } = &self.context;
         let store = Store::at(directory);
+        let published = Arc::clone(&self.context.published.borrow());
+        let sources = Sources {
+            history,
+            profiles: &**profiles,
+            recent_runs,
+            threads: published.status.threads.as_ref(),
+            snapshot: published.snapshot.as_deref(),
+            store: &store,
+            memory,
+            now,
+        };
         let written = store.prepare().and_then(|()| {
             let mut archive = store.create(&incident.id, settings.each(), now)?;
             collect(incident, sources, &mut archive)?;
@@ -374,6 +386,11 @@ impl Recorder {
     fn settings(&self) -> Arc<config::Incidents> {
         Arc::clone(&self.context.published.borrow().incidents)
     }
+}
+
+fn suspected(suspect: &Notable) -> Suspected {
+    let Notable { cgroup, basis, score, samples } = suspect;
+    Suspected { cgroup: cgroup.to_string(), basis: basis.to_string(), score: *score, samples: *samples }
 }
 
 fn milliseconds(time: Duration) -> u64 {

@@ -11,6 +11,7 @@ mod incidents;
 mod losses;
 mod manager;
 mod memory;
+mod observer;
 mod privileges;
 mod reload;
 mod series_limit;
@@ -55,6 +56,7 @@ use demand::Demand;
 use engine::{Engine, Naming, Published, Pushes, Request};
 use incidents::Incidents;
 use manager::Manager;
+use observer::Observer;
 use privileges::Privileges;
 use stop::Requested;
 
@@ -174,7 +176,7 @@ where
         .governing(web.reader);
     let (profiles, memory) = (engine.profiles(), engine.memory_of(Part::Queues));
     let (history_memory, anomalies) = (engine.memory_of(Part::History), engine.anomalies());
-    let evidence_memory = engine.memory_of(Part::Evidence);
+    let (evidence_memory, recent_runs) = (engine.memory_of(Part::Evidence), engine.recent_runs());
     let (incidents, triggers) = incidents::channel(incident_metrics);
     let server = server.within(memory.clone());
     let (requests, received) = channel();
@@ -188,12 +190,15 @@ where
         })
         .map_err(Failure::system("cannot start the collection thread"))?;
 
-    let (history, recorded) = history::start(published.clone(), history_memory, anomalies, incidents.clone())
-        .map_err(Failure::system("cannot start the history thread"))?;
+    let observer = Observer::new(recent_runs.clone(), options.roots.clone());
+    let (history, recorded) =
+        history::start(published.clone(), history_memory, anomalies, incidents.clone(), observer)
+            .map_err(Failure::system("cannot start the history thread"))?;
     let incident_context = incidents::Context {
         published: published.clone(),
         history: history.clone(),
         profiles: Arc::clone(&profiles),
+        recent_runs,
         memory: evidence_memory,
         clock: options.clock.clone(),
         node: resource::node_name(&options.roots),

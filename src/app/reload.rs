@@ -149,6 +149,24 @@ impl Reloads {
     }
 }
 
+/// Describes changed settings that only take effect after a restart, because the socket, the budget and the capabilities stay the same.
+pub(super) fn later(old: &Config, new: &Config, lacks_capabilities: bool) -> String {
+    let changed = [
+        ("listen", old.listen.all != new.listen.all),
+        ("admin", old.listen.admin != new.listen.admin),
+        ("socket_mode", old.listen.socket_mode != new.listen.socket_mode),
+        ("limits.connections", old.limits.connections != new.limits.connections),
+        ("limits.descriptors", old.limits.descriptors != new.limits.descriptors),
+        ("probes or tracefs.mount, which need CAP_SYS_ADMIN", lacks_capabilities),
+    ];
+    let changed: Vec<&str> =
+        changed.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect();
+    if changed.is_empty() {
+        return String::new();
+    }
+    format!("; restart to apply the new {}", changed.join(", "))
+}
+
 /// Returns the response for a failed reload.
 pub(super) fn refused(error: &LoadError) -> Result<String, String> {
     Err(error.lines().join("\n"))

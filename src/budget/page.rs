@@ -67,6 +67,7 @@ fn page() -> String {
             profiles,
             pushes: false,
             history: true,
+            incidents: true,
             rings: 2 + usize::from(profiles),
             ring_memory: None,
         });
@@ -123,8 +124,15 @@ fn reach(page: &mut String) {
     .unwrap();
     writeln!(page, "|--:|--:|--:|--:|--:|").unwrap();
     for cpus in [2, 8, 64, 256] {
-        let demand =
-            Demand { cpus, profiles: true, pushes: false, history: true, rings: 3, ring_memory: None };
+        let demand = Demand {
+            cpus,
+            profiles: true,
+            pushes: false,
+            history: true,
+            incidents: true,
+            rings: 3,
+            ring_memory: None,
+        };
         let rate = cpus as u64 * FREQUENCY;
         let default = demand.default_limit();
         let share = |limit: u64| Shares::of(limit, &demand).get(Part::Stacks);

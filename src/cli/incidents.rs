@@ -1,5 +1,7 @@
 //! `perf-exporter incidents`: lists the incidents that the service has recorded, describes one, and copies its archive. Requires read access
-//! to the directory.
+//! to the directory. `capture` requests one from the service.
+
+mod capture;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -39,6 +41,8 @@ enum Action {
         #[arg(long, value_name = "FORMAT", default_value = "text", value_enum)]
         output: Output,
     },
+    /// Request an incident from the service: it writes the evidence of the last minutes, and of the next one.
+    Capture(capture::CaptureArgs),
     /// Describe an incident as JSON.
     Show {
         /// The identifier.
@@ -97,6 +101,10 @@ pub(super) fn incidents(args: &IncidentsArgs) -> ExitCode {
                 let (listed, _) = store.list(MOST);
                 output.print(listed.into_iter().map(Row::from), text)
             }
+        },
+        Action::Capture(args) => match capture::capture(args) {
+            Ok(id) => super::written(super::put(format!("{id}\n"))),
+            Err(error) => fail(FAILED, &error),
         },
         Action::Show { id } => {
             done(parsed(id).and_then(|id| store.read(&id)), |incident| super::json(&incident))

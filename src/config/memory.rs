@@ -27,7 +27,8 @@ impl Config {
     pub fn demand(&self, cpus: usize, rings: usize) -> Demand {
         let ring_memory = self.limits.ring_memory;
         let (profiles, pushes) = (!self.profiles.is_empty(), self.push.is_any());
-        Demand { cpus, profiles, pushes, history: self.history.is_kept(), rings, ring_memory }
+        let (history, incidents) = (self.history.is_kept(), self.incidents.directory.is_some());
+        Demand { cpus, profiles, pushes, history, incidents, rings, ring_memory }
     }
 
     /// Returns the shares of `limits.memory`, or of its default.
@@ -64,9 +65,9 @@ mod tests {
         let error = config.require_memory(64).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "limits.memory: 8MiB is too small for 64 CPUs with profiles; write `29MiB` or more, or omit it"
+            "limits.memory: 8MiB is too small for 64 CPUs with profiles; write `28MiB` or more, or omit it"
         );
-        assert_eq!(good("limits: {memory: 29MiB}").require_memory(64), Ok(()));
+        assert_eq!(good("limits: {memory: 28MiB}").require_memory(64), Ok(()));
         assert_eq!(good("{limits: {memory: 8MiB}, profiles: {}}").require_memory(2), Ok(()));
         assert_eq!(Config::default().require_memory(4096), Ok(()));
     }

@@ -38,6 +38,7 @@ use crate::metrics::{Family, NameError};
 use crate::plan::{Group, Plan, StreamSupport};
 use crate::register::TargetIndex;
 use crate::ring::{self, Losses};
+use crate::sched::RecentRuns;
 use crate::sys::{Budget, Inherit, Kernel, Place, Start};
 use crate::targets::{Changed, Targets, Watch};
 use crate::tracepoint::{LongestWaits, TraceState, Tracer, TracerState};
@@ -167,6 +168,12 @@ impl<K: Kernel> Collector<K> {
             names: usize::MAX,
             named: Monotonic::default(),
         })
+    }
+
+    /// Keeps the last runs of threads there, as evidence.
+    pub fn keeping(mut self, recent_runs: &RecentRuns) -> Self {
+        self.tracer.set_recent_runs(recent_runs);
+        self
     }
 
     /// Uses these facts from now on, and marks targets that could not be opened for retry.

@@ -2,12 +2,16 @@
 //!
 //! ```text
 //! History ────────► figures as JSON, charts ─┐
-//! ProfileRecorder ► pprof, folded stacks ────┼► Archive
+//! RecentRuns ─────► traces, tables of waits ─┤
+//! Snapshot ───────► metrics as text ─────────┼► Archive
+//! ProfileRecorder ► pprof, folded stacks ────┤
 //!                 └► report and pages ───────┘
 //! ```
 
 mod list;
+mod metrics;
 mod report;
+mod scheduling;
 
 use super::folded::{self, Folded};
 use super::overview::json::{container_labels, json};
@@ -20,8 +24,12 @@ use crate::budget::{Account, Share};
 use crate::clock::Timestamp;
 use crate::error::FileError;
 use crate::history::{Figure, Grid, Scope, SharedHistory, Window};
-use crate::incident::{Archive, Incident, Profiled, Span};
+use crate::incident::{Archive, Incident, Profiled, Span, Store};
+use crate::metrics::Snapshot;
+use crate::named_enum::named_enum;
 use crate::profile::{Cgroups, Profile, ProfileRecorder, Selection, TimeRange};
+use crate::sched::RecentRuns;
+use crate::status::Threads;
 
 pub use list::{list_json, list_page};
 pub use report::REPORT;
@@ -36,7 +44,7 @@ const AFTER: u64 = 60_000;
 const STEPS: usize = 600;
 
 /// Figures of the cgroup, of the machine and of suspects in a report.
-const CHARTS: [Figure; 8] = [
+const CHARTS: [Figure; 9] = [
     Figure::Cpu,
     Figure::RunqueueLatency,
     Figure::Ipc,
@@ -45,6 +53,7 @@ const CHARTS: [Figure; 8] = [
     Figure::Forks,
     Figure::Errors,
     Figure::BlockLatency,
+    Figure::LostRecords,
 ];
 const CHARTS_OF_SUSPECT: [Figure; 1] = [Figure::Cpu];
 
@@ -55,6 +64,14 @@ pub struct Sources<'s> {
     pub history: &'s SharedHistory,
     /// The recorded samples.
     pub profiles: &'s dyn ProfileRecorder,
+    /// The last runs of threads.
+    pub recent_runs: &'s RecentRuns,
+    /// Threads with unusual behavior; `None` if threads are not traced.
+    pub threads: Option<&'s Threads>,
+    /// The last metrics; `None` before the first collection.
+    pub snapshot: Option<&'s Snapshot>,
+    /// Where the archive of the begin is, when the incident has ended.
+    pub store: &'s Store,
     /// The share of memory for evidence.
     pub memory: &'s Share,
     /// The current time.
@@ -94,6 +111,9 @@ pub fn collect(
     for (name, json) in figures {
         evidence.add(&name, json)?;
     }
+    evidence.keep_earlier(sources.store)?;
+    evidence.add_scheduling(sources)?;
+    evidence.add_metrics(sources)?;
     let entries = sources.profiles.entries();
     if entries.is_empty() {
         evidence.incident.missing.push("profiles: no entry of profiles is configured".to_owned());
@@ -109,7 +129,27 @@ pub fn collect(
         }
     }
     let report = report::report(evidence.incident, &charts, first.as_ref());
-    evidence.add(REPORT, report.into_bytes())
+    evidence.add(REPORT, report.into_bytes())?;
+    Ok(())
+}
+
+named_enum! {
+    /// When evidence was collected.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Moment {
+        Begin = "begin",
+        End = "end",
+    }
+}
+
+impl Moment {
+    fn of(incident: &Incident) -> Self {
+        if incident.ended_ms.is_some() { Self::End } else { Self::Begin }
+    }
+}
+
+fn metrics_file(moment: Moment) -> String {
+    format!("metrics-{}.txt", moment.as_str())
 }
 
 /// The evidence that is being written.
@@ -121,10 +161,11 @@ struct Evidence<'e> {
 }
 
 impl Evidence<'_> {
-    /// Adds a file, or notes that it is missing.
-    fn add(&mut self, name: &str, content: Vec<u8>) -> Result<(), FileError> {
+    /// Adds a file, or notes that it is missing. Reports whether it was added.
+    fn add(&mut self, name: &str, content: Vec<u8>) -> Result<bool, FileError> {
         self.account.set(content.len() as u64);
-        if !self.archive.add(name, &content)? {
+        let is_added = self.archive.add(name, &content)?;
+        if !is_added {
             let bytes = content.len();
             self.incident.missing.push(format!(
                 "{name}: its {bytes} bytes do not fit into the archive; set incidents.size higher"
@@ -132,6 +173,47 @@ impl Evidence<'_> {
         }
         drop(content);
         self.account.set(0);
+        Ok(is_added)
+    }
+
+    /// Adds the files of the begin, which cannot be collected again.
+    fn keep_earlier(&mut self, store: &Store) -> Result<(), FileError> {
+        let files = self.incident.scheduling.iter().filter_map(|scheduling| scheduling.file.clone());
+        let begin = self.incident.ended_ms.map(|_| metrics_file(Moment::Begin));
+        for name in files.chain(begin).collect::<Vec<_>>() {
+            if let Ok(Some(content)) = store.member(&self.incident.id, &name, u64::MAX >> 1) {
+                self.add(&name, content)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the last runs of threads as a trace, and the tables about them to the description.
+    fn add_scheduling(&mut self, Sources { recent_runs, threads, .. }: Sources<'_>) -> Result<(), FileError> {
+        let Some((mut scheduling, trace)) = scheduling::scheduling(self.incident, recent_runs, threads)
+        else {
+            let missing = "scheduler: no runs of threads are recorded; set scheduler.per";
+            self.incident.missing.push(missing.to_owned());
+            return Ok(());
+        };
+        let name = format!("scheduler-{}.json.gz", Moment::of(self.incident).as_str());
+        match trace {
+            Ok(trace) => {
+                if self.add(&name, trace)? {
+                    scheduling.file = Some(name);
+                }
+            }
+            Err(error) => self.incident.missing.push(format!("{name}: the trace cannot be encoded: {error}")),
+        }
+        self.incident.scheduling.push(scheduling);
+        Ok(())
+    }
+
+    /// Adds the metrics of the last collection as text.
+    fn add_metrics(&mut self, sources: Sources<'_>) -> Result<(), FileError> {
+        let Some(snapshot) = sources.snapshot else { return Ok(()) };
+        let text = metrics::text(self.incident, snapshot);
+        self.add(&metrics_file(Moment::of(self.incident)), text)?;
         Ok(())
     }
 
@@ -139,7 +221,9 @@ impl Evidence<'_> {
     fn add_files(&mut self, Pair { name, during, before }: &Pair) -> Result<(), FileError> {
         for (profile, part) in [(during, "during"), (before, "before")] {
             match pprof::encode(profile) {
-                Ok(encoded) => self.add(&format!("{name}-{part}.pb.gz"), encoded)?,
+                Ok(encoded) => {
+                    self.add(&format!("{name}-{part}.pb.gz"), encoded)?;
+                }
                 Err(error) => {
                     let missing = format!("{name}-{part}.pb.gz: the profile cannot be encoded: {error}");
                     self.incident.missing.push(missing);
@@ -156,7 +240,8 @@ impl Evidence<'_> {
         let title = format!("{name} of {}, {}", self.incident.subject(), self.incident.id);
         let base = Some(before).filter(|before| before.taken() > 0);
         let page = offline(during, base, Some(&title), FUNCTIONS);
-        self.add(&format!("{name}.html"), page.into_bytes())
+        self.add(&format!("{name}.html"), page.into_bytes())?;
+        Ok(())
     }
 }
 

@@ -37,6 +37,7 @@ pub mod query;
 pub mod remote_write;
 pub(crate) mod sums;
 pub mod top;
+pub mod trace_json;
 mod views;
 
 pub(crate) use crate::profile::numbered;

@@ -4,6 +4,7 @@
 //! one tar archive: the evidence, and the description last. This module does not collect evidence.
 
 mod archive;
+mod scheduling;
 mod store;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Timestamp;
 
 pub use archive::Archive;
+pub use scheduling::{LongWait, RanMeanwhile, Scheduling, StuckCall};
 pub use store::{Bounds, Listed, NoIncident, Store, Written};
 
 /// Version of the format of archives. An archive with a higher version is neither read nor removed.
@@ -141,8 +143,14 @@ fn short(number: f64) -> String {
 pub struct Suspected {
     /// The path of the cgroup.
     pub cgroup: String,
-    /// The correlation, at most 1.
+    /// How it was found: `correlation` or `ran_meanwhile`.
+    #[serde(default)]
+    pub basis: String,
+    /// The score, at most 1.
     pub score: f64,
+    /// Number of intervals that the correlation compares, or of waits.
+    #[serde(default)]
+    pub samples: u64,
 }
 
 /// A range of time, in Unix milliseconds.
@@ -188,6 +196,9 @@ pub struct Incident {
     pub began_ms: u64,
     /// When it ended; `None` if that is not known: it continues, or the program ended before.
     pub ended_ms: Option<u64>,
+    /// Causes that are no other cgroup: CPU quota, steal. One sentence each.
+    #[serde(default)]
+    pub causes: Vec<String>,
     /// Other cgroups that were active meanwhile, the most likely first.
     pub suspects: Vec<Suspected>,
     /// Triggers of the same incident that followed.
@@ -198,6 +209,9 @@ pub struct Incident {
     pub during: Span,
     /// The time before, with which they are compared.
     pub before: Span,
+    /// The scheduler at its begin and at its end.
+    #[serde(default)]
+    pub scheduling: Vec<Scheduling>,
     /// The profiles in the archive.
     pub profiles: Vec<Profiled>,
     /// What is missing, and why: one sentence each.

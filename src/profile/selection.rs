@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Line, Location, Mode, Profile, Sample, Task};
+use crate::host::is_within;
 use crate::targets::{Glob, GlobError};
 
 /// Conditions on tasks and modes. `None` selects everything.
@@ -60,9 +61,7 @@ impl Cgroups {
     pub fn matches(&self, path: &str) -> bool {
         match &self.0 {
             Shape::Pattern(glob) => glob.matches(path),
-            Shape::Below(root) => {
-                path.strip_prefix(&**root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            }
+            Shape::Below(root) => is_within(path, root),
         }
     }
 

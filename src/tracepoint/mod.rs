@@ -41,10 +41,11 @@ use crate::ring::{
     Consumer, Context, CreatedRing, Losses, Reader, Records, Refused, RingBudget, RingId, RingSet,
     RingWriters, ThreadSwitchReceiver, Writers,
 };
+use crate::sched::RecentRuns;
 use crate::series::SeriesCount;
 use crate::sys::scheduling::Urgency;
 use crate::sys::{Event, Kernel};
-use crate::targets::OpenTarget;
+use crate::targets::{CgroupId, OpenTarget};
 use ingest::Ingest;
 use naming::Names;
 use open::{ByClass, PlannedEvent, RecordProperties, Switches, class_of, records_of};
@@ -89,6 +90,8 @@ pub(crate) struct Tracer<K: Kernel> {
     /// Maximum number of process names per cgroup, in each series table.
     names: usize,
     longest_waits: LongestWaits,
+    /// The last runs of threads, for evidence.
+    recent_runs: RecentRuns,
     /// Times of the collections in the last five minutes.
     rounds: VecDeque<Monotonic>,
     metrics: Metrics,
@@ -178,6 +181,7 @@ impl<K: Kernel> Tracer<K> {
             stopped_classes: None,
             names: usize::MAX,
             longest_waits: LongestWaits::default(),
+            recent_runs: RecentRuns::default(),
             rounds: VecDeque::new(),
             metrics: Metrics::new()?,
         })
@@ -187,6 +191,11 @@ impl<K: Kernel> Tracer<K> {
     pub(crate) fn limit_names(&mut self, per_cgroup: usize) {
         self.names = per_cgroup;
         self.series_tables.iter_mut().for_each(|series_table| series_table.set_names(per_cgroup));
+    }
+
+    /// Writes the runs of threads there from now on.
+    pub(crate) fn set_recent_runs(&mut self, recent_runs: &RecentRuns) {
+        self.recent_runs = recent_runs.clone();
     }
 
     /// Limits the rings of all CPUs to `memory` bytes from now on. Open rings stay as they are.
@@ -411,7 +420,7 @@ impl<K: Kernel> Tracer<K> {
         while self.rounds.front().is_some_and(|&round| monotonic.since(round) >= KEPT) {
             self.rounds.pop_front();
         }
-        let RouterTotals { entries, round, longest_waits } = {
+        let RouterTotals { entries, round, longest_waits, runs } = {
             let mut ingest = self.ingest();
             ingest.drain_all(kernel);
             for (ring, writers) in self.rings.writers().filter(|(ring, _)| self.counts_hits(class_of(*ring)))
@@ -419,9 +428,12 @@ impl<K: Kernel> Tracer<K> {
                 ingest.settle(ring, writers.hits(|_| true));
             }
             let kept = self.rounds.len().max(KEPT_ROUNDS) as u64;
-            ingest.router.take(kernel, kept, |pid| index.has_process(pid))
+            let run_bytes = self.recent_runs.limit();
+            ingest.router.take(kernel, kept, run_bytes, |pid| index.has_process(pid))
         };
         index.add_created(&round.created);
+        let moment = (kernel, self.clock.now());
+        self.recent_runs.keep(runs, moment, |id| index.path_of(CgroupId(id)));
         let names = Names { roots, nodes, index };
         self.longest_waits.follow(longest_waits, kernel);
         for (series_table, taken) in self.series_tables.iter_mut().zip(entries) {

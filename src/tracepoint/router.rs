@@ -11,6 +11,7 @@ use super::tasks::{LongestWaits, Tasks};
 use super::thread_tables::ThreadTable;
 use crate::plan::{Feed, RingClass, Trace};
 use crate::ring::{Losses, Malformed, Record, ThreadSwitch, is_sample, time_of};
+use crate::sched::Chunk;
 use crate::sys::Fields;
 
 /// Minimum number of threads that left a CPU without a record of their arrival, for which the kernel is considered to omit switch records.
@@ -49,6 +50,8 @@ pub(super) struct RouterTotals {
     pub(super) round: Round,
     /// Threads with unusual behavior.
     pub(super) longest_waits: LongestWaits,
+    /// The runs of threads, if they are kept.
+    pub(super) runs: Vec<Chunk>,
 }
 
 /// All entries, and the routes to them.
@@ -193,15 +196,22 @@ impl Router {
         self.tasks.describe(pid, comm, kernel);
     }
 
-    /// Takes the sums of every entry; see [`Aggregate::take`] and [`Owners::end_round`].
-    pub(super) fn take(&mut self, now: u64, kept: u64, there: impl Fn(u32) -> bool) -> RouterTotals {
-        let tasks = self.tasks.take(now, &mut self.owners);
+    /// Takes the sums of every entry; see [`Aggregate::take`] and [`Owners::end_round`]. From now on, runs may use this number of bytes.
+    pub(super) fn take(
+        &mut self,
+        now: u64,
+        kept: u64,
+        run_bytes: usize,
+        there: impl Fn(u32) -> bool,
+    ) -> RouterTotals {
+        let tasks = self.tasks.take(now, run_bytes, &mut self.owners);
         let taken = self.sources.iter_mut().map(|source| match source {
             Source::Fields(aggregate) => aggregate.take(now, kept),
             Source::Tasks(table) => table.take(&tasks, kept),
         });
         let entries = taken.collect();
-        RouterTotals { entries, round: self.owners.end_round(there), longest_waits: tasks.longest_waits }
+        let round = self.owners.end_round(there);
+        RouterTotals { entries, round, longest_waits: tasks.longest_waits, runs: tasks.runs }
     }
 
     /// Reports whether threads start to run on CPUs without a record of a switch, so that `PERF_RECORD_SWITCH` is needed. Even a

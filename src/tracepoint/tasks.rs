@@ -11,7 +11,7 @@ use crate::metrics::Buckets;
 use crate::plan::{Fact, Feed, Role, Trace};
 use crate::register::KTHREADD;
 use crate::ring::{Sample, Task, ThreadSwitch};
-use crate::sched::{self, Event, Longest, SchedFact, Timeline};
+use crate::sched::{self, Chunk, Event, Longest, RunLog, SchedFact, Timeline};
 use crate::syscall::{self, Abi, Call, Calls, PendingCall};
 
 /// Maximum number of the longest delays, and of the oldest calls, that are listed individually.
@@ -128,6 +128,8 @@ pub(super) struct TaskTotals {
     /// For each output of the traces of system calls: the stuck calls, and their duration so far in nanoseconds.
     pub(super) stuck: Vec<Vec<(OwnerId, Call, u64)>>,
     pub(super) longest_waits: LongestWaits,
+    /// The runs, if they are kept.
+    pub(super) runs: Vec<Chunk>,
 }
 
 /// The longest delays since the last collection, one per thread.
@@ -173,6 +175,7 @@ impl LongestDelays {
 pub(super) struct Tasks {
     pub(super) timeline: Timeline,
     longest_delays: LongestDelays,
+    pub(super) runs: RunLog,
     sched: ScopedSums<sched::Sums<OwnerId>>,
     pub(super) calls: Calls,
     syscalls: ScopedSums<syscall::Sums<OwnerId>>,
@@ -240,9 +243,10 @@ impl Tasks {
 
     #[inline]
     fn enter(&mut self, at: (u32, u64), of: (u32, u64), event: Event<'_>, owners: &mut Owners) {
-        let (sums, longest_delays) = (&mut self.sched.sums, &mut self.longest_delays);
+        let (sums, longest_delays, runs) = (&mut self.sched.sums, &mut self.longest_delays, &mut self.runs);
         self.timeline.enter(at, of, event, &mut |thread, report| {
             longest_delays.note(thread, &report);
+            runs.note(thread, &report);
             add(sums, at.0, thread, &report, owners);
         });
     }
@@ -323,8 +327,8 @@ impl Tasks {
         Untracked { sched: self.timeline.untracked(), calls: self.calls.untracked() }
     }
 
-    /// Takes the sums up to `now`, a time of the clock of the records.
-    pub(super) fn take(&mut self, now: u64, owners: &mut Owners) -> TaskTotals {
+    /// Takes the sums up to `now`, a time of the clock of the records. From now on, runs may use this number of bytes.
+    pub(super) fn take(&mut self, now: u64, run_bytes: usize, owners: &mut Owners) -> TaskTotals {
         let sums = &mut self.sched.sums;
         self.timeline.pass(now, |cpu, thread, report| add(sums, cpu, thread, &report, owners));
         let mut longest_waits = self.longest_waits(now);
@@ -339,6 +343,7 @@ impl Tasks {
             calls: self.syscalls.take(syscall::Sums::take, calls_of_all),
             stuck: self.stuck(now, owners),
             longest_waits,
+            runs: self.runs.take(run_bytes),
         }
     }
 

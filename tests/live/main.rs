@@ -18,6 +18,7 @@ mod references;
 mod rings;
 
 mod agreement;
+mod anomalies;
 mod attribution;
 mod bursts;
 mod cgroups;

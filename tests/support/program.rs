@@ -25,6 +25,9 @@ const INLINING_RUST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pro
 /// A program with known scheduling and known system calls.
 const SCHEDULED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/scheduled.c");
 
+/// A program that causes one of several kinds of trouble.
+const TROUBLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/troubled.c");
+
 /// A program that spins and touches mapped files.
 const MAPPING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/mapping.c");
 
@@ -92,6 +95,12 @@ impl Program {
         compiler.args(["-g", "-O", "--edition", "2024", "--crate-name", "inlining", "-o"]);
         said(compiler.arg(&path).arg(INLINING_RUST));
         Self { path, _dir: dir }
+    }
+
+    /// Compiles the program that causes one kind of trouble, in a function of its own. Its arguments are the kind and a path.
+    #[allow(dead_code, reason = "not every target causes trouble")]
+    pub(crate) fn compile_troubled(name: &str) -> Self {
+        Self::compile_source(TROUBLED, name, &["-O1", "-pthread", "-fno-omit-frame-pointer"])
     }
 
     /// Compiles the program that spins and touches mapped files. It has some hundred pages, of which few are resident while it runs.

@@ -506,8 +506,8 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
             ),
             row(
                 "perf_anomaly_suspect_correlation",
-                "Correlation of the CPU time of another cgroup with the figure of a cgroup, at the begin of its anomaly, from 0.35 to 1",
-                &["kind", "cgroup", "suspect"],
+                "Score of a suspect as of the begin of an anomaly: basis correlation, the correlation of its CPU time with the figure, from 0.35 to 1; basis ran_meanwhile, the share of the time in which it ran while threads waited for a CPU, from 0.2 to 1",
+                &["kind", "cgroup", "suspect", "basis"],
                 "anomalies",
                 "perf_anomaly_suspect_correlation",
             ),

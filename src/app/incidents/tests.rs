@@ -3,7 +3,7 @@ use std::sync::OnceLock;
 use prometheus::core::Collector as _;
 
 use super::*;
-use crate::anomaly::Notable;
+use crate::anomaly::{Basis, Cause};
 use crate::metrics::Snapshot;
 use crate::profile::sample_profiles::Recorded;
 use crate::status::tests::example;
@@ -47,6 +47,7 @@ fn with(settings: Option<config::Incidents>, dir: tempfile::TempDir, path: std::
         published: watch::channel(Arc::new(published)).1,
         history: SharedHistory::default(),
         profiles: Arc::<Recorded>::default(),
+        recent_runs: RecentRuns::default(),
         memory: Share::fixed(crate::budget::Part::Evidence, 1 << 20),
         clock: clock.clone(),
         node: "node-1".to_owned(),
@@ -65,10 +66,11 @@ impl Recording {
     }
 
     fn anomaly(&mut self, cgroup: &str) {
-        let suspects = vec![Notable { cgroup: "/noisy".into(), score: 0.5 }];
+        let noisy = Notable { cgroup: "/noisy".into(), basis: Basis::RanMeanwhile, score: 0.5, samples: 70 };
+        let suspicion = Suspicion { causes: vec![Cause::Throttled(7.0)], suspects: vec![noisy] };
         let since = Timestamp(self.clock.now().0 - 40_000);
         let active =
-            Active { entry: 0, cgroup: cgroup.into(), since, value: 0.5, usual: 0.01, score: 9.0, suspects };
+            Active { entry: 0, cgroup: cgroup.into(), since, value: 0.5, usual: 0.01, score: 9.0, suspicion };
         self.recorder.handle(Event::Began { kind: "runqueue_latency".to_owned(), active });
     }
 
@@ -98,9 +100,10 @@ fn an_anomaly_is_recorded_at_its_begin_and_again_at_its_end() {
     recording.anomaly("/victim");
     let [begun] = &recording.listed()[..] else { panic!() };
     assert_eq!((begun.cgroup.as_deref(), begun.ended_ms), (Some("/victim"), None));
-    assert_eq!(begun.during, Span { from_ms: START.0 - 40_000, to_ms: START.0 });
-    assert_eq!(begun.before, Span { from_ms: START.0 - 340_000, to_ms: START.0 - 40_000 });
-    assert_eq!(begun.suspects[0].cgroup, "/noisy");
+    assert_eq!(begun.during, Span { from_ms: START.0 - 50_000, to_ms: START.0 });
+    assert_eq!(begun.before, Span { from_ms: START.0 - 350_000, to_ms: START.0 - 50_000 });
+    assert_eq!((&*begun.suspects[0].cgroup, &*begun.suspects[0].basis), ("/noisy", "ran_meanwhile"));
+    assert_eq!(begun.causes, ["the cgroup has exhausted its CPU quota: 7 preemptions per second"]);
     recording.clock.advance(Duration::from_secs(500));
     let at = Timestamp(START.0 + 200_000);
     let other = Event::Ended { kind: "forks".to_owned(), cgroup: "/victim".into(), at };

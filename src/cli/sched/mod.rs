@@ -12,7 +12,6 @@ mod latency;
 mod machine;
 mod summary;
 mod timehist;
-mod trace_json;
 
 use std::time::Duration;
 

@@ -1,15 +1,19 @@
 //! `perf-exporter sched timehist`: one line for each run of a thread.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Context;
 
 use super::args::TimehistArgs;
 use super::machine::{Machine, Observation};
 use super::summary::{Summary, task};
-use super::trace_json::TraceJson;
 use super::{follow, seconds};
 use crate::cli::follow::{Listener, StreamItem};
 use crate::cli::observe::{Ending, Failure, Host};
 use crate::cli::put;
+use crate::export::trace_json::TraceJson;
 use crate::sched::{SchedFact, SwitchOut, Thread};
 use crate::sys::Kernel;
 
@@ -18,7 +22,7 @@ const EVENTS: [&str; 4] =
 
 /// Traces, and prints lines or writes a trace file.
 pub(super) fn run<K: Kernel>(args: &TimehistArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
-    let json = args.json.as_deref().map(TraceJson::create).transpose()?;
+    let json = args.json.as_deref().map(create).transpose()?;
     let mut followed = follow(&args.follow, &EVENTS, host, |machine| {
         let mut lines = args.shows_lines().then(|| Lines::new(args));
         lines.iter_mut().for_each(Lines::head);
@@ -38,7 +42,19 @@ struct Timehist {
     machine: Machine,
     lines: Option<Lines>,
     summary: Option<Summary>,
-    json: Option<TraceJson>,
+    json: Option<TraceJson<Box<dyn Write>>>,
+}
+
+/// Creates the file of a trace; `-` is standard output.
+///
+/// # Errors
+/// If the file cannot be created.
+fn create(path: &Path) -> anyhow::Result<TraceJson<Box<dyn Write>>> {
+    if path == "-" {
+        return Ok(TraceJson::new(Box::new(io::stdout())));
+    }
+    let file = File::create(path).with_context(|| format!("--json {}", path.display()))?;
+    Ok(TraceJson::new(Box::new(file)))
 }
 
 impl Listener for Timehist {
@@ -47,7 +63,9 @@ impl Listener for Timehist {
         machine.handle(item, &mut |seen| {
             lines.iter_mut().for_each(|lines| lines.take(&seen));
             summary.iter_mut().for_each(|summary| summary.take(&seen));
-            json.iter_mut().for_each(|json| json.take(&seen));
+            if let (Some(json), Observation::Fact { thread, fact }) = (json.as_mut(), &seen) {
+                json.add(thread, fact);
+            }
         });
     }
 

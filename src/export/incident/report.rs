@@ -6,7 +6,7 @@ use crate::export::overview::chart::chart;
 use crate::export::page::figures::{count, duration};
 use crate::export::page::html::Html;
 use crate::export::page::profile::{begin_offline, end, offline_profile};
-use crate::incident::Incident;
+use crate::incident::{Incident, Scheduling};
 
 /// Name of the report in an archive.
 pub const REPORT: &str = "report.html";
@@ -17,6 +17,7 @@ pub(super) fn report(incident: &Incident, charts: &[Charts], profile: Option<&Pa
     begin_offline(&mut html, &format!("Incident {}", incident.id), include_str!("../overview/overview.css"));
     summary(&mut html, incident);
     suspects(&mut html, incident);
+    incident.scheduling.iter().for_each(|scheduling| scheduler(&mut html, incident, scheduling));
     for Charts { heading, grid, values } in charts {
         html.put("<h2 class=\"name\">{}</h2><div class=\"charts\">", [heading]);
         for (figure, values) in values {
@@ -82,14 +83,73 @@ fn suspects(html: &mut Html, incident: &Incident) {
         return;
     }
     html.raw("<h2>Suspects<small>other cgroups that were active meanwhile: the cause may be another one</small></h2>");
+    for cause in &incident.causes {
+        html.put("<p>First, {}.</p>", [cause]);
+    }
     if incident.suspects.is_empty() {
         html.raw("<p class=\"quiet\">No other cgroup stands out.</p>");
         return;
     }
-    html.raw("<div class=\"card\"><table><thead><tr><th>Cgroup</th><th class=\"number\">Correlation</th></tr></thead><tbody>");
-    for suspect in &incident.suspects {
-        let score = format!("{:.2}", suspect.score);
-        html.put("<tr><td>{}</td><td class=\"number\">{}</td></tr>", [&suspect.cgroup, &score]);
+    let rows = incident.suspects.iter().map(|suspect| {
+        let basis = if suspect.basis == "ran_meanwhile" {
+            format!("share of {} waits for a CPU in which it ran", count(suspect.samples))
+        } else {
+            format!("correlation of its CPU time in {} intervals", count(suspect.samples))
+        };
+        [suspect.cgroup.clone(), basis, format!("{:.2}", suspect.score)]
+    });
+    table(html, ["Cgroup", "Basis", "Score"], rows);
+}
+
+/// Writes who ran while threads waited for a CPU, the longest waits, and calls that have not returned.
+fn scheduler(html: &mut Html, incident: &Incident, scheduling: &Scheduling) {
+    let time = |milliseconds| format!("{:#}", Timestamp(milliseconds));
+    let length = |seconds: f64| duration(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+    let Scheduling { span, file, waits, waited_seconds, .. } = scheduling;
+    let covered = length(span.to_ms.saturating_sub(span.from_ms) as f64 / 1000.0);
+    let until = time(span.to_ms);
+    html.put("<h2>Waits for a CPU<small>the {} until {}</small></h2>", [&covered, &until]);
+    let (number, total) = (count(*waits), length(*waited_seconds));
+    html.put("<p>Threads of {} waited {} times, {} in total.", [&incident.subject(), &&*number, &&*total]);
+    if let Some(file) = file {
+        let worst = length(scheduling.worst.to_ms.saturating_sub(scheduling.worst.from_ms) as f64 / 1000.0);
+        html.put(" The file {} of the archive has the worst {}: open it with Perfetto.", [file, &worst]);
+    }
+    html.raw("</p><div class=\"charts\">");
+    let ran =
+        scheduling.meanwhile.iter().map(|ran| [ran.cgroup.clone(), format!("{:.0}%", ran.share * 100.0)]);
+    table(html, ["Ran meanwhile", "Share of the time"], ran);
+    let longest = scheduling.longest.iter().map(|wait| {
+        let thread = format!("{} (process {}, thread {})", wait.comm, wait.pid, wait.tid);
+        [thread, format!("CPU {}, {}", wait.cpu, time(wait.at_ms)), length(wait.seconds)]
+    });
+    table(html, ["Longest waits", "Ran on", "Waited"], longest);
+    let stuck = scheduling.stuck.iter().map(|stuck| {
+        let thread = format!("{} (process {}, thread {})", stuck.comm, stuck.pid, stuck.tid);
+        [thread, stuck.call.clone(), length(stuck.seconds)]
+    });
+    table(html, ["Calls in progress, of all processes", "Call", "For"], stuck);
+    html.raw("</div>");
+}
+
+/// Writes a table; its last column has numbers. Nothing if there are no rows.
+fn table<const N: usize>(html: &mut Html, heads: [&str; N], rows: impl Iterator<Item = [String; N]>) {
+    let mut rows = rows.peekable();
+    if rows.peek().is_none() {
+        return;
+    }
+    let class = |column| if column + 1 == N { " class=\"number\"" } else { "" };
+    html.raw("<div class=\"card\"><table><thead><tr>");
+    for (column, head) in heads.into_iter().enumerate() {
+        html.raw("<th").raw(class(column)).put(">{}</th>", [&head]);
+    }
+    html.raw("</tr></thead><tbody>");
+    for row in rows {
+        html.raw("<tr>");
+        for (column, cell) in row.iter().enumerate() {
+            html.raw("<td").raw(class(column)).put(">{}</td>", [cell]);
+        }
+        html.raw("</tr>");
     }
     html.raw("</tbody></table></div>");
 }

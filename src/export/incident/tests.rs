@@ -13,9 +13,18 @@ fn collected(incident: &mut Incident, profiles: &Recorded, limit: u64) -> Vec<(S
     let history = SharedHistory::default();
     let memory = Share::fixed(Part::Evidence, 1 << 20);
     let now = Timestamp(incident.during.to_ms);
-    let sources = Sources { history: &history, profiles, memory: &memory, now };
     let dir = tempfile::tempdir().unwrap();
     let store = Store::at(dir.path());
+    let sources = Sources {
+        history: &history,
+        profiles,
+        recent_runs: &RecentRuns::default(),
+        threads: None,
+        snapshot: None,
+        store: &store,
+        memory: &memory,
+        now,
+    };
     let mut archive = store.create(&incident.id, limit, now).unwrap();
     collect(incident, sources, &mut archive).unwrap();
     store.finish(archive, incident, Bounds { number: 1, bytes: u64::MAX }).unwrap();
@@ -101,7 +110,9 @@ fn a_report_needs_nothing_from_elsewhere() {
     }
     assert!(report.contains("default-src 'none'"));
     assert!(report.contains("runqueue_latency: 0.2500 instead of 0.000400"), "{report}");
-    assert!(report.contains("/noisy.service</td><td class=\"number\">0.50"));
+    assert!(report.contains(
+        "/noisy.service</td><td>correlation of its CPU time in 60 intervals</td><td class=\"number\">0.50"
+    ));
     assert!(report.contains("not ended when this was written"));
 }
 

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::anomaly::{Active, AnomalyMetrics, Notable, Report};
+use crate::anomaly::{Active, AnomalyMetrics, Basis, Notable, Report, Suspicion};
 use crate::metrics::{Family, Kind, Labels, Metadata, Point, Value};
 use crate::status::tests::example;
 
@@ -279,7 +279,7 @@ fn the_overview_shows_anomalies_with_their_suspects() {
             value: 0.5,
             usual: 0.01,
             score: 12.25,
-            suspects,
+            suspicion: Suspicion { causes: Vec::new(), suspects },
         }],
         ..Report::default()
     };
@@ -295,7 +295,12 @@ fn the_overview_shows_anomalies_with_their_suspects() {
             nonce: "0",
         })
     };
-    let page = shown(report(vec![Notable { cgroup: "/<b>noisy".into(), score: 0.5 }]));
+    let page = shown(report(vec![Notable {
+        cgroup: "/<b>noisy".into(),
+        basis: Basis::Correlation,
+        score: 0.5,
+        samples: 60,
+    }]));
     assert!(
         page.contains(
             "/quiet.service</code></a></td><td>runqueue_latency</td><td class=\"number\">12.2</td>"

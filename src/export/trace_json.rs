@@ -3,16 +3,13 @@
 //! Each CPU is a process with one track of its runs. Each thread has a track in its process, with its runs and its waits for a CPU. Source
 //! of the format: "Trace Event Format", Google, the JSON object form.
 
-use std::fs::File;
+use std::fmt;
 use std::io::{self, Write};
-use std::path::Path;
 
-use anyhow::Context;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::machine::Observation;
-use crate::cli::follow::shown;
-use crate::sched::{Comm, PrevState, SchedFact, SwitchIn, SwitchOut, Thread};
+use crate::error::printable;
+use crate::sched::{Comm, PrevState, Run, SchedFact, SwitchIn, SwitchOut, Thread};
 
 /// Number of the "process" for CPU 0. Above all process IDs of the kernel (`PID_MAX_LIMIT`).
 const CPUS: u64 = 1 << 23;
@@ -20,9 +17,9 @@ const CPUS: u64 = 1 << 23;
 /// Maximum number of threads whose name is known to be in the file. Names of further threads are written again.
 const MAX: usize = 1 << 17;
 
-/// A trace file.
-pub(super) struct TraceJson {
-    out: Box<dyn Write>,
+/// A trace that is being written.
+pub struct TraceJson<W> {
+    out: W,
     /// Text that has not been written yet.
     text: String,
     /// Whether the list has an element.
@@ -33,20 +30,15 @@ pub(super) struct TraceJson {
     running: FxHashMap<u32, (Thread, SwitchIn)>,
 }
 
-impl TraceJson {
-    /// Creates the file; `-` is standard output.
-    ///
-    /// # Errors
-    /// If the file cannot be created.
-    pub(super) fn create(path: &Path) -> anyhow::Result<Self> {
-        if path == "-" {
-            return Ok(Self::new(Box::new(io::stdout())));
-        }
-        let file = File::create(path).with_context(|| format!("--json {}", path.display()))?;
-        Ok(Self::new(Box::new(file)))
+impl<W> fmt::Debug for TraceJson<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TraceJson").field("threads", &self.named.len()).finish_non_exhaustive()
     }
+}
 
-    fn new(out: Box<dyn Write>) -> Self {
+impl<W: Write> TraceJson<W> {
+    /// Begins a trace.
+    pub fn new(out: W) -> Self {
         Self {
             out,
             text: "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[".into(),
@@ -57,19 +49,16 @@ impl TraceJson {
         }
     }
 
-    pub(super) fn take(&mut self, seen: &Observation<'_>) {
-        let Observation::Fact { thread, fact } = seen else { return };
+    /// Adds a fact about a thread.
+    pub fn add(&mut self, thread: &Thread, fact: &SchedFact) {
         if thread.tid == 0 {
             return;
         }
         match fact {
             SchedFact::SwitchIn(switch_in) => {
                 self.name(thread);
-                if let Some(delay) = switch_in.delay.filter(|&delay| delay > 0) {
-                    let args = format!("\"cpu\":{}", switch_in.cpu);
-                    self.slice("waits for a CPU", (switch_in.time - delay, delay), track(thread), &args);
-                }
-                self.running.insert(switch_in.cpu, (**thread, *switch_in));
+                self.wait(thread, (switch_in.cpu, switch_in.time), switch_in.delay.unwrap_or(0));
+                self.running.insert(switch_in.cpu, (*thread, *switch_in));
             }
             SchedFact::SwitchOut(switch_out) => {
                 self.running.remove(&switch_out.cpu);
@@ -86,17 +75,32 @@ impl TraceJson {
         let Some(switch_in) = switch_out.switch_in else { return };
         let next = if switch_out.next.tid == 0 { "idle".into() } else { shown(switch_out.next.comm.bytes()) };
         let args = format!("\"left\":\"{}\",\"next\":{}", switch_out.prev_state.letter(), quoted(&next));
-        self.run(thread, &switch_in, switch_out.time, &args);
+        self.slices(thread, (switch_in.cpu, switch_in.time), switch_out.time, &args);
     }
 
-    fn run(&mut self, thread: &Thread, switch_in: &SwitchIn, until: u64, how: &str) {
+    /// Adds a run, and the wait before it.
+    pub fn add_run(&mut self, run: &Run<'_>) {
+        self.name(run.thread);
+        self.wait(run.thread, (run.cpu, run.from), run.delay);
+        let args = format!("\"left\":\"{}\"", run.left.letter());
+        self.slices(run.thread, (run.cpu, run.from), run.until, &args);
+    }
+
+    fn wait(&mut self, thread: &Thread, (cpu, until): (u32, u64), delay: u64) {
+        if delay > 0 {
+            let args = format!("\"cpu\":{cpu}");
+            self.slice("waits for a CPU", (until.saturating_sub(delay), delay), track(thread), &args);
+        }
+    }
+
+    fn slices(&mut self, thread: &Thread, (cpu, from): (u32, u64), until: u64, how: &str) {
         self.name(thread);
-        self.name_cpu(switch_in.cpu);
-        let time = (switch_in.time, until.saturating_sub(switch_in.time));
+        self.name_cpu(cpu);
+        let time = (from, until.saturating_sub(from));
         let more = if how.is_empty() { String::new() } else { format!(",{how}") };
-        let args = format!("\"cpu\":{}{more}", switch_in.cpu);
+        let args = format!("\"cpu\":{cpu}{more}");
         self.slice("runs", time, track(thread), &args);
-        let cpu = CPUS + u64::from(switch_in.cpu);
+        let cpu = CPUS + u64::from(cpu);
         let args = format!("\"tid\":{},\"pid\":{}{more}", thread.tid, thread.pid);
         self.slice(&shown(thread.comm.bytes()), time, (cpu, cpu), &args);
     }
@@ -150,7 +154,7 @@ impl TraceJson {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
+    pub fn flush(&mut self) -> io::Result<()> {
         self.out.write_all(self.text.as_bytes())?;
         self.text.clear();
         Ok(())
@@ -160,10 +164,12 @@ impl TraceJson {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub(super) fn end(&mut self, now: u64) -> io::Result<()> {
+    pub fn end(&mut self, now: u64) -> io::Result<()> {
         let mut running: Vec<_> = std::mem::take(&mut self.running).into_iter().collect();
         running.sort_unstable_by_key(|(cpu, _)| *cpu);
-        running.iter().for_each(|(_, (thread, switch_in))| self.run(thread, switch_in, now, ""));
+        for (cpu, (thread, switch_in)) in &running {
+            self.slices(thread, (*cpu, switch_in.time), now, "");
+        }
         self.text.push_str("\n]}\n");
         self.flush()?;
         self.out.flush()
@@ -174,6 +180,10 @@ impl TraceJson {
 fn track(thread: &Thread) -> (u64, u64) {
     let pid = if thread.pid == 0 { thread.tid } else { thread.pid };
     (pid.into(), thread.tid.into())
+}
+
+fn shown(comm: &[u8]) -> String {
+    printable(&String::from_utf8_lossy(comm))
 }
 
 fn quoted(text: &str) -> String {
@@ -207,9 +217,9 @@ mod tests {
     /// Returns the content of the file for these observations.
     fn written(facts: &[(Thread, SchedFact)], now: u64) -> serde_json::Value {
         let kept = Kept::default();
-        let mut json = TraceJson::new(Box::new(kept.clone()));
+        let mut json = TraceJson::new(kept.clone());
         for (thread, fact) in facts {
-            json.take(&Observation::Fact { thread, fact: *fact });
+            json.add(thread, fact);
             json.flush().unwrap();
         }
         json.end(now).unwrap();
