@@ -14,7 +14,7 @@ pub use cpu_time::CpuTime;
 pub use cpuset::{CpuSet, CpuSetError};
 pub use environment::Environment;
 pub(crate) use facts::online_cpus;
-pub use facts::{Capabilities, Facts, KernelVersion};
+pub use facts::{Capabilities, Facts, KernelVersion, cpu_model};
 pub use nodes::{Cpu, Nodes};
 pub(crate) use online::Online;
 

@@ -4,6 +4,7 @@ use super::Sample;
 use super::baseline::Baseline;
 use super::cpi2::Cpi2;
 use super::episode::{Change, Episode, Rule};
+use super::given::Given;
 use super::robust::{Expected, Robust};
 use super::threshold::Threshold;
 use crate::named_enum::named_enum;
@@ -33,6 +34,19 @@ impl Method {
             Self::Cpi2(cpi2) => at.is_multiple_of(cpi2.every.max(1)),
         }
     }
+
+    /// Returns what a sample is compared with if a specification was computed elsewhere. `None` if it has too few samples.
+    pub(super) fn expected_by(&self, given: &Given) -> Option<Expected> {
+        let (min_samples, deviations, min_change, min_value) = match self {
+            Self::Robust(robust) => {
+                (robust.min_samples, robust.deviations, robust.min_change, robust.min_value)
+            }
+            Self::Cpi2(cpi2) => (cpi2.min_samples as f64, cpi2.deviations, cpi2.min_change, 0.0),
+            Self::Threshold(_) => return None,
+        };
+        let floor = (given.mean() * (1.0 + min_change)).max(min_value);
+        (given.samples() >= min_samples).then(|| given.expected(deviations, floor))
+    }
 }
 
 named_enum! {
@@ -43,8 +57,14 @@ named_enum! {
         Gap = "gap",
         /// The method takes one interval of each minute, and this is another one.
         NotSampled = "not_sampled",
+        /// A series from which the figure is computed began in this interval: the cgroup, its container or the counter is new.
+        Reset = "reset",
         /// The cgroup used too little CPU time.
         LowUsage = "low_usage",
+        /// The events were on the PMU for less than half of the time.
+        Multiplexed = "multiplexed",
+        /// More than a tenth of the events happened on CPUs of another type.
+        OtherCpuType = "other_cpu_type",
         /// There are too few earlier samples.
         WarmingUp = "warming_up",
     }
@@ -102,6 +122,12 @@ impl Detector {
         if let Some(value) = sample.value.filter(|_| is_usual) {
             baseline.learn(method, &sample, value);
         }
+        // A job of each night is learned in its hour, although it is an anomaly in the first night.
+        if let (Method::Robust(Robust { by_hour: true, .. }), Some(value)) = (method, sample.value)
+            && (is_usual || verdict == Verdict::Outlier)
+        {
+            baseline.hours.get_or_insert_default().learn(sample.at, value);
+        }
         Judgement { verdict, expected, change }
     }
 
@@ -113,30 +139,45 @@ impl Detector {
 
 /// Judges a sample by a baseline. Also returns what it was compared with.
 fn verdict(method: &Method, baseline: &Baseline, sample: &Sample) -> (Verdict, Option<Expected>) {
-    let Sample { usage, .. } = *sample;
-    let min_usage = match method {
-        Method::Robust(robust) => robust.min_usage,
-        Method::Cpi2(cpi2) => cpi2.min_usage,
-        Method::Threshold(_) => 0.0,
+    let value = match judged(method, sample) {
+        Ok(value) => value,
+        Err(reason) => return (Verdict::NotJudged(reason), None),
     };
-    let reason = match sample.value {
-        Some(_) if !method.samples(sample.at) => Unjudged::NotSampled,
-        Some(value) if value.is_finite() && value >= 0.0 => {
-            let expected = match method {
-                _ if usage < min_usage => return (Verdict::NotJudged(Unjudged::LowUsage), None),
-                Method::Robust(robust) => baseline.bins.expected(robust, usage),
-                Method::Cpi2(cpi2) => baseline.specification.expected(cpi2),
-                Method::Threshold(threshold) => Some(threshold.expected()),
-            };
-            if let Some(expected) = expected {
-                let is_outlier = value > expected.threshold;
-                return (if is_outlier { Verdict::Outlier } else { Verdict::Normal }, Some(expected));
-            }
-            Unjudged::WarmingUp
+    let given = baseline.given.and_then(|given| method.expected_by(&given));
+    let expected = given.or_else(|| match method {
+        Method::Robust(robust) => {
+            let hours = baseline.hours.as_ref().filter(|_| robust.by_hour);
+            let of_hour = hours.and_then(|hours| hours.expected(robust, sample.at));
+            of_hour.or_else(|| baseline.bins.expected(robust, sample.usage))
         }
-        _ => Unjudged::Gap,
+        Method::Cpi2(cpi2) => baseline.specification.expected(cpi2),
+        Method::Threshold(threshold) => Some(threshold.expected()),
+    });
+    let verdict = match expected {
+        None => Verdict::NotJudged(Unjudged::WarmingUp),
+        Some(expected) if value > expected.threshold => Verdict::Outlier,
+        Some(_) => Verdict::Normal,
     };
-    (Verdict::NotJudged(reason), None)
+    (verdict, expected)
+}
+
+/// Returns the value of a sample that can be judged, whatever its past is, or the first reason why it cannot.
+fn judged(method: &Method, Sample { at, value, usage, quality }: &Sample) -> Result<f64, Unjudged> {
+    let value = value.filter(|value| value.is_finite() && *value >= 0.0).ok_or(Unjudged::Gap)?;
+    let (min_usage, is_compared) = match method {
+        Method::Robust(robust) => (robust.min_usage, true),
+        Method::Cpi2(cpi2) => (cpi2.min_usage, true),
+        // A limit holds for all types of CPUs.
+        Method::Threshold(_) => (0.0, false),
+    };
+    let reasons = [
+        (!method.samples(*at), Unjudged::NotSampled),
+        (quality.is_reset, Unjudged::Reset),
+        (*usage < min_usage, Unjudged::LowUsage),
+        (quality.is_multiplexed(), Unjudged::Multiplexed),
+        (is_compared && quality.is_mixed(), Unjudged::OtherCpuType),
+    ];
+    reasons.iter().find(|(holds, _)| *holds).map_or(Ok(value), |&(_, reason)| Err(reason))
 }
 
 impl Baseline {

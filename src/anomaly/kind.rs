@@ -3,7 +3,7 @@
 use super::detector::Method;
 use super::episode::Rule;
 use super::robust::Robust;
-use crate::history::{Figure, Grid, Rate, Subject};
+use crate::history::{Figure, Grid, Rate, Sources, Subject};
 use crate::named_enum::named_enum;
 
 named_enum! {
@@ -70,6 +70,21 @@ impl Kind {
         }
     }
 
+    /// Returns what the values are read from.
+    pub(super) fn sources(self) -> Sources {
+        match self {
+            Self::Cpi => Figure::Ipc.into(),
+            Self::CacheMisses => Figure::CacheMisses.into(),
+            Self::RunqueueLatency => Figure::RunqueueLatency.into(),
+            Self::SyscallErrors => Figure::Calls.into(),
+            Self::Forks => Figure::Forks.into(),
+            Self::MajorFaults => Rate::MajorFaults.into(),
+            Self::Throttling => Rate::Throttling.into(),
+            Self::OffCpu => Sources::from(Rate::Blocked) | Figure::Cpu.into(),
+            Self::InvoluntarySwitches => Rate::InvoluntarySwitches.into(),
+        }
+    }
+
     /// Returns the settings of the robust method. `min_value` keeps changes of small values from being anomalies: a latency of 1 ms after
     /// one of 0.1 ms harms no program.
     pub const fn robust(self) -> Robust {
@@ -87,7 +102,15 @@ impl Kind {
         };
         // Waiting, forks and calls change the utilization themselves.
         let by_usage = matches!(self, Self::Cpi | Self::CacheMisses);
-        Robust { min_usage, by_usage, min_samples: 60.0, deviations: 4.0, min_change, min_value }
+        Robust {
+            min_usage,
+            by_usage,
+            by_hour: false,
+            min_samples: 60.0,
+            deviations: 4.0,
+            min_change,
+            min_value,
+        }
     }
 
     /// Returns when outliers are an anomaly, for a method.

@@ -15,13 +15,17 @@
 //! What was learned can outlive the exporter: [`Watch::saved`] and [`Watch::restore`], and [`BaselineFile`], which alone does I/O.
 
 mod baseline;
+mod compared;
 mod cpi2;
 mod detector;
 mod episode;
 mod file;
+mod given;
+mod hours;
 mod kind;
 mod measure;
 mod publish;
+mod quality;
 mod robust;
 mod saved;
 mod sketch;
@@ -38,13 +42,16 @@ use std::sync::Arc;
 use crate::lock::Lock;
 
 pub use baseline::Baseline;
+pub use compared::{Compared, Results};
 pub use cpi2::Cpi2;
 pub use detector::{Detector, Judgement, Method, Unjudged, Verdict};
 pub use episode::{Change, Episode, Rule};
 pub use file::{BaselineFile, Unloaded};
+pub use given::{Given, SPECIFICATIONS_SIZE, Specifications, Unreadable};
 pub use kind::Kind;
 pub use measure::Measure;
 pub use publish::{AnomalyMetrics, NAMES};
+pub use quality::Quality;
 pub use robust::{Expected, Robust};
 pub use saved::{Refusal, Saved, decode};
 pub use sketch::Sketch;
@@ -59,8 +66,10 @@ pub struct Sample {
     pub at: u64,
     /// The figure; higher is worse. `None` if it was not measured.
     pub value: Option<f64>,
-    /// CPU time per second.
+    /// CPU time per second; for a latency the number of times per second.
     pub usage: f64,
+    /// How far the figure can be trusted.
+    pub quality: Quality,
 }
 
 /// The last report of a [`Watch`], which one thread writes and others read.

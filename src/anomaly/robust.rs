@@ -19,6 +19,8 @@ pub struct Robust {
     pub min_usage: f64,
     /// Whether samples are compared with those of the same utilization only. Not for figures that use CPU time themselves.
     pub by_usage: bool,
+    /// Whether samples are compared with those of the same hour of earlier days, if there are enough.
+    pub by_hour: bool,
     /// Number of samples of a bin before it is judged.
     pub min_samples: f64,
     /// An outlier is above the median by this number of robust standard deviations …
@@ -107,14 +109,19 @@ impl Bins {
     /// Returns what a sample with this utilization is compared with; `None` if there are too few samples.
     pub(super) fn expected(&self, robust: &Robust, usage: f64) -> Option<Expected> {
         let sketch = &self.0[Self::bin(robust, usage)];
-        if sketch.weight() < robust.min_samples {
+        robust.expected(sketch, sketch.median()? * (1.0 + robust.min_change))
+    }
+}
+
+impl Robust {
+    /// Returns what a sample is compared with. Outliers are at least above `floor`. `None` if there are too few samples.
+    pub(super) fn expected(&self, sketch: &Sketch, floor: f64) -> Option<Expected> {
+        if sketch.weight() < self.min_samples {
             return None;
         }
         let center = sketch.median()?;
         let spread = sketch.deviation(center)? * NORMAL;
-        let threshold = (center + robust.deviations * spread)
-            .max(center * (1.0 + robust.min_change))
-            .max(robust.min_value);
+        let threshold = (center + self.deviations * spread).max(floor).max(self.min_value);
         Some(Expected { center, spread, threshold })
     }
 }

@@ -1,7 +1,7 @@
 //! What was learned, as the content of a file:
 //!
 //! ```text
-//! perf-exporter baselines 1\n
+//! perf-exporter baselines 2\n
 //! baselines: entry, workload, time of the last use, the baseline
 //! CRC-32 of all bytes before it
 //! ```
@@ -14,8 +14,8 @@ use super::wire::{Reader, Writer};
 /// Begin of the first line. The version follows.
 const MAGIC: &[u8] = b"perf-exporter baselines ";
 
-/// The version that this program writes. A program reads its own version only.
-const VERSION: u32 = 1;
+/// The version that this program writes. It also reads version 1, which had no values by hour of the day.
+const VERSION: u32 = 2;
 
 /// Maximum size of a file, in bytes.
 pub(super) const SIZE: usize = 8 << 20;
@@ -47,7 +47,7 @@ pub enum Refusal {
     #[error("it is no file of this program")]
     Foreign,
     /// It has a version that this program does not know.
-    #[error("its version is {0}, and this program reads version {VERSION}")]
+    #[error("its version is {0}, and this program reads versions 1 to {VERSION}")]
     Version(u32),
     /// It is larger than this program writes.
     #[error("it has more than {} MiB", SIZE >> 20)]
@@ -91,7 +91,7 @@ pub(super) fn encode<'b>(
 /// The reason why the content is not usable. It may be anything.
 pub fn decode(content: &[u8], now: u64) -> Result<Vec<Saved>, Refusal> {
     let (version, rest) = versioned(content).ok_or(Refusal::Foreign)?;
-    if version != VERSION {
+    if !(1..=VERSION).contains(&version) {
         return Err(Refusal::Version(version));
     }
     if content.len() > SIZE {
@@ -104,7 +104,7 @@ pub fn decode(content: &[u8], now: u64) -> Result<Vec<Saved>, Refusal> {
     let (mut bytes, mut all) = (Reader(rest), Vec::new());
     while !bytes.0.is_empty() {
         let invalid = Refusal::Damaged("it has an invalid baseline");
-        let saved = Saved::read(&mut bytes, now).filter(|_| all.len() < MOST).ok_or(invalid)?;
+        let saved = Saved::read(&mut bytes, now, version > 1).filter(|_| all.len() < MOST).ok_or(invalid)?;
         all.push(saved);
     }
     all.retain(|saved| now.saturating_sub(saved.used) <= AGE);
@@ -126,10 +126,10 @@ fn checksum(bytes: &[u8]) -> u32 {
 }
 
 impl Saved {
-    fn read(bytes: &mut Reader<'_>, now: u64) -> Option<Self> {
+    fn read(bytes: &mut Reader<'_>, now: u64, has_hours: bool) -> Option<Self> {
         let (entry, workload) = (bytes.text()?, bytes.text()?);
         let used = bytes.number()?.min(now);
-        Some(Self { entry, workload, used, baseline: Baseline::read(bytes, now)? })
+        Some(Self { entry, workload, used, baseline: Baseline::read(bytes, now, has_hours)? })
     }
 }
 

@@ -40,10 +40,22 @@ impl Sketch {
             self.zero += 1.0;
             return;
         }
-        let number = bucket(value);
+        self.add_to(bucket(value), 1.0);
+    }
+
+    /// Adds the values of another distribution.
+    pub fn merge(&mut self, other: &Self) {
+        self.zero += other.zero;
+        for &(number, weight) in &other.buckets {
+            self.add_to(number, weight);
+        }
+    }
+
+    /// Adds a weight to a bucket. Above the maximum number of buckets, the lowest ones are merged.
+    fn add_to(&mut self, number: i16, weight: f32) {
         match self.buckets.binary_search_by_key(&number, |bucket| bucket.0) {
-            Ok(found) => self.buckets[found].1 += 1.0,
-            Err(place) => self.buckets.insert(place, (number, 1.0)),
+            Ok(found) => self.buckets[found].1 += weight,
+            Err(place) => self.buckets.insert(place, (number, weight)),
         }
         if self.buckets.len() > MAX {
             let (_, weight) = self.buckets.remove(0);
@@ -98,7 +110,12 @@ impl Sketch {
 
     /// Returns the median. `None` without values.
     pub fn median(&self) -> Option<f64> {
-        median(self.values(), self.weight())
+        self.quantile(0.5)
+    }
+
+    /// Returns a quantile, from 0 to 1. `None` without values.
+    pub fn quantile(&self, quantile: f64) -> Option<f64> {
+        quantile_of(self.values(), quantile * self.weight())
     }
 
     /// Returns the median of the absolute deviations from `center`. `None` without values.
@@ -106,18 +123,18 @@ impl Sketch {
         let mut deviations: Vec<_> =
             self.values().map(|(value, weight)| ((value - center).abs(), weight)).collect();
         deviations.sort_by(|one, other| one.0.total_cmp(&other.0));
-        median(deviations.into_iter(), self.weight())
+        quantile_of(deviations.into_iter(), 0.5 * self.weight())
     }
 }
 
-/// Returns the median of values with weights, in ascending order.
-fn median(values: impl Iterator<Item = (f64, f64)>, weight: f64) -> Option<f64> {
+/// Returns the first of values with weights, in ascending order, up to which there is this weight.
+fn quantile_of(values: impl Iterator<Item = (f64, f64)>, weight: f64) -> Option<f64> {
     let mut below = 0.0;
     let mut last = None;
     for (value, own) in values {
         below += own;
         last = Some(value);
-        if below * 2.0 >= weight {
+        if below >= weight {
             break;
         }
     }
@@ -152,6 +169,18 @@ mod tests {
         assert_eq!(Sketch::default().median(), None);
         assert_eq!(Sketch::default().deviation(1.0), None);
         assert_eq!(of([f64::NAN, f64::INFINITY]).median(), None);
+    }
+
+    #[test]
+    fn merged_distributions_have_the_values_of_both() {
+        let mut both = of((1..=600).map(f64::from));
+        both.merge(&of((601..=1000).map(f64::from).chain([0.0])));
+        assert_eq!(both.weight(), 1001.0);
+        near(both.median(), 500.0);
+        near(both.quantile(0.9), 900.0);
+        let mut wide = of((0..400).map(|n| 1.02_f64.powi(n)));
+        wide.merge(&of((400..800).map(|n| 1.02_f64.powi(n))));
+        assert!(wide.buckets.len() <= MAX);
     }
 
     #[test]

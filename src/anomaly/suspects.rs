@@ -138,7 +138,8 @@ impl Suspicion {
             // The cgroup itself causes them.
             Measure::Kind(Kind::Forks | Kind::SyscallErrors | Kind::Throttling) => Vec::new(),
             Measure::Kind(Kind::Cpi | Kind::CacheMisses | Kind::MajorFaults | Kind::OffCpu)
-            | Measure::Ratio { .. } => correlated(),
+            | Measure::Ratio { .. }
+            | Measure::Latency { .. } => correlated(),
         };
         Self { causes: throttled.into_iter().chain(stolen).collect(), suspects }
     }

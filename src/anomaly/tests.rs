@@ -79,7 +79,7 @@ fn series(shape: Shape, seed: u64, days: u64) -> impl Iterator<Item = Sample> {
                 (1.6 + 0.25 * load + noise, load)
             }
         };
-        Sample { at, value: Some(value), usage }
+        Sample { at, value: Some(value), usage, quality: Quality::default() }
     })
 }
 
@@ -148,7 +148,7 @@ fn a_sample_that_cannot_be_judged_has_a_reason_and_is_never_normal() {
     let (mut detector, mut baseline) = (Detector::default(), Baseline::default());
     let method = robust();
     let mut verdict = |value, usage| {
-        let sample = Sample { at: STEP, value, usage };
+        let sample = Sample { at: STEP, value, usage, quality: Quality::default() };
         detector.judge(&method, Kind::rule(&method), &mut baseline, sample).verdict
     };
     assert_eq!(verdict(None, 1.0), Verdict::NotJudged(Unjudged::Gap));
@@ -166,7 +166,12 @@ fn a_sample_that_cannot_be_judged_has_a_reason_and_is_never_normal() {
 
 #[test]
 fn a_level_that_lasts_for_an_hour_becomes_the_usual_one() {
-    let step = |at: u64| Sample { at, value: Some(if at < DAY { 1.0 } else { 2.0 }), usage: 1.0 };
+    let step = |at: u64| Sample {
+        at,
+        value: Some(if at < DAY { 1.0 } else { 2.0 }),
+        usage: 1.0,
+        quality: Quality::default(),
+    };
     let (mut detector, mut baseline) = (Detector::default(), Baseline::default());
     let (mut began, mut ended) = (Vec::new(), Vec::new());
     for at in (STEP..2 * DAY).step_by(STEP as usize) {
@@ -260,11 +265,64 @@ fn a_cgroup_that_slows_down_is_reported_with_the_cgroup_that_runs_meanwhile() {
 }
 
 #[test]
+fn the_report_has_the_last_result_of_each_cgroup_with_its_reason() {
+    let mut machine = Machine::new(&["/idle", "/busy"], robust());
+    let run = |cgroup: &str| if cgroup == "/idle" { (0.1, 1.0) } else { (0.9, 2.0) };
+    let results = |report: &Report, cgroup: &str| -> Vec<(String, &str, Option<f32>, bool)> {
+        let of = |(kind, last): (&str, &Compared)| {
+            (kind.to_owned(), last.result(), last.value.map(f32::round), last.usual.is_some())
+        };
+        report.of_cgroup(cgroup).map(of).collect()
+    };
+    let report = (0..30).filter_map(|_| machine.step(run)).last().unwrap();
+    assert_eq!(results(&report, "/idle"), [("cpi".to_owned(), "low_usage", Some(1.0), false)]);
+    assert_eq!(results(&report, "/busy"), [("cpi".to_owned(), "warming_up", Some(2.0), false)]);
+    assert_eq!(results(&report, "/unknown"), []);
+    let report = (0..60).filter_map(|_| machine.step(run)).last().unwrap();
+    assert_eq!(results(&report, "/busy"), [("cpi".to_owned(), "normal", Some(2.0), true)]);
+}
+
+#[test]
+fn an_interval_that_the_paper_does_not_take_leaves_the_last_result() {
+    let mut machine = Machine::new(&["/a"], Method::Cpi2(Cpi2 { min_samples: 2, ..Cpi2::default() }));
+    let reports: Vec<Report> = (0..40).filter_map(|_| machine.step(|_| (1.0, 1.0))).collect();
+    let last: Vec<&Compared> =
+        reports.iter().flat_map(|report| report.of_cgroup("/a")).map(|all| all.1).collect();
+    let (_, judged) = last.split_at(6);
+    assert!(judged.iter().all(|last| last.result() != "not_sampled" && last.at.0.is_multiple_of(60_000)));
+    assert_eq!(judged.last().unwrap().result(), "normal");
+}
+
+#[test]
+fn a_workload_with_a_specification_is_judged_from_the_first_interval_by_the_file() {
+    let specifications = |mean: f64| {
+        let text =
+            format!(r#"[{{"kind":"cpi","workload":"/a","mean":{mean},"deviation":0.1,"samples":100}}]"#);
+        Arc::new(Specifications::parse(text.as_bytes()).unwrap())
+    };
+    let mut machine = Machine::new(&["/a", "/b"], robust());
+    machine.watch.set_specifications(&specifications(1.0));
+    let results =
+        |report: &Report| ["/a", "/b"].map(|name| report.of_cgroup(name).next().unwrap().1.result());
+    let reports: Vec<Report> = (0..5).filter_map(|_| machine.step(|_| (1.0, 1.0))).collect();
+    assert_eq!(results(&reports[0]), ["normal", "warming_up"]);
+    let report = (0..70).filter_map(|_| machine.step(|_| (1.0, 1.0))).last().unwrap();
+    assert_eq!(results(&report), ["normal"; 2]);
+    // The file precedes what was learned.
+    machine.watch.set_specifications(&specifications(0.5));
+    let report = (0..2).filter_map(|_| machine.step(|_| (1.0, 1.0))).last().unwrap();
+    assert_eq!(results(&report), ["outlier", "normal"]);
+    machine.watch.set_specifications(&Arc::default());
+    let report = (0..2).filter_map(|_| machine.step(|_| (1.0, 1.0))).last().unwrap();
+    assert_eq!(results(&report), ["normal"; 2], "what was learned meanwhile");
+}
+
+#[test]
 fn a_storm_of_forks_is_found_although_it_raises_the_utilization() {
     let method = Method::Robust(Kind::Forks.robust());
     let sample = |step: u64| match step {
-        0..100 => Sample { at: step * STEP, value: Some(4.0), usage: 0.04 },
-        _ => Sample { at: step * STEP, value: Some(90.0), usage: 0.7 },
+        0..100 => Sample { at: step * STEP, value: Some(4.0), usage: 0.04, quality: Quality::default() },
+        _ => Sample { at: step * STEP, value: Some(90.0), usage: 0.7, quality: Quality::default() },
     };
     assert_eq!(alarms(method, (0..120).map(sample)), [107 * STEP]);
 }
@@ -272,7 +330,12 @@ fn a_storm_of_forks_is_found_although_it_raises_the_utilization() {
 #[test]
 fn a_fixed_limit_is_exceeded_for_its_time_without_any_past() {
     let method = Method::Threshold(Threshold { above: 0.2, lasting: 60_000 });
-    let sample = |(step, value): (u64, f64)| Sample { at: step * STEP, value: Some(value), usage: 0.0 };
+    let sample = |(step, value): (u64, f64)| Sample {
+        at: step * STEP,
+        value: Some(value),
+        usage: 0.0,
+        quality: Quality::default(),
+    };
     let series = |values: &[f64]| (1..).zip(values.iter().copied()).map(sample).collect::<Vec<_>>();
     assert!(alarms(method, series(&[0.3; 5]).into_iter()).is_empty());
     assert_eq!(alarms(method, series(&[0.3; 9]).into_iter()), [6 * STEP]);
@@ -286,7 +349,7 @@ fn a_fixed_limit_is_exceeded_for_its_time_without_any_past() {
 
 fn method_score(method: Method, value: f64) -> f64 {
     let (mut detector, mut baseline) = (Detector::default(), Baseline::default());
-    let sample = Sample { at: STEP, value: Some(value), usage: 0.0 };
+    let sample = Sample { at: STEP, value: Some(value), usage: 0.0, quality: Quality::default() };
     detector.judge(&method, Kind::rule(&method), &mut baseline, sample).expected.unwrap().score(value)
 }
 

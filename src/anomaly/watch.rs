@@ -6,14 +6,16 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::baseline::Baseline;
+use super::compared::{Compared, Results};
 use super::detector::{Detector, Judgement, Method, Unjudged, Verdict};
 use super::episode::Change;
+use super::given::Specifications;
 use super::robust::Expected;
 use super::saved::{self, Saved};
 use super::suspects::{Suspicion, Victim, Witness, usage};
 use super::{Kind, Measure, Sample, workload};
 use crate::clock::Timestamp;
-use crate::history::{History, Scope, Window};
+use crate::history::{Additional, History, Scope, Window};
 
 /// Length of an interval, in milliseconds: that of the long steps of the history.
 pub const INTERVAL: u64 = 10_000;
@@ -37,10 +39,12 @@ pub struct Entry {
 pub struct Settings {
     /// The figures, in the order of the configuration.
     pub entries: Arc<[Entry]>,
-    /// Families of cgroups that their ratios need, which the history records.
-    pub counters: Arc<[Arc<str>]>,
+    /// What the history must record for them.
+    pub additional: Additional,
     /// Directory for what was learned; `None` = it is lost at the end.
     pub directory: Option<Arc<Path>>,
+    /// Usual values that were computed elsewhere, which take the place of what is learned.
+    pub specifications: Arc<Specifications>,
 }
 
 impl Entry {
@@ -111,12 +115,19 @@ pub struct Report {
     pub began: Vec<Active>,
     /// Anomalies that ended in this interval.
     pub ended: Vec<Ended>,
+    /// The last results of each cgroup.
+    pub results: Results,
 }
 
 impl Report {
     /// Returns the name of an entry.
     pub fn name(&self, entry: usize) -> &str {
         self.entries.get(entry).map_or("", |name| name)
+    }
+
+    /// Returns the last results of a cgroup with the names of the entries, in their order. Entries that are not measured for it are missing.
+    pub fn of_cgroup(&self, cgroup: &str) -> impl Iterator<Item = (&str, &Compared)> {
+        self.results.of(cgroup).iter().map(|result| (self.name(result.entry), result))
     }
 
     /// Logs the anomalies that began and ended. The first suspect is named, if there is one.
@@ -146,6 +157,7 @@ struct Watched {
     detector: Detector,
     /// The last sample that was judged: its value, and what it was compared with.
     last: Option<(f64, Expected)>,
+    result: Option<Compared>,
     /// As of the begin of its anomaly.
     suspicion: Suspicion,
     /// The interval in which it was last seen.
@@ -171,9 +183,22 @@ pub struct Watch {
     /// Memory after the last interval, and its limit, in bytes.
     bytes: usize,
     limit: usize,
+    specifications: Arc<Specifications>,
+    /// The model of the CPUs, as in /proc/cpuinfo.
+    cpu_model: Option<Box<str>>,
 }
 
 impl Watch {
+    /// Creates an observation on CPUs of this model, as in /proc/cpuinfo.
+    pub fn on(cpu_model: Option<String>) -> Self {
+        Self { cpu_model: cpu_model.map(Into::into), ..Self::default() }
+    }
+
+    /// Sets the usual values that were computed elsewhere.
+    pub fn set_specifications(&mut self, specifications: &Arc<Specifications>) {
+        self.specifications = Arc::clone(specifications);
+    }
+
     /// Sets the maximum memory in bytes. Above it, the least recently used baselines are dropped.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
@@ -256,11 +281,17 @@ impl Watch {
         for (cgroup, subject) in history.subjects(Scope::Cgroup) {
             let usage = usage(subject, &now).and_then(|values| values.last().copied().flatten());
             let workload = workload::of(cgroup, subject.labels());
+            let mut results = Vec::new();
             for number in 0..self.entries.len() {
-                let Some(values) = self.entries[number].kind.values(history, subject, &now) else { continue };
+                let measure = &self.entries[number].kind;
+                let Some(values) = measure.values(history, subject, &now) else { continue };
                 let value = values.last().copied().flatten();
-                let sample = Sample { at: to.0, value, usage: usage.unwrap_or(0.0) };
+                let usage = measure.usage(history, subject, &now, usage.unwrap_or(0.0));
+                let (quality, cpu_type) = measure.quality(history, subject, &now);
+                let sample = Sample { at: to.0, value, usage, quality };
+                let workload = workload::on(&workload, cpu_type);
                 let judgement = self.judged(number, cgroup, &workload, sample);
+                results.extend(self.watched.get(&(number, cgroup.into())).and_then(|watched| watched.result));
                 report.verdicts[number].count(judgement.verdict);
                 match judgement.change {
                     Some(Change::Began(since)) => {
@@ -278,22 +309,28 @@ impl Watch {
                 }
                 report.active.extend(self.active(number, cgroup));
             }
+            report.results.add(cgroup, results);
         }
+        report.results.sort();
         report.active.sort_by(|one, other| (one.entry, &one.cgroup).cmp(&(other.entry, &other.cgroup)));
         report.total.clone_from(&self.total);
-        self.sweep();
+        self.sweep(report.results.bytes());
         Some(report)
     }
 
     fn judged(&mut self, number: usize, cgroup: &str, workload: &str, sample: Sample) -> Judgement {
-        let method = self.entries[number].method;
+        let Entry { name, method, .. } = &self.entries[number];
+        let given = self.specifications.get(name, workload, self.cpu_model.as_deref());
+        let method = *method;
         let learned = self.learned.entry((number, workload.to_owned())).or_default();
         let watched = self.watched.entry((number, cgroup.into())).or_default();
+        learned.baseline.given = given;
         watched.seen = sample.at;
         if sample.value.is_some() {
             learned.used = sample.at;
         }
         let judgement = watched.detector.judge(&method, Kind::rule(&method), &mut learned.baseline, sample);
+        watched.result = Some(Compared::after(watched.result, (number, &method), &sample, &judgement));
         if let Some(last) = sample.value.zip(judgement.expected) {
             watched.last = Some(last);
         }
@@ -316,16 +353,18 @@ impl Watch {
         Some(Active { entry: number, cgroup: cgroup.into(), since, value, usual, score, suspicion })
     }
 
-    /// Removes cgroups that the history does not contain any more, and the least recently used baselines above the memory limit.
-    fn sweep(&mut self) {
+    /// Removes cgroups that the history does not contain any more, and the least recently used baselines above the memory limit. `results` is
+    /// the memory of the results, in bytes.
+    fn sweep(&mut self, results: usize) {
         let now = self.last.0;
         self.watched.retain(|_, watched| watched.seen == now);
         let of_detector =
             |(_, name): &(usize, Box<str>)| name.len() + size_of::<((usize, Box<str>), Watched)>();
         let of_baseline = |((_, name), learned): (&(usize, String), &Learned)| {
-            name.len() + size_of::<((usize, String), Learned)>() + learned.baseline.bins.bytes()
+            name.len() + size_of::<((usize, String), Learned)>() + learned.baseline.bytes()
         };
-        self.bytes = self.watched.keys().map(of_detector).sum::<usize>()
+        self.bytes = results
+            + self.watched.keys().map(of_detector).sum::<usize>()
             + self.learned.iter().map(of_baseline).sum::<usize>();
         if self.bytes <= self.limit {
             return;

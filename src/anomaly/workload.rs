@@ -1,5 +1,8 @@
 //! The workload that a cgroup belongs to: what was learned of a pod holds for the pod that replaces it.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use crate::metrics::Labels;
 
 /// Characters of the suffixes that Kubernetes generates: no vowels, and nothing that looks like another character.
@@ -13,6 +16,11 @@ pub fn of(cgroup: &str, labels: &Labels) -> String {
         }
         _ => cgroup.to_owned(),
     }
+}
+
+/// Returns the name of a workload on CPUs of a type, on machines with several types.
+pub(super) fn on<'w>(workload: &'w str, cpu_type: Option<&Arc<str>>) -> Cow<'w, str> {
+    cpu_type.map_or(Cow::Borrowed(workload), |cpu_type| Cow::Owned(format!("{workload}@{cpu_type}")))
 }
 
 /// Returns the name of a pod without the parts that Kubernetes generates: `web` for `web-5d9c7b8f6d-x2x4z`, for `web-0` and for `web-x2x4z`.

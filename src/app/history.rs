@@ -32,6 +32,7 @@ pub(super) fn start(
     report: SharedReport,
     incidents: Incidents,
     mut observer: Observer,
+    cpu_model: Option<String>,
 ) -> io::Result<(SharedHistory, Receiver<Infallible>)> {
     let history = SharedHistory::default();
     let mut settings = published.borrow().history;
@@ -40,7 +41,7 @@ pub(super) fn start(
     let runtime = Builder::new_current_thread().build()?;
     let (running, ended) = channel();
     thread::Builder::new().name("history".into()).spawn(move || {
-        let (account, mut watch) = (share.account(), Watch::default());
+        let (account, mut watch) = (share.account(), Watch::on(cpu_model));
         let (mut baselines, mut now) = (Baselines::new(running), Timestamp::default());
         runtime.block_on(async {
             while published.changed().await.is_ok() {
@@ -51,13 +52,14 @@ pub(super) fn start(
                 let Some(snapshot) = &last.snapshot else { continue };
                 let limit = usize::try_from(share.limit()).unwrap_or(usize::MAX);
                 let bytes = recorded.change(|history| {
-                    history.set_counters(&last.anomalies.counters);
+                    history.set_additional(&last.anomalies.additional);
                     history.set_limit(limit.saturating_sub(watch.bytes()));
                     history.observe(snapshot)
                 });
                 watch.set_limit(limit / LEARNED);
                 account.set((bytes.unwrap_or(0) + watch.bytes()) as u64);
                 watch.set(&last.anomalies.entries);
+                watch.set_specifications(&last.anomalies.specifications);
                 now = snapshot.taken();
                 baselines.follow(&last.anomalies.directory, &mut watch, now);
                 let observed = observer.observe(now);

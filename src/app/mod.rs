@@ -31,6 +31,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot, watch};
 
+use crate::anomaly::{Report, SharedReport};
 use crate::budget::Part;
 use crate::clock::Clock;
 use crate::config::{self, LoadError};
@@ -43,7 +44,7 @@ use crate::export::otlp::resource;
 use crate::export::push::{Board, Feed, PushContext, Pusher};
 use crate::files::{self, Files};
 use crate::history::SharedHistory;
-use crate::host::{Environment, Facts, Roots};
+use crate::host::{self, Environment, Facts, Roots};
 use crate::incident::{IncidentId, Store, Trigger};
 use crate::lock;
 use crate::metrics::{Build, SelfMetrics, Snapshot};
@@ -191,9 +192,15 @@ where
         .map_err(Failure::system("cannot start the collection thread"))?;
 
     let observer = Observer::new(recent_runs.clone(), options.roots.clone());
-    let (history, recorded) =
-        history::start(published.clone(), history_memory, anomalies, incidents.clone(), observer)
-            .map_err(Failure::system("cannot start the history thread"))?;
+    let (history, recorded) = history::start(
+        published.clone(),
+        history_memory,
+        anomalies.clone(),
+        incidents.clone(),
+        observer,
+        host::cpu_model(&options.roots),
+    )
+    .map_err(Failure::system("cannot start the history thread"))?;
     let incident_context = incidents::Context {
         published: published.clone(),
         history: history.clone(),
@@ -210,7 +217,7 @@ where
     let service = Service::new(
         requests.clone(),
         published,
-        (profiles, history, incidents),
+        (profiles, history, anomalies, incidents),
         web.rules,
         traffic.cpu().clone(),
         options.clock.clone(),
@@ -363,6 +370,7 @@ struct Service {
     demand: Demand,
     profiles: Arc<dyn ProfileRecorder>,
     history: SharedHistory,
+    anomalies: SharedReport,
     incidents: Incidents,
     rules: watch::Receiver<Arc<Rules>>,
     /// Limits concurrent calls for profiles.
@@ -391,13 +399,30 @@ impl Service {
     fn new(
         requests: Sender<Request>,
         published: watch::Receiver<Arc<Published>>,
-        (profiles, history, incidents): (Arc<dyn ProfileRecorder>, SharedHistory, Incidents),
+        (profiles, history, anomalies, incidents): (
+            Arc<dyn ProfileRecorder>,
+            SharedHistory,
+            SharedReport,
+            Incidents,
+        ),
         rules: watch::Receiver<Arc<Rules>>,
         cpu: RequestCpu,
         clock: Clock,
     ) -> Self {
         let (demand, profile_calls) = (Demand::default(), Arc::new(Semaphore::new(MAX_PROFILE_CALLS)));
-        Self { requests, published, demand, profiles, history, incidents, rules, profile_calls, cpu, clock }
+        Self {
+            requests,
+            published,
+            demand,
+            profiles,
+            history,
+            anomalies,
+            incidents,
+            rules,
+            profile_calls,
+            cpu,
+            clock,
+        }
     }
 
     /// Returns the last collection if it is fresh enough, otherwise the next one. Returns `None` if that takes longer than `patience`.
@@ -496,6 +521,10 @@ impl Source for Service {
 
     fn history(&self) -> SharedHistory {
         self.history.clone()
+    }
+
+    fn anomalies(&self) -> Arc<Report> {
+        self.anomalies.get()
     }
 
     fn incidents(&self) -> Option<Store> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 
 use super::*;
-use crate::anomaly;
+use crate::anomaly::{self, SharedReport};
 use crate::clock::{Monotonic, Timestamp};
 use crate::status::tests::example;
 
@@ -90,7 +90,12 @@ fn troubled() -> Troubled {
     let service = Service::new(
         requests,
         receiver,
-        (Arc::<Stuck>::clone(&profiles), SharedHistory::default(), Incidents::absent()),
+        (
+            Arc::<Stuck>::clone(&profiles),
+            SharedHistory::default(),
+            SharedReport::default(),
+            Incidents::absent(),
+        ),
         watch::channel(Arc::default()).1,
         RequestCpu::default(),
         clock.clone(),

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::anomalies::anomalies;
+use super::anomalies::{Measured, anomalies};
 use super::containers::containers;
 use super::counters::counters;
 use super::decode::{At, node_of};
@@ -74,7 +74,17 @@ pub(super) fn check(
         web: web(file.web.as_ref(), &base.web, report),
         collection: collection(&file.collection, base.collection, report),
         history,
-        anomalies: anomalies(file, &base.anomalies, &counters, history.is_kept(), report),
+        anomalies: anomalies(
+            file,
+            &base.anomalies,
+            &Measured {
+                counters: &counters,
+                traced: &traced,
+                syscalls: syscalls.as_ref(),
+                has_history: history.is_kept(),
+            },
+            report,
+        ),
         incidents: incidents(&file.incidents, &base.incidents, report).into(),
         metrics: metrics(&file.metrics, &base.metrics, report).into(),
         counters,

@@ -1,6 +1,6 @@
 //! Checks of `counters`: events, groups, and names that conflict.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::decode::At;
@@ -213,12 +213,17 @@ pub(super) fn metrics(counters: &[Counters]) -> BTreeMap<String, &str> {
     metrics.collect()
 }
 
-/// Returns the metric names of the events that these entries count per cgroup.
-pub(super) fn metrics_of_cgroups(counters: &[Counters]) -> BTreeSet<String> {
-    let is_of_cgroups =
-        |entry: &&Counters| entry.per.iter().any(|targets| matches!(targets, Targets::Cgroups(_)));
-    let groups = counters.iter().filter(is_of_cgroups).flat_map(|entry| &entry.groups);
-    groups.flat_map(|group| &group.events).map(|event| metric(&label(event))).collect()
+/// Returns the metric names of the events that these entries count per cgroup, each with its entry.
+pub(super) fn metrics_of_cgroups(counters: &[Counters]) -> BTreeMap<String, Arc<str>> {
+    let counted = counters.iter().filter(|entry| is_per_cgroup(&entry.per));
+    let groups = counted.flat_map(|entry| entry.groups.iter().map(move |group| (&entry.name, group)));
+    let events = groups.flat_map(|(name, group)| group.events.iter().map(move |event| (name, event)));
+    events.map(|(name, event)| (metric(&label(event)), Arc::clone(name))).collect()
+}
+
+/// Reports whether cgroups are among the targets.
+pub(super) fn is_per_cgroup(per: &[Targets]) -> bool {
+    per.iter().any(|targets| matches!(targets, Targets::Cgroups(_)))
 }
 
 /// Returns the normalized metric name of a label.

@@ -15,7 +15,7 @@ mod traced;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-pub(super) use anomalies::{Anomaly, MethodName};
+pub(super) use anomalies::{Anomaly, MethodName, Season};
 pub(super) use containers::{Containers, Pods};
 pub(super) use fields::{Histogram, Labels, Sum};
 pub(super) use per::{Per, ProfilePer, TaskPer, TracedPer};
@@ -67,6 +67,10 @@ pub(super) struct File {
     /// configuration file.
     #[schemars(extend("examples" = ["/var/lib/perf-exporter"]))]
     pub(super) anomalies_directory: Option<At<String>>,
+    /// File with usual values of workloads that were computed from a whole fleet: a JSON list of mean and deviation, at most 4 MiB. They take
+    /// the place of what is learned on the node. Relative paths start at the directory of the configuration file.
+    #[schemars(extend("examples" = ["/etc/perf-exporter/specifications.json"]))]
+    pub(super) anomalies_specifications: Option<At<String>>,
     /// Evidence about anomalies, alerts and requests, kept as files.
     pub(super) incidents: Option<At<Incidents>>,
     /// Which metrics scrapes and pushes get. The pages of the exporter and the history always have all of them.

@@ -11,6 +11,7 @@ use super::problem::shown;
 use super::report::Report;
 use super::selection::Selections;
 use super::value::{List, Period};
+use super::yaml::NodeId;
 use crate::event::nearest;
 use crate::syscall::{Abi, Call};
 use crate::targets::{Glob, Targets};
@@ -121,14 +122,23 @@ pub(super) fn syscalls(
 fn globs(list: &At<List<String>>, report: &mut Report<'_>) -> Vec<Glob> {
     read_each(list, PATTERNS, "use wider patterns: `epoll_*`", report, |At { node, value }, report| {
         let glob = Glob::new(value).map_err(|error| report.error(*node, error.to_string(), None)).ok()?;
-        let is_known = |&abi: &Abi| !Call::matching(abi, |name| glob.matches_name(name)).is_empty();
-        if ABIS.iter().any(is_known) {
-            return Some(glob);
-        }
-        let hint = near(value).map(|name| format!("did you mean `{name}`?"));
-        report.error(*node, format!("no system call is named {}", shown(value)), hint);
-        None
+        known_call(*node, value, |name| glob.matches_name(name), report).then_some(glob)
     })
+}
+
+/// Reports whether a system call of a supported architecture matches a text, and an error if there is none.
+pub(super) fn known_call(
+    node: NodeId,
+    text: &str,
+    matches: impl Fn(&str) -> bool,
+    report: &mut Report<'_>,
+) -> bool {
+    let is_known = ABIS.iter().any(|&abi| !Call::matching(abi, &matches).is_empty());
+    if !is_known {
+        let hint = near(text).map(|name| format!("did you mean `{name}`?"));
+        report.error(node, format!("no system call is named {}", shown(text)), hint);
+    }
+    is_known
 }
 
 const ABIS: [Abi; 4] = [Abi::X86_64, Abi::Aarch64, Abi::I386, Abi::Arm];

@@ -1,5 +1,7 @@
 //! The figures that readers get: rates, ratios and quantiles of the recorded quantities.
 
+use std::ops::BitOr;
+
 use super::quantity::Quantity;
 use crate::named_enum::named_enum;
 
@@ -47,8 +49,46 @@ pub enum Rate {
     Throttling,
     /// Time in uninterruptible sleep per second: the number of threads that wait for a disk or a lock of the kernel.
     Blocked,
-    /// Events per second of one of the [counters](super::History::set_counters).
+    /// Events per second of one of the [counters](super::Additional::counters).
     Counter(u8),
+}
+
+/// What figures, rates and distributions are read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sources(pub(super) u64);
+
+impl BitOr for Sources {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl From<Figure> for Sources {
+    fn from(figure: Figure) -> Self {
+        match figure.formula() {
+            Formula::Rate(quantity, _) => Self(quantity.bit()),
+            Formula::Ratio(over, under, _) => Self(over.bit() | under.bit()),
+            Formula::Quantile(quantity) => Self(quantity(0).bit()),
+        }
+    }
+}
+
+impl From<Rate> for Sources {
+    fn from(rate: Rate) -> Self {
+        Self(rate.quantity().0.bit())
+    }
+}
+
+/// One of the [distributions](super::Additional::latencies) of times, by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times(pub(super) u8);
+
+impl From<Times> for Sources {
+    fn from(Times(number): Times) -> Self {
+        Self(Quantity::Latency(number, 0).bit())
+    }
 }
 
 impl Rate {

@@ -9,14 +9,17 @@
 //!
 //! Memory is bounded: first the lists of the least active cgroups and programs are dropped, then these themselves.
 
+mod additional;
 mod amounts;
 mod figure;
 mod grid;
+mod hardware;
 mod lists;
 mod number;
 mod quantity;
 mod series;
 mod store;
+mod subject;
 mod totals;
 mod track;
 
@@ -24,11 +27,13 @@ use std::sync::Arc;
 
 use crate::lock::Lock;
 
-pub use figure::{Figure, Rate};
+pub use additional::{Additional, COUNTERS_MAX, LATENCIES_MAX, Latency};
+pub use figure::{Figure, Rate, Sources, Times};
 pub use grid::{Grid, Window};
 pub use lists::{List, Listed, OTHER};
-pub use quantity::{COUNTERS_MAX, Scope};
-pub use store::{History, Observed, Subject};
+pub use quantity::Scope;
+pub use store::{History, Observed};
+pub use subject::Subject;
 pub use totals::totals;
 
 /// A history that one thread records and others read; without one, if none is kept. Clones refer to the same history.

@@ -1,14 +1,11 @@
 //! The recorded quantities and lists, and the metrics that they are read from.
 
 use std::mem::discriminant;
-use std::sync::Arc;
 
+use super::additional::{Additional, COUNTERS_MAX, LATENCIES_MAX, Latency};
 use super::lists::{List, OTHER};
 use crate::metrics::{Family, Kind, Labels, Metadata, Snapshot};
 use crate::named_enum::named_enum;
-
-/// Maximum number of counters that a history records besides the fixed quantities. Each source takes a bit of 32.
-pub const COUNTERS_MAX: usize = 8;
 
 named_enum! {
     /// A kind of subject.
@@ -83,17 +80,30 @@ pub(super) enum Quantity {
     Lost,
     /// Events of one of the counters of the history, by its number.
     Counter(u8),
+    /// Instructions (0) or events of a counter (its number + 1) on CPUs of a type, by its number.
+    OnType(u8, u8),
+    /// Time in which the running ratio of an entry of `counters` is known, by its number, in microseconds.
+    Known(u8),
+    /// The part of it in which the group of events that waits most was not on the PMU.
+    Waiting(u8),
     /// The number of waits for a CPU of at most 2ⁿ seconds, and of more than half of that. `i8::MAX`: of any longer time.
     Runqueue(i8),
     /// The number of requests to block devices with such a latency.
     Block(i8),
+    /// The number of values in one of the distributions of the history, by its number.
+    Latency(u8, i8),
 }
 
 impl Quantity {
     /// Returns the number of its source, as a bit. Each quantity has one source.
-    pub(super) fn bit(self) -> u32 {
-        if let Self::Counter(number) = self {
-            return bit_of_counter(number.into());
+    pub(super) fn bit(self) -> u64 {
+        match self {
+            Self::Counter(number) => return bit_of_counter(number.into()),
+            Self::Latency(number, _) => return bit_of_latency(number.into()),
+            Self::Known(_) | Self::Waiting(_) => return BIT_OF_RUNNING,
+            Self::OnType(0, _) => return Self::Instructions.bit(),
+            Self::OnType(number, _) => return bit_of_counter(usize::from(number) - 1),
+            _ => {}
         }
         let reads = |source: &Source| match source.reading {
             Reading::Sum(quantity, _) => quantity == self,
@@ -101,6 +111,15 @@ impl Quantity {
             Reading::Lines => false,
         };
         SOURCES.iter().position(reads).map_or(0, |number| 1 << number)
+    }
+
+    /// Returns the first number of [`OnType`](Self::OnType), if these events are also recorded by type of CPU.
+    pub(super) fn typed(self) -> Option<u8> {
+        match self {
+            Self::Instructions => Some(0),
+            Self::Counter(number) => Some(number + 1),
+            _ => None,
+        }
     }
 }
 
@@ -184,12 +203,22 @@ pub(super) struct Found<'s> {
     pub(super) scope: Scope,
     pub(super) source: &'static Source,
     /// The number of the source, as a bit.
-    pub(super) bit: u32,
+    pub(super) bit: u64,
     pub(super) family: &'s Family,
     entry: &'s str,
+    latency: Option<&'s Latency>,
 }
 
 impl<'s> Found<'s> {
+    fn new(scope: Scope, source: &'static Source, bit: u64, family: &'s Family) -> Self {
+        Self { scope, source, bit, family, entry: "", latency: None }
+    }
+
+    /// Reports whether a series is read.
+    pub(super) fn reads(&self, labels: &Labels) -> bool {
+        self.latency.is_none_or(|latency| latency.records(labels))
+    }
+
     /// Reports whether a series is counted.
     pub(super) fn counts(&self, labels: &Labels) -> bool {
         self.source.only.is_none_or(|(label, value)| labels.get(label) == Some(value))
@@ -225,32 +254,46 @@ impl<'s> Found<'s> {
 }
 
 /// Returns the bit of a counter. The bits before it are those of the sources and of the entries.
-fn bit_of_counter(number: usize) -> u32 {
+const fn bit_of_counter(number: usize) -> u64 {
     1 << (SOURCES.len() + 1 + number)
 }
 
-/// The bits of all sources that are not counters.
-pub(super) fn bits_of_sources() -> u32 {
-    bit_of_counter(0) - 1
+/// Returns the bit of a distribution.
+const fn bit_of_latency(number: usize) -> u64 {
+    bit_of_counter(COUNTERS_MAX + number)
 }
 
-/// Returns all families of a snapshot that are read, with their sources. `counters` are further families of cgroups.
-pub(super) fn found<'s>(snapshot: &'s Snapshot, counters: &'s [Arc<str>]) -> impl Iterator<Item = Found<'s>> {
+/// The bit of running ratios.
+pub(super) const BIT_OF_RUNNING: u64 = bit_of_latency(LATENCIES_MAX);
+
+/// The bits of all sources that are always recorded.
+pub(super) const BITS_OF_SOURCES: u64 = bit_of_counter(0) - 1;
+
+/// Returns all families of a snapshot that are read, with their sources.
+pub(super) fn found<'s>(
+    snapshot: &'s Snapshot,
+    additional: &'s Additional,
+) -> impl Iterator<Item = Found<'s>> {
     let of_source = move |(number, source): (usize, &'static Source)| {
         Scope::ALL.into_iter().filter_map(move |scope| {
-            let family = source.family(scope, snapshot)?;
-            Some(Found { scope, source, bit: 1 << number, family, entry: "" })
+            Some(Found::new(scope, source, 1 << number, source.family(scope, snapshot)?))
         })
     };
     let entries = snapshot.families().iter().filter_map(|family| {
         let (scope, entry) = entry(family.metadata())?;
-        Some(Found { scope, source: &ENTRIES, bit: 1 << SOURCES.len(), family, entry })
+        Some(Found { entry, ..Found::new(scope, &ENTRIES, 1 << SOURCES.len(), family) })
     });
-    let counters = counters.iter().zip(&COUNTERS).enumerate().filter_map(|(number, (name, source))| {
-        let (scope, family) = (Scope::Cgroup, snapshot.family(name)?);
-        Some(Found { scope, source, bit: bit_of_counter(number), family, entry: "" })
+    let counters = additional.counters.iter().zip(&COUNTERS).enumerate();
+    let counters = counters.filter_map(|(number, (name, source))| {
+        Some(Found::new(Scope::Cgroup, source, bit_of_counter(number), snapshot.family(name)?))
     });
-    SOURCES.iter().enumerate().flat_map(of_source).chain(entries).chain(counters)
+    let latencies = additional.latencies.iter().zip(&LATENCIES).enumerate();
+    let latencies = latencies.filter_map(|(number, (latency, source))| {
+        let family = snapshot.family(&latency.family)?;
+        let found = Found::new(Scope::Cgroup, source, bit_of_latency(number), family);
+        Some(Found { latency: Some(latency), ..found })
+    });
+    SOURCES.iter().enumerate().flat_map(of_source).chain(entries).chain(counters).chain(latencies)
 }
 
 /// Prefixes of the families that entries of the configuration create.
@@ -292,6 +335,26 @@ static COUNTERS: [Source; COUNTERS_MAX] = {
         Source::of(Quantity::Counter(number), &[], &[])
     }
     [counter(0), counter(1), counter(2), counter(3), counter(4), counter(5), counter(6), counter(7)]
+};
+
+/// The distributions, whose names are not fixed.
+static LATENCIES: [Source; LATENCIES_MAX] = {
+    fn bucket<const N: u8>(exponent: i8) -> Quantity {
+        Quantity::Latency(N, exponent)
+    }
+    const fn latency(bucket: fn(i8) -> Quantity) -> Source {
+        Source::new(Reading::Buckets(bucket), &[], &[])
+    }
+    [
+        latency(bucket::<0>),
+        latency(bucket::<1>),
+        latency(bucket::<2>),
+        latency(bucket::<3>),
+        latency(bucket::<4>),
+        latency(bucket::<5>),
+        latency(bucket::<6>),
+        latency(bucket::<7>),
+    ]
 };
 
 /// The families of entries, which are found by their prefix.

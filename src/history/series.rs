@@ -7,6 +7,9 @@ use super::track::Track;
 /// Number of lengths of steps.
 pub(super) const LENGTHS: usize = 2;
 
+/// Length of a long step in milliseconds.
+pub(super) const LONG: u64 = 10_000;
+
 /// Time between two collections above which increments are not spread, because nothing is known about their distribution: the machine was
 /// suspended, or the exporter was stopped.
 const LONGEST_GAP: u64 = 120_000;

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use super::additional::{Additional, COUNTERS_MAX, LATENCIES_MAX, Latency};
 use super::amounts::Amounts;
-use super::figure::{Figure, Formula, Rate, quantile_of};
+use super::figure::{Rate, Times};
 use super::grid::{Grid, Window};
-use super::lists::{Listed, Lists, Names};
-use super::quantity::{COUNTERS_MAX, Found, Quantity, Reading, Scope, bits_of_sources, found};
-use super::series::{LENGTHS, Length, Series, Sum};
+use super::hardware::{self, CpuTypes};
+use super::lists::{Lists, Names};
+use super::quantity::{BIT_OF_RUNNING, BITS_OF_SOURCES, Found, Quantity, Reading, Scope, found};
+use super::series::{LENGTHS, LONG, Length};
+use super::subject::Subject;
 use crate::clock::Timestamp;
-use crate::metrics::{Family, Labels, Point, Snapshot};
+use crate::metrics::{Family, Point, Snapshot};
 
 /// Time that is kept in short steps, in milliseconds.
 const DETAIL: u64 = 300_000;
-
-/// Length of a long step in milliseconds.
-const LONG: u64 = 10_000;
 
 /// Collections between two removals of subjects without any activity.
 const SWEEP_EVERY: u64 = 60;
@@ -42,22 +42,9 @@ pub struct History {
     forgotten: u64,
     /// Names of the lines of lists.
     names: Names,
-    /// Families of cgroups that are recorded as well.
-    counters: Arc<[Arc<str>]>,
-}
-
-/// Something with a past.
-#[derive(Debug)]
-pub struct Subject {
-    /// Labels of one of its series, with the names of its pod and container.
-    labels: Arc<Labels>,
-    /// Sorted by quantity.
-    series: Vec<(Quantity, Series)>,
-    /// `None` if they were dropped because of the limit.
-    lists: Option<Lists>,
-    /// The sources of which a series was in an earlier collection, and in this one, as bits.
-    known: u32,
-    seen: u32,
+    /// What is recorded of cgroups as well.
+    additional: Additional,
+    cpu_types: CpuTypes,
 }
 
 /// What the history covers.
@@ -88,27 +75,48 @@ impl History {
             limit,
             forgotten: 0,
             names: Names::default(),
-            counters: Arc::default(),
+            additional: Additional::default(),
+            cpu_types: CpuTypes::default(),
         }
     }
 
-    /// Sets the families of cgroups that are recorded in addition to the fixed quantities, at most [`COUNTERS_MAX`]. If they change, their past
-    /// is forgotten.
-    pub fn set_counters(&mut self, counters: &Arc<[Arc<str>]>) {
-        if *counters == self.counters {
+    /// Sets what is recorded of cgroups in addition to the fixed quantities. If it changes, the past of everything additional is forgotten.
+    pub fn set_additional(&mut self, additional: &Additional) {
+        if *additional == self.additional {
             return;
         }
-        self.counters = Arc::clone(counters);
+        self.additional = additional.clone();
         for subject in self.subjects.iter_mut().flat_map(|subjects| subjects.values_mut()) {
-            subject.series.retain(|(quantity, _)| !matches!(quantity, Quantity::Counter(_)));
-            subject.known &= bits_of_sources();
+            subject.series.retain(|(quantity, _)| quantity.bit() & BITS_OF_SOURCES != 0);
+            subject.known &= BITS_OF_SOURCES;
+            subject.present &= BITS_OF_SOURCES;
         }
     }
 
     /// Returns the rate of a counter; `None` if it is not recorded.
     pub fn counter(&self, family: &str) -> Option<Rate> {
-        let number = self.counters.iter().take(COUNTERS_MAX).position(|counter| &**counter == family)?;
+        let mut all = self.additional.counters.iter().take(COUNTERS_MAX);
+        let number = all.position(|counter| &**counter == family)?;
         u8::try_from(number).ok().map(Rate::Counter)
+    }
+
+    /// Returns the times of a distribution; `None` if it is not recorded.
+    pub fn times(&self, latency: &Latency) -> Option<Times> {
+        let mut all = self.additional.latencies.iter().take(LATENCIES_MAX);
+        let number = all.position(|known| known == latency)?;
+        u8::try_from(number).ok().map(Times)
+    }
+
+    /// Returns the fraction of the time in which the events of a family of a cgroup were on the PMU, in the last step of a grid. `None` if they
+    /// were there all the time, or it is not recorded.
+    pub fn running_ratio(&self, subject: &Subject, family: &str, grid: &Grid) -> Option<f64> {
+        hardware::running_ratio(&self.additional, subject, family, grid)
+    }
+
+    /// Returns the type of CPU on which most events of a family of a cgroup happened in the last step of a grid, and their share. `None` if the
+    /// machine has one type of CPU, or it is not recorded.
+    pub fn cpu_type(&self, subject: &Subject, family: &str, grid: &Grid) -> Option<(&Arc<str>, f64)> {
+        self.cpu_types.most(&self.additional, subject, family, grid)
     }
 
     /// Sets the maximum memory in bytes from the next collection on.
@@ -132,11 +140,13 @@ impl History {
             return 0;
         }
         let mut measured = [0; Scope::COUNT];
-        let counters = Arc::clone(&self.counters);
-        for found in found(snapshot, &counters) {
+        let additional = self.additional.clone();
+        for found in found(snapshot, &additional) {
             measured[found.scope as usize] |= found.bit;
             self.read(&found, &last);
         }
+        measured[Scope::Cgroup as usize] |= BIT_OF_RUNNING;
+        self.read_running_ratios(snapshot, last.taken());
         self.before_last = last.taken();
         for (subjects, measured) in self.subjects.iter_mut().zip(measured) {
             let record =
@@ -153,7 +163,7 @@ impl History {
     fn read(&mut self, found: &Found<'_>, last: &Snapshot) {
         let before = last.family(found.family.metadata().name());
         let mut before = before.map_or(&[][..], Family::points);
-        for point in found.family.points() {
+        for point in found.family.points().iter().filter(|point| found.reads(&point.labels)) {
             // Both are sorted by labels.
             while let [first, rest @ ..] = before
                 && first.labels < point.labels
@@ -176,6 +186,13 @@ impl History {
             if found.creates() && !Arc::ptr_eq(&subject.labels, &point.labels) {
                 subject.labels = Arc::clone(&point.labels);
             }
+            // Other series of the same source may begin at any time: those of further calls, errors and causes.
+            let is_first = subject.present & found.bit == 0;
+            if earlier.is_none()
+                && (is_first || before.first().is_some_and(|last| last.labels == point.labels))
+            {
+                subject.beginning |= found.bit;
+            }
             subject.seen |= found.bit;
             let is_counted = began.is_some() && found.counts(&point.labels);
             // Without a begin the total contains counts of an unknown time. Only the series is created.
@@ -184,7 +201,14 @@ impl History {
             let mut add =
                 |quantity, amount: f64| subject.add(quantity, amount * counted, from, &self.lengths);
             match found.source.reading {
-                Reading::Sum(quantity, factor) => add(quantity, amounts.total() * factor),
+                Reading::Sum(quantity, factor) => {
+                    add(quantity, amounts.total() * factor);
+                    if let Some((events, cpu_type)) =
+                        quantity.typed().zip(self.cpu_types.number(&point.labels))
+                    {
+                        add(Quantity::OnType(events, cpu_type), amounts.total());
+                    }
+                }
                 Reading::Buckets(quantity) => {
                     amounts.buckets(|exponent, count| add(quantity(exponent), count));
                 }
@@ -197,6 +221,22 @@ impl History {
             {
                 let (amount, long) = (amount * list.factor(), self.lengths[LENGTHS - 1]);
                 lists.add(&mut self.names, (list, line), amount, (from, long));
+            }
+        }
+    }
+
+    /// Adds the time in which events were not on the PMU since the last collection.
+    fn read_running_ratios(&mut self, snapshot: &Snapshot, last: Timestamp) {
+        let family = snapshot.family(hardware::RUNNING).filter(|_| !self.additional.events.is_empty());
+        let time = (snapshot.taken().0 - last.0) as f64 * 1000.0;
+        for point in family.map_or(&[][..], Family::points) {
+            let label = |name| point.labels.get(name);
+            let entry = label("counters").and_then(|entry| self.additional.entry(entry));
+            let cgroup = label("cgroup").filter(|_| label("scope") == Some("cgroup"));
+            let subject = cgroup.and_then(|name| self.subjects[Scope::Cgroup as usize].get_mut(name));
+            if let (Some(entry), Some(subject), Some(ratio)) = (entry, subject, point.value.number()) {
+                let waiting = time * (1.0 - ratio.clamp(0.0, 1.0));
+                subject.wait(entry, (waiting, time), last.0, &self.lengths);
             }
         }
     }
@@ -328,144 +368,6 @@ impl History {
         }
         self.names.sweep();
         self.bytes()
-    }
-}
-
-impl Subject {
-    fn new(labels: &Arc<Labels>) -> Self {
-        let lists = Some(Lists::new(Timestamp::default()));
-        Self { labels: Arc::clone(labels), series: Vec::new(), lists, known: 0, seen: 0 }
-    }
-
-    /// Ends a collection: spreads what is pending. `measured` are the sources that were measured, as bits.
-    fn record(&mut self, now: u64, last: u64, measured: u32, lengths: &[Length; LENGTHS]) {
-        for (quantity, series) in &mut self.series {
-            let is_measured = measured & quantity.bit() != 0;
-            series.record(now, last, is_measured, lengths);
-        }
-        if let Some(lists) = &mut self.lists {
-            lists.record(now, last, lengths[LENGTHS - 1]);
-        }
-        self.known |= std::mem::take(&mut self.seen);
-    }
-
-    /// Returns the labels of one of its series, with the names of its pod and container.
-    pub fn labels(&self) -> &Labels {
-        &self.labels
-    }
-
-    fn get(&self, quantity: Quantity) -> Option<&Series> {
-        let place = self.series.binary_search_by(|(of, _)| of.cmp(&quantity)).ok()?;
-        self.series.get(place).map(|(_, series)| series)
-    }
-
-    fn buckets(&self, quantity: fn(i8) -> Quantity) -> impl Iterator<Item = (i8, &Series)> {
-        let all = quantity(i8::MIN)..=quantity(i8::MAX);
-        self.series.iter().filter(move |(of, _)| all.contains(of)).filter_map(|(of, series)| match *of {
-            Quantity::Runqueue(exponent) | Quantity::Block(exponent) => Some((exponent, series)),
-            _ => None,
-        })
-    }
-
-    /// Adds an amount that happened since `from`.
-    fn add(&mut self, quantity: Quantity, amount: f64, from: u64, lengths: &[Length; LENGTHS]) {
-        let place = match self.series.binary_search_by(|(of, _)| of.cmp(&quantity)) {
-            Ok(place) => place,
-            Err(place) => {
-                self.series.insert(place, (quantity, Series::new(from, lengths)));
-                place
-            }
-        };
-        if let Some((_, series)) = self.series.get_mut(place) {
-            series.pending += amount;
-        }
-    }
-
-    /// Returns the values of a figure in each step; `None` where it was not measured. Returns `None` if it is not measured for this
-    /// subject. `quantile` is from 0 to 1, for figures that are quantiles.
-    pub fn values(&self, figure: Figure, quantile: f64, grid: &Grid) -> Option<Vec<Option<f64>>> {
-        match figure.formula() {
-            Formula::Rate(quantity, factor) => self.rate_of(quantity, factor, grid),
-            Formula::Ratio(over, under, factor) => {
-                let (over, under) = (self.get(over)?, self.get(under)?);
-                let ratio = |begin| {
-                    let under = under.sum(begin, grid).amount;
-                    (under > 0.0).then(|| over.sum(begin, grid).amount / under * factor)
-                };
-                Some(grid.begins().map(ratio).collect())
-            }
-            Formula::Quantile(quantity) => {
-                let all: Vec<(i8, &Series)> = self.buckets(quantity).collect();
-                if all.is_empty() {
-                    return None;
-                }
-                let of_step = |begin| {
-                    let counts =
-                        all.iter().map(|(exponent, series)| (*exponent, series.sum(begin, grid).amount));
-                    quantile_of(&counts.collect::<Vec<_>>(), quantile)
-                };
-                Some(grid.begins().map(of_step).collect())
-            }
-        }
-    }
-
-    /// Returns a rate in each step; `None` where it was not measured. Returns `None` if it is not measured for this subject.
-    pub fn rates(&self, rate: Rate, grid: &Grid) -> Option<Vec<Option<f64>>> {
-        let (quantity, factor) = rate.quantity();
-        self.rate_of(quantity, factor, grid)
-    }
-
-    fn rate_of(&self, quantity: Quantity, factor: f64, grid: &Grid) -> Option<Vec<Option<f64>>> {
-        let series = self.get(quantity)?;
-        let rate = |begin| {
-            let Sum { amount, time } = series.sum(begin, grid);
-            (time > 0).then(|| amount * factor * 1000.0 / time as f64)
-        };
-        Some(grid.begins().map(rate).collect())
-    }
-
-    /// Reports whether a figure is measured for this subject.
-    pub fn measures(&self, figure: Figure) -> bool {
-        match figure.formula() {
-            Formula::Rate(quantity, _) => self.get(quantity).is_some(),
-            Formula::Ratio(over, under, _) => self.get(over).is_some() && self.get(under).is_some(),
-            Formula::Quantile(quantity) => self.buckets(quantity).next().is_some(),
-        }
-    }
-
-    /// Returns the value of a figure over the whole range.
-    pub fn value(&self, figure: Figure, quantile: f64, grid: &Grid) -> Option<f64> {
-        self.values(figure, quantile, &grid.whole())?.pop().flatten()
-    }
-
-    /// Returns its lists over a range of [`History::list_range`].
-    pub fn lists(&self, range: &Grid) -> Vec<Listed> {
-        self.lists.as_ref().map_or_else(Vec::new, |lists| lists.over(range, LONG))
-    }
-
-    /// Returns the time from which on its lists are complete: zero if nothing was dropped. `None` if they are not recorded, because the memory is
-    /// used up.
-    pub fn lists_since(&self) -> Option<Timestamp> {
-        self.lists.as_ref().map(Lists::since)
-    }
-
-    /// Returns the activity by which subjects are forgotten: CPU time and switches in the last five minutes.
-    fn activity(&self) -> f64 {
-        let of = |quantity| self.get(quantity).map_or(0.0, Series::recent);
-        // A switch counts as a microsecond.
-        of(Quantity::Cpu) + of(Quantity::Switches)
-    }
-
-    /// Reports whether nothing happened in the recorded time.
-    fn is_idle(&self) -> bool {
-        self.series.iter().all(|(_, series)| series.is_zero())
-            && self.lists.as_ref().is_none_or(Lists::is_idle)
-    }
-
-    fn bytes(&self) -> usize {
-        let series = self.series.iter().map(|(_, series)| series.bytes()).sum::<usize>();
-        let lists = self.lists.as_ref().map_or(0, Lists::bytes);
-        size_of::<Self>() + self.series.capacity() * size_of::<(Quantity, Series)>() + series + lists
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::additional::Additional;
 use super::amounts::Amounts;
 use super::lists::{List, Listed};
 use super::quantity::{Scope, found};
@@ -11,7 +12,7 @@ use crate::metrics::Snapshot;
 /// Returns the lists of a subject since the begin of its series, with all names.
 pub fn totals(snapshot: &Snapshot, scope: Scope, name: &str) -> Vec<Listed> {
     let mut lists: BTreeMap<List, Vec<(Arc<str>, f64)>> = BTreeMap::new();
-    for found in found(snapshot, &[]).filter(|found| found.scope == scope) {
+    for found in found(snapshot, &Additional::default()).filter(|found| found.scope == scope) {
         let own = found.family.points().iter().filter(|point| found.subject(&point.labels) == Some(name));
         for point in own {
             if let Some((list, line)) = found.line(name, &point.labels) {

@@ -146,6 +146,16 @@ fn capabilities(roots: &Roots) -> Option<Capabilities> {
     u64::from_str_radix(mask.trim(), 16).ok().map(Capabilities)
 }
 
+/// Returns the model of the first CPU; `None` if the kernel does not report it, as on most arm64 machines.
+pub fn cpu_model(roots: &Roots) -> Option<String> {
+    model(&read_text(&roots.proc.join("cpuinfo")).ok()?)
+}
+
+fn model(cpuinfo: &str) -> Option<String> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
 fn has_hypervisor_flag(cpuinfo: &str) -> bool {
     let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
     flags.is_some_and(|line| line.split_ascii_whitespace().any(|flag| flag == "hypervisor"))

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::*;
 use crate::anomaly::Measure;
 use crate::clock::Timestamp;
-use crate::history::{History, Scope, Window};
-use crate::metrics::{Family, Kind as MetricKind, Labels, Metadata, Point, Snapshot, Value};
+use crate::history::{Additional, History, Latency, Scope, Window};
+use crate::metrics::{Family, Histogram, Kind as MetricKind, Labels, Metadata, Point, Snapshot, Value};
 
 const T: u64 = 1_700_000_000_000;
 
@@ -17,7 +17,8 @@ type Counter = (&'static str, Option<(&'static str, &'static str)>, f64);
 fn value(measure: &Measure, counters: &[Counter]) -> Option<Option<f64>> {
     let mut history = History::new(3_600_000, 1000, usize::MAX);
     if let Measure::Ratio { of, per } = measure {
-        history.set_counters(&[Arc::clone(of), Arc::clone(per)].into());
+        let counters = [Arc::clone(of), Arc::clone(per)].into();
+        history.set_additional(&Additional { counters, ..Additional::default() });
     }
     for second in 0..=40 {
         let family = |&(name, label, rate): &Counter| {
@@ -57,6 +58,37 @@ fn a_cgroup_that_waits_for_a_disk_is_off_the_cpu_and_an_idle_one_is_not() {
     assert_eq!(share(&[waits(0.0), runs(1.0)]), Some(Some(0.0)));
     assert_eq!(share(&[waits(0.001), runs(0.001)]), Some(None), "too little to be a share");
     assert_eq!(share(&[runs(1.0)]), None);
+}
+
+#[test]
+fn a_latency_is_the_quantile_of_one_call_and_its_utilization_the_number_of_calls() {
+    let times = Latency { family: "perf_cgroup_syscall_duration_seconds".into(), call: Some("fsync".into()) };
+    let mut history = History::new(3_600_000, 1000, usize::MAX);
+    history.set_additional(&Additional { latencies: [times.clone()].into(), ..Additional::default() });
+    for second in 0..=20_u64 {
+        let [mut fsync, mut read] = [(); 2].map(|()| Histogram::new(&[0.007_812_5, 0.015_625, 1.0]));
+        fsync.observe_many(0.011, second * 3);
+        read.observe_many(0.5, second * 50);
+        let points = [("fsync", fsync), ("read", read)].map(|(call, histogram)| Point {
+            labels: Labels::new([("cgroup", "/a"), ("syscall", call)]),
+            value: Value::Histogram(Arc::new(histogram)),
+            start: Timestamp(1),
+        });
+        let metadata = Metadata::new(&times.family, "help", "seconds", MetricKind::Histogram).unwrap();
+        let family = Family::new(metadata, points.into());
+        history.observe(&Arc::new(Snapshot::new(Timestamp(T + 1000 * second), [family])));
+    }
+    let window = Window { from: Timestamp(T + 10_000), to: Timestamp(T + 20_000), step: Some(10_000) };
+    let (grid, subject) = (history.grid(window, 1), history.subject(Scope::Cgroup, "/a").unwrap());
+    let of = |call: &str, quantile| Measure::Latency {
+        times: Latency { call: Some(call.into()), ..times.clone() },
+        quantile,
+    };
+    let value = of("fsync", 990).values(&history, subject, &grid).unwrap()[0].unwrap();
+    assert!((0.008..0.016).contains(&value), "{value}");
+    let per_second = of("fsync", 990).usage(&history, subject, &grid, 0.0);
+    assert!((per_second - 3.0).abs() < 0.01, "{per_second}");
+    assert_eq!(of("read", 990).values(&history, subject, &grid), None, "not recorded");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::anomaly::{BaselineFile, Cpi2, Detector, Kind, Method, Sample, Unloaded};
+use crate::anomaly::{BaselineFile, Cpi2, Detector, Kind, Method, Quality, Robust, Sample, Unloaded};
 use crate::host::read;
 
 const DAY: u64 = 86_400_000;
@@ -17,7 +17,12 @@ fn learned(values: impl IntoIterator<Item = f64>) -> Baseline {
     let methods = [Method::Robust(Kind::Cpi.robust()), Method::Cpi2(Cpi2::default())];
     let (mut detector, mut baseline) = (Detector::default(), Baseline::default());
     for (step, value) in (1..).zip(values) {
-        let sample = Sample { at: step * 60_000, value: Some(value), usage: 0.3 * (step % 9) as f64 };
+        let sample = Sample {
+            at: step * 60_000,
+            value: Some(value),
+            usage: 0.3 * (step % 9) as f64,
+            quality: Quality::default(),
+        };
         for method in &methods {
             detector.judge(method, Kind::rule(method), &mut baseline, sample);
         }
@@ -50,7 +55,30 @@ fn what_is_written_is_read_again() {
     assert_eq!(names, [("cpi", "shop/web/app", DAY), ("cpi", "/a b", DAY - 1)]);
     assert_eq!(format!("{:?}", all[0].baseline), format!("{baseline:?}"));
     assert_eq!(encoded_again(&all, DAY), written);
-    assert!(written.starts_with(b"perf-exporter baselines 1\n"));
+    assert!(written.starts_with(b"perf-exporter baselines 2\n"));
+}
+
+#[test]
+fn values_by_hour_are_written_and_a_file_without_them_is_read() {
+    let method = Method::Robust(Robust { by_hour: true, ..Kind::Cpi.robust() });
+    let (mut detector, mut daily) = (Detector::default(), Baseline::default());
+    for step in 0..5000 {
+        let value = Some(1.0 + (step % 7) as f64);
+        let sample = Sample { at: step * 60_000, value, usage: 1.0, quality: Quality::default() };
+        detector.judge(&method, Kind::rule(&method), &mut daily, sample);
+    }
+    assert!(daily.hours.is_some());
+    let now = 5000 * 60_000;
+    let written = encoded([("/a", now, &daily)], now);
+    let all = decode(&written, now).unwrap();
+    assert!(encoded_again(&all, now) == written);
+    // Version 1 had the same content without the number of values by hour, which is 0 here.
+    let baseline = learned([1.0; 100]);
+    let current = encoded([("/a", DAY, &baseline)], DAY);
+    let mut earlier = [&current[..current.len() - 6], &current[current.len() - 4..]].concat();
+    earlier[b"perf-exporter baselines ".len()] = b'1';
+    let all = decode(&signed(&earlier), DAY).unwrap();
+    assert_eq!(format!("{:?}", all[0].baseline), format!("{baseline:?}"));
 }
 
 #[test]
@@ -101,7 +129,7 @@ fn damaged() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         bad[place] ^= byte;
         bad
     };
-    let header = b"perf-exporter baselines 1\n".len();
+    let header = b"perf-exporter baselines 2\n".len();
     // Entry, workload and time: 2 + 3, 2 + 2 and 8 bytes.
     let behind_names = header + 17;
     let replaced = |place: usize, bytes: &[u8]| {
@@ -114,7 +142,7 @@ fn damaged() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("only zeros", vec![0; 4096], "no file of this program"),
         ("another program's", b"\x7fELF and so on".to_vec(), "no file of this program"),
         ("no version", b"perf-exporter baselines \n".to_vec(), "no file of this program"),
-        ("a newer version", b"perf-exporter baselines 2\nsomething".to_vec(), "its version is 2"),
+        ("a newer version", b"perf-exporter baselines 3\nsomething".to_vec(), "its version is 3"),
         ("a truncated one", good[..good.len() / 2].to_vec(), "checksum"),
         ("only a header", good[..header].to_vec(), "its end is missing"),
         ("one changed bit", with(good.len() / 2, 0x10), "checksum"),

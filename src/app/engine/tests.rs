@@ -71,7 +71,7 @@ fn the_status_tells_how_old_the_collection_is_when_it_is_read() {
     let service = Service::new(
         requests,
         published,
-        (engine.profiles(), SharedHistory::default(), Incidents::absent()),
+        (engine.profiles(), SharedHistory::default(), engine.anomalies(), Incidents::absent()),
         rules,
         RequestCpu::default(),
         clock.clone(),

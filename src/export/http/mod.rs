@@ -50,6 +50,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::anomaly::Report;
 use crate::config::Metrics;
 use crate::history::SharedHistory;
 use crate::incident::{IncidentId, Store, Trigger};
@@ -95,6 +96,11 @@ pub trait Source: Send + Sync + 'static {
     /// Returns the history.
     fn history(&self) -> SharedHistory {
         SharedHistory::default()
+    }
+
+    /// Returns the last comparison of figures with their past; empty if there was none.
+    fn anomalies(&self) -> Arc<Report> {
+        Arc::default()
     }
 
     /// Returns the last collection; `None` before the first.

@@ -49,14 +49,17 @@ fn found(source: &impl Source, past: Past, query: &str, nonce: &str) -> Answer {
         Err(sentence) => return refused(past, StatusCode::BAD_REQUEST, &sentence, nonce),
     };
     let (history, snapshot) = (source.history(), source.latest());
-    let view =
-        View { status: &status, snapshot: snapshot.as_deref(), history: &history, query: &query, nonce };
+    let report = source.anomalies();
+    let (status, report, query) = (&status, &report, &query);
+    let view = View { status, snapshot: snapshot.as_deref(), history: &history, report, query, nonce };
     match past {
-        Past::History => match history.read(|history| overview::json(history, &query, status.now)) {
-            None => refused(past, StatusCode::NOT_FOUND, NO_HISTORY, nonce),
-            Some(Err(sentence)) => refused(past, StatusCode::BAD_REQUEST, &sentence, nonce),
-            Some(Ok(bytes)) => Answer::rendered(JSON, bytes),
-        },
+        Past::History => {
+            match history.read(|history| overview::json_with(history, report, query, status.now)) {
+                None => refused(past, StatusCode::NOT_FOUND, NO_HISTORY, nonce),
+                Some(Err(sentence)) => refused(past, StatusCode::BAD_REQUEST, &sentence, nonce),
+                Some(Ok(bytes)) => Answer::rendered(JSON, bytes),
+            }
+        }
         Past::Subject(scope) => match overview::subject(view, scope) {
             Ok(page) => Answer::page(page, nonce),
             Err(sentence) => refused(past, StatusCode::BAD_REQUEST, &sentence, nonce),

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::busiest::busiest;
 use super::query::PageQuery;
+use crate::anomaly::{Compared, Report};
 use crate::clock::Timestamp;
 use crate::history::{Figure, Grid, History, List, Observed, Scope, Subject};
 use crate::metrics::Labels;
@@ -40,9 +41,36 @@ struct SubjectValues<'h> {
     /// Names of the pod and the container.
     labels: BTreeMap<&'h str, &'h str>,
     figures: BTreeMap<&'static str, Values>,
+    /// The last comparison of each figure of a cgroup with its past, by the name of the entry. Absent if nothing is compared.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    anomalies: BTreeMap<&'h str, LastResult>,
     /// Absent if no lists are requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     lists: Option<Lists>,
+}
+
+/// The last comparison of a figure with its past.
+#[derive(Debug, Serialize)]
+struct LastResult {
+    /// `normal`, `outlier`, or the reason why the figure was not judged.
+    result: &'static str,
+    /// Whether it was compared.
+    judged: bool,
+    /// End of the interval of ten seconds.
+    at: Timestamp,
+    /// `null` if it was not measured.
+    value: Option<f32>,
+    /// The usual value; `null` if it was not judged, or is compared with a fixed limit.
+    usual: Option<f32>,
+    /// Values above this are outliers; `null` if it was not judged.
+    limit: Option<f32>,
+}
+
+impl LastResult {
+    fn of(compared: &Compared) -> Self {
+        let &Compared { at, value, usual, limit, .. } = compared;
+        Self { result: compared.result(), judged: compared.is_judged(), at, value, usual, limit }
+    }
 }
 
 /// The lists of a subject over the range, which is rounded to ten seconds.
@@ -62,11 +90,24 @@ struct Values {
     values: Vec<Option<f64>>,
 }
 
-/// Returns the response to a query, encoded.
+/// Returns the response to a query without results of comparisons, encoded.
+///
+/// # Errors
+/// As [`json_with`].
+pub fn json(history: &History, query: &PageQuery, now: Timestamp) -> Result<Vec<u8>, String> {
+    json_with(history, &Report::default(), query, now)
+}
+
+/// Returns the response to a query, encoded. `report`: the last comparison with the past.
 ///
 /// # Errors
 /// A sentence for the client: the subject is unknown, or the response would be too large.
-pub fn json(history: &History, query: &PageQuery, now: Timestamp) -> Result<Vec<u8>, String> {
+pub fn json_with(
+    history: &History,
+    report: &Report,
+    query: &PageQuery,
+    now: Timestamp,
+) -> Result<Vec<u8>, String> {
     let grid = history.grid(query.window(now), STEPS);
     let figures = if query.figures.is_empty() { &Figure::ALL[..] } else { &query.figures };
     let (chosen, all) = chosen(history, query, &grid)?;
@@ -88,6 +129,12 @@ pub fn json(history: &History, query: &PageQuery, now: Timestamp) -> Result<Vec<
                 Some((figure.as_str(), Values { unit: figure.unit(), values }))
             })
             .collect(),
+        anomalies: match query.scope {
+            Scope::Cgroup => {
+                report.of_cgroup(name).map(|(kind, last)| (kind, LastResult::of(last))).collect()
+            }
+            _ => BTreeMap::new(),
+        },
         lists: (!query.lists.is_empty()).then(|| lists(subject, &query.lists, &range)),
     });
     let response = Response {

@@ -5,6 +5,7 @@
 mod anomalies;
 mod busiest;
 pub(in crate::export) mod chart;
+mod compared;
 mod details;
 mod health;
 pub(in crate::export) mod json;
@@ -14,6 +15,7 @@ mod table;
 
 use std::fmt::Display;
 
+use crate::anomaly::Report;
 use crate::clock::Timestamp;
 use crate::export::page::html::Html;
 use crate::export::page::joined;
@@ -28,7 +30,7 @@ use crate::targets::Glob;
 use busiest::{QUANTILE, changes};
 use chart::{Shown, chart, clock};
 use json::container_labels;
-pub use json::json;
+pub use json::{json, json_with};
 pub use query::{HISTORY, PAGE, PageQuery, SUBJECT};
 use query::{RANGES, Range, seconds, subject_address};
 
@@ -72,6 +74,8 @@ pub struct View<'v> {
     pub snapshot: Option<&'v Snapshot>,
     /// The history.
     pub history: &'v SharedHistory,
+    /// The last comparison of figures with their past.
+    pub report: &'v Report,
     /// The parameters.
     pub query: &'v PageQuery,
     /// The nonce of the script: hexadecimal digits.
@@ -142,6 +146,9 @@ pub fn subject(view: View<'_>, scope: Scope) -> Result<String, String> {
         details::share(&mut html, cpu(own), machine.and_then(cpu));
         charts(&mut html, Some(own), &grid, "CPUs");
         missing::missing(&mut html, view.status, scope, |figure| own.measures(figure));
+        if scope == Scope::Cgroup {
+            compared::compared(&mut html, view.report, name);
+        }
         let range = history.list_range(view.query.window(view.status.now));
         details::of_range(&mut html, own, &range, &view.query.range_text())
     });

@@ -1,7 +1,9 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::anomaly::{Active, AnomalyMetrics, Basis, Notable, Report, Suspicion};
+use crate::anomaly::{
+    Active, AnomalyMetrics, Basis, Compared, Notable, Report, Suspicion, Unjudged, Verdict,
+};
 use crate::metrics::{Family, Kind, Labels, Metadata, Point, Value};
 use crate::status::tests::example;
 
@@ -42,12 +44,29 @@ fn status() -> Status {
 
 fn page(history: &SharedHistory, query: &str) -> String {
     let (status, query) = (status(), PageQuery::parse(query, PAGE, Timestamp(NOW)).unwrap());
-    machine(View { status: &status, snapshot: None, history, query: &query, nonce: "0" })
+    machine(View {
+        status: &status,
+        snapshot: None,
+        history,
+        report: &Report::default(),
+        query: &query,
+        nonce: "0",
+    })
 }
 
 fn subject_page(history: &SharedHistory, scope: Scope, query: &str) -> Result<String, String> {
     let (status, query) = (status(), PageQuery::parse(query, SUBJECT, Timestamp(NOW)).unwrap());
-    subject(View { status: &status, snapshot: None, history, query: &query, nonce: "0" }, scope)
+    subject(
+        View {
+            status: &status,
+            snapshot: None,
+            history,
+            report: &Report::default(),
+            query: &query,
+            nonce: "0",
+        },
+        scope,
+    )
 }
 
 #[test]
@@ -149,8 +168,14 @@ fn the_lists_of_a_page_are_those_of_its_range() {
 fn without_a_history_lists_count_since_the_begin_of_the_series() {
     let (status, query) = (status(), PageQuery::parse("name=/a", SUBJECT, Timestamp(NOW)).unwrap());
     let (history, snapshot) = (SharedHistory::default(), calls(NOW, 11, 0));
-    let view =
-        View { status: &status, snapshot: Some(&snapshot), history: &history, query: &query, nonce: "0" };
+    let view = View {
+        status: &status,
+        snapshot: Some(&snapshot),
+        history: &history,
+        report: &Report::default(),
+        query: &query,
+        nonce: "0",
+    };
     let page = subject(view, Scope::Cgroup).unwrap();
     assert!(page.contains("since the exporter began to count this cgroup"), "{page}");
     assert!(page.contains("<td>read</td><td class=\"number\">11</td>"), "{page}");
@@ -291,6 +316,7 @@ fn the_overview_shows_anomalies_with_their_suspects() {
             status: &status,
             snapshot: Some(&snapshot),
             history: &history,
+            report: &Report::default(),
             query: &query,
             nonce: "0",
         })
@@ -310,4 +336,70 @@ fn the_overview_shows_anomalies_with_their_suspects() {
     assert!(page.contains("/&lt;b&gt;noisy</code></a> <small>0.50</small>"), "{page}");
     assert!(shown(report(Vec::new())).contains("none stands out"));
     assert!(!shown(Report::default()).contains("Anomalies"));
+}
+
+/// The last results of `/busy.service`: one that was judged, and one that was not.
+fn compared() -> Report {
+    let judged = Compared {
+        entry: 0,
+        at: Timestamp(NOW),
+        verdict: Verdict::Normal,
+        value: Some(1.5),
+        usual: Some(1.25),
+        limit: Some(1.75),
+    };
+    let verdict = Verdict::NotJudged(Unjudged::Multiplexed);
+    let unjudged = Compared { entry: 1, verdict, value: None, usual: None, limit: None, ..judged };
+    Report {
+        entries: vec!["cpi".into(), "<misses>".into()],
+        results: [("/busy.service", vec![judged, unjudged]), ("/a", vec![judged])].into_iter().collect(),
+        ..Report::default()
+    }
+}
+
+#[test]
+fn the_page_of_a_cgroup_shows_what_is_not_judged_with_its_reason() {
+    let (history, report) = (recorded("/busy.service"), compared());
+    let page = |scope, name: &str| {
+        let query = PageQuery::parse(&format!("name={name}"), SUBJECT, Timestamp(NOW)).unwrap();
+        let (status, query) = (status(), query);
+        let view = View {
+            status: &status,
+            snapshot: None,
+            history: &history,
+            report: &report,
+            query: &query,
+            nonce: "0",
+        };
+        subject(view, scope).unwrap()
+    };
+    let text = page(Scope::Cgroup, "/busy.service");
+    assert!(
+        text.contains(
+            "<td>cpi</td><td>normal</td><td class=\"number\">1.50</td><td class=\"number\">1.25</td>"
+        ),
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            "<td>&lt;misses&gt;</td><td><span class=\"quiet\">not judged: its events were on the PMU"
+        ),
+        "{text}"
+    );
+    assert!(!page(Scope::Cgroup, "/quiet.service").contains("Compared with its past"));
+    assert!(!page(Scope::Program, "busy").contains("Compared with its past"));
+}
+
+#[test]
+fn the_json_of_a_cgroup_has_the_last_results() {
+    let (history, report) = (recorded("/busy.service"), compared());
+    let query = PageQuery::parse("scope=cgroup&name=/busy.service&last=1m", HISTORY, Timestamp(NOW)).unwrap();
+    let json = history.read(|history| json_with(history, &report, &query, Timestamp(NOW))).unwrap().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let results = &json["subjects"][0]["anomalies"];
+    assert_eq!((&results["cpi"]["result"], &results["cpi"]["judged"]), (&"normal".into(), &true.into()));
+    assert_eq!((&results["cpi"]["usual"], &results["cpi"]["limit"]), (&1.25.into(), &1.75.into()));
+    let misses = &results["<misses>"];
+    assert_eq!((&misses["result"], &misses["judged"]), (&"multiplexed".into(), &false.into()));
+    assert!(misses["value"].is_null() && misses["usual"].is_null());
 }

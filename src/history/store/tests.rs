@@ -5,7 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clock::Clock;
-use crate::metrics::{Histogram, Kind, Metadata, Value};
+use crate::history::Figure;
+use crate::metrics::{Histogram, Kind, Labels, Metadata, Value};
 
 const T: u64 = 1_700_000_000_000;
 

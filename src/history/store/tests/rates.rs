@@ -67,7 +67,7 @@ fn a_counter_is_recorded_by_its_name_and_forgotten_with_it() {
     let mut history = history();
     let counters: Arc<[Arc<str>]> =
         ["perf_cgroup_branches".into(), "perf_cgroup_branch_misses".into()].into();
-    history.set_counters(&counters);
+    history.set_additional(&Additional { counters: Arc::clone(&counters), ..Additional::default() });
     let of_misses = |at, total| labelled(at, "perf_cgroup_branch_misses", ("pmu", &[("cpu", total)]));
     for second in 0..=3 {
         history.observe(&of_misses(T + second * 1000, second * 5));
@@ -76,7 +76,7 @@ fn a_counter_is_recorded_by_its_name_and_forgotten_with_it() {
     assert_eq!(rate, Rate::Counter(1));
     assert_eq!(rates_of(&history, rate), Some(vec![Some(5.0); 3]));
     assert_eq!(rates_of(&history, history.counter("perf_cgroup_branches").unwrap()), None);
-    history.set_counters(&counters[..1].into());
+    history.set_additional(&Additional { counters: counters[..1].into(), ..Additional::default() });
     assert_eq!(history.counter("perf_cgroup_branch_misses"), None);
     assert_eq!(rates_of(&history, rate), None, "its past is gone");
 }
