@@ -222,7 +222,7 @@ impl Subject {
         self.values(figure, quantile, &grid.whole())?.pop().flatten()
     }
 
-    /// Returns its lists over a range of [`History::list_range`].
+    /// Returns its lists over a range of [`History::list_range`](super::History::list_range).
     pub fn lists(&self, range: &Grid) -> Vec<Listed> {
         self.lists.as_ref().map_or_else(Vec::new, |lists| lists.over(range, LONG))
     }
