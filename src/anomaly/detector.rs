@@ -61,6 +61,8 @@ named_enum! {
         Reset = "reset",
         /// The cgroup used too little CPU time.
         LowUsage = "low_usage",
+        /// The cgroup started a short time ago: its caches are cold.
+        Starting = "starting",
         /// The events were on the PMU for less than half of the time.
         Multiplexed = "multiplexed",
         /// More than a tenth of the events happened on CPUs of another type.
@@ -96,13 +98,23 @@ pub struct Judgement {
 #[derive(Debug, Clone, Default)]
 pub struct Detector {
     episode: Episode,
+    /// Time of the first value.
+    first: Option<u64>,
+    /// Whether the subject has run for a time.
+    is_settled: bool,
 }
 
 /// Time after the begin of an anomaly at which its level is learned, in milliseconds.
 const RELEARN: u64 = 3_600_000;
 
 impl Detector {
-    /// Judges a sample, and learns it, unless it is an outlier of an anomaly that has not lasted for an hour.
+    /// Creates a detector of a subject that is not new. One by [`default`](Self::default) has cold caches at first.
+    pub fn running() -> Self {
+        Self { is_settled: true, ..Self::default() }
+    }
+
+    /// Judges a sample, and learns it, unless it is an outlier of an anomaly that has not lasted for an hour. The robust method learns no other
+    /// outliers either.
     pub fn judge(
         &mut self,
         method: &Method,
@@ -110,13 +122,22 @@ impl Detector {
         baseline: &mut Baseline,
         sample: Sample,
     ) -> Judgement {
-        let (verdict, expected) = verdict(method, baseline, &sample);
+        let (verdict, expected) = if self.is_starting(method, &sample) {
+            (Verdict::NotJudged(Unjudged::Starting), None)
+        } else {
+            verdict(method, baseline, &sample)
+        };
         let change = self.episode.note(rule, sample.at, verdict == Verdict::Outlier);
         let is_usual = match verdict {
             Verdict::NotJudged(reason) => reason == Unjudged::WarmingUp,
             Verdict::Normal => true,
             Verdict::Outlier => {
-                self.episode.since().is_none_or(|since| sample.at.saturating_sub(since) >= RELEARN)
+                let is_level = |since| sample.at.saturating_sub(since) >= RELEARN;
+                match method {
+                    // At a utilization with few samples, the outliers before each anomaly would become the usual ones.
+                    Method::Robust(_) => self.episode.since().is_some_and(is_level),
+                    Method::Cpi2(_) | Method::Threshold(_) => self.episode.since().is_none_or(is_level),
+                }
             }
         };
         if let Some(value) = sample.value.filter(|_| is_usual) {
@@ -129,6 +150,16 @@ impl Detector {
             baseline.hours.get_or_insert_default().learn(sample.at, value);
         }
         Judgement { verdict, expected, change }
+    }
+
+    /// Reports whether the cgroup has its first values, which are those of cold caches.
+    fn is_starting(&mut self, method: &Method, sample: &Sample) -> bool {
+        let (Method::Robust(robust), false, Some(_)) = (method, self.is_settled, sample.value) else {
+            return false;
+        };
+        let first = *self.first.get_or_insert(sample.at);
+        self.is_settled = sample.at.saturating_sub(first) >= robust.start;
+        !self.is_settled
     }
 
     /// Returns the time of the first outlier of the current anomaly.

@@ -102,6 +102,8 @@ impl Kind {
         };
         // Waiting, forks and calls change the utilization themselves.
         let by_usage = matches!(self, Self::Cpi | Self::CacheMisses);
+        // A program starts with cold caches, and with code that is not compiled yet.
+        let start = if by_usage { 300_000 } else { 0 };
         Robust {
             min_usage,
             by_usage,
@@ -110,6 +112,7 @@ impl Kind {
             deviations: 4.0,
             min_change,
             min_value,
+            start,
         }
     }
 
@@ -117,6 +120,8 @@ impl Kind {
     pub fn rule(method: &Method) -> Rule {
         match method {
             // Most samples of three minutes, so that values that depend on the one before them raise no false alarms.
+            // Figures of the hardware have small minimum changes and long memories: 10 of 19 values.
+            Method::Robust(Robust { by_usage: true, .. }) => Rule { outliers: 10, within: 180_000 },
             Method::Robust(_) => Rule { outliers: 8, within: 180_000 },
             Method::Cpi2(_) => Rule::default(),
             Method::Threshold(threshold) => threshold.rule(),

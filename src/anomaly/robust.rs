@@ -9,6 +9,9 @@ const BINS: usize = 12;
 /// The bin of one CPU.
 const ONE_CPU: f64 = 7.0;
 
+/// Distance in bins up to which a bin stands in for one with too few samples: four times the utilization.
+const NEAR: usize = 2;
+
 /// Ratio of the standard deviation of a normal distribution to its median absolute deviation.
 const NORMAL: f64 = 1.4826;
 
@@ -29,6 +32,8 @@ pub struct Robust {
     pub min_change: f64,
     /// … and is at least this value.
     pub min_value: f64,
+    /// Time after the first value of a cgroup in which no sample is judged or learned, in milliseconds.
+    pub start: u64,
 }
 
 /// A distribution for each bin of utilization: figures as cycles per instruction depend on the load (IISWC 2020).
@@ -106,10 +111,23 @@ impl Bins {
         Some(bins)
     }
 
-    /// Returns what a sample with this utilization is compared with; `None` if there are too few samples.
+    /// Returns the bin of this utilization and the distance 0, or if it has too few samples, the nearest bin with enough: a victim that has
+    /// the same work to do uses more CPU time, at which it was never seen before.
+    fn nearest(&self, robust: &Robust, usage: f64) -> Option<(usize, &Sketch)> {
+        let own = Self::bin(robust, usage);
+        (0..=NEAR).find_map(|distance| {
+            let bins = [own.checked_sub(distance), Some(own + distance)];
+            let sketches = bins.into_iter().flatten().filter_map(|bin| self.0.get(bin));
+            let mut known = sketches.filter(|sketch| sketch.weight() >= robust.min_samples);
+            known.next().map(|sketch| (distance, sketch))
+        })
+    }
+
+    /// Returns what a sample with this utilization is compared with; `None` if there are too few samples. The minimum change is added once
+    /// more for each bin between, because the figure also depends on the load.
     pub(super) fn expected(&self, robust: &Robust, usage: f64) -> Option<Expected> {
-        let sketch = &self.0[Self::bin(robust, usage)];
-        robust.expected(sketch, sketch.median()? * (1.0 + robust.min_change))
+        let (distance, sketch) = self.nearest(robust, usage)?;
+        robust.expected(sketch, sketch.median()? * (1.0 + robust.min_change * (1 + distance) as f64))
     }
 }
 
@@ -140,5 +158,21 @@ mod tests {
         }
         assert!(bin(0.6) < bin(1.0) && bin(1.0) < bin(1.6));
         assert_eq!([bin(0.0), bin(1e9), bin(f64::NAN)], [0, BINS - 1, 0]);
+    }
+
+    #[test]
+    fn a_utilization_without_samples_is_compared_with_the_nearest_one_and_a_wider_margin() {
+        let robust = Kind::Cpi.robust();
+        let mut bins = Bins::default();
+        for _ in 0..60 {
+            bins.learn(&robust, 1.0, 2.0);
+        }
+        let change =
+            |usage| bins.expected(&robust, usage).map(|expected| expected.threshold / expected.center);
+        let near = |usage, expected: f64| (change(usage).unwrap() - expected).abs() < 1e-9;
+        assert!(near(1.0, 1.25) && near(2.0, 1.5) && near(0.5, 1.5) && near(4.0, 1.75));
+        assert_eq!(change(8.0), None);
+        let waits = Robust { by_usage: false, ..robust };
+        assert_eq!(bins.expected(&waits, 1.0), None, "without utilization there is one bin");
     }
 }

@@ -1,10 +1,20 @@
 //! Ranks the cgroups that were active while another cgroup, the victim, was slow. They are suspects: the cause may be another one.
+//!
+//! [`Cpi2`](super::Cpi2) uses the correlation of the paper. Its score is at most `1 − T/c`: no suspect reaches 0.35 unless the victim needs
+//! 1.54 times as many cycles as the threshold. The robust method corrects that, and three further causes of wrong suspects:
+//!
+//! - The score is a share of the highest possible one.
+//! - The threshold is half as far from the usual value: at the begin of an anomaly, its weaker intervals are below the threshold.
+//! - CPU time counts above the suspect's own median: a suspect that was not idle before is found.
+//! - CPU time counts as it would be with the suspect's usual cycles per instruction: other victims use more because they are slow.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::Kind;
+use super::detector::Method;
 use super::measure::Measure;
+use super::robust::Expected;
 use crate::clock::Timestamp;
 use crate::history::{Figure, Grid, History, Rate, Scope, Subject};
 use crate::host::is_within;
@@ -107,8 +117,9 @@ pub(super) struct Victim<'v> {
     pub(super) cgroup: &'v str,
     pub(super) subject: &'v Subject,
     pub(super) figure: &'v Measure,
-    /// Values above this are outliers.
-    pub(super) threshold: f64,
+    pub(super) method: &'v Method,
+    /// What the last value was compared with.
+    pub(super) expected: Option<Expected>,
     /// Begin of the interval of the first outlier.
     pub(super) since: Timestamp,
 }
@@ -163,18 +174,21 @@ fn correlated(victim: Victim<'_>, history: &History, past: &Grid) -> Vec<Notable
     };
     let figure = victim.figure.values(history, victim.subject, past).map(known).unwrap_or_default();
     let others = history.subjects(Scope::Cgroup).filter(|(name, _)| !is_related(name, victim.cgroup));
-    let usages: Vec<(&str, Vec<f64>)> =
-        others.filter_map(|(name, other)| Some((name, known(usage(other, past)?)))).collect();
-    let usages = usages.iter().map(|(name, usage)| (*name, &usage[..]));
-    let notable = |suspect: Suspect<'_>| {
-        (suspect.score >= NOTABLE && suspect.samples >= COMPARED).then(|| Notable {
-            cgroup: suspect.name.into(),
-            basis: Basis::Correlation,
-            score: suspect.score,
-            samples: suspect.samples as u64,
-        })
+    let activity = |(name, other): (_, &Subject)| {
+        let cpi = Kind::Cpi.values(other, past).map(known).unwrap_or_default();
+        Some(Activity { name, usage: known(usage(other, past)?), cpi })
     };
-    ranked(&figure, victim.threshold, usages, SUSPECTS).into_iter().filter_map(notable).collect()
+    let others: Vec<Activity<'_>> = others.filter_map(activity).collect();
+    let Some(expected) = &victim.expected else { return Vec::new() };
+    let mut found = notable(victim.method, &figure, expected, &others);
+    found.retain(|suspect| suspect.samples >= COMPARED);
+    let suspected = |suspect: Suspect<'_>| Notable {
+        cgroup: suspect.name.into(),
+        basis: Basis::Correlation,
+        score: suspect.score,
+        samples: suspect.samples as u64,
+    };
+    found.into_iter().map(suspected).collect()
 }
 
 /// Returns the CPU time per second of a cgroup in each step.
@@ -189,6 +203,83 @@ fn is_related(one: &str, other: &str) -> bool {
 
 /// The score from which CPI² takes action.
 pub const NOTABLE: f64 = 0.35;
+
+/// Time over which suspects are compared, in milliseconds, as in CPI².
+pub const WINDOW: u64 = 600_000;
+
+/// Number of CPUs above its median that a suspect must use while the victim is slow, for the robust method.
+const LEAST: f64 = 0.1;
+
+/// What another cgroup did, by interval. Unknown values are not a number.
+#[derive(Debug, Clone, Default)]
+pub struct Activity<'s> {
+    /// Its name.
+    pub name: &'s str,
+    /// CPU time per second.
+    pub usage: Vec<f64>,
+    /// Cycles per instruction; empty if they are not measured.
+    pub cpi: Vec<f64>,
+}
+
+impl Activity<'_> {
+    /// Returns the CPU time above its median, at the usual cycles per instruction.
+    fn excess(&self) -> Vec<f64> {
+        let usual = median(&self.cpi);
+        // A cgroup did nothing before it existed.
+        let begin = self.usage.iter().position(|used| used.is_finite()).unwrap_or(0);
+        let work = |(place, &used): (usize, &f64)| {
+            let cpi = self.cpi.get(place).copied().filter(|cpi| cpi.is_finite());
+            let slower = usual.zip(cpi).map_or(1.0, |(usual, cpi)| (usual / cpi).min(1.0));
+            if place < begin { 0.0 } else { used * slower }
+        };
+        let work: Vec<f64> = self.usage.iter().enumerate().map(work).collect();
+        let usual = median(&work).unwrap_or(0.0);
+        work.into_iter().map(|used| if used.is_nan() { used } else { (used - usual).max(0.0) }).collect()
+    }
+}
+
+/// Returns the median of the known values.
+fn median(values: &[f64]) -> Option<f64> {
+    let mut known: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    known.sort_unstable_by(f64::total_cmp);
+    known.get(known.len() / 2).copied()
+}
+
+/// Returns the suspects of an anomaly with a score of 0.35 and more, at most three, the highest first.
+pub fn notable<'s>(
+    method: &Method,
+    victim: &[f64],
+    expected: &Expected,
+    others: &[Activity<'s>],
+) -> Vec<Suspect<'s>> {
+    let mut found = match method {
+        Method::Robust(_) => by_excess(victim, (expected.center + expected.threshold) / 2.0, others),
+        Method::Cpi2(_) | Method::Threshold(_) => {
+            let usages = others.iter().map(|other| (other.name, &other.usage[..]));
+            ranked(victim, expected.threshold, usages, SUSPECTS)
+        }
+    };
+    found.retain(|suspect| suspect.score >= NOTABLE);
+    found
+}
+
+/// Ranks suspects for the robust method.
+fn by_excess<'s>(victim: &[f64], threshold: f64, others: &[Activity<'s>]) -> Vec<Suspect<'s>> {
+    let is_slow = |figure: f64| figure.is_finite() && figure > threshold;
+    let slow: Vec<f64> = victim.iter().copied().filter(|&figure| is_slow(figure)).collect();
+    let highest = slow.iter().map(|figure| 1.0 - threshold / figure).sum::<f64>() / slow.len() as f64;
+    let meanwhile = |excess: &[f64]| {
+        let used = victim.iter().zip(excess).filter(|(figure, used)| is_slow(**figure) && used.is_finite());
+        used.map(|(_, used)| used).sum::<f64>() / slow.len() as f64
+    };
+    let excesses = others.iter().map(|other| (other.name, other.excess()));
+    let excesses: Vec<_> = excesses.filter(|(_, excess)| meanwhile(excess) >= LEAST).collect();
+    let mut found =
+        ranked(victim, threshold, excesses.iter().map(|(name, excess)| (*name, &excess[..])), SUSPECTS);
+    // The mean is the highest score of a suspect that used the same in all slow intervals.
+    found.iter_mut().for_each(|suspect| suspect.score = (suspect.score / highest).min(1.0));
+    found
+}
 
 /// A suspect.
 #[derive(Debug, Clone, PartialEq)]
@@ -220,10 +311,10 @@ pub fn correlation(victim: &[f64], threshold: f64, usage: &[f64]) -> Option<(f64
 }
 
 /// Ranks all suspects with a score above zero, the highest first, and of equal ones by name. Returns at most `most`.
-pub fn ranked<'s>(
+pub fn ranked<'s, 'u>(
     victim: &[f64],
     threshold: f64,
-    suspects: impl IntoIterator<Item = (&'s str, &'s [f64])>,
+    suspects: impl IntoIterator<Item = (&'s str, &'u [f64])>,
     most: usize,
 ) -> Vec<Suspect<'s>> {
     let scored = suspects.into_iter().filter_map(|(name, usage)| {
@@ -274,6 +365,45 @@ mod tests {
         // By hand: bursts 1 − 1.5/3; the constant one has 2/6 of that, less 4/6 of 1 − 1/1.5.
         assert_eq!(ranked.len(), 1, "{ranked:?}");
         assert_eq!(ranked[0], Suspect { name: "b/bursts", score: 0.5, samples: 6 });
+    }
+
+    /// Returns the suspects of a victim that is slower by a half in the last 10 of 60 intervals.
+    fn robust<'s>(others: &[Activity<'s>]) -> Vec<Suspect<'s>> {
+        let victim: Vec<f64> = (0..60).map(|step| if step < 50 { 1.0 } else { 1.5 }).collect();
+        let expected = Expected { center: 1.0, spread: 0.05, threshold: 1.25 };
+        notable(&Method::Robust(Kind::Cpi.robust()), &victim, &expected, others)
+    }
+
+    fn steps(before: f64, meanwhile: f64) -> Vec<f64> {
+        (0..60).map(|step| if step < 50 { before } else { meanwhile }).collect()
+    }
+
+    #[test]
+    fn the_robust_score_is_one_for_a_suspect_that_runs_only_then_however_small_the_rise_is() {
+        let other = |usage| Activity { name: "a", usage, cpi: Vec::new() };
+        let found = robust(&[other(steps(0.0, 2.0))]);
+        assert_eq!(found.len(), 1);
+        assert!((found[0].score - 1.0).abs() < 1e-12, "{found:?}");
+        // By hand: the correlation of the paper is 1 − 1.25/1.5 = 1/6 here.
+        let (paper, _) = correlation(&steps(1.0, 1.5), 1.25, &steps(0.0, 2.0)).unwrap();
+        assert!((paper - 1.0 / 6.0).abs() < 1e-12);
+        assert_eq!(robust(&[other(steps(0.5, 2.0))])[0].score, found[0].score, "it was not idle before");
+        assert_eq!(
+            robust(&[other(steps(f64::NAN, 2.0))])[0].score,
+            found[0].score,
+            "it did not exist before"
+        );
+        assert!(robust(&[other(steps(1.0, 1.0))]).is_empty());
+        assert!(robust(&[other(steps(0.0, 0.09))]).is_empty(), "too little to matter");
+        assert!(robust(&[]).is_empty());
+    }
+
+    #[test]
+    fn another_victim_uses_more_because_it_is_slow_and_is_no_suspect() {
+        let cpi = steps(2.0, 6.0);
+        let victim = Activity { name: "a", usage: steps(0.5, 1.5), cpi };
+        assert!(robust(std::slice::from_ref(&victim)).is_empty());
+        assert_eq!(robust(&[Activity { cpi: Vec::new(), ..victim }]).len(), 1, "unless that is not measured");
     }
 
     #[test]

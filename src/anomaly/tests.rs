@@ -1,7 +1,12 @@
 //! False alarms without interference, detection of slowdowns, and the observation of a history.
 
+#[path = "../../tests/support/random.rs"]
+mod random;
+
 use std::f64::consts::TAU;
 use std::sync::Arc;
+
+use random::Random;
 
 use super::*;
 use crate::clock::Timestamp;
@@ -14,26 +19,6 @@ const DAY: u64 = 86_400_000;
 const DAYS: u64 = 4;
 /// Number of series of each shape.
 const SEEDS: u64 = 5;
-
-/// A generator of random numbers (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    /// Returns a number from 0 to 1.
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// Returns a number with a standard normal distribution.
-    fn normal(&mut self) -> f64 {
-        let (one, other) = (self.uniform().max(f64::MIN_POSITIVE), self.uniform());
-        (-2.0 * one.ln()).sqrt() * (TAU * other).cos()
-    }
-}
 
 /// Shapes of cycles per instruction without any interference.
 #[derive(Debug, Clone, Copy)]
@@ -145,7 +130,7 @@ fn cpi2_takes_one_interval_of_a_minute_and_flags_independent_values_now_and_then
 
 #[test]
 fn a_sample_that_cannot_be_judged_has_a_reason_and_is_never_normal() {
-    let (mut detector, mut baseline) = (Detector::default(), Baseline::default());
+    let (mut detector, mut baseline) = (Detector::running(), Baseline::default());
     let method = robust();
     let mut verdict = |value, usage| {
         let sample = Sample { at: STEP, value, usage, quality: Quality::default() };
@@ -161,7 +146,28 @@ fn a_sample_that_cannot_be_judged_has_a_reason_and_is_never_normal() {
     assert_eq!(verdict(Some(1.0), 0.25), Verdict::Normal);
     assert_eq!(verdict(Some(1.2), 0.25), Verdict::Normal, "less than a quarter more");
     assert_eq!(verdict(Some(1.3), 0.25), Verdict::Outlier);
-    assert_eq!(verdict(Some(1.3), 0.6), Verdict::NotJudged(Unjudged::WarmingUp), "at another utilization");
+    assert_eq!(verdict(Some(1.3), 0.6), Verdict::Normal, "the margin is wider at another utilization");
+    assert_eq!(verdict(Some(1.6), 0.6), Verdict::Outlier);
+    assert_eq!(verdict(Some(1.6), 4.0), Verdict::NotJudged(Unjudged::WarmingUp), "at another one by far");
+}
+
+#[test]
+fn a_new_cgroup_is_not_judged_in_its_first_five_minutes() {
+    let (mut detector, mut baseline) = (Detector::running(), Baseline::default());
+    let verdict = |detector: &mut Detector, baseline: &mut Baseline, at, value| {
+        let sample = Sample { at, value, usage: 1.0, quality: Quality::default() };
+        detector.judge(&robust(), Kind::rule(&robust()), baseline, sample).verdict
+    };
+    for step in 1..=60 {
+        verdict(&mut detector, &mut baseline, step * STEP, Some(1.0));
+    }
+    let mut restarted = Detector::default();
+    let begin = 100 * STEP;
+    let mut verdict = |at, value| verdict(&mut restarted, &mut baseline, at, value);
+    assert_eq!(verdict(begin, None), Verdict::NotJudged(Unjudged::Gap));
+    assert_eq!(verdict(begin + STEP, Some(9.0)), Verdict::NotJudged(Unjudged::Starting));
+    assert_eq!(verdict(begin + 300_000, Some(9.0)), Verdict::NotJudged(Unjudged::Starting));
+    assert_eq!(verdict(begin + 300_000 + STEP, Some(9.0)), Verdict::Outlier);
 }
 
 #[test]
@@ -181,7 +187,7 @@ fn a_level_that_lasts_for_an_hour_becomes_the_usual_one() {
             None => {}
         }
     }
-    assert_eq!(began, [DAY + 7 * STEP]);
+    assert_eq!(began, [DAY + 9 * STEP]);
     assert_eq!(ended.len(), 1);
     assert!(ended[0] > DAY + 3_600_000, "{ended:?}");
 }

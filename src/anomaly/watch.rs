@@ -12,7 +12,7 @@ use super::episode::Change;
 use super::given::Specifications;
 use super::robust::Expected;
 use super::saved::{self, Saved};
-use super::suspects::{Suspicion, Victim, Witness, usage};
+use super::suspects::{Suspicion, Victim, WINDOW, Witness, usage};
 use super::{Kind, Measure, Sample, workload};
 use crate::clock::Timestamp;
 use crate::history::{Additional, History, Scope, Window};
@@ -20,8 +20,8 @@ use crate::history::{Additional, History, Scope, Window};
 /// Length of an interval, in milliseconds: that of the long steps of the history.
 pub const INTERVAL: u64 = 10_000;
 
-/// Time over which suspects are compared, in milliseconds, as in CPI².
-const COMPARED: u64 = 600_000;
+/// Time after the first interval, in milliseconds, in which a cgroup that is seen first is not new.
+const FOUND: u64 = 60_000;
 
 /// A figure under observation.
 #[derive(Debug, Clone, PartialEq)]
@@ -177,6 +177,8 @@ pub struct Watch {
     entries: Arc<[Entry]>,
     /// End of the last judged interval.
     last: Timestamp,
+    /// End of the first interval since the start, or since the entries or the clock changed.
+    begun: Option<Timestamp>,
     watched: FxHashMap<(usize, Box<str>), Watched>,
     learned: FxHashMap<(usize, String), Learned>,
     total: Vec<u64>,
@@ -214,6 +216,7 @@ impl Watch {
         if *entries == self.entries {
             return;
         }
+        self.begun = None;
         let old = std::mem::replace(&mut self.entries, Arc::clone(entries));
         let place = |entry: usize| {
             let entry = old.get(entry)?;
@@ -265,14 +268,16 @@ impl Watch {
         if to < self.last {
             // The clock was set back: outliers have times of the future.
             self.watched.clear();
+            self.begun = None;
         }
         self.last = to;
         let window =
             |length| Window { from: Timestamp(to.0.saturating_sub(length)), to, step: Some(INTERVAL) };
-        let (now, past) = (history.grid(window(INTERVAL), 1), history.grid(window(COMPARED), 60));
+        let (now, past) = (history.grid(window(INTERVAL), 1), history.grid(window(WINDOW), 60));
         if now.count == 0 {
             return None;
         }
+        self.begun.get_or_insert(to);
         let mut report = Report {
             entries: self.entries.iter().map(|entry| Arc::clone(&entry.name)).collect(),
             verdicts: vec![Verdicts::default(); self.entries.len()],
@@ -295,10 +300,11 @@ impl Watch {
                 report.verdicts[number].count(judgement.verdict);
                 match judgement.change {
                     Some(Change::Began(since)) => {
-                        let threshold = judgement.expected.map_or(f64::NAN, |expected| expected.threshold);
                         let figure = &self.entries[number].kind;
                         let since = Timestamp(since.saturating_sub(INTERVAL));
-                        let victim = Victim { cgroup, subject, figure, threshold, since };
+                        let method = &self.entries[number].method;
+                        let expected = judgement.expected;
+                        let victim = Victim { cgroup, subject, figure, method, expected, since };
                         let suspicion = Suspicion::of(victim, history, &past, witness);
                         report.began.extend(self.begin(number, cgroup, suspicion));
                     }
@@ -323,7 +329,10 @@ impl Watch {
         let given = self.specifications.get(name, workload, self.cpu_model.as_deref());
         let method = *method;
         let learned = self.learned.entry((number, workload.to_owned())).or_default();
-        let watched = self.watched.entry((number, cgroup.into())).or_default();
+        let is_new = self.begun.is_some_and(|begun| sample.at.saturating_sub(begun.0) >= FOUND);
+        let detector = || if is_new { Detector::default() } else { Detector::running() };
+        let watched = self.watched.entry((number, cgroup.into()));
+        let watched = watched.or_insert_with(|| Watched { detector: detector(), ..Watched::default() });
         learned.baseline.given = given;
         watched.seen = sample.at;
         if sample.value.is_some() {

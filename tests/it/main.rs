@@ -58,6 +58,9 @@ mod nodes;
 mod recording;
 #[path = "../../benches/fleet/requests.rs"]
 mod requests;
+#[allow(dead_code, unused_imports, reason = "the benchmark has more methods and figures")]
+#[path = "../../benches/interference/simulation/mod.rs"]
+mod simulation;
 
 mod arguments;
 mod binary;
@@ -75,6 +78,7 @@ mod formats;
 mod hostile;
 mod hosts;
 mod hotplug;
+mod interference;
 mod language;
 mod layers;
 mod manual;

@@ -119,7 +119,7 @@ fn a_cgroup_runs_on_the_type_of_cpu_of_most_of_its_instructions() {
 
 /// Returns the result for a sample of this quality after 60 others.
 fn verdict(method: Method, quality: Quality) -> Verdict {
-    let (mut detector, mut baseline) = (Detector::default(), Baseline::default());
+    let (mut detector, mut baseline) = (Detector::running(), Baseline::default());
     let mut judge = |step: u64, value, quality| {
         let sample = Sample { at: step * 60_000, value: Some(value), usage: 1.0, quality };
         detector.judge(&method, Kind::rule(&method), &mut baseline, sample).verdict
@@ -166,7 +166,7 @@ fn what_is_not_judged_raises_no_anomaly_and_is_not_learned() {
         Quality { running: 0.0, ..Quality::default() },
         Quality { on_type: 0.5, ..Quality::default() },
     ] {
-        let (mut detector, mut baseline) = (Detector::default(), Baseline::default());
+        let (mut detector, mut baseline) = (Detector::running(), Baseline::default());
         for step in 0..200 {
             let quality = if step < 100 { Quality::default() } else { quality };
             let value = if step < 100 { 1.0 } else { 9.0 };

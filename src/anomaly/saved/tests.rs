@@ -15,7 +15,7 @@ const DAY: u64 = 86_400_000;
 /// Returns a baseline that has learned these values, by both methods.
 fn learned(values: impl IntoIterator<Item = f64>) -> Baseline {
     let methods = [Method::Robust(Kind::Cpi.robust()), Method::Cpi2(Cpi2::default())];
-    let (mut detector, mut baseline) = (Detector::default(), Baseline::default());
+    let (mut detector, mut baseline) = (Detector::running(), Baseline::default());
     for (step, value) in (1..).zip(values) {
         let sample = Sample {
             at: step * 60_000,

@@ -49,6 +49,7 @@ const fn explained(reason: Unjudged) -> &'static str {
         Unjudged::NotSampled => "the method takes one interval of each minute",
         Unjudged::Reset => "a series of it began in this interval",
         Unjudged::LowUsage => "the cgroup did too little",
+        Unjudged::Starting => "the cgroup began a short time ago, and its caches are cold",
         Unjudged::Multiplexed => "its events were on the PMU for less than half of the time",
         Unjudged::OtherCpuType => "the cgroup ran on CPUs of several types",
         Unjudged::WarmingUp => "too few earlier samples",
