@@ -3,6 +3,7 @@ use crate::budget::Part;
 use crate::incident::tests::{example, write};
 use crate::incident::{Bounds, Store, Trigger};
 use crate::profile::sample_profiles::{Recorded, hostile};
+use crate::sched::{Comm, PrevState, RunLog, SchedFact, SwitchIn, SwitchOut, Thread};
 
 /// Profiles of the cgroup of the example.
 fn recorded(entries: &[&'static str]) -> Recorded {
@@ -10,18 +11,27 @@ fn recorded(entries: &[&'static str]) -> Recorded {
 }
 
 fn collected(incident: &mut Incident, profiles: &Recorded, limit: u64) -> Vec<(String, Vec<u8>)> {
+    let dir = tempfile::tempdir().unwrap();
+    collected_in(&Store::at(dir.path()), incident, profiles, &RecentRuns::default(), limit)
+}
+
+fn collected_in(
+    store: &Store,
+    incident: &mut Incident,
+    profiles: &Recorded,
+    recent_runs: &RecentRuns,
+    limit: u64,
+) -> Vec<(String, Vec<u8>)> {
     let history = SharedHistory::default();
     let memory = Share::fixed(Part::Evidence, 1 << 20);
     let now = Timestamp(incident.during.to_ms);
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::at(dir.path());
     let sources = Sources {
         history: &history,
         profiles,
-        recent_runs: &RecentRuns::default(),
+        recent_runs,
         threads: None,
         snapshot: None,
-        store: &store,
+        store,
         memory: &memory,
         now,
     };
@@ -38,6 +48,73 @@ fn collected(incident: &mut Incident, profiles: &Recorded, limit: u64) -> Vec<(S
         (String::from_utf8(entry.path_bytes().into_owned()).unwrap(), content)
     };
     archive.entries().unwrap().map(member).collect()
+}
+
+/// Returns runs of five seconds until a time: a thread of the cgroup of the example waits for 30 ms of each 40 ms, in which one of another
+/// cgroup runs. Its name is hostile.
+fn runs_until(until: Timestamp) -> RecentRuns {
+    const LIMIT: usize = 1 << 20;
+    let (mut log, recent_runs) = (RunLog::default(), RecentRuns::default());
+    recent_runs.set_limit(LIMIT);
+    log.take(LIMIT);
+    let mut run = |cgroup: u64, (from, to): (u64, u64), delay| {
+        let comm = Comm::new(b"</td><script>");
+        let thread = Thread { tid: cgroup as u32, pid: 7, cgroup, comm, kernel: false };
+        let time = |milliseconds: u64| milliseconds * 1_000_000;
+        let switch_in =
+            SwitchIn { time: time(from), cpu: 0, delay: Some(time(delay)), wait: None, migrated: None };
+        let out = SwitchOut {
+            time: time(to),
+            cpu: 0,
+            switch_in: Some(switch_in),
+            prev_state: PrevState::Preempted,
+            next: Thread::default(),
+        };
+        log.note(&thread, &SchedFact::SwitchOut(out));
+    };
+    for begin in (5000..10_000).step_by(40) {
+        run(2, (begin, begin + 30), 0);
+        run(1, (begin + 30, begin + 40), 30);
+    }
+    let path = |id| Some(if id == 1 { "/quiet.service".into() } else { "/noisy.service".into() });
+    recent_runs.keep(log.take(LIMIT), (10_000_000_000, until), path);
+    recent_runs
+}
+
+#[test]
+fn the_runs_of_the_begin_stay_in_the_archive_when_those_of_the_end_are_added() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::at(dir.path());
+    let mut incident = example(0);
+    let profiles = recorded(&["cpu"]);
+    let runs = runs_until(Timestamp(incident.during.to_ms));
+    let begin = collected_in(&store, &mut incident, &profiles, &runs, 1 << 24);
+    let file = |members: &[(String, Vec<u8>)], name: &str| {
+        members.iter().find(|(member, _)| member == name).map(|(_, content)| content.clone())
+    };
+    let trace = file(&begin, "scheduler-begin.json.gz").unwrap();
+    let trace: serde_json::Value = serde_json::from_reader(flate2::read::GzDecoder::new(&*trace)).unwrap();
+    // A run on its CPU and of its thread for each of 250, a wait for half of them, and names.
+    let slices = trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X");
+    assert!((600..=625).contains(&slices.count()));
+    let [scheduling] = &incident.scheduling[..] else { panic!("{:?}", incident.scheduling) };
+    let ran = &scheduling.meanwhile[0];
+    assert!(
+        (&*ran.cgroup, scheduling.waits) == ("/noisy.service", 125) && ran.share > 0.99,
+        "{scheduling:?}"
+    );
+    let report = String::from_utf8(file(&begin, REPORT).unwrap()).unwrap();
+    assert!(
+        report.contains("Ran meanwhile") && report.contains("&lt;/td&gt;&lt;script&gt; (process 7"),
+        "{report}"
+    );
+    let ended = incident.during.to_ms + 60_000;
+    (incident.ended_ms, incident.during.to_ms) = (Some(ended), ended);
+    let end = collected_in(&store, &mut incident, &profiles, &runs_until(Timestamp(ended)), 1 << 24);
+    let name = "scheduler-begin.json.gz";
+    assert_eq!(file(&end, name), file(&begin, name));
+    assert!(file(&end, "scheduler-end.json.gz").is_some());
+    assert_eq!(incident.scheduling.len(), 2);
 }
 
 #[test]
