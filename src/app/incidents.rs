@@ -1,6 +1,8 @@
 //! The thread that collects the evidence of incidents: it decides which triggers begin an incident, and writes its archive twice, when it
 //! begins and when it ends. Collections and the history never wait for it.
 
+mod kubernetes;
+
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use crate::config;
 use crate::export::incident::{Sources, collect};
 use crate::history::SharedHistory;
 use crate::incident::{FORMAT, Incident, IncidentId, Span, Store, Suspected, Trigger};
+use crate::net::kubernetes::KubernetesServer;
 use crate::profile::ProfileRecorder;
 use crate::sched::RecentRuns;
 
@@ -160,6 +163,18 @@ pub(super) struct Context {
     pub(super) clock: Clock,
     /// The name of the node.
     pub(super) node: String,
+    /// The API server of the cluster, or why its address is unknown.
+    pub(super) kubernetes: Result<KubernetesServer, String>,
+}
+
+impl Context {
+    /// Creates an event of Kubernetes about an incident.
+    fn announce(&self, incident: &Incident, now: Timestamp) {
+        let server = self.kubernetes.as_ref().map_err(Clone::clone);
+        if let Err(error) = server.and_then(|server| kubernetes::create(server, incident, now)) {
+            tracing::warn!(incident = %incident.id, error, "cannot create an event of Kubernetes");
+        }
+    }
 }
 
 /// Starts the thread. It ends with the last [`Incidents`].
@@ -359,6 +374,9 @@ impl Recorder {
             Ok(written) => {
                 if is_new {
                     self.metrics.count(&incident.trigger, "recorded");
+                    if settings.kubernetes_events {
+                        self.context.announce(incident, now);
+                    }
                 }
                 tracing::info!(
                     name: "perf_exporter.incident.recorded",

@@ -48,6 +48,7 @@ use crate::host::{self, Environment, Facts, Roots};
 use crate::incident::{IncidentId, Store, Trigger};
 use crate::lock;
 use crate::metrics::{Build, SelfMetrics, Snapshot};
+use crate::net::kubernetes::{KubernetesServer, in_cluster};
 use crate::net::listen::{Listen, ListenAddress};
 use crate::profile::{HeatMap, NoProfile, Profile, ProfileRecorder, RecordingId, Selection, TimeRange};
 use crate::span::Spans;
@@ -209,6 +210,7 @@ where
         memory: evidence_memory,
         clock: options.clock.clone(),
         node: resource::node_name(&options.roots),
+        kubernetes: in_cluster(&options.environment).map(|url| KubernetesServer::new(&url, None, None)),
     };
     incidents::start(triggers, incident_context)
         .map_err(Failure::system("cannot start the thread of incidents"))?;

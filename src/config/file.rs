@@ -147,6 +147,9 @@ pub(super) struct Incidents {
     pub(super) size: Option<At<Size>>,
     /// Time after the begin of an incident in which further triggers of the same cgroup are ignored: 0s to 24h.
     pub(super) cooldown: Option<At<Period>>,
+    /// Whether to create an event of Kubernetes about each incident: about its pod, or about the node. The service account needs the right to create
+    /// events.
+    pub(super) kubernetes_events: Option<At<bool>>,
 }
 
 /// Which metrics scrapes and pushes get.

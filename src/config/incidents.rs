@@ -21,6 +21,8 @@ pub struct Incidents {
     pub bounds: Bounds,
     /// Time after the begin of an incident in which further triggers of the same cgroup are ignored.
     pub cooldown: Duration,
+    /// Whether each incident creates an event of Kubernetes.
+    pub kubernetes_events: bool,
 }
 
 impl Incidents {
@@ -36,9 +38,8 @@ pub(super) fn incidents(
     base: &Incidents,
     report: &mut Report<'_>,
 ) -> Incidents {
-    let Some(At { value: file::Incidents { directory, number, size, cooldown }, .. }) = written else {
-        return base.clone();
-    };
+    let Some(At { value, .. }) = written else { return base.clone() };
+    let file::Incidents { directory, number, size, cooldown, kubernetes_events } = value;
     let directory = directory.as_ref().map(|At { node, value }| {
         if !value.starts_with('/') {
             let message = format!("{value:?} is not an absolute path");
@@ -54,6 +55,7 @@ pub(super) fn incidents(
         directory: directory.or_else(|| base.directory.clone()),
         bounds: Bounds { number: report.number(number, INCIDENTS_MAX).unwrap_or(base.bounds.number), bytes },
         cooldown,
+        kubernetes_events: kubernetes_events.as_ref().map_or(base.kubernetes_events, |at| at.value),
     }
 }
 
@@ -72,11 +74,12 @@ mod tests {
 
     #[test]
     fn each_setting_is_read_and_bounded() {
-        let yaml = "incidents: {directory: /var/lib/i, number: 3, size: 8MiB, cooldown: 1m}";
+        let yaml = "incidents: {directory: /var/lib/i, number: 3, size: 8MiB, cooldown: 1m, kubernetes_events: true}";
         let expected = Incidents {
             directory: Some("/var/lib/i".into()),
             bounds: Bounds { number: 3, bytes: 8 << 20 },
             cooldown: Duration::from_secs(60),
+            kubernetes_events: true,
         };
         assert_eq!(*good(yaml).incidents, expected);
         for (yaml, expected) in [

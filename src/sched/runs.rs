@@ -105,6 +105,11 @@ impl Chunk {
         Some((self.runs().next()?.from, self.records.last()?.until))
     }
 
+    /// Returns the bytes of the runs and threads, without unused capacity.
+    fn used(&self) -> usize {
+        self.records.len() * size_of::<Record>() + self.threads.len() * size_of::<Thread>()
+    }
+
     fn bytes(&self) -> usize {
         let path = |path: &Arc<str>| path.len() + size_of::<(u64, Arc<str>)>();
         self.records.capacity() * size_of::<Record>()
@@ -120,7 +125,7 @@ pub struct RunLog {
     /// Places of threads in the current chunk by thread ID.
     places: FxHashMap<u32, u32>,
     full: Vec<Chunk>,
-    /// Maximum size of a chunk in records; 0: nothing is written.
+    /// Maximum size of a chunk in bytes; 0: nothing is written.
     limit: usize,
 }
 
@@ -138,7 +143,7 @@ impl RunLog {
 
     fn add(&mut self, thread: &Thread, out: &SwitchOut) {
         let Some(switch_in) = out.switch_in else { return };
-        if self.current.records.len() >= self.limit {
+        if self.current.used() >= self.limit {
             self.next_chunk();
         }
         let units = |nanoseconds: u64| u32::try_from(nanoseconds / UNIT).unwrap_or(u32::MAX);
@@ -181,8 +186,7 @@ impl RunLog {
         if !self.current.records.is_empty() {
             self.next_chunk();
         }
-        // A thread is as large as two runs. Each run of another thread is the worst case.
-        self.limit = bytes / PARTS / (size_of::<Record>() + size_of::<Thread>());
+        self.limit = bytes / PARTS;
         std::mem::take(&mut self.full)
     }
 }

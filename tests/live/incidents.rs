@@ -3,12 +3,15 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
-use perf_exporter::host::read as read_file;
+use perf_exporter::host::{list, read as read_file};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::cgroup::TestCgroup;
+use crate::support::http::ask;
 use crate::support::program::Program;
 use crate::support::service::{Service, get_bytes, get_path};
 use crate::support::{Feature, eventually, lacks};
@@ -89,4 +92,101 @@ fn the_evidence_of_a_cgroup_names_its_hot_function_and_survives_the_service() {
     assert_eq!(list["total"], 2, "{list}");
     post(&restarted, &serde_json::json!({}));
     eventually("the next incident removes what was left", || (!partial.exists()).then_some(()));
+}
+
+/// Returns the number of triggers with this result.
+fn triggers(service: &Service, result: &str) -> f64 {
+    let metrics = service.metrics();
+    let of = metrics.by("perf_exporter_incident_triggers_total", "result");
+    of.filter(|(known, _)| *known == result).map(|(_, count)| count).sum()
+}
+
+#[test]
+fn a_thousand_triggers_in_a_second_cost_one_archive() {
+    if lacks(Feature::Software) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let service = service(&dir.path().join("incidents"));
+    let post = || ask(&service.address, "POST", "/api/v1/incidents", Duration::from_secs(60)).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..250).for_each(|_| assert!([200, 202].contains(&post().code))));
+        }
+    });
+    let list: Value = serde_json::from_str(&get_path(&service.address, "/api/v1/incidents").1).unwrap();
+    assert_eq!(list["total"], 1, "{list}");
+    let [recorded, attached, suppressed] =
+        ["recorded", "attached", "suppressed"].map(|result| triggers(&service, result));
+    assert_eq!((recorded, recorded + attached + suppressed), (1.0, 1000.0), "{attached} {suppressed}");
+}
+
+#[test]
+fn a_full_disk_fails_the_evidence_and_nothing_else() {
+    if lacks(Feature::Software) || lacks(Feature::Mounts) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Disk::of(dir.path(), "64k");
+    let directory = dir.path().join("incidents");
+    let mut service = service(&directory);
+    post(&service, &serde_json::json!({"reason": "a full disk"}));
+    service.has_logged(&["the evidence of an incident cannot be written", "No space left on device"]);
+    assert_eq!(triggers(&service, "failed"), 1.0);
+    assert!(list(&directory).unwrap().is_empty(), "nothing is left of the archive");
+    assert!(get_path(&service.address, "/incidents").1.contains("There was none so far"));
+    // The end of the incident writes it again. A request about another cgroup does not wait for it.
+    disk.resize("64m");
+    post(&service, &serde_json::json!({"cgroup": "/another"}));
+    eventually("there is room again", || {
+        let list = get_path(&service.address, "/api/v1/incidents").1;
+        list.contains("/another").then_some(())
+    });
+}
+
+#[test]
+fn whenever_the_service_is_killed_its_archives_are_whole() {
+    if lacks(Feature::Software) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let directory = dir.path().join("incidents");
+    for round in 0..6 {
+        let mut service = service(&directory);
+        post(&service, &serde_json::json!({"reason": round.to_string()}));
+        thread::sleep(Duration::from_millis(round * 7));
+        service.child.kill().unwrap();
+        service.child.wait().unwrap();
+        let rows = String::from_utf8(command(&directory, &["list", "--output", "json"])).unwrap();
+        for row in rows.lines().map(|row| serde_json::from_str::<Value>(row).unwrap()) {
+            assert_eq!(row["error"], Value::Null, "{row:#}");
+            let id = row["id"].as_str().unwrap();
+            let report = command(&directory, &["export", id, "--file", "report.html"]);
+            assert!(String::from_utf8(report).unwrap().ends_with("</html>\n"), "{id}");
+        }
+    }
+}
+
+/// A file system in memory, with a size. It is unmounted when it is dropped.
+struct Disk<'d>(&'d Path);
+
+impl<'d> Disk<'d> {
+    fn of(path: &'d Path, size: &str) -> Self {
+        let mut mount = Command::new("mount");
+        let options = format!("size={size}");
+        assert!(mount.args(["-t", "tmpfs", "-o", &options, "none"]).arg(path).status().unwrap().success());
+        Self(path)
+    }
+
+    fn resize(&self, size: &str) {
+        let mut mount = Command::new("mount");
+        let options = format!("remount,size={size}");
+        assert!(mount.args(["-o", &options]).arg(self.0).status().unwrap().success());
+    }
+}
+
+impl Drop for Disk<'_> {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("--lazy").arg(self.0).status());
+    }
 }

@@ -193,13 +193,13 @@ fn what_was_learned_is_written_at_the_end_and_the_file_of_a_newer_version_is_lef
         service.log()
     };
     let log = run();
-    assert!(read(&file).unwrap().starts_with(b"perf-exporter baselines 1\n"), "{log}");
+    assert!(read(&file).unwrap().starts_with(b"perf-exporter baselines 2\n"), "{log}");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(list(directory.path()).unwrap(), ["baselines"], "nothing unfinished");
-    let newer = "perf-exporter baselines 2\nsomething";
+    let newer = "perf-exporter baselines 3\nsomething";
     fs::write(&file, newer).unwrap();
     let log = run();
-    assert!(log.contains("its version is 2") && log.contains("move or remove it"), "{log}");
+    assert!(log.contains("its version is 3") && log.contains("move or remove it"), "{log}");
     assert_eq!(read_text(&file).unwrap(), newer);
 }
 

@@ -25,6 +25,7 @@ fn recording() -> Recording {
         directory: Some(path.clone()),
         bounds: crate::incident::Bounds { number: 100, bytes: 64 << 20 },
         cooldown: Duration::from_secs(600),
+        kubernetes_events: false,
     };
     with(Some(settings), dir, path)
 }
@@ -51,6 +52,7 @@ fn with(settings: Option<config::Incidents>, dir: tempfile::TempDir, path: std::
         memory: Share::fixed(crate::budget::Part::Evidence, 1 << 20),
         clock: clock.clone(),
         node: "node-1".to_owned(),
+        kubernetes: Err("no cluster".to_owned()),
     };
     let metrics = Metrics::new(&Registry::new()).unwrap();
     let recorder = Recorder { context, metrics, open: Vec::new(), began: HashMap::new(), last: None };
