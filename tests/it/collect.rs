@@ -26,10 +26,10 @@ const SECOND: u64 = 1_000_000_000;
 const NUMA: Targets = Targets::Cpus(CpuScope::Numa);
 
 /// A host in a directory, a kernel in memory, and a collector that uses both.
-struct World {
+pub(crate) struct World {
     dir: tempfile::TempDir,
     kernel: FakeKernel,
-    clock: Clock,
+    pub(crate) clock: Clock,
     roots: Roots,
     facts: Facts,
     watch: Watch,
@@ -38,7 +38,7 @@ struct World {
 
 impl World {
     /// Creates a host with two CPUs and a cgroup file system, without processes.
-    fn new(descriptors: usize) -> Self {
+    pub(crate) fn new(descriptors: usize) -> Self {
         Self::with_kernel(descriptors, "6.12.0\n")
     }
 
@@ -61,7 +61,7 @@ impl World {
     }
 
     /// Counts `events` as one group.
-    fn count(&mut self, events: &str, per: Targets) {
+    pub(crate) fn count(&mut self, events: &str, per: Targets) {
         self.count_at_most(events, per, 100);
     }
 
@@ -91,7 +91,7 @@ impl World {
         fs::write(self.roots.sys.join("devices/system/cpu/online"), format!("{cpus}\n")).unwrap();
     }
 
-    fn cgroup(&self, path: &str) -> PathBuf {
+    pub(crate) fn cgroup(&self, path: &str) -> PathBuf {
         let dir = self.dir.path().join("cg").join(path);
         fs::create_dir_all(&dir).unwrap();
         dir
@@ -111,7 +111,7 @@ impl World {
         self.run_for(value, SECOND, SECOND, matching);
     }
 
-    fn run_for(&self, value: u64, enabled: u64, running: u64, matching: impl Fn(&Opened) -> bool) {
+    pub(crate) fn run_for(&self, value: u64, enabled: u64, running: u64, matching: impl Fn(&Opened) -> bool) {
         self.kernel.update(|event| {
             if matching(event) {
                 let Count { value: v, enabled: e, running: r } = event.count;
@@ -121,7 +121,7 @@ impl World {
     }
 
     /// Refreshes the targets, makes a collection, and returns the published families.
-    fn collect(&mut self) -> Vec<Family> {
+    pub(crate) fn collect(&mut self) -> Vec<Family> {
         let changes = self.watch.refresh();
         self.collector.follow(&changes, &self.watch);
         self.collector.collect()
@@ -151,13 +151,13 @@ fn on_cpu(cpu: u32) -> impl Fn(&Opened) -> bool {
     move |event| event.place == FakePlace::Cpu(cpu)
 }
 
-fn in_cgroup(dir: &PathBuf) -> impl Fn(&Opened) -> bool {
+pub(crate) fn in_cgroup(dir: &PathBuf) -> impl Fn(&Opened) -> bool {
     use std::os::unix::fs::MetadataExt;
     let wanted = fs::metadata(dir).unwrap().ino();
     move |event| matches!(event.place, FakePlace::Cgroup { inode, cpu: 0 } if inode == wanted)
 }
 
-fn cgroups(include: &[&str]) -> CgroupSelection {
+pub(crate) fn cgroups(include: &[&str]) -> CgroupSelection {
     let include = include.iter().map(|glob| Glob::new(glob).unwrap()).collect();
     CgroupSelection {
         include,

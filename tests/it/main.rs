@@ -69,6 +69,7 @@ mod collect;
 mod containers;
 mod conventions;
 mod corpus;
+mod cycles;
 mod elf;
 mod events;
 mod fake;
