@@ -437,10 +437,10 @@ def dashboard(uid, title, description, rows, with_cgroups=False, more_variables=
                     "hide": False,
                     "iconColor": RED,
                     "expr": queries.expand("perf_anomaly_active{@node} == 1"),
+                    "useValueForTime": False,
                     "step": "60s",
                     "titleFormat": "Unusual {{kind}}",
                     "textFormat": "{{namespace}} {{pod}} {{container}} {{cgroup}} on {{instance}}",
-                    "tagKeys": "kind",
                 },
             ]
         },

@@ -250,7 +250,9 @@ fn pair(incident: &mut Incident, entry: &str, recorder: &dyn ProfileRecorder) ->
     let cgroup = incident.cgroup.as_deref().map(Cgroups::below);
     let selection = Selection { cgroup, ..Selection::default() };
     let taken = |Span { from_ms, to_ms }| {
-        recorder.range(entry, TimeRange { from: Timestamp(from_ms), to: Timestamp(to_ms) }, &selection)
+        let range = TimeRange { from: Timestamp(from_ms), to: Timestamp(to_ms) };
+        // A recorder returns the others as well, without their stacks.
+        recorder.range(entry, range, &selection).map(|profile| profile.select(&selection))
     };
     let both = taken(incident.during).and_then(|during| Ok((during, taken(incident.before)?)));
     let (during, before) = match both {

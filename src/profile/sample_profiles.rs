@@ -251,12 +251,24 @@ pub(crate) fn any_profile() -> impl Strategy<Value = Profile> {
     })
 }
 
-/// Profiles of any time: [`hostile`] for each entry, and none for `stalled`.
+/// Profiles of any time: [`hostile`] for each entry, in the cgroup that must be selected, and none for `stalled`.
 #[derive(Debug, Default)]
 pub(crate) struct Recorded {
     pub(crate) entries: Vec<&'static str>,
     /// The cgroup that must be selected.
     pub(crate) cgroup: Option<&'static str>,
+}
+
+impl Recorded {
+    /// As a recorder does, returns a sample of another cgroup as well, without its stack.
+    fn profile(&self) -> Profile {
+        let mut builder = Builder(hostile());
+        if let Some(cgroup) = self.cgroup {
+            builder.0.tasks.iter_mut().for_each(|task| task.cgroup = Some(cgroup.into()));
+            builder.add(&task(99, "another", "/another"), Mode::User, 1, &[]);
+        }
+        builder.0
+    }
 }
 
 impl ProfileRecorder for Recorded {
@@ -286,7 +298,7 @@ impl ProfileRecorder for Recorded {
         assert_eq!(selection.cgroup.as_ref().map(Cgroups::as_str), self.cgroup);
         match entry {
             "stalled" => Err(NoProfile::Stalled),
-            _ => Ok(Profile { start: range.from, ..hostile() }),
+            _ => Ok(Profile { start: range.from, ..self.profile() }),
         }
     }
 

@@ -251,6 +251,8 @@ profiles:
 export:
   otlp: {endpoint: "http://127.0.0.1:9", metrics: {interval: 10s}, signals: [metrics]}
 # What dashboards/README.md names for the panels of threads, programs and preempting cgroups.
+# A limit that every wait exceeds, for the annotation of anomalies.
+anomalies: {waits: {of: runqueue_latency, above: 0.000001, for: 10s}}
 metrics: {include: [perf_samples_total, "perf_cgroup_{execs,sched_preempted_by_cgroup}_total"]}
 limits: {cpu: off}
 END
