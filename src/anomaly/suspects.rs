@@ -124,7 +124,7 @@ pub(super) struct Victim<'v> {
     pub(super) since: Timestamp,
 }
 
-/// The answer to the question who may be the cause.
+/// Possible causes of an anomaly.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Suspicion {
     /// Causes that are no other cgroup.

@@ -346,7 +346,7 @@ impl Watch {
         judgement
     }
 
-    /// Counts an anomaly that begins, and keeps who may be its cause.
+    /// Counts an anomaly that begins, and keeps its possible causes.
     fn begin(&mut self, number: usize, cgroup: &str, suspicion: Suspicion) -> Option<Active> {
         *self.total.get_mut(number)? += 1;
         self.watched.get_mut(&(number, cgroup.into()))?.suspicion = suspicion;

@@ -1,16 +1,16 @@
-//! What a history records of cgroups besides the fixed quantities, because the configuration compares it with its past.
+//! Quantities of cgroups that a history records in addition to the fixed ones, because an entry of `anomalies` needs them.
 
 use std::sync::Arc;
 
 use crate::metrics::Labels;
 
-/// Maximum number of counters that a history records besides the fixed quantities.
+/// Maximum number of additional counters.
 pub const COUNTERS_MAX: usize = 8;
 
-/// Maximum number of distributions of times that a history records besides the fixed quantities.
+/// Maximum number of additional distributions of times.
 pub const LATENCIES_MAX: usize = 8;
 
-/// What is recorded of cgroups besides the fixed quantities.
+/// The additional quantities of cgroups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Additional {
     /// Families of counters, at most [`COUNTERS_MAX`].

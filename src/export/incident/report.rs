@@ -101,7 +101,7 @@ fn suspects(html: &mut Html, incident: &Incident) {
     table(html, ["Cgroup", "Basis", "Score"], rows);
 }
 
-/// Writes who ran while threads waited for a CPU, the longest waits, and calls that have not returned.
+/// Writes the cgroups that ran while threads waited for a CPU, the longest waits, and system calls in progress.
 fn scheduler(html: &mut Html, incident: &Incident, scheduling: &Scheduling) {
     let time = |milliseconds| format!("{:#}", Timestamp(milliseconds));
     let length = |seconds: f64| duration(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
