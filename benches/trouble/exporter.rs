@@ -1,5 +1,6 @@
 //! The measured program, in its own cgroup.
 
+use std::fs::write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -23,10 +24,12 @@ pub(crate) struct Exporter {
 
 impl Exporter {
     /// Starts the program, and waits until it serves.
-    pub(crate) fn start(program: &Path, config: Option<&Path>, janitor: &Janitor) -> Self {
+    pub(crate) fn start(program: &Path, configuration: &str, janitor: &Janitor) -> Self {
         let mut arguments = vec![program.to_str().unwrap(), "--listen", "127.0.0.1:0"];
-        if let Some(config) = config {
-            arguments.extend(["--config", config.to_str().unwrap()]);
+        let file = janitor.scratch().join("configuration.yaml");
+        if !configuration.is_empty() {
+            write(&file, configuration).unwrap();
+            arguments.extend(["--config", file.to_str().unwrap()]);
         }
         let mut command: Command = inside(&janitor.cgroup("exporter"), &arguments);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();

@@ -6,6 +6,7 @@
 //!
 //!   --program PATH      measures another binary, for example one that was built before a change
 //!   --config FILE       replaces the built-in configuration; `benches/trouble/full.yaml` has system calls and three profiles
+//!   --incidents         records incidents, in a temporary directory
 //!   --minutes N         length of the run (10). The file system hangs from 30 % to 70 % of it
 //!   --attacks           adds sockets that hold connections, clients that request profiles, a large perf map that is rewritten
 //!                       all the time, and a process that renames itself
@@ -39,6 +40,8 @@ mod report;
 mod storm;
 mod watch;
 
+use std::fmt::Write;
+use std::fs::read_to_string;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -65,6 +68,8 @@ struct Options {
     program: PathBuf,
     #[arg(long)]
     config: Option<PathBuf>,
+    #[arg(long)]
+    incidents: bool,
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
     #[arg(long)]
@@ -103,13 +108,23 @@ fn main() {
     if options.storm { storm::run(&options) } else { run(&options) }
 }
 
+/// Returns the text of the configuration; empty for the built-in one.
+fn configuration(options: &Options, janitor: &Janitor) -> String {
+    let mut text = options.config.as_ref().map_or_else(String::new, |path| read_to_string(path).unwrap());
+    if options.incidents {
+        let directory = janitor.scratch().join("incidents");
+        writeln!(text, "incidents: {{directory: {}}}", directory.display()).unwrap();
+    }
+    text
+}
+
 fn run(options: &Options) {
     // Dropped last, because it removes the remains of the others.
     let janitor = Janitor::start();
     let hanging = Hanging::prepare(&janitor);
     let programs = options.attacks.then(|| Programs::compile(&janitor));
     let mut load = Load::prepare(&janitor);
-    let mut exporter = Exporter::start(&options.program, options.config.as_deref(), &janitor);
+    let mut exporter = Exporter::start(&options.program, &configuration(options, &janitor), &janitor);
     let watch = Watch::start(exporter.address.clone(), exporter.pid());
     sleep(ALONE);
     watch.begins("load");

@@ -31,10 +31,10 @@ pub(crate) fn line(what: &str, figure: &str, goal: Option<(&str, bool)>) {
 
 impl Report<'_> {
     pub(crate) fn print(&self) {
-        let Options { program, config, minutes, attacks, .. } = self.options;
+        let Options { program, config, minutes, attacks, incidents, .. } = self.options;
         println!("\n{}", program.display());
         let config = config.as_ref().map_or("built-in".into(), |config| config.display().to_string());
-        println!("configuration {config}, {minutes} minutes, attacks: {attacks}\n");
+        println!("configuration {config}, {minutes} minutes, attacks: {attacks}, incidents: {incidents}\n");
         let load = self.during(&["load", "hang", "recovery"]);
         let averages: Vec<f64> = load.iter().map(|second| second.load).collect();
         let mean = averages.iter().sum::<f64>() / averages.len().max(1) as f64;

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use rustix::process::nice;
 
-use crate::Options;
 use crate::exporter::Exporter;
 use crate::janitor::Janitor;
 use crate::load::inside;
@@ -19,6 +18,7 @@ use crate::support::cgroup::TestCgroup;
 use crate::support::exposition::Exposition;
 use crate::support::http::ask;
 use crate::support::load::PingPong;
+use crate::{Options, configuration};
 
 /// Number of busy loops.
 const BUSY: usize = 6;
@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options) {
     let mut pairs: Vec<PingPong> = cgroups.iter().map(|(one, other)| PingPong::between(one, other)).collect();
     nice(-FIRST).unwrap();
     let load = janitor.cgroup("load");
-    let mut exporter = Exporter::start(&options.program, options.config.as_deref(), &janitor);
+    let mut exporter = Exporter::start(&options.program, &configuration(options, &janitor), &janitor);
     let before = Moment::now(&exporter);
     let mut beside: Vec<Child> =
         (0..BUSY).map(|_| starts(&load, &["sh", "-c", "while :; do :; done"])).collect();

@@ -9,7 +9,7 @@ use super::baseline::Baseline;
 use super::compared::{Compared, Results};
 use super::detector::{Detector, Judgement, Method, Unjudged, Verdict};
 use super::episode::Change;
-use super::given::Specifications;
+use super::given::{Given, Specifications};
 use super::robust::Expected;
 use super::saved::{self, Saved};
 use super::suspects::{Suspicion, Victim, WINDOW, Witness, usage};
@@ -77,7 +77,7 @@ pub struct Active {
     pub entry: usize,
     /// The cgroup.
     pub cgroup: Arc<str>,
-    /// End of the interval of its first outlier.
+    /// Begin of the interval of its first outlier.
     pub since: Timestamp,
     /// The last value that was judged.
     pub value: f64,
@@ -152,7 +152,7 @@ impl Report {
 }
 
 /// A cgroup under observation by one entry.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Watched {
     detector: Detector,
     /// The last sample that was judged: its value, and what it was compared with.
@@ -164,6 +164,34 @@ struct Watched {
     seen: u64,
 }
 
+impl Watched {
+    /// Starts to watch a cgroup. One that is not new has warm caches.
+    fn new(is_new: bool) -> Self {
+        let detector = if is_new { Detector::default() } else { Detector::running() };
+        Self { detector, last: None, result: None, suspicion: Suspicion::default(), seen: 0 }
+    }
+
+    /// Returns the begin of the interval of the first outlier of the current anomaly.
+    fn since(&self) -> Option<Timestamp> {
+        self.detector.since().map(|end| Timestamp(end.saturating_sub(INTERVAL)))
+    }
+
+    /// Returns the current anomaly of this cgroup.
+    fn active(&self, entry: usize, cgroup: &str) -> Option<Active> {
+        let (since, (value, expected)) = (self.since()?, self.last?);
+        let (usual, score) = (expected.center, expected.score(value));
+        Some(Active {
+            entry,
+            cgroup: cgroup.into(),
+            since,
+            value,
+            usual,
+            score,
+            suspicion: self.suspicion.clone(),
+        })
+    }
+}
+
 /// The baseline of a workload.
 #[derive(Debug, Default)]
 struct Learned {
@@ -171,23 +199,87 @@ struct Learned {
     used: u64,
 }
 
+impl Learned {
+    /// Returns the memory in bytes, with its name.
+    fn bytes(&self, name: &str) -> usize {
+        name.len() + size_of::<(Box<str>, Self)>() + self.baseline.bytes()
+    }
+}
+
+/// What is known of one entry.
+#[derive(Debug, Default)]
+struct OfEntry {
+    /// By cgroup.
+    watched: FxHashMap<Box<str>, Watched>,
+    /// By workload.
+    learned: FxHashMap<Box<str>, Learned>,
+    /// Anomalies since the begin.
+    total: u64,
+}
+
+impl OfEntry {
+    /// Judges the sample of a cgroup. `entry` has its number.
+    fn judge(
+        &mut self,
+        (number, entry): (usize, &Entry),
+        (cgroup, workload): (&str, &str),
+        (sample, given): (Sample, Option<Given>),
+        is_new: bool,
+    ) -> (&mut Watched, Judgement) {
+        let learned = at(&mut self.learned, workload, Learned::default);
+        let watched = at(&mut self.watched, cgroup, || Watched::new(is_new));
+        learned.baseline.given = given;
+        watched.seen = sample.at;
+        if sample.value.is_some() {
+            learned.used = sample.at;
+        }
+        let method = &entry.method;
+        let judgement = watched.detector.judge(method, Kind::rule(method), &mut learned.baseline, sample);
+        watched.result = Some(Compared::after(watched.result, (number, method), &sample, &judgement));
+        if let Some(last) = sample.value.zip(judgement.expected) {
+            watched.last = Some(last);
+        }
+        (watched, judgement)
+    }
+
+    /// Removes cgroups that were not seen in the interval `now`. Returns the remaining memory in bytes.
+    fn sweep(&mut self, now: u64) -> usize {
+        self.watched.retain(|_, watched| watched.seen == now);
+        let watched = self.watched.keys().map(|name| name.len() + size_of::<(Box<str>, Watched)>());
+        let learned = self.learned.iter().map(|(name, learned)| learned.bytes(name));
+        watched.sum::<usize>() + learned.sum::<usize>()
+    }
+}
+
+/// Returns the value of a name, which is nearly always there: a key is made only where it is not.
+fn at<'m, V>(map: &'m mut FxHashMap<Box<str>, V>, name: &str, new: impl FnOnce() -> V) -> &'m mut V {
+    if !map.contains_key(name) {
+        map.insert(name.into(), new());
+    }
+    map.get_mut(name).expect("it has just been added if it was missing")
+}
+
 /// The observation of all cgroups.
 #[derive(Debug, Default)]
 pub struct Watch {
     entries: Arc<[Entry]>,
+    /// In the order of the entries.
+    known: Vec<OfEntry>,
     /// End of the last judged interval.
     last: Timestamp,
     /// End of the first interval since the start, or since the entries or the clock changed.
     begun: Option<Timestamp>,
-    watched: FxHashMap<(usize, Box<str>), Watched>,
-    learned: FxHashMap<(usize, String), Learned>,
-    total: Vec<u64>,
     /// Memory after the last interval, and its limit, in bytes.
     bytes: usize,
     limit: usize,
     specifications: Arc<Specifications>,
     /// The model of the CPUs, as in /proc/cpuinfo.
     cpu_model: Option<Box<str>>,
+}
+
+/// Returns the end of the last complete interval.
+fn complete(now: Timestamp) -> Timestamp {
+    Timestamp(now.0 / INTERVAL * INTERVAL)
 }
 
 impl Watch {
@@ -218,27 +310,25 @@ impl Watch {
         }
         self.begun = None;
         let old = std::mem::replace(&mut self.entries, Arc::clone(entries));
-        let place = |entry: usize| {
-            let entry = old.get(entry)?;
-            self.entries.iter().position(|new| new == entry)
-        };
-        let moved = |((entry, name), value)| Some(((place(entry)?, name), value));
-        self.watched = std::mem::take(&mut self.watched).into_iter().filter_map(moved).collect();
-        let moved = |((entry, name), value)| Some(((place(entry)?, name), value));
-        self.learned = std::mem::take(&mut self.learned).into_iter().filter_map(moved).collect();
-        // Totals belong to the name: a counter does not fall because its method changes.
-        let total = |new: &Entry| {
+        let mut known = std::mem::take(&mut self.known);
+        let totals: Vec<u64> = known.iter().map(|known| known.total).collect();
+        let moved = |new: &Entry| {
+            // Totals belong to the name: a counter does not fall because its method changes.
             let before = old.iter().position(|old| old.name == new.name);
-            before.and_then(|place| self.total.get(place)).copied().unwrap_or(0)
+            let total = before.and_then(|place| totals.get(place)).copied().unwrap_or(0);
+            let same = old.iter().position(|old| old == new).and_then(|place| known.get_mut(place));
+            OfEntry { total, ..same.map(std::mem::take).unwrap_or_default() }
         };
-        self.total = self.entries.iter().map(total).collect();
+        self.known = self.entries.iter().map(moved).collect();
     }
 
     /// Returns what was learned, as the content of a [`BaselineFile`](super::BaselineFile).
     pub fn saved(&self, now: Timestamp) -> Vec<u8> {
-        let identities: Vec<String> = self.entries.iter().map(Entry::identity).collect();
-        let baselines = self.learned.iter().filter_map(|((entry, workload), learned)| {
-            Some((identities.get(*entry)?.clone(), &**workload, learned.used, &learned.baseline))
+        let baselines = self.entries.iter().zip(&self.known).flat_map(|(entry, known)| {
+            let identity = entry.identity();
+            known.learned.iter().map(move |(workload, learned)| {
+                (identity.clone(), &**workload, learned.used, &learned.baseline)
+            })
         });
         saved::encode(baselines.filter(|(.., baseline)| baseline.weight() > 0.0), now.0)
     }
@@ -250,7 +340,8 @@ impl Watch {
         let mut added = 0;
         for Saved { entry, workload, used, baseline } in all {
             let Some(number) = identities.iter().position(|identity| *identity == entry) else { continue };
-            let learned = self.learned.entry((number, workload)).or_default();
+            let Some(known) = self.known.get_mut(number) else { continue };
+            let learned = known.learned.entry(workload.into()).or_default();
             if learned.baseline.weight() < baseline.weight() {
                 *learned = Learned { baseline, used: used.max(learned.used) };
                 added += 1;
@@ -259,15 +350,21 @@ impl Watch {
         added
     }
 
+    /// Reports whether there is an interval to judge, which is complete at this time.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        complete(now) != self.last && !self.entries.is_empty()
+    }
+
     /// Judges the last complete interval of the history; `None` if it was judged before, or nothing is recorded.
     pub fn judge(&mut self, history: &History, witness: &dyn Witness) -> Option<Report> {
-        let to = Timestamp(history.observed()?.to.0 / INTERVAL * INTERVAL);
-        if to == self.last || self.entries.is_empty() {
+        let to = history.observed()?.to;
+        if !self.is_due(to) {
             return None;
         }
+        let to = complete(to);
         if to < self.last {
             // The clock was set back: outliers have times of the future.
-            self.watched.clear();
+            self.known.iter_mut().for_each(|known| known.watched.clear());
             self.begun = None;
         }
         self.last = to;
@@ -277,7 +374,8 @@ impl Watch {
         if now.count == 0 {
             return None;
         }
-        self.begun.get_or_insert(to);
+        let begun = *self.begun.get_or_insert(to);
+        let is_new = to.0.saturating_sub(begun.0) >= FOUND;
         let mut report = Report {
             entries: self.entries.iter().map(|entry| Arc::clone(&entry.name)).collect(),
             verdicts: vec![Verdicts::default(); self.entries.len()],
@@ -286,108 +384,70 @@ impl Watch {
         for (cgroup, subject) in history.subjects(Scope::Cgroup) {
             let usage = usage(subject, &now).and_then(|values| values.last().copied().flatten());
             let workload = workload::of(cgroup, subject.labels());
-            let mut results = Vec::new();
-            for number in 0..self.entries.len() {
-                let measure = &self.entries[number].kind;
-                let Some(values) = measure.values(history, subject, &now) else { continue };
+            let mut results = Vec::with_capacity(self.entries.len());
+            for (number, (entry, known)) in self.entries.iter().zip(&mut self.known).enumerate() {
+                let Entry { name, kind: figure, method } = entry;
+                let Some(values) = figure.values(history, subject, &now) else { continue };
                 let value = values.last().copied().flatten();
-                let usage = measure.usage(history, subject, &now, usage.unwrap_or(0.0));
-                let (quality, cpu_type) = measure.quality(history, subject, &now);
-                let sample = Sample { at: to.0, value, usage, quality };
+                let usage = figure.usage(history, subject, &now, usage.unwrap_or(0.0));
+                let (quality, cpu_type) = figure.quality(history, subject, &now);
                 let workload = workload::on(&workload, cpu_type);
-                let judgement = self.judged(number, cgroup, &workload, sample);
-                results.extend(self.watched.get(&(number, cgroup.into())).and_then(|watched| watched.result));
-                report.verdicts[number].count(judgement.verdict);
-                match judgement.change {
-                    Some(Change::Began(since)) => {
-                        let figure = &self.entries[number].kind;
-                        let since = Timestamp(since.saturating_sub(INTERVAL));
-                        let method = &self.entries[number].method;
-                        let expected = judgement.expected;
-                        let victim = Victim { cgroup, subject, figure, method, expected, since };
-                        let suspicion = Suspicion::of(victim, history, &past, witness);
-                        report.began.extend(self.begin(number, cgroup, suspicion));
-                    }
-                    Some(Change::Ended(at)) => {
-                        report.ended.push(Ended { entry: number, cgroup: cgroup.into(), at: Timestamp(at) });
-                    }
-                    None => {}
+                let given = self.specifications.get(name, &workload, self.cpu_model.as_deref());
+                let sample = Sample { at: to.0, value, usage, quality };
+                let (watched, judgement) =
+                    known.judge((number, entry), (cgroup, &workload), (sample, given), is_new);
+                results.extend(watched.result);
+                if let Some(verdicts) = report.verdicts.get_mut(number) {
+                    verdicts.count(judgement.verdict);
                 }
-                report.active.extend(self.active(number, cgroup));
+                if let (Some(Change::Began(_)), Some(since)) = (judgement.change, watched.since()) {
+                    let expected = judgement.expected;
+                    let victim = Victim { cgroup, subject, figure, method, expected, since };
+                    watched.suspicion = Suspicion::of(victim, history, &past, witness);
+                    report.began.extend(watched.active(number, cgroup));
+                }
+                if let Some(Change::Ended(at)) = judgement.change {
+                    report.ended.push(Ended { entry: number, cgroup: cgroup.into(), at: Timestamp(at) });
+                }
+                report.active.extend(watched.active(number, cgroup));
             }
             report.results.add(cgroup, results);
         }
         report.results.sort();
         report.active.sort_by(|one, other| (one.entry, &one.cgroup).cmp(&(other.entry, &other.cgroup)));
-        report.total.clone_from(&self.total);
+        for began in &report.began {
+            // In bounds: a number of an entry.
+            self.known[began.entry].total += 1;
+        }
+        report.total = self.known.iter().map(|known| known.total).collect();
         self.sweep(report.results.bytes());
         Some(report)
-    }
-
-    fn judged(&mut self, number: usize, cgroup: &str, workload: &str, sample: Sample) -> Judgement {
-        let Entry { name, method, .. } = &self.entries[number];
-        let given = self.specifications.get(name, workload, self.cpu_model.as_deref());
-        let method = *method;
-        let learned = self.learned.entry((number, workload.to_owned())).or_default();
-        let is_new = self.begun.is_some_and(|begun| sample.at.saturating_sub(begun.0) >= FOUND);
-        let detector = || if is_new { Detector::default() } else { Detector::running() };
-        let watched = self.watched.entry((number, cgroup.into()));
-        let watched = watched.or_insert_with(|| Watched { detector: detector(), ..Watched::default() });
-        learned.baseline.given = given;
-        watched.seen = sample.at;
-        if sample.value.is_some() {
-            learned.used = sample.at;
-        }
-        let judgement = watched.detector.judge(&method, Kind::rule(&method), &mut learned.baseline, sample);
-        watched.result = Some(Compared::after(watched.result, (number, &method), &sample, &judgement));
-        if let Some(last) = sample.value.zip(judgement.expected) {
-            watched.last = Some(last);
-        }
-        judgement
-    }
-
-    /// Counts an anomaly that begins, and keeps its possible causes.
-    fn begin(&mut self, number: usize, cgroup: &str, suspicion: Suspicion) -> Option<Active> {
-        *self.total.get_mut(number)? += 1;
-        self.watched.get_mut(&(number, cgroup.into()))?.suspicion = suspicion;
-        self.active(number, cgroup)
-    }
-
-    fn active(&self, number: usize, cgroup: &str) -> Option<Active> {
-        let watched = self.watched.get(&(number, cgroup.into()))?;
-        let since = Timestamp(watched.detector.since()?);
-        let (value, expected) = watched.last?;
-        let (usual, score) = (expected.center, expected.score(value));
-        let suspicion = watched.suspicion.clone();
-        Some(Active { entry: number, cgroup: cgroup.into(), since, value, usual, score, suspicion })
     }
 
     /// Removes cgroups that the history does not contain any more, and the least recently used baselines above the memory limit. `results` is
     /// the memory of the results, in bytes.
     fn sweep(&mut self, results: usize) {
         let now = self.last.0;
-        self.watched.retain(|_, watched| watched.seen == now);
-        let of_detector =
-            |(_, name): &(usize, Box<str>)| name.len() + size_of::<((usize, Box<str>), Watched)>();
-        let of_baseline = |((_, name), learned): (&(usize, String), &Learned)| {
-            name.len() + size_of::<((usize, String), Learned)>() + learned.baseline.bytes()
-        };
-        self.bytes = results
-            + self.watched.keys().map(of_detector).sum::<usize>()
-            + self.learned.iter().map(of_baseline).sum::<usize>();
+        self.bytes = results + self.known.iter_mut().map(|known| known.sweep(now)).sum::<usize>();
         if self.bytes <= self.limit {
             return;
         }
-        let mut all: Vec<(u64, usize, (usize, String))> =
-            self.learned.iter().map(|entry| (entry.1.used, of_baseline(entry), entry.0.clone())).collect();
+        let mut all: Vec<(u64, usize, usize, Box<str>)> = Vec::new();
+        for (number, known) in self.known.iter().enumerate() {
+            let learned = known.learned.iter();
+            all.extend(
+                learned.map(|(name, learned)| (learned.used, learned.bytes(name), number, name.clone())),
+            );
+        }
         all.sort_unstable();
         // A tenth more than necessary, so that this is rare.
         let mut excess = self.bytes - self.limit + self.limit / 10;
-        for (_, bytes, key) in all {
+        for (_, bytes, number, workload) in all {
             if excess == 0 {
                 break;
             }
-            self.learned.remove(&key);
+            // In bounds: a number of an entry.
+            self.known[number].learned.remove(&workload);
             self.bytes -= bytes;
             excess = excess.saturating_sub(bytes);
         }

@@ -62,7 +62,10 @@ pub(super) fn start(
                 watch.set_specifications(&last.anomalies.specifications);
                 now = snapshot.taken();
                 baselines.follow(&last.anomalies.directory, &mut watch, now);
-                let observed = observer.observe(now);
+                if !watch.is_due(now) {
+                    continue;
+                }
+                let observed = observer.observe();
                 match recorded.read(|history| watch.judge(history, &observed)) {
                     Some(Some(judged)) => {
                         judged.log();

@@ -14,7 +14,7 @@ use prometheus::{IntCounterVec, Opts, Registry};
 use tokio::sync::{oneshot, watch};
 
 use super::engine::Published;
-use crate::anomaly::{Active, Ended, INTERVAL, Notable, Report, Suspicion};
+use crate::anomaly::{Active, Ended, Notable, Report, Suspicion};
 use crate::budget::Share;
 use crate::clock::{Clock, Monotonic, Timestamp};
 use crate::config;
@@ -238,8 +238,7 @@ impl Recorder {
             Event::Began { kind, active } => {
                 let Active { cgroup, since, value, usual, score, suspicion, .. } = active;
                 let trigger = Trigger::Anomaly { kind: kind.clone(), value, usual, score };
-                let began = Timestamp(since.0.saturating_sub(INTERVAL));
-                let begun = self.begin(trigger, Some(cgroup.to_string()), began, (Some(kind), suspicion));
+                let begun = self.begin(trigger, Some(cgroup.to_string()), since, (Some(kind), suspicion));
                 if let Ok((_, Some(place))) = begun {
                     self.write(place);
                 }

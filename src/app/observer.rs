@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::anomaly::{INTERVAL, Meanwhile, Witness};
+use crate::anomaly::{Meanwhile, Witness};
 use crate::clock::Timestamp;
 use crate::host::{CpuTime, Roots};
 use crate::sched::{Chunk, Examined, RecentRuns};
@@ -12,26 +12,22 @@ use crate::sched::{Chunk, Examined, RecentRuns};
 pub(super) struct Observer {
     recent_runs: RecentRuns,
     roots: Roots,
-    /// The interval of the last read, and the CPU time then.
-    last: (u64, Option<CpuTime>),
-    stolen: Option<f64>,
+    /// The CPU time of the machine at the last observation.
+    last: Option<CpuTime>,
 }
 
 impl Observer {
     /// Returns an observer that has read nothing.
     pub(super) fn new(recent_runs: RecentRuns, roots: Roots) -> Self {
-        Self { recent_runs, roots, last: (0, None), stolen: None }
+        Self { recent_runs, roots, last: None }
     }
 
-    /// Reads the CPU time, once in each interval, and returns what is known now. It keeps the runs in memory until it is dropped.
-    pub(super) fn observe(&mut self, now: Timestamp) -> Observed {
-        let interval = now.0 / INTERVAL;
-        if self.last.0 != interval {
-            let time = CpuTime::read(&self.roots);
-            let (_, before) = std::mem::replace(&mut self.last, (interval, time));
-            self.stolen = before.zip(time).and_then(|(before, time)| time.stolen_since(before));
-        }
-        Observed { chunks: self.recent_runs.chunks(), stolen: self.stolen }
+    /// Returns what is known now, of the CPU time since the last call. The result keeps the runs in memory.
+    pub(super) fn observe(&mut self) -> Observed {
+        let time = CpuTime::read(&self.roots);
+        let before = std::mem::replace(&mut self.last, time);
+        let stolen = before.zip(time).and_then(|(before, time)| time.stolen_since(before));
+        Observed { chunks: self.recent_runs.chunks(), stolen }
     }
 }
 

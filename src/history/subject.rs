@@ -91,8 +91,11 @@ impl Subject {
     }
 
     fn buckets(&self, quantity: impl Fn(i8) -> Quantity) -> impl Iterator<Item = (i8, &Series)> {
-        let all = quantity(i8::MIN)..=quantity(i8::MAX);
-        self.series.iter().filter(move |(of, _)| all.contains(of)).filter_map(|(of, series)| match *of {
+        let (first, last) = (quantity(i8::MIN), quantity(i8::MAX));
+        let begin = self.series.partition_point(|(of, _)| *of < first);
+        // In bounds: a place of these series, which are sorted.
+        let all = self.series[begin..].iter().take_while(move |(of, _)| *of <= last);
+        all.filter_map(|(of, series)| match *of {
             Quantity::Runqueue(exponent) | Quantity::Block(exponent) | Quantity::Latency(_, exponent) => {
                 Some((exponent, series))
             }

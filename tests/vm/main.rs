@@ -16,6 +16,7 @@ mod loops;
 mod pmus;
 mod probes;
 mod profiles;
+mod quiet;
 mod sharing;
 mod suspend;
 mod threads;

@@ -191,7 +191,7 @@ setup_base() {
 # rust-toolchain or rustup, but must not be older than the MSRV.
 setup_rust() {
   local std llvm
-  [ ! -d "$TESTBED/rust" ] || return 0
+  [ ! -d "$TESTBED/rust/usr" ] || return 0
   update_lists amd64
   std=$(depends amd64 libstd-rust-web-dev 'libstd-rust-web-[0-9.]*')
   llvm=$(depends amd64 "$std" 'libllvm[0-9]*')
@@ -200,7 +200,8 @@ setup_rust() {
   unpack "$scratch/rust"
   download arm64 libstd-rust-web-dev
   unpack "$scratch/rust"
-  mv "$scratch/rust" "$TESTBED/rust"
+  mkdir -p "$TESTBED/rust"
+  mv "$scratch/rust/usr" "$TESTBED/rust/"
   "$here/rustc-cross" --version
 }
 
