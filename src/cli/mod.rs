@@ -10,6 +10,7 @@ mod record;
 mod run;
 mod sample;
 mod sched;
+mod script;
 mod stat;
 mod top;
 mod trace;
@@ -80,6 +81,8 @@ enum Command {
     /// Record where a command, a process, a cgroup or the whole machine spends CPU time or waits. Write pprof, a flame graph or folded
     /// stacks, as perf record, report and script do together.
     Record(record::RecordArgs),
+    /// Print the samples of a recording of perf or of record, as perf script does.
+    Script(script::ScriptArgs),
     /// Show a live view of the functions that the machine, a process or a cgroup runs, as perf top does.
     Top(top::TopArgs),
     /// Show how long threads wait for a CPU (latency) or each period that a thread runs (timehist), as perf sched does.
@@ -190,6 +193,7 @@ pub fn main() -> ExitCode {
         }
         Command::Stat(args) => exit(stat::stat(&args, &host()), "counted"),
         Command::Record(args) => exit(record::record(&args, &host()), "recorded"),
+        Command::Script(args) => script::script(&args, &roots),
         Command::Top(args) => exit(top::top(&args, &host()), "sampled"),
         Command::Sched(args) => exit(sched::sched(&args, &host()), "followed"),
         Command::Trace(args) => exit(trace::trace(&args, &host()), "followed"),

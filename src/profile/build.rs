@@ -91,7 +91,7 @@ pub(super) fn build(
     duration: Duration,
 ) -> Profile {
     let UnsymbolizedProfile { stacks, mut tasks, selection, .. } = unnamed;
-    let mut builder = Builder::default();
+    let mut builder = LocationTables::default();
     let locations: Vec<u32> = names.iter().map(|named| builder.location(named)).collect();
     let (mut used_stacks, mut used_tasks) = (Numbered::default(), Numbered::default());
     let mut sums: FxHashMap<Identity, Sum> = FxHashMap::default();
@@ -139,16 +139,27 @@ fn kind(counted: &Counted) -> Kind {
     }
 }
 
-/// The tables for symbols.
-#[derive(Default)]
-struct Builder {
+/// The tables of a profile for symbolized frames.
+#[derive(Debug, Default)]
+pub(crate) struct LocationTables {
     locations: Numbered<Location>,
     functions: Numbered<Function>,
     mappings: Numbered<Mapping>,
 }
 
-impl Builder {
-    fn location(&mut self, named: &Named) -> u32 {
+impl LocationTables {
+    /// Returns a profile with copies of these tables.
+    pub(crate) fn profile(&self, profile: Profile) -> Profile {
+        Profile {
+            locations: self.locations.values.clone(),
+            functions: self.functions.values.clone(),
+            mappings: self.mappings.values.clone(),
+            ..profile
+        }
+    }
+
+    /// Adds a symbolized frame. Returns the number of its location.
+    pub(crate) fn location(&mut self, named: &Named) -> u32 {
         let lines: Vec<Line> = named
             .lines
             .iter()

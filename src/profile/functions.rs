@@ -64,6 +64,7 @@ mod tests {
             reason: None,
             segment: None,
             address: 0,
+            function: None,
         }
     }
 

@@ -69,6 +69,7 @@ use crate::ring::{
 use crate::sys::scheduling::Urgency;
 use crate::sys::{self, Event, Kernel, Sampling};
 use crate::targets::OpenTarget;
+pub(crate) use build::LocationTables;
 pub use handoff::NoProfile;
 pub use heat::HeatMap;
 pub(crate) use memory::MemoryShares;

@@ -1,21 +1,31 @@
-//! Profiles of other programs and of earlier times, read from files: pprof, and folded stacks.
+//! Profiles of other programs and of earlier times, read from files: pprof, folded stacks, and recordings of perf ([`perf_data`]).
 //!
 //! Files are untrusted. They are read in linear time, and what they can take in memory is bounded: [`INFLATED`] bytes of a file, and
-//! [`ENTRIES`] entries of each table that is made from it.
+//! [`ENTRIES`] entries of each table that is made from it. Recordings of perf are read in pieces, and have larger tables.
 
+mod about;
 mod builder;
 mod folded;
+pub mod perf_data;
 mod pprof;
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{self, Read as _};
+use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 use flate2::read::MultiGzDecoder;
 use thiserror::Error;
 
+pub use about::{About, Lost};
 pub use pprof::field;
 
+use crate::clock::Timestamp;
+use crate::files::Files;
+use crate::host::ReadAt;
 use crate::profile::Profile;
+use perf_data::{Attribute, Options};
 
 /// Maximum size of a file in bytes, after decompression.
 pub const INFLATED: usize = 16 << 20;
@@ -28,9 +38,6 @@ const FRAMES: usize = 1 << 22;
 
 /// Beginning of a file that is compressed with gzip.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
-
-/// Beginning of a perf.data file.
-const PERF_DATA: &[u8] = b"PERFILE2";
 
 /// Reason why a file is not read.
 #[derive(Debug, Error)]
@@ -49,9 +56,23 @@ pub enum Invalid {
     /// The file is compressed and damaged.
     #[error("the file cannot be decompressed: {0}")]
     Compressed(#[source] io::Error),
-    /// The file is a recording of perf.
-    #[error("the file is a recording of perf: convert it with perf script and stackcollapse-perf.pl")]
+    /// The file is a recording of perf, where only pprof and folded stacks are accepted.
+    #[error("the file is a recording of perf: convert it with perf-exporter script --format folded")]
     PerfData,
+    /// The file is a recording of perf, and damaged or truncated.
+    #[error("the recording is damaged: {what} at byte {offset}")]
+    Damaged {
+        /// What is wrong.
+        what: &'static str,
+        /// The place in the file.
+        offset: u64,
+    },
+    /// The file is a recording that perf wrote into a pipe.
+    #[error("the recording was written into a pipe, which is not supported: record with -o FILE")]
+    Piped,
+    /// The file cannot be opened or read.
+    #[error("the file cannot be read: {0}")]
+    Unreadable(#[source] io::Error),
     /// The file is neither pprof nor text, or damaged.
     #[error("the file is not a pprof profile: {what} at byte {offset}")]
     Pprof {
@@ -84,7 +105,7 @@ pub fn read(bytes: &[u8]) -> Result<Profile, Invalid> {
         false => bytes,
     };
     at_most(INFLATED, bytes.len(), "bytes")?;
-    if bytes.starts_with(PERF_DATA) {
+    if perf_data::is_perf_data(bytes) {
         return Err(Invalid::PerfData);
     }
     let profile = match std::str::from_utf8(bytes) {
@@ -92,6 +113,57 @@ pub fn read(bytes: &[u8]) -> Result<Profile, Invalid> {
         _ => pprof::read(bytes)?,
     };
     if profile.samples.is_empty() { Err(Invalid::Empty) } else { Ok(profile) }
+}
+
+/// A recording with its description.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Recording {
+    /// The machine and the events.
+    pub about: About,
+    /// One profile for each event, in the order of [`About::events`]. An event without samples has an empty profile.
+    pub profiles: Vec<Profile>,
+}
+
+/// Reads a file: a recording of perf, pprof or folded stacks. Symbols of recordings of perf are from files that `files` opens.
+///
+/// # Errors
+/// If the file cannot be read, has another format, is damaged, has no samples, or exceeds a limit.
+pub fn open(path: &Path, options: &Options, files: &Files) -> Result<Recording, Invalid> {
+    let file = File::open(path).map_err(Invalid::Unreadable)?;
+    let written = file.metadata().and_then(|metadata| metadata.modified()).map_err(Invalid::Unreadable)?;
+    let written = written.duration_since(UNIX_EPOCH).ok();
+    let written = written.map(|since| Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)));
+    let recording = read_at(&file, options, files, written)?;
+    let has_samples = recording.profiles.iter().any(|profile| !profile.samples.is_empty());
+    if has_samples { Ok(recording) } else { Err(Invalid::Empty) }
+}
+
+/// Reads an open file, which may have no samples. `written` is the time when it was written last.
+///
+/// # Errors
+/// See [`open`].
+pub fn read_at(
+    file: &dyn ReadAt,
+    options: &Options,
+    files: &Files,
+    written: Option<Timestamp>,
+) -> Result<Recording, Invalid> {
+    /// Number of bytes by which formats are distinguished.
+    const FIRST: usize = 8;
+    let length = file.length().map_err(Invalid::Unreadable)?;
+    let mut first = vec![0; FIRST.min(usize::try_from(length).unwrap_or(FIRST))];
+    file.read_exact_at(&mut first, 0).map_err(Invalid::Unreadable)?;
+    if perf_data::is_perf_data(&first) {
+        return perf_data::profiles(file, options, files, written);
+    }
+    let size = usize::try_from(length).unwrap_or(usize::MAX);
+    at_most(INFLATED, size, "bytes")?;
+    let mut bytes = vec![0; size];
+    file.read_exact_at(&mut bytes, 0).map_err(Invalid::Unreadable)?;
+    let profile = read(&bytes)?;
+    let event = Attribute::named(&profile.kind.name);
+    let about = About { written, events: vec![event], ..About::default() };
+    Ok(Recording { about, profiles: vec![profile] })
 }
 
 /// Reports whether a file is compressed.

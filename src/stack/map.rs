@@ -6,7 +6,7 @@ use super::ModuleId;
 
 /// The content of a range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MappedContent {
+pub(crate) enum MappedContent {
     /// A file, from this offset on.
     File { module: ModuleId, offset: u64 },
     /// Memory without a file.
@@ -25,34 +25,34 @@ impl MappedContent {
 
 /// Addresses from `start` up to `end` (exclusive), and their content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mapping {
-    pub(super) start: u64,
-    pub(super) end: u64,
-    pub(super) content: MappedContent,
+pub(crate) struct Mapping {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) content: MappedContent,
 }
 
 /// The executable mappings of a process, which do not overlap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Map(BTreeMap<u64, (u64, MappedContent)>);
+pub(crate) struct Map(BTreeMap<u64, (u64, MappedContent)>);
 
 impl Map {
     /// Returns the number of mappings.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Mapping> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Mapping> {
         self.0.iter().map(|(&start, &(end, content))| Mapping { start, end, content })
     }
 
     /// Returns the mapping that contains an address.
-    pub(super) fn find(&self, address: u64) -> Option<Mapping> {
+    pub(crate) fn find(&self, address: u64) -> Option<Mapping> {
         let (&start, &(end, content)) = self.0.range(..=address).next_back()?;
         (address < end).then_some(Mapping { start, end, content })
     }
 
     /// Adds a mapping, which replaces all others in its range.
-    pub(super) fn insert(&mut self, new: Mapping) {
+    pub(crate) fn insert(&mut self, new: Mapping) {
         if new.start >= new.end {
             return;
         }

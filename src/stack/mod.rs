@@ -41,6 +41,7 @@ pub use code::{BuildId, Code, Module, ModuleId, Process, ProcessId};
 pub(crate) use elf::{go_build_id, kernel_build_id};
 pub use frame::{Frame, Truncation};
 pub use limits::Limits;
+pub(crate) use map::{Map, MappedContent, Mapping};
 pub use stacks::{Remap, StackId, StackLimits, Stacks};
 pub use unwind::Unwind;
 pub(crate) use vdso::vdso;

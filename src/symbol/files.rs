@@ -424,11 +424,18 @@ impl Names {
     }
 
     /// Returns the result for a linkage name that was read from a file, with a suffix.
-    fn result(&self, read: std::io::Result<Option<Vec<u8>>>, suffix: &str, span: Span) -> NameResult {
+    /// `start` is the first address of the function.
+    fn result(
+        &self,
+        read: std::io::Result<Option<Vec<u8>>>,
+        suffix: &str,
+        start: u64,
+        span: Span,
+    ) -> NameResult {
         let Ok(linkage) = read else { return (Err(Reason::Unreadable), None) };
         let name = linkage.map(|linkage| {
             let linkage = String::from_utf8_lossy(&linkage);
-            Name::new(&format!("{}{suffix}", demangle(&linkage)), &format!("{linkage}{suffix}"))
+            Name::new(&format!("{}{suffix}", demangle(&linkage)), &format!("{linkage}{suffix}")).at(start)
         });
         (name.ok_or(self.otherwise), Some(span))
     }
@@ -463,7 +470,7 @@ impl Reading<'_> {
             }
         }
         let Some((table, reader, function)) = best else { return self.stub(names, address, span) };
-        names.result(table.addresses.name(&*reader, &function), "", span)
+        names.result(table.addresses.name(&*reader, &function), "", function.start, span)
     }
 
     /// Names a stub after the function of another file that it calls, as perf does.
@@ -478,7 +485,7 @@ impl Reading<'_> {
             Ok(reader) => reader,
             Err(reason) => return (Err(reason), None),
         };
-        names.result(stubs.name(&*reader, address), "@plt", span)
+        names.result(stubs.name(&*reader, address), "@plt", own.0, span)
     }
 
     /// Looks up an address in a table.

@@ -116,7 +116,7 @@ impl Kernel {
         let before = self.changed.range(..=address).next_back();
         let changed = before.filter(|(_, changed)| address < changed.end);
         if let Some((&start, changed)) = changed.filter(|(_, changed)| !changed.removed) {
-            return (changed.answer(), (start, changed.end));
+            return (changed.answer(start), (start, changed.end));
         }
         let after = self.changed.range((Bound::Excluded(address), Bound::Unbounded)).next();
         let bounds = match changed {
@@ -133,7 +133,7 @@ impl Kernel {
         let here = (address, address.saturating_add(1));
         match (listed, changed) {
             (Ok((answer, (start, end))), _) => (answer, (start.max(bounds.0), end.min(bounds.1))),
-            (Err(_), Some((_, changed))) => (changed.answer(), here),
+            (Err(_), Some((&start, changed))) => (changed.answer(start), here),
             (Err(reason), None) => (Answer { name: Err(reason), segment: None }, here),
         }
     }
@@ -186,13 +186,13 @@ impl Listed {
     fn find(&self, address: u64) -> Option<(Answer, Span)> {
         let at = self.table.find(address)?;
         let segment = self.segments.get(at.range).cloned();
-        Some((Answer { name: Ok(Name::plain(at.name.into())), segment }, (at.start, at.end)))
+        Some((Answer { name: Ok(Name::plain(at.name.into()).at(at.start)), segment }, (at.start, at.end)))
     }
 }
 
 impl ChangedFunction {
-    fn answer(&self) -> Answer {
-        Answer { name: Ok(Name::plain(Arc::clone(&self.name))), segment: None }
+    fn answer(&self, start: u64) -> Answer {
+        Answer { name: Ok(Name::plain(Arc::clone(&self.name)).at(start)), segment: None }
     }
 }
 

@@ -49,7 +49,7 @@ use std::time::Duration;
 use self::files::FileNames;
 use self::jit::{Jits, Losses};
 use self::kernel::Kernel;
-use self::spans::{Answer, Space, Spans};
+use self::spans::{Answer, Name, Space, Spans};
 use crate::clock::{Clock, Monotonic};
 use crate::error::printable;
 use crate::files::Files;
@@ -73,6 +73,8 @@ pub struct Named {
     /// The address: relative to the file according to its headers, or the kernel or process address where there is no file. 0 for the end
     /// of a truncated stack.
     pub address: u64,
+    /// The first address of the function that contains it, if the symbol is from a table of the kernel or of a file.
+    pub function: Option<u64>,
 }
 
 named_enum! {
@@ -366,8 +368,10 @@ impl Symbolizer {
                 answer
             }
         };
+        let function = name.as_ref().ok().map(Name::start);
         let line = name.map(|name| name.line());
-        Named { segment, ..Named::of(Origin::Kernel, address, line, || format!("[kernel] {address:#x}")) }
+        let named = Named::of(Origin::Kernel, address, line, || format!("[kernel] {address:#x}"));
+        Named { segment, function, ..named }
     }
 
     fn name_in_file(&mut self, module: ModuleId, offset: u64, code: &Code) -> Named {
@@ -377,9 +381,10 @@ impl Symbolizer {
             return Named::unknown(Origin::Unknown, offset, text, Some(Reason::NoFile));
         };
         let (address, segment) = (found.address, found.segment);
+        let function = found.name.as_ref().ok().map(Name::start);
         let line = found.name.map(|name| name.line());
         let named = Named::of(Origin::Native, address, line, || place_in(&segment.path, address));
-        Named { segment: Some(segment), ..named }
+        Named { segment: Some(segment), function, ..named }
     }
 
     fn name_in_memory(&mut self, process: ProcessId, address: u64, code: &Code) -> Named {
@@ -399,14 +404,16 @@ impl Named {
     ) -> Self {
         match line {
             Ok(line) => {
-                Self { lines: Box::new([line]), unknown: None, reason: None, origin, segment: None, address }
+                let lines = Box::new([line]);
+                Self { lines, unknown: None, reason: None, origin, segment: None, address, function: None }
             }
             Err(reason) => Self::unknown(origin, address, text(), Some(reason)),
         }
     }
 
     fn unknown(origin: Origin, address: u64, text: String, reason: Option<Reason>) -> Self {
-        Self { origin, lines: Box::new([]), unknown: Some(text.into()), reason, segment: None, address }
+        let unknown = Some(text.into());
+        Self { origin, lines: Box::new([]), unknown, reason, segment: None, address, function: None }
     }
 }
 

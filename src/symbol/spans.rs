@@ -31,18 +31,29 @@ pub(super) struct Answer {
 pub(super) struct Name {
     name: Arc<str>,
     linkage: Arc<str>,
+    /// The first address of the function.
+    start: u64,
 }
 
 impl Name {
     pub(super) fn new(name: &str, linkage: &str) -> Self {
         let name: Arc<str> = name.into();
         let linkage = if *name == *linkage { Arc::clone(&name) } else { linkage.into() };
-        Self { name, linkage }
+        Self { name, linkage, start: 0 }
     }
 
     /// Creates a name that is also the linkage name.
     pub(super) fn plain(name: Arc<str>) -> Self {
-        Self { linkage: Arc::clone(&name), name }
+        Self { linkage: Arc::clone(&name), name, start: 0 }
+    }
+
+    /// Sets the first address of the function.
+    pub(super) fn at(self, start: u64) -> Self {
+        Self { start, ..self }
+    }
+
+    pub(super) fn start(&self) -> u64 {
+        self.start
     }
 
     pub(super) fn line(&self) -> NamedLine {

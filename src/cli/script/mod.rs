@@ -1,0 +1,192 @@
+//! `perf-exporter script`: prints the samples of a recording, as perf script does.
+
+mod args;
+mod fields;
+mod filter;
+mod text;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+
+pub(super) use args::ScriptArgs;
+use args::Format;
+use fields::Fields;
+use filter::Filter;
+use text::Style;
+
+use super::{FAILED, USAGE, fail, files, written};
+use crate::export::folded::{self, Folded};
+use crate::host::Roots;
+use crate::recording::perf_data::{Attribute, Options, Reader, Sampled};
+use crate::recording::{self, About};
+use crate::stack::Frame;
+use crate::symbol::Named;
+
+/// Maximum number of locations whose functions are kept.
+const KNOWN: usize = 1 << 20;
+
+/// Prints the recording.
+pub(super) fn script(args: &ScriptArgs, roots: &Roots) -> ExitCode {
+    let filter = match Filter::new(args) {
+        Ok(filter) => filter,
+        Err(error) => return fail(USAGE, &error),
+    };
+    let options = Options {
+        cache: std::env::var("HOME").ok().map(|home| format!("{home}/.debug")),
+        return_addresses: args.format == Format::Text,
+        ..Options::default()
+    };
+    let printed = match args.format {
+        Format::Text => text(args, &filter, &options, roots),
+        Format::Folded => folded(args, &options, roots),
+    };
+    match printed {
+        Ok(result) => written(result),
+        Err(error) => fail(FAILED, &error.context(format!("{}", args.input.display()))),
+    }
+}
+
+/// Prints notes about missing data to standard error.
+#[expect(clippy::print_stderr, reason = "notes about the result are for the terminal, not for the log")]
+fn notes(about: &About) {
+    let lost = about.lost;
+    for (count, what) in [
+        (lost.records, "records were lost because a ring was full"),
+        (lost.samples, "samples were lost in the kernel"),
+        (lost.unknown, "samples belong to no event of the recording"),
+    ] {
+        if count > 0 {
+            eprintln!("perf-exporter: {count} {what}");
+        }
+    }
+    for note in &about.notes {
+        eprintln!("perf-exporter: {note}");
+    }
+}
+
+/// Prints the sums of one event as folded stacks.
+fn folded(args: &ScriptArgs, options: &Options, roots: &Roots) -> anyhow::Result<io::Result<()>> {
+    let recording = recording::open(&args.input, options, &files(roots))?;
+    let is_wanted = |name: &str| args.event.is_empty() || args.event.iter().any(|event| event == name);
+    let mut profiles = recording.profiles.iter();
+    let profile = profiles.find(|profile| is_wanted(&profile.kind.name) && !profile.samples.is_empty());
+    let profile = profile.context("the recording has no samples of this event")?;
+    let lines = Folded::new(profile, folded::Options::default()).text(true);
+    notes(&recording.about);
+    Ok(super::put(lines))
+}
+
+/// Prints each sample. The outer error is that of the recording, the inner one that of standard output.
+fn text(
+    args: &ScriptArgs,
+    filter: &Filter<'_>,
+    options: &Options,
+    roots: &Roots,
+) -> anyhow::Result<io::Result<()>> {
+    let file = open(&args.input)?;
+    let mut reader = Reader::new(&file, options, &files(roots))?;
+    let chains = !args.hide_call_graph;
+    let events = reader.about().events;
+    let fields = |event: &Attribute| match &args.fields {
+        None => Ok(Fields::default_of(event, chains)),
+        Some(list) => Fields::parse(list, event, chains),
+    };
+    let style = Style { chains, width: events.iter().map(|event| event.name.len()).max().unwrap_or(0) };
+    let fields = events.iter().map(fields).collect::<Result<Vec<_>, _>>()?;
+    let mut lines = Lines { args, filter, style, fields, events, known: HashMap::new(), text: String::new() };
+    let mut out = BufWriter::new(io::stdout().lock());
+    let ended = loop {
+        let sample = match reader.next_sample() {
+            Ok(Some(sample)) => sample,
+            Ok(None) => break Ok(()),
+            // Everything before the damage is printed.
+            Err(error) => break Err(error),
+        };
+        lines.add(&mut reader, &sample)?;
+        if let Err(error) = out.write_all(lines.text.as_bytes()) {
+            return Ok(Err(error));
+        }
+        lines.text.clear();
+    };
+    let flushed = out.flush();
+    notes(&reader.about());
+    ended?;
+    Ok(flushed)
+}
+
+fn open(path: &Path) -> anyhow::Result<File> {
+    File::open(path).context("cannot open the recording")
+}
+
+/// The text of samples.
+struct Lines<'a> {
+    args: &'a ScriptArgs,
+    filter: &'a Filter<'a>,
+    style: Style,
+    /// By event.
+    fields: Vec<Fields>,
+    events: Vec<Attribute>,
+    known: HashMap<Frame, Arc<Named>>,
+    text: String,
+}
+
+impl Lines<'_> {
+    /// Appends a sample, if it is selected.
+    fn add(&mut self, reader: &mut Reader<'_>, sample: &Sampled) -> anyhow::Result<()> {
+        let (Some(event), Some(&fields)) = (self.events.get(sample.event), self.fields.get(sample.event)) else {
+            return Ok(());
+        };
+        if !self.filter.takes(sample, event) {
+            return Ok(());
+        }
+        let is_chain = text::is_chain(sample, fields, self.style);
+        let most = if is_chain { self.args.max_stack.unwrap_or(usize::MAX) } else { 1 };
+        let places = &sample.chain[..sample.chain.len().min(most.max(1))];
+        let names = resolve(&mut self.known, reader, places.iter().map(|place| place.frame));
+        if let (Some(place), Some(named)) = (places.first(), names.first()) {
+            let dso = text::dso(reader, sample, place, named);
+            if !self.filter.takes_place(&dso, text::symbol(named)) {
+                return Ok(());
+            }
+        }
+        let out = &mut self.text;
+        text::start(out, reader, sample, event, (fields, self.style))?;
+        if fields.has(fields::Field::Ip) {
+            out.push(if is_chain { '\n' } else { ' ' });
+            for (place, named) in places.iter().zip(&names) {
+                if is_chain {
+                    out.push('\t');
+                }
+                text::place(out, reader, sample, (place, named), fields)?;
+                if is_chain {
+                    out.push('\n');
+                }
+            }
+        }
+        out.push('\n');
+        Ok(())
+    }
+}
+
+/// Looks up the functions of locations that are not known.
+fn resolve(
+    known: &mut HashMap<Frame, Arc<Named>>,
+    reader: &mut Reader<'_>,
+    frames: impl Iterator<Item = Frame> + Clone,
+) -> Vec<Arc<Named>> {
+    let missing: Vec<Frame> = frames.clone().filter(|frame| !known.contains_key(frame)).collect();
+    if !missing.is_empty() {
+        if known.len() >= KNOWN {
+            known.clear();
+        }
+        let missing: Vec<Frame> = if known.is_empty() { frames.clone().collect() } else { missing };
+        known.extend(missing.iter().copied().zip(reader.resolve(&missing)));
+    }
+    frames.filter_map(|frame| known.get(&frame).map(Arc::clone)).collect()
+}

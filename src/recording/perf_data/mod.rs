@@ -1,0 +1,267 @@
+//! Recordings of perf (`perf.data`), of this program and of perf itself.
+//!
+//! ```text
+//! header, features ─┐
+//! Stream ─► Sorted ─┴► Machine: names, mappings ─► Sampled ─┬► Aggregation ─► Profile for each event
+//!                                                           └► `script`
+//! ```
+//!
+//! The file is read from its begin to its end once, in pieces. Files are untrusted: every size is compared with the size of the file or
+//! with a limit before memory is reserved.
+//!
+//! Not supported: files that `perf record` wrote into a pipe, directories of `perf record --threads`, and AUX data, which are skipped.
+//! User stacks that were copied (`--call-graph dwarf`) are not unwound: only the innermost function is known.
+
+mod aggregation;
+mod cursor;
+mod features;
+mod files;
+mod header;
+mod machine;
+mod sample;
+mod sorted;
+mod stream;
+mod symbols;
+#[cfg(test)]
+mod tests;
+mod zstd;
+
+use std::sync::Arc;
+
+use perf_event_open_sys::bindings as abi;
+
+pub use self::header::Attribute;
+pub use self::machine::CpuMode;
+pub use self::symbols::Options;
+use self::cursor::{Cursor, until_nul};
+use self::features::Formats;
+use self::header::{BIG, Header, LITTLE, damaged};
+use self::machine::Machine;
+use self::sorted::{Record, Sorted};
+use self::stream::Stream;
+use self::symbols::Symbols;
+use super::Invalid;
+use super::about::About;
+use crate::event::format::Format;
+use crate::files::Files;
+use crate::host::ReadAt;
+use crate::ring::Ksymbol;
+use crate::stack::Frame;
+use crate::symbol::Named;
+
+pub(super) use self::aggregation::profiles;
+
+/// Maximum number of addresses of a call chain.
+const CHAIN_LIMIT: usize = 8192;
+
+/// Reports whether a file begins like a recording of perf.
+pub(super) fn is_perf_data(first: &[u8]) -> bool {
+    first.starts_with(LITTLE) || first.starts_with(BIG)
+}
+
+/// One sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sampled {
+    /// The event: an index into [`About::events`].
+    pub event: usize,
+    /// The time in nanoseconds on the clock of the records, if it was recorded.
+    pub time: Option<u64>,
+    /// The process; `u32::MAX` if unknown.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The name of the thread at that time.
+    pub comm: Arc<str>,
+    /// The name of the main thread.
+    pub program: Arc<str>,
+    /// The path of the program, if known.
+    pub exe: Option<Arc<str>>,
+    /// The CPU, if it was recorded.
+    pub cpu: Option<u32>,
+    /// The weight: how many events the sample represents.
+    pub period: u64,
+    /// The mode in which the event occurred.
+    pub mode: CpuMode,
+    /// The cgroup, if it was recorded.
+    pub cgroup: Option<Arc<str>>,
+    /// The call chain, innermost first: the address of the instruction only, if no call chain was recorded. Empty if there is no address.
+    pub chain: Vec<Place>,
+    /// Whether `chain` is a recorded call chain.
+    pub has_chain: bool,
+    /// The record of the tracepoint, from `common_type` on.
+    pub raw: Option<Box<[u8]>>,
+}
+
+/// An address of a call chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The recorded address: the instruction, or the one to which a call returns.
+    pub address: u64,
+    /// Where it is.
+    pub frame: Frame,
+}
+
+/// A recording that is being read.
+pub struct Reader<'f> {
+    header: Header,
+    about: About,
+    formats: Formats,
+    records: Sorted<'f>,
+    machine: Machine,
+    symbols: Symbols,
+    return_addresses: bool,
+    /// Whether a user stack was copied.
+    copied: bool,
+}
+
+impl std::fmt::Debug for Reader<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("about", &self.about).finish_non_exhaustive()
+    }
+}
+
+impl<'f> Reader<'f> {
+    /// Reads the header and the features. Files of the recording are opened by `files`.
+    ///
+    /// # Errors
+    /// If the file is not a recording of perf, damaged, or cannot be read.
+    pub fn new(file: &'f dyn ReadAt, options: &Options, files: &Files) -> Result<Self, Invalid> {
+        let mut header = Header::read(file)?;
+        let about = features::about(&mut header, file)?;
+        let build_ids = features::build_ids(&header, file)?;
+        let formats = features::formats(&header, file)?;
+        let kernel = build_ids.get(&b"[kernel.kallsyms]"[..]).cloned();
+        let stream = Stream::new(file, header.data, header.big, header.unfinished);
+        Ok(Self {
+            symbols: Symbols::new(files, options.clone(), &about, kernel),
+            records: Sorted::new(stream),
+            machine: Machine::new(build_ids),
+            return_addresses: options.return_addresses,
+            header,
+            about,
+            formats,
+            copied: false,
+        })
+    }
+
+    /// Returns the description of the recording. Lost records and notes are complete after the last sample.
+    pub fn about(&self) -> About {
+        let mut about = self.about.clone();
+        about.lost = self.machine.lost;
+        about.lost.unknown = self.records.unknown;
+        about.notes = self.symbols.notes(&self.machine);
+        if self.header.unfinished {
+            about.notes.push("the recording was not finished: the list of build ids and the description are missing".into());
+        }
+        if self.records.stream.truncated {
+            about.notes.push("the last record is incomplete and was ignored".into());
+        }
+        if self.copied {
+            about.notes.push("copied user stacks (--call-graph dwarf) are not unwound: callers in programs are missing".into());
+        }
+        about
+    }
+
+    /// Returns the format of a tracepoint by its id, with its system.
+    pub fn format(&self, id: u64) -> Option<(&str, &Format)> {
+        self.formats.get(&id).map(|(system, format)| (&**system, format))
+    }
+
+    /// Returns the name of the kernel or the module that contains an address.
+    pub fn kernel_module(&self, address: u64) -> Option<&Arc<str>> {
+        self.machine.kernel_module(address)
+    }
+
+    /// Returns the path of the file of a location in a program.
+    pub fn path(&self, frame: Frame) -> Option<&Arc<str>> {
+        match frame {
+            Frame::File { module, .. } => self.machine.files.code.modules.get(module.0 as usize).map(|module| &module.path),
+            _ => None,
+        }
+    }
+
+    /// Returns the next sample in the order of time.
+    ///
+    /// # Errors
+    /// If the file is damaged or cannot be read.
+    pub fn next_sample(&mut self) -> Result<Option<Sampled>, Invalid> {
+        while let Some(record) = self.records.next(&self.header)? {
+            match record.raw.kind {
+                abi::PERF_RECORD_SAMPLE => return self.sampled(&record).map(Some),
+                abi::PERF_RECORD_KSYMBOL => self.apply_ksymbol(&record),
+                _ => self.machine.apply(&record.raw, self.header.big)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the offset up to which the file was read, and that of its end.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.records.stream.position(), self.header.data.end())
+    }
+
+    /// Looks up the functions of locations. The results are in the same order.
+    pub fn resolve(&mut self, frames: &[Frame]) -> Vec<Arc<Named>> {
+        self.symbols.resolve(frames, &mut self.machine)
+    }
+
+    fn apply_ksymbol(&mut self, record: &Record) {
+        let mut cursor = Cursor::new(&record.raw.body, self.header.big);
+        let mut parse = || {
+            let (address, length, _, flags) = (cursor.u64()?, cursor.u32()?, cursor.u16()?, cursor.u16()?);
+            let name = until_nul(cursor.rest());
+            Some(Ksymbol { address, length, removed: flags & 1 != 0, name })
+        };
+        if let Some(symbol) = parse() {
+            self.symbols.apply(&symbol);
+        }
+    }
+
+    fn sampled(&mut self, record: &Record) -> Result<Sampled, Invalid> {
+        let wrong = || damaged("a sample is shorter than its fields", record.raw.offset);
+        let event = record.event.unwrap_or(0);
+        let attribute = self.header.attributes.get(event).ok_or_else(wrong)?;
+        let fields = sample::sample(&record.raw.body, attribute, self.header.big).ok_or_else(wrong)?;
+        let (pid, tid) = fields.task.unwrap_or((u32::MAX, u32::MAX));
+        let mode = CpuMode::of(record.raw.misc);
+        self.copied |= fields.stack;
+        let period = fields.period.unwrap_or(if attribute.frequency { 1 } else { attribute.period });
+        let chain = match (fields.chain, fields.ip) {
+            (Some(chain), _) => self.chain(chain, pid, mode),
+            (None, Some(address)) => vec![Place { address, frame: self.machine.frame(pid, mode, address) }],
+            (None, None) => Vec::new(),
+        };
+        let names = self.machine.names(pid, tid);
+        Ok(Sampled {
+            event,
+            time: fields.time,
+            pid,
+            tid,
+            comm: names.comm,
+            program: names.program,
+            exe: names.exe,
+            cpu: fields.cpu,
+            period,
+            mode,
+            cgroup: fields.cgroup.and_then(|id| self.machine.cgroup(id)),
+            chain,
+            has_chain: fields.chain.is_some(),
+            raw: fields.raw.map(Box::from),
+        })
+    }
+
+    /// Returns the locations of a call chain. Markers change the mode of the addresses behind them.
+    fn chain(&mut self, bytes: &[u8], pid: u32, mut mode: CpuMode) -> Vec<Place> {
+        let (mut cursor, mut chain) = (Cursor::new(bytes, self.header.big), Vec::new());
+        while let Some(address) = cursor.u64().filter(|_| chain.len() < CHAIN_LIMIT) {
+            if let Some(marked) = CpuMode::of_marker(address) {
+                mode = marked;
+                continue;
+            }
+            let back = u64::from(!chain.is_empty() && !self.return_addresses);
+            let frame = self.machine.frame(pid, mode, address.saturating_sub(back));
+            chain.push(Place { address, frame });
+        }
+        chain
+    }
+}

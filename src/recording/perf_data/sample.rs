@@ -1,0 +1,188 @@
+//! The fields of samples, and of the identity at the end of all other records.
+//!
+//! The order is that of `perf_output_sample` and `perf_event__output_id_sample` in the kernel (`perf_event_open(2)`).
+
+use perf_event_open_sys::bindings as abi;
+
+use super::cursor::Cursor;
+use super::header::Attribute;
+
+/// Bits of `branch_sample_type` that add fields: the index of the hardware, and counters of each branch.
+const BRANCH_HW_INDEX: u64 = 1 << 17;
+const BRANCH_COUNTERS: u64 = 1 << 19;
+
+/// The fields of a record, as far as they are used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Fields<'a> {
+    pub(super) id: Option<u64>,
+    pub(super) ip: Option<u64>,
+    /// Process and thread.
+    pub(super) task: Option<(u32, u32)>,
+    pub(super) time: Option<u64>,
+    pub(super) cpu: Option<u32>,
+    pub(super) period: Option<u64>,
+    /// The call chain: 8 bytes for each address or marker.
+    pub(super) chain: Option<&'a [u8]>,
+    pub(super) raw: Option<&'a [u8]>,
+    pub(super) cgroup: Option<u64>,
+    /// Whether the user stack was copied.
+    pub(super) stack: bool,
+}
+
+/// Returns the id of a sample, before its event is known. All events have it at the same place.
+pub(super) fn id(body: &[u8], first: &Attribute, big: bool) -> Option<u64> {
+    let before = match first.has(abi::PERF_SAMPLE_IDENTIFIER) {
+        true => 0,
+        false if first.has(abi::PERF_SAMPLE_ID) => {
+            let fields = [abi::PERF_SAMPLE_IP, abi::PERF_SAMPLE_TID, abi::PERF_SAMPLE_TIME, abi::PERF_SAMPLE_ADDR];
+            fields.into_iter().filter(|&field| first.has(field)).count()
+        }
+        false => return None,
+    };
+    Cursor::new(body.get(8 * before..)?, big).u64()
+}
+
+/// Returns the time of a sample without its other fields.
+pub(super) fn time(body: &[u8], attribute: &Attribute, big: bool) -> Option<u64> {
+    if !attribute.has(abi::PERF_SAMPLE_TIME) {
+        return None;
+    }
+    let before = [abi::PERF_SAMPLE_IDENTIFIER, abi::PERF_SAMPLE_IP, abi::PERF_SAMPLE_TID];
+    let before = before.into_iter().filter(|&field| attribute.has(field)).count();
+    Cursor::new(body.get(8 * before..)?, big).u64()
+}
+
+/// Parses a sample. Returns `None` if it is shorter than its fields.
+pub(super) fn sample<'a>(body: &'a [u8], attribute: &Attribute, big: bool) -> Option<Fields<'a>> {
+    let mut cursor = Cursor::new(body, big);
+    let cursor = &mut cursor;
+    let has = |field| attribute.has(field);
+    let mut fields = Fields::default();
+    if has(abi::PERF_SAMPLE_IDENTIFIER) {
+        fields.id = Some(cursor.u64()?);
+    }
+    if has(abi::PERF_SAMPLE_IP) {
+        fields.ip = Some(cursor.u64()?);
+    }
+    if has(abi::PERF_SAMPLE_TID) {
+        fields.task = Some((cursor.u32()?, cursor.u32()?));
+    }
+    if has(abi::PERF_SAMPLE_TIME) {
+        fields.time = Some(cursor.u64()?);
+    }
+    if has(abi::PERF_SAMPLE_ADDR) {
+        cursor.u64()?;
+    }
+    if has(abi::PERF_SAMPLE_ID) {
+        fields.id = Some(cursor.u64()?);
+    }
+    if has(abi::PERF_SAMPLE_STREAM_ID) {
+        cursor.u64()?;
+    }
+    if has(abi::PERF_SAMPLE_CPU) {
+        fields.cpu = Some(cursor.u32()?);
+        cursor.u32()?;
+    }
+    if has(abi::PERF_SAMPLE_PERIOD) {
+        fields.period = Some(cursor.u64()?);
+    }
+    if has(abi::PERF_SAMPLE_READ) {
+        skip_counts(cursor, attribute.read)?;
+    }
+    if has(abi::PERF_SAMPLE_CALLCHAIN) {
+        let number = usize::try_from(cursor.u64()?).ok()?;
+        fields.chain = Some(cursor.take(number.checked_mul(8)?)?);
+    }
+    if has(abi::PERF_SAMPLE_RAW) {
+        let size = cursor.u32()?;
+        fields.raw = Some(cursor.take(size as usize)?);
+    }
+    rest(cursor, attribute, &mut fields)?;
+    Some(fields)
+}
+
+/// Parses the fields after the record of a tracepoint, up to the cgroup.
+fn rest(cursor: &mut Cursor<'_>, attribute: &Attribute, fields: &mut Fields<'_>) -> Option<()> {
+    let has = |field| attribute.has(field);
+    if has(abi::PERF_SAMPLE_BRANCH_STACK) {
+        let number = cursor.u64()?;
+        let index = u64::from(attribute.branches & BRANCH_HW_INDEX != 0);
+        let each = if attribute.branches & BRANCH_COUNTERS != 0 { 4 } else { 3 };
+        cursor.skip_words(number.checked_mul(each)?.checked_add(index)?)?;
+    }
+    if has(abi::PERF_SAMPLE_REGS_USER) {
+        skip_registers(cursor, attribute.registers)?;
+    }
+    if has(abi::PERF_SAMPLE_STACK_USER) {
+        let size = usize::try_from(cursor.u64()?).ok()?;
+        if size > 0 {
+            fields.stack = true;
+            cursor.take(size)?;
+            cursor.u64()?;
+        }
+    }
+    let words = [abi::PERF_SAMPLE_DATA_SRC, abi::PERF_SAMPLE_TRANSACTION];
+    let weight = has(abi::PERF_SAMPLE_WEIGHT) || has(abi::PERF_SAMPLE_WEIGHT_STRUCT);
+    let words = words.into_iter().filter(|&field| has(field)).count() as u64 + u64::from(weight);
+    cursor.skip_words(words)?;
+    if has(abi::PERF_SAMPLE_REGS_INTR) {
+        skip_registers(cursor, attribute.interrupt_registers)?;
+    }
+    if has(abi::PERF_SAMPLE_PHYS_ADDR) {
+        cursor.u64()?;
+    }
+    if has(abi::PERF_SAMPLE_CGROUP) {
+        fields.cgroup = Some(cursor.u64()?);
+    }
+    Some(())
+}
+
+/// Skips the counts of an event or a group (`read_format`).
+fn skip_counts(cursor: &mut Cursor<'_>, format: u64) -> Option<()> {
+    let has = |flag: abi::perf_event_read_format| u64::from(format & u64::from(flag) != 0);
+    let times = has(abi::PERF_FORMAT_TOTAL_TIME_ENABLED) + has(abi::PERF_FORMAT_TOTAL_TIME_RUNNING);
+    let each = 1 + has(abi::PERF_FORMAT_ID) + has(abi::PERF_FORMAT_LOST);
+    match has(abi::PERF_FORMAT_GROUP) {
+        0 => cursor.skip_words(times + each),
+        _ => {
+            let members = cursor.u64()?;
+            cursor.skip_words(members.checked_mul(each)?.checked_add(times)?)
+        }
+    }
+}
+
+fn skip_registers(cursor: &mut Cursor<'_>, mask: u64) -> Option<()> {
+    // Without registers, only the size of the program is there: 0.
+    match cursor.u64()? {
+        0 => Some(()),
+        _ => cursor.skip_words(mask.count_ones().into()),
+    }
+}
+
+/// Parses the identity at the end of a record that is not a sample.
+pub(super) fn identity(body: &[u8], attribute: &Attribute, big: bool) -> Fields<'static> {
+    let fields = [
+        abi::PERF_SAMPLE_TID,
+        abi::PERF_SAMPLE_TIME,
+        abi::PERF_SAMPLE_ID,
+        abi::PERF_SAMPLE_STREAM_ID,
+        abi::PERF_SAMPLE_CPU,
+        abi::PERF_SAMPLE_IDENTIFIER,
+    ];
+    let mut found = Fields::default();
+    if !attribute.identified {
+        return found;
+    }
+    let present = fields.into_iter().filter(|&field| attribute.has(field));
+    let size = 8 * present.clone().count();
+    let Some(start) = body.len().checked_sub(size) else { return found };
+    let mut cursor = Cursor::new(&body[start..], big);
+    for field in present {
+        match field {
+            abi::PERF_SAMPLE_TIME => found.time = cursor.u64(),
+            abi::PERF_SAMPLE_ID | abi::PERF_SAMPLE_IDENTIFIER => found.id = cursor.u64(),
+            _ => drop(cursor.u64()),
+        }
+    }
+    found
+}
