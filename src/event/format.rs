@@ -19,6 +19,7 @@
 
 mod declaration;
 mod expression;
+mod line;
 mod print;
 mod show;
 #[cfg(test)]
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use memchr::memchr;
 
 pub(super) use declaration::type_of;
+pub use line::{Address, Printer};
 pub use show::{Part, Show, Table};
 
 use super::pattern;
@@ -46,6 +48,8 @@ pub struct Format {
     id: u64,
     name: Arc<str>,
     fields: Vec<Field>,
+    /// The text after `print fmt:`.
+    print: Arc<str>,
 }
 
 /// One field of a tracepoint.
@@ -154,7 +158,7 @@ impl Format {
         let name = name.ok_or_else(|| whole("the line \"name:\" is missing".into()))?;
         let id = id.ok_or_else(|| whole("the line \"ID:\" is missing".into()))?;
         print::apply(print, &mut fields);
-        Ok(Self { id, name, fields })
+        Ok(Self { id, name, fields, print: print.trim().into() })
     }
 
     /// Returns the tracepoint ID: `perf_event_attr.config`, and `common_type` of its records.
@@ -175,6 +179,11 @@ impl Format {
     /// Returns the field of that name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| &*field.name == name)
+    }
+
+    /// Returns a printer for whole records.
+    pub fn printer(&self) -> Printer {
+        Printer::new(self)
     }
 
     /// Returns the field name closest to `name`, for suggestions.

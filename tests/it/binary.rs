@@ -200,6 +200,7 @@ fn help_says_what_each_command_does() {
         ("help-stat", &["stat", "--help"]),
         ("help-record", &["record", "--help"]),
         ("help-top", &["top", "--help"]),
+        ("help-script", &["script", "--help"]),
         ("help-sched", &["sched", "--help"]),
         ("help-sched-latency", &["sched", "latency", "--help"]),
         ("help-sched-timehist", &["sched", "timehist", "--help"]),

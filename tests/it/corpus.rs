@@ -7,15 +7,15 @@ use perf_exporter::host::{list, read};
 use proptest::prelude::*;
 
 use crate::{
-    any_argument, any_btf, any_certificate, any_elf, any_format, any_made, any_metadata, any_record,
-    any_recording, any_request, any_stack, any_stream, any_symbols, any_trace, any_web,
+    any_argument, any_btf, any_certificate, any_elf, any_format, any_made, any_metadata, any_perf_data,
+    any_record, any_recording, any_request, any_stack, any_stream, any_symbols, any_trace, any_web,
 };
 
 /// Checks an input.
 type Holds = fn(&[u8]);
 
 /// The fuzz targets, with their checks.
-const TARGETS: [(&str, Holds); 16] = [
+const TARGETS: [(&str, Holds); 17] = [
     ("argument", any_argument::holds),
     ("attribute", any_stream::holds),
     ("btf", any_btf::holds),
@@ -28,6 +28,7 @@ const TARGETS: [(&str, Holds); 16] = [
         any_made::dump_holds(bytes);
     }),
     ("metadata", any_metadata::holds),
+    ("perf_data", any_perf_data::holds),
     ("perfmap", |bytes| {
         any_made::list_holds(bytes);
     }),

@@ -16,6 +16,8 @@ mod any_format;
 mod any_made;
 #[path = "../support/any_metadata.rs"]
 mod any_metadata;
+#[path = "../support/any_perf_data.rs"]
+mod any_perf_data;
 #[path = "../support/any_record.rs"]
 mod any_record;
 #[path = "../support/any_recording.rs"]

@@ -51,6 +51,7 @@ mod sandbox;
 mod sched_commands;
 mod sched_replay;
 mod scheduler;
+mod script;
 mod service;
 mod stat;
 mod stream_records;

@@ -21,7 +21,11 @@ impl<'a> Filter<'a> {
     /// # Errors
     /// If a list of CPUs or a time is invalid.
     pub(super) fn new(args: &'a ScriptArgs) -> anyhow::Result<Self> {
-        let cpus = args.cpu.as_deref().map(|list| list.parse().with_context(|| format!("--cpu {list}"))).transpose()?;
+        let cpus = args
+            .cpu
+            .as_deref()
+            .map(|list| list.parse().with_context(|| format!("--cpu {list}")))
+            .transpose()?;
         let times = match &args.time {
             None => (0, u64::MAX),
             Some(text) => {
@@ -30,7 +34,8 @@ impl<'a> Filter<'a> {
                 };
                 let parse = |word: &str, otherwise| match word.trim() {
                     "" => Ok(otherwise),
-                    word => nanoseconds(word).with_context(|| format!("--time {text}: {word:?} is not a time in seconds")),
+                    word => nanoseconds(word)
+                        .with_context(|| format!("--time {text}: {word:?} is not a time in seconds")),
                 };
                 (parse(start, 0)?, parse(stop, u64::MAX)?)
             }

@@ -14,13 +14,14 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
-pub(super) use args::ScriptArgs;
 use args::Format;
-use fields::Fields;
+pub(super) use args::ScriptArgs;
+use fields::{Field, Fields};
 use filter::Filter;
 use text::Style;
 
 use super::{FAILED, USAGE, fail, files, written};
+use crate::event::format::{Address, Printer};
 use crate::export::folded::{self, Folded};
 use crate::host::Roots;
 use crate::recording::perf_data::{Attribute, Options, Reader, Sampled};
@@ -99,7 +100,10 @@ fn text(
     };
     let style = Style { chains, width: events.iter().map(|event| event.name.len()).max().unwrap_or(0) };
     let fields = events.iter().map(fields).collect::<Result<Vec<_>, _>>()?;
-    let mut lines = Lines { args, filter, style, fields, events, known: HashMap::new(), text: String::new() };
+    let printer = |event: &Attribute| reader.format(event.config).map(|(_, format)| format.printer());
+    let printers = events.iter().map(printer).collect();
+    let (known, text) = (HashMap::new(), String::new());
+    let mut lines = Lines { args, filter, style, fields, events, known, printers, text };
     let mut out = BufWriter::new(io::stdout().lock());
     let ended = loop {
         let sample = match reader.next_sample() {
@@ -133,13 +137,16 @@ struct Lines<'a> {
     fields: Vec<Fields>,
     events: Vec<Attribute>,
     known: HashMap<Frame, Arc<Named>>,
+    /// Of tracepoints, by event.
+    printers: Vec<Option<Printer>>,
     text: String,
 }
 
 impl Lines<'_> {
     /// Appends a sample, if it is selected.
     fn add(&mut self, reader: &mut Reader<'_>, sample: &Sampled) -> anyhow::Result<()> {
-        let (Some(event), Some(&fields)) = (self.events.get(sample.event), self.fields.get(sample.event)) else {
+        let (Some(event), Some(&fields)) = (self.events.get(sample.event), self.fields.get(sample.event))
+        else {
             return Ok(());
         };
         if !self.filter.takes(sample, event) {
@@ -155,15 +162,30 @@ impl Lines<'_> {
                 return Ok(());
             }
         }
+        let printer = self.printers.get(sample.event).and_then(Option::as_ref);
+        let printer = printer.filter(|_| fields.has(Field::Trace)).zip(sample.raw.as_deref());
+        let known = &mut self.known;
+        let trace = printer.map(|(printer, raw)| {
+            let mut look = |address| {
+                let address = match address {
+                    Address::Function(address) => address,
+                    Address::Text(address) => return reader.text(address).map(str::to_owned),
+                };
+                let named = resolve(known, reader, std::iter::once(Frame::Kernel(address))).pop()?;
+                let offset = named.address.wrapping_sub(named.function?);
+                Some(format!("{}+{offset:#x}", text::symbol(&named)?))
+            };
+            printer.print(raw, &mut look)
+        });
         let out = &mut self.text;
-        text::start(out, reader, sample, event, (fields, self.style))?;
-        if fields.has(fields::Field::Ip) {
+        text::start(out, sample, event, (fields, self.style), trace.as_deref())?;
+        if fields.has(Field::Ip) {
             out.push(if is_chain { '\n' } else { ' ' });
             for (place, named) in places.iter().zip(&names) {
                 if is_chain {
                     out.push('\t');
                 }
-                text::place(out, reader, sample, (place, named), fields)?;
+                text::place(out, reader, sample, (place, named), (fields, is_chain))?;
                 if is_chain {
                     out.push('\n');
                 }

@@ -16,13 +16,13 @@ pub(super) struct Style {
     pub(super) width: usize,
 }
 
-/// Appends the line of a sample up to its location.
+/// Appends the line of a sample up to its location. `trace` contains the fields of a tracepoint.
 pub(super) fn start(
     text: &mut String,
-    reader: &Reader<'_>,
     sample: &Sampled,
     event: &Attribute,
     (fields, style): (Fields, Style),
+    trace: Option<&str>,
 ) -> std::fmt::Result {
     let with_chain = is_chain(sample, fields, style);
     if fields.has(Field::Comm) {
@@ -50,11 +50,8 @@ pub(super) fn start(
     if fields.has(Field::Event) {
         write!(text, "{:>width$}: ", event.name, width = style.width)?;
     }
-    if let Some(raw) = sample.raw.as_deref().filter(|_| fields.has(Field::Trace)) {
-        match reader.format(event.config) {
-            Some((_, format)) => text.push_str(format.name()),
-            None => text.push_str("[unknown format]"),
-        }
+    if fields.has(Field::Trace) {
+        text.push_str(&crate::error::printable(trace.unwrap_or("[unknown format]")));
     }
     Ok(())
 }
@@ -70,12 +67,12 @@ pub(super) fn place(
     reader: &Reader<'_>,
     sample: &Sampled,
     (place, named): (&Place, &Named),
-    fields: Fields,
+    (fields, is_chain): (Fields, bool),
 ) -> std::fmt::Result {
     if fields.has(Field::Ip) {
-        // Addresses in files are offsets.
+        // In call chains, addresses in files are offsets.
         let address = match place.frame {
-            Frame::File { offset, .. } => offset,
+            Frame::File { offset, .. } if is_chain => offset,
             _ => place.address,
         };
         write!(text, "{address:>16x}")?;
@@ -86,7 +83,9 @@ pub(super) fn place(
             Some(name) => text.push_str(&crate::error::printable(name)),
             None => text.push_str("[unknown]"),
         }
-        if fields.has(Field::Symoff) && let Some(start) = named.function {
+        if fields.has(Field::Symoff)
+            && let Some(start) = named.function
+        {
             write!(text, "+{:#x}", named.address.wrapping_sub(start))?;
         }
     }

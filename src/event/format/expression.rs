@@ -32,6 +32,8 @@ pub(super) enum Operand<'t> {
     Field(&'t str, Part),
     /// `1 << REC->name`.
     Bit(&'t str),
+    /// Two texts, one for bits of a field that are set.
+    Choice(&'t str, Part, String, String),
     /// A field printed with names.
     Named(&'t str, Show),
     /// Any other expression.
@@ -400,6 +402,7 @@ fn combine<'t>(operator: &str, left: Operand<'t>, right: Operand<'t>) -> Operand
         ("<<", Number(1), Field(field, Part::WHOLE)) => Bit(field),
         // `FIELD != 0` counts as the field, because a conditional needs only the field of its condition.
         ("!=", Field(field, part), Number(0)) => Field(field, part),
+        ("&&", Number(1..), Field(field, part)) => Field(field, part),
         _ => Other,
     }
 }
@@ -437,6 +440,10 @@ fn choice<'t>(condition: &Operand<'t>, yes: Operand<'t>, no: Operand<'t>) -> Ope
             if is_own(field) || show.is_whole() { Operand::Named(field, show) } else { Operand::Other }
         }
         (field @ Operand::Field(..), _) | (_, field @ Operand::Field(..)) => field,
+        (Operand::Text(yes), Operand::Text(no)) => match *condition {
+            Operand::Field(field, part) => Operand::Choice(field, part, yes, no),
+            _ => Operand::Other,
+        },
         _ => Operand::Other,
     }
 }

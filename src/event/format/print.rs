@@ -27,7 +27,7 @@ pub(super) fn apply(text: &str, fields: &mut [Field]) {
 }
 
 /// Splits the text at commas outside quotes and brackets.
-fn arguments(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn arguments(text: &str) -> impl Iterator<Item = &str> {
     let mut from = Some(0);
     let next = move || {
         let start = from?;

@@ -108,7 +108,8 @@ pub(in crate::recording) fn profiles(
     // Locations of one file are looked up together.
     let mut order: Vec<u32> = (0..u32::try_from(all.frames.values.len()).unwrap_or(u32::MAX)).collect();
     order.sort_unstable_by_key(|&place| all.frames.values.get(place as usize));
-    let sorted: Vec<Frame> = order.iter().filter_map(|&place| all.frames.values.get(place as usize)).copied().collect();
+    let sorted: Vec<Frame> =
+        order.iter().filter_map(|&place| all.frames.values.get(place as usize)).copied().collect();
     let mut tables = LocationTables::default();
     let mut locations = vec![0; order.len()];
     for (places, frames) in order.chunks(AT_A_TIME).zip(sorted.chunks(AT_A_TIME)) {
@@ -129,14 +130,16 @@ pub(in crate::recording) fn profiles(
         ("table_full", all.full),
     ];
     let common = Profile {
-        start: written.map_or(Timestamp(0), |written| Timestamp(written.0.saturating_sub(duration.as_millis() as u64))),
+        start: written
+            .map_or(Timestamp(0), |written| Timestamp(written.0.saturating_sub(duration.as_millis() as u64))),
         duration,
         lost: lost.into_iter().filter(|&(_, count)| count > 0).collect(),
         ..Profile::default()
     };
     all.sums.resize_with(about.events.len(), HashMap::new);
     let profiles = about.events.iter().zip(std::mem::take(&mut all.sums));
-    let profiles = profiles.map(|(event, sums)| profile(&all, event, sums, &locations, &tables, &common)).collect();
+    let profiles =
+        profiles.map(|(event, sums)| profile(&all, event, sums, &locations, &tables, &common)).collect();
     Ok(Recording { about, profiles })
 }
 
@@ -160,8 +163,13 @@ fn profile(
         let sum = merged.entry((stacks.place(stack), tasks.place(task), mode, cpu)).or_default();
         *sum = (sum.0.saturating_add(count), sum.1.saturating_add(value));
     }
-    let sample = |((stack, task, mode, cpu), (count, value)): (Identity, (u64, u64))| {
-        Sample { stack, task, mode, cpu, count, value }
+    let sample = |((stack, task, mode, cpu), (count, value)): (Identity, (u64, u64))| Sample {
+        stack,
+        task,
+        mode,
+        cpu,
+        count,
+        value,
     };
     let mut samples: Vec<Sample> = merged.into_iter().map(sample).collect();
     samples.sort_unstable_by_key(|sample| (sample.stack, sample.task, sample.mode, sample.cpu));
@@ -178,7 +186,9 @@ fn profile(
 /// Returns the type of the values of an event: the sum of periods, as in perf.
 fn kind(event: &Attribute) -> Kind {
     let is_clock = event.kind == abi::PERF_TYPE_SOFTWARE
-        && [abi::PERF_COUNT_SW_CPU_CLOCK, abi::PERF_COUNT_SW_TASK_CLOCK].map(u64::from).contains(&event.config);
+        && [abi::PERF_COUNT_SW_CPU_CLOCK, abi::PERF_COUNT_SW_TASK_CLOCK]
+            .map(u64::from)
+            .contains(&event.config);
     let unit = if is_clock { Unit::Nanoseconds } else { Unit::Count };
     let name = Arc::clone(&event.name);
     let value = ValueType { name: Arc::clone(&name), unit };

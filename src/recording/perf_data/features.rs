@@ -37,8 +37,14 @@ const WORDS: u32 = 4096;
 /// Build ids of files by path, as of the end of the recording.
 pub(super) type BuildIds = HashMap<Box<[u8]>, BuildId>;
 
-/// Formats of tracepoints by id, each with its system.
-pub(super) type Formats = HashMap<u64, (Arc<str>, Format)>;
+/// Tracepoints of the recorded machine.
+#[derive(Debug, Default)]
+pub(super) struct Tracepoints {
+    /// Formats by id, each with its system.
+    pub(super) formats: HashMap<u64, (Arc<str>, Format)>,
+    /// Constant texts of the kernel by address.
+    pub(super) texts: HashMap<u64, Arc<str>>,
+}
 
 /// Reads the description of the machine, and the names of the events into the header.
 pub(super) fn about(header: &mut Header, file: &dyn ReadAt) -> Result<About, Invalid> {
@@ -120,16 +126,17 @@ fn build_id(cursor: &mut Cursor<'_>, big: bool) -> Option<(Box<[u8]>, BuildId)> 
 }
 
 /// Reads the formats of tracepoints. Those that cannot be parsed are left out.
-pub(super) fn formats(header: &Header, file: &dyn ReadAt) -> Result<Formats, Invalid> {
+pub(super) fn tracepoints(header: &Header, file: &dyn ReadAt) -> Result<Tracepoints, Invalid> {
     let bytes = header.feature(file, TRACING_DATA)?.unwrap_or_default();
-    let mut formats = Formats::new();
+    let mut tracepoints = Tracepoints::default();
     // The rest is unreadable after the first incomplete part.
-    tracing_data(&bytes, &mut formats).unwrap_or_default();
-    Ok(formats)
+    tracing_data(&bytes, &mut tracepoints).unwrap_or_default();
+    Ok(tracepoints)
 }
 
-/// Reads the output of perf's `trace-event-info.c`: the pages of the ring, the formats of ftrace, those of each system, and more.
-fn tracing_data(bytes: &[u8], formats: &mut Formats) -> Option<()> {
+/// Reads the output of perf's `trace-event-info.c`: the pages of the ring, the formats of ftrace, those of each system, symbols and texts of
+/// the kernel.
+fn tracing_data(bytes: &[u8], Tracepoints { formats, texts }: &mut Tracepoints) -> Option<()> {
     let mut cursor = Cursor::new(bytes, false);
     if cursor.take(10)? != b"\x17\x08\x44tracing" {
         return None;
@@ -154,6 +161,17 @@ fn tracing_data(bytes: &[u8], formats: &mut Formats) -> Option<()> {
                 formats.insert(format.id(), (Arc::clone(&system), format));
             }
         }
+    }
+    let symbols = cursor.u32()?;
+    cursor.take(symbols as usize)?;
+    let size = cursor.u32()?;
+    let lines = String::from_utf8_lossy(cursor.take(size as usize)?);
+    // `0xffffffff8281a3e9 : "rcu_preempt-GPS"`
+    for line in lines.lines() {
+        let (address, text) = line.split_once(" : ")?;
+        let address = u64::from_str_radix(address.strip_prefix("0x")?, 16).ok()?;
+        let text = text.trim().trim_matches('"');
+        texts.insert(address, text.strip_suffix("\\n").unwrap_or(text).into());
     }
     Some(())
 }

@@ -70,7 +70,9 @@ impl RecordedFiles {
 
     fn open_module(&mut self, id: ModuleId, files: &Files, cache: Option<&str>) {
         let place = id.0 as usize;
-        let (Some(module), Some(state)) = (self.code.modules.get(place), self.states.get(place)) else { return };
+        let (Some(module), Some(state)) = (self.code.modules.get(place), self.states.get(place)) else {
+            return;
+        };
         if module.file.is_ok() || matches!(state, Some(Err(_))) || &*module.path == "[vdso]" {
             return;
         }
@@ -126,10 +128,9 @@ fn find(module: &Module, files: &Files, cache: Option<&str>) -> Result<Opened, U
         }
         unused = Unused::OtherBuild;
     }
-    let Some((start, rest)) = wanted.as_ref().and_then(|id| id.split_at_checked(2)) else { return Err(unused) };
+    let Some((start, rest)) = wanted.as_ref().and_then(|id| id.split_at_checked(2)) else {
+        return Err(unused);
+    };
     let cached = cache.map(|cache| format!("{cache}/.build-id/{start}/{rest}/elf"));
-    cached
-        .and_then(|path| files.open(&Root::Host, &path, None).ok())
-        .filter(has_build_id)
-        .ok_or(unused)
+    cached.and_then(|path| files.open(&Root::Host, &path, None).ok()).filter(has_build_id).ok_or(unused)
 }

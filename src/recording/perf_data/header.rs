@@ -130,7 +130,8 @@ fn unnamed(kind: u32, config: u64) -> String {
         "stalled-cycles-backend",
         "ref-cycles",
     ];
-    let known = |names: &[&'static str]| usize::try_from(config).ok().and_then(|config| names.get(config).copied());
+    let known =
+        |names: &[&'static str]| usize::try_from(config).ok().and_then(|config| names.get(config).copied());
     let name = match kind {
         abi::PERF_TYPE_HARDWARE => known(&HARDWARE),
         abi::PERF_TYPE_SOFTWARE => known(&SOFTWARE),
@@ -176,7 +177,8 @@ pub(super) fn bytes_at(
 impl Header {
     pub(super) fn read(file: &dyn ReadAt) -> Result<Self, Invalid> {
         let length = file.length().map_err(Invalid::Unreadable)?;
-        let first = bytes_at(file, Section { offset: 0, size: PIPE_HEADER.min(length) }, PIPE_HEADER, "the header")?;
+        let first =
+            bytes_at(file, Section { offset: 0, size: PIPE_HEADER.min(length) }, PIPE_HEADER, "the header")?;
         let big = first.starts_with(BIG);
         if Cursor::new(first.get(8..).unwrap_or_default(), big).u64() == Some(PIPE_HEADER) {
             return Err(Invalid::Piped);
@@ -189,7 +191,8 @@ impl Header {
             Section::read(cursor)?;
             Some((size, attributes, data))
         };
-        let (size, attributes, mut data) = read(&mut cursor).ok_or_else(|| damaged("the header is incomplete", 0))?;
+        let (size, attributes, mut data) =
+            read(&mut cursor).ok_or_else(|| damaged("the header is incomplete", 0))?;
         let bits = [cursor.u64(), cursor.u64(), cursor.u64(), cursor.u64()];
         let unfinished = data.size == 0;
         if data.offset > length {
@@ -248,8 +251,13 @@ impl Header {
         let table = Section { offset: self.data.end(), size: 16 * features.len() as u64 };
         let table = bytes_at(file, table, 16 * 256, "the list of features is incomplete")?;
         let mut cursor = Cursor::new(&table, self.big);
-        for feature in features {
-            self.features.extend(Section::read(&mut cursor).map(|section| (feature, section)));
+        let length = file.length().map_err(Invalid::Unreadable)?;
+        for (feature, section) in features.into_iter().zip(std::iter::from_fn(|| Section::read(&mut cursor)))
+        {
+            if section.size > 0 && section.end() > length {
+                return Err(damaged("the file ends within a feature", length));
+            }
+            self.features.insert(feature, section);
         }
         Ok(())
     }

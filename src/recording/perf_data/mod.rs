@@ -30,15 +30,15 @@ use std::sync::Arc;
 
 use perf_event_open_sys::bindings as abi;
 
-pub use self::header::Attribute;
-pub use self::machine::CpuMode;
-pub use self::symbols::Options;
 use self::cursor::{Cursor, until_nul};
-use self::features::Formats;
+use self::features::Tracepoints;
+pub use self::header::Attribute;
 use self::header::{BIG, Header, LITTLE, damaged};
+pub use self::machine::CpuMode;
 use self::machine::Machine;
 use self::sorted::{Record, Sorted};
 use self::stream::Stream;
+pub use self::symbols::Options;
 use self::symbols::Symbols;
 use super::Invalid;
 use super::about::About;
@@ -105,7 +105,7 @@ pub struct Place {
 pub struct Reader<'f> {
     header: Header,
     about: About,
-    formats: Formats,
+    tracepoints: Tracepoints,
     records: Sorted<'f>,
     machine: Machine,
     symbols: Symbols,
@@ -129,7 +129,7 @@ impl<'f> Reader<'f> {
         let mut header = Header::read(file)?;
         let about = features::about(&mut header, file)?;
         let build_ids = features::build_ids(&header, file)?;
-        let formats = features::formats(&header, file)?;
+        let tracepoints = features::tracepoints(&header, file)?;
         let kernel = build_ids.get(&b"[kernel.kallsyms]"[..]).cloned();
         let stream = Stream::new(file, header.data, header.big, header.unfinished);
         Ok(Self {
@@ -139,7 +139,7 @@ impl<'f> Reader<'f> {
             return_addresses: options.return_addresses,
             header,
             about,
-            formats,
+            tracepoints,
             copied: false,
         })
     }
@@ -151,20 +151,31 @@ impl<'f> Reader<'f> {
         about.lost.unknown = self.records.unknown;
         about.notes = self.symbols.notes(&self.machine);
         if self.header.unfinished {
-            about.notes.push("the recording was not finished: the list of build ids and the description are missing".into());
+            about.notes.push(
+                "the recording was not finished: the list of build ids and the description are missing"
+                    .into(),
+            );
         }
         if self.records.stream.truncated {
             about.notes.push("the last record is incomplete and was ignored".into());
         }
         if self.copied {
-            about.notes.push("copied user stacks (--call-graph dwarf) are not unwound: callers in programs are missing".into());
+            about.notes.push(
+                "copied user stacks (--call-graph dwarf) are not unwound: callers in programs are missing"
+                    .into(),
+            );
         }
         about
     }
 
     /// Returns the format of a tracepoint by its id, with its system.
     pub fn format(&self, id: u64) -> Option<(&str, &Format)> {
-        self.formats.get(&id).map(|(system, format)| (&**system, format))
+        self.tracepoints.formats.get(&id).map(|(system, format)| (&**system, format))
+    }
+
+    /// Returns the constant text of the recorded kernel at an address.
+    pub fn text(&self, address: u64) -> Option<&str> {
+        self.tracepoints.texts.get(&address).map(|text| &**text)
     }
 
     /// Returns the name of the kernel or the module that contains an address.
@@ -175,7 +186,9 @@ impl<'f> Reader<'f> {
     /// Returns the path of the file of a location in a program.
     pub fn path(&self, frame: Frame) -> Option<&Arc<str>> {
         match frame {
-            Frame::File { module, .. } => self.machine.files.code.modules.get(module.0 as usize).map(|module| &module.path),
+            Frame::File { module, .. } => {
+                self.machine.files.code.modules.get(module.0 as usize).map(|module| &module.path)
+            }
             _ => None,
         }
     }

@@ -34,7 +34,8 @@ pub(super) fn id(body: &[u8], first: &Attribute, big: bool) -> Option<u64> {
     let before = match first.has(abi::PERF_SAMPLE_IDENTIFIER) {
         true => 0,
         false if first.has(abi::PERF_SAMPLE_ID) => {
-            let fields = [abi::PERF_SAMPLE_IP, abi::PERF_SAMPLE_TID, abi::PERF_SAMPLE_TIME, abi::PERF_SAMPLE_ADDR];
+            let fields =
+                [abi::PERF_SAMPLE_IP, abi::PERF_SAMPLE_TID, abi::PERF_SAMPLE_TIME, abi::PERF_SAMPLE_ADDR];
             fields.into_iter().filter(|&field| first.has(field)).count()
         }
         false => return None,

@@ -115,12 +115,17 @@ impl Symbols {
             (Some(recorded), Some(running)) => *recorded == running,
             _ => {
                 let running = host::read_text(&roots.proc.join("sys/kernel/osrelease")).ok();
-                self.release.as_deref().zip(running.as_deref()).is_some_and(|(recorded, running)| recorded == running.trim())
+                self.release
+                    .as_deref()
+                    .zip(running.as_deref())
+                    .is_some_and(|(recorded, running)| recorded == running.trim())
             }
         };
         let compared = match (same_build, &machine.kernel_text) {
             (false, _) => Err(KernelDiffers::Build),
-            (true, Some((symbol, address))) if self.has_moved(symbol, *address) => Err(KernelDiffers::Address),
+            (true, Some((symbol, address))) if self.has_moved(symbol, *address) => {
+                Err(KernelDiffers::Address)
+            }
             (true, _) => Ok(()),
         };
         self.kernel = Some(compared);
@@ -135,7 +140,8 @@ impl Symbols {
             let mut words = line.split(|&byte| byte == b' ');
             let (address, _, name) = (words.next(), words.next(), words.next());
             if found.is_none() && name == Some(symbol.as_bytes()) {
-                found = address.and_then(|word| u64::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok());
+                found =
+                    address.and_then(|word| u64::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok());
             }
         });
         // Hidden addresses are 0. The symbolizer reports them.
@@ -173,7 +179,8 @@ impl Symbols {
                 continue;
             }
             let more = paths.len().saturating_sub(FILES_IN_NOTE);
-            let mut text = format!("{} files {what}: {}", paths.len(), paths[..paths.len() - more].join(", "));
+            let mut text =
+                format!("{} files {what}: {}", paths.len(), paths[..paths.len() - more].join(", "));
             if more > 0 {
                 text += &format!(" and {more} more");
             }

@@ -1,0 +1,31 @@
+//! Invariants for arbitrary files that are read as recordings of perf. Called by a fuzz target and by a test that keeps the target working.
+
+use std::path::Path;
+
+use perf_exporter::files::Files;
+use perf_exporter::host::Roots;
+use perf_exporter::recording::perf_data::Options;
+use perf_exporter::recording::{self, Invalid};
+
+/// Checks the bytes as a file, on a machine without files.
+pub(crate) fn holds(bytes: &[u8]) {
+    let files = Files::here(&Roots::under(Path::new("/nonexistent")));
+    match recording::read_at(&bytes, &Options::default(), &files, None) {
+        Ok(recording) => {
+            assert_eq!(recording.profiles.len(), recording.about.events.len());
+            for profile in &recording.profiles {
+                for sample in &profile.samples {
+                    let stack = &profile.stacks[sample.stack as usize];
+                    assert!(
+                        stack.iter().all(|&place| (place as usize) < profile.locations.len()),
+                        "{stack:?}"
+                    );
+                    assert!((sample.task as usize) < profile.tasks.len(), "{sample:?}");
+                }
+            }
+            assert!(recording.about.notes.iter().all(|note| !note.contains(char::is_control)));
+        }
+        Err(Invalid::Damaged { offset, .. }) => assert!(offset <= bytes.len() as u64, "{offset}"),
+        Err(error) => assert!(!error.to_string().contains(char::is_control), "{error}"),
+    }
+}
