@@ -19,6 +19,8 @@ use crate::stack::{BuildId, Frame, Map, MappedContent, Mapping, ProcessId};
 /// Maximum number of processes, of threads and of cgroups; and of mappings of all processes together.
 const TABLE_LIMIT: usize = 1 << 18;
 const MAPPING_LIMIT: usize = 1 << 21;
+/// Maximum number of mappings of one process. A fork copies them.
+const PROCESS_MAPPING_LIMIT: usize = 1 << 16;
 
 /// Flags of records (`misc`).
 const MODE: u16 = 7;
@@ -91,6 +93,8 @@ pub(super) struct Machine {
     processes: HashMap<u32, Process>,
     threads: HashMap<u32, Thread>,
     mappings: usize,
+    /// The most mappings of one process.
+    most_mappings: usize,
     /// Mappings of the kernel and its modules by their begin: the end, and the path.
     kernel: BTreeMap<u64, (u64, Arc<str>)>,
     /// The address of `_text` or `_stext` when the recording began.
@@ -148,6 +152,7 @@ impl Machine {
         at_most(TABLE_LIMIT, self.threads.len(), "threads")?;
         at_most(TABLE_LIMIT, self.cgroups.len(), "cgroups")?;
         at_most(TABLE_LIMIT, self.files.len(), "files")?;
+        at_most(PROCESS_MAPPING_LIMIT, self.most_mappings, "mappings of one process")?;
         at_most(MAPPING_LIMIT, self.mappings, "mappings")
     }
 
@@ -175,6 +180,7 @@ impl Machine {
         let before = process.map.len();
         Arc::make_mut(&mut process.map).insert(Mapping { start: seen.start, end: seen.end, content });
         self.mappings = (self.mappings + process.map.len()).saturating_sub(before);
+        self.most_mappings = self.most_mappings.max(process.map.len());
     }
 
     fn map_kernel(&mut self, seen: &Mapped<'_>, path: &str) {

@@ -22,6 +22,8 @@ pub(super) struct Inflater {
     /// Whether the header of a frame was read, and its last block was not.
     within: bool,
     input: Vec<u8>,
+    /// The position of the next block in `input`.
+    read: usize,
     output: Vec<u8>,
     /// The position of the next record in `output`.
     at: usize,
@@ -35,6 +37,7 @@ impl Default for Inflater {
             decoder: FrameDecoder::new(),
             within: false,
             input: Vec::new(),
+            read: 0,
             output: Vec::new(),
             at: 0,
             sizes: (0, 0),
@@ -45,13 +48,14 @@ impl Default for Inflater {
 impl Inflater {
     /// Appends compressed bytes.
     pub(super) fn add(&mut self, bytes: &[u8]) {
+        self.input.drain(..std::mem::take(&mut self.read));
         self.input.extend_from_slice(bytes);
         self.sizes.0 += bytes.len() as u64;
     }
 
     /// Reports whether a frame has no end yet: perf does not write it.
     pub(super) fn can_end(&self) -> bool {
-        self.within && self.input.is_empty()
+        self.within && self.read == self.input.len()
     }
 
     /// Appends the end of a frame. The decoder keeps back a part of its output until then.
@@ -82,17 +86,17 @@ impl Inflater {
 
     /// Decodes a block. Returns false if the input does not contain a whole one.
     fn block(&mut self) -> Result<bool, Damaged> {
-        let mut input = &self.input[..];
+        let mut input = &self.input[self.read..];
         if !self.within {
             if input.is_empty() {
                 return Ok(false);
             }
             match self.decoder.reset(&mut input) {
                 Ok(()) => self.within = true,
-                Err(_) if self.input.len() < FRAME_HEADER => return Ok(false),
+                Err(_) if self.input.len() - self.read < FRAME_HEADER => return Ok(false),
                 Err(_) => return Err(Damaged),
             }
-            self.consume(input.len());
+            self.read = self.input.len() - input.len();
             return Ok(true);
         }
         let [first, second, third, ..] = *input else { return Ok(false) };
@@ -104,7 +108,7 @@ impl Inflater {
         }
         let strategy = BlockDecodingStrategy::UptoBlocks(1);
         let ended = self.decoder.decode_blocks(&mut input, strategy).map_err(|_| Damaged)?;
-        self.consume(input.len());
+        self.read = self.input.len() - input.len();
         self.within = !ended;
         let decoded = self.decoder.collect().unwrap_or_default();
         self.sizes.1 += decoded.len() as u64;
@@ -113,10 +117,5 @@ impl Inflater {
         }
         self.output.extend_from_slice(&decoded);
         Ok(true)
-    }
-
-    /// Removes all but the last `left` bytes of the input.
-    fn consume(&mut self, left: usize) {
-        self.input.drain(..self.input.len() - left);
     }
 }
