@@ -21,16 +21,14 @@ fn script(mut command: Command, file: &Path, options: &[&str]) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// Returns a line without the name of a function in a file, which may have several. Its address and its file stay.
+/// Returns a line without the name of its function, which may have several. Its address, its offset and its file stay.
 fn without_alias(line: &str) -> String {
-    let (before, behind) = line.split_once(" (/").unwrap_or((line, ""));
-    match before.rsplit_once(' ') {
-        Some((place, symbol)) if !behind.is_empty() => {
-            let offset = symbol.rsplit_once('+').map_or(symbol, |(_, offset)| offset);
-            format!("{place} +{offset} (/{behind}")
-        }
-        _ => line.to_owned(),
-    }
+    let Some((before, file)) = line.rsplit_once(" (").filter(|_| line.ends_with(')')) else {
+        return line.to_owned();
+    };
+    let (place, symbol) = before.rsplit_once(' ').unwrap_or(("", before));
+    let offset = symbol.rsplit_once('+').map_or("", |(_, offset)| offset);
+    format!("{place} +{offset} ({file}")
 }
 
 /// Checks that both print the same lines, except for other names of the same functions.

@@ -202,8 +202,8 @@ impl Machine {
         self.threads.insert(tid, Thread { pid, comm });
         let process = self.processes.entry(pid).or_default();
         if misc & COMM_EXEC != 0 {
-            self.mappings = self.mappings.saturating_sub(process.map.len());
-            *process = Process::default();
+            // Mappings stay, as in perf, until others replace them: samples within `execve` have the call chain of the program before.
+            (process.exe, process.id) = (None, None);
         }
         Some(())
     }

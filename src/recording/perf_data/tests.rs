@@ -209,7 +209,7 @@ fn samples_of_counts_and_branches_are_skipped_to_their_end() {
 }
 
 #[test]
-fn a_forked_process_has_the_mappings_of_its_parent_until_it_executes_a_program() {
+fn a_forked_process_has_the_mappings_of_its_parent_until_others_replace_them() {
     let record = |kind: u32, misc: u16, body: Vec<u8>| Raw { kind, misc, body: body.into(), offset: 0 };
     let words = |numbers: &[u32]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
     let mapped = [
@@ -229,7 +229,8 @@ fn a_forked_process_has_the_mappings_of_its_parent_until_it_executes_a_program()
     assert_eq!(&*machine.names(6, 6).comm, "x");
     let executed = record(abi::PERF_RECORD_COMM, 1 << 13, [words(&[6, 6]), b"y\0".to_vec()].concat());
     machine.apply(&executed, false).unwrap();
-    assert_eq!(machine.frame(6, CpuMode::User, 0x1010), Frame::Nowhere(0x1010));
+    assert_eq!((machine.names(6, 6).exe, machine.names(5, 5).exe.as_deref()), (None, Some("/bin/x")));
+    assert_eq!(machine.frame(6, CpuMode::User, 0x1010), frame);
     assert!(matches!(machine.frame(5, CpuMode::User, 0x1010), Frame::File { .. }));
     assert_eq!((&*machine.names(6, 6).comm, &*machine.names(9, 9).comm), ("y", ":9"));
 }
