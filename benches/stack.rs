@@ -35,13 +35,9 @@ const FIELDS: Fields = Fields {
     ip: true,
     tid: true,
     time: true,
-    period: false,
-    read: None,
     callchain: true,
-    raw: false,
-    width: false,
-    user_stack: 0,
     cgroup: true,
+    ..Fields::NONE
 };
 
 /// Offset of the time in a record: after header, identifier, address and thread.

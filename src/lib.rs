@@ -38,6 +38,7 @@
 //! | [`stack`] | call chains |
 //! | [`symbol`] | function names of frames |
 //! | [`profile`] | samples and off-CPU times by stack |
+//! | `perf_data` | files in the format of perf |
 //! | [`export`] | export formats, HTTP server, push |
 //! | [`app`] | threads of the service |
 //! | [`cli`] | the command line |
@@ -67,6 +68,7 @@ mod lock;
 pub mod metrics;
 mod named_enum;
 pub mod net;
+mod perf_data;
 pub mod plan;
 pub mod probe;
 pub mod profile;

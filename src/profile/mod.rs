@@ -74,6 +74,7 @@ pub use handoff::NoProfile;
 pub use heat::HeatMap;
 pub(crate) use memory::MemoryShares;
 pub use model::{Function, Kind, Line, Location, Mode, Profile, Sample, Task, TimeRange, Unit, ValueType};
+pub(crate) use open::{SIDE, holders};
 pub use publish::METRICS;
 use publish::Publisher;
 pub(crate) use publish::{FUNCTIONS, SAMPLES, Shortfalls};

@@ -8,7 +8,7 @@ use crate::ring::{DUMMY, Request};
 use crate::sys::{Attr, Fields, Rate, Sampling, Sideband, Start};
 
 /// The fields at the start of all samples and at the end of all other records.
-pub(super) const SIDE: Fields = Fields { identifier: true, ip: true, tid: true, time: true, ..Fields::NONE };
+pub(crate) const SIDE: Fields = Fields { identifier: true, ip: true, tid: true, time: true, ..Fields::NONE };
 
 /// The sampler and record format of an event.
 #[derive(Debug, Clone, Copy)]
@@ -32,19 +32,25 @@ pub(super) fn request(samplers: &[Arc<Sampler>], cpu: u32) -> Request<'_, Sample
             sampler.events_on(cpu).map(|event| (Attr::sampling(event, sampling), event, sample_source)),
         );
     }
-    // An unprivileged user must exclude the kernel even from an event that never fires.
     let exclude_kernel = events.iter().all(|(_, event, _)| event.modifiers.exclude_kernel);
     let switches = samplers.iter().any(|sampler| sampler.waits.is_some());
+    Request { holders: holders(SIDE, switches, exclude_kernel), events }
+}
+
+/// Returns the options of the event that owns the ring, in the order of preference: it writes the mappings, names, creations and exits of
+/// processes, with these fields at the end. `exclude_kernel` says that all other events exclude the kernel.
+pub(crate) fn holders(fields: Fields, switches: bool, exclude_kernel: bool) -> Vec<Attr> {
     let all = Sideband { comm: true, task: true, cgroup: true, mmap: true, switches, ksymbol: true };
     // Kernels before 5.7 do not support cgroup records.
     let older = Sideband { cgroup: false, ksymbol: false, ..all };
     let holder = |sideband| {
         // It never wakes the reader: its records are read together with the samples.
-        let sampling = Sampling { rate: Rate::Period(1), fields: SIDE, sideband, ordered: true };
+        let sampling = Sampling { rate: Rate::Period(1), fields, sideband, ordered: true };
+        // An unprivileged user must exclude the kernel even from an event that never fires.
         let modifiers = Modifiers { exclude_kernel, ..Modifiers::default() };
         Attr { modifiers, ..Attr::software(DUMMY, Some(sampling), Start::Later) }
     };
-    Request { holders: [all, older].map(holder).into(), events }
+    [all, older].map(holder).into()
 }
 
 #[cfg(test)]

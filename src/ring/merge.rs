@@ -130,7 +130,7 @@ pub fn time_of(record: &[u8], fields: &Fields) -> Option<u64> {
     let at = if is_sample(record) {
         HEADER + word * (usize::from(fields.identifier) + usize::from(fields.ip) + usize::from(fields.tid))
     } else {
-        let behind = word * (usize::from(fields.time) + usize::from(fields.identifier));
+        let behind = word * (usize::from(fields.time) + fields.words_after_time());
         record.len().checked_sub(behind).filter(|&at| at >= HEADER)?
     };
     fields.time.then(|| record.get(at..)?.first_chunk().map(|&time| u64::from_ne_bytes(time)))?
@@ -179,6 +179,8 @@ mod tests {
         assert_eq!(time_of(&record(3, 0, &[]), &fields), None);
         assert_eq!(time_of(&[], &fields), None);
         assert_eq!(time_of(&record(3, 0, &bytes(&[1, 2])), &Fields::default()), None);
+        let with_cpu = Fields { cpu: true, ..fields };
+        assert_eq!(time_of(&record(3, 0, &bytes(&[1, 2, 8, 99, 1, 7])), &with_cpu), Some(99));
         // Just the time and the identifier, and less than these.
         assert_eq!(time_of(&record(3, 0, &bytes(&[99, 7])), &fields), Some(99));
         assert_eq!(time_of(&record(3, 0, &bytes(&[99])), &fields), None, "the header is no time");

@@ -105,6 +105,25 @@ impl<E: Event, T> RingWriters<E, T> {
             .chain(self.events.into_iter().map(|writer| writer.event))
     }
 
+    /// Starts the dummy events, which write the sideband records, before the others. Events that start with an `execve` are enabled by the
+    /// kernel.
+    pub(crate) fn start_sideband(&self) -> Result<(), Errno> {
+        match self.start {
+            Start::OnExec => Ok(()),
+            Start::Later | Start::WithLeader => self.sideband().try_for_each(Event::enable),
+        }
+    }
+
+    /// Returns the events that write the sideband records.
+    fn sideband(&self) -> impl Iterator<Item = &E> {
+        std::iter::once(&self.holder).chain(&self.dummies)
+    }
+
+    /// Returns the identifiers in the sideband records.
+    pub(crate) fn sideband_ids(&self) -> Result<Vec<u64>, Errno> {
+        self.sideband().map(Event::id).collect()
+    }
+
     /// Stops all events.
     pub(crate) fn stop(&self) {
         for event in self.all() {

@@ -16,11 +16,12 @@ use std::sync::Arc;
 
 use super::account::{Accounts, Loss};
 use super::elf::Elf;
+use super::maps::Name;
 use super::{BuildId, Code, Module, ModuleId, Process, ProcessId, vdso};
 use crate::error::printable;
 use crate::files::{Files, Opened, Root, RootError};
 use crate::host;
-use crate::ring::MappedFile;
+use crate::ring::{MappedFile, Mmap};
 
 /// The most attempts to open a file again, when another process maps it.
 const ATTEMPTS: u8 = 8;
@@ -147,7 +148,7 @@ impl Library {
             self.accounts.lose(Loss::ModulesFull);
             return None;
         }
-        let opened = self.open(seen);
+        let opened = Found::open(&self.files, seen);
         let build_id = opened.as_ref().ok().and_then(|found| found.build_id.clone());
         if let Some(build_id) = &build_id
             && let Some(&known) = self.by_build_id.get(&(build_id.clone(), Arc::clone(&path)))
@@ -273,7 +274,7 @@ impl Library {
             return;
         }
         state.attempts += 1;
-        match self.open(seen) {
+        match Found::open(&self.files, seen) {
             Ok(found) => {
                 let known = &mut self.code.modules[module.0 as usize];
                 known.build_id = known.build_id.take().or(found.build_id);
@@ -344,48 +345,6 @@ impl Library {
         }
     }
 
-    /// Opens the file of a mapping. Tries its path in the root of its process, its path on the host if the file is the same there, and the
-    /// mapping itself.
-    fn open(&self, seen: &FileMapping<'_>) -> Result<Found, (Loss, String)> {
-        let path = String::from_utf8_lossy(seen.path);
-        let shown = printable(&path);
-        let mut refusal = None;
-        for root in [Root::Process(seen.pid), Root::Host] {
-            match self.files.open(&root, &path, None) {
-                Ok(opened) => match Found::check(opened, seen, root == Root::Host) {
-                    Some(found) => return Ok(found),
-                    None => refusal = refusal.or(Some((Loss::FileReplaced, None))),
-                },
-                // Any other path leads to the same file system.
-                Err(error) if error.is_temporary() => return Err((Loss::FileStuck, error.to_string())),
-                Err(error) => refusal = refusal.or(Some((loss_of(&error), Some(error)))),
-            }
-        }
-        let through = match self.files.open_mapped(
-            seen.pid,
-            (seen.start, seen.end),
-            (seen.stored.major, seen.stored.minor),
-        ) {
-            Ok(opened) => match Found::check(opened, seen, false) {
-                Some(found) => return Ok(found),
-                None => "leads to another file, too".to_owned(),
-            },
-            Err(error) => format!("does not lead to it either: {error}"),
-        };
-        let (loss, error) = refusal.unwrap_or((Loss::FileGone, None));
-        let why = match error {
-            Some(RootError::NoProcess(pid)) => {
-                return Err((
-                    loss,
-                    format!("process {pid}, which had mapped {shown}, exited before the file was opened"),
-                ));
-            }
-            Some(error) => error.to_string(),
-            None => format!("{shown} is not the file that was mapped"),
-        };
-        Err((loss, format!("{why}; /proc/{}/map_files {through}", seen.pid)))
-    }
-
     /// Drops unused modules and processes and returns them: their numbers will be reused.
     pub(super) fn retain(
         &mut self,
@@ -442,6 +401,46 @@ struct Found {
 }
 
 impl Found {
+    /// Opens the file of a mapping. Tries its path in the root of its process, its path on the host if the file is the same there, and the
+    /// mapping itself.
+    fn open(files: &Files, seen: &FileMapping<'_>) -> Result<Self, (Loss, String)> {
+        let path = String::from_utf8_lossy(seen.path);
+        let shown = printable(&path);
+        let mut refusal = None;
+        for root in [Root::Process(seen.pid), Root::Host] {
+            match files.open(&root, &path, None) {
+                Ok(opened) => match Self::check(opened, seen, root == Root::Host) {
+                    Some(found) => return Ok(found),
+                    None => refusal = refusal.or(Some((Loss::FileReplaced, None))),
+                },
+                // Any other path leads to the same file system.
+                Err(error) if error.is_temporary() => return Err((Loss::FileStuck, error.to_string())),
+                Err(error) => refusal = refusal.or(Some((loss_of(&error), Some(error)))),
+            }
+        }
+        let through =
+            match files.open_mapped(seen.pid, (seen.start, seen.end), (seen.stored.major, seen.stored.minor))
+            {
+                Ok(opened) => match Self::check(opened, seen, false) {
+                    Some(found) => return Ok(found),
+                    None => "leads to another file, too".to_owned(),
+                },
+                Err(error) => format!("does not lead to it either: {error}"),
+            };
+        let (loss, error) = refusal.unwrap_or((Loss::FileGone, None));
+        let why = match error {
+            Some(RootError::NoProcess(pid)) => {
+                return Err((
+                    loss,
+                    format!("process {pid}, which had mapped {shown}, exited before the file was opened"),
+                ));
+            }
+            Some(error) => error.to_string(),
+            None => format!("{shown} is not the file that was mapped"),
+        };
+        Err((loss, format!("{why}; /proc/{}/map_files {through}", seen.pid)))
+    }
+
     /// Checks whether an opened file is the mapped one, by its inode. The device is compared only if the path was looked up in a root that
     /// may differ. overlayfs and btrfs report other devices in mappings than `stat` does.
     fn check(file: Opened, seen: &FileMapping<'_>, with_device: bool) -> Option<Self> {
@@ -450,6 +449,14 @@ impl Found {
         let same = stat.inode == seen.stored.inode && (!with_device || stat.device == device);
         same.then(|| Self { build_id: Elf::read(&file.file).and_then(|elf| elf.build_id()), file })
     }
+}
+
+/// Returns the build id of a mapped file. Returns `None` for memory, for a file without build id, and for one that cannot be read.
+pub(crate) fn mapped_build_id(files: &Files, mmap: &Mmap<'_>) -> Option<BuildId> {
+    let Name::File(path) = Name::of(mmap.path, mmap.file.inode) else { return None };
+    let (start, end) = (mmap.start, mmap.start.saturating_add(mmap.length));
+    let seen = FileMapping { pid: mmap.pid, start, end, path, stored: mmap.file };
+    Found::open(files, &seen).ok()?.build_id
 }
 
 /// Stores an item at a free index or appends it.

@@ -38,19 +38,7 @@ fn innermost_of_three(rounds: u64) -> u64 {
     sum
 }
 
-const FIELDS: Fields = Fields {
-    identifier: false,
-    ip: true,
-    tid: true,
-    time: false,
-    period: false,
-    read: None,
-    callchain: true,
-    raw: false,
-    width: false,
-    user_stack: 16 << 10,
-    cgroup: false,
-};
+const FIELDS: Fields = Fields { ip: true, tid: true, callchain: true, user_stack: 16 << 10, ..Fields::NONE };
 
 /// Returns an event on this thread that samples every half millisecond of user time.
 fn event(fields: Fields) -> Option<LiveEvent> {

@@ -23,6 +23,8 @@ use crate::ring::{Comm, Mmap, Task};
 const ENDED: usize = 256;
 /// The shortest interval, in samples, at which the state of all processes is read again. When records are lost, the load is already high.
 pub(super) const MIN_RESYNC_INTERVAL: u64 = 1024;
+/// `PROT_READ`
+const READABLE: u32 = 1;
 /// `PROT_EXEC`
 const EXECUTABLE: u32 = 4;
 
@@ -307,6 +309,29 @@ fn loss_of(error: &RootError) -> Loss {
         RootError::Stuck { .. } | RootError::Unavailable(_) => Loss::FileStuck,
         _ => Loss::MapsBroken,
     }
+}
+
+/// Calls `each` for the executable mappings that a process has now, within the limits of [`Limits::default`].
+///
+/// # Errors
+/// If the mappings cannot be read, for example because the process has exited.
+pub(crate) fn executable_mappings(
+    files: &Files,
+    pid: u32,
+    mut each: impl FnMut(&Mmap<'_>),
+) -> Result<(), RootError> {
+    let limits = Limits::default();
+    let maps = files.open_process(pid, ProcessFile::Maps)?;
+    let mut left = limits.mappings;
+    host::lines_of(&mut maps.file.sequential(), &maps.shown, limits.maps_bytes, |line| {
+        let Some(line) = Line::parse(line).filter(|line| line.executable && left > 0) else { return };
+        left -= 1;
+        let Line { start, end, offset, file, path, .. } = &line;
+        let (length, protection) = (end - start, READABLE | EXECUTABLE);
+        let (&start, &offset, &file) = (start, offset, file);
+        each(&Mmap { pid, tid: pid, start, length, offset, file, protection, path });
+    })?;
+    Ok(())
 }
 
 /// Reads a list of mappings.

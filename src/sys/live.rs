@@ -190,6 +190,7 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
         (fields.ip, abi::PERF_SAMPLE_IP),
         (fields.tid, abi::PERF_SAMPLE_TID),
         (fields.time, abi::PERF_SAMPLE_TIME),
+        (fields.cpu, abi::PERF_SAMPLE_CPU),
         (fields.period, abi::PERF_SAMPLE_PERIOD),
         (fields.read.is_some(), abi::PERF_SAMPLE_READ),
         (fields.callchain, abi::PERF_SAMPLE_CALLCHAIN),
@@ -203,7 +204,7 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
         raw.read_format = abi::PERF_FORMAT_GROUP.into();
     }
     if fields.user_stack > 0 {
-        raw.sample_regs_user = Registers::MASK;
+        raw.sample_regs_user = if fields.all_registers { Registers::ALL } else { Registers::MASK };
         raw.sample_stack_user = fields.user_stack;
     }
     if fields.width && fields.user_stack == 0 {
@@ -215,10 +216,27 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
     raw.set_context_switch(u64::from(sideband.switches));
     raw.set_ksymbol(u64::from(sideband.ksymbol));
     raw.set_comm(u64::from(sideband.comm));
+    // Changes no record: it announces to readers of a file that records of names report an `execve`.
+    raw.set_comm_exec(u64::from(sideband.comm));
+    raw.set_exclude_callchain_user(u64::from(fields.kernel_only));
     raw.set_task(u64::from(sideband.task));
     raw.set_cgroup(u64::from(sideband.cgroup));
     // Most of the other records contain no time, and those of switches contain no thread either.
     raw.set_sample_id_all(u64::from(fields.time));
+}
+
+/// Returns the attribute structure of the ABI as bytes, for a file that describes the event. It has the shortest of the sizes that contain
+/// all fields in use: programs reject a structure that is larger than theirs. The address of the location of a probe is omitted.
+pub fn attr_bytes(attr: &Attr) -> Vec<u8> {
+    let mut raw = raw_attr(attr);
+    if attr.probe.is_some() {
+        raw.config1 = 0;
+    }
+    raw.size = if raw.config3 == 0 { abi::PERF_ATTR_SIZE_VER5 } else { abi::PERF_ATTR_SIZE_VER8 };
+    let (start, size) = ((&raw const raw).cast::<u8>(), raw.size as usize);
+    debug_assert!(size <= size_of_val(&raw));
+    // SAFETY: the structure is longer than `size`, has no padding, and was initialized as a whole. It outlives the slice.
+    unsafe { std::slice::from_raw_parts(start, size) }.to_vec()
 }
 
 /// Converts a CPU or thread number to the type of the system call.
@@ -269,6 +287,19 @@ mod tests {
         let raw = raw_attr(&Attr { sampling: Some(sampling), ..attr(1, [3, 0, 0, 0]) });
         // SAFETY: `watermark` is set, so this field of the union was written.
         assert_eq!((raw.watermark(), unsafe { raw.__bindgen_anon_2.wakeup_watermark }), (1, 4096));
+    }
+
+    #[test]
+    fn the_bytes_of_an_event_have_the_size_that_all_programs_know_unless_a_field_needs_more() {
+        for (config3, size) in [(0, 112), (7, 136)] {
+            let bytes = attr_bytes(&attr(4, [9, 0, 0, config3]));
+            assert_eq!(bytes.len(), size);
+            let words: Vec<u32> = bytes[..12]
+                .chunks_exact(4)
+                .map(|word| u32::from_ne_bytes(word.try_into().unwrap()))
+                .collect();
+            assert_eq!(words, [4, size as u32, 9]);
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Options of the events of a profile.
 
 use super::{Attr, Fields, Rate, Registers, Sampling, Sideband};
-use crate::config::profiled;
+use crate::config::profiled::Unwind;
 use crate::event;
 use crate::plan::Sampler;
 
@@ -13,6 +13,8 @@ const SWITCH: usize = 72;
 const CONTEXTS: u64 = 8;
 /// Maximum number of addresses of a call chain, unless configured otherwise (`PERF_MAX_STACK_DEPTH`).
 const DEPTH: u64 = 127;
+/// `PERF_TYPE_TRACEPOINT`.
+const TRACEPOINT: u32 = 2;
 /// Maximum size of a record: the size has 16 bits, and is a multiple of 8.
 const RECORD: usize = 65_528;
 
@@ -37,23 +39,43 @@ impl Sampling {
             tid: true,
             time: true,
             period: sampler.period.is_none() && !waits,
-            callchain: sampler.unwind != profiled::Unwind::Nothing,
+            callchain: sampler.unwind != Unwind::Nothing,
             raw: waits,
             user_stack: sampler.unwind.stack(),
-            width: false,
             cgroup: sampler.tells_cgroup,
-            read: None,
+            ..Fields::NONE
         };
         Self { rate, fields, sideband: Sideband::default(), ordered: true }
+    }
+
+    /// Returns the sampling options for records of `event` that are stored in a file, as `perf record` chooses them. The reader of the file
+    /// has no access to the program: therefore [`Unwind::Auto`] means frame pointers.
+    pub fn stored(sampler: &Sampler, event: &event::Event) -> Self {
+        let sampling = Self::of(sampler);
+        let user_stack = match sampler.unwind {
+            Unwind::Dwarf { stack } => stack,
+            Unwind::Auto { .. } | Unwind::FramePointers | Unwind::Nothing => 0,
+        };
+        let fields = Fields {
+            cpu: true,
+            period: true,
+            raw: event.selector.kind == TRACEPOINT,
+            user_stack,
+            all_registers: true,
+            kernel_only: user_stack > 0,
+            ..sampling.fields
+        };
+        Self { fields, ..sampling }
     }
 
     /// Returns the maximum size of a sample of a profile, in bytes, for call chains of at most `depth` addresses
     /// (`kernel.perf_event_max_stack`).
     pub fn most_bytes(&self, depth: Option<u64>) -> usize {
-        let Fields { period, callchain, raw, user_stack, cgroup, .. } = self.fields;
+        let Fields { cpu, period, callchain, raw, user_stack, cgroup, .. } = self.fields;
         let chain = usize::try_from(depth.unwrap_or(DEPTH).saturating_add(1 + CONTEXTS)).unwrap_or(RECORD);
         let parts = [
             FIXED,
+            if cpu { 8 } else { 0 },
             if period { 8 } else { 0 },
             if callchain { chain.saturating_mul(8) } else { 0 },
             if raw { SWITCH } else { 0 },
@@ -70,7 +92,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::profiled::{SampledTargets, Unwind};
+    use crate::config::profiled::{SampledTargets, one_event};
+    use crate::event::Catalog;
+    use crate::host::{Facts, Roots};
     use crate::plan::Value;
 
     fn sampler(rate: Rate, period: Option<u64>, unwind: Unwind) -> Sampler {
@@ -101,6 +125,24 @@ mod tests {
         let faults = sampler(Rate::Frequency(19), None, Unwind::Dwarf { stack: 8192 });
         let fields = Sampling::of(&faults).fields;
         assert_eq!((fields.period, fields.callchain, fields.user_stack), (true, true, 8192));
+    }
+
+    #[test]
+    fn a_stored_sample_has_its_cpu_and_period_and_the_stack_for_dwarf_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let catalog = Catalog::load(&Roots::under(dir.path()), &Facts::default());
+        let event = catalog.resolve(&one_event("cpu-clock").unwrap()).unwrap().remove(0);
+        let fields = |unwind, event: &event::Event| {
+            Sampling::stored(&sampler(Rate::Frequency(19), Some(1), unwind), event).fields
+        };
+        let auto = fields(Unwind::Auto { stack: 8192 }, &event);
+        assert!(auto.cpu && auto.period && auto.callchain && !auto.raw);
+        assert_eq!((auto.user_stack, auto.kernel_only), (0, false));
+        let dwarf = fields(Unwind::Dwarf { stack: 8192 }, &event);
+        assert_eq!((dwarf.user_stack, dwarf.kernel_only), (8192, true));
+        let mut tracepoint = event;
+        tracepoint.selector.kind = TRACEPOINT;
+        assert!(fields(Unwind::Nothing, &tracepoint).raw);
     }
 
     #[test]

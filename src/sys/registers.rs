@@ -17,6 +17,8 @@ pub struct Registers {
 impl Registers {
     /// `PERF_REG_X86_BP`, `_SP` and `_IP`.
     pub(super) const MASK: u64 = 1 << 6 | 1 << 7 | 1 << 8;
+    /// All registers but `PERF_REG_X86_DS`, `_ES`, `_FS` and `_GS`, which the kernel does not provide.
+    pub(super) const ALL: u64 = 0x00ff_0fff;
     /// Number of registers in a sample.
     pub(crate) const COUNT: usize = 3;
 
@@ -36,6 +38,8 @@ impl Registers {
 impl Registers {
     /// `PERF_REG_ARM64_X29`, `_LR`, `_SP` and `_PC`.
     pub(super) const MASK: u64 = 1 << 29 | 1 << 30 | 1 << 31 | 1 << 32;
+    /// `PERF_REG_ARM64_X0` to `_PC`.
+    pub(super) const ALL: u64 = (1 << 33) - 1;
     /// Number of registers in a sample.
     pub(crate) const COUNT: usize = 4;
 
@@ -55,6 +59,8 @@ impl Registers {
 impl Registers {
     /// None: unwinding is not supported on this architecture, and opening events with stacks fails.
     pub(super) const MASK: u64 = 0;
+    /// None.
+    pub(super) const ALL: u64 = 0;
     /// Number of registers in a sample.
     pub(crate) const COUNT: usize = 0;
 

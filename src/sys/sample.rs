@@ -37,6 +37,9 @@ pub struct Fields {
     /// Time in nanoseconds of the kernel's scheduler clock (`PERF_SAMPLE_TIME`). The other records of the event then end with the time as
     /// well (`sample_id_all`).
     pub time: bool,
+    /// The CPU (`PERF_SAMPLE_CPU`), which the reader of a ring knows without it. For records that are stored in a file. The other records
+    /// of the event then end with the CPU as well (`sample_id_all`).
+    pub cpu: bool,
     /// The weight of the hit (`PERF_SAMPLE_PERIOD`). If it may be more than 1, an event of period 1 without this field writes that many
     /// records for one hit.
     pub period: bool,
@@ -45,12 +48,17 @@ pub struct Fields {
     /// The call chain, as far as the kernel can determine it: its own functions, and those of the program by frame pointers
     /// (`PERF_SAMPLE_CALLCHAIN`). At most `kernel.perf_event_max_stack` addresses.
     pub callchain: bool,
+    /// Whether call chains omit the functions of the program (`exclude_callchain_user`), because readers of the records unwind its stack.
+    pub kernel_only: bool,
     /// The record of the tracepoint or probe (`PERF_SAMPLE_RAW`).
     pub raw: bool,
     /// Number of bytes of the program's stack, together with the registers that unwinding starts from (`PERF_SAMPLE_REGS_USER`,
     /// `PERF_SAMPLE_STACK_USER`). A multiple of 8 below 65528; 0 = neither. The whole record has at most 65535 bytes; the kernel copies
     /// less of the stack if that would be exceeded.
     pub user_stack: u32,
+    /// Whether all registers of the program are sampled with `user_stack`. For records that are stored in a file: the unwinders of other
+    /// programs need them, and [`Record::parse`](crate::ring::Record::parse) does not support them.
+    pub all_registers: bool,
     /// Whether the program has 64 or 32 bits (the first word of `PERF_SAMPLE_REGS_USER`, followed by one register that is not used). Not
     /// together with `user_stack`.
     pub width: bool,
@@ -65,14 +73,22 @@ impl Fields {
         ip: false,
         tid: false,
         time: false,
+        cpu: false,
         period: false,
         read: None,
         callchain: false,
+        kernel_only: false,
         raw: false,
         user_stack: 0,
+        all_registers: false,
         width: false,
         cgroup: false,
     };
+
+    /// Returns the number of words after the time at the end of a record other than a sample (`sample_id_all`).
+    pub(crate) fn words_after_time(&self) -> usize {
+        usize::from(self.cpu) + usize::from(self.identifier)
+    }
 }
 
 /// Format of the counts of a group.

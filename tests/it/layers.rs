@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use perf_exporter::host;
 
 /// The modules in order of dependency: each imports only from modules before it.
-const ORDER: [&str; 40] = [
+const ORDER: [&str; 41] = [
     "error",
     "clean",
     "named_enum",
@@ -43,6 +43,7 @@ const ORDER: [&str; 40] = [
     "stack",
     "symbol",
     "profile",
+    "perf_data",
     "recording",
     "status",
     "export",

@@ -17,6 +17,8 @@ use crate::support::lines::Lines;
 use crate::support::program::{Program, Running, copy_program};
 use crate::support::{Feature, lacks};
 
+mod perf_data;
+
 const PERF_EXPORTER: &str = env!("CARGO_BIN_EXE_perf-exporter");
 
 /// High enough that two seconds have many samples.
@@ -325,7 +327,7 @@ fn exit_codes_tell_arguments_failures_and_commands_apart() {
         (&["-e", "cylces", "true"], 2, "did you mean cycles?"),
         (&["-C", "8191"], 2, "CPU 8191 is not online"),
         (&["-F", "4000000000", "true"], 2, "this kernel allows at most"),
-        (&["-o", "x.data", "touch", "ran"], 2, "unknown file extension"),
+        (&["-o", "x.dat", "touch", "ran"], 2, "unknown file extension"),
         (&["-p", "2147483647"], 1, "there is no process 2147483647"),
         (&["-G", "nowhere/at/all"], 1, "there is no cgroup \"nowhere/at/all\""),
         (&["-o", "/nonexistent/x.svg", "touch", "ran"], 1, "-o /nonexistent/x.svg"),

@@ -20,6 +20,10 @@ fn fields(bits: u16) -> Fields {
         callchain: bit(8),
         user_stack: if bit(9) { 1024 } else { 0 },
         width: bit(10),
+        cpu: bit(11),
+        // Changes the addresses, not the layout.
+        kernel_only: false,
+        all_registers: bit(12),
     }
 }
 

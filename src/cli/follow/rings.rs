@@ -7,23 +7,20 @@ use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
 use super::{Failure, Session, Source, StreamItem};
+use crate::cli::observe::rings::{self, OpenRings};
 use crate::error::Errno;
-use crate::health::{Board, Refusal};
+use crate::health::Refusal;
 use crate::host::CpuSet;
 use crate::ring::{
-    Context, DUMMY, Losses, Malformed, Merger, Reader, Record, Request, RingId, RingSet, RingWriters,
-    Writers, is_sample, time_of,
+    DUMMY, Losses, Malformed, Merger, Reader, Record, Request, RingId, RingSet, RingWriters, is_sample,
+    time_of,
 };
 use crate::sys::scheduling::Urgency;
-use crate::sys::{Attr, Budget, Event, Fields, Kernel, Rate, Ring, Sampling, Sideband, Start, usage};
+use crate::sys::{Attr, Event, Fields, Kernel, Rate, Ring, Sampling, Sideband, Start};
 use crate::targets::OpenTarget;
 
-/// Maximum bytes of a ring per CPU, sufficient for about one second of a busy CPU, and of all rings together.
+/// Maximum bytes of a ring per CPU, sufficient for about one second of a busy CPU.
 const RING: usize = 4 << 20;
-const RINGS: usize = 256 << 20;
-
-/// Descriptors reserved for files.
-const FILES: usize = 16;
 
 /// How records of an event are interpreted.
 #[derive(Debug, Clone, Copy)]
@@ -59,36 +56,13 @@ impl<E: Event> Rings<E> {
         open_targets: &[OpenTarget],
         cpus: &CpuSet,
     ) -> Result<Self, Failure> {
-        let host = session.host;
-        let mut budget = Budget::new(usage::raise_descriptor_limit(), FILES, None);
-        let mut board = Board::default();
-        let mut context = Context {
-            kernel: host.kernel,
-            facts: host.facts(),
-            roots: host.roots,
-            budget: &mut budget,
-            board: &mut board,
-        };
-        let mut found = Self {
-            opened: RingSet::new("records"),
-            rings: BTreeMap::new(),
-            sources: FxHashMap::default(),
-            fields: session.fields,
-            merger: Merger::default(),
-            losses: Losses::default(),
-            read: 0,
-            refusals: Vec::new(),
-        };
-        let pages = pages(cpus.len());
-        for ring in cpus.iter().map(RingId::of_cpu) {
-            let (opened, refused) =
-                found.opened.open(ring, open_targets, request(session), pages, &mut context);
-            found.refusals.extend(refused.into_iter().map(|refused| refused.refusal));
-            let Some((writers, made)) = opened else { continue };
-            found.sources.extend(writers.events.iter().map(|writer| (writer.id, writer.of)));
-            let memory = found.opened.add(ring, writers, made);
-            found.rings.insert(ring.cpu, memory);
-        }
+        let open = |_cpu| request(session);
+        let OpenRings { opened, rings, refusals } =
+            OpenRings::open(session.host, "records", open_targets, cpus, RING, open);
+        let sources = opened.writers().flat_map(|(_, writers)| &writers.events);
+        let sources = sources.map(|writer| (writer.id, writer.of)).collect();
+        let (fields, merger, losses) = (session.fields, Merger::default(), Losses::default());
+        let found = Self { opened, rings, sources, fields, merger, losses, read: 0, refusals };
         if found.rings.is_empty() { Err(Failure::Nothing(found.refusals)) } else { Ok(found) }
     }
 
@@ -104,7 +78,7 @@ impl<E: Event> Rings<E> {
 
     /// Enables the events.
     pub(super) fn start(&self) -> Result<(), Errno> {
-        self.opened.writers().try_for_each(|(_, writers)| writers.start())
+        rings::start(&self.opened)
     }
 
     /// Disables the events.
@@ -175,24 +149,4 @@ fn request<'s, K>(session: &Session<'s, K>) -> Request<'s, RecordSource> {
     });
     let holder = Attr::software(DUMMY, Some(sampling(session.sideband)), Start::Later);
     Request { holders: vec![holder], events: events.collect() }
-}
-
-/// Returns the pages of each ring for this number of CPUs: a power of two.
-fn pages(cpus: usize) -> usize {
-    let bytes = RING.min(RINGS / cpus.max(1));
-    let pages = (bytes / rustix::param::page_size()).max(1);
-    1 << pages.ilog2()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rings_share_what_there_is_in_powers_of_two() {
-        let page = rustix::param::page_size();
-        assert_eq!(pages(2) * page, RING);
-        assert_eq!(pages(100) * page, 2 << 20);
-        assert_eq!(pages(1 << 30), 1);
-    }
 }

@@ -9,6 +9,7 @@ mod command;
 mod host;
 mod mean;
 pub(super) mod notes;
+pub(super) mod rings;
 mod subject;
 mod target;
 mod wait;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! args ─► sample::sampler, observe::Subject ─► Sampling ◄─ observe::Wait (time, child, signals)
-//!                                                 └─ Profile ─► output: pprof, folded, flame graph, page, table
+//!                                           │     └─ Profile ─► output: pprof, folded, flame graph, page, table
+//!                                           └► perf_data: records as they are
 //! ```
 //!
 //! Processes and commands have samplers of their own on every CPU, which the kernel also opens for their children. The alternative is to
@@ -11,19 +12,22 @@
 
 mod args;
 mod output;
+mod perf_data;
 mod summary;
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use super::observe::{Ending, Failure, Host, Program, Subject, WaitEvent, measure, notes};
-use super::sample::{Sampling, sampler};
+use super::sample::{Sampling, lowered, sampler};
+use crate::export::flamegraph::nothing;
 use crate::profile::{Profile, Selection};
 use crate::sys::Kernel;
 use crate::sys::spawn::Waiting;
+use args::Format;
 pub(super) use args::RecordArgs;
 use output::{Output, encode};
-use summary::{Closing, progress};
+use summary::{Closing, WHO, progress};
 
 /// Interval at which samples are read.
 const TICK: Duration = Duration::from_secs(1);
@@ -36,8 +40,14 @@ pub(super) fn record<K: Kernel>(args: &RecordArgs, host: &Host<'_, K>) -> Result
     let format = args.format().map_err(Failure::Usage)?;
     let subject = host.find(&args.sample.target_args.target(&args.command))?;
     let sampler = sampler(&args.sample, &subject, &host.catalog, WINDOW)?;
+    let output = Output::find(args.output(), format)?;
+    if let Some(text) = lowered(&args.sample, &subject, host.facts()) {
+        writeln!(io::stderr(), "{WHO} {text} ]")?;
+    }
+    if format == Format::PerfData {
+        return perf_data::record(args, &output, host, &subject, &sampler);
+    }
     let (program, clock) = (Program::new(&args.command), &host.clock);
-    let output = Output::find(&args.output, format)?;
     measure(async |signals| {
         let child = program.fork()?;
         let mut sampling = Sampling::open(host, &sampler, &subject, child.as_ref().map(Waiting::pid))?;
@@ -51,7 +61,7 @@ pub(super) fn record<K: Kernel>(args: &RecordArgs, host: &Host<'_, K>) -> Result
             match wait.next().await {
                 WaitEvent::Interval => {
                     sampling.profiler.collect();
-                    line.show(&progress(clock.monotonic().since(begin), &sampling.profiler.losses()));
+                    line.show(&progress(clock.monotonic().since(begin), &sampling.profiler.losses(), None));
                 }
                 happened => break happened,
             }
@@ -78,7 +88,16 @@ fn report_written<K: Kernel>(
 ) -> io::Result<()> {
     let Sampling { profiler, on: cpus, .. } = sampling;
     let (throttled, shortfalls) = (profiler.losses().throttled, &profiler.shortfalls());
-    let closing = Closing { written, profile, cpus: *cpus, throttled, shortfalls };
+    let closing = Closing {
+        written: (written.0, written.1 as u64),
+        taken: profile.taken(),
+        duration: profile.duration,
+        nothing: &nothing(profile, 0),
+        lost: &profile.lost,
+        cpus: *cpus,
+        throttled,
+        shortfalls,
+    };
     let mut out = io::stderr().lock();
     closing.lines().iter().try_for_each(|line| writeln!(out, "{line}"))?;
     sampling.user_space_only().iter().try_for_each(|text| writeln!(out, "  {text}"))?;

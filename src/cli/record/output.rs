@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -36,6 +37,11 @@ impl Output {
     /// If it cannot be written.
     pub(super) fn find(path: &Path, format: Format) -> anyhow::Result<Self> {
         if path == STDOUT {
+            if format == Format::PerfData {
+                anyhow::bail!(
+                    "-o -: perf.data is written into a file, because its header is updated at the end; use -o perf.data"
+                );
+            }
             let unfit = format == Format::Pprof && io::stdout().is_terminal();
             let why =
                 "-o -: cannot write binary pprof data to a terminal; write to a file, or add --format folded";
@@ -44,6 +50,12 @@ impl Output {
         let named = || format!("-o {}", path.display());
         let place = match fs::metadata(path) {
             Ok(there) if there.is_dir() => anyhow::bail!("{}: is a directory", named()),
+            Ok(there) if there.file_type().is_fifo() && format == Format::PerfData => {
+                anyhow::bail!(
+                    "{}: is a pipe, but perf.data needs a file, because its header is updated at the end",
+                    named()
+                )
+            }
             Ok(there) if !there.is_file() => return Ok(Self::Special(path.to_owned())),
             // A symbolic link is kept; its target is replaced.
             Ok(_) => fs::canonicalize(path).with_context(named)?,
@@ -91,6 +103,43 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
+/// Creates the file of an output that is written while events are recorded. Renames an existing file, like `perf record`.
+///
+/// # Errors
+/// If the file cannot be created.
+pub(super) fn create(output: &Output) -> io::Result<File> {
+    match output {
+        Output::Stdout => Err(io::ErrorKind::NotSeekable.into()),
+        Output::Special(path) => OpenOptions::new().write(true).open(path),
+        Output::File(path) => {
+            match fs::rename(path, old(path)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    // Otherwise, a file of this name would be mistaken for the previous recording.
+                    drop(fs::remove_file(old(path)));
+                }
+                renamed => renamed?,
+            }
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+        }
+    }
+}
+
+/// Removes the file of a recording that did not begin, and restores the previous one.
+pub(super) fn discard(output: &Output) {
+    if let Output::File(path) = output {
+        drop(fs::remove_file(path));
+        // There may be no previous one.
+        drop(fs::rename(old(path), path));
+    }
+}
+
+/// Returns the name of the previous recording.
+fn old(path: &Path) -> PathBuf {
+    let mut old = path.to_owned().into_os_string();
+    old.push(".old");
+    old.into()
+}
+
 /// Encodes a profile.
 ///
 /// # Errors
@@ -99,6 +148,7 @@ pub(super) fn encode(profile: &Profile, format: Format, title: Option<&str>) -> 
     let options = flamegraph::Options { title, ..flamegraph::Options::default() };
     Ok(match format {
         Format::Pprof => pprof::encode(profile)?,
+        Format::PerfData => return Err(io::ErrorKind::Unsupported.into()),
         Format::Folded => Folded::new(profile, folded::Options::default()).text(true).into_bytes(),
         Format::Svg => standalone(profile, options, &nothing(profile, 0)).into_bytes(),
         Format::Html => offline(profile, None, title, FUNCTIONS).into_bytes(),
@@ -157,6 +207,28 @@ mod tests {
         assert!(found(dir.path()).unwrap_err().to_string().ends_with(": is a directory"));
         let nowhere = dir.path().join("no/such/file.svg");
         assert!(format!("{:#}", found(&nowhere).unwrap_err()).contains("No such file or directory"));
+    }
+
+    #[test]
+    fn an_earlier_recording_is_renamed_and_comes_back_if_the_new_one_does_not_begin() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("perf.data");
+        let output = found(&path).unwrap();
+        let content = |name: &str| host::read_text(&dir.path().join(name)).ok();
+        create(&output).unwrap().write_all(b"first").unwrap();
+        assert_eq!(content("perf.data.old"), None);
+        create(&output).unwrap().write_all(b"second").unwrap();
+        assert_eq!(content("perf.data.old").as_deref(), Some("first"));
+        discard(&output);
+        assert_eq!((content("perf.data").as_deref(), content("perf.data.old")), (Some("first"), None));
+        discard(&output);
+        assert!(host::list(dir.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn perf_data_needs_a_file() {
+        let error = Output::find(Path::new("-"), Format::PerfData).unwrap_err().to_string();
+        assert!(error.starts_with("-o -: perf.data is written into a file"), "{error}");
     }
 
     #[test]

@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use crate::export::flamegraph::nothing;
 use crate::export::page::figures::{bytes, count, duration, plain};
-use crate::profile::{Profile, Shortfalls};
+use crate::profile::Shortfalls;
 use crate::ring::{Losses, Records};
 
 /// Prefix of each line.
-const WHO: &str = "[ perf-exporter record:";
+pub(super) const WHO: &str = "[ perf-exporter record:";
 
-/// Returns the progress line.
-pub(super) fn progress(elapsed: Duration, losses: &Losses) -> String {
+/// Returns the progress line, with the size of the file in bytes if it is written during the recording.
+pub(super) fn progress(elapsed: Duration, losses: &Losses, size: Option<u64>) -> String {
     let lost: u64 = losses.reasons(Records::Samples).iter().map(|(_, count)| count).sum();
     let samples = count(losses.records);
     plain(&format!(
-        "{WHO} {}, {samples} samples, {} lost; press Ctrl-C to stop ]",
+        "{WHO} {}, {samples} samples, {} lost{}; press Ctrl-C to stop ]",
         duration(elapsed),
-        count(lost)
+        count(lost),
+        size.map(|size| format!(", {}", bytes(size))).unwrap_or_default()
     ))
 }
 
@@ -25,8 +25,14 @@ pub(super) fn progress(elapsed: Duration, losses: &Losses) -> String {
 #[derive(Debug, Clone)]
 pub(super) struct Closing<'a> {
     /// Name of the output, and its size in bytes.
-    pub(super) written: (&'a str, usize),
-    pub(super) profile: &'a Profile,
+    pub(super) written: (&'a str, u64),
+    /// Number of samples.
+    pub(super) taken: u64,
+    pub(super) duration: Duration,
+    /// The reason why there are no samples, if there are none.
+    pub(super) nothing: &'a str,
+    /// Lost records by reason.
+    pub(super) lost: &'a [(&'static str, u64)],
     pub(super) cpus: usize,
     pub(super) throttled: u64,
     pub(super) shortfalls: &'a Shortfalls,
@@ -35,14 +41,14 @@ pub(super) struct Closing<'a> {
 impl Closing<'_> {
     /// Returns the summary: what was written, what is missing, and remedies, one per line.
     pub(super) fn lines(&self) -> Vec<String> {
-        let Self { written: (name, size), profile, cpus, .. } = self;
+        let Self { written: (name, size), taken, cpus, .. } = self;
         let mut first = format!(
             "{WHO} wrote {} to {}: {} {} in {} on {cpus} {}",
-            bytes(*size as u64),
+            bytes(*size),
             crate::error::printable(name),
-            count(profile.taken()),
-            if profile.taken() == 1 { "sample" } else { "samples" },
-            duration(profile.duration),
+            count(*taken),
+            if *taken == 1 { "sample" } else { "samples" },
+            duration(self.duration),
             if *cpus == 1 { "CPU" } else { "CPUs" },
         );
         for ([one, many], reasons) in self.missing() {
@@ -52,8 +58,8 @@ impl Closing<'_> {
         }
         first.push_str(" ]");
         let mut lines = vec![plain(&first)];
-        if profile.taken() == 0 {
-            lines.push(format!("  {}", plain(&nothing(profile, 0))));
+        if *taken == 0 {
+            lines.push(format!("  {}", plain(self.nothing)));
         }
         lines.extend(self.hints().into_iter().map(|hint| format!("  {hint}")));
         lines
@@ -61,9 +67,9 @@ impl Closing<'_> {
 
     /// Returns what is missing, with counts by reason. Each kind has a singular and a plural name.
     fn missing(&self) -> Vec<([&'static str; 2], Reasons)> {
-        let Self { profile, throttled, shortfalls, .. } = self;
+        let Self { lost, throttled, shortfalls, .. } = self;
         let mut missing = vec![
-            (["record lost", "records lost"], profile.lost.clone()),
+            (["record lost", "records lost"], lost.to_vec()),
             (["throttling of an event", "throttlings of events"], vec![("throttled", *throttled)]),
             (["truncated stack", "truncated stacks"], shortfalls.cut.clone()),
             (["unsymbolized frame", "unsymbolized frames"], shortfalls.unnamed.clone()),
@@ -75,8 +81,8 @@ impl Closing<'_> {
 
     /// Returns remedies for what is missing.
     fn hints(&self) -> Vec<&'static str> {
-        let Self { profile, shortfalls, throttled, .. } = self;
-        let lost = |reason: &str| profile.lost.iter().any(|&(other, count)| other == reason && count > 0);
+        let Self { lost, shortfalls, throttled, .. } = self;
+        let lost = |reason: &str| lost.iter().any(|&(other, count)| other == reason && count > 0);
         let cut = |reason: &str| shortfalls.cut.iter().any(|&(other, _)| other == reason);
         let unnamed = |reason: &str| shortfalls.unnamed.iter().any(|&(other, _)| other == reason);
         let hints = [
@@ -124,32 +130,38 @@ fn by_reason(reasons: &[(&'static str, u64)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::export::flamegraph::nothing;
+    use crate::profile::Profile;
     use crate::profile::sample_profiles::example;
+
+    fn closing<'a>(profile: &'a Profile, nothing: &'a str, shortfalls: &'a Shortfalls) -> Closing<'a> {
+        Closing {
+            written: ("profile.pb.gz", 1_258_291),
+            taken: profile.taken(),
+            duration: profile.duration,
+            nothing,
+            lost: &profile.lost,
+            cpus: 8,
+            throttled: 0,
+            shortfalls,
+        }
+    }
 
     #[test]
     fn the_last_words_are_as_recorded() {
         let whole = Profile { lost: Vec::new(), ..example() };
-        let fine = Closing {
-            written: ("profile.pb.gz", 1_258_291),
-            profile: &whole,
-            cpus: 8,
-            throttled: 0,
-            shortfalls: &Shortfalls::default(),
-        };
+        let none = Shortfalls::default();
+        let fine = closing(&whole, "", &none);
         let shortfalls = Shortfalls {
             cut: vec![("deep", 1), ("copy", 2_040)],
             unnamed: vec![("stripped", 12), ("kernel_forbidden", 311), ("map_missing", 4)],
         };
         let lossy = Profile { lost: vec![("ring_full", 1_234), ("late", 1), ("table_full", 7)], ..example() };
-        let bad = Closing {
-            written: ("a\n\u{1b}[2J.svg", 17),
-            profile: &lossy,
-            cpus: 1,
-            throttled: 3,
-            shortfalls: &shortfalls,
-        };
+        let bad = closing(&lossy, "", &shortfalls);
+        let bad = Closing { written: ("a\n\u{1b}[2J.svg", 17), cpus: 1, throttled: 3, ..bad };
         let empty = Profile { duration: Duration::from_secs(4), ..Profile::default() };
-        let idle = Closing { profile: &empty, ..fine.clone() };
+        let why = nothing(&empty, 0);
+        let idle = closing(&empty, &why, &none);
         let said = [fine, bad, idle].map(|closing| closing.lines().join("\n"));
         insta::assert_snapshot!(said.join("\n"));
     }
@@ -157,7 +169,12 @@ mod tests {
     #[test]
     fn progress_fits_on_a_line() {
         let losses = Losses { records: 4711, ring_full: 12, late: 1, ..Losses::default() };
-        let line = progress(Duration::from_millis(12_345), &losses);
-        assert_eq!(line, "[ perf-exporter record: 12.3 s, 4 711 samples, 13 lost; press Ctrl-C to stop ]");
+        let line = |size| progress(Duration::from_millis(12_345), &losses, size);
+        assert_eq!(
+            line(None),
+            "[ perf-exporter record: 12.3 s, 4 711 samples, 13 lost; press Ctrl-C to stop ]"
+        );
+        let sized = "[ perf-exporter record: 12.3 s, 4 711 samples, 13 lost, 1.5 MiB; press Ctrl-C to stop ]";
+        assert_eq!(line(Some(3 << 19)), sized);
     }
 }

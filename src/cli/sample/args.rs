@@ -15,9 +15,9 @@ pub(in crate::cli) struct SampleArgs {
     /// hardware counters.
     #[arg(short = 'e', long = "event", value_name = "EVENT", value_parser = event)]
     pub(super) event: Option<Event>,
-    /// Approximate samples per second on each CPU.
-    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(super) frequency: u64,
+    /// Approximate samples per second on each CPU. The default is 99, and 4000 for a recorded command, but at most the kernel's maximum.
+    #[arg(short = 'F', long = "freq", value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) frequency: Option<u64>,
     /// Sample once per PERIOD counts of the event instead; for clocks, once per PERIOD nanoseconds.
     #[arg(short = 'c', long = "count", value_name = "PERIOD", conflicts_with = "frequency", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) period: Option<u64>,
@@ -33,7 +33,7 @@ pub(in crate::cli) struct SampleArgs {
     pub(super) inlined: bool,
     /// Instead of an event, record where threads wait and for how long. Waits shorter than the threshold (default 1ms) are omitted.
     #[arg(long, value_name = "THRESHOLD", num_args = 0..=1, require_equals = true, default_missing_value = "1ms", conflicts_with_all = ["event", "frequency", "period"], value_parser = threshold)]
-    pub(super) off_cpu: Option<Duration>,
+    pub(in crate::cli) off_cpu: Option<Duration>,
     #[command(flatten)]
     pub(in crate::cli) target_args: TargetArgs,
 }

@@ -10,5 +10,5 @@ mod session;
 mod what;
 
 pub(super) use args::SampleArgs;
-pub(super) use session::Sampling;
-pub(super) use what::sampler;
+pub(super) use session::{Sampling, explained, user_space_only};
+pub(super) use what::{lowered, sampler};

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use crate::cli::observe::{Failure, Host, Subject};
 use crate::container::Directory;
 use crate::health::{Board, Cause, Refusal};
+use crate::host::Facts;
 use crate::plan::Sampler;
 use crate::profile::{ProfileRecorder, Profiler, RecordingId};
 use crate::ring::Context;
@@ -87,17 +88,13 @@ impl<'a, K: Kernel> Sampling<'a, K> {
 
     /// Returns the reason and the remedy if kernel code cannot be sampled.
     pub(in crate::cli) fn user_space_only(&self) -> Option<&'static str> {
-        self.subject.user_space_only(self.host.facts()).then_some(
-            "user space only: CAP_PERFMON is missing; grant it, or set sysctl kernel.perf_event_paranoid=1, to sample the \
-             kernel too",
-        )
+        user_space_only(self.subject, self.host.facts())
     }
 
     /// Returns the reasons why events could not be opened.
     pub(in crate::cli) fn refusals(&self) -> Vec<Refusal> {
-        let own = !self.subject.is_processes() && self.host.facts().paranoid.is_none_or(|level| level <= 2);
-        let refusals = self.board.lines().map(|line| line.refusal.clone());
-        refusals.map(|refusal| if own { with_own_programs(refusal) } else { refusal }).collect()
+        let refusals = self.board.lines().map(|line| line.refusal.clone()).collect();
+        explained(refusals, self.subject, self.host.facts())
     }
 
     /// Returns the descriptors that are left for other events.
@@ -110,6 +107,20 @@ impl<'a, K: Kernel> Sampling<'a, K> {
         let (profiler, mut context) = self.context();
         profiler.close(&mut context);
     }
+}
+
+/// Returns the reason and the remedy if kernel code of `subject` cannot be sampled.
+pub(in crate::cli) fn user_space_only(subject: &Subject, facts: &Facts) -> Option<&'static str> {
+    subject.user_space_only(facts).then_some(
+        "user space only: CAP_PERFMON is missing; grant it, or set sysctl kernel.perf_event_paranoid=1, to sample the \
+         kernel too",
+    )
+}
+
+/// Adds to refusals of samplers for `subject` what is possible without privileges.
+pub(in crate::cli) fn explained(refusals: Vec<Refusal>, subject: &Subject, facts: &Facts) -> Vec<Refusal> {
+    let own = !subject.is_processes() && facts.paranoid.is_none_or(|level| level <= 2);
+    refusals.into_iter().map(|refusal| if own { with_own_programs(refusal) } else { refusal }).collect()
 }
 
 /// Adds to a refusal what is possible without privileges.

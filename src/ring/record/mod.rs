@@ -253,7 +253,7 @@ impl<'a> Cursor<'a> {
 
     /// Returns the thread at the end of a record other than a sample (`sample_id_all`): pid and tid, followed by the other fields.
     fn trailing_task(&self, fields: &Fields) -> Option<(u32, u32)> {
-        let behind = size_of::<u64>() * (usize::from(fields.time) + usize::from(fields.identifier));
+        let behind = size_of::<u64>() * (usize::from(fields.time) + fields.words_after_time());
         let ids = self.0.len().checked_sub(behind + size_of::<u64>()).filter(|_| fields.tid)?;
         let mut ids = Cursor(self.0.get(ids..)?);
         Some((ids.u32().ok()?, ids.u32().ok()?))

@@ -101,6 +101,9 @@ impl<'a> Sample<'a> {
         if fields.time {
             sample.time = words.u64()?;
         }
+        if fields.cpu {
+            let _cpu = words.u64()?;
+        }
         if fields.period {
             sample.period = words.u64()?;
         }
@@ -115,6 +118,9 @@ impl<'a> Sample<'a> {
             sample.raw = words.raw()?;
         }
         if fields.user_stack > 0 {
+            if fields.all_registers {
+                return Err(Malformed);
+            }
             let registers = words.registers()?;
             sample.user = UserStack::parse(registers, &mut words)?;
         }
@@ -283,15 +289,18 @@ mod tests {
 
     fn fields() -> impl Strategy<Value = Fields> {
         let read = proptest::option::of(any::<bool>());
-        (any::<[bool; 6]>(), read).prop_map(|([identifier, tid, time, period, raw, cgroup], read)| Fields {
-            identifier,
-            tid,
-            time,
-            period,
-            raw,
-            cgroup,
-            read: read.map(|untimed| ReadFormat { untimed }),
-            ..Fields::default()
+        (any::<[bool; 7]>(), read).prop_map(|([identifier, tid, time, cpu, period, raw, cgroup], read)| {
+            Fields {
+                identifier,
+                tid,
+                time,
+                cpu,
+                period,
+                raw,
+                cgroup,
+                read: read.map(|untimed| ReadFormat { untimed }),
+                ..Fields::default()
+            }
         })
     }
 
@@ -314,6 +323,9 @@ mod tests {
             if fields.time {
                 words.push(w[2]);
                 expected.time = w[2];
+            }
+            if fields.cpu {
+                words.push(3);
             }
             if fields.period {
                 words.push(4711);

@@ -1,0 +1,156 @@
+//! Contents of the sections for features (`HEADER_*` of `tools/perf/util/header.h`).
+
+use super::format::{EventSection, RecordBytes, Section, padded};
+use crate::stack::BuildId;
+
+/// Formats of the tracepoints that were recorded.
+pub(super) const TRACING_DATA: u32 = 1;
+/// Build ids of mapped files.
+pub(super) const BUILD_ID: u32 = 2;
+pub(super) const HOSTNAME: u32 = 3;
+pub(super) const OSRELEASE: u32 = 4;
+/// Version of the program that wrote the file.
+pub(super) const VERSION: u32 = 5;
+pub(super) const ARCH: u32 = 6;
+pub(super) const NRCPUS: u32 = 7;
+pub(super) const CPUDESC: u32 = 8;
+pub(super) const TOTAL_MEM: u32 = 10;
+pub(super) const CMDLINE: u32 = 11;
+pub(super) const EVENT_DESC: u32 = 12;
+pub(super) const CPU_TOPOLOGY: u32 = 13;
+pub(super) const PMU_MAPPINGS: u32 = 16;
+/// Times of the first and of the last sample.
+pub(super) const SAMPLE_TIME: u32 = 21;
+/// Resolution of the clock of the records.
+pub(super) const CLOCKID: u32 = 23;
+/// The clock of the records, and one of its times on the wall clock.
+pub(super) const CLOCK_DATA: u32 = 29;
+
+/// Alignment of texts in sections (`NAME_ALIGN`).
+const ALIGN: usize = 64;
+/// `PERF_RECORD_MISC_BUILD_ID_SIZE`: the byte after the build id is its length.
+const BUILD_ID_SIZE: u32 = 1 << 15;
+/// Room for a build id, in bytes.
+const BUILD_ID_ROOM: usize = 20;
+
+/// The content of a feature's section.
+pub(super) type Feature = (u32, Vec<u8>);
+
+/// Returns the sections of features, which are in the order of their numbers, for a place `at` bytes from the start of the file: their
+/// table, then their contents.
+pub(super) fn layout(features: &[Feature], at: u64) -> Vec<u8> {
+    let table = features.len() * 16;
+    let mut bytes =
+        Vec::with_capacity(table + features.iter().map(|(_, content)| content.len()).sum::<usize>());
+    let mut offset = at + table as u64;
+    for (_, content) in features {
+        let size = content.len() as u64;
+        Section { offset, size }.write(&mut bytes);
+        offset += size;
+    }
+    features.iter().for_each(|(_, content)| bytes.extend(content));
+    bytes
+}
+
+/// Adds a text with its length.
+fn push_text(out: &mut Vec<u8>, text: &[u8]) {
+    let room = (text.len() + 1).next_multiple_of(ALIGN);
+    out.extend((room as u32).to_ne_bytes());
+    out.extend(padded(text, room));
+}
+
+/// Returns the content of a text.
+pub(super) fn text(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    push_text(&mut out, text.as_bytes());
+    out
+}
+
+/// Returns the content of a list of texts.
+pub(super) fn texts<T: AsRef<[u8]>>(texts: &[T]) -> Vec<u8> {
+    let mut out = (texts.len() as u32).to_ne_bytes().to_vec();
+    texts.iter().for_each(|text| push_text(&mut out, text.as_ref()));
+    out
+}
+
+/// Returns the content of numbers of 32 bits.
+pub(super) fn words(numbers: impl IntoIterator<Item = u32>) -> Vec<u8> {
+    numbers.into_iter().flat_map(u32::to_ne_bytes).collect()
+}
+
+/// Returns the content of numbers of 64 bits.
+pub(super) fn longs(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    numbers.into_iter().flat_map(u64::to_ne_bytes).collect()
+}
+
+/// Returns the description of events.
+pub(super) fn event_desc(events: &[EventSection]) -> Vec<u8> {
+    let longest = events.iter().map(|event| event.attr.len()).max().unwrap_or_default();
+    let mut out = words([events.len() as u32, longest as u32]);
+    for event in events {
+        out.extend(padded(&event.attr, longest));
+        out.extend((event.ids.len() as u32).to_ne_bytes());
+        push_text(&mut out, event.name.as_bytes());
+        out.extend(longs(event.ids.iter().copied()));
+    }
+    out
+}
+
+/// Returns the names of PMUs with their types.
+pub(super) fn pmu_mappings(pmus: &[(u32, String)]) -> Vec<u8> {
+    let mut out = words([pmus.len() as u32]);
+    for (kind, name) in pmus {
+        out.extend(kind.to_ne_bytes());
+        push_text(&mut out, name.as_bytes());
+    }
+    out
+}
+
+/// Returns the entry of a file in the section of build ids. `misc` is `PERF_RECORD_MISC_KERNEL` or `_USER`.
+pub(super) fn build_id(misc: u32, path: &[u8], id: &BuildId) -> Vec<u8> {
+    let id = &id.0[..id.0.len().min(BUILD_ID_ROOM)];
+    let mut room: Vec<u8> = padded(id, BUILD_ID_ROOM).collect();
+    room.extend([id.len() as u8, 0, 0, 0]);
+    // The kind is 0, and the process -1: all of the machine.
+    RecordBytes::new(0, misc | BUILD_ID_SIZE).u32(u32::MAX).bytes(&room).text(path, ALIGN).end(0)
+}
+
+/// A tracepoint whose format is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tracepoint {
+    pub(super) system: String,
+    /// The content of the file `format`.
+    pub(super) format: Vec<u8>,
+}
+
+/// Returns the formats of tracepoints, in version 0.6 of the format of `trace-cmd` (`tools/perf/util/trace-event-info.c`). `page` and
+/// `event` are the contents of the files `header_page` and `header_event` of tracefs. `tracepoints` of one system are adjacent.
+pub(super) fn tracing_data(page: &[u8], event: &[u8], tracepoints: &[Tracepoint]) -> Vec<u8> {
+    let mut out = b"\x17\x08\x44tracing0.6\0".to_vec();
+    out.push(u8::from(cfg!(target_endian = "big")));
+    out.push(size_of::<usize>() as u8);
+    out.extend((rustix::param::page_size() as u32).to_ne_bytes());
+    for (name, content) in [(&b"header_page\0"[..], page), (b"header_event\0", event)] {
+        out.extend(name);
+        push_file(&mut out, content);
+    }
+    // Formats of the function tracer: none.
+    out.extend(words([0]));
+    let systems: Vec<&[Tracepoint]> = tracepoints.chunk_by(|one, next| one.system == next.system).collect();
+    out.extend(words([systems.len() as u32]));
+    for formats in systems {
+        out.extend(formats.first().map_or("", |first| &first.system).bytes());
+        out.push(0);
+        out.extend(words([formats.len() as u32]));
+        formats.iter().for_each(|tracepoint| push_file(&mut out, &tracepoint.format));
+    }
+    // The sizes of kallsyms, of the formats of trace_printk, and of the saved command lines, which readers do not need.
+    out.extend(words([0, 0]));
+    out.extend(longs([0]));
+    out
+}
+
+fn push_file(out: &mut Vec<u8>, content: &[u8]) {
+    out.extend((content.len() as u64).to_ne_bytes());
+    out.extend(content);
+}
