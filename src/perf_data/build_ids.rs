@@ -16,6 +16,8 @@ use crate::lock::Lock;
 use crate::ring::{MappedFile, Mmap};
 use crate::stack::{kernel_build_id, mapped_build_id};
 
+/// `PROT_EXEC`
+const EXECUTABLE: u32 = 4;
 /// Maximum number of files.
 const LIMIT: usize = 1 << 14;
 /// Maximum number of files that wait for the thread. Further files are read when they are mapped again.
@@ -73,7 +75,11 @@ impl BuildIds {
     pub(super) fn add(&mut self, mmap: &Mmap<'_>) {
         let end = mmap.start.saturating_add(mmap.length);
         let key = (mmap.file, mmap.path.into());
-        if mmap.file.inode == 0 || self.known.len() >= LIMIT || self.known.contains(&key) {
+        if mmap.file.inode == 0
+            || mmap.protection & EXECUTABLE == 0
+            || self.known.len() >= LIMIT
+            || self.known.contains(&key)
+        {
             return;
         }
         let mapped =

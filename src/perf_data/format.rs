@@ -16,6 +16,8 @@ const MAGIC: &[u8; 8] = b"PERFILE2";
 const RECORD: usize = 65_528;
 /// Maximum length of a path in a record, in bytes: the kernel's `PATH_MAX`.
 const PATH: usize = 4096;
+/// `PROT_EXEC`
+const EXECUTABLE: u32 = 4;
 /// `MAP_PRIVATE`
 const PRIVATE: u32 = 2;
 /// The process of kernel mappings.
@@ -170,7 +172,8 @@ pub(super) fn comm(pid: u32, tid: u32, name: &[u8], trailer: usize) -> Vec<u8> {
 pub(super) fn mmap2(mmap: &Mmap<'_>, trailer: usize) -> Vec<u8> {
     // perf's name for memory without a file.
     let path = if mmap.path.is_empty() { b"//anon" } else { mmap.path };
-    RecordBytes::new(abi::PERF_RECORD_MMAP2, abi::PERF_RECORD_MISC_USER)
+    let data = if mmap.protection & EXECUTABLE == 0 { abi::PERF_RECORD_MISC_MMAP_DATA } else { 0 };
+    RecordBytes::new(abi::PERF_RECORD_MMAP2, abi::PERF_RECORD_MISC_USER | data)
         .u32(mmap.pid)
         .u32(mmap.tid)
         .u64(mmap.start)

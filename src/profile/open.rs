@@ -34,13 +34,14 @@ pub(super) fn request(samplers: &[Arc<Sampler>], cpu: u32) -> Request<'_, Sample
     }
     let exclude_kernel = events.iter().all(|(_, event, _)| event.modifiers.exclude_kernel);
     let switches = samplers.iter().any(|sampler| sampler.waits.is_some());
-    Request { holders: holders(SIDE, switches, exclude_kernel), events }
+    let more = Sideband { switches, ..Sideband::default() };
+    Request { holders: holders(SIDE, more, exclude_kernel), events }
 }
 
 /// Returns the options of the event that owns the ring, in the order of preference: it writes the mappings, names, creations and exits of
-/// processes, with these fields at the end. `exclude_kernel` says that all other events exclude the kernel.
-pub(crate) fn holders(fields: Fields, switches: bool, exclude_kernel: bool) -> Vec<Attr> {
-    let all = Sideband { comm: true, task: true, cgroup: true, mmap: true, switches, ksymbol: true };
+/// processes, and `more`, with these fields at the end. `exclude_kernel`: whether all other events exclude the kernel.
+pub(crate) fn holders(fields: Fields, more: Sideband, exclude_kernel: bool) -> Vec<Attr> {
+    let all = Sideband { comm: true, task: true, cgroup: true, mmap: true, ksymbol: true, ..more };
     // Kernels before 5.7 do not support cgroup records.
     let older = Sideband { cgroup: false, ksymbol: false, ..all };
     let holder = |sideband| {

@@ -44,6 +44,7 @@ pub(crate) use library::mapped_build_id;
 pub use limits::Limits;
 pub(crate) use map::{Map, MappedContent, Mapping};
 pub(crate) use space::executable_mappings;
+pub(crate) use space::mappings;
 pub use stacks::{Remap, StackId, StackLimits, Stacks};
 pub use unwind::Unwind;
 pub(crate) use vdso::vdso;

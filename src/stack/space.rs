@@ -311,23 +311,27 @@ fn loss_of(error: &RootError) -> Loss {
     }
 }
 
-/// Calls `each` for the executable mappings that a process has now, within the limits of [`Limits::default`].
+/// Calls `each` for the executable mappings that a process has now, within the limits of [`Limits::default`]. With `data`, also for other
+/// mappings of files.
 ///
 /// # Errors
 /// If the mappings cannot be read, for example because the process has exited.
-pub(crate) fn executable_mappings(
+pub(crate) fn mappings(
     files: &Files,
     pid: u32,
+    data: bool,
     mut each: impl FnMut(&Mmap<'_>),
 ) -> Result<(), RootError> {
     let limits = Limits::default();
     let maps = files.open_process(pid, ProcessFile::Maps)?;
     let mut left = limits.mappings;
     host::lines_of(&mut maps.file.sequential(), &maps.shown, limits.maps_bytes, |line| {
-        let Some(line) = Line::parse(line).filter(|line| line.executable && left > 0) else { return };
+        let wanted = |line: &Line<'_>| line.executable || (data && line.file.inode != 0);
+        let Some(line) = Line::parse(line).filter(|line| wanted(line) && left > 0) else { return };
         left -= 1;
         let Line { start, end, offset, file, path, .. } = &line;
-        let (length, protection) = (end - start, READABLE | EXECUTABLE);
+        let (length, protection) =
+            (end - start, if line.executable { READABLE | EXECUTABLE } else { READABLE });
         let (&start, &offset, &file) = (start, offset, file);
         each(&Mmap { pid, tid: pid, start, length, offset, file, protection, path });
     })?;

@@ -213,6 +213,7 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
     }
     raw.set_mmap(u64::from(sideband.mmap));
     raw.set_mmap2(u64::from(sideband.mmap));
+    raw.set_mmap_data(u64::from(sideband.mmap && sideband.mmap_data));
     raw.set_context_switch(u64::from(sideband.switches));
     raw.set_ksymbol(u64::from(sideband.ksymbol));
     raw.set_comm(u64::from(sideband.comm));

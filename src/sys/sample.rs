@@ -110,6 +110,8 @@ pub struct Sideband {
     pub cgroup: bool,
     /// A process mapped an executable file (`PERF_RECORD_MMAP2`).
     pub mmap: bool,
+    /// With `mmap`, also other mappings than executable ones (`mmap_data`). Unwinders of other programs find the unwind information there.
+    pub mmap_data: bool,
     /// A task is switched in or out (`PERF_RECORD_SWITCH_CPU_WIDE`), written by the scheduler itself: some kernels omit
     /// `sched:sched_switch` when the CPU was idle. Linux 4.3.
     pub switches: bool,

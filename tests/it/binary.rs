@@ -126,7 +126,7 @@ fn arguments_that_are_wrong_end_with_2_and_say_how_they_are_written() {
         (&["--log", "inof"], "\"inof\" is not a log level: use error, warn, info, debug, trace or off"),
         (&["--log-format", "xml"], "[possible values: text, json]"),
         (&["list", "["], "\"[\" is not a pattern: unclosed character class; missing ']'"),
-        (&["record", "-o", "perf.data", "true"], "-o perf.data: unknown file extension"),
+        (&["record", "-o", "perf.dat", "true"], "-o perf.dat: unknown file extension"),
         (&["record", "-e", "faults,cs", "true"], "is more than one event, but a profile samples one event"),
         (&["record", "-F", "0", "true"], "0 is not in 1.."),
         (&["record", "-F", "99", "-c", "9", "true"], "cannot be used with"),

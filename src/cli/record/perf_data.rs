@@ -37,7 +37,7 @@ use crate::ring::{
 use crate::sys::live::attr_bytes;
 use crate::sys::scheduling::Urgency;
 use crate::sys::spawn::Waiting;
-use crate::sys::{Attr, Event, Fields, Inherit, Kernel, Ring, Sampling, Start};
+use crate::sys::{Attr, Event, Fields, Inherit, Kernel, Ring, Sampling, Sideband, Start};
 
 /// Maximum bytes of the ring of a CPU.
 const RING: usize = 4 << 20;
@@ -169,7 +169,8 @@ impl<E: Event> Recorder<E> {
             Writer::begin(file, &events, features, build_ids, STORED).with_context(cannot_write)?;
         let sideband = self.opened.writers().try_for_each(|(_, writers)| writers.start_sideband());
         sideband.map_err(|errno| anyhow::anyhow!("cannot enable the events: {errno}"))?;
-        let existing = Existing { files: &files, processes: processes(subject), trailer: TRAILER };
+        let (processes, data) = (processes(subject), maps_data(sampler));
+        let existing = Existing { files: &files, processes, data, trailer: TRAILER };
         let mut written = Ok(());
         existing.records(|record| {
             writer.append(record);
@@ -246,7 +247,13 @@ fn request(sampler: &Sampler, cpu: u32) -> Request<'_, usize> {
 
 /// Returns the options of the event that writes the sideband records, in the order of preference.
 fn sideband(sampler: &Sampler) -> Vec<Attr> {
-    holders(STORED, false, sampler.events.iter().all(|event| event.modifiers.exclude_kernel))
+    let more = Sideband { mmap_data: maps_data(sampler), ..Sideband::default() };
+    holders(STORED, more, sampler.events.iter().all(|event| event.modifiers.exclude_kernel))
+}
+
+/// Reports whether readers unwind copies of stacks. The unwind information of a program is in a mapping that is not executable.
+fn maps_data(sampler: &Sampler) -> bool {
+    sampler.events.iter().any(|event| Sampling::stored(sampler, event).fields.user_stack > 0)
 }
 
 /// Returns the processes that existed before. A command has not started yet.

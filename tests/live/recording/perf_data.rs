@@ -44,7 +44,7 @@ fn stacks(recorder: &Recorder, file: &str) -> Folded {
 }
 
 /// The frame pointers that call chains of the kernel need.
-const POINTERS: [&str; 1] = ["-fno-omit-frame-pointer"];
+const POINTERS: [&str; 2] = ["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"];
 
 #[test]
 fn perf_finds_the_samples_of_a_command_with_their_functions() {
@@ -179,7 +179,7 @@ fn an_earlier_recording_is_renamed_and_only_its_owner_can_read_a_new_one() {
         (&["-o", "x.data", "--off-cpu", "touch", "ran"], 2, "record the switches with -e sched:sched_switch"),
         (&["-o", "/nonexistent/x.data", "touch", "ran"], 1, "-o /nonexistent/x.data"),
         (&["-o", "x.data", "/nonexistent/program"], 127, "cannot run /nonexistent/program"),
-        (&["-o", "x.data", "true"], 0, " to x.data: "),
+        (&["-o", "x.data", "true"], 0, "x.data: "),
     ] {
         let ended = recorder.run(&[&["record"], arguments].concat());
         assert_eq!(ended.status.code(), Some(code), "{arguments:?}: {ended:?}");
