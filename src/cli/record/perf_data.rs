@@ -98,10 +98,13 @@ pub(super) fn record<K: Kernel>(
         let closing = Recorded { output, duration, recorder: &recorder, stream: &stream };
         if let Some(error) = &stream.failed {
             let failure = closing.failure(error);
-            if happened.is_none() && matches!(subject, Subject::Command) {
+            // A command that is only a duration has nothing to wait for.
+            let continues = matches!(subject, Subject::Command);
+            if happened.is_none() && continues {
                 writeln!(io::stderr(), "perf-exporter: {failure}; the command continues")?;
             }
-            wait.end(happened.unwrap_or(WaitEvent::Interval)).await;
+            let over = if continues { WaitEvent::Interval } else { WaitEvent::TimeUp };
+            wait.end(happened.unwrap_or(over)).await;
             return Err(Failure::Failed(anyhow::anyhow!(failure)));
         }
         closing.report(user_space_only(subject, host.facts()))?;

@@ -1,6 +1,7 @@
 //! `perf-exporter record -o perf.data`: what perf reads in the file.
 
 use super::*;
+use crate::profiles::FRAME_POINTERS;
 
 fn lacks_perf() -> bool {
     lacks_recording() || lacks(Feature::Perf)
@@ -43,15 +44,12 @@ fn stacks(recorder: &Recorder, file: &str) -> Folded {
     Folded(stacks)
 }
 
-/// The frame pointers that call chains of the kernel need.
-const POINTERS: [&str; 2] = ["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"];
-
 #[test]
 fn perf_finds_the_samples_of_a_command_with_their_functions() {
     if lacks_perf() {
         return;
     }
-    let program = Program::compile_hot("stored", &POINTERS);
+    let program = Program::compile_hot("stored", &FRAME_POINTERS);
     let recorder = Recorder::new();
     let script = script(&program, "spins 1500");
     let ended = recorder.record(&["-o", "x.data", "--", "sh", "-c", &script]).ends();
@@ -85,7 +83,7 @@ fn perf_finds_what_ran_already_by_the_mappings_of_before() {
     if lacks_perf() {
         return;
     }
-    let program = Program::compile_hot("earlier", &POINTERS);
+    let program = Program::compile_hot("earlier", &FRAME_POINTERS);
     let recorder = Recorder::new();
     let mut running = program.start();
     let recording = recorder.record(&["-o", "x.data", "-p", &running.pid().to_string()]);
