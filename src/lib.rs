@@ -74,6 +74,7 @@ pub mod probe;
 pub mod profile;
 pub mod recording;
 pub mod register;
+pub mod report;
 pub mod ring;
 pub mod sched;
 pub mod series;

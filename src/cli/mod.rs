@@ -7,10 +7,12 @@ mod list;
 mod observe;
 mod probe;
 mod record;
+mod report;
 mod run;
 mod sample;
 mod sched;
 mod script;
+mod service;
 mod stat;
 mod top;
 mod trace;
@@ -37,6 +39,8 @@ use crate::export::otlp::logs::Switch;
 use crate::files::Files;
 use crate::health::{Attempt, Refusal, Scope, classify};
 use crate::host::Roots;
+use crate::recording::About;
+use crate::recording::perf_data::Options;
 use crate::sys::live::Live;
 use crate::sys::sandbox::{CallSet, restrict_calls};
 use observe::{Host, exit, failed};
@@ -83,6 +87,10 @@ enum Command {
     Record(record::RecordArgs),
     /// Print the samples of a recording of perf or of record, as perf script does.
     Script(script::ScriptArgs),
+    /// Show the functions of a recording or of a running service, as perf report does.
+    Report(report::ReportArgs),
+    /// Compare two recordings, or a recording and a running service, as perf diff does.
+    Diff(report::DiffArgs),
     /// Show a live view of the functions that the machine, a process or a cgroup runs, as perf top does.
     Top(top::TopArgs),
     /// Show how long threads wait for a CPU (latency) or each period that a thread runs (timehist), as perf sched does.
@@ -194,6 +202,8 @@ pub fn main() -> ExitCode {
         Command::Stat(args) => exit(stat::stat(&args, &host()), "counted"),
         Command::Record(args) => exit(record::record(&args, &host()), "recorded"),
         Command::Script(args) => script::script(&args, &roots),
+        Command::Report(args) => report::report(&args, &roots),
+        Command::Diff(args) => report::diff(&args, &roots),
         Command::Top(args) => exit(top::top(&args, &host()), "sampled"),
         Command::Sched(args) => exit(sched::sched(&args, &host()), "followed"),
         Command::Trace(args) => exit(trace::trace(&args, &host()), "followed"),
@@ -297,6 +307,30 @@ fn written(result: io::Result<()>) -> ExitCode {
             fail(FAILED, &anyhow::Error::new(error).context("cannot write the result"))
         }
         _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Returns the options for reading recordings: with the build id cache of this user.
+fn reading_options() -> Options {
+    let cache = std::env::var("HOME").ok().map(|home| format!("{home}/.debug"));
+    Options { cache, ..Options::default() }
+}
+
+/// Prints what is missing in a recording, and why, to standard error.
+#[expect(clippy::print_stderr, reason = "notes about the result are for the terminal, not for the log")]
+fn print_notes(about: &About) {
+    let lost = about.lost;
+    for (count, what) in [
+        (lost.records, "records were lost because a ring was full"),
+        (lost.samples, "samples were lost in the kernel"),
+        (lost.unknown, "samples belong to no event of the recording"),
+    ] {
+        if count > 0 {
+            eprintln!("perf-exporter: {count} {what}");
+        }
+    }
+    for note in &about.notes {
+        eprintln!("perf-exporter: {note}");
     }
 }
 

@@ -43,7 +43,6 @@ pub use frame::{Frame, Truncation};
 pub(crate) use library::mapped_build_id;
 pub use limits::Limits;
 pub(crate) use map::{Map, MappedContent, Mapping};
-pub(crate) use space::executable_mappings;
 pub(crate) use space::mappings;
 pub use stacks::{Remap, StackId, StackLimits, Stacks};
 pub use unwind::Unwind;

@@ -201,6 +201,8 @@ fn help_says_what_each_command_does() {
         ("help-record", &["record", "--help"]),
         ("help-top", &["top", "--help"]),
         ("help-script", &["script", "--help"]),
+        ("help-report", &["report", "--help"]),
+        ("help-diff", &["diff", "--help"]),
         ("help-sched", &["sched", "--help"]),
         ("help-sched-latency", &["sched", "latency", "--help"]),
         ("help-sched-timehist", &["sched", "timehist", "--help"]),

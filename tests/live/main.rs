@@ -47,6 +47,7 @@ mod pushing;
 mod recording;
 mod reference;
 mod reloading;
+mod report;
 mod sandbox;
 mod sched_commands;
 mod sched_replay;

@@ -79,7 +79,7 @@ fn a_quiet_hour_raises_no_anomaly_and_forks_and_a_neighbor_after_it_do() {
             "web",
             &[(Work::Burn(30), ms(100)), (Work::Getppid(500), ms(250)), (Work::Naps(20), ms(500))],
         ),
-        Rhythm::new("store", &[(Work::Burn(4), ms(100)), (Work::Faults(256), ms(2000))]),
+        Rhythm::new("store", &[(Work::Burn(4), ms(100)), (Work::Faults(256), ms(60_000))]),
         Rhythm::new("jobs", &[(Work::Burn(1500), ms(300_000)), (Work::Children(20), ms(60_000))]),
     ];
     let service = Service::start(CONFIGURATION);

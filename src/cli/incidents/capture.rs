@@ -1,21 +1,14 @@
 //! `perf-exporter incidents capture`: requests an incident from a service.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use clap::Args;
-use http_body_util::Full;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
-use hyper::{Request, Uri};
+use hyper::Uri;
 use serde::Deserialize;
-use tokio::time::timeout;
 
 use crate::clean::clean;
-use crate::host;
-use crate::net::error_text::causes;
-use crate::net::http::{client, read_answer};
-use crate::net::tls::{Tls, Trust};
+use crate::cli::service::ServiceArgs;
 
 /// Maximum size of a response in bytes.
 const ANSWER: usize = 1 << 20;
@@ -37,12 +30,8 @@ pub(super) struct CaptureArgs {
     /// Address of the service.
     #[arg(long, value_name = "URL", default_value = "http://localhost:7373")]
     url: Uri,
-    /// File with a bearer token, if the service requires one.
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
-    /// File with the certificates (PEM) that the certificate of an https:// service is checked against.
-    #[arg(long, value_name = "FILE")]
-    ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    service: ServiceArgs,
 }
 
 /// One incident of the response.
@@ -57,11 +46,11 @@ struct Outcome {
 /// # Errors
 /// If the service does not answer, or begins no incident.
 pub(super) fn capture(args: &CaptureArgs) -> anyhow::Result<String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let answer = runtime
-        .block_on(async { timeout(PATIENCE, post(args)).await })
-        .unwrap_or_else(|_| Err(anyhow!("no response within {} s", PATIENCE.as_secs())))
-        .with_context(|| format!("cannot request an incident from {}", args.url))?;
+    let base = args.url.to_string();
+    let uri: Uri = format!("{}/api/v1/incidents", base.trim_end_matches('/')).parse()?;
+    let body = serde_json::json!({ "reason": args.reason, "cgroup": args.cgroup }).to_string();
+    let answer = args.service.request(&uri, Some(body), ANSWER, PATIENCE);
+    let answer = answer.with_context(|| format!("cannot request an incident from {}", args.url))?;
     let outcomes: Vec<Outcome> =
         serde_json::from_slice(&answer).context("the response is not that of a perf-exporter service")?;
     match outcomes.into_iter().next() {
@@ -71,22 +60,4 @@ pub(super) fn capture(args: &CaptureArgs) -> anyhow::Result<String> {
         Some(Outcome { error: Some(error), .. }) => bail!("no incident began: {}", clean(&error, TEXT)),
         _ => bail!("no incident began: the service keeps no history; set history.for"),
     }
-}
-
-async fn post(args: &CaptureArgs) -> anyhow::Result<bytes::Bytes> {
-    let base = args.url.to_string();
-    let uri: Uri = format!("{}/api/v1/incidents", base.trim_end_matches('/')).parse()?;
-    let trust = Trust::Files(Tls { ca: args.ca_file.clone(), ..Tls::default() });
-    let client = client(&uri, || trust.client()).map_err(anyhow::Error::msg)?;
-    let body = serde_json::json!({ "reason": args.reason, "cgroup": args.cgroup }).to_string();
-    let mut request = Request::post(&uri)
-        .header(USER_AGENT, crate::net::USER_AGENT)
-        .header(CONTENT_TYPE, "application/json");
-    if let Some(path) = &args.token_file {
-        let token = host::read_text(path)?;
-        request = request.header(AUTHORIZATION, format!("Bearer {}", token.trim()));
-    }
-    let request = request.body(Full::from(body))?;
-    let response = client.request(request).await.map_err(|error| anyhow!(causes(&error)))?;
-    read_answer(response, ANSWER).await.map_err(anyhow::Error::msg)
 }

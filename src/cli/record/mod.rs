@@ -26,6 +26,7 @@ use crate::sys::Kernel;
 use crate::sys::spawn::Waiting;
 use args::Format;
 pub(super) use args::RecordArgs;
+pub(super) use output::write_comparison;
 use output::{Output, encode};
 use summary::{Closing, WHO, progress};
 

@@ -159,6 +159,24 @@ pub(super) fn encode(profile: &Profile, format: Format, title: Option<&str>) -> 
     })
 }
 
+/// Writes a differential flame graph: red where the profile has a larger share than the base. The inner error is that of the file.
+///
+/// # Errors
+/// If the file extension selects no image, or the file cannot be written.
+pub(in crate::cli) fn write_comparison(
+    path: &Path,
+    base: &Profile,
+    now: &Profile,
+) -> anyhow::Result<io::Result<()>> {
+    let options = flamegraph::Options { base: Some(base), plain: true, ..flamegraph::Options::default() };
+    let (format, text) = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("svg") => (Format::Svg, standalone(now, options, &nothing(now, 0))),
+        Some("html") => (Format::Html, offline(now, Some(base), None, FUNCTIONS)),
+        _ => anyhow::bail!("-o {}: unknown file extension; use .svg or .html", path.display()),
+    };
+    Ok(Output::find(path, format)?.write(text.as_bytes()))
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;

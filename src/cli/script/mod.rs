@@ -20,12 +20,12 @@ use fields::{Field, Fields};
 use filter::Filter;
 use text::Style;
 
-use super::{FAILED, USAGE, fail, files, written};
+use super::{FAILED, USAGE, fail, files, print_notes, reading_options, written};
 use crate::event::format::{Address, Printer};
 use crate::export::folded::{self, Folded};
 use crate::host::Roots;
+use crate::recording;
 use crate::recording::perf_data::{Attribute, Options, Reader, Sampled};
-use crate::recording::{self, About};
 use crate::stack::Frame;
 use crate::symbol::Named;
 
@@ -38,11 +38,7 @@ pub(super) fn script(args: &ScriptArgs, roots: &Roots) -> ExitCode {
         Ok(filter) => filter,
         Err(error) => return fail(USAGE, &error),
     };
-    let options = Options {
-        cache: std::env::var("HOME").ok().map(|home| format!("{home}/.debug")),
-        return_addresses: args.format == Format::Text,
-        ..Options::default()
-    };
+    let options = Options { return_addresses: args.format == Format::Text, ..reading_options() };
     let printed = match args.format {
         Format::Text => text(args, &filter, &options, roots),
         Format::Folded => folded(args, &options, roots),
@@ -50,24 +46,6 @@ pub(super) fn script(args: &ScriptArgs, roots: &Roots) -> ExitCode {
     match printed {
         Ok(result) => written(result),
         Err(error) => fail(FAILED, &error.context(format!("{}", args.input.display()))),
-    }
-}
-
-/// Prints notes about missing data to standard error.
-#[expect(clippy::print_stderr, reason = "notes about the result are for the terminal, not for the log")]
-fn notes(about: &About) {
-    let lost = about.lost;
-    for (count, what) in [
-        (lost.records, "records were lost because a ring was full"),
-        (lost.samples, "samples were lost in the kernel"),
-        (lost.unknown, "samples belong to no event of the recording"),
-    ] {
-        if count > 0 {
-            eprintln!("perf-exporter: {count} {what}");
-        }
-    }
-    for note in &about.notes {
-        eprintln!("perf-exporter: {note}");
     }
 }
 
@@ -79,7 +57,7 @@ fn folded(args: &ScriptArgs, options: &Options, roots: &Roots) -> anyhow::Result
     let profile = profiles.find(|profile| is_wanted(&profile.kind.name) && !profile.samples.is_empty());
     let profile = profile.context("the recording has no samples of this event")?;
     let lines = Folded::new(profile, folded::Options::default()).text(true);
-    notes(&recording.about);
+    print_notes(&recording.about);
     Ok(super::put(lines))
 }
 
@@ -119,7 +97,7 @@ fn text(
         lines.text.clear();
     };
     let flushed = out.flush();
-    notes(&reader.about());
+    print_notes(&reader.about());
     ended?;
     Ok(flushed)
 }

@@ -1,0 +1,143 @@
+//! What the columns show: texts of tasks, functions and modules, each with a number.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::{Key, Options};
+use crate::clean::{NAME, UNKNOWN, clean, function_name};
+use crate::profile::numbered::Numbered;
+use crate::profile::{Location, Origin, Profile, Sample, Task};
+
+/// A function at a place of the code: the number of its symbol cell and of its module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Frame {
+    /// The text that call trees show.
+    pub(super) name: u32,
+    /// The module.
+    pub(super) dso: u32,
+    /// The cell of the symbol column.
+    symbol: u32,
+    srcline: u32,
+    srcfile: u32,
+}
+
+/// The texts of all cells of a profile, and its frames.
+#[derive(Debug)]
+pub(super) struct Cells<'p> {
+    profile: &'p Profile,
+    texts: Numbered<Arc<str>>,
+    /// For each location its functions, innermost first.
+    frames: Vec<Box<[Frame]>>,
+}
+
+impl<'p> Cells<'p> {
+    pub(super) fn new(profile: &'p Profile) -> Self {
+        let mut texts = Numbered::default();
+        let frames = profile.locations.iter().map(|location| frames(profile, location, &mut texts)).collect();
+        Self { profile, texts, frames }
+    }
+
+    /// Returns a text.
+    pub(super) fn text(&self, number: u32) -> &str {
+        self.texts.values.get(number as usize).map_or(UNKNOWN, |text| text)
+    }
+
+    /// Returns the frames of a stack, innermost first.
+    pub(super) fn stack(&self, stack: u32) -> Vec<Frame> {
+        let locations = self.profile.stacks.get(stack as usize).map_or(&[][..], |stack| stack);
+        let of = |location: &u32| self.frames.get(*location as usize).into_iter().flatten().copied();
+        locations.iter().flat_map(of).collect()
+    }
+
+    /// Returns the cells of an entry: those of the task of a sample, and of one of its frames. `callers` are the frames outside of it.
+    pub(super) fn row(
+        &mut self,
+        options: &Options,
+        sample: &Sample,
+        frame: Option<&Frame>,
+        stack: &[Frame],
+    ) -> Box<[u32]> {
+        let unknown = Task::default();
+        let task = self.profile.tasks.get(sample.task as usize).unwrap_or(&unknown);
+        let mut cell = |key: &Key| {
+            let of_code = frame.map(|frame| match key {
+                Key::Dso => frame.dso,
+                Key::Srcline => frame.srcline,
+                Key::Srcfile => frame.srcfile,
+                _ => frame.symbol,
+            });
+            match (key.is_of_code(), of_code) {
+                (true, Some(number)) => number,
+                (true, None) => self.texts.place(UNKNOWN.into()),
+                (false, _) if *key == Key::Parent => self.parent(options, stack),
+                (false, _) => self.texts.place(of_task(*key, task, sample).as_ref().into()),
+            }
+        };
+        options.sort.iter().map(&mut cell).collect()
+    }
+
+    /// Returns the first function of a call chain that the expression matches.
+    fn parent(&mut self, options: &Options, stack: &[Frame]) -> u32 {
+        let matches = |frame: &&Frame| {
+            options.parent.as_ref().is_some_and(|expression| expression.is_match(self.text(frame.name)))
+        };
+        let found = if options.is_outermost_first() {
+            stack.iter().rfind(matches)
+        } else {
+            stack.iter().find(matches)
+        };
+        let found = found.map(|frame| frame.name);
+        found.unwrap_or_else(|| self.texts.place("[other]".into()))
+    }
+}
+
+fn of_task<'t>(key: Key, task: &'t Task, sample: &Sample) -> Cow<'t, str> {
+    let comm = || clean(&task.comm, NAME);
+    match key {
+        Key::Comm => comm(),
+        Key::Pid => format!("{:>7}:{}", task.tid, comm()).into(),
+        Key::Cpu => sample.cpu.map_or("-01".into(), |cpu| format!("{cpu:03}").into()),
+        Key::Cgroup => task.cgroup.as_deref().map_or("N/A".into(), |cgroup| clean(cgroup, NAME)),
+        Key::Pod => {
+            let pod = task.container.as_ref().and_then(|container| container.pod.as_ref());
+            pod.map_or("N/A".into(), |pod| {
+                clean(&format!("{}/{}", pod.namespace, pod.name), NAME).into_owned().into()
+            })
+        }
+        Key::Dso | Key::Symbol | Key::Srcline | Key::Srcfile | Key::Parent => Cow::Borrowed(UNKNOWN),
+    }
+}
+
+/// Returns the functions of a location, innermost first; one without a name if it has none.
+fn frames(profile: &Profile, location: &Location, texts: &mut Numbered<Arc<str>>) -> Box<[Frame]> {
+    let module = profile.module(location);
+    // Modules of the kernel and other words in brackets have no path.
+    let short = if module.starts_with('[') { module } else { module.rsplit('/').next().unwrap_or(module) };
+    let dso = texts.place(clean(short, NAME).as_ref().into());
+    let level = if location.origin == Origin::Kernel { 'k' } else { '.' };
+    let mut frame = |name: &str, symbol: String, (srcline, srcfile): (&str, &str)| Frame {
+        name: texts.place(name.into()),
+        dso,
+        symbol: texts.place(symbol.into()),
+        srcline: texts.place(srcline.into()),
+        srcfile: texts.place(srcfile.into()),
+    };
+    let named = location.lines.iter().filter_map(|line| {
+        let function = profile.functions.get(line.function as usize)?;
+        let name = function_name(&function.name);
+        let file = function.file.as_deref().map(|file| clean(file, NAME));
+        let file = file.as_deref().and_then(|file| file.rsplit('/').next());
+        let srcline = match (file, line.line) {
+            (Some(file), line @ 1..) => format!("{file}:{line}"),
+            _ => format!("{short}[{:x}]", location.address),
+        };
+        Some(frame(&name, format!("[{level}] {name}"), (&srcline, file.unwrap_or("."))))
+    });
+    let named: Box<[Frame]> = named.collect();
+    if !named.is_empty() {
+        return named;
+    }
+    let srcline = format!("{short}[{:x}]", location.address);
+    let symbol = format!("[{level}] {:#018x}", location.address);
+    Box::new([frame(&format!("{:#x}", location.address), symbol, (&srcline, "."))])
+}

@@ -1,0 +1,187 @@
+//! Sums of the samples with equal cells.
+
+use std::cmp::Reverse;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::cells::{Cells, Frame};
+use super::chains::{self, Branch, Tree};
+use super::{Chains, Key, Only, Options, percent};
+use crate::profile::Profile;
+
+/// The entries of a table, the largest first.
+#[derive(Debug)]
+pub struct Entries<'p> {
+    pub(super) options: &'p Options,
+    pub(super) cells: Cells<'p>,
+    pub(super) all: Vec<Entry>,
+    /// The frames of each sample of the profile, innermost first.
+    stacks: Vec<Vec<Frame>>,
+    profile: &'p Profile,
+    /// The sum of all values.
+    pub(super) total: u64,
+}
+
+/// The sum of the samples with equal cells.
+#[derive(Debug, Default)]
+pub struct Entry {
+    pub(super) cells: Box<[u32]>,
+    /// The value of the samples in whose innermost function the cells occur.
+    pub(super) own: u64,
+    /// The value of all samples in whose stack the cells occur, each once.
+    pub(super) total: u64,
+    /// The number of samples of `own`.
+    pub(super) samples: u64,
+    parts: Vec<Part>,
+    /// Length of the longest call chain.
+    depth: usize,
+    /// The task of its first sample.
+    task: u32,
+}
+
+/// A part of the stack of a sample.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    sample: u32,
+    /// The frame with the cells; `None` if it is the innermost one.
+    frame: Option<u32>,
+}
+
+impl<'p> Entries<'p> {
+    /// Sums the samples of a profile.
+    pub fn new(profile: &'p Profile, options: &'p Options) -> Self {
+        let cells = Cells::new(profile);
+        let stacks = profile.samples.iter().map(|sample| cells.stack(sample.stack)).collect();
+        let total = profile.total();
+        let mut entries = Self { options, cells, all: Vec::new(), stacks, profile, total };
+        let mut places = FxHashMap::default();
+        for sample in 0..profile.samples.len() {
+            entries.add(sample, &mut places);
+        }
+        entries.retain();
+        entries.sort();
+        entries
+    }
+
+    /// Adds a sample: its innermost function, and each of its callers once.
+    fn add(&mut self, sample: usize, places: &mut FxHashMap<Box<[u32]>, usize>) {
+        let (of, stack) = (&self.profile.samples[sample], &self.stacks[sample]);
+        let own = self.cells.row(self.options, of, stack.first(), stack);
+        let mut rows = vec![(own.clone(), None)];
+        if self.options.children {
+            let mut seen = FxHashSet::from_iter([own]);
+            let mut positions: Vec<usize> = (1..stack.len()).collect();
+            // In a recursion, the first occurrence in the order of the call tree counts.
+            if self.options.is_outermost_first() {
+                positions.reverse();
+            }
+            for position in positions {
+                let row = self.cells.row(self.options, of, stack.get(position), stack);
+                if seen.insert(row.clone()) {
+                    rows.push((row, u32::try_from(position).ok()));
+                }
+            }
+        }
+        for (row, frame) in rows {
+            let place = *places.entry(row).or_insert_with_key(|row| {
+                let cells = row.clone();
+                self.all.push(Entry { cells, task: of.task, ..Entry::default() });
+                self.all.len() - 1
+            });
+            // In bounds: a place of an entry.
+            let entry = &mut self.all[place];
+            if frame.is_none() {
+                entry.own = entry.own.saturating_add(of.value);
+                entry.samples = entry.samples.saturating_add(of.count);
+            }
+            entry.total = entry.total.saturating_add(of.value);
+            let outermost_first = self.options.is_outermost_first();
+            entry.depth = entry
+                .depth
+                .max(chains::of(stack, frame.map(|frame| frame as usize), outermost_first).count());
+            entry.parts.push(Part { sample: u32::try_from(sample).unwrap_or(u32::MAX), frame });
+        }
+    }
+
+    /// Removes entries that the options leave out.
+    fn retain(&mut self) {
+        let Self { options, cells, all, .. } = self;
+        let Only { comms, dsos, symbols } = &options.only;
+        let lists = [(Key::Comm, comms), (Key::Dso, dsos), (Key::Symbol, symbols)];
+        let is_named = |entry: &Entry| {
+            lists.iter().filter(|(_, list)| !list.is_empty()).all(|(key, list)| {
+                let place = options.sort.iter().position(|sort| sort == key);
+                let cell = place.and_then(|place| entry.cells.get(place));
+                // Without the column, nothing is known of the entry.
+                cell.is_none_or(|cell| {
+                    let name = bare(*key, cells.text(*cell));
+                    list.iter().any(|wanted| wanted == name || wanted.rsplit('/').next() == Some(name))
+                })
+            })
+        };
+        let total = self.total;
+        all.retain(|entry| is_named(entry) && percent(entry.total, total) >= options.percent_limit);
+    }
+
+    /// Sorts the entries as perf: the largest first, and equal ones in the order of the columns. With call trees, callers come before the
+    /// callees of the same thread.
+    fn sort(&mut self) {
+        let Self { options, cells, all, .. } = self;
+        all.sort_by_cached_key(|entry| {
+            let keys = options.sort.iter().zip(&*entry.cells);
+            let texts: Vec<Box<str>> = keys.map(|(key, cell)| bare(*key, cells.text(*cell)).into()).collect();
+            (Reverse(entry.total), Reverse(entry.own), texts)
+        });
+        if options.children && options.chains != Chains::None {
+            let outermost_first = options.is_outermost_first();
+            all.chunk_by_mut(|one, other| one.total == other.total)
+                .for_each(|equal| callers_first(equal, outermost_first));
+        }
+    }
+
+    /// Returns the call tree of an entry; empty without call trees, or if no branch is large enough.
+    pub(super) fn tree(&self, entry: &Entry) -> Vec<Branch> {
+        let (Chains::Caller(limit) | Chains::Callee(limit)) = self.options.chains else { return Vec::new() };
+        let outermost_first = self.options.is_outermost_first();
+        let mut tree = Tree::default();
+        for part in &entry.parts {
+            let (stack, sample) =
+                (&self.stacks[part.sample as usize], &self.profile.samples[part.sample as usize]);
+            let frame = part.frame.map(|frame| frame as usize);
+            let chain = chains::of(stack, frame, outermost_first);
+            tree.add(chain, sample.value);
+        }
+        let smallest = self.total as f64 * limit / 100.0;
+        tree.branches(smallest as u64, &|name| self.cells.text(name))
+    }
+
+    /// Returns the number of entries.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Reports whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+}
+
+/// Sorts the entries of each thread by the length of their call chains. Those of other threads keep their places.
+fn callers_first(equal: &mut [Entry], outermost_first: bool) {
+    let mut by_task: FxHashMap<u32, Vec<usize>> = FxHashMap::default();
+    for (place, entry) in equal.iter().enumerate() {
+        by_task.entry(entry.task).or_default().push(place);
+    }
+    for places in by_task.into_values().filter(|places| places.len() > 1) {
+        // In bounds: places of these entries.
+        let mut entries: Vec<Entry> = places.iter().map(|&place| std::mem::take(&mut equal[place])).collect();
+        // Chains of callers are longer if they end with the innermost function, and shorter if they begin with it.
+        entries.sort_by_key(|entry| if outermost_first { usize::MAX - entry.depth } else { entry.depth });
+        places.into_iter().zip(entries).for_each(|(place, entry)| equal[place] = entry);
+    }
+}
+
+/// Returns the text of a cell without the kind of code, which is before the name of a function.
+fn bare(key: Key, text: &str) -> &str {
+    if key == Key::Symbol { text.get(4..).unwrap_or(text) } else { text }
+}

@@ -1,0 +1,97 @@
+//! Tables of samples as perf 6.1 prints them. `tests/data/report` has the samples of a recording (`perf script -F
+//! comm,tid,cpu,time,period,event,ip,sym,dso`) and the reports of the same recording, without their tips.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::*;
+use crate::host::read_text;
+use crate::profile::numbered::Numbered;
+use crate::profile::{Function, Kind, Line, Location, Mapping, Mode, Origin, Sample, Task, Unit, ValueType};
+
+fn data(name: &str) -> String {
+    read_text(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/report").join(name)).unwrap()
+}
+
+/// Reads samples as `perf script` prints them.
+fn scripted(text: &str) -> Profile {
+    let name: Arc<str> = "cpu-clock:pppH".into();
+    let kind = Kind { name: Arc::clone(&name), value: ValueType { name, unit: Unit::Count }, period: None };
+    let mut profile = Profile { kind, ..Profile::default() };
+    let (mut tasks, mut functions, mut mappings) =
+        (Numbered::default(), Numbered::default(), Numbered::default());
+    let (mut locations, mut stacks) = (Numbered::default(), Numbered::default());
+    for block in text.split("\n\n").filter(|block| !block.trim().is_empty()) {
+        let mut lines = block.lines();
+        let words: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
+        let [comm, tid, cpu, _, period, _] = words[..] else { panic!("{words:?}") };
+        let tid = tid.parse().unwrap();
+        let task = Task { tid, pid: tid, comm: comm.into(), ..Task::default() };
+        let frame = |line: &str| {
+            let (address, rest) = line.trim().split_once(' ').unwrap();
+            let (name, module) = rest.split_once(" (").unwrap();
+            let path: Arc<str> = module.trim_end_matches(')').into();
+            let is_kernel = path.starts_with('[');
+            let name: Arc<str> = name.into();
+            let function = functions.place(Function { linkage: Arc::clone(&name), name, file: None });
+            let mapping = Mapping { path, ..Mapping::default() };
+            locations.place(Location {
+                mapping: (!is_kernel).then(|| mappings.place(mapping)),
+                address: u64::from_str_radix(address, 16).unwrap(),
+                lines: vec![Line { function, line: 0 }],
+                origin: if is_kernel { Origin::Kernel } else { Origin::Native },
+                unknown: None,
+            })
+        };
+        let stack: Box<[u32]> = lines.map(frame).collect();
+        profile.samples.push(Sample {
+            stack: stacks.place(stack),
+            task: tasks.place(task),
+            mode: Mode::User,
+            cpu: Some(cpu.trim_matches(['[', ']']).parse().unwrap()),
+            count: 1,
+            value: period.parse().unwrap(),
+        });
+    }
+    (profile.tasks, profile.functions, profile.mappings) = (tasks.values, functions.values, mappings.values);
+    (profile.locations, profile.stacks) = (locations.values, stacks.values);
+    profile
+}
+
+/// Returns the table without its heading.
+fn table(profile: &Profile, options: &Options) -> String {
+    Entries::new(profile, options).to_string()
+}
+
+#[test]
+fn tables_and_call_trees_are_those_of_perf_line_for_line() {
+    let profile = scripted(&data("two.script"));
+    let children = Options::default();
+    let own = Options { children: false, chains: Chains::Callee(0.5), ..Options::default() };
+    let parent = Some(regex::Regex::new("^vfs|^outer").unwrap());
+    let by = |sort: &[Key]| Options { sort: sort.to_vec(), ..Options::default() };
+    let mut wrong = Vec::new();
+    for (name, options) in [
+        ("children", Options { chains: Chains::Caller(2.0), ..children }),
+        ("no-children", own.clone()),
+        ("caller", Options { chains: Chains::Caller(2.0), ..own }),
+        ("cpu", Options { chains: Chains::None, counts: true, ..by(&[Key::Symbol, Key::Cpu]) }),
+        ("pid", Options { chains: Chains::Callee(3.0), ..by(&[Key::Pid, Key::Dso]) }),
+        (
+            "limit",
+            Options { percent_limit: 4.0, chains: Chains::Caller(4.0), ..by(&[Key::Symbol, Key::Comm]) },
+        ),
+        ("parent", Options { chains: Chains::None, parent, ..by(&[Key::Parent, Key::Dso]) }),
+    ] {
+        let expected = data(name);
+        let (_, expected) = expected.split_once("# Event count (approx.): ").unwrap();
+        let (_, expected) = expected.split_once("\n#\n").unwrap();
+        let made = table(&profile, &options);
+        let (made, expected) = (made.trim_end(), expected.trim_end());
+        let pair = made.lines().zip(expected.lines()).find(|(line, expected)| line != expected);
+        if pair.is_some() || made.len() != expected.len() {
+            wrong.push(format!("{name}: {pair:?}\n{made}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
