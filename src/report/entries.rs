@@ -6,7 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cells::{Cells, Frame};
 use super::chains::{self, Branch, Tree};
-use super::{Chains, Key, Only, Options, percent};
+use super::{Chains, Key, Only, Options};
 use crate::profile::Profile;
 
 /// The entries of a table, the largest first.
@@ -103,7 +103,7 @@ impl<'p> Entries<'p> {
         }
     }
 
-    /// Removes entries that the options leave out.
+    /// Removes entries with other names than those of the options.
     fn retain(&mut self) {
         let Self { options, cells, all, .. } = self;
         let Only { comms, dsos, symbols } = &options.only;
@@ -119,8 +119,7 @@ impl<'p> Entries<'p> {
                 })
             })
         };
-        let total = self.total;
-        all.retain(|entry| is_named(entry) && percent(entry.total, total) >= options.percent_limit);
+        all.retain(is_named);
     }
 
     /// Sorts the entries as perf: the largest first, and equal ones in the order of the columns. With call trees, callers come before the

@@ -79,7 +79,7 @@ fn tables_and_call_trees_are_those_of_perf_line_for_line() {
         ("pid", Options { chains: Chains::Callee(3.0), ..by(&[Key::Pid, Key::Dso]) }),
         (
             "limit",
-            Options { percent_limit: 4.0, chains: Chains::Caller(4.0), ..by(&[Key::Symbol, Key::Comm]) },
+            Options { percent_limit: 6.0, chains: Chains::Caller(6.0), ..by(&[Key::Symbol, Key::Comm]) },
         ),
         ("parent", Options { chains: Chains::None, parent, ..by(&[Key::Parent, Key::Dso]) }),
     ] {

@@ -31,7 +31,9 @@ impl Display for Entries<'_> {
         writeln!(f, "# {}", heads.join(SEPARATOR))?;
         let dots: Vec<String> = heads.iter().map(|head| ".".repeat(head.chars().count())).collect();
         writeln!(f, "# {}\n#", dots.join(SEPARATOR))?;
-        for entry in &self.all {
+        // As in perf, columns are as wide as all entries need, also those below the limit.
+        let is_large = |entry: &&Entry| percent(entry.total, self.total) >= self.options.percent_limit;
+        for entry in self.all.iter().filter(is_large) {
             let figures = columns
                 .iter()
                 .map(|(heading, cell)| format!("{:>w$}", cell(entry), w = heading.len().max(8)));
