@@ -73,7 +73,7 @@ fn what_is_no_profile_is_refused_with_the_place() {
         (b"\x32\x05\0abc", "the file is not a pprof profile: a field that is cut off at byte 0"),
         (
             b"PERFILE2\0\0\0\0",
-            "the file is a recording of perf: convert it with perf script and stackcollapse-perf.pl",
+            "the file is a recording of perf: convert it with perf-exporter script --format folded",
         ),
     ];
     for (bytes, sentence) in table {

@@ -10,14 +10,13 @@ use std::time::Duration;
 use perf_event_open_sys::bindings as abi;
 use rustc_hash::FxHashSet;
 
+use super::constants::EXECUTABLE;
 use super::sections;
 use crate::files::Files;
 use crate::lock::Lock;
 use crate::ring::{MappedFile, Mmap};
 use crate::stack::{kernel_build_id, mapped_build_id};
 
-/// `PROT_EXEC`
-const EXECUTABLE: u32 = 4;
 /// Maximum number of files.
 const LIMIT: usize = 1 << 14;
 /// Maximum number of files that wait for the thread. Further files are read when they are mapped again.

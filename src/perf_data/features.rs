@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::constants;
 use super::format::EventSection;
 use super::sections::{self, Feature, Tracepoint};
 use crate::host::{self, CpuSet, Roots, cpu_model};
@@ -115,28 +116,28 @@ impl Features {
         // The version of this section, the clock, and both times.
         let clock = [sections::words([1, MONOTONIC]), sections::longs([wall, monotonic])].concat();
         let mut all = vec![
-            (sections::VERSION, sections::text(version)),
-            (sections::ARCH, sections::text(std::env::consts::ARCH)),
-            (sections::CMDLINE, sections::texts(&words)),
-            (sections::EVENT_DESC, sections::event_desc(events)),
+            (constants::VERSION, sections::text(version)),
+            (constants::ARCH, sections::text(std::env::consts::ARCH)),
+            (constants::CMDLINE, sections::texts(&words)),
+            (constants::EVENT_DESC, sections::event_desc(events)),
             // One nanosecond.
-            (sections::CLOCKID, sections::longs([1])),
-            (sections::CLOCK_DATA, clock),
+            (constants::CLOCKID, sections::longs([1])),
+            (constants::CLOCK_DATA, clock),
         ];
         let texts = [
-            (sections::HOSTNAME, &machine.host_name),
-            (sections::OSRELEASE, &machine.release),
-            (sections::CPUDESC, &machine.cpu_model),
+            (constants::HOSTNAME, &machine.host_name),
+            (constants::OSRELEASE, &machine.release),
+            (constants::CPUDESC, &machine.cpu_model),
         ];
         all.extend(texts.iter().filter_map(|(number, text)| Some((*number, sections::text(text.as_ref()?)))));
         if let Some((present, online)) = &machine.cpus {
-            all.push((sections::NRCPUS, sections::words([present.len() as u32, online.len() as u32])));
+            all.push((constants::NRCPUS, sections::words([present.len() as u32, online.len() as u32])));
             // Its readers need the number of CPUs.
-            all.extend(machine.topology.clone().map(|topology| (sections::CPU_TOPOLOGY, topology)));
+            all.extend(machine.topology.clone().map(|topology| (constants::CPU_TOPOLOGY, topology)));
         }
-        all.extend(machine.memory.map(|memory| (sections::TOTAL_MEM, sections::longs([memory]))));
+        all.extend(machine.memory.map(|memory| (constants::TOTAL_MEM, sections::longs([memory]))));
         if !machine.pmus.is_empty() {
-            all.push((sections::PMU_MAPPINGS, sections::pmu_mappings(&machine.pmus)));
+            all.push((constants::PMU_MAPPINGS, sections::pmu_mappings(&machine.pmus)));
         }
         Self(all)
     }
@@ -163,7 +164,7 @@ impl Features {
             tracepoints.sort_by(|one, other| one.system.cmp(&other.system));
             let page = header(&dir.join("header_page"))?;
             let event = header(&dir.join("header_event"))?;
-            self.0.push((sections::TRACING_DATA, sections::tracing_data(&page, &event, &tracepoints)));
+            self.0.push((constants::TRACING_DATA, sections::tracing_data(&page, &event, &tracepoints)));
         }
         Ok(())
     }
@@ -171,9 +172,9 @@ impl Features {
     /// Returns all features in the order of their numbers, with the times of the first and last sample and the build ids.
     pub(super) fn with(&self, times: Option<(u64, u64)>, build_ids: Vec<u8>) -> Vec<Feature> {
         let mut all = self.0.clone();
-        all.extend(times.map(|(first, last)| (sections::SAMPLE_TIME, sections::longs([first, last]))));
+        all.extend(times.map(|(first, last)| (constants::SAMPLE_TIME, sections::longs([first, last]))));
         if !build_ids.is_empty() {
-            all.push((sections::BUILD_ID, build_ids));
+            all.push((constants::BUILD_ID, build_ids));
         }
         all.sort_by_key(|(number, _)| *number);
         all

@@ -6,18 +6,13 @@
 
 use perf_event_open_sys::bindings as abi;
 
+use super::constants::{EXECUTABLE, HEADER, MAGIC};
 use crate::ring::Mmap;
 
-/// Size of the header, in bytes.
-pub(super) const HEADER: usize = 104;
-/// Magic number of version 2 of the format.
-const MAGIC: &[u8; 8] = b"PERFILE2";
 /// Maximum size of a record: its size has 16 bits, and is a multiple of 8.
 const RECORD: usize = 65_528;
 /// Maximum length of a path in a record, in bytes: the kernel's `PATH_MAX`.
 const PATH: usize = 4096;
-/// `PROT_EXEC`
-const EXECUTABLE: u32 = 4;
 /// `MAP_PRIVATE`
 const PRIVATE: u32 = 2;
 /// The process of kernel mappings.

@@ -1,37 +1,11 @@
 //! Contents of the sections for features (`HEADER_*` of `tools/perf/util/header.h`).
 
+use super::constants::{BUILD_ID_ROOM, BUILD_ID_SIZE};
 use super::format::{EventSection, RecordBytes, Section, padded};
 use crate::stack::BuildId;
 
-/// Formats of the tracepoints that were recorded.
-pub(super) const TRACING_DATA: u32 = 1;
-/// Build ids of mapped files.
-pub(super) const BUILD_ID: u32 = 2;
-pub(super) const HOSTNAME: u32 = 3;
-pub(super) const OSRELEASE: u32 = 4;
-/// Version of the program that wrote the file.
-pub(super) const VERSION: u32 = 5;
-pub(super) const ARCH: u32 = 6;
-pub(super) const NRCPUS: u32 = 7;
-pub(super) const CPUDESC: u32 = 8;
-pub(super) const TOTAL_MEM: u32 = 10;
-pub(super) const CMDLINE: u32 = 11;
-pub(super) const EVENT_DESC: u32 = 12;
-pub(super) const CPU_TOPOLOGY: u32 = 13;
-pub(super) const PMU_MAPPINGS: u32 = 16;
-/// Times of the first and of the last sample.
-pub(super) const SAMPLE_TIME: u32 = 21;
-/// Resolution of the clock of the records.
-pub(super) const CLOCKID: u32 = 23;
-/// The clock of the records, and one of its times on the wall clock.
-pub(super) const CLOCK_DATA: u32 = 29;
-
 /// Alignment of texts in sections (`NAME_ALIGN`).
 const ALIGN: usize = 64;
-/// `PERF_RECORD_MISC_BUILD_ID_SIZE`: the byte after the build id is its length.
-const BUILD_ID_SIZE: u32 = 1 << 15;
-/// Room for a build id, in bytes.
-const BUILD_ID_ROOM: usize = 20;
 
 /// The content of a feature's section.
 pub(super) type Feature = (u32, Vec<u8>);
@@ -112,7 +86,7 @@ pub(super) fn build_id(misc: u32, path: &[u8], id: &BuildId) -> Vec<u8> {
     let mut room: Vec<u8> = padded(id, BUILD_ID_ROOM).collect();
     room.extend([id.len() as u8, 0, 0, 0]);
     // The kind is 0, and the process -1: all of the machine.
-    RecordBytes::new(0, misc | BUILD_ID_SIZE).u32(u32::MAX).bytes(&room).text(path, ALIGN).end(0)
+    RecordBytes::new(0, misc | u32::from(BUILD_ID_SIZE)).u32(u32::MAX).bytes(&room).text(path, ALIGN).end(0)
 }
 
 /// A tracepoint whose format is stored.

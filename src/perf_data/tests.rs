@@ -9,6 +9,7 @@ use linux_perf_data::{PerfFile, PerfFileReader, PerfFileRecord};
 use perf_event_open_sys::bindings::PERF_RECORD_SAMPLE;
 
 use super::build_ids::BuildIds;
+use super::constants;
 use super::existing::{Existing, ExistingProcesses, module_names};
 use super::features::{Features, Machine};
 use super::format::{self, EventSection, FINISHED_ROUND, RecordBytes};
@@ -214,7 +215,7 @@ fn build_ids_are_read_once_for_each_file_and_written_with_their_paths() {
 fn features_are_in_the_order_of_their_numbers_and_their_table_is_first() {
     let features = Features::default().with(Some((1, 2)), vec![3; 8]);
     let numbers: Vec<u32> = features.iter().map(|(number, _)| *number).collect();
-    assert_eq!(numbers, [sections::BUILD_ID, sections::SAMPLE_TIME]);
+    assert_eq!(numbers, [constants::BUILD_ID, constants::SAMPLE_TIME]);
     let bytes = sections::layout(&features, 1000);
     let words: Vec<u64> =
         bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect();

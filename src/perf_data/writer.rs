@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use perf_event_open_sys::bindings::{PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE};
 
+use super::constants::HEADER;
 use super::format::{EventSection, Start};
 use super::sections::layout;
 use super::{BuildIds, Features};
@@ -51,7 +52,7 @@ impl Writer {
         let writer =
             Self { file, start, features, build_ids, side, written, buffer, announced: false, times: None };
         writer.write_header(&[])?;
-        writer.file.write_all_at(&writer.start.bytes, super::format::HEADER as u64)?;
+        writer.file.write_all_at(&writer.start.bytes, HEADER as u64)?;
         Ok(writer)
     }
 

@@ -55,7 +55,7 @@ pub enum Invalid {
     },
     /// The file is compressed and damaged.
     #[error("the file cannot be decompressed: {0}")]
-    Compressed(#[source] io::Error),
+    Compressed(io::Error),
     /// The file is a recording of perf, where only pprof and folded stacks are accepted.
     #[error("the file is a recording of perf: convert it with perf-exporter script --format folded")]
     PerfData,
@@ -72,7 +72,7 @@ pub enum Invalid {
     Piped,
     /// The file cannot be opened or read.
     #[error("the file cannot be read: {0}")]
-    Unreadable(#[source] io::Error),
+    Unreadable(io::Error),
     /// The file is neither pprof nor text, or damaged.
     #[error("the file is not a pprof profile: {what} at byte {offset}")]
     Pprof {

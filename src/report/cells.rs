@@ -8,6 +8,10 @@ use crate::clean::{NAME, UNKNOWN, clean, function_name};
 use crate::profile::numbered::Numbered;
 use crate::profile::{Location, Origin, Profile, Sample, Task};
 
+/// Maximum number of frames of a call chain. A file of another program may contain chains of any length, and each function of a chain has
+/// a call tree of the rest: the output grows with the square of the length.
+const DEPTH: usize = 512;
+
 /// A function at a place of the code: the number of its symbol cell and of its module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Frame {
@@ -42,11 +46,11 @@ impl<'p> Cells<'p> {
         self.texts.values.get(number as usize).map_or(UNKNOWN, |text| text)
     }
 
-    /// Returns the frames of a stack, innermost first.
+    /// Returns the frames of a stack, innermost first, at most [`DEPTH`].
     pub(super) fn stack(&self, stack: u32) -> Vec<Frame> {
         let locations = self.profile.stacks.get(stack as usize).map_or(&[][..], |stack| stack);
         let of = |location: &u32| self.frames.get(*location as usize).into_iter().flatten().copied();
-        locations.iter().flat_map(of).collect()
+        locations.iter().flat_map(of).take(DEPTH).collect()
     }
 
     /// Returns the cells of an entry: those of the task of a sample, and of one of its frames. `callers` are the frames outside of it.

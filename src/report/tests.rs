@@ -95,3 +95,68 @@ fn tables_and_call_trees_are_those_of_perf_line_for_line() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn a_call_chain_of_any_length_has_a_table_of_limited_size() {
+    let mut profile = Profile::default();
+    for number in 0..10_000 {
+        let name: Arc<str> = format!("f{number}").into();
+        profile.functions.push(Function { linkage: Arc::clone(&name), name, file: None });
+        let lines = vec![Line { function: number, line: 0 }];
+        let (mapping, address, origin) = (None, u64::from(number), Origin::Native);
+        profile.locations.push(Location { mapping, address, lines, origin, unknown: None });
+    }
+    profile.stacks.push((0..10_000).collect());
+    profile.tasks.push(Task::default());
+    profile.samples.push(Sample { stack: 0, task: 0, mode: Mode::User, cpu: None, count: 1, value: 1 });
+    let made = table(&profile, &Options::default());
+    assert!(made.contains("f511") && !made.contains("f512"));
+}
+
+#[test]
+fn entries_are_limited_to_names_and_a_column_with_one_name_is_left_out() {
+    let profile = scripted(&data("two.script"));
+    let only = |comms: &[&str], symbols: &[&str]| Only {
+        comms: comms.iter().map(|&name| name.to_owned()).collect(),
+        symbols: symbols.iter().map(|&name| name.to_owned()).collect(),
+        dsos: Vec::new(),
+    };
+    let flat = |only| Options { children: false, chains: Chains::None, only, ..Options::default() };
+    let lines = |options: &Options| {
+        table(&profile, options).lines().map(str::trim_end).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        lines(&flat(only(&["two"], &["inner"]))),
+        ["# Overhead  Shared Object", "# ........  .............", "#", "    35.62%  two", ""]
+    );
+    let both = lines(&flat(only(&["two", "other"], &["inner"])));
+    assert_eq!(both[3..], ["    35.62%  two      two", "    34.25%  other    two", ""]);
+}
+
+#[test]
+fn a_difference_has_the_largest_change_first_and_functions_of_one_side() {
+    let profile = scripted(&data("two.script"));
+    let mut now = profile.clone();
+    let is_inner = |profile: &Profile, sample: &Sample| {
+        profile.locations_of(sample.stack).next().is_some_and(|leaf| profile.names(leaf) == ["inner"])
+    };
+    now.samples.retain(|sample| !is_inner(&profile, sample));
+    let options =
+        Options { children: false, chains: Chains::None, sort: vec![Key::Symbol], ..Options::default() };
+    let (before, after) = (Entries::new(&profile, &options), Entries::new(&now, &options));
+    let lines: Vec<String> =
+        Differences::of(&before, &after).to_string().lines().map(str::to_owned).collect();
+    let inner = lines.iter().find(|line| line.ends_with("[.] inner")).unwrap();
+    assert_eq!(
+        inner.split_whitespace().collect::<Vec<_>>(),
+        ["69.86%", "[.]", "inner"],
+        "it has disappeared"
+    );
+    assert!(lines[3].contains('+'), "{lines:?}");
+    assert_eq!(lines.last(), Some(inner));
+    let new = Differences::of(&after, &before).to_string();
+    assert_eq!(
+        new.lines().nth(3).unwrap().split_whitespace().collect::<Vec<_>>(),
+        ["+69.86%", "[.]", "inner"]
+    );
+}

@@ -43,6 +43,12 @@ fn agree(events: &[&str], options: &[&str]) {
     let mut aliases = 0;
     for (own, perf) in own.iter().zip(&perf) {
         aliases += usize::from(own != perf);
+        // Perf itself names the entries of procedure linkage tables, which are no functions of the file.
+        if let Some((place, linkage)) = perf.split_once("@plt") {
+            let (address, file) = (place.rsplit_once(' ').unwrap().0, linkage.split_once(' ').unwrap().1);
+            assert!(own.starts_with(address) && own.ends_with(file), "{own} instead of {perf}");
+            continue;
+        }
         assert_eq!(without_alias(own), without_alias(perf));
     }
     println!("{} lines, {aliases} with another name of the same function", own.len());

@@ -70,7 +70,7 @@ impl Recording {
     fn anomaly(&mut self, cgroup: &str) {
         let noisy = Notable { cgroup: "/noisy".into(), basis: Basis::RanMeanwhile, score: 0.5, samples: 70 };
         let suspicion = Suspicion { causes: vec![Cause::Throttled(7.0)], suspects: vec![noisy] };
-        let since = Timestamp(self.clock.now().0 - 40_000);
+        let since = Timestamp(self.clock.now().0 - 50_000);
         let active =
             Active { entry: 0, cgroup: cgroup.into(), since, value: 0.5, usual: 0.01, score: 9.0, suspicion };
         self.recorder.handle(Event::Began { kind: "runqueue_latency".to_owned(), active });

@@ -74,11 +74,14 @@ pub(super) fn diff(args: &DiffArgs, roots: &Roots) -> ExitCode {
 /// The outer error is that of the recordings, the inner one that of the output.
 fn compare(args: &DiffArgs, roots: &Roots) -> anyhow::Result<io::Result<()>> {
     let [base, now] = [&args.base, &args.now].map(|input| input::read(input, &args.service, roots));
-    let (mut base, now) = (base?, now?);
+    let (mut base, mut now) = (base?, now?);
+    // An event that only reports mappings has no samples.
+    base.profiles.retain(|profile| !profile.samples.is_empty());
+    now.profiles.retain(|profile| !profile.samples.is_empty());
     // Recordings of different programs have one event each, with different names.
     let is_only = base.profiles.len() == 1 && now.profiles.len() == 1;
     let mut pairs = Vec::new();
-    for profile in now.profiles.iter().filter(|profile| !profile.samples.is_empty()) {
+    for profile in &now.profiles {
         let mut events = base.profiles.iter();
         if let Some(place) = events.position(|base| is_only || base.kind.name == profile.kind.name) {
             // In bounds: a place of a profile, here and below.

@@ -9,28 +9,16 @@ use super::cursor::{Cursor, until_nul};
 use super::header::Header;
 use crate::event::format::Format;
 use crate::host::ReadAt;
+use crate::perf_data::constants::{
+    ARCH, BUILD_ID, BUILD_ID_ROOM, BUILD_ID_SIZE, CMDLINE, CPUDESC, EVENT_DESC, HOSTNAME, NRCPUS, OSRELEASE,
+    SAMPLE_TIME, TOTAL_MEM, TRACING_DATA, VERSION,
+};
 use crate::recording::Invalid;
 use crate::recording::about::About;
 use crate::stack::BuildId;
 
-/// Numbers of features.
-const TRACING_DATA: u32 = 1;
-const BUILD_ID: u32 = 2;
-const HOSTNAME: u32 = 3;
-const OSRELEASE: u32 = 4;
-const VERSION: u32 = 5;
-const ARCH: u32 = 6;
-const NRCPUS: u32 = 7;
-const CPUDESC: u32 = 8;
-const TOTAL_MEM: u32 = 10;
-const CMDLINE: u32 = 11;
-const EVENT_DESC: u32 = 12;
-const SAMPLE_TIME: u32 = 21;
-
-/// Size of the build id in a record, and the flag of a record that contains its size.
+/// Size of the build id in a record, with its length and padding.
 const BUILD_ID_FIELD: usize = 24;
-const BUILD_ID_BYTES: usize = 20;
-const BUILD_ID_SIZE: u16 = 1 << 15;
 /// Maximum number of words of the command line.
 const WORDS: u32 = 4096;
 
@@ -118,9 +106,9 @@ fn build_id(cursor: &mut Cursor<'_>, big: bool) -> Option<(Box<[u8]>, BuildId)> 
     let mut entry = Cursor::new(cursor.take(usize::from(size).checked_sub(8)?)?, big);
     entry.u32()?;
     let field = entry.take(BUILD_ID_FIELD)?;
-    let size = match field.get(BUILD_ID_BYTES) {
-        Some(&size) if misc & BUILD_ID_SIZE != 0 => usize::from(size).min(BUILD_ID_BYTES),
-        _ => BUILD_ID_BYTES,
+    let size = match field.get(BUILD_ID_ROOM) {
+        Some(&size) if misc & BUILD_ID_SIZE != 0 => usize::from(size).min(BUILD_ID_ROOM),
+        _ => BUILD_ID_ROOM,
     };
     Some((until_nul(entry.rest()).into(), BuildId(field[..size].into())))
 }

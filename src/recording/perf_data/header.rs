@@ -9,14 +9,14 @@ use perf_event_open_sys::bindings as abi;
 
 use super::cursor::Cursor;
 use crate::host::ReadAt;
+use crate::perf_data::constants;
 use crate::recording::Invalid;
 
-/// Magic numbers of the two byte orders.
-pub(super) const LITTLE: &[u8; 8] = b"PERFILE2";
+/// Magic number of files in the other byte order.
 pub(super) const BIG: &[u8; 8] = b"2ELIFREP";
 
 /// Size of the header of a file, and of that of a pipe.
-const HEADER: u64 = 104;
+const HEADER: u64 = constants::HEADER as u64;
 const PIPE_HEADER: u64 = 16;
 /// Maximum size of the header of one event with its list of ids.
 const ATTRIBUTE_LIMIT: u64 = 4096;

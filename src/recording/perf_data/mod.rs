@@ -33,7 +33,7 @@ use perf_event_open_sys::bindings as abi;
 use self::cursor::{Cursor, until_nul};
 use self::features::Tracepoints;
 pub use self::header::Attribute;
-use self::header::{BIG, Header, LITTLE, damaged};
+use self::header::{BIG, Header, damaged};
 pub use self::machine::CpuMode;
 use self::machine::Machine;
 use self::sorted::{Record, Sorted};
@@ -45,6 +45,7 @@ use super::about::About;
 use crate::event::format::Format;
 use crate::files::Files;
 use crate::host::ReadAt;
+use crate::perf_data::constants::MAGIC;
 use crate::ring::Ksymbol;
 use crate::stack::Frame;
 use crate::symbol::Named;
@@ -56,7 +57,7 @@ const CHAIN_LIMIT: usize = 8192;
 
 /// Reports whether a file begins like a recording of perf.
 pub(super) fn is_perf_data(first: &[u8]) -> bool {
-    first.starts_with(LITTLE) || first.starts_with(BIG)
+    first.starts_with(MAGIC) || first.starts_with(BIG)
 }
 
 /// One sample.
