@@ -36,7 +36,7 @@ pub(crate) struct BuildIds {
     ended: Receiver<Infallible>,
 }
 
-/// A mapping whose file is to be read.
+/// A mapping of a file that is to be read.
 #[derive(Debug)]
 struct Mapped {
     pid: u32,

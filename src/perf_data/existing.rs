@@ -113,7 +113,7 @@ pub(crate) fn module_names(roots: &Roots) -> Vec<String> {
     modules(roots).into_iter().map(|module| module.name).collect()
 }
 
-/// Returns the modules of the kernel whose addresses are known to this user.
+/// Returns the modules of the kernel that this user sees with their addresses.
 fn modules(roots: &Roots) -> Vec<Module> {
     // A name, a size, numbers of users, a state, an address.
     let parse = |line: &str| {

@@ -89,7 +89,7 @@ pub(super) fn build_id(misc: u32, path: &[u8], id: &BuildId) -> Vec<u8> {
     RecordBytes::new(0, misc | u32::from(BUILD_ID_SIZE)).u32(u32::MAX).bytes(&room).text(path, ALIGN).end(0)
 }
 
-/// A tracepoint whose format is stored.
+/// A tracepoint with a stored format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tracepoint {
     pub(super) system: String,

@@ -46,38 +46,33 @@ impl<'p> Cells<'p> {
         self.texts.values.get(number as usize).map_or(UNKNOWN, |text| text)
     }
 
-    /// Returns the frames of a stack, innermost first, at most [`DEPTH`].
-    pub(super) fn stack(&self, stack: u32) -> Vec<Frame> {
-        let locations = self.profile.stacks.get(stack as usize).map_or(&[][..], |stack| stack);
+    /// Returns the frames of a stack of the profile, innermost first, at most [`DEPTH`].
+    pub(super) fn stack(&self, stack: &[u32]) -> Vec<Frame> {
         let of = |location: &u32| self.frames.get(*location as usize).into_iter().flatten().copied();
-        locations.iter().flat_map(of).take(DEPTH).collect()
+        stack.iter().flat_map(of).take(DEPTH).collect()
     }
 
-    /// Returns the cells of an entry: those of the task of a sample, and of one of its frames. `callers` are the frames outside of it.
-    pub(super) fn row(
-        &mut self,
-        options: &Options,
-        sample: &Sample,
-        frame: Option<&Frame>,
-        stack: &[Frame],
-    ) -> Box<[u32]> {
+    /// Returns the cells that all entries of a sample have: those of its task and of its call chain. Those of the code are unknown.
+    pub(super) fn of_sample(&mut self, options: &Options, sample: &Sample, stack: &[Frame]) -> Box<[u32]> {
         let unknown = Task::default();
         let task = self.profile.tasks.get(sample.task as usize).unwrap_or(&unknown);
-        let mut cell = |key: &Key| {
-            let of_code = frame.map(|frame| match key {
-                Key::Dso => frame.dso,
-                Key::Srcline => frame.srcline,
-                Key::Srcfile => frame.srcfile,
-                _ => frame.symbol,
-            });
-            match (key.is_of_code(), of_code) {
-                (true, Some(number)) => number,
-                (true, None) => self.texts.place(UNKNOWN.into()),
-                (false, _) if *key == Key::Parent => self.parent(options, stack),
-                (false, _) => self.texts.place(of_task(*key, task, sample).as_ref().into()),
-            }
+        let cell = |key: &Key| match key {
+            Key::Parent => self.parent(options, stack),
+            key => self.texts.place(of_task(*key, task, sample).as_ref().into()),
         };
-        options.sort.iter().map(&mut cell).collect()
+        options.sort.iter().map(cell).collect()
+    }
+
+    /// Returns the cells of the entry of a sample for one of its frames.
+    pub(super) fn at(&self, options: &Options, of_sample: &[u32], frame: Option<&Frame>) -> Box<[u32]> {
+        let cell = |(key, &of_sample): (&Key, &u32)| match (key, frame) {
+            (Key::Dso, Some(frame)) => frame.dso,
+            (Key::Symbol, Some(frame)) => frame.symbol,
+            (Key::Srcline, Some(frame)) => frame.srcline,
+            (Key::Srcfile, Some(frame)) => frame.srcfile,
+            _ => of_sample,
+        };
+        options.sort.iter().zip(of_sample).map(cell).collect()
     }
 
     /// Returns the first function of a call chain that the expression matches.

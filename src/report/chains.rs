@@ -35,31 +35,14 @@ pub(super) struct Branch {
     pub(super) branches: Vec<Self>,
 }
 
-/// Returns the functions of a call chain in the order of a tree. With the outermost first, a chain ends with the frame of its entry; else it
-/// begins there. `frame` is `None` for the innermost one, whose chain is the whole stack.
-pub(super) fn of(
-    stack: &[Frame],
-    frame: Option<usize>,
-    outermost_first: bool,
-) -> impl Iterator<Item = Function> {
-    let (skipped, taken) = match (outermost_first, frame) {
-        (_, None) => (0, stack.len()),
-        (true, Some(frame)) => (0, frame + 1),
-        (false, Some(frame)) => (frame, stack.len()),
-    };
-    let chain = stack.iter().take(taken).skip(skipped).map(|frame| (frame.name, frame.dso));
-    let (outwards, inwards) = if outermost_first { (None, Some(chain.rev())) } else { (Some(chain), None) };
-    outwards.into_iter().flatten().chain(inwards.into_iter().flatten())
-}
-
 impl Tree {
-    /// Adds a chain.
-    pub(super) fn add(&mut self, chain: impl Iterator<Item = Function>, value: u64) {
+    /// Adds a chain, in the order of the tree.
+    pub(super) fn add<'f>(&mut self, chain: impl Iterator<Item = &'f Frame>, value: u64) {
         if self.nodes.is_empty() {
             self.nodes.push(Node::default());
         }
         let mut place = 0;
-        for function in chain {
+        for function in chain.map(|frame| (frame.name, frame.dso)) {
             let next = self.nodes.len();
             // In bounds: a place of a node, here and below.
             let found = *self.nodes[place].children.entry(function).or_insert(next);

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::entries::Entries;
-use super::{Key, SEPARATOR, percent};
+use super::layout::{Columns, widest};
+use super::{Key, percent};
 
 /// The entries of a base and of another profile with equal cells, with the largest change first.
 #[derive(Debug)]
@@ -55,27 +56,15 @@ impl Differences {
 
 impl fmt::Display for Differences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = |(column, key): (usize, &Key)| {
-            let cells =
-                self.rows.iter().filter_map(|row| row.cells.get(column)).map(|cell| cell.chars().count());
-            cells.max().unwrap_or(0).max(key.heading().chars().count())
-        };
-        let widths: Vec<usize> = self.keys.iter().enumerate().map(width).collect();
-        let mut heads = vec!["Baseline".to_owned(), "Delta Abs".to_owned()];
-        heads.extend(self.keys.iter().zip(&widths).map(|(key, &width)| format!("{:<width$}", key.heading())));
-        let dots: Vec<String> = heads.iter().map(|head| ".".repeat(head.chars().count())).collect();
-        writeln!(f, "# {}\n# {}\n#", heads.join(SEPARATOR), dots.join(SEPARATOR))?;
+        let columns = Columns::new(self.keys.iter().copied(), |column| {
+            widest(self.rows.iter().filter_map(|row| row.cells.get(column)).map(|cell| &**cell))
+        });
+        columns.head(f, vec!["Baseline".to_owned(), "Delta Abs".to_owned()])?;
         for row in &self.rows {
             let base = row.base.map_or_else(String::new, |share| format!("{share:.2}%"));
             let delta = row.delta().map_or_else(String::new, |delta| format!("{delta:+.2}%"));
-            let mut cells = vec![format!("{base:>8}"), format!("{delta:>9}")];
-            for (column, (cell, (key, &width))) in
-                row.cells.iter().zip(self.keys.iter().zip(&widths)).enumerate()
-            {
-                let is_last = column + 1 == self.keys.len() && *key == Key::Symbol;
-                cells.push(format!("{cell:<0$}", if is_last { 0 } else { width }));
-            }
-            writeln!(f, "  {}", cells.join(SEPARATOR))?;
+            let figures = vec![format!("{base:>8}"), format!("{delta:>9}")];
+            columns.line(f, figures, row.cells.iter().map(|cell| &**cell))?;
         }
         Ok(())
     }

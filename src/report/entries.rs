@@ -1,11 +1,12 @@
 //! Sums of the samples with equal cells.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cells::{Cells, Frame};
-use super::chains::{self, Branch, Tree};
+use super::chains::{Branch, Tree};
 use super::{Chains, Key, Only, Options};
 use crate::profile::Profile;
 
@@ -15,7 +16,7 @@ pub struct Entries<'p> {
     pub(super) options: &'p Options,
     pub(super) cells: Cells<'p>,
     pub(super) all: Vec<Entry>,
-    /// The frames of each sample of the profile, innermost first.
+    /// The frames of each stack of the profile, innermost first.
     stacks: Vec<Vec<Frame>>,
     profile: &'p Profile,
     /// The sum of all values.
@@ -26,9 +27,9 @@ pub struct Entries<'p> {
 #[derive(Debug, Default)]
 pub struct Entry {
     pub(super) cells: Box<[u32]>,
-    /// The value of the samples in whose innermost function the cells occur.
+    /// The value of the samples that have the cells in their innermost function.
     pub(super) own: u64,
-    /// The value of all samples in whose stack the cells occur, each once.
+    /// The value of all samples that have the cells anywhere in their stack, each once.
     pub(super) total: u64,
     /// The number of samples of `own`.
     pub(super) samples: u64,
@@ -39,19 +40,18 @@ pub struct Entry {
     task: u32,
 }
 
-/// A part of the stack of a sample.
-#[derive(Debug, Clone, Copy)]
+/// A call chain of an entry: frames of the stack of a sample.
+#[derive(Debug)]
 struct Part {
-    sample: u32,
-    /// The frame with the cells; `None` if it is the innermost one.
-    frame: Option<u32>,
+    sample: usize,
+    frames: Range<usize>,
 }
 
 impl<'p> Entries<'p> {
     /// Sums the samples of a profile.
     pub fn new(profile: &'p Profile, options: &'p Options) -> Self {
         let cells = Cells::new(profile);
-        let stacks = profile.samples.iter().map(|sample| cells.stack(sample.stack)).collect();
+        let stacks = profile.stacks.iter().map(|stack| cells.stack(stack)).collect();
         let total = profile.total();
         let mut entries = Self { options, cells, all: Vec::new(), stacks, profile, total };
         let mut places = FxHashMap::default();
@@ -65,24 +65,27 @@ impl<'p> Entries<'p> {
 
     /// Adds a sample: its innermost function, and each of its callers once.
     fn add(&mut self, sample: usize, places: &mut FxHashMap<Box<[u32]>, usize>) {
-        let (of, stack) = (&self.profile.samples[sample], &self.stacks[sample]);
-        let own = self.cells.row(self.options, of, stack.first(), stack);
-        let mut rows = vec![(own.clone(), None)];
-        if self.options.children {
-            let mut seen = FxHashSet::from_iter([own]);
-            let mut positions: Vec<usize> = (1..stack.len()).collect();
-            // In a recursion, the first occurrence in the order of the call tree counts.
-            if self.options.is_outermost_first() {
-                positions.reverse();
-            }
-            for position in positions {
-                let row = self.cells.row(self.options, of, stack.get(position), stack);
-                if seen.insert(row.clone()) {
-                    rows.push((row, u32::try_from(position).ok()));
-                }
+        let of = &self.profile.samples[sample];
+        let stack = self.stacks.get(of.stack as usize).map_or(&[][..], |stack| stack);
+        let outermost_first = self.options.is_outermost_first();
+        let of_sample = self.cells.of_sample(self.options, of, stack);
+        let own = self.cells.at(self.options, &of_sample, stack.first());
+        let mut seen = FxHashSet::from_iter([own.clone()]);
+        let mut rows = vec![(own, 0..stack.len(), true)];
+        let mut callers: Vec<usize> =
+            if self.options.children { (1..stack.len()).collect() } else { Vec::new() };
+        // In a recursion, the first occurrence in the order of the call tree counts.
+        if outermost_first {
+            callers.reverse();
+        }
+        for caller in callers {
+            let row = self.cells.at(self.options, &of_sample, stack.get(caller));
+            if seen.insert(row.clone()) {
+                // With the outermost function first, a chain ends with its entry; else it begins there.
+                rows.push((row, if outermost_first { 0..caller + 1 } else { caller..stack.len() }, false));
             }
         }
-        for (row, frame) in rows {
+        for (row, frames, is_own) in rows {
             let place = *places.entry(row).or_insert_with_key(|row| {
                 let cells = row.clone();
                 self.all.push(Entry { cells, task: of.task, ..Entry::default() });
@@ -90,16 +93,13 @@ impl<'p> Entries<'p> {
             });
             // In bounds: a place of an entry.
             let entry = &mut self.all[place];
-            if frame.is_none() {
+            if is_own {
                 entry.own = entry.own.saturating_add(of.value);
                 entry.samples = entry.samples.saturating_add(of.count);
             }
             entry.total = entry.total.saturating_add(of.value);
-            let outermost_first = self.options.is_outermost_first();
-            entry.depth = entry
-                .depth
-                .max(chains::of(stack, frame.map(|frame| frame as usize), outermost_first).count());
-            entry.parts.push(Part { sample: u32::try_from(sample).unwrap_or(u32::MAX), frame });
+            entry.depth = entry.depth.max(frames.len());
+            entry.parts.push(Part { sample, frames });
         }
     }
 
@@ -141,27 +141,19 @@ impl<'p> Entries<'p> {
     /// Returns the call tree of an entry; empty without call trees, or if no branch is large enough.
     pub(super) fn tree(&self, entry: &Entry) -> Vec<Branch> {
         let (Chains::Caller(limit) | Chains::Callee(limit)) = self.options.chains else { return Vec::new() };
-        let outermost_first = self.options.is_outermost_first();
         let mut tree = Tree::default();
-        for part in &entry.parts {
-            let (stack, sample) =
-                (&self.stacks[part.sample as usize], &self.profile.samples[part.sample as usize]);
-            let frame = part.frame.map(|frame| frame as usize);
-            let chain = chains::of(stack, frame, outermost_first);
-            tree.add(chain, sample.value);
+        for Part { sample, frames } in &entry.parts {
+            // In bounds: a sample with this stack.
+            let sample = &self.profile.samples[*sample];
+            let chain = self.stacks.get(sample.stack as usize).and_then(|stack| stack.get(frames.clone()));
+            let chain = chain.unwrap_or_default().iter();
+            match self.options.is_outermost_first() {
+                true => tree.add(chain.rev(), sample.value),
+                false => tree.add(chain, sample.value),
+            }
         }
         let smallest = self.total as f64 * limit / 100.0;
         tree.branches(smallest as u64, &|name| self.cells.text(name))
-    }
-
-    /// Returns the number of entries.
-    pub fn len(&self) -> usize {
-        self.all.len()
-    }
-
-    /// Reports whether there are no entries.
-    pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
     }
 }
 

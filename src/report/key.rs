@@ -55,9 +55,4 @@ impl Key {
             Self::Parent => "Parent symbol",
         }
     }
-
-    /// Reports whether its cells are those of the innermost function, so that callers have others.
-    pub(super) const fn is_of_code(self) -> bool {
-        matches!(self, Self::Dso | Self::Symbol | Self::Srcline | Self::Srcfile)
-    }
 }

@@ -12,6 +12,7 @@ mod chains;
 mod differences;
 mod entries;
 mod key;
+mod layout;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -21,9 +22,6 @@ use crate::profile::Profile;
 pub use differences::Differences;
 pub use entries::{Entries, Entry};
 pub use key::Key;
-
-/// Separator between columns.
-const SEPARATOR: &str = "  ";
 
 /// What a table shows.
 #[derive(Debug, Clone)]

@@ -4,7 +4,8 @@ use std::fmt::{self, Display};
 
 use super::chains::Branch;
 use super::entries::{Entries, Entry};
-use super::{Key, SEPARATOR, percent};
+use super::layout::{Columns, widest};
+use super::{Key, percent};
 
 /// Columns before a call tree.
 const MARGIN: &str = "            ";
@@ -21,31 +22,21 @@ type Column<'e> = (&'static str, Box<dyn Fn(&Entry) -> String + 'e>);
 impl Display for Entries<'_> {
     /// Writes the table with the call trees.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let columns = self.columns();
-        let widths: Vec<usize> = (0..self.options.sort.len()).map(|column| self.width(column)).collect();
-        let keys = self.shown();
-        let heads = columns.iter().map(|(heading, _)| format!("{heading:>8}"));
-        let heads = heads
-            .chain(keys.iter().map(|&(column, key)| format!("{:<w$}", key.heading(), w = widths[column])));
-        let heads: Vec<String> = heads.collect();
-        writeln!(f, "# {}", heads.join(SEPARATOR))?;
-        let dots: Vec<String> = heads.iter().map(|head| ".".repeat(head.chars().count())).collect();
-        writeln!(f, "# {}\n#", dots.join(SEPARATOR))?;
+        let figures = self.figures();
+        let shown = self.shown();
+        let cells = |entry: &'_ Entry, column: usize| {
+            entry.cells.get(column).map_or("", |cell| self.cells.text(*cell))
+        };
+        let columns = Columns::new(shown.iter().map(|&(_, key)| key), |place| {
+            widest(self.all.iter().map(|entry| cells(entry, shown[place].0)))
+        });
+        columns.head(f, figures.iter().map(|(heading, _)| format!("{heading:>8}")).collect())?;
         // As in perf, columns are as wide as all entries need, also those below the limit.
         let is_large = |entry: &&Entry| percent(entry.total, self.total) >= self.options.percent_limit;
         for entry in self.all.iter().filter(is_large) {
-            let figures = columns
-                .iter()
-                .map(|(heading, cell)| format!("{:>w$}", cell(entry), w = heading.len().max(8)));
-            let mut cells: Vec<String> = figures.collect();
-            for (place, &(column, key)) in keys.iter().enumerate() {
-                let text = entry.cells.get(column).map_or("", |cell| self.cells.text(*cell));
-                // As in perf, the last column is only padded if it is none of the function.
-                let is_last = place + 1 == keys.len() && key == Key::Symbol;
-                let width = if is_last { 0 } else { widths[column] };
-                cells.push(format!("{text:<width$}"));
-            }
-            writeln!(f, "  {}", cells.join(SEPARATOR))?;
+            let figure = |(heading, of): &Column<'_>| format!("{:>w$}", of(entry), w = heading.len().max(8));
+            let texts = shown.iter().map(|&(column, _)| cells(entry, column));
+            columns.line(f, figures.iter().map(figure).collect(), texts)?;
             let tree = self.tree(entry);
             if !tree.is_empty() {
                 Writer { entries: self, margin: 0, out: f }.tree(&tree, entry)?;
@@ -56,17 +47,17 @@ impl Display for Entries<'_> {
 }
 
 impl Entries<'_> {
-    fn columns(&self) -> Vec<Column<'_>> {
+    fn figures(&self) -> Vec<Column<'_>> {
         let share = |value: u64| format!("{:.2}%", percent(value, self.total));
         let own = Box::new(move |entry: &Entry| share(entry.own));
-        let mut columns: Vec<Column<'_>> = match self.options.children {
+        let mut figures: Vec<Column<'_>> = match self.options.children {
             true => vec![("Children", Box::new(move |entry| share(entry.total))), ("Self", own)],
             false => vec![("Overhead", own)],
         };
         if self.options.counts {
-            columns.push(("     Samples", Box::new(|entry| entry.samples.to_string())));
+            figures.push(("     Samples", Box::new(|entry| entry.samples.to_string())));
         }
-        columns
+        figures
     }
 
     /// Returns the columns of texts with their places. A column that the options limit to one name is left out, as in perf.
@@ -79,12 +70,6 @@ impl Entries<'_> {
             _ => false,
         };
         self.options.sort.iter().copied().enumerate().filter(|(_, key)| !is_single(*key)).collect()
-    }
-
-    fn width(&self, column: usize) -> usize {
-        let texts = self.all.iter().filter_map(|entry| entry.cells.get(column));
-        let widest = texts.map(|cell| self.cells.text(*cell).chars().count()).max().unwrap_or(0);
-        self.options.sort.get(column).map_or(0, |key| key.heading().chars().count()).max(widest)
     }
 }
 

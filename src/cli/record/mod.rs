@@ -28,7 +28,7 @@ use args::Format;
 pub(super) use args::RecordArgs;
 pub(super) use output::write_comparison;
 use output::{Output, encode};
-use summary::{Closing, WHO, progress};
+use summary::{Closing, PREFIX, progress};
 
 /// Interval at which samples are read.
 const TICK: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ pub(super) fn record<K: Kernel>(args: &RecordArgs, host: &Host<'_, K>) -> Result
     let sampler = sampler(&args.sample, &subject, &host.catalog, WINDOW)?;
     let output = Output::find(args.output(), format)?;
     if let Some(text) = lowered(&args.sample, &subject, host.facts()) {
-        writeln!(io::stderr(), "{WHO} {text} ]")?;
+        writeln!(io::stderr(), "{PREFIX} {text} ]")?;
     }
     if format == Format::PerfData {
         return perf_data::record(args, &output, host, &subject, &sampler);

@@ -7,14 +7,14 @@ use crate::profile::Shortfalls;
 use crate::ring::{Losses, Records};
 
 /// Prefix of each line.
-pub(super) const WHO: &str = "[ perf-exporter record:";
+pub(super) const PREFIX: &str = "[ perf-exporter record:";
 
 /// Returns the progress line, with the size of the file in bytes if it is written during the recording.
 pub(super) fn progress(elapsed: Duration, losses: &Losses, size: Option<u64>) -> String {
     let lost: u64 = losses.reasons(Records::Samples).iter().map(|(_, count)| count).sum();
     let samples = count(losses.records);
     plain(&format!(
-        "{WHO} {}, {samples} samples, {} lost{}; press Ctrl-C to stop ]",
+        "{PREFIX} {}, {samples} samples, {} lost{}; press Ctrl-C to stop ]",
         duration(elapsed),
         count(lost),
         size.map(|size| format!(", {}", bytes(size))).unwrap_or_default()
@@ -43,7 +43,7 @@ impl Closing<'_> {
     pub(super) fn lines(&self) -> Vec<String> {
         let Self { written: (name, size), taken, cpus, .. } = self;
         let mut first = format!(
-            "{WHO} wrote {} to {}: {} {} in {} on {cpus} {}",
+            "{PREFIX} wrote {} to {}: {} {} in {} on {cpus} {}",
             bytes(*size),
             crate::error::printable(name),
             count(*taken),

@@ -29,7 +29,7 @@ use crate::recording::perf_data::{Attribute, Options, Reader, Sampled};
 use crate::stack::Frame;
 use crate::symbol::Named;
 
-/// Maximum number of locations whose functions are kept.
+/// Maximum number of locations with known functions.
 const KNOWN: usize = 1 << 20;
 
 /// Prints the recording.

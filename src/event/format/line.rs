@@ -199,7 +199,7 @@ impl Spec {
         }
     }
 
-    /// Prints a number of a field of `size` bytes, whose sign was extended.
+    /// Prints a number of a field of `size` bytes. Its sign was extended.
     fn number(&self, number: u64, size: usize, look: Look<'_>) -> String {
         let digits = match self.letter {
             'd' | 'i' => number.cast_signed().to_string(),

@@ -26,7 +26,7 @@ const KALLSYMS: u64 = 256 << 20;
 pub struct Options {
     /// The maximum size of the debug information of a file from which source lines and inlined functions are read, in bytes; 0 = none.
     pub debug_info: u64,
-    /// The directory in which perf keeps files by build id: `/root/.debug`.
+    /// The directory in which perf keeps files by build id: `.debug` in the home directory.
     pub cache: Option<String>,
     /// Whether callers are looked up by the return address, as perf does, instead of the address of the call before it. The two differ
     /// for a call at the end of a function.
