@@ -8,6 +8,7 @@
 //!           ├► otlp::metrics ──┤               │
 //! Profile ───► otlp::profiles ─┴► push         │
 //! Status ────► page, JSON ─────────────────────┼► http::Server
+//! Timeline ──► timeline
 //! History ───► overview, JSON ─────────────────┤
 //! Profile ─┬─► pprof ──────────────────────────┤
 //!          ├─► folded ─► views ─► flamegraph ─┬► page ─┤
@@ -36,6 +37,7 @@ pub mod push;
 pub mod query;
 pub mod remote_write;
 pub(crate) mod sums;
+pub mod timeline;
 pub mod top;
 pub mod trace_json;
 mod views;

@@ -39,9 +39,16 @@ impl<W> fmt::Debug for TraceJson<W> {
 impl<W: Write> TraceJson<W> {
     /// Begins a trace.
     pub fn new(out: W) -> Self {
+        Self::with_stack_frames(out, "")
+    }
+
+    /// Begins a trace of samples. `frames` is the content of the dictionary of stack frames in JSON.
+    pub fn with_stack_frames(out: W, frames: &str) -> Self {
+        let frames =
+            if frames.is_empty() { String::new() } else { format!("\"stackFrames\":{{{frames}}},\n") };
         Self {
             out,
-            text: "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[".into(),
+            text: format!("{{\"displayTimeUnit\":\"ns\",{frames}\"traceEvents\":["),
             begun: false,
             named: FxHashMap::default(),
             cpus: FxHashSet::default(),
@@ -84,6 +91,28 @@ impl<W: Write> TraceJson<W> {
         self.wait(run.thread, (run.cpu, run.from), run.delay);
         let args = format!("\"left\":\"{}\"", run.left.letter());
         self.slices(run.thread, (run.cpu, run.from), run.until, &args);
+    }
+
+    /// Adds a sample: its event and function, and the number of its innermost stack frame. `args` are further fields in JSON.
+    pub fn sample(
+        &mut self,
+        thread: &Thread,
+        (event, function): (&str, &str),
+        time: u64,
+        stack: Option<u32>,
+        args: &str,
+    ) {
+        self.name(thread);
+        let stack = stack.map_or_else(String::new, |stack| format!(",\"sf\":\"{stack}\""));
+        let (event, function, time) = (quoted(event), quoted(function), microseconds(time));
+        let what =
+            format!("\"ph\":\"i\",\"s\":\"t\",\"cat\":{event},\"name\":{function},\"ts\":{time}{stack}");
+        self.event(&what, track(thread), args);
+    }
+
+    /// Returns the number of bytes that are not written yet.
+    pub fn buffered(&self) -> usize {
+        self.text.len()
     }
 
     fn wait(&mut self, thread: &Thread, (cpu, until): (u32, u64), delay: u64) {
@@ -186,7 +215,7 @@ fn shown(comm: &[u8]) -> String {
     printable(&String::from_utf8_lossy(comm))
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 

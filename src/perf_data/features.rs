@@ -169,9 +169,15 @@ impl Features {
         Ok(())
     }
 
-    /// Returns all features in the order of their numbers, with the times of the first and last sample and the build ids.
-    pub(super) fn with(&self, times: Option<(u64, u64)>, build_ids: Vec<u8>) -> Vec<Feature> {
+    /// Returns all features in the order of their numbers, with the times of the first and last sample, the build ids and a further one.
+    pub(super) fn with(
+        &self,
+        times: Option<(u64, u64)>,
+        build_ids: Vec<u8>,
+        further: Option<Feature>,
+    ) -> Vec<Feature> {
         let mut all = self.0.clone();
+        all.extend(further);
         all.extend(times.map(|(first, last)| (constants::SAMPLE_TIME, sections::longs([first, last]))));
         if !build_ids.is_empty() {
             all.push((constants::BUILD_ID, build_ids));

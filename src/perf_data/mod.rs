@@ -10,6 +10,7 @@
 //! So the file of a recording that was killed is complete up to that time.
 
 mod build_ids;
+mod compressed;
 pub(crate) mod constants;
 mod existing;
 mod features;

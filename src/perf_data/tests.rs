@@ -90,7 +90,7 @@ fn begin_with(dir: &Path, roots: &Roots, build_ids: BuildIds) -> Writer {
     let command_line = ["perf-exporter", "record"].map(Into::into);
     let features = Features::new(&Machine::read(roots), &events, &command_line, (2_000, 1_000));
     let file = File::create(dir.join("x.data")).unwrap();
-    Writer::begin(file, &events, features, build_ids, STORED).unwrap()
+    Writer::begin(file, &events, features, build_ids, STORED, false).unwrap()
 }
 
 /// Reads the file, and returns it with the kinds of its records.
@@ -213,7 +213,7 @@ fn build_ids_are_read_once_for_each_file_and_written_with_their_paths() {
 
 #[test]
 fn features_are_in_the_order_of_their_numbers_and_their_table_is_first() {
-    let features = Features::default().with(Some((1, 2)), vec![3; 8]);
+    let features = Features::default().with(Some((1, 2)), vec![3; 8], None);
     let numbers: Vec<u32> = features.iter().map(|(number, _)| *number).collect();
     assert_eq!(numbers, [constants::BUILD_ID, constants::SAMPLE_TIME]);
     let bytes = sections::layout(&features, 1000);

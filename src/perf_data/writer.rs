@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use perf_event_open_sys::bindings::{PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE};
 
+use super::compressed::{compressed, feature};
 use super::constants::HEADER;
 use super::format::{EventSection, Start};
 use super::sections::layout;
@@ -25,8 +26,11 @@ pub(crate) struct Writer {
     build_ids: BuildIds,
     /// Fields in all samples, up to the time.
     side: Fields,
-    /// Bytes of records in the file.
+    /// Whether records are compressed.
+    compress: bool,
+    /// Bytes of records in the file, and before they were compressed.
     written: u64,
+    records: u64,
     /// Records that are not in the file yet.
     buffer: Vec<u8>,
     /// Whether the header announces features behind the records.
@@ -36,7 +40,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Begins a file. `side` are the fields at the start of all samples, which are also at the end of all other records.
+    /// Begins a file. `side` are the fields at the start of all samples, which are also at the end of all other records. With `compress`,
+    /// records are compressed.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -46,11 +51,21 @@ impl Writer {
         features: Features,
         build_ids: BuildIds,
         side: Fields,
+        compress: bool,
     ) -> io::Result<Self> {
-        let start = Start::new(events);
-        let (written, buffer) = (0, Vec::new());
-        let writer =
-            Self { file, start, features, build_ids, side, written, buffer, announced: false, times: None };
+        let writer = Self {
+            file,
+            start: Start::new(events),
+            features,
+            build_ids,
+            side,
+            compress,
+            written: 0,
+            records: 0,
+            buffer: Vec::new(),
+            announced: false,
+            times: None,
+        };
         writer.write_header(&[])?;
         writer.file.write_all_at(&writer.start.bytes, HEADER as u64)?;
         Ok(writer)
@@ -94,11 +109,14 @@ impl Writer {
         if std::mem::take(&mut self.announced) {
             self.write_header(&[])?;
         }
-        let size = self.written + self.buffer.len() as u64;
-        let written = self.file.write_all_at(&self.buffer, self.start.data() + self.written);
+        let compressed = self.compress.then(|| compressed(&self.buffer));
+        let bytes = compressed.as_deref().unwrap_or(&self.buffer);
+        let size = self.written + bytes.len() as u64;
+        let written = self.file.write_all_at(bytes, self.start.data() + self.written);
         match written.and_then(|()| self.announce(size)) {
             Ok(()) => {
                 self.written = size;
+                self.records += self.buffer.len() as u64;
                 self.buffer.clear();
                 self.buffer.shrink_to(2 * ENOUGH);
                 Ok(())
@@ -118,7 +136,8 @@ impl Writer {
 
     /// Writes the features behind `size` bytes of records, and announces both.
     fn announce(&mut self, size: u64) -> io::Result<()> {
-        let features = self.features.with(self.times, self.build_ids.section());
+        let compression = self.compress.then(|| feature((self.records + self.buffer.len() as u64, size)));
+        let features = self.features.with(self.times, self.build_ids.section(), compression);
         let end = self.start.data() + size;
         self.file.write_all_at(&layout(&features, end), end)?;
         let numbers: Vec<u32> = features.iter().map(|(number, _)| *number).collect();

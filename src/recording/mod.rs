@@ -129,13 +129,19 @@ pub struct Recording {
 /// # Errors
 /// If the file cannot be read, has another format, is damaged, has no samples, or exceeds a limit.
 pub fn open(path: &Path, options: &Options, files: &Files) -> Result<Recording, Invalid> {
+    let (file, written) = open_file(path)?;
+    let recording = read_at(&file, options, files, written)?;
+    let has_samples = recording.profiles.iter().any(|profile| !profile.samples.is_empty());
+    if has_samples { Ok(recording) } else { Err(Invalid::Empty) }
+}
+
+/// Opens a file. Returns it with the time when it was written last.
+fn open_file(path: &Path) -> Result<(File, Option<Timestamp>), Invalid> {
     let file = File::open(path).map_err(Invalid::Unreadable)?;
     let written = file.metadata().and_then(|metadata| metadata.modified()).map_err(Invalid::Unreadable)?;
     let written = written.duration_since(UNIX_EPOCH).ok();
     let written = written.map(|since| Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)));
-    let recording = read_at(&file, options, files, written)?;
-    let has_samples = recording.profiles.iter().any(|profile| !profile.samples.is_empty());
-    if has_samples { Ok(recording) } else { Err(Invalid::Empty) }
+    Ok((file, written))
 }
 
 /// Reads an open file, which may have no samples. `written` is the time when it was written last.

@@ -125,12 +125,13 @@ fn functions(
 }
 
 type IndexRequest = (ModuleId, u32, u64, Arc<Opened>);
-type Answer = (ModuleId, u32, Indexed);
+/// The result for a file that was requested under a number.
+pub(super) type Answered = (ModuleId, u32, Indexed);
 
 /// The thread that indexes files. It ends when this handle is dropped.
 pub(super) struct IndexThread {
     requests: Sender<IndexRequest>,
-    answers: Receiver<Answer>,
+    answers: Receiver<Answered>,
 }
 
 impl IndexThread {
@@ -155,7 +156,12 @@ impl IndexThread {
     }
 
     /// Returns the result for a file, if one is available.
-    pub(super) fn answer(&self) -> Option<Answer> {
+    pub(super) fn answer(&self) -> Option<Answered> {
         self.answers.try_recv().ok()
+    }
+
+    /// Waits for the result for a file. Returns `None` if the thread has ended.
+    pub(super) fn wait(&self) -> Option<Answered> {
+        self.answers.recv().ok()
     }
 }

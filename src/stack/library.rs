@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::account::{Accounts, Loss};
 use super::elf::Elf;
 use super::maps::Name;
-use super::{BuildId, Code, Module, ModuleId, Process, ProcessId, vdso};
+use super::{BuildId, Code, Module, ModuleFiles, ModuleId, Process, ProcessId, vdso};
 use crate::error::printable;
 use crate::files::{Files, Opened, Root, RootError};
 use crate::host;
@@ -93,6 +93,18 @@ pub(super) struct Library {
 
 /// The process number of the idle task, and of processes outside our PID namespace.
 pub(super) const UNKNOWN_PROCESS: ProcessId = ProcessId(0);
+
+impl ModuleFiles for Library {
+    /// Returns the file of a module, opened again through `seen` if it was closed.
+    fn file(&mut self, module: ModuleId, seen: (u32, u64, u64)) -> Option<Arc<Opened>> {
+        self.touch(module, seen);
+        self.code.modules.get(module.0 as usize)?.file.as_ref().ok().cloned()
+    }
+
+    fn lose(&mut self, loss: Loss) {
+        self.accounts.lose(loss);
+    }
+}
 
 impl Library {
     pub(super) fn new(files: &Files, module_limit: usize, file_limit: usize) -> Self {
@@ -223,12 +235,6 @@ impl Library {
             self.vdso = Some(module);
         }
         self.vdso
-    }
-
-    /// Returns the file of a module, opened again through `seen` if it was closed.
-    pub(super) fn file(&mut self, module: ModuleId, seen: (u32, u64, u64)) -> Option<Arc<Opened>> {
-        self.touch(module, seen);
-        self.code.modules.get(module.0 as usize)?.file.as_ref().ok().cloned()
     }
 
     /// Registers a sample in the code of a module: the process, and the start and end of its mapping.

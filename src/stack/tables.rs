@@ -9,12 +9,12 @@
 use std::cell::RefCell;
 use std::fmt;
 
+use super::ModuleFiles;
 use super::ModuleId;
 use super::account::Loss;
 use super::cfi::{Cfi, Fault};
 use super::elf::{Elf, FrameSection, LOADS_LIMIT, SearchTable, Segment};
-use super::index::{Index, IndexThread, Indexed};
-use super::library::Library;
+use super::index::{Answered, Index, IndexThread, Indexed};
 use super::pages::{Allowance, PAGE, PagedFile, Pages};
 use super::rule::{Answer, NATIVE, Row, Rule, Rules, Step};
 use crate::host::ReadAt;
@@ -207,24 +207,34 @@ impl Tables {
     }
 
     /// Begins a sample. Takes the results of the indexing thread.
-    pub(super) fn begin(&mut self, library: &mut Library) {
+    pub(super) fn begin(&mut self, files: &mut dyn ModuleFiles) {
         self.now += 1;
         self.allowance = Allowance::new(SAMPLE_ALLOWANCE);
-        while let Some((module, number, indexed)) = self.aside.as_ref().and_then(IndexThread::answer) {
-            let asked = |known: &Known| matches!(known.state, State::Requested(asked) if asked == number);
-            if self.known(module).is_some_and(asked) {
-                self.take(module, number, indexed, library);
-            }
+        while let Some(answer) = self.aside.as_ref().and_then(IndexThread::answer) {
+            self.take(answer, files);
         }
     }
 
-    /// Ends a sample. Counts missing data.
-    pub(super) fn end(&mut self, library: &mut Library) {
-        if std::mem::take(&mut self.later) {
-            library.accounts.lose(Loss::UnwindLater);
+    /// Ends a sample. Counts missing data. Returns whether data was missing that a later sample may have.
+    pub(super) fn end(&mut self, files: &mut dyn ModuleFiles) -> bool {
+        let later = std::mem::take(&mut self.later);
+        if later {
+            files.lose(Loss::UnwindLater);
         }
         if std::mem::take(&mut self.large) {
-            library.accounts.lose(Loss::UnwindLarge);
+            files.lose(Loss::UnwindLarge);
+        }
+        later
+    }
+
+    /// Waits for the files that are being indexed.
+    pub(super) fn settle(&mut self, files: &mut dyn ModuleFiles) {
+        let is_requested = |known: &Option<Known>| {
+            known.as_ref().is_some_and(|known| matches!(known.state, State::Requested(_)))
+        };
+        while self.files.iter().any(is_requested) {
+            let Some(answer) = self.aside.as_ref().and_then(IndexThread::wait) else { return };
+            self.take(answer, files);
         }
     }
 
@@ -247,12 +257,12 @@ impl Tables {
         &mut self,
         place: Option<&Place>,
         step: &mut Step<'_>,
-        library: &mut Library,
+        files: &mut dyn ModuleFiles,
     ) -> Answer {
         let Some(place) = place else { return Rule::FRAME_POINTER.apply(step) };
-        let rule = self.rule(place, library);
+        let rule = self.rule(place, files);
         if rule == Rule::Computed {
-            match self.row(place, library, |row| row.compute(step)) {
+            match self.row(place, files, |row| row.compute(step)) {
                 Some(Ok(EntrySearch::Row(answer))) => return answer,
                 Some(Err(Fault::Later)) => self.later = true,
                 _ => {}
@@ -262,7 +272,7 @@ impl Tables {
     }
 
     #[inline]
-    fn rule(&mut self, place: &Place, library: &mut Library) -> Rule {
+    fn rule(&mut self, place: &Place, files: &mut dyn ModuleFiles) -> Rule {
         let Ok(offset) = u32::try_from(place.offset) else { return Rule::FRAME_POINTER };
         if let Some(Some(known)) = self.files.get_mut(place.module.0 as usize) {
             known.used = self.now;
@@ -276,19 +286,19 @@ impl Tables {
                 State::Requested(_) | State::Waits { .. } => {}
             }
         }
-        self.look_up(place, offset, library)
+        self.look_up(place, offset, files)
     }
 
     /// Looks up a rule that is not cached.
     #[cold]
-    fn look_up(&mut self, place: &Place, offset: u32, library: &mut Library) -> Rule {
-        let Some(number) = self.open(place, library) else { return Rule::FRAME_POINTER };
-        let rule = match self.row(place, library, |row| row.rule(NATIVE)) {
+    fn look_up(&mut self, place: &Place, offset: u32, files: &mut dyn ModuleFiles) -> Rule {
+        let Some(number) = self.open(place, files) else { return Rule::FRAME_POINTER };
+        let rule = match self.row(place, files, |row| row.rule(NATIVE)) {
             Some(Ok(EntrySearch::Row(rule))) => rule,
             Some(Ok(EntrySearch::Uncovered)) => Rule::Uncovered,
             Some(Ok(EntrySearch::Nothing)) => Rule::FRAME_POINTER,
             Some(Ok(EntrySearch::Odd)) => {
-                self.ask(place, library);
+                self.ask(place, files);
                 return Rule::FRAME_POINTER;
             }
             Some(Err(Fault::Later)) => {
@@ -296,7 +306,7 @@ impl Tables {
                 return Rule::FRAME_POINTER;
             }
             Some(Err(Fault::Broken)) => {
-                self.count_broken(place.module, library);
+                self.count_broken(place.module, files);
                 Rule::FRAME_POINTER
             }
             // The reason was counted when opening failed. A later attempt may succeed.
@@ -306,11 +316,11 @@ impl Tables {
         rule
     }
 
-    fn count_broken(&mut self, module: ModuleId, library: &mut Library) {
+    fn count_broken(&mut self, module: ModuleId, files: &mut dyn ModuleFiles) {
         if let Some(Some(Known { state: State::Ready(head), .. })) = self.files.get_mut(module.0 as usize)
             && !std::mem::replace(&mut head.broken, true)
         {
-            library.accounts.lose(Loss::UnwindBroken);
+            files.lose(Loss::UnwindBroken);
         }
     }
 
@@ -318,7 +328,7 @@ impl Tables {
     fn row<T>(
         &mut self,
         place: &Place,
-        library: &mut Library,
+        files: &mut dyn ModuleFiles,
         answer: impl FnOnce(Row<'_>) -> T,
     ) -> Option<Result<EntrySearch<T>, Fault>> {
         let Some(State::Ready(head)) =
@@ -327,7 +337,7 @@ impl Tables {
             return None;
         };
         let Some(address) = head.address(place.offset) else { return Some(Ok(EntrySearch::Nothing)) };
-        let opened = library.file(place.module, place.seen)?;
+        let opened = files.file(place.module, place.seen)?;
         let file = PagedFile::new(&opened.file, head.number, &self.pages, &self.allowance);
         let sought = head.find(&file, address).and_then(|found| {
             Ok(match found {
@@ -343,7 +353,7 @@ impl Tables {
     }
 
     /// Reads the headers of a file if necessary. Returns its number if functions can be looked up in it.
-    fn open(&mut self, place: &Place, library: &mut Library) -> Option<u32> {
+    fn open(&mut self, place: &Place, files: &mut dyn ModuleFiles) -> Option<u32> {
         let waits = match self.known(place.module).map(|known| &known.state) {
             Some(State::Ready(head)) => return Some(head.number),
             Some(State::Requested(_)) => {
@@ -359,7 +369,7 @@ impl Tables {
             return None;
         }
         // The reason was counted when opening failed. A later attempt may succeed.
-        let opened = library.file(place.module, place.seen)?;
+        let opened = files.file(place.module, place.seen)?;
         let number = self.next_number();
         let file = PagedFile::new(&opened.file, number, &self.pages, &self.allowance);
         let elf = Elf::read(&file).filter(Elf::is_native);
@@ -372,14 +382,14 @@ impl Tables {
             }
             (None, _) => State::Nothing,
             (Some(loads), _) if loads.len() > LOADS_LIMIT => {
-                library.accounts.lose(Loss::UnwindBroken);
+                files.lose(Loss::UnwindBroken);
                 State::Nothing
             }
             (Some(loads), Some(table)) => {
                 self.keep(Head { number, loads, functions: Functions::Table(table), broken: false })
             }
             (Some(_), None) => {
-                self.ask(place, library);
+                self.ask(place, files);
                 return None;
             }
         };
@@ -420,9 +430,9 @@ impl Tables {
     }
 
     /// Queues a file to be indexed.
-    fn ask(&mut self, place: &Place, library: &mut Library) {
+    fn ask(&mut self, place: &Place, files: &mut dyn ModuleFiles) {
         self.later = true;
-        let Some(opened) = library.file(place.module, place.seen) else { return };
+        let Some(opened) = files.file(place.module, place.seen) else { return };
         let number = self.next_number();
         let aside = match self.aside.take() {
             Some(aside) => Some(aside),
@@ -439,19 +449,23 @@ impl Tables {
         self.set(place.module, state);
     }
 
-    /// Takes the result of indexing a file.
-    fn take(&mut self, module: ModuleId, number: u32, indexed: Indexed, library: &mut Library) {
+    /// Takes the result of indexing a file, if it is still requested.
+    fn take(&mut self, (module, number, indexed): Answered, files: &mut dyn ModuleFiles) {
+        let asked = |known: &Known| matches!(known.state, State::Requested(asked) if asked == number);
+        if !self.known(module).is_some_and(asked) {
+            return;
+        }
         let state = match indexed {
             Indexed::Done(loads, index) => {
                 self.keep(Head { number, loads, functions: Functions::Index(index), broken: false })
             }
             Indexed::Large(bytes) => self.wait(bytes),
             Indexed::Absent => {
-                library.accounts.lose(Loss::UnwindAbsent);
+                files.lose(Loss::UnwindAbsent);
                 State::Nothing
             }
             Indexed::Broken => {
-                library.accounts.lose(Loss::UnwindBroken);
+                files.lose(Loss::UnwindBroken);
                 State::Nothing
             }
             Indexed::Later => return self.forget(module),

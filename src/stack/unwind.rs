@@ -2,8 +2,8 @@
 //!
 //! Results for a file serve all processes that execute it: a frame is looked up by its file offset, not by its address.
 
+use super::ModuleFiles;
 use super::Truncation;
-use super::library::Library;
 use super::map::{Map, MappedContent};
 use super::rule::{NATIVE, Step};
 use super::tables::{Place, Tables};
@@ -41,19 +41,19 @@ impl Subject<'_> {
     pub(super) fn walk(
         &self,
         tables: &mut Tables,
-        library: &mut Library,
+        files: &mut dyn ModuleFiles,
         frames: &mut Vec<u64>,
     ) -> Option<Truncation> {
-        tables.begin(library);
-        let cut = self.follow(tables, library, frames);
-        tables.end(library);
+        tables.begin(files);
+        let cut = self.follow(tables, files, frames);
+        tables.end(files);
         cut
     }
 
     fn follow(
         &self,
         tables: &mut Tables,
-        library: &mut Library,
+        files: &mut dyn ModuleFiles,
         frames: &mut Vec<u64>,
     ) -> Option<Truncation> {
         let mut registers = self.user.registers;
@@ -88,7 +88,7 @@ impl Subject<'_> {
                 })
             };
             let mut step = Step { machine: NATIVE, first, registers: &mut registers, read: &mut read };
-            let answer = tables.step(place.as_ref(), &mut step, library);
+            let answer = tables.step(place.as_ref(), &mut step, files);
             let missed = missed.filter(|&address| address >= self.user.registers.sp || answer.is_err());
             match (answer, missed) {
                 // After a failed read, the result is a guess.
@@ -114,6 +114,42 @@ impl Subject<'_> {
             Some(beyond) if self.user.full && beyond < BEYOND => Truncation::Copy,
             _ => Truncation::Unwound,
         }
+    }
+}
+
+/// Unwinds stacks after the fact. Unlike the [`Analyzer`](super::Analyzer), it waits for files that are being indexed.
+#[derive(Debug)]
+pub(crate) struct Unwinder(Tables);
+
+impl Unwinder {
+    /// Number of attempts to unwind a stack. An attempt may end early, because it has read enough from files, or a file is being indexed.
+    const ATTEMPTS: usize = 4;
+
+    /// Creates an unwinder with tables of at most `limit` bytes.
+    pub(crate) fn new(limit: u64) -> Self {
+        Self(Tables::new(limit))
+    }
+
+    /// Returns the addresses of a stack of a process with these mappings, innermost first: at most `depth`.
+    pub(crate) fn walk(
+        &mut self,
+        (pid, map): (u32, &Map),
+        user: &UserStack<'_>,
+        depth: usize,
+        files: &mut dyn ModuleFiles,
+    ) -> Vec<u64> {
+        let (subject, tables) = (Subject { pid, map, user, depth }, &mut self.0);
+        let mut frames = Vec::new();
+        for _ in 0..Self::ATTEMPTS {
+            frames.clear();
+            tables.begin(files);
+            subject.follow(tables, files, &mut frames);
+            if !tables.end(files) {
+                break;
+            }
+            tables.settle(files);
+        }
+        frames
     }
 }
 

@@ -13,6 +13,21 @@ pub struct Registers {
     pub lr: u64,
 }
 
+impl Registers {
+    /// Returns the registers among those that a sample has with another mask: 8 bytes in the order of this machine for each bit of `mask`.
+    /// `None` if one is missing.
+    pub(crate) fn among(mask: u64, numbers: &[u8]) -> Option<Self> {
+        let mut bits = (0..u64::BITS).filter(|bit| Self::MASK >> bit & 1 != 0);
+        let mut found = [0; Self::COUNT];
+        for number in &mut found {
+            let bit = bits.next().filter(|bit| mask >> bit & 1 != 0)?;
+            let before = (mask & ((1 << bit) - 1)).count_ones() as usize;
+            *number = u64::from_ne_bytes(*numbers.get(8 * before..)?.first_chunk()?);
+        }
+        (Self::COUNT > 0).then(|| Self::of(found))
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 impl Registers {
     /// `PERF_REG_X86_BP`, `_SP` and `_IP`.
@@ -73,5 +88,24 @@ impl Registers {
     #[cfg(test)]
     pub(crate) fn numbers(self) -> [u64; Self::COUNT] {
         []
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registers_are_found_among_all_others_and_a_missing_one_is_noticed() {
+        let own = Registers { ip: 1, sp: 2, fp: 3, lr: if Registers::COUNT > 3 { 4 } else { 0 } };
+        let mut numbers = own.numbers().into_iter();
+        let has = |mask: u64, bit: u32| mask >> bit & 1 != 0;
+        let all = (0..u64::BITS).filter(|&bit| has(Registers::ALL, bit));
+        let words = all.map(|bit| if has(Registers::MASK, bit) { numbers.next().unwrap() } else { 99 });
+        let bytes: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
+        assert_eq!(Registers::among(Registers::ALL, &bytes), Some(own));
+        let highest = 1 << (u64::BITS - 1 - Registers::MASK.leading_zeros());
+        assert_eq!(Registers::among(Registers::ALL & !highest, &bytes), None);
+        assert_eq!(Registers::among(Registers::ALL, &bytes[..8]), None);
     }
 }

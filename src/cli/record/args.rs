@@ -45,6 +45,9 @@ pub(in crate::cli) struct RecordArgs {
     /// Output format, regardless of the file extension. The default for standard output is folded.
     #[arg(long, value_name = "FORMAT", value_enum)]
     format: Option<Format>,
+    /// Compress the records of perf.data with zstd.
+    #[arg(short = 'z', long)]
+    pub(super) compress: bool,
     /// Title of the flame graph.
     #[arg(long, value_name = "TEXT")]
     pub(super) title: Option<String>,
@@ -89,6 +92,9 @@ impl RecordArgs {
                 "--off-cpu: perf.data contains samples of events, but no durations of waits; record the switches with \
                  -e sched:sched_switch -c 1, or write another format, such as -o waits.pb.gz"
             );
+        }
+        if format != Format::PerfData && self.compress {
+            anyhow::bail!("-z: only perf.data is compressed by this option; profiles in pprof always are");
         }
         Ok(format)
     }

@@ -69,7 +69,7 @@ pub(super) fn record<K: Kernel>(
     measure(async |signals| {
         let child = program.fork()?;
         let mut recorder = Recorder::open(host, subject, sampler, child.as_ref().map(Waiting::pid))?;
-        let stream = recorder.begin(output, host, subject, sampler)?;
+        let stream = recorder.begin(output, host, (subject, sampler), args.compress)?;
         let failed = recorder.listen(&stream, clock);
         start(&recorder.opened).map_err(|errno| anyhow::anyhow!("cannot enable the events: {errno}"))?;
         let begin = clock.monotonic();
@@ -150,8 +150,8 @@ impl<E: Event> Recorder<E> {
         &mut self,
         output: &Output,
         host: &Host<'_, K>,
-        subject: &Subject,
-        sampler: &Sampler,
+        (subject, sampler): (&Subject, &Sampler),
+        compress: bool,
     ) -> Result<Arc<IoLock<Stream<E::Ring>>>, Failure> {
         let (roots, clock) = (host.roots, &host.clock);
         let events = self.events(subject, sampler).context("cannot describe the events")?;
@@ -169,7 +169,7 @@ impl<E: Event> Recorder<E> {
         let cannot_write = || format!("cannot write {}", output.name());
         let file = create(output).with_context(cannot_write)?;
         let mut writer =
-            Writer::begin(file, &events, features, build_ids, STORED).with_context(cannot_write)?;
+            Writer::begin(file, &events, features, build_ids, STORED, compress).with_context(cannot_write)?;
         let sideband = self.opened.writers().try_for_each(|(_, writers)| writers.start_sideband());
         sideband.map_err(|errno| anyhow::anyhow!("cannot enable the events: {errno}"))?;
         let (processes, data) = (processes(subject), maps_data(sampler));

@@ -57,6 +57,12 @@ pub(in crate::cli) struct ScriptArgs {
 pub(super) enum Format {
     /// The text of perf script.
     Text,
-    /// Folded stacks with the sums of one event: the first with samples, or that of --event.
+    /// Folded stacks with the sums of one event: the first with selected samples, or that of --event.
     Folded,
+    /// JSON for Firefox Profiler (profiler.firefox.com).
+    Firefox,
+    /// JSON for speedscope (speedscope.app).
+    Speedscope,
+    /// JSON for Perfetto (ui.perfetto.dev) and chrome://tracing.
+    Chrome,
 }

@@ -1,10 +1,12 @@
 //! Selection of samples.
 
+use std::ops::RangeInclusive;
+
 use anyhow::{Context, bail};
 
 use super::args::ScriptArgs;
 use crate::host::CpuSet;
-use crate::recording::perf_data::{Attribute, Sampled};
+use crate::profile::Profile;
 
 /// The selected samples.
 #[derive(Debug)]
@@ -12,7 +14,17 @@ pub(super) struct Filter<'a> {
     args: &'a ScriptArgs,
     cpus: Option<CpuSet>,
     /// The first and the last time, in nanoseconds.
-    times: (u64, u64),
+    times: Option<RangeInclusive<u64>>,
+}
+
+/// What a sample is selected by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Subject<'a> {
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+    pub(super) comm: &'a str,
+    pub(super) cpu: Option<u32>,
+    pub(super) event: &'a str,
 }
 
 impl<'a> Filter<'a> {
@@ -27,7 +39,7 @@ impl<'a> Filter<'a> {
             .map(|list| list.parse().with_context(|| format!("--cpu {list}")))
             .transpose()?;
         let times = match &args.time {
-            None => (0, u64::MAX),
+            None => None,
             Some(text) => {
                 let Some((start, stop)) = text.split_once(',') else {
                     bail!("--time {text}: write START,STOP");
@@ -37,23 +49,39 @@ impl<'a> Filter<'a> {
                     word => nanoseconds(word)
                         .with_context(|| format!("--time {text}: {word:?} is not a time in seconds")),
                 };
-                (parse(start, 0)?, parse(stop, u64::MAX)?)
+                Some(parse(start, 0)?..=parse(stop, u64::MAX)?)
             }
         };
         Ok(Self { args, cpus, times })
     }
 
-    /// Reports whether a sample is selected by its task, CPU, time and event.
-    pub(super) fn takes(&self, sample: &Sampled, event: &Attribute) -> bool {
+    /// Returns the first and the last time of the selected samples; `None`: all.
+    pub(super) fn times(&self) -> Option<RangeInclusive<u64>> {
+        self.times.clone()
+    }
+
+    /// Reports whether a sample is selected by its task, CPU and event.
+    pub(super) fn takes(&self, of: Subject<'_>) -> bool {
         let args = self.args;
         let among = |list: &[u32], value| list.is_empty() || list.contains(&value);
         let named = |list: &[String], name: &str| list.is_empty() || list.iter().any(|word| word == name);
-        among(&args.pid, sample.pid)
-            && among(&args.tid, sample.tid)
-            && named(&args.comms, &sample.comm)
-            && named(&args.event, &event.name)
-            && self.cpus.as_ref().is_none_or(|cpus| sample.cpu.is_some_and(|cpu| cpus.contains(cpu)))
-            && sample.time.is_none_or(|time| (self.times.0..=self.times.1).contains(&time))
+        among(&args.pid, of.pid)
+            && among(&args.tid, of.tid)
+            && named(&args.comms, of.comm)
+            && named(&args.event, of.event)
+            && self.cpus.as_ref().is_none_or(|cpus| of.cpu.is_some_and(|cpu| cpus.contains(cpu)))
+    }
+
+    /// Reports for each stack of a profile whether it is selected by its innermost function.
+    pub(super) fn stacks(&self, tables: &Profile) -> Vec<bool> {
+        let innermost = |stack: &[u32]| tables.locations.get(*stack.first()? as usize);
+        let takes = |stack: &Box<[u32]>| match innermost(stack) {
+            Some(location) => {
+                self.takes_place(tables.module(location), tables.names(location).first().copied())
+            }
+            None => self.takes_place("[unknown]", None),
+        };
+        tables.stacks.iter().map(takes).collect()
     }
 
     /// Reports whether a sample is selected by its innermost function.

@@ -1,4 +1,4 @@
-//! `perf-exporter script`: prints the samples of a recording, as perf script does.
+//! `perf-exporter script`: prints the samples of a recording, as perf script does, or in the format of a viewer.
 
 mod args;
 mod fields;
@@ -12,20 +12,22 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 use args::Format;
 pub(super) use args::ScriptArgs;
 use fields::{Field, Fields};
-use filter::Filter;
+use filter::{Filter, Subject};
 use text::Style;
 
 use super::{FAILED, USAGE, fail, files, print_notes, reading_options, written};
 use crate::event::format::{Address, Printer};
 use crate::export::folded::{self, Folded};
+use crate::export::timeline;
 use crate::host::Roots;
+use crate::profile::{Profile, Task};
 use crate::recording;
-use crate::recording::perf_data::{Attribute, Options, Reader, Sampled};
+use crate::recording::perf_data::{Attribute, Options, Reader, Sampled, Timeline};
 use crate::stack::Frame;
 use crate::symbol::Named;
 
@@ -38,10 +40,14 @@ pub(super) fn script(args: &ScriptArgs, roots: &Roots) -> ExitCode {
         Ok(filter) => filter,
         Err(error) => return fail(USAGE, &error),
     };
-    let options = Options { return_addresses: args.format == Format::Text, ..reading_options() };
+    let options =
+        Options { return_addresses: args.format == Format::Text, times: filter.times(), ..reading_options() };
     let printed = match args.format {
         Format::Text => text(args, &filter, &options, roots),
-        Format::Folded => folded(args, &options, roots),
+        Format::Folded => folded(args, &filter, &options, roots),
+        Format::Firefox => timeline(args, &filter, &options, roots, timeline::write_firefox),
+        Format::Speedscope => timeline(args, &filter, &options, roots, timeline::write_speedscope),
+        Format::Chrome => timeline(args, &filter, &options, roots, timeline::write_chrome),
     };
     match printed {
         Ok(result) => written(result),
@@ -50,15 +56,79 @@ pub(super) fn script(args: &ScriptArgs, roots: &Roots) -> ExitCode {
 }
 
 /// Prints the sums of one event as folded stacks.
-fn folded(args: &ScriptArgs, options: &Options, roots: &Roots) -> anyhow::Result<io::Result<()>> {
-    let recording = recording::open(&args.input, options, &files(roots))?;
-    let is_wanted = |name: &str| args.event.is_empty() || args.event.iter().any(|event| event == name);
-    let mut profiles = recording.profiles.iter();
-    let profile = profiles.find(|profile| is_wanted(&profile.kind.name) && !profile.samples.is_empty());
-    let profile = profile.context("the recording has no samples of this event")?;
+fn folded(
+    args: &ScriptArgs,
+    filter: &Filter<'_>,
+    options: &Options,
+    roots: &Roots,
+) -> anyhow::Result<io::Result<()>> {
+    let mut recording = recording::open(&args.input, options, &files(roots))?;
+    if filter.times().is_some() && recording.about.times.is_none() {
+        bail!("--time: the recording has no times");
+    }
+    for profile in &mut recording.profiles {
+        let stacks = filter.stacks(profile);
+        let (tasks, kind) = (&profile.tasks, &profile.kind);
+        profile.samples.retain(|sample| {
+            let of = (sample.stack, sample.task, sample.cpu);
+            is_selected(filter, tasks, &stacks, of, &kind.name)
+        });
+        shorten(args, profile);
+    }
+    let profile = recording.profiles.iter().find(|profile| !profile.samples.is_empty());
+    let profile = profile.context("the recording has no samples with these properties")?;
     let lines = Folded::new(profile, folded::Options::default()).text(true);
     print_notes(&recording.about);
     Ok(super::put(lines))
+}
+
+/// Prints the samples in a format with a time axis.
+fn timeline(
+    args: &ScriptArgs,
+    filter: &Filter<'_>,
+    options: &Options,
+    roots: &Roots,
+    write: fn(&Timeline, &mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<io::Result<()>> {
+    let mut timeline = Timeline::open(&args.input, options, &files(roots))?;
+    let Timeline { tables, kinds, samples, .. } = &mut timeline;
+    let stacks = filter.stacks(tables);
+    samples.retain(|sample| {
+        let of = (sample.stack, sample.task, sample.cpu);
+        let kind = kinds.get(sample.event as usize);
+        is_selected(filter, &tables.tasks, &stacks, of, kind.map_or("", |kind| &kind.name))
+    });
+    shorten(args, tables);
+    if samples.is_empty() {
+        bail!("the recording has no samples with these properties");
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = write(&timeline, &mut out).and_then(|()| out.flush());
+    print_notes(&timeline.about);
+    Ok(written)
+}
+
+/// Reports whether a sample with this stack, task and CPU is selected.
+fn is_selected(
+    filter: &Filter<'_>,
+    tasks: &[Task],
+    stacks: &[bool],
+    (stack, task, cpu): (u32, u32, Option<u16>),
+    event: &str,
+) -> bool {
+    let of_task = tasks.get(task as usize).is_some_and(|task| {
+        let (pid, tid, comm) = (task.pid, task.tid, &*task.comm);
+        filter.takes(Subject { pid, tid, comm, cpu: cpu.map(u32::from), event })
+    });
+    of_task && stacks.get(stack as usize).is_some_and(|&is_selected| is_selected)
+}
+
+/// Removes the outermost functions of call chains that are too long.
+fn shorten(args: &ScriptArgs, tables: &mut Profile) {
+    let most = if args.hide_call_graph { 1 } else { args.max_stack.unwrap_or(usize::MAX).max(1) };
+    for stack in tables.stacks.iter_mut().filter(|stack| stack.len() > most) {
+        *stack = stack.iter().take(most).copied().collect();
+    }
 }
 
 /// Prints each sample. The outer error is that of the recording, the inner one that of standard output.
@@ -127,7 +197,8 @@ impl Lines<'_> {
         else {
             return Ok(());
         };
-        if !self.filter.takes(sample, event) {
+        let &Sampled { pid, tid, cpu, ref comm, .. } = sample;
+        if !self.filter.takes(Subject { pid, tid, comm, cpu, event: &event.name }) {
             return Ok(());
         }
         let is_chain = text::is_chain(sample, fields, self.style);

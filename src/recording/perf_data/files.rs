@@ -68,6 +68,12 @@ impl RecordedFiles {
         }
     }
 
+    /// Returns the file of a module, which is opened if necessary.
+    pub(super) fn file(&mut self, id: ModuleId, files: &Files, cache: Option<&str>) -> Option<Arc<Opened>> {
+        self.open_module(id, files, cache);
+        self.code.modules.get(id.0 as usize)?.file.as_ref().ok().cloned()
+    }
+
     fn open_module(&mut self, id: ModuleId, files: &Files, cache: Option<&str>) {
         let place = id.0 as usize;
         let (Some(module), Some(state)) = (self.code.modules.get(place), self.states.get(place)) else {

@@ -246,6 +246,11 @@ impl Machine {
         (address < *end).then_some(name)
     }
 
+    /// Returns the mappings of a process.
+    pub(super) fn map_of(&self, pid: u32) -> Option<Arc<Map>> {
+        self.processes.get(&pid).map(|process| Arc::clone(&process.map))
+    }
+
     /// Returns the location of an address.
     pub(super) fn frame(&mut self, pid: u32, mode: CpuMode, address: u64) -> Frame {
         match mode {

@@ -3,6 +3,7 @@
 //! ```text
 //! header, features ─┐
 //! Stream ─► Sorted ─┴► Machine: names, mappings ─► Sampled ─┬► Aggregation ─► Profile for each event
+//!                                                           ├► Timeline: all samples in memory
 //!                                                           └► `script`
 //! ```
 //!
@@ -10,9 +11,9 @@
 //! with a limit before memory is reserved.
 //!
 //! Not supported: files that `perf record` wrote into a pipe, directories of `perf record --threads`, and AUX data, which are skipped.
-//! User stacks that were copied (`--call-graph dwarf`) are not unwound: only the innermost function is known.
 
 mod aggregation;
+mod copied;
 mod cursor;
 mod features;
 mod files;
@@ -22,14 +23,18 @@ mod sample;
 mod sorted;
 mod stream;
 mod symbols;
+mod tables;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod zstd;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use perf_event_open_sys::bindings as abi;
 
+use self::copied::CopiedStacks;
 use self::cursor::{Cursor, until_nul};
 use self::features::Tracepoints;
 pub use self::header::Attribute;
@@ -40,6 +45,7 @@ use self::sorted::{Record, Sorted};
 use self::stream::Stream;
 pub use self::symbols::Options;
 use self::symbols::Symbols;
+pub use self::timeline::{TimedSample, Timeline, Track};
 use super::Invalid;
 use super::about::About;
 use crate::event::format::Format;
@@ -111,8 +117,9 @@ pub struct Reader<'f> {
     machine: Machine,
     symbols: Symbols,
     return_addresses: bool,
-    /// Whether a user stack was copied.
-    copied: bool,
+    /// The first and the last time of samples that are read.
+    times: RangeInclusive<u64>,
+    copied: CopiedStacks,
 }
 
 impl std::fmt::Debug for Reader<'_> {
@@ -134,14 +141,15 @@ impl<'f> Reader<'f> {
         let kernel = build_ids.get(&b"[kernel.kallsyms]"[..]).cloned();
         let stream = Stream::new(file, header.data, header.big, header.unfinished);
         Ok(Self {
+            copied: CopiedStacks::new(files, options.cache.clone(), about.arch.as_deref(), header.big),
             symbols: Symbols::new(files, options.clone(), &about, kernel),
             records: Sorted::new(stream),
             machine: Machine::new(build_ids),
             return_addresses: options.return_addresses,
+            times: options.times.clone().unwrap_or(0..=u64::MAX),
             header,
             about,
             tracepoints,
-            copied: false,
         })
     }
 
@@ -160,9 +168,10 @@ impl<'f> Reader<'f> {
         if self.records.stream.truncated {
             about.notes.push("the last record is incomplete and was ignored".into());
         }
-        if self.copied {
+        if self.copied.foreign {
             about.notes.push(
-                "copied user stacks (--call-graph dwarf) are not unwound: callers in programs are missing"
+                "copied user stacks (--call-graph dwarf) are of another architecture and are not unwound: callers in programs are \
+                 missing"
                     .into(),
             );
         }
@@ -201,7 +210,12 @@ impl<'f> Reader<'f> {
     pub fn next_sample(&mut self) -> Result<Option<Sampled>, Invalid> {
         while let Some(record) = self.records.next(&self.header)? {
             match record.raw.kind {
-                abi::PERF_RECORD_SAMPLE => return self.sampled(&record).map(Some),
+                abi::PERF_RECORD_SAMPLE => {
+                    let sample = self.sampled(&record)?;
+                    if sample.time.is_none_or(|time| self.times.contains(&time)) {
+                        return Ok(Some(sample));
+                    }
+                }
                 abi::PERF_RECORD_KSYMBOL => self.apply_ksymbol(&record),
                 _ => self.machine.apply(&record.raw, self.header.big)?,
             }
@@ -238,10 +252,12 @@ impl<'f> Reader<'f> {
         let fields = sample::sample(&record.raw.body, attribute, self.header.big).ok_or_else(wrong)?;
         let (pid, tid) = fields.task.unwrap_or((u32::MAX, u32::MAX));
         let mode = CpuMode::of(record.raw.misc);
-        self.copied |= fields.stack;
         let period = fields.period.unwrap_or(if attribute.frequency { 1 } else { attribute.period });
         let chain = match (fields.chain, fields.ip) {
-            (Some(chain), _) => self.chain(chain, pid, mode),
+            (Some(chain), _) => {
+                let unwound = self.copied.unwind(pid, &fields, attribute.registers, &mut self.machine);
+                self.chain(chain, unwound, pid, mode)
+            }
             (None, Some(address)) => vec![Place { address, frame: self.machine.frame(pid, mode, address) }],
             (None, None) => Vec::new(),
         };
@@ -264,17 +280,25 @@ impl<'f> Reader<'f> {
         })
     }
 
-    /// Returns the locations of a call chain. Markers change the mode of the addresses behind them.
-    fn chain(&mut self, bytes: &[u8], pid: u32, mut mode: CpuMode) -> Vec<Place> {
+    /// Returns the locations of a call chain. Markers change the mode of the addresses behind them. The addresses of the program are those
+    /// that were unwound, if its stack was copied.
+    fn chain(&mut self, bytes: &[u8], unwound: Option<Vec<u64>>, pid: u32, mut mode: CpuMode) -> Vec<Place> {
         let (mut cursor, mut chain) = (Cursor::new(bytes, self.header.big), Vec::new());
         while let Some(address) = cursor.u64().filter(|_| chain.len() < CHAIN_LIMIT) {
-            if let Some(marked) = CpuMode::of_marker(address) {
-                mode = marked;
-                continue;
+            match CpuMode::of_marker(address) {
+                Some(marked) => mode = marked,
+                None if unwound.is_some() && mode == CpuMode::User => {}
+                None => {
+                    let back = u64::from(!chain.is_empty() && !self.return_addresses);
+                    let frame = self.machine.frame(pid, mode, address.saturating_sub(back));
+                    chain.push(Place { address, frame });
+                }
             }
-            let back = u64::from(!chain.is_empty() && !self.return_addresses);
-            let frame = self.machine.frame(pid, mode, address.saturating_sub(back));
-            chain.push(Place { address, frame });
+        }
+        // As perf with libdw: the address of a caller is that of the last byte of its call.
+        for (depth, address) in unwound.into_iter().flatten().enumerate() {
+            let address = address.saturating_sub(u64::from(depth > 0));
+            chain.push(Place { address, frame: self.machine.frame(pid, CpuMode::User, address) });
         }
         chain
     }

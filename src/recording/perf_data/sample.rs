@@ -25,8 +25,10 @@ pub(super) struct Fields<'a> {
     pub(super) chain: Option<&'a [u8]>,
     pub(super) raw: Option<&'a [u8]>,
     pub(super) cgroup: Option<u64>,
-    /// Whether the user stack was copied.
-    pub(super) stack: bool,
+    /// The registers of the program, if it is a 64-bit one: 8 bytes each.
+    pub(super) registers: Option<&'a [u8]>,
+    /// The copy of its stack, and whether the stack may continue.
+    pub(super) stack: Option<(&'a [u8], bool)>,
 }
 
 /// Returns the id of a sample, before its event is known. All events have it at the same place.
@@ -103,7 +105,7 @@ pub(super) fn sample<'a>(body: &'a [u8], attribute: &Attribute, big: bool) -> Op
 }
 
 /// Parses the fields after the record of a tracepoint, up to the cgroup.
-fn rest(cursor: &mut Cursor<'_>, attribute: &Attribute, fields: &mut Fields<'_>) -> Option<()> {
+fn rest<'a>(cursor: &mut Cursor<'a>, attribute: &Attribute, fields: &mut Fields<'a>) -> Option<()> {
     let has = |field| attribute.has(field);
     if has(abi::PERF_SAMPLE_BRANCH_STACK) {
         let number = cursor.u64()?;
@@ -112,14 +114,14 @@ fn rest(cursor: &mut Cursor<'_>, attribute: &Attribute, fields: &mut Fields<'_>)
         cursor.skip_words(number.checked_mul(each)?.checked_add(index)?)?;
     }
     if has(abi::PERF_SAMPLE_REGS_USER) {
-        skip_registers(cursor, attribute.registers)?;
+        fields.registers = registers(cursor, attribute.registers)?;
     }
     if has(abi::PERF_SAMPLE_STACK_USER) {
         let size = usize::try_from(cursor.u64()?).ok()?;
         if size > 0 {
-            fields.stack = true;
-            cursor.take(size)?;
-            cursor.u64()?;
+            let room = cursor.take(size)?;
+            let filled = usize::try_from(cursor.u64()?).ok()?;
+            fields.stack = Some((room.get(..filled)?, filled == size));
         }
     }
     let words = [abi::PERF_SAMPLE_DATA_SRC, abi::PERF_SAMPLE_TRANSACTION];
@@ -127,7 +129,7 @@ fn rest(cursor: &mut Cursor<'_>, attribute: &Attribute, fields: &mut Fields<'_>)
     let words = words.into_iter().filter(|&field| has(field)).count() as u64 + u64::from(weight);
     cursor.skip_words(words)?;
     if has(abi::PERF_SAMPLE_REGS_INTR) {
-        skip_registers(cursor, attribute.interrupt_registers)?;
+        registers(cursor, attribute.interrupt_registers)?;
     }
     if has(abi::PERF_SAMPLE_PHYS_ADDR) {
         cursor.u64()?;
@@ -152,12 +154,15 @@ fn skip_counts(cursor: &mut Cursor<'_>, format: u64) -> Option<()> {
     }
 }
 
-fn skip_registers(cursor: &mut Cursor<'_>, mask: u64) -> Option<()> {
-    // Without registers, only the size of the program is there: 0.
-    match cursor.u64()? {
-        0 => Some(()),
-        _ => cursor.skip_words(mask.count_ones().into()),
+/// Parses registers: 8 bytes for each bit of the mask. `None` in them for a program that is not a 64-bit one.
+fn registers<'a>(cursor: &mut Cursor<'a>, mask: u64) -> Option<Option<&'a [u8]>> {
+    // Without registers, only the width of the program is there: 0.
+    let width = cursor.u64()?;
+    if width == u64::from(abi::PERF_SAMPLE_REGS_ABI_NONE) {
+        return Some(None);
     }
+    let numbers = cursor.take(8 * mask.count_ones() as usize)?;
+    Some((width == u64::from(abi::PERF_SAMPLE_REGS_ABI_64)).then_some(numbers))
 }
 
 /// Parses the identity at the end of a record that is not a sample.

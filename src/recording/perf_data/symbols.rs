@@ -1,6 +1,7 @@
 //! Names of the functions of a recording, from the files and the kernel of this machine if they are the recorded ones.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::machine::Machine;
@@ -31,6 +32,9 @@ pub struct Options {
     /// Whether callers are looked up by the return address, as perf does, instead of the address of the call before it. The two differ
     /// for a call at the end of a function.
     pub return_addresses: bool,
+    /// The first and the last time of samples that are read, in nanoseconds on the clock of the records; `None`: all. Samples without a
+    /// time are read.
+    pub times: Option<RangeInclusive<u64>>,
 }
 
 /// Looks up names.

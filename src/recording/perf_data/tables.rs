@@ -1,0 +1,87 @@
+//! Stacks and tasks of samples, each once.
+
+use std::sync::Arc;
+
+use super::{Reader, Sampled};
+use crate::profile::numbered::Numbered;
+use crate::profile::{LocationTables, Task};
+use crate::stack::Frame;
+
+/// Maximum number of stacks, of frames of all stacks together, of locations and of tasks. Samples above a limit have an empty stack.
+const STACKS: usize = 1 << 20;
+const FRAMES: usize = 1 << 24;
+const LOCATIONS: usize = 1 << 21;
+const TASKS: usize = 1 << 18;
+/// Number of locations that are looked up at a time.
+const AT_A_TIME: usize = 4096;
+
+/// The tables that samples refer to.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    frames: Numbered<Frame>,
+    pub(super) stacks: Numbered<Box<[u32]>>,
+    stack_frames: usize,
+    pub(super) tasks: Numbered<Task>,
+    /// Samples without a stack or a task because a table is full.
+    pub(super) full: u64,
+}
+
+impl Tables {
+    /// Adds the stack of a sample. Returns its number.
+    pub(super) fn stack(&mut self, sample: &Sampled) -> u32 {
+        let is_full = self.stacks.values.len() >= STACKS
+            || self.stack_frames >= FRAMES
+            || self.frames.values.len() >= LOCATIONS;
+        if is_full {
+            self.full += 1;
+            return self.stacks.place(Box::default());
+        }
+        let known = self.stacks.values.len();
+        let stack = sample.chain.iter().map(|place| self.frames.place(place.frame)).collect();
+        let stack = self.stacks.place(stack);
+        if self.stacks.values.len() > known {
+            self.stack_frames += sample.chain.len();
+        }
+        stack
+    }
+
+    /// Adds the task of a sample. Returns its number.
+    pub(super) fn task(&mut self, sample: &Sampled) -> u32 {
+        if self.tasks.values.len() >= TASKS {
+            self.full += 1;
+            return self.tasks.place(Task::default());
+        }
+        self.tasks.place(Task {
+            pid: sample.pid,
+            tid: sample.tid,
+            comm: Arc::clone(&sample.comm),
+            program: Arc::clone(&sample.program),
+            cgroup: sample.cgroup.clone(),
+            exe: sample.exe.clone(),
+            ..Task::default()
+        })
+    }
+
+    /// Looks up all frames. The stacks are then lists of locations, by their number: different frames can be one location.
+    pub(super) fn resolve(&self, reader: &mut Reader<'_>) -> (LocationTables, Vec<Box<[u32]>>) {
+        let all = &self.frames.values;
+        // Locations of one file are looked up together.
+        let mut order: Vec<u32> = (0..u32::try_from(all.len()).unwrap_or(u32::MAX)).collect();
+        order.sort_unstable_by_key(|&place| all.get(place as usize));
+        let sorted: Vec<Frame> = order.iter().filter_map(|&place| all.get(place as usize)).copied().collect();
+        let mut tables = LocationTables::default();
+        let mut locations = vec![0; order.len()];
+        for (places, frames) in order.chunks(AT_A_TIME).zip(sorted.chunks(AT_A_TIME)) {
+            for (&place, named) in places.iter().zip(reader.resolve(frames)) {
+                if let Some(location) = locations.get_mut(place as usize) {
+                    *location = tables.location(&named);
+                }
+            }
+        }
+        let located = |stack: &Box<[u32]>| -> Box<[u32]> {
+            stack.iter().filter_map(|&frame| locations.get(frame as usize)).copied().collect()
+        };
+        let stacks = self.stacks.values.iter().map(located).collect();
+        (tables, stacks)
+    }
+}
