@@ -1,16 +1,19 @@
 //! `perf-exporter script` beside `perf script`, on recordings of perf.
 
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::program::Program;
 use crate::support::{Feature, lacks};
 
-/// Records a load of the shell.
-fn record(file: &Path, options: &[&str]) {
+const EXPORTER: &str = env!("CARGO_BIN_EXE_perf-exporter");
+
+/// Records a load of the shell by perf, or by the exporter.
+fn record(mut command: Command, file: &Path, options: &[&str]) {
     let load = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; ls -R /usr/include >/dev/null; sleep 0.01";
-    let mut perf = Command::new("perf");
-    perf.arg("record").args(["-q", "-o"]).arg(file).args(options).args(["--", "sh", "-c", load]);
-    let recorded = perf.output().unwrap();
+    command.args(["record", "-o"]).arg(file).args(options).args(["--", "sh", "-c", load]);
+    let recorded = command.output().unwrap();
     assert!(recorded.status.success(), "{recorded:?}");
 }
 
@@ -35,9 +38,14 @@ fn without_alias(line: &str) -> String {
 fn agree(events: &[&str], options: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("perf.data");
-    record(&file, events);
-    let own = script(Command::new(env!("CARGO_BIN_EXE_perf-exporter")), &file, options);
-    let perf = script(Command::new("perf"), &file, options);
+    record(Command::new("perf"), &file, events);
+    print_the_same(&file, options, options);
+}
+
+/// Checks the same for a file, with the options of each.
+fn print_the_same(file: &Path, options: &[&str], of_perf: &[&str]) {
+    let own = script(Command::new(EXPORTER), file, options);
+    let perf = script(Command::new("perf"), file, of_perf);
     assert!(perf.len() > 5, "{perf:?}");
     assert_eq!(own.len(), perf.len());
     let mut aliases = 0;
@@ -70,6 +78,72 @@ fn samples_without_call_chains_and_compressed_ones_are_printed_as_by_perf() {
     }
     agree(&["-e", "cpu-clock", "-e", "page-faults"], &[]);
     agree(&["-z", "-a", "-e", "cpu-clock"], &["--comms", "sh"]);
+}
+
+/// Records a program that only uses CPU time by perf.
+fn record_hot(dir: &Path, options: &[&str]) {
+    let program = Program::compile_hot("hot", &["-g"]);
+    let orders = dir.join("orders");
+    fs::write(&orders, "spins 500\n").unwrap();
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-F", "999", "-o", "perf.data"]).args(options).arg("--").arg(program.path());
+    let recorded = perf.current_dir(dir).stdin(File::open(orders).unwrap()).output().unwrap();
+    assert!(recorded.status.success(), "{recorded:?}");
+}
+
+#[test]
+fn copied_stacks_are_unwound_as_by_perf() {
+    if [Feature::Perf, Feature::Compiler].into_iter().any(lacks) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    record_hot(dir.path(), &["-e", "cpu-clock:u", "--call-graph", "dwarf"]);
+    print_the_same(&dir.path().join("perf.data"), &[], &["--no-inline"]);
+}
+
+#[test]
+fn perf_reads_what_we_record_also_compressed() {
+    if lacks(Feature::Perf) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("perf.data");
+    let sizes = [&["-e", "cpu-clock"][..], &["-e", "cpu-clock", "-z"]].map(|options| {
+        record(Command::new(EXPORTER), &file, options);
+        print_the_same(&file, &[], &[]);
+        fs::metadata(&file).unwrap().len()
+    });
+    assert!(sizes[1] * 2 < sizes[0], "{sizes:?} bytes without and with -z");
+}
+
+#[test]
+fn filters_select_the_same_samples_in_each_format() {
+    if [Feature::Perf, Feature::Compiler].into_iter().any(lacks) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    record_hot(dir.path(), &["-g", "-e", "cpu-clock"]);
+    let file = dir.path().join("perf.data");
+    let lines = |options: &[&str]| script(Command::new(EXPORTER), &file, options);
+    let times: Vec<String> =
+        lines(&["-G", "-F", "time"]).iter().map(|line| line.trim().replace(':', "")).collect();
+    let (first, last) = (&times[times.len() / 4], &times[times.len() / 2]);
+    let select = ["--time", &format!("{first},{last}"), "-S", "burns", "--comms", "hot"];
+    let text = lines(&[&["-G", "-F", "time"][..], &select].concat()).len();
+    assert!(text > 50, "{text}");
+    let json = |format: &str| -> serde_json::Value {
+        let lines = lines(&[&["--format", format][..], &select].concat());
+        serde_json::from_str(&lines.join("\n")).unwrap()
+    };
+    let instants = |trace: &serde_json::Value| {
+        trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "i").count()
+    };
+    assert_eq!(instants(&json("chrome")), text);
+    assert_eq!(json("speedscope")["profiles"][0]["samples"].as_array().unwrap().len(), text);
+    assert_eq!(json("firefox")["threads"][0]["samples"]["length"], text);
+    let value = |line: &String| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+    let folded: u64 = lines(&[&["--format", "folded"][..], &select].concat()).iter().map(value).sum();
+    assert_eq!(folded / 1_001_001, text as u64, "in periods of 999 Hz");
 }
 
 #[test]

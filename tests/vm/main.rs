@@ -17,6 +17,8 @@ mod pmus;
 mod probes;
 mod profiles;
 mod quiet;
+#[path = "../live/script.rs"]
+mod script;
 mod sharing;
 mod suspend;
 mod threads;

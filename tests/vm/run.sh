@@ -2,20 +2,20 @@
 # run.sh [--arch arm64,amd64] [--kernel 6.12,6.1] [--test NAME]... [-- ARGUMENTS OF THE TESTS]
 #
 # Runs integration tests in guests: the target `vm`, or the targets given with --test. The arm64 guest has an emulated PMU that counts
-# cycles and instructions. The x86-64 guest has kprobes and no PMU. Sets up the test bed if it is missing. Tests may not be skipped for a
-# feature that their guest offers.
+# cycles and instructions. The x86-64 guest has kprobes and no PMU. The first has Debian's perf, the second that of this machine. Sets up the
+# test bed if it is missing. Tests may not be skipped for a feature that their guest offers.
 #
 # Environment:
 #   TESTBED          directory of the test bed (target/testbed)
 #   VM_LIMIT         limit of a run, in seconds (900)
 #   HOTPLUG_CYCLES   for the tests that take a CPU offline
 #   FOREIGN_SECONDS  for the tests beside other users of the PMU; `-- --ignored foreign:: --nocapture` prints their figures
-#   FOREIGN_PERF     an arm64 program perf (its libraries in VM_LIBPATH), for the tests beside that program
+#   FOREIGN_PERF     the path of perf in the guest (/usr/bin/perf), for the figures beside that program
 set -euo pipefail
 
 repository=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
 bed=$repository/tests/vm/bed
-common=software,tracepoint,cgroup,uprobe,kprobe,stream,tracefs
+common=software,tracepoint,cgroup,uprobe,kprobe,stream,tracefs,perf
 
 parse_arguments() {
   arches=arm64,amd64 kernels=6.12 tests=() arguments=()
@@ -47,10 +47,13 @@ build() {
   target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
   case $1 in
     arm64)
+      perf=$bed_dir/perf-arm64/usr/bin/perf
+      VM_LIBPATH="$bed_dir/perf-arm64/lib/aarch64-linux-gnu $bed_dir/perf-arm64/usr/lib/aarch64-linux-gnu"
       cargo=$bed/cargo-arm64 strip=aarch64-linux-gnu-strip features=$common,pmu,emulated
       program=$target/arm64/aarch64-unknown-linux-gnu/debug/perf-exporter
       ;;
     amd64)
+      perf=$(command -v perf) VM_LIBPATH=''
       cargo=cargo strip=strip features=$common,hotplug
       program=$target/debug/perf-exporter
       ;;
@@ -68,9 +71,9 @@ run_tests() {
   VM_OPTS="-v -k $kernel -t $((limit * 29 / 30)) -T $limit -e RUST_BACKTRACE=1 -e PERF_EXPORTER_REQUIRE=$features"
   VM_OPTS+=" ${HOTPLUG_CYCLES:+-e HOTPLUG_CYCLES=$HOTPLUG_CYCLES}"
   VM_OPTS+=" ${FOREIGN_SECONDS:+-e FOREIGN_SECONDS=$FOREIGN_SECONDS}"
-  VM_OPTS+=" ${FOREIGN_PERF:+-e FOREIGN_PERF=/usr/bin/perf -p $FOREIGN_PERF:/usr/bin/perf}"
+  VM_OPTS+=" ${FOREIGN_PERF:+-e FOREIGN_PERF=$FOREIGN_PERF} -p $perf:/usr/bin/perf"
   VM_OPTS+=" -p $scratch/perf-exporter-$arch:$program"
-  export VM_OPTS
+  export VM_OPTS VM_LIBPATH
   CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$bed/run-in-vm.sh arm64" \
     CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$bed/run-in-vm.sh amd64" \
     "$cargo" test --locked --no-fail-fast "${tests[@]}" -- "${arguments[@]}"
@@ -78,7 +81,8 @@ run_tests() {
 
 parse_arguments "$@"
 cd "$repository"
-"$bed/setup.sh" --arch "$arches" --kernel "$kernels"
+"$bed/setup.sh" --arch "$arches" --kernel "$kernels" --perf
+bed_dir=${TESTBED:-$PWD/target/testbed}
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/vm-tests.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 failed=0

@@ -36,7 +36,8 @@ pub fn write(timeline: &Timeline, out: &mut dyn Write) -> io::Result<()> {
     let end = timeline.about.written.map_or(Duration::ZERO, |written| Duration::from_millis(written.0));
     let start = end.saturating_sub(Duration::from_nanos(last.saturating_sub(first)));
     let interval = SamplingInterval::from_nanos(interval(timeline).as_nanos() as u64);
-    let mut file = File::new(&title(timeline), ReferenceTimestamp::from_duration_since_unix_epoch(start), interval);
+    let mut file =
+        File::new(&title(timeline), ReferenceTimestamp::from_duration_since_unix_epoch(start), interval);
     file.set_symbolicated(true);
     let frames = frames(&mut file, &timeline.tables);
     let mut processes = FxHashMap::default();

@@ -63,6 +63,7 @@ pub(in crate::recording) fn profiles(
     }
     let located = all.tables.resolve(&mut reader);
     let mut about = reader.about();
+    about.notes.extend(all.tables.note());
     about.written = written;
     about.times = about.times.or(all.times);
     let duration = Duration::from_nanos(all.times.map_or(0, |(first, last)| last - first));

@@ -7,7 +7,8 @@ use crate::profile::numbered::Numbered;
 use crate::profile::{LocationTables, Task};
 use crate::stack::Frame;
 
-/// Maximum number of stacks, of frames of all stacks together, of locations and of tasks. Samples above a limit have an empty stack.
+/// Maximum number of stacks, of frames of all stacks together, of locations and of tasks. Samples above a limit of stacks or frames have
+/// their innermost function only, those above a limit of locations no function, and those above a limit of tasks no task.
 const STACKS: usize = 1 << 20;
 const FRAMES: usize = 1 << 24;
 const LOCATIONS: usize = 1 << 21;
@@ -22,27 +23,37 @@ pub(super) struct Tables {
     pub(super) stacks: Numbered<Box<[u32]>>,
     stack_frames: usize,
     pub(super) tasks: Numbered<Task>,
-    /// Samples without a stack or a task because a table is full.
+    /// Samples with a part of their stack, or without a task, because a table is full.
     pub(super) full: u64,
 }
 
 impl Tables {
     /// Adds the stack of a sample. Returns its number.
     pub(super) fn stack(&mut self, sample: &Sampled) -> u32 {
-        let is_full = self.stacks.values.len() >= STACKS
-            || self.stack_frames >= FRAMES
-            || self.frames.values.len() >= LOCATIONS;
-        if is_full {
-            self.full += 1;
-            return self.stacks.place(Box::default());
-        }
         let known = self.stacks.values.len();
-        let stack = sample.chain.iter().map(|place| self.frames.place(place.frame)).collect();
+        let most = match self.frames.values.len() {
+            LOCATIONS.. => 0,
+            _ if known >= STACKS || self.stack_frames >= FRAMES => 1,
+            _ => usize::MAX,
+        };
+        self.full += u64::from(sample.chain.len() > most);
+        let stack = sample.chain.iter().take(most).map(|place| self.frames.place(place.frame)).collect();
         let stack = self.stacks.place(stack);
         if self.stacks.values.len() > known {
-            self.stack_frames += sample.chain.len();
+            self.stack_frames += sample.chain.len().min(most);
         }
         stack
+    }
+
+    /// Returns the sentence that reports full tables.
+    pub(super) fn note(&self) -> Option<String> {
+        (self.full > 0).then(|| {
+            format!(
+                "{} samples have only their innermost function, because the recording has more than {STACKS} call chains or {FRAMES} \
+                 functions in them: read a part of it with script --time",
+                self.full
+            )
+        })
     }
 
     /// Adds the task of a sample. Returns its number.

@@ -68,7 +68,8 @@ impl Timeline {
             return Err(Invalid::Empty);
         }
         let (locations, stacks) = tables.resolve(&mut reader);
-        let about = About { written, ..reader.about() };
+        let mut about = About { written, ..reader.about() };
+        about.notes.extend(tables.note());
         let kinds = about.events.iter().map(kind).collect();
         let tables = Profile { stacks, tasks: tables.tasks.values, ..locations.profile(Profile::default()) };
         Ok(Self { about, kinds, tables, samples })
