@@ -14,6 +14,7 @@ mod sched;
 mod script;
 mod service;
 mod stat;
+mod terminal;
 mod top;
 mod trace;
 mod wanted;

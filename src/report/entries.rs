@@ -7,13 +7,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cells::{Cells, Frame};
 use super::chains::{Branch, Tree};
-use super::{Chains, Key, Only, Options};
+use super::{Chains, Key, Only, Options, percent};
 use crate::profile::Profile;
 
 /// The entries of a table, the largest first.
 #[derive(Debug)]
 pub struct Entries<'p> {
-    pub(super) options: &'p Options,
+    pub(super) options: Options,
     pub(super) cells: Cells<'p>,
     pub(super) all: Vec<Entry>,
     /// The frames of each stack of the profile, innermost first.
@@ -26,7 +26,7 @@ pub struct Entries<'p> {
 /// The sum of the samples with equal cells.
 #[derive(Debug, Default)]
 pub struct Entry {
-    pub(super) cells: Box<[u32]>,
+    pub(crate) cells: Box<[u32]>,
     /// The value of the samples that have the cells in their innermost function.
     pub(super) own: u64,
     /// The value of all samples that have the cells anywhere in their stack, each once.
@@ -49,10 +49,11 @@ struct Part {
 
 impl<'p> Entries<'p> {
     /// Sums the samples of a profile.
-    pub fn new(profile: &'p Profile, options: &'p Options) -> Self {
+    pub fn new(profile: &'p Profile, options: &Options) -> Self {
         let cells = Cells::new(profile);
         let stacks = profile.stacks.iter().map(|stack| cells.stack(stack)).collect();
         let total = profile.total();
+        let options = options.clone();
         let mut entries = Self { options, cells, all: Vec::new(), stacks, profile, total };
         let mut places = FxHashMap::default();
         for sample in 0..profile.samples.len() {
@@ -68,8 +69,8 @@ impl<'p> Entries<'p> {
         let of = &self.profile.samples[sample];
         let stack = self.stacks.get(of.stack as usize).map_or(&[][..], |stack| stack);
         let outermost_first = self.options.is_outermost_first();
-        let of_sample = self.cells.of_sample(self.options, of, stack);
-        let own = self.cells.at(self.options, &of_sample, stack.first());
+        let of_sample = self.cells.of_sample(&self.options, of, stack);
+        let own = self.cells.at(&self.options, &of_sample, stack.first());
         let mut seen = FxHashSet::from_iter([own.clone()]);
         let mut rows = vec![(own, 0..stack.len(), true)];
         let mut callers: Vec<usize> =
@@ -79,7 +80,7 @@ impl<'p> Entries<'p> {
             callers.reverse();
         }
         for caller in callers {
-            let row = self.cells.at(self.options, &of_sample, stack.get(caller));
+            let row = self.cells.at(&self.options, &of_sample, stack.get(caller));
             if seen.insert(row.clone()) {
                 // With the outermost function first, a chain ends with its entry; else it begins there.
                 rows.push((row, if outermost_first { 0..caller + 1 } else { caller..stack.len() }, false));
@@ -138,9 +139,54 @@ impl<'p> Entries<'p> {
         }
     }
 
+    /// Returns all entries, the largest first.
+    pub(crate) fn all(&self) -> &[Entry] {
+        &self.all
+    }
+
+    /// Returns the text of an entry in a column of [`Options::sort`].
+    pub(crate) fn text(&self, entry: &Entry, column: usize) -> &str {
+        entry.cells.get(column).map_or("", |cell| self.cells.text(*cell))
+    }
+
+    /// Returns the columns with their places. A column that the options limit to one name is left out, as in perf.
+    pub(crate) fn columns(&self) -> Vec<(usize, Key)> {
+        let only = &self.options.only;
+        let is_single = |key: Key| match key {
+            Key::Comm => only.comms.len() == 1,
+            Key::Dso => only.dsos.len() == 1,
+            Key::Symbol => only.symbols.len() == 1,
+            _ => false,
+        };
+        self.options.sort.iter().copied().enumerate().filter(|(_, key)| !is_single(*key)).collect()
+    }
+
+    /// Reports whether the share of an entry reaches [`Options::percent_limit`].
+    pub(crate) fn is_large(&self, entry: &Entry) -> bool {
+        percent(entry.total, self.total) >= self.options.percent_limit
+    }
+
+    /// Returns the value of an entry that its call tree divides.
+    pub(super) fn value(&self, entry: &Entry) -> u64 {
+        if self.options.children { entry.total } else { entry.own }
+    }
+
+    /// Reports whether an entry may have a call tree.
+    pub(crate) fn has_calls(&self, entry: &Entry) -> bool {
+        entry.depth > 0 && self.smallest().is_some_and(|smallest| entry.total >= smallest)
+    }
+
+    /// Returns the smallest value of a branch; `None` without call trees.
+    fn smallest(&self) -> Option<u64> {
+        let (Chains::Caller(limit) | Chains::Callee(limit)) = self.options.chains else { return None };
+        Some((self.total as f64 * limit / 100.0) as u64)
+    }
+
     /// Returns the call tree of an entry; empty without call trees, or if no branch is large enough.
     pub(super) fn tree(&self, entry: &Entry) -> Vec<Branch> {
-        let (Chains::Caller(limit) | Chains::Callee(limit)) = self.options.chains else { return Vec::new() };
+        let Some(smallest) = self.smallest().filter(|smallest| entry.total >= *smallest) else {
+            return Vec::new();
+        };
         let mut tree = Tree::default();
         for Part { sample, frames } in &entry.parts {
             // In bounds: a sample with this stack.
@@ -152,8 +198,7 @@ impl<'p> Entries<'p> {
                 false => tree.add(chain, sample.value),
             }
         }
-        let smallest = self.total as f64 * limit / 100.0;
-        tree.branches(smallest as u64, &|name| self.cells.text(name))
+        tree.branches(smallest, &|name| self.cells.text(name))
     }
 }
 
@@ -173,6 +218,6 @@ fn callers_first(equal: &mut [Entry], outermost_first: bool) {
 }
 
 /// Returns the text of a cell without the kind of code, which is before the name of a function.
-fn bare(key: Key, text: &str) -> &str {
+pub(crate) fn bare(key: Key, text: &str) -> &str {
     if key == Key::Symbol { text.get(4..).unwrap_or(text) } else { text }
 }

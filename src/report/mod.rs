@@ -2,15 +2,18 @@
 //!
 //! ```text
 //! Profile ─► cells (what the columns show) ─► entries (sums of equal cells, with their call chains) ─┬► text: table and call trees
+//!                                                                                                    ├► calls: lines of a call tree
 //!                                                                                                    └► differences: two tables
 //! ```
 //!
 //! The meaning of the columns, the order of the entries and the layout are those of perf 6.1, because scripts read them.
 
+mod calls;
 mod cells;
 mod chains;
 mod differences;
 mod entries;
+mod header;
 mod key;
 mod layout;
 #[cfg(test)]
@@ -19,8 +22,11 @@ mod text;
 
 use crate::profile::Profile;
 
+pub(crate) use calls::Call;
 pub use differences::Differences;
+pub(crate) use entries::bare;
 pub use entries::{Entries, Entry};
+pub use header::Header;
 pub use key::Key;
 
 /// What a table shows.
@@ -93,6 +99,16 @@ impl Options {
 /// Returns the share of a value in percent; 0 of nothing.
 fn percent(value: u64, total: u64) -> f64 {
     if total == 0 { 0.0 } else { value as f64 * 100.0 / total as f64 }
+}
+
+/// Returns a number as perf prints it: in thousands or millions, rounded down.
+pub(crate) fn rounded(number: u64) -> String {
+    match number {
+        0..=999 => format!("{number} "),
+        1000..=999_999 => format!("{}K", number / 1000),
+        1_000_000..=999_999_999 => format!("{}M", number / 1_000_000),
+        _ => format!("{}G", number / 1_000_000_000),
+    }
 }
 
 /// Reports whether a profile has call chains.

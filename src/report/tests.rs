@@ -160,3 +160,33 @@ fn a_difference_has_the_largest_change_first_and_functions_of_one_side() {
         ["+69.86%", "[.]", "inner"]
     );
 }
+
+#[test]
+fn numbers_of_samples_are_rounded_down_as_in_perf() {
+    let numbers = [0, 999, 1000, 3988, 1_999_999, 2_000_000_000].map(rounded);
+    assert_eq!(numbers, ["0 ", "999 ", "1K", "3K", "1M", "2G"]);
+}
+
+#[test]
+fn the_lines_of_a_call_tree_have_the_functions_and_shares_of_its_text() {
+    let profile = scripted(&data("two.script"));
+    for (children, chains) in [(true, Chains::Caller(2.0)), (false, Chains::Callee(0.5))] {
+        let entries = Entries::new(&profile, &Options { children, chains, ..Options::default() });
+        let mut lines = 0;
+        for entry in entries.all() {
+            let calls = entries.calls(entry);
+            assert!(calls.is_empty() || entries.has_calls(entry));
+            for (place, call) in calls.iter().enumerate() {
+                let below = &calls[place + 1..place + 1 + call.below];
+                assert!(below.iter().all(|below| below.depth > call.depth), "{calls:?}");
+            }
+            lines += calls.len();
+        }
+        let text = entries.to_string();
+        let in_text = text
+            .lines()
+            .filter(|line| line.starts_with("   ") && !line.contains("%  "))
+            .filter(|line| line.contains(|c: char| c.is_alphabetic()));
+        assert_eq!(lines, in_text.count(), "{text}");
+    }
+}

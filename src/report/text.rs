@@ -16,27 +16,37 @@ const LEAD: usize = "---".len();
 /// Width of a level of a call tree.
 const LEVEL: &str = "          ";
 
-/// A column of figures: its heading, and its cell of an entry.
-type Column<'e> = (&'static str, Box<dyn Fn(&Entry) -> String + 'e>);
+/// A column of figures.
+pub(crate) struct Figure<'e> {
+    heading: &'static str,
+    of: Box<dyn Fn(&Entry) -> String + 'e>,
+}
+
+impl Figure<'_> {
+    /// Returns the heading.
+    pub(crate) fn head(&self) -> String {
+        format!("{:>8}", self.heading)
+    }
+
+    /// Returns the figure of an entry, as wide as the heading.
+    pub(crate) fn cell(&self, entry: &Entry) -> String {
+        format!("{:>width$}", (self.of)(entry), width = self.heading.len().max(8))
+    }
+}
 
 impl Display for Entries<'_> {
     /// Writes the table with the call trees.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let figures = self.figures();
-        let shown = self.shown();
-        let cells = |entry: &'_ Entry, column: usize| {
-            entry.cells.get(column).map_or("", |cell| self.cells.text(*cell))
-        };
+        let shown = self.columns();
         let columns = Columns::new(shown.iter().map(|&(_, key)| key), |place| {
-            widest(self.all.iter().map(|entry| cells(entry, shown[place].0)))
+            widest(self.all.iter().map(|entry| self.text(entry, shown[place].0)))
         });
-        columns.head(f, figures.iter().map(|(heading, _)| format!("{heading:>8}")).collect())?;
+        columns.head(f, figures.iter().map(Figure::head).collect())?;
         // As in perf, columns are as wide as all entries need, also those below the limit.
-        let is_large = |entry: &&Entry| percent(entry.total, self.total) >= self.options.percent_limit;
-        for entry in self.all.iter().filter(is_large) {
-            let figure = |(heading, of): &Column<'_>| format!("{:>w$}", of(entry), w = heading.len().max(8));
-            let texts = shown.iter().map(|&(column, _)| cells(entry, column));
-            columns.line(f, figures.iter().map(figure).collect(), texts)?;
+        for entry in self.all.iter().filter(|entry| self.is_large(entry)) {
+            let texts = shown.iter().map(|&(column, _)| self.text(entry, column));
+            columns.line(f, figures.iter().map(|figure| figure.cell(entry)).collect(), texts)?;
             let tree = self.tree(entry);
             if !tree.is_empty() {
                 Writer { entries: self, margin: 0, out: f }.tree(&tree, entry)?;
@@ -47,29 +57,24 @@ impl Display for Entries<'_> {
 }
 
 impl Entries<'_> {
-    fn figures(&self) -> Vec<Column<'_>> {
+    /// Returns the columns of figures.
+    pub(crate) fn figures(&self) -> Vec<Figure<'_>> {
         let share = |value: u64| format!("{:.2}%", percent(value, self.total));
-        let own = Box::new(move |entry: &Entry| share(entry.own));
-        let mut figures: Vec<Column<'_>> = match self.options.children {
-            true => vec![("Children", Box::new(move |entry| share(entry.total))), ("Self", own)],
-            false => vec![("Overhead", own)],
+        let own = |heading| Figure { heading, of: Box::new(move |entry: &Entry| share(entry.own)) };
+        let mut figures = match self.options.children {
+            true => {
+                vec![
+                    Figure { heading: "Children", of: Box::new(move |entry: &Entry| share(entry.total)) },
+                    own("Self"),
+                ]
+            }
+            false => vec![own("Overhead")],
         };
         if self.options.counts {
-            figures.push(("     Samples", Box::new(|entry| entry.samples.to_string())));
+            let of = Box::new(|entry: &Entry| entry.samples.to_string());
+            figures.push(Figure { heading: "     Samples", of });
         }
         figures
-    }
-
-    /// Returns the columns of texts with their places. A column that the options limit to one name is left out, as in perf.
-    fn shown(&self) -> Vec<(usize, Key)> {
-        let only = &self.options.only;
-        let is_single = |key: Key| match key {
-            Key::Comm => only.comms.len() == 1,
-            Key::Dso => only.dsos.len() == 1,
-            Key::Symbol => only.symbols.len() == 1,
-            _ => false,
-        };
-        self.options.sort.iter().copied().enumerate().filter(|(_, key)| !is_single(*key)).collect()
     }
 }
 
@@ -82,10 +87,9 @@ struct Writer<'w, 'f> {
 
 impl Writer<'_, '_> {
     fn tree(&mut self, branches: &[Branch], entry: &Entry) -> fmt::Result {
-        let of_entry = if self.entries.options.children { entry.total } else { entry.own };
         match branches {
             // One branch with everything has no share of its own.
-            [only] if only.total == of_entry => {
+            [only] if only.total == self.entries.value(entry) => {
                 let is_symbol = self.entries.options.sort.first() == Some(&Key::Symbol);
                 // With the function in the first column, it is not repeated.
                 let names = only.names.iter().skip(usize::from(is_symbol));

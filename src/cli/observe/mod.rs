@@ -47,6 +47,14 @@ pub(super) enum Ending {
     Signal(Signal),
 }
 
+impl Ending {
+    /// Returns how an interactive view ends by a signal. Ctrl-C is the normal way to quit, therefore it is not a failure. Other signals are
+    /// reflected in the exit status.
+    pub(super) fn of_view(number: Signal) -> Self {
+        if number == Signal::INT { Self::Done } else { Self::Signal(number) }
+    }
+}
+
 /// Reason why there is no result.
 #[derive(Debug)]
 pub(super) enum Failure {

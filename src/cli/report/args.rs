@@ -18,14 +18,26 @@ const PARENT: &str = "^sys_|^do_page_fault";
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 An input is a file (perf.data, pprof or folded stacks) or the URL of a running service: http://node:7373 for its last minute, or \
-http://node:7373/debug/pprof/profile with the parameters of its profiles.")]
+http://node:7373/debug/pprof/profile with the parameters of its profiles.
+
+On a terminal, the interactive view of perf is shown: + expands call trees, d and t zoom into a shared object or thread, / filters \
+functions, h shows all keys, q quits.")]
 pub(in crate::cli) struct ReportArgs {
     /// Input: a file, or the URL of a service. May be repeated.
     #[arg(short = 'i', long = "input", value_name = "FILE|URL", default_value = "perf.data")]
     pub(super) inputs: Vec<OsString>,
-    /// Print text instead of the interactive view. This is the default if standard output is not a terminal.
+    /// Print text. This is the default if standard input or output is not a terminal.
+    #[arg(long, conflicts_with = "tui")]
+    stdio: bool,
+    /// Show the interactive view, or fail if standard input or output is not a terminal.
     #[arg(long)]
-    _stdio: bool,
+    pub(super) tui: bool,
+    /// Print the machine, the command and the events before the tables.
+    #[arg(long, conflicts_with = "tui")]
+    pub(super) header: bool,
+    /// Print the machine, the command and the events only.
+    #[arg(long, conflicts_with = "tui")]
+    pub(super) header_only: bool,
     #[command(flatten)]
     pub(super) table: TableArgs,
     /// Count a function for what its callees did, too. This is the default for recordings with call chains.
@@ -90,6 +102,11 @@ enum Order {
 }
 
 impl ReportArgs {
+    /// Reports whether an option requests text.
+    pub(super) fn is_text(&self) -> bool {
+        self.stdio || self.header || self.header_only
+    }
+
     /// Returns the options for a recording with call chains, or without.
     pub(super) fn options(&self, has_chains: bool) -> Options {
         let children = has_chains && !self.no_children;
@@ -206,6 +223,7 @@ mod tests {
             ("-g sideways", "expected caller, callee or none"),
             ("--percent-limit 101", "expected a number from 0 to 100"),
             ("--parent (", "regex"),
+            ("--tui --stdio", "cannot be used with"),
         ] {
             let error = options(line).unwrap_err();
             assert!(error.contains(words), "{line}: {error}");

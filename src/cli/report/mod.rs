@@ -1,39 +1,71 @@
 //! `perf-exporter report` and `perf-exporter diff`: the tables of `perf report` and `perf diff` for recordings and running services.
 
 mod args;
+mod browser;
 mod input;
 
+use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 
+use super::observe::exit;
 use super::record::write_comparison;
-use super::{FAILED, fail, print_notes, written};
+use super::terminal::Screen;
+use super::{FAILED, USAGE, fail, print_notes, written};
 use crate::host::Roots;
 use crate::recording::{Recording, align};
-use crate::report::{Chains, Differences, Entries, Key, Options, has_chains};
+use crate::report::{Chains, Differences, Entries, Header, Key, Options, has_chains, rounded};
 pub(super) use args::{DiffArgs, ReportArgs};
+use browser::Event;
 
-/// Prints the tables of the inputs. An input that cannot be read does not keep the others from being printed.
+/// Shows the tables of the inputs on the terminal, or prints them. An input that cannot be read does not keep the others from being shown.
 pub(super) fn report(args: &ReportArgs, roots: &Roots) -> ExitCode {
-    let mut out = BufWriter::new(io::stdout().lock());
+    if args.tui && !Screen::is_possible() {
+        return fail(USAGE, &anyhow!("--tui needs a terminal as standard input and output"));
+    }
+    let is_text = args.is_text() || !Screen::is_possible();
     let mut code = ExitCode::SUCCESS;
-    for input in &args.inputs {
-        match input::read(input, &args.service, roots) {
-            Ok(recording) => {
-                if let Err(error) = print(&mut out, &recording, args) {
-                    return written(Err(error));
-                }
-                print_notes(&recording.about);
-            }
-            Err(error) => code = fail(FAILED, &error),
+    let read = args.inputs.iter().filter_map(|input| match input::read(input, &args.service, roots) {
+        Ok(recording) => Some((input.to_string_lossy(), recording)),
+        Err(error) => {
+            code = fail(FAILED, &error);
+            None
+        }
+    });
+    let ended = if is_text { print_all(read, args) } else { browse(&read.collect::<Vec<_>>(), args) };
+    if ended == ExitCode::SUCCESS { code } else { ended }
+}
+
+/// Prints the tables of recordings one after another.
+fn print_all<'i>(recordings: impl Iterator<Item = (Cow<'i, str>, Recording)>, args: &ReportArgs) -> ExitCode {
+    let mut out = BufWriter::new(io::stdout().lock());
+    for (_, recording) in recordings {
+        if let Err(error) = print(&mut out, &recording, args) {
+            return written(Err(error));
+        }
+        print_notes(&recording.about);
+    }
+    written(out.flush())
+}
+
+/// Shows recordings on the terminal.
+fn browse(recordings: &[(Cow<'_, str>, Recording)], args: &ReportArgs) -> ExitCode {
+    if recordings.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    let mut events = Vec::new();
+    for (input, Recording { about, profiles }) in recordings {
+        // An event that only reports mappings has no samples.
+        for profile in profiles.iter().filter(|profile| !profile.samples.is_empty()) {
+            let input = (recordings.len() > 1).then(|| input.to_string());
+            events.push(Event { input, profile, about, options: args.options(has_chains(profile)) });
         }
     }
-    match out.flush() {
-        Ok(()) => code,
-        failed => written(failed),
-    }
+    let code = exit(browser::browse(events), "shown");
+    recordings.iter().for_each(|(_, recording)| print_notes(&recording.about));
+    code
 }
 
 /// Prints the tables of the events of a recording, each with its totals.
@@ -42,6 +74,12 @@ fn print(
     Recording { about, profiles }: &Recording,
     args: &ReportArgs,
 ) -> io::Result<()> {
+    if args.header || args.header_only {
+        write!(out, "{}", Header(about))?;
+    }
+    if args.header_only {
+        return Ok(());
+    }
     let lost = about.lost.records + about.lost.samples;
     writeln!(out, "# Total Lost Samples: {lost}\n#")?;
     for profile in profiles {
@@ -51,16 +89,6 @@ fn print(
         writeln!(out, "{}", Entries::new(profile, &options))?;
     }
     Ok(())
-}
-
-/// Returns a number as perf prints it: in thousands or millions, rounded down.
-fn rounded(number: u64) -> String {
-    match number {
-        0..=999 => format!("{number} "),
-        1000..=999_999 => format!("{}K", number / 1000),
-        1_000_000..=999_999_999 => format!("{}M", number / 1_000_000),
-        _ => format!("{}G", number / 1_000_000_000),
-    }
 }
 
 /// Compares two recordings: prints a table for each event that both have, or writes a differential flame graph of the first one.
@@ -102,15 +130,4 @@ fn compare(args: &DiffArgs, roots: &Roots) -> anyhow::Result<io::Result<()>> {
         let differences = Differences::of(&before, &Entries::new(now, &options));
         writeln!(out, "# Event '{}'\n#\n{differences}", now.kind.name)
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_of_samples_are_rounded_down_as_in_perf() {
-        let numbers = [0, 999, 1000, 3988, 1_999_999, 2_000_000_000].map(rounded);
-        assert_eq!(numbers, ["0 ", "999 ", "1K", "3K", "1M", "2G"]);
-    }
 }

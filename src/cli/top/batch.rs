@@ -24,7 +24,7 @@ pub(super) async fn run<K: Kernel>(
     loop {
         let happened = wait.next().await;
         match happened {
-            WaitEvent::Stopped(number) => return Ok(super::stopped(number)),
+            WaitEvent::Stopped(number) => return Ok(Ending::of_view(number)),
             WaitEvent::TimeUp => return Ok(Ending::Done),
             WaitEvent::Interval | WaitEvent::Ended => {}
         }

@@ -4,10 +4,11 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthStr;
 
 use super::samples::{Group, Row};
 use super::state::{Column, KEYS, Standing, State, What};
+use crate::cli::terminal::{fit, fit_to, put_lines, without_columns};
 
 /// Height of a screen that has room for counters and for the line of keys.
 const ROOMY: u16 = 12;
@@ -28,17 +29,15 @@ const VALUE: usize = 12;
 /// Indent of notes in the body.
 const INDENT: &str = "  ";
 
-/// Draws the state.
-pub(super) fn draw(state: &State, frame: &mut Frame<'_>) {
+/// Draws the state, and notes in it how many rows fit.
+pub(super) fn draw(state: &mut State, frame: &mut Frame<'_>) {
     let area = frame.area();
-    let lines = if state.help { help(area.width) } else { screen(state, area) };
-    for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
-        frame.buffer_mut().set_line(area.x, y, line, area.width);
-    }
+    state.resize(page(state, area));
+    put_lines(&if state.help { help(area.width) } else { screen(state, area) }, frame);
 }
 
 /// Returns the number of rows that fit on a screen.
-pub(super) fn page(state: &State, area: Rect) -> usize {
+fn page(state: &State, area: Rect) -> usize {
     let taken = above(state, area).len() + below(state, area).len();
     usize::from(area.height).saturating_sub(taken).max(1)
 }
@@ -328,46 +327,6 @@ fn help(width: u16) -> Vec<Line<'static>> {
         "{INDENT}[k] marks kernel functions, [j] JIT code. Counters cover the last interval."
     )));
     lines
-}
-
-/// Truncates or pads a text to exactly `width` columns. A truncated text ends with an ellipsis.
-fn fit(text: &str, width: usize) -> String {
-    let mut fitted = fit_to(text, width);
-    let padding = width.saturating_sub(fitted.width());
-    fitted.extend(std::iter::repeat_n(' ', padding));
-    fitted
-}
-
-/// Truncates a text to at most `width` columns. A truncated text ends with an ellipsis.
-fn fit_to(text: &str, width: usize) -> String {
-    if text.width() <= width {
-        return text.to_owned();
-    }
-    let mut fitted = String::new();
-    let mut taken = 1;
-    for c in text.chars() {
-        taken += c.width().unwrap_or(0);
-        if taken > width {
-            break;
-        }
-        fitted.push(c);
-    }
-    if width > 0 {
-        fitted.push('\u{2026}');
-    }
-    fitted
-}
-
-/// Returns a text without its first columns.
-fn without_columns(text: &str, columns: usize) -> &str {
-    let mut skipped = 0;
-    for (at, c) in text.char_indices() {
-        if skipped >= columns {
-            return text.get(at..).unwrap_or_default();
-        }
-        skipped += c.width().unwrap_or(0);
-    }
-    if columns == 0 { text } else { "" }
 }
 
 #[cfg(test)]

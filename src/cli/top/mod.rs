@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! sample::Sampling ─► source (profiles, in a thread) ─► samples (tables) ─┐
-//! stat::Summed ─► counters (of the target or the selected row) ───────────┴► state ─► draw ─► screen
-//! screen (keys) ─────────────────────────────────────────────────────────────┘
+//! stat::Summed ─► counters (of the target or the selected row) ───────────┴► state ─► draw ─► Screen
+//! Screen (keys) ─────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! Without a terminal, `batch` prints each profile as a table.
@@ -13,26 +13,24 @@ mod batch;
 mod counters;
 mod draw;
 mod samples;
-mod screen;
 mod source;
 mod state;
 
 use std::sync::Arc;
 
 use anyhow::Context;
-use rustix::process::Signal;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
 use super::observe::{Ending, Failure, Host, Signals, Subject, Wait, WaitEvent, if_any, measure, notes};
 use super::sample::{Sampling, sampler};
+use super::terminal::{Input, Screen};
 use crate::config::profiled::{Rate, Unwind};
 use crate::sys::Kernel;
 pub(super) use args::TopArgs;
 use counters::Counters;
-use screen::{Input, Screen};
+use draw::draw;
 use source::{Source, SourceThread};
-use state::{Reply, Settings, Standing, State};
+use state::{Settings, Standing, State};
 
 /// Shows tables until the user quits.
 pub(super) fn top<K: Kernel>(args: &TopArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
@@ -53,12 +51,6 @@ pub(super) fn top<K: Kernel>(args: &TopArgs, host: &Host<'_, K>) -> Result<Endin
             Some(screen) => interact(args, host, &subject, sampling, source, screen, signals).await,
         }
     })
-}
-
-/// Returns how the display ends by a signal. Ctrl-C is the normal way to quit, therefore it is not a failure. Other signals are reflected in
-/// the exit status.
-fn stopped(number: Signal) -> Ending {
-    if number == Signal::INT { Ending::Done } else { Ending::Signal(number) }
 }
 
 /// Shows tables on the screen and answers keys.
@@ -145,14 +137,12 @@ struct Display<'a, K: Kernel> {
 
 impl<K: Kernel> Display<'_, K> {
     async fn run(mut self, mut wait: Wait<'_>) -> Result<Ending, Failure> {
-        let mut continued =
-            signal(SignalKind::from_raw(Signal::CONT.as_raw())).context("cannot catch signals")?;
         loop {
-            self.screen.show(&mut self.state)?;
+            self.screen.show(|frame| draw(&mut self.state, frame))?;
             let live = self.state.standing() != Standing::Ended;
             tokio::select! {
                 happened = wait.next() => match happened {
-                    WaitEvent::Stopped(number) => return Ok(stopped(number)),
+                    WaitEvent::Stopped(number) => return Ok(Ending::of_view(number)),
                     WaitEvent::Ended => {
                         wait.forget_targets();
                         self.state.end();
@@ -174,8 +164,6 @@ impl<K: Kernel> Display<'_, K> {
                         return Ok(Ending::Done);
                     }
                 }
-                // Another program or the shell may have changed the terminal while the process was stopped.
-                _ = continued.recv() => self.screen.renew()?,
                 () = if_any(live.then(|| sleep_until(self.next))) => self.tick(),
             }
         }
@@ -196,24 +184,11 @@ impl<K: Kernel> Display<'_, K> {
 
     /// Applies an input and those that have arrived already. Returns whether the display goes on.
     async fn apply(&mut self, input: Input) -> Result<bool, Failure> {
-        let mut next = Some(input);
-        while let Some(input) = next {
-            let delay = self.state.delay();
-            let reply = match input {
-                Input::Key(key) => self.state.press(key),
-                Input::Resized => Reply::Draw,
-            };
-            match reply {
-                Reply::Draw => {}
-                Reply::Redraw => self.screen.renew()?,
-                Reply::Suspend => self.screen.suspend().await?,
-                Reply::Quit => return Ok(false),
-            }
-            if self.state.delay() != delay {
-                self.next = self.next - delay + self.state.delay();
-            }
-            next = self.screen.further_input();
+        let delay = self.state.delay();
+        let goes_on = self.screen.apply(input, |key| self.state.press(key)).await?;
+        if self.state.delay() != delay {
+            self.next = self.next - delay + self.state.delay();
         }
-        Ok(true)
+        Ok(goes_on)
     }
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::counters::{CounterText, Scope};
 use super::samples::{Group, Key, Row, Samples};
+use crate::cli::terminal::{Reply, control, edit, moved, pressed};
 
 /// The keys and their meanings, in the order of the help.
 pub(super) const KEYS: [(&str, &str); 19] = [
@@ -37,9 +38,6 @@ const DELAYS: [u64; 9] = [1, 2, 3, 5, 10, 20, 30, 60, 300];
 /// Columns by which `Left` and `Right` scroll names.
 const SCROLL: usize = 20;
 
-/// Maximum length of a filter in characters.
-const FILTER: usize = 200;
-
 /// The column by which rows are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Column {
@@ -48,18 +46,6 @@ pub(super) enum Column {
     Total,
     Name,
     Module,
-}
-
-/// What the loop has to do after a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reply {
-    /// Draw.
-    Draw,
-    /// Draw every cell, because another program may have written on the screen.
-    Redraw,
-    /// Give the terminal back and stop until the shell continues the process.
-    Suspend,
-    Quit,
 }
 
 /// Facts that do not change.
@@ -242,39 +228,26 @@ impl State {
 
     /// Applies a key.
     pub(super) fn press(&mut self, key: KeyEvent) -> Reply {
-        if key.kind == KeyEventKind::Release {
-            return Reply::Draw;
+        pressed(key).fold(Reply::Draw, |_, key| self.apply(key))
+    }
+
+    fn apply(&mut self, key: KeyEvent) -> Reply {
+        if let Some(reply) = control(key) {
+            return reply;
         }
-        // A terminal sends Alt with a key as Esc before it, which cannot be distinguished from two keys in quick succession.
-        if key.modifiers.contains(KeyModifiers::ALT) {
-            self.press(KeyCode::Esc.into());
-            return self.press(KeyEvent { modifiers: key.modifiers - KeyModifiers::ALT, ..key });
-        }
-        if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return self.press_with_control(key.code);
-        }
-        if self.help {
+        if self.typing {
+            self.edit_filter(key);
+        } else if key.modifiers.contains(KeyModifiers::CONTROL) {
+            // Some terminals send Ctrl-H for Backspace.
+            if key.code == KeyCode::Char('h') && !self.help {
+                self.back();
+            }
+        } else if self.help {
             self.help = false;
-        } else if self.typing {
-            self.edit_filter(key.code);
-        } else if key.code == KeyCode::Char('q') || key.code == KeyCode::Char('Q') {
+        } else if matches!(key.code, KeyCode::Char('q' | 'Q')) {
             return Reply::Quit;
         } else {
             self.command(key.code);
-        }
-        Reply::Draw
-    }
-
-    fn press_with_control(&mut self, code: KeyCode) -> Reply {
-        match code {
-            KeyCode::Char('c') => return Reply::Quit,
-            KeyCode::Char('z') => return Reply::Suspend,
-            KeyCode::Char('l') => return Reply::Redraw,
-            // Some terminals send Ctrl-H for Backspace.
-            KeyCode::Char('h') if self.typing => self.edit_filter(KeyCode::Backspace),
-            KeyCode::Char('h') if !self.help => self.back(),
-            KeyCode::Char('u') if self.typing => self.filter(String::clear),
-            _ => {}
         }
         Reply::Draw
     }
@@ -298,7 +271,7 @@ impl State {
             KeyCode::Char('+' | '=') => self.change_delay(true),
             KeyCode::Char('-') => self.change_delay(false),
             KeyCode::Enter => self.open(),
-            KeyCode::Esc if !self.view.filter.is_empty() => self.filter(String::clear),
+            KeyCode::Esc if !self.view.filter.is_empty() => self.remove_filter(),
             KeyCode::Esc | KeyCode::Backspace => self.back(),
             KeyCode::Left => self.scrolled = self.scrolled.saturating_sub(SCROLL),
             KeyCode::Right => self.scroll(),
@@ -308,41 +281,31 @@ impl State {
 
     /// Applies a key that moves the selection.
     fn select_by(&mut self, code: KeyCode) {
-        let (at, page) = (self.selected(), self.page);
-        match code {
-            KeyCode::Up | KeyCode::Char('k') => self.select(at.saturating_sub(1)),
-            KeyCode::Down | KeyCode::Char('j') => self.select(at + 1),
-            KeyCode::PageUp => self.select(at.saturating_sub(page)),
-            KeyCode::PageDown => self.select(at + page),
-            KeyCode::Home => self.select(0),
-            KeyCode::End => self.select(usize::MAX),
-            _ => {}
+        let code = match code {
+            KeyCode::Char('k') => KeyCode::Up,
+            KeyCode::Char('j') => KeyCode::Down,
+            other => other,
+        };
+        if let Some(place) = moved(code, self.selected(), self.page) {
+            self.select(place);
         }
     }
 
     /// Applies a key while the user types a filter.
-    fn edit_filter(&mut self, code: KeyCode) {
-        match code {
+    fn edit_filter(&mut self, key: KeyEvent) {
+        match key.code {
             KeyCode::Enter => self.typing = false,
             KeyCode::Esc => {
                 self.typing = false;
-                self.filter(String::clear);
+                self.remove_filter();
             }
-            KeyCode::Backspace => self.filter(|text| {
-                text.pop();
-            }),
-            KeyCode::Char(typed) if !typed.is_control() => self.filter(|text| {
-                if text.chars().count() < FILTER {
-                    text.push(typed);
-                }
-            }),
-            KeyCode::Char(_) => {}
+            _ if edit(&mut self.view.filter, key) => self.refresh(),
             other => self.select_by(other),
         }
     }
 
-    fn filter(&mut self, change: impl FnOnce(&mut String)) {
-        change(&mut self.view.filter);
+    fn remove_filter(&mut self) {
+        self.view.filter.clear();
         self.refresh();
     }
 

@@ -16,12 +16,7 @@ use crate::profile::sample_profiles::{any_profile, hostile};
 /// Returns the screen as text.
 fn screen(state: &mut State, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal
-        .draw(|frame| {
-            state.resize(page(state, frame.area()));
-            draw(state, frame);
-        })
-        .unwrap();
+    terminal.draw(|frame| draw(state, frame)).unwrap();
     terminal.backend().to_string()
 }
 
@@ -147,20 +142,6 @@ fn hostile_names_stay_within_their_rows() {
         assert!(!text.contains(|c: char| c != '\n' && crate::clean::is_misleading(c)), "{text:?}");
         assert_eq!(text.lines().count(), 40);
     }
-}
-
-#[test]
-fn texts_are_cut_by_their_width_on_the_screen() {
-    assert_eq!(fit("abc", 5), "abc  ");
-    assert_eq!(fit("abcdef", 5), "abcd\u{2026}");
-    // Ideographs take two columns.
-    assert_eq!(fit("\u{6f22}\u{5b57}\u{6f22}", 5), "\u{6f22}\u{5b57}\u{2026}");
-    assert_eq!(fit("\u{6f22}\u{5b57}\u{6f22}", 4), "\u{6f22}\u{2026} ");
-    assert_eq!((fit("abc", 0), fit("abc", 1)), (String::new(), "\u{2026}".into()));
-    assert_eq!(
-        (without_columns("abc", 1), without_columns("abc", 0), without_columns("abc", 9)),
-        ("bc", "abc", "")
-    );
 }
 
 /// Any key that the display reads.

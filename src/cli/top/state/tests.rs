@@ -1,4 +1,7 @@
+use ratatui::crossterm::event::KeyEventKind;
+
 use super::*;
+use crate::cli::terminal::TYPED;
 use crate::profile::sample_profiles::example;
 
 /// Returns the state with the example profile: nginx, node, postgres and a kernel thread.
@@ -100,8 +103,8 @@ fn a_filter_is_edited_by_the_usual_keys() {
     write(&mut state, "x");
     press(&mut state, KeyCode::Esc);
     assert_eq!((&*state.view().filter, state.typing), ("", false));
-    write(&mut state, &format!("/{}", "x".repeat(2 * FILTER)));
-    assert_eq!(state.view().filter.len(), FILTER);
+    write(&mut state, &format!("/{}", "x".repeat(2 * TYPED)));
+    assert_eq!(state.view().filter.len(), TYPED);
 }
 
 #[test]

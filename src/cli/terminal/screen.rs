@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::event::{self, Event, KeyEvent};
@@ -15,12 +14,13 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     DisableLineWrap, EnableLineWrap, EnterAlternateScreen, LeaveAlternateScreen,
 };
+use ratatui::{Frame, Terminal};
 use rustix::process::{Signal, kill_current_process_group};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::draw::{draw, page};
-use super::state::State;
+use super::keys::Reply;
 
 /// Number of unread keys. Beyond it, keys wait in the terminal.
 const KEYS: usize = 64;
@@ -30,29 +30,37 @@ const STOP: Duration = Duration::from_millis(100);
 
 /// An input event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Input {
+pub(in crate::cli) enum Input {
     Key(KeyEvent),
-    /// The screen has another size.
-    Resized,
+    /// The screen has another size, or the process was stopped and continues.
+    Changed(Reply),
 }
 
 /// The screen. Restores the terminal when dropped, and before the message of a panic is printed.
 #[derive(Debug)]
-pub(super) struct Screen {
+pub(in crate::cli) struct Screen {
     modes: Modes,
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
     inputs: mpsc::Receiver<Input>,
+    /// The process continues after it was stopped.
+    continued: unix::Signal,
 }
 
 impl Screen {
-    /// Takes over the terminal. Returns `None` if standard input or output is not a terminal.
+    /// Reports whether standard input and output are terminals.
+    pub(in crate::cli) fn is_possible() -> bool {
+        io::stdin().is_terminal() && io::stdout().is_terminal()
+    }
+
+    /// Takes over the terminal. Must be called within a runtime. Returns `None` if standard input or output is not a terminal.
     ///
     /// # Errors
     /// If the terminal cannot be configured.
-    pub(super) fn take() -> io::Result<Option<Self>> {
-        if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+    pub(in crate::cli) fn take() -> io::Result<Option<Self>> {
+        if !Self::is_possible() {
             return Ok(None);
         }
+        let continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
         let modes = Modes::read()?;
         modes.set()?;
         // From here on, `modes` restores the terminal if an error occurs.
@@ -63,7 +71,7 @@ impl Screen {
             while let Ok(event) = event::read() {
                 let sent = match event {
                     Event::Key(key) => sender.blocking_send(Input::Key(key)),
-                    Event::Resize(..) => sender.blocking_send(Input::Resized),
+                    Event::Resize(..) => sender.blocking_send(Input::Changed(Reply::Draw)),
                     Event::FocusGained | Event::FocusLost | Event::Mouse(_) | Event::Paste(_) => Ok(()),
                 };
                 if sent.is_err() {
@@ -71,36 +79,57 @@ impl Screen {
                 }
             }
         })?;
-        Ok(Some(Self { modes, terminal, inputs }))
+        Ok(Some(Self { modes, terminal, inputs, continued }))
     }
 
     /// Waits for the next input. Returns `None` if the terminal is gone.
-    pub(super) async fn input(&mut self) -> Option<Input> {
-        self.inputs.recv().await
+    pub(in crate::cli) async fn input(&mut self) -> Option<Input> {
+        tokio::select! {
+            input = self.inputs.recv() => input,
+            // Another program or the shell may have changed the terminal while the process was stopped.
+            _ = self.continued.recv() => Some(Input::Changed(Reply::Redraw)),
+        }
     }
 
-    /// Returns another input that has arrived already.
-    pub(super) fn further_input(&mut self) -> Option<Input> {
-        self.inputs.try_recv().ok()
-    }
-
-    /// Draws the state, and notes in it how many rows fit.
+    /// Draws the screen.
     ///
     /// # Errors
     /// If the terminal is gone.
-    pub(super) fn show(&mut self, state: &mut State) -> io::Result<()> {
-        self.terminal.draw(|frame| {
-            state.resize(page(state, frame.area()));
-            draw(state, frame);
-        })?;
-        Ok(())
+    pub(in crate::cli) fn show(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        self.terminal.draw(draw).map(|_| ())
+    }
+
+    /// Applies an input and those that have arrived already, each key by `press`. Returns whether the view goes on.
+    ///
+    /// # Errors
+    /// If the terminal is gone.
+    pub(in crate::cli) async fn apply(
+        &mut self,
+        input: Input,
+        mut press: impl FnMut(KeyEvent) -> Reply,
+    ) -> io::Result<bool> {
+        let mut next = Some(input);
+        while let Some(input) = next {
+            let reply = match input {
+                Input::Key(key) => press(key),
+                Input::Changed(reply) => reply,
+            };
+            match reply {
+                Reply::Draw => {}
+                Reply::Redraw => self.renew()?,
+                Reply::Suspend => self.suspend().await?,
+                Reply::Quit => return Ok(false),
+            }
+            next = self.inputs.try_recv().ok();
+        }
+        Ok(true)
     }
 
     /// Sets the modes of the terminal again and forgets what is on the screen, so that the next drawing writes every cell.
     ///
     /// # Errors
     /// If the terminal is gone.
-    pub(super) fn renew(&mut self) -> io::Result<()> {
+    fn renew(&mut self) -> io::Result<()> {
         self.modes.set()?;
         // `Terminal::clear` would ask the terminal for the position of the cursor, and the answer would be read as keys.
         let size = self.terminal.size()?;
@@ -111,7 +140,7 @@ impl Screen {
     ///
     /// # Errors
     /// If the terminal is gone.
-    pub(super) async fn suspend(&mut self) -> io::Result<()> {
+    async fn suspend(&mut self) -> io::Result<()> {
         self.modes.restore();
         kill_current_process_group(Signal::TSTP)?;
         // Another thread may receive the signal: the process stops within this time. It also continues within it.

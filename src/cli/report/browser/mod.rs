@@ -1,0 +1,44 @@
+//! The interactive view of recordings, as that of `perf report`.
+//!
+//! ```text
+//! Event (profile, options) ─► table (entries, zooms, expanded call trees) ─► state ─► draw ─► Screen
+//! Screen (keys) ───────────────────────────────────────────────────────────────┘
+//! ```
+
+mod cursor;
+mod draw;
+mod state;
+mod table;
+
+use anyhow::{Context, anyhow};
+
+use crate::cli::observe::{Ending, Failure, Wait, WaitEvent, measure};
+use crate::cli::terminal::Screen;
+use draw::draw;
+use state::State;
+pub(super) use table::Event;
+
+/// Shows events on the terminal until the user quits.
+pub(super) fn browse(events: Vec<Event<'_>>) -> Result<Ending, Failure> {
+    let mut state = State::new(events).context("the inputs have no samples")?;
+    measure(async |signals| {
+        let screen = Screen::take().context("cannot set up the terminal")?;
+        let mut screen = screen.ok_or_else(|| anyhow!("standard input and output are not a terminal"))?;
+        let mut wait = Wait::new(signals, None, Vec::new(), None, None);
+        loop {
+            screen.show(|frame| draw(&mut state, frame))?;
+            tokio::select! {
+                happened = wait.next() => if let WaitEvent::Stopped(number) = happened {
+                    return Ok(Ending::of_view(number));
+                },
+                input = screen.input() => {
+                    // Without a terminal, nothing can be shown.
+                    let Some(input) = input else { return Ok(Ending::Done) };
+                    if !screen.apply(input, |key| state.press(key)).await? {
+                        return Ok(Ending::Done);
+                    }
+                }
+            }
+        }
+    })
+}
