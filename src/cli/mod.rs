@@ -15,6 +15,7 @@ mod script;
 mod service;
 mod stat;
 mod terminal;
+mod time_range;
 mod top;
 mod trace;
 mod wanted;

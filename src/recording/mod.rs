@@ -70,6 +70,9 @@ pub enum Invalid {
     /// The file is a recording that perf wrote into a pipe.
     #[error("the recording was written into a pipe, which is not supported: record with -o FILE")]
     Piped,
+    /// A range of times is selected, and the file has only sums.
+    #[error("the file has no times of samples: only recordings of perf have")]
+    NoTimes,
     /// The file cannot be opened or read.
     #[error("the file cannot be read: {0}")]
     Unreadable(io::Error),
@@ -161,6 +164,9 @@ pub fn read_at(
     file.read_exact_at(&mut first, 0).map_err(Invalid::Unreadable)?;
     if perf_data::is_perf_data(&first) {
         return perf_data::profiles(file, options, files, written);
+    }
+    if options.times.is_some() {
+        return Err(Invalid::NoTimes);
     }
     let size = usize::try_from(length).unwrap_or(usize::MAX);
     at_most(INFLATED, size, "bytes")?;

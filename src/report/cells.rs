@@ -10,10 +10,10 @@ use crate::profile::{Location, Origin, Profile, Sample, Task};
 
 /// Maximum number of frames of a call chain. A file of another program may contain chains of any length, and each function of a chain has
 /// a call tree of the rest: the output grows with the square of the length.
-const DEPTH: usize = 512;
+pub(super) const DEPTH: usize = 512;
 
 /// A function at a place of the code: the number of its symbol cell and of its module.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(super) struct Frame {
     /// The text that call trees show.
     pub(super) name: u32,
@@ -30,15 +30,20 @@ pub(super) struct Frame {
 pub(super) struct Cells<'p> {
     profile: &'p Profile,
     texts: Numbered<Arc<str>>,
+    functions: Numbered<Frame>,
     /// For each location its functions, innermost first.
-    frames: Vec<Box<[Frame]>>,
+    frames: Vec<Box<[u32]>>,
 }
 
 impl<'p> Cells<'p> {
     pub(super) fn new(profile: &'p Profile) -> Self {
-        let mut texts = Numbered::default();
-        let frames = profile.locations.iter().map(|location| frames(profile, location, &mut texts)).collect();
-        Self { profile, texts, frames }
+        let (mut texts, mut functions) = (Numbered::default(), Numbered::default());
+        let mut number = |location| {
+            let frames = frames(profile, location, &mut texts);
+            frames.into_iter().map(|frame| functions.place(frame)).collect()
+        };
+        let frames = profile.locations.iter().map(&mut number).collect();
+        Self { profile, texts, functions, frames }
     }
 
     /// Returns a text.
@@ -46,14 +51,19 @@ impl<'p> Cells<'p> {
         self.texts.values.get(number as usize).map_or(UNKNOWN, |text| text)
     }
 
-    /// Returns the frames of a stack of the profile, innermost first, at most [`DEPTH`].
-    pub(super) fn stack(&self, stack: &[u32]) -> Vec<Frame> {
+    /// Returns a function by its number.
+    pub(super) fn function(&self, number: u32) -> Frame {
+        self.functions.values.get(number as usize).copied().unwrap_or_default()
+    }
+
+    /// Returns the functions of a stack of the profile, innermost first, at most [`DEPTH`].
+    pub(super) fn stack(&self, stack: &[u32]) -> Box<[u32]> {
         let of = |location: &u32| self.frames.get(*location as usize).into_iter().flatten().copied();
         stack.iter().flat_map(of).take(DEPTH).collect()
     }
 
     /// Returns the cells that all entries of a sample have: those of its task and of its call chain. Those of the code are unknown.
-    pub(super) fn of_sample(&mut self, options: &Options, sample: &Sample, stack: &[Frame]) -> Box<[u32]> {
+    pub(super) fn of_sample(&mut self, options: &Options, sample: &Sample, stack: &[u32]) -> Box<[u32]> {
         let unknown = Task::default();
         let task = self.profile.tasks.get(sample.task as usize).unwrap_or(&unknown);
         let cell = |key: &Key| match key {
@@ -63,8 +73,9 @@ impl<'p> Cells<'p> {
         options.sort.iter().map(cell).collect()
     }
 
-    /// Returns the cells of the entry of a sample for one of its frames.
-    pub(super) fn at(&self, options: &Options, of_sample: &[u32], frame: Option<&Frame>) -> Box<[u32]> {
+    /// Returns the cells of the entry of a sample for one of its functions.
+    pub(super) fn at(&self, options: &Options, of_sample: &[u32], function: Option<&u32>) -> Box<[u32]> {
+        let frame = function.map(|&function| self.function(function));
         let cell = |(key, &of_sample): (&Key, &u32)| match (key, frame) {
             (Key::Dso, Some(frame)) => frame.dso,
             (Key::Symbol, Some(frame)) => frame.symbol,
@@ -76,16 +87,17 @@ impl<'p> Cells<'p> {
     }
 
     /// Returns the first function of a call chain that the expression matches.
-    fn parent(&mut self, options: &Options, stack: &[Frame]) -> u32 {
-        let matches = |frame: &&Frame| {
-            options.parent.as_ref().is_some_and(|expression| expression.is_match(self.text(frame.name)))
+    fn parent(&mut self, options: &Options, stack: &[u32]) -> u32 {
+        let matches = |function: &&u32| {
+            let name = self.text(self.function(**function).name);
+            options.parent.as_ref().is_some_and(|expression| expression.is_match(name))
         };
         let found = if options.is_outermost_first() {
             stack.iter().rfind(matches)
         } else {
             stack.iter().find(matches)
         };
-        let found = found.map(|frame| frame.name);
+        let found = found.map(|&function| self.function(function).name);
         found.unwrap_or_else(|| self.texts.place("[other]".into()))
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct Branch {
 
 impl Tree {
     /// Adds a chain, in the order of the tree.
-    pub(super) fn add<'f>(&mut self, chain: impl Iterator<Item = &'f Frame>, value: u64) {
+    pub(super) fn add(&mut self, chain: impl Iterator<Item = Frame>, value: u64) {
         if self.nodes.is_empty() {
             self.nodes.push(Node::default());
         }

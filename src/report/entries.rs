@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::cells::{Cells, Frame};
+use super::cells::Cells;
 use super::chains::{Branch, Tree};
 use super::{Chains, Key, Only, Options, percent};
 use crate::profile::Profile;
@@ -16,8 +16,8 @@ pub struct Entries<'p> {
     pub(super) options: Options,
     pub(super) cells: Cells<'p>,
     pub(super) all: Vec<Entry>,
-    /// The frames of each stack of the profile, innermost first.
-    stacks: Vec<Vec<Frame>>,
+    /// The functions of each stack of the profile, innermost first.
+    stacks: Vec<Box<[u32]>>,
     profile: &'p Profile,
     /// The sum of all values.
     pub(super) total: u64,
@@ -40,11 +40,12 @@ pub struct Entry {
     task: u32,
 }
 
-/// A call chain of an entry: frames of the stack of a sample.
+/// A call chain of an entry: functions of the stack of a sample. Large recordings have many millions.
 #[derive(Debug)]
 struct Part {
-    sample: usize,
-    frames: Range<usize>,
+    sample: u32,
+    /// The first function, and the end. A stack has at most [`super::cells::DEPTH`] functions.
+    functions: Range<u16>,
 }
 
 impl<'p> Entries<'p> {
@@ -100,7 +101,10 @@ impl<'p> Entries<'p> {
             }
             entry.total = entry.total.saturating_add(of.value);
             entry.depth = entry.depth.max(frames.len());
-            entry.parts.push(Part { sample, frames });
+            if self.options.chains != Chains::None {
+                let functions = frames.start as u16..frames.end as u16;
+                entry.parts.push(Part { sample: sample as u32, functions });
+            }
         }
     }
 
@@ -188,11 +192,12 @@ impl<'p> Entries<'p> {
             return Vec::new();
         };
         let mut tree = Tree::default();
-        for Part { sample, frames } in &entry.parts {
+        for Part { sample, functions } in &entry.parts {
             // In bounds: a sample with this stack.
-            let sample = &self.profile.samples[*sample];
-            let chain = self.stacks.get(sample.stack as usize).and_then(|stack| stack.get(frames.clone()));
-            let chain = chain.unwrap_or_default().iter();
+            let sample = &self.profile.samples[*sample as usize];
+            let functions = usize::from(functions.start)..usize::from(functions.end);
+            let chain = self.stacks.get(sample.stack as usize).and_then(|stack| stack.get(functions));
+            let chain = chain.unwrap_or_default().iter().map(|&function| self.cells.function(function));
             match self.options.is_outermost_first() {
                 true => tree.add(chain.rev(), sample.value),
                 false => tree.add(chain, sample.value),

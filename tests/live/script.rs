@@ -11,7 +11,7 @@ const EXPORTER: &str = env!("CARGO_BIN_EXE_perf-exporter");
 
 /// Records a load of the shell by perf, or by the exporter.
 fn record(mut command: Command, file: &Path, options: &[&str]) {
-    let load = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; ls -R /usr/include >/dev/null; sleep 0.01";
+    let load = "timeout 1 sh -c 'while :; do :; done'; ls -R /usr/include >/dev/null 2>&1; sleep 0.01";
     command.args(["record", "-o"]).arg(file).args(options).args(["--", "sh", "-c", load]);
     let recorded = command.output().unwrap();
     assert!(recorded.status.success(), "{recorded:?}");

@@ -1,12 +1,14 @@
 //! Arguments of `perf-exporter report` and `perf-exporter diff`.
 
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::Args;
 use regex::Regex;
 
 use crate::cli::service::ServiceArgs;
+use crate::cli::time_range::time_range;
 use crate::report::{Chains, Key, Only, Options};
 
 /// Smallest share of a branch of a call tree in percent, as in perf.
@@ -77,6 +79,9 @@ pub(in crate::cli) struct TableArgs {
     /// Only these functions.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     symbols: Vec<String>,
+    /// Only samples of recordings of perf from START to STOP, in seconds as script prints them. Either can be omitted.
+    #[arg(long, value_name = "START,STOP", value_parser = time_range)]
+    pub(super) time: Option<RangeInclusive<u64>>,
 }
 
 impl TableArgs {

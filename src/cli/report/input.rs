@@ -1,10 +1,11 @@
 //! Recordings: files of other programs and of this one, and profiles of a running service.
 
 use std::ffi::OsStr;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use hyper::Uri;
 
 use crate::cli::files;
@@ -19,17 +20,26 @@ const PATIENCE: Duration = Duration::from_secs(330);
 /// What a service is asked for without a query: its last minute.
 const LAST_MINUTE: &str = "from=-1m";
 
-/// Reads a recording: a file, or a profile of the service at a URL.
+/// Reads a recording: a file, or its samples of some time, or a profile of the service at a URL.
 ///
 /// # Errors
 /// If it cannot be read, with its name.
-pub(super) fn read(input: &OsStr, service: &ServiceArgs, roots: &Roots) -> anyhow::Result<Recording> {
+pub(super) fn read(
+    input: &OsStr,
+    times: Option<&RangeInclusive<u64>>,
+    service: &ServiceArgs,
+    roots: &Roots,
+) -> anyhow::Result<Recording> {
     let name = || input.to_string_lossy().into_owned();
     let Some(uri) = url(input)? else {
         // Callers are looked up as perf does.
-        let options = Options { return_addresses: true, ..crate::cli::reading_options() };
+        let options =
+            Options { return_addresses: true, times: times.cloned(), ..crate::cli::reading_options() };
         return recording::open(Path::new(input), &options, &files(roots)).with_context(name);
     };
+    if times.is_some() {
+        bail!("--time: select a time by from= and to= in the URL, such as ?from=-10m&to=-9m");
+    }
     let bytes = service.request(&uri, None, recording::INFLATED, PATIENCE).with_context(name)?;
     let profile = recording::read(&bytes).with_context(name)?;
     Ok(Recording { about: About::default(), profiles: vec![profile] })

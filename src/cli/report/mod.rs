@@ -27,11 +27,13 @@ pub(super) fn report(args: &ReportArgs, roots: &Roots) -> ExitCode {
     }
     let is_text = args.is_text() || !Screen::is_possible();
     let mut code = ExitCode::SUCCESS;
-    let read = args.inputs.iter().filter_map(|input| match input::read(input, &args.service, roots) {
-        Ok(recording) => Some((input.to_string_lossy(), recording)),
-        Err(error) => {
-            code = fail(FAILED, &error);
-            None
+    let read = args.inputs.iter().filter_map(|input| {
+        match input::read(input, args.table.time.as_ref(), &args.service, roots) {
+            Ok(recording) => Some((input.to_string_lossy(), recording)),
+            Err(error) => {
+                code = fail(FAILED, &error);
+                None
+            }
         }
     });
     let ended = if is_text { print_all(read, args) } else { browse(&read.collect::<Vec<_>>(), args) };
@@ -101,7 +103,8 @@ pub(super) fn diff(args: &DiffArgs, roots: &Roots) -> ExitCode {
 
 /// The outer error is that of the recordings, the inner one that of the output.
 fn compare(args: &DiffArgs, roots: &Roots) -> anyhow::Result<io::Result<()>> {
-    let [base, now] = [&args.base, &args.now].map(|input| input::read(input, &args.service, roots));
+    let [base, now] = [&args.base, &args.now]
+        .map(|input| input::read(input, args.table.time.as_ref(), &args.service, roots));
     let (mut base, mut now) = (base?, now?);
     // An event that only reports mappings has no samples.
     base.profiles.retain(|profile| !profile.samples.is_empty());

@@ -1,8 +1,11 @@
 //! Arguments of `perf-exporter script`.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+
+use crate::cli::time_range::time_range;
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
@@ -43,8 +46,8 @@ pub(in crate::cli) struct ScriptArgs {
     #[arg(short = 'C', long, value_name = "CPUS")]
     pub(super) cpu: Option<String>,
     /// Print only samples from START to STOP, in seconds as printed. Either can be omitted.
-    #[arg(long, value_name = "START,STOP")]
-    pub(super) time: Option<String>,
+    #[arg(long, value_name = "START,STOP", value_parser = time_range)]
+    pub(super) time: Option<RangeInclusive<u64>>,
     /// Print at most this number of functions of a call chain.
     #[arg(long, value_name = "N")]
     pub(super) max_stack: Option<usize>,

@@ -1,8 +1,6 @@
 //! Selection of samples.
 
-use std::ops::RangeInclusive;
-
-use anyhow::{Context, bail};
+use anyhow::Context as _;
 
 use super::args::ScriptArgs;
 use crate::host::CpuSet;
@@ -13,8 +11,6 @@ use crate::profile::Profile;
 pub(super) struct Filter<'a> {
     args: &'a ScriptArgs,
     cpus: Option<CpuSet>,
-    /// The first and the last time, in nanoseconds.
-    times: Option<RangeInclusive<u64>>,
 }
 
 /// What a sample is selected by.
@@ -31,33 +27,14 @@ impl<'a> Filter<'a> {
     /// Parses the options.
     ///
     /// # Errors
-    /// If a list of CPUs or a time is invalid.
+    /// If the list of CPUs is invalid.
     pub(super) fn new(args: &'a ScriptArgs) -> anyhow::Result<Self> {
         let cpus = args
             .cpu
             .as_deref()
             .map(|list| list.parse().with_context(|| format!("--cpu {list}")))
             .transpose()?;
-        let times = match &args.time {
-            None => None,
-            Some(text) => {
-                let Some((start, stop)) = text.split_once(',') else {
-                    bail!("--time {text}: write START,STOP");
-                };
-                let parse = |word: &str, otherwise| match word.trim() {
-                    "" => Ok(otherwise),
-                    word => nanoseconds(word)
-                        .with_context(|| format!("--time {text}: {word:?} is not a time in seconds")),
-                };
-                Some(parse(start, 0)?..=parse(stop, u64::MAX)?)
-            }
-        };
-        Ok(Self { args, cpus, times })
-    }
-
-    /// Returns the first and the last time of the selected samples; `None`: all.
-    pub(super) fn times(&self) -> Option<RangeInclusive<u64>> {
-        self.times.clone()
+        Ok(Self { args, cpus })
     }
 
     /// Reports whether a sample is selected by its task, CPU and event.
@@ -90,31 +67,5 @@ impl<'a> Filter<'a> {
         let file = dso.rsplit('/').next().unwrap_or(dso);
         (dsos.is_empty() || dsos.iter().any(|word| word == dso || word == file))
             && (symbols.is_empty() || symbol.is_some_and(|symbol| symbols.iter().any(|word| word == symbol)))
-    }
-}
-
-/// Parses seconds with at most nine decimals.
-fn nanoseconds(text: &str) -> Option<u64> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if !digits(whole) || !digits(fraction) || fraction.len() > 9 {
-        return None;
-    }
-    let whole: u64 = whole.parse().ok()?;
-    let fraction: u64 = format!("{fraction:0<9}").parse().ok()?;
-    whole.checked_mul(1_000_000_000)?.checked_add(fraction)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_exact_to_the_nanosecond() {
-        assert_eq!(nanoseconds("16273.738558"), Some(16_273_738_558_000));
-        assert_eq!((nanoseconds("2"), nanoseconds("0.000000001")), (Some(2_000_000_000), Some(1)));
-        for text in ["", "-1", "1.0000000001", "1.x", "99999999999999"] {
-            assert_eq!(nanoseconds(text), None, "{text}");
-        }
     }
 }

@@ -40,8 +40,11 @@ pub(super) fn script(args: &ScriptArgs, roots: &Roots) -> ExitCode {
         Ok(filter) => filter,
         Err(error) => return fail(USAGE, &error),
     };
-    let options =
-        Options { return_addresses: args.format == Format::Text, times: filter.times(), ..reading_options() };
+    let options = Options {
+        return_addresses: args.format == Format::Text,
+        times: args.time.clone(),
+        ..reading_options()
+    };
     let printed = match args.format {
         Format::Text => text(args, &filter, &options, roots),
         Format::Folded => folded(args, &filter, &options, roots),
@@ -63,9 +66,6 @@ fn folded(
     roots: &Roots,
 ) -> anyhow::Result<io::Result<()>> {
     let mut recording = recording::open(&args.input, options, &files(roots))?;
-    if filter.times().is_some() && recording.about.times.is_none() {
-        bail!("--time: the recording has no times");
-    }
     for profile in &mut recording.profiles {
         let stacks = filter.stacks(profile);
         let (tasks, kind) = (&profile.tasks, &profile.kind);

@@ -1,4 +1,4 @@
-//! Copied user stacks (`perf record --call-graph dwarf`): the call chain from the registers and the copy of the stack.
+//! Registers and copied user stacks (`perf record --call-graph dwarf`): callers that the recorded call chain does not have.
 
 use std::sync::Arc;
 
@@ -54,10 +54,34 @@ impl CopiedStacks {
             return None;
         }
         let user = UserStack { registers: Registers::among(mask, numbers)?, bytes, full };
+        self.walk(pid, &user, DEPTH, machine)
+    }
+
+    /// Returns the caller of the innermost function of a program, at `ip`, which is still in a register and which call chains by frame
+    /// pointers omit. As perf on arm64 (`arm64-frame-pointer-unwind-support.c`).
+    pub(super) fn caller_of_leaf(
+        &mut self,
+        (pid, ip): (u32, u64),
+        fields: &Fields<'_>,
+        mask: u64,
+        machine: &mut Machine,
+    ) -> Option<u64> {
+        let registers = Registers::of_leaf(ip, mask, fields.registers?).filter(|_| self.is_native)?;
+        let user = UserStack { registers, ..UserStack::default() };
+        self.walk(pid, &user, 2, machine)?.get(1).copied()
+    }
+
+    fn walk(
+        &mut self,
+        pid: u32,
+        user: &UserStack<'_>,
+        depth: usize,
+        machine: &mut Machine,
+    ) -> Option<Vec<u64>> {
         let map = machine.map_of(pid)?;
-        let mut files =
-            Found { recorded: &mut machine.files, files: &self.files, cache: self.cache.as_deref() };
-        Some(self.unwinder.walk((pid, &map), &user, DEPTH, &mut files))
+        let cache = self.cache.as_deref();
+        let mut files = Found { recorded: &mut machine.files, files: &self.files, cache };
+        Some(self.unwinder.walk((pid, &map), user, depth, &mut files))
     }
 }
 

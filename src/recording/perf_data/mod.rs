@@ -254,10 +254,7 @@ impl<'f> Reader<'f> {
         let mode = CpuMode::of(record.raw.misc);
         let period = fields.period.unwrap_or(if attribute.frequency { 1 } else { attribute.period });
         let chain = match (fields.chain, fields.ip) {
-            (Some(chain), _) => {
-                let unwound = self.copied.unwind(pid, &fields, attribute.registers, &mut self.machine);
-                self.chain(chain, unwound, pid, mode)
-            }
+            (Some(chain), _) => self.chain(chain, &fields, (pid, attribute.registers), mode),
             (None, Some(address)) => vec![Place { address, frame: self.machine.frame(pid, mode, address) }],
             (None, None) => Vec::new(),
         };
@@ -281,25 +278,47 @@ impl<'f> Reader<'f> {
     }
 
     /// Returns the locations of a call chain. Markers change the mode of the addresses behind them. The addresses of the program are those
-    /// that were unwound, if its stack was copied.
-    fn chain(&mut self, bytes: &[u8], unwound: Option<Vec<u64>>, pid: u32, mut mode: CpuMode) -> Vec<Place> {
+    /// that were unwound, if its stack was copied. `mask` are the registers of samples.
+    fn chain(
+        &mut self,
+        bytes: &[u8],
+        fields: &sample::Fields<'_>,
+        (pid, mask): (u32, u64),
+        mut mode: CpuMode,
+    ) -> Vec<Place> {
+        let unwound = self.copied.unwind(pid, fields, mask, &mut self.machine);
         let (mut cursor, mut chain) = (Cursor::new(bytes, self.header.big), Vec::new());
+        let mut is_innermost = true;
         while let Some(address) = cursor.u64().filter(|_| chain.len() < CHAIN_LIMIT) {
             match CpuMode::of_marker(address) {
                 Some(marked) => mode = marked,
                 None if unwound.is_some() && mode == CpuMode::User => {}
                 None => {
                     let back = u64::from(!chain.is_empty() && !self.return_addresses);
-                    let frame = self.machine.frame(pid, mode, address.saturating_sub(back));
-                    chain.push(Place { address, frame });
+                    chain.push(self.place(pid, mode, address, back));
+                    if mode == CpuMode::User && std::mem::take(&mut is_innermost) {
+                        let caller =
+                            self.copied.caller_of_leaf((pid, address), fields, mask, &mut self.machine);
+                        chain.extend(caller.map(|address| self.caller(pid, address)));
+                    }
                 }
             }
         }
-        // As perf with libdw: the address of a caller is that of the last byte of its call.
-        for (depth, address) in unwound.into_iter().flatten().enumerate() {
-            let address = address.saturating_sub(u64::from(depth > 0));
-            chain.push(Place { address, frame: self.machine.frame(pid, CpuMode::User, address) });
-        }
+        let unwound = unwound.into_iter().flatten().enumerate();
+        chain.extend(unwound.map(|(depth, address)| match depth {
+            0 => self.place(pid, CpuMode::User, address, 0),
+            _ => self.caller(pid, address),
+        }));
         chain
+    }
+
+    /// Returns the place of an address, which is looked up `back` bytes before.
+    fn place(&mut self, pid: u32, mode: CpuMode, address: u64, back: u64) -> Place {
+        Place { address, frame: self.machine.frame(pid, mode, address.saturating_sub(back)) }
+    }
+
+    /// Returns the place of a call that unwinding found, by its return address. As perf with libdw: the address is that of its last byte.
+    fn caller(&mut self, pid: u32, address: u64) -> Place {
+        self.place(pid, CpuMode::User, address.saturating_sub(1), 0)
     }
 }

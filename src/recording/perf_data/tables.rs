@@ -50,7 +50,7 @@ impl Tables {
         (self.full > 0).then(|| {
             format!(
                 "{} samples have only their innermost function, because the recording has more than {STACKS} call chains or {FRAMES} \
-                 functions in them: read a part of it with script --time",
+                 functions in them: select a part of it with --time",
                 self.full
             )
         })
