@@ -39,12 +39,14 @@
 //! | [`symbol`] | function names of frames |
 //! | [`profile`] | samples and off-CPU times by stack |
 //! | `perf_data` | files in the format of perf |
+//! | [`annotate`] | instructions of functions with their samples |
 //! | [`export`] | export formats, HTTP server, push |
 //! | [`app`] | threads of the service |
 //! | [`cli`] | the command line |
 //!
 //! A module imports only from modules above it. A test checks this, and that only [`sys`] contains `unsafe` code.
 
+pub mod annotate;
 pub mod anomaly;
 pub mod app;
 pub mod attribute;

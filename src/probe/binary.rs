@@ -36,7 +36,7 @@ use object::read::elf::NoteIterator;
 
 use self::error::LISTED;
 use self::headers::{Class, Headers, SymbolTable};
-use self::input::Input;
+use self::input::{Input, Part};
 use self::symbols::{Hit, Kind};
 use super::argument::Arch;
 use super::usdt::{self, UsdtProbe};
@@ -220,8 +220,20 @@ impl<'f> Binary<'f> {
         self.headers.segments.iter().find_map(|segment| segment.offset_of(address))
     }
 
+    /// Reads the code at an address, up to `end` (exclusive) or the end of its segment in the file, at most `limit` bytes.
+    ///
+    /// # Errors
+    /// The address is not in code, or the file cannot be read.
+    pub fn code_at(&self, start: u64, end: u64, limit: u64) -> Result<Vec<u8>> {
+        let mut code = self.headers.segments.iter().filter(|segment| segment.executable);
+        let found = code.find_map(|segment| Some((segment.offset_of(start)?, segment.limit)));
+        let (offset, behind) = found.ok_or_else(|| self.not_code(format!("address {start:#x}")))?;
+        let size = end.min(behind).saturating_sub(start).min(limit);
+        self.input.bytes(Part { offset, size }, limit, "the code")
+    }
+
     /// Returns the file offset of an address in code.
-    fn code_offset(&self, address: u64) -> Option<u64> {
+    pub fn code_offset(&self, address: u64) -> Option<u64> {
         let mut code = self.headers.segments.iter().filter(|segment| segment.executable);
         code.find_map(|segment| segment.offset_of(address))
     }

@@ -424,18 +424,18 @@ impl Names {
     }
 
     /// Returns the result for a linkage name that was read from a file, with a suffix.
-    /// `start` is the first address of the function.
+    /// `function` are the addresses of the function.
     fn result(
         &self,
         read: std::io::Result<Option<Vec<u8>>>,
         suffix: &str,
-        start: u64,
+        function: Span,
         span: Span,
     ) -> NameResult {
         let Ok(linkage) = read else { return (Err(Reason::Unreadable), None) };
         let name = linkage.map(|linkage| {
             let linkage = String::from_utf8_lossy(&linkage);
-            Name::new(&format!("{}{suffix}", demangle(&linkage)), &format!("{linkage}{suffix}")).at(start)
+            Name::new(&format!("{}{suffix}", demangle(&linkage)), &format!("{linkage}{suffix}")).at(function)
         });
         (name.ok_or(self.otherwise), Some(span))
     }
@@ -470,7 +470,8 @@ impl Reading<'_> {
             }
         }
         let Some((table, reader, function)) = best else { return self.stub(names, address, span) };
-        names.result(table.addresses.name(&*reader, &function), "", function.start, span)
+        let addresses = (function.start, function.end);
+        names.result(table.addresses.name(&*reader, &function), "", addresses, span)
     }
 
     /// Names a stub after the function of another file that it calls, as perf does.
@@ -485,7 +486,7 @@ impl Reading<'_> {
             Ok(reader) => reader,
             Err(reason) => return (Err(reason), None),
         };
-        names.result(stubs.name(&*reader, address), "@plt", own.0, span)
+        names.result(stubs.name(&*reader, address), "@plt", own, span)
     }
 
     /// Looks up an address in a table.

@@ -186,13 +186,16 @@ impl Listed {
     fn find(&self, address: u64) -> Option<(Answer, Span)> {
         let at = self.table.find(address)?;
         let segment = self.segments.get(at.range).cloned();
-        Some((Answer { name: Ok(Name::plain(at.name.into()).at(at.start)), segment }, (at.start, at.end)))
+        Some((
+            Answer { name: Ok(Name::plain(at.name.into()).at((at.start, at.end))), segment },
+            (at.start, at.end),
+        ))
     }
 }
 
 impl ChangedFunction {
     fn answer(&self, start: u64) -> Answer {
-        Answer { name: Ok(Name::plain(Arc::clone(&self.name)).at(start)), segment: None }
+        Answer { name: Ok(Name::plain(Arc::clone(&self.name)).at((start, self.end))), segment: None }
     }
 }
 

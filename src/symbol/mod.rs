@@ -21,6 +21,7 @@ mod debug;
 mod demangle;
 mod dwarf;
 mod files;
+mod find_file;
 mod follow;
 mod hash;
 mod identity;
@@ -40,8 +41,10 @@ mod work;
 mod tests;
 
 pub use account::{Accounts, Reason};
+pub(crate) use find_file::{FileIdentity, FileMissing, find_file};
 pub use hash::FileHash;
 pub use lines::{LineAccounts, LineReason, Lines};
+pub(crate) use owner::is_readable_by;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,8 +76,9 @@ pub struct Named {
     /// The address: relative to the file according to its headers, or the kernel or process address where there is no file. 0 for the end
     /// of a truncated stack.
     pub address: u64,
-    /// The first address of the function that contains it, if the symbol is from a table of the kernel or of a file.
-    pub function: Option<u64>,
+    /// The first address and the end address (exclusive) of the function that contains it, if the symbol is from a table of the kernel or
+    /// of a file.
+    pub function: Option<(u64, u64)>,
 }
 
 named_enum! {
@@ -368,7 +372,7 @@ impl Symbolizer {
                 answer
             }
         };
-        let function = name.as_ref().ok().map(Name::start);
+        let function = name.as_ref().ok().map(Name::function);
         let line = name.map(|name| name.line());
         let named = Named::of(Origin::Kernel, address, line, || format!("[kernel] {address:#x}"));
         Named { segment, function, ..named }
@@ -381,7 +385,7 @@ impl Symbolizer {
             return Named::unknown(Origin::Unknown, offset, text, Some(Reason::NoFile));
         };
         let (address, segment) = (found.address, found.segment);
-        let function = found.name.as_ref().ok().map(Name::start);
+        let function = found.name.as_ref().ok().map(Name::function);
         let line = found.name.map(|name| name.line());
         let named = Named::of(Origin::Native, address, line, || place_in(&segment.path, address));
         Named { segment: Some(segment), function, ..named }

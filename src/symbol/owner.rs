@@ -20,7 +20,7 @@ pub(super) fn is_of_process(files: &Files, pid: u32, opened: &Opened) -> io::Res
 }
 
 /// Reports whether a process may read a file by itself, or all users may.
-pub(super) fn is_readable_by(files: &Files, pid: Option<u32>, opened: &Opened) -> bool {
+pub(crate) fn is_readable_by(files: &Files, pid: Option<u32>, opened: &Opened) -> bool {
     let Ok(stat) = opened.file.stat() else { return false };
     stat.mode & READ_BY_ALL != 0 || pid.is_some_and(|pid| users(files, pid).contains(&stat.uid))
 }

@@ -31,29 +31,29 @@ pub(super) struct Answer {
 pub(super) struct Name {
     name: Arc<str>,
     linkage: Arc<str>,
-    /// The first address of the function.
-    start: u64,
+    /// The addresses of the function.
+    function: Span,
 }
 
 impl Name {
     pub(super) fn new(name: &str, linkage: &str) -> Self {
         let name: Arc<str> = name.into();
         let linkage = if *name == *linkage { Arc::clone(&name) } else { linkage.into() };
-        Self { name, linkage, start: 0 }
+        Self { name, linkage, function: (0, 0) }
     }
 
     /// Creates a name that is also the linkage name.
     pub(super) fn plain(name: Arc<str>) -> Self {
-        Self { linkage: Arc::clone(&name), name, start: 0 }
+        Self { linkage: Arc::clone(&name), name, function: (0, 0) }
     }
 
-    /// Sets the first address of the function.
-    pub(super) fn at(self, start: u64) -> Self {
-        Self { start, ..self }
+    /// Sets the addresses of the function.
+    pub(super) fn at(self, function: Span) -> Self {
+        Self { function, ..self }
     }
 
-    pub(super) fn start(&self) -> u64 {
-        self.start
+    pub(super) fn function(&self) -> Span {
+        self.function
     }
 
     pub(super) fn line(&self) -> NamedLine {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use perf_exporter::host;
 
 /// The modules in order of dependency: each imports only from modules before it.
-const ORDER: [&str; 42] = [
+const ORDER: [&str; 43] = [
     "error",
     "clean",
     "named_enum",
@@ -45,6 +45,7 @@ const ORDER: [&str; 42] = [
     "profile",
     "perf_data",
     "recording",
+    "annotate",
     "report",
     "status",
     "export",

@@ -221,7 +221,7 @@ impl Lines<'_> {
                     Address::Text(address) => return reader.text(address).map(str::to_owned),
                 };
                 let named = resolve(known, reader, std::iter::once(Frame::Kernel(address))).pop()?;
-                let offset = named.address.wrapping_sub(named.function?);
+                let offset = named.address.wrapping_sub(named.function?.0);
                 Some(format!("{}+{offset:#x}", text::symbol(&named)?))
             };
             printer.print(raw, &mut look)

@@ -84,7 +84,7 @@ pub(super) fn place(
             None => text.push_str("[unknown]"),
         }
         if fields.has(Field::Symoff)
-            && let Some(start) = named.function
+            && let Some((start, _)) = named.function
         {
             write!(text, "+{:#x}", named.address.wrapping_sub(start))?;
         }

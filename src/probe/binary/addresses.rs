@@ -80,6 +80,8 @@ pub struct Place {
 pub struct Function {
     /// First address.
     pub start: u64,
+    /// End address (exclusive), which is guessed if the symbol has no size.
+    pub end: u64,
     /// Indices of its names in the symbol table.
     names: Vec<u32>,
 }
@@ -237,16 +239,16 @@ impl Addresses {
             }
             span.1 = span.1.min(end);
             if !is_guess {
-                chosen = Some(start);
+                chosen = Some((start, end));
                 break;
             }
-            chosen = chosen.or(Some(start));
+            chosen = chosen.or(Some((start, end)));
         }
-        let function = chosen.map(|start| {
+        let function = chosen.map(|(start, end)| {
             let same = near.before.iter().filter(|&&(address, _)| address == start);
             let mut names: Vec<u32> = same.map(|&(_, index)| index).collect();
             names.truncate(ALIAS_LIMIT);
-            Function { start, names }
+            Function { start, end, names }
         });
         Ok(Place { function, span })
     }

@@ -5,22 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::printable;
-use crate::files::{Files, Opened, Root};
+use crate::files::Files;
 use crate::stack::{BuildId, Code, Frame, Module, ModuleId, Process, ProcessId};
+use crate::symbol::{FileIdentity, FileMissing, find_file};
 
 /// Maximum number of open files.
 const OPEN_LIMIT: usize = 256;
 /// A process that does not exist: related files are looked up on this machine, not in the root of a process.
 const NO_PROCESS: ProcessId = ProcessId(u32::MAX);
-
-/// Why a file of the recording is not used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Unused {
-    /// It does not exist on this machine, or cannot be read.
-    Missing,
-    /// The file on this machine has another build id than the recorded one.
-    OtherBuild,
-}
 
 /// The files, in the form that the symbolizer reads.
 #[derive(Debug, Default)]
@@ -28,7 +20,7 @@ pub(super) struct RecordedFiles {
     pub(super) code: Code,
     known: HashMap<(Arc<str>, Option<BuildId>), ModuleId>,
     /// For each module, the result of the last attempt to open it.
-    states: Vec<Option<Result<PathBuf, Unused>>>,
+    states: Vec<Option<Result<PathBuf, FileMissing>>>,
     open: usize,
 }
 
@@ -82,7 +74,8 @@ impl RecordedFiles {
         if module.file.is_ok() || matches!(state, Some(Err(_))) || &*module.path == "[vdso]" {
             return;
         }
-        let opened = find(module, files, cache);
+        let build_id = module.build_id.as_ref();
+        let opened = find_file(files, &[], FileIdentity { path: &module.path, build_id, hash: None }, cache);
         if self.open >= OPEN_LIMIT {
             for module in &mut self.code.modules {
                 module.file = Err("".into());
@@ -106,7 +99,7 @@ impl RecordedFiles {
     }
 
     /// Returns the files that are not used, with their paths.
-    pub(super) fn unused(&self) -> Vec<(Unused, String)> {
+    pub(super) fn unused(&self) -> Vec<(FileMissing, String)> {
         let states = self.states.iter().zip(&self.code.modules);
         let mut unused: Vec<_> = states
             .filter_map(|(state, module)| match state {
@@ -117,26 +110,4 @@ impl RecordedFiles {
         unused.sort();
         unused
     }
-}
-
-/// Opens the file with the recorded build id: at its path, or in the build id cache of perf, or a debug file.
-fn find(module: &Module, files: &Files, cache: Option<&str>) -> Result<Opened, Unused> {
-    let wanted = module.build_id.as_ref().map(ToString::to_string);
-    let has_build_id = |opened: &Opened| {
-        let found = opened.binary().ok().and_then(|binary| binary.build_id());
-        // perf records at most 20 bytes.
-        wanted.as_ref().is_none_or(|wanted| found.is_some_and(|found| found.starts_with(wanted)))
-    };
-    let mut unused = Unused::Missing;
-    if let Ok(opened) = files.open(&Root::Host, &module.path, None) {
-        if has_build_id(&opened) {
-            return Ok(opened);
-        }
-        unused = Unused::OtherBuild;
-    }
-    let Some((start, rest)) = wanted.as_ref().and_then(|id| id.split_at_checked(2)) else {
-        return Err(unused);
-    };
-    let cached = cache.map(|cache| format!("{cache}/.build-id/{start}/{rest}/elf"));
-    cached.and_then(|path| files.open(&Root::Host, &path, None).ok()).filter(has_build_id).ok_or(unused)
 }

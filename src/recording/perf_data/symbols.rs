@@ -11,9 +11,7 @@ use crate::host;
 use crate::recording::about::About;
 use crate::ring::Ksymbol;
 use crate::stack::{self, BuildId, Frame};
-use crate::symbol::{self, Lines, Named, Origin, Reason, Segment, Symbolizer};
-
-use super::files::Unused;
+use crate::symbol::{self, FileMissing, Lines, Named, Origin, Reason, Segment, Symbolizer};
 
 /// Memory for symbols in bytes.
 const MEMORY: usize = 128 << 20;
@@ -174,8 +172,8 @@ impl Symbols {
         }
         let unused = machine.files.unused();
         for (kind, what) in [
-            (Unused::Missing, "are not on this machine or cannot be read"),
-            (Unused::OtherBuild, "have another build id on this machine than in the recording"),
+            (FileMissing::Missing, "are not on this machine or cannot be read"),
+            (FileMissing::OtherBuild, "have another build id on this machine than in the recording"),
         ] {
             let paths: Vec<&str> =
                 unused.iter().filter(|(unused, _)| *unused == kind).map(|(_, path)| &**path).collect();
