@@ -167,7 +167,8 @@ impl<'p> Choice<'p> {
 }
 
 fn identity(mapping: &Mapping) -> FileIdentity<'_> {
-    FileIdentity { path: &mapping.path, build_id: mapping.build_id.as_ref(), hash: mapping.hash }
+    let build_id = mapping.build_id.as_ref();
+    FileIdentity { path: &mapping.path, build_id, hash: mapping.hash.filter(|_| build_id.is_none()) }
 }
 
 /// Returns the offset of a location in its file. The addresses of a mapping may have been moved, as in pprof.

@@ -74,7 +74,11 @@ fn x86(code: &[u8], start: u64, syntax: Syntax, limit: usize) -> Vec<Instruction
                 formatter.format_mnemonic(&decoded, &mut text);
                 text = format!("{text:<width$}{target:x}", width = MNEMONIC as usize);
             }
-            None => formatter.format(&decoded, &mut text),
+            None => {
+                // objdump writes the factor of an index, and an address relative to `rip` without one.
+                formatter.options_mut().set_always_show_scale(!decoded.is_ip_rel_memory_operand());
+                formatter.format(&decoded, &mut text);
+            }
         }
         if decoded.is_ip_rel_memory_operand() {
             text.push_str(&format!("        # {:x}", decoded.ip_rel_memory_address()));
@@ -93,7 +97,6 @@ fn style(options: &mut FormatterOptions, syntax: Syntax) {
     options.set_uppercase_hex(false);
     options.set_small_hex_numbers_in_decimal(false);
     options.set_rip_relative_addresses(true);
-    options.set_always_show_scale(true);
     options.set_show_branch_size(false);
     if syntax == Syntax::Intel {
         options.set_uppercase_keywords(true);
@@ -103,8 +106,9 @@ fn style(options: &mut FormatterOptions, syntax: Syntax) {
 
 fn aarch64(code: &[u8], start: u64, limit: usize) -> Vec<Instruction> {
     let decoder = InstDecoder::default();
-    let words = code.chunks(WORD).zip((start..).step_by(WORD)).take(limit);
-    let instruction = |(bytes, address): (&[u8], u64)| {
+    let words = code.chunks(WORD).zip(0u64..).take(limit);
+    let instruction = |(bytes, number): (&[u8], u64)| {
+        let address = start.wrapping_add(number * WORD as u64);
         let decoded = decoder.decode(&mut U8Reader::new(bytes));
         let (text, target, is_call) = match (decoded, bytes) {
             (Ok(decoded), _) => {

@@ -15,7 +15,7 @@ mod program;
 mod rows;
 mod source;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod text;
 
 use std::sync::Arc;

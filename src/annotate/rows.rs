@@ -61,7 +61,7 @@ fn attribute(
         let behind = instructions.partition_point(|found| found.address <= address);
         let place = behind.checked_sub(1).filter(|&place| {
             // In bounds: before the partition point.
-            address - instructions[place].address < instructions[place].length as u64
+            address.wrapping_sub(instructions[place].address) < instructions[place].length as u64
         });
         if let Some(sum) = place.and_then(|place| sums.get_mut(place)) {
             sum.add(own);

@@ -15,9 +15,9 @@ use crate::files::{Files, Opened, Root};
 use crate::symbol::is_readable_by;
 
 /// Maximum number of source files of a function.
-const FILES: usize = 64;
+const FILES: usize = 32;
 /// Maximum size of the part of a file that is read, in bytes.
-const SIZE: u64 = 8 << 20;
+const SIZE: u64 = 4 << 20;
 /// Maximum length of a line, in bytes.
 const LENGTH: usize = 240;
 /// Endings of source files.
@@ -72,11 +72,10 @@ impl<'f> Sources<'f> {
             return None;
         }
         let of_processes = self.pids.iter().map(|&pid| (Root::Process(pid), Some(pid)));
-        let on_host = of_processes.chain([(Root::Host, None)]).find_map(|(root, pid)| {
+        of_processes.chain([(Root::Host, None)]).find_map(|(root, pid)| {
             let opened = self.files.open(&root, path, None).ok()?;
             (self.pids.is_empty() || is_readable_by(self.files, pid, &opened)).then_some(opened)
-        });
-        on_host
+        })
     }
 }
 

@@ -101,7 +101,8 @@ fn instruction(address: u64, text: &str, value: u64, jump: Option<usize>) -> Row
     Row::Instruction { address, text: text.into(), value, samples: value / 10, jump }
 }
 
-fn annotated() -> Annotated {
+/// Returns a function with a loop.
+pub(crate) fn annotated() -> Annotated {
     let source = |line, text: Option<&str>, value| Row::Source {
         file: "/src/hot.c".into(),
         line,

@@ -8,6 +8,9 @@ use super::jumps::Arrows;
 use super::{Annotated, Row};
 use crate::clean::{NAME, clean};
 
+/// Width of a tab in addition to its character, as perf counts it.
+const TAB: usize = 5;
+
 /// Smallest share of a line in the summary, in percent.
 const SUMMARY: f64 = 0.5;
 
@@ -64,7 +67,7 @@ impl Display for Text<'_> {
             clean(&annotated.event, NAME),
             annotated.samples,
         );
-        writeln!(f, "{head}\n{}", "-".repeat(head.chars().count()))?;
+        writeln!(f, "{head}\n{}", "-".repeat(head.chars().count() + TAB))?;
         self.rows(f)
     }
 }
@@ -95,7 +98,7 @@ impl Text<'_> {
                         true => write!(f, "{samples:8}")?,
                         false => write!(f, "{:8.2}", annotated.percent(*value))?,
                     }
-                    write!(f, " :   {address:x}:   {}{text}", beside(place))?;
+                    write!(f, " : {}  {address:x}:   {text}", beside(place))?;
                     if let Some((file, line)) = source.filter(|_| options.lines && *value > 0) {
                         write!(f, " // {file}:{line}")?;
                     }

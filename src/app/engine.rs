@@ -68,6 +68,8 @@ pub(super) struct Published {
     pub(super) status: Arc<Status>,
     /// The kinds of profiles, in the order of the configuration.
     pub(super) profiles: Vec<Arc<str>>,
+    /// Maximum size of the debug information of a file, in bytes.
+    pub(super) debug_info: u64,
     /// Begin of the collection. No count in it is older.
     pub(super) at: Monotonic,
     /// Maximum age of the result in a response to a scrape.
@@ -669,6 +671,7 @@ impl<K: Kernel> Engine<K> {
             selected,
             status,
             profiles,
+            debug_info: self.config.limits.debug_info,
             at,
             freshness,
             history,

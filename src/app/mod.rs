@@ -31,6 +31,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot, watch};
 
+use crate::annotate::{self, Annotator, Syntax};
 use crate::anomaly::{Report, SharedReport};
 use crate::budget::Part;
 use crate::clock::Clock;
@@ -64,6 +65,9 @@ use stop::Requested;
 
 /// Maximum time that a scrape waits for the first collection, and a push for the next one.
 const COLLECTION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum number of instructions on a page, which limits its size to some megabytes.
+const MAX_INSTRUCTIONS: usize = 10_000;
 
 /// Maximum number of concurrent calls for profiles. Each call can block on locks and files.
 const MAX_PROFILE_CALLS: usize = 4;
@@ -221,6 +225,7 @@ where
         published,
         (profiles, history, anomalies, incidents),
         web.rules,
+        options.files.clone(),
         traffic.cpu().clone(),
         options.clock.clone(),
     );
@@ -375,6 +380,7 @@ struct Service {
     anomalies: SharedReport,
     incidents: Incidents,
     rules: watch::Receiver<Arc<Rules>>,
+    files: Files,
     /// Limits concurrent calls for profiles.
     profile_calls: Arc<Semaphore>,
     cpu: RequestCpu,
@@ -408,6 +414,7 @@ impl Service {
             Incidents,
         ),
         rules: watch::Receiver<Arc<Rules>>,
+        files: Files,
         cpu: RequestCpu,
         clock: Clock,
     ) -> Self {
@@ -421,6 +428,7 @@ impl Service {
             anomalies,
             incidents,
             rules,
+            files,
             profile_calls,
             cpu,
             clock,
@@ -569,6 +577,17 @@ impl Source for Service {
         tokio::time::sleep(Duration::from_secs(seconds.into())).await;
         under_way.recording = None;
         Ok(Arc::new(self.run_blocking(move |profiles| profiles.end(recording, &selection)).await?))
+    }
+
+    fn annotator(&self, syntax: Syntax) -> Annotator {
+        let options = annotate::Options {
+            syntax,
+            debug_info: self.last().debug_info,
+            in_processes: true,
+            instructions: MAX_INSTRUCTIONS,
+            ..annotate::Options::default()
+        };
+        Annotator::new(&self.files, options)
     }
 
     async fn heat(

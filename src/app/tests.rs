@@ -74,6 +74,7 @@ fn published(at: Monotonic) -> Arc<Published> {
         selected: OnceLock::new(),
         status: Arc::new(example()),
         profiles: vec!["cpu".into()],
+        debug_info: 0,
         at,
         freshness: Duration::ZERO,
         history: config::History::default(),
@@ -97,6 +98,7 @@ fn troubled() -> Troubled {
             Incidents::absent(),
         ),
         watch::channel(Arc::default()).1,
+        Files::here(&Roots::default()),
         RequestCpu::default(),
         clock.clone(),
     );

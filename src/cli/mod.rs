@@ -1,8 +1,10 @@
 //! The command line: parses the arguments, runs one command and returns its exit code. Each command has a module of its own.
 
+mod annotate;
 mod check;
 mod follow;
 mod incidents;
+mod input;
 mod list;
 mod observe;
 mod probe;
@@ -91,6 +93,8 @@ enum Command {
     Script(script::ScriptArgs),
     /// Show the functions of a recording or of a running service, as perf report does.
     Report(report::ReportArgs),
+    /// Show the hot instructions of functions with their source lines, as perf annotate does.
+    Annotate(annotate::AnnotateArgs),
     /// Compare two recordings, or a recording and a running service, as perf diff does.
     Diff(report::DiffArgs),
     /// Show a live view of the functions that the machine, a process or a cgroup runs, as perf top does.
@@ -205,6 +209,7 @@ pub fn main() -> ExitCode {
         Command::Record(args) => exit(record::record(&args, &host()), "recorded"),
         Command::Script(args) => script::script(&args, &roots),
         Command::Report(args) => report::report(&args, &roots),
+        Command::Annotate(args) => annotate::annotate(&args, &roots),
         Command::Diff(args) => report::diff(&args, &roots),
         Command::Top(args) => exit(top::top(&args, &host()), "sampled"),
         Command::Sched(args) => exit(sched::sched(&args, &host()), "followed"),
@@ -331,9 +336,19 @@ fn print_notes(about: &About) {
             eprintln!("perf-exporter: {count} {what}");
         }
     }
-    for note in &about.notes {
-        eprintln!("perf-exporter: {note}");
-    }
+    about.notes.iter().for_each(|note| print_note(note));
+}
+
+/// Prints a note about a result to standard error.
+#[expect(clippy::print_stderr, reason = "notes about the result are for the terminal, not for the log")]
+fn print_note(note: &str) {
+    eprintln!("perf-exporter: {note}");
+}
+
+/// Parses a share in percent.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (0.0..=100.0).contains(number));
+    number.ok_or_else(|| "expected a number from 0 to 100".into())
 }
 
 /// Writes to standard output and flushes it.

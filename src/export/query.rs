@@ -14,6 +14,7 @@ pub(super) use url::{LENGTH, encode, pairs, shown};
 use super::flamegraph::{Shape, View};
 use super::folded::Root;
 use super::top::Grouping;
+use crate::annotate::Syntax;
 use crate::profile::{Cgroups, HeatMap, Mode, Selection};
 use crate::targets::Glob;
 
@@ -71,6 +72,12 @@ pub struct Query {
     pub limit: Option<usize>,
     /// `rows`: rows of a heat map, which divide a second.
     pub rows: Option<u32>,
+    /// `symbol`: the function that is annotated; `None` selects the one with the largest value.
+    pub symbol: Option<String>,
+    /// `module`: its module; `None` selects any.
+    pub module: Option<String>,
+    /// `syntax`: the notation of its instructions.
+    pub syntax: Syntax,
 }
 
 /// Format of an output.
@@ -142,7 +149,7 @@ const COMPARISON: [Key; 11] = [
 const BY: Key = Key("by", Some(|query, given| put(&mut query.root, given.one_of(&ROOTS))));
 
 /// Whether names are annotated.
-const ANNOTATE: Key = Key("annotate", Some(|query, given| put(&mut query.plain, given.one_of(&PLAIN))));
+const ANNOTATED: Key = Key("annotate", Some(|query, given| put(&mut query.plain, given.one_of(&PLAIN))));
 
 /// Flame or icicle.
 const SHAPE: Key = Key("shape", Some(|query, given| put(&mut query.shape, given.one_of(&SHAPES))));
@@ -189,15 +196,25 @@ const TABLES: [(&str, Format); 3] = [("html", Format::Html), ("text", Format::Te
 const ROWS: Key =
     Key("rows", Some(|query, given| put(&mut query.rows, given.number(1, HeatMap::MAX_ROWS).map(Some))));
 
+/// Function that is annotated, its module, and the notation of its instructions.
+const SYMBOL: Key = Key("symbol", Some(|query, given| put(&mut query.symbol, given.text(NAME).map(Some))));
+const MODULE: Key = Key("module", Some(|query, given| put(&mut query.module, given.text(NAME).map(Some))));
+const SYNTAX: Key = Key(
+    "syntax",
+    Some(|query, given| put(&mut query.syntax, given.one_of(&named(Syntax::ALL, Syntax::as_str)))),
+);
+
 /// Additional keys of `/debug/pprof/profile`.
 pub const PPROF: &[Key] = &[];
 /// Additional keys of `/folded`.
-pub const FOLDED: &[Key] = &[BY, ANNOTATE, BASE];
+pub const FOLDED: &[Key] = &[BY, ANNOTATED, BASE];
 /// Additional keys of `/flamegraph`.
 pub const FLAMEGRAPH: &[Key] =
     &[PICTURE_FORMAT, BY, SHAPE, FOCUS, INVERT, SEARCH, Key("x", None), Key("y", None), BASE];
 /// Additional keys of `/top`.
 pub const TOP: &[Key] = &[TABLE_FORMAT, GROUPING, LIMIT, FOCUS, BASE];
+/// Additional keys of `/annotate`.
+pub const ANNOTATE: &[Key] = &[TABLE_FORMAT, SYMBOL, MODULE, SYNTAX];
 /// Additional keys of `/api/v1/heatmap`.
 pub const HEATMAP: &[Key] = &[ROWS];
 
@@ -345,6 +362,9 @@ impl Query {
             ("focus", self.focus.as_deref()),
             ("invert", changed("true", !self.inverted)),
             ("s", self.search.as_deref()),
+            ("symbol", self.symbol.as_deref()),
+            ("module", self.module.as_deref()),
+            ("syntax", changed(self.syntax.as_str(), self.syntax == Syntax::default())),
         ];
         let given = own.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
         all.extend(given);

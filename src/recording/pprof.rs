@@ -21,9 +21,13 @@ use super::{ENTRIES, Invalid, at_most};
 use crate::clock::Timestamp;
 use crate::container::{Identity, Pod};
 use crate::profile::{Kind, Line, Location, Mapping, Mode, Origin, Profile, Task, Unit, ValueType};
+use crate::stack::BuildId;
 
 /// Maximum size in bytes of one sample, location or function.
 const MESSAGE: usize = 1 << 20;
+
+/// Maximum length of a build id in bytes, as in the kernel.
+const BUILD_ID: usize = 20;
 
 /// Maximum length of the name of a thread in bytes, as in the kernel.
 const COMM: usize = 15;
@@ -70,6 +74,8 @@ mod message {
         pub(super) offset: u64,
         #[prost(int64, tag = "5")]
         pub(super) file: i64,
+        #[prost(int64, tag = "6")]
+        pub(super) build_id: i64,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
@@ -299,6 +305,7 @@ impl<'f> Tables<'f> {
             limit: known.limit,
             offset: known.offset,
             path: self.text(known.file).into(),
+            build_id: build_id(self.text(known.build_id)),
             named: true,
             ..Mapping::default()
         };
@@ -339,6 +346,15 @@ impl<'f> Tables<'f> {
         })?;
         Ok(all)
     }
+}
+
+/// Parses a build id of hexadecimal digits. Other linkers write other texts.
+fn build_id(text: &str) -> Option<BuildId> {
+    let digit = |digit: &u8| char::from(*digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let bytes: Option<Box<[u8]>> =
+        pairs.iter().map(|[high, low]| Some(digit(high)? << 4 | digit(low)?)).collect();
+    bytes.filter(|bytes| rest.is_empty() && (1..=BUILD_ID).contains(&bytes.len())).map(BuildId)
 }
 
 /// Returns the kind of code in a mapping.

@@ -199,6 +199,7 @@ fn help_says_what_each_command_does() {
         ("help-probe", &["probe", "--help"]),
         ("help-stat", &["stat", "--help"]),
         ("help-record", &["record", "--help"]),
+        ("help-annotate", &["annotate", "--help"]),
         ("help-top", &["top", "--help"]),
         ("help-script", &["script", "--help"]),
         ("help-report", &["report", "--help"]),

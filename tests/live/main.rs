@@ -18,6 +18,7 @@ mod references;
 mod rings;
 
 mod agreement;
+mod annotate;
 mod anomalies;
 mod attribution;
 mod bursts;

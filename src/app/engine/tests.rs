@@ -73,6 +73,7 @@ fn the_status_tells_how_old_the_collection_is_when_it_is_read() {
         published,
         (engine.profiles(), SharedHistory::default(), engine.anomalies(), Incidents::absent()),
         rules,
+        Files::here(&Roots::default()),
         RequestCpu::default(),
         clock.clone(),
     );

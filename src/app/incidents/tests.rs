@@ -38,6 +38,7 @@ fn with(settings: Option<config::Incidents>, dir: tempfile::TempDir, path: std::
         selected: OnceLock::new(),
         status: Arc::new(example()),
         profiles: Vec::new(),
+        debug_info: 0,
         at: clock.monotonic(),
         freshness: Duration::ZERO,
         history: config::History::default(),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use regex::Regex;
 
+use crate::cli::percent;
 use crate::cli::service::ServiceArgs;
 use crate::cli::time_range::time_range;
 use crate::report::{Chains, Key, Only, Options};
@@ -161,11 +162,6 @@ fn key(word: &str) -> Result<Key, String> {
         let all: Vec<&str> = Key::ALL.iter().map(|key| key.as_str()).collect();
         format!("expected {}", all.join(", "))
     })
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|number| (0.0..=100.0).contains(number));
-    number.ok_or_else(|| "expected a number from 0 to 100".into())
 }
 
 /// Reads the words that perf knows, of which the order and the number have an effect.

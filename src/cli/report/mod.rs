@@ -2,7 +2,6 @@
 
 mod args;
 mod browser;
-mod input;
 
 use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
@@ -13,7 +12,7 @@ use anyhow::{anyhow, bail};
 use super::observe::exit;
 use super::record::write_comparison;
 use super::terminal::Screen;
-use super::{FAILED, USAGE, fail, print_notes, written};
+use super::{FAILED, USAGE, fail, input, print_notes, written};
 use crate::host::Roots;
 use crate::recording::{Recording, align};
 use crate::report::{Chains, Differences, Entries, Header, Key, Options, has_chains, rounded};

@@ -50,9 +50,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::annotate::{Annotator, Options, Syntax};
 use crate::anomaly::Report;
 use crate::config::Metrics;
+use crate::files::Files;
 use crate::history::SharedHistory;
+use crate::host::Roots;
 use crate::incident::{IncidentId, Store, Trigger};
 use crate::metrics::Snapshot;
 use crate::profile::{HeatMap, Profile, Selection, TimeRange};
@@ -137,6 +140,11 @@ pub trait Source: Send + Sync + 'static {
     fn profile(&self, wanted: Wanted) -> impl Future<Output = Result<Arc<Profile>, Unavailable>> + Send {
         let text = format!("no {} profile is taken", wanted.kind);
         async { Err(Unavailable(text)) }
+    }
+
+    /// Returns what annotates functions of profiles. It is used on a blocking thread.
+    fn annotator(&self, syntax: Syntax) -> Annotator {
+        Annotator::new(&Files::here(&Roots::default()), Options { syntax, ..Options::default() })
     }
 
     /// Returns the number of samples of one of these kinds by second, and by offset within the second, in `rows`.

@@ -1,4 +1,4 @@
-//! Requests for profiles: `/debug/pprof/`, `/folded`, `/flamegraph`, `/top`.
+//! Requests for profiles: `/debug/pprof/`, `/folded`, `/flamegraph`, `/top`, `/annotate`.
 //!
 //! A request awaits its turn ([`Turns`](super::turns::Turns)) and its profile on the server's thread, which needs no CPU time. The profile
 //! is encoded on a blocking thread, because an image of many stacks takes longer than a scrape may wait. The turn ends after the encoding.
@@ -21,6 +21,7 @@ use super::rendered::{JSON, render};
 use super::shared::Shared;
 use super::turns::Turn;
 use super::{Source, Unavailable, Wanted};
+use crate::annotate::{Annotator, Target, TextOptions};
 use crate::clock::Timestamp;
 use crate::export::calls::Calls;
 use crate::export::folded::{self, Folded};
@@ -48,6 +49,7 @@ pub(super) enum Output {
     Folded,
     FlameGraph,
     Top,
+    Annotate,
 }
 
 impl Output {
@@ -56,6 +58,7 @@ impl Output {
             Self::FlameGraph => query::FLAMEGRAPH,
             Self::Folded => query::FOLDED,
             Self::Top => query::TOP,
+            Self::Annotate => query::ANNOTATE,
             Self::Pprof => query::PPROF,
         }
     }
@@ -65,6 +68,7 @@ impl Output {
         match (self, query.format) {
             (Self::FlameGraph, None | Some(Format::Html)) => Some(Page::FlameGraph),
             (Self::Top, None | Some(Format::Html)) => Some(Page::Top),
+            (Self::Annotate, None | Some(Format::Html)) => Some(Page::Annotate),
             _ => None,
         }
     }
@@ -141,11 +145,16 @@ pub(super) async fn answer<S: Source>(
             return refused.answer(output.page(&query), view);
         }
     };
+    let annotator = (output == Output::Annotate).then(|| shared.source.annotator(query.syntax));
     let gzip = output != Output::Pprof && negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
     render(&shared.encoded, shared.traffic.cpu(), "the profile", move || {
         let view = View { query: &query, kinds: &kinds, nonce: &nonce };
         let base = base.map(|base| base.profile(&whole)).transpose()?;
-        let made = make(output, view, &whole, base.as_deref())?.compressed(gzip);
+        let made = match annotator {
+            Some(annotator) => annotate(view, &whole, annotator)?,
+            None => make(output, view, &whole, base.as_deref())?,
+        };
+        let made = made.compressed(gzip);
         drop(turn);
         made
     })
@@ -346,7 +355,7 @@ fn make(output: Output, view: View<'_>, whole: &Profile, base_whole: Option<&Pro
             Ok(Answer::rendered(TEXT, folded.text(!query.absolute)))
         }
         Output::FlameGraph => Ok(picture(view, profile, base, nothing)),
-        Output::Top => match &query.focus {
+        Output::Top | Output::Annotate => match &query.focus {
             Some(function) => calls(view, profile, base, function, &nothing),
             None => table(view, profile, base, &nothing),
         },
@@ -413,6 +422,28 @@ fn calls(
         (Some(Format::Text), None) => Answer::rendered(TEXT, format!("# {nothing}\n")),
         (Some(Format::Json), calls) => Answer::rendered(JSON, serde_json::to_vec_pretty(&calls)?),
         (_, calls) => Answer::page(page::calls(view, profile, calls.as_ref().ok_or(nothing)), view.nonce),
+    })
+}
+
+/// Annotates a function. Its files are opened and read on this thread.
+fn annotate(view: View<'_>, whole: &Profile, mut annotator: Annotator) -> io::Result<Answer> {
+    let query = view.query;
+    let profile = part(whole, &query.selection);
+    let target = Target { symbol: query.symbol.clone(), module: query.module.clone() };
+    let annotated = match annotator.annotate(&profile, &target) {
+        Ok(annotated) => annotated,
+        Err(reason) => {
+            let refused = Refused::new(StatusCode::NOT_FOUND, reason.to_string());
+            return Ok(refused.answer(Output::Annotate.page(query), view));
+        }
+    };
+    Ok(match query.format {
+        Some(Format::Text) => {
+            let notes: String = annotated.notes.iter().map(|note| format!("# {note}\n")).collect();
+            Answer::rendered(TEXT, format!("{notes}{}", annotated.text(TextOptions::default())))
+        }
+        Some(Format::Json) => Answer::rendered(JSON, serde_json::to_vec_pretty(&annotated)?),
+        _ => Answer::page(page::annotate(view, &profile, &annotated), view.nonce),
     })
 }
 

@@ -66,7 +66,7 @@ enum Route {
 }
 
 /// Each path as a label, its route, and the class of its requests.
-const ROUTES: [(&str, Route, Class); 21] = [
+const ROUTES: [(&str, Route, Class); 22] = [
     ("/metrics", Route::Metrics, Class::Scrape),
     ("/", Route::Past(Past::Overview), Class::Page),
     ("/cgroup", Route::Past(Past::Subject(Scope::Cgroup)), Class::Page),
@@ -82,6 +82,7 @@ const ROUTES: [(&str, Route, Class); 21] = [
     ("/folded", Route::Profile(Output::Folded), Class::Profile),
     ("/flamegraph", Route::Profile(Output::FlameGraph), Class::Profile),
     ("/top", Route::Profile(Output::Top), Class::Profile),
+    ("/annotate", Route::Profile(Output::Annotate), Class::Profile),
     ("/api/v1/heatmap", Route::HeatMap(Form::Json), Class::Profile),
     ("/heatmap", Route::HeatMap(Form::Page), Class::Profile),
     (LIST, Route::Incidents, Class::Page),

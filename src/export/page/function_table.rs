@@ -1,5 +1,6 @@
 //! The table of functions or groups.
 
+use super::annotated::annotate_address;
 use super::figures::count;
 use super::html::Html;
 use super::selection_form::groupings;
@@ -7,7 +8,7 @@ use crate::export::calls::{Amount, Call, Calls};
 use crate::export::diff::Points;
 use crate::export::query::{LENGTH, Query};
 use crate::export::top::{Grouping, Row, Top, basename, value};
-use crate::profile::{Cgroups, Profile, Selection};
+use crate::profile::{Cgroups, Origin, Profile, Selection};
 use crate::targets::Glob;
 
 /// Number of rows of the longest table.
@@ -94,6 +95,9 @@ fn row(html: &mut Html, profile: &Profile, top: &Top, row: &Row, query: Option<&
         "jit" => "</code> <small>JIT</small>",
         _ => "</code>",
     });
+    if let Some(address) = query.and_then(|query| annotate_link(query, row)) {
+        html.raw(" ").link(" class=\"annotate\"", &address, "annotate");
+    }
     html.raw("</td>");
     if top.by == Grouping::Function {
         html.put("<td class=\"module\" title=\"{}\">{}</td>", [&row.module, &basename(&row.module)]);
@@ -174,6 +178,13 @@ fn link(query: &Query, by: Grouping, name: &str) -> Option<String> {
     };
     let length = address.split_once('?').map_or(0, |(_, query)| query.len());
     (length <= LENGTH).then_some(address)
+}
+
+/// Returns the address of the instructions of a function, if it is in a file and a query can contain its name.
+fn annotate_link(query: &Query, row: &Row) -> Option<String> {
+    let address = annotate_address(query, &row.name, Some(&row.module));
+    let is_in_file = row.origin == Origin::Native.as_str() && row.own > 0 && row.module.starts_with('/');
+    (is_in_file && address.len() <= LENGTH).then_some(address)
 }
 
 /// Reports whether a query would interpret a name as a pattern.

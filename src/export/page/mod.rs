@@ -1,6 +1,7 @@
 //! The status page on `/` and `/status`: one HTML document without scripts and external resources, readable on a phone. Problems are shown
 //! first.
 
+mod annotated;
 mod containers;
 pub(crate) mod figures;
 mod files;

@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 
+use super::annotated::{annotate_address, annotated_card};
 use super::figures::{count, duration};
 use super::function_table::{calls_cards, functions_card};
 use super::html::Html;
 use super::not_recorded::NO_KINDS;
 use super::selection_form::{compare, form, toolbar};
 pub(in crate::export) use super::view::{Page, View};
+use crate::annotate::Annotated;
 use crate::export::calls::Calls;
 use crate::export::flamegraph::{self, Embedded, View as StackView, lost, title};
 use crate::export::query::{Format, Query};
@@ -43,7 +45,10 @@ pub(in crate::export) fn flamegraph(
 fn page(page: Page, view: View<'_>, profile: &Profile, show: impl FnOnce(&mut Html)) -> String {
     let mut html = Html::default();
     begin(&mut html, page, view);
-    compare(&mut html, page, view);
+    // Annotated functions are not compared.
+    if page != Page::Annotate {
+        compare(&mut html, page, view);
+    }
     about(&mut html, page, view, profile);
     show(&mut html);
     end(html)
@@ -151,6 +156,11 @@ pub(in crate::export) fn calls(view: View<'_>, profile: &Profile, calls: Result<
     })
 }
 
+/// Renders the page with the instructions of a function.
+pub(in crate::export) fn annotate(view: View<'_>, profile: &Profile, annotated: &Annotated) -> String {
+    page(Page::Annotate, view, profile, |html| annotated_card(html, annotated, view.query))
+}
+
 /// Renders a page with the reason why there is no profile, and the lines of the configuration that help.
 pub(in crate::export) fn refused(
     page: Page,
@@ -236,11 +246,11 @@ pub(super) fn begin(html: &mut Html, page: Page, view: View<'_>) {
     let (name, own) = page.words();
     head(html, name);
     html.raw("<nav>");
-    for (words, path) in [Page::FlameGraph, Page::Top, Page::HeatMap].map(Page::words) {
+    for (words, path) in [Page::FlameGraph, Page::Top, Page::Annotate, Page::HeatMap].map(Page::words) {
         let current = if path == own { " aria-current=\"page\"" } else { "" };
-        // A heat map is not compared.
+        // A heat map and an annotated function are not compared.
         let address = match path {
-            "/heatmap" => view.query.link(path, &[]),
+            "/heatmap" | "/annotate" => view.query.link(path, &[]),
             _ => view.query.same_selection().address(path),
         };
         html.link(current, &address, words);
@@ -283,7 +293,8 @@ fn about(html: &mut Html, page: Page, view: View<'_>, profile: &Profile) {
         let folded = Query { root: query.root, ..query.same_selection() };
         [("SVG", with(Format::Svg).address("/flamegraph")), ("Folded", folded.address("/folded"))]
     } else {
-        [("Text", with(Format::Text).address("/top")), ("JSON", with(Format::Json).address("/top"))]
+        let path = page.words().1;
+        [("Text", with(Format::Text).address(path)), ("JSON", with(Format::Json).address(path))]
     };
     for (words, address) in others {
         html.link("", &address, words);
@@ -296,6 +307,7 @@ fn about(html: &mut Html, page: Page, view: View<'_>, profile: &Profile) {
         html.put("<p>Callers and callees of <code>{}</code>: ", [&function]);
         let (path, words) = if is_graph { ("/top", "table") } else { ("/flamegraph", "flame graph") };
         html.link("", &of_function.address(path), words);
+        html.raw(", ").link("", &annotate_address(query, function, None), "instructions");
         html.raw(", ").link("", &Query { root, ..same }.address(page.words().1), "all functions").raw("</p>");
     }
 }

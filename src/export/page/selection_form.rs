@@ -35,6 +35,11 @@ pub(super) fn form(html: &mut Html, page: Page, query: &Query, kinds: &[Arc<str>
         visible.push("focus");
         field(html, "<label class=\"wide\">Function", ("", "focus"), "all", focus.as_deref());
     }
+    if page == Page::Annotate {
+        // Another function can be in another module.
+        visible.extend(["symbol", "module"]);
+        field(html, "<label class=\"wide\">Function", ("", "symbol"), "hottest", query.symbol.as_deref());
+    }
     html.put(
         "<label class=\"narrow\" title=\"Seconds to sample from now on; if empty, about the last minute, immediately\">\
          Seconds<input name=\"seconds\" type=\"number\" min=\"1\" max=\"{}\" placeholder=\"recent\"",

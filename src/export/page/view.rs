@@ -20,6 +20,7 @@ pub(in crate::export) struct View<'v> {
 pub(in crate::export) enum Page {
     FlameGraph,
     Top,
+    Annotate,
     HeatMap,
 }
 
@@ -29,6 +30,7 @@ impl Page {
         match self {
             Self::FlameGraph => ("Flame graph", "/flamegraph"),
             Self::Top => ("Functions", "/top"),
+            Self::Annotate => ("Annotate", "/annotate"),
             Self::HeatMap => ("Heat map", "/heatmap"),
         }
     }

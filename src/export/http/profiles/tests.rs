@@ -9,8 +9,8 @@ use flate2::read::GzDecoder;
 use super::super::tests::{Answer, Program, Running, program, snapshot};
 use super::super::{Limits, Unavailable};
 use super::*;
-use crate::profile::HeatMap;
-use crate::profile::sample_profiles::{example, hostile};
+use crate::profile::sample_profiles::{Builder, example, hostile, kernel, native, task};
+use crate::profile::{HeatMap, Mode};
 
 /// A source of profiles.
 #[derive(Clone, Default)]
@@ -449,4 +449,26 @@ fn profiles_are_refused_while_answers_that_are_not_sent_fill_their_share_of_the_
     server.is_alive_for(1);
     others.set(0);
     assert_eq!(get(&server, "/folded").code(), 200);
+}
+
+#[test]
+fn a_function_that_cannot_be_annotated_is_answered_with_the_reason() {
+    let mut builder = Builder::default();
+    let absent = task(1, "sh", "/");
+    builder.add(&absent, Mode::User, 1, &[native("/absent/program", "f")]);
+    builder.add(&absent, Mode::Kernel, 1, &[kernel("tcp_sendmsg")]);
+    let server = running(builder.0);
+    for (query, reason) in [
+        ("symbol=absent", "no sample contains the function absent"),
+        ("symbol=tcp_sendmsg", "tcp_sendmsg is a function of the kernel"),
+        ("symbol=f", "/absent/program is not on this machine or cannot be read"),
+        ("", "/absent/program is not on this machine"),
+    ] {
+        let answer = get(&server, &format!("/annotate?{query}&format=json"));
+        let text = String::from_utf8(answer.body.clone()).unwrap();
+        assert_eq!(answer.code(), 404, "{query}: {text}");
+        assert!(text.contains(reason), "{query}: {text}");
+    }
+    let page = get(&server, "/annotate?symbol=absent");
+    assert_eq!((page.code(), page.header("content-type")), (404, Some("text/html; charset=utf-8")));
 }

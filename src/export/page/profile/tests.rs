@@ -1,8 +1,9 @@
 //! Goldens of the pages, without the styles and scripts, which have files of their own.
 
 use super::*;
+use crate::annotate::tests::annotated;
 use crate::export::folded::{self, Folded};
-use crate::export::query::{FLAMEGRAPH, TOP};
+use crate::export::query::{ANNOTATE, FLAMEGRAPH, TOP};
 use crate::export::top::Options;
 use crate::profile::Selection;
 use crate::profile::sample_profiles::{example, hostile};
@@ -128,6 +129,7 @@ fn every_link_of_a_page_is_a_query_that_the_server_accepts() {
             let keys = match path {
                 "/flamegraph" => FLAMEGRAPH,
                 "/top" => TOP,
+                "/annotate" => ANNOTATE,
                 "/folded" => crate::export::query::FOLDED,
                 _ => crate::export::query::PPROF,
             };
@@ -142,4 +144,13 @@ fn every_link_of_a_page_is_a_query_that_the_server_accepts() {
 fn a_selection_without_samples_is_a_page() {
     let nobody = Selection { pid: Some(1), ..Selection::default() };
     assert!(flame_graph(&example().select(&nobody), "").contains("No data:"));
+}
+
+#[test]
+fn the_page_of_instructions_is_as_recorded() {
+    let text = "comm=hot&symbol=burns&module=/usr/bin/hot";
+    let (query, kinds) = (Query::parse(text, ANNOTATE).unwrap(), kinds());
+    let view = View { query: &query, kinds: &kinds, nonce: "00" };
+    let annotated = Annotated { notes: vec!["no <source> lines".into()], ..annotated() };
+    insta::assert_snapshot!(lines(&annotate(view, &example(), &annotated)));
 }

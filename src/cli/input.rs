@@ -15,10 +15,10 @@ use crate::recording::perf_data::Options;
 use crate::recording::{self, About, Recording};
 
 /// Maximum time of a request. The service may sample for five minutes first.
-const PATIENCE: Duration = Duration::from_secs(330);
+pub(super) const PATIENCE: Duration = Duration::from_secs(330);
 
 /// What a service is asked for without a query: its last minute.
-const LAST_MINUTE: &str = "from=-1m";
+pub(super) const LAST_MINUTE: &str = "from=-1m";
 
 /// Reads a recording: a file, or its samples of some time, or a profile of the service at a URL.
 ///
@@ -31,7 +31,7 @@ pub(super) fn read(
     roots: &Roots,
 ) -> anyhow::Result<Recording> {
     let name = || input.to_string_lossy().into_owned();
-    let Some(uri) = url(input)? else {
+    let Some(uri) = url(input)?.map(|uri| profile_of(&uri)).transpose()? else {
         // Callers are looked up as perf does.
         let options =
             Options { return_addresses: true, times: times.cloned(), ..crate::cli::reading_options() };
@@ -45,22 +45,23 @@ pub(super) fn read(
     Ok(Recording { about: About::default(), profiles: vec![profile] })
 }
 
-/// Returns the URL of a profile, if the input is that of a service. Without a path and a query, it is that of the last minute.
+/// Returns the URL, if the input is that of a service.
 ///
 /// # Errors
 /// If it begins as a URL and is none.
-fn url(input: &OsStr) -> anyhow::Result<Option<Uri>> {
-    let Some(text) =
-        input.to_str().filter(|text| text.starts_with("http://") || text.starts_with("https://"))
-    else {
-        return Ok(None);
-    };
-    let uri: Uri = text.parse().with_context(|| text.to_owned())?;
+pub(super) fn url(input: &OsStr) -> anyhow::Result<Option<Uri>> {
+    let is_url = |text: &&str| text.starts_with("http://") || text.starts_with("https://");
+    let Some(text) = input.to_str().filter(is_url) else { return Ok(None) };
+    text.parse().with_context(|| text.to_owned()).map(Some)
+}
+
+/// Returns the URL of a profile of a service. Without a path and a query, it is that of the last minute.
+fn profile_of(uri: &Uri) -> anyhow::Result<Uri> {
     let path = if uri.path() == "/" { "/debug/pprof/profile" } else { uri.path() };
     let query = uri.query().unwrap_or(LAST_MINUTE);
     let (scheme, authority) =
         (uri.scheme_str().unwrap_or("http"), uri.authority().map_or("", |of| of.as_str()));
-    Ok(Some(format!("{scheme}://{authority}{path}?{query}").parse().with_context(|| text.to_owned())?))
+    format!("{scheme}://{authority}{path}?{query}").parse().with_context(|| uri.to_string())
 }
 
 #[cfg(test)]
@@ -69,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_service_without_a_path_is_asked_for_its_last_minute() {
-        let of = |text: &str| url(OsStr::new(text)).unwrap().map(|uri| uri.to_string());
+        let of = |text: &str| url(OsStr::new(text)).unwrap().map(|uri| profile_of(&uri).unwrap().to_string());
         let last_minute = "http://node:7373/debug/pprof/profile?from=-1m";
         assert_eq!(of("http://node:7373").as_deref(), Some(last_minute));
         assert_eq!(of("http://node:7373/").as_deref(), Some(last_minute));
