@@ -13,19 +13,22 @@ use crate::profile::FileHash;
 use crate::stack::{BuildId, Code, Frame, Module, ModuleId, Process, ProcessId};
 use crate::symbol::{self, FileIdentity, FileMissing, LineReason, Lines, Named, Symbolizer, find_file};
 
-/// Memory for symbol tables and for lines, in bytes.
-const MEMORY: usize = 16 << 20;
+/// Memory for symbol tables, in bytes.
+const MEMORY: usize = 8 << 20;
 /// Maximum number of open files.
 const OPEN_LIMIT: usize = 64;
 /// A process that does not exist: related files are looked up on this machine, not in the root of a process.
 const NO_PROCESS: ProcessId = ProcessId(u32::MAX);
+
+/// The path, the build id and the hash of a file.
+type Key = (Arc<str>, Option<BuildId>, Option<FileHash>);
 
 /// The files of the annotated functions.
 #[derive(Debug)]
 pub(super) struct Programs {
     pub(super) files: Files,
     code: Code,
-    known: FxHashMap<(Arc<str>, Option<BuildId>, Option<FileHash>), ModuleId>,
+    known: FxHashMap<Key, ModuleId>,
     symbols: Symbolizer,
     lines: Option<Lines>,
     cache: Option<String>,

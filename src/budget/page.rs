@@ -20,8 +20,8 @@ that is oldest or was least recently used:
   an upper bound of this share. Memory that rings do not use is available to the other parts.
 - **unwind**, **symbols**: the least recently used tables are dropped, and read again when they are needed. All unwind tables are
   dropped every five minutes. Symbol names that were not used for five minutes are dropped. A profile with `lines: true` reads the
-  debug information of one file at a time, up to `limits.debug_info`. This memory is freed after the request and is not part of
-  the budget.
+  debug information of one file at a time, up to `limits.debug_info`, and so does a request for `/annotate`. This memory is freed
+  after the request and is not part of the budget.
 - **stacks**: the oldest samples of the entry of `profiles` with the largest log are dropped, with the stacks that occur only in them. The
   samples are counted on `/status`; metrics still include them. A stack that still exceeds the share is counted in
   `perf_truncated_stacks_total{reason=\"table_full\"}`.

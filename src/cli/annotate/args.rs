@@ -24,7 +24,7 @@ pub(in crate::cli) struct AnnotateArgs {
     /// Only functions of this module: the name of the file or its path.
     #[arg(short = 'd', long, alias = "dso", value_name = "NAME")]
     dsos: Option<String>,
-    /// Print text. This is the default.
+    /// Print text without arrows for jumps, which are drawn on terminals.
     #[arg(long)]
     pub(super) stdio: bool,
     /// Notation of instructions of x86: att or intel.

@@ -147,7 +147,8 @@ pub(super) async fn answer<S: Source>(
     };
     let annotator = (output == Output::Annotate).then(|| shared.source.annotator(query.syntax));
     let gzip = output != Output::Pprof && negotiate::gzip(values(headers, header::ACCEPT_ENCODING));
-    render(&shared.encoded, shared.traffic.cpu(), "the profile", move || {
+    let permits = if annotator.is_some() { &shared.annotated } else { &shared.encoded };
+    render(permits, shared.traffic.cpu(), "the profile", move || {
         let view = View { query: &query, kinds: &kinds, nonce: &nonce };
         let base = base.map(|base| base.profile(&whole)).transpose()?;
         let made = match annotator {

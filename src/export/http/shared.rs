@@ -20,6 +20,9 @@ const PAGES: usize = 2;
 /// Maximum number of profiles encoded concurrently, for the same reason.
 const ENCODED: usize = 2;
 
+/// Maximum number of functions annotated concurrently. Each can take memory for the debug information of a file.
+const ANNOTATED: usize = 1;
+
 /// State shared by all connections of a server.
 #[derive(Debug)]
 pub(super) struct Shared<S> {
@@ -37,6 +40,8 @@ pub(super) struct Shared<S> {
     pub(super) baselines: Baselines,
     /// One permit for each profile that may be encoded concurrently.
     pub(super) encoded: Arc<Semaphore>,
+    /// One permit for each function that may be annotated concurrently.
+    pub(super) annotated: Arc<Semaphore>,
     /// One permit for each page that may be rendered concurrently.
     pub(super) pages: Arc<Semaphore>,
 }
@@ -51,8 +56,9 @@ impl<S: Source> Shared<S> {
     ) -> Self {
         let turns = Turns::new(limits.profiles);
         let baselines = Baselines::new(memory.clone());
-        let [encoded, pages] = [ENCODED, PAGES].map(|permits| Arc::new(Semaphore::new(permits)));
-        Self { source, traffic, clock, limits, memory, spans, turns, baselines, encoded, pages }
+        let permits = [ENCODED, ANNOTATED, PAGES];
+        let [encoded, annotated, pages] = permits.map(|permits| Arc::new(Semaphore::new(permits)));
+        Self { source, traffic, clock, limits, memory, spans, turns, baselines, encoded, annotated, pages }
     }
 }
 
