@@ -28,6 +28,7 @@ pub(crate) use entries::bare;
 pub use entries::{Entries, Entry};
 pub use header::Header;
 pub use key::Key;
+pub(crate) use text::Figure;
 
 /// What a table shows.
 #[derive(Debug, Clone)]

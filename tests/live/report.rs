@@ -7,7 +7,8 @@ use std::process::Command;
 use crate::support::program::Program;
 use crate::support::{Feature, lacks};
 
-fn record(program: &Program, dir: &Path, name: &str) {
+/// Records a program that spins, as the file `name`.
+pub(super) fn record(program: &Program, dir: &Path, name: &str) {
     let mut perf = Command::new("perf");
     perf.args(["record", "-q", "-g", "-e", "cpu-clock", "-F", "999", "-o", name, "--"]).arg(program.path());
     let orders = dir.join("orders");
@@ -43,6 +44,30 @@ fn the_table_of_a_recording_is_that_of_perf() {
         own.sort();
         perf.sort();
         assert_eq!(own, perf);
+    }
+}
+
+#[test]
+fn the_header_of_a_recording_has_the_facts_of_perf() {
+    if [Feature::Perf, Feature::Compiler].into_iter().any(lacks) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    record(&Program::compile_hot("hot", &[]), dir.path(), "perf.data");
+    let header = |program: &str| {
+        let mut command = Command::new(program);
+        let output = command.args(["report", "--header-only"]).current_dir(dir.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (own, perf) = (header(env!("CARGO_BIN_EXE_perf-exporter")), header("perf"));
+    // Perf prints the time in the local zone, and all attributes of an event.
+    let is_equal = |line: &&str| !line.starts_with("# captured on") && !line.starts_with("# event :");
+    for line in own.lines().filter(is_equal) {
+        assert!(perf.lines().any(|of_perf| of_perf == line), "{line}:\n{perf}");
+    }
+    for fact in ["hostname", "os release", "arch", "cmdline", "event", "sample duration"] {
+        assert!(own.contains(&format!("# {fact} : ")), "{fact}:\n{own}");
     }
 }
 

@@ -1,105 +1,18 @@
 //! `perf-exporter top` on a terminal: keys typed into tmux, and the screen that it then shows.
 
-use std::process::{Command, Stdio};
+use rustix::process::{Signal, kill_process};
 
-use perf_exporter::host::read_text;
-use rustix::process::{Pid, Signal, kill_process};
-
+use crate::screen::{PERF_EXPORTER, Screen};
 use crate::support::program::{Program, Running};
-use crate::support::{Feature, eventually, lacks};
-
-const PERF_EXPORTER: &str = env!("CARGO_BIN_EXE_perf-exporter");
-
-/// A shell in a terminal of 100 columns and 30 lines, in a tmux server of its own. The server ends with the value.
-struct Screen {
-    dir: tempfile::TempDir,
-}
-
-impl Screen {
-    fn open() -> Self {
-        let screen = Self { dir: tempfile::tempdir().unwrap() };
-        screen.tmux(&[
-            "-f",
-            "/dev/null",
-            "new-session",
-            "-d",
-            "-x",
-            "100",
-            "-y",
-            "30",
-            "env",
-            "PS1=$ ",
-            "sh",
-        ]);
-        screen
-    }
-
-    fn tmux(&self, arguments: &[&str]) -> String {
-        let mut tmux = Command::new("tmux");
-        tmux.arg("-S").arg(self.dir.path().join("socket")).args(arguments).stdin(Stdio::null());
-        // Line drawing and marks need UTF-8, whatever the locale of the test is.
-        let output = tmux.env("LC_ALL", "C.UTF-8").env_remove("TMUX").output().unwrap();
-        assert!(output.status.success(), "{arguments:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// Types a text.
-    fn types(&self, text: &str) {
-        self.tmux(&["send-keys", "-l", text]);
-    }
-
-    /// Presses keys by their names in tmux.
-    fn presses(&self, keys: &[&str]) {
-        self.tmux(&[&["send-keys"], keys].concat());
-    }
-
-    /// Returns the child of the shell.
-    fn foreground(&self) -> Pid {
-        let shell = self.tmux(&["display-message", "-p", "#{pane_pid}"]);
-        let shell = shell.trim();
-        let children = read_text(format!("/proc/{shell}/task/{shell}/children").as_ref()).unwrap();
-        Pid::from_raw(children.trim().parse().unwrap()).unwrap()
-    }
-
-    fn text(&self) -> String {
-        self.tmux(&["capture-pane", "-p"])
-    }
-
-    /// Waits until the screen satisfies a condition, and returns its text.
-    #[track_caller]
-    fn shows(&self, what: &str, is_shown: impl Fn(&str) -> bool) -> String {
-        let mut last = String::new();
-        let shown = eventually_or_none(|| {
-            last = self.text();
-            is_shown(&last).then(|| last.clone())
-        });
-        shown.unwrap_or_else(|| panic!("{what}:\n{last}"))
-    }
-
-    /// Starts `top` for a process.
-    fn starts_top(&self, running: &Running, options: &str) {
-        self.types(&format!("'{PERF_EXPORTER}' top -d 1 -p {} {options}; echo code=$?\n", running.pid()));
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        self.tmux(&["kill-server"]);
-    }
-}
-
-/// Calls `ask` until it returns a value, for 30 seconds.
-fn eventually_or_none<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
-    let mut calls = 0;
-    eventually("an answer or the last call", || {
-        calls += 1;
-        let answer = ask();
-        (answer.is_some() || calls > 300).then_some(answer)
-    })
-}
+use crate::support::{Feature, lacks};
 
 fn lacks_terminal() -> bool {
     lacks(Feature::Tmux) || lacks(Feature::Compiler) || lacks(Feature::Software)
+}
+
+/// Starts `top` for a process.
+fn starts_top(screen: &Screen, running: &Running, options: &str) {
+    screen.types(&format!("'{PERF_EXPORTER}' top -d 1 -p {} {options}; echo code=$?\n", running.pid()));
 }
 
 /// Returns the functions in the rows of a screen, in order.
@@ -138,7 +51,7 @@ fn keys_sort_filter_group_drill_in_pause_help_and_quit() {
     let mut running = program.start();
     running.told("spins 120000");
     let screen = Screen::open();
-    screen.starts_top(&running, "-F 499");
+    starts_top(&screen, &running, "-F 499");
     let first =
         screen.shows("the function that is hot is first", |text| functions(text).first() == Some(&"burns"));
     assert!(share(&first, "burns") > 80.0 && first.contains("Self\u{25bc}"), "{first}");
@@ -226,14 +139,7 @@ fn the_terminal_is_restored_at_each_end() {
     let mut running = program.start();
     running.told("spins 60000");
     let screen = Screen::open();
-    let modes = || screen.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag} #{wrap_flag}"]);
-    let settings = |name: &str| {
-        screen.types(&format!("clear; stty -a | cksum | sed 's/^/{name}=/'\n"));
-        let text =
-            screen.shows("settings", |text| text.lines().any(|line| line.starts_with(&format!("{name}="))));
-        text.lines().find_map(|line| line.strip_prefix(&format!("{name}=")).map(str::to_owned)).unwrap()
-    };
-    let before = settings("before");
+    let before = screen.settings("before");
     let shown = |text: &str| functions(text).contains(&"burns");
     for (name, ends, code) in [
         ("key", &["q"][..], "code=0"),
@@ -241,27 +147,27 @@ fn the_terminal_is_restored_at_each_end() {
         // Ctrl-Z stops it, and it goes on in the foreground.
         ("suspended", &["C-z"], "code=148"),
     ] {
-        screen.starts_top(&running, "");
+        starts_top(&screen, &running, "");
         screen.shows("a table", shown);
-        assert_eq!(modes(), "1 0 0\n");
+        assert_eq!(screen.modes(), "1 0 0\n");
         screen.presses(ends);
         screen.shows(name, |text| text.contains(code) && !text.contains("Self"));
-        assert_eq!((modes(), settings(name)), ("0 1 1\n".to_owned(), before.clone()), "{name}");
+        assert_eq!((screen.modes(), screen.settings(name)), ("0 1 1\n".to_owned(), before.clone()), "{name}");
     }
     screen.types("fg; echo code=$?\n");
     screen.shows("a table after it was stopped", shown);
-    assert_eq!(modes(), "1 0 0\n");
+    assert_eq!(screen.modes(), "1 0 0\n");
     screen.presses(&["q"]);
     screen.shows("the end", |text| text.contains("code=0") && !text.contains("Self"));
-    assert_eq!(settings("continued"), before);
+    assert_eq!(screen.settings("continued"), before);
 
     // A signal from outside, and the end of the process, which leaves the last table.
-    screen.starts_top(&running, "");
+    starts_top(&screen, &running, "");
     screen.shows("a table", shown);
     kill_process(screen.foreground(), Signal::TERM).unwrap();
     screen.shows("the exit code of a signal", |text| text.contains("code=143") && !text.contains("Self"));
-    assert_eq!(settings("terminated"), before);
-    screen.starts_top(&running, "");
+    assert_eq!(screen.settings("terminated"), before);
+    starts_top(&screen, &running, "");
     screen.shows("a table", shown);
     drop(running);
     let last =

@@ -46,7 +46,7 @@ fn of_service(args: &AnnotateArgs, uri: &Uri) -> anyhow::Result<Annotated> {
 
 /// Annotates functions of a recording. The outer error is that of the recording, the inner one that of the output.
 fn of_recording(args: &AnnotateArgs, roots: &Roots) -> anyhow::Result<io::Result<()>> {
-    let recording = input::read(&args.input, &args.service, roots)?;
+    let recording = input::read(&args.input, None, &args.service, roots)?;
     let mut annotator = Annotator::new(&files(roots), args.options(reading_options().cache));
     let (mut all, mut refused) = (Vec::new(), None);
     for profile in recording.profiles.iter().filter(|profile| !profile.samples.is_empty()) {

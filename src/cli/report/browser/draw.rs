@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr;
 use super::state::{Panel, State};
 use super::table::{Fold, Row, Table};
 use crate::cli::terminal::{fit, put_lines, without_columns};
-use crate::report::Key;
+use crate::report::{Figure, Key};
 
 /// Smallest width of the last column, for which other columns are left out.
 const LAST: usize = 20;
@@ -134,7 +134,7 @@ impl Columns {
     }
 
     fn heading(&self, table: &Table<'_>) -> String {
-        let figures = table.entries().figures().iter().map(|figure| figure.head()).collect();
+        let figures = table.entries().figures().iter().map(Figure::head).collect();
         self.line(' ', figures, self.0.iter().map(|(_, key, _)| key.heading()))
     }
 

@@ -1,0 +1,76 @@
+//! `perf-exporter report` on a terminal: keys typed into tmux, and the screen that it then shows.
+
+use rustix::process::{Signal, kill_process};
+
+use crate::report::record;
+use crate::screen::{PERF_EXPORTER, Screen};
+use crate::support::program::Program;
+use crate::support::{Feature, lacks};
+
+/// Starts `report` for `perf.data` in a directory, and waits for its table.
+fn starts_report(screen: &Screen, dir: &std::path::Path, options: &str) -> String {
+    let input = dir.join("perf.data");
+    screen.types(&format!(
+        "clear; '{PERF_EXPORTER}' report -i '{}' {options}; echo code=$?\n",
+        input.display()
+    ));
+    screen.shows("the table", |text| text.contains("event 'cpu-clock'") && text.contains("[.] burns"))
+}
+
+#[test]
+fn keys_expand_call_trees_zoom_filter_show_the_header_and_quit() {
+    if [Feature::Tmux, Feature::Perf, Feature::Compiler].into_iter().any(lacks) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    record(&Program::compile_hot("hot", &["-fno-omit-frame-pointer"]), dir.path(), "perf.data");
+    let screen = Screen::open();
+    let before = screen.settings("before");
+    let table = starts_report(&screen, dir.path(), "");
+    assert!(
+        table.contains("Children") && table.contains("Self") && table.contains("[kernel.kallsyms]"),
+        "{table}"
+    );
+
+    screen.types("/spins");
+    screen.presses(&["Enter"]);
+    screen.shows("the function", |text| text.contains("filter: spins") && !text.contains("[.] burns"));
+    screen.types("e");
+    let tree = screen.shows("its call tree", |text| text.contains("% three_quarters"));
+    assert!(
+        tree.contains("% one_quarter") && tree.lines().any(|line| line.starts_with("   - spins")),
+        "{tree}"
+    );
+    screen.types("c");
+    screen.shows("the function without its call tree", |text| !text.contains("three_quarters"));
+    screen.presses(&["Escape"]);
+
+    screen.types("d");
+    let zoomed = screen.shows("the functions of the program", |text| text.contains("Shared Object: hot"));
+    assert!(zoomed.contains("[.] burns") && !zoomed.contains("[k]"), "{zoomed}");
+    screen.types("dk");
+    let zoomed = screen.shows("the kernel", |text| text.contains("Shared Object: [kernel.kallsyms]"));
+    assert!(!zoomed.contains("[.]"), "{zoomed}");
+    screen.presses(&["Escape", "Enter"]);
+    screen.shows("the menu", |text| text.contains("Zoom into comm hot"));
+    screen.presses(&["Escape"]);
+    screen.types("i");
+    screen.shows("the header", |text| text.contains("cmdline : ") && text.contains("os release : "));
+    screen.types("qh");
+    screen.shows("the keys", |text| text.contains("expand all call trees"));
+    screen.presses(&["Escape"]);
+
+    screen.tmux(&["resize-window", "-x", "60", "-y", "10"]);
+    screen.shows("a small screen", |text| text.lines().count() <= 10 && text.contains("[.] burns"));
+    screen.types("q");
+    screen.shows("the end", |text| text.contains("code=0") && !text.contains("Children"));
+    assert_eq!((screen.modes(), screen.settings("after")), ("0 1 1\n".to_owned(), before.clone()));
+
+    // A signal from outside, and text instead of the view.
+    starts_report(&screen, dir.path(), "--tui");
+    kill_process(screen.foreground(), Signal::TERM).unwrap();
+    screen.shows("the exit code of a signal", |text| text.contains("code=143") && !text.contains("Children"));
+    assert_eq!((screen.modes(), screen.settings("terminated")), ("0 1 1\n".to_owned(), before));
+    let text = starts_report(&screen, dir.path(), "--stdio -g none --percent-limit 2");
+    assert!(text.contains("# Children"), "{text}");
+}
