@@ -60,6 +60,19 @@ fn keys_expand_call_trees_zoom_filter_show_the_header_and_quit() {
     screen.shows("the keys", |text| text.contains("expand all call trees"));
     screen.presses(&["Escape"]);
 
+    screen.types("/burns");
+    screen.presses(&["Enter"]);
+    screen.types("a");
+    let code = screen.shows("the instructions", |text| text.contains("burns") && text.contains("samples of"));
+    let is_hot =
+        |line: &str| line.split('\u{2502}').next().is_some_and(|share| share.trim().parse::<f64>().is_ok());
+    assert!(code.lines().any(is_hot) && code.contains("ret"), "{code}");
+    screen.types("/jne");
+    screen.presses(&["Enter"]);
+    screen.shows("the arrow of the jump of the loop", |text| text.contains("\u{250c}>"));
+    screen.presses(&["Escape", "Escape"]);
+    screen.shows("the table", |text| text.contains("Children") && !text.contains("filter"));
+
     screen.tmux(&["resize-window", "-x", "60", "-y", "10"]);
     screen.shows("a small screen", |text| text.lines().count() <= 10 && text.contains("[.] burns"));
     screen.types("q");

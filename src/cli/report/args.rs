@@ -23,7 +23,7 @@ const PARENT: &str = "^sys_|^do_page_fault";
 An input is a file (perf.data, pprof or folded stacks) or the URL of a running service: http://node:7373 for its last minute, or \
 http://node:7373/debug/pprof/profile with the parameters of its profiles.
 
-On a terminal, the interactive view of perf is shown: + expands call trees, d and t zoom into a shared object or thread, / filters \
+On a terminal, the interactive view of perf is shown: + expands call trees, a annotates, d and t zoom into a shared object or thread, / filters \
 functions, h shows all keys, q quits.")]
 pub(in crate::cli) struct ReportArgs {
     /// Input: a file, or the URL of a service. May be repeated.

@@ -12,7 +12,8 @@ use anyhow::{anyhow, bail};
 use super::observe::exit;
 use super::record::write_comparison;
 use super::terminal::Screen;
-use super::{FAILED, USAGE, fail, input, print_notes, written};
+use super::{FAILED, USAGE, fail, files, input, print_notes, reading_options, written};
+use crate::annotate::{self, Annotator};
 use crate::host::Roots;
 use crate::recording::{Recording, align};
 use crate::report::{Chains, Differences, Entries, Header, Key, Options, has_chains, rounded};
@@ -35,7 +36,7 @@ pub(super) fn report(args: &ReportArgs, roots: &Roots) -> ExitCode {
             }
         }
     });
-    let ended = if is_text { print_all(read, args) } else { browse(&read.collect::<Vec<_>>(), args) };
+    let ended = if is_text { print_all(read, args) } else { browse(&read.collect::<Vec<_>>(), args, roots) };
     if ended == ExitCode::SUCCESS { code } else { ended }
 }
 
@@ -52,7 +53,7 @@ fn print_all<'i>(recordings: impl Iterator<Item = (Cow<'i, str>, Recording)>, ar
 }
 
 /// Shows recordings on the terminal.
-fn browse(recordings: &[(Cow<'_, str>, Recording)], args: &ReportArgs) -> ExitCode {
+fn browse(recordings: &[(Cow<'_, str>, Recording)], args: &ReportArgs, roots: &Roots) -> ExitCode {
     if recordings.is_empty() {
         return ExitCode::SUCCESS;
     }
@@ -64,7 +65,9 @@ fn browse(recordings: &[(Cow<'_, str>, Recording)], args: &ReportArgs) -> ExitCo
             events.push(Event { input, profile, about, options: args.options(has_chains(profile)) });
         }
     }
-    let code = exit(browser::browse(events), "shown");
+    let options = annotate::Options { cache: reading_options().cache, ..annotate::Options::default() };
+    let annotator = Annotator::new(&files(roots), options);
+    let code = exit(browser::browse(events, annotator), "shown");
     recordings.iter().for_each(|(_, recording)| print_notes(&recording.about));
     code
 }

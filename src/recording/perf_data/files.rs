@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::printable;
-use crate::files::Files;
+use crate::files::{Files, Opened};
 use crate::stack::{BuildId, Code, Frame, Module, ModuleId, Process, ProcessId};
 use crate::symbol::{FileIdentity, FileMissing, find_file};
 

@@ -5,6 +5,7 @@ use ratatui::style::Modifier;
 use ratatui::text::Line;
 use unicode_width::UnicodeWidthStr;
 
+use super::code::Code;
 use super::state::{Panel, State};
 use super::table::{Fold, Row, Table};
 use crate::cli::terminal::{fit, put_lines, without_columns};
@@ -21,11 +22,12 @@ pub(super) fn draw(state: &mut State<'_>, frame: &mut Frame<'_>) {
     let area = frame.area();
     let (width, height) = (usize::from(area.width), usize::from(area.height));
     // The title, the headings of the table, and the footer.
-    let taken = if state.panel().is_some() { 2 } else { 3 };
+    let taken = if state.panel().is_some() || state.code().is_some() { 2 } else { 3 };
     state.resize(height.saturating_sub(taken));
-    let mut lines = match state.panel() {
-        Some(panel) => panel_lines(state, panel, width),
-        None => table_lines(state, width),
+    let mut lines = match (state.panel(), state.code()) {
+        (Some(panel), _) => panel_lines(state, panel, width),
+        (None, Some(code)) => code_lines(state, code, width),
+        (None, None) => table_lines(state, width),
     };
     lines.resize(height.saturating_sub(1), Line::default());
     lines.push(footer(state, width));
@@ -36,15 +38,23 @@ pub(super) fn draw(state: &mut State<'_>, frame: &mut Frame<'_>) {
 fn footer(state: &State<'_>, width: usize) -> Line<'static> {
     if state.typing {
         // The end of a long filter is shown, where the user types.
-        let text = &state.table().filter;
+        let (what, text) = match state.code() {
+            Some(code) => ("Search", &code.search),
+            None => ("Filter", &state.table().filter),
+        };
         let hidden = text.width().saturating_sub(width.saturating_sub(12));
-        return Line::raw(format!(" Filter: {}\u{2588}", without_columns(text, hidden)));
+        return Line::raw(format!(" {what}: {}\u{2588}", without_columns(text, hidden)));
     }
     let keys = match (&state.message, state.panel()) {
         (Some(message), _) => message,
         (None, Some(panel)) if panel.is_menu() => "Enter do  Esc back",
         (None, Some(_)) => "Esc back",
-        (None, None) => "Enter menu  + expand  d dso  t thread  k kernel  / filter  h help  q quit",
+        (None, None) if state.code().is_some() => {
+            "Tab next hottest  j jump  s source  / search  n next  h help  Esc back"
+        }
+        (None, None) => {
+            "Enter menu  + expand  a annotate  d dso  t thread  k kernel  / filter  h help  q quit"
+        }
     };
     Line::styled(fit(&format!(" {keys}"), width), Modifier::DIM)
 }
@@ -65,6 +75,14 @@ fn panel_lines(state: &State<'_>, panel: &Panel, width: usize) -> Vec<Line<'stat
     for place in visible {
         let text = panel.lines.get(place).map_or("", |line| line);
         lines.push(row(&format!("  {text}"), place == panel.cursor.at(), state.scrolled, width));
+    }
+    lines
+}
+
+fn code_lines(state: &State<'_>, code: &Code, width: usize) -> Vec<Line<'static>> {
+    let mut lines = vec![title(&code.title(), width)];
+    for place in code.cursor.visible(code.len(), state.page()) {
+        lines.push(row(&code.line(place), place == code.cursor.at(), state.scrolled, width));
     }
     lines
 }

@@ -4,19 +4,23 @@ use std::collections::BTreeMap;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use super::code::{self, Code};
 use super::cursor::Cursor;
 use super::table::{Event, Fold, Table};
+use crate::annotate::{Annotated, NotAnnotated, Target};
 use crate::clean::NAME;
 use crate::cli::terminal::{Reply, control, edit, pressed};
+use crate::profile::Profile;
 use crate::report::{Header, Key};
 
 /// The keys of the table and their meanings, in the order of the help.
-pub(super) const KEYS: [(&str, &str); 18] = [
+pub(super) const KEYS: [(&str, &str); 19] = [
     ("Enter, m", "menu of what can be done with the selected row"),
     ("+", "expand or collapse the selected row by one level"),
     ("e", "expand or collapse the whole call tree of an entry"),
     ("c", "collapse the call tree of an entry"),
     ("E, C", "expand all call trees; collapse all"),
+    ("a", "annotate: the instructions of the function, with source lines"),
     ("d", "zoom into the shared object of the entry, or out of it"),
     ("t", "zoom into its thread, or out of it"),
     ("k", "zoom into the kernel, or out of it"),
@@ -41,6 +45,7 @@ const KERNEL: &str = "[kernel.kallsyms]";
 /// What an item of the menu does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
+    Annotate,
     Zoom(Key),
     Toggle,
     Header,
@@ -73,8 +78,13 @@ pub(super) struct State<'p> {
     table: Table<'p>,
     /// Tables of events that were shown before.
     others: BTreeMap<usize, Table<'p>>,
+    /// The function that covers the table.
+    code: Option<Code>,
+    /// The function to annotate.
+    target: Option<Target>,
+    /// A text or menu that covers the function or the table.
     panel: Option<Panel>,
-    /// Whether keys are part of the filter.
+    /// Whether keys are part of the filter, or of the searched text.
     pub(super) typing: bool,
     /// The answer to a key without an effect, until the next key.
     pub(super) message: Option<String>,
@@ -92,6 +102,8 @@ impl<'p> State<'p> {
             events,
             event: 0,
             others: BTreeMap::new(),
+            code: None,
+            target: None,
             panel: None,
             typing: false,
             message: None,
@@ -104,7 +116,12 @@ impl<'p> State<'p> {
         &self.table
     }
 
-    /// Returns the text or menu that covers the table.
+    /// Returns the function that covers the table.
+    pub(super) fn code(&self) -> Option<&Code> {
+        self.code.as_ref()
+    }
+
+    /// Returns the text or menu that covers everything else.
     pub(super) fn panel(&self) -> Option<&Panel> {
         self.panel.as_ref()
     }
@@ -112,15 +129,37 @@ impl<'p> State<'p> {
     /// Sets the number of rows that fit on the screen, and scrolls to the selected row.
     pub(super) fn resize(&mut self, page: usize) {
         self.page = page.max(1);
-        match &mut self.panel {
-            Some(panel) => panel.cursor.scroll(panel.lines.len(), self.page),
-            None => self.table.cursor.scroll(self.table.rows().len(), self.page),
+        match (&mut self.panel, &mut self.code) {
+            (Some(panel), _) => panel.cursor.scroll(panel.lines.len(), self.page),
+            (None, Some(code)) => code.cursor.scroll(code.len(), self.page),
+            (None, None) => self.table.cursor.scroll(self.table.rows().len(), self.page),
         }
     }
 
     /// Returns the number of rows that fit on the screen.
     pub(super) fn page(&self) -> usize {
         self.page
+    }
+
+    /// Returns a function to annotate, with the profile that contains it. The caller passes the result to [`annotated`](Self::annotated).
+    pub(super) fn take_target(&mut self) -> Option<(&'p Profile, Target)> {
+        Some((self.events.get(self.event)?.profile, self.target.take()?))
+    }
+
+    /// Shows an annotated function, or why there is none.
+    pub(super) fn annotated(&mut self, result: Result<Annotated, NotAnnotated>) {
+        match result {
+            Ok(annotated) => {
+                let code = Code::new(annotated);
+                (self.message, self.scrolled) = (code.notes(), 0);
+                self.code = Some(code);
+            }
+            Err(error) => {
+                self.message = None;
+                let lines = vec![error.to_string()];
+                self.panel = Some(Panel { title: "Not annotated".to_owned(), lines, ..Panel::default() });
+            }
+        }
     }
 
     /// Applies a key.
@@ -134,11 +173,16 @@ impl<'p> State<'p> {
         }
         self.message = None;
         if self.typing {
-            self.edit_filter(key);
+            match self.code.is_some() {
+                true => self.edit_search(key),
+                false => self.edit_filter(key),
+            }
         } else if key.modifiers.contains(KeyModifiers::CONTROL) {
             self.message = Some("h shows the keys".to_owned());
         } else if self.panel.is_some() {
             return self.press_in_panel(key.code);
+        } else if self.code.is_some() {
+            self.press_in_code(key.code);
         } else {
             return self.command(key.code);
         }
@@ -155,6 +199,7 @@ impl<'p> State<'p> {
             KeyCode::Char('c') => self.table.collapse_entry(),
             KeyCode::Char('E') => self.table.expand_all(),
             KeyCode::Char('C') => self.table.collapse_all(),
+            KeyCode::Char('a') => self.annotate(),
             KeyCode::Char('d') => self.zoom(&[Key::Dso]),
             KeyCode::Char('t') => self.zoom(&[Key::Pid, Key::Comm]),
             KeyCode::Char('k') => {
@@ -166,7 +211,7 @@ impl<'p> State<'p> {
             KeyCode::Tab => self.show_event(1),
             KeyCode::BackTab => self.show_event(self.events.len().saturating_sub(1)),
             KeyCode::Char('i') => self.open_header(),
-            KeyCode::Char('h' | '?') | KeyCode::F(1) => self.open_help(),
+            KeyCode::Char('h' | '?') | KeyCode::F(1) => self.open_help(&KEYS),
             KeyCode::Right => self.scrolled = (self.scrolled + SCROLL).min(NAME),
             KeyCode::Left if self.scrolled > 0 => self.scrolled = self.scrolled.saturating_sub(SCROLL),
             KeyCode::Left | KeyCode::Esc => {
@@ -206,12 +251,62 @@ impl<'p> State<'p> {
         Reply::Draw
     }
 
+    /// Applies a key to a function.
+    fn press_in_code(&mut self, code: KeyCode) {
+        let Some(shown) = &mut self.code else { return };
+        match code {
+            KeyCode::Char('/') => {
+                shown.search.clear();
+                self.typing = true;
+            }
+            KeyCode::Char('i') => self.open_header(),
+            KeyCode::Char('h' | '?') | KeyCode::F(1) => self.open_help(&code::KEYS),
+            KeyCode::Right => self.scrolled = (self.scrolled + SCROLL).min(NAME),
+            KeyCode::Left if self.scrolled > 0 => self.scrolled = self.scrolled.saturating_sub(SCROLL),
+            KeyCode::Left | KeyCode::Esc | KeyCode::Char('q' | 'Q') => {
+                (self.code, self.scrolled) = (None, 0);
+            }
+            other => {
+                if !shown.press(other, self.page) {
+                    self.message = Some("h shows the keys".to_owned());
+                }
+            }
+        }
+    }
+
+    /// Applies a key while the user types a text to search.
+    fn edit_search(&mut self, key: KeyEvent) {
+        let Some(code) = &mut self.code else { return };
+        match key.code {
+            KeyCode::Enter => {
+                self.typing = false;
+                code.find(true);
+            }
+            KeyCode::Esc => self.typing = false,
+            _ => {
+                edit(&mut code.search, key);
+            }
+        }
+    }
+
+    /// Requests the annotation of the function in the selected row.
+    fn annotate(&mut self) {
+        let Some(row) = self.table.selected() else { return };
+        let Some(target) = self.table.target(row) else {
+            self.message = Some("the table has no column symbol: see --sort".to_owned());
+            return;
+        };
+        self.message = target.symbol.as_ref().map(|name| format!("Reading the code of {name} \u{2026}"));
+        self.target = Some(target);
+    }
+
     fn act(&mut self, action: Action) -> Reply {
         match action {
+            Action::Annotate => self.annotate(),
             Action::Zoom(key) => self.zoom(&[key]),
             Action::Toggle => self.table.toggle(),
             Action::Header => self.open_header(),
-            Action::Help => self.open_help(),
+            Action::Help => self.open_help(&KEYS),
             Action::Quit => return Reply::Quit,
         }
         Reply::Draw
@@ -258,6 +353,9 @@ impl<'p> State<'p> {
         let Some(row) = self.table.selected() else { return };
         let name = self.table.function(row);
         let mut items = Vec::new();
+        if self.table.target(row).is_some() {
+            items.push((format!("Annotate {name}"), Action::Annotate));
+        }
         match self.table.fold(row) {
             Fold::Leaf => {}
             Fold::Collapsed => items.push((format!("Expand {name}"), Action::Toggle)),
@@ -287,8 +385,8 @@ impl<'p> State<'p> {
         self.panel = Some(Panel { title: "Header".to_owned(), lines, ..Panel::default() });
     }
 
-    fn open_help(&mut self) {
-        let lines = KEYS.iter().map(|(key, meaning)| format!("{key:<19}{meaning}")).collect();
+    fn open_help(&mut self, keys: &[(&str, &str)]) {
+        let lines = keys.iter().map(|(key, meaning)| format!("{key:<19}{meaning}")).collect();
         self.panel = Some(Panel { title: "Keys".to_owned(), lines, ..Panel::default() });
     }
 }

@@ -4,6 +4,7 @@ use rustc_hash::FxHashMap;
 use unicode_width::UnicodeWidthStr;
 
 use super::cursor::Cursor;
+use crate::annotate::Target;
 use crate::clean::{NAME, clean};
 use crate::profile::Profile;
 use crate::recording::About;
@@ -276,6 +277,16 @@ impl<'p> Table<'p> {
         }
         let text = self.named.zip(self.entry(row));
         text.map_or("", |((column, key), entry)| bare(key, self.entries.text(entry, column)))
+    }
+
+    /// Returns the function of a row for its annotation. `None` without a column of functions.
+    pub(super) fn target(&self, row: Row) -> Option<Target> {
+        self.named.filter(|(_, key)| *key == Key::Symbol)?;
+        // A function of a call tree can be in any module.
+        let entry = self.entry(row).filter(|_| row.call.is_none());
+        let module = self.entries.columns().into_iter().find(|(_, key)| *key == Key::Dso).zip(entry);
+        let module = module.map(|((column, _), entry)| self.entries.text(entry, column).to_owned());
+        Some(Target { symbol: Some(self.function(row).to_owned()), module })
     }
 
     fn zoomed(&self, zoom: Zoom) -> &str {

@@ -4,6 +4,7 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 use super::*;
+use crate::cli::report::browser::code::tests::annotated;
 use crate::cli::report::browser::state::KEYS;
 use crate::cli::report::browser::state::tests::{events, key, press, write};
 use crate::profile::Profile;
@@ -65,6 +66,18 @@ fn texts_and_menus_are_as_recorded() {
             "{text}"
         );
         insta::assert_snapshot!(text);
+    });
+}
+
+#[test]
+fn an_annotated_function_is_as_recorded() {
+    with_state(example(), &Options::default(), |state| {
+        state.annotated(Ok(annotated()));
+        press(state, KeyCode::Down);
+        insta::assert_snapshot!(screen(state, 80, 24));
+        insta::assert_snapshot!(screen(state, 40, 10));
+        write(state, "s/mov");
+        assert!(screen(state, 40, 10).contains(" Search: mov\u{2588}"));
     });
 }
 
@@ -136,12 +149,15 @@ proptest! {
         with_state(profile, &Options::default(), |state| {
             for key in keys {
                 state.press(key);
+                if state.take_target().is_some() {
+                    state.annotated(Ok(annotated()));
+                }
                 let text = screen(state, width, height);
                 assert_eq!(text.lines().count(), usize::from(height));
                 let (rows, at) = (state.table().rows().len(), state.table().cursor.at());
                 assert!(rows == 0 || at < rows);
                 // The selected row is on the screen.
-                if state.panel().is_none() && rows > 0 {
+                if state.panel().is_none() && state.code().is_none() && rows > 0 {
                     assert!(state.table().cursor.visible(rows, state.page()).contains(&at));
                 }
             }

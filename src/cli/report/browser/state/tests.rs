@@ -1,6 +1,7 @@
 use ratatui::crossterm::event::KeyEventKind;
 
 use super::*;
+use crate::cli::report::browser::code::tests::annotated;
 use crate::cli::report::browser::table::Row;
 use crate::profile::Mode;
 use crate::profile::Profile;
@@ -252,6 +253,46 @@ fn i_shows_the_header_and_h_the_keys_until_another_key() {
     }
     choose(&mut state, "Show the header of the recording");
     assert!(state.panel().is_some());
+}
+
+#[test]
+fn a_annotates_the_function_of_a_row_and_the_result_covers_the_table() {
+    with_state(|state| {
+        select(state, "main");
+        write(state, "a");
+        assert_eq!(state.message.as_deref(), Some("Reading the code of main \u{2026}"));
+        let (_, target) = state.take_target().unwrap();
+        let main = Target { symbol: Some("main".into()), module: Some("nginx".into()) };
+        assert_eq!((target, state.take_target().is_none()), (main, true));
+        state.annotated(Ok(annotated()));
+        assert_eq!(state.message.as_deref(), Some("hot.c is newer than the program"));
+        write(state, "/ret");
+        assert!(state.typing);
+        press(state, KeyCode::Enter);
+        let code = state.code().unwrap();
+        assert!(code.line(code.cursor.at()).ends_with("ret"));
+        write(state, "/q");
+        press(state, KeyCode::Esc);
+        write(state, "h");
+        assert_eq!(state.panel().unwrap().lines.len(), code::KEYS.len());
+        write(state, "q");
+        assert!(state.panel().is_none() && state.code().is_some());
+        write(state, "q");
+        assert!(state.code().is_none());
+        assert_eq!(selected(state), "main");
+        // A function of a call tree, by the menu.
+        write(state, "+");
+        press(state, KeyCode::Down);
+        choose(state, "Annotate main");
+        assert_eq!(state.take_target().unwrap().1.module, None);
+        state.annotated(Err(NotAnnotated::NoSamples));
+        assert_eq!(state.panel().unwrap().lines, [NotAnnotated::NoSamples.to_string()]);
+    });
+    let (profiles, about) = ([example()], About::default());
+    let options = Options { sort: vec![Key::Comm], ..Options::default() };
+    let mut state = State::new(events(&profiles, &about, &options)).unwrap();
+    write(&mut state, "a");
+    assert_eq!(state.message.as_deref(), Some("the table has no column symbol: see --sort"));
 }
 
 #[test]
