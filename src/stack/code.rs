@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::account::Loss;
 use crate::files::Opened;
 
 /// The number of a [`Module`].
@@ -61,13 +60,4 @@ pub struct Code {
     pub modules: Vec<Module>,
     /// By [`ProcessId`].
     pub processes: Vec<Process>,
-}
-
-/// The files of modules, for unwinding.
-pub(crate) trait ModuleFiles {
-    /// Returns the file of a module. `seen` is the process, and the start and the end of its mapping of the file.
-    fn file(&mut self, module: ModuleId, seen: (u32, u64, u64)) -> Option<Arc<Opened>>;
-
-    /// Counts missing data.
-    fn lose(&mut self, loss: Loss);
 }

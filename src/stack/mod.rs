@@ -37,7 +37,6 @@ mod tests;
 
 pub use account::{Accounts, Loss};
 pub use analyzer::{AnalyzedSample, Analyzer, Retained};
-pub(crate) use code::ModuleFiles;
 pub use code::{BuildId, Code, Module, ModuleId, Process, ProcessId};
 pub(crate) use elf::{go_build_id, kernel_build_id};
 pub use frame::{Frame, Truncation};
@@ -46,6 +45,7 @@ pub use limits::Limits;
 pub(crate) use map::{Map, MappedContent, Mapping};
 pub(crate) use space::mappings;
 pub use stacks::{Remap, StackId, StackLimits, Stacks};
+pub(crate) use tables::ModuleFiles;
 pub use unwind::Unwind;
 pub(crate) use unwind::Unwinder;
 pub(crate) use vdso::vdso;

@@ -8,8 +8,8 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::sync::Arc;
 
-use super::ModuleFiles;
 use super::ModuleId;
 use super::account::Loss;
 use super::cfi::{Cfi, Fault};
@@ -17,6 +17,7 @@ use super::elf::{Elf, FrameSection, LOADS_LIMIT, SearchTable, Segment};
 use super::index::{Answered, Index, IndexThread, Indexed};
 use super::pages::{Allowance, PAGE, PagedFile, Pages};
 use super::rule::{Answer, NATIVE, Row, Rule, Rules, Step};
+use crate::files::Opened;
 use crate::host::ReadAt;
 
 /// The number of samples for which a file must be unused before it may be evicted. Otherwise two files that do not fit together would be
@@ -33,6 +34,15 @@ pub(super) struct Place {
     pub(super) offset: u64,
     /// The process, and the start and end of its mapping of the file.
     pub(super) seen: (u32, u64, u64),
+}
+
+/// The files of modules, for unwinding.
+pub(crate) trait ModuleFiles {
+    /// Returns the file of a module. `seen` is the process, and the start and the end of its mapping of the file.
+    fn file(&mut self, module: ModuleId, seen: (u32, u64, u64)) -> Option<Arc<Opened>>;
+
+    /// Counts missing data.
+    fn lose(&mut self, loss: Loss);
 }
 
 /// The rules of all files.
