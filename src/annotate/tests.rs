@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 
 use super::disassembly::{Instruction, disassemble};
+use super::source::Sources;
 use super::*;
+use crate::files::Opened;
+use crate::host::Roots;
 use crate::probe::argument::Arch;
 use crate::profile::sample_profiles::{Builder, jit, kernel, native, task};
 use crate::profile::{Mode, Profile};
@@ -187,4 +190,28 @@ fn what_is_in_no_file_is_refused_with_a_reason() {
     assert_eq!(refused("absent").to_string(), "no sample contains the function absent");
     let empty = Profile::default();
     assert_eq!(Choice::new(&empty).choose(&Target::default()).unwrap_err(), NotAnnotated::NoSamples);
+}
+
+#[test]
+fn only_source_files_are_read_and_those_newer_than_the_program_are_noted() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| -> Arc<str> {
+        std::fs::write(dir.path().join(name), text).unwrap();
+        dir.path().join(name).to_str().unwrap().into()
+    };
+    let program = write("program", "");
+    let (source, secret) = (write("hot.c", "first\n\tb \u{1b}[1m\nthird"), write("secret", "first"));
+    let absent: Arc<str> = format!("{secret}.c").into();
+    let opened = std::fs::File::open(&*program).unwrap();
+    opened.set_modified(std::time::UNIX_EPOCH).unwrap();
+    let (files, program) = (Files::here(&Roots::default()), Opened::own(opened, (&*program).into()));
+    let mut sources = Sources::new(&files, &[], &program);
+    let wanted = [(&source, 2), (&source, 9), (&secret, 1), (&absent, 1)];
+    let wanted = wanted.map(|(path, line)| (Arc::clone(path), line));
+    let texts = sources.texts(wanted.iter());
+    assert_eq!(
+        texts.into_iter().collect::<Vec<_>>(),
+        [((Arc::clone(&source), 2), "    b \u{fffd}[1m".into())]
+    );
+    assert_eq!(sources.newer, [source]);
 }

@@ -57,7 +57,7 @@ impl Display for Text<'_> {
             let head = format!("Sorted summary for file {}", clean(&annotated.module, NAME));
             writeln!(f, "\n{head}\n{}\n", "-".repeat(head.len() + 1))?;
             for ((file, line), value) in annotated.summary() {
-                writeln!(f, " {:7.2} {}:{line}", annotated.percent(value), basename(file))?;
+                writeln!(f, " {:7.2} {}:{line}", annotated.percent(value), clean(basename(file), NAME))?;
             }
         }
         let head = format!(
@@ -88,9 +88,11 @@ impl Text<'_> {
         for (place, row) in annotated.rows.iter().enumerate() {
             match row {
                 Row::Source { file, line, text, .. } => {
-                    source = Some((basename(file), *line));
-                    let text = text.as_deref().unwrap_or_default();
-                    let text = format!("         : {}{}:{line}   {text}", beside(place), basename(file));
+                    // The text can be from a service, which is not trusted to have cleaned it.
+                    let file = clean(basename(file), NAME);
+                    let text = clean(text.as_deref().unwrap_or_default(), NAME);
+                    let text = format!("         : {}{file}:{line}   {text}", beside(place));
+                    source = Some((file, *line));
                     writeln!(f, "{}", text.trim_end())?;
                 }
                 Row::Instruction { address, text, value, samples, .. } => {
@@ -98,8 +100,8 @@ impl Text<'_> {
                         true => write!(f, "{samples:8}")?,
                         false => write!(f, "{:8.2}", annotated.percent(*value))?,
                     }
-                    write!(f, " : {}  {address:x}:   {text}", beside(place))?;
-                    if let Some((file, line)) = source.filter(|_| options.lines && *value > 0) {
+                    write!(f, " : {}  {address:x}:   {}", beside(place), clean(text, NAME))?;
+                    if let Some((file, line)) = source.as_ref().filter(|_| options.lines && *value > 0) {
                         write!(f, " // {file}:{line}")?;
                     }
                     writeln!(f)?;

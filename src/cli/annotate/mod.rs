@@ -10,6 +10,7 @@ use hyper::Uri;
 
 use super::{FAILED, fail, files, input, print_note, print_notes, reading_options, written};
 use crate::annotate::{Annotated, Annotator, NotAnnotated, Target, hottest};
+use crate::error::printable;
 use crate::export::query::{self, Format, Query};
 use crate::host::Roots;
 use crate::profile::Profile;
@@ -92,7 +93,10 @@ fn print(args: &AnnotateArgs, all: impl IntoIterator<Item = Annotated>) -> io::R
     let mut out = BufWriter::new(io::stdout().lock());
     for annotated in all {
         writeln!(out, "{}", annotated.text(options))?;
-        annotated.notes.iter().for_each(|note| print_note(&format!("{}: {note}", annotated.function)));
+        annotated
+            .notes
+            .iter()
+            .for_each(|note| print_note(&printable(&format!("{}: {note}", annotated.function))));
     }
     out.flush()
 }

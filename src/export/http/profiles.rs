@@ -21,7 +21,7 @@ use super::rendered::{JSON, render};
 use super::shared::Shared;
 use super::turns::Turn;
 use super::{Source, Unavailable, Wanted};
-use crate::annotate::{Annotator, Target, TextOptions};
+use crate::annotate::{Annotator, NotAnnotated, Target, TextOptions};
 use crate::clock::Timestamp;
 use crate::export::calls::Calls;
 use crate::export::folded::{self, Folded};
@@ -431,20 +431,20 @@ fn annotate(view: View<'_>, whole: &Profile, mut annotator: Annotator) -> io::Re
     let query = view.query;
     let profile = part(whole, &query.selection);
     let target = Target { symbol: query.symbol.clone(), module: query.module.clone() };
-    let annotated = match annotator.annotate(&profile, &target) {
-        Ok(annotated) => annotated,
-        Err(reason) => {
-            let refused = Refused::new(StatusCode::NOT_FOUND, reason.to_string());
-            return Ok(refused.answer(Output::Annotate.page(query), view));
+    Ok(match (query.format, annotator.annotate(&profile, &target)) {
+        (None | Some(Format::Html), Err(nothing @ NotAnnotated::NoSamples)) => {
+            Answer::page(page::annotate(view, &profile, Err(&nothing.to_string())), view.nonce)
         }
-    };
-    Ok(match query.format {
-        Some(Format::Text) => {
+        (_, Err(reason)) => {
+            let refused = Refused::new(StatusCode::NOT_FOUND, reason.to_string());
+            refused.answer(Output::Annotate.page(query), view)
+        }
+        (Some(Format::Text), Ok(annotated)) => {
             let notes: String = annotated.notes.iter().map(|note| format!("# {note}\n")).collect();
             Answer::rendered(TEXT, format!("{notes}{}", annotated.text(TextOptions::default())))
         }
-        Some(Format::Json) => Answer::rendered(JSON, serde_json::to_vec_pretty(&annotated)?),
-        _ => Answer::page(page::annotate(view, &profile, &annotated), view.nonce),
+        (Some(Format::Json), Ok(annotated)) => Answer::rendered(JSON, serde_json::to_vec_pretty(&annotated)?),
+        (_, Ok(annotated)) => Answer::page(page::annotate(view, &profile, Ok(&annotated)), view.nonce),
     })
 }
 

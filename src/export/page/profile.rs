@@ -156,9 +156,16 @@ pub(in crate::export) fn calls(view: View<'_>, profile: &Profile, calls: Result<
     })
 }
 
-/// Renders the page with the instructions of a function.
-pub(in crate::export) fn annotate(view: View<'_>, profile: &Profile, annotated: &Annotated) -> String {
-    page(Page::Annotate, view, profile, |html| annotated_card(html, annotated, view.query))
+/// Renders the page with the instructions of a function. The argument is the function, or a sentence why there is none.
+pub(in crate::export) fn annotate(
+    view: View<'_>,
+    profile: &Profile,
+    annotated: Result<&Annotated, &str>,
+) -> String {
+    page(Page::Annotate, view, profile, |html| match annotated {
+        Ok(annotated) => annotated_card(html, annotated, view.query),
+        Err(sentence) => nothing(html, sentence),
+    })
 }
 
 /// Renders a page with the reason why there is no profile, and the lines of the configuration that help.

@@ -469,6 +469,13 @@ fn a_function_that_cannot_be_annotated_is_answered_with_the_reason() {
         assert_eq!(answer.code(), 404, "{query}: {text}");
         assert!(text.contains(reason), "{query}: {text}");
     }
+    let idle = get(&running(Profile::default()), "/annotate");
+    assert_eq!(idle.code(), 200);
+    assert!(
+        String::from_utf8(idle.body)
+            .unwrap()
+            .contains("<b>No data:</b> no sample is in a function of a file")
+    );
     let page = get(&server, "/annotate?symbol=absent");
     assert_eq!((page.code(), page.header("content-type")), (404, Some("text/html; charset=utf-8")));
 }

@@ -152,5 +152,5 @@ fn the_page_of_instructions_is_as_recorded() {
     let (query, kinds) = (Query::parse(text, ANNOTATE).unwrap(), kinds());
     let view = View { query: &query, kinds: &kinds, nonce: "00" };
     let annotated = Annotated { notes: vec!["no <source> lines".into()], ..annotated() };
-    insta::assert_snapshot!(lines(&annotate(view, &example(), &annotated)));
+    insta::assert_snapshot!(lines(&annotate(view, &example(), Ok(&annotated))));
 }
