@@ -20,7 +20,7 @@ pub(super) const KEYS: [(&str, &str); 19] = [
     ("e", "expand or collapse the whole call tree of an entry"),
     ("c", "collapse the call tree of an entry"),
     ("E, C", "expand all call trees; collapse all"),
-    ("a", "annotate: the instructions of the function, with source lines"),
+    ("a", "annotate: instructions of the function, source lines"),
     ("d", "zoom into the shared object of the entry, or out of it"),
     ("t", "zoom into its thread, or out of it"),
     ("k", "zoom into the kernel, or out of it"),
