@@ -52,13 +52,13 @@ impl<'a> Filter<'a> {
     /// Reports for each stack of a profile whether it is selected by its innermost function.
     pub(super) fn stacks(&self, tables: &Profile) -> Vec<bool> {
         let innermost = |stack: &[u32]| tables.locations.get(*stack.first()? as usize);
-        let takes = |stack: &Box<[u32]>| match innermost(stack) {
+        let takes = |stack: &[u32]| match innermost(stack) {
             Some(location) => {
                 self.takes_place(tables.module(location), tables.names(location).first().copied())
             }
             None => self.takes_place("[unknown]", None),
         };
-        tables.stacks.iter().map(takes).collect()
+        tables.stacks.iter().map(|stack| takes(stack)).collect()
     }
 
     /// Reports whether a sample is selected by its innermost function.

@@ -3,7 +3,6 @@
 //! The event has the name of the innermost function, and refers to its stack (`sf`), which `chrome://tracing` shows. Source of the format:
 //! "Trace Event Format", Google, the JSON object form.
 
-use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
@@ -34,11 +33,8 @@ pub fn write(timeline: &Timeline, out: &mut dyn Write) -> io::Result<()> {
             ..Thread::default()
         };
         let kind = timeline.kinds.get(sample.event as usize);
-        let mut args = format!("\"period\":{}", sample.value);
-        if let Some(cpu) = sample.cpu {
-            // Writing to a string does not fail.
-            let _ = write!(args, ",\"cpu\":{cpu}");
-        }
+        let cpu = sample.cpu.map_or_else(String::new, |cpu| format!(",\"cpu\":{cpu}"));
+        let args = format!("\"period\":{}{cpu}", sample.value);
         let innermost = tables.locations_of(sample.stack).next().map(|location| tables.names(location));
         let name = innermost.and_then(|names| names.first().copied()).unwrap_or("[no stack]");
         let stack = frames.stacks.get(sample.stack as usize).copied().flatten();

@@ -101,7 +101,7 @@ fn frames(file: &mut File, tables: &Profile) -> Vec<Vec<FrameInfo>> {
         let names = tables.names(location).into_iter().rev();
         names.map(|name| info(Frame::Label(file.intern_string(name)))).collect()
     };
-    tables.locations.iter().map(|location| frames(location)).collect()
+    tables.locations.iter().map(&mut frames).collect()
 }
 
 /// Returns the address of a location that is shown with its module.

@@ -58,11 +58,11 @@ pub fn write(timeline: &Timeline, out: &mut dyn Write) -> io::Result<()> {
     let mut frames = Numbered::default();
     let of_locations: Vec<Vec<u32>> =
         tables.locations.iter().map(|location| numbers(tables, location, &mut frames)).collect();
-    let outermost_first = |stack: &Box<[u32]>| -> Arc<[u32]> {
+    let outermost_first = |stack: &[u32]| -> Arc<[u32]> {
         let locations = stack.iter().rev().filter_map(|&place| of_locations.get(place as usize));
         locations.flatten().copied().collect()
     };
-    let stacks: Vec<Arc<[u32]>> = tables.stacks.iter().map(outermost_first).collect();
+    let stacks: Vec<Arc<[u32]>> = tables.stacks.iter().map(|stack| outermost_first(stack)).collect();
     let profiles = timeline.tracks().iter().map(|track| sampled(timeline, track, &stacks)).collect();
     let file = File {
         schema: SCHEMA,

@@ -89,10 +89,10 @@ impl Tables {
                 }
             }
         }
-        let located = |stack: &Box<[u32]>| -> Box<[u32]> {
+        let located = |stack: &[u32]| -> Box<[u32]> {
             stack.iter().filter_map(|&frame| locations.get(frame as usize)).copied().collect()
         };
-        let stacks = self.stacks.values.iter().map(located).collect();
+        let stacks = self.stacks.values.iter().map(|stack| located(stack)).collect();
         (tables, stacks)
     }
 }
