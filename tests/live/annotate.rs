@@ -100,11 +100,11 @@ fn a_profile_in_pprof_is_annotated_too() {
     let sum: f64 = shares.values().map(|(share, _)| share).sum();
     assert!((sum - 100.0).abs() < 0.5, "{sum}: {text}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("no debug information"), "{output:?}");
-    // Another build at the same path is not the sampled one.
+    // Another build at the same path is not the sampled one. Perf may have kept a copy of that in the home directory.
     fs::copy("/bin/true", program.path().with_extension("new")).unwrap();
     fs::rename(program.path().with_extension("new"), program.path()).unwrap();
     let mut refused = Command::new(OWN);
-    refused.args(["annotate", "-i", "hot.pb.gz", "burns"]).current_dir(dir.path());
+    refused.args(["annotate", "-i", "hot.pb.gz", "burns"]).current_dir(dir.path()).env("HOME", dir.path());
     let refused = refused.output().unwrap();
     assert!(!refused.status.success());
     assert!(String::from_utf8_lossy(&refused.stderr).contains("is another build"), "{refused:?}");
