@@ -146,6 +146,9 @@ fn no_lines(reason: LineReason, path: &str) -> String {
         LineReason::NoDebugInfo => {
             format!("no source lines: {path} has no debug information, and no debug file was found")
         }
+        LineReason::NotCovered => {
+            format!("no source lines: the debug information of {path} does not contain the function")
+        }
         LineReason::TooLarge => format!("no source lines: the debug information of {path} is too large"),
         reason => format!("no source lines of {path}: {reason}"),
     }

@@ -2,6 +2,8 @@
 
 mod keys;
 mod screen;
+#[cfg(test)]
+pub(super) mod testing;
 mod text;
 
 #[cfg(test)]

@@ -1,23 +1,20 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{KeyCode, KeyEvent};
+use ratatui::crossterm::event::KeyCode;
 
 use super::*;
+use crate::cli::terminal::testing::{self, any_key, key};
 use crate::cli::top::counters::CounterText;
 use crate::cli::top::samples::Samples;
-use crate::cli::top::state::tests::{key, state, write};
+use crate::cli::top::state::tests::{state, write};
 use crate::cli::top::state::{Settings, State};
 use crate::profile::Profile;
 use crate::profile::sample_profiles::{any_profile, hostile};
 
 /// Returns the screen as text.
 fn screen(state: &mut State, width: u16, height: u16) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(state, frame)).unwrap();
-    terminal.backend().to_string()
+    testing::screen(|frame| draw(state, frame), (width, height))
 }
 
 fn counted() -> State {
@@ -144,31 +141,11 @@ fn hostile_names_stay_within_their_rows() {
     }
 }
 
-/// Any key that the display reads.
-fn any_key() -> impl Strategy<Value = KeyEvent> {
-    let codes = [
-        KeyCode::Enter,
-        KeyCode::Esc,
-        KeyCode::Backspace,
-        KeyCode::Up,
-        KeyCode::Down,
-        KeyCode::PageUp,
-        KeyCode::PageDown,
-        KeyCode::Home,
-        KeyCode::End,
-        KeyCode::Left,
-        KeyCode::Right,
-        KeyCode::Tab,
-    ];
-    let letters = "stnmr/gGp ?h+-jkaq\u{6f22}".chars().map(KeyCode::Char);
-    prop::sample::select(codes.into_iter().chain(letters).collect::<Vec<_>>()).prop_map(key)
-}
-
 proptest! {
     #[test]
     fn any_keys_on_any_screen_show_something(
         profile in any_profile(),
-        keys in prop::collection::vec(any_key(), 0..40),
+        keys in prop::collection::vec(any_key("stnmr/gGp ?h+-jkaq\u{6f22}"), 0..40),
         (width, height) in (1u16..120, 1u16..40),
     ) {
         let mut state = State::new(Settings::default(), Duration::from_secs(2));

@@ -2,6 +2,7 @@ use ratatui::crossterm::event::KeyEventKind;
 
 use super::*;
 use crate::cli::terminal::TYPED;
+use crate::cli::terminal::testing::key;
 use crate::profile::sample_profiles::example;
 
 /// Returns the state with the example profile: nginx, node, postgres and a kernel thread.
@@ -11,10 +12,6 @@ pub(in crate::cli::top) fn state() -> State {
     state.show(Samples::new(example()));
     state.resize(10);
     state
-}
-
-pub(in crate::cli::top) fn key(code: KeyCode) -> KeyEvent {
-    KeyEvent::new(code, KeyModifiers::NONE)
 }
 
 fn press(state: &mut State, code: KeyCode) {

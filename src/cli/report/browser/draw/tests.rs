@@ -1,12 +1,11 @@
 use proptest::prelude::*;
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{KeyCode, KeyEvent};
+use ratatui::crossterm::event::KeyCode;
 
 use super::*;
 use crate::cli::report::browser::code::tests::annotated;
 use crate::cli::report::browser::state::KEYS;
-use crate::cli::report::browser::state::tests::{events, key, press, write};
+use crate::cli::report::browser::state::tests::{events, press, write};
+use crate::cli::terminal::testing::{self, any_key};
 use crate::profile::Profile;
 use crate::profile::sample_profiles::{any_profile, example, hostile};
 use crate::recording::About;
@@ -14,9 +13,7 @@ use crate::report::{Chains, Options};
 
 /// Returns the screen as text.
 fn screen(state: &mut State<'_>, width: u16, height: u16) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(state, frame)).unwrap();
-    terminal.backend().to_string()
+    testing::screen(|frame| draw(state, frame), (width, height))
 }
 
 /// Calls `test` with a state.
@@ -118,32 +115,11 @@ fn hostile_names_stay_within_their_rows() {
     });
 }
 
-/// Any key that the view reads.
-fn any_key() -> impl Strategy<Value = KeyEvent> {
-    let codes = [
-        KeyCode::Enter,
-        KeyCode::Esc,
-        KeyCode::Backspace,
-        KeyCode::Up,
-        KeyCode::Down,
-        KeyCode::PageUp,
-        KeyCode::PageDown,
-        KeyCode::Home,
-        KeyCode::End,
-        KeyCode::Left,
-        KeyCode::Right,
-        KeyCode::Tab,
-        KeyCode::BackTab,
-    ];
-    let letters = "++ecECdtk/ihm q\u{6f22}".chars().map(KeyCode::Char);
-    prop::sample::select(codes.into_iter().chain(letters).collect::<Vec<_>>()).prop_map(key)
-}
-
 proptest! {
     #[test]
     fn any_keys_on_any_screen_show_something(
         profile in any_profile(),
-        keys in prop::collection::vec(any_key(), 0..40),
+        keys in prop::collection::vec(any_key("++ecECdtk/ihm q\u{6f22}"), 0..40),
         (width, height) in (1u16..120, 1u16..40),
     ) {
         with_state(profile, &Options::default(), |state| {

@@ -3,6 +3,7 @@ use ratatui::crossterm::event::KeyEventKind;
 use super::*;
 use crate::cli::report::browser::code::tests::annotated;
 use crate::cli::report::browser::table::Row;
+use crate::cli::terminal::testing::key;
 use crate::profile::Mode;
 use crate::profile::Profile;
 use crate::profile::sample_profiles::{Builder, example, native, task};
@@ -17,10 +18,6 @@ pub(in crate::cli::report::browser) fn events<'p>(
 ) -> Vec<Event<'p>> {
     let event = |profile| Event { input: None, profile, about, options: options.clone() };
     profiles.iter().map(event).collect()
-}
-
-pub(in crate::cli::report::browser) fn key(code: KeyCode) -> KeyEvent {
-    KeyEvent::new(code, KeyModifiers::NONE)
 }
 
 pub(in crate::cli::report::browser) fn press(state: &mut State<'_>, code: KeyCode) {
