@@ -21,14 +21,15 @@ use std::sync::Arc;
 use crate::error::printable;
 use crate::recording::perf_data::{Timeline, Track};
 
-/// Returns the name of a track: the thread, and the event if the recording has several.
-fn name(track: &Track<'_>, timeline: &Timeline) -> String {
-    let (comm, tid) = (printable(&track.task.comm), track.task.tid);
-    if has_several_events(timeline) {
-        format!("{comm} {tid} ({})", track.kind.name)
-    } else {
-        format!("{comm} {tid}")
-    }
+/// Returns the tracks with their names: the thread, and the event if several have samples.
+fn tracks(timeline: &Timeline) -> Vec<(String, Track<'_>)> {
+    let tracks = timeline.tracks();
+    let with_event = has_several_events(timeline);
+    let name = |track: &Track<'_>| {
+        let (comm, tid) = (printable(&track.task.comm), track.task.tid);
+        if with_event { format!("{comm} {tid} ({})", track.kind.name) } else { format!("{comm} {tid}") }
+    };
+    tracks.into_iter().map(|track| (name(&track), track)).collect()
 }
 
 /// Reports whether several events have samples.

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use perf_exporter::export::timeline;
 use perf_exporter::files::Files;
 use perf_exporter::host::Roots;
-use perf_exporter::recording::perf_data::Options;
+use perf_exporter::recording::perf_data::{Options, Timeline};
 use perf_exporter::recording::{self, Invalid};
 
 /// Checks the bytes as a file, on a machine without files.
@@ -27,5 +28,12 @@ pub(crate) fn holds(bytes: &[u8]) {
         }
         Err(Invalid::Damaged { offset, .. }) => assert!(offset <= bytes.len() as u64, "{offset}"),
         Err(error) => assert!(!error.to_string().contains(char::is_control), "{error}"),
+    }
+    if let Ok(timeline) = Timeline::read_at(&bytes, &Options::default(), &files, None) {
+        for write in [timeline::write_chrome, timeline::write_firefox, timeline::write_speedscope] {
+            let mut json = Vec::new();
+            write(&timeline, &mut json).unwrap();
+            assert_eq!((json.first(), json.trim_ascii_end().last()), (Some(&b'{'), Some(&b'}')));
+        }
     }
 }

@@ -16,7 +16,7 @@ use fxprof_processed_profile::{
 };
 use rustc_hash::FxHashMap;
 
-use super::{has_several_events, name, title};
+use super::{has_several_events, title, tracks};
 use crate::error::printable;
 use crate::profile::{Location, Profile, Unit};
 use crate::recording::perf_data::{Timeline, Track};
@@ -39,9 +39,13 @@ pub fn write(timeline: &Timeline, out: &mut dyn Write) -> io::Result<()> {
     let mut file =
         File::new(&title(timeline), ReferenceTimestamp::from_duration_since_unix_epoch(start), interval);
     file.set_symbolicated(true);
+    if let Some(release) = &timeline.about.release {
+        file.set_os_name(&printable(&format!("Linux {release}")));
+    }
     let frames = frames(&mut file, &timeline.tables);
     let mut processes = FxHashMap::default();
-    for track in timeline.tracks() {
+    let has_one_event = !has_several_events(timeline);
+    for (name, track) in tracks(timeline) {
         let begin = |time: u64| Timestamp::from_nanos_since_reference(time.saturating_sub(first));
         let started = begin(track.samples.first().map_or(first, |sample| sample.time));
         let task = track.task;
@@ -49,9 +53,9 @@ pub fn write(timeline: &Timeline, out: &mut dyn Write) -> io::Result<()> {
             .entry(task.pid)
             .or_insert_with(|| file.add_process(&printable(&task.program), task.pid, started));
         // The viewer shows the name of the process instead of that of its main thread, and so not the event.
-        let is_main = task.pid == task.tid && !has_several_events(timeline);
+        let is_main = task.pid == task.tid && has_one_event;
         let thread = file.add_thread(process, task.tid, started, is_main);
-        file.set_thread_name(thread, &name(&track, timeline));
+        file.set_thread_name(thread, &name);
         add(&mut file, thread, &track, (&timeline.tables, &frames), begin);
     }
     Ok(serde_json::to_writer(out, &file)?)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{name, title};
+use super::{title, tracks};
 use crate::profile::numbered::Numbered;
 use crate::profile::{Location, Profile, Unit};
 use crate::recording::perf_data::{Timeline, Track};
@@ -63,7 +63,7 @@ pub fn write(timeline: &Timeline, out: &mut dyn Write) -> io::Result<()> {
         locations.flatten().copied().collect()
     };
     let stacks: Vec<Arc<[u32]>> = tables.stacks.iter().map(|stack| outermost_first(stack)).collect();
-    let profiles = timeline.tracks().iter().map(|track| sampled(timeline, track, &stacks)).collect();
+    let profiles = tracks(timeline).into_iter().map(|(name, track)| sampled(name, &track, &stacks)).collect();
     let file = File {
         schema: SCHEMA,
         name: title(timeline),
@@ -89,12 +89,12 @@ fn numbers(tables: &Profile, location: &Location, frames: &mut Numbered<Frame>) 
     numbers
 }
 
-fn sampled(timeline: &Timeline, track: &Track<'_>, stacks: &[Arc<[u32]>]) -> Sampled {
+fn sampled(name: String, track: &Track<'_>, stacks: &[Arc<[u32]>]) -> Sampled {
     let weights: Vec<u64> = track.samples.iter().map(|sample| sample.value).collect();
     let stack = |place: u32| stacks.get(place as usize).cloned().unwrap_or_default();
     Sampled {
         r#type: "sampled",
-        name: name(track, timeline),
+        name,
         unit: if track.kind.value.unit == Unit::Nanoseconds { "nanoseconds" } else { "none" },
         start_value: 0,
         end_value: weights.iter().fold(0, |sum, weight| sum.saturating_add(*weight)),

@@ -7,7 +7,9 @@ use rustc_hash::FxHashMap;
 use super::aggregation::kind;
 use super::tables::Tables;
 use super::{Options, Reader};
+use crate::clock::Timestamp;
 use crate::files::Files;
+use crate::host::ReadAt;
 use crate::profile::{Kind, Profile, Task};
 use crate::recording::{About, Invalid, at_most, open_file};
 
@@ -51,7 +53,20 @@ impl Timeline {
     /// If the file cannot be read, is no recording of perf, is damaged, has no samples, or exceeds a limit.
     pub fn open(path: &Path, options: &Options, files: &Files) -> Result<Self, Invalid> {
         let (file, written) = open_file(path)?;
-        let mut reader = Reader::new(&file, options, files)?;
+        Self::read_at(&file, options, files, written)
+    }
+
+    /// Reads an open recording of perf. `written` is the time when it was written last.
+    ///
+    /// # Errors
+    /// See [`open`](Self::open).
+    pub fn read_at(
+        file: &dyn ReadAt,
+        options: &Options,
+        files: &Files,
+        written: Option<Timestamp>,
+    ) -> Result<Self, Invalid> {
+        let mut reader = Reader::new(file, options, files)?;
         let (mut tables, mut samples) = (Tables::default(), Vec::new());
         while let Some(sample) = reader.next_sample()? {
             at_most(SAMPLES - 1, samples.len(), "samples: select fewer with --time")?;
