@@ -259,6 +259,26 @@ fn exit_codes_tell_arguments_failures_and_commands_apart() {
 }
 
 #[test]
+fn a_command_without_events_runs_between_others_and_results_are_appended() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (seen, results) = (path("seen"), path("results"));
+    let [before, during, after] = ["before", "during", "after"].map(|word| format!("echo {word} >> {seen}"));
+    for _ in 0..2 {
+        let arguments = ["-n", "-r", "2", "--pre", &before, "--post", &after, "--append", "-o", &results];
+        let ended = stat(&[&arguments[..], &["sh", "-c", &during]].concat());
+        assert_eq!(ended.status.code(), Some(0), "{}", ended.printed);
+    }
+    let lines = read_text(Path::new(&seen)).unwrap();
+    assert_eq!(lines, "before\nduring\nafter\n".repeat(4));
+    let results = read_text(Path::new(&results)).unwrap();
+    assert_eq!(results.matches("seconds time elapsed").count(), 2, "{results}");
+    let ended = stat(&["-n", "--pre", "exit 3", "true"]);
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(ended.printed.contains("--pre exit 3: exit status: 3"), "{}", ended.printed);
+}
+
+#[test]
 fn a_process_that_ends_ends_its_measurement() {
     if lacks(Feature::Software) {
         return;

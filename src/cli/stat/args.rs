@@ -27,6 +27,12 @@ pub(in crate::cli) struct StatArgs {
     /// Count additional events: -d first-level and last-level caches, -dd also TLBs and instruction caches, -ddd also prefetches.
     #[arg(short = 'd', long = "detailed", action = ArgAction::Count)]
     detailed: u8,
+    /// Count no events: show only the time of the command.
+    #[arg(short = 'n', long = "null", requires = "command", conflicts_with_all = ["events", "detailed"])]
+    null: bool,
+    /// Count user space only, in all events.
+    #[arg(long)]
+    pub(super) all_user: bool,
     #[command(flatten)]
     target_args: TargetArgs,
     /// Show each CPU separately.
@@ -53,6 +59,15 @@ pub(in crate::cli) struct StatArgs {
     /// Write the result to this file instead of standard error.
     #[arg(short = 'o', long, value_name = "FILE")]
     output_file: Option<PathBuf>,
+    /// Append to the file of -o.
+    #[arg(long, requires = "output_file")]
+    append: bool,
+    /// Run this command in a shell before each run of the command.
+    #[arg(long, value_name = "CMD", requires = "command")]
+    pub(super) pre: Option<OsString>,
+    /// Run this command in a shell after each run of the command.
+    #[arg(long, value_name = "CMD", requires = "command")]
+    pub(super) post: Option<OsString>,
     /// Output format: a table, or the CSV of -x or the JSON of -j, but on standard output.
     #[arg(long, value_name = "FORMAT", value_enum)]
     output: Option<Output>,
@@ -89,8 +104,12 @@ pub(super) enum Sink<'a> {
     Stderr,
     /// Standard output.
     Stdout,
-    /// A file, which is truncated.
-    File(&'a Path),
+    /// A file, which is truncated unless `append` is set.
+    File {
+        /// Its path.
+        path: &'a Path,
+        append: bool,
+    },
 }
 
 /// Durations and repetitions of a measurement.
@@ -109,6 +128,9 @@ pub(super) struct Times {
 impl StatArgs {
     /// Returns the events to count: the requested events or the default of perf, followed by the detailed events.
     pub(super) fn events(&self) -> Vec<syntax::Group> {
+        if self.null {
+            return Vec::new();
+        }
         let default = Preset::Default.groups();
         let detailed = match self.detailed {
             0 => Vec::new(),
@@ -164,7 +186,7 @@ impl StatArgs {
     /// Returns the destination of the result.
     pub(super) fn sink(&self) -> Sink<'_> {
         match (&self.output_file, self.output) {
-            (Some(path), _) => Sink::File(path),
+            (Some(path), _) => Sink::File { path, append: self.append },
             (None, Some(Output::Csv | Output::Json)) => Sink::Stdout,
             (None, Some(Output::Text) | None) => Sink::Stderr,
         }
@@ -219,6 +241,7 @@ mod tests {
 
     #[test]
     fn formats_have_perfs_letters_and_ours() {
+        let file = |append| Sink::File { path: Path::new("f"), append };
         for (line, format, sink) in [
             ("", Format::Text, Sink::Stderr),
             ("-x,", Format::Csv(",".into()), Sink::Stderr),
@@ -226,8 +249,9 @@ mod tests {
             ("-j", Format::Json, Sink::Stderr),
             ("--output csv", Format::Csv(",".into()), Sink::Stdout),
             ("--output json", Format::Json, Sink::Stdout),
-            ("--output text -o f", Format::Text, Sink::File(Path::new("f"))),
-            ("--output json -o f", Format::Json, Sink::File(Path::new("f"))),
+            ("--output text -o f", Format::Text, file(false)),
+            ("--output json -o f", Format::Json, file(false)),
+            ("-j --append -o f", Format::Json, file(true)),
         ] {
             let args = read(line).unwrap();
             assert_eq!((args.format(), args.sink()), (format, sink), "{line}");

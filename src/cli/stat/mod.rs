@@ -34,7 +34,7 @@ use crate::sys::usage::CpuTime;
 pub(super) use args::StatArgs;
 use args::{Format, Sink, Times};
 use select::Selection;
-use session::{Outcome, Session};
+use session::{Around, Outcome, Session};
 #[cfg(test)]
 pub(super) use summed::Figure;
 pub(super) use summed::{Figures, Summed};
@@ -43,7 +43,7 @@ use table::{Frame, Reading, Row, Totals};
 /// Counts, prints the result, and ends like the command.
 pub(super) fn stat<K: Kernel>(args: &StatArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
     let subject = host.find(&args.target().map_err(Failure::Usage)?)?;
-    let user_only = subject.user_space_only(host.facts());
+    let user_only = args.all_user || subject.user_space_only(host.facts());
     let selection = Selection::new(&host.catalog, user_only, &subject.per(), &args.events())
         .map_err(|unresolved| Failure::Usage(anyhow::Error::new(unresolved).context("-e")))?;
     let cpus: Vec<u32> = subject.event_cpus(host.facts()).iter().filter(|_| args.no_aggr).collect();
@@ -59,6 +59,7 @@ pub(super) fn stat<K: Kernel>(args: &StatArgs, host: &Host<'_, K>) -> Result<End
         subject: &subject,
         per_cpu: args.no_aggr,
         program: Program::new(&args.command),
+        around: Around { before: args.pre.as_deref(), after: args.post.as_deref() },
         times,
     };
     let mut printer = Printer::open(args)?;
@@ -118,8 +119,10 @@ impl Printer {
         let out: Box<dyn Write> = match args.sink() {
             Sink::Stderr => Box::new(BufWriter::new(io::stderr())),
             Sink::Stdout => Box::new(BufWriter::new(io::stdout())),
-            Sink::File(path) => {
-                let file = File::create(path).with_context(|| format!("-o {}", path.display()))?;
+            Sink::File { path, append } => {
+                let mut options = File::options();
+                options.create(true).write(true).append(append).truncate(!append);
+                let file = options.open(path).with_context(|| format!("-o {}", path.display()))?;
                 Box::new(BufWriter::new(file))
             }
         };

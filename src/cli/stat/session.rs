@@ -1,7 +1,11 @@
 //! One measurement: opens, starts and reads counters, waits, and stops them.
 
+use std::ffi::OsStr;
 use std::io;
+use std::process::Command;
 use std::time::Duration;
+
+use anyhow::Context as _;
 
 use super::args::Times;
 use super::select::Selection;
@@ -9,7 +13,7 @@ use super::table::{Key, Reading, Sum};
 use crate::cli::observe::{Ending, Failure, Program, Signals, Subject, WaitEvent};
 use crate::clock::Clock;
 use crate::counter::Measurement;
-use crate::health::Refusal;
+use crate::health::{Cause, Refusal};
 use crate::host::{Facts, Roots};
 use crate::sys::spawn::Waiting;
 use crate::sys::usage::{self, CpuTime};
@@ -29,7 +33,26 @@ pub(super) struct Session<'a, K> {
     /// Whether each CPU is shown separately.
     pub per_cpu: bool,
     pub program: Program<'a>,
+    pub around: Around<'a>,
     pub times: Times,
+}
+
+/// Commands of a shell before and after each run of the program.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Around<'a> {
+    pub before: Option<&'a OsStr>,
+    pub after: Option<&'a OsStr>,
+}
+
+/// Runs a command of a shell, if there is one.
+///
+/// # Errors
+/// If it cannot be run or fails.
+fn run(option: &str, command: Option<&OsStr>) -> anyhow::Result<()> {
+    let Some(command) = command else { return Ok(()) };
+    let context = || format!("{option} {}", command.display());
+    let status = Command::new("sh").arg("-c").arg(command).status().with_context(context)?;
+    if status.success() { Ok(()) } else { Err(anyhow::anyhow!("{status}").context(context())) }
 }
 
 /// The result of a measurement.
@@ -62,9 +85,10 @@ impl<K: Kernel> Session<'_, K> {
         signals: &mut Signals,
         mut each: impl FnMut(&Reading, Duration) -> io::Result<()>,
     ) -> Result<Outcome, Failure> {
+        run("--pre", self.around.before)?;
         let before = usage::children_cpu_time();
         let waiting = self.program.fork()?;
-        let (mut open, refusals) = self.open(waiting.as_ref().map(Waiting::pid))?;
+        let (mut open, refusals) = self.open(waiting.as_ref())?;
         let counts_command = matches!(self.subject, Subject::Command);
         if !counts_command {
             let started = open.iter().try_for_each(Measurement::start);
@@ -94,24 +118,28 @@ impl<K: Kernel> Session<'_, K> {
         }
         let reading = (happened != WaitEvent::Interval).then(|| self.read(&mut open, end.since(last)));
         let ending = wait.end(happened).await;
+        let cpu = wait.status.filter(|_| counts_command).map(|_| usage::children_cpu_time().since(before));
+        run("--post", self.around.after)?;
         Ok(Outcome {
             reading,
             at: end.since(begin),
             refusals,
-            cpu: wait.status.filter(|_| counts_command).map(|_| usage::children_cpu_time().since(before)),
+            cpu,
             ending,
             stopped: wait.was_interrupted() || matches!(happened, WaitEvent::Stopped(_)),
         })
     }
 
     /// Opens all events that can be opened: per cgroup if cgroups are shown separately, otherwise for the whole target. Returns the
-    /// refusals of the other events.
-    fn open(&self, child: Option<u32>) -> Result<Opened<K::Event>, Failure> {
+    /// refusals of the other events. As perf, a command also runs if no event is selected, or none exists on this machine.
+    fn open(&self, child: Option<&Waiting>) -> Result<Opened<K::Event>, Failure> {
         let mut budget = Budget::new(usage::raise_descriptor_limit(), 0, None);
-        let targets = self.subject.open_targets(self.roots, child)?;
+        let targets = self.subject.open_targets(self.roots, child.map(Waiting::pid))?;
         let (kernel, facts) = (self.kernel, self.facts);
         let (open, refusals) = open_all(kernel, facts, self.core_pmu, &mut budget, self.selection, &targets);
-        match open.iter().all(Measurement::is_empty) {
+        let is_absent = |refusal: &Refusal| refusal.cause == Cause::Absent;
+        let runs_anyway = child.is_some() && refusals.iter().all(is_absent);
+        match open.iter().all(Measurement::is_empty) && !runs_anyway {
             true => Err(Failure::Nothing(refusals)),
             false => Ok((open, refusals)),
         }

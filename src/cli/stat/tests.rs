@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::args::Times;
 use super::machine::{csv, json};
 use super::notes::add_uncounted;
-use super::session::{Outcome, Session};
+use super::session::{Around, Outcome, Session};
 use super::table::{Frame, Key, Reading, Row, Totals, Value};
 use super::text;
 use crate::cli::observe::notes::{Note, refused};
@@ -190,6 +190,7 @@ fn measured(
         subject: &subject,
         per_cpu: each_cpu,
         program: Program::new(&command),
+        around: Around::default(),
         times,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -251,7 +252,24 @@ fn what_is_refused_is_told_and_the_rest_is_counted() {
 }
 
 #[test]
-fn a_command_is_not_run_if_nothing_can_be_counted() {
+fn a_command_runs_without_a_count_if_its_events_do_not_exist() {
+    let kernel = FakeKernel::new();
+    kernel.refuse(Errno::ENOENT, |_, _, _| true);
+    let (_, outcome) = measured(&kernel, "cycles", &["sh", "-c", "exit 7"], false, ONCE).ok().unwrap();
+    let Ending::Command(status) = outcome.ending else { panic!("{:?}", outcome.ending) };
+    assert_eq!(status.code(), Some(7));
+    let lines = lines("vm", "cycles");
+    let frame = Frame { lines: &lines, cgroups: &[], cpus: &[], repeated: false };
+    let rows = Totals::of(&lines, &outcome.reading.unwrap()).rows(&frame);
+    assert_eq!(rows[0].value, Value::NotSupported);
+    assert_eq!(outcome.refusals[0].cause, Cause::Absent);
+    // Without a command, there is nothing to show.
+    let failure = measured(&kernel, "cycles", &[], false, for_ten_milliseconds()).err().unwrap();
+    assert!(matches!(failure, Failure::Nothing(_)), "{failure:?}");
+}
+
+#[test]
+fn a_command_is_not_run_if_nothing_may_be_counted() {
     let dir = tempfile::tempdir().unwrap();
     let mark = dir.path().join("ran");
     let kernel = FakeKernel::new();

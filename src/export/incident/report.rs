@@ -115,7 +115,7 @@ fn scheduler(html: &mut Html, incident: &Incident, scheduling: &Scheduling) {
         let worst = length(scheduling.worst.to_ms.saturating_sub(scheduling.worst.from_ms) as f64 / 1000.0);
         html.put(" The file {} of the archive has the worst {}: open it with Perfetto.", [file, &worst]);
     }
-    html.raw("</p><div class=\"charts\">");
+    html.raw("</p><div class=\"tables\">");
     let ran =
         scheduling.meanwhile.iter().map(|ran| [ran.cgroup.clone(), format!("{:.0}%", ran.share * 100.0)]);
     table(html, ["Ran meanwhile", "Share of the time"], ran);

@@ -7,11 +7,13 @@ use crate::profile::numbered::Numbered;
 use crate::profile::{LocationTables, Task};
 use crate::stack::Frame;
 
-/// Maximum number of stacks, of frames of all stacks together, of locations and of tasks. Samples above a limit of stacks or frames have
-/// their innermost function only, those above a limit of locations no function, and those above a limit of tasks no task.
+/// Maximum number of stacks, of frames of all stacks together, and of locations. Samples above a limit have their innermost function only.
 const STACKS: usize = 1 << 20;
 const FRAMES: usize = 1 << 24;
 const LOCATIONS: usize = 1 << 21;
+/// Maximum number of locations with those of innermost functions. Samples above it have no function.
+const INNERMOST: usize = LOCATIONS + LOCATIONS / 2;
+/// Maximum number of tasks. Samples above it have none.
 const TASKS: usize = 1 << 18;
 /// Number of locations that are looked up at a time.
 const AT_A_TIME: usize = 4096;
@@ -32,7 +34,8 @@ impl Tables {
     pub(super) fn stack(&mut self, sample: &Sampled) -> u32 {
         let known = self.stacks.values.len();
         let most = match self.frames.values.len() {
-            LOCATIONS.. => 0,
+            INNERMOST.. => 0,
+            LOCATIONS.. => 1,
             _ if known >= STACKS || self.stack_frames >= FRAMES => 1,
             _ => usize::MAX,
         };
@@ -49,8 +52,8 @@ impl Tables {
     pub(super) fn note(&self) -> Option<String> {
         (self.full > 0).then(|| {
             format!(
-                "{} samples have only their innermost function, because the recording has more than {STACKS} call chains or {FRAMES} \
-                 functions in them: select a part of it with --time",
+                "{} samples have only their innermost function, because the recording has more than {STACKS} call chains, {FRAMES} \
+                 functions in them, or {LOCATIONS} addresses: select a part of it with --time",
                 self.full
             )
         })
