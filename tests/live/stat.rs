@@ -270,7 +270,7 @@ fn a_command_without_events_runs_between_others_and_results_are_appended() {
         assert_eq!(ended.status.code(), Some(0), "{}", ended.printed);
     }
     let lines = read_text(Path::new(&seen)).unwrap();
-    assert_eq!(lines, "before\nduring\nafter\n".repeat(4));
+    assert_eq!(lines, ["before\nduring\nafter"; 4].join("\n"));
     let results = read_text(Path::new(&results)).unwrap();
     assert_eq!(results.matches("seconds time elapsed").count(), 2, "{results}");
     let ended = stat(&["-n", "--pre", "exit 3", "true"]);

@@ -188,3 +188,35 @@ fn the_exit_code_is_that_of_the_command_and_2_for_a_call_that_is_none() {
     assert_eq!(code(&["--", "/nowhere/at/all"]), Some(127));
     assert_eq!(code(&["-e", "opennat", "--", "true"]), Some(2));
 }
+
+/// Returns the flags and constants of the calls of a trace that map and open files, in their order.
+fn words(text: &str) -> Vec<String> {
+    let calls = ["openat(", "mmap(", "mprotect(", "access(", "ioctl("];
+    let lines = text.lines().filter(|line| calls.iter().any(|call| line.contains(call)));
+    let argument = |argument: &&str| {
+        ["flags: ", "prot: ", "mode: R", "cmd: "].iter().any(|name| argument.starts_with(name))
+    };
+    let arguments = |line: &str| -> Vec<String> {
+        let (_, rest) = line.split_once('(').unwrap().1.split_once('(').unwrap();
+        let written = rest.split(')').next().unwrap();
+        written.split(", ").filter(argument).map(str::to_owned).collect()
+    };
+    lines.flat_map(arguments).collect()
+}
+
+#[test]
+fn flags_and_constants_have_the_words_of_perf_trace() {
+    if lacks_tracing() || lacks(Feature::Perf) {
+        return;
+    }
+    let ours = trace(&["--", "ls", "/"]).output().unwrap();
+    let mut perf = Command::new("perf");
+    perf.env_remove("LD_LIBRARY_PATH").args(["trace", "--", "ls", "/"]).stdin(Stdio::null());
+    let perf = perf.output().unwrap();
+    assert!(ours.status.success() && perf.status.success(), "{perf:?}");
+    let [mut ours, perf] = [ours.stdout, perf.stderr].map(|bytes| words(&String::from_utf8(bytes).unwrap()));
+    // Perf omits arguments that are 0.
+    ours.retain(|argument| argument != "flags: RDONLY");
+    assert!(perf.len() > 20, "{perf:?}");
+    assert_eq!(ours, perf);
+}

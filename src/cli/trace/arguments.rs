@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::words::Words;
 use crate::event::Catalog;
 use crate::event::format::{FieldKind, Format};
 use crate::syscall::Call;
@@ -23,6 +24,8 @@ enum Shown {
     Hex,
     /// Octal: a file mode.
     Octal,
+    /// Words for flags or a constant.
+    Words(&'static Words),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +52,10 @@ impl<'c> Arguments<'c> {
         // Numbers of unknown calls are not cached, because a program can use arbitrary numbers.
         let known = call.name().and_then(|name| {
             let known = self.known.entry(call).or_insert_with(|| {
-                catalog.format("syscalls", &format!("sys_enter_{name}")).ok().map(|format| arguments(&format))
+                catalog
+                    .format("syscalls", &format!("sys_enter_{name}"))
+                    .ok()
+                    .map(|format| arguments(name, &format))
             });
             known.as_deref()
         });
@@ -71,23 +77,27 @@ impl Argument {
             Shown::Number if value <= u64::from(u32::MAX) => format!("{name}: {value}"),
             Shown::Number | Shown::Hex => format!("{name}: {value:#x}"),
             Shown::Octal => format!("{name}: {:#o}", value & 0o177_777),
+            Shown::Words(words) => format!("{name}: {}", words.written(value)),
         }
     }
 }
 
-fn arguments(format: &Format) -> Vec<Argument> {
+fn arguments(call: &str, format: &Format) -> Vec<Argument> {
     let own = format.fields().iter().filter(|field| !field.common && &*field.name != "__syscall_nr");
     let argument = |field: &crate::event::format::Field| {
         let (name, declaration) = (&*field.name, &*field.declaration);
         let is_bits = ["flags", "prot", "addr", "mask", "arg"].iter().any(|word| name.contains(word));
         let is_small = ["int ", "pid_t ", "clockid_t ", "const clockid_t ", "key_t ", "timer_t "];
-        let shown = match field.kind {
+        let words = Words::of(call, name).map(Shown::Words);
+        let shown = words.unwrap_or_else(|| match field.kind {
+            // A descriptor, which is an unsigned long in the format of mmap. -1 is none.
+            _ if name == "fd" => Shown::Signed,
             FieldKind::Pointer => Shown::Hex,
             _ if declaration.contains('*') || is_bits => Shown::Hex,
             _ if name == "mode" || declaration.starts_with("umode_t") => Shown::Octal,
             _ if is_small.iter().any(|kind| declaration.starts_with(kind)) => Shown::Signed,
             _ => Shown::Number,
-        };
+        });
         Argument { name: name.to_owned(), shown }
     };
     own.take(REGISTERS).map(argument).collect()
@@ -123,8 +133,11 @@ mod tests {
     fn a_call_that_the_kernel_describes_has_the_arguments_that_it_takes() {
         let cwd = u64::from((-100i32) as u32);
         let text = written(257, [cwd, 0x7ffd_0000_1234, 0x8_0000, 0o644, 0, 0]);
-        assert_eq!(text, "dfd: CWD, filename: 0x7ffd00001234, flags: 0x80000, mode: 0o644");
-        assert_eq!(written(257, [u64::MAX, 0, 0, 0, 0, 0]), "dfd: -1, filename: 0x0, flags: 0x0, mode: 0o0");
+        assert_eq!(text, "dfd: CWD, filename: 0x7ffd00001234, flags: RDONLY|CLOEXEC, mode: 0o644");
+        assert_eq!(
+            written(257, [u64::MAX, 0, 0, 0, 0, 0]),
+            "dfd: -1, filename: 0x0, flags: RDONLY, mode: 0o0"
+        );
     }
 
     #[test]

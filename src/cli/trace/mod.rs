@@ -10,6 +10,7 @@ mod arguments;
 mod lines;
 mod select;
 mod summary;
+mod words;
 
 use std::io;
 
