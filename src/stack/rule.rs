@@ -201,6 +201,11 @@ impl Row<'_> {
         (self.row.register(fp), self.row.register(ra))
     }
 
+    /// Reports whether the return address is still in its register (arm64).
+    pub(super) fn returns_in_register(&self) -> bool {
+        matches!(self.columns(Machine::Aarch64).1, None | Some(RegisterRule::SameValue))
+    }
+
     /// Returns the rule for all instructions of the row.
     pub(super) fn rule(&self, machine: Machine) -> Rule {
         let (fp, ra) = self.columns(machine);

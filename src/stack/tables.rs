@@ -281,6 +281,20 @@ impl Tables {
         rule.apply(step)
     }
 
+    /// Reports whether the return address of a function is still in its register (arm64). Without a row for the location it is, as for
+    /// libdw.
+    pub(super) fn returns_in_register(&mut self, place: Option<&Place>, files: &mut dyn ModuleFiles) -> bool {
+        let Some(place) = place.filter(|place| self.open(place, files).is_some()) else { return true };
+        match self.row(place, files, |row| row.returns_in_register()) {
+            Some(Ok(EntrySearch::Row(answer))) => answer,
+            Some(Err(Fault::Later)) => {
+                self.later = true;
+                false
+            }
+            _ => true,
+        }
+    }
+
     #[inline]
     fn rule(&mut self, place: &Place, files: &mut dyn ModuleFiles) -> Rule {
         let Ok(offset) = u32::try_from(place.offset) else { return Rule::FRAME_POINTER };

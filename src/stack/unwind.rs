@@ -4,7 +4,7 @@
 
 use super::ModuleFiles;
 use super::Truncation;
-use super::map::{Map, MappedContent};
+use super::map::{Map, MappedContent, Mapping};
 use super::rule::{NATIVE, Step};
 use super::tables::{Place, Tables};
 use crate::ring::UserStack;
@@ -72,14 +72,7 @@ impl Subject<'_> {
             if frames.len() >= self.depth {
                 return Some(Truncation::Deep);
             }
-            let place = mapping.and_then(|mapping| match mapping.content {
-                MappedContent::File { module, offset } => Some(Place {
-                    module,
-                    offset: offset.wrapping_add(at - mapping.start),
-                    seen: (self.pid, mapping.start, mapping.end),
-                }),
-                MappedContent::Memory => None,
-            });
+            let place = mapping.and_then(|mapping| place(self.pid, mapping, at));
             let mut missed = None;
             let mut read = |address| {
                 self.read(address).or_else(|| {
@@ -117,6 +110,18 @@ impl Subject<'_> {
     }
 }
 
+/// Returns the location of an address of a mapping; `None` in memory without a file.
+fn place(pid: u32, mapping: Mapping, address: u64) -> Option<Place> {
+    match mapping.content {
+        MappedContent::File { module, offset } => Some(Place {
+            module,
+            offset: offset.wrapping_add(address - mapping.start),
+            seen: (pid, mapping.start, mapping.end),
+        }),
+        MappedContent::Memory => None,
+    }
+}
+
 /// Unwinds stacks after the fact. Unlike the [`Analyzer`](super::Analyzer), it waits for files that are being indexed.
 #[derive(Debug)]
 pub(crate) struct Unwinder(Tables);
@@ -138,18 +143,42 @@ impl Unwinder {
         depth: usize,
         files: &mut dyn ModuleFiles,
     ) -> Vec<u64> {
-        let (subject, tables) = (Subject { pid, map, user, depth }, &mut self.0);
-        let mut frames = Vec::new();
-        for _ in 0..Self::ATTEMPTS {
-            frames.clear();
-            tables.begin(files);
+        let subject = Subject { pid, map, user, depth };
+        self.with_tables(files, |tables, files| {
+            let mut frames = Vec::new();
             subject.follow(tables, files, &mut frames);
-            if !tables.end(files) {
-                break;
+            frames
+        })
+    }
+
+    /// Reports whether the return address of the function at `address` is still in its register (arm64). Without unwind information it is.
+    pub(crate) fn returns_in_register(
+        &mut self,
+        (pid, map): (u32, &Map),
+        address: u64,
+        files: &mut dyn ModuleFiles,
+    ) -> bool {
+        let place = map.find(address).and_then(|mapping| place(pid, mapping, address));
+        self.with_tables(files, |tables, files| tables.returns_in_register(place.as_ref(), files))
+    }
+
+    /// Repeats an attempt until all data was available.
+    fn with_tables<T>(
+        &mut self,
+        files: &mut dyn ModuleFiles,
+        attempt: impl Fn(&mut Tables, &mut dyn ModuleFiles) -> T,
+    ) -> T {
+        let tables = &mut self.0;
+        let mut attempts = 1;
+        loop {
+            tables.begin(files);
+            let result = attempt(tables, files);
+            if !tables.end(files) || attempts >= Self::ATTEMPTS {
+                return result;
             }
             tables.settle(files);
+            attempts += 1;
         }
-        frames
     }
 }
 

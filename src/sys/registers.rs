@@ -14,11 +14,11 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Returns the instruction and the return address, of a sample that has no other register than the latter (`PERF_REG_ARM64_LR`): `perf
-    /// record` on arm64 adds it to call chains by frame pointers, which omit the caller of a function that calls nothing.
-    pub(crate) fn of_leaf(ip: u64, mask: u64, numbers: &[u8]) -> Option<Self> {
-        let lr = u64::from_ne_bytes(*numbers.first_chunk()?);
-        (cfg!(target_arch = "aarch64") && mask == 1 << 30).then_some(Self { ip, lr, ..Self::default() })
+    /// Returns the return address of a sample that has no other register (`PERF_REG_ARM64_LR`): `perf record` on arm64 adds it to call chains
+    /// by frame pointers, which omit the caller of a function that calls nothing.
+    pub(crate) fn return_address(mask: u64, numbers: &[u8]) -> Option<u64> {
+        let number = u64::from_ne_bytes(*numbers.first_chunk()?);
+        (cfg!(target_arch = "aarch64") && mask == 1 << 30).then_some(number)
     }
 
     /// Returns the registers among those that a sample has with another mask: 8 bytes in the order of this machine for each bit of `mask`.

@@ -47,7 +47,18 @@ fn print_the_same(file: &Path, options: &[&str], of_perf: &[&str]) {
     let own = script(Command::new(EXPORTER), file, options);
     let perf = script(Command::new("perf"), file, of_perf);
     assert!(perf.len() > 5, "{perf:?}");
-    assert_eq!(own.len(), perf.len());
+    let first = own.iter().zip(&perf).position(|(own, perf)| without_alias(own) != without_alias(perf));
+    if own.len() != perf.len() {
+        let around = first.unwrap_or(0).saturating_sub(8)..first.unwrap_or(0) + 4;
+        let around = |lines: &[String]| lines.get(around.clone()).unwrap_or(lines).join("\n");
+        panic!(
+            "{} instead of {} lines:\n{}\n\nperf:\n{}",
+            own.len(),
+            perf.len(),
+            around(&own),
+            around(&perf)
+        );
+    }
     let mut aliases = 0;
     for (own, perf) in own.iter().zip(&perf) {
         aliases += usize::from(own != perf);

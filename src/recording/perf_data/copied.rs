@@ -54,7 +54,9 @@ impl CopiedStacks {
             return None;
         }
         let user = UserStack { registers: Registers::among(mask, numbers)?, bytes, full };
-        self.walk(pid, &user, DEPTH, machine)
+        let map = machine.map_of(pid)?;
+        let (unwinder, mut files) = self.with_files(machine);
+        Some(unwinder.walk((pid, &map), &user, DEPTH, &mut files))
     }
 
     /// Returns the caller of the innermost function of a program, at `ip`, which is still in a register and which call chains by frame
@@ -66,22 +68,16 @@ impl CopiedStacks {
         mask: u64,
         machine: &mut Machine,
     ) -> Option<u64> {
-        let registers = Registers::of_leaf(ip, mask, fields.registers?).filter(|_| self.is_native)?;
-        let user = UserStack { registers, ..UserStack::default() };
-        self.walk(pid, &user, 2, machine)?.get(1).copied()
+        let caller = Registers::return_address(mask, fields.registers?);
+        let caller = caller.filter(|&caller| self.is_native && caller != 0)?;
+        let map = machine.map_of(pid)?;
+        let (unwinder, mut files) = self.with_files(machine);
+        unwinder.returns_in_register((pid, &map), ip, &mut files).then_some(caller)
     }
 
-    fn walk(
-        &mut self,
-        pid: u32,
-        user: &UserStack<'_>,
-        depth: usize,
-        machine: &mut Machine,
-    ) -> Option<Vec<u64>> {
-        let map = machine.map_of(pid)?;
-        let cache = self.cache.as_deref();
-        let mut files = Found { recorded: &mut machine.files, files: &self.files, cache };
-        Some(self.unwinder.walk((pid, &map), user, depth, &mut files))
+    fn with_files<'a>(&'a mut self, machine: &'a mut Machine) -> (&'a mut Unwinder, Found<'a>) {
+        let Self { unwinder, files, cache, .. } = self;
+        (unwinder, Found { recorded: &mut machine.files, files, cache: cache.as_deref() })
     }
 }
 
