@@ -34,6 +34,23 @@ fn without_alias(line: &str) -> String {
     format!("{place} +{offset} ({file}")
 }
 
+/// On arm64, removes the callers of the innermost function of a program. Both add the caller of a leaf function from its return register,
+/// but by different unwind information: perf does not where it cannot open the file.
+fn without_callers_in_programs(mut lines: Vec<String>) -> Vec<String> {
+    let mut is_innermost = true;
+    lines.retain(|line| {
+        let is_kernel = line.contains(" ([") && !line.ends_with("([unknown])");
+        match line.starts_with('\t') {
+            true if !is_kernel => std::mem::take(&mut is_innermost) || cfg!(not(target_arch = "aarch64")),
+            is_frame => {
+                is_innermost |= !is_frame;
+                true
+            }
+        }
+    });
+    lines
+}
+
 /// Checks that both print the same lines, except for other names of the same functions.
 fn agree(events: &[&str], options: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
@@ -47,6 +64,7 @@ fn print_the_same(file: &Path, options: &[&str], of_perf: &[&str]) {
     let own = script(Command::new(EXPORTER), file, options);
     let perf = script(Command::new("perf"), file, of_perf);
     assert!(perf.len() > 5, "{perf:?}");
+    let [own, perf] = [own, perf].map(without_callers_in_programs);
     let first = own.iter().zip(&perf).position(|(own, perf)| without_alias(own) != without_alias(perf));
     if own.len() != perf.len() {
         let around = first.unwrap_or(0).saturating_sub(8)..first.unwrap_or(0) + 4;

@@ -17,6 +17,8 @@ use crate::symbol::{self, FileMissing, Lines, Named, Origin, Reason, Segment, Sy
 const MEMORY: usize = 128 << 20;
 /// Maximum number of files in a note.
 const FILES_IN_NOTE: usize = 5;
+/// Begin of the module names of generated code in `/proc/kallsyms`.
+const GENERATED: &str = "[__builtin__";
 /// Maximum size of `/proc/kallsyms` in bytes.
 const KALLSYMS: u64 = 256 << 20;
 
@@ -103,7 +105,7 @@ impl Symbols {
         let mut named = named.into_iter();
         let each = |frame: &Frame| match *frame {
             Frame::Kernel(address) if !kernel => Some(Arc::new(of_other_kernel(address, machine))),
-            _ => named.next(),
+            _ => named.next().map(of_kernel),
         };
         frames.iter().filter_map(each).collect()
     }
@@ -189,6 +191,17 @@ impl Symbols {
             notes.push(text);
         }
         notes
+    }
+}
+
+/// Returns code that the kernel generated, such as trampolines of ftrace, as code of the kernel, as perf does.
+fn of_kernel(named: Arc<Named>) -> Arc<Named> {
+    match &named.segment {
+        Some(segment) if segment.path.starts_with(GENERATED) => {
+            let segment = Segment { path: "[kernel.kallsyms]".into(), ..(**segment).clone() };
+            Arc::new(Named { segment: Some(Arc::new(segment)), ..(*named).clone() })
+        }
+        _ => named,
     }
 }
 
