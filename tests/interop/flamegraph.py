@@ -144,7 +144,7 @@ def table(pages, comm):
     browser = pages.browser
     pages.open("the table", f"/top?type=cpu&comm={comm}")
     pages.show("top")
-    first = "document.querySelector('#functions tbody tr:not([hidden]) .function').textContent"
+    first = "document.querySelector('#functions tbody tr:not([hidden]) .function code').textContent"
     expect("the hot function is the first row", browser.ask(first).strip() == "burns", browser.ask(first))
     browser.click("document.querySelector('#functions th.function button')")
     names = "Array.from(document.querySelectorAll('#functions tbody .function code')).map(e => e.textContent)"

@@ -3,9 +3,13 @@
   var table = document.getElementById("functions");
   var body = table.tBodies[0];
   var heads = Array.from(table.tHead.rows[0].cells);
+  // The name of a function, without the links beside it.
+  function text(cell) {
+    return (cell.querySelector("code") || cell).textContent;
+  }
   function key(row, at) {
     var cell = row.cells[at];
-    return "v" in cell.dataset ? Number(cell.dataset.v) : cell.textContent;
+    return "v" in cell.dataset ? Number(cell.dataset.v) : text(cell);
   }
   heads.forEach(function (head, at) {
     head.querySelector("button").addEventListener("click", function () {
@@ -26,7 +30,7 @@
   document.getElementById("find").addEventListener("input", function (event) {
     var wanted = event.target.value.toLowerCase();
     Array.from(body.rows).forEach(function (row) {
-      row.hidden = !row.textContent.toLowerCase().includes(wanted);
+      row.hidden = !Array.from(row.cells).some(function (cell) { return text(cell).toLowerCase().includes(wanted); });
     });
   });
 })();
