@@ -17,8 +17,6 @@ mod pmus;
 mod probes;
 mod profiles;
 mod quiet;
-#[path = "../live/script.rs"]
-mod script;
 mod sharing;
 mod suspend;
 mod threads;

@@ -1,9 +1,9 @@
 #!/bin/bash
 # run.sh [--arch arm64,amd64] [--kernel 6.12,6.1] [--test NAME]... [-- ARGUMENTS OF THE TESTS]
 #
-# Runs integration tests in guests: the target `vm`, or the targets given with --test. The arm64 guest has an emulated PMU that counts
-# cycles and instructions. The x86-64 guest has kprobes and no PMU. The first has Debian's perf, the second that of this machine. Sets up the
-# test bed if it is missing. Tests may not be skipped for a feature that their guest offers.
+# Runs integration tests in guests: the target `vm`, or the targets given with --test; `guest` compares recordings with those of perf. The
+# arm64 guest has an emulated PMU that counts cycles and instructions, and Debian's perf. The x86-64 guest has kprobes, no PMU, and the perf
+# of this machine. Sets up the test bed if it is missing. Tests may not be skipped for a feature that their guest offers.
 #
 # Environment:
 #   TESTBED          directory of the test bed (target/testbed)
