@@ -78,8 +78,7 @@ impl<'p> Choice<'p> {
             FxHashMap::default();
         let mut other = None;
         for (location, own) in self.locations() {
-            if !target.module.as_deref().is_none_or(|module| is_module(module, self.profile.module(location)))
-            {
+            if !target.means_module(self.profile.module(location)) {
                 continue;
             }
             let Some(outermost) = self.functions(location).next_back() else { continue };
@@ -176,9 +175,14 @@ fn offset(mapping: &Mapping, location: &Location) -> u64 {
     location.address.wrapping_sub(mapping.start).wrapping_add(mapping.offset)
 }
 
-/// Reports whether a text names a module: its path, or the name of its file, as tables show it.
-fn is_module(text: &str, module: &str) -> bool {
-    text == module || text == clean(module, NAME) || module.rsplit('/').next() == Some(text)
+impl Target {
+    /// Reports whether it means functions of a module, which is given by its path: any, or that with this path or name of the file, as
+    /// tables show it.
+    pub fn means_module(&self, path: &str) -> bool {
+        self.module.as_deref().is_none_or(|module| {
+            module == path || module == clean(path, NAME) || path.rsplit('/').next() == Some(module)
+        })
+    }
 }
 
 /// Reports whether a text names a function: demangled, as tables show it, or as in the symbol table.

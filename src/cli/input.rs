@@ -58,10 +58,14 @@ pub(super) fn url(input: &OsStr) -> anyhow::Result<Option<Uri>> {
 /// Returns the URL of a profile of a service. Without a path and a query, it is that of the last minute.
 fn profile_of(uri: &Uri) -> anyhow::Result<Uri> {
     let path = if uri.path() == "/" { "/debug/pprof/profile" } else { uri.path() };
-    let query = uri.query().unwrap_or(LAST_MINUTE);
+    at(uri, &format!("{path}?{}", uri.query().unwrap_or(LAST_MINUTE)))
+}
+
+/// Returns the URL of an address on the server of another URL.
+pub(super) fn at(uri: &Uri, address: &str) -> anyhow::Result<Uri> {
     let (scheme, authority) =
         (uri.scheme_str().unwrap_or("http"), uri.authority().map_or("", |of| of.as_str()));
-    format!("{scheme}://{authority}{path}?{query}").parse().with_context(|| uri.to_string())
+    format!("{scheme}://{authority}{address}").parse().with_context(|| uri.to_string())
 }
 
 #[cfg(test)]

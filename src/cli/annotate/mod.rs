@@ -38,9 +38,7 @@ fn of_service(args: &AnnotateArgs, uri: &Uri) -> anyhow::Result<Annotated> {
     let Target { symbol, module } = args.target();
     let syntax = args.disassembler_style;
     let query = Query { symbol, module, syntax, format: Some(Format::Json), ..query };
-    let (scheme, authority) =
-        (uri.scheme_str().unwrap_or("http"), uri.authority().map_or("", |of| of.as_str()));
-    let uri = format!("{scheme}://{authority}{}", query.address("/annotate")).parse().with_context(name)?;
+    let uri = input::at(uri, &query.address("/annotate"))?;
     let answer = args.service.request(&uri, None, recording::INFLATED, input::PATIENCE).with_context(name)?;
     serde_json::from_slice(&answer).with_context(name)
 }
@@ -77,13 +75,8 @@ fn targets(args: &AnnotateArgs, profile: &Profile) -> Vec<Target> {
         return vec![target];
     }
     let smallest = profile.total() as f64 * args.percent_limit / 100.0;
-    let is_meant = |module: &Option<String>| {
-        let wanted = target.module.as_deref();
-        let module = module.as_deref().unwrap_or_default();
-        wanted.is_none_or(|wanted| wanted == module || module.rsplit('/').next() == Some(wanted))
-    };
-    let all =
-        hottest(profile).into_iter().filter(|(of, value)| *value as f64 >= smallest && is_meant(&of.module));
+    let is_meant = |of: &Target| target.means_module(of.module.as_deref().unwrap_or_default());
+    let all = hottest(profile).into_iter().filter(|(of, value)| *value as f64 >= smallest && is_meant(of));
     all.map(|(target, _)| target).collect()
 }
 

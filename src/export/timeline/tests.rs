@@ -30,7 +30,7 @@ fn kind(name: &str, unit: Unit) -> Kind {
     Kind { name: name.into(), value: ValueType { name: name.into(), unit }, period: Some(1_000_000) }
 }
 
-/// Two threads of a process: one in a program with an inlined function, one in the kernel, whose name is hostile.
+/// Two threads of a process: one in a program with an inlined function, one in the kernel. The latter has a hostile name.
 fn timeline() -> Timeline {
     let build_id = Some(BuildId([0xab; 20].into()));
     let program = Segment { path: "/bin/web".into(), build_id, ..Segment::default() };

@@ -114,7 +114,7 @@ fn table_lines(state: &State<'_>, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// Returns the sign of a row whose call tree can be expanded or collapsed.
+/// Returns the sign that a call tree of a row can be expanded or collapsed.
 fn sign(table: &Table<'_>, row: Row) -> char {
     match table.fold(row) {
         Fold::Leaf => ' ',
