@@ -99,6 +99,14 @@ pub(super) trait Listener {
     /// Processes one item. Output is buffered until [`flush`](Self::flush).
     fn handle(&mut self, item: &StreamItem<'_>);
 
+    /// Notes that all records before `until` have been processed, in nanoseconds of the clock of the records.
+    fn drained(&mut self, _until: u64) {}
+
+    /// Reports whether nothing further is wanted: the session ends.
+    fn is_done(&self) -> bool {
+        false
+    }
+
     /// Writes the buffered output, unless all output is written at the end.
     ///
     /// # Errors
@@ -186,10 +194,14 @@ impl<K: Kernel> Session<'_, K> {
                     happened = wait.next() => happened,
                     () = ready.notified() => WaitEvent::Interval,
                 };
-                rings.drain(host.clock.kernel().saturating_sub(BEHIND), &mut |item| listener.handle(&item));
+                let until = host.clock.kernel().saturating_sub(BEHIND);
+                rings.drain(until, &mut |item| listener.handle(&item));
+                listener.drained(until);
                 listener.flush()?;
-                if happened != WaitEvent::Interval {
-                    break happened;
+                match happened {
+                    WaitEvent::Interval if listener.is_done() => break WaitEvent::TimeUp,
+                    WaitEvent::Interval => {}
+                    _ => break happened,
                 }
             };
             rings.stop();

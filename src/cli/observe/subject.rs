@@ -1,6 +1,7 @@
 //! The target of a measurement, resolved on this machine.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -51,6 +52,7 @@ impl Subject {
             }
             Target::Processes(pids) => Self::Processes(present(pids, "process", roots)?),
             Target::Threads(tids) => Self::Threads(present(tids, "thread", roots)?),
+            Target::User(user) => Self::Processes(of_user(user, roots)?),
             Target::Command => Self::Command,
         })
     }
@@ -215,6 +217,32 @@ fn present(ids: &[u32], what: &str, roots: &Roots) -> Result<Vec<u32>, Failure> 
     }
 }
 
+/// Returns the processes of a user, by number or by the name in `/etc/passwd`, without this process.
+fn of_user(user: &str, roots: &Roots) -> Result<Vec<u32>, Failure> {
+    let by_name = || {
+        let users = host::read_text(Path::new("/etc/passwd")).ok()?;
+        let entry = users.lines().find_map(|line| line.strip_prefix(user)?.strip_prefix(':'))?;
+        entry.split(':').nth(1)?.parse::<u32>().ok()
+    };
+    let Some(uid) = user.parse::<u32>().ok().or_else(by_name) else {
+        let reason =
+            format!("-u: there is no user {user:?} in /etc/passwd; use the number that id -u prints");
+        return Err(Failure::Usage(anyhow::anyhow!(reason)));
+    };
+    let names = host::list(&roots.proc).with_context(|| format!("cannot list {}", roots.proc.display()))?;
+    let pids =
+        names.iter().filter_map(|name| name.parse::<u32>().ok()).filter(|pid| *pid != std::process::id());
+    let is_theirs = |pid: &u32| {
+        let directory = std::fs::metadata(roots.proc.join(pid.to_string()));
+        directory.is_ok_and(|directory| directory.uid() == uid)
+    };
+    let pids: Vec<u32> = pids.filter(is_theirs).collect();
+    if pids.is_empty() {
+        return Err(anyhow::anyhow!("user {user} has no process; run ps -u {uid} to list them").into());
+    }
+    Ok(pids)
+}
+
 fn cgroups(names: &[String], roots: &Roots) -> anyhow::Result<Vec<CgroupDir>> {
     let mount = CgroupMount::find(roots)?;
     names.iter().map(|name| cgroup(name, mount.dir())).collect()
@@ -273,6 +301,23 @@ mod tests {
         };
         assert_eq!(error.to_string(), "-C: CPU 4-5 is not online; online CPUs: 0-3");
         assert!(matches!(online(None, &facts("")), Err(Failure::Failed(_))));
+    }
+
+    #[test]
+    fn the_processes_of_a_user_are_found_by_number_and_an_unknown_name_is_an_error() {
+        let proc = tempfile::tempdir().unwrap();
+        for dir in ["proc/7", "proc/8"] {
+            std::fs::create_dir_all(proc.path().join(dir)).unwrap();
+        }
+        let roots = Roots::under(proc.path());
+        let own = std::fs::metadata(proc.path()).unwrap().uid();
+        let mut found = of_user(&own.to_string(), &roots).unwrap();
+        found.sort_unstable();
+        assert_eq!(found, [7, 8]);
+        let Err(Failure::Failed(error)) = of_user("4000000000", &roots) else { panic!("there is one") };
+        assert!(error.to_string().contains("has no process"), "{error}");
+        let Err(Failure::Usage(error)) = of_user("no-such-user", &roots) else { panic!("there is one") };
+        assert!(error.to_string().contains("there is no user \"no-such-user\""), "{error}");
     }
 
     #[test]

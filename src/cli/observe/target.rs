@@ -27,6 +27,9 @@ pub(in crate::cli) struct TargetArgs {
         value_delimiter = ','
     )]
     cgroup: Vec<String>,
+    /// Measure the processes that this user has at the start, by name or number, and their children, until they end.
+    #[arg(short = 'u', long, value_name = "USER", conflicts_with_all = ["all_cpus", "cpu", "cgroup", "tid", "pid"])]
+    uid: Option<String>,
     /// Measure only these CPUs: 0-3,8.
     #[arg(short = 'C', long, value_name = "CPUS")]
     cpu: Option<CpuSet>,
@@ -43,6 +46,8 @@ pub(in crate::cli) enum Target {
     Processes(Vec<u32>),
     /// These threads.
     Threads(Vec<u32>),
+    /// The processes of this user.
+    User(String),
     /// The command.
     Command,
 }
@@ -54,6 +59,8 @@ impl TargetArgs {
             Target::Processes(self.pid.clone())
         } else if !self.tid.is_empty() {
             Target::Threads(self.tid.clone())
+        } else if let Some(user) = &self.uid {
+            Target::User(user.clone())
         } else if !self.cgroup.is_empty() {
             Target::Cgroups(self.cgroup.clone(), self.cpu.clone())
         } else if self.all_cpus || self.cpu.is_some() || command.is_empty() {
@@ -101,6 +108,7 @@ mod tests {
             ("-p 7,8 sleep 1", Target::Processes(vec![7, 8])),
             ("-p 7 -p 8", Target::Processes(vec![7, 8])),
             ("-t 9", Target::Threads(vec![9])),
+            ("-u root sleep 1", Target::User("root".into())),
             ("-a -G a,b", Target::Cgroups(vec!["a".into(), "b".into()], None)),
             ("--for-each-cgroup a -C 0-3", Target::Cgroups(vec!["a".into()], cpus())),
         ] {
@@ -117,6 +125,7 @@ mod tests {
             ("-C 3-1", "is not a list of CPUs such as 0-3,8"),
             ("-p 1 -a", "cannot be used with"),
             ("-t 1 -p 1", "cannot be used with"),
+            ("-u root -a", "cannot be used with"),
             ("-p 1 -C 0", "cannot be used with"),
         ] {
             let error = target(line).unwrap_err();

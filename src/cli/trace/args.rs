@@ -1,9 +1,10 @@
 //! Arguments of `perf-exporter trace`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, value_parser};
 
 use crate::cli::observe::{TargetArgs, seconds};
 
@@ -15,8 +16,9 @@ its children, beginning with its execve.
 
 Each line describes one call, and is printed when the call ends: milliseconds from the start of the trace to the entry, \
 duration, thread, call with arguments, and result. The result is a question mark if the call has not ended at the end of \
-the trace or of its thread. Arguments are numbers; pointers are shown as addresses. If the kernel does not describe a call, \
-all six argument registers are shown.
+the trace or of its thread. Flags and constants have words, pointers are shown as addresses, and descriptors have their \
+path if it is certain. If the kernel does not describe a call, all six argument registers are shown. Tracepoints are shown in \
+the words of the kernel. If only tracepoints are selected, no calls are traced.
 
 Requires CAP_PERFMON and tracefs.
 
@@ -25,15 +27,31 @@ cannot be run.")]
 pub(in crate::cli) struct TraceArgs {
     #[command(flatten)]
     pub(super) target_args: TargetArgs,
-    /// Show only these calls: openat,read*. With ! before the first, show all other calls.
-    #[arg(short = 'e', long = "expr", value_name = "CALLS", allow_hyphen_values = true)]
-    pub(super) calls: Option<String>,
+    /// Show only these calls: openat,read*, or classes of them: file, network, process, memory, signal, ipc. With ! before the first, show
+    /// all other calls. Words with a colon are tracepoints: sched:sched_switch,kmem:*. May be repeated.
+    #[arg(
+        short = 'e',
+        long = "expr",
+        visible_alias = "event",
+        value_name = "LIST",
+        allow_hyphen_values = true
+    )]
+    pub(super) selected: Vec<String>,
     /// Show only calls that took at least this many milliseconds.
     #[arg(long, value_name = "MS", value_parser = milliseconds)]
     pub(super) duration: Option<Duration>,
     /// Show only calls that failed.
     #[arg(long)]
     pub(super) failure: bool,
+    /// Show times on the clock of the kernel, not since the start.
+    #[arg(short = 'T', long)]
+    pub(super) time: bool,
+    /// Write to this file instead of standard output.
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+    /// Stop after this number of lines. A command receives SIGTERM.
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    pub(super) max_events: Option<u32>,
     /// Show only a summary by thread and call, at the end.
     #[arg(short = 's', long)]
     pub(super) summary: bool,
@@ -66,9 +84,11 @@ mod tests {
     #[test]
     fn options_are_perfs() {
         let args = read("-e !read,write --duration 0.5 -s -p 7").unwrap();
-        assert_eq!(args.calls.as_deref(), Some("!read,write"));
+        assert_eq!(args.selected, ["!read,write"]);
         assert_eq!((args.duration, args.summary), (Some(Duration::from_micros(500)), true));
         assert_eq!(read("--failure -- ls -s").unwrap().command, ["ls", "-s"]);
+        let args = read("-T -o out.txt --max-events 5 -e file -e sched:*").unwrap();
+        assert_eq!((args.time, args.max_events, args.selected.len()), (true, Some(5), 2));
     }
 
     #[test]

@@ -16,8 +16,12 @@ const AT_FDCWD: i32 = -100;
 /// Format of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shown {
+    /// A descriptor of the process, with its path if that is known.
+    Descriptor,
     /// Signed: `int` and similar types.
     Signed,
+    /// Signed with 64 bits: an offset in a file.
+    Offset,
     /// Unsigned: decimal, or hexadecimal above 32 bits.
     Number,
     /// Hexadecimal: an address or flags.
@@ -46,21 +50,37 @@ impl<'c> Arguments<'c> {
         Self { catalog, known: FxHashMap::default() }
     }
 
-    /// Writes the arguments of a call, or all six registers if the kernel does not describe the call.
-    pub(super) fn write(&mut self, text: &mut String, call: Call, registers: &[u64; REGISTERS]) {
+    /// Returns the arguments that the kernel describes.
+    fn known(&mut self, call: Call) -> Option<&[Argument]> {
         let catalog = self.catalog;
         // Numbers of unknown calls are not cached, because a program can use arbitrary numbers.
-        let known = call.name().and_then(|name| {
-            let known = self.known.entry(call).or_insert_with(|| {
-                catalog
-                    .format("syscalls", &format!("sys_enter_{name}"))
-                    .ok()
-                    .map(|format| arguments(name, &format))
-            });
-            known.as_deref()
+        let name = call.name()?;
+        let known = self.known.entry(call).or_insert_with(|| {
+            let format = catalog.format("syscalls", &format!("sys_enter_{}", in_kernel(name))).ok();
+            format.map(|format| arguments(name, &format))
         });
-        let written: Vec<String> = match known {
-            Some(known) => known.iter().zip(registers).map(|(known, &value)| known.written(value)).collect(),
+        known.as_deref()
+    }
+
+    /// Returns the arguments of a call that are descriptors.
+    pub(super) fn descriptors(&mut self, call: Call, registers: &[u64; REGISTERS]) -> Vec<i32> {
+        let known = self.known(call).unwrap_or_default().iter().zip(registers);
+        known.filter(|(known, _)| known.shown == Shown::Descriptor).map(|(_, value)| *value as i32).collect()
+    }
+
+    /// Writes the arguments of a call, or all six registers if the kernel does not describe the call. `path` returns the path of a
+    /// descriptor.
+    pub(super) fn write<'p>(
+        &mut self,
+        text: &mut String,
+        call: Call,
+        registers: &[u64; REGISTERS],
+        path: impl Fn(i32) -> Option<&'p str>,
+    ) {
+        let written: Vec<String> = match self.known(call) {
+            Some(known) => {
+                known.iter().zip(registers).map(|(known, &value)| known.written(value, &path)).collect()
+            }
             None => registers.iter().map(|value| format!("{value:#x}")).collect(),
         };
         text.push_str(&written.join(", "));
@@ -68,17 +88,35 @@ impl<'c> Arguments<'c> {
 }
 
 impl Argument {
-    fn written(&self, value: u64) -> String {
+    fn written<'p>(&self, value: u64, path: impl Fn(i32) -> Option<&'p str>) -> String {
         let Self { name, shown } = self;
         match shown {
+            Shown::Descriptor if value as i32 == AT_FDCWD => format!("{name}: CWD"),
+            Shown::Descriptor => match path(value as i32) {
+                Some(path) => format!("{name}: {}<{path}>", value as i32),
+                None => format!("{name}: {}", value as i32),
+            },
             // The upper half of the register is not part of the argument.
-            Shown::Signed if value as i32 == AT_FDCWD && name.contains("dfd") => format!("{name}: CWD"),
             Shown::Signed => format!("{name}: {}", value as i32),
+            Shown::Offset => format!("{name}: {}", value.cast_signed()),
             Shown::Number if value <= u64::from(u32::MAX) => format!("{name}: {value}"),
             Shown::Number | Shown::Hex => format!("{name}: {value:#x}"),
             Shown::Octal => format!("{name}: {:#o}", value & 0o177_777),
             Shown::Words(words) => format!("{name}: {}", words.written(value)),
         }
+    }
+}
+
+/// Returns the name of a call in the names of tracepoints: that of its function in the kernel.
+fn in_kernel(call: &str) -> &str {
+    match call {
+        "stat" => "newstat",
+        "lstat" => "newlstat",
+        "fstat" => "newfstat",
+        "uname" => "newuname",
+        "umount2" => "umount",
+        "sendfile" => "sendfile64",
+        _ => call,
     }
 }
 
@@ -90,9 +128,10 @@ fn arguments(call: &str, format: &Format) -> Vec<Argument> {
         let is_small = ["int ", "pid_t ", "clockid_t ", "const clockid_t ", "key_t ", "timer_t "];
         let words = Words::of(call, name).map(Shown::Words);
         let shown = words.unwrap_or_else(|| match field.kind {
-            // A descriptor, which is an unsigned long in the format of mmap. -1 is none.
-            _ if name == "fd" => Shown::Signed,
+            // Of any type of number: an unsigned long in the format of mmap.
+            FieldKind::Integer { .. } if name.ends_with("fd") || name == "fildes" => Shown::Descriptor,
             FieldKind::Pointer => Shown::Hex,
+            _ if ["off_t ", "loff_t "].iter().any(|kind| declaration.starts_with(kind)) => Shown::Offset,
             _ if declaration.contains('*') || is_bits => Shown::Hex,
             _ if name == "mode" || declaration.starts_with("umode_t") => Shown::Octal,
             _ if is_small.iter().any(|kind| declaration.starts_with(kind)) => Shown::Signed,
@@ -125,7 +164,8 @@ mod tests {
         std::fs::write(events.join("format"), FORMAT).unwrap();
         let catalog = Catalog::load(&roots, &Facts::default());
         let mut text = String::new();
-        Arguments::new(&catalog).write(&mut text, Call { abi: Abi::X86_64, number: call }, &registers);
+        let path = |number| (number == 5).then_some("/tmp");
+        Arguments::new(&catalog).write(&mut text, Call { abi: Abi::X86_64, number: call }, &registers, path);
         text
     }
 
@@ -138,6 +178,7 @@ mod tests {
             written(257, [u64::MAX, 0, 0, 0, 0, 0]),
             "dfd: -1, filename: 0x0, flags: RDONLY, mode: 0o0"
         );
+        assert!(written(257, [5, 0, 0, 0, 0, 0]).starts_with("dfd: 5</tmp>, "));
     }
 
     #[test]

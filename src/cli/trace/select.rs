@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::classes::class;
 use crate::event::nearest;
 use crate::syscall::{Abi, Call};
 use crate::targets::Glob;
@@ -12,38 +13,53 @@ pub(super) struct Selection {
     calls: BTreeSet<Call>,
     /// Whether the selection is all calls except these.
     others: bool,
+    /// Calls that are recorded in addition, but not selected.
+    also: BTreeSet<Call>,
     /// Numbers that the kernel filter includes or excludes. The kernel filter cannot distinguish the ABIs.
     filtered: BTreeSet<u32>,
 }
 
 impl Selection {
-    /// Parses comma-separated names and patterns. A leading `!` inverts the selection.
+    /// Parses comma-separated names, patterns and classes. A leading `!` inverts the selection. The kernel records the calls `also` as
+    /// well.
     ///
     /// # Errors
     /// If a name is not a system call, or a pattern is invalid or matches nothing.
-    pub(super) fn parse(text: &str, abis: &[Option<Abi>]) -> Result<Self, String> {
+    pub(super) fn parse(text: &str, abis: &[Option<Abi>], also: &[&str]) -> Result<Self, String> {
         let (others, list) = match text.strip_prefix('!') {
             Some(rest) => (true, rest),
             None => (false, text),
         };
         let mut calls = BTreeSet::new();
         for word in list.split(',').map(str::trim) {
-            let glob = Glob::new(word).map_err(|error| format!("-e {word:?}: {error}"))?;
+            let patterns = class(word).unwrap_or(std::slice::from_ref(&word));
+            let globs: Result<Vec<Glob>, _> = patterns.iter().map(|pattern| Glob::new(pattern)).collect();
+            let globs = globs.map_err(|error| format!("-e {word:?}: {error}"))?;
             let abis = abis.iter().flatten();
-            let found: Vec<Call> =
-                abis.clone().flat_map(|&abi| Call::matching(abi, |name| glob.matches(name))).collect();
+            let is_meant = |name: &str| globs.iter().any(|glob| glob.matches(name));
+            let found: Vec<Call> = abis.clone().flat_map(|&abi| Call::matching(abi, is_meant)).collect();
             if found.is_empty() {
                 return Err(no_call(word, abis.copied()));
             }
             calls.extend(found);
         }
+        let known = |abi: Abi| Call::matching(abi, |name| also.contains(&name));
+        let also: BTreeSet<Call> = abis.iter().flatten().flat_map(|&abi| known(abi)).collect();
         let left_out = |number: u32| {
             let all = abis.iter().flatten().map(|&abi| Call { abi, number });
-            all.filter(|call| call.name().is_some()).all(|call| calls.contains(&call))
+            all.filter(|call| call.name().is_some())
+                .all(|call| calls.contains(&call) && !also.contains(&call))
         };
-        let numbers = calls.iter().map(|call| call.number);
-        let filtered = numbers.filter(|&number| !others || left_out(number)).collect();
-        Ok(Self { calls, others, filtered })
+        let filtered = match others {
+            true => calls.iter().map(|call| call.number).filter(|&number| left_out(number)).collect(),
+            false => calls.union(&also).map(|call| call.number).collect(),
+        };
+        Ok(Self { calls, others, also, filtered })
+    }
+
+    /// Reports whether the kernel records a call for this trace.
+    pub(super) fn records(&self, call: Call) -> bool {
+        self.takes(call) || self.also.contains(&call)
     }
 
     /// Reports whether a call is selected.
@@ -77,7 +93,9 @@ fn no_call(word: &str, abis: impl Iterator<Item = Abi>) -> String {
     match nearest(word, all.iter().filter_map(|call| call.name())) {
         Some(name) => format!("-e {word:?} is not a system call; did you mean {name}?"),
         None => {
-            format!("-e {word:?} is not a system call; use the names of manual section 2, such as openat")
+            format!(
+                "-e {word:?} is not a system call; use the names of manual section 2, such as openat, or a class such as file"
+            )
         }
     }
 }
@@ -89,7 +107,7 @@ mod tests {
     const BOTH: [Option<Abi>; 2] = [Some(Abi::X86_64), Some(Abi::I386)];
 
     fn filter(text: &str, abis: &[Option<Abi>]) -> Result<Option<String>, String> {
-        Selection::parse(text, abis).map(|selection| selection.filter())
+        Selection::parse(text, abis, &[]).map(|selection| selection.filter())
     }
 
     #[test]
@@ -106,14 +124,34 @@ mod tests {
     }
 
     #[test]
+    fn calls_that_are_needed_besides_are_recorded_and_not_selected() {
+        let parse = |text| Selection::parse(text, &BOTH[..1], &["close"]).unwrap();
+        let call = |number| Call { abi: Abi::X86_64, number };
+        let read = parse("read");
+        assert_eq!(read.filter().as_deref(), Some("id == 0 || id == 3"));
+        assert!(read.records(call(3)) && !read.takes(call(3)) && !read.records(call(1)));
+        assert_eq!(parse("!close").filter(), None);
+        assert_eq!(parse("!close,read").filter().as_deref(), Some("id != 0"));
+    }
+
+    #[test]
+    fn a_class_is_all_of_its_calls() {
+        let network = Selection::parse("network", &BOTH[..1], &[]).unwrap();
+        let call = |number| Call { abi: Abi::X86_64, number };
+        assert!(
+            [41, 42, 44].into_iter().all(|number| network.takes(call(number))) && !network.takes(call(0))
+        );
+    }
+
+    #[test]
     fn what_is_one_call_for_64_bits_and_another_for_32_is_told_apart_by_the_program() {
         // read is call 0 in one ABI and call 3 in the other, where 3 is close in the first.
-        let read = Selection::parse("read", &BOTH).unwrap();
+        let read = Selection::parse("read", &BOTH, &[]).unwrap();
         assert_eq!(read.filter().as_deref(), Some("id == 0 || id == 3"));
         let call = |abi, number| Call { abi, number };
         assert!(read.takes(call(Abi::X86_64, 0)) && read.takes(call(Abi::I386, 3)));
         assert!(!read.takes(call(Abi::X86_64, 3)));
-        let others = Selection::parse("!read", &BOTH).unwrap();
+        let others = Selection::parse("!read", &BOTH, &[]).unwrap();
         assert_eq!(others.filter(), None, "both numbers are also other calls");
         assert!(!others.takes(call(Abi::X86_64, 0)) && others.takes(call(Abi::X86_64, 3)));
     }

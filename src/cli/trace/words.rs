@@ -142,6 +142,8 @@ static RESOURCE: Words = choices(list!["CPU" c::RLIMIT_CPU, "FSIZE" c::RLIMIT_FS
     "RTPRIO" c::RLIMIT_RTPRIO, "RTTIME" c::RLIMIT_RTTIME]);
 static WAIT: Words = bits(list!["NOHANG" c::WNOHANG, "UNTRACED" c::WUNTRACED, "EXITED" c::WEXITED,
     "CONTINUED" c::WCONTINUED, "NOWAIT" c::WNOWAIT, "NOTHREAD" c::__WNOTHREAD, "ALL" c::__WALL, "CLONE" c::__WCLONE]);
+static ARCH: Words = choices(list!["SET_GS" 0x1001, "SET_FS" 0x1002, "GET_FS" 0x1003, "GET_GS" 0x1004,
+    "GET_CPUID" 0x1011, "SET_CPUID" 0x1012, "CET_STATUS" 0x3001]);
 static RANDOM: Words = bits(list!["NONBLOCK" c::GRND_NONBLOCK, "RANDOM" c::GRND_RANDOM, "INSECURE" 4]);
 static MEMFD: Words =
     bits(list!["CLOEXEC" c::MFD_CLOEXEC, "ALLOW_SEALING" c::MFD_ALLOW_SEALING, "HUGETLB" c::MFD_HUGETLB]);
@@ -181,10 +183,17 @@ impl Words {
             (_, "which_clock") | ("timerfd_create", "clockid") => &CLOCK,
             ("getrlimit" | "setrlimit" | "prlimit64", "resource") => &RESOURCE,
             ("wait4" | "waitid", "options") => &WAIT,
+            ("arch_prctl", "option") => &ARCH,
             ("getrandom", "flags") => &RANDOM,
             ("memfd_create", "flags") => &MEMFD,
             _ => return None,
         })
+    }
+
+    /// Returns the words for the result of a call; `None` for a plain number.
+    pub(super) fn of_result(call: &str, registers: &[u64]) -> Option<&'static Self> {
+        let is_flags = registers.get(1) == Some(&(c::F_GETFL as u64));
+        (matches!(call, "fcntl" | "fcntl64") && is_flags).then_some(&OPEN)
     }
 
     /// Returns the words of a value, joined by `|`. Bits without a word are hexadecimal, as is a constant without one.
@@ -245,5 +254,7 @@ mod tests {
         assert_eq!(written("mmap", "flags", c::MAP_SHARED | 0x4000_0000), "SHARED|0x40000000");
         assert_eq!(written("pipe2", "flags", 0), "0x0");
         assert_eq!(Words::of("read", "count"), None);
+        assert_eq!(Words::of_result("fcntl", &[3, 3, 0]).unwrap().written(0o100_001), "WRONLY|LARGEFILE");
+        assert_eq!((Words::of_result("fcntl", &[3, 1, 0]), Words::of_result("read", &[3, 3])), (None, None));
     }
 }
