@@ -308,8 +308,12 @@ mod tests {
 
     #[test]
     fn only_what_was_asked_for_is_shown() {
-        assert_eq!(lines(Some(Duration::from_millis(1)), false).lines().count(), 2);
-        assert_eq!(lines(Some(Duration::from_millis(80)), false).lines().count(), 1);
-        assert_eq!(lines(None, true).lines().count(), 2);
+        assert_eq!(
+            lines(Some(Duration::from_millis(1)), false).lines().count(),
+            3,
+            "two calls and the tracepoint"
+        );
+        assert_eq!(lines(Some(Duration::from_millis(80)), false).lines().count(), 2);
+        assert_eq!(lines(None, true).lines().count(), 3);
     }
 }
