@@ -386,6 +386,7 @@ impl<K: Kernel> Engine<K> {
             syscalls: syscalls.as_ref(),
             placed: &placed,
             complain: &complain,
+            locations: self.config.locations.as_deref(),
         };
         plan(&entries, &self.catalog, &self.support)
     }
@@ -437,6 +438,7 @@ impl<K: Kernel> Engine<K> {
             refused = self.collector.board().lines().len(),
             "configuration applied"
         );
+        reload::warn_of_mistakes(&plan);
         self.plan = plan;
     }
 

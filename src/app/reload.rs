@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use super::web::{PendingRules, RulesReader};
 use crate::clock::Monotonic;
 use crate::config::{self, Config, LoadError, Loaded, Loader, Pending, Problem};
+use crate::plan::Plan;
 use crate::status::FailedReload;
 
 /// Sends the outcome of a reload to the client.
@@ -165,6 +166,18 @@ pub(super) fn later(old: &Config, new: &Config, lacks_capabilities: bool) -> Str
         return String::new();
     }
     format!("; restart to apply the new {}", changed.join(", "))
+}
+
+/// Logs that this host does not have everything that the configuration names.
+pub(super) fn warn_of_mistakes(plan: &Plan) {
+    let mistakes = plan.refusals.iter().filter(|refused| refused.mistake).count();
+    if mistakes > 0 {
+        tracing::warn!(
+            mistakes,
+            "this host does not have everything that the configuration names; the rest is in force; perf-exporter check lists each with \
+             its line and what to write"
+        );
+    }
 }
 
 /// Returns the response for a failed reload.

@@ -1,6 +1,7 @@
 //! `perf-exporter check`: reports all problems of a configuration, then what it does on this machine.
 
 mod containers;
+mod mistakes;
 mod presets;
 mod profiles;
 mod publication;
@@ -59,6 +60,10 @@ pub(super) struct CheckArgs {
     /// Fail if an event cannot be opened on this machine or if the file has a warning.
     #[arg(long)]
     strict: bool,
+    /// Accept names that this host does not have and another host may have: of tracepoints, terms of a PMU, functions and files. They are
+    /// reported as events that cannot be opened.
+    #[arg(long)]
+    any_host: bool,
     /// Do not open anything: check the file, and report the local event names and the descriptors that they would use. Requires no
     /// privileges.
     #[arg(long)]
@@ -132,7 +137,7 @@ pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
         args.config.as_ref().map_or("the built-in configuration".into(), |path| path.display().to_string());
     let (config, mut warnings) = match config::load_file(args.config.as_deref()) {
         Ok((config, warnings)) => (config, warnings.iter().map(ToString::to_string).collect::<Vec<_>>()),
-        Err(error) => return refused(args, file, error),
+        Err(error) => return refused(args, roots, file, &error, None),
     };
     let web_file = args.web_config.as_deref();
     let web = match args.no_open {
@@ -141,7 +146,10 @@ pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
     };
     match web {
         Ok(of_web) => warnings.extend(of_web.iter().map(ToString::to_string)),
-        Err(error) => return refused(args, file, error),
+        Err(error) => return refused(args, roots, file, &error, Some(&config)),
+    }
+    if let Err(error) = config.require_memory(Facts::read(roots).online.len()) {
+        return refused(args, roots, file, &error.into(), Some(&config));
     }
     let environment = Environment::of_process();
     let (pushes, problems) = PushRow::all(&config.push, &environment, !args.no_open);
@@ -179,11 +187,23 @@ pub(super) fn check(args: &CheckArgs, roots: &Roots) -> ExitCode {
 }
 
 /// Reports a file that cannot be used: as text on standard error, or as JSON in a report.
-fn refused(args: &CheckArgs, file: String, error: LoadError) -> ExitCode {
+fn refused(
+    args: &CheckArgs,
+    roots: &Roots,
+    file: String,
+    error: &LoadError,
+    valid: Option<&Config>,
+) -> ExitCode {
+    let errors = mistakes::all(error, args, valid, roots);
     if args.output == Output::Text {
-        return fail(USAGE, &error.into());
+        let title = match error {
+            LoadError::Wrong(_) => "the configuration cannot be used:\n",
+            LoadError::Unreadable(_) => "the configuration cannot be read: ",
+            _ => "",
+        };
+        return fail(USAGE, &anyhow::anyhow!("{title}{}", errors.join("\n")));
     }
-    let report = Report { file, errors: error.lines(), ..Report::default() };
+    let report = Report { file, errors, ..Report::default() };
     match json(&report) {
         Ok(()) => ExitCode::from(USAGE),
         result => written(result),
@@ -194,7 +214,10 @@ fn refused(args: &CheckArgs, file: String, error: LoadError) -> ExitCode {
 /// failed container.
 fn mistaken(args: &CheckArgs, report: &Report) -> ExitCode {
     match args.output {
-        Output::Text => fail(USAGE, &anyhow::anyhow!("{}: {}", report.file, report.errors.join("\n  "))),
+        Output::Text => {
+            let title = "the configuration has errors on this host:";
+            fail(USAGE, &anyhow::anyhow!("{title}\n{}", report.errors.join("\n")))
+        }
         Output::Json => ExitCode::from(USAGE),
     }
 }
@@ -208,7 +231,6 @@ fn report(
 ) -> anyhow::Result<Report> {
     let metadata = || Arc::clone(directory) as Arc<dyn ContainerMetadata>;
     let facts = Facts::read(roots);
-    config.require_memory(facts.online.len())?;
     let catalog = Catalog::load(roots, &facts);
     let support = match args.no_open {
         true => StreamSupport::foreseen(&facts),
@@ -224,18 +246,9 @@ fn report(
     let probes = if args.no_open { installer.look(&configured_probes) } else { installer.placed() };
     let probes: Vec<ProbeRow> = probes.iter().filter_map(ProbeRow::new).collect();
     let complain = |system: &str, event: &str, filter: &str| tracefs::complaint(roots, system, event, filter);
-    let entries = Entries {
-        counters: &config.counters,
-        traced: &config.traced,
-        profiles: &config.profiles,
-        profile_cpus: config.profile_cpus,
-        scheduler: config.scheduler.as_ref(),
-        syscalls: config.syscalls.as_ref(),
-        placed: &placed,
-        complain: &complain,
-    };
+    let entries = Entries { complain: &complain, ..unopened_entries(config, &placed) };
     let mut plan = plan(&entries, &catalog, &support);
-    let errors = mistakes(&mut plan);
+    let errors = mistakes::mistakes(&mut plan, args.any_host);
     let budget =
         Budget::new(usage::raise_descriptor_limit(), config.limits.connections, config.limits.descriptors);
     let mut watch = Watch::new(roots.clone()).with_metadata(metadata());
@@ -299,6 +312,21 @@ fn report(
     })
 }
 
+/// Returns the entries of a configuration, without the kernel's messages about filters.
+fn unopened_entries<'a>(config: &'a Config, placed: &'a Placements) -> Entries<'a> {
+    Entries {
+        counters: &config.counters,
+        traced: &config.traced,
+        profiles: &config.profiles,
+        profile_cpus: config.profile_cpus,
+        scheduler: config.scheduler.as_ref(),
+        syscalls: config.syscalls.as_ref(),
+        placed,
+        complain: &|_, _, _| None,
+        locations: config.locations.as_deref(),
+    }
+}
+
 /// Selects from inspected probes the unavailable ones, and those of profiles, whose fields are not used.
 fn foreseen_of(looks: &[ProbeDescription]) -> Placements {
     let foreseen = |look: &ProbeDescription| match &look.ways {
@@ -309,34 +337,20 @@ fn foreseen_of(looks: &[ProbeDescription]) -> Placements {
     looks.iter().filter_map(foreseen).collect()
 }
 
-/// Removes entries from the plan that are invalid on any host, and returns them as errors of the file.
-fn mistakes(plan: &mut Plan) -> Vec<String> {
-    let (mistakes, refusals) =
-        std::mem::take(&mut plan.refusals).into_iter().partition(|refused| refused.mistake);
-    plan.refusals = refusals;
-    let line = |Refused { section, entry, refusal, picture, .. }: Refused| {
-        let remedy = refusal.remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
-        let picture = picture.iter().flat_map(|picture| picture.lines()).map(|line| format!("\n    {line}"));
-        let picture: String = picture.collect();
-        let entry = if *entry == *section { entry.to_string() } else { format!("{section}.{entry}") };
-        format!("{entry}: {}: {}{remedy}{picture}", refusal.event, refusal.reason)
-    };
-    let mut lines: Vec<String> = Vec::new();
-    for line in Vec::into_iter(mistakes).map(line) {
-        if !lines.contains(&line) {
-            lines.push(line);
-        }
-    }
-    lines
-}
-
 /// Returns the groups and refusals of the plan, as far as they are known without opening events.
 fn unopened(plan: &Plan, catalog: &Catalog, support: &StreamSupport) -> (Vec<GroupRow>, Vec<Line>) {
-    let line =
-        |entry: &Arc<str>, scope, refusal| Line { entry: Arc::clone(entry), scope, refusal, targets: 1 };
-    let planned = plan.refusals.iter();
-    let mut refusals: Vec<Line> =
-        planned.map(|refused| line(&refused.entry, refused.scope, refused.refusal.clone())).collect();
+    let line = |entry: &Arc<str>, scope, refusal| Line {
+        entry: Arc::clone(entry),
+        scope,
+        refusal,
+        targets: 1,
+        position: None,
+    };
+    let planned = |refused: &Refused| Line {
+        position: refused.position(),
+        ..line(&refused.entry, refused.scope, refused.refusal.clone())
+    };
+    let mut refusals: Vec<Line> = plan.refusals.iter().map(planned).collect();
     let mut groups = Vec::new();
     for group in &plan.groups {
         let mut opened = Vec::new();

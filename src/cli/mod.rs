@@ -20,6 +20,7 @@ mod terminal;
 mod time_range;
 mod top;
 mod trace;
+mod usage;
 mod wanted;
 
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -177,14 +178,7 @@ fn json(value: &impl Serialize) -> io::Result<()> {
 pub fn main() -> ExitCode {
     let cli = match parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            let printed = error.print();
-            return if error.use_stderr() || printed.is_err() {
-                ExitCode::from(USAGE)
-            } else {
-                ExitCode::SUCCESS
-            };
-        }
+        Err(error) => return rejected(error),
     };
     let command = cli.command.unwrap_or(Command::Run(cli.run));
     let roots = Roots::under(&cli.global.host_root);
@@ -255,6 +249,25 @@ fn foreseen(event: &Arc<str>, kind: Kind, scope: Scope, catalog: &Catalog) -> Op
 /// Returns the commands and options of the program, for man pages and shell completions.
 pub fn grammar() -> clap::Command {
     Cli::command()
+}
+
+/// Prints the help, the version, or what is wrong with the arguments, and returns the exit code.
+#[expect(clippy::print_stderr, reason = "errors of the command line are for the terminal, not for the log")]
+fn rejected(error: clap::Error) -> ExitCode {
+    let by_clap = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand
+    );
+    if !error.use_stderr() || by_clap {
+        let printed = error.print();
+        return if by_clap || printed.is_err() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+    }
+    let parse = |arguments: &[std::ffi::OsString]| Cli::command().try_get_matches_from(arguments).map(|_| ());
+    let mut grammar = Cli::command();
+    // Sets the names of arguments.
+    grammar.build();
+    eprint!("{}", usage::text(error, &grammar, std::env::args_os().collect(), parse));
+    ExitCode::from(USAGE)
 }
 
 /// Parses the arguments. Rejects options of `run` before another command, where they would have no effect.

@@ -97,6 +97,7 @@ pub(super) fn check(
         containers: containers(&file.containers, &base.containers, report),
         push: push(&file.export, &base.push, report),
         limits: limits(&file.limits, base.limits, report),
+        locations: None,
     };
     config.containers.selecting = config.selecting_labels();
     (config, selections)

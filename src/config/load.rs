@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::memory::TooLittle;
-use super::{Config, Problem, Problems, Web, load, load_web};
+use super::{Config, Problem, Problems, Web, load, load_all, load_web};
 use crate::error::{FileError, FileErrorKind};
 use crate::net::server_tls::{ServerTls, ServerTlsSettings};
 
@@ -90,6 +90,12 @@ pub type Loaded = Result<(Config, Vec<Problem>), LoadError>;
 pub fn load_file(path: Option<&Path>) -> Loaded {
     let Some(path) = path else { return Ok((Config::default(), Vec::new())) };
     Loader::default().begin(path.to_owned())?.wait(DEADLINE)
+}
+
+/// Returns the settings of a file without the parts that have problems, to check the rest; `None` if there are none.
+pub fn load_valid(path: &Path) -> Option<Config> {
+    let text = read_regular(path).ok()?;
+    load_all(&text, &path.display().to_string()).0
 }
 
 /// Settings of the HTTP server, with their files.

@@ -16,6 +16,7 @@ mod file;
 mod incidents;
 mod listen;
 mod load;
+mod locations;
 mod memory;
 mod metrics;
 mod patterns;
@@ -39,7 +40,10 @@ mod yaml;
 mod tests;
 
 pub use incidents::Incidents;
-pub use load::{DEADLINE, LoadError, Loaded, Loader, OpenedWeb, Pending, load_file, open_web, read_web};
+pub use load::{
+    DEADLINE, LoadError, Loaded, Loader, OpenedWeb, Pending, load_file, load_valid, open_web, read_web,
+};
+pub use locations::{Location, Locations, Word};
 pub use memory::TooLittle;
 pub use metrics::Metrics;
 pub use presets::Preset;
@@ -50,6 +54,7 @@ pub use tasks::{Scheduler, Syscalls};
 pub use traced::Traced;
 pub use web::Web;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,11 +79,53 @@ pub const BUILT_IN: &str = include_str!("../../config/examples/default.yaml");
 /// # Errors
 /// All problems of the file, ordered by line. After 50 problems, the last one contains the number of omitted problems.
 pub fn load(text: &[u8], file: &str) -> Result<(Config, Vec<Problem>), Problems> {
+    let (config, problems) = load_all(text, file);
+    let broken = problems.iter().any(|problem| problem.severity == Severity::Error);
+    match config {
+        Some(config) if !broken => Ok((config, problems)),
+        _ => Err(Problems(problems)),
+    }
+}
+
+/// Maximum number of syntax errors that are reported. Each costs another parse of the text.
+const SYNTAX_ERRORS: usize = 10;
+
+/// Parses and checks the valid parts of a file. Returns all problems of the file, as [`load`] does, and the settings without the parts that
+/// have problems; `None` if there are none.
+///
+/// A syntax error hides the rest of its entry or section, but no other part of the file.
+fn load_all(text: &[u8], file: &str) -> (Option<Config>, Vec<Problem>) {
     let (built_in, selections) = built_in();
-    let source = Source::parse(text, file).map_err(|problem| Problems(vec![problem]))?;
-    let mut report = Report::new(&source);
-    let config = read(&source, &built_in, &selections, &mut report);
-    finished(config.map(|(config, _)| config), report)
+    let mut faults = Vec::new();
+    let mut rest = Cow::Borrowed(text);
+    loop {
+        let fault = match Source::parse(&rest, file) {
+            Ok(source) => {
+                let mut report = Report::new(&source);
+                let read = read(&source, &built_in, &selections, &mut report);
+                let mut problems = report.finish();
+                if !faults.is_empty() {
+                    // A warning may be the consequence of a removed block.
+                    problems.retain(|problem| problem.severity == Severity::Error);
+                    problems.append(&mut faults);
+                    problems.sort_by_key(|problem| (problem.line, problem.column));
+                }
+                let locations = Some(Arc::new(Locations::new(file, &rest)));
+                return (read.map(|(config, _)| Config { locations, ..config }), problems);
+            }
+            Err(fault) => fault,
+        };
+        let remaining = yaml::without_block(&rest, fault.line, &fault.message);
+        let remaining =
+            remaining.filter(|_| faults.len() + 1 < SYNTAX_ERRORS && !yaml::is_limit(&fault.message));
+        if faults.is_empty() || !yaml::is_consequence(&fault.message) {
+            faults.push(fault);
+        }
+        match remaining {
+            Some(remaining) => rest = Cow::Owned(remaining),
+            None => return (None, faults),
+        }
+    }
 }
 
 /// Parses and checks a web configuration file of at most 1 MiB: the keys of the section `web`. Settings that it omits are as in `base`.
@@ -147,6 +194,7 @@ fn built_in() -> (Config, Selections) {
         containers: containers::Containers::default(),
         push: push::Push::default(),
         limits: Limits::default(),
+        locations: None,
     };
     let read = Source::parse(BUILT_IN.as_bytes(), "built-in")
         .ok()
@@ -198,6 +246,8 @@ pub struct Config {
     pub push: push::Push,
     /// Resource limits.
     pub limits: Limits,
+    /// Text of the file, to show the position of what this host does not have; `None` = the built-in configuration.
+    pub locations: Option<Arc<Locations>>,
 }
 
 impl Config {

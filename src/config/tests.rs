@@ -35,11 +35,17 @@ pub(super) fn report(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// Returns the first syntax error of a file, without the file name.
+pub(super) fn syntax_error(text: &str) -> String {
+    Source::parse(text.as_bytes(), "f").unwrap_err().to_string().split_off("f:".len())
+}
+
 /// Returns the configuration of a file without problems.
 pub(super) fn good(text: &str) -> Config {
     let (config, warnings) = load(text.as_bytes(), "f").unwrap_or_else(|problems| panic!("{problems}"));
     assert_eq!(warnings, [], "{text}");
-    config
+    // Files with the same settings are equal, whatever their text.
+    Config { locations: None, ..config }
 }
 
 #[test]
@@ -361,6 +367,15 @@ fn hostile_files_are_refused_with_one_problem() {
         let [problem] = &problems[..] else { panic!("{problems:?}") };
         assert!(problem.message.contains(message), "{problem}");
     }
+}
+
+#[test]
+fn a_syntax_error_hides_only_its_entry() {
+    let text = "counters:\n  a: {events: [cs}\n  b: {events: 7}\nlimits: {series: 0}\n";
+    let lines: Vec<String> =
+        report(text).lines().map(|line| line.split(": ").next().unwrap().to_owned()).collect();
+    assert_eq!(lines, ["2:15", "3:15", "4:18"]);
+    assert_eq!(report("counters: &a {x: {events: [cs}}\nlimits: {series: *a}\n").lines().count(), 1);
 }
 
 #[test]

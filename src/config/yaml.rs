@@ -4,6 +4,7 @@
 //! the text is parsed again and rejected at that number.
 
 mod fault;
+mod remove;
 mod structure;
 
 use std::collections::HashSet;
@@ -14,6 +15,7 @@ use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 
 use super::problem::{Problem, Severity, shown};
 use fault::Explained;
+pub(super) use remove::{is_consequence, is_limit, without_block};
 
 /// Maximum file size, in bytes. A configuration is a few kilobytes.
 const TEXT_LIMIT: usize = 1 << 20;
@@ -114,9 +116,24 @@ impl<'t> Source<'t> {
         hint: Option<String>,
         severity: Severity,
     ) -> Problem {
+        let (line, column, path) = self.position(at);
+        Problem { file: self.file.into(), line, column, path, message, hint, severity }
+    }
+
+    /// Returns line, column and path of a key or value.
+    pub(super) fn position(&self, at: NodeId) -> (usize, usize, String) {
         let (path, place) = self.path(at);
         let (line, column) = locate(self.text, 0, place);
-        Problem { file: self.file.into(), line, column, path, message, hint, severity }
+        (line, column, path)
+    }
+
+    /// Returns the text of the file from a scalar to the end.
+    pub(super) fn rest(&self, at: NodeId) -> Option<&'t str> {
+        let (line, column) = locate(self.text, 0, at);
+        let start: usize = self.text.split_inclusive('\n').take(line - 1).map(str::len).sum();
+        let rest = self.text.get(start..)?;
+        let (skipped, _) = rest.char_indices().nth(column - 1)?;
+        rest.get(skipped..)
     }
 
     /// Returns a path such as `counters.core.events[1]`, and the node whose position is shown. For a block, a list or an empty value this
@@ -334,7 +351,7 @@ impl Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::tests::report;
+    use crate::config::tests::syntax_error;
 
     fn source(text: &str) -> Source<'_> {
         Source::parse(text.as_bytes(), "f").unwrap()
@@ -402,19 +419,19 @@ mod tests {
     #[test]
     fn a_key_that_stands_twice_is_shown_at_its_second_place() {
         let expected = "3:3: duplicate key `b` in this block; merge the two, or rename one";
-        assert_eq!(report("a:\n  b: 1\n  b: 2\n"), expected);
+        assert_eq!(syntax_error("a:\n  b: 1\n  b: 2\n"), expected);
     }
 
     #[test]
     fn a_template_that_nobody_rendered_is_recognised() {
         assert!(
-            report("listen: {{ .Values.listen }}\n")
+            syntax_error("listen: {{ .Values.listen }}\n")
                 .contains("if this is a template (`{{ … }}`), render it first")
         );
     }
 
     #[test]
     fn tags_are_refused() {
-        assert!(report("a: !secret b\n").starts_with("1:4: YAML tags (`!name`) are not supported"));
+        assert!(syntax_error("a: !secret b\n").starts_with("1:4: YAML tags (`!name`) are not supported"));
     }
 }

@@ -35,7 +35,7 @@ use crate::config::Limits;
 use crate::health::{Board, Scope, Ticket, Verdict};
 use crate::host::{Facts, KernelVersion, Roots};
 use crate::metrics::{Family, NameError};
-use crate::plan::{Group, Plan, StreamSupport};
+use crate::plan::{Group, Plan, Refused, StreamSupport};
 use crate::register::TargetIndex;
 use crate::ring::{self, Losses};
 use crate::sched::RecentRuns;
@@ -222,9 +222,11 @@ impl<K: Kernel> Collector<K> {
     pub fn apply(&mut self, plan: &Plan, bounds: Bounds, targets: &Watch) {
         let unresolved = std::mem::take(&mut self.unresolved);
         unresolved.into_iter().for_each(|ticket| self.board.remove(ticket));
-        let refused = plan.refusals.iter().cloned();
-        self.unresolved =
-            refused.map(|refused| self.board.add(&refused.entry, refused.scope, refused.refusal)).collect();
+        let board = &mut self.board;
+        let refuse = |refused: &Refused| {
+            board.add_at(&refused.entry, refused.scope, refused.refusal.clone(), refused.position())
+        };
+        self.unresolved = plan.refusals.iter().map(refuse).collect();
 
         let ring_memory = plan.ring_memory(bounds.ring_memory);
         let refused = self.replace_stream(plan, ring_memory, targets);

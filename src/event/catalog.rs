@@ -59,6 +59,9 @@ pub enum Missing {
     UnknownName,
     /// The PMU exists, but lacks this event or field, or the value does not fit.
     BadTerm,
+    /// This kernel has no tracepoint of this name. Most likely a typing error, or it belongs to another kernel or to a module that is not
+    /// loaded.
+    UnknownTracepoint,
     /// The request is meaningless, or this program does not support it on any host.
     Refused,
     /// Other hosts or kernels provide it, or may provide it. This host does not.
@@ -73,6 +76,11 @@ impl Missing {
     /// Reports whether the text is wrong on every host. A term that one PMU rejects may be valid for another PMU.
     pub const fn is_mistake(self) -> bool {
         matches!(self, Self::UnknownName | Self::Refused)
+    }
+
+    /// Reports whether this host has nothing of this name, and another host may have it.
+    pub const fn is_unknown(self) -> bool {
+        matches!(self, Self::UnknownTracepoint | Self::BadTerm)
     }
 }
 

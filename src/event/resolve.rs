@@ -456,14 +456,14 @@ fn no_tracepoint(system: &str, event: &str, why: NoTracepoint) -> Unresolved {
             let remedy =
                 "load the module that provides it, or run perf-exporter list '*:*' to see all tracepoints";
             let near = near.map(|system| format!("{system}:{event}"));
-            Unresolved::new(Missing::AbsentOnHost, reason, remedy).meant(near)
+            Unresolved::new(Missing::UnknownTracepoint, reason, remedy).meant(near)
         }
         NoTracepoint::NoEvent(near) => {
             let reason = format!("the system {system} has no tracepoint {event}");
             let remedy =
                 "tracepoints differ between kernels: run perf-exporter list to see those of this kernel";
             let near = near.map(|event| format!("{system}:{event}"));
-            Unresolved::new(Missing::AbsentOnHost, reason, remedy).meant(near)
+            Unresolved::new(Missing::UnknownTracepoint, reason, remedy).meant(near)
         }
         NoTracepoint::TooMany(count) => {
             let reason = format!("it matches {count} tracepoints, more than the limit of {MATCH_LIMIT}");

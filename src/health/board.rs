@@ -26,6 +26,9 @@ pub struct Line {
     pub refusal: Refusal,
     /// Number of targets that are currently refused for this reason.
     pub targets: usize,
+    /// Position of the event in the configuration file, if it is known: `FILE:LINE:COLUMN`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub position: Option<Arc<str>>,
 }
 
 impl Line {
@@ -95,6 +98,17 @@ pub struct Board {
 impl Board {
     /// Adds a refusal.
     pub fn add(&mut self, entry: &Arc<str>, scope: Scope, refusal: Refusal) -> Ticket {
+        self.add_at(entry, scope, refusal, None)
+    }
+
+    /// Adds a refusal of an event at a position in the configuration file.
+    pub fn add_at(
+        &mut self,
+        entry: &Arc<str>,
+        scope: Scope,
+        refusal: Refusal,
+        position: Option<Arc<str>>,
+    ) -> Ticket {
         let (event, reason) = (Arc::clone(&refusal.event), refusal.reason.clone());
         let key = (Arc::clone(entry), scope, event, refusal.cause, reason);
         if let Some((key, _)) = self.lines.get_key_value(&key) {
@@ -112,7 +126,7 @@ impl Board {
         self.news.push(Arc::clone(&key));
         // Names of cgroups and processes are untrusted input, and the line is written to the log and to terminals.
         let refusal = Refusal { target: printable(&refusal.target), ..refusal };
-        let line = Line { entry: Arc::clone(entry), scope, refusal, targets: 1 };
+        let line = Line { entry: Arc::clone(entry), scope, refusal, targets: 1, position };
         self.lines.insert(Arc::clone(&key), line);
         Ticket(Some(key))
     }
@@ -132,9 +146,17 @@ impl Board {
     }
 
     /// Logs refusals that are new since the last call: one log line per reason, because a machine without a PMU refuses every hardware
-    /// event for the same reason.
+    /// event for the same reason, and one for each position in the configuration file.
     pub fn log_changes(&mut self) {
-        for same in by_reason(self.news.iter().filter_map(|key| self.lines.get(key))) {
+        let news = || self.news.iter().filter_map(|key| self.lines.get(key));
+        for Line { refusal, position, .. } in news() {
+            let Some(position) = position else { continue };
+            tracing::warn!(
+                name: "perf_exporter.event.refused",
+                "event could not be opened: {position}: {}: {}", refusal.event, refusal.why()
+            );
+        }
+        for same in by_reason(news().filter(|line| line.position.is_none())) {
             let SameReason { events, target, cause, reason, remedy, .. } = same;
             let remedy = if remedy.is_empty() { remedy } else { format!("; {remedy}") };
             tracing::warn!(
@@ -179,6 +201,7 @@ mod tests {
             errno: None,
             reason: "no PMU".into(),
             remedy: None,
+            unknown: false,
         }
     }
 

@@ -76,7 +76,15 @@ impl Judgement {
     /// Creates the refusal of `event` for `target`.
     pub fn refusal(self, event: &Arc<str>, target: impl Into<String>, errno: Option<Errno>) -> Refusal {
         let Self { cause, reason, remedy } = self;
-        Refusal { event: Arc::clone(event), target: target.into(), cause, errno, reason, remedy }
+        Refusal {
+            event: Arc::clone(event),
+            target: target.into(),
+            cause,
+            errno,
+            reason,
+            remedy,
+            unknown: false,
+        }
     }
 }
 

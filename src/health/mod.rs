@@ -54,6 +54,9 @@ pub struct Refusal {
     /// The remedy. `None` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+    /// Whether this host has no tracepoint, function or file of this name: a typing error, or a name of other hosts.
+    #[serde(skip)]
+    pub unknown: bool,
 }
 
 impl Refusal {

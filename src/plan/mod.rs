@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::config::{Counters, Profiled, Scheduler, Syscalls, Traced};
+use crate::config::{Counters, Location, Locations, Profiled, Scheduler, Syscalls, Traced, Word};
 use crate::event::{Catalog, Event, Kind, Missing, Unresolved, syntax};
 use crate::health::{Cause, Refusal, Scope};
 use crate::host::CpuSet;
@@ -120,10 +120,37 @@ pub struct Refused {
     pub scope: Scope,
     /// Event and reason.
     pub refusal: Refusal,
-    /// Whether the configuration is wrong on every host: an unknown name, a term that no PMU supports, or a metric that is already counted.
+    /// Whether the configuration is wrong on this host: it names an event, a field or a location that the host does not have, or a metric
+    /// that is already counted. Presets are part of the program, and are never wrong.
     pub mistake: bool,
     /// Position of a mistake in a text of the file, as several lines for terminals.
     pub picture: Option<String>,
+    /// Position in the file; `None` for the built-in configuration and for presets.
+    pub location: Option<Location>,
+}
+
+impl Refused {
+    /// Returns the position in the file: `FILE:LINE:COLUMN`.
+    pub fn position(&self) -> Option<Arc<str>> {
+        self.location.as_ref().map(|location| location.position().into())
+    }
+
+    /// Reports whether the entry is wrong on every host.
+    pub fn is_wrong_everywhere(&self) -> bool {
+        self.mistake && !self.refusal.unknown
+    }
+
+    /// Returns the position in the file, the event, the reason and the remedy.
+    pub fn problem(&self) -> String {
+        let Self { section, entry, refusal, location, .. } = self;
+        let place = match location {
+            Some(location) => location.to_string(),
+            None if **entry == **section => entry.to_string(),
+            None => format!("{section}.{entry}"),
+        };
+        let remedy = refusal.remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
+        format!("{place}: {}: {}{remedy}", refusal.event, refusal.reason)
+    }
 }
 
 /// Reason why an entry is not counted, or not completely; [`Refused`] without the entry.
@@ -132,6 +159,8 @@ struct PlanRefusal {
     refusal: Refusal,
     mistake: bool,
     picture: Option<String>,
+    /// Word of the file that is wrong; `None` = the event.
+    word: Option<Word>,
 }
 
 /// Planned part of an entry, or the reason why it cannot be counted.
@@ -139,18 +168,43 @@ type PlanResult<T> = Result<T, Box<PlanRefusal>>;
 
 impl PlanRefusal {
     fn new(refusal: Refusal, mistake: bool) -> Self {
-        Self { refusal, mistake, picture: None }
+        Self { mistake: mistake || refusal.unknown, refusal, picture: None, word: None }
     }
 
     fn unresolved(event: &syntax::Event, unresolved: &Unresolved) -> Self {
         Self::new(refusal(event, unresolved), unresolved.cause.is_mistake())
     }
 
-    fn of(self, section: &'static str, entry: &Arc<str>, scope: Scope) -> Refused {
-        let Self { refusal, mistake, picture } = self;
-        Refused { section, entry: Arc::clone(entry), scope, refusal, mistake, picture }
+    /// Creates the refusal of a probe. The kernel rejects a definition with a wrong argument or offset.
+    fn of_probe(refusal: Refusal) -> Box<Self> {
+        let unknown = refusal.unknown || refusal.cause == Cause::Broken;
+        Self::new(Refusal { unknown, ..refusal }, unknown).into()
+    }
+
+    /// Attributes the refusal to the host: the program names the event, not the file.
+    fn of_host(self) -> Self {
+        let refusal = Refusal { unknown: false, ..self.refusal };
+        Self { refusal, mistake: false, word: None, ..self }
+    }
+
+    /// Creates the refusal of an event because of a field or a name in its entry.
+    fn of_word(refusal: Refusal, word: &str) -> Box<Self> {
+        let word = Some(Word { text: word.into(), offset: 0 });
+        Self { word, ..Self::new(refusal, true) }.into()
+    }
+
+    fn of(self, section: &'static str, entry: &Arc<str>, scope: Scope, file: Option<&Locations>) -> Refused {
+        let Self { refusal, mistake, picture, word } = self;
+        let mistake = mistake && !(section == PRESETS && (refusal.unknown || word.is_some()));
+        let event = Word { text: Arc::clone(&refusal.event), offset: 0 };
+        let words: Vec<Word> = word.into_iter().chain([event]).collect();
+        let location = file.filter(|_| section != PRESETS).and_then(|file| file.find(section, entry, &words));
+        Refused { section, entry: Arc::clone(entry), scope, refusal, mistake, picture, location }
     }
 }
+
+/// Section of entries whose events and fields the program names, not the file.
+const PRESETS: &str = "presets";
 
 /// Section name of event groups.
 const COUNTERS: &str = "counters";
@@ -277,6 +331,8 @@ pub struct Entries<'a> {
     pub placed: &'a Placements,
     /// Source of kernel messages about filters.
     pub complain: &'a Complain<'a>,
+    /// Positions in the file, for problems.
+    pub locations: Option<&'a Locations>,
 }
 
 impl fmt::Debug for Entries<'_> {
@@ -306,6 +362,7 @@ impl<'a> Entries<'a> {
             syscalls,
             placed: NOTHING,
             complain: &|_, _, _| None,
+            locations: None,
         }
     }
 }
@@ -321,7 +378,8 @@ pub fn configured_probes(traced: &[Traced], profiles: &[Profiled]) -> Vec<Config
 
 /// Resolves a configuration on this host; `support` describes the available switch stream.
 pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) -> Plan {
-    let mut builder = Builder { owners: Some(BTreeMap::new()), ..Builder::default() };
+    let (owners, file) = (Some(BTreeMap::new()), wanted.locations);
+    let mut builder = Builder { owners, file, ..Builder::default() };
     for entry in wanted.counters {
         builder.level = entry.level;
         for per in &entry.per {
@@ -348,7 +406,7 @@ pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) ->
     let follows_threads = plan.follows_threads();
     plan.stream = Stream::plan(&mut groups, support, follows_threads, |group, unsupported| {
         let unfit = PlanRefusal::new(unsupported.refusal(group), false);
-        plan.refusals.push(unfit.of(COUNTERS, &group.entry, group.scope()));
+        plan.refusals.push(unfit.of(COUNTERS, &group.entry, group.scope(), wanted.locations));
     });
     groups.retain(|group| group.source != Source::Refused);
     plan.groups = groups.into_iter().map(Arc::new).collect();
@@ -369,8 +427,10 @@ pub fn groups(entry: &Arc<str>, per: &Targets, events: Vec<Event>) -> Plan {
 type SeriesName = (Arc<str>, Option<Arc<str>>);
 
 #[derive(Default)]
-struct Builder {
+struct Builder<'f> {
     plan: Plan,
+    /// Positions in the file.
+    file: Option<&'f Locations>,
     /// Whether profiles contain the CPU of each sample.
     profile_cpus: bool,
     groups: Vec<Group>,
@@ -401,7 +461,7 @@ impl Context {
     }
 }
 
-impl Builder {
+impl Builder<'_> {
     /// Plans one group of one entry for one scope, with the events that exist on this host.
     fn resolve(&mut self, catalog: &Catalog, entry: &Arc<str>, per: &Targets, group: &syntax::Group) {
         let mut resolved: Vec<Event> = Vec::new();
@@ -514,7 +574,7 @@ impl Builder {
     }
 
     fn refuse(&mut self, entry: &Arc<str>, scope: Scope, unfit: PlanRefusal) {
-        self.plan.refusals.push(unfit.of(COUNTERS, entry, scope));
+        self.plan.refusals.push(unfit.of(COUNTERS, entry, scope, self.file));
     }
 }
 
@@ -526,14 +586,15 @@ fn taken_name(entry: &str, event: Arc<str>, reason: String) -> Refusal {
 /// Creates a refusal of an event or entry on this host.
 fn wrong(event: &Arc<str>, reason: String) -> Refusal {
     let target = "this host".to_owned();
-    Refusal { event: Arc::clone(event), target, cause: Cause::Broken, errno: None, reason, remedy: None }
+    let (errno, remedy, unknown) = (None, None, false);
+    Refusal { event: Arc::clone(event), target, cause: Cause::Broken, errno, reason, remedy, unknown }
 }
 
 /// Converts an unresolved event to a refusal. The refusal contains the event as in the file, without the alias.
 pub fn refusal(event: &syntax::Event, unresolved: &Unresolved) -> Refusal {
     let written = syntax::Event { alias: None, ..event.clone() };
     let cause = match unresolved.cause {
-        Missing::UnknownName | Missing::AbsentOnHost => Cause::Absent,
+        Missing::UnknownName | Missing::UnknownTracepoint | Missing::AbsentOnHost => Cause::Absent,
         Missing::Forbidden => Cause::Forbidden,
         Missing::BadTerm | Missing::Refused | Missing::Broken => Cause::Broken,
     };
@@ -541,7 +602,9 @@ pub fn refusal(event: &syntax::Event, unresolved: &Unresolved) -> Refusal {
         Some(name) => format!("did you mean {name}?"),
         None => unresolved.remedy.clone(),
     };
-    Refusal { cause, remedy: Some(remedy), ..wrong(&written.to_string().into(), unresolved.reason.clone()) }
+    let (remedy, unknown) = (Some(remedy), unresolved.cause.is_unknown());
+    let wrong = wrong(&written.to_string().into(), unresolved.reason.clone());
+    Refusal { cause, remedy, unknown, ..wrong }
 }
 
 /// Creates the refusal of an uncore PMU event for a scope to which it cannot be attributed.

@@ -141,7 +141,7 @@ struct Found {
     waits: Option<Waits>,
 }
 
-impl Builder {
+impl Builder<'_> {
     /// Plans one entry of `profiles`.
     pub(super) fn profile(&mut self, profiled: &Profiled, catalog: &Catalog, entries: &Entries<'_>) {
         match sampler(profiled, catalog, entries) {
@@ -177,7 +177,7 @@ pub fn sampler(
             functions: profiled.functions,
             window: profiled.window,
         }),
-        Err(unfit) => Err(Box::new(unfit.of(PROFILES, &profiled.name, Scope::HOST))),
+        Err(unfit) => Err(Box::new(unfit.of(PROFILES, &profiled.name, Scope::HOST, entries.locations))),
     }
 }
 
@@ -301,7 +301,7 @@ fn of_probe(
     // The form of bpftrace: the location alone does not distinguish the entry of a function from its return.
     let name: Arc<str> = format!("{}:{location}", location.kind()).into();
     let placed = placed.unwrap_or_else(|| Err(wrong(&name, "the probe was not installed".to_owned())));
-    let placed = placed.map_err(|refusal| PlanRefusal::new(refusal, false))?;
+    let placed = placed.map_err(PlanRefusal::of_probe)?;
     // Here, only events of the ftrace function tracer have a filter, which selects the function. The kernel rejects sampling such
     // events with data from user memory (`perf_trace_event_perm`).
     let by_function_tracer = |placed: &Placed| placed.event.filter.is_some();
@@ -328,7 +328,7 @@ fn of_waits(threshold: Duration, limit: u64, catalog: &Catalog) -> PlanResult<Fo
     let event = syntax::Event { name, modifiers: "".into(), alias: None };
     // An error with the built-in tracepoint is not a mistake in the file.
     let placed: Result<Vec<Placed>, _> = tracepoints(catalog, &event, true).into_iter().collect();
-    let placed = placed.map_err(|unfit| PlanRefusal::new(unfit.refusal, false))?;
+    let placed = placed.map_err(|unfit| Box::new(unfit.of_host()))?;
     let name: Arc<str> = event.to_string().into();
     let lacks = |what: &str| {
         let reason = format!("the tracepoint {name} of this kernel has no {what}");

@@ -344,6 +344,7 @@ impl Unsupported {
             errno: None,
             reason: format!("attribution: stream is not available: {}", self.reason),
             remedy: self.remedy.clone(),
+            unknown: false,
         }
     }
 }

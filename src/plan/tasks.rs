@@ -180,7 +180,7 @@ impl Fact {
     }
 }
 
-impl Builder {
+impl Builder<'_> {
     /// Plans the scheduler metrics.
     pub(super) fn scheduler(&mut self, wanted: &Scheduler, catalog: &Catalog) {
         let keep = |field: &str| one_of(&[field], wanted.one_of);
@@ -270,7 +270,7 @@ impl Builder {
 
     fn refuse_tasks(&mut self, kind: TracedKind, per: &[Targets], unfit: PlanRefusal) {
         let scope = per.first().map_or(Scope::HOST, Targets::scope);
-        self.plan.refusals.push(unfit.of(kind.section(), &kind.section().into(), scope));
+        self.plan.refusals.push(unfit.of(kind.section(), &kind.section().into(), scope, self.file));
     }
 }
 
@@ -325,7 +325,8 @@ fn event(catalog: &Catalog, name: &str, filter: Option<String>) -> PlanResult<Pl
     let groups = parse(name).map_err(|error| unfit(&name.into(), error.to_string()))?;
     let event = groups.first().and_then(|group| group.events.first());
     let found = event.into_iter().flat_map(|event| tracepoints(catalog, event, true)).next();
-    let mut placed = found.unwrap_or_else(|| Err(unfit(&name.into(), "it is not an event".to_owned())))?;
+    let found = found.unwrap_or_else(|| Err(unfit(&name.into(), "it is not an event".to_owned())));
+    let mut placed = found.map_err(|unfit| Box::new(unfit.of_host()))?;
     placed.event.filter = filter.map(Into::into);
     Ok(placed)
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::trace::{Amount, Feed, Output, Pairing, Role, Source, Trace, ValueLocation};
 use super::{Builder, Entries, Group, PlanRefusal, PlanResult, Source as GroupSource, wrong};
+use crate::config::Word;
 use crate::config::traced::{EventSource, Label, Measure, Pair, Quantity, Traced, TracedKind};
 use crate::event::format::{Field, Format};
 use crate::event::{Catalog, Event, filter, syntax};
@@ -44,7 +45,7 @@ fn follows_containers(traced: &Traced) -> Option<Arc<Definition>> {
 /// Function that returns the kernel's message about a filter of a tracepoint (system, name, filter), if available.
 pub type Complain<'a> = dyn Fn(&str, &str, &str) -> Option<String> + 'a;
 
-impl Builder {
+impl Builder<'_> {
     /// Plans one entry.
     pub(super) fn trace(&mut self, traced: &Traced, catalog: &Catalog, entries: &Entries<'_>) {
         self.level = traced.level;
@@ -78,7 +79,12 @@ impl Builder {
             let Some(first) = group.first_mut() else { continue };
             match set_filter(first, filter, complain) {
                 Ok(()) => filtered.extend_from_slice(group),
-                Err(unfit) => self.refuse_traced(traced, *unfit),
+                Err(unfit) => {
+                    self.refuse_traced(traced, *unfit);
+                    // The filter does not hide wrong fields.
+                    let wrong = sources(traced, group).err().unwrap_or_default();
+                    wrong.into_iter().for_each(|unfit| self.refuse_traced(traced, unfit));
+                }
             }
         }
         filtered
@@ -107,13 +113,18 @@ impl Builder {
                 Ok(found)
             }
             EventSource::Pair(Pair { from, to, .. }) => {
-                let both = [from, to].into_iter().flat_map(|event| tracepoints(catalog, event, true));
-                both.collect::<Result<_, _>>()
+                let (mut found, mut wrong) = (Vec::new(), Vec::new());
+                for placed in [from, to].into_iter().flat_map(|event| tracepoints(catalog, event, true)) {
+                    placed.map_or_else(|unfit| wrong.push(unfit), |placed| found.push(placed));
+                }
+                let last = wrong.pop();
+                wrong.into_iter().for_each(|unfit| self.refuse_traced(traced, *unfit));
+                last.map_or(Ok(found), Err)
             }
             EventSource::Probe(_) | EventSource::Timed(_) => {
                 let entry = (traced.kind.section(), Arc::clone(&traced.name));
                 let placed = placed.get(&entry).cloned().unwrap_or_else(|| Ok(Vec::new()));
-                placed.map_err(|refusal| PlanRefusal::new(refusal, false).into())
+                placed.map_err(PlanRefusal::of_probe)
             }
         }
     }
@@ -145,27 +156,22 @@ impl Builder {
 
     /// Plans a trace.
     fn look_into(&mut self, traced: &Traced, events: Vec<Placed>) {
-        let mut sources = Vec::new();
-        match &traced.source {
-            // A timed function has a pair in each of its files.
-            EventSource::Pair(_) | EventSource::Timed(_) => {
-                for pair in events.chunks(2) {
-                    match pair_sources(traced, pair) {
-                        Ok(pair) => sources.extend(pair),
-                        Err(refusal) => return self.refuse_traced(traced, PlanRefusal::new(refusal, true)),
+        // A timed function has a pair in each of its files.
+        let is_pair = matches!(traced.source, EventSource::Pair(_) | EventSource::Timed(_));
+        let mut found = Vec::new();
+        for group in events.chunks(if is_pair { 2 } else { 1 }) {
+            match sources(traced, group) {
+                Ok(sources) => found.extend(sources),
+                Err(wrong) => {
+                    wrong.into_iter().for_each(|unfit| self.refuse_traced(traced, unfit));
+                    if is_pair {
+                        return;
                     }
-                }
-            }
-            // An event without a required field does not affect the others.
-            _ => {
-                for placed in &events {
-                    match source(traced, placed) {
-                        Ok(source) => sources.push(source),
-                        Err(refusal) => self.refuse_traced(traced, PlanRefusal::new(refusal, true)),
-                    }
+                    // An event without a required field does not affect the others.
                 }
             }
         }
+        let sources = found;
         if sources.is_empty() {
             return;
         }
@@ -247,7 +253,7 @@ impl Builder {
 
     fn refuse_traced(&mut self, traced: &Traced, unfit: PlanRefusal) {
         let scope = traced.per.first().map_or(Scope::HOST, Targets::scope);
-        let refused = unfit.of(traced.kind.section(), &traced.entry(), scope);
+        let refused = unfit.of(traced.kind.section(), &traced.entry(), scope, self.file);
         // Entries of one preset may lack the same event.
         if refused.picture.is_some() || !self.plan.refusals.contains(&refused) {
             self.plan.refusals.push(refused);
@@ -305,66 +311,94 @@ pub(super) fn set_filter(placed: &mut Placed, filter: &Arc<str>, complain: &Comp
         let said = parts.next().zip(parts.next()).and_then(|(system, event)| complain(system, event, filter));
         let said = said.map(|said| format!("\nkernel message:\n{}", said.trim_end())).unwrap_or_default();
         let picture = Some(format!("{error:#}{said}"));
-        return Err(Box::new(PlanRefusal {
-            refusal: wrong(&name, error.to_string()),
-            mistake: true,
-            picture,
-        }));
+        let word = Some(Word { text: Arc::clone(filter), offset: error.at });
+        let remedy = Some(error.remedy.to_string()).filter(|remedy| !remedy.is_empty());
+        let reason = error.to_string();
+        let end = remedy.as_ref().map(|remedy| format!(": {remedy}")).unwrap_or_default();
+        let reason = reason.strip_suffix(&end).unwrap_or(&reason).to_owned();
+        let refusal = Refusal { remedy, ..wrong(&name, reason) };
+        return Err(Box::new(PlanRefusal { picture, word, ..PlanRefusal::new(refusal, true) }));
     }
     placed.event.filter = Some(Arc::clone(filter));
     Ok(())
 }
 
+/// Wrong fields of an entry.
+type WrongFields = Vec<PlanRefusal>;
+
+/// Adds the error of a field to `wrong`, and returns its value otherwise.
+fn noted<T>(found: PlanResult<T>, wrong: &mut WrongFields) -> Option<T> {
+    found.map_err(|unfit| wrong.push(*unfit)).ok()
+}
+
+/// Returns the sources of an event, or of the two events of a pair.
+///
+/// # Errors
+/// All fields that the events do not have.
+fn sources(traced: &Traced, events: &[Placed]) -> Result<Vec<Source>, WrongFields> {
+    match (&traced.source, events) {
+        (EventSource::Pair(_) | EventSource::Timed(_), [from, to]) => pair_sources(traced, from, to),
+        (EventSource::Pair(_) | EventSource::Timed(_), _) => {
+            let reason = "a pair requires a first and a second event";
+            Err(vec![PlanRefusal::new(wrong(&traced.name, reason.to_owned()), true)])
+        }
+        _ => {
+            let (mut found, mut wrong) = (Vec::new(), Vec::new());
+            for placed in events {
+                found.push(source(traced, placed, &mut wrong));
+            }
+            if wrong.is_empty() { Ok(found) } else { Err(wrong) }
+        }
+    }
+}
+
 /// Returns the source of a single event.
-fn source(traced: &Traced, placed: &Placed) -> Result<Source, Refusal> {
-    let wrong = |reason: String| wrong(&placed.event.name, reason);
-    let labels = traced.labels.iter().map(|label| take(placed, &label.field).map(Some));
-    let value = quantity(&traced.measure).map(|quantity| number_field(placed, quantity)).transpose();
-    Ok(Source {
-        labels: labels.collect::<Result<_, _>>().map_err(wrong)?,
-        value: value.map_err(wrong)?,
-        ..Source::new(placed.clone(), Role::Fields)
-    })
+fn source(traced: &Traced, placed: &Placed, wrong: &mut WrongFields) -> Source {
+    let mut source = Source::new(placed.clone(), Role::Fields);
+    for label in &traced.labels {
+        source.labels.push(noted(take(placed, &label.field), wrong));
+    }
+    source.value = quantity(&traced.measure).and_then(|of| noted(number_field(placed, of), wrong));
+    source
 }
 
 /// Returns the sources of the two events of a pair.
-fn pair_sources(traced: &Traced, events: &[Placed]) -> Result<[Source; 2], Refusal> {
-    let [from, to] = events else {
-        let reason = "a pair requires a first and a second event";
-        return Err(wrong(&traced.name, reason.to_owned()));
-    };
+fn pair_sources(traced: &Traced, from: &Placed, to: &Placed) -> Result<Vec<Source>, WrongFields> {
     let tid: [Arc<str>; 1] = ["$tid".into()];
     let key = match &traced.source {
         EventSource::Pair(pair) => &pair.key[..],
         _ => &tid,
     };
-    let keyed = |placed: &Placed| -> Result<Source, Refusal> {
-        let parts = key.iter().map(|field| take(placed, field));
-        let key = parts.collect::<Result<_, _>>().map_err(|reason| wrong(&placed.event.name, reason))?;
-        Ok(Source { key, ..Source::new(placed.clone(), Role::Fields) })
+    let mut wrong = Vec::new();
+    let mut keyed = |placed: &Placed| {
+        let key = key.iter().filter_map(|field| noted(take(placed, field), &mut wrong)).collect();
+        Source { key, ..Source::new(placed.clone(), Role::Fields) }
     };
-    let mut pair = [keyed(from)?, keyed(to)?];
+    let mut pair = vec![keyed(from), keyed(to)];
     for label in &traced.labels {
-        let [begins, ends] = label_of_pair(label, from, to)?;
-        pair[0].labels.push(begins);
-        pair[1].labels.push(ends);
+        let Some(locations) = noted(label_of_pair(label, from, to), &mut wrong) else { continue };
+        pair.iter_mut().zip(locations).for_each(|(source, location)| source.labels.push(location));
     }
-    Ok(pair)
+    if wrong.is_empty() { Ok(pair) } else { Err(wrong) }
 }
 
 /// Returns the location of a label of a pair: in the second event if both have it, because its value is more recent.
-fn label_of_pair(label: &Label, from: &Placed, to: &Placed) -> Result<[Option<ValueLocation>; 2], Refusal> {
-    let wrong = |placed: &Placed, reason| wrong(&placed.event.name, reason);
+fn label_of_pair(label: &Label, from: &Placed, to: &Placed) -> PlanResult<[Option<ValueLocation>; 2]> {
+    // The file writes the field with its prefix.
+    let prefixed = |mut unfit: Box<PlanRefusal>| {
+        unfit.word = Some(Word { text: Arc::clone(&label.field), offset: 0 });
+        unfit
+    };
     if let Some(field) = label.field.strip_prefix("from.") {
-        return take(from, field).map(|take| [Some(take), None]).map_err(|reason| wrong(from, reason));
+        return take(from, field).map(|take| [Some(take), None]).map_err(prefixed);
     }
     if let Some(field) = label.field.strip_prefix("to.") {
-        return take(to, field).map(|take| [None, Some(take)]).map_err(|reason| wrong(to, reason));
+        return take(to, field).map(|take| [None, Some(take)]).map_err(prefixed);
     }
     match (take(to, &label.field), take(from, &label.field)) {
         (Ok(take), _) => Ok([None, Some(take)]),
         (Err(_), Ok(take)) => Ok([Some(take), None]),
-        (Err(reason), Err(_)) => Err(wrong(to, reason)),
+        (Err(unfit), Err(_)) => Err(unfit),
     }
 }
 
@@ -380,7 +414,7 @@ impl Source {
     }
 }
 
-fn take(placed: &Placed, name: &str) -> Result<ValueLocation, String> {
+fn take(placed: &Placed, name: &str) -> PlanResult<ValueLocation> {
     match name {
         "$cpu" => Ok(ValueLocation::Cpu),
         "$pid" => Ok(ValueLocation::Pid),
@@ -389,24 +423,29 @@ fn take(placed: &Placed, name: &str) -> Result<ValueLocation, String> {
     }
 }
 
-fn field<'p>(placed: &'p Placed, name: &str) -> Result<&'p Field, String> {
-    let format = format_of(placed)?;
+fn field<'p>(placed: &'p Placed, name: &str) -> PlanResult<&'p Field> {
+    let wrong = |reason: String| PlanRefusal::of_word(wrong(&placed.event.name, reason), name);
+    let format = format_of(placed).map_err(wrong)?;
     format.field(name).ok_or_else(|| {
         let near = format.near(name).map(|near| format!("; did you mean {near}?"));
         let all: Vec<&str> =
             format.fields().iter().filter(|field| !field.common).map(|field| &*field.name).collect();
         let rest = near.unwrap_or_else(|| format!("; it has {}", all.join(", ")));
-        format!("it has no field {name}{rest}")
+        wrong(format!("it has no field {name}{rest}"))
     })
 }
 
 /// Returns the numeric field of a sum or a histogram.
-fn number_field(placed: &Placed, quantity: &Quantity) -> Result<Field, String> {
+fn number_field(placed: &Placed, quantity: &Quantity) -> PlanResult<Field> {
     let field = field(placed, &quantity.field)?;
-    match field.is_number() {
-        true => Ok(field.clone()),
-        false => Err(format!("{} is not a number: its declaration is {}", field.name, field.declaration)),
+    if field.is_number() {
+        return Ok(field.clone());
     }
+    let reason = format!(
+        "{} is not a number: its declaration is {}; name a field that is a number",
+        field.name, field.declaration
+    );
+    Err(PlanRefusal::of_word(wrong(&placed.event.name, reason), &field.name))
 }
 
 fn quantity(measure: &Measure) -> Option<&Quantity> {

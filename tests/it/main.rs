@@ -85,6 +85,7 @@ mod interference;
 mod language;
 mod layers;
 mod manual;
+mod mistakes;
 mod otlp_profiles_checked;
 mod own_telemetry;
 mod probe;

@@ -177,6 +177,7 @@ impl World {
             syscalls: config.syscalls.as_ref(),
             placed: &Placements::new(),
             complain: &|_, _, _| self.complaint.map(str::to_owned),
+            locations: None,
         };
         plan(&entries, &Catalog::load(&self.roots, &facts), &StreamSupport::foreseen(&facts))
     }

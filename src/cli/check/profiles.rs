@@ -178,7 +178,8 @@ pub(super) fn refused<K: Kernel>(kernel: &K, plan: &Plan, facts: &Facts) -> Vec<
             let Err(errno) = opened else { continue };
             let attempt = event.attempt(Scope::CPU);
             let refusal = classify(errno, &attempt, facts).refusal(&event.name, "this host", Some(errno));
-            rows.push(Line { entry: Arc::clone(&sampler.entry), scope: SCOPE, refusal, targets: 1 });
+            let (entry, position) = (Arc::clone(&sampler.entry), None);
+            rows.push(Line { entry, scope: SCOPE, refusal, targets: 1, position });
         }
     }
     rows

@@ -46,7 +46,11 @@ fn refusals(out: &mut impl Write, rows: &[Line]) -> io::Result<()> {
         for place in
             together(reason.all, |line| (&line.entry, line.scope, &line.refusal.target, line.targets))
         {
-            let events: Vec<&str> = place.all.iter().map(|line| &*line.refusal.event).collect();
+            let event = |line: &&Line| match &line.position {
+                Some(position) => format!("{} ({position})", line.refusal.event),
+                None => line.refusal.event.to_string(),
+            };
+            let events: Vec<String> = place.all.iter().map(event).collect();
             let line = place.first;
             writeln!(out, "    {} per {}: {}{}", line.entry, line.scope, events.join(", "), places(line))?;
         }

@@ -67,6 +67,7 @@ fn notes(rows: &[Row]) -> Vec<Note> {
         errno: None,
         reason: "this machine's PMU does not count it".into(),
         remedy: Some("perf-exporter list shows what can be counted here".into()),
+        unknown: false,
     };
     let mut notes = refused(&[
         refusal("dTLB-loads", "cpu 0"),

@@ -1,5 +1,6 @@
 //! Error messages for text that is not valid YAML, instead of those of the YAML library.
 
+use super::remove::SECOND_DOCUMENT;
 use crate::config::problem::shown;
 
 /// Line and column, problem, and correction.
@@ -110,7 +111,7 @@ pub(super) fn explain(
     let said = error.to_string();
     if said.contains("more than one document") {
         let hint = "keep one of them: settings are not merged across `---`";
-        return (second_document(), "a second YAML document begins here".into(), Some(hint.into()));
+        return (second_document(), SECOND_DOCUMENT.into(), Some(hint.into()));
     }
     let end = error.location().map_or((1, 1), |location| (location.line(), location.column()));
     // Outside a text, the library has no specific message for a tab.
@@ -141,7 +142,7 @@ fn character_at(text: &str, (line, column): (usize, usize)) -> Option<char> {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::tests::report;
+    use crate::config::tests::syntax_error;
 
     #[test]
     fn yamls_traps_are_named_with_the_way_out() {
@@ -176,27 +177,32 @@ mod tests {
                 "3:1: a second YAML document begins here; keep one of them: settings are not merged across `---`",
             ),
         ] {
-            assert_eq!(report(text), expected, "{text}");
+            assert_eq!(syntax_error(text), expected, "{text}");
         }
     }
 
     #[test]
     fn a_fault_inside_brackets_is_shown_where_they_open() {
-        assert!(report("x: 1\na: [b, c\nd: 1\n").starts_with("2:4: the `[` that opens here is not closed"));
-        assert!(report("x: 1\na: {b: c\nd: 1\n").starts_with("2:4: the `{` that opens here is not closed"));
+        assert!(
+            syntax_error("x: 1\na: [b, c\nd: 1\n").starts_with("2:4: the `[` that opens here is not closed")
+        );
+        assert!(
+            syntax_error("x: 1\na: {b: c\nd: 1\n").starts_with("2:4: the `{` that opens here is not closed")
+        );
     }
 
     #[test]
     fn wrong_indentation_is_shown_where_it_is_seen() {
-        assert!(report("a:\n  b: 1\n c: 2\n").starts_with("3:2: inconsistent indentation"));
-        assert!(report("a: b: c\n").starts_with("1:5: `key: value` is not allowed here"));
-        assert!(report("a:\n- b\nc\n").starts_with("3:1: a key must be followed by a colon"));
+        assert!(syntax_error("a:\n  b: 1\n c: 2\n").starts_with("3:2: inconsistent indentation"));
+        assert!(syntax_error("a: b: c\n").starts_with("1:5: `key: value` is not allowed here"));
+        assert!(syntax_error("a:\n- b\nc\n").starts_with("3:1: a key must be followed by a colon"));
     }
 
     #[test]
     fn an_alias_without_an_anchor_is_taken_for_a_pattern() {
         assert!(
-            report("a: *b\n").starts_with("1:4: an unquoted `*` begins a YAML alias, and there is no anchor")
+            syntax_error("a: *b\n")
+                .starts_with("1:4: an unquoted `*` begins a YAML alias, and there is no anchor")
         );
     }
 

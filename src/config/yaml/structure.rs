@@ -97,27 +97,27 @@ impl Depth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::tests::report;
+    use crate::config::tests::syntax_error;
 
     #[test]
     fn what_is_nested_too_deep_is_refused_with_its_place() {
         let deep = "[".repeat(20_000);
         let expected = "2:68: lists and maps are nested more than 64 levels deep here; ";
         assert!(
-            report(&format!("x: 1\na: {deep}\n")).starts_with(expected),
+            syntax_error(&format!("x: 1\na: {deep}\n")).starts_with(expected),
             "{}",
-            report(&format!("a: {deep}"))
+            syntax_error(&format!("a: {deep}"))
         );
         assert!(
-            report(&"{a: ".repeat(20_000))
+            syntax_error(&"{a: ".repeat(20_000))
                 .starts_with("1:257: lists and maps are nested more than 64 levels deep")
         );
         assert!(
-            report(&"- ".repeat(20_000))
+            syntax_error(&"- ".repeat(20_000))
                 .starts_with("1:1: lists and maps are nested more than 64 levels deep")
         );
         assert!(
-            report(&"[\n".repeat(20_000))
+            syntax_error(&"[\n".repeat(20_000))
                 .starts_with("65:1: lists and maps are nested more than 64 levels deep")
         );
     }

@@ -79,7 +79,13 @@ pub(super) fn find(
         Location::User { path, .. } | Location::Usdt { path, .. } => {
             match search.open(&definition.within, path) {
                 Ok(FoundFiles { files, keys, notes }) => (keys, in_files(configured, files, notes)),
-                Err(error) => (Vec::new(), Err(refused(configured, error.cause(), error.to_string()))),
+                Err(error) => {
+                    let refusal = refused(configured, error.cause(), error.to_string());
+                    let unknown = error.is_unknown();
+                    let remedy =
+                        unknown.then(|| "correct the path; `in` selects the files of a container".into());
+                    (Vec::new(), Err(Refusal { unknown, remedy, ..refusal }))
+                }
             }
         }
     }
@@ -109,8 +115,7 @@ fn in_files(
 }
 
 fn in_file(configured: &ConfiguredProbe, file: Opened) -> Result<Site, Refusal> {
-    let binary =
-        file.binary().map_err(|error| refused(configured, cause_of_binary(&error), error.to_string()))?;
+    let binary = file.binary().map_err(|error| not_usable(configured, &error))?;
     let arch = binary.machine();
     let uses = uses(configured, &binary, arch)?;
     drop(binary);
@@ -139,7 +144,7 @@ fn in_kernel(
     returns: bool,
 ) -> Result<Instance, Refusal> {
     if let Some(error) = kernel.missing(function).filter(|_| module.is_none()) {
-        return Err(refused(configured, Cause::Absent, error.to_string()));
+        return Err(unknown(configured, error.to_string()));
     }
     if kernel.forbids(function) {
         let reason =
@@ -176,7 +181,7 @@ fn by_side(configured: &ConfiguredProbe, returns: bool) -> (Vec<&Argument>, Vec<
 
 /// Returns the instances of a probe in a file.
 fn uses(configured: &ConfiguredProbe, binary: &Binary<'_>, arch: Arch) -> Result<Vec<Instance>, Refusal> {
-    let refuse = |error: BinaryError| refused(configured, cause_of_binary(&error), error.to_string());
+    let refuse = |error: BinaryError| not_usable(configured, &error);
     let own = |(at_entry, at_return): (Vec<&Argument>, Vec<&Argument>), offset| Instance {
         offset,
         semaphore: None,
@@ -208,7 +213,7 @@ fn uses(configured: &ConfiguredProbe, binary: &Binary<'_>, arch: Arch) -> Result
                 let all = usdt_probes
                     .iter()
                     .map(|usdt_probe| format!("{}:{}", usdt_probe.provider, usdt_probe.name));
-                return Err(refused(configured, Cause::Absent, no_usdt_probe(name, all.collect())));
+                return Err(unknown(configured, no_usdt_probe(name, all.collect())));
             }
             let instance = |usdt_probe: &&UsdtProbe| -> Result<Instance, Refusal> {
                 let marked = argument::usdt(&usdt_probe.arguments, arch);
@@ -245,13 +250,19 @@ fn untyped(configured: &ConfiguredProbe, error: &BtfError) -> Refusal {
     refused(configured, cause, error.to_string())
 }
 
-fn cause_of_binary(error: &BinaryError) -> Cause {
+/// Returns the refusal for a file that is not a program, or does not contain the location.
+fn not_usable(configured: &ConfiguredProbe, error: &BinaryError) -> Refusal {
     match error {
         BinaryError::NoFunction { .. } | BinaryError::Imported { .. } | BinaryError::NoUsdtProbes { .. } => {
-            Cause::Absent
+            unknown(configured, error.to_string())
         }
-        _ => Cause::Broken,
+        _ => refused(configured, Cause::Broken, error.to_string()),
     }
+}
+
+/// Returns the refusal for a location that does not exist on this host.
+fn unknown(configured: &ConfiguredProbe, reason: String) -> Refusal {
+    Refusal { unknown: true, ..refused(configured, Cause::Absent, reason) }
 }
 
 pub(super) fn refused(configured: &ConfiguredProbe, cause: Cause, reason: String) -> Refusal {
@@ -262,5 +273,6 @@ pub(super) fn refused(configured: &ConfiguredProbe, cause: Cause, reason: String
         errno: None,
         reason,
         remedy: None,
+        unknown: false,
     }
 }

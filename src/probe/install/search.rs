@@ -81,6 +81,13 @@ impl NotFound {
     }
 }
 
+impl NotFound {
+    /// Reports whether the host has no file of this name. The file of a process or a container may be absent at times.
+    pub(super) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Root(RootError::Absent { .. }))
+    }
+}
+
 impl std::fmt::Display for NotFound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

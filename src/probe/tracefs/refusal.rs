@@ -16,17 +16,20 @@ pub struct ProbeRefusal {
     pub errno: Option<Errno>,
     /// Interpretation of the error.
     pub judgement: Judgement,
+    /// Whether the kernel has no function of this name.
+    pub unknown: bool,
 }
 
 impl ProbeRefusal {
     fn new(errno: impl Into<Option<Errno>>, cause: Cause, reason: impl Into<String>, remedy: &str) -> Self {
         let remedy = Some(remedy.to_owned()).filter(|remedy| !remedy.is_empty());
-        Self { errno: errno.into(), judgement: Judgement { cause, reason: reason.into(), remedy } }
+        let judgement = Judgement { cause, reason: reason.into(), remedy };
+        Self { errno: errno.into(), judgement, unknown: false }
     }
 
     /// Converts the error into a refusal of an event, for the status board.
     pub fn refusal(self, event: &Arc<str>, target: impl Into<String>) -> Refusal {
-        self.judgement.refusal(event, target, self.errno)
+        Refusal { unknown: self.unknown, ..self.judgement.refusal(event, target, self.errno) }
     }
 }
 
@@ -181,7 +184,8 @@ fn no_function(line: &Line, errno: Errno) -> ProbeRefusal {
     let remedy = format!(
         "it may be inlined, or in a module that is not loaded: check with grep {function} /proc/kallsyms"
     );
-    ProbeRefusal::new(errno, Cause::Absent, format!("the kernel has no function {function}"), &remedy)
+    let reason = format!("the kernel has no function {function}");
+    ProbeRefusal { unknown: true, ..ProbeRefusal::new(errno, Cause::Absent, reason, &remedy) }
 }
 
 /// Returns the error for a function that exists but cannot be probed.

@@ -42,7 +42,7 @@ fn each_probe_that_cannot_be_says_why_and_the_others_count() {
         &format!("the kernel does not allow a probe in {forbidden}"),
         "no parameter sise in int tcp_sendmsg(struct sock *sk, struct msghdr *msg, size_t size); did you mean size?",
         "struct sock_common has no member skc_port; did you mean skc_dport?",
-        "size is not a string, at \"\\\"x\\\"\": write a number without quotes",
+        "size is not a string, at \"\\\"x\\\"\"; write a number without quotes",
         "the kernel has no register %none",
     ]);
     // Where all instructions have one length, such an address is rejected for another reason.
