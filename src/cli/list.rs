@@ -1,7 +1,9 @@
 //! `perf-exporter list`: lists the events of this machine, whether each can be opened, and how to write it in the configuration.
 
+mod category;
 mod fields;
 mod presets;
+mod sdt;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -9,6 +11,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
+use self::category::{Category, Selection};
 use self::fields::Records;
 use super::wanted::Wanted;
 use super::{FAILED, Output, USAGE, fail, foreseen};
@@ -26,9 +29,10 @@ use crate::targets::{OpenTarget, Targets};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ListArgs {
-    /// Show only events whose name contains this text or matches this pattern with * and ?.
-    #[arg(value_name = "PATTERN")]
-    pattern: Option<String>,
+    /// Show only events of this category, as for perf list: hw, sw, cache, tracepoint, pmu, sdt (USDT probes of running programs) or metric
+    /// (metrics of the presets). Other words select events whose name contains the text or matches the pattern with * and ?.
+    #[arg(value_name = "CATEGORY|PATTERN")]
+    words: Vec<String>,
     /// Do not try to open the events, only list their names. Requires no privileges.
     #[arg(long)]
     no_open: bool,
@@ -38,6 +42,9 @@ pub(super) struct ListArgs {
     /// Output format of the list.
     #[arg(long, value_name = "FORMAT", default_value = "text", value_enum)]
     output: Output,
+    /// Print one JSON object per line: --output json.
+    #[arg(long, short = 'j', conflicts_with = "output")]
+    json: bool,
 }
 
 /// Value of [`Row::opens`] for an event that was not opened because of `--no-open`.
@@ -63,45 +70,62 @@ struct Row {
 
 /// Prints the list.
 pub(super) fn list(args: &ListArgs, roots: &Roots) -> ExitCode {
-    let wanted = match Wanted::new(args.pattern.as_deref()) {
-        Ok(wanted) => wanted,
+    let selection = match Selection::new(&args.words) {
+        Ok(selection) => selection,
         Err(error) => return fail(USAGE, &error),
     };
+    let output = if args.json { Output::Json } else { args.output };
     let facts = Facts::read(roots);
     let catalog = Catalog::load(roots, &facts);
-    if args.presets {
-        let rows = presets::rows(&wanted, &catalog, &StreamSupport::foreseen(&facts));
-        return rows.map_or_else(
-            |error| fail(FAILED, &error),
-            |rows| args.output.print(&rows, |out, rows| presets::write(out, rows)),
-        );
+    let mut code = ExitCode::SUCCESS;
+    if args.presets || selection.has(Category::Metric) {
+        code = list_presets(output, args, &selection, &catalog);
+    }
+    if selection.has(Category::Sdt) && code == ExitCode::SUCCESS {
+        let rows = sdt::rows(roots);
+        code = output.print(&rows, |out, rows| sdt::write(out, rows));
+    }
+    if args.presets || !selection.has_events() || code != ExitCode::SUCCESS {
+        return code;
     }
     let mut prober = (!args.no_open).then(|| Prober::new(&catalog));
-    let listed: Vec<Listed> = catalog.events().filter(|event| is_wanted(event, &wanted)).collect();
+    let listed: Vec<Listed> = catalog.events().filter(|event| selection.includes(event)).collect();
     if listed.is_empty() {
-        return fail(FAILED, &nothing(&wanted, &catalog));
+        return fail(FAILED, &nothing(&args.words, selection.pattern(), &catalog));
     }
+    let name = selection.pattern().map(Wanted::text);
     let rows = listed.iter().map(|event| {
         let row = match &mut prober {
             Some(prober) => row(event, "yes", prober.refusal(&event.name)),
             None => row(event, NOT_TRIED, foreseen(&event.name, event.kind, Scope::CPU, &catalog)),
         };
-        let records = (*event.name == *wanted.text()).then(|| Records::of(event, &catalog)).flatten();
+        let records = (Some(&*event.name) == name).then(|| Records::of(event, &catalog)).flatten();
         Row { records, ..row }
     });
-    args.output.print(rows, |out, rows| write(out, rows, args.pattern.is_none()))
+    output.print(rows, |out, rows| write(out, rows, selection.is_all()))
 }
 
-fn is_wanted(event: &Listed, wanted: &Wanted) -> bool {
-    wanted.includes(&event.name) || event.aliases.iter().any(|name| wanted.includes(name))
+/// Prints the presets with their metrics.
+fn list_presets(output: Output, args: &ListArgs, selection: &Selection, catalog: &Catalog) -> ExitCode {
+    let all = Wanted::new(None);
+    // With --presets, a pattern selects presets. With the category, it selects events.
+    let wanted = all.as_ref().map(|all| selection.pattern().filter(|_| args.presets).unwrap_or(all));
+    let rows = match wanted {
+        Ok(wanted) => presets::rows(wanted, catalog, &StreamSupport::foreseen(catalog.facts())),
+        Err(error) => return fail(USAGE, &anyhow::anyhow!("{error}")),
+    };
+    rows.map_or_else(
+        |error| fail(FAILED, &error),
+        |rows| output.print(&rows, |out, rows| presets::write(out, rows)),
+    )
 }
 
-fn nothing(wanted: &Wanted, catalog: &Catalog) -> anyhow::Error {
-    let text = wanted.text();
+fn nothing(words: &[String], pattern: Option<&Wanted>, catalog: &Catalog) -> anyhow::Error {
+    let text = words.join(" ");
     // The catalog reports why a tracepoint was not found, and suggests similar names.
-    if wanted.is_word()
+    if pattern.is_some_and(Wanted::is_word)
         && text.contains(':')
-        && let Ok([group]) = parse(text).as_deref()
+        && let Ok([group]) = parse(&text).as_deref()
         && let [event] = &group.events[..]
         && let Err(unresolved) = catalog.resolve(event)
     {

@@ -10,6 +10,7 @@ mod vars;
 use std::process::ExitCode;
 
 pub(super) use entry::{entry_name, quoted};
+pub(super) use find::{Marker, markers};
 
 use clap::{ArgGroup, Args};
 
@@ -96,15 +97,15 @@ struct Query<'a> {
     roots: &'a Roots,
 }
 
-/// A file given with `-x`.
-struct Source {
+/// A program or library: the file given with `-x`.
+pub(super) struct Source {
     /// Path in `root`, absolute unless it could not be resolved.
-    path: String,
-    root: Root,
+    pub(super) path: String,
+    pub(super) root: Root,
 }
 
 impl Source {
-    fn open(&self, roots: &Roots) -> anyhow::Result<Binary<'static>> {
+    pub(super) fn open(&self, roots: &Roots) -> anyhow::Result<Binary<'static>> {
         let mount = CgroupMount::find(roots).ok();
         let mount = mount.as_ref().map(CgroupMount::dir);
         Ok(super::files(roots).open(&self.root, &self.path, mount)?.into_binary()?)

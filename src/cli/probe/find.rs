@@ -144,6 +144,24 @@ fn in_file(query: Query<'_>, source: &Source, binary: &Binary<'_>) -> anyhow::Re
     }
 }
 
+/// A USDT probe of a file.
+#[derive(Debug, Serialize)]
+pub(in crate::cli) struct Marker {
+    /// `PROVIDER:NAME`.
+    #[serde(rename = "event")]
+    pub(in crate::cli) name: String,
+    /// Entry for the section `probes`.
+    pub(in crate::cli) yaml: String,
+}
+
+/// Returns the USDT probes of a file; none if it has none or cannot be read.
+pub(in crate::cli) fn markers(source: &Source, binary: &Binary<'_>) -> Vec<Marker> {
+    let usdt_probes = binary.usdt().unwrap_or_default();
+    let Ok(all) = Wanted::new(None) else { return Vec::new() };
+    let rows = of_usdt_probes(source, &usdt_probes, &all).into_iter();
+    rows.map(|Row { name, yaml, .. }| Marker { name, yaml }).collect()
+}
+
 /// Returns one row per USDT probe, regardless of its number of instances.
 fn of_usdt_probes(source: &Source, usdt_probes: &[UsdtProbe], wanted: &Wanted) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
