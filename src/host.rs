@@ -8,6 +8,7 @@ mod environment;
 mod facts;
 mod nodes;
 mod online;
+mod topology;
 
 pub use cgroup_path::is_within;
 pub use cpu_time::CpuTime;
@@ -17,6 +18,7 @@ pub(crate) use facts::online_cpus;
 pub use facts::{Capabilities, Facts, KernelVersion, cpu_model};
 pub use nodes::{Cpu, Nodes};
 pub(crate) use online::Online;
+pub use topology::{CpuPosition, SharedCache};
 
 use std::ffi::OsString;
 use std::fs::{File, ReadDir};

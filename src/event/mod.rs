@@ -33,6 +33,7 @@ pub(crate) use number::digits;
 pub use parse::parse;
 pub(crate) use pattern::nearest;
 pub use preset::Preset;
+pub use resolve::Modes;
 
 use std::ffi::CString;
 use std::sync::Arc;

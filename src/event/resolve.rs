@@ -19,6 +19,26 @@ const PMU_TYPE_SHIFT: u32 = 32;
 /// First kernel version in which Arm's PMUs accept generic events with a PMU type. Hybrid x86 accepts them since Linux 5.13.
 const ARM_EXTENDED_TYPE: KernelVersion = KernelVersion(6, 6);
 
+/// Execution modes that events without `u`, `k` or `h` count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Modes {
+    /// All modes.
+    All,
+    /// User space, as requested.
+    User,
+    /// User space, because the process may count no other mode (`perf_event_paranoid` 2 or more without `CAP_PERFMON`).
+    PermittedUser,
+    /// The kernel, as requested.
+    Kernel,
+}
+
+impl Modes {
+    /// Returns the modes that a process counts by default. `user_only` is set for a process that may count user space only.
+    pub fn permitted(user_only: bool) -> Self {
+        if user_only { Self::PermittedUser } else { Self::All }
+    }
+}
+
 /// A resolved event before its modifiers.
 #[derive(Clone)]
 struct Draft {
@@ -48,30 +68,33 @@ impl Catalog {
         self.resolve_by(event, |draft| finish(draft, event))
     }
 
-    /// Resolves an event as [`resolve`](Self::resolve). Set `user_only` for a process that may count user space only (`perf_event_paranoid`
-    /// 2 or more without `CAP_PERFMON`). As in perf, an event without `u`, `k` or `h` then gets a `u`, which is visible in its name.
+    /// Resolves an event as [`resolve`](Self::resolve). As in perf, an event without `u`, `k` or `h` gets the letter of `modes`, which is
+    /// visible in its name.
     ///
     /// # Errors
-    /// As `resolve`, and [`Missing::Forbidden`] for an event that occurs only in the kernel. perf reports a count of zero for it.
-    pub fn resolve_permitted(
-        &self,
-        event: &syntax::Event,
-        user_only: bool,
-    ) -> Result<Vec<Event>, Unresolved> {
-        if !user_only || event.modifiers.contains(['u', 'k', 'h']) {
-            return self.resolve(event);
-        }
-        let modifiers = Arc::from(format!("{}u", event.modifiers));
+    /// As `resolve`, and [`Missing::Forbidden`] for an event that occurs only in the kernel, if `modes` excludes the kernel. perf reports a
+    /// count of zero for it.
+    pub fn resolve_in(&self, event: &syntax::Event, modes: Modes) -> Result<Vec<Event>, Unresolved> {
+        let (letter, no_kernel) = match modes {
+            _ if event.modifiers.contains(['u', 'k', 'h']) => return self.resolve(event),
+            Modes::All => return self.resolve(event),
+            Modes::Kernel => ('k', None),
+            Modes::User => ('u', Some(("only user space is counted", "count it without --all-user"))),
+            Modes::PermittedUser => {
+                let remedy = "grant perf-exporter CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=1";
+                ('u', Some(("this process may count user space only", remedy)))
+            }
+        };
+        let modifiers = Arc::from(format!("{}{letter}", event.modifiers));
         let narrowed = syntax::Event { modifiers, ..event.clone() };
-        self.resolve_by(event, |draft| match (draft.place, draft.event.kind) {
-            (Place::Kernel, _) | (_, Kind::Tracepoint) => Err(Unresolved::new(
-                Missing::Forbidden,
-                "the event occurs in the kernel, and this process may count user space only",
-                "grant perf-exporter CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=1",
-            )),
+        self.resolve_by(event, |draft| match (draft.place, draft.event.kind, no_kernel) {
+            (Place::Kernel, _, Some((why, remedy))) | (_, Kind::Tracepoint, Some((why, remedy))) => {
+                let reason = format!("the event occurs in the kernel, and {why}");
+                Err(Unresolved::new(Missing::Forbidden, reason, remedy))
+            }
             // The kernel also accepts the letter for a clock, without splitting the time.
-            (Place::Clock, _) => Ok(named(draft, &narrowed, Modifiers::from_letters(&narrowed.modifiers))),
-            (Place::Anywhere, _) => finish(draft, &narrowed),
+            (Place::Clock, ..) => Ok(named(draft, &narrowed, Modifiers::from_letters(&narrowed.modifiers))),
+            _ => finish(draft, &narrowed),
         })
     }
 

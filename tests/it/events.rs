@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use perf_exporter::event::{Catalog, Event, Missing, Modifiers, Precise, parse};
+use perf_exporter::event::{Catalog, Event, Missing, Modes, Modifiers, Precise, parse};
 use perf_exporter::host::{Facts, KernelVersion, Roots};
 use proptest::prelude::*;
 
@@ -276,7 +276,7 @@ fn attributes(event: &Event) -> String {
 #[test]
 fn without_rights_on_the_kernel_a_name_says_that_user_space_is_counted() {
     let catalog = catalog("intel-server");
-    let resolve = |text: &str| catalog.resolve_permitted(&parse(text).unwrap()[0].events[0], true);
+    let resolve = |text: &str| catalog.resolve_in(&parse(text).unwrap()[0].events[0], Modes::PermittedUser);
     for (text, name) in [
         ("cycles", "cycles:u"),
         ("cycles:k", "cycles:k"),
@@ -291,6 +291,22 @@ fn without_rights_on_the_kernel_a_name_says_that_user_space_is_counted() {
     }
     for text in ["context-switches", "cpu-migrations", "sched:sched_switch"] {
         assert_eq!(resolve(text).unwrap_err().cause, Missing::Forbidden, "{text}");
+    }
+}
+
+/// `--all-kernel` of perf stat. Clocks are not split, but the kernel accepts the letter.
+#[test]
+fn events_that_count_the_kernel_only_have_this_in_their_names() {
+    let catalog = catalog("intel-server");
+    let resolve = |text: &str| catalog.resolve_in(&parse(text).unwrap()[0].events[0], Modes::Kernel).unwrap();
+    for (text, name) in [
+        ("cycles", "cycles:k"),
+        ("cycles:u", "cycles:u"),
+        ("context-switches", "context-switches:k"),
+        ("task-clock", "task-clock:k"),
+        ("sched:sched_switch", "sched:sched_switch:k"),
+    ] {
+        assert_eq!(&*resolve(text)[0].name, name);
     }
 }
 

@@ -1,5 +1,7 @@
 //! `perf-exporter stat` compared with `perf stat`, and its behavior in a shell.
 
+mod options;
+
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};

@@ -98,6 +98,13 @@ pub(in crate::cli) struct Wait<'s> {
     interrupted: bool,
 }
 
+/// Returns an interval that ticks first after one period.
+fn every(period: Duration) -> Interval {
+    let mut interval = interval_at(Instant::now() + period, period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    interval
+}
+
 impl<'s> Wait<'s> {
     /// Begins to wait for the end of `child`, for the end of all `counted` (paths below `/proc`), for intervals, and for the `timeout`.
     pub(in crate::cli) fn new(
@@ -107,22 +114,18 @@ impl<'s> Wait<'s> {
         interval: Option<Duration>,
         timeout: Option<Duration>,
     ) -> Self {
-        let now = Instant::now();
-        let every = |period| {
-            let mut interval = interval_at(now + period, period);
-            interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
-            interval
-        };
-        Self {
-            signals,
-            child,
-            status: None,
-            counted,
-            intervals: interval.map(every),
-            deadline: timeout.map(|timeout| now + timeout),
-            look: every(POLL_INTERVAL),
-            interrupted: false,
-        }
+        let look = every(POLL_INTERVAL);
+        let (intervals, deadline) = (None, None);
+        let mut wait =
+            Self { signals, child, status: None, counted, intervals, deadline, look, interrupted: false };
+        wait.schedule(interval, timeout);
+        wait
+    }
+
+    /// Replaces the intervals and the timeout. Both begin now.
+    pub(in crate::cli) fn schedule(&mut self, interval: Option<Duration>, timeout: Option<Duration>) {
+        self.intervals = interval.map(every);
+        self.deadline = timeout.map(|timeout| Instant::now() + timeout);
     }
 
     /// Waits for the next event.

@@ -8,7 +8,7 @@ use crate::cli::foreseen;
 use crate::cli::observe::{Failure, Subject};
 use crate::config::Profiled;
 use crate::config::profiled::{LIMIT, Rate, SampledTargets, Source, one_event};
-use crate::event::{Catalog, Event, syntax};
+use crate::event::{Catalog, Event, Modes, syntax};
 use crate::health::{Refusal, Scope};
 use crate::host::Facts;
 use crate::plan::{self, Entries, Sampler};
@@ -68,9 +68,11 @@ fn of_event(
 
 /// Resolves an event on this host.
 fn resolved(event: &syntax::Event, user_only: bool, catalog: &Catalog) -> Result<Vec<Event>, Failure> {
-    catalog.resolve_permitted(event, user_only).map_err(|unresolved| match unresolved.cause.is_mistake() {
-        true => Failure::Usage(anyhow::Error::new(unresolved).context("-e")),
-        false => Failure::Nothing(vec![plan::refusal(event, &unresolved)]),
+    catalog.resolve_in(event, Modes::permitted(user_only)).map_err(|unresolved| {
+        match unresolved.cause.is_mistake() {
+            true => Failure::Usage(anyhow::Error::new(unresolved).context("-e")),
+            false => Failure::Nothing(vec![plan::refusal(event, &unresolved)]),
+        }
     })
 }
 

@@ -1,13 +1,14 @@
 //! Arguments of `perf-exporter stat`: the options of perf, and the settings derived from them.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, Args};
 
+use super::aggregation::{Aggregation, AggregationArgs};
+use super::output::OutputArgs;
 use crate::cli::observe::{Target, TargetArgs};
-use crate::event::{Preset, parse, syntax};
+use crate::event::{Modes, Preset, parse, syntax};
 
 /// Shortest interval and timeout of perf, in milliseconds.
 const SHORTEST: u64 = 10;
@@ -30,14 +31,16 @@ pub(in crate::cli) struct StatArgs {
     /// Count no events: show only the time of the command.
     #[arg(short = 'n', long = "null", requires = "command", conflicts_with_all = ["events", "detailed"])]
     null: bool,
-    /// Count user space only, in all events.
+    /// Count user space only, in events without u, k or h.
     #[arg(long)]
-    pub(super) all_user: bool,
+    all_user: bool,
+    /// Count the kernel only, in events without u, k or h.
+    #[arg(long, conflicts_with = "all_user")]
+    all_kernel: bool,
     #[command(flatten)]
     target_args: TargetArgs,
-    /// Show each CPU separately.
-    #[arg(short = 'A', long)]
-    pub(super) no_aggr: bool,
+    #[command(flatten)]
+    aggregation_args: AggregationArgs,
     /// Print the counts of each interval of this many milliseconds.
     #[arg(short = 'I', long, value_name = "MS", value_parser = clap::value_parser!(u64).range(SHORTEST..))]
     interval_print: Option<u64>,
@@ -47,69 +50,23 @@ pub(in crate::cli) struct StatArgs {
     /// Stop after this many milliseconds. A command receives SIGTERM.
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(SHORTEST..))]
     timeout: Option<u64>,
+    /// Start to count this many milliseconds after the start of the command.
+    #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true, value_parser = delay)]
+    delay: Option<Duration>,
     /// Run the command this many times, and show the mean and its standard error.
     #[arg(short = 'r', long, value_name = "N", default_value_t = 1, hide_default_value = true, requires = "command", conflicts_with = "interval_print", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// Write CSV as perf does, with this separator: -x, or -x ';'; \t is a tab.
-    #[arg(short = 'x', long, value_name = "SEP", conflicts_with_all = ["json_output", "output"], value_parser = separator)]
-    field_separator: Option<String>,
-    /// Write JSON as perf does, one object per line.
-    #[arg(short = 'j', long, conflicts_with = "output")]
-    json_output: bool,
-    /// Write the result to this file instead of standard error.
-    #[arg(short = 'o', long, value_name = "FILE")]
-    output_file: Option<PathBuf>,
-    /// Append to the file of -o.
-    #[arg(long, requires = "output_file")]
-    append: bool,
+    #[command(flatten)]
+    pub(super) output_args: OutputArgs,
     /// Run this command in a shell before each run of the command.
     #[arg(long, value_name = "CMD", requires = "command")]
     pub(super) pre: Option<OsString>,
     /// Run this command in a shell after each run of the command.
     #[arg(long, value_name = "CMD", requires = "command")]
     pub(super) post: Option<OsString>,
-    /// Output format: a table, or the CSV of -x or the JSON of -j, but on standard output.
-    #[arg(long, value_name = "FORMAT", value_enum)]
-    output: Option<Output>,
     /// Command to run and count, with its arguments.
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(super) command: Vec<OsString>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// A table as text.
-    Text,
-    /// CSV in the format of perf.
-    Csv,
-    /// JSON in the format of perf.
-    Json,
-}
-
-/// Format of the result.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Format {
-    /// A table as text.
-    Text,
-    /// CSV with this separator.
-    Csv(String),
-    /// One JSON object per line.
-    Json,
-}
-
-/// Destination of the result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sink<'a> {
-    /// Standard error, as in perf.
-    Stderr,
-    /// Standard output.
-    Stdout,
-    /// A file, which is truncated unless `append` is set.
-    File {
-        /// Its path.
-        path: &'a Path,
-        append: bool,
-    },
 }
 
 /// Durations and repetitions of a measurement.
@@ -119,7 +76,9 @@ pub(super) struct Times {
     pub interval: Option<Duration>,
     /// Number of readings.
     pub interval_count: Option<u64>,
-    /// Maximum duration.
+    /// Time between the start of the command and that of the counters.
+    pub delay: Option<Duration>,
+    /// Maximum duration, without the delay.
     pub timeout: Option<Duration>,
     /// Number of runs of the command.
     pub repeat: u32,
@@ -150,15 +109,37 @@ impl StatArgs {
     /// Returns the target to count.
     ///
     /// # Errors
-    /// If `-A` is given for a target that is not counted per CPU.
+    /// If the target does not have the parts that are to be shown separately.
     pub(super) fn target(&self) -> anyhow::Result<Target> {
-        match self.target_args.target(&self.command) {
-            Target::Processes(_) | Target::Threads(_) | Target::Command if self.no_aggr => {
-                anyhow::bail!(
-                    "-A requires counts per CPU, but processes are counted across all CPUs: add -a, or omit -A"
-                )
-            }
-            target => Ok(target),
+        let target = self.target_args.target(&self.command);
+        let aggregation = self.aggregation();
+        let option = aggregation.option();
+        let is_tasks = matches!(target, Target::Processes(_) | Target::Threads(_));
+        match aggregation {
+            Aggregation::Whole => {}
+            Aggregation::Thread if is_tasks => {}
+            Aggregation::Thread => anyhow::bail!(
+                "{option} requires threads that exist when counting starts: select them with -p or -t"
+            ),
+            _ if is_tasks || target == Target::Command => anyhow::bail!(
+                "{option} requires counts per CPU, but processes are counted across all CPUs: add -a, or omit {option}"
+            ),
+            _ => {}
+        }
+        Ok(target)
+    }
+
+    /// Returns the parts that are shown separately.
+    pub(super) fn aggregation(&self) -> Aggregation {
+        self.aggregation_args.aggregation()
+    }
+
+    /// Returns the modes that events without modifiers count. `user_only` is set if the process may count user space only.
+    pub(super) fn modes(&self, user_only: bool) -> Modes {
+        match (self.all_user, self.all_kernel) {
+            (true, _) => Modes::User,
+            (_, true) => Modes::Kernel,
+            _ => Modes::permitted(user_only),
         }
     }
 
@@ -167,28 +148,9 @@ impl StatArgs {
         Times {
             interval: self.interval_print.map(Duration::from_millis),
             interval_count: self.interval_count,
+            delay: self.delay,
             timeout: self.timeout.map(Duration::from_millis),
             repeat: self.repeat,
-        }
-    }
-
-    /// Returns the format of the result.
-    pub(super) fn format(&self) -> Format {
-        match (&self.field_separator, self.output) {
-            (Some(separator), _) => Format::Csv(separator.clone()),
-            (None, Some(Output::Csv)) => Format::Csv(",".into()),
-            (None, Some(Output::Json)) => Format::Json,
-            (None, _) if self.json_output => Format::Json,
-            (None, _) => Format::Text,
-        }
-    }
-
-    /// Returns the destination of the result.
-    pub(super) fn sink(&self) -> Sink<'_> {
-        match (&self.output_file, self.output) {
-            (Some(path), _) => Sink::File { path, append: self.append },
-            (None, Some(Output::Csv | Output::Json)) => Sink::Stdout,
-            (None, Some(Output::Text) | None) => Sink::Stderr,
         }
     }
 }
@@ -202,11 +164,13 @@ fn events(text: &str) -> Result<Events, String> {
     parse(text).map(Events).map_err(|error| format!("{error:#}"))
 }
 
-fn separator(text: &str) -> Result<String, String> {
-    match text {
-        "" => Err("expected a separator, such as , or ; or \\t".into()),
-        "\\t" => Ok("\t".into()),
-        other => Ok(other.to_owned()),
+fn delay(text: &str) -> Result<Duration, String> {
+    match text.parse::<i64>() {
+        Ok(-1) => Err("without the --control of perf, the counters would never start; \
+                       count no events with -n, or give the milliseconds to wait"
+            .into()),
+        Ok(milliseconds @ 0..) => Ok(Duration::from_millis(milliseconds.unsigned_abs())),
+        _ => Err("expected milliseconds, such as 500".into()),
     }
 }
 
@@ -240,22 +204,29 @@ mod tests {
     }
 
     #[test]
-    fn formats_have_perfs_letters_and_ours() {
-        let file = |append| Sink::File { path: Path::new("f"), append };
-        for (line, format, sink) in [
-            ("", Format::Text, Sink::Stderr),
-            ("-x,", Format::Csv(",".into()), Sink::Stderr),
-            (r"-x \t", Format::Csv("\t".into()), Sink::Stderr),
-            ("-j", Format::Json, Sink::Stderr),
-            ("--output csv", Format::Csv(",".into()), Sink::Stdout),
-            ("--output json", Format::Json, Sink::Stdout),
-            ("--output text -o f", Format::Text, file(false)),
-            ("--output json -o f", Format::Json, file(false)),
-            ("-j --append -o f", Format::Json, file(true)),
+    fn each_option_of_perf_selects_its_parts_and_modes() {
+        for (line, aggregation) in [
+            ("", Aggregation::Whole),
+            ("-A -a", Aggregation::Cpu),
+            ("--per-core", Aggregation::Core),
+            ("--per-die", Aggregation::Die),
+            ("--per-cache", Aggregation::Cache(None)),
+            ("--per-cache=L2 -a sleep 1", Aggregation::Cache(Some(2))),
+            ("--per-cache -a sleep 1", Aggregation::Cache(None)),
+            ("--per-socket", Aggregation::Socket),
+            ("--per-node -C 0", Aggregation::Node),
+            ("--per-thread -p 1", Aggregation::Thread),
         ] {
             let args = read(line).unwrap();
-            assert_eq!((args.format(), args.sink()), (format, sink), "{line}");
+            assert_eq!(args.aggregation(), aggregation, "{line}");
+            assert!(args.target().is_ok(), "{line}");
         }
+        for (line, modes) in [("", Modes::All), ("--all-user", Modes::User), ("--all-kernel", Modes::Kernel)]
+        {
+            assert_eq!(read(line).unwrap().modes(false), modes, "{line}");
+        }
+        assert_eq!(read("").unwrap().modes(true), Modes::PermittedUser);
+        assert_eq!(read("-D 50 true").unwrap().times().delay, Some(Duration::from_millis(50)));
     }
 
     #[test]
@@ -267,15 +238,24 @@ mod tests {
             ("-r 2", "<COMMAND>"),
             ("-r 2 -I 100 true", "cannot be used with"),
             ("--interval-count 2", "--interval-print"),
-            ("-x, -j", "cannot be used with"),
-            ("-j --output csv", "cannot be used with"),
-            ("--output xml", "[possible values: text, csv, json]"),
+            ("-D -1 true", "never start"),
+            ("-D soon true", "expected milliseconds"),
+            ("--all-user --all-kernel true", "cannot be used with"),
+            ("-A --per-core", "cannot be used with"),
+            ("--per-cache=L7", "L1 to L4"),
             ("--bogus", "unexpected argument"),
         ] {
             let error = read(line).unwrap_err();
             assert!(error.contains(words), "{line}: {error}");
         }
-        let per_cpu = read("-A true").unwrap().target().unwrap_err().to_string();
-        assert!(per_cpu.contains("add -a"), "{per_cpu}");
+        for (line, words) in [
+            ("-A true", "-A requires counts per CPU"),
+            ("--per-socket -p 1", "add -a, or omit --per-socket"),
+            ("--per-thread true", "select them with -p or -t"),
+            ("--per-thread -a", "select them with -p or -t"),
+        ] {
+            let error = read(line).unwrap().target().unwrap_err().to_string();
+            assert!(error.contains(words), "{line}: {error}");
+        }
     }
 }

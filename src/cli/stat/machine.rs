@@ -4,11 +4,13 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
 
+use super::aggregation::PartLabel;
 use super::derive::{Metric, Style};
 use super::table::Row;
 
-/// Writes the rows as CSV with `separator`. The fields are: time of the interval and CPU, if applicable; value; unit; event; cgroup, if
+/// Writes the rows as CSV with `separator`. The fields are: time of the interval and part of the target, if applicable; value; unit; event; cgroup, if
 /// applicable; standard error over several runs, if applicable; run time in nanoseconds; percentage of the time in which the event was
 /// counted; metric value; metric unit.
 ///
@@ -21,7 +23,7 @@ pub(super) fn csv(
 ) -> io::Result<()> {
     for row in rows {
         let time = at.map(|at| format!("{:6}.{:09}", at.as_secs(), at.subsec_nanos()));
-        let head: Vec<String> = time.into_iter().chain(row.cpu.map(|cpu| format!("CPU{cpu}"))).collect();
+        let head: Vec<String> = time.into_iter().chain(row.part.iter().flat_map(PartLabel::fields)).collect();
         let mut fields = head.clone();
         let decimals = if row.is_quantity { 2 } else { 0 };
         fields.push(row.value.shown(|value| format!("{value:.decimals$}")));
@@ -57,12 +59,23 @@ fn metric(metric: &Metric) -> [String; 2] {
 struct Object<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     interval: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cpu: Option<String>,
+    #[serde(flatten, serialize_with = "part")]
+    part: Option<&'a PartLabel>,
     #[serde(flatten)]
     count: Option<Count<'a>>,
     metric_value: f64,
     metric_unit: &'a str,
+}
+
+/// Writes the key of the part, and the number of its CPUs.
+fn part<S: Serializer>(part: &Option<&PartLabel>, to: S) -> Result<S::Ok, S::Error> {
+    let mut map = to.serialize_map(None)?;
+    if let Some(part) = part {
+        let (key, value) = part.json();
+        map.serialize_entry(key, value)?;
+        part.cpus.map_or(Ok(()), |cpus| map.serialize_entry("aggregate-number", &cpus))?;
+    }
+    map.end()
 }
 
 /// The fields that lines of further metrics omit.
@@ -98,7 +111,7 @@ pub(super) fn json(out: &mut dyn Write, rows: &[Row], at: Option<Duration>) -> i
         for (metric_value, metric_unit) in metrics.chain(none) {
             let object = Object {
                 interval: at.map(|at| at.as_secs_f64()),
-                cpu: row.cpu.map(|cpu| cpu.to_string()),
+                part: row.part.as_ref(),
                 count: count.take(),
                 metric_value: (metric_value * 1e6).round() / 1e6,
                 metric_unit,

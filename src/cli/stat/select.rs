@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::derive::{Role, View};
-use crate::event::{Catalog, Event, Kind, Missing, Scale, Unresolved, syntax};
+use crate::event::{Catalog, Event, Kind, Missing, Modes, Scale, Unresolved, syntax};
 use crate::health::Refusal;
 use crate::plan::{self, Group};
 use crate::targets::Targets;
@@ -71,13 +71,13 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    /// Resolves the events in `written` on this host. `user_only` excludes the kernel, for users without the privilege to count it.
+    /// Resolves the events in `written` on this host. `modes` applies to events without `u`, `k` or `h`.
     ///
     /// # Errors
     /// If an event does not exist on any host, which indicates a typing error. Events that only this host lacks are added to the refusals.
     pub(super) fn new(
         catalog: &Catalog,
-        user_only: bool,
+        modes: Modes,
         per: &Targets,
         written: &[syntax::Group],
     ) -> Result<Self, Unresolved> {
@@ -85,7 +85,7 @@ impl Selection {
         for (index, group) in written.iter().enumerate() {
             let mut members = Vec::new();
             for event in &group.events {
-                match catalog.resolve_permitted(event, user_only) {
+                match catalog.resolve_in(event, modes) {
                     Ok(instances) => members.extend(selection.show(event, instances, index)),
                     Err(unresolved) if is_mistake(unresolved.cause) => return Err(unresolved),
                     Err(unresolved) => {

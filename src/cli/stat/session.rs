@@ -1,5 +1,6 @@
 //! One measurement: opens, starts and reads counters, waits, and stops them.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
 use std::process::Command;
@@ -7,10 +8,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
+use super::aggregation::Parts;
 use super::args::Times;
 use super::select::Selection;
-use super::table::{Key, Reading, Sum};
-use crate::cli::observe::{Ending, Failure, Program, Signals, Subject, WaitEvent};
+use super::table::{Key, Reading};
+use crate::cli::observe::{Ending, Failure, Program, Signals, Subject, Wait, WaitEvent};
 use crate::clock::Clock;
 use crate::counter::Measurement;
 use crate::health::{Cause, Refusal};
@@ -30,8 +32,8 @@ pub(super) struct Session<'a, K> {
     pub clock: &'a Clock,
     pub selection: &'a Selection,
     pub subject: &'a Subject,
-    /// Whether each CPU is shown separately.
-    pub per_cpu: bool,
+    /// Parts of the target that are shown separately.
+    pub parts: &'a Parts,
     pub program: Program<'a>,
     pub around: Around<'a>,
     pub times: Times,
@@ -90,17 +92,23 @@ impl<K: Kernel> Session<'_, K> {
         let waiting = self.program.fork()?;
         let (mut open, refusals) = self.open(waiting.as_ref())?;
         let counts_command = matches!(self.subject, Subject::Command);
-        if !counts_command {
-            let started = open.iter().try_for_each(Measurement::start);
-            started.map_err(|errno| anyhow::anyhow!("cannot enable the counters: {errno}"))?;
+        if !counts_command && self.times.delay.is_none() {
+            start(&open)?;
         }
-        let begin = self.clock.monotonic();
+        let mut begin = self.clock.monotonic();
         let Times { interval, interval_count, timeout, .. } = self.times;
         let counted = self.subject.ends_with(self.roots);
         let mut wait = self.program.start(waiting, counted, signals, interval, timeout)?;
+        let mut early = self.delay(&mut wait, &open).await?;
+        if self.times.delay.is_some() {
+            begin = self.clock.monotonic();
+        }
         let (mut last, mut intervals) = (begin, 0);
         let happened = loop {
-            let happened = wait.next().await;
+            let happened = match early.take() {
+                Some(happened) => happened,
+                None => wait.next().await,
+            };
             if happened != WaitEvent::Interval {
                 break happened;
             }
@@ -130,11 +138,32 @@ impl<K: Kernel> Session<'_, K> {
         })
     }
 
+    /// Waits for the delay, if there is one, and starts the counters after it. Returns the event that ended the measurement before.
+    async fn delay(
+        &self,
+        wait: &mut Wait<'_>,
+        open: &[Measurement<K::Event>],
+    ) -> Result<Option<WaitEvent>, Failure> {
+        let Times { delay: Some(delay), interval, timeout, .. } = self.times else { return Ok(None) };
+        wait.schedule(None, Some(delay));
+        let happened = wait.next().await;
+        if happened != WaitEvent::TimeUp {
+            return Ok(Some(happened));
+        }
+        start(open)?;
+        wait.schedule(interval, timeout);
+        Ok(None)
+    }
+
     /// Opens all events that can be opened: per cgroup if cgroups are shown separately, otherwise for the whole target. Returns the
     /// refusals of the other events. As perf, a command also runs if no event is selected, or none exists on this machine.
     fn open(&self, child: Option<&Waiting>) -> Result<Opened<K::Event>, Failure> {
         let mut budget = Budget::new(usage::raise_descriptor_limit(), 0, None);
-        let targets = self.subject.open_targets(self.roots, child.map(Waiting::pid))?;
+        let mut targets = self.subject.open_targets(self.roots, child.map(Waiting::pid))?;
+        if self.times.delay.is_some() {
+            // The counters of a command must not start with its program.
+            targets = targets.into_iter().map(without_start).collect();
+        }
         let (kernel, facts) = (self.kernel, self.facts);
         let (open, refusals) = open_all(kernel, facts, self.core_pmu, &mut budget, self.selection, &targets);
         let is_absent = |refusal: &Refusal| refusal.cause == Cause::Absent;
@@ -147,8 +176,21 @@ impl<K: Kernel> Session<'_, K> {
 
     /// Reads the counts since the last reading, which was `elapsed` ago.
     fn read(&self, open: &mut [Measurement<K::Event>], elapsed: Duration) -> Reading {
-        let key = |cgroup, line, place| Key { cgroup, line, cpu: self.per_cpu.then_some(place) };
+        let key = |cgroup, line, place| Key { cgroup, line, part: self.parts.of(place) };
         read_all(open, self.selection, elapsed, key)
+    }
+}
+
+fn start<E: Event>(open: &[Measurement<E>]) -> anyhow::Result<()> {
+    let started = open.iter().try_for_each(Measurement::start);
+    started.map_err(|errno| anyhow::anyhow!("cannot enable the counters: {errno}"))
+}
+
+/// Returns the same target with counters that start when they are enabled.
+fn without_start(target: OpenTarget) -> OpenTarget {
+    match target {
+        OpenTarget::Command(pid) => OpenTarget::Threads(vec![pid]),
+        other => other,
     }
 }
 
@@ -180,17 +222,17 @@ pub(super) fn read_all<E: Event>(
     key: impl Fn(usize, usize, u32) -> Key,
 ) -> Reading {
     let mut reading = Reading { elapsed, ..Reading::default() };
+    let mut places = BTreeSet::new();
     for (index, measurement) in open.iter_mut().enumerate() {
         let key = |group, counter, place| Some(key(index, selection.line_of(group, counter)?, place));
         for (group, counter, place) in measurement.counters() {
-            let key = key(group, counter, place);
-            reading
-                .sums
-                .extend(key.filter(|key| !reading.sums.contains_key(key)).map(|key| (key, Sum::default())));
+            let Some(key) = key(group, counter, place) else { continue };
+            // Several instances of a PMU may count on one CPU.
+            reading.sums.entry(key).or_default().places += u32::from(places.insert((key, place)));
         }
         for count in measurement.read() {
             let Some(key) = key(count.group, count.counter, count.place) else { continue };
-            reading.sums.entry(key).or_default().add(count.scaled, count.interval);
+            reading.sums.entry(key).or_default().add(count.raw, count.scaled, count.interval);
         }
     }
     reading

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::aggregation::{Part, Parts};
 use super::select::Selection;
 use super::session::{open_all, read_all};
 use super::table::{Frame, Key, Row, Totals, Value};
 use crate::cli::observe::{Failure, Host, Subject};
 use crate::clock::Monotonic;
 use crate::counter::Measurement;
-use crate::event::syntax;
+use crate::event::{Modes, syntax};
 use crate::health::Refusal;
 use crate::sys::{Budget, Event, Kernel};
 
@@ -54,8 +55,8 @@ impl<E: Event> Summed<E> {
         events: &[syntax::Group],
         mut budget: Budget,
     ) -> Result<Self, Failure> {
-        let user_only = subject.user_space_only(host.facts());
-        let selection = Selection::new(&host.catalog, user_only, &subject.per(), events)
+        let modes = Modes::permitted(subject.user_space_only(host.facts()));
+        let selection = Selection::new(&host.catalog, modes, &subject.per(), events)
             .map_err(|unresolved| Failure::Usage(anyhow::Error::new(unresolved)))?;
         let targets = subject.distinct_targets(host.roots, None)?;
         let core_pmu = host.catalog.has_core_pmu();
@@ -70,10 +71,10 @@ impl<E: Event> Summed<E> {
     pub(in crate::cli) fn read(&mut self, now: Monotonic) -> Figures {
         let elapsed = now.since(self.read);
         self.read = now;
-        let summed = |_, line, _| Key { cgroup: 0, line, cpu: None };
+        let summed = |_, line, _| Key { cgroup: 0, line, part: Part::Whole };
         let reading = read_all(&mut self.open, &self.selection, elapsed, summed);
         let lines = &self.selection.lines;
-        let frame = Frame { lines, cgroups: &[], cpus: &[], repeated: false };
+        let frame = Frame { lines, cgroups: &[], parts: &Parts::default(), repeated: false };
         let figures = Totals::of(lines, &reading).rows(&frame).into_iter().map(figure).collect();
         Figures { elapsed, figures }
     }

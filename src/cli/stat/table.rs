@@ -1,9 +1,10 @@
-//! Result rows: counts summed over CPUs or threads and averaged over runs, with derived metrics. Without I/O.
+//! Result rows: counts summed over the CPUs or threads of a part and averaged over runs, with derived metrics. Without I/O.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::aggregation::{Part, PartLabel, Parts};
 use super::derive::{Metric, Role, metrics};
 use super::select::Line;
 use crate::cli::observe::Mean;
@@ -16,22 +17,27 @@ pub(super) struct Key {
     pub cgroup: usize,
     /// Index of the line.
     pub line: usize,
-    /// The CPU, if each CPU is shown separately.
-    pub cpu: Option<u32>,
+    /// The part of the target.
+    pub part: Part,
 }
 
 /// The sum of counts under one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Sum {
+    /// The count as read from the kernel.
+    pub raw: u64,
     /// The count, scaled for the time in which the event was not on the PMU.
     pub scaled: u64,
     /// Enabled and running time, summed over CPUs or threads.
     pub interval: Interval,
+    /// Number of CPUs or threads.
+    pub places: u32,
 }
 
 impl Sum {
     /// Adds a count of another CPU or thread in the same interval.
-    pub(super) fn add(&mut self, scaled: u64, interval: Interval) {
+    pub(super) fn add(&mut self, raw: u64, scaled: u64, interval: Interval) {
+        self.raw = self.raw.saturating_add(raw);
         self.scaled = self.scaled.saturating_add(scaled);
         self.interval += interval;
     }
@@ -46,11 +52,32 @@ pub(super) struct Reading {
     pub sums: BTreeMap<Key, Sum>,
 }
 
+impl Reading {
+    /// Returns the sum of a line in a cgroup over all parts. `None` if the event is not open.
+    pub(super) fn whole(&self, cgroup: usize, line: usize) -> Option<Sum> {
+        let mut whole: Option<Sum> = None;
+        for (_, sum) in self.sums.range(range(cgroup, line)) {
+            let whole = whole.get_or_insert_default();
+            whole.add(sum.raw, sum.scaled, sum.interval);
+            whole.places += sum.places;
+        }
+        whole
+    }
+}
+
+/// Returns the range of the keys of a line in a cgroup.
+fn range(cgroup: usize, line: usize) -> std::ops::Range<Key> {
+    let first = |line| Key { cgroup, line, part: Part::Whole };
+    first(line)..first(line + 1)
+}
+
 /// Statistics over several readings of the same lines.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Totals {
     /// Duration of the readings, in seconds.
     pub elapsed: Mean,
+    /// Duration of each reading, in seconds.
+    pub durations: Vec<f64>,
     cells: BTreeMap<Key, Cell>,
 }
 
@@ -60,6 +87,8 @@ struct Cell {
     value: Mean,
     interval: Interval,
     readings: u64,
+    /// Number of CPUs or threads.
+    places: u32,
 }
 
 /// Value of a row.
@@ -89,8 +118,8 @@ impl Value {
 pub(super) struct Row {
     /// The cgroup, if cgroups were requested.
     pub cgroup: Option<Arc<str>>,
-    /// The CPU, if each CPU is shown separately.
-    pub cpu: Option<u32>,
+    /// The part of the target, if parts are shown separately.
+    pub part: Option<PartLabel>,
     /// Name of the event.
     pub event: Arc<str>,
     /// Unit. Empty for a plain number.
@@ -121,8 +150,8 @@ pub(super) struct Frame<'a> {
     pub lines: &'a [Line],
     /// Cgroups. Empty for other targets.
     pub cgroups: &'a [Arc<str>],
-    /// CPUs, if each CPU is shown separately. Otherwise empty.
-    pub cpus: &'a [u32],
+    /// Parts of the target that are shown separately.
+    pub parts: &'a Parts,
     /// Whether there are several runs.
     pub repeated: bool,
 }
@@ -137,41 +166,50 @@ impl Totals {
 
     /// Adds a reading.
     pub(super) fn add(&mut self, lines: &[Line], reading: &Reading) {
-        self.elapsed.add(reading.elapsed.as_secs_f64());
+        let seconds = reading.elapsed.as_secs_f64();
+        self.elapsed.add(seconds);
+        self.durations.push(seconds);
         for (key, sum) in &reading.sums {
             let Some(line) = lines.get(key.line) else { continue };
             let cell = self.cells.entry(*key).or_default();
             cell.readings += 1;
             cell.interval += sum.interval;
+            cell.places = sum.places;
             if sum.interval.running > 0 {
                 cell.value.add(line.quantity(sum.scaled));
             }
         }
     }
 
-    /// Returns the rows, sorted by cgroup, line and CPU.
+    /// Returns the rows, sorted by cgroup, then by line and part, or by part and line.
     pub(super) fn rows(&self, frame: &Frame<'_>) -> Vec<Row> {
         let mut rows = Vec::new();
         for cgroup in 0..frame.cgroups.len().max(1) {
-            for line in 0..frame.lines.len() {
-                let any = Key { cgroup, line, cpu: None };
-                let last = Key { cpu: Some(u32::MAX), ..any };
-                let before = rows.len();
-                let cells = self.cells.range(any..=last);
-                rows.extend(cells.filter_map(|(key, cell)| self.row(frame, *key, cell)));
-                if rows.len() == before {
-                    let of_cpus = frame.cpus.iter().map(|&cpu| Key { cpu: Some(cpu), ..any });
-                    let keys = of_cpus.chain(frame.cpus.is_empty().then_some(any));
-                    rows.extend(keys.filter_map(|key| absent_row(frame, key)));
-                }
+            let of_line = |line| self.rows_of_line(frame, cgroup, line);
+            let mut of_cgroup: Vec<(Part, Row)> = (0..frame.lines.len()).flat_map(of_line).collect();
+            if frame.parts.aggregation.orders_by_part() {
+                of_cgroup.sort_by_key(|(part, _)| *part);
             }
+            rows.extend(of_cgroup.into_iter().map(|(_, row)| row));
         }
         rows
     }
 
+    /// Returns the rows of a line in a cgroup, sorted by part.
+    fn rows_of_line(&self, frame: &Frame<'_>, cgroup: usize, line: usize) -> Vec<(Part, Row)> {
+        let cells = self.cells.range(range(cgroup, line));
+        let rows: Vec<_> =
+            cells.filter_map(|(key, cell)| Some((key.part, self.row(frame, *key, cell)?))).collect();
+        if !rows.is_empty() {
+            return rows;
+        }
+        let absent = |part| Some((part, absent_row(frame, Key { cgroup, line, part }, None)?));
+        frame.parts.all().into_iter().filter_map(absent).collect()
+    }
+
     fn row(&self, frame: &Frame<'_>, key: Key, cell: &Cell) -> Option<Row> {
         let line = frame.lines.get(key.line)?;
-        let row = absent_row(frame, key)?;
+        let row = absent_row(frame, key, Some(cell.places))?;
         let readings = cell.readings.max(1);
         let interval =
             Interval { enabled: cell.interval.enabled / readings, running: cell.interval.running / readings };
@@ -190,8 +228,8 @@ impl Totals {
         })
     }
 
-    /// Returns the count with this role that a metric may combine with the count under `key`. It has the same cgroup, CPU and view (clocks
-    /// have no view). Counts of the same group are preferred.
+    /// Returns the count with this role that a metric may combine with the count under `key`. It has the same cgroup, part and view
+    /// (clocks have no view). Counts of the same group are preferred.
     fn other(&self, frame: &Frame<'_>, key: Key, role: Role) -> Option<f64> {
         let own = frame.lines.get(key.line)?;
         let related = |line: &Line| line.role == role && (role == Role::Clock || line.view == own.view);
@@ -205,12 +243,12 @@ impl Totals {
     }
 }
 
-/// Returns the row of an event that is not open.
-fn absent_row(frame: &Frame<'_>, key: Key) -> Option<Row> {
+/// Returns the row of an event that is not open. `places` is the number of its CPUs, if it is.
+fn absent_row(frame: &Frame<'_>, key: Key, places: Option<u32>) -> Option<Row> {
     let line = frame.lines.get(key.line)?;
     Some(Row {
         cgroup: frame.cgroups.get(key.cgroup).cloned(),
-        cpu: key.cpu,
+        part: frame.parts.label(key.part, places),
         event: Arc::clone(&line.name),
         unit: Arc::clone(&line.unit),
         is_quantity: line.is_quantity(),
@@ -224,21 +262,27 @@ fn absent_row(frame: &Frame<'_>, key: Key) -> Option<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::stat::tests::testing::{lines, reading};
+    use crate::cli::stat::aggregation::Aggregation;
+    use crate::cli::stat::tests::testing::{cpus, lines, reading};
 
     /// Returns the rows of one second.
-    fn rows(text: &str, counts: &[(Key, u64, u64, u64)], cpus: &[u32]) -> Vec<Row> {
+    fn rows(text: &str, counts: &[(Key, u64, u64, u64)], each_cpu: &[u32]) -> Vec<Row> {
         let lines = lines("intel-server", text);
         let totals = Totals::of(&lines, &reading(1000, counts));
-        totals.rows(&Frame { lines: &lines, cgroups: &[], cpus, repeated: false })
+        let parts = if each_cpu.is_empty() { Parts::default() } else { cpus(Aggregation::Cpu, each_cpu) };
+        totals.rows(&Frame { lines: &lines, cgroups: &[], parts: &parts, repeated: false })
     }
 
     fn everywhere(line: usize) -> Key {
-        Key { cgroup: 0, line, cpu: None }
+        Key { cgroup: 0, line, part: Part::Whole }
     }
 
     fn on(cpu: u32, line: usize) -> Key {
-        Key { cpu: Some(cpu), ..everywhere(line) }
+        Key { part: Part::Cpu(cpu), ..everywhere(line) }
+    }
+
+    fn labels(rows: &[Row]) -> Vec<&str> {
+        rows.iter().map(|row| row.part.as_ref().map_or("", |part| &*part.text)).collect()
     }
 
     fn said(rows: &[Row]) -> Vec<String> {
@@ -261,11 +305,9 @@ mod tests {
         let counts =
             [(on(0, 0), 100, 1, 1), (on(0, 1), 200, 1, 1), (on(1, 0), 100, 1, 1), (on(1, 1), 50, 1, 1)];
         let rows = rows("cycles,instructions", &counts, &[0, 1]);
-        let cpus: Vec<_> = rows.iter().map(|row| (row.cpu, &*row.event)).collect();
-        assert_eq!(
-            cpus,
-            [(Some(0), "cycles"), (Some(1), "cycles"), (Some(0), "instructions"), (Some(1), "instructions")]
-        );
+        assert_eq!(labels(&rows), ["CPU0", "CPU1", "CPU0", "CPU1"]);
+        let events: Vec<_> = rows.iter().map(|row| &*row.event).collect();
+        assert_eq!(events, ["cycles", "cycles", "instructions", "instructions"]);
         assert_eq!(said(&rows), ["2.00 insn per cycle", "0.50 insn per cycle"]);
     }
 
@@ -286,7 +328,27 @@ mod tests {
     #[test]
     fn an_event_that_opens_nowhere_has_a_row_for_each_cpu_that_is_shown() {
         let rows = rows("cycles", &[], &[0, 2]);
-        assert_eq!(rows.iter().map(|row| row.cpu).collect::<Vec<_>>(), [Some(0), Some(2)]);
+        assert_eq!(labels(&rows), ["CPU0", "CPU2"]);
+    }
+
+    #[test]
+    fn sockets_are_ordered_before_events_and_have_the_number_of_counted_cpus() {
+        let lines = lines("intel-server", "cycles,instructions,branches");
+        let key = |line, socket| Key { cgroup: 0, line, part: Part::Socket(socket) };
+        let counts =
+            [(key(0, 0), 100, 1, 1), (key(0, 1), 70, 1, 1), (key(1, 0), 50, 1, 1), (key(1, 1), 7, 1, 1)];
+        let reading = reading(1000, &counts);
+        let whole = reading.whole(0, 0).unwrap();
+        assert_eq!((whole.raw, whole.scaled, whole.interval.enabled), (170, 170, 2));
+        assert_eq!(reading.whole(0, 2), None);
+        let parts = cpus(Aggregation::Socket, &[0, 1]);
+        let frame = Frame { lines: &lines, cgroups: &[], parts: &parts, repeated: false };
+        let rows = Totals::of(&lines, &reading).rows(&frame);
+        assert_eq!(labels(&rows), ["S0", "S0", "S0", "S1", "S1", "S1"]);
+        assert_eq!(said(&rows), ["0.50 insn per cycle", "0.10 insn per cycle"]);
+        assert_eq!(rows[2].value, Value::NotSupported);
+        let counted: Vec<_> = rows.iter().map(|row| row.part.as_ref().unwrap().cpus).collect();
+        assert_eq!(counted, [Some(1); 6]);
     }
 
     #[test]
@@ -296,10 +358,12 @@ mod tests {
         for count in [90, 110] {
             totals.add(&lines, &reading(count, &[(everywhere(0), count, 8, 4)]));
         }
-        let rows = totals.rows(&Frame { lines: &lines, cgroups: &[], cpus: &[], repeated: true });
+        let parts = Parts::default();
+        let rows = totals.rows(&Frame { lines: &lines, cgroups: &[], parts: &parts, repeated: true });
         assert_eq!((rows[0].value, rows[0].error), (Value::Counted(100.0), Some(10.0)));
         assert_eq!(rows[0].interval, Interval { enabled: 8, running: 4 });
         assert_eq!((totals.elapsed.count, totals.elapsed.mean), (2, 0.1));
+        assert_eq!(totals.durations, [0.09, 0.11]);
         assert!((totals.elapsed.error() - 0.01).abs() < 1e-12);
     }
 

@@ -4,23 +4,28 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use super::aggregation::{Aggregation, PartLabel};
 use super::derive::{Metric, Style};
-use super::table::Row;
-use crate::cli::observe::Mean;
+use super::table::{Frame, Reading, Row, Totals};
 use crate::cli::observe::notes::{self as refusals, Note};
 use crate::export::page::figures::grouped;
 use crate::sys::usage::CpuTime;
 
 /// Width of the count.
 const COUNT: usize = 18;
-/// Width of the CPU, including the space after it.
-const CPU: usize = 11;
 /// Minimum width of the name.
 const NAME: usize = 32;
 /// Minimum width of the unit: `msec`.
 const UNIT: usize = 4;
 /// Width of a metric, including the longest unit: `of all dTLB cache accesses`.
 const METRIC: usize = 38;
+
+/// Layout of the numbers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Layout {
+    /// Whether thousands are separated by commas.
+    pub grouped: bool,
+}
 
 /// Writes the heading with the target.
 pub(super) fn heading(out: &mut dyn Write, subject_text: &str, runs: u64) -> io::Result<()> {
@@ -29,19 +34,39 @@ pub(super) fn heading(out: &mut dyn Write, subject_text: &str, runs: u64) -> io:
 }
 
 /// Writes the column headings of intervals.
-pub(super) fn interval_heading(out: &mut dyn Write, per_cpu: bool) -> io::Result<()> {
-    let cpu = if per_cpu { "CPU        " } else { "" };
-    writeln!(out, "#           time {cpu}            counts unit events")
+pub(super) fn interval_heading(out: &mut dyn Write, aggregation: Aggregation) -> io::Result<()> {
+    writeln!(out, "#           time {}            counts unit events", aggregation.heading())
+}
+
+/// Writes the raw count of each event, and the time in which it was enabled and running, in nanoseconds, summed over all parts.
+pub(super) fn raw_counts(out: &mut dyn Write, frame: &Frame<'_>, reading: &Reading) -> io::Result<()> {
+    for cgroup in 0..frame.cgroups.len().max(1) {
+        for (index, line) in frame.lines.iter().enumerate() {
+            let Some(sum) = reading.whole(cgroup, index) else { continue };
+            let of = frame.cgroups.get(cgroup).map(|path| format!(" {path}")).unwrap_or_default();
+            writeln!(
+                out,
+                "{}{of}: {} {} {}",
+                line.name, sum.raw, sum.interval.enabled, sum.interval.running
+            )?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes the rows. `at` is the end time of an interval.
-pub(super) fn rows(out: &mut dyn Write, rows: &[Row], at: Option<Duration>) -> io::Result<()> {
+pub(super) fn rows(
+    out: &mut dyn Write,
+    rows: &[Row],
+    at: Option<Duration>,
+    layout: Layout,
+) -> io::Result<()> {
     let widest = |of: fn(&Row) -> usize, least| rows.iter().map(of).max().unwrap_or(0).max(least);
     let unit = widest(|row| row.unit.chars().count(), UNIT);
     let name = widest(|row| row.event.chars().count(), NAME);
     let width = widest(|row| row.cgroup.as_ref().map_or(0, |cgroup| cgroup.chars().count()), 0);
     for row in rows {
-        let count = row.value.shown(|value| count(value, row.is_quantity));
+        let count = row.value.shown(|value| count(value, row.is_quantity, layout));
         let mut head = prefix(row, at);
         head += &format!("{count:>COUNT$} {:<unit$} {:<name$}", row.unit, row.event);
         if let Some(cgroup) = &row.cgroup {
@@ -59,8 +84,7 @@ pub(super) fn rows(out: &mut dyn Write, rows: &[Row], at: Option<Duration>) -> i
 /// Returns the columns before the count.
 fn prefix(row: &Row, at: Option<Duration>) -> String {
     let time = at.map(|at| format!("{:6}.{:09} ", at.as_secs(), at.subsec_nanos())).unwrap_or_default();
-    let cpu = row.cpu.map(|cpu| format!("{:CPU$}", format!("CPU{cpu}"))).unwrap_or_default();
-    time + &cpu
+    time + &row.part.as_ref().map(PartLabel::columns).unwrap_or_default()
 }
 
 fn metric(metric: &Metric) -> String {
@@ -85,30 +109,57 @@ fn noise(percent: f64) -> String {
     format!("  ( +-{percent:6.2}% )")
 }
 
-/// Formats a number with commas between thousands.
-fn count(value: f64, is_quantity: bool) -> String {
+/// Formats a number.
+fn count(value: f64, is_quantity: bool, layout: Layout) -> String {
     let plain = if is_quantity { format!("{value:.2}") } else { format!("{value:.0}") };
+    if !layout.grouped {
+        return plain;
+    }
     let (whole, decimals) = plain.split_at(plain.find('.').unwrap_or(plain.len()));
     grouped(whole, ',') + decimals
 }
 
-/// Writes the elapsed time, and the CPU time of a command that ran once.
-pub(super) fn footer(out: &mut dyn Write, elapsed: &Mean, cpu: Option<CpuTime>) -> io::Result<()> {
+/// Writes the elapsed time, and the CPU time of a command that ran once. `table` adds the time of each run.
+pub(super) fn footer(
+    out: &mut dyn Write,
+    totals: &Totals,
+    cpu: Option<CpuTime>,
+    table: bool,
+) -> io::Result<()> {
+    let elapsed = &totals.elapsed;
     let mean = elapsed.mean;
+    writeln!(out)?;
     if elapsed.count > 1 {
         let error = elapsed.error();
         // Digits up to the order of the standard error, and two more.
         let digits = if error > 0.0 { (-error.log10()).ceil().clamp(0.0, 7.0) as usize + 2 } else { 9 };
+        if table {
+            table_of_runs(out, totals, digits)?;
+        }
         let spread = format!("{mean:17.digits$} +- {error:.digits$} seconds time elapsed");
-        writeln!(out, "\n {spread}{}", noise(elapsed.relative_error()))?;
+        writeln!(out, " {spread}{}", noise(elapsed.relative_error()))?;
     } else {
-        writeln!(out, "\n {mean:17.9} seconds time elapsed")?;
+        writeln!(out, " {mean:17.9} seconds time elapsed")?;
     }
     if let Some(CpuTime { user, system }) = cpu {
         writeln!(out, "\n {:17.9} seconds user", user.as_secs_f64())?;
         writeln!(out, " {:17.9} seconds sys", system.as_secs_f64())?;
     }
     Ok(())
+}
+
+/// Writes the time of each run, its difference from the mean, and one `#` plus one per 5 % of difference.
+fn table_of_runs(out: &mut dyn Write, totals: &Totals, digits: usize) -> io::Result<()> {
+    let mean = totals.elapsed.mean;
+    let shown = format!(" {mean:17.digits$}");
+    let indent = shown.len() - shown.trim_start().len();
+    writeln!(out, "{:indent$}# Table of individual measurements:", "")?;
+    for run in &totals.durations {
+        let difference = run - mean;
+        let twentieths = if *run > 0.0 { (100.0 * difference / run).abs() as usize / 5 } else { 0 };
+        writeln!(out, " {run:17.digits$} ({difference:+.digits$}) {}", "#".repeat(1 + twentieths))?;
+    }
+    writeln!(out, "\n{:indent$}# Final result:", "")
 }
 
 /// Writes why events were not counted, and remedies.

@@ -1,0 +1,110 @@
+//! Output of results in the selected format to the selected destination.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::output::{Format, OutputArgs, Sink};
+use super::table::{Frame, Reading, Row, Totals};
+use super::text::Layout;
+use super::{machine, text};
+use crate::cli::observe::Failure;
+use crate::cli::observe::notes::Note;
+use crate::sys::usage::CpuTime;
+
+/// Writes results in the selected format to the selected destination.
+pub(super) struct Printer {
+    out: Box<dyn Write>,
+    format: Format,
+    layout: Layout,
+    /// Whether the table of durations is written.
+    table: bool,
+    /// Whether raw counts are written. Only as text.
+    verbose: bool,
+    /// Whether the column heading of intervals was already written.
+    named: bool,
+}
+
+impl Printer {
+    /// Opens the destination.
+    ///
+    /// # Errors
+    /// If the file cannot be created.
+    pub(super) fn open(args: &OutputArgs) -> Result<Self, Failure> {
+        let out: Box<dyn Write> = match args.sink() {
+            Sink::Stderr => Box::new(BufWriter::new(io::stderr())),
+            Sink::Stdout => Box::new(BufWriter::new(io::stdout())),
+            Sink::File { path, append } => {
+                let mut options = File::options();
+                options.create(true).write(true).append(append).truncate(!append);
+                let file = options.open(path).with_context(|| format!("-o {}", path.display()))?;
+                Box::new(BufWriter::new(file))
+            }
+        };
+        let format = args.format();
+        let layout = Layout { grouped: args.groups_thousands() };
+        let verbose = args.verbose && format == Format::Text;
+        Ok(Self { out, format, layout, table: args.table, verbose, named: false })
+    }
+
+    /// Writes the counts of an interval.
+    pub(super) fn interval(&mut self, frame: &Frame<'_>, reading: &Reading, at: Duration) -> io::Result<()> {
+        if self.format == Format::Text && !self.named {
+            text::interval_heading(&mut self.out, frame.parts.aggregation)?;
+        }
+        self.named = true;
+        if self.verbose {
+            text::raw_counts(&mut self.out, frame, reading)?;
+        }
+        self.rows(&Totals::of(frame.lines, reading).rows(frame), Some(at))?;
+        self.out.flush()
+    }
+
+    /// Writes the raw counts of one run. `number` counts from 1.
+    pub(super) fn run(&mut self, frame: &Frame<'_>, reading: &Reading, number: u32) -> io::Result<()> {
+        if !self.verbose || self.named {
+            return Ok(());
+        }
+        if frame.repeated {
+            writeln!(self.out, "[ run #{number} ]")?;
+        }
+        text::raw_counts(&mut self.out, frame, reading)
+    }
+
+    /// Writes the result of a measurement without intervals.
+    pub(super) fn result(
+        &mut self,
+        subject_text: &str,
+        rows: &[Row],
+        totals: &Totals,
+        cpu: Option<CpuTime>,
+    ) -> io::Result<()> {
+        if self.format == Format::Text {
+            text::heading(&mut self.out, subject_text, totals.elapsed.count)?;
+        }
+        self.rows(rows, None)?;
+        if self.format == Format::Text {
+            text::footer(&mut self.out, totals, cpu, self.table)?;
+        }
+        self.out.flush()
+    }
+
+    fn rows(&mut self, rows: &[Row], at: Option<Duration>) -> io::Result<()> {
+        match &self.format {
+            Format::Text => text::rows(&mut self.out, rows, at, self.layout),
+            Format::Csv(separator) => machine::csv(&mut self.out, rows, at, separator),
+            Format::Json => machine::json(&mut self.out, rows, at),
+        }
+    }
+
+    /// Ends the output. Notes are only written as text: the formats of perf for programs have no field for them.
+    pub(super) fn notes(&mut self, notes: &[Note]) -> io::Result<()> {
+        if self.format == Format::Text {
+            text::notes(&mut self.out, notes)?;
+            writeln!(self.out)?;
+        }
+        self.out.flush()
+    }
+}
