@@ -6,9 +6,11 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 
 use super::aggregation::{Aggregation, AggregationArgs};
+use super::hardware;
+use super::metric_list::MetricList;
 use super::output::OutputArgs;
 use crate::cli::observe::{Target, TargetArgs};
-use crate::event::{Modes, Preset, parse, syntax};
+use crate::event::{Catalog, Modes, Preset, parse, syntax};
 
 /// Shortest interval and timeout of perf, in milliseconds.
 const SHORTEST: u64 = 10;
@@ -28,8 +30,17 @@ pub(in crate::cli) struct StatArgs {
     /// Count additional events: -d first-level and last-level caches, -dd also TLBs and instruction caches, -ddd also prefetches.
     #[arg(short = 'd', long = "detailed", action = ArgAction::Count)]
     detailed: u8,
+    /// Show only these metrics or groups of metrics, and count the events that they need: IPC,branch_miss_rate. A wrong name lists all.
+    #[arg(short = 'M', long, value_name = "METRICS", value_parser = MetricList::parse)]
+    metrics: Vec<MetricList>,
+    /// Show how the pipeline uses its issue slots, on processors with top-down events.
+    #[arg(long)]
+    topdown: bool,
+    /// Count hardware transactions, on processors with transactional memory.
+    #[arg(short = 'T', long)]
+    transaction: bool,
     /// Count no events: show only the time of the command.
-    #[arg(short = 'n', long = "null", requires = "command", conflicts_with_all = ["events", "detailed"])]
+    #[arg(short = 'n', long = "null", requires = "command", conflicts_with_all = ["events", "detailed", "metrics", "topdown", "transaction"])]
     null: bool,
     /// Count user space only, in events without u, k or h.
     #[arg(long)]
@@ -86,9 +97,21 @@ pub(super) struct Times {
 
 impl StatArgs {
     /// Returns the events to count: the requested events or the default of perf, followed by the detailed events.
-    pub(super) fn events(&self) -> Vec<syntax::Group> {
-        if self.null {
-            return Vec::new();
+    ///
+    /// # Errors
+    /// If the PMU of this host does not have the events of `--topdown` or `-T`.
+    pub(super) fn events(&self, catalog: &Catalog) -> anyhow::Result<Vec<syntax::Group>> {
+        let mut special: Vec<syntax::Group> = Vec::new();
+        if self.topdown {
+            special.extend(hardware::topdown(catalog)?);
+        }
+        if self.transaction {
+            special.extend(hardware::transaction(catalog)?);
+        }
+        for group in self.metrics.iter().flat_map(MetricList::events) {
+            if !special.contains(&group) {
+                special.push(group);
+            }
         }
         let default = Preset::Default.groups();
         let detailed = match self.detailed {
@@ -100,10 +123,21 @@ impl StatArgs {
         // Each preset begins with the default events.
         let details = detailed.into_iter().skip(default.len());
         let events = match &self.events[..] {
+            [] if self.null || !special.is_empty() => Vec::new(),
             [] => default,
             asked => asked.iter().flat_map(|Events(groups)| groups.clone()).collect(),
         };
-        events.into_iter().chain(details).collect()
+        Ok(events.into_iter().chain(special).chain(details).collect())
+    }
+
+    /// Returns the names of the metrics to show. Empty for all.
+    pub(super) fn metrics(&self) -> Vec<&'static str> {
+        self.metrics.iter().flat_map(MetricList::names).collect()
+    }
+
+    /// Reports whether only metrics are shown.
+    pub(super) fn metric_only(&self) -> bool {
+        self.topdown || self.output_args.metric_only
     }
 
     /// Returns the target to count.
@@ -117,6 +151,9 @@ impl StatArgs {
         let is_tasks = matches!(target, Target::Processes(_) | Target::Threads(_));
         match aggregation {
             Aggregation::Whole => {}
+            Aggregation::Thread if self.metric_only() => {
+                anyhow::bail!("--metric-only cannot be combined with {option}, as in perf")
+            }
             Aggregation::Thread if is_tasks => {}
             Aggregation::Thread => anyhow::bail!(
                 "{option} requires threads that exist when counting starts: select them with -p or -t"
@@ -177,10 +214,18 @@ fn delay(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
+
     use crate::cli::tests::typed;
+    use crate::host::{Facts, Roots};
 
     fn read(line: &str) -> Result<StatArgs, String> {
         typed(line)
+    }
+
+    /// Returns the catalog of a host without a PMU.
+    fn nowhere() -> Catalog {
+        Catalog::load(&Roots::under(Path::new("/nonexistent")), &Facts::default())
     }
 
     #[test]
@@ -193,12 +238,16 @@ mod tests {
     #[test]
     fn details_are_added_to_the_events_and_the_default_stands_for_none() {
         let names = |line: &str| -> Vec<String> {
-            read(line).unwrap().events().iter().map(ToString::to_string).collect()
+            read(line).unwrap().events(&nowhere()).unwrap().iter().map(ToString::to_string).collect()
         };
         assert_eq!(names("-e faults,{cycles,branches} -e r1a8"), ["faults", "{cycles,branches}", "r1a8"]);
         assert_eq!(names("").first().map(String::as_str), Some("task-clock"));
         assert_eq!(names("-d").len(), names("").len() + 2);
         assert_eq!(names("-ddddd"), names("-d -dd"));
+        assert_eq!(names("-M IPC,GHz,CPUs_utilized"), ["{instructions,cycles}", "task-clock", "cycles"]);
+        assert_eq!(names("-M IPC -e faults"), ["faults", "{instructions,cycles}"]);
+        assert!(names("-n true").is_empty());
+        assert_eq!(read("-M ipc").unwrap().metrics(), ["insn_per_cycle"]);
         let detail = names("-d -e faults");
         assert_eq!(detail[..2], ["faults", "{L1-dcache-loads,L1-dcache-load-misses}"]);
     }
@@ -241,6 +290,8 @@ mod tests {
             ("-D -1 true", "never start"),
             ("-D soon true", "expected milliseconds"),
             ("--all-user --all-kernel true", "cannot be used with"),
+            ("-M IPCS", "did you mean IPC?"),
+            ("-n -M IPC true", "cannot be used with"),
             ("-A --per-core", "cannot be used with"),
             ("--per-cache=L7", "L1 to L4"),
             ("--bogus", "unexpected argument"),
@@ -253,6 +304,7 @@ mod tests {
             ("--per-socket -p 1", "add -a, or omit --per-socket"),
             ("--per-thread true", "select them with -p or -t"),
             ("--per-thread -a", "select them with -p or -t"),
+            ("--per-thread -p 1 --metric-only", "--metric-only cannot be combined"),
         ] {
             let error = read(line).unwrap().target().unwrap_err().to_string();
             assert!(error.contains(words), "{line}: {error}");

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::aggregation::PartLabel;
-use super::derive::{Metric, Style};
+use super::derive::Metric;
 use super::table::Row;
 
 /// Writes the rows as CSV with `separator`. The fields are: time of the interval and part of the target, if applicable; value; unit; event; cgroup, if
@@ -22,7 +22,7 @@ pub(super) fn csv(
     separator: &str,
 ) -> io::Result<()> {
     for row in rows {
-        let time = at.map(|at| format!("{:6}.{:09}", at.as_secs(), at.subsec_nanos()));
+        let time = at.map(seconds);
         let head: Vec<String> = time.into_iter().chain(row.part.iter().flat_map(PartLabel::fields)).collect();
         let mut fields = head.clone();
         let decimals = if row.is_quantity { 2 } else { 0 };
@@ -45,12 +45,13 @@ pub(super) fn csv(
     Ok(())
 }
 
+/// Formats the end time of an interval.
+pub(super) fn seconds(at: Duration) -> String {
+    format!("{:6}.{:09}", at.as_secs(), at.subsec_nanos())
+}
+
 fn metric(metric: &Metric) -> [String; 2] {
-    let value = match metric.style {
-        Style::Fine => format!("{:.3}", metric.value),
-        Style::Ratio | Style::Percent => format!("{:.2}", metric.value),
-    };
-    [value, metric.unit.clone()]
+    [metric.style.format(metric.value), metric.unit.clone()]
 }
 
 /// One line, with the keys of perf.

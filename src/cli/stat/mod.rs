@@ -11,7 +11,11 @@
 mod aggregation;
 mod args;
 mod derive;
+mod hardware;
+mod hardware_roles;
 mod machine;
+mod metric_list;
+mod metric_table;
 mod notes;
 mod output;
 mod print;
@@ -30,6 +34,7 @@ use crate::sys::Kernel;
 use aggregation::Parts;
 pub(super) use args::StatArgs;
 use args::Times;
+use metric_table::MetricTable;
 use print::Printer;
 use select::Selection;
 use session::{Around, Outcome, Session};
@@ -42,12 +47,13 @@ use table::{Frame, Reading, Totals};
 pub(super) fn stat<K: Kernel>(args: &StatArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
     let subject = host.find(&args.target().map_err(Failure::Usage)?)?;
     let modes = args.modes(subject.user_space_only(host.facts()));
-    let selection = Selection::new(&host.catalog, modes, &subject.per(), &args.events())
+    let events = args.events(&host.catalog)?;
+    let selection = Selection::new(&host.catalog, modes, &subject.per(), &events)
         .map_err(|unresolved| Failure::Usage(anyhow::Error::new(unresolved).context("-e")))?;
     let parts = Parts::new(args.aggregation(), &subject, host.roots, host.facts())?;
-    let (cgroups, times) = (subject.cgroups(), args.times());
-    let frame =
-        Frame { lines: &selection.lines, cgroups: &cgroups, parts: &parts, repeated: times.repeat > 1 };
+    let (cgroups, times, metrics) = (subject.cgroups(), args.times(), args.metrics());
+    let of_lines = Frame::of(&selection.lines, &parts);
+    let frame = Frame { cgroups: &cgroups, repeated: times.repeat > 1, metrics: &metrics, ..of_lines };
     let session = Session {
         kernel: host.kernel,
         roots: host.roots,
@@ -61,7 +67,8 @@ pub(super) fn stat<K: Kernel>(args: &StatArgs, host: &Host<'_, K>) -> Result<End
         around: Around { before: args.pre.as_deref(), after: args.post.as_deref() },
         times,
     };
-    let mut printer = Printer::open(&args.output_args)?;
+    let metric_table = args.metric_only().then(|| MetricTable::new(&frame));
+    let mut printer = Printer::open(&args.output_args, metric_table)?;
     let subject_text = subject.describe(&session.program.shown());
     observe::measure(async |signals| measure(&session, &frame, &mut printer, &subject_text, signals).await)
 }
@@ -95,7 +102,7 @@ async fn measure<K: Kernel>(
         let rows = totals.rows(frame);
         notes::add_uncounted(&mut notes, &rows, session.facts);
         let cpu = cpu.filter(|_| repeat == 1);
-        printer.result(subject_text, &rows, &totals, cpu)?;
+        printer.result(subject_text, frame, &rows, &totals, cpu)?;
     } else if let Some(reading) = &reading {
         printer.interval(frame, reading, at)?;
     }

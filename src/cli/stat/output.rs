@@ -19,6 +19,9 @@ pub(super) struct OutputArgs {
     /// Do not separate thousands.
     #[arg(long)]
     no_big_num: bool,
+    /// Show only metrics, as columns.
+    #[arg(long)]
+    pub(super) metric_only: bool,
     /// Show the duration of each run of -r.
     #[arg(long, requires = "repeat")]
     pub(super) table: bool,

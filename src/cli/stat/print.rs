@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use super::metric_table::MetricTable;
 use super::output::{Format, OutputArgs, Sink};
 use super::table::{Frame, Reading, Row, Totals};
 use super::text::Layout;
@@ -19,6 +20,8 @@ pub(super) struct Printer {
     out: Box<dyn Write>,
     format: Format,
     layout: Layout,
+    /// The table of metrics, if counts are not shown.
+    metric_table: Option<MetricTable>,
     /// Whether the table of durations is written.
     table: bool,
     /// Whether raw counts are written. Only as text.
@@ -32,7 +35,7 @@ impl Printer {
     ///
     /// # Errors
     /// If the file cannot be created.
-    pub(super) fn open(args: &OutputArgs) -> Result<Self, Failure> {
+    pub(super) fn open(args: &OutputArgs, metric_table: Option<MetricTable>) -> Result<Self, Failure> {
         let out: Box<dyn Write> = match args.sink() {
             Sink::Stderr => Box::new(BufWriter::new(io::stderr())),
             Sink::Stdout => Box::new(BufWriter::new(io::stdout())),
@@ -46,13 +49,13 @@ impl Printer {
         let format = args.format();
         let layout = Layout { grouped: args.groups_thousands() };
         let verbose = args.verbose && format == Format::Text;
-        Ok(Self { out, format, layout, table: args.table, verbose, named: false })
+        Ok(Self { out, format, layout, metric_table, table: args.table, verbose, named: false })
     }
 
     /// Writes the counts of an interval.
     pub(super) fn interval(&mut self, frame: &Frame<'_>, reading: &Reading, at: Duration) -> io::Result<()> {
-        if self.format == Format::Text && !self.named {
-            text::interval_heading(&mut self.out, frame.parts.aggregation)?;
+        if !self.named {
+            self.interval_heading(frame)?;
         }
         self.named = true;
         if self.verbose {
@@ -60,6 +63,18 @@ impl Printer {
         }
         self.rows(&Totals::of(frame.lines, reading).rows(frame), Some(at))?;
         self.out.flush()
+    }
+
+    fn interval_heading(&mut self, frame: &Frame<'_>) -> io::Result<()> {
+        let aggregation = frame.parts.aggregation;
+        match (&self.format, &self.metric_table) {
+            (Format::Text, None) => text::interval_heading(&mut self.out, aggregation),
+            (Format::Text, Some(table)) => {
+                table.titles(&mut self.out, frame, &text::time_heading(aggregation))
+            }
+            (Format::Csv(separator), Some(table)) => table.csv_titles(&mut self.out, frame, true, separator),
+            (Format::Csv(_), None) | (Format::Json, _) => Ok(()),
+        }
     }
 
     /// Writes the raw counts of one run. `number` counts from 1.
@@ -77,12 +92,21 @@ impl Printer {
     pub(super) fn result(
         &mut self,
         subject_text: &str,
+        frame: &Frame<'_>,
         rows: &[Row],
         totals: &Totals,
         cpu: Option<CpuTime>,
     ) -> io::Result<()> {
         if self.format == Format::Text {
             text::heading(&mut self.out, subject_text, totals.elapsed.count)?;
+        }
+        let blank = " ".repeat(frame.parts.aggregation.heading().len());
+        match (&self.format, &self.metric_table) {
+            (Format::Text, Some(table)) => table.titles(&mut self.out, frame, &blank)?,
+            (Format::Csv(separator), Some(table)) => {
+                table.csv_titles(&mut self.out, frame, false, separator)?
+            }
+            _ => {}
         }
         self.rows(rows, None)?;
         if self.format == Format::Text {
@@ -92,10 +116,14 @@ impl Printer {
     }
 
     fn rows(&mut self, rows: &[Row], at: Option<Duration>) -> io::Result<()> {
-        match &self.format {
-            Format::Text => text::rows(&mut self.out, rows, at, self.layout),
-            Format::Csv(separator) => machine::csv(&mut self.out, rows, at, separator),
-            Format::Json => machine::json(&mut self.out, rows, at),
+        let out = &mut self.out;
+        match (&self.format, &self.metric_table) {
+            (Format::Text, None) => text::rows(out, rows, at, self.layout),
+            (Format::Text, Some(table)) => table.rows(out, rows, at),
+            (Format::Csv(separator), None) => machine::csv(out, rows, at, separator),
+            (Format::Csv(separator), Some(table)) => table.csv(out, rows, at, separator),
+            (Format::Json, None) => machine::json(out, rows, at),
+            (Format::Json, Some(table)) => table.json(out, rows, at),
         }
     }
 

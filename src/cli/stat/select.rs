@@ -31,9 +31,11 @@ pub(super) struct Line {
 
 impl Line {
     /// Creates the line of an event. `event` is `None` if this host does not have it.
-    fn of(event: Option<&Event>, name: Arc<str>, group: usize) -> Self {
+    fn of(event: Option<(&Event, &syntax::Name)>, name: Arc<str>, group: usize) -> Self {
+        let role = event.map_or(Role::Other, |(event, written)| Role::of(event, written));
+        let event = event.map(|(event, _)| event);
+        let view = event.map(View::of).unwrap_or_default();
         let scale = event.and_then(|event| event.scale.clone());
-        let (role, view) = event.map_or((Role::Other, View::default()), |of| (Role::of(of), View::of(of)));
         let unit = match (role, &scale) {
             (Role::Clock, _) => "msec".into(),
             (_, Some(scale)) => Arc::clone(&scale.unit),
@@ -49,6 +51,11 @@ impl Line {
             (_, Some(scale)) => scale.quantity(count),
             (_, None) => count as f64,
         }
+    }
+
+    /// Reports whether a metric of `own` may combine its count with this one as `role`. Clocks have no view.
+    pub(super) fn is_related(&self, role: Role, own: &Self) -> bool {
+        self.role == role && (role == Role::Clock || self.view == own.view)
     }
 
     /// Reports whether the value is shown with decimals.
@@ -109,10 +116,10 @@ impl Selection {
         let together = instances.len() > 1 && instances.iter().all(|event| event.kind == Kind::Pmu);
         let with_line = |(place, event): (usize, Event)| {
             if !together {
-                self.lines.push(Line::of(Some(&event), Arc::clone(&event.name), group));
+                self.lines.push(Line::of(Some((&event, &written.name)), Arc::clone(&event.name), group));
             } else if place == 0 {
                 let name = written.alias.clone().unwrap_or_else(|| written.to_string().into());
-                self.lines.push(Line::of(Some(&event), name, group));
+                self.lines.push(Line::of(Some((&event, &written.name)), name, group));
             }
             (self.lines.len() - 1, event)
         };

@@ -73,8 +73,8 @@ impl<E: Event> Summed<E> {
         self.read = now;
         let summed = |_, line, _| Key { cgroup: 0, line, part: Part::Whole };
         let reading = read_all(&mut self.open, &self.selection, elapsed, summed);
-        let lines = &self.selection.lines;
-        let frame = Frame { lines, cgroups: &[], parts: &Parts::default(), repeated: false };
+        let (lines, parts) = (&self.selection.lines, Parts::default());
+        let frame = Frame::of(lines, &parts);
         let figures = Totals::of(lines, &reading).rows(&frame).into_iter().map(figure).collect();
         Figures { elapsed, figures }
     }

@@ -120,6 +120,8 @@ pub(super) struct Row {
     pub cgroup: Option<Arc<str>>,
     /// The part of the target, if parts are shown separately.
     pub part: Option<PartLabel>,
+    /// Index of the line.
+    pub line: usize,
     /// Name of the event.
     pub event: Arc<str>,
     /// Unit. Empty for a plain number.
@@ -154,6 +156,29 @@ pub(super) struct Frame<'a> {
     pub parts: &'a Parts,
     /// Whether there are several runs.
     pub repeated: bool,
+    /// Names of the metrics to show. Empty for all.
+    pub metrics: &'a [&'static str],
+}
+
+impl<'a> Frame<'a> {
+    /// Returns the layout of one run without cgroups, with all metrics.
+    pub(super) fn of(lines: &'a [Line], parts: &'a Parts) -> Self {
+        Self { lines, cgroups: &[], parts, repeated: false, metrics: &[] }
+    }
+
+    /// Returns the metrics that a line can have, with arbitrary values.
+    pub(super) fn possible_metrics(&self, line: usize) -> Vec<Metric> {
+        let Some(own) = self.lines.get(line) else { return Vec::new() };
+        let all = metrics(own.role, 1.0, Duration::from_secs(1), |role| {
+            self.lines.iter().any(|other| other.is_related(role, own)).then_some(1.0)
+        });
+        self.selected(all)
+    }
+
+    fn selected(&self, mut all: Vec<Metric>) -> Vec<Metric> {
+        all.retain(|metric| self.metrics.is_empty() || self.metrics.contains(&metric.name));
+        all
+    }
 }
 
 impl Totals {
@@ -218,7 +243,7 @@ impl Totals {
         }
         let value = cell.value.mean;
         let elapsed = Duration::try_from_secs_f64(self.elapsed.mean).unwrap_or_default();
-        let metrics = metrics(line.role, value, elapsed, |role| self.other(frame, key, role));
+        let metrics = frame.selected(metrics(line.role, value, elapsed, |role| self.other(frame, key, role)));
         Some(Row {
             value: Value::Counted(value),
             error: frame.repeated.then(|| cell.value.relative_error()),
@@ -232,8 +257,7 @@ impl Totals {
     /// (clocks have no view). Counts of the same group are preferred.
     fn other(&self, frame: &Frame<'_>, key: Key, role: Role) -> Option<f64> {
         let own = frame.lines.get(key.line)?;
-        let related = |line: &Line| line.role == role && (role == Role::Clock || line.view == own.view);
-        let candidates = || frame.lines.iter().enumerate().filter(|(_, line)| related(line));
+        let candidates = || frame.lines.iter().enumerate().filter(|(_, line)| line.is_related(role, own));
         let same_group = candidates().filter(|(_, line)| line.group == own.group);
         let counted = |(line, _)| {
             let value = self.cells.get(&Key { line, ..key })?.value;
@@ -249,6 +273,7 @@ fn absent_row(frame: &Frame<'_>, key: Key, places: Option<u32>) -> Option<Row> {
     Some(Row {
         cgroup: frame.cgroups.get(key.cgroup).cloned(),
         part: frame.parts.label(key.part, places),
+        line: key.line,
         event: Arc::clone(&line.name),
         unit: Arc::clone(&line.unit),
         is_quantity: line.is_quantity(),
@@ -270,7 +295,7 @@ mod tests {
         let lines = lines("intel-server", text);
         let totals = Totals::of(&lines, &reading(1000, counts));
         let parts = if each_cpu.is_empty() { Parts::default() } else { cpus(Aggregation::Cpu, each_cpu) };
-        totals.rows(&Frame { lines: &lines, cgroups: &[], parts: &parts, repeated: false })
+        totals.rows(&Frame::of(&lines, &parts))
     }
 
     fn everywhere(line: usize) -> Key {
@@ -342,7 +367,7 @@ mod tests {
         assert_eq!((whole.raw, whole.scaled, whole.interval.enabled), (170, 170, 2));
         assert_eq!(reading.whole(0, 2), None);
         let parts = cpus(Aggregation::Socket, &[0, 1]);
-        let frame = Frame { lines: &lines, cgroups: &[], parts: &parts, repeated: false };
+        let frame = Frame::of(&lines, &parts);
         let rows = Totals::of(&lines, &reading).rows(&frame);
         assert_eq!(labels(&rows), ["S0", "S0", "S0", "S1", "S1", "S1"]);
         assert_eq!(said(&rows), ["0.50 insn per cycle", "0.10 insn per cycle"]);
@@ -359,7 +384,7 @@ mod tests {
             totals.add(&lines, &reading(count, &[(everywhere(0), count, 8, 4)]));
         }
         let parts = Parts::default();
-        let rows = totals.rows(&Frame { lines: &lines, cgroups: &[], parts: &parts, repeated: true });
+        let rows = totals.rows(&Frame { repeated: true, ..Frame::of(&lines, &parts) });
         assert_eq!((rows[0].value, rows[0].error), (Value::Counted(100.0), Some(10.0)));
         assert_eq!(rows[0].interval, Interval { enabled: 8, running: 4 });
         assert_eq!((totals.elapsed.count, totals.elapsed.mean), (2, 0.1));

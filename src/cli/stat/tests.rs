@@ -37,7 +37,7 @@ fn rows(events: &str, readings: &[Reading], cgroups: &[&str], parts: &Parts) -> 
     let mut totals = Totals::default();
     readings.iter().for_each(|reading| totals.add(&lines, reading));
     let cgroups: Vec<Arc<str>> = cgroups.iter().map(|&name| name.into()).collect();
-    let frame = Frame { lines: &lines, cgroups: &cgroups, parts, repeated: readings.len() > 1 };
+    let frame = Frame { cgroups: &cgroups, repeated: readings.len() > 1, ..Frame::of(&lines, parts) };
     (totals.rows(&frame), totals)
 }
 
@@ -255,8 +255,8 @@ fn what_is_refused_is_told_and_the_rest_is_counted() {
     kernel.refuse(Errno::ENOENT, |attr, _, _| attr.selector.kind == 0);
     let (_, outcome) =
         measured(&kernel, "cycles,cs", &[], Aggregation::Whole, for_ten_milliseconds()).ok().unwrap();
-    let lines = lines("vm", "cycles,cs");
-    let frame = Frame { lines: &lines, cgroups: &[], parts: &Parts::default(), repeated: false };
+    let (lines, parts) = (lines("vm", "cycles,cs"), Parts::default());
+    let frame = Frame::of(&lines, &parts);
     let rows = Totals::of(&lines, &outcome.reading.unwrap()).rows(&frame);
     assert_eq!((rows[0].value, rows[1].value), (Value::NotSupported, Value::NotCounted));
     let notes = refused(&outcome.refusals);
@@ -271,8 +271,8 @@ fn a_command_runs_without_a_count_if_its_events_do_not_exist() {
         measured(&kernel, "cycles", &["sh", "-c", "exit 7"], Aggregation::Whole, ONCE).ok().unwrap();
     let Ending::Command(status) = outcome.ending else { panic!("{:?}", outcome.ending) };
     assert_eq!(status.code(), Some(7));
-    let lines = lines("vm", "cycles");
-    let frame = Frame { lines: &lines, cgroups: &[], parts: &Parts::default(), repeated: false };
+    let (lines, parts) = (lines("vm", "cycles"), Parts::default());
+    let frame = Frame::of(&lines, &parts);
     let rows = Totals::of(&lines, &outcome.reading.unwrap()).rows(&frame);
     assert_eq!(rows[0].value, Value::NotSupported);
     assert_eq!(outcome.refusals[0].cause, Cause::Absent);
@@ -337,7 +337,7 @@ fn raw_counts_are_summed_over_parts_and_named_by_cgroup() {
     let counts = [(key(0, 0, 0), 5, 9, 9), (key(0, 0, 1), 2, 9, 9), (key(1, 0, 0), 1, 9, 3)];
     let (lines, parts) = (lines("vm", "faults,cs"), cpus(Aggregation::Cpu, &[0, 1]));
     let cgroups: [Arc<str>; 2] = ["/a".into(), "/b".into()];
-    let frame = Frame { lines: &lines, cgroups: &cgroups, parts: &parts, repeated: false };
+    let frame = Frame { cgroups: &cgroups, ..Frame::of(&lines, &parts) };
     let text = written(|out| text::raw_counts(out, &frame, &reading(10, &counts)));
     assert_eq!(text, "faults /a: 7 18 18\nfaults /b: 1 9 3\n");
 }

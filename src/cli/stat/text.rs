@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::aggregation::{Aggregation, PartLabel};
 use super::derive::{Metric, Style};
+use super::machine::seconds;
 use super::table::{Frame, Reading, Row, Totals};
 use crate::cli::observe::notes::{self as refusals, Note};
 use crate::export::page::figures::grouped;
@@ -35,7 +36,12 @@ pub(super) fn heading(out: &mut dyn Write, subject_text: &str, runs: u64) -> io:
 
 /// Writes the column headings of intervals.
 pub(super) fn interval_heading(out: &mut dyn Write, aggregation: Aggregation) -> io::Result<()> {
-    writeln!(out, "#           time {}            counts unit events", aggregation.heading())
+    writeln!(out, "{}            counts unit events", time_heading(aggregation))
+}
+
+/// Returns the headings of the columns before the counts of intervals.
+pub(super) fn time_heading(aggregation: Aggregation) -> String {
+    format!("#           time {}", aggregation.heading())
 }
 
 /// Writes the raw count of each event, and the time in which it was enabled and running, in nanoseconds, summed over all parts.
@@ -83,7 +89,7 @@ pub(super) fn rows(
 
 /// Returns the columns before the count.
 fn prefix(row: &Row, at: Option<Duration>) -> String {
-    let time = at.map(|at| format!("{:6}.{:09} ", at.as_secs(), at.subsec_nanos())).unwrap_or_default();
+    let time = at.map(|at| seconds(at) + " ").unwrap_or_default();
     time + &row.part.as_ref().map(PartLabel::columns).unwrap_or_default()
 }
 
@@ -93,6 +99,8 @@ fn metric(metric: &Metric) -> String {
         Style::Fine => format!("{value:8.3}"),
         Style::Ratio => format!("{value:7.2} "),
         Style::Percent => format!("{value:7.2}%"),
+        Style::Tenths => format!("{value:8.1}%"),
+        Style::Whole => format!("{value:8.0}"),
     };
     format!(" # {number} {}", metric.unit)
 }

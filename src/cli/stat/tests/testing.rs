@@ -51,3 +51,22 @@ pub(in crate::cli::stat) fn cpus(aggregation: Aggregation, cpus: &[u32]) -> Part
     let subject = Subject::Machine { cpus: cpus.iter().copied().collect(), chosen: true };
     Parts::new(aggregation, &subject, &Roots::under(dir.path()), &Facts::default()).unwrap()
 }
+
+/// Returns a host, and its catalog, with a core PMU that has these events.
+pub(in crate::cli::stat) fn machine_with(pmu: &str, events: &[&str]) -> (tempfile::TempDir, Catalog) {
+    let dir = tempfile::tempdir().unwrap();
+    let pmu = dir.path().join("sys/bus/event_source/devices").join(pmu);
+    let write = |name: &str, text: &str| {
+        let path = pmu.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("type", "4\n");
+    write("format/event", "config:0-7\n");
+    for (number, event) in events.iter().enumerate() {
+        write(&format!("events/{event}"), &format!("event={:#x}\n", number + 1));
+    }
+    let roots = Roots::under(dir.path());
+    let catalog = Catalog::load(&roots, &Facts::read(&roots));
+    (dir, catalog)
+}
