@@ -24,6 +24,22 @@ named_enum! {
         Forks = "forks",
         /// Kernel workqueues: queueing delay and duration of work items, by function.
         Kworkers = "kworkers",
+        /// Locks of the kernel: duration of waits, by type.
+        Locks = "locks",
+        /// Memory of the kernel: allocations by function, pages by order.
+        Kmem = "kmem",
+        /// TCP: retransmits, resets, and transitions between states.
+        Tcp = "tcp",
+        /// ext4: duration of fsync and of commits of the journal.
+        Ext4 = "ext4",
+        /// XFS: waits for log space and for buffers, forces of the log.
+        Xfs = "xfs",
+        /// Processes that the kernel killed because memory was exhausted, for each cgroup.
+        Oom = "oom",
+        /// Reclaim and compaction of memory: duration, for each cgroup.
+        Reclaim = "reclaim",
+        /// Virtual machines: time from exits to the next entry, by reason.
+        KvmExits = "kvm-exits",
     }
 }
 
@@ -37,6 +53,14 @@ impl Preset {
             Self::PageFaults => include_str!("../../config/presets/page-faults.yaml"),
             Self::Forks => include_str!("../../config/presets/forks.yaml"),
             Self::Kworkers => include_str!("../../config/presets/kworkers.yaml"),
+            Self::Locks => include_str!("../../config/presets/locks.yaml"),
+            Self::Kmem => include_str!("../../config/presets/kmem.yaml"),
+            Self::Tcp => include_str!("../../config/presets/tcp.yaml"),
+            Self::Ext4 => include_str!("../../config/presets/ext4.yaml"),
+            Self::Xfs => include_str!("../../config/presets/xfs.yaml"),
+            Self::Oom => include_str!("../../config/presets/oom.yaml"),
+            Self::Reclaim => include_str!("../../config/presets/reclaim.yaml"),
+            Self::KvmExits => include_str!("../../config/presets/kvm-exits.yaml"),
         }
     }
 

@@ -1,10 +1,12 @@
 //! Presets on the kernel of this machine, each compared with work that causes its events.
 
 use std::fs;
+use std::net::TcpStream;
 use std::process::Command;
 
 use crate::support::cgroup::TestCgroup;
 use crate::support::exposition::Exposition;
+use crate::support::program::Program;
 use crate::support::service::Service;
 use crate::support::worker::{Work, Worker};
 use crate::support::{Feature, eventually, lacks};
@@ -139,6 +141,37 @@ fn softirqs_and_work_of_the_kernel_have_their_times() {
         assert!((0.0..10.0).contains(&mean), "{name}: {mean} s");
     }
     // A machine may have no device interrupts just now, but its kernel has the tracepoint.
+    assert_eq!(metrics.sum("perf_event_state", &[("state", "absent")]), 0.0, "{metrics:?}");
+}
+
+#[test]
+fn connections_that_fail_and_waits_for_locks_are_counted() {
+    if [Feature::Tracepoint, Feature::Cgroup, Feature::Compiler].into_iter().any(lacks) {
+        return;
+    }
+    let program = Program::compile_scheduled();
+    let service = with_presets("locks, tcp, oom, reclaim", "metrics: {level: full}");
+    let failed = |metrics: &Exposition| {
+        let labels = [("from", "TCP_SYN_SENT"), ("to", "TCP_CLOSE")];
+        metrics.value("perf_tracepoint_tcp_transitions_total", &labels).unwrap_or_default()
+    };
+    let before = failed(&service.metrics());
+    for _ in 0..5 {
+        // No program listens on this port.
+        assert!(TcpStream::connect("127.0.0.1:1").is_err());
+    }
+    assert!(Command::new(program.path()).args(["contend", "8", "800"]).status().unwrap().success());
+    let metrics = service.metrics();
+    // Other tests may fail to connect as well.
+    assert!(failed(&metrics) - before >= 5.0, "{metrics:?}");
+    let of = |end: &str| {
+        metrics
+            .value(&format!("perf_tracepoint_lock_wait_seconds_{end}"), &[("type", "WRITE")])
+            .unwrap_or_default()
+    };
+    assert!(of("count") >= 3.0 && of("sum") > 0.0, "{metrics:?}");
+    assert!(of("sum") / of("count") < 10.0, "{metrics:?}");
+    assert!(metrics.value("perf_tracepoint_oom_kills_total", &[]).is_some(), "{metrics:?}");
     assert_eq!(metrics.sum("perf_event_state", &[("state", "absent")]), 0.0, "{metrics:?}");
 }
 

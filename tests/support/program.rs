@@ -77,7 +77,7 @@ impl Program {
     /// Compiles the program with known scheduling and known system calls.
     #[allow(dead_code, reason = "not every target tests the scheduler")]
     pub(crate) fn compile_scheduled() -> Self {
-        Self::compile_source(SCHEDULED, "scheduled", &["-O1"])
+        Self::compile_source(SCHEDULED, "scheduled", &["-O1", "-pthread"])
     }
 
     /// Compiles the program that spends its time in functions inlined into `outermost`, with debug information.

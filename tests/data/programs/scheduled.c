@@ -3,15 +3,19 @@
 //   scheduled relay N   On one CPU: "ping" and "pong" hand each other a byte N times through pipes, while "spins" wants
 //                       that CPU all the time.
 //   scheduled relay N X The same, with X behind the names.
+//   scheduled contend N M
+//                       N threads map, touch and unmap memory M times each, so that they wait for the lock of the mappings.
 //   scheduled calls     1000 times getppid, 100 times openat of what is not there, 20 sleeps of 5 ms; prints how many
 //                       nanoseconds it slept.
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -90,9 +94,31 @@ static int calls(void) {
     return 0;
 }
 
+static void *maps(void *times) {
+    enum { SIZE = 1 << 18, PAGE = 4096 };
+    for (long i = 0; i < (long)times; i++) {
+        char *memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) exit(1);
+        for (int at = 0; at < SIZE; at += PAGE) memory[at] = 1;
+        munmap(memory, SIZE);
+    }
+    return NULL;
+}
+
+static int contend(int threads, long times) {
+    pthread_t all[64];
+    if (threads > 64) return 2;
+    for (int i = 0; i < threads; i++) {
+        if (pthread_create(&all[i], NULL, maps, (void *)times)) return 1;
+    }
+    for (int i = 0; i < threads; i++) pthread_join(all[i], NULL);
+    return 0;
+}
+
 int main(int count, char **arguments) {
     if (count == 3 && strcmp(arguments[1], "relay") == 0) return relay(atoi(arguments[2]), "");
     if (count == 4 && strcmp(arguments[1], "relay") == 0) return relay(atoi(arguments[2]), arguments[3]);
+    if (count == 4 && strcmp(arguments[1], "contend") == 0) return contend(atoi(arguments[2]), atol(arguments[3]));
     if (count == 2 && strcmp(arguments[1], "calls") == 0) return calls();
     return 2;
 }

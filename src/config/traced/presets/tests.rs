@@ -72,8 +72,8 @@ fn entries_of_presets_count_for_the_cgroups_of_the_file() {
 fn a_name_that_is_none_is_answered_with_those_that_there_are() {
     assert_eq!(
         report("profiles: {}\npresets: [forks, blokc-io]"),
-        "2:18: presets[1]: expected `block-io`, `irq`, `softirq`, `page-faults`, `forks` or `kworkers`, found \
-         `blokc-io`; did you mean `block-io`?"
+        "2:18: presets[1]: expected `block-io`, `irq`, `softirq`, `page-faults`, `forks`, `kworkers`, `locks`, \
+         `kmem`, `tcp`, `ext4`, `xfs`, `oom`, `reclaim` or `kvm-exits`, found `blokc-io`; did you mean `block-io`?"
     );
     assert_eq!(
         report("presets: [irq, irq]"),
