@@ -5,7 +5,9 @@ mod check;
 mod follow;
 mod incidents;
 mod input;
+mod kmem;
 mod list;
+mod lock;
 mod observe;
 mod probe;
 mod record;
@@ -104,6 +106,10 @@ enum Command {
     Sched(sched::SchedArgs),
     /// Show system calls as they finish, with arguments, durations and errors, as perf trace does.
     Trace(trace::TraceArgs),
+    /// Show how long threads wait for locks of the kernel, by caller, lock or thread, as perf lock contention does.
+    Lock(lock::LockArgs),
+    /// Show which functions of the kernel allocate memory from slabs, and how much of it is unused, as perf kmem stat does.
+    Kmem(kmem::KmemArgs),
     /// List incidents that the service has recorded, describe one, or copy its archive.
     Incidents(incidents::IncidentsArgs),
     /// Open and read files of other processes for the process connected to standard input.
@@ -208,6 +214,8 @@ pub fn main() -> ExitCode {
         Command::Top(args) => exit(top::top(&args, &host()), "sampled"),
         Command::Sched(args) => exit(sched::sched(&args, &host()), "followed"),
         Command::Trace(args) => exit(trace::trace(&args, &host()), "followed"),
+        Command::Lock(args) => exit(lock::lock(&args, &host()), "followed"),
+        Command::Kmem(args) => exit(kmem::kmem(&args, &host()), "followed"),
     }
 }
 

@@ -4,12 +4,14 @@
 //!
 //! Names are readable without privileges. Without the permission to see addresses, all addresses are zero.
 
+mod nearest;
 mod probeable;
 mod table;
 
 use std::fmt;
 use std::sync::Arc;
 
+pub use nearest::{Variable, addresses, names, variables};
 pub use probeable::{Probeable, probeable};
 use rustc_hash::FxHashMap;
 pub use table::{At, Range, Table};
@@ -174,56 +176,6 @@ fn symbols(roots: &Roots, mut each: impl FnMut(Symbol<'_>)) -> Result<(), Kallsy
     } else {
         Err(KallsymsError::Unreadable(FileError::malformed(path, "it contains no symbols")))
     }
-}
-
-/// The closest symbol before an address.
-#[derive(Debug, Default)]
-struct Nearest {
-    address: u64,
-    is_text: bool,
-    name: Vec<u8>,
-}
-
-/// Returns the names of the functions that contain these addresses, without modules, in the same order. `None` for an address outside all
-/// functions. Reads the symbols once, for any number of addresses.
-///
-/// # Errors
-/// [`KallsymsError::Hidden`] if this process may not see addresses. [`KallsymsError::Absent`], [`KallsymsError::Forbidden`] and
-/// [`KallsymsError::Unreadable`] for the file itself.
-pub fn names(roots: &Roots, addresses: &[u64]) -> Result<Vec<Option<Arc<str>>>, KallsymsError> {
-    let mut wanted = addresses.to_vec();
-    wanted.sort_unstable();
-    wanted.dedup();
-    // Each symbol is assigned only to the first address at or after it. If it is also the closest to later addresses, the pass below
-    // propagates it.
-    let mut found: Vec<Nearest> = wanted.iter().map(|_| Nearest::default()).collect();
-    let mut hidden = true;
-    symbols(roots, |symbol| {
-        hidden &= symbol.address == 0;
-        let place = wanted.partition_point(|&address| address < symbol.address);
-        let Some(nearest) = found.get_mut(place) else { return };
-        // Of several names of one address, the kernel prints the first.
-        if symbol.address > nearest.address {
-            (nearest.address, nearest.is_text) = (symbol.address, symbol.is_text);
-            nearest.name.clear();
-            nearest.name.extend_from_slice(symbol.name);
-        }
-    })?;
-    if hidden {
-        return Err(KallsymsError::hidden(roots));
-    }
-    let mut last: (u64, Option<Arc<str>>) = (0, None);
-    let mut named = Vec::with_capacity(wanted.len());
-    for (address, nearest) in wanted.iter().zip(&found) {
-        if nearest.address > last.0 {
-            last = (nearest.address, nearest.is_text.then(|| text(&nearest.name)));
-        }
-        let is_near = address - last.0 < FUNCTION_LIMIT;
-        named.push(last.1.clone().filter(|_| is_near));
-    }
-    let name =
-        |address| wanted.binary_search(address).ok().and_then(|place| named.get(place).cloned().flatten());
-    Ok(addresses.iter().map(name).collect())
 }
 
 /// Returns at most `limit` functions that may be probed, sorted, each name once per module.
@@ -405,6 +357,22 @@ ffffffffc0200000 t bpf_prog_1234_x\t[bpf]
         for ((address, expected), name) in cases.iter().zip(&names) {
             assert_eq!(name.as_deref(), *expected, "{address:#x}");
         }
+    }
+
+    #[test]
+    fn a_variable_has_its_name_and_the_distance_from_its_start() {
+        let (_dir, roots) = host(SYMBOLS);
+        let found = variables(&roots, &[0xffff_ffff_8100_0308, 0xffff_ffff_8100_0100, 0xffff_8880_0000_0000]);
+        assert_eq!(found.unwrap(), [Some(Variable { name: "_sdata".into(), distance: 8 }), None, None]);
+    }
+
+    #[test]
+    fn a_function_is_found_by_its_name() {
+        let (_dir, roots) = host(SYMBOLS);
+        let found = addresses(&roots, &["helper", "tcp_sendmsg", "_sdata", "nf_in"]).unwrap();
+        assert_eq!(found, [Some(0xffff_ffff_8100_0190), Some(0xffff_ffff_8100_0100), None, None]);
+        let (_dir, hidden) = host("0000000000000000 T helper\n");
+        assert!(matches!(addresses(&hidden, &["helper"]), Err(KallsymsError::Hidden { .. })));
     }
 
     #[test]

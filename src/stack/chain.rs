@@ -16,13 +16,13 @@ const KERNEL_HALF: u64 = 1 << 63;
 
 /// A parsed call chain. Each part begins with the address of an instruction; all further addresses are return addresses.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Chain {
+pub(crate) struct Chain {
     /// The kernel part, innermost first.
-    pub(super) kernel: Vec<u64>,
+    pub(crate) kernel: Vec<u64>,
     /// The user part, innermost first.
-    pub(super) user: Vec<u64>,
+    pub(crate) user: Vec<u64>,
     /// Whether the chain has as many addresses as the kernel writes, so that it may be truncated.
-    pub(super) deep: bool,
+    pub(crate) deep: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ enum Part {
 
 impl Chain {
     /// Parses the chain of a sample. `limit` is the most addresses that the kernel writes.
-    pub(super) fn take(&mut self, sample: &Sample<'_>, limit: usize) {
+    pub(crate) fn take(&mut self, sample: &Sample<'_>, limit: usize) {
         self.kernel.clear();
         self.user.clear();
         let (mut part, mut addresses) = (Part::Unmarked, 0);

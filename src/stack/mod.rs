@@ -37,6 +37,7 @@ mod tests;
 
 pub use account::{Accounts, Loss};
 pub use analyzer::{AnalyzedSample, Analyzer, Retained};
+pub(crate) use chain::Chain;
 pub use code::{BuildId, Code, Module, ModuleId, Process, ProcessId};
 pub(crate) use elf::{go_build_id, kernel_build_id};
 pub use frame::{Frame, Truncation};

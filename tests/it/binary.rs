@@ -221,6 +221,9 @@ fn help_says_what_each_command_does() {
         ("help-sched-latency", &["sched", "latency", "--help"]),
         ("help-sched-timehist", &["sched", "timehist", "--help"]),
         ("help-trace", &["trace", "--help"]),
+        ("help-lock", &["lock", "--help"]),
+        ("help-lock-contention", &["lock", "contention", "--help"]),
+        ("help-kmem", &["kmem", "--help"]),
     ] {
         let outcome = run(arguments);
         assert_eq!((outcome.code, &*outcome.stderr), (0, ""));

@@ -1,10 +1,11 @@
-//! Time-ordered records of tracepoints for the commands `sched` and `trace`.
+//! Time-ordered records of tracepoints for the commands `kmem`, `lock`, `sched` and `trace`.
 //!
 //! ```text
 //! Source: a tracepoint and its format ─┐
 //! observe::Subject (target) ───────────┴► Rings: opened on each CPU, merged ─► Listener: a line, a table, a file
 //! ```
 
+mod functions;
 mod rings;
 mod rows;
 mod spread;
@@ -27,6 +28,7 @@ use crate::ring::{Losses, Record, Sample};
 use crate::sys::spawn::Waiting;
 use crate::sys::{Fields, Kernel, Sideband};
 use crate::targets::OpenTarget;
+pub(super) use functions::Functions;
 use rings::Rings;
 pub(super) use rows::{Merge, Row, Rows};
 pub(super) use spread::{Spread, milliseconds};

@@ -1,4 +1,4 @@
-//! Target selection, duration and exit code of the commands `stat`, `record`, `top`, `sched` and `trace`.
+//! Target selection, duration and exit code of the commands `stat`, `record`, `top`, `sched`, `trace`, `lock` and `kmem`.
 //!
 //! ```text
 //! TargetArgs ─► Target ─► Subject: resolved on this machine ─► targets to open events for

@@ -1,0 +1,187 @@
+//! The table of `perf-exporter lock contention`.
+
+use super::args::Key;
+use super::waits::{Place, Row};
+use crate::cli::follow::Spread;
+
+/// Column titles of perf, before those of the rows.
+const TITLES: &str = " contended   total wait     max wait     avg wait";
+
+/// Texts for the rows.
+pub(super) trait Names {
+    /// Returns the function of an address.
+    fn function(&self, address: u64) -> String;
+    /// Returns the address of the caller in a call chain.
+    fn caller(&self, chain: &[u64]) -> Option<u64>;
+    /// Returns the name of a lock; `None` for a lock in allocated memory.
+    fn lock(&self, address: u64) -> Option<String>;
+    /// Returns the name of a thread.
+    fn thread(&self, tid: u32) -> String;
+}
+
+/// What the rows of a table are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum View {
+    Callers,
+    Stacks,
+    Locks,
+    Threads,
+}
+
+/// Returns the table of perf: at most `lines` rows in the order of `key`, and a row for waits in `others`.
+pub(super) fn table(
+    view: View,
+    mut rows: Vec<(Row, Spread)>,
+    others: Option<&Spread>,
+    key: Key,
+    lines: usize,
+    names: &impl Names,
+) -> String {
+    rows.sort_by(|(a, of_a), (b, of_b)| value(of_b, key).total_cmp(&value(of_a, key)).then_with(|| a.cmp(b)));
+    let mut text = String::from(TITLES);
+    text.push_str(match view {
+        View::Callers | View::Stacks => "         type   caller\n\n",
+        View::Locks => "            address         type   lock\n\n",
+        View::Threads => "          tid   comm\n\n",
+    });
+    let left_out = rows.len().saturating_sub(lines);
+    for (row, sum) in rows.iter().take(lines) {
+        write_sums(&mut text, sum);
+        write_row(&mut text, row, names);
+    }
+    if let Some(others) = others {
+        write_sums(&mut text, others);
+        text.push_str("   (others)\n");
+    }
+    if left_out > 0 {
+        text.push_str(&format!("  ({left_out} more rows; use a higher -E)\n"));
+    }
+    text
+}
+
+fn write_sums(text: &mut String, sum: &Spread) {
+    let mean = sum.total.checked_div(sum.of.count).unwrap_or_default();
+    text.push_str(&format!(
+        "{:>10} {:>12} {:>12} {:>12}",
+        sum.of.count,
+        time(sum.total),
+        time(sum.most),
+        time(mean)
+    ));
+}
+
+fn write_row(text: &mut String, Row { place, kind }: &Row, names: &impl Names) {
+    let kind = kind.map_or("", |kind| kind.as_str());
+    let caller = |address: Option<u64>| {
+        let name = address.map_or_else(|| "unknown".into(), |address| names.function(address));
+        format!("   {kind:>10}   {name}\n")
+    };
+    text.push_str(&match place {
+        Place::Caller(address) => caller(*address),
+        Place::Stack(chain) => caller(names.caller(chain)),
+        Place::Lock(address) => {
+            format!(
+                "   {address:#018x}   {kind:>10}   {}\n",
+                names.lock(*address).unwrap_or_else(|| "-".into())
+            )
+        }
+        Place::Thread(tid) => format!("   {tid:>10}   {}\n", names.thread(*tid)),
+    });
+    if let Place::Stack(chain) = place {
+        for &address in chain.iter() {
+            text.push_str(&format!("\t\t\t{address:#x}  {}\n", names.function(address)));
+        }
+    }
+}
+
+fn value(sum: &Spread, key: Key) -> f64 {
+    let whole = match key {
+        Key::Contended => sum.of.count,
+        Key::WaitTotal => sum.total,
+        Key::WaitMax => sum.most,
+        Key::WaitMin => sum.least,
+        Key::AvgWait => return sum.of.mean,
+    };
+    whole as f64
+}
+
+/// Formats nanoseconds like perf, with the unit in which the number is at least 1.
+fn time(nanoseconds: u64) -> String {
+    const UNITS: [(f64, &str); 5] = [(3600e9, "h "), (60e9, "m "), (1e9, "s "), (1e6, "ms"), (1e3, "us")];
+    let exact = nanoseconds as f64;
+    match UNITS.iter().find(|(unit, _)| exact >= *unit) {
+        Some((unit, word)) => format!("{:.2} {word}", exact / unit),
+        None => format!("{nanoseconds} ns"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::lock::kind::LockKind;
+
+    struct Fixed;
+
+    impl Names for Fixed {
+        fn function(&self, address: u64) -> String {
+            format!("function_{address}+0x10")
+        }
+
+        fn caller(&self, chain: &[u64]) -> Option<u64> {
+            chain.get(1).copied()
+        }
+
+        fn lock(&self, address: u64) -> Option<String> {
+            (address == 1).then(|| "tasklist_lock".into())
+        }
+
+        fn thread(&self, tid: u32) -> String {
+            format!("worker/{tid}")
+        }
+    }
+
+    fn rows(places: [Place; 2], kind: Option<LockKind>) -> Vec<(Row, Spread)> {
+        let sum = |times: &[u64]| {
+            let mut sum = Spread::default();
+            times.iter().for_each(|&time| sum.add(time));
+            sum
+        };
+        let [one, two] = places;
+        vec![
+            (Row { place: one, kind }, sum(&[1_500, 2_000_000])),
+            (Row { place: two, kind }, sum(&[3_000_000_000, 7, 70_000_000_000])),
+        ]
+    }
+
+    #[test]
+    fn the_tables_are_as_recorded() {
+        let callers = rows([Place::Caller(Some(1)), Place::Caller(None)], Some(LockKind::Mutex));
+        let stacks = [Place::Stack([3, 4].into()), Place::Stack([5].into())];
+        let stacks = rows(stacks, Some(LockKind::RwsemWrite));
+        let locks = rows([Place::Lock(1), Place::Lock(0xffff_8881_3140_38f8)], Some(LockKind::RwlockRtRead));
+        let threads = rows([Place::Thread(0), Place::Thread(4711)], None);
+        let mut others = Spread::default();
+        others.add(12);
+        let texts = [
+            table(View::Callers, callers.clone(), Some(&others), Key::WaitTotal, 9, &Fixed),
+            table(View::Callers, callers, None, Key::WaitMin, 1, &Fixed),
+            table(View::Stacks, stacks, None, Key::WaitMax, 9, &Fixed),
+            table(View::Locks, locks, None, Key::Contended, 9, &Fixed),
+            table(View::Threads, threads, None, Key::AvgWait, 9, &Fixed),
+        ];
+        insta::assert_snapshot!(texts.join("\n"));
+    }
+
+    #[test]
+    fn times_have_the_units_of_perf() {
+        for (nanoseconds, text) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1.00 us"),
+            (747_860, "747.86 us"),
+            (61_000_000_000, "1.02 m "),
+        ] {
+            assert_eq!(time(nanoseconds), text);
+        }
+    }
+}
