@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Args;
+use serde::ser::SerializeMap;
 
 use crate::cli::observe::Subject;
 use crate::error::printable;
@@ -216,8 +217,15 @@ impl PartLabel {
         std::iter::once(self.text.to_string()).chain(self.cpus.map(|cpus| cpus.to_string()))
     }
 
+    /// Writes the entries of JSON: the part, and the number of its CPUs.
+    pub(super) fn entries<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        let (key, value) = self.json();
+        map.serialize_entry(key, value)?;
+        self.cpus.map_or(Ok(()), |cpus| map.serialize_entry("aggregate-number", &cpus))
+    }
+
     /// Returns the key and the value in JSON.
-    pub(super) fn json(&self) -> (&'static str, &str) {
+    fn json(&self) -> (&'static str, &str) {
         let value = if self.aggregation == Aggregation::Cpu {
             self.text.trim_start_matches("CPU")
         } else {

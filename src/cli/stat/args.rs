@@ -7,7 +7,7 @@ use clap::{ArgAction, Args};
 
 use super::aggregation::{Aggregation, AggregationArgs};
 use super::hardware;
-use super::metric_list::MetricList;
+use super::metric_list::{self, MetricList};
 use super::output::OutputArgs;
 use crate::cli::observe::{Target, TargetArgs};
 use crate::event::{Catalog, Modes, Preset, parse, syntax};
@@ -108,11 +108,6 @@ impl StatArgs {
         if self.transaction {
             special.extend(hardware::transaction(catalog)?);
         }
-        for group in self.metrics.iter().flat_map(MetricList::events) {
-            if !special.contains(&group) {
-                special.push(group);
-            }
-        }
         let default = Preset::Default.groups();
         let detailed = match self.detailed {
             0 => Vec::new(),
@@ -122,12 +117,15 @@ impl StatArgs {
         };
         // Each preset begins with the default events.
         let details = detailed.into_iter().skip(default.len());
-        let events = match &self.events[..] {
-            [] if self.null || !special.is_empty() => Vec::new(),
+        let mut events: Vec<syntax::Group> = match &self.events[..] {
+            [] if self.null || self.topdown || self.transaction || !self.metrics.is_empty() => Vec::new(),
             [] => default,
             asked => asked.iter().flat_map(|Events(groups)| groups.clone()).collect(),
         };
-        Ok(events.into_iter().chain(special).chain(details).collect())
+        events.extend(special);
+        metric_list::add_events(&self.metrics, &mut events);
+        events.extend(details);
+        Ok(events)
     }
 
     /// Returns the names of the metrics to show. Empty for all.
@@ -244,8 +242,9 @@ mod tests {
         assert_eq!(names("").first().map(String::as_str), Some("task-clock"));
         assert_eq!(names("-d").len(), names("").len() + 2);
         assert_eq!(names("-ddddd"), names("-d -dd"));
-        assert_eq!(names("-M IPC,GHz,CPUs_utilized"), ["{instructions,cycles}", "task-clock", "cycles"]);
+        assert_eq!(names("-M IPC,GHz,CPUs_utilized"), ["{instructions,cycles}", "task-clock"]);
         assert_eq!(names("-M IPC -e faults"), ["faults", "{instructions,cycles}"]);
+        assert_eq!(names("-M page_faults_per_second -e page-faults"), ["page-faults", "task-clock"]);
         assert!(names("-n true").is_empty());
         assert_eq!(read("-M ipc").unwrap().metrics(), ["insn_per_cycle"]);
         let detail = names("-d -e faults");

@@ -4,111 +4,12 @@
 
 use std::time::Duration;
 
-use super::hardware_roles::{Topdown, Transaction, named};
-use crate::event::{Event, Kind, syntax};
+use super::metric::{Metric, Style, rate};
+use super::role::{Cache, Role};
+use crate::event::Event;
 
 /// Name of the metric of clocks.
 const CPUS: &str = "CPUs_utilized";
-
-/// Prefixes of rates, one per thousand.
-const PREFIXES: [&str; 4] = ["", "K", "M", "G"];
-
-/// The meaning of an event in a formula.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    /// `task-clock` or `cpu-clock`, in milliseconds.
-    Clock,
-    Cycles,
-    Instructions,
-    CacheReferences,
-    CacheMisses,
-    Branches,
-    BranchMisses,
-    StalledFrontend,
-    StalledBackend,
-    Loads(Cache),
-    LoadMisses(Cache),
-    ContextSwitches,
-    Migrations,
-    PageFaults,
-    Topdown(Topdown),
-    Transaction(Transaction),
-    /// A count of occurrences, for which a rate is useful.
-    Occurrences,
-    /// Any other event: a quantity, or the count of an uncore PMU.
-    Other,
-}
-
-/// The caches for which perf shows the ratio of misses to loads. The values are those of `enum perf_hw_cache_id`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cache {
-    L1Data = 0,
-    L1Instruction = 1,
-    LastLevel = 2,
-    DataTlb = 3,
-    InstructionTlb = 4,
-}
-
-impl Cache {
-    /// All caches in order of their values, with the name of the metric of their misses, and the unit that perf prints for it.
-    const ALL: [(Self, &'static str, &'static str); 5] = [
-        (Self::L1Data, "l1d_miss_rate", "of all L1-dcache accesses"),
-        (Self::L1Instruction, "l1i_miss_rate", "of all L1-icache accesses"),
-        (Self::LastLevel, "llc_miss_rate", "of all LL-cache accesses"),
-        (Self::DataTlb, "dtlb_miss_rate", "of all dTLB cache accesses"),
-        (Self::InstructionTlb, "itlb_miss_rate", "of all iTLB cache accesses"),
-    ];
-}
-
-impl Role {
-    /// Returns the role of an event, which was requested as `written`. A formula combines events of matching roles only if they have the
-    /// same [`View`].
-    pub(super) fn of(event: &Event, written: &syntax::Name) -> Self {
-        // The upper half identifies the core PMU on hybrid machines (`PERF_PMU_TYPE_SHIFT`).
-        let config = event.selector.config[0] & u64::from(u32::MAX);
-        match event.kind {
-            _ if event.kind == Kind::Software && config <= 1 => Self::Clock,
-            // Some PMUs report a scale of 1.
-            Kind::Raw if named(written).is_some() => named(written).unwrap_or(Self::Other),
-            _ if event.scale.is_some() => Self::Other,
-            Kind::Hardware => Self::of_hardware(config),
-            Kind::Cache => Self::of_cache(config),
-            Kind::Pmu => Self::Other,
-            // The values are those of `enum perf_sw_ids`.
-            Kind::Software if config == 2 => Self::PageFaults,
-            Kind::Software if config == 3 => Self::ContextSwitches,
-            Kind::Software if config == 4 => Self::Migrations,
-            Kind::Raw | Kind::Software | Kind::Tracepoint | Kind::Probe | Kind::Breakpoint => {
-                Self::Occurrences
-            }
-        }
-    }
-
-    /// The values are those of `enum perf_hw_id` in `include/uapi/linux/perf_event.h`.
-    const fn of_hardware(config: u64) -> Self {
-        match config {
-            0 => Self::Cycles,
-            1 => Self::Instructions,
-            2 => Self::CacheReferences,
-            3 => Self::CacheMisses,
-            4 => Self::Branches,
-            5 => Self::BranchMisses,
-            7 => Self::StalledFrontend,
-            8 => Self::StalledBackend,
-            _ => Self::Occurrences,
-        }
-    }
-
-    /// The value is `cache | operation << 8 | result << 16`; operation 0 is a load, result 1 is a miss.
-    fn of_cache(config: u64) -> Self {
-        let Some(&(cache, ..)) = Cache::ALL.get((config & 0xff) as usize) else { return Self::Occurrences };
-        match config >> 8 {
-            0 => Self::Loads(cache),
-            0x100 => Self::LoadMisses(cache),
-            _ => Self::Occurrences,
-        }
-    }
-}
 
 /// The execution modes and the PMU that an event covers. A ratio of two counts is only valid if both have the same view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -124,63 +25,6 @@ impl View {
         let sides = [of.exclude_user, of.exclude_kernel, of.exclude_hv];
         let excluded = [sides, [of.exclude_idle, of.exclude_host, of.exclude_guest]];
         Self { excluded, pmu: event.pmu.clone() }
-    }
-}
-
-/// A metric derived from a count.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Metric {
-    /// Name for `-M`. Empty for rates of other events.
-    pub name: &'static str,
-    /// Value of the metric.
-    pub value: f64,
-    /// Unit, as perf prints it.
-    pub unit: String,
-    /// Number format, as in perf.
-    pub style: Style,
-}
-
-/// Number format of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Style {
-    /// Three decimals.
-    Fine,
-    /// Two decimals.
-    Ratio,
-    /// Two decimals and a percent sign.
-    Percent,
-    /// One decimal and a percent sign.
-    Tenths,
-    /// No decimals.
-    Whole,
-}
-
-impl Style {
-    /// Reports whether a percent sign follows the number.
-    pub(super) fn is_percent(self) -> bool {
-        matches!(self, Self::Percent | Self::Tenths)
-    }
-
-    /// Formats a value without a percent sign.
-    pub(super) fn format(self, value: f64) -> String {
-        match self {
-            Self::Fine => format!("{value:.3}"),
-            Self::Ratio | Self::Percent => format!("{value:.2}"),
-            Self::Tenths => format!("{value:.1}"),
-            Self::Whole => format!("{value:.0}"),
-        }
-    }
-}
-
-impl Metric {
-    pub(super) fn new(name: &'static str, style: Style, value: f64, unit: &str) -> Self {
-        Self { name, value, unit: unit.to_owned(), style }
-    }
-
-    /// Returns the value without the prefix of its unit: 2500 for 2.5 K/sec.
-    pub(super) fn without_prefix(&self) -> f64 {
-        let power = PREFIXES.iter().position(|prefix| self.unit == format!("{prefix}/sec"));
-        self.value * power.map_or(1.0, |power| 1000_f64.powi(power as i32))
     }
 }
 
@@ -237,24 +81,10 @@ fn instructions(value: f64, base: impl Fn(Role) -> Option<f64>) -> Vec<Metric> {
     per_cycle.into_iter().chain(per_instruction).collect()
 }
 
-/// Formats a rate per second of CPU time, with the prefix that keeps it readable.
-fn rate(name: &'static str, per_second: f64) -> Metric {
-    let mut value = per_second;
-    let mut prefix = "";
-    for larger in &PREFIXES[1..] {
-        if value <= 1000.0 {
-            break;
-        }
-        value /= 1000.0;
-        prefix = larger;
-    }
-    Metric::new(name, Style::Fine, value, &format!("{prefix}/sec"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Selector, parse};
+    use crate::event::{Selector, parse, syntax};
     use crate::host::{Facts, Roots};
 
     const SECOND: Duration = Duration::from_secs(1);

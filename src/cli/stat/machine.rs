@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::aggregation::PartLabel;
-use super::derive::Metric;
+use super::metric::Metric;
 use super::table::Row;
 
 /// Writes the rows as CSV with `separator`. The fields are: time of the interval and part of the target, if applicable; value; unit; event; cgroup, if
@@ -71,11 +71,7 @@ struct Object<'a> {
 /// Writes the key of the part, and the number of its CPUs.
 fn part<S: Serializer>(part: &Option<&PartLabel>, to: S) -> Result<S::Ok, S::Error> {
     let mut map = to.serialize_map(None)?;
-    if let Some(part) = part {
-        let (key, value) = part.json();
-        map.serialize_entry(key, value)?;
-        part.cpus.map_or(Ok(()), |cpus| map.serialize_entry("aggregate-number", &cpus))?;
-    }
+    part.map_or(Ok(()), |part| part.entries(&mut map))?;
     map.end()
 }
 

@@ -76,11 +76,21 @@ impl MetricList {
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.iter().map(|metric| metric.name)
     }
+}
 
-    /// Returns the events that the metrics are derived from.
-    pub(super) fn events(&self) -> impl Iterator<Item = syntax::Group> {
-        // A test checks that all events parse.
-        self.0.iter().flat_map(|metric| parse(metric.events).unwrap_or_default())
+/// Adds the events that the metrics of all lists are derived from, unless a group counts them already.
+pub(super) fn add_events(lists: &[MetricList], to: &mut Vec<syntax::Group>) {
+    let metrics = lists.iter().flat_map(|list| &list.0);
+    // A test checks that all events parse.
+    let mut needed: Vec<syntax::Group> =
+        metrics.flat_map(|metric| parse(metric.events).unwrap_or_default()).collect();
+    // Large groups contain smaller ones.
+    needed.sort_by_key(|group| std::cmp::Reverse(group.events.len()));
+    for group in needed {
+        let has_all = |other: &syntax::Group| group.events.iter().all(|event| other.events.contains(event));
+        if !to.iter().any(has_all) {
+            to.push(group);
+        }
     }
 }
 

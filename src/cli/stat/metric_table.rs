@@ -4,11 +4,12 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value as Json};
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
 
 use super::aggregation::PartLabel;
-use super::derive::Metric;
 use super::machine::seconds;
+use super::metric::Metric;
 use super::table::{Frame, Row};
 
 /// Width of a column, as in perf.
@@ -39,6 +40,26 @@ struct Line<'a> {
     values: Vec<Option<&'a Metric>>,
 }
 
+/// A line as JSON.
+struct Object<'a> {
+    columns: &'a [Column],
+    line: &'a Line<'a>,
+    interval: Option<f64>,
+}
+
+impl Serialize for Object<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        self.interval.map_or(Ok(()), |seconds| map.serialize_entry("interval", &seconds))?;
+        self.line.part.map_or(Ok(()), |part| part.entries(&mut map))?;
+        self.line.cgroup.map_or(Ok(()), |cgroup| map.serialize_entry("cgroup", &**cgroup))?;
+        for (column, metric) in self.columns.iter().zip(&self.line.values) {
+            metric.map_or(Ok(()), |metric| map.serialize_entry(&column.title, &plain(metric)))?;
+        }
+        map.end()
+    }
+}
+
 impl MetricTable {
     /// Returns the table of the metrics that the events of `frame` can have. As in perf, rates and the number of utilized CPUs are only
     /// included if they are selected by name, or if there is no other metric.
@@ -59,14 +80,17 @@ impl MetricTable {
         let keeps_all = !frame.metrics.is_empty() || !all.iter().any(|(ratio, _)| *ratio);
         let mut columns: Vec<Column> = Vec::new();
         for (_, mut column) in all.into_iter().filter(|(ratio, _)| keeps_all || *ratio) {
+            let event = |column: &Column| frame.lines.get(column.line).map(|line| &line.name);
+            // Several metrics may need the same event.
+            if columns.iter().any(|other| other.name == column.name && event(other) == event(&column)) {
+                continue;
+            }
             // Each kind of core of a hybrid machine has its own column.
             if columns.iter().any(|other| other.title == column.title) {
                 let of = frame.lines.get(column.line).map_or("", |line| &*line.name);
                 column.title = format!("{of} {}", column.title);
             }
-            if !columns.iter().any(|other| other.title == column.title) {
-                columns.push(column);
-            }
+            columns.push(column);
         }
         Self { columns }
     }
@@ -133,18 +157,8 @@ impl MetricTable {
     /// Writes the values as one JSON object per line. As in perf, values are texts.
     pub(super) fn json(&self, out: &mut dyn Write, rows: &[Row], at: Option<Duration>) -> io::Result<()> {
         for line in self.lines(rows) {
-            let mut object = Map::new();
-            object.extend(at.map(|at| ("interval".to_owned(), Json::from(at.as_secs_f64()))));
-            if let Some(part) = line.part {
-                let (key, value) = part.json();
-                object.insert(key.to_owned(), value.into());
-                object.extend(part.cpus.map(|cpus| ("aggregate-number".to_owned(), cpus.into())));
-            }
-            object.extend(line.cgroup.map(|cgroup| ("cgroup".to_owned(), Json::from(&**cgroup))));
-            let values = self.columns.iter().zip(&line.values);
-            object.extend(
-                values.filter_map(|(column, metric)| Some((column.title.clone(), plain((*metric)?).into()))),
-            );
+            let object =
+                Object { columns: &self.columns, line: &line, interval: at.map(|at| at.as_secs_f64()) };
             serde_json::to_writer(&mut *out, &object)?;
             writeln!(out)?;
         }

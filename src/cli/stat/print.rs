@@ -54,8 +54,11 @@ impl Printer {
 
     /// Writes the counts of an interval.
     pub(super) fn interval(&mut self, frame: &Frame<'_>, reading: &Reading, at: Duration) -> io::Result<()> {
-        if !self.named {
-            self.interval_heading(frame)?;
+        let aggregation = frame.parts.aggregation;
+        if !self.named && self.format == Format::Text && self.metric_table.is_none() {
+            text::interval_heading(&mut self.out, aggregation)?;
+        } else if !self.named {
+            self.titles(frame, &text::time_heading(aggregation), true)?;
         }
         self.named = true;
         if self.verbose {
@@ -65,15 +68,13 @@ impl Printer {
         self.out.flush()
     }
 
-    fn interval_heading(&mut self, frame: &Frame<'_>) -> io::Result<()> {
-        let aggregation = frame.parts.aggregation;
-        match (&self.format, &self.metric_table) {
-            (Format::Text, None) => text::interval_heading(&mut self.out, aggregation),
-            (Format::Text, Some(table)) => {
-                table.titles(&mut self.out, frame, &text::time_heading(aggregation))
-            }
-            (Format::Csv(separator), Some(table)) => table.csv_titles(&mut self.out, frame, true, separator),
-            (Format::Csv(_), None) | (Format::Json, _) => Ok(()),
+    /// Writes the titles of the columns of metrics, if counts are not shown. `before` is the text before them in the table.
+    fn titles(&mut self, frame: &Frame<'_>, before: &str, has_time: bool) -> io::Result<()> {
+        let Some(table) = &self.metric_table else { return Ok(()) };
+        match &self.format {
+            Format::Text => table.titles(&mut self.out, frame, before),
+            Format::Csv(separator) => table.csv_titles(&mut self.out, frame, has_time, separator),
+            Format::Json => Ok(()),
         }
     }
 
@@ -100,14 +101,7 @@ impl Printer {
         if self.format == Format::Text {
             text::heading(&mut self.out, subject_text, totals.elapsed.count)?;
         }
-        let blank = " ".repeat(frame.parts.aggregation.heading().len());
-        match (&self.format, &self.metric_table) {
-            (Format::Text, Some(table)) => table.titles(&mut self.out, frame, &blank)?,
-            (Format::Csv(separator), Some(table)) => {
-                table.csv_titles(&mut self.out, frame, false, separator)?
-            }
-            _ => {}
-        }
+        self.titles(frame, &" ".repeat(frame.parts.aggregation.heading().len()), false)?;
         self.rows(rows, None)?;
         if self.format == Format::Text {
             text::footer(&mut self.out, totals, cpu, self.table)?;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::derive::{Role, View};
+use super::derive::View;
+use super::role::Role;
 use crate::event::{Catalog, Event, Kind, Missing, Modes, Scale, Unresolved, syntax};
 use crate::health::Refusal;
 use crate::plan::{self, Group};

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::aggregation::{Part, PartLabel, Parts};
-use super::derive::{Metric, Role, metrics};
+use super::derive::metrics;
+use super::metric::Metric;
+use super::role::Role;
 use super::select::Line;
 use crate::cli::observe::Mean;
 use crate::health::Interval;

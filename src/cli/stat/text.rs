@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use super::aggregation::{Aggregation, PartLabel};
-use super::derive::{Metric, Style};
 use super::machine::seconds;
+use super::metric::{Metric, Style};
 use super::table::{Frame, Reading, Row, Totals};
 use crate::cli::observe::notes::{self as refusals, Note};
 use crate::export::page::figures::grouped;

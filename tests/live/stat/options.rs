@@ -285,3 +285,61 @@ fn the_assertions_of_perfs_tests_of_output_hold() {
         }
     }
 }
+
+/// The events of a metric are counted, its names are those of perf, and `--metric-only` has one column per metric in each format.
+#[test]
+fn metrics_are_selected_by_name_and_shown_alone_on_request() {
+    if lacks(Feature::Software) {
+        return;
+    }
+    let table = ours(&["-M", "cpus_utilized,page_faults_per_second", "true"]);
+    let row = |event: &str| table.lines().find(|line| line.contains(event)).unwrap_or_default();
+    assert!(row("task-clock").contains("CPUs utilized") && row("page-faults").contains("/sec"), "{table}");
+    let one = ours(&["-M", "page_faults_per_second", "-e", "context-switches", "true"]);
+    assert_eq!(one.matches(" # ").count(), 1, "{one}");
+
+    let only = |format: &[&str]| {
+        ours(&[&["--metric-only", "-e", "task-clock,page-faults"], format, &["true"]].concat())
+    };
+    let table = only(&[]);
+    assert!(table.contains("       CPUs utilized     page-faults /sec\n"), "{table}");
+    let csv = only(&["-x,"]);
+    let fields: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
+    assert_eq!(fields, [2, 2], "{csv}");
+    // perf_json_output_lint.py: one or two keys beside those of the part.
+    for (format, keys) in [(&["-j"][..], 2), (&["-j", "-I", "10000"], 3), (&["-j", "-a", "--per-socket"], 4)]
+    {
+        for object in objects(&only(format)) {
+            assert_eq!(object.len(), keys, "{object:?}");
+        }
+    }
+}
+
+#[test]
+fn metrics_and_events_that_do_not_exist_have_a_remedy() {
+    if lacks(Feature::Software) {
+        return;
+    }
+    for (arguments, code, words) in [
+        (&["-M", "IPCC", "true"][..], 2, "did you mean IPC?"),
+        (&["-M", "horses", "true"], 2, "metrics: CPUs_utilized, "),
+        (&["-D", "-1", "true"], 2, "-n"),
+        (&["--per-core", "true"], 2, "add -a"),
+        (&["--per-thread", "true"], 2, "-p or -t"),
+        (&["--table", "true"], 2, "--repeat"),
+    ] {
+        let ended = stat(arguments);
+        assert_eq!(ended.status.code(), Some(code), "{arguments:?}: {}", ended.printed);
+        assert!(ended.printed.contains(words), "{arguments:?}: {}", ended.printed);
+    }
+    // A machine with the events shows their shares.
+    for (option, event, hardware) in
+        [("--topdown", "Retiring", "Ice Lake"), ("-T", "transactional cycles", "TSX")]
+    {
+        let ended = stat(&[option, "true"]);
+        match ended.status.code() {
+            Some(1) => assert!(ended.printed.contains(hardware), "{}", ended.printed),
+            _ => assert!(ended.printed.contains(event), "{}", ended.printed),
+        }
+    }
+}

@@ -2,60 +2,8 @@
 //!
 //! The formulas and units are those of perf (`tools/perf/util/stat-shadow.c`).
 
-use super::derive::{Metric, Role, Style};
-use crate::event::syntax::{Name, Term};
-
-/// Categories of issue slots. The kernel scales each to a part of all slots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Topdown {
-    Retiring,
-    BadSpeculation,
-    FrontendBound,
-    BackendBound,
-    HeavyOperations,
-    BranchMispredicts,
-    FetchLatency,
-    MemoryBound,
-}
-
-/// Events of transactional memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Transaction {
-    /// Cycles in transactions.
-    Cycles,
-    /// Cycles in transactions that were committed.
-    CommittedCycles,
-    Start,
-    ElisionStart,
-}
-
-/// Returns the role of an event that the core PMU names.
-pub(super) fn named(written: &Name) -> Option<Role> {
-    let event = match written {
-        Name::Symbol(name) => name,
-        Name::Pmu { terms, .. } => match &terms[..] {
-            [Term { name, value: None }] => name,
-            _ => return None,
-        },
-        _ => return None,
-    };
-    Some(match &**event {
-        "topdown-retiring" => Role::Topdown(Topdown::Retiring),
-        "topdown-bad-spec" => Role::Topdown(Topdown::BadSpeculation),
-        "topdown-fe-bound" => Role::Topdown(Topdown::FrontendBound),
-        "topdown-be-bound" => Role::Topdown(Topdown::BackendBound),
-        "topdown-heavy-ops" => Role::Topdown(Topdown::HeavyOperations),
-        "topdown-br-mispredict" => Role::Topdown(Topdown::BranchMispredicts),
-        "topdown-fetch-lat" => Role::Topdown(Topdown::FetchLatency),
-        "topdown-mem-bound" => Role::Topdown(Topdown::MemoryBound),
-        "slots" => Role::Other,
-        "cycles-t" => Role::Transaction(Transaction::Cycles),
-        "cycles-ct" => Role::Transaction(Transaction::CommittedCycles),
-        "tx-start" => Role::Transaction(Transaction::Start),
-        "el-start" => Role::Transaction(Transaction::ElisionStart),
-        _ => return None,
-    })
-}
+use super::metric::{Metric, Style};
+use super::role::{Role, Topdown, Transaction};
 
 impl Topdown {
     const FIRST_LEVEL: [Self; 4] =
@@ -135,14 +83,13 @@ impl Transaction {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::cli::stat::derive::metrics;
 
-    fn told(role: Role, value: f64, of: impl Fn(Role) -> Option<f64>) -> Vec<String> {
-        let written = |metric: &Metric| format!("{} {}", metric.style.format(metric.value), metric.unit);
-        metrics(role, value, Duration::from_secs(1), of).iter().map(written).collect()
+    fn told(metrics: &[Metric]) -> Vec<String> {
+        metrics
+            .iter()
+            .map(|metric| format!("{} {}", metric.style.format(metric.value), metric.unit))
+            .collect()
     }
 
     #[test]
@@ -153,17 +100,14 @@ mod tests {
             Role::Topdown(Topdown::FrontendBound) => Some(20.0),
             _ => None,
         };
-        assert_eq!(told(Role::Topdown(Topdown::Retiring), 30.0, count), ["30.0 Retiring"]);
-        assert_eq!(told(Role::Topdown(Topdown::BadSpeculation), 0.0, count), ["0.0 Bad Speculation"]);
+        assert_eq!(told(&Topdown::Retiring.metrics(30.0, count)), ["30.0 Retiring"]);
+        assert_eq!(told(&Topdown::BadSpeculation.metrics(0.0, count)), ["0.0 Bad Speculation"]);
+        assert_eq!(told(&Topdown::MemoryBound.metrics(45.0, count)), ["45.0 Memory Bound", "5.0 Core Bound"]);
         assert_eq!(
-            told(Role::Topdown(Topdown::MemoryBound), 45.0, count),
-            ["45.0 Memory Bound", "5.0 Core Bound"]
-        );
-        assert_eq!(
-            told(Role::Topdown(Topdown::HeavyOperations), 31.0, count),
+            told(&Topdown::HeavyOperations.metrics(31.0, count)),
             ["31.0 Heavy Operations", "0.0 Light Operations"]
         );
-        assert!(told(Role::Topdown(Topdown::Retiring), 0.0, |_| None).is_empty());
+        assert!(Topdown::Retiring.metrics(0.0, |_| None).is_empty());
     }
 
     #[test]
@@ -180,8 +124,8 @@ mod tests {
             (Transaction::Start, 8.0, "50 cycles / transaction"),
             (Transaction::ElisionStart, 4.0, "100 cycles / elision"),
         ] {
-            assert_eq!(told(Role::Transaction(event), value, count), [expected]);
+            assert_eq!(told(event.metric(value, count).as_slice()), [expected]);
         }
-        assert!(told(Role::Transaction(Transaction::Start), 0.0, count).is_empty());
+        assert!(Transaction::Start.metric(0.0, count).is_none());
     }
 }
