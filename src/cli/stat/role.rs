@@ -52,7 +52,7 @@ impl Cache {
 
 impl Role {
     /// Returns the role of an event, which was requested as `written`. A formula combines events of matching roles only if they have the
-    /// same [`View`].
+    /// same `View`.
     pub(super) fn of(event: &Event, written: &Name) -> Self {
         // The upper half identifies the core PMU on hybrid machines (`PERF_PMU_TYPE_SHIFT`).
         let config = event.selector.config[0] & u64::from(u32::MAX);
