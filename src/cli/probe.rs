@@ -1,10 +1,12 @@
 //! `perf-exporter probe`: lists what can be probed on this machine, with its variables and its configuration entry, and manages probes as
 //! `perf probe` does.
 
+mod debug;
 mod edit;
 mod entry;
 mod find;
 mod listed;
+mod row;
 mod vars;
 
 use std::process::ExitCode;
@@ -23,12 +25,12 @@ use crate::probe::binary::Binary;
 use crate::targets::CgroupMount;
 
 #[derive(Debug, Clone, Args)]
-#[command(group(ArgGroup::new("action").args(["funcs", "markers", "vars", "add", "del", "list"])))]
+#[command(group(ArgGroup::new("action").args(["funcs", "markers", "vars", "line", "add", "del", "list"])))]
 pub(super) struct ProbeArgs {
-    /// Show only names that contain this text or match this pattern with * and ?. Without a pattern, kernel functions that begin with _ are
-    /// omitted. With --vars and without a pattern, nested structure members are omitted.
-    #[arg(value_name = "PATTERN")]
-    pattern: Option<String>,
+    /// Add this probe, as --add does with one definition. With --funcs, --markers, --vars or --list: show only names that contain this text
+    /// or match this pattern with * and ?. Without a pattern, kernel functions that begin with _ and nested structure members are omitted.
+    #[arg(value_name = "DEFINITION|PATTERN")]
+    words: Vec<String>,
     /// Probe this program or library instead of the kernel.
     #[arg(long, short = 'x', value_name = "FILE")]
     exec: Option<String>,
@@ -41,15 +43,24 @@ pub(super) struct ProbeArgs {
     /// List the USDT probes of a file.
     #[arg(long, requires = "exec")]
     markers: bool,
-    /// Show the variables available at a function, or at a USDT probe: %PROVIDER:NAME.
+    /// Show the variables available at a function, or at a USDT probe: %PROVIDER:NAME. With the types of the source if the file has debug
+    /// information.
     #[arg(long, short = 'V', value_name = "FUNCTION")]
     vars: Option<String>,
+    /// With --vars and debug information: also show the variables inside the function, and where each variable has a value.
+    #[arg(long, requires = "vars", requires = "exec")]
+    range: bool,
+    /// Show the source lines of a function, numbered from its declaration where a statement begins: FUNCTION[:START[-END|+COUNT]], or of a
+    /// file: FILE:START[-END|+COUNT]. Requires debug information.
+    #[arg(long, short = 'L', value_name = "LINES", requires = "exec", value_parser = debug::Wanted::parse)]
+    line: Option<debug::Wanted>,
     /// Add a persistent probe perf_exporter:EVENT: [EVENT=]FUNCTION[+OFFSET|%return] [ARGUMENT...], or [EVENT=]%PROVIDER:MARKER
     /// [ARGUMENT...]. Arguments are [NAME=]FETCH[:TYPE] as for perf probe. Requires root.
-    #[arg(long, short = 'a', value_name = "DEFINITION", conflicts_with = "pattern")]
+    #[arg(long, short = 'a', value_name = "DEFINITION", conflicts_with = "words")]
     add: Vec<String>,
-    /// Remove probes created with --add; the name may contain * and ?. Requires root.
-    #[arg(long, short = 'd', value_name = "EVENT", conflicts_with = "pattern")]
+    /// Remove probes: [GROUP:]EVENT, where both may contain * and ?. Without a group, those created with --add; with a group, also those of
+    /// perf (probe_libc:*). Requires root.
+    #[arg(long, short = 'd', value_name = "EVENT", conflicts_with = "words")]
     del: Vec<String>,
     /// List the probes defined in the kernel and their owners. Requires root.
     #[arg(long, short = 'l')]
@@ -67,17 +78,21 @@ pub(super) struct ProbeArgs {
 
 /// Runs the requested action.
 pub(super) fn probe(args: &ProbeArgs, roots: &Roots) -> Result<ExitCode, Failure> {
-    if args.dry_run && args.add.is_empty() && args.del.is_empty() {
+    let definitions = args.definitions().map_err(Failure::Usage)?;
+    if args.dry_run && definitions.is_empty() && args.del.is_empty() {
         let error = anyhow::anyhow!("--dry-run: only valid with --add or --del");
         return Err(Failure::Usage(error));
     }
-    let wanted = Wanted::new(args.pattern.as_deref()).map_err(Failure::Usage)?;
+    let wanted = Wanted::new(args.pattern()).map_err(Failure::Usage)?;
     let source = source(args, roots).map_err(Failure::Usage)?;
+    if let (Some(lines), Some(source)) = (&args.line, &source) {
+        return debug::lines(lines, args, source, roots);
+    }
     let query = Query { args, source: source.as_ref(), wanted: &wanted, roots };
     Ok(if args.list {
         listed::list(args, &wanted, roots)?
-    } else if !args.add.is_empty() {
-        edit::add(args, source.as_ref(), roots)?
+    } else if !definitions.is_empty() {
+        edit::add(args, &definitions, source.as_ref(), roots)?
     } else if !args.del.is_empty() {
         edit::remove(args, roots)?
     } else if let Some(place) = &args.vars {
@@ -85,6 +100,36 @@ pub(super) fn probe(args: &ProbeArgs, roots: &Roots) -> Result<ExitCode, Failure
     } else {
         find::find(query)?
     })
+}
+
+impl ProbeArgs {
+    /// Reports whether a word selects names to list.
+    fn lists(&self) -> bool {
+        self.funcs || self.markers || self.list || self.vars.is_some()
+    }
+
+    /// Returns the pattern of a list.
+    fn pattern(&self) -> Option<&str> {
+        self.words.first().map(String::as_str).filter(|_| self.lists())
+    }
+
+    /// Returns the probes to add. Words without an option are one definition, as for perf.
+    ///
+    /// # Errors
+    /// The words are not one: several patterns, or a pattern instead of a name.
+    fn definitions(&self) -> anyhow::Result<Vec<String>> {
+        let words = self.words.join(" ");
+        if self.lists() {
+            anyhow::ensure!(self.words.len() < 2, "{words}: give one PATTERN");
+            return Ok(Vec::new());
+        }
+        let Some(first) = self.words.first() else { return Ok(self.add.clone()) };
+        anyhow::ensure!(
+            !first.contains(['*', '?']),
+            "{first}: a probe is at one function; to list the functions that match, write -F '{first}'"
+        );
+        Ok(vec![words])
+    }
 }
 
 /// A query and its source.
@@ -115,7 +160,13 @@ impl Source {
 /// Returns the file with an absolute path. A relative path is resolved only if the file system is that of this process.
 fn source(args: &ProbeArgs, roots: &Roots) -> anyhow::Result<Option<Source>> {
     let Some(path) = &args.exec else {
-        return match args.pattern.as_deref().or(args.vars.as_deref()).filter(|text| text.starts_with('/')) {
+        return match args
+            .words
+            .first()
+            .map(String::as_str)
+            .or(args.vars.as_deref())
+            .filter(|text| text.starts_with('/'))
+        {
             Some(file) => Err(anyhow::anyhow!("{file} is a file: use -x FILE")),
             None => Ok(None),
         };

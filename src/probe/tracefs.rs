@@ -124,6 +124,17 @@ impl Probes {
         Ok(())
     }
 
+    /// Removes a probe of any group. Succeeds if the probe does not exist.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub fn remove_listed(&mut self, probe: &Listed) -> Result<(), ProbeRefusal> {
+        if probe.system == self.group {
+            return self.remove(&probe.event);
+        }
+        undefine(&self.roots, probe.site(), &probe.system, &probe.event)
+    }
+
     /// Returns every probe that is defined on this machine, by any owner.
     ///
     /// # Errors

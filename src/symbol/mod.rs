@@ -23,6 +23,7 @@ mod dwarf;
 mod files;
 mod find_file;
 mod follow;
+mod functions;
 mod hash;
 mod identity;
 mod jit;
@@ -42,6 +43,7 @@ mod tests;
 
 pub use account::{Accounts, Reason};
 pub(crate) use find_file::{FileIdentity, FileMissing, find_file};
+pub use functions::{SourceFunction, SourceType, SourceVariable, ValueKind, source_functions, source_lines};
 pub use hash::FileHash;
 pub use lines::{LineAccounts, LineReason, Lines};
 pub(crate) use owner::is_readable_by;

@@ -131,8 +131,8 @@ fn functions_of_the_kernel_are_shown_as_they_are_written() {
          In the configuration: probes: {nf_in: {kprobe: \"nf_conntrack:nf_in\"}}\n\
          Its variables: perf-exporter probe --vars nf_conntrack:nf_in\n"
     );
-    assert!(said(host.probe(&["_in*"])).starts_with("_inner\n"));
-    assert!(said(host.probe(&["nf_conntrack:*"])).starts_with("nf_conntrack:nf_in\n"));
+    assert!(said(host.probe(&["-F", "_in*"])).starts_with("_inner\n"));
+    assert!(said(host.probe(&["-F", "nf_conntrack:*"])).starts_with("nf_conntrack:nf_in\n"));
     let all = rows(&said(host.probe(&["--output", "json"])));
     assert_placed(&host, all.iter().map(|row| row["yaml"].as_str().unwrap()));
 }
@@ -146,7 +146,7 @@ fn a_function_that_cannot_be_probed_is_told_why() {
         ("do_int3", "the kernel does not allow probes on do_int3"),
         ("x*", "no kernel function matches \"x*\""),
     ] {
-        refused(&host.probe(&[pattern]), 1, told);
+        refused(&host.probe(&["-F", pattern]), 1, told);
     }
     fs::remove_file(host.path("sys/kernel/tracing/kprobe_events")).unwrap();
     let outcome = host.probe(&["--limit", "1"]);
@@ -236,7 +236,7 @@ fn functions_and_markers_of_a_program_are_shown_as_they_are_written() {
         assert_placed(&host, yaml.iter().map(|entry| entry.as_str().unwrap()));
     }
     refused(&host.probe(&["-x", program, "--vars", "0x1"]), 1, "offset 0x1 is not in the code of");
-    refused(&host.probe(&["-x", program, "taeks"]), 1, "similar names: takes");
+    refused(&host.probe(&["-x", program, "-F", "taeks"]), 1, "similar names: takes");
     refused(&host.probe(&["-x", program, "--vars", "%stop"]), 1, "has no USDT probe stop");
     refused(&host.probe(&["-x", "/nosuch"]), 1, "nosuch does not exist");
     refused(&host.probe(&["-x", "/proc/kallsyms"]), 1, "is not an ELF file");
@@ -317,9 +317,9 @@ fn only_what_a_person_added_is_removed() {
     for (event, told) in [
         (
             "free",
-            "probe_libc:free was not created by perf-exporter; remove it with perf probe --del probe_libc:free",
+            "probe_libc:free was not created by perf-exporter; for a probe of perf, give its group: --del probe_libc:free",
         ),
-        ("probe_libc:*", "was not created by perf-exporter"),
+        ("perf_exporter_*:*", "perf_exporter_7_70:mine belongs to an exporter"),
         ("mine", "perf_exporter_7_70:mine belongs to an exporter"),
         ("nosuch", "the group perf_exporter has no such probe"),
         ("[", "is not a pattern"),
@@ -331,6 +331,77 @@ fn only_what_a_person_added_is_removed() {
     assert_eq!(host.told(), probes.trim_end());
     assert_eq!(said(host.probe(&["-d", "perf_exporter:o*e"])), "Removed perf_exporter:one\n");
     assert_eq!(host.told(), format!("{probes}-:perf_exporter/one"));
+    // A group of perf, as for perf probe.
+    assert_eq!(said(host.probe(&["-n", "-d", "probe_libc:*"])), "-:probe_libc/free\n");
+    assert_eq!(said(host.probe(&["-n", "-d", "p*_libc:f*"])), "-:probe_libc/free\n");
+}
+
+#[test]
+fn words_without_an_option_are_one_probe_to_add() {
+    let host = Host::new();
+    let program = host.program();
+    let by_option = said(host.probe(&["-x", program, "-n", "--add", "takes size=%di:u64"]));
+    assert_eq!(said(host.probe(&["-x", program, "-n", "takes", "size=%di:u64"])), by_option);
+    let done = said(host.probe(&["-x", program, "takes"]));
+    assert!(done.starts_with("Added perf_exporter:takes: p:perf_exporter/takes "), "{done}");
+    assert!(host.told().starts_with("p:perf_exporter/takes "), "{}", host.told());
+    refused(&host.probe(&["-x", program, "taeks"]), 1, "similar names: takes");
+    refused(&host.probe(&["-x", program, "ta*"]), 2, "to list the functions that match, write -F 'ta*'");
+}
+
+/// Adds a C program with debug information, which has `tests/data/programs/typed.c` as its source.
+fn typed(host: &Host) -> &'static str {
+    let source = repository("tests/data/programs/typed.c");
+    fs::create_dir_all(host.path("src")).unwrap();
+    fs::copy(&source, host.path("src/typed.c")).unwrap();
+    let dir = host.path("src").canonicalize().unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.current_dir(&dir).args(["-g", "-O1", "-o", "../typed", "typed.c"]);
+    gcc.arg(format!("-fdebug-prefix-map={}=/src", dir.display()));
+    assert!(gcc.status().unwrap().success());
+    "/typed"
+}
+
+#[test]
+fn variables_of_a_program_have_the_types_of_its_source() {
+    let host = Host::new();
+    let program = typed(&host);
+    let shown = said(host.probe(&["-x", program, "-V", "add"]));
+    assert!(shown.starts_with("int add(int n, const char *name, struct point *p, double d)\n"), "{shown}");
+    let row = |name: &str| -> Vec<String> {
+        let mut found = shown.lines().filter(|line| line.split_whitespace().next() == Some(name));
+        found
+            .next()
+            .unwrap()
+            .split("  ")
+            .map(|cell| cell.trim().to_owned())
+            .filter(|cell| !cell.is_empty())
+            .collect()
+    };
+    assert_eq!(row("n")[..2], ["n", "int"]);
+    assert_eq!(row("name")[..2], ["name", "const char *"]);
+    assert_eq!(row("d")[..2], ["d", "double"]);
+    assert!(!shown.contains("local"), "{shown}");
+    let range = said(host.probe(&["-x", program, "-V", "add", "--range"]));
+    assert!(range.contains("[VAL] @<add+[0-"), "{range}");
+    assert!(range.lines().any(|line| line.trim_start().starts_with("local  ")), "{range}");
+    refused(&host.probe(&["-x", host.program(), "-V", "takes", "--range"]), 1, "compile it with -g");
+}
+
+#[test]
+fn lines_of_a_program_are_numbered_where_a_statement_begins() {
+    let host = Host::new();
+    let program = typed(&host);
+    let shown = said(host.probe(&["-x", program, "-L", "add"]));
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[0].starts_with("<add@/") && lines[0].ends_with("typed.c:0>"), "{shown}");
+    assert!(lines[1].starts_with("      0  __attribute__((noinline)) int add("), "{shown}");
+    assert_eq!(lines[2], "         {");
+    let part = said(host.probe(&["-x", program, "-L", "typed.c:4-6"]));
+    assert_eq!(part.lines().count(), 4, "{part}");
+    refused(&host.probe(&["-x", program, "-L", "nosuch"]), 1, "nosuch");
+    refused(&host.probe(&["-x", program, "-L", "absent.c:1-2"]), 1, "was not compiled from absent.c");
+    refused(&host.probe(&["-x", host.program(), "-L", "takes"]), 1, "has no debug information");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! `probe --add` and `--del`: persistent probes in the group `perf_exporter`. Probes of other groups are never changed.
+//! `probe NAME`, `--add` and `--del`: persistent probes in the group `perf_exporter`. Probes of perf are removed if their group is given,
+//! and probes of exporters never.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -27,11 +28,16 @@ struct AddedProbe {
 }
 
 /// Adds the requested probes. Each succeeds or fails independently.
-pub(super) fn add(args: &ProbeArgs, source: Option<&Source>, roots: &Roots) -> Result<ExitCode, Failure> {
+pub(super) fn add(
+    args: &ProbeArgs,
+    definitions: &[String],
+    source: Option<&Source>,
+    roots: &Roots,
+) -> Result<ExitCode, Failure> {
     let mut probes = Probes::lasting(roots);
     let file = source.map(|source| (source.path.as_str(), &source.root));
     let mut requests = Vec::new();
-    for text in &args.add {
+    for text in definitions {
         let request = Request::parse(text, file);
         let request = request.map_err(|error| Failure::Usage(anyhow::anyhow!("--add: {error:#}")))?;
         if let Some(group) = request.group.as_ref().filter(|group| *group != probes.group()) {
@@ -132,14 +138,14 @@ pub(super) fn remove(args: &ProbeArgs, roots: &Roots) -> anyhow::Result<ExitCode
                 continue;
             }
         };
-        for event in found {
-            let group = Arc::clone(probes.group());
+        for probe in found {
+            let Listed { system, event, .. } = probe;
             if args.dry_run {
-                writeln!(out, "-:{group}/{event}")?;
+                writeln!(out, "-:{system}/{event}")?;
                 continue;
             }
-            let name = format!("{group}:{event}");
-            match probes.remove(&event) {
+            let name = format!("{system}:{event}");
+            match probes.remove_listed(probe) {
                 Ok(()) if args.output == Output::Json => {
                     writeln!(out, "{}", serde_json::json!({"removed": name}))?;
                 }
@@ -154,25 +160,33 @@ pub(super) fn remove(args: &ProbeArgs, roots: &Roots) -> anyhow::Result<ExitCode
     Ok(if failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// Returns the probes of the group that match `[GROUP:]EVENT`.
-fn matching(text: &str, listed: &[Listed], probes: &Probes) -> anyhow::Result<Vec<Arc<str>>> {
+/// Returns the probes that match `[GROUP:]EVENT`: those of the own group, and those of perf if the group is given.
+fn matching<'l>(text: &str, listed: &'l [Listed], probes: &Probes) -> anyhow::Result<Vec<&'l Listed>> {
     let (group, name) = text.split_once(':').map_or((None, text), |(group, name)| (Some(group), name));
-    let glob = Glob::new(name)?;
+    let (group, glob) = (group.map(Glob::new).transpose()?, Glob::new(name)?);
     let is_meant = |probe: &&Listed| {
-        group.is_none_or(|group| *group == *probe.system) && glob.matches_name(&probe.event)
+        group.as_ref().is_none_or(|group| group.matches_name(&probe.system))
+            && glob.matches_name(&probe.event)
     };
-    let (own, others): (Vec<&Listed>, Vec<&Listed>) =
-        listed.iter().filter(is_meant).partition(|probe| probe.system == *probes.group());
-    let mut events: Vec<Arc<str>> = own.iter().map(|probe| Arc::clone(&probe.event)).collect();
-    events.dedup();
-    match (events.is_empty(), others.first()) {
-        (false, _) => Ok(events),
+    let may_remove =
+        |probe: &&Listed| probe.system == *probes.group() || (group.is_some() && is_of_perf(&probe.system));
+    let (mut found, others): (Vec<&Listed>, Vec<&Listed>) =
+        listed.iter().filter(is_meant).partition(may_remove);
+    // The kernel lists a probe with several locations once for each.
+    found.dedup_by(|one, other| (&one.system, &one.event) == (&other.system, &other.event));
+    match (found.is_empty(), others.first()) {
+        (false, _) => Ok(found),
         (true, Some(other)) => Err(not_owned(other, probes)),
         (true, None) => Err(anyhow::anyhow!(
             "the group {} has no such probe; run perf-exporter probe --list to list all probes",
-            probes.group()
+            group.as_ref().map_or(&**probes.group(), Glob::as_str)
         )),
     }
+}
+
+/// Reports whether a group is one that `perf probe` chooses: `probe`, `probe_libc`.
+fn is_of_perf(group: &str) -> bool {
+    group == "probe" || group.starts_with("probe_")
 }
 
 fn not_owned(probe: &Listed, probes: &Probes) -> anyhow::Error {
@@ -183,7 +197,7 @@ fn not_owned(probe: &Listed, probes: &Probes) -> anyhow::Error {
              the next exporter that starts removes it"
         ),
         _ => anyhow::anyhow!(
-            "{system}:{event} was not created by perf-exporter; remove it with perf probe --del {system}:{event}"
+            "{system}:{event} was not created by perf-exporter; for a probe of perf, give its group: --del {system}:{event}"
         ),
     }
 }

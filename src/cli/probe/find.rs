@@ -247,7 +247,7 @@ fn write(out: &mut dyn Write, rows: &[Row], args: &ProbeArgs, source: Option<&So
         }
     }
     // A USDT probe with the same name as the requested function comes first in the list.
-    let meant = rows.iter().find(|row| args.pattern.as_deref() == Some(&*row.name));
+    let meant = rows.iter().find(|row| args.pattern() == Some(&*row.name));
     let written = || rows.iter().find(|row| !is_of_the_compiler(&row.name));
     if let Some(row) = meant.or_else(written).or(rows.first()) {
         let file = source.map_or(String::new(), |source| match &source.root {

@@ -8,16 +8,18 @@ use serde::Serialize;
 
 use super::entry::{Entry, can_be_written};
 use super::find::{absent, note_reservation};
-use super::{Query, Source};
+use super::row::Row;
+use super::{Query, Source, debug};
 use crate::cli::observe::Failure;
 use crate::cli::{Output, json, written};
 use crate::error::printable;
 use crate::host::Roots;
-use crate::probe::argument::{self, Argument, Element, Site, Width, fetch_text};
+use crate::probe::argument::{self, Arch, Argument, Element, Site, Width, fetch_text};
 use crate::probe::btf::{self, Btf, Known};
 use crate::probe::kallsyms;
 use crate::probe::usdt::UsdtProbe;
 use crate::probe::{At, Definition, Location, ProbeKind, Request};
+use crate::symbol::SourceFunction;
 
 /// Maximum nesting depth at which members of structures are searched for a pattern.
 const DEEPEST: usize = 8;
@@ -40,24 +42,6 @@ struct Report {
     yaml: Vec<String>,
 }
 
-/// A variable.
-#[derive(Debug, Serialize)]
-struct Row {
-    /// Expression for the variable.
-    variable: String,
-    /// Type: in C, or in assembler syntax.
-    #[serde(rename = "type")]
-    kind: String,
-    /// Whether the variable is available when the function returns, not when it begins.
-    at_return: bool,
-    /// Fetch argument for the kernel: `FETCH[:TYPE]`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    taken: Option<String>,
-    /// Reason why the variable cannot be fetched.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-}
-
 /// Prints the variables.
 pub(super) fn show(place: &str, query: Query<'_>) -> Result<ExitCode, Failure> {
     let Query { args, source, wanted, roots } = query;
@@ -75,7 +59,7 @@ pub(super) fn show(place: &str, query: Query<'_>) -> Result<ExitCode, Failure> {
             in_kernel(module.as_ref().map_or(&**function, |_| &place), function, &definition, query)?
         }
         (Location::Usdt { .. }, Some(source)) => at_usdt_probe(source, &definition, roots)?,
-        (_, Some(source)) => in_program(source, &definition, roots)?,
+        (_, Some(source)) => in_program(source, &definition, query)?,
         (_, None) => return Err(anyhow::anyhow!("--vars {place}: add the file with -x FILE").into()),
     };
     report.variables.retain(|row| wanted.includes(&row.variable));
@@ -116,7 +100,8 @@ impl From<Known> for Row {
             Err(btf::BtfError::Unfit { why, .. }) => (None, Some(why)),
             Err(error) => (None, Some(error.to_string())),
         };
-        Self { variable: known.text, kind: known.kind, at_return: known.returned, taken, reason }
+        let (variable, kind, at_return) = (known.text, known.kind, known.returned);
+        Self { variable, kind, at_return, taken, reason, range: None }
     }
 }
 
@@ -194,9 +179,22 @@ fn returning(definition: &Definition) -> Option<Definition> {
     Some(Definition { location, ..definition.clone() })
 }
 
-/// Describes a function of a program: its parameters by position, as the calling convention of its architecture defines.
-fn in_program(source: &Source, definition: &Definition, roots: &Roots) -> anyhow::Result<Report> {
-    let binary = source.open(roots)?;
+/// Describes a function of a program: its parameters by the debug information, or else by position, as the calling convention of its
+/// architecture defines.
+fn in_program(source: &Source, definition: &Definition, query: Query<'_>) -> anyhow::Result<Report> {
+    let binary = source.open(query.roots)?;
+    let range = query.args.range;
+    if let Location::User { at: At::Symbol { name, .. }, .. } = &definition.location
+        && let Some(function) = debug::function(&binary, name)?
+    {
+        return Ok(in_source(&function, definition, binary.machine(), range));
+    }
+    anyhow::ensure!(
+        !range,
+        "--range: {} has no debug information about {}; compile it with -g",
+        source.path,
+        definition.location
+    );
     match &definition.location {
         Location::User { at: At::Symbol { name, .. }, .. } => drop(binary.symbol(name)?),
         Location::User { at: At::Offset(offset), .. } => binary.check_offset(*offset)?,
@@ -205,7 +203,7 @@ fn in_program(source: &Source, definition: &Definition, roots: &Roots) -> anyhow
     let machine = binary.machine();
     let row = |variable: String, taken: &str, at_return| {
         let kind = "integer or pointer".into();
-        Row { variable, kind, at_return, taken: Some(taken.to_owned()), reason: None }
+        Row { variable, kind, at_return, taken: Some(taken.to_owned()), reason: None, range: None }
     };
     let parameter = |number: u8| {
         let variable = format!("$arg{number}");
@@ -219,6 +217,21 @@ fn in_program(source: &Source, definition: &Definition, roots: &Roots) -> anyhow
     yaml.extend(taking(definition, "arg1=$arg1:u64", labels));
     yaml.extend(returning(definition).and_then(|of| taking(&of, "result=$retval:s32", labels)));
     Ok(Report { at: definition.location.to_string(), variables, more: 0, yaml })
+}
+
+/// Describes a function by its debug information.
+fn in_source(function: &SourceFunction, definition: &Definition, machine: Arch, range: bool) -> Report {
+    let mut variables = debug::rows(function, machine, range);
+    let first = variables.iter().find_map(|row| Some((&row.variable, row.taken.as_ref()?)));
+    let mut yaml = vec![timed(definition)];
+    yaml.extend(first.and_then(|(name, fetch)| taking(definition, &format!("{name}={fetch}"), labels)));
+    yaml.extend(returning(definition).and_then(|of| taking(&of, "result=$retval:s32", labels)));
+    let kind = function.result.text.clone();
+    if kind != "void" {
+        let (variable, taken) = ("$retval".to_owned(), Some("$retval".to_owned()));
+        variables.push(Row { variable, kind, at_return: true, taken, reason: None, range: None });
+    }
+    Report { at: debug::declaration(function), variables, more: 0, yaml }
 }
 
 /// Describes a USDT probe by its ELF notes. Arguments can differ between instances; those of the first instance are shown.
@@ -246,7 +259,7 @@ fn at_usdt_probe(source: &Source, definition: &Definition, roots: &Roots) -> any
             }
             Err(error) => (error.text.to_string(), None, Some(error.message.to_string())),
         };
-        Row { variable: format!("$arg{number}"), kind, at_return: false, taken, reason }
+        Row { variable: format!("$arg{number}"), kind, at_return: false, taken, reason, range: None }
     };
     let mut yaml = vec![Entry::new(name, definition, "").to_string()];
     if let Some(number) = arguments.iter().position(Result::is_ok) {
@@ -289,8 +302,10 @@ fn table(out: &mut impl Write, rows: &[&Row]) -> io::Result<()> {
         widths.filter(|&width| width <= WIDTH).max().unwrap_or_default()
     };
     let (first, second) = (width(|row| &row.variable), width(|row| &row.kind));
-    for Row { variable, kind, taken, reason, .. } in rows {
+    for Row { variable, kind, taken, reason, range, .. } in rows {
         let is = taken.as_ref().or(reason.as_ref()).map_or("", |text| text);
+        let is = range.as_ref().map_or_else(|| is.to_owned(), |range| format!("{range} {is}"));
+        let is = is.as_str();
         let mut is = printable(is);
         if let Some((end, _)) = is.char_indices().nth(REASON) {
             is.truncate(end);

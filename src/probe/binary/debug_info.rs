@@ -15,6 +15,9 @@ use super::{Binary, BinaryError};
 /// `ELFCOMPRESS_ZLIB`
 const ZLIB: u32 = 1;
 
+/// Sections with the locations of variables, which only [`Binary::full_debug_info`] reads.
+const LOCATIONS: [SectionId; 2] = [SectionId::DebugLoc, SectionId::DebugLocLists];
+
 /// The DWARF sections for line numbers and inlined functions.
 pub struct DebugInfo {
     sections: Vec<(SectionId, Vec<u8>)>,
@@ -88,18 +91,35 @@ impl Binary<'_> {
     /// # Errors
     /// There is no debug information, it is too large, it has an unknown compression, or it cannot be read.
     pub fn debug_info(&self, limit: u64) -> Result<DebugInfo, NoDebugInfo> {
+        self.debug_sections(limit, |id| !LOCATIONS.contains(&id))
+    }
+
+    /// Reads the debug information with the locations of variables, as [`debug_info`](Self::debug_info).
+    ///
+    /// # Errors
+    /// As `debug_info`.
+    pub fn full_debug_info(&self, limit: u64) -> Result<DebugInfo, NoDebugInfo> {
+        self.debug_sections(limit, |_| true)
+    }
+
+    fn debug_sections(
+        &self,
+        limit: u64,
+        wanted: impl Fn(SectionId) -> bool,
+    ) -> Result<DebugInfo, NoDebugInfo> {
         if !self.has_debug_info() {
             return Err(NoDebugInfo::Absent);
         }
+        let parts: Vec<&DebugPart> = self.headers.debug.iter().filter(|found| wanted(found.id)).collect();
         let mut sizes = Vec::new();
-        for found in &self.headers.debug {
+        for found in &parts {
             sizes.push(self.compression(found)?.map_or(found.part.size, |compression| compression.size));
         }
         let size = sizes.iter().fold(0, |sum: u64, &size| sum.saturating_add(size));
         if size > limit {
             return Err(NoDebugInfo::TooLarge { size });
         }
-        let sections = self.headers.debug.iter().zip(sizes);
+        let sections = parts.into_iter().zip(sizes);
         let sections = sections.map(|(found, size)| Ok((found.id, self.section(found, size, limit)?)));
         let big_endian = self.headers.format.endian == Endianness::Big;
         Ok(DebugInfo { sections: sections.collect::<Result<_, NoDebugInfo>>()?, big_endian })

@@ -70,13 +70,15 @@ pub(super) enum Packed {
     Old,
 }
 
-/// DWARF sections for line numbers and inlined functions.
-const DEBUG_SECTIONS: [SectionId; 9] = [
+/// DWARF sections for line numbers and inlined functions, and for the locations of variables.
+const DEBUG_SECTIONS: [SectionId; 11] = [
     SectionId::DebugAbbrev,
     SectionId::DebugAddr,
     SectionId::DebugInfo,
     SectionId::DebugLine,
     SectionId::DebugLineStr,
+    SectionId::DebugLoc,
+    SectionId::DebugLocLists,
     SectionId::DebugRanges,
     SectionId::DebugRngLists,
     SectionId::DebugStr,
