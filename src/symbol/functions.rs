@@ -464,7 +464,7 @@ int main(int argc, char **argv)
         assert_eq!(add.lines.iter().copied().collect::<Vec<_>>(), [4, 6, 8, 9, 10, 11, 12]);
         let (path, lines) = source_lines(&info, "t.c").unwrap().unwrap();
         // The line of the declaration, 4, begins no statement.
-        let statements: std::collections::BTreeSet<u64> = add.lines.iter().copied().skip(1).collect();
+        let statements: BTreeSet<u64> = add.lines.iter().copied().skip(1).collect();
         assert!(path.ends_with("/t.c") && lines.contains(&16) && lines.is_superset(&statements), "{lines:?}");
         assert_eq!(source_lines(&info, "absent.c").unwrap(), None);
         assert_eq!(source_functions(&info, "nosuch").unwrap(), []);
