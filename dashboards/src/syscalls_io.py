@@ -2,7 +2,7 @@
 
 from .node_overview import BY_NODE, MAJOR
 from .panels import RED, YELLOW, bars, column, dashboard as made, heat, lines, number, row, steps, table
-from .queries import WHO_LEGEND, WHOLE, by_who, most, observations, quantile, rate, ratio, sums, top, total, who
+from .queries import WHO_LEGEND, WHOLE, by_who, most, observations, quantile, quantile_who, rate, ratio, sums, top, total, who
 from .variables import asked
 
 DURATION = "perf_syscall_duration_seconds"
@@ -13,6 +13,7 @@ SLOW = steps((0.01, YELLOW), (0.1, RED))
 BLOCK = "perf_tracepoint_block_latency_seconds"
 SIZE = "perf_tracepoint_block_size_bytes"
 DEVICES = '@node,device=~"$device"'
+LOCK_WAIT = "perf_tracepoint_lock_wait_seconds"
 STUCK = steps((1, YELLOW), (10, RED))
 NEEDS = "Needs the section `syscalls`, which is disabled by default."
 
@@ -43,7 +44,7 @@ def dashboard():
         "perf-syscalls-io",
         "perf: system calls and I/O",
         "Which system calls fail or are slow, and is the cause the disk, the network or memory? Needs the section `syscalls` "
-        "and the presets block-io, irq, softirq, page-faults and kworkers. Panels of disabled features have no data.",
+        "and presets: block-io, irq, softirq, page-faults and kworkers, and those that a panel names. Panels of disabled features have no data.",
         [
             row(
                 "At a glance",
@@ -344,6 +345,188 @@ def dashboard():
                     log=True,
                     limits=SLOW,
                 ),
+            ),
+            row(
+                "Locks and memory of the kernel",
+                lines(
+                    "Threads that wait for locks",
+                    "Average number of threads that wait for a lock of the kernel, by type of lock. Needs the preset locks. The command "
+                    "`perf-exporter lock contention` shows the callers.",
+                    sums(LOCK_WAIT, "type"),
+                    "{{type}}",
+                    stacked=True,
+                    limits=steps((1, YELLOW), (4, RED)),
+                ),
+                lines(
+                    "Lock waits, p99",
+                    "By type of lock. Needs the preset locks.",
+                    quantile(0.99, LOCK_WAIT, "type"),
+                    "{{type}}",
+                    "s",
+                    log=True,
+                    limits=SLOW,
+                ),
+                lines(
+                    "Lock waits of pods",
+                    "Waits per second by pod or cgroup. Needs the preset locks, and perf_cgroup_lock_waits_total in `metrics: {include}`.",
+                    top(lambda over: who("perf_cgroup_lock_waits_total", over=over)),
+                    WHO_LEGEND,
+                    "ops",
+                ),
+                lines(
+                    "Memory that the kernel allocates",
+                    "Bytes per second by function. Needs the preset kmem.",
+                    top(lambda over: total("perf_tracepoint_kmalloc_bytes_total", "$function_label", over=over)),
+                    "{{$function_label}}",
+                    "Bps",
+                    width=6,
+                ),
+                lines(
+                    "Allocations of the kernel",
+                    "Calls per second by function. Needs the preset kmem.",
+                    top(lambda over: total("perf_tracepoint_kmalloc_total", "$function_label", over=over)),
+                    "{{$function_label}}",
+                    "ops",
+                    width=6,
+                ),
+                lines(
+                    "Large allocations of pages",
+                    "Per second by order: 2 to the power of the order is the number of pages. An allocation that splits a block of another "
+                    "type of mobility fragments the memory. Needs the preset kmem.",
+                    total("perf_tracepoint_pages_allocated_total", "order"),
+                    "order {{order}}",
+                    "ops",
+                    width=6,
+                    more=[(total("perf_tracepoint_pages_fragmented_total", "order"), "fragmented, order {{order}}")],
+                ),
+                lines(
+                    "Threads that reclaim memory",
+                    "Average number of threads that the kernel lets reclaim or compact memory for their own allocations. memcg: at the limit of a "
+                    "cgroup. Needs the preset reclaim.",
+                    sums("perf_tracepoint_direct_reclaim_seconds", "instance"),
+                    "direct " + BY_NODE,
+                    width=6,
+                    more=[
+                        (sums("perf_tracepoint_memcg_reclaim_seconds", "instance"), "memcg " + BY_NODE),
+                        (sums("perf_tracepoint_compaction_seconds", "instance"), "compaction " + BY_NODE),
+                    ],
+                    limits=steps((0.1, YELLOW), (1, RED)),
+                ),
+                lines(
+                    "Reclaim of pods, p99",
+                    "Time of one reclaim by pod or cgroup, at the limit of the cgroup and without memory of the node. Needs the preset reclaim.",
+                    quantile_who(0.99, "perf_cgroup_memcg_reclaim_seconds"),
+                    "memcg " + WHO_LEGEND,
+                    "s",
+                    log=True,
+                    more=[(quantile_who(0.99, "perf_cgroup_direct_reclaim_seconds"), "direct " + WHO_LEGEND)],
+                    limits=SLOW,
+                ),
+                lines(
+                    "Wakes of kswapd",
+                    "Per second. kswapd reclaims in the background when a node is short of memory. Needs the preset reclaim.",
+                    total("perf_tracepoint_kswapd_wakes_total", "instance"),
+                    BY_NODE,
+                    "ops",
+                ),
+                lines(
+                    "Processes killed without memory",
+                    "Per second, by pod or cgroup and by node. Needs the preset oom.",
+                    who("perf_cgroup_oom_kills_total"),
+                    WHO_LEGEND,
+                    "ops",
+                    more=[(total("perf_tracepoint_oom_kills_total", "instance"), BY_NODE)],
+                    limits=steps((0.001, RED)),
+                ),
+                collapsed=True,
+            ),
+            row(
+                "File systems",
+                lines(
+                    "fsync of ext4, p99",
+                    "By disk. Needs the preset ext4.",
+                    quantile(0.99, "perf_tracepoint_ext4_fsync_seconds", "device,instance"),
+                    "{{device}} {{instance}}",
+                    "s",
+                    width=6,
+                    log=True,
+                    limits=SLOW,
+                ),
+                lines(
+                    "Commits of the journal, p99",
+                    "By disk. All that waits for fsync waits for the commit. Needs the preset ext4.",
+                    quantile(0.99, "perf_tracepoint_jbd2_commit_seconds", "device,instance"),
+                    "{{device}} {{instance}}",
+                    "s",
+                    width=6,
+                    log=True,
+                    limits=SLOW,
+                ),
+                lines(
+                    "Waits of XFS, p99",
+                    "For space in the log and for buffers, by disk. Needs the preset xfs.",
+                    quantile(0.99, "perf_tracepoint_xfs_log_reserve_seconds", "device,instance"),
+                    "log {{device}} {{instance}}",
+                    "s",
+                    width=6,
+                    log=True,
+                    more=[(quantile(0.99, "perf_tracepoint_xfs_buffer_wait_seconds", "device,instance"), "buffer {{device}} {{instance}}")],
+                    limits=SLOW,
+                ),
+                lines(
+                    "fsync of XFS",
+                    "Calls per second by disk, and writes of the log by the function that forces them. Needs the preset xfs.",
+                    total("perf_tracepoint_xfs_fsyncs_total", "device,instance"),
+                    "{{device}} {{instance}}",
+                    "ops",
+                    width=6,
+                    more=[(total("perf_tracepoint_xfs_log_forces_total", "$function_label"), "log {{$function_label}}")],
+                ),
+                collapsed=True,
+            ),
+            row(
+                "TCP and virtual machines",
+                lines(
+                    "Retransmits",
+                    "Segments per second that were sent again, by state of the connection. Needs the preset tcp.",
+                    total("perf_tracepoint_tcp_retransmits_total", "state"),
+                    "{{state}}",
+                    "ops",
+                    stacked=True,
+                    more=[(total("perf_tracepoint_tcp_synack_retransmits_total"), "SYN-ACK")],
+                ),
+                lines(
+                    "Resets",
+                    "Connections per second that were reset, by direction. Needs the preset tcp.",
+                    total("perf_tracepoint_tcp_resets_sent_total", "instance"),
+                    "sent " + BY_NODE,
+                    "ops",
+                    more=[(total("perf_tracepoint_tcp_resets_received_total", "instance"), "received " + BY_NODE)],
+                ),
+                lines(
+                    "Connections that failed",
+                    "Per second: they were closed before they were established. Needs the preset tcp.",
+                    total("perf_tracepoint_tcp_transitions_total", "instance", '@node,from="TCP_SYN_SENT",to="TCP_CLOSE"'),
+                    BY_NODE,
+                    "ops",
+                    limits=steps((1, YELLOW), (10, RED)),
+                ),
+                lines(
+                    "Exits of virtual CPUs",
+                    "Per second by reason. Needs the preset kvm-exits.",
+                    top(lambda over: "(" + observations("perf_tracepoint_kvm_exit_seconds", "reason", over=over) + ")"),
+                    "{{reason}}",
+                    "ops",
+                    width=12,
+                ),
+                lines(
+                    "Virtual CPUs outside of their guest",
+                    "Average number by reason; HLT is a guest that has nothing to do. Needs the preset kvm-exits.",
+                    top(lambda over: "(" + sums("perf_tracepoint_kvm_exit_seconds", "reason", over=over) + ")"),
+                    "{{reason}}",
+                    width=12,
+                ),
+                collapsed=True,
             ),
         ],
         with_cgroups=True,

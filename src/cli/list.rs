@@ -30,7 +30,7 @@ use crate::targets::{OpenTarget, Targets};
 #[derive(Debug, Clone, Args)]
 pub(super) struct ListArgs {
     /// Show only events of this category, as for perf list: hw, sw, cache, tracepoint, pmu, sdt (USDT probes of running programs) or metric
-    /// (metrics of the presets). Other words select events whose name contains the text or matches the pattern with * and ?.
+    /// (metrics of the presets). Other words select events by name: a part of it, or a pattern with * and ?.
     #[arg(value_name = "CATEGORY|PATTERN")]
     words: Vec<String>,
     /// Do not try to open the events, only list their names. Requires no privileges.

@@ -113,7 +113,8 @@ known_metrics() {
   grep -rhoE '"perf_[a-z_]+"' "$top/src" --include='*.rs'
   sed -nE 's/.*events: \[(.*)\], per.*/\1/p' "$scratch/exporter.yaml" | tr -s ', -' '\n\n_' |
     sed -E 's/.*/perf_cpu_&_total perf_cgroup_&_total/'
-  sed -nE 's/^  ([a-z_]+):.*/perf_tracepoint_\1_total perf_unattributed_\1_total/p' "$top"/config/presets/*.yaml
+  sed -nE 's/^  ([a-z0-9_]+):.*/perf_tracepoint_\1_total perf_unattributed_\1_total/p' "$top"/config/presets/*.yaml
+  grep -rhoE 'perf_(tracepoint|cgroup)_[a-z0-9_]+' "$top/config/presets"
 }
 
 check_static() {

@@ -110,6 +110,10 @@ class Node:
                 {**labels, "by": "throttled"},
                 (40 if namespace == "batch" else 1) * cpus * seconds,
             )
+            self.add("perf_cgroup_lock_waits_total", labels, 30 * cpus * seconds)
+            self.add("perf_cgroup_oom_kills_total", labels, 0.001 * seconds)
+            self.observe("perf_cgroup_memcg_reclaim_seconds", labels, seconds, 2.0**-11)
+            self.observe("perf_cgroup_direct_reclaim_seconds", {**labels, "order": "0"}, seconds, 2.0**-10)
             self.add("perf_cgroup_forks_total", labels, 2 * seconds)
             self.add("perf_cgroup_execs_total", labels, 1 * seconds)
         self.add("perf_sched_run_seconds_total", {}, used * seconds)
@@ -123,6 +127,7 @@ class Node:
             self.add("perf_pmu_uncore_imc_cas_count_write_bytes_total", memory, (4e9 if noisy else 8e8) * seconds)
             self.add("perf_pmu_power_energy_pkg_joules_total", {"pmu": "power", "cpu": cpu}, (30 + 12 * used) * seconds)
         self.trouble(seconds)
+        self.presets(seconds)
 
     def trouble(self, seconds):
         """Adds series that a healthy node does not have."""
@@ -168,6 +173,39 @@ class Node:
         ]:
             self.gauges[(gauge, tuple(sorted(labels.items())))] = value
 
+    def presets(self, seconds):
+        """Adds series of presets that need a file system, a virtual machine or a lack of memory."""
+        disk = {"device": "259,0"}
+        for metric, labels, amount, median in [
+            ("lock_wait", {"type": "MUTEX"}, 200, 2.0**-12),
+            ("lock_wait", {"type": "SPIN"}, 900, 2.0**-19),
+            ("direct_reclaim", {"order": "0"}, 2, 2.0**-10),
+            ("memcg_reclaim", {}, 5, 2.0**-11),
+            ("compaction", {"sync": "1"}, 0.5, 2.0**-8),
+            ("ext4_fsync", disk, 40, 2.0**-8),
+            ("jbd2_commit", disk, 4, 2.0**-6),
+            ("xfs_log_reserve", disk, 100, 2.0**-16),
+            ("xfs_buffer_wait", disk, 30, 2.0**-10),
+            ("kvm_exit", {"reason": "HLT"}, 300, 2.0**-9),
+        ]:
+            self.observe(f"perf_tracepoint_{metric}_seconds", labels, amount * seconds, median)
+        for metric, labels, amount in [
+            ("kmalloc", {"function": "alloc_bprm"}, 50),
+            ("kmalloc_bytes", {"function": "alloc_bprm"}, 50 * 512),
+            ("pages_allocated", {"order": "3"}, 400),
+            ("pages_fragmented", {"order": "3"}, 1),
+            ("kswapd_wakes", {"node": "0"}, 0.2),
+            ("oom_kills", {}, 0.01),
+            ("xfs_fsyncs", disk, 10),
+            ("xfs_log_forces", {"function": "xfs_log_force_seq"}, 10),
+            ("tcp_retransmits", {"state": "TCP_ESTABLISHED"}, 3),
+            ("tcp_synack_retransmits", {}, 0.1),
+            ("tcp_resets_sent", {}, 1),
+            ("tcp_resets_received", {}, 2),
+            ("tcp_transitions", {"from": "TCP_SYN_SENT", "to": "TCP_CLOSE"}, 0.5),
+        ]:
+            self.add(f"perf_tracepoint_{metric}_total", labels, amount * seconds)
+
     def text(self):
         with self.lock:
             self.advance()
@@ -182,7 +220,7 @@ class Node:
                     "counter"
                     if family.endswith("_total")
                     else "histogram"
-                    if family.endswith(("duration_seconds", "latency_seconds"))
+                    if any(line.startswith(family + "_bucket{") for line in series)
                     else "gauge"
                 )
                 lines += [f"# TYPE {family} {kind}", *series]

@@ -220,6 +220,7 @@ fn help_says_what_each_command_does() {
         ("help-sched", &["sched", "--help"]),
         ("help-sched-latency", &["sched", "latency", "--help"]),
         ("help-sched-timehist", &["sched", "timehist", "--help"]),
+        ("help-sched-map", &["sched", "map", "--help"]),
         ("help-trace", &["trace", "--help"]),
         ("help-lock", &["lock", "--help"]),
         ("help-lock-contention", &["lock", "contention", "--help"]),

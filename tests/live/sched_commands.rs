@@ -121,7 +121,7 @@ fn delays_are_those_of_perf() {
     // We reckon with wakings, and perf before 6.12 with wake-ups: some microseconds later, or milliseconds where the other CPU
     // does not run.
     let events = "sched:sched_switch,sched:sched_waking,sched:sched_wakeup,sched:sched_wakeup_new,sched:sched_stat_runtime,\
-                  sched:sched_migrate_task,sched:sched_process_fork";
+                  sched:sched_migrate_task,sched:sched_process_fork,sched:sched_process_exec";
     let perf = ["record", "-q", "-R", "-c", "1", "-e", events];
     let (data, printed) = beside_perf(dir.path(), &perf, &["latency", "--pids"], &program, "-d");
     let theirs = output(Command::new("perf").args(["sched", "latency", "-p", "-i", &data]));
@@ -133,8 +133,14 @@ fn delays_are_those_of_perf() {
     for name in THREADS {
         let (ours, theirs) = (ours[name], theirs[name]);
         let waits = &Waits::of(&script, ours.pid);
-        // The first thread was forked, waited up to three times and ran for some tenths of a millisecond before we looked.
-        let (unseen, ran) = if name == "ping" { (3, 0.3) } else { (0, 0.01) };
+        // The first thread was forked, waited and ran for some tenths of a millisecond before we looked: at the latest when it executed
+        // the program, which may have ended one more wait.
+        let is_exec = |line: &&str| {
+            line.contains(" sched:sched_process_exec: ") && line.contains(&format!(" pid={} ", ours.pid))
+        };
+        let before: Vec<&str> = script.lines().take_while(|line| !is_exec(line)).collect();
+        let unseen = if name == "ping" { Waits::of(&before.join("\n"), ours.pid).all.len() + 1 } else { 0 };
+        let ran = if name == "ping" { 0.3 } else { 0.01 };
         let what = |figure: &str| {
             let then = around(&script, ours.pid, ours.at);
             format!(
@@ -408,4 +414,53 @@ fn the_exit_code_is_that_of_the_command() {
         assert_eq!(code(&["sh", "-c", "exit 7"]), Some(7));
         assert_eq!(code(&["/nowhere/at/all"]), Some(127));
     }
+}
+
+/// Returns how often each of these threads came onto a CPU, by the lines of a map.
+fn arrivals(text: &str, threads: &BTreeMap<String, &'static str>) -> BTreeMap<&'static str, usize> {
+    let (mut names, mut counts) = (BTreeMap::new(), BTreeMap::new());
+    for line in text.lines() {
+        let Some((before, legend)) = line.split_once(" secs ") else { continue };
+        // A thread has the name that it had when it came first.
+        if let Some((short, tid)) = legend
+            .trim()
+            .split_once(" => ")
+            .zip(legend.trim().rsplit_once(':'))
+            .map(|((short, _), (_, tid))| (short, tid))
+        {
+            names.insert(short.to_owned(), tid.to_owned());
+        }
+        let short = before.split_once('*').and_then(|(_, rest)| rest.split_whitespace().next());
+        let tid = short.and_then(|short| names.get(short));
+        if let Some(thread) = tid.and_then(|tid| threads.get(tid)) {
+            *counts.entry(*thread).or_default() += 1;
+        }
+    }
+    counts
+}
+
+#[test]
+fn a_map_has_the_arrivals_of_threads_that_perf_has() {
+    if lacks_sched() || lacks(Feature::Perf) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let program = Program::compile_scheduled();
+    let (data, printed) = beside_perf(dir.path(), &["sched", "record", "-q"], &["map"], &program, "-m");
+    let theirs = output(Command::new("perf").args(["sched", "map", "-i", &data]));
+    let threads = output(Command::new("perf").args(["script", "-F", "comm,tid", "-i", &data]));
+    let thread = |line: &str| {
+        let (comm, tid) = line.trim().rsplit_once(' ')?;
+        let name = THREADS.into_iter().find(|name| comm.trim() == format!("{name}-m"))?;
+        Some((tid.to_owned(), name))
+    };
+    let threads: BTreeMap<String, &str> = threads.lines().filter_map(thread).collect();
+    let (ours, theirs) = (arrivals(&printed, &threads), arrivals(&theirs, &threads));
+    assert_eq!((ours.len(), theirs.len()), (3, 3), "{ours:?} {theirs:?}");
+    for (thread, count) in &theirs {
+        // Perf lacks the arrivals on idle CPUs of which the kernel writes no sched_switch.
+        let own = ours[thread];
+        assert!(own + 2 + count / 1000 >= *count, "{thread}: {ours:?} {theirs:?}");
+    }
+    assert!(ours["ping"] >= 1000 && theirs["ping"] >= 1000, "{ours:?} {theirs:?}");
 }

@@ -17,7 +17,7 @@ pub(super) fn mistakes(plan: &mut Plan, any_host: bool) -> Vec<String> {
 }
 
 /// Returns all errors of a file that cannot be used: those of the file, and those of its valid parts on this host. `valid` is a valid
-/// configuration whose web configuration file or memory limit is wrong.
+/// configuration with a wrong web configuration file or memory limit.
 pub(super) fn all(error: &LoadError, args: &CheckArgs, valid: Option<&Config>, roots: &Roots) -> Vec<String> {
     let (mut errors, parts) = match error {
         LoadError::Wrong(problems) if valid.is_none() => {

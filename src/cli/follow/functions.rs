@@ -30,6 +30,12 @@ impl Functions {
         Some((at.start, at.end))
     }
 
+    /// Returns the name of the function; the address without a name.
+    pub(in crate::cli) fn name(&self, address: u64) -> String {
+        let found = self.table.as_ref().ok().and_then(|table| table.find(address));
+        found.map_or_else(|| format!("{address:#x}"), |at| printable(&at.name))
+    }
+
     /// Returns the function and the distance from its start, as perf shows them: `vm_mmap_pgoff+0xe0`. Without a name, the address.
     pub(in crate::cli) fn shown(&self, address: u64) -> String {
         let found = self.table.as_ref().ok().and_then(|table| table.find(address));
@@ -58,5 +64,9 @@ mod tests {
         let none = Functions::read(&Roots::under(&dir.path().join("absent")));
         assert!(none.problem().is_some());
         assert_eq!(none.shown(0x10), "0x10");
+        assert_eq!(
+            (functions.name(0xffff_ffff_8100_01e0), none.name(0x10)),
+            ("vm_mmap_pgoff".into(), "0x10".into())
+        );
     }
 }

@@ -100,7 +100,7 @@ struct Memory {
 
 impl Listener for Memory {
     fn handle(&mut self, item: &StreamItem<'_>) {
-        // After lost records, an object whose free was lost counts as allocated, until its address is used again.
+        // After lost records, an object with a lost free counts as allocated, until its address is used again.
         if let StreamItem::Hit { source, cpu, sample } = item
             && self.hit(*source, *cpu, sample).is_none()
         {

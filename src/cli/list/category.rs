@@ -49,7 +49,7 @@ impl Category {
     }
 }
 
-/// The events to list: those of a category, and those whose name matches a pattern.
+/// The events to list: those of a category, and those with a name that matches a pattern.
 pub(super) struct Selection {
     categories: Vec<Category>,
     patterns: Vec<Wanted>,

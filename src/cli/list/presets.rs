@@ -25,7 +25,7 @@ pub(super) struct Row {
     yaml: String,
 }
 
-/// Returns the presets whose name matches.
+/// Returns the presets with a name that matches.
 ///
 /// # Errors
 /// If no preset matches.

@@ -20,6 +20,8 @@ pub(super) enum View {
     Latency(LatencyArgs),
     /// Show each period that a thread ran, with its CPU, duration and preceding wait, as it happens.
     Timehist(TimehistArgs),
+    /// Show which thread is on each CPU, with a line for each change.
+    Map(MapArgs),
 }
 
 /// Target and duration.
@@ -125,9 +127,47 @@ pub(super) struct TimehistArgs {
     /// Show the next thread on the CPU.
     #[arg(short = 'n', long)]
     pub(super) next: bool,
+    /// Show the functions of the kernel in which a thread left its CPU, innermost first.
+    #[arg(short = 'g', long)]
+    pub(super) call_graph: bool,
+    /// Maximum number of functions that -g shows.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=127))]
+    pub(super) max_stack: u16,
+    /// Show a column for each CPU, with s for a thread and i for an idle time.
+    #[arg(short = 'V', long)]
+    pub(super) cpu_visual: bool,
+    /// Show idle times instead of threads.
+    #[arg(short = 'I', long, conflicts_with_all = ["summary", "with_summary"])]
+    pub(super) idle_hist: bool,
     /// Write a trace in JSON to this file instead of lines; - is standard output. An existing file is overwritten.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["state", "wakeups", "migrations", "next"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["state", "wakeups", "migrations", "next", "call_graph", "cpu_visual", "idle_hist"]
+    )]
     pub(super) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "\
+Without -a, -C, -p, -t, -G or a command, the whole machine is traced until Ctrl-C. With one of these options, a command \
+only limits the duration: -a sleep 10. A command without these options is the target itself, with its children; perf sched \
+record traces the whole machine in this case.
+
+Each line describes one change: a column for each CPU with the short name of its thread, an asterisk before the one that \
+changed, and the time in seconds of CLOCK_MONOTONIC. A new short name is explained. A dot is an idle CPU, a dash a thread \
+that does not belong to the target.
+
+Requires CAP_PERFMON and tracefs for every target, because any thread can run before a thread of the target on its CPU.
+
+Exit codes: the exit code of the command; 1 if nothing could be traced, 2 for invalid arguments, 126 or 127 if the command \
+cannot be run.")]
+pub(super) struct MapArgs {
+    #[command(flatten)]
+    pub(super) follow: Follow,
+    /// Show columns only for CPUs that have changed, in the order of their first change.
+    #[arg(long)]
+    pub(super) compact: bool,
 }
 
 impl TimehistArgs {

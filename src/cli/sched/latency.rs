@@ -18,7 +18,7 @@ const EVENTS: [&str; 4] =
 /// Traces, and prints the table at the end.
 pub(super) fn run<K: Kernel>(args: &LatencyArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
     let delays = Delays { rows: Rows::new(args.pids) };
-    let followed = follow(&args.follow, &EVENTS, host, |machine| Latency { machine, delays })?;
+    let followed = follow(&args.follow, (&EVENTS, false), host, |machine| Latency { machine, delays })?;
     followed.report_missing()?;
     let lines = args.lines.map_or(usize::MAX, |lines| lines as usize);
     put(followed.listener.delays.table(&args.sort, lines))?;

@@ -1,8 +1,9 @@
-//! `perf-exporter sched`: combines `perf sched record` with `perf sched latency` and `perf sched timehist`, live.
+//! `perf-exporter sched`: combines `perf sched record` with `perf sched latency`, `timehist` and `map`, live.
 //!
 //! ```text
 //! follow::Session ─► Machine: sched::Timeline and target filter ───────┬► latency: a table at the end
-//!                                                                      └► timehist: a line per run, a summary, JSON
+//!                                                                      ├► timehist: a line per run, a summary, JSON
+//!                                                                      └► map: a line per change of a CPU
 //! ```
 //!
 //! Events are opened for all threads on all CPUs: any thread can wake a thread of the target, or run before it on its CPU.
@@ -10,6 +11,7 @@
 mod args;
 mod latency;
 mod machine;
+mod map;
 mod summary;
 mod timehist;
 
@@ -27,13 +29,15 @@ pub(super) fn sched<K: Kernel>(args: &SchedArgs, host: &Host<'_, K>) -> Result<E
     match &args.view {
         View::Latency(args) => latency::run(args, host),
         View::Timehist(args) => timehist::run(args, host),
+        View::Map(args) => map::run(args, host),
     }
 }
 
-/// Traces `events` of all threads. `begin` creates the listener for observations about the target.
+/// Traces `events` of all threads, with call chains in the kernel if `chains` is set. `begin` creates the listener for observations about
+/// the target.
 fn follow<K: Kernel, L: Listener>(
     Follow { target_args, command, limit }: &Follow,
-    events: &[&str],
+    (events, chains): (&[&str], bool),
     host: &Host<'_, K>,
     begin: impl FnOnce(Machine) -> L,
 ) -> Result<SessionResult<L>, Failure> {
@@ -41,8 +45,17 @@ fn follow<K: Kernel, L: Listener>(
     let sources = Source::find_all(events, None, &host.catalog)?;
     let period = sources.iter().any(|source| source.event.counts_amounts());
     let cgroup = matches!(subject, Subject::Cgroups { .. });
-    let fields =
-        Fields { identifier: true, tid: true, time: true, period, raw: true, cgroup, ..Fields::default() };
+    let fields = Fields {
+        identifier: true,
+        tid: true,
+        time: true,
+        period,
+        raw: true,
+        cgroup,
+        callchain: chains,
+        kernel_only: chains,
+        ..Fields::default()
+    };
     let session = Session {
         host,
         sources: &sources,

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::Path;
 
 use anyhow::Context;
@@ -10,11 +11,13 @@ use super::args::TimehistArgs;
 use super::machine::{Machine, Observation};
 use super::summary::{Summary, task};
 use super::{follow, seconds};
-use crate::cli::follow::{Listener, StreamItem};
+use crate::cli::follow::{Functions, Listener, StreamItem};
 use crate::cli::observe::{Ending, Failure, Host};
 use crate::cli::put;
 use crate::export::trace_json::TraceJson;
+use crate::host::CpuSet;
 use crate::sched::{SchedFact, SwitchOut, Thread};
+use crate::stack::Chain;
 use crate::sys::Kernel;
 
 const EVENTS: [&str; 4] =
@@ -23,8 +26,12 @@ const EVENTS: [&str; 4] =
 /// Traces, and prints lines or writes a trace file.
 pub(super) fn run<K: Kernel>(args: &TimehistArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
     let json = args.json.as_deref().map(create).transpose()?;
-    let mut followed = follow(&args.follow, &EVENTS, host, |machine| {
-        let mut lines = args.shows_lines().then(|| Lines::new(args));
+    let functions = args.call_graph.then(|| Functions::read(host.roots));
+    if let Some(problem) = functions.as_ref().and_then(Functions::problem) {
+        tracing::warn!("-g shows addresses: {problem}");
+    }
+    let mut followed = follow(&args.follow, (&EVENTS, args.call_graph), host, |machine| {
+        let mut lines = args.shows_lines().then(|| Lines::new(args, &host.facts().online, functions));
         lines.iter_mut().for_each(Lines::head);
         Timehist { machine, lines, summary: args.shows_summary().then(Summary::new), json }
     })?;
@@ -60,6 +67,7 @@ fn create(path: &Path) -> anyhow::Result<TraceJson<Box<dyn Write>>> {
 impl Listener for Timehist {
     fn handle(&mut self, item: &StreamItem<'_>) {
         let Self { machine, lines, summary, json } = self;
+        lines.iter_mut().for_each(|lines| lines.chain(item));
         machine.handle(item, &mut |seen| {
             lines.iter_mut().for_each(|lines| lines.take(&seen));
             summary.iter_mut().for_each(|summary| summary.take(&seen));
@@ -76,9 +84,21 @@ impl Listener for Timehist {
     }
 }
 
+/// Functions that every thread leaves its CPU in, so that they tell nothing. perf omits them, too.
+const SCHEDULE: [&str; 3] = ["__schedule", "schedule", "preempt_schedule"];
+
 /// Lines that have not been written yet.
+#[derive(Default)]
 struct Lines {
     text: String,
+    /// The CPUs of the columns: the first, and one after the last. Empty without columns.
+    columns: Range<u32>,
+    idle: bool,
+    functions: Option<Functions>,
+    /// Maximum number of functions.
+    depth: usize,
+    /// The call chain of the record that is handled.
+    chain: Chain,
     state: bool,
     wakeups: bool,
     migrations: bool,
@@ -86,33 +106,69 @@ struct Lines {
 }
 
 impl Lines {
-    fn new(args: &TimehistArgs) -> Self {
-        let TimehistArgs { state, wakeups, migrations, next, .. } = *args;
-        Self { text: String::new(), state, wakeups, migrations, next }
+    fn new(args: &TimehistArgs, online: &CpuSet, functions: Option<Functions>) -> Self {
+        let TimehistArgs { state, wakeups, migrations, next, cpu_visual, idle_hist, .. } = *args;
+        let end = online.iter().max().filter(|_| cpu_visual).map_or(0, |last| last + 1);
+        let (columns, idle, depth) = (0..end, idle_hist, usize::from(args.max_stack));
+        Self { columns, idle, functions, depth, state, wakeups, migrations, next, ..Self::default() }
     }
 
     fn head(&mut self) {
         let (state, below, rule) = if self.state { ("  state", "       ", "  -----") } else { ("", "", "") };
+        let column = |text: &mut dyn FnMut(u32) -> char| match self.columns.is_empty() {
+            true => String::new(),
+            false => format!(" {} ", self.columns.clone().map(text).collect::<String>()),
+        };
+        let digits = column(&mut |cpu| char::from_digit(cpu % 16, 16).unwrap_or('?'));
+        let (spaces, dashes) = (column(&mut |_| ' '), column(&mut |_| '-'));
         self.text += &format!(
-            "           time    cpu  task name                       wait time  sch delay   run time{state}\n"
+            "           time    cpu {digits} task name                       wait time  sch delay   run time{state}\n"
         );
         self.text += &format!(
-            "                        [tid/pid]                          (msec)     (msec)     (msec){below}\n"
+            "                       {spaces} [tid/pid]                          (msec)     (msec)     (msec){below}\n"
         );
         self.text += &format!(
-            "--------------- ------  ------------------------------  ---------  ---------  ---------{rule}\n"
+            "--------------- ------ {dashes} ------------------------------  ---------  ---------  ---------{rule}\n"
         );
+    }
+
+    /// Notes the call chain of a record, which is that of the thread that leaves its CPU.
+    fn chain(&mut self, item: &StreamItem<'_>) {
+        self.chain.kernel.clear();
+        if let (StreamItem::Hit { sample, .. }, Some(_)) = (item, &self.functions) {
+            self.chain.take(sample, usize::MAX);
+        }
+    }
+
+    /// Returns the columns of the CPUs, with a mark for this one.
+    fn visual(&self, cpu: u32, is_idle: bool) -> String {
+        if self.columns.is_empty() {
+            return String::new();
+        }
+        let mark = if is_idle { 'i' } else { 's' };
+        let marks = self.columns.clone().map(|column| if column == cpu { mark } else { ' ' });
+        format!(" {} ", marks.collect::<String>())
+    }
+
+    /// Returns the functions in which the thread left its CPU.
+    fn functions(&self) -> String {
+        let Some(functions) = &self.functions else { return String::new() };
+        let names = self.chain.kernel.iter().map(|&address| functions.name(address));
+        let names = names.filter(|name| !SCHEDULE.contains(&name.as_str()));
+        names.take(self.depth).collect::<Vec<_>>().join(" <- ")
     }
 
     fn take(&mut self, seen: &Observation<'_>) {
         match seen {
-            Observation::Fact { thread, fact: SchedFact::SwitchOut(switch_out) } if thread.tid != 0 => {
+            Observation::Fact { thread, fact: SchedFact::SwitchOut(switch_out) }
+                if (thread.tid == 0) == self.idle =>
+            {
                 self.switch_out(thread, switch_out);
             }
-            Observation::Wakes { at, by, thread } if self.wakeups => {
+            Observation::Wakes { at, by, thread } if self.wakeups && !self.idle => {
                 self.besides(*at, by, &format!("awakened: {}", task(thread)));
             }
-            Observation::Migrates { at, by, thread, from, to } if self.migrations => {
+            Observation::Migrates { at, by, thread, from, to } if self.migrations && !self.idle => {
                 self.besides(*at, by, &format!("migrated: {} cpu {from} => {to}", task(thread)));
             }
             _ => {}
@@ -123,10 +179,11 @@ impl Lines {
         let wait = switch_out.switch_in.and_then(|switch_in| switch_in.wait).map(|(_, wait)| wait);
         let delay = switch_out.switch_in.and_then(|switch_in| switch_in.delay);
         self.text.push_str(&format!(
-            "{:>15} [{:04}]  {:<30}  {:>9}  {:>9}  {:>9}",
+            "{:>15} [{:04}] {} {:<30}  {:>9}  {:>9}  {:>9}",
             seconds(switch_out.time),
             switch_out.cpu,
-            task(thread),
+            self.visual(switch_out.cpu, thread.tid == 0),
+            name(thread),
             known(wait),
             known(delay),
             known(switch_out.run())
@@ -135,22 +192,29 @@ impl Lines {
             self.text.push_str(&format!("  {:>5}", switch_out.prev_state.letter()));
         }
         if self.next {
-            let next = &switch_out.next;
-            let name = if next.tid == 0 { "<idle>".to_owned() } else { task(next) };
-            self.text.push_str(&format!("  next: {name}"));
+            self.text.push_str(&format!("  next: {}", name(&switch_out.next)));
+        }
+        let functions = self.functions();
+        if !functions.is_empty() {
+            self.text.push_str(&format!("  {functions}"));
         }
         self.text.push('\n');
     }
 
     fn besides(&mut self, (cpu, time): (u32, u64), by: &Thread, what: &str) {
-        let name = if by.tid == 0 { "<idle>".to_owned() } else { task(by) };
         let state = if self.state { "       " } else { "" };
         self.text.push_str(&format!(
-            "{:>15} [{cpu:04}]  {name:<30}{:>33}{state}  {what}\n",
+            "{:>15} [{cpu:04}] {} {:<30}{:>33}{state}  {what}\n",
             seconds(time),
+            self.visual(cpu, by.tid == 0),
+            name(by),
             ""
         ));
     }
+}
+
+fn name(thread: &Thread) -> String {
+    if thread.tid == 0 { "<idle>".to_owned() } else { task(thread) }
 }
 
 /// Formats a time in milliseconds; a dash if its begin was not recorded. As in perf, fractions of a microsecond are truncated. With
@@ -173,10 +237,26 @@ mod tests {
 
     #[test]
     fn the_lines_are_as_recorded() {
+        insta::assert_snapshot!(lines(0..0, false));
+    }
+
+    #[test]
+    fn idle_times_and_columns_of_cpus_are_as_recorded() {
+        insta::assert_snapshot!(lines(0..5, true));
+    }
+
+    fn lines(columns: Range<u32>, idle: bool) -> String {
         let thread = |tid, name: &[u8]| Thread { tid, pid: 812, comm: Comm::new(name), ..Thread::default() };
         let (web, hostile) = (thread(812, b"web"), thread(813, b"\x1b[2J\n"));
-        let mut lines =
-            Lines { text: String::new(), state: true, wakeups: true, migrations: true, next: true };
+        let mut lines = Lines {
+            state: true,
+            wakeups: true,
+            migrations: true,
+            next: true,
+            columns,
+            idle,
+            ..Lines::default()
+        };
         lines.head();
         let switch_in = SwitchIn {
             time: 74_490_000_050_000,
@@ -201,6 +281,6 @@ mod tests {
             SwitchOut { switch_in: None, prev_state: PrevState::Dead, next: Thread::default(), ..switch_out };
         lines.take(&Observation::Fact { thread: &hostile, fact: SchedFact::SwitchOut(unseen) });
         lines.take(&Observation::Fact { thread: &Thread::default(), fact: SchedFact::SwitchOut(unseen) });
-        insta::assert_snapshot!(lines.text);
+        lines.text
     }
 }

@@ -131,7 +131,7 @@ impl Aggregation {
         }
     }
 
-    /// Reports whether a part is several CPUs, whose number is shown.
+    /// Reports whether a part is several CPUs, so that their number is shown.
     fn has_cpus(self) -> bool {
         !matches!(self, Self::Whole | Self::Cpu | Self::Thread)
     }

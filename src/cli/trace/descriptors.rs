@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use crate::error::printable;
 use crate::syscall::CompletedCall;
 
-/// Maximum number of descriptors whose state is kept. Above it, the state of all is discarded.
+/// Maximum number of descriptors with a state. Above it, the state of all is discarded.
 const MAX: usize = 1 << 16;
 
 /// The calls that end the use of a descriptor for a file: the kernel has to record them for correct paths.

@@ -58,7 +58,7 @@ pub(super) struct Lines<'c> {
     count: u64,
 }
 
-/// A line whose descriptors may not have paths yet.
+/// A line with descriptors that may not have paths yet.
 #[derive(Debug)]
 struct Line {
     thread: Thread,
@@ -143,7 +143,7 @@ impl<'c> Lines<'c> {
         self.waiting.push_back(Line { thread, begun, took, what });
     }
 
-    /// Reads the paths of descriptors, and formats the lines whose paths are known: all records before `until` are handled. `now` is the
+    /// Reads the paths of descriptors, and formats the lines with known paths: all records before `until` are handled. `now` is the
     /// time, in nanoseconds of the clock of the records.
     pub(super) fn settle(&mut self, until: u64, now: u64) {
         for line in &self.waiting {
