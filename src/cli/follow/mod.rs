@@ -196,6 +196,8 @@ impl<K: Kernel> Session<'_, K> {
                     happened = wait.next() => happened,
                     () = ready.notified() => WaitEvent::Interval,
                 };
+                // Rings that fill faster than this loop reads them are always ready. Timers and signals need a turn of the runtime.
+                tokio::task::yield_now().await;
                 let until = host.clock.kernel().saturating_sub(BEHIND);
                 rings.drain(until, &mut |item| listener.handle(&item));
                 listener.drained(until);

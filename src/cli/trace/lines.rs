@@ -53,6 +53,8 @@ pub(super) struct Lines<'c> {
     descriptors: Descriptors,
     /// In the order in which calls ended.
     waiting: VecDeque<Line>,
+    /// Number of these lines, from the front, for which links were read.
+    read: usize,
     text: String,
     /// Number of lines that are in `text` or were written.
     count: u64,
@@ -84,7 +86,15 @@ impl<'c> Lines<'c> {
     /// Creates an empty buffer.
     pub(super) fn new(catalog: &'c Catalog, descriptors: Descriptors, shape: Shape) -> Self {
         let arguments = Arguments::new(catalog);
-        Self { shape, arguments, descriptors, waiting: VecDeque::new(), text: String::new(), count: 0 }
+        Self {
+            shape,
+            arguments,
+            descriptors,
+            waiting: VecDeque::new(),
+            read: 0,
+            text: String::new(),
+            count: 0,
+        }
     }
 
     /// Adds a call that has ended.
@@ -146,16 +156,18 @@ impl<'c> Lines<'c> {
     /// Reads the paths of descriptors, and formats the lines with known paths: all records before `until` are handled. `now` is the
     /// time, in nanoseconds of the clock of the records.
     pub(super) fn settle(&mut self, until: u64, now: u64) {
-        for line in &self.waiting {
+        for line in self.waiting.iter().skip(self.read) {
             if let What::Call { descriptors, .. } = &line.what {
                 descriptors.iter().for_each(|&descriptor| self.descriptors.read(descriptor, now));
             }
         }
+        self.read = self.waiting.len();
         while let Some(line) = self.waiting.front() {
             if self.waiting.len() <= WAITING && self.is_waiting(line, until) {
                 break;
             }
             if let Some(line) = self.waiting.pop_front() {
+                self.read -= 1;
                 self.write(&line, until);
             }
         }
