@@ -203,7 +203,7 @@ impl PlanRefusal {
     }
 }
 
-/// Section of entries whose events and fields the program names, not the file.
+/// Section of entries with events and fields of the program, not of the file.
 const PRESETS: &str = "presets";
 
 /// Section name of event groups.

@@ -26,23 +26,24 @@ impl Functions {
 
     /// Returns the addresses of the function that starts at or contains an address: the first, and the one after the last.
     pub(in crate::cli) fn range(&self, address: u64) -> Option<(u64, u64)> {
-        let at = self.table.as_ref().ok()?.find(address)?;
-        Some((at.start, at.end))
+        self.table.as_ref().ok()?.find(address).map(|at| (at.start, at.end))
     }
 
     /// Returns the name of the function; the address without a name.
     pub(in crate::cli) fn name(&self, address: u64) -> String {
-        let found = self.table.as_ref().ok().and_then(|table| table.find(address));
-        found.map_or_else(|| format!("{address:#x}"), |at| printable(&at.name))
+        self.named(address).map_or_else(|| format!("{address:#x}"), |(name, _)| name)
     }
 
     /// Returns the function and the distance from its start, as perf shows them: `vm_mmap_pgoff+0xe0`. Without a name, the address.
     pub(in crate::cli) fn shown(&self, address: u64) -> String {
-        let found = self.table.as_ref().ok().and_then(|table| table.find(address));
-        found.map_or_else(
-            || format!("{address:#x}"),
-            |at| format!("{}+{:#x}", printable(&at.name), address - at.start),
-        )
+        let named = self.named(address).map(|(name, distance)| format!("{name}+{distance:#x}"));
+        named.unwrap_or_else(|| format!("{address:#x}"))
+    }
+
+    /// Returns the name of the function, and the distance of the address from its start.
+    fn named(&self, address: u64) -> Option<(String, u64)> {
+        let at = self.table.as_ref().ok()?.find(address)?;
+        Some((printable(&at.name), address - at.start))
     }
 }
 

@@ -28,7 +28,7 @@ impl Waiter {
     }
 }
 
-/// What a row stands for.
+/// Key of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Place {
     /// The address of a caller; `None` if the call chain is too short to contain it.

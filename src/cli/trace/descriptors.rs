@@ -1,6 +1,6 @@
 //! The files behind descriptors, from `/proc/PID/fd`.
 //!
-//! A link of `/proc/PID/fd` tells what a descriptor is when the link is read, but the call with it was made earlier. The path belongs to the
+//! A link of `/proc/PID/fd` is the file of a descriptor at the time of the reading, but the call with it was made earlier. The path belongs to the
 //! call if nothing closed or replaced the descriptor between them, which the records up to the time of the reading show. A path that would
 //! only be a guess is left out.
 
@@ -119,7 +119,7 @@ impl Descriptors {
         let change = self.changes;
         let state = self.state(pid, number);
         state.since = change;
-        // The time alone tells whether the link was read before the change.
+        // The link belongs to the time before the change only if its reading was earlier.
         state.links[0] = state.links[0].take().filter(|link| link.time < time);
     }
 
