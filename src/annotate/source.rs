@@ -11,8 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::program::Line;
 use crate::clean::clean;
-use crate::files::{Files, Opened, Root};
-use crate::symbol::is_readable_by;
+use crate::files::{Files, Opened, Root, is_readable_by};
 
 /// Maximum number of source files of a function.
 const FILES: usize = 32;

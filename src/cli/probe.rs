@@ -22,6 +22,7 @@ use super::wanted::Wanted;
 use crate::files::Root;
 use crate::host::Roots;
 use crate::probe::binary::Binary;
+use crate::probe::debug_file::{DebugContents, find_debug_file};
 use crate::targets::CgroupMount;
 
 #[derive(Debug, Clone, Args)]
@@ -154,6 +155,20 @@ impl Source {
         let mount = CgroupMount::find(roots).ok();
         let mount = mount.as_ref().map(CgroupMount::dir);
         Ok(super::files(roots).open(&self.root, &self.path, mount)?.into_binary()?)
+    }
+
+    /// Opens the separate debug file of the file, if one with these contents is installed.
+    pub(super) fn debug_file(
+        &self,
+        binary: &Binary<'_>,
+        contents: DebugContents,
+        roots: &Roots,
+    ) -> Option<Binary<'static>> {
+        let mount = CgroupMount::find(roots).ok();
+        let mount = mount.as_ref().map(CgroupMount::dir);
+        let files = super::files(roots);
+        let found = find_debug_file(&files, &self.root, mount, &self.path, binary, contents).ok()?;
+        found.opened.into_binary().ok()
     }
 }
 

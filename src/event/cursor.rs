@@ -94,6 +94,52 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
+/// One or more independent errors of a text: each wrong argument of a probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParseErrors(pub Vec<ParseError>);
+
+impl fmt::Display for ParseErrors {
+    /// Formats the errors as [`ParseError`], in one line or, with `{:#}`, one after the other.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.0.iter().enumerate() {
+            match (index, f.alternate()) {
+                (0, _) => {}
+                (_, true) => f.write_str("\n")?,
+                (_, false) => f.write_str("; ")?,
+            }
+            fmt::Display::fmt(error, f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ParseErrors {}
+
+impl From<ParseError> for ParseErrors {
+    fn from(error: ParseError) -> Self {
+        Self(vec![error])
+    }
+}
+
+impl ParseErrors {
+    /// Returns all values, or all errors.
+    ///
+    /// # Errors
+    /// At least one of the results is an error.
+    pub fn collect<T, E: Into<ParseError>>(
+        results: impl Iterator<Item = Result<T, E>>,
+    ) -> Result<Vec<T>, Self> {
+        let (mut values, mut errors) = (Vec::new(), Vec::new());
+        for result in results {
+            match result {
+                Ok(value) => values.push(value),
+                Err(error) => errors.push(error.into()),
+            }
+        }
+        if errors.is_empty() { Ok(values) } else { Err(Self(errors)) }
+    }
+}
+
 /// A [`ParseError`] without its text.
 pub(crate) struct Fault {
     at: usize,

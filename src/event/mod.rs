@@ -27,8 +27,8 @@ pub mod syntax;
 mod tracepoint;
 
 pub use catalog::{Catalog, Listed, Missing, Unresolved};
-pub use cursor::ParseError;
 pub(crate) use cursor::{Cursor, Fault, Parsed, fault, is_identifier, is_word};
+pub use cursor::{ParseError, ParseErrors};
 pub(crate) use number::digits;
 pub use parse::parse;
 pub(crate) use pattern::nearest;

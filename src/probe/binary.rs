@@ -23,7 +23,7 @@ mod tests;
 
 pub use addresses::{Addresses, Function, Place, Region};
 pub use debug_info::{DebugInfo, NoDebugInfo};
-pub use error::{BinaryError, Stripped};
+pub use error::{BinaryError, DebugFile};
 pub use headers::Segment;
 pub use stubs::Stubs;
 
@@ -162,6 +162,13 @@ impl<'f> Binary<'f> {
         symbols.sort_unstable();
         symbols.dedup();
         Ok(symbols)
+    }
+
+    /// Returns the debug file of this file with the layout of this one, so that the offsets of its symbols are those in this file.
+    pub fn with_names_of<'d>(&self, debug: Binary<'d>) -> Binary<'d> {
+        let Headers { segments, code, .. } = &self.headers;
+        let headers = Headers { segments: segments.clone(), code: code.clone(), ..debug.headers };
+        Binary { input: debug.input, headers }
     }
 
     /// Checks that the byte at a file offset is in code.
@@ -334,13 +341,14 @@ impl<'f> Binary<'f> {
         Some((String::from_utf8_lossy(name).into_owned(), crc))
     }
 
+    /// Returns what identifies the debug file.
+    pub fn debug_file(&self) -> DebugFile {
+        DebugFile { build_id: self.build_id(), name: self.debug_link().map(|(name, _)| name) }
+    }
+
     /// Returns what identifies the debug file, if the file is stripped.
-    fn stripped(&self) -> Option<Box<Stripped>> {
-        if self.headers.symtab.is_some() {
-            return None;
-        }
-        let debug_file = self.debug_link().map(|(name, _)| name);
-        Some(Box::new(Stripped { build_id: self.build_id(), debug_file }))
+    fn stripped(&self) -> Option<Box<DebugFile>> {
+        self.headers.symtab.is_none().then(|| Box::new(self.debug_file()))
     }
 }
 

@@ -9,6 +9,7 @@
 pub mod argument;
 pub mod binary;
 pub mod btf;
+pub mod debug_file;
 pub mod definition;
 pub mod install;
 pub mod kallsyms;

@@ -9,17 +9,17 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::debug::{Missing, Wanted};
 use super::demangle::demangle;
 use super::identity::Identity;
 use super::source::{Bytes, Reader, Source};
 use super::spans::{Answer, Name, Space, Span, Spans};
 use super::work::Work;
-use super::{FileHash, Reason, Segment, debug};
+use super::{FileHash, Reason, Segment};
 use crate::clock::Monotonic;
-use crate::files::Files;
+use crate::files::{Files, Root};
 use crate::host::ReadAt;
 use crate::probe::binary::{self, Addresses, Binary, BinaryError, Region, Stubs};
+use crate::probe::debug_file::{DebugContents, NoDebugFile, find_debug_file};
 use crate::stack::{self, Code, Module, ModuleId};
 
 /// The approximate memory of a file without its tables, in bytes.
@@ -367,18 +367,19 @@ fn read(
     let pid = code.processes.get(module.process.0 as usize).map(|process| process.pid);
     let all_names = binary.has_all_names();
     let beside = if all_names {
-        Err(Missing { temporary: false })
+        Err(NoDebugFile { temporary: false })
     } else {
-        debug::find(files, pid, &module.path, &binary, Wanted::AllNames)
+        let root = pid.map_or(Root::Host, Root::Process);
+        find_debug_file(files, &root, None, &module.path, &binary, DebugContents::AllNames)
     };
     *temporary = beside.as_ref().is_err_and(|missing| missing.temporary);
     if all_names {
         names.add(find(&binary)?, own());
-    } else if let Ok((beside, opened)) = beside
-        && let Ok(debug) = opened.binary()
-        && let Ok(Some(found)) = find(&debug)
-    {
-        names.add(Some(found), Source::CompanionFile(beside));
+    } else if let Some((found, source)) = beside.ok().and_then(|beside| {
+        let found = find(&beside.opened.binary().ok()?).ok()?;
+        Some((found?, Source::CompanionFile(beside.into())))
+    }) {
+        names.add(Some(found), source);
     } else {
         // The compressed symbols do not contain exported ones.
         if let Ok(Some(bytes)) = binary.mini_debug(limit as u64 / 4)

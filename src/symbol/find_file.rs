@@ -1,8 +1,7 @@
 //! Files by their identity: those that a recording or a profile refers to, where they are on this machine.
 
 use super::FileHash;
-use super::owner::is_readable_by;
-use crate::files::{Files, Opened, Root};
+use crate::files::{Files, Opened, Root, is_readable_by};
 use crate::stack::BuildId;
 
 /// The identity of a file.

@@ -8,13 +8,12 @@ use rustc_hash::FxHashMap;
 
 use super::follow::{Followed, FunctionReader, ROUND};
 use super::jitdump::{JitDump, name_and_line};
-use super::owner::is_of_process;
 use super::perfmap::PerfMap;
 use super::texts::TextId;
 use super::{NamedLine, Reason};
 use crate::clock::{Allowance, Monotonic};
 use crate::error::printable;
-use crate::files::{Files, Opened, RootError};
+use crate::files::{Files, Opened, RootError, is_of_process};
 use crate::probe::Root;
 use crate::stack::{Code, Process, ProcessId};
 

@@ -11,15 +11,15 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::cache::Cache;
-use super::debug;
 use super::demangle::demangle;
 use super::dwarf::{self, Budget, Found, LookupError};
 use super::identity::{Identity, Written};
 use super::source::Source;
 use super::{Named, NamedLine, Reason};
-use crate::files::Files;
+use crate::files::{Files, Root};
 use crate::named_enum::named_enum;
 use crate::probe::binary::{Binary, BinaryError, NoDebugInfo};
+use crate::probe::debug_file::{DebugContents, find_debug_file};
 use crate::stack::{Code, Frame, Module, ModuleId};
 
 /// The default memory for results and for the state of files, in bytes. See [`Lines::set_memory`].
@@ -292,8 +292,9 @@ fn find(module: &Module, code: &Code, files: &Files) -> Result<Source, LineReaso
         return Ok(Source::Own(Written::of(file)));
     }
     let pid = code.processes.get(module.process.0 as usize).map(|process| process.pid);
-    let found = debug::find(files, pid, &module.path, &binary, debug::Wanted::DebugInfo);
-    Ok(Source::CompanionFile(found.map_err(|_| LineReason::NoDebugInfo)?.0))
+    let root = pid.map_or(Root::Host, Root::Process);
+    let found = find_debug_file(files, &root, None, &module.path, &binary, DebugContents::DebugInfo);
+    Ok(Source::CompanionFile(found.map_err(|_| LineReason::NoDebugInfo)?.into()))
 }
 
 impl RemainingLimits {

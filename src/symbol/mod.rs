@@ -17,7 +17,6 @@
 
 mod account;
 mod cache;
-mod debug;
 mod demangle;
 mod dwarf;
 mod files;
@@ -30,7 +29,6 @@ mod jit;
 mod jitdump;
 mod kernel;
 mod lines;
-mod owner;
 mod perfmap;
 mod regions;
 mod source;
@@ -46,7 +44,6 @@ pub(crate) use find_file::{FileIdentity, FileMissing, find_file};
 pub use functions::{SourceFunction, SourceType, SourceVariable, ValueKind, source_functions, source_lines};
 pub use hash::FileHash;
 pub use lines::{LineAccounts, LineReason, Lines};
-pub(crate) use owner::is_readable_by;
 
 use std::sync::Arc;
 use std::time::Duration;

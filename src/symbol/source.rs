@@ -7,6 +7,7 @@ use super::identity::Written;
 use crate::files::{Files, Opened};
 use crate::host::ReadAt;
 use crate::probe::Root;
+use crate::probe::debug_file::FoundDebugFile;
 use crate::stack::Module;
 
 /// An open file, or a copy of one in memory.
@@ -30,6 +31,12 @@ pub(super) struct CompanionFile {
     pub(super) path: String,
     /// When it was last written, as of the first access.
     pub(super) written: Option<Written>,
+}
+
+impl From<FoundDebugFile> for CompanionFile {
+    fn from(FoundDebugFile { root, path, opened }: FoundDebugFile) -> Self {
+        Self { root, path, written: Written::of(&opened) }
+    }
 }
 
 /// Contents that are in no file or were decompressed.

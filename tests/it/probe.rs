@@ -404,6 +404,51 @@ fn lines_of_a_program_are_numbered_where_a_statement_begins() {
     refused(&host.probe(&["-x", host.program(), "-L", "takes"]), 1, "has no debug information");
 }
 
+/// Strips the program and installs its debug file as a distribution does: compressed, by its build id.
+fn separate(host: &Host, program: &str) {
+    let path = host.path(program.trim_start_matches('/'));
+    let debug = path.with_extension("debug");
+    let objcopy = |arguments: &[&str], from: &Path, to: &Path| {
+        assert!(Command::new("objcopy").args(arguments).args([from, to]).status().unwrap().success());
+    };
+    objcopy(&["--only-keep-debug", "--compress-debug-sections=zlib"], &path, &debug);
+    objcopy(&["--strip-all"], &path, &path);
+    let notes = Command::new("readelf").arg("-n").arg(&path).output().unwrap();
+    let notes = String::from_utf8(notes.stdout).unwrap();
+    let id = notes.split("Build ID: ").nth(1).unwrap().split_whitespace().next().unwrap();
+    let dir = host.path("usr/lib/debug/.build-id").join(&id[..2]);
+    fs::create_dir_all(&dir).unwrap();
+    fs::rename(debug, dir.join(format!("{}.debug", &id[2..]))).unwrap();
+}
+
+#[test]
+fn debug_information_in_a_separate_file_is_that_of_the_program() {
+    let host = Host::new();
+    let program = typed(&host);
+    let shown = || ["-V", "-L", "-n", "-F"].map(|option| said(host.probe(&["-x", program, option, "add"])));
+    let whole = shown();
+    separate(&host, program);
+    assert_eq!(shown(), whole);
+    fs::remove_dir_all(host.path("usr/lib/debug/.build-id")).unwrap();
+    refused(
+        &host.probe(&["-x", program, "-L", "add"]),
+        1,
+        "install its debug file (/usr/lib/debug/.build-id/",
+    );
+}
+
+#[test]
+fn each_wrong_argument_of_a_definition_has_its_message() {
+    let host = Host::new();
+    let program = host.program();
+    let syntax = host.probe(&["-x", program, "takes", "a=%di", "b=", "c=+0(%si:u8"]);
+    refused(&syntax, 2, "\n  b=\n");
+    refused(&syntax, 2, "\n  c=+0(%si:u8\n");
+    let meaning = host.probe(&["-x", program, "takes", "a=%zz", "b=%di", "c=%yy"]);
+    refused(&meaning, 1, "\"a=%zz\"");
+    refused(&meaning, 1, "\"c=%yy\"");
+}
+
 #[test]
 fn no_probes_are_told_from_no_place_for_them() {
     let host = Host::new();

@@ -13,6 +13,7 @@ use crate::error::printable;
 use crate::host::{self, Roots};
 use crate::probe::argument::{Arch, Argument, Site, fetch_text};
 use crate::probe::binary::{Binary, DebugInfo, NoDebugInfo};
+use crate::probe::debug_file::DebugContents;
 use crate::symbol::{SourceFunction, ValueKind, source_functions, source_lines};
 
 /// Maximum size of the debug information, in bytes.
@@ -22,13 +23,21 @@ const AFTER: u64 = 3;
 /// Maximum number of source lines that are shown.
 const LINES: u64 = 10_000;
 
-/// Returns the debug information of a file.
-fn debug_info(source: &Source, binary: &Binary<'_>) -> anyhow::Result<DebugInfo> {
-    binary.full_debug_info(LIMIT).map_err(|missing| {
+/// Returns the debug information of a file: its own, or that of its separate debug file.
+fn debug_info(source: &Source, binary: &Binary<'_>, roots: &Roots) -> anyhow::Result<DebugInfo> {
+    let info = match binary.full_debug_info(LIMIT) {
+        Err(NoDebugInfo::Absent) => {
+            let debug = source.debug_file(binary, DebugContents::DebugInfo, roots);
+            debug.map_or(Err(NoDebugInfo::Absent), |debug| debug.full_debug_info(LIMIT))
+        }
+        info => info,
+    };
+    info.map_err(|missing| {
         let path = &source.path;
         match missing {
             NoDebugInfo::Absent => {
-                anyhow::anyhow!("{path} has no debug information; compile it with -g, and do not strip it")
+                let file = binary.debug_file();
+                anyhow::anyhow!("{path} has no debug information; compile it with -g, or install its debug file{file}")
             }
             NoDebugInfo::TooLarge { size } => anyhow::anyhow!("{path} has {size} bytes of debug information; at most {LIMIT} are read"),
             NoDebugInfo::Compressed => anyhow::anyhow!("{path} has compressed debug information; decompress it with objcopy --decompress-debug-sections"),
@@ -38,8 +47,13 @@ fn debug_info(source: &Source, binary: &Binary<'_>) -> anyhow::Result<DebugInfo>
 }
 
 /// Returns the function with this name; `None` if the file has no debug information about it.
-pub(super) fn function(binary: &Binary<'_>, name: &str) -> anyhow::Result<Option<SourceFunction>> {
-    let Ok(info) = binary.full_debug_info(LIMIT) else { return Ok(None) };
+pub(super) fn function(
+    source: &Source,
+    binary: &Binary<'_>,
+    name: &str,
+    roots: &Roots,
+) -> anyhow::Result<Option<SourceFunction>> {
+    let Ok(info) = debug_info(source, binary, roots) else { return Ok(None) };
     let mut found = source_functions(&info, name).map_err(damaged)?;
     Ok(if found.is_empty() { None } else { Some(found.swap_remove(0)) })
 }
@@ -183,7 +197,7 @@ pub(super) fn lines(
     roots: &Roots,
 ) -> Result<ExitCode, Failure> {
     let binary = source.open(roots)?;
-    let info = debug_info(source, &binary)?;
+    let info = debug_info(source, &binary, roots)?;
     let (file, first, code, function) = if wanted.is_file() {
         let found = source_lines(&info, &wanted.name).map_err(damaged)?;
         let (file, code) = found.ok_or_else(|| {

@@ -12,6 +12,7 @@ use crate::error::printable;
 use crate::host::Roots;
 use crate::probe::argument::Site;
 use crate::probe::binary::{Binary, BinaryError, Symbol};
+use crate::probe::debug_file::DebugContents;
 use crate::probe::kallsyms::{self, Function, KallsymsError};
 use crate::probe::tracefs::Probes;
 use crate::probe::usdt::UsdtProbe;
@@ -52,7 +53,14 @@ impl Row {
 pub(super) fn find(query: Query<'_>) -> anyhow::Result<ExitCode> {
     let Query { args, source, roots, .. } = query;
     let (rows, found) = match source {
-        Some(source) => in_file(query, source, &source.open(roots)?)?,
+        Some(source) => {
+            let binary = source.open(roots)?;
+            let named = (!binary.has_all_names())
+                .then(|| source.debug_file(&binary, DebugContents::AllNames, roots))
+                .flatten()
+                .map(|debug| binary.with_names_of(debug));
+            in_file(query, source, &binary, named.as_ref().unwrap_or(&binary))?
+        }
         None => in_kernel(query)?,
     };
     let code = args.output.print(&rows, |out, rows| write(out, rows, args, source));
@@ -120,7 +128,13 @@ pub(super) fn absent(error: KallsymsError) -> anyhow::Error {
     }
 }
 
-fn in_file(query: Query<'_>, source: &Source, binary: &Binary<'_>) -> anyhow::Result<(Vec<Row>, usize)> {
+/// Lists what can be probed in a file. `named` has the names of its functions: itself, or its debug file.
+fn in_file(
+    query: Query<'_>,
+    source: &Source,
+    binary: &Binary<'_>,
+    named: &Binary<'_>,
+) -> anyhow::Result<(Vec<Row>, usize)> {
     let Query { args, wanted, .. } = query;
     let usdt_probes = match binary.usdt() {
         _ if args.funcs => Vec::new(),
@@ -128,7 +142,7 @@ fn in_file(query: Query<'_>, source: &Source, binary: &Binary<'_>) -> anyhow::Re
         usdt_probes => usdt_probes?,
     };
     let mut rows = of_usdt_probes(source, &usdt_probes, wanted);
-    let functions = if args.markers { Vec::new() } else { binary.functions(FUNCTION_LIMIT)? };
+    let functions = if args.markers { Vec::new() } else { named.functions(FUNCTION_LIMIT)? };
     let mut same: Vec<&[Symbol]> = functions
         .chunk_by(|one, other| one.name == other.name)
         .filter(|same| wanted.includes(&same[0].name))
@@ -139,7 +153,7 @@ fn in_file(query: Query<'_>, source: &Source, binary: &Binary<'_>) -> anyhow::Re
     rows.extend(each.take(args.limit).map(|(symbol, is_one)| of_function(source, symbol, is_one)));
     rows.truncate(args.limit);
     match found {
-        0 => Err(nothing_in_file(args, wanted, source, binary)),
+        0 => Err(nothing_in_file(args, wanted, source, named)),
         _ => Ok((rows, found)),
     }
 }

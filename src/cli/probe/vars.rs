@@ -185,7 +185,7 @@ fn in_program(source: &Source, definition: &Definition, query: Query<'_>) -> any
     let binary = source.open(query.roots)?;
     let range = query.args.range;
     if let Location::User { at: At::Symbol { name, .. }, .. } = &definition.location
-        && let Some(function) = debug::function(&binary, name)?
+        && let Some(function) = debug::function(source, &binary, name, query.roots)?
     {
         return Ok(in_source(&function, definition, binary.machine(), range));
     }

@@ -55,7 +55,7 @@ pub enum BinaryError {
         /// Functions of the file with similar names.
         near: Vec<String>,
         /// Identification of the debug file, if the file has exported symbols only.
-        stripped: Option<Box<Stripped>>,
+        stripped: Option<Box<DebugFile>>,
     },
     /// The function is imported from another file.
     #[error(
@@ -97,7 +97,7 @@ pub enum BinaryError {
         /// Functions that may be implementations.
         near: Vec<String>,
         /// Identification of the debug file, if the file has exported symbols only.
-        stripped: Option<Box<Stripped>>,
+        stripped: Option<Box<DebugFile>>,
     },
     /// The symbol is not a function.
     #[error(
@@ -140,13 +140,13 @@ pub enum BinaryError {
     },
 }
 
-/// A file without `.symtab`.
+/// What identifies the separate debug file of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Stripped {
-    /// Its build id, in hexadecimal.
+pub struct DebugFile {
+    /// Build id of both, in hexadecimal.
     pub build_id: Option<String>,
-    /// Name of the separate debug file (`.gnu_debuglink`).
-    pub debug_file: Option<String>,
+    /// Name (`.gnu_debuglink`).
+    pub name: Option<String>,
 }
 
 /// Maximum number of offsets or ranges in a message.
@@ -175,18 +175,17 @@ fn ranges(code: &[(u64, u64)]) -> String {
     if shown.is_empty() { "none".to_owned() } else { format!("at {}", shown.join(" and ")) }
 }
 
-fn remedy(stripped: Option<&Stripped>) -> String {
+fn remedy(stripped: Option<&DebugFile>) -> String {
     let Some(stripped) = stripped else { return String::new() };
     format!(
-        "; it is stripped and has exported symbols only: look the function up in its debug file{stripped} \
-         (readelf -sW) and use its file offset"
+        "; it is stripped and has exported symbols only: install its debug file{stripped}, or use the file offset of the function"
     )
 }
 
 /// Formats the path where distributions install the debug file, or its name.
-impl fmt::Display for Stripped {
+impl fmt::Display for DebugFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.build_id.as_ref().and_then(|id| id.split_at_checked(2)), &self.debug_file) {
+        match (self.build_id.as_ref().and_then(|id| id.split_at_checked(2)), &self.name) {
             (Some((start, rest)), _) => write!(f, " (/usr/lib/debug/.build-id/{start}/{rest}.debug)"),
             (None, Some(file)) => write!(f, " ({})", printable(file)),
             (None, None) => Ok(()),

@@ -189,7 +189,7 @@ fn a_stripped_file_has_what_it_exports_and_says_what_would_help() {
     let exported = binary.symbol("exported").unwrap();
     assert_eq!(binary.check_offset(exported.offset), Ok(()));
     let Err(BinaryError::NoFunction { stripped, .. }) = binary.symbol("hidden") else { panic!() };
-    let expected = Stripped { build_id: Some("0123abcd".to_owned()), debug_file: None };
+    let expected = DebugFile { build_id: Some("0123abcd".to_owned()), name: None };
     assert_eq!(stripped.as_deref(), Some(&expected));
     let error = binary.symbol("hidden").unwrap_err().to_string();
     assert!(

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::{At, Definition, Location, LocationError, ProbeKind, Within};
-use crate::event::{Parsed, fault, is_identifier};
+use crate::event::{ParseErrors, Parsed, fault, is_identifier};
 use crate::files::Root;
 use crate::probe::argument::{Argument, Site};
 
@@ -36,17 +36,16 @@ impl Request {
     /// Parses a request for a probe in a file, by its absolute path in a [`Root`], or in the kernel.
     ///
     /// # Errors
-    /// The first position that does not conform to the grammar, or an argument that is not available at the location.
-    pub fn parse(text: &str, file: Option<(&str, &Root)>) -> Result<Self, LocationError> {
+    /// A position of the location that does not conform to the grammar, or else each argument that does not, or is not available there.
+    pub fn parse(text: &str, file: Option<(&str, &Root)>) -> Result<Self, ParseErrors> {
         let (name, place, arguments) = words(text).map_err(|fault| fault.of(text))?;
         let location = location(place, file.map(|(path, _)| path))?;
         let arguments = arguments.split_ascii_whitespace().zip(1..);
-        let arguments = arguments.map(|(text, number)| {
+        let arguments = ParseErrors::collect(arguments.map(|(text, number)| {
             let argument = Argument::parse_nth(text, number)?;
             location.check(&argument)?;
-            Ok(argument)
-        });
-        let arguments = arguments.collect::<Result<_, LocationError>>()?;
+            Ok::<_, LocationError>(argument)
+        }))?;
         let (group, event) = match name {
             Some((group, event)) => (group.map(Arc::from), event.into()),
             None => (None, event_of(&location).into()),
@@ -152,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str, file: Option<&str>) -> Result<Request, LocationError> {
+    fn read(text: &str, file: Option<&str>) -> Result<Request, ParseErrors> {
         Request::parse(text, file.map(|path| (path, &Root::Host)))
     }
 
@@ -222,6 +221,14 @@ mod tests {
             let error = read(text, file).unwrap_err().to_string();
             assert!(error.contains(told), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn each_wrong_argument_is_an_error() {
+        let error = read("f a=%di b= c=+0(%si:u8 d=%dx", Some("/bin/sh")).unwrap_err();
+        let wrong: Vec<&str> = error.0.iter().map(|error| &*error.text).collect();
+        assert_eq!(wrong, ["b=", "c=+0(%si:u8"], "{error}");
+        assert_eq!(error.to_string().matches("; ").count(), 1, "{error}");
     }
 
     proptest! {

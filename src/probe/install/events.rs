@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::place::{Instance, Place, Site, refused};
 use super::{ConfiguredProbe, Placed};
 use crate::event::format::Format;
-use crate::event::{Event, Kind, ProbePoint, Selector};
+use crate::event::{Event, Kind, ParseErrors, ProbePoint, Selector};
 use crate::health::{Cause, Refusal};
 use crate::host::{Roots, read_number, read_text};
-use crate::probe::argument::{Argument, ArgumentError};
+use crate::probe::argument::Argument;
 use crate::probe::kallsyms;
 use crate::probe::tracefs::{Line, Probes};
 
@@ -33,7 +33,7 @@ fn line(
     instance: &Instance,
     returns: bool,
     arguments: &[Argument],
-) -> Result<Line, ArgumentError> {
+) -> Result<Line, ParseErrors> {
     match &site.place {
         Place::Kernel { module, function } => {
             Line::kernel(module.as_deref(), function, instance.offset, returns, arguments, site.arch)
@@ -150,7 +150,7 @@ impl<'a> EventCreator<'a> {
     }
 
     /// Defines a tracepoint in tracefs.
-    fn define(&mut self, line: Result<Line, ArgumentError>, returns: bool) -> Result<Placed, Refusal> {
+    fn define(&mut self, line: Result<Line, ParseErrors>, returns: bool) -> Result<Placed, Refusal> {
         let line = line.map_err(|error| refused(self.configured, Cause::Broken, error.to_string()))?;
         let name: Arc<str> = self.configured.definition.location.to_string().into();
         let Some(probes) = &mut self.probes else {

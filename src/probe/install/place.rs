@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::ConfiguredProbe;
 use super::kernel::Kernel;
-use super::search::{FileKey, FoundFiles, Search};
+use super::search::{FileKey, FoundFile, FoundFiles, Search};
 use crate::event::FileId;
 use crate::files::Opened;
 use crate::health::{Cause, Refusal};
@@ -78,7 +78,9 @@ pub(super) fn find(
         }
         Location::User { path, .. } | Location::Usdt { path, .. } => {
             match search.open(&definition.within, path) {
-                Ok(FoundFiles { files, keys, notes }) => (keys, in_files(configured, files, notes)),
+                Ok(FoundFiles { files, keys, notes }) => {
+                    (keys, in_files(configured, path, files, notes, search))
+                }
                 Err(error) => {
                     let refusal = refused(configured, error.cause(), error.to_string());
                     let unknown = error.is_unknown();
@@ -94,13 +96,15 @@ pub(super) fn find(
 /// Finds the location in each file. Files without it do not affect the others.
 fn in_files(
     configured: &ConfiguredProbe,
-    files: Vec<Opened>,
+    path: &str,
+    files: Vec<FoundFile>,
     mut notes: Vec<String>,
+    search: &Search<'_>,
 ) -> Result<Sites, Refusal> {
     let (mut sites, mut refusal) = (Vec::new(), None);
     for file in files {
-        let shown = file.shown.display().to_string();
-        match in_file(configured, file) {
+        let shown = file.opened.shown.display().to_string();
+        match in_file(configured, path, file, search) {
             Ok(site) => sites.push(site),
             Err(error) => {
                 notes.push(format!("{shown}: {}", error.reason));
@@ -114,10 +118,15 @@ fn in_files(
     }
 }
 
-fn in_file(configured: &ConfiguredProbe, file: Opened) -> Result<Site, Refusal> {
+fn in_file(
+    configured: &ConfiguredProbe,
+    path: &str,
+    FoundFile { root, opened: file }: FoundFile,
+    search: &Search<'_>,
+) -> Result<Site, Refusal> {
     let binary = file.binary().map_err(|error| not_usable(configured, &error))?;
     let arch = binary.machine();
-    let uses = uses(configured, &binary, arch)?;
+    let uses = uses(configured, &binary, arch, || search.debug_file(&root, path, &binary))?;
     drop(binary);
     let path = file.kernel_path().ok_or_else(|| {
         let reason = format!("{} is not open in this process (internal error)", file.shown.display());
@@ -179,8 +188,13 @@ fn by_side(configured: &ConfiguredProbe, returns: bool) -> (Vec<&Argument>, Vec<
     all.partition(|argument| !argument.fetch.is_returned())
 }
 
-/// Returns the instances of a probe in a file.
-fn uses(configured: &ConfiguredProbe, binary: &Binary<'_>, arch: Arch) -> Result<Vec<Instance>, Refusal> {
+/// Returns the instances of a probe in a file. A function that a stripped file does not name is looked up in its debug file.
+fn uses(
+    configured: &ConfiguredProbe,
+    binary: &Binary<'_>,
+    arch: Arch,
+    debug_file: impl FnOnce() -> Option<Opened>,
+) -> Result<Vec<Instance>, Refusal> {
     let refuse = |error: BinaryError| not_usable(configured, &error);
     let own = |(at_entry, at_return): (Vec<&Argument>, Vec<&Argument>), offset| Instance {
         offset,
@@ -194,7 +208,14 @@ fn uses(configured: &ConfiguredProbe, binary: &Binary<'_>, arch: Arch) -> Result
             Ok(vec![own(by_side(configured, *returns), *offset)])
         }
         Location::User { at: At::Symbol { name, offset }, returns, .. } => {
-            let symbol = binary.symbol(name).map_err(refuse)?;
+            let symbol = match binary.symbol(name) {
+                Err(error @ BinaryError::NoFunction { .. }) if !binary.has_all_names() => {
+                    let debug = debug_file().and_then(|opened| opened.into_binary().ok());
+                    debug.map_or(Err(error), |debug| binary.with_names_of(debug).symbol(name))
+                }
+                symbol => symbol,
+            };
+            let symbol = symbol.map_err(refuse)?;
             if *offset >= symbol.size.max(1) {
                 let reason =
                     format!("{name} is {} bytes long, and {name}+{offset:#x} is beyond its end", symbol.size);

@@ -8,6 +8,8 @@ use crate::files::{Files, Opened, Root, RootError};
 use crate::health::Cause;
 use crate::host::Roots;
 use crate::probe::Within;
+use crate::probe::binary::Binary;
+use crate::probe::debug_file::{DebugContents, find_debug_file};
 use crate::targets::{CgroupMount, Cgroups, ContainerMetadata, ContainerPath, ContainerRule, pod_uid};
 
 /// Maximum number of files that one entry probes. Each costs a descriptor on each CPU.
@@ -44,11 +46,19 @@ impl FileKey {
     }
 }
 
+/// A file at the path of a probe.
+#[derive(Debug)]
+pub(super) struct FoundFile {
+    /// The root in which it was found.
+    pub(super) root: Root,
+    pub(super) opened: Opened,
+}
+
 /// Files that were found for a probe.
 #[derive(Debug, Default)]
 pub(super) struct FoundFiles {
     /// The distinct files, in the alphabetical order of the first cgroups in which they were found; at most [`FILE_LIMIT`].
-    pub(super) files: Vec<Opened>,
+    pub(super) files: Vec<FoundFile>,
     /// Their keys.
     pub(super) keys: Vec<FileKey>,
     /// What was not searched or is not probed, for users.
@@ -132,10 +142,18 @@ impl Search<'_> {
             Within::Root(root) => {
                 let file = self.open_in(root, path).map_err(NotFound::Root)?;
                 let keys = FileKey::of(&file).into_iter().collect();
+                let file = FoundFile { root: root.clone(), opened: file };
                 Ok(FoundFiles { files: vec![file], keys, notes: Vec::new() })
             }
             Within::Containers(rule) => self.open_in_containers(rule, path),
         }
+    }
+
+    /// Opens the debug file with the names of a stripped file.
+    pub(super) fn debug_file(&self, root: &Root, path: &str, binary: &Binary<'_>) -> Option<Opened> {
+        let (files, mount) = (&self.sources.files, self.mount.as_deref());
+        let found = find_debug_file(files, root, mount, path, binary, DebugContents::AllNames);
+        found.ok().map(|found| found.opened)
     }
 
     fn open_in(&self, root: &Root, path: &str) -> Result<Opened, RootError> {
@@ -147,8 +165,9 @@ impl Search<'_> {
         let mut found = FoundFiles::default();
         let (mut failure, mut beyond) = (None, 0);
         for cgroup in cgroups.iter().take(CGROUP_LIMIT) {
-            let file = match self.open_in(&Root::Cgroup(Arc::clone(cgroup)), path) {
-                Ok(file) => file,
+            let root = Root::Cgroup(Arc::clone(cgroup));
+            let opened = match self.open_in(&root, path) {
+                Ok(opened) => opened,
                 Err(error) => {
                     // A cgroup without processes is the least helpful reason.
                     let is_empty = |error: &RootError| {
@@ -158,12 +177,12 @@ impl Search<'_> {
                     continue;
                 }
             };
-            let Some(key) = FileKey::of(&file).filter(|key| !found.keys.contains(key)) else { continue };
+            let Some(key) = FileKey::of(&opened).filter(|key| !found.keys.contains(key)) else { continue };
             if found.files.len() == FILE_LIMIT {
                 beyond += 1;
                 continue;
             }
-            found.files.push(file);
+            found.files.push(FoundFile { root, opened });
             found.keys.push(key);
         }
         if cgroups.len() > CGROUP_LIMIT {

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::event::{Parsed, fault};
-use crate::probe::argument::{Arch, Argument, ArgumentError, Site, fetch_text};
+use crate::event::{ParseErrors, Parsed, fault};
+use crate::probe::argument::{Arch, Argument, Site, fetch_text};
 
 /// Maximum length of a line, in bytes (`WRITE_BUFSIZE`, less a newline, a NUL and the probe's name).
 const LINE_LIMIT: usize = 4096 - 160;
@@ -28,7 +28,7 @@ impl Line {
     /// A module that is not loaded is not an error, because the kernel activates the probe when the module is loaded.
     ///
     /// # Errors
-    /// An argument that is not available there, see [`fetch_text`]; duplicate argument names; too many arguments.
+    /// Each argument that is not available there, see [`fetch_text`]; duplicate argument names; too many arguments.
     pub fn kernel(
         module: Option<&str>,
         function: &str,
@@ -36,7 +36,7 @@ impl Line {
         returns: bool,
         arguments: &[Argument],
         machine: Arch,
-    ) -> Result<Self, ArgumentError> {
+    ) -> Result<Self, ParseErrors> {
         let mut place = module.map_or_else(String::new, |module| format!("{module}:"));
         place.push_str(function);
         if offset != 0 {
@@ -57,7 +57,7 @@ impl Line {
         returns: bool,
         arguments: &[Argument],
         machine: Arch,
-    ) -> Result<Self, ArgumentError> {
+    ) -> Result<Self, ParseErrors> {
         let path = speakable(path).map_err(|fault| fault.of(&path.to_string_lossy()))?;
         let semaphore = semaphore.map_or_else(String::new, |semaphore| format!("({semaphore:#x})"));
         Self::new(Site::User, returns, format!("{path}:{offset:#x}{semaphore}"), arguments, machine)
@@ -69,26 +69,28 @@ impl Line {
         place: String,
         arguments: &[Argument],
         machine: Arch,
-    ) -> Result<Self, ArgumentError> {
-        let mut line = Self { site, returns, place, arguments: String::new() };
-        for (index, argument) in arguments.iter().enumerate() {
-            let refuse = |message: String, remedy: &str| {
-                fault::<Self>(0, message, remedy).map_err(|fault| fault.of(&argument.text))
-            };
-            if index == ARGUMENT_LIMIT {
-                return refuse(format!("a probe has at most {ARGUMENT_LIMIT} arguments"), "remove some");
-            }
+    ) -> Result<Self, ParseErrors> {
+        let refuse = |argument: &Argument, message: String, remedy: &str| {
+            fault(0, message, remedy).map_err(|fault| fault.of(&argument.text))
+        };
+        if let Some(argument) = arguments.get(ARGUMENT_LIMIT) {
+            let message = format!("a probe has at most {ARGUMENT_LIMIT} arguments");
+            refuse(argument, message, "remove some")?;
+        }
+        let texts = arguments.iter().enumerate().map(|(index, argument)| {
             if arguments[..index].iter().any(|before| before.name == argument.name) {
                 let message = format!("two arguments are named {}", argument.name);
-                return refuse(message, "rename one of them, as in first=%di");
+                refuse(argument, message, "rename one of them, as in first=%di")?;
             }
+            fetch_text(argument, site, machine)
+        });
+        let mut line = Self { site, returns, place, arguments: String::new() };
+        for (text, argument) in ParseErrors::collect(texts)?.iter().zip(arguments) {
             line.arguments.push(' ');
-            line.arguments.push_str(&fetch_text(argument, site, machine)?);
+            line.arguments.push_str(text);
             if line.place.len() + line.arguments.len() > LINE_LIMIT {
-                return refuse(
-                    "the probe definition exceeds the kernel's limit".into(),
-                    "remove some arguments",
-                );
+                let message = "the probe definition exceeds the kernel's limit".to_owned();
+                refuse(argument, message, "remove some arguments")?;
             }
         }
         Ok(line)

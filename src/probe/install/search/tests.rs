@@ -82,7 +82,7 @@ impl Host {
     fn found(&self, rule: ContainerRule, listed: Vec<(u32, &'static str)>) -> Vec<u32> {
         let found = self.open(rule, listed).unwrap();
         assert_eq!(found.files.len(), found.keys.len());
-        found.files.iter().filter_map(|file| file.pid).collect()
+        found.files.iter().filter_map(|file| file.opened.pid).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fs, io};
 
-use crate::files::{Files, Opened};
+use super::{Files, Opened};
 use crate::host;
 
 /// Permission of all users to read a file.
@@ -13,7 +13,7 @@ const READ_BY_ALL: u32 = 0o004;
 ///
 /// # Errors
 /// Returns an error if the attributes of the file cannot be read.
-pub(super) fn is_of_process(files: &Files, pid: u32, opened: &Opened) -> io::Result<bool> {
+pub(crate) fn is_of_process(files: &Files, pid: u32, opened: &Opened) -> io::Result<bool> {
     let stat = opened.file.stat()?;
     let is_public_of_root = stat.uid == 0 && stat.mode & READ_BY_ALL != 0;
     Ok(users(files, pid).contains(&stat.uid) || (is_public_of_root && has_own_mounts(files, pid)))

@@ -4,13 +4,9 @@ use std::path::{Component, Path};
 
 use flate2::Crc;
 
-use super::identity::Written;
-use super::owner::is_readable_by;
-use super::source::CompanionFile;
-use crate::files::{Files, Opened};
+use super::binary::Binary;
+use crate::files::{Files, Opened, Root, is_readable_by};
 use crate::host::ReadAt;
-use crate::probe::Root;
-use crate::probe::binary::Binary;
 
 /// The directory where distributions install debug files.
 const DEBUG_DIR: &str = "/usr/lib/debug";
@@ -21,7 +17,7 @@ const CHUNK: usize = 256 << 10;
 
 /// The required contents of a debug file.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Wanted {
+pub enum DebugContents {
     /// The names of all functions.
     AllNames,
     /// Lines and inlined functions.
@@ -30,12 +26,12 @@ pub(super) enum Wanted {
 
 /// No debug file was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Missing {
+pub struct NoDebugFile {
     /// Whether files could temporarily not be opened, so that a debug file may be found later.
-    pub(super) temporary: bool,
+    pub temporary: bool,
 }
 
-impl Wanted {
+impl DebugContents {
     fn is_in(self, binary: &Binary<'_>) -> bool {
         match self {
             Self::AllNames => binary.has_all_names(),
@@ -44,17 +40,33 @@ impl Wanted {
     }
 }
 
-/// Finds the debug file of `binary`, which a process has at `path`. Tries its build id, then the name in `.gnu_debuglink`; the root of the
-/// process first, then the host. A debug file of another build, without the required contents, or which neither
-/// the process nor all users may read, is ignored.
-pub(super) fn find(
+/// A debug file.
+#[derive(Debug)]
+pub struct FoundDebugFile {
+    /// The root in which it was found.
+    pub root: Root,
+    /// Its path there.
+    pub path: String,
+    /// The file.
+    pub opened: Opened,
+}
+
+/// Finds the debug file of `binary`, which is at `path` in `root`. Tries its build id, then the name in `.gnu_debuglink`; in this root
+/// first, then on the host. A debug file of another build, without the required contents, or which neither the process of the root nor all
+/// users may read, is ignored. `mount` is the cgroup file system, for the root of a cgroup.
+///
+/// # Errors
+/// There is no such file, or it cannot be opened now.
+pub fn find_debug_file(
     files: &Files,
-    pid: Option<u32>,
+    root: &Root,
+    mount: Option<&Path>,
     path: &str,
     binary: &Binary<'_>,
-    wanted: Wanted,
-) -> Result<(CompanionFile, Opened), Missing> {
-    let mut missing = Missing { temporary: false };
+    wanted: DebugContents,
+) -> Result<FoundDebugFile, NoDebugFile> {
+    let pid = if let Root::Process(pid) = root { Some(*pid) } else { None };
+    let mut missing = NoDebugFile { temporary: false };
     let (build_id, link) = (binary.build_id(), binary.debug_link());
     let by_id = build_id.as_deref().and_then(|id| {
         let (start, rest) = id.split_at_checked(2)?;
@@ -62,9 +74,9 @@ pub(super) fn find(
     });
     let by_link = link.as_ref().map(|(name, _)| companion_paths(path, name)).unwrap_or_default();
     let crc = link.map(|(_, crc)| crc);
-    for root in pid.map(Root::Process).into_iter().chain([Root::Host]) {
+    for root in Some(root).filter(|root| **root != Root::Host).into_iter().chain([&Root::Host]) {
         for path in by_id.iter().chain(&by_link) {
-            let opened = match files.open(&root, path, None) {
+            let opened = match files.open(root, path, mount) {
                 Ok(opened) => opened,
                 Err(error) => {
                     missing.temporary |= error.is_temporary();
@@ -78,9 +90,8 @@ pub(super) fn find(
             let Ok(debug) = opened.binary() else { continue };
             let same_build = build_id.is_some() && debug.build_id() == build_id;
             if wanted.is_in(&debug) && (same_build || crc.is_some_and(|crc| checksum(&opened) == Some(crc))) {
-                let (root, path, written) = (root.clone(), path.clone(), Written::of(&opened));
                 drop(debug);
-                return Ok((CompanionFile { root, path, written }, opened));
+                return Ok(FoundDebugFile { root: root.clone(), path: path.clone(), opened });
             }
         }
     }
