@@ -1,11 +1,12 @@
 //! Catalog of the events that this host supports.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::format::Format;
-use super::pmu::{self, Pmu};
+use super::pmu::{self, Named, Pmu};
 use super::tracepoint::Tracepoints;
+use super::vendor::{CpuId, ModelTable};
 use super::{Kind, generic, parse, pattern, stem};
 use crate::error::FileError;
 use crate::host::{Facts, KernelVersion, Roots};
@@ -18,6 +19,8 @@ pub struct Catalog {
     pub(super) pmus: Vec<Pmu>,
     pub(super) tracepoints: Tracepoints,
     pub(super) facts: Facts,
+    /// The models of the core PMUs with a table of the vendor's events, by the name of the PMU.
+    pub(super) models: Vec<(Arc<str>, ModelTable)>,
     problems: Vec<FileError>,
 }
 
@@ -102,7 +105,12 @@ impl Catalog {
     pub fn load(roots: &Roots, facts: &Facts) -> Self {
         let mut problems = Vec::new();
         let pmus = pmu::load(&roots.sys, &mut problems);
-        Self { pmus, tracepoints: Tracepoints::new(roots), facts: facts.clone(), problems }
+        let models = pmus.iter().filter(|pmu| pmu.core).filter_map(|pmu| {
+            let cpu = pmu.cpus.as_ref().and_then(|cpus| cpus.iter().next()).unwrap_or(0);
+            Some((Arc::clone(&pmu.name), ModelTable::of(&CpuId::read(roots, cpu)?)?))
+        });
+        let models = models.collect();
+        Self { pmus, tracepoints: Tracepoints::new(roots), facts: facts.clone(), models, problems }
     }
 
     /// Adds the CPUs that each core PMU had in an earlier catalog of this host. Some kernels list only the online CPUs.
@@ -160,26 +168,45 @@ impl Catalog {
         self.tracepoints.format(system, event)
     }
 
-    /// Returns the events of the PMUs. Events of one PMU family are listed once.
+    /// Returns the events of the PMUs: those of sysfs and those of the vendor's table. Events of one PMU family are listed once.
     fn pmu_events(&self) -> impl Iterator<Item = Listed> + '_ {
-        let mut families: BTreeMap<&str, (&Pmu, BTreeSet<&Arc<str>>)> = BTreeMap::new();
+        let mut families: BTreeMap<&str, (&Pmu, BTreeMap<Arc<str>, Arc<str>>)> = BTreeMap::new();
         for pmu in &self.pmus {
             // A generic name for the same event is already listed.
             let own = pmu.events.keys().filter(|name| !pmu.core || generic::find(name).is_none());
-            let (_, events) =
-                families.entry(stem::without_instance(&pmu.name)).or_insert((pmu, BTreeSet::new()));
-            events.extend(own);
+            let family = stem::without_instance(&pmu.name);
+            let (_, events) = families.entry(family).or_insert((pmu, BTreeMap::new()));
+            events.extend(own.map(|event| (Arc::clone(event), pmu_help(family, event).into())));
+        }
+        for (pmu, events) in families.values_mut() {
+            let Some(table) = self.vendor(pmu) else { continue };
+            for event in table.events_of(&pmu.name, pmu.core) {
+                events.entry(event.name.into()).or_insert_with(|| event.help(&table.model));
+            }
         }
         families.into_iter().flat_map(|(family, (pmu, events))| {
             let source: Arc<str> = family.into();
-            events.into_iter().map(move |event| Listed {
+            events.into_iter().map(move |(event, help)| Listed {
                 name: format!("{family}/{event}/").into(),
                 aliases: &[],
                 kind: pmu.events_kind(),
                 source: Some(Arc::clone(&source)),
-                help: pmu_help(family, event).into(),
+                help,
             })
         })
+    }
+
+    /// Returns the table with the vendor's events of a PMU. PMUs outside of the cores have those of the first core PMU's model.
+    pub(super) fn vendor(&self, pmu: &Pmu) -> Option<&ModelTable> {
+        let own = self.models.iter().find(|(name, _)| !pmu.core || *name == pmu.name);
+        own.map(|(_, table)| table)
+    }
+
+    /// Returns the event of the vendor's table with this name, for a PMU.
+    pub(super) fn vendor_event(&self, pmu: &Pmu, name: &str) -> Option<Named> {
+        let table = self.vendor(pmu)?;
+        let event = table.find(&pmu.name, pmu.core, name)?;
+        Some(Named { help: Some(event.help(&table.model)), ..event.named()? })
     }
 
     /// Reports whether the kernel is at least `since`. An unknown kernel version counts as recent enough.

@@ -25,6 +25,7 @@ mod resolve;
 mod stem;
 pub mod syntax;
 mod tracepoint;
+mod vendor;
 
 pub use catalog::{Catalog, Listed, Missing, Unresolved};
 pub(crate) use cursor::{Cursor, Fault, Parsed, fault, is_identifier, is_word};

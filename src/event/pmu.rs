@@ -54,6 +54,8 @@ pub(super) struct Named {
     pub terms: Vec<Term>,
     /// Unit of the count.
     pub scale: Option<Scale>,
+    /// Description, for an event of the vendor's table.
+    pub help: Option<Arc<str>>,
 }
 
 /// Encoding of an event's terms.
@@ -324,7 +326,7 @@ fn load_events(dir: &Path, problems: &mut Vec<FileError>) -> BTreeMap<Arc<str>, 
         let terms = |text: &str| parse_terms(text).map_err(|error| error.to_string());
         if let Some(terms) = parsed(&dir.join(&name), problems, terms) {
             let scale = load_scale(&dir, &name, problems);
-            events.insert(name.into(), Named { terms, scale });
+            events.insert(name.into(), Named { terms, scale, help: None });
         }
     }
     events
@@ -365,7 +367,7 @@ const UNITS: &[(&[&str], f64, &str)] = &[
 ];
 
 /// Converts a factor and a unit of sysfs to base units. An unknown unit keeps its name, in lower snake case.
-fn base_unit(factor: f64, unit: &str) -> Scale {
+pub(super) fn base_unit(factor: f64, unit: &str) -> Scale {
     match UNITS.iter().find(|(names, ..)| names.contains(&unit)) {
         Some(&(_, worth, base)) => Scale { factor: factor * worth, unit: base.into() },
         None => Scale { factor, unit: super::stem::snake(unit).into() },
@@ -380,7 +382,7 @@ mod tests {
     fn pmu(format: &[(&str, &str)], events: &[(&str, &str)]) -> Pmu {
         let field = |(name, text): &(&str, &str)| ((*name).into(), Field::parse(text).unwrap());
         let named = |(name, text): &(&str, &str)| {
-            ((*name).into(), Named { terms: parse_terms(text).unwrap(), scale: None })
+            ((*name).into(), Named { terms: parse_terms(text).unwrap(), scale: None, help: None })
         };
         Pmu {
             name: "odd".into(),

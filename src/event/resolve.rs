@@ -1,15 +1,16 @@
 //! Resolution of event names to the fields of `perf_event_attr` on this host.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::catalog::{Catalog, Missing, Unresolved, pmu_help};
 use super::generic::{self, Found, Generic, Place};
 use super::modifiers::Subject;
-use super::pmu::{BadTerm, Pmu};
+use super::pmu::{BadTerm, Named, Pmu};
 use super::syntax::{self, Name, Term};
 use super::tracepoint::{MATCH_LIMIT, NoTracepoint};
-use super::{Event, Kind, Modifiers, Selector, known, pattern, stem};
+use super::{Event, Kind, Modifiers, Selector, known, pattern, stem, vendor};
 use crate::host::{CpuSet, KernelVersion};
 
 /// Position of the PMU type in `config` of a generic event for one type of core.
@@ -134,7 +135,10 @@ impl Catalog {
             Some(Found::Tool(reason)) => return refuse(reason, "use task-clock"),
             None => {}
         }
-        let owners: Vec<&Pmu> = self.pmus.iter().filter(|pmu| pmu.events.contains_key(word)).collect();
+        let mut owners: Vec<&Pmu> = self.pmus.iter().filter(|pmu| pmu.events.contains_key(word)).collect();
+        if owners.is_empty() {
+            owners = self.pmus.iter().filter(|pmu| self.vendor_event(pmu, word).is_some()).collect();
+        }
         if owners.is_empty() {
             return Err(self.unknown_symbol(word));
         }
@@ -303,11 +307,13 @@ impl Catalog {
     }
 
     fn on_pmu(&self, pmu: &Pmu, terms: &[Term], called: String) -> Result<Draft, Unresolved> {
+        let pmu = &*self.with_vendor_events(pmu, terms);
         let encoded = pmu.encode(terms).map_err(|bad| self.bad_term(pmu, bad))?;
-        let event = terms.iter().find(|term| pmu.events.contains_key(&term.name)).map(|term| &*term.name);
+        let event = terms.iter().find_map(|term| pmu.events.get_key_value(&term.name));
         let family = stem::without_instance(&pmu.name);
         let help = match event {
-            Some(event) => pmu_help(family, event),
+            Some((_, Named { help: Some(help), .. })) => help.to_string(),
+            Some((event, _)) => pmu_help(family, event),
             None => format!("Counts of the PMU {family}"),
         };
         let alone = pmu.core && !self.is_hybrid();
@@ -319,6 +325,18 @@ impl Catalog {
         draft.event.cpus = self.online_of(pmu).ok_or_else(|| offline(&pmu.name))?;
         draft.event.scale = encoded.scale;
         Ok(draft)
+    }
+
+    /// Returns the PMU with the events of the vendor's table that the terms name, and that sysfs does not have.
+    fn with_vendor_events<'p>(&self, pmu: &'p Pmu, terms: &[Term]) -> Cow<'p, Pmu> {
+        let mut pmu = Cow::Borrowed(pmu);
+        for Term { name, value } in terms {
+            let is_known = value.is_some() || pmu.events.contains_key(name) || pmu.format.contains_key(name);
+            if !is_known && let Some(named) = self.vendor_event(&pmu, name) {
+                pmu.to_mut().events.insert(Arc::clone(name), named);
+            }
+        }
+        pmu
     }
 
     fn tracepoint(&self, system: &str, event: &str) -> Result<Vec<Draft>, Unresolved> {
@@ -341,8 +359,13 @@ impl Catalog {
             let reason = format!("{} of this host has no event {word}", pmu.name);
             return Unresolved::new(Missing::AbsentOnHost, reason, bad.remedy);
         }
+        if let Some(no) = self.of_other_models(&word, &[pmu]) {
+            return no;
+        }
         let words = pmu.events.keys().chain(pmu.format.keys()).map(|name| &**name);
-        let near = pattern::nearest(&word, words);
+        let near = pattern::nearest(&word, words)
+            .map(str::to_owned)
+            .or_else(|| self.nearest_of_vendor(&word, &[pmu]));
         Unresolved::new(Missing::BadTerm, bad.reason, bad.remedy).meant(near)
     }
 
@@ -363,13 +386,45 @@ impl Catalog {
             }
             return no;
         }
+        let pmus: Vec<&Pmu> = self.pmus.iter().collect();
+        if let Some(no) = self.of_other_models(word, &pmus) {
+            return no;
+        }
         let generic: Vec<_> = generic::all().collect();
         let names = generic.iter().flat_map(|(event, aliases)| aliases.iter().copied().chain([&*event.name]));
         let named = self.pmus.iter().flat_map(|pmu| pmu.events.keys().map(|name| &**name));
-        let near = pattern::nearest(word, names.chain(named));
-        let remedy = "run perf-exporter list to see the events of this host; write names from vendor tables \
-             (INST_RETIRED.ANY) as cpu/event=…,umask=…/";
+        let near = pattern::nearest(word, names.chain(named)).map(str::to_owned);
+        let near = near.or_else(|| self.nearest_of_vendor(word, &pmus));
+        let remedy = "run perf-exporter list to see the events of this host";
         Unresolved::new(Missing::UnknownName, "there is no event with this name", remedy).meant(near)
+    }
+
+    /// Returns the error for an event of other CPU models than that of these PMUs.
+    fn of_other_models(&self, word: &str, pmus: &[&Pmu]) -> Option<Unresolved> {
+        let models = vendor::models_with(&word.to_ascii_lowercase());
+        if models.is_empty() {
+            return None;
+        }
+        let others = models.join(", ");
+        let reason = match self.models.first() {
+            Some((_, table)) => format!("{} has no such event; {others} have it", table.model.name),
+            None if self.has_core_pmu() => format!("no event table for this CPU; {others} have this event"),
+            None => format!("this host has no hardware counters; {others} have this event"),
+        };
+        let remedy = "run perf-exporter list to see the events of this host";
+        let near = self.nearest_of_vendor(word, pmus);
+        Some(Unresolved::new(Missing::AbsentOnHost, reason, remedy).meant(near))
+    }
+
+    /// Returns the closest name in the vendor's tables for these PMUs.
+    fn nearest_of_vendor(&self, word: &str, pmus: &[&Pmu]) -> Option<String> {
+        let word = word.to_ascii_lowercase();
+        let tables = pmus.iter().filter_map(|pmu| Some((pmu, self.vendor(pmu)?)));
+        let names: BTreeSet<&str> = tables
+            .flat_map(|(pmu, table)| table.events_of(&pmu.name, pmu.core))
+            .map(|event| event.name)
+            .collect();
+        pattern::nearest(&word, names).map(str::to_owned)
     }
 
     fn unknown_pmu(&self, word: &str) -> Unresolved {

@@ -116,6 +116,8 @@ fn a_hybrid_machine_opens_one_event_per_kind_of_core() {
         &[
             "cpu_atom/cycles/u",
             "cpu/event=0x3c,umask=0x1/",
+            "arith.div_active",
+            "cpu_core/MEM_LOAD_RETIRED.L3_MISS/u",
             "cpu_core/frontend=0x12/",
             "topdown-retiring",
             "slots",
@@ -135,6 +137,11 @@ fn a_server_opens_one_event_per_memory_controller_on_one_cpu_of_each_socket() {
         "intel-server",
         &[
             "uncore_imc/cas_count_read/",
+            "mem_load_retired.l3_miss,cpu/MEM_LOAD_RETIRED.L3_HIT,cmask=1/",
+            "offcore_response.all_data_rd.l3_miss.any_snoop",
+            "unc_m_cas_count.rd",
+            "mem_load_retired.l3_mis",
+            "ex_ret_instr",
             "imc/clockticks/",
             "uncore_imc_[45]/cas_count_write/",
             "uncore_*/event=0x1/",
@@ -155,6 +162,8 @@ fn amds_split_fields_take_their_values_apart() {
         "amd",
         &[
             "cpu/event=0x1c2,umask=0xff/",
+            "ex_ret_instr,l3_cache_accesses",
+            "mem_load_retired.l3_miss",
             "cpu/event=0x10ff/",
             "amd_df/event=0x3f07/",
             "amd_l3/event=0x4,umask=0x8,threadmask=3,enallslices/",
@@ -170,6 +179,7 @@ fn the_two_clusters_of_an_arm_machine_have_a_pmu_each() {
         "arm",
         &[
             "cpu_cycles",
+            "l2d_cache_refill:u",
             "br_retired",
             "armv8_cortex_a53/event=0x11,long/",
             "armv8_*/l1d_cache/",

@@ -66,3 +66,4 @@ mod top_screen;
 mod tracepoints;
 mod traces;
 mod tracing;
+mod vendor_events;

@@ -84,8 +84,11 @@ impl Selection {
     }
 
     pub(super) fn includes(&self, event: &Listed) -> bool {
+        // `cpu/mem_load_retired.l3_miss/` is also found as `mem_load*`, as by perf.
+        let alone = event.name.split_once('/').map(|(_, name)| name.trim_end_matches('/'));
         let named = |wanted: &Wanted| {
-            wanted.includes(&event.name) || event.aliases.iter().any(|name| wanted.includes(name))
+            let mut names = event.aliases.iter().copied().chain([&*event.name]).chain(alone);
+            names.any(|name| wanted.includes(name))
         };
         self.is_all()
             || self.categories.iter().any(|category| category.includes(event.kind))
@@ -118,6 +121,7 @@ mod tests {
         assert!(!includes(&["hw", "cache"], "cs", Kind::Software));
         assert!(includes(&["cache", "c?"], "cs", Kind::Software));
         assert!(includes(&["alia"], "cs", Kind::Software));
+        assert!(includes(&["mem_load*"], "cpu/mem_load_retired.l3_miss/", Kind::Raw));
         assert!(includes(&["pmu"], "msr/tsc/", Kind::Pmu));
         assert!(!includes(&["sdt"], "cs", Kind::Software));
     }
