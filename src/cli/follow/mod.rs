@@ -5,7 +5,9 @@
 //! observe::Subject (target) ───────────┴► Rings: opened on each CPU, merged ─► Listener: a line, a table, a file
 //! ```
 
+mod args;
 mod functions;
+mod output;
 mod rings;
 mod rows;
 mod spread;
@@ -28,7 +30,9 @@ use crate::ring::{Losses, Record, Sample};
 use crate::sys::spawn::Waiting;
 use crate::sys::{Fields, Kernel, Sideband};
 use crate::targets::OpenTarget;
+pub(super) use args::FollowArgs;
 pub(super) use functions::Functions;
+pub(super) use output::Output;
 use rings::Rings;
 pub(super) use rows::{Merge, Row, Rows};
 pub(super) use spread::{Spread, milliseconds};

@@ -1,11 +1,8 @@
 //! Arguments of `perf-exporter kmem`.
 
-use std::ffi::OsString;
-use std::time::Duration;
-
 use clap::{Args, ValueEnum};
 
-use crate::cli::observe::{TargetArgs, seconds};
+use crate::cli::follow::FollowArgs;
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
@@ -26,7 +23,7 @@ Exit codes: the exit code of the command; 1 if nothing could be traced, 2 for in
 cannot be run.")]
 pub(in crate::cli) struct KmemArgs {
     #[command(flatten)]
-    pub(super) target_args: TargetArgs,
+    pub(super) follow: FollowArgs,
     /// Sort keys, most significant first: frag, hit, bytes, pingpong, callsite.
     #[arg(
         short = 's',
@@ -43,12 +40,6 @@ pub(in crate::cli) struct KmemArgs {
     /// Show addresses instead of functions.
     #[arg(long)]
     pub(super) raw_ip: bool,
-    /// Stop after this number of seconds. A command receives SIGTERM.
-    #[arg(long = "time-limit", value_name = "SECS", value_parser = seconds)]
-    pub(super) limit: Option<Duration>,
-    /// Command to run and trace, with its arguments.
-    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
-    pub(super) command: Vec<OsString>,
 }
 
 /// Sort key of the rows.
@@ -75,7 +66,7 @@ mod tests {
     fn options_are_perfs() {
         let args: KmemArgs = typed("-s bytes,hit -l 5 --raw-ip -- ls -l").unwrap();
         assert_eq!((args.sort, args.line, args.raw_ip), (vec![Key::Bytes, Key::Hit], Some(5), true));
-        assert_eq!(args.command, ["ls", "-l"]);
+        assert_eq!(args.follow.command, ["ls", "-l"]);
         let args: KmemArgs = typed("").unwrap();
         assert_eq!(args.sort, [Key::Frag, Key::Hit, Key::Bytes]);
         for (line, words) in [("-s size", "invalid value 'size'"), ("-l 0", "0 is not in 1..")] {

@@ -8,7 +8,7 @@ mod args;
 mod slabs;
 
 use super::follow::{Functions, Listener, Session, Source, StreamItem, field};
-use super::observe::{Ending, Failure, Host, Program};
+use super::observe::{Ending, Failure, Host};
 use super::{print_note, put};
 use crate::event::Catalog;
 use crate::event::format::{Field, Format};
@@ -25,7 +25,7 @@ const ON_NODES: [&str; 2] = ["kmem:kmalloc_node", "kmem:kmem_cache_alloc_node"];
 
 /// Traces, prints the table at the end, and ends like the command.
 pub(super) fn kmem<K: Kernel>(args: &KmemArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
-    let subject = host.find(&args.target_args.target(&args.command))?;
+    let subject = host.find(&args.follow.target())?;
     let names: Vec<&str> =
         EVENTS.into_iter().chain(ON_NODES.into_iter().filter(|name| exists(name, &host.catalog))).collect();
     let sources = Source::find_all(&names, None, &host.catalog)?;
@@ -38,8 +38,8 @@ pub(super) fn kmem<K: Kernel>(args: &KmemArgs, host: &Host<'_, K>) -> Result<End
         sideband: Sideband::default(),
         subject: &subject,
         everybody: false,
-        program: Program::new(&args.command),
-        limit: args.limit,
+        program: args.follow.program(),
+        limit: args.follow.limit,
     };
     let functions = (!args.raw_ip).then(|| Functions::read(host.roots));
     let followed = session.follow(|_, _| Ok(Memory { decoders, slabs: Slabs::default(), unreadable: 0 }))?;

@@ -1,12 +1,9 @@
 //! Arguments of `perf-exporter lock`.
 
-use std::ffi::OsString;
-use std::time::Duration;
-
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::kind::{LockKind, LockKinds};
-use crate::cli::observe::{TargetArgs, seconds};
+use crate::cli::follow::FollowArgs;
 
 #[derive(Debug, Clone, Args)]
 pub(in crate::cli) struct LockArgs {
@@ -39,7 +36,7 @@ Exit codes: the exit code of the command; 1 if nothing could be traced, 2 for in
 cannot be run.")]
 pub(super) struct ContentionArgs {
     #[command(flatten)]
-    pub(super) target_args: TargetArgs,
+    pub(super) follow: FollowArgs,
     /// Sort key: contended, wait_total, wait_max, wait_min, avg_wait.
     #[arg(short = 'k', long, value_name = "KEY", default_value = "wait_total", hide_possible_values = true)]
     pub(super) key: Key,
@@ -64,12 +61,6 @@ pub(super) struct ContentionArgs {
     /// Number of functions to skip before the caller is searched for.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) stack_skip: u8,
-    /// Stop after this number of seconds. A command receives SIGTERM.
-    #[arg(long = "time-limit", value_name = "SECS", value_parser = seconds)]
-    pub(super) limit: Option<Duration>,
-    /// Command to run and trace, with its arguments.
-    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
-    pub(super) command: Vec<OsString>,
 }
 
 /// Sort key of the rows.
@@ -103,7 +94,7 @@ mod tests {
         assert_eq!((args.entries, args.key), (Some(5), Key::AvgWait));
         let kinds: Vec<_> = args.type_filter.iter().flat_map(|kinds| kinds.iter()).collect();
         assert_eq!(kinds, [&LockKind::RwsemRead, &LockKind::RwsemWrite, &LockKind::Spinlock]);
-        assert_eq!(args.command, ["sleep", "1"]);
+        assert_eq!(args.follow.command, ["sleep", "1"]);
         assert_eq!((args.max_stack, args.stack_skip), (8, 0));
         assert!(read("-l").unwrap().lock_addr && read("--threads").unwrap().threads);
     }

@@ -13,7 +13,7 @@ mod waits;
 use std::collections::BTreeMap;
 
 use super::follow::{Functions, Listener, Session, Source, StreamItem, field, shown};
-use super::observe::{Ending, Failure, Host, Program};
+use super::observe::{Ending, Failure, Host};
 use super::{print_note, put};
 use crate::error::printable;
 use crate::event::format::{Field, Format};
@@ -44,7 +44,7 @@ pub(super) fn lock<K: Kernel>(args: &LockArgs, host: &Host<'_, K>) -> Result<End
 /// Traces, and prints the table at the end.
 fn contention<K: Kernel>(args: &ContentionArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
     let view = view(args);
-    let subject = host.find(&args.target_args.target(&args.command))?;
+    let subject = host.find(&args.follow.target())?;
     let sources = Source::find_all(&EVENTS, None, &host.catalog)?;
     let fields_of: Vec<_> =
         sources.iter().map(|source| WaitFields::of(&source.format)).collect::<anyhow::Result<_>>()?;
@@ -66,8 +66,8 @@ fn contention<K: Kernel>(args: &ContentionArgs, host: &Host<'_, K>) -> Result<En
         sideband: Sideband { task: with_names, comm: with_names, ..Sideband::default() },
         subject: &subject,
         everybody: false,
-        program: Program::new(&args.command),
-        limit: args.limit,
+        program: args.follow.program(),
+        limit: args.follow.limit,
     };
     let callers = with_stacks.then(|| Callers::read(args, host.roots));
     let followed = session.follow(|_, _| {

@@ -1,12 +1,10 @@
 //! Arguments of `perf-exporter sched`.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::cli::observe::{TargetArgs, seconds};
+use crate::cli::follow::FollowArgs;
 
 #[derive(Debug, Clone, Args)]
 pub(in crate::cli) struct SchedArgs {
@@ -22,19 +20,6 @@ pub(super) enum View {
     Timehist(TimehistArgs),
     /// Show which thread is on each CPU, with a line for each change.
     Map(MapArgs),
-}
-
-/// Target and duration.
-#[derive(Debug, Clone, Args)]
-pub(super) struct Follow {
-    #[command(flatten)]
-    pub(super) target_args: TargetArgs,
-    /// Stop after this number of seconds. A command receives SIGTERM.
-    #[arg(long = "time-limit", value_name = "SECS", value_parser = seconds)]
-    pub(super) limit: Option<Duration>,
-    /// Command to run and trace, with its arguments.
-    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
-    pub(super) command: Vec<OsString>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -53,7 +38,7 @@ Exit codes: the exit code of the command; 1 if nothing could be traced, 2 for in
 cannot be run.")]
 pub(super) struct LatencyArgs {
     #[command(flatten)]
-    pub(super) follow: Follow,
+    pub(super) follow: FollowArgs,
     /// Sort keys, most significant first: avg, max, count (or switch), runtime, pid.
     #[arg(
         short = 's',
@@ -108,7 +93,7 @@ Exit codes: the exit code of the command; 1 if nothing could be traced, 2 for in
 cannot be run.")]
 pub(super) struct TimehistArgs {
     #[command(flatten)]
-    pub(super) follow: Follow,
+    pub(super) follow: FollowArgs,
     /// Show only a summary by thread, at the end.
     #[arg(short = 's', long)]
     pub(super) summary: bool,
@@ -164,7 +149,7 @@ Exit codes: the exit code of the command; 1 if nothing could be traced, 2 for in
 cannot be run.")]
 pub(super) struct MapArgs {
     #[command(flatten)]
-    pub(super) follow: Follow,
+    pub(super) follow: FollowArgs,
     /// Show columns only for CPUs that have changed, in the order of their first change.
     #[arg(long)]
     pub(super) compact: bool,

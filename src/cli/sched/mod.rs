@@ -17,11 +17,11 @@ mod timehist;
 
 use std::time::Duration;
 
-use super::follow::{Listener, Session, SessionResult, Source};
-use super::observe::{Ending, Failure, Host, Program, Subject};
+use super::follow::{FollowArgs, Listener, Session, SessionResult, Source};
+use super::observe::{Ending, Failure, Host, Subject};
 use crate::sys::{Fields, Kernel, Sideband};
 pub(super) use args::SchedArgs;
-use args::{Follow, View};
+use args::View;
 use machine::Machine;
 
 /// Traces the scheduler, and ends like the command.
@@ -36,12 +36,12 @@ pub(super) fn sched<K: Kernel>(args: &SchedArgs, host: &Host<'_, K>) -> Result<E
 /// Traces `events` of all threads, with call chains in the kernel if `chains` is set. `begin` creates the listener for observations about
 /// the target.
 fn follow<K: Kernel, L: Listener>(
-    Follow { target_args, command, limit }: &Follow,
+    args: &FollowArgs,
     (events, chains): (&[&str], bool),
     host: &Host<'_, K>,
     begin: impl FnOnce(Machine) -> L,
 ) -> Result<SessionResult<L>, Failure> {
-    let subject = host.find(&target_args.target(command))?;
+    let subject = host.find(&args.target())?;
     let sources = Source::find_all(events, None, &host.catalog)?;
     let period = sources.iter().any(|source| source.event.counts_amounts());
     let cgroup = matches!(subject, Subject::Cgroups { .. });
@@ -63,8 +63,8 @@ fn follow<K: Kernel, L: Listener>(
         sideband: Sideband { task: true, switches: true, cgroup, ..Sideband::default() },
         subject: &subject,
         everybody: true,
-        program: Program::new(command),
-        limit: *limit,
+        program: args.program(),
+        limit: args.limit,
     };
     session.follow(|open_targets, _| Ok(begin(Machine::new(&sources, open_targets, host.roots)?)))
 }

@@ -1,17 +1,13 @@
 //! `perf-exporter sched timehist`: one line for each run of a thread.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::ops::Range;
-use std::path::Path;
-
-use anyhow::Context;
 
 use super::args::TimehistArgs;
 use super::machine::{Machine, Observation};
 use super::summary::{Summary, task};
 use super::{follow, seconds};
-use crate::cli::follow::{Functions, Listener, StreamItem};
+use crate::cli::follow::{Functions, Listener, Output, StreamItem};
 use crate::cli::observe::{Ending, Failure, Host};
 use crate::cli::put;
 use crate::export::trace_json::TraceJson;
@@ -25,7 +21,8 @@ const EVENTS: [&str; 4] =
 
 /// Traces, and prints lines or writes a trace file.
 pub(super) fn run<K: Kernel>(args: &TimehistArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
-    let json = args.json.as_deref().map(create).transpose()?;
+    let output = args.json.as_deref().map(|path| Output::open("--json", Some(path)));
+    let json = output.transpose()?.map(TraceJson::new);
     let functions = args.call_graph.then(|| Functions::read(host.roots));
     if let Some(problem) = functions.as_ref().and_then(Functions::problem) {
         tracing::warn!("-g shows addresses: {problem}");
@@ -49,19 +46,7 @@ struct Timehist {
     machine: Machine,
     lines: Option<Lines>,
     summary: Option<Summary>,
-    json: Option<TraceJson<Box<dyn Write>>>,
-}
-
-/// Creates the file of a trace; `-` is standard output.
-///
-/// # Errors
-/// If the file cannot be created.
-fn create(path: &Path) -> anyhow::Result<TraceJson<Box<dyn Write>>> {
-    if path == "-" {
-        return Ok(TraceJson::new(Box::new(io::stdout())));
-    }
-    let file = File::create(path).with_context(|| format!("--json {}", path.display()))?;
-    Ok(TraceJson::new(Box::new(file)))
+    json: Option<TraceJson<Output>>,
 }
 
 impl Listener for Timehist {

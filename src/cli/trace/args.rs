@@ -1,12 +1,11 @@
 //! Arguments of `perf-exporter trace`.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, value_parser};
 
-use crate::cli::observe::{TargetArgs, seconds};
+use crate::cli::follow::FollowArgs;
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
@@ -26,7 +25,7 @@ Exit codes: the exit code of the command; 1 if nothing could be traced, 2 for in
 cannot be run.")]
 pub(in crate::cli) struct TraceArgs {
     #[command(flatten)]
-    pub(super) target_args: TargetArgs,
+    pub(super) follow: FollowArgs,
     /// Show only these calls: openat,read*, or classes of them: file, network, process, memory, signal, ipc. With ! before the first, show
     /// all other calls. Words with a colon are tracepoints: sched:sched_switch,kmem:*. May be repeated.
     #[arg(
@@ -46,7 +45,7 @@ pub(in crate::cli) struct TraceArgs {
     /// Show times on the clock of the kernel, not since the start.
     #[arg(short = 'T', long)]
     pub(super) time: bool,
-    /// Write to this file instead of standard output.
+    /// Write to this file instead of standard output; - is standard output. An existing file is overwritten.
     #[arg(short = 'o', long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
     /// Stop after this number of lines. A command receives SIGTERM.
@@ -58,12 +57,6 @@ pub(in crate::cli) struct TraceArgs {
     /// Also show a summary by thread and call at the end.
     #[arg(short = 'S', long, conflicts_with = "summary")]
     pub(super) with_summary: bool,
-    /// Stop after this number of seconds. A command receives SIGTERM.
-    #[arg(long = "time-limit", value_name = "SECS", value_parser = seconds)]
-    pub(super) limit: Option<Duration>,
-    /// Command to run and trace, with its arguments.
-    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
-    pub(super) command: Vec<OsString>,
 }
 
 fn milliseconds(text: &str) -> Result<Duration, String> {
@@ -86,7 +79,7 @@ mod tests {
         let args = read("-e !read,write --duration 0.5 -s -p 7").unwrap();
         assert_eq!(args.selected, ["!read,write"]);
         assert_eq!((args.duration, args.summary), (Some(Duration::from_micros(500)), true));
-        assert_eq!(read("--failure -- ls -s").unwrap().command, ["ls", "-s"]);
+        assert_eq!(read("--failure -- ls -s").unwrap().follow.command, ["ls", "-s"]);
         let args = read("-T -o out.txt --max-events 5 -e file -e sched:*").unwrap();
         assert_eq!((args.time, args.max_events, args.selected.len()), (true, Some(5), 2));
     }

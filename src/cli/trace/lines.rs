@@ -1,15 +1,13 @@
 //! The output lines of `perf-exporter trace`.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 
 use super::args::TraceArgs;
 use super::arguments::{Arguments, REGISTERS};
 use super::descriptors::{Answer, Descriptor, Descriptors};
 use super::words::Words;
-use crate::cli::follow::{milliseconds, shown};
-use crate::cli::put;
+use crate::cli::follow::{Output, milliseconds, shown};
 use crate::error::Errno;
 use crate::event::Catalog;
 use crate::sched::Thread;
@@ -236,26 +234,6 @@ impl<'c> Lines<'c> {
             return Ok(());
         }
         output.put(&std::mem::take(&mut self.text))
-    }
-}
-
-/// Where lines and summaries are written.
-#[derive(Debug)]
-pub(super) enum Output {
-    Standard,
-    File(File),
-}
-
-impl Output {
-    /// Writes a text.
-    ///
-    /// # Errors
-    /// If standard output is closed, or the file cannot be written.
-    pub(super) fn put(&mut self, text: &str) -> io::Result<()> {
-        match self {
-            Self::Standard => put(text),
-            Self::File(file) => file.write_all(text.as_bytes()),
-        }
     }
 }
 

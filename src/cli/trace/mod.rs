@@ -16,14 +16,13 @@ mod select;
 mod summary;
 mod words;
 
-use std::fs::File;
 use std::io;
 
 use anyhow::Context;
 use rustc_hash::FxHashMap;
 
-use super::follow::{Listener, Session, Source, StreamItem, field};
-use super::observe::{Ending, Failure, Host, Program};
+use super::follow::{Listener, Output, Session, Source, StreamItem, field};
+use super::observe::{Ending, Failure, Host};
 use crate::clock::Clock;
 use crate::error::printable;
 use crate::event::Catalog;
@@ -36,7 +35,7 @@ use crate::syscall::{Abi, Call, Calls, PendingCall};
 pub(super) use args::TraceArgs;
 use arguments::REGISTERS;
 use descriptors::{CLOSING, Descriptors};
-use lines::{Lines, Output, Shape};
+use lines::{Lines, Shape};
 use select::Selection;
 use summary::Summary;
 
@@ -55,11 +54,8 @@ pub(super) fn trace<K: Kernel>(args: &TraceArgs, host: &Host<'_, K>) -> Result<E
     let selection = calls.map(|text| Selection::parse(&text, &[Some(abi), Abi::here(false)], also));
     let selection = selection.transpose().map_err(usage)?;
     let with_calls = selection.is_some() || events.is_empty();
-    let output = match &args.output {
-        Some(path) => Output::File(File::create(path).with_context(|| format!("-o {}", path.display()))?),
-        None => Output::Standard,
-    };
-    let subject = host.find(&args.target_args.target(&args.command))?;
+    let output = Output::open("-o", args.output.as_deref())?;
+    let subject = host.find(&args.follow.target())?;
     let (sources, traced) =
         sources(with_calls, &events, selection.as_ref(), subject.is_processes(), &host.catalog)?;
     let fields =
@@ -71,8 +67,8 @@ pub(super) fn trace<K: Kernel>(args: &TraceArgs, host: &Host<'_, K>) -> Result<E
         sideband: Sideband { task: true, comm: true, ..Sideband::default() },
         subject: &subject,
         everybody: false,
-        program: Program::new(&args.command),
-        limit: args.limit,
+        program: args.follow.program(),
+        limit: args.follow.limit,
     };
     let followed = session.follow(|_, begun| {
         let lines = || {
