@@ -28,7 +28,7 @@ impl<'a, K> Host<'a, K> {
     /// Resolves `target` on this host.
     ///
     /// # Errors
-    /// If a selected CPU, cgroup, process or thread does not exist.
+    /// If a selected CPU or cgroup does not exist, or none of the selected processes or threads.
     pub(in crate::cli) fn find(&self, target: &Target) -> Result<Subject, Failure> {
         Subject::find(target, self.roots, self.facts())
     }

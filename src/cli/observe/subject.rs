@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use super::{Failure, Target};
+use crate::cli::print_note;
 use crate::error::printable;
 use crate::host::{self, CpuSet, Facts, Roots};
 use crate::profile::Cgroups;
@@ -41,7 +42,7 @@ impl Subject {
     /// Resolves `target` on this machine.
     ///
     /// # Errors
-    /// If a selected CPU, cgroup, process or thread does not exist.
+    /// If a selected CPU or cgroup does not exist, or none of the selected processes or threads.
     pub(in crate::cli) fn find(target: &Target, roots: &Roots, facts: &Facts) -> Result<Self, Failure> {
         Ok(match target {
             Target::Machine(cpus) => {
@@ -73,10 +74,10 @@ impl Subject {
     }
 
     /// Returns the targets to open the groups for, one per result that is shown separately. `child` is a command that has not been started
-    /// yet.
+    /// yet. Processes and threads that have ended since [`find`](Self::find) are skipped while others remain.
     ///
     /// # Errors
-    /// If a target has ended since [`find`](Self::find).
+    /// If a cgroup was removed, or if all processes and threads have ended.
     pub(in crate::cli) fn open_targets(
         &self,
         roots: &Roots,
@@ -91,16 +92,8 @@ impl Subject {
                 };
                 dirs.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?
             }
-            Self::Processes(pids) => {
-                let mut threads = Vec::new();
-                for pid in pids {
-                    let names = host::list(&roots.proc.join(pid.to_string()).join("task"))
-                        .with_context(|| format!("cannot list the threads of process {pid}"))?;
-                    threads.extend(names.iter().filter_map(|name| name.parse::<u32>().ok()));
-                }
-                vec![OpenTarget::Threads(threads)]
-            }
-            Self::Threads(tids) => vec![OpenTarget::Threads(tids.clone())],
+            Self::Processes(pids) => vec![OpenTarget::Threads(threads(pids, roots)?)],
+            Self::Threads(tids) => vec![OpenTarget::Threads(running(tids, roots)?)],
             Self::Command => child.map(OpenTarget::Command).into_iter().collect(),
         })
     }
@@ -109,7 +102,7 @@ impl Subject {
     /// cgroups that are descendants of other selected cgroups.
     ///
     /// # Errors
-    /// If a target has ended since [`find`](Self::find).
+    /// See [`open_targets`](Self::open_targets).
     pub(in crate::cli) fn distinct_targets(
         &self,
         roots: &Roots,
@@ -210,11 +203,53 @@ fn online(asked: Option<&CpuSet>, facts: &Facts) -> Result<CpuSet, Failure> {
     Ok(cpus.clone())
 }
 
+/// Returns the processes or threads that exist. A list from another command can contain some that have ended since, which is reported.
 fn present(ids: &[u32], what: &str, roots: &Roots) -> Result<Vec<u32>, Failure> {
-    match ids.iter().find(|id| !roots.proc.join(id.to_string()).exists()) {
-        Some(id) => Err(anyhow::anyhow!("there is no {what} {id}; run ps -eL to list all").into()),
-        None => Ok(ids.to_vec()),
+    let (present, absent): (Vec<u32>, Vec<u32>) = ids.iter().partition(|&&id| exists(id, roots));
+    match absent.first() {
+        Some(id) if present.is_empty() => {
+            Err(anyhow::anyhow!("there is no {what} {id}; run ps -eL to list all").into())
+        }
+        _ => {
+            absent.iter().for_each(|id| print_note(&format!("there is no {what} {id}: it is left out")));
+            Ok(present)
+        }
     }
+}
+
+fn exists(id: u32, roots: &Roots) -> bool {
+    roots.proc.join(id.to_string()).exists()
+}
+
+/// Returns the threads of the processes that have not ended.
+///
+/// # Errors
+/// If all have ended, or if the threads of one cannot be listed.
+fn threads(pids: &[u32], roots: &Roots) -> anyhow::Result<Vec<u32>> {
+    let mut threads = Vec::new();
+    for pid in pids {
+        let names = match host::list(&roots.proc.join(pid.to_string()).join("task")) {
+            Err(error) if error.is_absent() => continue,
+            names => names.with_context(|| format!("cannot list the threads of process {pid}"))?,
+        };
+        threads.extend(names.iter().filter_map(|name| name.parse::<u32>().ok()));
+    }
+    if threads.is_empty() {
+        anyhow::bail!("all of the selected processes have ended");
+    }
+    Ok(threads)
+}
+
+/// Returns the threads that have not ended.
+///
+/// # Errors
+/// If all have ended.
+fn running(tids: &[u32], roots: &Roots) -> anyhow::Result<Vec<u32>> {
+    let tids: Vec<u32> = tids.iter().copied().filter(|&tid| exists(tid, roots)).collect();
+    if tids.is_empty() {
+        anyhow::bail!("all of the selected threads have ended");
+    }
+    Ok(tids)
 }
 
 /// Returns the processes of a user, by number or by the name in `/etc/passwd`, without this process.
@@ -321,12 +356,41 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_an_error() {
+    fn a_process_that_does_not_exist_is_left_out_while_another_exists() {
         let proc = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(proc.path().join("proc/7")).unwrap();
         let roots = Roots::under(proc.path());
         assert_eq!(present(&[7], "process", &roots).unwrap(), [7]);
-        let Err(Failure::Failed(error)) = present(&[7, 8], "process", &roots) else { panic!("it is there") };
+        assert_eq!(present(&[8, 7], "process", &roots).unwrap(), [7]);
+        let Err(Failure::Failed(error)) = present(&[8, 9], "process", &roots) else { panic!("it exists") };
         assert!(error.to_string().starts_with("there is no process 8"), "{error}");
+    }
+
+    #[test]
+    fn processes_that_end_before_they_are_opened_are_skipped_while_another_remains() {
+        let proc = tempfile::tempdir().unwrap();
+        for dir in ["proc/7/task/7", "proc/7/task/9", "proc/8/task/8", "proc/9"] {
+            std::fs::create_dir_all(proc.path().join(dir)).unwrap();
+        }
+        let roots = Roots::under(proc.path());
+        let opened = |subject: &Subject| match &subject.open_targets(&roots, None)?[..] {
+            [OpenTarget::Threads(tids)] => {
+                let mut tids = tids.clone();
+                tids.sort_unstable();
+                Ok(tids)
+            }
+            others => anyhow::bail!("{others:?}"),
+        };
+        let (processes, threads) = (Subject::Processes(vec![8, 7]), Subject::Threads(vec![9, 7]));
+        assert_eq!(opened(&processes).unwrap(), [7, 8, 9]);
+        std::fs::remove_dir_all(proc.path().join("proc/8")).unwrap();
+        std::fs::remove_dir_all(proc.path().join("proc/9")).unwrap();
+        assert_eq!(opened(&processes).unwrap(), [7, 9]);
+        assert_eq!(opened(&threads).unwrap(), [7]);
+        std::fs::remove_dir_all(proc.path().join("proc/7")).unwrap();
+        for (subject, what) in [(processes, "processes"), (threads, "threads")] {
+            let error = opened(&subject).unwrap_err().to_string();
+            assert_eq!(error, format!("all of the selected {what} have ended"));
+        }
     }
 }

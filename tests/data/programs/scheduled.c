@@ -7,6 +7,7 @@
 //                       N threads map, touch and unmap memory M times each, so that they wait for the lock of the mappings.
 //   scheduled calls     1000 times getppid, 100 times openat of what is not there, 20 sleeps of 5 ms; prints how many
 //                       nanoseconds it slept.
+//   scheduled storm UID 64 children of this user at a time, each of which ends after 1 to 4 ms, until it is killed.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -115,10 +116,24 @@ static int contend(int threads, long times) {
     return 0;
 }
 
+static int storm(uid_t user) {
+    if (setgid(user) || setuid(user)) return 1;
+    // Otherwise its files in /proc belong to root.
+    prctl(PR_SET_DUMPABLE, 1);
+    for (int running = 0;; running++) {
+        if (running >= 64) wait(NULL);
+        if (fork() == 0) {
+            usleep(1000 + getpid() % 4 * 1000);
+            _exit(0);
+        }
+    }
+}
+
 int main(int count, char **arguments) {
     if (count == 3 && strcmp(arguments[1], "relay") == 0) return relay(atoi(arguments[2]), "");
     if (count == 4 && strcmp(arguments[1], "relay") == 0) return relay(atoi(arguments[2]), arguments[3]);
     if (count == 4 && strcmp(arguments[1], "contend") == 0) return contend(atoi(arguments[2]), atol(arguments[3]));
     if (count == 2 && strcmp(arguments[1], "calls") == 0) return calls();
+    if (count == 3 && strcmp(arguments[1], "storm") == 0) return storm(atoi(arguments[2]));
     return 2;
 }
