@@ -196,12 +196,7 @@ impl<K: Kernel> Session<'_, K> {
             let counted = subject.ends_with(host.roots);
             let mut wait = program.start(child, counted, signals, Some(TICK), self.limit)?;
             let happened = loop {
-                let happened = tokio::select! {
-                    happened = wait.next() => happened,
-                    () = ready.notified() => WaitEvent::Interval,
-                };
-                // Rings that fill faster than this loop reads them are always ready. Timers and signals need a turn of the runtime.
-                tokio::task::yield_now().await;
+                let happened = next(wait.next(), &ready).await;
                 let until = host.clock.kernel().saturating_sub(BEHIND);
                 rings.drain(until, &mut |item| listener.handle(&item));
                 listener.drained(until);
@@ -223,6 +218,18 @@ impl<K: Kernel> Session<'_, K> {
     }
 }
 
+/// Waits for the next event of the measurement, or until rings have records to read.
+///
+/// Rings that fill faster than they are read are always ready. Timers and signals need a turn of the runtime nevertheless.
+async fn next(event: impl Future<Output = WaitEvent>, ready: &Notify) -> WaitEvent {
+    let happened = tokio::select! {
+        happened = event => happened,
+        () = ready.notified() => WaitEvent::Interval,
+    };
+    tokio::task::yield_now().await;
+    happened
+}
+
 /// Returns a field that the records of a tracepoint must have.
 ///
 /// # Errors
@@ -240,6 +247,7 @@ pub(super) fn shown(comm: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::observe::Wait;
     use crate::host::{Facts, Roots};
 
     #[test]
@@ -250,6 +258,25 @@ mod tests {
         let refusal = Source::find("raw_syscalls:sys_enter", None, &catalog).unwrap_err();
         assert_eq!((&*refusal.event, refusal.cause), ("raw_syscalls:sys_enter", Cause::Absent));
         assert!(refusal.remedy.is_some(), "{refusal}");
+    }
+
+    #[test]
+    fn a_time_limit_ends_a_session_in_which_rings_are_always_ready() {
+        let limit = Duration::from_millis(50);
+        let turns = measure(async |signals| {
+            let (ready, mut wait) = (Notify::new(), Wait::new(signals, None, Vec::new(), None, Some(limit)));
+            for turn in 0..1000 {
+                ready.notify_one();
+                if next(wait.next(), &ready).await == WaitEvent::TimeUp {
+                    return Ok(Some(turn));
+                }
+                // Reading takes time.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(None)
+        });
+        let turns = turns.unwrap();
+        assert!(turns.is_some_and(|turns| turns > 0), "the rings starve the timers: {turns:?}");
     }
 
     #[test]
