@@ -129,6 +129,11 @@ pub struct FormatError {
 }
 
 impl Format {
+    /// Returns the format of an event that is not a tracepoint: its records have no fields.
+    pub fn without_fields(name: &str) -> Self {
+        Self { id: 0, name: name.into(), fields: Vec::new(), print: "".into() }
+    }
+
     /// Parses a whole format file. Unknown lines, which later kernels may add, are skipped.
     ///
     /// # Errors

@@ -190,6 +190,7 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
         (fields.ip, abi::PERF_SAMPLE_IP),
         (fields.tid, abi::PERF_SAMPLE_TID),
         (fields.time, abi::PERF_SAMPLE_TIME),
+        (fields.address, abi::PERF_SAMPLE_ADDR),
         (fields.cpu, abi::PERF_SAMPLE_CPU),
         (fields.period, abi::PERF_SAMPLE_PERIOD),
         (fields.read.is_some(), abi::PERF_SAMPLE_READ),

@@ -37,6 +37,8 @@ pub struct Fields {
     /// Time in nanoseconds of the kernel's scheduler clock (`PERF_SAMPLE_TIME`). The other records of the event then end with the time as
     /// well (`sample_id_all`).
     pub time: bool,
+    /// The address that the instruction accessed (`PERF_SAMPLE_ADDR`), for events that have one, such as page faults.
+    pub address: bool,
     /// The CPU (`PERF_SAMPLE_CPU`), which the reader of a ring knows without it. For records that are stored in a file. The other records
     /// of the event then end with the CPU as well (`sample_id_all`).
     pub cpu: bool,
@@ -73,6 +75,7 @@ impl Fields {
         ip: false,
         tid: false,
         time: false,
+        address: false,
         cpu: false,
         period: false,
         read: None,

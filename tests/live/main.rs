@@ -68,3 +68,4 @@ mod tracepoints;
 mod traces;
 mod tracing;
 mod vendor_events;
+mod tracing_stacks;

@@ -20,6 +20,7 @@ fn fields(bits: u16) -> Fields {
         callchain: bit(8),
         user_stack: if bit(9) { 1024 } else { 0 },
         width: bit(10),
+        address: bit(13),
         cpu: bit(11),
         // Changes the addresses, not the layout.
         kernel_only: false,

@@ -25,6 +25,9 @@ const INLINING_RUST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pro
 /// A program with known scheduling and known system calls.
 const SCHEDULED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/scheduled.c");
 
+/// A program with known waits for futexes.
+const FUTEXES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/futexes.c");
+
 /// A program that causes one of several kinds of trouble.
 const TROUBLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/troubled.c");
 
@@ -78,6 +81,12 @@ impl Program {
     #[allow(dead_code, reason = "not every target tests the scheduler")]
     pub(crate) fn compile_scheduled() -> Self {
         Self::compile_source(SCHEDULED, "scheduled", &["-O1", "-pthread"])
+    }
+
+    /// Compiles the program with known waits for futexes. It has frame pointers.
+    #[allow(dead_code, reason = "not every target follows threads")]
+    pub(crate) fn compile_futexes() -> Self {
+        Self::compile_source(FUTEXES, "futexes", &["-O1", "-pthread", "-fno-omit-frame-pointer"])
     }
 
     /// Compiles the program that spends its time in functions inlined into `outermost`, with debug information.

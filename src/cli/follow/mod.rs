@@ -6,6 +6,7 @@
 //! ```
 
 mod args;
+mod call_chains;
 mod functions;
 mod output;
 mod rings;
@@ -31,6 +32,7 @@ use crate::sys::spawn::Waiting;
 use crate::sys::{Fields, Kernel, Sideband};
 use crate::targets::OpenTarget;
 pub(super) use args::FollowArgs;
+pub(super) use call_chains::CallChains;
 pub(super) use functions::Functions;
 pub(super) use output::Output;
 use rings::Rings;
@@ -43,11 +45,13 @@ const TICK: Duration = Duration::from_millis(100);
 /// Reordering window in nanoseconds. A record can still be written on one CPU while a younger record of another CPU is read.
 const BEHIND: u64 = 5_000_000;
 
-/// A tracepoint whose records are read.
+/// A tracepoint, or another event, whose records are read.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) event: Event,
     pub(super) format: Format,
+    /// The fields of its records, if they differ from those of the session: in others than identifier, instruction, thread and time.
+    pub(super) fields: Option<Fields>,
 }
 
 impl Source {
@@ -66,7 +70,20 @@ impl Source {
         let format = name.split_once(':').map(|(system, event)| catalog.format(system, event));
         let format = format.ok_or_else(|| broken("it is not a tracepoint".into()))?;
         let format = format.map_err(|error| broken(error.to_string()))?;
-        Ok(Self { event: Event { filter: filter.map(Arc::from), ..event }, format })
+        Ok(Self { event: Event { filter: filter.map(Arc::from), ..event }, format, fields: None })
+    }
+
+    /// Finds a software event.
+    ///
+    /// # Errors
+    /// The reason why it does not exist.
+    pub(super) fn software(name: &str, catalog: &Catalog) -> Result<Self, Failure> {
+        let written = one_event(name).map_err(anyhow::Error::from)?;
+        let found = catalog.resolve(&written);
+        let found =
+            found.map_err(|unresolved| Failure::Nothing(vec![plan::refusal(&written, &unresolved)]))?;
+        let event = found.into_iter().next().with_context(|| format!("{name} resolves to no event"))?;
+        Ok(Self { event, format: Format::without_fields(name), fields: None })
     }
 
     /// Finds all tracepoints in `names`. All are required: results from only some of them would be misleading.

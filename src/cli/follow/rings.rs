@@ -22,11 +22,16 @@ use crate::targets::OpenTarget;
 /// Maximum bytes of a ring per CPU, sufficient for about one second of a busy CPU.
 const RING: usize = 4 << 20;
 
+/// The same for records with copies of stacks.
+const STACK_RING: usize = 16 << 20;
+
 /// How records of an event are interpreted.
 #[derive(Debug, Clone, Copy)]
 struct RecordSource {
     /// Index of the source.
     source: usize,
+    /// The fields of its records.
+    fields: Fields,
     /// Whether the counter of the event counts exactly the hits that it writes records of.
     counts_hits: bool,
 }
@@ -57,8 +62,10 @@ impl<E: Event> Rings<E> {
         cpus: &CpuSet,
     ) -> Result<Self, Failure> {
         let open = |_cpu| request(session);
+        let copies = session.sources.iter().any(|source| fields(session, source).user_stack > 0);
+        let most = if copies { STACK_RING } else { RING };
         let OpenRings { opened, rings, refusals } =
-            OpenRings::open(session.host, "records", open_targets, cpus, RING, open);
+            OpenRings::open(session.host, "records", open_targets, cpus, most, open);
         let sources = opened.writers().flat_map(|(_, writers)| &writers.events);
         let sources = sources.map(|writer| (writer.id, writer.of)).collect();
         let (fields, merger, losses) = (session.fields, Merger::default(), Losses::default());
@@ -105,9 +112,10 @@ impl<E: Event> Rings<E> {
         let (sources, read) = (&self.sources, &mut self.read);
         self.merger.flush(until, |RingId { cpu, .. }, record| {
             let time = time_of(record, fields).unwrap_or_default();
-            match Record::parse(record, fields) {
-                Ok(Record::Sample(sample)) => match sources.get(&sample.identifier) {
-                    Some(&RecordSource { source, counts_hits }) => {
+            let source = identifier(record).and_then(|id| sources.get(&id));
+            match Record::parse(record, source.map_or(fields, |source| &source.fields)) {
+                Ok(Record::Sample(sample)) => match source {
+                    Some(&RecordSource { source, counts_hits, .. }) => {
                         *read += u64::from(counts_hits);
                         each(StreamItem::Hit { source, cpu, sample });
                     }
@@ -139,14 +147,25 @@ impl<E: Event> Rings<E> {
 
 /// Returns the events to open on each CPU.
 fn request<'s, K>(session: &Session<'s, K>) -> Request<'s, RecordSource> {
-    let sampling =
-        |sideband| Sampling { rate: Rate::Period(1), fields: session.fields, sideband, ordered: true };
-    let events = session.sources.iter().enumerate().map(|(place, Source { event, .. })| {
+    let sampling = |fields, sideband| Sampling { rate: Rate::Period(1), fields, sideband, ordered: true };
+    let events = session.sources.iter().enumerate().map(|(place, source)| {
+        let (event, fields) = (&source.event, fields(session, source));
         // On some kernels, scheduler events on an idle CPU are counted but write no records. That is not a loss.
         let counts_hits = !event.counts_amounts() && !event.name.starts_with("sched:");
-        let writer = RecordSource { source: place, counts_hits };
-        (Attr::sampling(event, sampling(Sideband::default())), event, writer)
+        let writer = RecordSource { source: place, fields, counts_hits };
+        (Attr::sampling(event, sampling(fields, Sideband::default())), event, writer)
     });
-    let holder = Attr::software(DUMMY, Some(sampling(session.sideband)), Start::Later);
+    let holder = Attr::software(DUMMY, Some(sampling(session.fields, session.sideband)), Start::Later);
     Request { holders: vec![holder], events: events.collect() }
+}
+
+/// Returns the fields of the records of a source.
+fn fields<K>(session: &Session<'_, K>, source: &Source) -> Fields {
+    source.fields.unwrap_or(session.fields)
+}
+
+/// Returns the identifier of the event that wrote a sample. It is the first field of the sample.
+fn identifier(record: &[u8]) -> Option<u64> {
+    let id = record.get(size_of::<u64>()..)?.first_chunk().filter(|_| is_sample(record))?;
+    Some(u64::from_ne_bytes(*id))
 }

@@ -49,7 +49,11 @@ fn event(text: &str) -> Result<Event, Unsuitable> {
     }
 }
 
-fn call_graph(text: &str) -> Result<Unwind, String> {
+/// Parses the unwinding method of `--call-graph`.
+///
+/// # Errors
+/// Describes the expected text.
+pub(in crate::cli) fn call_graph(text: &str) -> Result<Unwind, String> {
     let size = |text: &str| {
         let size = text.parse::<u64>().ok().filter(|size| STACKS.contains(size) && size.is_multiple_of(8));
         size.and_then(|size| u32::try_from(size).ok()).ok_or_else(|| {

@@ -9,6 +9,6 @@ mod args;
 mod session;
 mod what;
 
-pub(super) use args::SampleArgs;
+pub(super) use args::{SampleArgs, call_graph};
 pub(super) use session::{Sampling, explained, user_space_only};
 pub(super) use what::{lowered, sampler};

@@ -33,13 +33,14 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Returns the shape that the options ask for, for a trace that begins at `begun`. `calls`: whether calls are traced.
-    pub(super) fn of(args: &TraceArgs, begun: u64, calls: bool) -> Self {
+    /// Returns the shape that the options ask for, for a trace that begins at `begun`. `durations`: whether calls or page
+    /// faults are traced.
+    pub(super) fn of(args: &TraceArgs, begun: u64, durations: bool) -> Self {
         let shortest =
             args.duration.map_or(0, |shortest| u64::try_from(shortest.as_nanos()).unwrap_or(u64::MAX));
         let begun = if args.time { 0 } else { begun };
         let most = args.max_events.map_or(u64::MAX, u64::from);
-        Self { begun, shortest, failures_only: args.failure, most, durations: calls }
+        Self { begun, shortest, failures_only: args.failure, most, durations }
     }
 }
 
@@ -66,6 +67,8 @@ struct Line {
     /// Duration.
     took: Option<u64>,
     what: What,
+    /// The lines of the call chain.
+    chain: String,
 }
 
 #[derive(Debug)]
@@ -76,7 +79,7 @@ enum What {
         descriptors: Vec<Descriptor>,
         result: String,
     },
-    /// The text of a tracepoint.
+    /// The text of a tracepoint or of a page fault.
     Event(String),
 }
 
@@ -95,14 +98,21 @@ impl<'c> Lines<'c> {
         }
     }
 
-    /// Adds a call that has ended.
-    pub(super) fn ended(&mut self, ended: &CompletedCall, registers: Option<&[u64; REGISTERS]>) {
+    /// Reports whether a call that has ended has a line.
+    pub(super) fn shows(&self, ended: &CompletedCall) -> bool {
         let Shape { shortest, failures_only, .. } = self.shape;
-        if ended.took < shortest || failures_only && ended.error().is_none() {
-            return;
-        }
+        ended.took >= shortest && (!failures_only || ended.error().is_some())
+    }
+
+    /// Adds a call that has ended, with the lines of its call chain.
+    pub(super) fn ended(
+        &mut self,
+        ended: &CompletedCall,
+        registers: Option<&[u64; REGISTERS]>,
+        chain: String,
+    ) {
         let (begun, took) = (ended.time - ended.took, Some(ended.took));
-        self.call((ended.thread, begun, took), ended.call, registers, result(ended, registers));
+        self.call((ended.thread, begun, took), ended.call, registers, (result(ended, registers), chain));
     }
 
     /// Notes what a call did to descriptors, whether it is shown or not, after its own line.
@@ -119,12 +129,18 @@ impl<'c> Lines<'c> {
         if failures_only || now.saturating_sub(begun.time) < shortest {
             return;
         }
-        self.call((begun.thread, begun.time, None), begun.call, registers, "?".into());
+        self.call((begun.thread, begun.time, None), begun.call, registers, ("?".into(), String::new()));
     }
 
-    /// Adds a hit of a tracepoint.
-    pub(super) fn event(&mut self, thread: Thread, time: u64, text: String) {
-        self.waiting.push_back(Line { thread, begun: time, took: None, what: What::Event(text) });
+    /// Adds a hit of a tracepoint, or a page fault, which has a duration of 0 as in perf. `text` and `chain` are its line and the lines of its
+    /// call chain.
+    pub(super) fn event(
+        &mut self,
+        (thread, begun): (Thread, u64),
+        took: Option<u64>,
+        (text, chain): (String, String),
+    ) {
+        self.waiting.push_back(Line { thread, begun, took, what: What::Event(text), chain });
     }
 
     /// Notes the end of a process.
@@ -142,13 +158,13 @@ impl<'c> Lines<'c> {
         (thread, begun, took): (Thread, u64, Option<u64>),
         call: Call,
         registers: Option<&[u64; REGISTERS]>,
-        result: String,
+        (result, chain): (String, String),
     ) {
         let numbers = registers.map(|registers| self.arguments.descriptors(call, registers));
         let numbers = numbers.unwrap_or_default().into_iter().filter(|number| *number >= 0);
         let descriptors = numbers.map(|number| self.descriptors.now(thread.pid, number)).collect();
         let what = What::Call { call, registers: registers.copied(), descriptors, result };
-        self.waiting.push_back(Line { thread, begun, took, what });
+        self.waiting.push_back(Line { thread, begun, took, what, chain });
     }
 
     /// Reads the paths of descriptors, and formats the lines with known paths: all records before `until` are handled. `now` is the
@@ -188,7 +204,7 @@ impl<'c> Lines<'c> {
             return;
         }
         self.count += 1;
-        let Line { thread, begun, took, what } = line;
+        let Line { thread, begun, took, what, chain } = line;
         let start = milliseconds(begun.saturating_sub(self.shape.begun));
         let took = match took {
             _ if !self.shape.durations => String::new(),
@@ -217,7 +233,7 @@ impl<'c> Lines<'c> {
             }
         };
         let comm = shown(thread.comm.bytes());
-        self.text.push_str(&format!("{start:>10.3} {took}{comm}/{} {text}\n", thread.tid));
+        self.text.push_str(&format!("{start:>10.3} {took}{comm}/{} {text}\n{chain}", thread.tid));
     }
 
     /// Reports whether all lines that the user wants are there.
@@ -270,7 +286,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let catalog = Catalog::load(&Roots::under(dir.path()), &Facts::default());
         let shortest = shortest.map_or(0, |shortest| u64::try_from(shortest.as_nanos()).unwrap());
-        let shape = Shape { begun: 1_000_000_000, shortest, failures_only, most: 5, durations: true };
+        let shape = Shape { begun: 1_000_000_000, shortest, failures_only, most: 6, durations: true };
         let mut lines = Lines::new(&catalog, Descriptors::new(dir.path().to_owned()), shape);
         let thread = |name: &[u8]| Thread { tid: 812, pid: 812, comm: Comm::new(name), ..Thread::default() };
         let call = |number| Call { abi: Abi::X86_64, number };
@@ -282,11 +298,17 @@ mod tests {
         ] {
             let ended =
                 CompletedCall { thread: thread(comm), call: call(number), time: 1_200_000_000, took, result };
-            lines.ended(&ended, Some(&[1, 2, 3, 4, 5, 6]));
+            if lines.shows(&ended) {
+                lines.ended(&ended, Some(&[1, 2, 3, 4, 5, 6]), String::new());
+            }
         }
         let begun = PendingCall { thread: thread(b"sh"), call: call(231), time: 1_150_000_000, cpu: 0 };
         lines.unended(&begun, 1_210_000_000, None);
-        lines.event(thread(b"sh"), 1_220_000_000, "sched:sched_wakeup(beyond the limit of lines)".into());
+        let chain = format!("{:39}elf_load ([kernel.kallsyms])\n", "");
+        let fault = ("minfault [elf_load+0x28a] => 0x5000 (?k)".to_owned(), chain);
+        lines.event((thread(b"sh"), 1_215_000_000), Some(0), fault);
+        let beyond = ("sched:sched_wakeup(beyond the limit of lines)".to_owned(), String::new());
+        lines.event((thread(b"sh"), 1_220_000_000), None, beyond);
         lines.finish(u64::MAX);
         lines.text
     }
@@ -300,10 +322,10 @@ mod tests {
     fn only_what_was_asked_for_is_shown() {
         assert_eq!(
             lines(Some(Duration::from_millis(1)), false).lines().count(),
-            3,
-            "two calls and the tracepoint"
+            5,
+            "two calls, the page fault with its call chain, and the tracepoint"
         );
-        assert_eq!(lines(Some(Duration::from_millis(80)), false).lines().count(), 2);
-        assert_eq!(lines(None, true).lines().count(), 3);
+        assert_eq!(lines(Some(Duration::from_millis(80)), false).lines().count(), 4);
+        assert_eq!(lines(None, true).lines().count(), 5);
     }
 }

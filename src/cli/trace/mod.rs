@@ -3,7 +3,8 @@
 //! ```text
 //! follow::Session: raw_syscalls, filtered by the kernel ─► syscall::Calls ─┬► a line for each call, with paths of descriptors
 //!                                                                          └► summary: a table for each thread
-//!                  other tracepoints ──────────────────────────────────────► a line for each hit
+//!                  other tracepoints, page faults ─────────────────────────► a line for each hit
+//!                  follow::CallChains ─────────────────────────────────────► call chains below each line
 //! ```
 
 mod args;
@@ -11,6 +12,7 @@ mod arguments;
 mod classes;
 mod descriptors;
 mod events;
+mod faults;
 mod lines;
 mod select;
 mod summary;
@@ -21,9 +23,10 @@ use std::io;
 use anyhow::Context;
 use rustc_hash::FxHashMap;
 
-use super::follow::{Listener, Output, Session, Source, StreamItem, field};
+use super::follow::{CallChains, Listener, Output, Session, Source, StreamItem, field};
 use super::observe::{Ending, Failure, Host};
 use crate::clock::Clock;
+use crate::config::profiled::Unwind;
 use crate::error::printable;
 use crate::event::Catalog;
 use crate::event::format::{Field, Format, Printer, Value};
@@ -35,6 +38,7 @@ use crate::syscall::{Abi, Call, Calls, PendingCall};
 pub(super) use args::TraceArgs;
 use arguments::REGISTERS;
 use descriptors::{CLOSING, Descriptors};
+use faults::Faults;
 use lines::{Lines, Shape};
 use select::Selection;
 use summary::Summary;
@@ -53,18 +57,34 @@ pub(super) fn trace<K: Kernel>(args: &TraceArgs, host: &Host<'_, K>) -> Result<E
     let also: &[&str] = if args.summary { &[] } else { &CLOSING };
     let selection = calls.map(|text| Selection::parse(&text, &[Some(abi), Abi::here(false)], also));
     let selection = selection.transpose().map_err(usage)?;
-    let with_calls = selection.is_some() || events.is_empty();
+    let with_faults = args.faults.is_some();
+    let with_calls = !args.no_syscalls && (selection.is_some() || events.is_empty());
+    if !with_calls && !with_faults && events.is_empty() {
+        let reason = "--no-syscalls: select page faults with -F, or tracepoints with -e";
+        return Err(usage(reason.into()));
+    }
     let output = Output::open("-o", args.output.as_deref())?;
     let subject = host.find(&args.follow.target())?;
-    let (sources, traced) =
-        sources(with_calls, &events, selection.as_ref(), subject.is_processes(), &host.catalog)?;
+    let unwind = args.unwind().filter(|_| !args.summary);
+    let ip = unwind.is_some() || with_faults;
     let fields =
-        Fields { identifier: true, tid: true, time: true, raw: true, width: true, ..Fields::default() };
+        Fields { identifier: true, ip, tid: true, time: true, raw: true, width: true, ..Fields::default() };
+    let (sources, traced) = Wanted {
+        with_calls,
+        events: &events,
+        faults: args.faults.map_or(&[], args::Faults::events),
+        selection: selection.as_ref(),
+        others_only: subject.is_processes(),
+        chains: unwind.map(|unwind| CallChains::fields(unwind, fields)),
+        fields,
+    }
+    .find(&host.catalog)?;
+    let mmap = Sideband { mmap: ip, mmap_data: with_faults, ..Sideband::default() };
     let session = Session {
         host,
         sources: &sources,
         fields,
-        sideband: Sideband { task: true, comm: true, ..Sideband::default() },
+        sideband: Sideband { task: true, comm: true, ..mmap },
         subject: &subject,
         everybody: false,
         program: args.follow.program(),
@@ -73,8 +93,10 @@ pub(super) fn trace<K: Kernel>(args: &TraceArgs, host: &Host<'_, K>) -> Result<E
     let followed = session.follow(|_, begun| {
         let lines = || {
             let descriptors = Descriptors::new(host.roots.proc.clone());
-            Lines::new(&host.catalog, descriptors, Shape::of(args, begun, with_calls))
+            Lines::new(&host.catalog, descriptors, Shape::of(args, begun, with_calls || with_faults))
         };
+        let chains =
+            || CallChains::new(unwind.unwrap_or(Unwind::Nothing), args.depth(), host.roots, &host.clock);
         Ok(Tracer {
             traced,
             abi,
@@ -85,6 +107,10 @@ pub(super) fn trace<K: Kernel>(args: &TraceArgs, host: &Host<'_, K>) -> Result<E
             calls: Calls::default(),
             under_way: FxHashMap::default(),
             lines: (!args.summary).then(lines),
+            chains: (ip && !args.summary).then(chains),
+            faults: with_faults.then(|| Faults::new(crate::cli::files(host.roots))),
+            unwinds: unwind.is_some(),
+            kernel: args.kernel_syscall_graph,
             summary: (args.summary || args.with_summary).then(Summary::new),
             output,
             unreadable: 0,
@@ -100,29 +126,48 @@ pub(super) fn trace<K: Kernel>(args: &TraceArgs, host: &Host<'_, K>) -> Result<E
     Ok(followed.ending)
 }
 
-/// Returns the tracepoints to open, and what each is.
-fn sources(
+/// What is traced.
+struct Wanted<'a> {
     with_calls: bool,
-    events: &[&str],
-    selection: Option<&Selection>,
+    /// Names and patterns of tracepoints.
+    events: &'a [&'a str],
+    /// Events that count page faults, and whether each counts major ones.
+    faults: &'a [(&'a str, bool)],
+    selection: Option<&'a Selection>,
+    /// Whether only processes other than this one are traced.
     others_only: bool,
-    catalog: &Catalog,
-) -> Result<(Vec<Source>, Vec<Traced>), Failure> {
-    let (mut sources, mut traced) = (Vec::new(), Vec::new());
-    if with_calls {
-        let filter = filter(selection, others_only);
-        sources = Source::find_all(&CALLS, filter.as_deref(), catalog)?;
-        let [enter, exit] =
-            [0, 1].map(|at: usize| sources.get(at).map(|source| CallFields::of(&source.format)));
-        traced.extend(enter.transpose()?.map(Traced::Enter));
-        traced.extend(exit.transpose()?.map(Traced::Exit));
+    /// Fields of records, and of those with call chains.
+    fields: Fields,
+    chains: Option<Fields>,
+}
+
+impl Wanted<'_> {
+    /// Returns the events to open, and what each is.
+    fn find(&self, catalog: &Catalog) -> Result<(Vec<Source>, Vec<Traced>), Failure> {
+        let (mut sources, mut traced) = (Vec::new(), Vec::new());
+        if self.with_calls {
+            let filter = filter(self.selection, self.others_only);
+            sources = Source::find_all(&CALLS, filter.as_deref(), catalog)?;
+            let [enter, exit] =
+                [0, 1].map(|at: usize| sources.get(at).map(|source| CallFields::of(&source.format)));
+            traced.extend(enter.transpose()?.map(Traced::Enter));
+            traced.extend(exit.transpose()?.map(Traced::Exit));
+            // As in perf, a call chain is that of the end of a call.
+            sources.last_mut().into_iter().for_each(|exit| exit.fields = self.chains);
+        }
+        let filter = filter(None, self.others_only);
+        for (source, printer) in events::find(self.events, filter.as_deref(), catalog)? {
+            traced.push(Traced::Event { name: source.event.name.to_string(), printer });
+            sources.push(Source { fields: self.chains, ..source });
+        }
+        for &(name, major) in self.faults {
+            let fields = self.chains.unwrap_or(self.fields);
+            let fields = Some(Fields { address: true, raw: false, width: false, ..fields });
+            traced.push(Traced::Fault { major });
+            sources.push(Source { fields, ..Source::software(name, catalog)? });
+        }
+        Ok((sources, traced))
     }
-    let filter = filter(None, others_only);
-    for (source, printer) in events::find(events, filter.as_deref(), catalog)? {
-        traced.push(Traced::Event { name: source.event.name.to_string(), printer });
-        sources.push(source);
-    }
-    Ok((sources, traced))
 }
 
 /// Returns the filter for the kernel. It excludes this process, which would otherwise trace its own output endlessly. Records of its other
@@ -150,7 +195,7 @@ impl CallFields {
     }
 }
 
-/// A traced tracepoint.
+/// A traced event.
 #[derive(Debug)]
 enum Traced {
     /// The entry of a call.
@@ -159,6 +204,8 @@ enum Traced {
     Exit(CallFields),
     /// Another one.
     Event { name: String, printer: Printer },
+    /// A page fault, which is not a tracepoint.
+    Fault { major: bool },
 }
 
 /// Pairs entries and exits of calls.
@@ -173,6 +220,13 @@ struct Tracer<'a> {
     /// Calls in flight with their arguments, by thread.
     under_way: FxHashMap<u32, (PendingCall, [u64; REGISTERS])>,
     lines: Option<Lines<'a>>,
+    /// Functions of instructions and call chains, if lines have them.
+    chains: Option<CallChains>,
+    faults: Option<Faults>,
+    /// Whether lines have call chains.
+    unwinds: bool,
+    /// Whether call chains of calls include functions of the kernel.
+    kernel: bool,
     summary: Option<Summary>,
     output: Output,
     unreadable: u64,
@@ -192,6 +246,8 @@ impl Listener for Tracer<'_> {
                 self.calls.mark_gap();
                 self.under_way.clear();
                 self.lines.iter_mut().for_each(Lines::lose);
+                self.chains.iter_mut().for_each(CallChains::records_lost);
+                self.faults.iter_mut().for_each(Faults::lose);
             }
         }
     }
@@ -220,14 +276,21 @@ impl Tracer<'_> {
             Traced::Event { name, printer } => {
                 let said = printer.print(sample.raw, &mut |_| None);
                 let text = format!("{name}({})", printable(&said));
-                self.lines.iter_mut().for_each(|lines| lines.event(thread, sample.time, text.clone()));
+                self.event(thread, sample, None, text);
+                return Some(());
+            }
+            Traced::Fault { major } => {
+                let major = *major;
+                self.fault(thread, sample, major);
                 return Some(());
             }
         };
         // A negative number is not a valid call: a program used -1, or a signal handler returned.
         let number = u32::try_from(fields.number.number(sample.raw)?).unwrap_or(u32::MAX);
-        // On some architectures, 32-bit programs use different call numbers.
-        let abi = Abi::here(!sample.narrow).unwrap_or(self.abi);
+        // On some architectures, 32-bit programs use different call numbers. Records with copies of stacks do not have the width.
+        let begun = self.under_way.get(&sample.tid).filter(|_| !is_entry && self.unwinds);
+        let abi = begun.map(|(begun, _)| begun.call.abi).or_else(|| Abi::here(!sample.narrow));
+        let abi = abi.unwrap_or(self.abi);
         let call = Call { abi, number };
         if self.selection.as_ref().is_some_and(|selection| !selection.records(call)) {
             return Some(());
@@ -242,7 +305,7 @@ impl Tracer<'_> {
             self.begin(PendingCall { thread, call, time: sample.time, cpu }, registers);
         } else {
             let result = fields.payload.number(sample.raw)? as i64;
-            self.ended(thread, call, sample.time, result);
+            self.ended(thread, call, sample, result);
         }
         Some(())
     }
@@ -263,22 +326,48 @@ impl Tracer<'_> {
         }
     }
 
-    fn ended(&mut self, thread: Thread, call: Call, time: u64, result: i64) {
+    /// Returns the lines of the call chain of a record.
+    fn chain(&mut self, sample: &Sample<'_>, kernel: bool) -> String {
+        let chains = self.chains.as_mut().filter(|_| self.unwinds);
+        chains.map_or_else(String::new, |chains| chains.text(sample, kernel))
+    }
+
+    fn event(&mut self, thread: Thread, sample: &Sample<'_>, took: Option<u64>, text: String) {
+        let chain = self.chain(sample, true);
+        let Some(lines) = &mut self.lines else { return };
+        lines.event((thread, sample.time), took, (text, chain));
+    }
+
+    fn fault(&mut self, thread: Thread, sample: &Sample<'_>, major: bool) {
+        self.summary.iter_mut().for_each(|summary| summary.fault(&thread, major));
+        let Some((faults, chains)) = self.faults.as_mut().zip(self.chains.as_mut()) else { return };
+        let text = faults.text(sample, major, chains);
+        self.event(thread, sample, Some(0), text);
+    }
+
+    fn ended(&mut self, thread: Thread, call: Call, sample: &Sample<'_>, result: i64) {
         let takes = self.takes(call);
         if takes {
             self.summary.iter_mut().for_each(|summary| summary.event(&thread));
         }
         let registers = self.under_way.remove(&thread.tid).map(|(_, registers)| registers);
-        let Some(ended) = self.calls.end(thread.tid, call.number, time, result) else { return };
+        let Some(ended) = self.calls.end(thread.tid, call.number, sample.time, result) else { return };
         if takes {
             self.summary.iter_mut().for_each(|summary| summary.add(&ended));
-            self.lines.iter_mut().for_each(|lines| lines.ended(&ended, registers.as_ref()));
+            if self.lines.as_ref().is_some_and(|lines| lines.shows(&ended)) {
+                let chain = self.chain(sample, self.kernel);
+                self.lines
+                    .iter_mut()
+                    .for_each(|lines| lines.ended(&ended, registers.as_ref(), chain.clone()));
+            }
         }
         self.lines.iter_mut().for_each(|lines| lines.apply(&ended, registers.as_ref()));
     }
 
     fn besides(&mut self, record: &Record<'_>) {
         self.names.apply_record(record);
+        self.chains.iter_mut().for_each(|chains| chains.apply_record(record));
+        self.faults.iter_mut().for_each(|faults| faults.apply_record(record));
         let Record::Exit(task) = record else { return };
         let under_way = self.under_way.remove(&task.tid).filter(|(begun, _)| self.takes(begun.call));
         if let Some(lines) = &mut self.lines {

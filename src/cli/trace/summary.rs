@@ -21,6 +21,8 @@ const HEADING: &str = concat!(
 struct Sum {
     /// Entries and exits, as perf counts events.
     events: u64,
+    major_faults: u64,
+    minor_faults: u64,
     calls: FxHashMap<Call, Calls>,
 }
 
@@ -34,6 +36,8 @@ struct Calls {
 impl Merge for Sum {
     fn merge(&mut self, other: Self) {
         self.events += other.events;
+        self.major_faults += other.major_faults;
+        self.minor_faults += other.minor_faults;
         for (call, calls) in other.calls {
             let sum = self.calls.entry(call).or_default();
             sum.times.merge(&calls.times);
@@ -56,6 +60,13 @@ impl Summary {
     /// Counts an entry or an exit.
     pub(super) fn event(&mut self, thread: &Thread) {
         self.rows.of(thread).events += 1;
+    }
+
+    /// Counts a page fault.
+    pub(super) fn fault(&mut self, thread: &Thread, major: bool) {
+        let sum = self.rows.of(thread);
+        sum.events += 1;
+        *if major { &mut sum.major_faults } else { &mut sum.minor_faults } += 1;
     }
 
     pub(super) fn add(&mut self, ended: &CompletedCall) {
@@ -92,7 +103,13 @@ impl Summary {
 fn write_table(text: &mut String, name: &str, row: &Row<Sum>, all: u64) {
     let events = row.sum.events;
     let share = 100.0 * events as f64 / all as f64;
-    text.push_str(&format!("\n {name}, {events} events, {share:.1}%\n\n{HEADING}"));
+    text.push_str(&format!("\n {name}, {events} events, {share:.1}%"));
+    for (faults, what) in [(row.sum.major_faults, "majfaults"), (row.sum.minor_faults, "minfaults")] {
+        if faults > 0 {
+            text.push_str(&format!(", {faults} {what}"));
+        }
+    }
+    text.push_str(&format!("\n\n{HEADING}"));
     let mut calls: Vec<_> = row.sum.calls.iter().collect();
     calls.sort_by_key(|(call, calls)| (std::cmp::Reverse(calls.times.total), **call));
     for (call, Calls { times, errors }) in calls {
@@ -131,6 +148,9 @@ mod tests {
             summary.event(&thread);
             let call = Call { abi: Abi::X86_64, number };
             summary.add(&CompletedCall { thread, call, time: 0, took, result });
+        }
+        for major in [true, false, false] {
+            summary.fault(&ls, major);
         }
         summary.end(813);
         insta::assert_snapshot!(summary.text());

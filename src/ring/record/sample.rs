@@ -18,6 +18,8 @@ pub struct Sample<'a> {
     pub tid: u32,
     /// Time in nanoseconds of the event's clock.
     pub time: u64,
+    /// The address that the instruction accessed.
+    pub address: u64,
     /// The weight of the hit.
     pub period: u64,
     /// The counts of its group.
@@ -100,6 +102,9 @@ impl<'a> Sample<'a> {
         }
         if fields.time {
             sample.time = words.u64()?;
+        }
+        if fields.address {
+            sample.address = words.u64()?;
         }
         if fields.cpu {
             let _cpu = words.u64()?;
