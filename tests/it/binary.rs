@@ -224,6 +224,7 @@ fn help_says_what_each_command_does() {
         ("help-trace", &["trace", "--help"]),
         ("help-lock", &["lock", "--help"]),
         ("help-lock-contention", &["lock", "contention", "--help"]),
+        ("help-lock-futex", &["lock", "futex", "--help"]),
         ("help-kmem", &["kmem", "--help"]),
     ] {
         let outcome = run(arguments);

@@ -36,6 +36,7 @@ mod inlined;
 mod kernel_memory;
 mod leftovers;
 mod lock_contention;
+mod lock_futex;
 mod pairs;
 mod perf;
 mod perf_data;

@@ -32,7 +32,7 @@ use crate::sys::spawn::Waiting;
 use crate::sys::{Fields, Kernel, Sideband};
 use crate::targets::OpenTarget;
 pub(super) use args::FollowArgs;
-pub(super) use call_chains::CallChains;
+pub(super) use call_chains::{CallChains, StackFrame};
 pub(super) use functions::Functions;
 pub(super) use output::Output;
 use rings::Rings;

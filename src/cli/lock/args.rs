@@ -4,6 +4,8 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::kind::{LockKind, LockKinds};
 use crate::cli::follow::FollowArgs;
+use crate::cli::sample::call_graph;
+use crate::config::profiled::Unwind;
 
 #[derive(Debug, Clone, Args)]
 pub(in crate::cli) struct LockArgs {
@@ -15,6 +17,8 @@ pub(in crate::cli) struct LockArgs {
 pub(super) enum View {
     /// Show how long threads waited for locks of the kernel, as a table at the end: by caller, by lock or by thread.
     Contention(ContentionArgs),
+    /// Show how long threads waited for locks of programs (futex calls), as a table at the end: by caller or by lock.
+    Futex(FutexArgs),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -28,7 +32,7 @@ looks for the caller, and prints a row for each call chain. --stack-skip 3 -v do
 those of perf: spinlock, rwlock:R, rwlock:W, rwsem:R, rwsem:W, mutex, semaphore, rtmutex, rwlock-rt:R, rwlock-rt:W, \
 pcpu-sem:R, pcpu-sem:W.
 
-Locks of user space are not included: their waits are futex calls, which trace shows.
+Locks of programs are not included: perf-exporter lock futex shows their waits.
 
 Requires Linux 5.19, CAP_PERFMON and tracefs. Names of callers and of locks require CAP_SYSLOG.
 
@@ -61,6 +65,48 @@ pub(super) struct ContentionArgs {
     /// Number of functions to skip before the caller is searched for.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) stack_skip: u8,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "\
+Without -a, -C, -p, -t, -G or a command, the whole machine is traced. Ctrl-C ends the measurement and prints the table. \
+With one of these options, a command only limits the duration: -a sleep 10. A command without these options is the target \
+itself, with its children.
+
+A row is one caller: the first function of the call chain outside of the C library, where a thread waited for a mutex, a \
+condition variable, a semaphore or another thread. The type is the operation of the call: wait, wait_bitset, lock_pi, \
+requeue_pi, waitv. The times are those of calls that slept. Timeout is the number of them that timed out, failed the number \
+that failed or were interrupted. Again is the number of calls that did not sleep, because the lock had changed before.
+
+Locks that are taken without waiting make no call, and are not included. Calls of 32-bit programs on 64-bit kernels are not \
+traced.
+
+Requires CAP_PERFMON and tracefs.
+
+Exit codes: the exit code of the command; 1 if nothing could be traced, 2 for invalid arguments, 126 or 127 if the command \
+cannot be run.")]
+pub(super) struct FutexArgs {
+    #[command(flatten)]
+    pub(super) follow: FollowArgs,
+    /// Sort key: contended, wait_total, wait_max, wait_min, avg_wait.
+    #[arg(short = 'k', long, value_name = "KEY", default_value = "wait_total", hide_possible_values = true)]
+    pub(super) key: Key,
+    /// Maximum number of rows.
+    #[arg(short = 'E', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) entries: Option<u32>,
+    /// Show one row per lock, with its address and its process.
+    #[arg(short = 'l', long)]
+    pub(super) lock_addr: bool,
+    /// Show one row per call chain, with its functions.
+    #[arg(short = 'v', long, conflicts_with = "lock_addr")]
+    pub(super) verbose: bool,
+    /// Maximum number of functions of a call chain that -v shows.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..))]
+    pub(super) max_stack: u8,
+    /// Unwinding method: auto (DWARF, with frame pointers where there is no DWARF), fp (frame pointers only, no stack copy), dwarf or
+    /// dwarf,SIZE (copies SIZE bytes of the stack into each record).
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = call_graph)]
+    pub(super) call_graph: Unwind,
 }
 
 /// Sort key of the rows.
@@ -97,6 +143,15 @@ mod tests {
         assert_eq!(args.follow.command, ["sleep", "1"]);
         assert_eq!((args.max_stack, args.stack_skip), (8, 0));
         assert!(read("-l").unwrap().lock_addr && read("--threads").unwrap().threads);
+    }
+
+    #[test]
+    fn waits_of_programs_are_shown_by_caller_by_lock_or_by_call_chain() {
+        let args: FutexArgs = typed("-v --max-stack 4 --call-graph fp -E 3 -- true").unwrap();
+        assert_eq!((args.verbose, args.max_stack, args.entries), (true, 4, Some(3)));
+        assert_eq!((args.call_graph, args.key), (Unwind::FramePointers, Key::WaitTotal));
+        assert!(typed::<FutexArgs>("-l").unwrap().lock_addr);
+        assert!(typed::<FutexArgs>("-l -v").unwrap_err().contains("cannot be used with"));
     }
 
     #[test]

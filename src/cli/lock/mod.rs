@@ -1,18 +1,20 @@
-//! `perf-exporter lock`: waits for locks of the kernel, as `perf lock contention` shows them.
+//! `perf-exporter lock`: waits for locks of the kernel, as `perf lock contention` shows them, and for locks of programs.
 //!
 //! ```text
 //! follow::Session: lock:contention_begin, lock:contention_end ─► Waits: sums by caller, lock or thread ─► a table at the end
+//!                  calls of futex ─► futex ────────────────────┘
 //! ```
 
 mod args;
 mod callers;
+mod futex;
 mod kind;
 mod table;
 mod waits;
 
 use std::collections::BTreeMap;
 
-use super::follow::{Functions, Listener, Session, Source, StreamItem, field, shown};
+use super::follow::{Functions, Listener, Session, Source, Spread, StreamItem, field, shown};
 use super::observe::{Ending, Failure, Host};
 use super::{print_note, put};
 use crate::error::printable;
@@ -38,6 +40,7 @@ const EVENTS: [&str; 2] = ["lock:contention_begin", "lock:contention_end"];
 pub(super) fn lock<K: Kernel>(args: &LockArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
     match &args.view {
         View::Contention(args) => contention(args, host),
+        View::Futex(args) => futex::futex(args, host),
     }
 }
 
@@ -150,7 +153,7 @@ struct Contention {
     /// The name of each thread that waited. A thread may have ended before the table is printed.
     comms: BTreeMap<u32, String>,
     chain: Chain,
-    waits: Waits,
+    waits: Waits<Row, Spread>,
     unreadable: u64,
 }
 
@@ -176,7 +179,7 @@ impl Contention {
         let lock = fields.lock.number(sample.raw)?;
         let waiter = Waiter::new(sample.tid, cpu);
         if source != BEGIN {
-            self.waits.end(waiter, lock, sample.time);
+            self.waits.end(waiter, lock, sample.time, Spread::add);
             return Some(());
         }
         let kind = LockKind::of(fields.flags.as_ref()?.number(sample.raw)?);
@@ -248,11 +251,7 @@ struct Texts<'a> {
 
 impl Texts<'_> {
     /// Finds the names of locks that are variables of the kernel.
-    fn name_locks(
-        &mut self,
-        rows: &[(Row, super::follow::Spread)],
-        roots: &Roots,
-    ) -> Result<(), KallsymsError> {
+    fn name_locks(&mut self, rows: &[(Row, Spread)], roots: &Roots) -> Result<(), KallsymsError> {
         let address = |row: &Row| if let Place::Lock(address) = row.place { Some(address) } else { None };
         let locks: Vec<u64> = rows.iter().filter_map(|(row, _)| address(row)).collect();
         for (address, found) in locks.iter().zip(variables(roots, &locks)?) {

@@ -28,30 +28,55 @@ pub(super) enum View {
     Threads,
 }
 
+/// Sums of waits that have times.
+pub(super) trait Times {
+    fn times(&self) -> &Spread;
+}
+
+impl Times for Spread {
+    fn times(&self) -> &Spread {
+        self
+    }
+}
+
 /// Returns the table of perf: at most `lines` rows in the order of `key`, and a row for waits in `others`.
 pub(super) fn table(
     view: View,
-    mut rows: Vec<(Row, Spread)>,
+    rows: Vec<(Row, Spread)>,
     others: Option<&Spread>,
     key: Key,
     lines: usize,
     names: &impl Names,
 ) -> String {
-    rows.sort_by(|(a, of_a), (b, of_b)| value(of_b, key).total_cmp(&value(of_a, key)).then_with(|| a.cmp(b)));
-    let mut text = String::from(TITLES);
-    text.push_str(match view {
-        View::Callers | View::Stacks => "         type   caller\n\n",
-        View::Locks => "            address         type   lock\n\n",
-        View::Threads => "          tid   comm\n\n",
+    let titles = match view {
+        View::Callers | View::Stacks => "         type   caller",
+        View::Locks => "            address         type   lock",
+        View::Threads => "          tid   comm",
+    };
+    table_of(titles, rows, others, (key, lines), |text, row, _| match row {
+        Some(row) => write_row(text, row, names),
+        None => text.push_str("   (others)\n"),
+    })
+}
+
+/// Returns a table of waits: at most `lines` rows in the order of `key`, and a row for waits in `others`. `write` writes the rest of a row
+/// after the columns of times, below `titles`. It receives `None` for the row of the others.
+pub(super) fn table_of<R: Ord, S: Times>(
+    titles: &str,
+    mut rows: Vec<(R, S)>,
+    others: Option<&S>,
+    (key, lines): (Key, usize),
+    mut write: impl FnMut(&mut String, Option<&R>, &S),
+) -> String {
+    rows.sort_by(|(a, of_a), (b, of_b)| {
+        value(of_b.times(), key).total_cmp(&value(of_a.times(), key)).then_with(|| a.cmp(b))
     });
+    let mut text = format!("{TITLES}{titles}\n\n");
     let left_out = rows.len().saturating_sub(lines);
-    for (row, sum) in rows.iter().take(lines) {
-        write_sums(&mut text, sum);
-        write_row(&mut text, row, names);
-    }
-    if let Some(others) = others {
-        write_sums(&mut text, others);
-        text.push_str("   (others)\n");
+    let shown = rows.iter().take(lines).map(|(row, sum)| (Some(row), sum));
+    for (row, sum) in shown.chain(others.map(|others| (None, others))) {
+        write_sums(&mut text, sum.times());
+        write(&mut text, row, sum);
     }
     if left_out > 0 {
         text.push_str(&format!("  ({left_out} more rows; use a higher -E)\n"));

@@ -1,12 +1,12 @@
 //! Waits for locks: from the begin to the end of each wait, and their sums, in bounded memory.
 
 use std::collections::hash_map::Entry;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use super::kind::LockKind;
-use crate::cli::follow::Spread;
 
 /// Maximum number of waits in progress.
 const MAX_PENDING: usize = 1 << 16;
@@ -49,33 +49,40 @@ pub(super) struct Row {
     pub(super) kind: Option<LockKind>,
 }
 
-/// Sums of waits by row.
-#[derive(Debug, Default)]
-pub(super) struct Waits {
+/// Sums `S` of waits by row `R`.
+#[derive(Debug)]
+pub(super) struct Waits<R, S> {
     /// Start and row of each wait in progress.
-    pending: FxHashMap<(Waiter, u64), (u64, Row)>,
-    rows: FxHashMap<Row, Spread>,
-    /// Waits of further rows.
-    others: Spread,
+    pending: FxHashMap<(Waiter, u64), (u64, R)>,
+    rows: FxHashMap<R, S>,
+    /// Waits of further rows; `None` if there are none.
+    others: Option<S>,
     /// Number of waits that were not followed, because too many were in progress.
     untracked: u64,
 }
 
 /// The sums of all waits.
 #[derive(Debug)]
-pub(super) struct WaitSums {
-    pub(super) rows: Vec<(Row, Spread)>,
+pub(super) struct WaitSums<R, S> {
+    pub(super) rows: Vec<(R, S)>,
     /// Waits of rows that exceeded the limit; `None` if there are none.
-    pub(super) others: Option<Spread>,
+    pub(super) others: Option<S>,
     /// Number of waits still in progress at the end.
     pub(super) unended: u64,
     /// Number of waits that were not followed.
     pub(super) untracked: u64,
 }
 
-impl Waits {
+impl<R, S> Default for Waits<R, S> {
+    fn default() -> Self {
+        let (pending, rows) = (FxHashMap::default(), FxHashMap::default());
+        Self { pending, rows, others: None, untracked: 0 }
+    }
+}
+
+impl<R: Eq + Hash, S: Default> Waits<R, S> {
     /// Begins a wait. A thread that first spins and then sleeps for a mutex begins twice: it waits from the first begin.
-    pub(super) fn begin(&mut self, waiter: Waiter, lock: u64, time: u64, row: impl FnOnce() -> Row) {
+    pub(super) fn begin(&mut self, waiter: Waiter, lock: u64, time: u64, row: impl FnOnce() -> R) {
         let full = self.pending.len() >= MAX_PENDING;
         match self.pending.entry((waiter, lock)) {
             Entry::Occupied(_) => {}
@@ -84,12 +91,18 @@ impl Waits {
         }
     }
 
-    /// Ends a wait. An end without a begin is ignored: the wait began before the measurement, or its begin was lost.
-    pub(super) fn end(&mut self, waiter: Waiter, lock: u64, time: u64) {
+    /// Ends a wait. `add` adds its duration to the sum of its row. An end without a begin is ignored: the wait began before the measurement,
+    /// or its begin was lost.
+    pub(super) fn end(&mut self, waiter: Waiter, lock: u64, time: u64, add: impl FnOnce(&mut S, u64)) {
         let Some((begun, row)) = self.pending.remove(&(waiter, lock)) else { return };
         let full = self.rows.len() >= MAX_ROWS && !self.rows.contains_key(&row);
-        let sum = if full { &mut self.others } else { self.rows.entry(row).or_default() };
-        sum.add(time.saturating_sub(begun));
+        let sum = if full { self.others.get_or_insert_default() } else { self.rows.entry(row).or_default() };
+        add(sum, time.saturating_sub(begun));
+    }
+
+    /// Discards a wait in progress, because its thread has ended.
+    pub(super) fn forget(&mut self, waiter: Waiter, lock: u64) {
+        self.pending.remove(&(waiter, lock));
     }
 
     /// Discards waits in progress, because their end may have been lost.
@@ -98,10 +111,10 @@ impl Waits {
     }
 
     /// Returns the sums.
-    pub(super) fn finish(self) -> WaitSums {
+    pub(super) fn finish(self) -> WaitSums<R, S> {
         WaitSums {
             rows: self.rows.into_iter().collect(),
-            others: Some(self.others).filter(|others| others.of.count > 0),
+            others: self.others,
             unended: self.pending.len() as u64,
             untracked: self.untracked,
         }
@@ -111,12 +124,17 @@ impl Waits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::follow::Spread;
 
     fn row(address: u64) -> Row {
         Row { place: Place::Lock(address), kind: Some(LockKind::Mutex) }
     }
 
-    fn sums(waits: Waits) -> Vec<(u64, u64, u64)> {
+    fn end(waits: &mut Waits<Row, Spread>, waiter: Waiter, lock: u64, time: u64) {
+        waits.end(waiter, lock, time, Spread::add);
+    }
+
+    fn sums(waits: Waits<Row, Spread>) -> Vec<(u64, u64, u64)> {
         let address = |row: &Row| if let Place::Lock(address) = row.place { address } else { 0 };
         let rows = waits.finish().rows;
         let mut sums: Vec<_> =
@@ -131,10 +149,10 @@ mod tests {
         waits.begin(thread, 1, 100, || row(1));
         // A spinlock inside of the mutex.
         waits.begin(thread, 2, 110, || row(2));
-        waits.end(Waiter::new(7, 1), 2, 115);
+        end(&mut waits, Waiter::new(7, 1), 2, 115);
         waits.begin(thread, 1, 120, || row(9));
-        waits.end(thread, 1, 200);
-        waits.end(thread, 1, 300);
+        end(&mut waits, thread, 1, 200);
+        end(&mut waits, thread, 1, 300);
         assert_eq!(sums(waits), [(1, 1, 100), (2, 1, 5)]);
     }
 
@@ -144,8 +162,8 @@ mod tests {
         for cpu in 0..2 {
             waits.begin(Waiter::new(0, cpu), 1, 100, || row(1));
         }
-        waits.end(Waiter::new(0, 1), 1, 110);
-        waits.end(Waiter::new(0, 0), 1, 130);
+        end(&mut waits, Waiter::new(0, 1), 1, 110);
+        end(&mut waits, Waiter::new(0, 0), 1, 130);
         assert_eq!(sums(waits), [(1, 2, 40)]);
     }
 
@@ -154,7 +172,7 @@ mod tests {
         let (mut waits, thread) = (Waits::default(), Waiter::new(7, 0));
         waits.begin(thread, 1, 100, || row(1));
         waits.mark_gap();
-        waits.end(thread, 1, 1_000_000);
+        end(&mut waits, thread, 1, 1_000_000);
         waits.begin(thread, 1, 1_000_001, || row(1));
         let result = waits.finish();
         assert!(result.rows.is_empty());
@@ -166,7 +184,7 @@ mod tests {
         let mut waits = Waits::default();
         for lock in 0..MAX_ROWS as u64 + 3 {
             waits.begin(Waiter::new(7, 0), lock, 0, || row(lock));
-            waits.end(Waiter::new(7, 0), lock, 2);
+            end(&mut waits, Waiter::new(7, 0), lock, 2);
         }
         for lock in 0..MAX_PENDING as u64 + 5 {
             waits.begin(Waiter::new(7, 0), lock, 0, || row(lock));
