@@ -7,7 +7,7 @@ use super::args::FutexArgs;
 use super::table::{Times, table_of};
 use super::waits::{MAX_ROWS, WaitSums, Waiter, Waits};
 use crate::cli::follow::{
-    CallChains, Listener, Session, Source, Spread, StackFrame, StreamItem, field, shown,
+    CallChains, Listener, OwnProcesses, Session, Source, Spread, StackFrame, StreamItem, field, shown,
 };
 use crate::cli::observe::{Ending, Failure, Host};
 use crate::cli::{print_note, put};
@@ -74,7 +74,7 @@ pub(super) fn futex<K: Kernel>(args: &FutexArgs, host: &Host<'_, K>) -> Result<E
             chains: unwind.map(chains),
             depth: args.max_stack.into(),
             names: ThreadNames::read(host.roots),
-            own: std::process::id(),
+            own: OwnProcesses::new(std::process::id()),
             comms: BTreeMap::new(),
             waits: Waits::default(),
             unreadable: 0,
@@ -212,7 +212,7 @@ struct Futexes {
     /// Maximum number of functions of a call chain that are shown.
     depth: usize,
     names: ThreadNames,
-    own: u32,
+    own: OwnProcesses,
     /// Names of processes that waited. A process may have ended before the table is printed.
     comms: BTreeMap<u32, String>,
     waits: Waits<Row, FutexSum>,
@@ -222,7 +222,7 @@ struct Futexes {
 impl Listener for Futexes {
     fn handle(&mut self, item: &StreamItem<'_>) {
         match item {
-            StreamItem::Hit { sample, .. } if sample.pid == self.own => {}
+            StreamItem::Hit { sample, .. } if self.own.contains(sample.pid) => {}
             StreamItem::Hit { source, cpu, sample } => {
                 if self.hit(*source, *cpu, sample).is_none() {
                     self.unreadable += 1;
@@ -230,6 +230,7 @@ impl Listener for Futexes {
             }
             StreamItem::Besides { record, cpu, .. } => {
                 self.names.apply_record(record);
+                self.own.apply_record(record);
                 self.chains.iter_mut().for_each(|chains| chains.apply_record(record));
                 if let Record::Exit(task) = record {
                     self.waits.forget(Waiter::new(task.tid, *cpu), 0);

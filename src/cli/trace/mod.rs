@@ -23,7 +23,7 @@ use std::io;
 use anyhow::Context;
 use rustc_hash::FxHashMap;
 
-use super::follow::{CallChains, Listener, Output, Session, Source, StreamItem, field};
+use super::follow::{CallChains, Listener, Output, OwnProcesses, Session, Source, StreamItem, field};
 use super::observe::{Ending, Failure, Host};
 use crate::clock::Clock;
 use crate::config::profiled::Unwind;
@@ -102,7 +102,7 @@ pub(super) fn trace<K: Kernel>(args: &TraceArgs, host: &Host<'_, K>) -> Result<E
             abi,
             selection,
             names: ThreadNames::read(host.roots),
-            own: std::process::id(),
+            own: OwnProcesses::new(std::process::id()),
             clock: host.clock.clone(),
             calls: Calls::default(),
             under_way: FxHashMap::default(),
@@ -214,7 +214,7 @@ struct Tracer<'a> {
     abi: Abi,
     selection: Option<Selection>,
     names: ThreadNames,
-    own: u32,
+    own: OwnProcesses,
     clock: Clock,
     calls: Calls,
     /// Calls in flight with their arguments, by thread.
@@ -235,7 +235,7 @@ struct Tracer<'a> {
 impl Listener for Tracer<'_> {
     fn handle(&mut self, item: &StreamItem<'_>) {
         match item {
-            StreamItem::Hit { sample, .. } if sample.pid == self.own => {}
+            StreamItem::Hit { sample, .. } if self.own.contains(sample.pid) => {}
             StreamItem::Hit { source, cpu, sample } => {
                 if self.hit(*source, *cpu, sample).is_none() {
                     self.unreadable += 1;
@@ -366,6 +366,7 @@ impl Tracer<'_> {
 
     fn besides(&mut self, record: &Record<'_>) {
         self.names.apply_record(record);
+        self.own.apply_record(record);
         self.chains.iter_mut().for_each(|chains| chains.apply_record(record));
         self.faults.iter_mut().for_each(|faults| faults.apply_record(record));
         let Record::Exit(task) = record else { return };
