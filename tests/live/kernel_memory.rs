@@ -1,8 +1,8 @@
 //! `perf-exporter kmem`: allocations of the kernel, beside `perf kmem stat` of the same program.
 
-use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
+use crate::support::perf_tables::allocations as rows;
 use crate::support::{Feature, lacks};
 
 const PERF_EXPORTER: &str = env!("CARGO_BIN_EXE_perf-exporter");
@@ -11,23 +11,6 @@ fn output(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", output.status);
     String::from_utf8(output.stdout).unwrap()
-}
-
-/// Allocated bytes, requested bytes and the number of allocations by function.
-fn rows(table: &str) -> BTreeMap<String, [u64; 3]> {
-    let row = |line: &str| {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let first = |cell: Option<&&str>| cell?.split('/').next()?.trim().parse::<u64>().ok();
-        // perf prints the distance from the start of the function without 0x.
-        let name = cells.first()?.split('+').next()?.to_owned();
-        Some((name, [first(cells.get(1))?, first(cells.get(2))?, first(cells.get(3))?]))
-    };
-    let mut rows: BTreeMap<String, [u64; 3]> = BTreeMap::new();
-    for (name, sums) in table.lines().filter_map(row) {
-        let all = rows.entry(name).or_default();
-        all.iter_mut().zip(sums).for_each(|(all, sum)| *all += sum);
-    }
-    rows
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! `perf-exporter lock contention`: waits for locks of the kernel, beside `perf lock contention` in the same seconds.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::support::perf_tables::waits as rows;
 use crate::support::program::Program;
 use crate::support::{Feature, lacks};
 
@@ -23,27 +23,6 @@ fn output(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", output.status);
     String::from_utf8(output.stdout).unwrap()
-}
-
-/// The number of waits and their total in milliseconds, by the words after the four columns of numbers.
-fn rows(table: &str) -> BTreeMap<String, (f64, f64)> {
-    let mut rows = BTreeMap::new();
-    for line in table.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [contended, total, unit, _, _, _, _, rest @ ..] = &words[..] else { continue };
-        let (Ok(contended), Ok(total)) = (contended.parse::<f64>(), total.parse::<f64>()) else { continue };
-        let factor = match *unit {
-            "ns" => 1e-6,
-            "us" => 1e-3,
-            "ms" => 1.0,
-            "s" => 1e3,
-            unit => panic!("the unit {unit} in {table}"),
-        };
-        // perf prints a row for each call chain.
-        let row: &mut (f64, f64) = rows.entry(rest.join(" ")).or_default();
-        *row = (row.0 + contended, row.1 + total * factor);
-    }
-    rows
 }
 
 #[test]

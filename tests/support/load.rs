@@ -4,6 +4,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread;
@@ -178,6 +179,10 @@ pub(super) fn run(order: &str, arguments: &[&str]) -> Option<Vec<u64>> {
             churn(number(cgroups), Path::new(program), Path::new(dir), false);
             Some(Vec::new())
         }
+        ("write_together", [threads, times, file]) => {
+            write_together(number(threads), number(times), Path::new(file));
+            Some(Vec::new())
+        }
         _ => calls::run(order, arguments).then(Vec::new),
     }
 }
@@ -263,6 +268,20 @@ fn churn(cgroups: u64, program: &Path, dir: &Path, make: bool) {
             eventually("a cgroup is empty when it is removed", || fs::remove_dir(&cgroup).ok());
         }
     }
+}
+
+/// Bytes of one write by a thread of [`write_together`]. The kernel holds the lock of the file for some tenths of a millisecond.
+const AT_ONCE: usize = 1 << 20;
+
+/// Lets threads write to the same part of a file, this many times each. The kernel locks the file for each write, so the threads wait for
+/// one another.
+fn write_together(threads: u64, times: u64, path: &Path) {
+    let (file, bytes) = (File::create(path).unwrap(), vec![1; AT_ONCE]);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| (0..times).for_each(|_| file.write_all_at(&bytes, 0).unwrap()));
+        }
+    });
 }
 
 /// Moves this process into a cgroup.

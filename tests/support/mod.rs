@@ -21,6 +21,8 @@ pub(crate) mod lines;
 pub(crate) mod load;
 #[allow(dead_code, reason = "not every target runs mixed loads")]
 pub(crate) mod mixed;
+#[allow(dead_code, reason = "not every target compares with commands of perf")]
+pub(crate) mod perf_tables;
 #[allow(dead_code, reason = "not every target compiles programs")]
 pub(crate) mod program;
 pub(crate) mod service;

@@ -247,11 +247,15 @@ fn program(dir: &Path, comm: &str) -> PathBuf {
 
 /// Returns the command that runs the program as a worker.
 fn command(program: &Path) -> Command {
-    let (_crate, module) = module_path!().split_once("::").unwrap();
     let mut command = Command::new(program);
-    command.args(["--ignored", "--exact", "--nocapture"]);
-    command.arg(format!("{module}::{WORKER}"));
+    command.args(arguments());
     command
+}
+
+/// Returns the arguments with which the test binary is a worker that takes its orders from stdin.
+pub(crate) fn arguments() -> [String; 4] {
+    let (_crate, module) = module_path!().split_once("::").unwrap();
+    ["--ignored".into(), "--exact".into(), "--nocapture".into(), format!("{module}::{WORKER}")]
 }
 
 /// Returns the command that runs the program as a process that exits at once.

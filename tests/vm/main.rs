@@ -11,6 +11,7 @@ mod beside;
 mod foreign;
 mod hierarchy_v1;
 mod hotplug;
+mod kernel_commands;
 mod levels;
 mod loops;
 mod pmus;
