@@ -158,6 +158,13 @@ pub(crate) const CHAPTERS: &[(&str, &[Row])] = &[
                 "histogram_quantile(0.99, sum by (le, device) (rate(perf_tracepoint_block_latency_seconds_bucket[5m])))",
             ),
             row(
+                "perf_cgroup_<entry>_seconds",
+                "Distribution of times in a field, or between two tracepoints, of the tasks in a cgroup",
+                &["cgroup"],
+                "tracepoints, presets",
+                "topk(5, sum by (cgroup) (rate(perf_cgroup_memcg_reclaim_seconds_sum[5m])))",
+            ),
+            row(
                 "perf_tracepoint_<entry>_bytes",
                 "Distribution of sizes in a field",
                 &[],
