@@ -186,6 +186,13 @@ fn each_event_of_a_preset_opens_or_is_absent_as_its_tracepoint_is() {
         ));
         let metrics = service.metrics();
         let (mut opened, mut absent) = (0, 0);
+        // On arm64, kvm:kvm_exit has no field exit_reason.
+        let broken = metrics.sum("perf_event_state", &[("state", "broken")]) > 0.0;
+        assert_eq!(broken, preset == "kvm-exits" && cfg!(target_arch = "aarch64"), "{preset}: {metrics:?}");
+        if broken {
+            println!("{preset}: refused, because the tracepoint has other fields");
+            continue;
+        }
         for (system, event) in events {
             let name = format!("{system}:{event}");
             let state = |state| metrics.sum("perf_event_state", &[("event", &name), ("state", state)]);
