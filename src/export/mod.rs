@@ -9,6 +9,7 @@
 //! Profile ───► otlp::profiles ─┴► push         │
 //! Status ────► page, JSON ─────────────────────┼► http::Server
 //! Timeline ──► timeline
+//! SchedFact ─► timechart, trace_json
 //! History ───► overview, JSON ─────────────────┤
 //! Profile ─┬─► pprof ──────────────────────────┤
 //!          ├─► folded ─► views ─► flamegraph ─┬► page ─┤
@@ -37,6 +38,7 @@ pub mod push;
 pub mod query;
 pub mod remote_write;
 pub(crate) mod sums;
+pub mod timechart;
 pub mod timeline;
 pub mod top;
 pub mod trace_json;

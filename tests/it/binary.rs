@@ -221,6 +221,8 @@ fn help_says_what_each_command_does() {
         ("help-sched-latency", &["sched", "latency", "--help"]),
         ("help-sched-timehist", &["sched", "timehist", "--help"]),
         ("help-sched-map", &["sched", "map", "--help"]),
+        ("help-sched-timechart", &["sched", "timechart", "--help"]),
+        ("help-sched-replay", &["sched", "replay", "--help"]),
         ("help-trace", &["trace", "--help"]),
         ("help-lock", &["lock", "--help"]),
         ("help-lock-contention", &["lock", "contention", "--help"]),

@@ -55,6 +55,7 @@ mod reloading;
 mod report;
 mod report_screen;
 mod sandbox;
+mod sched_again;
 mod sched_commands;
 mod sched_replay;
 mod scheduler;

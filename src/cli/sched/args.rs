@@ -1,10 +1,12 @@
 //! Arguments of `perf-exporter sched`.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::cli::follow::FollowArgs;
+use crate::cli::time_range::time_range;
 
 #[derive(Debug, Clone, Args)]
 pub(in crate::cli) struct SchedArgs {
@@ -20,6 +22,10 @@ pub(super) enum View {
     Timehist(TimehistArgs),
     /// Show which thread is on each CPU, with a line for each change.
     Map(MapArgs),
+    /// Draw when each CPU and each thread ran, waited for a CPU or was blocked, as an SVG file.
+    Timechart(TimechartArgs),
+    /// Trace, and then do the same again: threads that run, sleep and wake each other at the same times.
+    Replay(ReplayArgs),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -124,6 +130,9 @@ pub(super) struct TimehistArgs {
     /// Show idle times instead of threads.
     #[arg(short = 'I', long, conflicts_with_all = ["summary", "with_summary"])]
     pub(super) idle_hist: bool,
+    /// Show only this time, in seconds of CLOCK_MONOTONIC, and end after it. Either can be omitted.
+    #[arg(long, value_name = "START,STOP", value_parser = time_range)]
+    pub(super) time: Option<RangeInclusive<u64>>,
     /// Write a trace in JSON to this file instead of lines; - is standard output. An existing file is overwritten.
     #[arg(
         long,
@@ -153,6 +162,56 @@ pub(super) struct MapArgs {
     /// Show columns only for CPUs that have changed, in the order of their first change.
     #[arg(long)]
     pub(super) compact: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "\
+Without -a, -C, -p, -t, -G or a command, the whole machine is traced until Ctrl-C. With one of these options, a command \
+only limits the duration: -a sleep 10. A command without these options is the target itself, with its children.
+
+The file shows a row for each CPU and for each of the threads that ran longest. Blue is a run, yellow a wait for a CPU, red \
+a sleep that cannot be interrupted, such as disk I/O. Each mark has a tooltip. The file is complete in itself.
+
+Requires CAP_PERFMON and tracefs for every target, because any thread can wake a thread of the target.
+
+Exit codes: the exit code of the command; 1 if nothing could be traced, 2 for invalid arguments, 126 or 127 if the command \
+cannot be run.")]
+pub(super) struct TimechartArgs {
+    #[command(flatten)]
+    pub(super) follow: FollowArgs,
+    /// Write to this file; - is standard output. An existing file is overwritten.
+    #[arg(short = 'o', long, value_name = "FILE", default_value = "output.svg")]
+    pub(super) output: PathBuf,
+    /// Width in pixels.
+    #[arg(short = 'w', long, value_name = "PIXELS", default_value_t = 1600, value_parser = clap::value_parser!(u32).range(400..=100_000))]
+    pub(super) width: u32,
+    /// Maximum number of threads.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) proc_num: u32,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "\
+Without -a, -C, -p, -t, -G or a command, the whole machine is traced until Ctrl-C. With one of these options, a command \
+only limits the duration: -a sleep 10. A command without these options is the target itself, with its children; perf sched \
+record traces the whole machine in this case.
+
+Each thread of the target becomes a thread of the replay. It uses the CPU for as long as the thread ran, and sleeps until \
+the thread that woke it does so again. A sleep that an interrupt or another process ended takes its recorded time; perf \
+omits it. perf also uses the CPU for the time in which a CPU was idle. System calls, memory and CPUs are not replayed.
+
+A line for each repetition shows the elapsed time, its average, the CPU time and its average, in milliseconds.
+
+Requires CAP_PERFMON and tracefs for every target, because any thread can wake a thread of the target.
+
+Exit codes: the exit code of the command; 1 if nothing could be traced, 2 for invalid arguments, 126 or 127 if the command \
+cannot be run.")]
+pub(super) struct ReplayArgs {
+    #[command(flatten)]
+    pub(super) follow: FollowArgs,
+    /// Number of repetitions.
+    #[arg(short = 'r', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) repeat: u32,
 }
 
 impl TimehistArgs {
@@ -218,6 +277,9 @@ mod tests {
             let error = latency(line).unwrap_err();
             assert!(error.contains(words), "{line}: {error}");
         }
+        assert!(timehist("--time 5").unwrap_err().contains("write START,STOP"));
+        assert!(typed::<ReplayArgs>("-r 0").unwrap_err().contains("0 is not in 1.."));
+        assert!(typed::<TimechartArgs>("-w 10").unwrap_err().contains("10 is not in 400..=100000"));
         assert!(timehist("-s -S").unwrap_err().contains("cannot be used with"));
         assert!(timehist("--json x -w").unwrap_err().contains("cannot be used with"));
     }

@@ -1,9 +1,11 @@
-//! `perf-exporter sched`: combines `perf sched record` with `perf sched latency`, `timehist` and `map`, live.
+//! `perf-exporter sched`: combines `perf sched record` with `perf sched latency`, `timehist`, `map` and `replay`, and with `perf timechart`, live.
 //!
 //! ```text
 //! follow::Session ─► Machine: sched::Timeline and target filter ───────┬► latency: a table at the end
 //!                                                                      ├► timehist: a line per run, a summary, JSON
-//!                                                                      └► map: a line per change of a CPU
+//!                                                                      ├► map: a line per change of a CPU
+//!                                                                      ├► timechart: a drawing at the end
+//!                                                                      └► replay: threads that do the same again
 //! ```
 //!
 //! Events are opened for all threads on all CPUs: any thread can wake a thread of the target, or run before it on its CPU.
@@ -12,8 +14,11 @@ mod args;
 mod latency;
 mod machine;
 mod map;
+mod replay;
 mod summary;
+mod timechart;
 mod timehist;
+mod window;
 
 use std::time::Duration;
 
@@ -30,6 +35,8 @@ pub(super) fn sched<K: Kernel>(args: &SchedArgs, host: &Host<'_, K>) -> Result<E
         View::Latency(args) => latency::run(args, host),
         View::Timehist(args) => timehist::run(args, host),
         View::Map(args) => map::run(args, host),
+        View::Timechart(args) => timechart::run(args, host),
+        View::Replay(args) => replay::run(args, host),
     }
 }
 

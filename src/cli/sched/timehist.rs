@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::args::TimehistArgs;
 use super::machine::{Machine, Observation};
 use super::summary::{Summary, task};
+use super::window::Window;
 use super::{follow, seconds};
 use crate::cli::follow::{Functions, Listener, Output, StreamItem};
 use crate::cli::observe::{Ending, Failure, Host};
@@ -30,9 +31,10 @@ pub(super) fn run<K: Kernel>(args: &TimehistArgs, host: &Host<'_, K>) -> Result<
     let mut followed = follow(&args.follow, (&EVENTS, args.call_graph), host, |machine| {
         let mut lines = args.shows_lines().then(|| Lines::new(args, &host.facts().online, functions));
         lines.iter_mut().for_each(Lines::head);
-        Timehist { machine, lines, summary: args.shows_summary().then(Summary::new), json }
+        let summary = args.shows_summary().then(Summary::new);
+        Timehist { machine, window: Window::of(args.time.as_ref()), lines, summary, json }
     })?;
-    let (begun, ended) = followed.time;
+    let (begun, ended) = followed.listener.window.clip(followed.time);
     followed.listener.json.iter_mut().try_for_each(|json| json.end(ended))?;
     followed.report_missing()?;
     if let Some(summary) = followed.listener.summary {
@@ -44,6 +46,7 @@ pub(super) fn run<K: Kernel>(args: &TimehistArgs, host: &Host<'_, K>) -> Result<
 /// Passes observations to the enabled outputs.
 struct Timehist {
     machine: Machine,
+    window: Window,
     lines: Option<Lines>,
     summary: Option<Summary>,
     json: Option<TraceJson<Output>>,
@@ -51,15 +54,24 @@ struct Timehist {
 
 impl Listener for Timehist {
     fn handle(&mut self, item: &StreamItem<'_>) {
-        let Self { machine, lines, summary, json } = self;
+        let Self { machine, window, lines, summary, json } = self;
         lines.iter_mut().for_each(|lines| lines.chain(item));
         machine.handle(item, &mut |seen| {
+            let Some(seen) = window.include(item, seen) else { return };
             lines.iter_mut().for_each(|lines| lines.take(&seen));
             summary.iter_mut().for_each(|summary| summary.take(&seen));
             if let (Some(json), Observation::Fact { thread, fact }) = (json.as_mut(), &seen) {
                 json.add(thread, fact);
             }
         });
+    }
+
+    fn drained(&mut self, until: u64) {
+        self.window.drained(until);
+    }
+
+    fn is_done(&self) -> bool {
+        self.window.is_over()
     }
 
     fn flush(&mut self) -> io::Result<()> {
