@@ -1,5 +1,6 @@
 //! `perf-exporter kmem`: allocations of the kernel, beside `perf kmem stat` of the same program.
 
+use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
 use crate::support::perf_tables::allocations as rows;
@@ -52,4 +53,64 @@ fn allocations_of_a_program_are_those_of_perf() {
         number("Total bytes freed:") <= all[0] && number("Total bytes freed:") > all[0] / 10,
         "{printed}"
     );
+}
+
+/// Number of page allocations of a program by order and type of mobility, from the records of perf.
+fn recorded_pages(data: &str, comm: &str) -> BTreeMap<(u64, u64), f64> {
+    let script = output(Command::new("perf").args(["script", "-F", "comm,event,trace", "-i", data]));
+    let mut pages = BTreeMap::new();
+    for line in script.lines() {
+        let number = |name: &str| {
+            let word = line.split_whitespace().find_map(|word| word.strip_prefix(name));
+            word.and_then(|word| word.parse::<u64>().ok())
+        };
+        let is_own =
+            line.trim_start().starts_with(&format!("{comm} ")) && line.contains(" kmem:mm_page_alloc: ");
+        if let (true, Some(order), Some(migrate_type)) = (is_own, number("order="), number("migratetype=")) {
+            *pages.entry((order, migrate_type)).or_default() += 1.0;
+        }
+    }
+    pages
+}
+
+#[test]
+fn pages_of_a_program_are_those_of_perf() {
+    if [Feature::Software, Feature::Tracepoint, Feature::Perf].into_iter().any(lacks) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("perf.data").to_str().unwrap().to_owned();
+    let mut recorded = Command::new("perf");
+    recorded.args(["record", "-q", "-m", "4M", "-e", "kmem:mm_page_alloc,kmem:mm_page_free", "-o", &data]);
+    recorded.args(["--", PERF_EXPORTER, "kmem", "--page", "--"]);
+    // 32 MiB of new pages. perf also records perf-exporter, which has another name.
+    let printed = output(recorded.args(["dd", "if=/dev/zero", "of=/dev/null", "bs=32M", "count=1"]));
+    let theirs = recorded_pages(&data, "dd");
+    let of_type = |order: u64, migrate_type: usize| {
+        let table = printed.lines().skip_while(|line| !line.starts_with("Order "));
+        let row = table.skip(2).find(|line| line.trim_start().starts_with(&format!("{order} ")));
+        let cell = row.and_then(|row| row.split_whitespace().nth(1 + migrate_type));
+        cell.and_then(|cell| cell.parse::<f64>().ok()).unwrap_or_default()
+    };
+    let figures = format!("{printed}\nperf: {theirs:?}");
+    for order in 0..=10 {
+        for migrate_type in 0..=2 {
+            let of_perf = theirs.get(&(order, migrate_type)).copied().unwrap_or_default();
+            let own = of_type(order, migrate_type as usize);
+            // Whether pages of execve(2) belong to the new program is a question of microseconds.
+            assert!(
+                (own - of_perf).abs() <= 0.005 * of_perf + 8.0,
+                "order {order}, type {migrate_type}: {figures}"
+            );
+        }
+    }
+    // With huge pages, 32 MiB are 16 pages of order 9.
+    assert!(of_type(0, 1) >= 8192.0 || of_type(9, 1) >= 15.0, "{figures}");
+    let rows = printed.lines().filter_map(|line| line.split('|').nth(1)?.trim().parse::<f64>().ok());
+    let all = (0..=10).flat_map(|order| (0..5).map(move |migrate_type| (order, migrate_type)));
+    let all: f64 = all.map(|(order, migrate_type)| of_type(order, migrate_type)).sum();
+    assert_eq!(rows.sum::<f64>(), all, "{figures}");
+    let fault = printed.lines().find(|line| line.contains("| GFP_HIGHUSER_MOVABLE|"));
+    let caller = fault.and_then(|line| line.rsplit('|').next()).unwrap_or_else(|| panic!("{figures}"));
+    assert!(!caller.contains("alloc_pages") && !caller.contains("0xffff"), "{figures}");
 }

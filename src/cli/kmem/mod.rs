@@ -1,10 +1,13 @@
-//! `perf-exporter kmem`: memory that functions of the kernel allocate from slabs, as `perf kmem stat` shows it.
+//! `perf-exporter kmem`: memory that functions of the kernel allocate from slabs, or as pages, as `perf kmem stat` shows it.
 //!
 //! ```text
-//! follow::Session: allocations and frees ─► Slabs: sums by caller ─► a table at the end
+//! follow::Session: allocations and frees ─┬► Slabs: sums by caller ─► a table at the end
+//!                                         └► Pages: sums by caller, order, type and flags ─► a table at the end
 //! ```
 
 mod args;
+mod by_page;
+mod pages;
 mod slabs;
 
 use super::follow::{Functions, Listener, Session, Source, StreamItem, field};
@@ -14,6 +17,7 @@ use crate::event::Catalog;
 use crate::event::format::{Field, Format};
 use crate::ring::Sample;
 use crate::sys::{Fields, Kernel, Sideband};
+use args::Key;
 pub(super) use args::KmemArgs;
 use slabs::{Allocation, Slabs};
 
@@ -25,6 +29,12 @@ const ON_NODES: [&str; 2] = ["kmem:kmalloc_node", "kmem:kmem_cache_alloc_node"];
 
 /// Traces, prints the table at the end, and ends like the command.
 pub(super) fn kmem<K: Kernel>(args: &KmemArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
+    let sort = args.sort().map_err(Failure::Usage)?;
+    if args.page { by_page::run(args, &sort, host) } else { by_slab(args, &sort, host) }
+}
+
+/// Traces allocations from slabs.
+fn by_slab<K: Kernel>(args: &KmemArgs, sort: &[Key], host: &Host<'_, K>) -> Result<Ending, Failure> {
     let subject = host.find(&args.follow.target())?;
     let names: Vec<&str> =
         EVENTS.into_iter().chain(ON_NODES.into_iter().filter(|name| exists(name, &host.catalog))).collect();
@@ -44,27 +54,29 @@ pub(super) fn kmem<K: Kernel>(args: &KmemArgs, host: &Host<'_, K>) -> Result<End
     let functions = (!args.raw_ip).then(|| Functions::read(host.roots));
     let followed = session.follow(|_, _| Ok(Memory { decoders, slabs: Slabs::default(), unreadable: 0 }))?;
     followed.report_missing()?;
-    if let Some(problem) = functions.as_ref().and_then(Functions::problem) {
+    let Memory { slabs, unreadable, .. } = &followed.listener;
+    print_notes(functions.as_ref(), slabs.untracked(), *unreadable);
+    let lines = args.line.map_or(usize::MAX, |lines| lines as usize);
+    let name = |address| {
+        functions.as_ref().map_or_else(|| format!("{address:#x}"), |functions| functions.shown(address))
+    };
+    put(slabs.text(sort, lines, name))?;
+    Ok(followed.ending)
+}
+
+/// Prints what the table lacks: names, frees of `untracked` allocations, and records that could not be decoded.
+fn print_notes(functions: Option<&Functions>, untracked: u64, unreadable: u64) {
+    if let Some(problem) = functions.and_then(Functions::problem) {
         print_note(&format!("functions have no names: {problem}"));
     }
-    let Memory { slabs, unreadable, .. } = &followed.listener;
     for (count, what) in [
-        (
-            slabs.untracked(),
-            "objects were not followed until they were freed, because too many were allocated",
-        ),
-        (*unreadable, "records could not be decoded, which is a bug in perf-exporter"),
+        (untracked, "allocations were not followed until they were freed, because there were too many"),
+        (unreadable, "records could not be decoded, which is a bug in perf-exporter"),
     ] {
         if count > 0 {
             print_note(&format!("{count} {what}"));
         }
     }
-    let lines = args.line.map_or(usize::MAX, |lines| lines as usize);
-    let name = |address| {
-        functions.as_ref().map_or_else(|| format!("{address:#x}"), |functions| functions.shown(address))
-    };
-    put(slabs.text(&args.sort, lines, name))?;
-    Ok(followed.ending)
 }
 
 /// Reports whether this kernel has the tracepoint.

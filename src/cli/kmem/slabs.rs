@@ -148,6 +148,7 @@ fn order(a: &(u64, Caller), b: &(u64, Caller), sort: &[Key]) -> Ordering {
         Key::Bytes => b.1.allocated.cmp(&a.1.allocated),
         Key::Pingpong => b.1.ping_pongs.cmp(&a.1.ping_pongs),
         Key::Callsite => a.0.cmp(&b.0),
+        Key::Order | Key::Migtype | Key::Gfp => Ordering::Equal,
     };
     let sorted = sort.iter().map(by).find(|order| order.is_ne()).unwrap_or(Ordering::Equal);
     // Makes the order deterministic.
