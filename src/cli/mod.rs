@@ -88,7 +88,7 @@ enum Command {
     /// Add, list and remove probes, as perf probe does.
     Probe(probe::ProbeArgs),
     /// Count events for a command, a process, a cgroup or the whole machine, as perf stat does.
-    Stat(stat::StatArgs),
+    Stat(Box<stat::StatCommand>),
     /// Record where a command, a process, a cgroup or the whole machine spends CPU time or waits. Write pprof, a flame graph or folded
     /// stacks, as perf record, report and script do together.
     Record(record::RecordArgs),
@@ -281,7 +281,12 @@ fn rejected(error: clap::Error) -> ExitCode {
 /// Parses the arguments. Rejects options of `run` before another command, where they would have no effect.
 fn parse() -> Result<Cli, clap::Error> {
     let mut grammar = Cli::command();
-    let matches = grammar.try_get_matches_from_mut(std::env::args_os())?;
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let mut matches = grammar.try_get_matches_from_mut(&arguments)?;
+    let view = matches.subcommand_matches("stat").and_then(clap::ArgMatches::subcommand_name);
+    if let Some(moved) = view.and_then(|view| stat::reordered(arguments, view)) {
+        matches = grammar.try_get_matches_from_mut(moved)?;
+    }
     if let Some(command) = matches.subcommand_name() {
         let typed = |option: &&str| matches.value_source(option) == Some(ValueSource::CommandLine);
         if let Some(option) = run::OPTIONS.into_iter().find(typed) {

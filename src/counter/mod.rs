@@ -24,6 +24,7 @@ mod transition;
 pub use attributed::Unattributed;
 pub use busy::Busy;
 pub use measure::{Count, Measurement};
+pub(crate) use scale::scale;
 pub use stream::{StreamState, foreseen, support};
 
 use std::sync::Arc;

@@ -77,7 +77,7 @@ impl Progress {
 /// Returns `raw × enabled ∕ running`, rounded, or `raw` itself if the group ran all the time.
 ///
 /// The kernel updates the two times together, so `running` is never above `enabled`.
-pub(super) fn scale(raw: u64, interval: Interval) -> u64 {
+pub(crate) fn scale(raw: u64, interval: Interval) -> u64 {
     let Interval { enabled, running } = interval;
     if running >= enabled {
         return raw;

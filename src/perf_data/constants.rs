@@ -32,7 +32,10 @@ pub(crate) const TOTAL_MEM: u32 = 10;
 pub(crate) const CMDLINE: u32 = 11;
 pub(crate) const EVENT_DESC: u32 = 12;
 pub(crate) const CPU_TOPOLOGY: u32 = 13;
+pub(crate) const NUMA_TOPOLOGY: u32 = 14;
 pub(crate) const PMU_MAPPINGS: u32 = 16;
+/// The file contains counts of `perf stat record` instead of samples. The section is empty.
+pub(crate) const STAT: u32 = 19;
 /// Times of the first and of the last sample.
 pub(crate) const SAMPLE_TIME: u32 = 21;
 /// Resolution of the clock of the records.

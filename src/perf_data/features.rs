@@ -26,6 +26,8 @@ pub(crate) struct Machine {
     /// Memory in KiB.
     memory: Option<u64>,
     topology: Option<Vec<u8>>,
+    /// NUMA nodes: number, memory and free memory in KiB, CPUs.
+    nodes: Vec<(u32, [u64; 2], String)>,
     /// Types and names of PMUs.
     pmus: Vec<(u32, String)>,
 }
@@ -44,6 +46,7 @@ impl Machine {
             cpus: present.zip(cpus("online")),
             memory: memory(roots),
             topology,
+            nodes: nodes(roots),
             pmus: pmus(roots),
         }
     }
@@ -63,10 +66,31 @@ fn pmus(roots: &Roots) -> Vec<(u32, String)> {
     names.filter_map(|name| Some((kind(&name)?, name))).collect()
 }
 
-/// Returns the content of the section for the topology of the CPUs: lists of CPUs of each package and core, then core and package of each
-/// CPU. `None` if a part is unknown.
+/// Returns the NUMA nodes that are online. None on kernels without NUMA.
+fn nodes(roots: &Roots) -> Vec<(u32, [u64; 2], String)> {
+    let dir = roots.sys.join("devices/system/node");
+    let node = |name: &String| {
+        let number = name.strip_prefix("node")?.parse().ok()?;
+        let (memory, cpus) = (dir.join(name).join("meminfo"), dir.join(name).join("cpulist"));
+        let memory = host::read_text(&memory).ok()?;
+        let size = |field: &str| {
+            let mut words = memory.lines().map(|line| line.split_ascii_whitespace());
+            let mut words = words.find(|words| words.clone().any(|word| word == field))?;
+            words.find(|word| *word == field).and(words.next())?.parse().ok()
+        };
+        Some((number, [size("MemTotal:")?, size("MemFree:")?], host::read_text(&cpus).ok()?))
+    };
+    let mut nodes: Vec<_> = host::list(&dir).unwrap_or_default().iter().filter_map(node).collect();
+    nodes.sort_unstable_by_key(|(number, ..)| *number);
+    nodes
+}
+
+/// Returns the content of the section for the topology of the CPUs: lists of CPUs of each package and core, core and package of each CPU,
+/// lists of CPUs of each die, and the die of each CPU. Dies are omitted if the kernel does not report them. `None` if another part is
+/// unknown.
 fn topology(devices: &Path, present: &CpuSet) -> Option<Vec<u8>> {
     let (mut packages, mut cores, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut dies, mut die_ids) = (Vec::new(), Vec::new());
     for cpu in present.iter() {
         let dir = devices.join(format!("cpu{cpu}/topology"));
         let list = |names: [&str; 2]| names.iter().find_map(|name| host::read_text(&dir.join(name)).ok());
@@ -83,8 +107,20 @@ fn topology(devices: &Path, present: &CpuSet) -> Option<Vec<u8>> {
         for name in ["core_id", "physical_package_id"] {
             ids.push(host::read_text(&dir.join(name)).ok()?.trim().parse::<i32>().ok()? as u32);
         }
+        let die = host::read_text(&dir.join("die_cpus_list")).ok();
+        if let Some((list, id)) = die.zip(host::read_number(&dir.join("die_id")).ok()) {
+            if !dies.contains(&list) {
+                dies.push(list);
+            }
+            die_ids.push(id as u32);
+        }
     }
-    Some([sections::texts(&packages), sections::texts(&cores), sections::words(ids)].concat())
+    let mut content = [sections::texts(&packages), sections::texts(&cores), sections::words(ids)].concat();
+    if die_ids.len() == present.len() {
+        content.extend(sections::texts(&dies));
+        content.extend(sections::words(die_ids));
+    }
+    Some(content)
 }
 
 /// Reads the file of tracefs with the layout of a page or an event. The kernel returns its content to the first read only, so this read must
@@ -136,10 +172,20 @@ impl Features {
             all.extend(machine.topology.clone().map(|topology| (constants::CPU_TOPOLOGY, topology)));
         }
         all.extend(machine.memory.map(|memory| (constants::TOTAL_MEM, sections::longs([memory]))));
+        if !machine.nodes.is_empty() {
+            all.push((constants::NUMA_TOPOLOGY, sections::nodes(&machine.nodes)));
+        }
         if !machine.pmus.is_empty() {
             all.push((constants::PMU_MAPPINGS, sections::pmu_mappings(&machine.pmus)));
         }
         Self(all)
+    }
+
+    /// Marks the file as one with counts instead of samples.
+    #[must_use]
+    pub(crate) fn of_counts(mut self) -> Self {
+        self.0.push((constants::STAT, Vec::new()));
+        self
     }
 
     /// Adds the formats of tracepoints, `system:event`. Readers need them to read the file at all. Names of other events are ignored.

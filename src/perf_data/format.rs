@@ -36,6 +36,24 @@ pub(crate) struct EventSection {
     pub(crate) ids: Vec<u64>,
 }
 
+impl EventSection {
+    /// Describes an event of a file with counts, as `perf stat record` does. `attr` is empty for an event that the machine does not have.
+    pub(crate) fn counted(name: String, mut attr: Vec<u8>, ids: Vec<u64>) -> Self {
+        // Offsets in `struct perf_event_attr`.
+        const SIZE: usize = 4;
+        const SAMPLE_TYPE: usize = 24;
+        const READ_FORMAT: usize = 32;
+        let times = abi::PERF_FORMAT_TOTAL_TIME_ENABLED | abi::PERF_FORMAT_TOTAL_TIME_RUNNING;
+        attr.resize(attr.len().max(abi::PERF_ATTR_SIZE_VER5 as usize), 0);
+        let size = attr.len() as u32;
+        attr[SIZE..SIZE + 4].copy_from_slice(&size.to_ne_bytes());
+        for (at, word) in [(SAMPLE_TYPE, abi::PERF_SAMPLE_IDENTIFIER), (READ_FORMAT, times)] {
+            attr[at..at + 8].copy_from_slice(&u64::from(word).to_ne_bytes());
+        }
+        Self { name, attr, ids }
+    }
+}
+
 /// A part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Section {
@@ -137,6 +155,12 @@ impl RecordBytes {
     /// Adds bytes as they are.
     pub(super) fn bytes(mut self, bytes: &[u8]) -> Self {
         self.0.extend(bytes);
+        self
+    }
+
+    /// Adds bytes, with zeros up to `size`.
+    pub(super) fn field(mut self, bytes: &[u8], size: usize) -> Self {
+        self.0.extend(padded(bytes, size));
         self
     }
 

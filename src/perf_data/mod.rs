@@ -12,6 +12,7 @@
 mod build_ids;
 mod compressed;
 pub(crate) mod constants;
+pub(crate) mod counts;
 mod existing;
 mod features;
 mod format;

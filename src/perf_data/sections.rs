@@ -70,6 +70,17 @@ pub(super) fn event_desc(events: &[EventSection]) -> Vec<u8> {
     out
 }
 
+/// Returns the NUMA nodes: number, memory and free memory in KiB, list of CPUs.
+pub(super) fn nodes(nodes: &[(u32, [u64; 2], String)]) -> Vec<u8> {
+    let mut out = words([nodes.len() as u32]);
+    for (number, memory, cpus) in nodes {
+        out.extend(number.to_ne_bytes());
+        out.extend(longs(*memory));
+        push_text(&mut out, cpus.as_bytes());
+    }
+    out
+}
+
 /// Returns the names of PMUs with their types.
 pub(super) fn pmu_mappings(pmus: &[(u32, String)]) -> Vec<u8> {
     let mut out = words([pmus.len() as u32]);

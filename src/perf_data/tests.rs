@@ -90,7 +90,7 @@ fn begin_with(dir: &Path, roots: &Roots, build_ids: BuildIds) -> Writer {
     let command_line = ["perf-exporter", "record"].map(Into::into);
     let features = Features::new(&Machine::read(roots), &events, &command_line, (2_000, 1_000));
     let file = File::create(dir.join("x.data")).unwrap();
-    Writer::begin(file, &events, features, build_ids, STORED, false).unwrap()
+    Writer::begin(file, &events, features, Some(build_ids), STORED, false).unwrap()
 }
 
 /// Reads the file, and returns it with the kinds of its records.

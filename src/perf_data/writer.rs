@@ -23,7 +23,8 @@ pub(crate) struct Writer {
     file: File,
     start: Start,
     features: Features,
-    build_ids: BuildIds,
+    /// `None` for a file without samples.
+    build_ids: Option<BuildIds>,
     /// Fields in all samples, up to the time.
     side: Fields,
     /// Whether records are compressed.
@@ -41,7 +42,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Begins a file. `side` are the fields at the start of all samples, which are also at the end of all other records. With `compress`,
-    /// records are compressed.
+    /// records are compressed. Without `build_ids`, the file describes no mapped files.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -49,7 +50,7 @@ impl Writer {
         file: File,
         events: &[EventSection],
         features: Features,
-        build_ids: BuildIds,
+        build_ids: Option<BuildIds>,
         side: Fields,
         compress: bool,
     ) -> io::Result<Self> {
@@ -82,8 +83,10 @@ impl Writer {
                 }
             }
             Some(PERF_RECORD_MMAP2) => {
-                if let Ok(Record::Mmap(mmap)) = Record::parse(record, &self.side) {
-                    self.build_ids.add(&mmap);
+                if let (Some(build_ids), Ok(Record::Mmap(mmap))) =
+                    (&mut self.build_ids, Record::parse(record, &self.side))
+                {
+                    build_ids.add(&mmap);
                 }
             }
             _ => {}
@@ -137,7 +140,8 @@ impl Writer {
     /// Writes the features behind `size` bytes of records, and announces both.
     fn announce(&mut self, size: u64) -> io::Result<()> {
         let compression = self.compress.then(|| feature((self.records + self.buffer.len() as u64, size)));
-        let features = self.features.with(self.times, self.build_ids.section(), compression);
+        let build_ids = self.build_ids.as_ref().map(BuildIds::section).unwrap_or_default();
+        let features = self.features.with(self.times, build_ids, compression);
         let end = self.start.data() + size;
         self.file.write_all_at(&layout(&features, end), end)?;
         let numbers: Vec<u32> = features.iter().map(|(number, _)| *number).collect();
@@ -155,7 +159,7 @@ impl Writer {
     /// # Errors
     /// If the file cannot be written. It is then as of the previous commit.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
-        self.build_ids.finish();
+        self.build_ids.iter_mut().for_each(BuildIds::finish);
         self.commit()
     }
 }

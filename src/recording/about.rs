@@ -30,6 +30,8 @@ pub struct About {
     pub times: Option<(u64, u64)>,
     /// The events, in the order of the profiles.
     pub events: Vec<Attribute>,
+    /// Whether the file has counts instead of samples (`perf stat record`).
+    pub has_counts: bool,
     /// Records that the kernel or perf dropped.
     pub lost: Lost,
     /// What is missing and why, as sentences.

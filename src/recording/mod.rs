@@ -67,6 +67,12 @@ pub enum Invalid {
         /// The place in the file.
         offset: u64,
     },
+    /// The file has no counts.
+    #[error("the file has no counts: it is not a recording of perf-exporter stat record or perf stat record")]
+    NoCounts,
+    /// The file has counts, where samples are expected.
+    #[error("the file has counts and no samples: show them with perf-exporter stat report")]
+    Counts,
     /// The file is a recording that perf wrote into a pipe.
     #[error("the recording was written into a pipe, which is not supported: record with -o FILE")]
     Piped,
@@ -135,11 +141,15 @@ pub fn open(path: &Path, options: &Options, files: &Files) -> Result<Recording, 
     let (file, written) = open_file(path)?;
     let recording = read_at(&file, options, files, written)?;
     let has_samples = recording.profiles.iter().any(|profile| !profile.samples.is_empty());
-    if has_samples { Ok(recording) } else { Err(Invalid::Empty) }
+    match has_samples {
+        true => Ok(recording),
+        false if recording.about.has_counts => Err(Invalid::Counts),
+        false => Err(Invalid::Empty),
+    }
 }
 
 /// Opens a file. Returns it with the time when it was written last.
-fn open_file(path: &Path) -> Result<(File, Option<Timestamp>), Invalid> {
+pub(crate) fn open_file(path: &Path) -> Result<(File, Option<Timestamp>), Invalid> {
     let file = File::open(path).map_err(Invalid::Unreadable)?;
     let written = file.metadata().and_then(|metadata| metadata.modified()).map_err(Invalid::Unreadable)?;
     let written = written.duration_since(UNIX_EPOCH).ok();

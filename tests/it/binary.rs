@@ -211,6 +211,8 @@ fn help_says_what_each_command_does() {
         ("help-list", &["list", "--help"]),
         ("help-probe", &["probe", "--help"]),
         ("help-stat", &["stat", "--help"]),
+        ("help-stat-record", &["stat", "record", "--help"]),
+        ("help-stat-report", &["stat", "report", "--help"]),
         ("help-record", &["record", "--help"]),
         ("help-annotate", &["annotate", "--help"]),
         ("help-top", &["top", "--help"]),

@@ -1,6 +1,7 @@
 //! `perf-exporter stat` compared with `perf stat`, and its behavior in a shell.
 
 mod options;
+mod recording;
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

@@ -5,7 +5,7 @@ use std::path::Path;
 use perf_exporter::export::timeline;
 use perf_exporter::files::Files;
 use perf_exporter::host::Roots;
-use perf_exporter::recording::perf_data::{Options, Timeline};
+use perf_exporter::recording::perf_data::{CountReader, Options, Timeline};
 use perf_exporter::recording::{self, Invalid};
 
 /// Checks the bytes as a file, on a machine without files.
@@ -29,11 +29,37 @@ pub(crate) fn holds(bytes: &[u8]) {
         Err(Invalid::Damaged { offset, .. }) => assert!(offset <= bytes.len() as u64, "{offset}"),
         Err(error) => assert!(!error.to_string().contains(char::is_control), "{error}"),
     }
+    counts(bytes);
     if let Ok(timeline) = Timeline::read_at(&bytes, &Options::default(), &files, None) {
         for write in [timeline::write_chrome, timeline::write_firefox, timeline::write_speedscope] {
             let mut json = Vec::new();
             write(&timeline, &mut json).unwrap();
             assert_eq!((json.first(), json.trim_ascii_end().last()), (Some(&b'{'), Some(&b'}')));
+        }
+    }
+}
+
+/// Reads the bytes as a recording of counts.
+fn counts(bytes: &[u8]) {
+    let Ok(mut reader) = CountReader::new(&bytes) else { return };
+    loop {
+        match reader.next_reading() {
+            Ok(Some(reading)) => {
+                for count in reading.counts {
+                    assert!(count.event < reader.about().events.len(), "{count:?}");
+                    assert!(count.thread < reader.threads().len(), "{count:?}");
+                    assert!(reader.unit(count.event).1 > 0.0, "{count:?}");
+                }
+            }
+            Ok(None) => break,
+            Err(Invalid::Damaged { offset, .. }) => {
+                assert!(offset <= bytes.len() as u64, "{offset}");
+                break;
+            }
+            Err(error) => {
+                assert!(!error.to_string().contains(char::is_control), "{error}");
+                break;
+            }
         }
     }
 }

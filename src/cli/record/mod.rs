@@ -11,7 +11,7 @@
 //! children when a fork record is lost.
 
 mod args;
-mod output;
+pub(super) mod output;
 mod perf_data;
 mod summary;
 

@@ -22,7 +22,7 @@ const FUNCTIONS: usize = 1000;
 
 /// The output of a profile, resolved before the recording starts.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Output {
+pub(in crate::cli) enum Output {
     Stdout,
     /// A regular file, replaced by renaming a temporary file.
     File(PathBuf),
@@ -63,6 +63,14 @@ impl Output {
         };
         access(dir(&place), Access::WRITE_OK | Access::EXEC_OK).with_context(named)?;
         Ok(Self::File(place))
+    }
+
+    /// Resolves the output of a file that is written in place, in the format of perf.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(in crate::cli) fn in_place(path: &Path) -> anyhow::Result<Self> {
+        Self::find(path, Format::PerfData)
     }
 
     /// Returns the name of the output for messages.
@@ -107,7 +115,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// If the file cannot be created.
-pub(super) fn create(output: &Output) -> io::Result<File> {
+pub(in crate::cli) fn create(output: &Output) -> io::Result<File> {
     match output {
         Output::Stdout => Err(io::ErrorKind::NotSeekable.into()),
         Output::Special(path) => OpenOptions::new().write(true).open(path),
@@ -125,7 +133,7 @@ pub(super) fn create(output: &Output) -> io::Result<File> {
 }
 
 /// Removes the file of a recording that did not begin, and restores the previous one.
-pub(super) fn discard(output: &Output) {
+pub(in crate::cli) fn discard(output: &Output) {
     if let Output::File(path) = output {
         drop(fs::remove_file(path));
         // There may be no previous one.

@@ -168,8 +168,8 @@ impl<E: Event> Recorder<E> {
             BuildIds::start(files.clone(), module_names(roots)).context("cannot start a thread")?;
         let cannot_write = || format!("cannot write {}", output.name());
         let file = create(output).with_context(cannot_write)?;
-        let mut writer =
-            Writer::begin(file, &events, features, build_ids, STORED, compress).with_context(cannot_write)?;
+        let mut writer = Writer::begin(file, &events, features, Some(build_ids), STORED, compress)
+            .with_context(cannot_write)?;
         let sideband = self.opened.writers().try_for_each(|(_, writers)| writers.start_sideband());
         sideband.map_err(|errno| anyhow::anyhow!("cannot enable the events: {errno}"))?;
         let (processes, data) = (processes(subject), maps_data(sampler));

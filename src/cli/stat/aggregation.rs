@@ -38,7 +38,8 @@ pub(super) struct AggregationArgs {
     /// Show each NUMA node separately.
     #[arg(long)]
     per_node: bool,
-    /// Show each thread of -p or -t separately. A thread includes the threads and processes that it starts.
+    /// Show each thread separately: those of -p or -t, or with -a all that exist, the busiest first. A thread includes the threads and
+    /// processes that it starts.
     #[arg(long)]
     per_thread: bool,
 }
@@ -243,6 +244,8 @@ pub(super) struct Parts {
     of: BTreeMap<u32, Part>,
     /// Names of threads.
     names: BTreeMap<u32, String>,
+    /// Whether the threads are all threads of the machine.
+    is_machine: bool,
 }
 
 impl Parts {
@@ -260,11 +263,10 @@ impl Parts {
         match aggregation {
             Aggregation::Whole => {}
             Aggregation::Thread => {
-                for tid in threads(&subject.open_targets(roots, None)?) {
-                    parts.of.insert(tid, Part::Thread(tid));
-                    let name = ThreadNames::default().find(roots, tid, tid);
-                    parts.names.extend(name.map(|name| (tid, printable(&String::from_utf8_lossy(&name)))));
-                }
+                let threads = threads(&subject.open_targets(roots, None)?).into_iter();
+                let named = threads
+                    .map(|tid| (tid, ThreadNames::default().find(roots, tid, tid).unwrap_or_default()));
+                parts = Self::of_threads(named);
             }
             _ => {
                 for cpu in subject.event_cpus(facts).iter() {
@@ -273,6 +275,41 @@ impl Parts {
             }
         }
         Ok(parts)
+    }
+
+    /// Returns the parts of threads with their names.
+    pub(super) fn of_threads<N: AsRef<[u8]>>(threads: impl Iterator<Item = (u32, N)>) -> Self {
+        let mut parts = Self { aggregation: Aggregation::Thread, ..Self::default() };
+        for (tid, name) in threads {
+            parts.of.insert(tid, Part::Thread(tid));
+            parts.names.insert(tid, printable(&String::from_utf8_lossy(name.as_ref())));
+        }
+        parts
+    }
+
+    /// Returns the parts of all threads of the machine. As in perf, only those with counts are shown, the busiest first.
+    pub(super) fn of_machine<N: AsRef<[u8]>>(threads: impl Iterator<Item = (u32, N)>) -> Self {
+        Self { is_machine: true, ..Self::of_threads(threads) }
+    }
+
+    /// Returns the parts of CPUs of a recorded machine.
+    pub(super) fn of_cpus(aggregation: Aggregation, cpus: BTreeMap<u32, Part>) -> Self {
+        Self { aggregation, of: cpus, ..Self::default() }
+    }
+
+    /// Reports whether only parts with counts are shown, the busiest first.
+    pub(super) fn shows_busiest(&self) -> bool {
+        self.is_machine
+    }
+
+    /// Returns the CPUs or threads that are shown separately.
+    pub(super) fn places(&self) -> impl Iterator<Item = u32> {
+        self.of.keys().copied()
+    }
+
+    /// Returns the name of a thread. Empty if unknown.
+    pub(super) fn thread_name(&self, tid: u32) -> &str {
+        self.names.get(&tid).map_or("", |name| name)
     }
 
     /// Returns the part of a CPU or thread.
@@ -305,7 +342,7 @@ impl Parts {
             }
             Part::Socket(socket) => format!("S{socket}"),
             Part::Node(node) => format!("N{node}"),
-            Part::Thread(tid) => format!("{}-{tid}", self.names.get(&tid).map_or("", |name| name)),
+            Part::Thread(tid) => format!("{}-{tid}", self.thread_name(tid)),
         };
         let all = || self.of.values().filter(|&&other| other == part).count() as u32;
         let cpus = self.aggregation.has_cpus().then(|| cpus.unwrap_or_else(all));
@@ -347,7 +384,7 @@ mod tests {
 
     fn parts(aggregation: Aggregation, of: &[(u32, Part)], names: &[(u32, &str)]) -> Parts {
         let names = names.iter().map(|(tid, name)| (*tid, (*name).to_owned())).collect();
-        Parts { aggregation, of: of.iter().copied().collect(), names }
+        Parts { aggregation, of: of.iter().copied().collect(), names, is_machine: false }
     }
 
     #[test]

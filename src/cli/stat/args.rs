@@ -67,6 +67,9 @@ pub(in crate::cli) struct StatArgs {
     /// Run the command this many times, and show the mean and its standard error.
     #[arg(short = 'r', long, value_name = "N", default_value_t = 1, hide_default_value = true, requires = "command", conflicts_with = "interval_print", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
+    /// Show the duration of each run of -r.
+    #[arg(long, requires = "repeat")]
+    pub(super) table: bool,
     #[command(flatten)]
     pub(super) output_args: OutputArgs,
     /// Run this command in a shell before each run of the command.
@@ -152,9 +155,9 @@ impl StatArgs {
             Aggregation::Thread if self.metric_only() => {
                 anyhow::bail!("--metric-only cannot be combined with {option}, as in perf")
             }
-            Aggregation::Thread if is_tasks => {}
+            Aggregation::Thread if is_tasks || target == Target::Machine(None) => {}
             Aggregation::Thread => anyhow::bail!(
-                "{option} requires threads that exist when counting starts: select them with -p or -t"
+                "{option} requires threads that exist when counting starts: select them with -p or -t, or all with -a"
             ),
             _ if is_tasks || target == Target::Command => anyhow::bail!(
                 "{option} requires counts per CPU, but processes are counted across all CPUs: add -a, or omit {option}"

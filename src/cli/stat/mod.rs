@@ -6,10 +6,13 @@
 //!                                         └─ Reading ─► table (derive, aggregation) ─► Row ─► print (text, machine)
 //! ```
 //!
+//! `record` writes the readings into a file as well. `report` makes readings from such a file.
+//!
 //! [`Summed`] counts in the same way for the display of another command.
 
 mod aggregation;
 mod args;
+mod command;
 mod derive;
 mod hardware;
 mod hardware_metrics;
@@ -20,24 +23,31 @@ mod metric_table;
 mod notes;
 mod output;
 mod print;
+mod record;
+mod report;
 mod role;
 mod select;
 mod session;
 mod summed;
 mod table;
 mod text;
+mod threads;
 
 #[cfg(test)]
 mod tests;
 
+use std::path::Path;
+
 use super::observe::notes as refusals;
-use super::observe::{self, Ending, Failure, Host, Program, Signals};
+use super::observe::{self, Ending, Failure, Host, Program, Signals, Subject};
 use crate::sys::Kernel;
-use aggregation::Parts;
-pub(super) use args::StatArgs;
-use args::Times;
+use aggregation::{Aggregation, Parts};
+use args::{StatArgs, Times};
+use command::View;
+pub(super) use command::{StatCommand, reordered};
 use metric_table::MetricTable;
 use print::Printer;
+use record::Recorder;
 use select::Selection;
 use session::{Around, Outcome, Session};
 #[cfg(test)]
@@ -45,14 +55,38 @@ pub(super) use summed::Figure;
 pub(super) use summed::{Figures, Summed};
 use table::{Frame, Reading, Totals};
 
-/// Counts, prints the result, and ends like the command.
-pub(super) fn stat<K: Kernel>(args: &StatArgs, host: &Host<'_, K>) -> Result<Ending, Failure> {
-    let subject = host.find(&args.target().map_err(Failure::Usage)?)?;
-    let modes = args.modes(subject.user_space_only(host.facts()));
+/// Counts, records or reports.
+pub(super) fn stat<K: Kernel>(command: &StatCommand, host: &Host<'_, K>) -> Result<Ending, Failure> {
+    match &command.view {
+        None => count(&command.args, None, host),
+        Some(View::Record(args)) => {
+            let (args, path) = args.split().map_err(Failure::Usage)?;
+            count(&args, Some(&path), host)
+        }
+        Some(View::Report(args)) => report::report(args),
+    }
+}
+
+/// Counts, prints the result, and ends like the command. With `recording`, the counts are written into this file.
+fn count<K: Kernel>(
+    args: &StatArgs,
+    recording: Option<&Path>,
+    host: &Host<'_, K>,
+) -> Result<Ending, Failure> {
+    let found = host.find(&args.target().map_err(Failure::Usage)?)?;
+    let modes = args.modes(found.user_space_only(host.facts()));
     let events = args.events(&host.catalog)?;
+    let all_threads = args.aggregation() == Aggregation::Thread && matches!(found, Subject::Machine { .. });
+    let subject_text = found.describe(&Program::new(&args.command).shown());
+    let (subject, parts) = match all_threads {
+        true => threads::all(host.roots, events.iter().map(|group| group.events.len()).sum())?,
+        false => {
+            let parts = Parts::new(args.aggregation(), &found, host.roots, host.facts())?;
+            (found, parts)
+        }
+    };
     let selection = Selection::new(&host.catalog, modes, &subject.per(), &events)
         .map_err(|unresolved| Failure::Usage(anyhow::Error::new(unresolved).context("-e")))?;
-    let parts = Parts::new(args.aggregation(), &subject, host.roots, host.facts())?;
     let (cgroups, times, metrics) = (subject.cgroups(), args.times(), args.metrics());
     let of_lines = Frame::of(&selection.lines, &parts);
     let frame = Frame { cgroups: &cgroups, repeated: times.repeat > 1, metrics: &metrics, ..of_lines };
@@ -65,14 +99,23 @@ pub(super) fn stat<K: Kernel>(args: &StatArgs, host: &Host<'_, K>) -> Result<End
         selection: &selection,
         subject: &subject,
         parts: &parts,
+        all_threads,
+        keeps_counts: recording.is_some(),
         program: Program::new(&args.command),
         around: Around { before: args.pre.as_deref(), after: args.post.as_deref() },
         times,
     };
     let metric_table = args.metric_only().then(|| MetricTable::new(&frame));
-    let mut printer = Printer::open(&args.output_args, metric_table)?;
-    let subject_text = subject.describe(&session.program.shown());
-    observe::measure(async |signals| measure(&session, &frame, &mut printer, &subject_text, signals).await)
+    let mut printer = Printer::open(&args.output_args, args.table, metric_table)?;
+    let begin = |path| Recorder::begin(path, host, &subject, &selection, &parts, times.interval);
+    let mut recorder = recording.map(begin).transpose()?;
+    let counted = observe::measure(async |signals| {
+        measure(&session, &frame, &mut printer, recorder.as_mut(), &subject_text, signals).await
+    });
+    if let (Err(_), Some(recorder)) = (&counted, &recorder) {
+        recorder.discard();
+    }
+    counted
 }
 
 /// Runs the requested number of measurements and prints the results.
@@ -80,6 +123,7 @@ async fn measure<K: Kernel>(
     session: &Session<'_, K>,
     frame: &Frame<'_>,
     printer: &mut Printer,
+    mut recorder: Option<&mut Recorder>,
     subject_text: &str,
     signals: &mut Signals,
 ) -> Result<Ending, Failure> {
@@ -87,7 +131,10 @@ async fn measure<K: Kernel>(
     let mut totals = Totals::default();
     let mut run = 0;
     let last = loop {
-        let print = |reading: &Reading, at| printer.interval(frame, reading, at);
+        let print = |reading: &Reading, at| {
+            recorder.as_mut().map_or(Ok(()), |recorder| recorder.add(reading, at))?;
+            printer.interval(frame, reading, at)
+        };
         let outcome = session.measure(signals, print).await?;
         run += 1;
         if let Some(reading) = &outcome.reading {
@@ -99,6 +146,9 @@ async fn measure<K: Kernel>(
         }
     };
     let Outcome { reading, at, refusals: refused, cpu, ending, .. } = last;
+    if let Some(recorder) = recorder {
+        reading.as_ref().map_or(Ok(()), |reading| recorder.add(reading, at))?;
+    }
     let mut notes = refusals::refused(&refused);
     if interval.is_none() {
         let rows = totals.rows(frame);

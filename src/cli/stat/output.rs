@@ -22,9 +22,6 @@ pub(super) struct OutputArgs {
     /// Show only metrics, as columns.
     #[arg(long)]
     pub(super) metric_only: bool,
-    /// Show the duration of each run of -r.
-    #[arg(long, requires = "repeat")]
-    pub(super) table: bool,
     /// Show the raw count of each event, and the nanoseconds in which it was enabled and running.
     #[arg(short = 'v', long)]
     pub(super) verbose: bool,
@@ -85,6 +82,15 @@ impl OutputArgs {
             (None, _) if self.json_output => Format::Json,
             (None, _) => Format::Text,
         }
+    }
+
+    /// Returns the file of `-o`, which is removed from the options: the result is then written to standard error.
+    ///
+    /// # Errors
+    /// With `--append`.
+    pub(super) fn take_file(&mut self) -> anyhow::Result<Option<PathBuf>> {
+        anyhow::ensure!(!self.append, "--append: a recording has one measurement; omit --append");
+        Ok(self.output_file.take())
     }
 
     /// Returns the destination of the result.

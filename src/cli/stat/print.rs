@@ -31,11 +31,15 @@ pub(super) struct Printer {
 }
 
 impl Printer {
-    /// Opens the destination.
+    /// Opens the destination. With `table`, the duration of each run is written.
     ///
     /// # Errors
     /// If the file cannot be created.
-    pub(super) fn open(args: &OutputArgs, metric_table: Option<MetricTable>) -> Result<Self, Failure> {
+    pub(super) fn open(
+        args: &OutputArgs,
+        table: bool,
+        metric_table: Option<MetricTable>,
+    ) -> Result<Self, Failure> {
         let out: Box<dyn Write> = match args.sink() {
             Sink::Stderr => Box::new(BufWriter::new(io::stderr())),
             Sink::Stdout => Box::new(BufWriter::new(io::stdout())),
@@ -49,7 +53,7 @@ impl Printer {
         let format = args.format();
         let layout = Layout { grouped: args.groups_thousands() };
         let verbose = args.verbose && format == Format::Text;
-        Ok(Self { out, format, layout, metric_table, table: args.table, verbose, named: false })
+        Ok(Self { out, format, layout, metric_table, table, verbose, named: false })
     }
 
     /// Writes the counts of an interval.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::derive::View;
 use super::role::Role;
-use crate::event::{Catalog, Event, Kind, Missing, Modes, Scale, Unresolved, syntax};
+use crate::event::{Catalog, Event, Kind, Missing, Modes, Scale, Unresolved, parse, syntax};
 use crate::health::Refusal;
 use crate::plan::{self, Group};
 use crate::targets::Targets;
@@ -45,6 +45,14 @@ impl Line {
         Self { name, unit, scale, role, view, group }
     }
 
+    /// Creates the line of an event in a recording.
+    pub(super) fn recorded(event: &Event) -> Self {
+        let written = parse(&event.name).ok().and_then(|groups| groups.into_iter().next());
+        let written = written.and_then(|group| group.events.into_iter().next());
+        let name = written.map_or_else(|| syntax::Name::Symbol(Arc::clone(&event.name)), |event| event.name);
+        Self::of(Some((event, &name)), Arc::clone(&event.name), 0)
+    }
+
     /// Converts `count` to the unit of the line.
     pub(super) fn quantity(&self, count: u64) -> f64 {
         match (self.role, &self.scale) {
@@ -57,6 +65,15 @@ impl Line {
     /// Reports whether a metric of `own` may combine its count with this one as `role`. Clocks have no view.
     pub(super) fn is_related(&self, role: Role, own: &Self) -> bool {
         self.role == role && (role == Role::Clock || self.view == own.view)
+    }
+
+    /// Returns the value of one count in the unit of the line.
+    pub(super) fn factor(&self) -> f64 {
+        match (self.role, &self.scale) {
+            (Role::Clock, _) => 1.0 / NANOSECONDS_IN_A_MILLISECOND,
+            (_, Some(scale)) => scale.factor,
+            (_, None) => 1.0,
+        }
     }
 
     /// Reports whether the value is shown with decimals.
@@ -110,6 +127,14 @@ impl Selection {
     /// Returns the line of a counter in a group.
     pub(super) fn line_of(&self, group: usize, counter: usize) -> Option<usize> {
         self.line_of.get(group)?.get(counter).copied()
+    }
+
+    /// Returns the event of a line. For an event on several instances of a PMU, that of one instance. `None` if this host does not have
+    /// the event.
+    pub(super) fn event(&self, line: usize) -> Option<&Event> {
+        let groups = self.line_of.iter().zip(&self.groups);
+        let mut counters = groups.flat_map(|(lines, group)| lines.iter().zip(&group.counters));
+        counters.find(|(of, _)| **of == line).map(|(_, counter)| &counter.event)
     }
 
     /// Adds the lines of one requested event, and returns each instance with its line.

@@ -11,11 +11,12 @@ use anyhow::Context as _;
 use super::aggregation::Parts;
 use super::args::Times;
 use super::select::Selection;
-use super::table::{Key, Reading};
+use super::table::{Key, PlaceCount, Reading};
 use crate::cli::observe::{Ending, Failure, Program, Signals, Subject, Wait, WaitEvent};
 use crate::clock::Clock;
 use crate::counter::Measurement;
-use crate::health::{Cause, Refusal};
+use crate::error::Errno;
+use crate::health::{Cause, Interval, Refusal};
 use crate::host::{Facts, Roots};
 use crate::sys::spawn::Waiting;
 use crate::sys::usage::{self, CpuTime};
@@ -34,6 +35,10 @@ pub(super) struct Session<'a, K> {
     pub subject: &'a Subject,
     /// Parts of the target that are shown separately.
     pub parts: &'a Parts,
+    /// Whether the target is all threads of the machine, which may end while they are counted.
+    pub all_threads: bool,
+    /// Whether readings keep the count of each CPU or thread, for a recording.
+    pub keeps_counts: bool,
     pub program: Program<'a>,
     pub around: Around<'a>,
     pub times: Times,
@@ -97,7 +102,7 @@ impl<K: Kernel> Session<'_, K> {
         }
         let mut begin = self.clock.monotonic();
         let Times { interval, interval_count, timeout, .. } = self.times;
-        let counted = self.subject.ends_with(self.roots);
+        let counted = if self.all_threads { Vec::new() } else { self.subject.ends_with(self.roots) };
         let mut wait = self.program.start(waiting, counted, signals, interval, timeout)?;
         let mut early = self.delay(&mut wait, &open).await?;
         if self.times.delay.is_some() {
@@ -165,7 +170,11 @@ impl<K: Kernel> Session<'_, K> {
             targets = targets.into_iter().map(without_start).collect();
         }
         let (kernel, facts) = (self.kernel, self.facts);
-        let (open, refusals) = open_all(kernel, facts, self.core_pmu, &mut budget, self.selection, &targets);
+        let (open, mut refusals) =
+            open_all(kernel, facts, self.core_pmu, &mut budget, self.selection, &targets);
+        if self.all_threads {
+            refusals.retain(|refusal| refusal.errno != Some(Errno::ESRCH));
+        }
         let is_absent = |refusal: &Refusal| refusal.cause == Cause::Absent;
         let runs_anyway = child.is_some() && refusals.iter().all(is_absent);
         match open.iter().all(Measurement::is_empty) && !runs_anyway {
@@ -177,7 +186,7 @@ impl<K: Kernel> Session<'_, K> {
     /// Reads the counts since the last reading, which was `elapsed` ago.
     fn read(&self, open: &mut [Measurement<K::Event>], elapsed: Duration) -> Reading {
         let key = |cgroup, line, place| Key { cgroup, line, part: self.parts.of(place) };
-        read_all(open, self.selection, elapsed, key)
+        read_all(open, self.selection, elapsed, self.keeps_counts, key)
     }
 }
 
@@ -214,11 +223,12 @@ pub(super) fn open_all<K: Kernel>(
 }
 
 /// Reads the counts since the last reading, which was `elapsed` ago. `key` returns the key of a count from the index of its measurement,
-/// its line, and its CPU or thread. Counts with equal keys are summed.
+/// its line, and its CPU or thread. Counts with equal keys are summed. With `keeps_counts`, the counts are kept too.
 pub(super) fn read_all<E: Event>(
     open: &mut [Measurement<E>],
     selection: &Selection,
     elapsed: Duration,
+    keeps_counts: bool,
     key: impl Fn(usize, usize, u32) -> Key,
 ) -> Reading {
     let mut reading = Reading { elapsed, ..Reading::default() };
@@ -227,11 +237,19 @@ pub(super) fn read_all<E: Event>(
         let key = |group, counter, place| Some(key(index, selection.line_of(group, counter)?, place));
         for (group, counter, place) in measurement.counters() {
             let Some(key) = key(group, counter, place) else { continue };
+            if keeps_counts {
+                let (cgroup, line, interval) = (index, key.line, Interval::default());
+                reading.counts.push(PlaceCount { cgroup, line, place, raw: 0, interval });
+            }
             // Several instances of a PMU may count on one CPU.
             reading.sums.entry(key).or_default().places += u32::from(places.insert((key, place)));
         }
         for count in measurement.read() {
             let Some(key) = key(count.group, count.counter, count.place) else { continue };
+            if keeps_counts {
+                let (place, raw, interval) = (count.place, count.raw, count.interval);
+                reading.counts.push(PlaceCount { cgroup: index, line: key.line, place, raw, interval });
+            }
             reading.sums.entry(key).or_default().add(count.raw, count.scaled, count.interval);
         }
     }

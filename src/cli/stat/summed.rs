@@ -72,7 +72,7 @@ impl<E: Event> Summed<E> {
         let elapsed = now.since(self.read);
         self.read = now;
         let summed = |_, line, _| Key { cgroup: 0, line, part: Part::Whole };
-        let reading = read_all(&mut self.open, &self.selection, elapsed, summed);
+        let reading = read_all(&mut self.open, &self.selection, elapsed, false, summed);
         let (lines, parts) = (&self.selection.lines, Parts::default());
         let frame = Frame::of(lines, &parts);
         let figures = Totals::of(lines, &reading).rows(&frame).into_iter().map(figure).collect();

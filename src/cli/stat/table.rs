@@ -45,6 +45,21 @@ impl Sum {
     }
 }
 
+/// The count of a line on one CPU or of one thread, for a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PlaceCount {
+    /// Index of the cgroup; 0 without cgroups.
+    pub cgroup: usize,
+    /// Index of the line.
+    pub line: usize,
+    /// The CPU or thread.
+    pub place: u32,
+    /// The count as read from the kernel.
+    pub raw: u64,
+    /// Enabled and running time.
+    pub interval: Interval,
+}
+
 /// Counts of one run, one interval or a whole measurement.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reading {
@@ -52,6 +67,8 @@ pub(super) struct Reading {
     pub elapsed: Duration,
     /// Sums of all open events.
     pub sums: BTreeMap<Key, Sum>,
+    /// The counts before they were summed. Empty if they are not recorded.
+    pub counts: Vec<PlaceCount>,
 }
 
 impl Reading {
@@ -105,6 +122,11 @@ pub(super) enum Value {
 }
 
 impl Value {
+    /// Returns the number, or 0 without one.
+    fn number(self) -> f64 {
+        if let Self::Counted(value) = self { value } else { 0.0 }
+    }
+
     /// Formats the value. `counted` formats a number.
     pub(super) fn shown(self, counted: impl FnOnce(f64) -> String) -> String {
         match self {
@@ -225,8 +247,13 @@ impl Totals {
     /// Returns the rows of a line in a cgroup, sorted by part.
     fn rows_of_line(&self, frame: &Frame<'_>, cgroup: usize, line: usize) -> Vec<(Part, Row)> {
         let cells = self.cells.range(range(cgroup, line));
-        let rows: Vec<_> =
+        let mut rows: Vec<_> =
             cells.filter_map(|(key, cell)| Some((key.part, self.row(frame, *key, cell)?))).collect();
+        if frame.parts.shows_busiest() {
+            rows.retain(|(_, row)| row.value.number() > 0.0);
+            rows.sort_by(|(_, one), (_, other)| other.value.number().total_cmp(&one.value.number()));
+            return rows;
+        }
         if !rows.is_empty() {
             return rows;
         }

@@ -196,6 +196,8 @@ fn measured(
         selection: &selection,
         subject: &subject,
         parts: &parts,
+        all_threads: false,
+        keeps_counts: false,
         program: Program::new(&command),
         around: Around::default(),
         times,

@@ -11,7 +11,7 @@ use crate::event::format::Format;
 use crate::host::ReadAt;
 use crate::perf_data::constants::{
     ARCH, BUILD_ID, BUILD_ID_ROOM, BUILD_ID_SIZE, CMDLINE, CPUDESC, EVENT_DESC, HOSTNAME, NRCPUS, OSRELEASE,
-    SAMPLE_TIME, TOTAL_MEM, TRACING_DATA, VERSION,
+    SAMPLE_TIME, STAT, TOTAL_MEM, TRACING_DATA, VERSION,
 };
 use crate::recording::Invalid;
 use crate::recording::about::About;
@@ -47,6 +47,7 @@ pub(super) fn about(header: &mut Header, file: &dyn ReadAt) -> Result<About, Inv
         version: text(VERSION)?,
         arch: text(ARCH)?,
         cpu: text(CPUDESC)?,
+        has_counts: header.features.contains_key(&STAT),
         ..About::default()
     };
     let words = |feature| header.feature(file, feature).map(Option::unwrap_or_default);

@@ -62,6 +62,8 @@ pub struct Attribute {
     pub(super) branches: u64,
     pub(super) registers: u64,
     pub(super) interrupt_registers: u64,
+    /// The modes that are not counted: user, kernel, hypervisor, idle; host, guest.
+    pub excluded: [bool; 6],
     /// Whether all records end with the identity of the sample.
     pub(super) identified: bool,
 }
@@ -84,6 +86,7 @@ impl Attribute {
             name: unnamed(kind, config).into(),
             read: word(32)?,
             identified: flag(18),
+            excluded: [4, 5, 6, 7, 19, 20].map(flag),
             // Later kernels added these.
             branches: word(72).unwrap_or(0),
             registers: word(80).unwrap_or(0),

@@ -5,6 +5,7 @@
 //! Stream ─► Sorted ─┴► Machine: names, mappings ─► Sampled ─┬► Aggregation ─► Profile for each event
 //!                                                           ├► Timeline: all samples in memory
 //!                                                           └► `script`
+//! header, features, Stream ─► CountReader: counts of `stat record`
 //! ```
 //!
 //! The file is read from its begin to its end once, in pieces. Files are untrusted: every size is compared with the size of the file or
@@ -14,6 +15,7 @@
 
 mod aggregation;
 mod copied;
+mod counts;
 mod cursor;
 mod features;
 mod files;
@@ -27,6 +29,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod topology;
 mod zstd;
 
 use std::ops::RangeInclusive;
@@ -35,6 +38,7 @@ use std::sync::Arc;
 use perf_event_open_sys::bindings as abi;
 
 use self::copied::CopiedStacks;
+pub use self::counts::{CountReader, CountedThread, PlaceCount, Reading};
 use self::cursor::{Cursor, until_nul};
 use self::features::Tracepoints;
 pub use self::header::Attribute;
@@ -46,12 +50,14 @@ use self::stream::Stream;
 pub use self::symbols::Options;
 use self::symbols::Symbols;
 pub use self::timeline::{TimedSample, Timeline, Track};
+pub use self::topology::Topology;
 use super::Invalid;
 use super::about::About;
 use crate::event::format::Format;
 use crate::files::Files;
 use crate::host::ReadAt;
 use crate::perf_data::constants::MAGIC;
+pub use crate::perf_data::counts::AggregationMode;
 use crate::ring::Ksymbol;
 use crate::stack::Frame;
 use crate::symbol::Named;

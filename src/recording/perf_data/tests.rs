@@ -11,13 +11,13 @@ use crate::recording::{Recording, read_at};
 /// Offset of the size of the data in the header.
 const DATA_SIZE: usize = 48;
 
-fn file(name: &str) -> Vec<u8> {
+pub(super) fn file(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/perf_data").join(name);
     host::read(&path).unwrap()
 }
 
 /// A machine without any file.
-fn nowhere() -> Files {
+pub(super) fn nowhere() -> Files {
     Files::here(&Roots::under(Path::new("/nonexistent")))
 }
 

@@ -325,7 +325,7 @@ fn metrics_and_events_that_do_not_exist_have_a_remedy() {
         (&["-M", "horses", "true"], 2, "metrics: CPUs_utilized, "),
         (&["-D", "-1", "true"], 2, "-n"),
         (&["--per-core", "true"], 2, "add -a"),
-        (&["--per-thread", "true"], 2, "-p or -t"),
+        (&["--per-thread", "true"], 2, "all with -a"),
         (&["--table", "true"], 2, "--repeat"),
     ] {
         let ended = stat(arguments);
