@@ -62,6 +62,7 @@ mod scheduler;
 mod screen;
 mod script;
 mod service;
+mod shell_tests;
 mod stat;
 mod stream_records;
 mod syscalls;

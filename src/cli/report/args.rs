@@ -58,6 +58,9 @@ pub(in crate::cli) struct ReportArgs {
     /// Show the number of samples.
     #[arg(short = 'n', long)]
     show_nr_samples: bool,
+    /// Print only the entries: no headings and no totals.
+    #[arg(short = 'q', long, conflicts_with_all = ["tui", "header", "header_only"])]
+    pub(super) quiet: bool,
     /// Smallest share of an entry and of a branch of a call tree, in percent.
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     percent_limit: Option<f64>,
@@ -110,7 +113,7 @@ enum Order {
 impl ReportArgs {
     /// Reports whether an option requests text.
     pub(super) fn is_text(&self) -> bool {
-        self.stdio || self.header || self.header_only
+        self.stdio || self.header || self.header_only || self.quiet
     }
 
     /// Returns the options for a recording with call chains, or without.

@@ -84,6 +84,13 @@ fn print(
     if args.header_only {
         return Ok(());
     }
+    if args.quiet {
+        return profiles.iter().try_for_each(|profile| {
+            let entries = Entries::new(profile, &args.options(has_chains(profile))).to_string();
+            let mut lines = entries.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+            lines.try_for_each(|line| writeln!(out, "{line}"))
+        });
+    }
     let lost = about.lost.records + about.lost.samples;
     writeln!(out, "# Total Lost Samples: {lost}\n#")?;
     for profile in profiles {

@@ -6,6 +6,9 @@ use perf_event_open_sys::bindings as abi;
 use crate::named_enum::named_enum;
 use crate::recording::perf_data::Attribute;
 
+/// The event that reports mappings (`PERF_COUNT_SW_DUMMY`).
+const DUMMY: u64 = abi::PERF_COUNT_SW_DUMMY as u64;
+
 named_enum! {
     /// A field of a sample.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,6 +37,8 @@ named_enum! {
         Symoff = "symoff",
         /// Files.
         Dso = "dso",
+        /// Path of the cgroup.
+        Cgroup = "cgroup",
     }
 }
 
@@ -92,7 +97,9 @@ impl Fields {
                 let known: Vec<&str> = Field::ALL.iter().map(|field| field.as_str()).collect();
                 bail!("--fields {list}: {name:?} is not a field; the fields are {}", known.join(", "));
             };
-            if on && !is_recorded(field, event) {
+            // An event that only reports mappings has no samples.
+            let has_samples = (event.kind, event.config) != (abi::PERF_TYPE_SOFTWARE, DUMMY);
+            if on && has_samples && !is_recorded(field, event) {
                 bail!("--fields {list}: the samples of {} have no field {name}", event.name);
             }
             fields.set(field, on);
@@ -110,6 +117,7 @@ fn is_recorded(field: Field, event: &Attribute) -> bool {
         Field::Ip | Field::Sym | Field::Symoff | Field::Dso => {
             event.has(abi::PERF_SAMPLE_IP) || event.has(abi::PERF_SAMPLE_CALLCHAIN)
         }
+        Field::Cgroup => event.has(abi::PERF_SAMPLE_CGROUP),
         Field::Trace => event.kind == abi::PERF_TYPE_TRACEPOINT && event.has(abi::PERF_SAMPLE_RAW),
         Field::Comm | Field::Period | Field::Event => true,
     }

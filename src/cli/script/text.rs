@@ -53,6 +53,10 @@ pub(super) fn start(
     if fields.has(Field::Trace) {
         text.push_str(&crate::error::printable(trace.unwrap_or("[unknown format]")));
     }
+    if fields.has(Field::Cgroup) {
+        let cgroup = sample.cgroup.as_deref().unwrap_or("unknown");
+        write!(text, " {}", crate::error::printable(cgroup))?;
+    }
     Ok(())
 }
 

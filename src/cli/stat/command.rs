@@ -15,7 +15,14 @@ use super::output::OutputArgs;
 const DATA: &str = "perf.data";
 
 #[derive(Debug, Clone, Args)]
-#[command(disable_help_subcommand = true, subcommand_negates_reqs = true)]
+#[command(
+    disable_help_subcommand = true,
+    subcommand_negates_reqs = true,
+    override_usage = "\
+perf-exporter stat [OPTIONS] [COMMAND]...
+       perf-exporter stat record [OPTIONS] [COMMAND]...
+       perf-exporter stat report [OPTIONS]"
+)]
 pub(in crate::cli) struct StatCommand {
     #[command(subcommand)]
     pub(super) view: Option<View>,
@@ -33,7 +40,7 @@ pub(super) enum View {
 
 #[derive(Debug, Clone, Args)]
 #[command(
-    mut_arg("output_file", |arg| arg.help("Write the counts to this file. The default is perf.data.")),
+    mut_arg("output_file", |arg| arg.help("Write the counts to this file. The default is perf.data")),
     mut_arg("append", |arg| arg.hide(true)),
     mut_arg("repeat", |arg| arg.hide(true)),
     mut_arg("table", |arg| arg.hide(true)),
@@ -48,7 +55,7 @@ pub(super) struct RecordArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-#[command(after_help = "\
+#[command(mut_arg("per_cache", |arg| arg.hide(true)), after_help = "\
 Without an option, the counts are shown as they were recorded: in total, or for each part, and for each interval. The result is \
 written to standard error, as in perf. --output csv and --output json write it to standard output.
 

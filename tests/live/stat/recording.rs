@@ -16,9 +16,12 @@ const EVENTS: &str = "task-clock,context-switches,page-faults,cycles";
 /// Returns the rows of a table, without metrics and thousands separators. The order of threads differs.
 fn rows(table: &str) -> BTreeSet<String> {
     let is_row = |line: &&str| EVENTS.split(',').any(|event| line.contains(&format!(" {event}")));
+    let table = table.split("Could not be opened").next().unwrap();
     let counts = table.lines().filter(|line| !line.contains("Performance counter stats"));
     let row = |line: &str| {
         let count = line.split(" # ").next().unwrap().replace(',', "");
+        // Without a count, perf shows another number of CPUs.
+        let count = count.find("<not supported>").map_or(&*count, |at| &count[at..]);
         count.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     counts.filter(is_row).map(row).collect()
@@ -108,7 +111,8 @@ fn tracepoints_and_cgroups_are_recorded_too() {
             continue;
         }
         let table = run(command(reader, &["report", "-i", file])).printed;
-        let row = table.lines().find(|line| line.contains("sched:sched_process_fork")).unwrap_or(&table);
+        let row = table.lines().find(|line| line.trim_end().ends_with(" sched:sched_process_fork"));
+        let row = row.unwrap_or(&table);
         assert_eq!(row.split_whitespace().next(), Some("3"), "{reader}: {table}");
     }
     let (one, other) = (TestCgroup::new("stat-record-1"), TestCgroup::new("stat-record-2"));
@@ -172,7 +176,7 @@ fn all_threads_of_the_machine_are_shown_the_busiest_first() {
     assert!(counts.windows(2).all(|pair| pair[0].1 >= pair[1].1), "{counts:?}");
     assert!(counts.iter().all(|(_, count)| *count > 0.0), "{counts:?}");
     let own = format!("stat-spinner-{}", spinner.id());
-    assert!(counts.iter().take(5).any(|(name, _)| *name == own), "{own}: {counts:?}");
+    assert!(counts.iter().any(|(name, _)| *name == own), "{own}: {counts:?}");
 }
 
 #[test]
