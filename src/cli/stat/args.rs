@@ -305,7 +305,7 @@ mod tests {
             ("-A true", "-A requires counts per CPU"),
             ("--per-socket -p 1", "add -a, or omit --per-socket"),
             ("--per-thread true", "select them with -p or -t"),
-            ("--per-thread -a", "select them with -p or -t"),
+            ("--per-thread -C 0", "or all with -a"),
             ("--per-thread -p 1 --metric-only", "--metric-only cannot be combined"),
         ] {
             let error = read(line).unwrap().target().unwrap_err().to_string();
