@@ -1,6 +1,7 @@
 //! The command line: parses the arguments, runs one command and returns its exit code. Each command has a module of its own.
 
 mod annotate;
+mod c2c;
 mod check;
 mod follow;
 mod incidents;
@@ -8,6 +9,7 @@ mod input;
 mod kmem;
 mod list;
 mod lock;
+mod mem;
 mod observe;
 mod probe;
 mod record;
@@ -110,6 +112,10 @@ enum Command {
     Lock(lock::LockArgs),
     /// Show which functions of the kernel allocate memory from slabs, and how much of it is unused, as perf kmem stat does.
     Kmem(kmem::KmemArgs),
+    /// Sample memory accesses with their addresses, latencies and sources, and show them, as perf mem does.
+    Mem(mem::MemArgs),
+    /// Show which cache lines several cores share, and the code that accesses them, as perf c2c does.
+    C2c(c2c::C2cArgs),
     /// List incidents that the service has recorded, describe one, or copy its archive.
     Incidents(incidents::IncidentsArgs),
     /// Open and read files of other processes for the process connected to standard input.
@@ -216,6 +222,8 @@ pub fn main() -> ExitCode {
         Command::Trace(args) => exit(trace::trace(&args, &host()), "followed"),
         Command::Lock(args) => exit(lock::lock(&args, &host()), "followed"),
         Command::Kmem(args) => exit(kmem::kmem(&args, &host()), "followed"),
+        Command::Mem(args) => mem::mem(&args, &host, &roots),
+        Command::C2c(args) => c2c::c2c(&args, &host, &roots),
     }
 }
 

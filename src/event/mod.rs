@@ -15,6 +15,7 @@ pub mod filter;
 pub mod format;
 mod generic;
 mod known;
+pub mod memory;
 mod modifiers;
 mod number;
 mod parse;

@@ -34,6 +34,8 @@ pub(super) struct Pmu {
     pub format: BTreeMap<Arc<str>, Field>,
     /// Its named events.
     pub events: BTreeMap<Arc<str>, Named>,
+    /// The highest precision of sample addresses, if the kernel reports it.
+    pub max_precise: Option<u8>,
 }
 
 /// A field: bits of a configuration word that form one value, lowest bit of the value first.
@@ -137,7 +139,10 @@ impl Pmu {
         let core = matches!(name, "cpu" | "cpum_cf") || cpus.is_some();
         let cpus = cpus.or(cpumask).filter(|cpus| !cpus.is_empty());
         let (format, events) = (load_format(&dir, problems), load_events(&dir, problems));
-        Some(Self { name: name.into(), kind, core, cpus, format, events })
+        let level =
+            |text: &str| text.parse().map_err(|_| format!("expected a level from 0 to 3, found {text:?}"));
+        let max_precise = parsed(&dir.join("caps/max_precise"), problems, level);
+        Some(Self { name: name.into(), kind, core, cpus, format, events, max_precise })
     }
 
     /// Encodes `terms`. A later term overrides an earlier one, and every term overrides the named event, in any order.
@@ -391,6 +396,7 @@ mod tests {
             cpus: None,
             format: format.iter().map(field).collect(),
             events: events.iter().map(named).collect(),
+            max_precise: None,
         }
     }
 

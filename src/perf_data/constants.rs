@@ -32,6 +32,7 @@ pub(crate) const TOTAL_MEM: u32 = 10;
 pub(crate) const CMDLINE: u32 = 11;
 pub(crate) const EVENT_DESC: u32 = 12;
 pub(crate) const CPU_TOPOLOGY: u32 = 13;
+/// Memory and CPUs of the NUMA nodes.
 pub(crate) const NUMA_TOPOLOGY: u32 = 14;
 pub(crate) const PMU_MAPPINGS: u32 = 16;
 /// The file contains counts of `perf stat record` instead of samples. The section is empty.

@@ -6,7 +6,7 @@ use super::format::{cgroup, comm, kernel_mmap, mmap2};
 use crate::files::Files;
 use crate::host::{self, Roots};
 use crate::register::threads;
-use crate::stack::mappings;
+use crate::stack::{MappingKinds, mappings};
 use crate::targets::{CgroupMount, Cgroups};
 
 /// Maximum size of the list of kernel functions, in bytes.
@@ -28,8 +28,8 @@ pub(crate) struct Existing<'a> {
     pub(crate) files: &'a Files,
     /// The processes to describe.
     pub(crate) processes: ExistingProcesses,
-    /// Whether mappings of files that are not executable are described too.
-    pub(crate) data: bool,
+    /// The mappings that are described.
+    pub(crate) mappings: MappingKinds,
     /// Length of the fields of `sample_id_all`, in bytes.
     pub(crate) trailer: usize,
 }
@@ -78,7 +78,7 @@ impl Existing<'_> {
                 each(&comm(*pid, *tid, name, self.trailer));
             }
             let Some(&(pid, ..)) = of_process.first() else { continue };
-            let mapped = mappings(self.files, pid, self.data, |mmap| each(&mmap2(mmap, self.trailer)));
+            let mapped = mappings(self.files, pid, self.mappings, |mmap| each(&mmap2(mmap, self.trailer)));
             if let Err(error) = mapped {
                 tracing::debug!(pid, "the mappings of a process are missing in the recording: {error}");
             }

@@ -18,6 +18,7 @@ use super::writer::Writer;
 use crate::files::Files;
 use crate::host::Roots;
 use crate::ring::{MappedFile, Mmap};
+use crate::stack::MappingKinds;
 use crate::sys::live::attr_bytes;
 use crate::sys::{Attr, Fields, Rate, Sampling, Sideband, Start};
 
@@ -157,11 +158,13 @@ fn what_existed_before_has_records_of_its_own() {
     let mut writer = begin(dir.path(), &roots);
     let processes = ExistingProcesses::Of([6].into());
     let mut count = 0;
-    Existing { files: &files, processes, data: false, trailer: TRAILER }.records(|record| {
-        assert!(record.len().is_multiple_of(8));
-        count += 1;
-        writer.append(record);
-    });
+    Existing { files: &files, processes, mappings: MappingKinds::Executable, trailer: TRAILER }.records(
+        |record| {
+            assert!(record.len().is_multiple_of(8));
+            count += 1;
+            writer.append(record);
+        },
+    );
     writer.append(&sample(1));
     writer.commit().unwrap();
     let (_, kinds) = read(dir.path());
@@ -177,15 +180,20 @@ fn what_existed_before_has_records_of_its_own() {
     let none = Existing {
         files: &files,
         processes: ExistingProcesses::Of([].into()),
-        data: false,
+        mappings: MappingKinds::Executable,
         trailer: TRAILER,
     };
-    let (mut of_none, mut of_all, mut with_data) = (0, 0, 0);
+    let (mut of_none, mut of_all, mut with_files, mut with_all) = (0, 0, 0, 0);
     none.records(|_| of_none += 1);
     let all = Existing { processes: ExistingProcesses::All, ..none };
     all.records(|_| of_all += 1);
-    Existing { data: true, ..all }.records(|_| with_data += 1);
-    assert_eq!((of_none, of_all, with_data), (2, 7, 8));
+    let with = |mappings, count: &mut u32| {
+        let processes = ExistingProcesses::All;
+        Existing { files: &files, processes, mappings, trailer: TRAILER }.records(|_| *count += 1);
+    };
+    with(MappingKinds::Files, &mut with_files);
+    with(MappingKinds::All, &mut with_all);
+    assert_eq!((of_none, of_all, with_files, with_all), (2, 7, 8, 9));
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod tasks;
 mod trace;
 mod traced;
 
-pub use profile::{PROFILES, Sampler, Value, Waits, sampler};
+pub use profile::{MemoryFields, PROFILES, Sampler, Value, Waits, sampler};
 pub use stream::{Granularity, NoStream, Set, SourceReason, Stream, StreamSupport, Unsupported};
 pub use trace::{
     Amount, Fact, Feed, Output, Pairing, RingClass, Role, Source as TraceSource, Trace, ValueLocation,

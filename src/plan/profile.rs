@@ -54,6 +54,19 @@ pub struct Sampler {
     pub functions: usize,
     /// Default time range of the pages, up to now.
     pub window: Duration,
+    /// Fields for memory accesses in samples that are stored in a file; `None` for profiles.
+    pub memory: Option<MemoryFields>,
+}
+
+/// Fields of samples that describe memory accesses: the address and the source of the data, and the weight.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct MemoryFields {
+    /// Whether samples contain the physical address too. Requires privileges.
+    pub physical: bool,
+    /// Whether the weight has several parts (`PERF_SAMPLE_WEIGHT_STRUCT`). Linux 5.12.
+    pub is_split: bool,
+    /// Events that must be counted in one group with a sampled event, by the name of the sampled event.
+    pub leaders: Vec<(Arc<str>, Event)>,
 }
 
 /// Value type of samples, as named by the pages, pprof and OTLP.
@@ -98,6 +111,12 @@ impl Sampler {
         };
         let alike = Self { events: older.events.clone(), ..self.clone() } == *older;
         alike && all(&self.events, &older.events) && all(&older.events, &self.events)
+    }
+
+    /// Returns the event that must be counted in one group with a sampled event.
+    pub fn leader(&self, event: &Event) -> Option<&Event> {
+        let leaders = self.memory.iter().flat_map(|memory| &memory.leaders);
+        leaders.into_iter().find(|(name, _)| *name == event.name).map(|(_, leader)| leader)
     }
 
     /// Returns the online CPUs on which one of the events is opened.
@@ -176,6 +195,7 @@ pub fn sampler(
             per: profiled.per,
             functions: profiled.functions,
             window: profiled.window,
+            memory: None,
         }),
         Err(unfit) => Err(Box::new(unfit.of(PROFILES, &profiled.name, Scope::HOST, entries.locations))),
     }

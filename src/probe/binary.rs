@@ -14,6 +14,7 @@ mod headers;
 mod input;
 mod mini_debug;
 mod names;
+mod objects;
 mod stubs;
 mod symbols;
 mod versions;
@@ -25,6 +26,7 @@ pub use addresses::{Addresses, Function, Place, Region};
 pub use debug_info::{DebugInfo, NoDebugInfo};
 pub use error::{BinaryError, DebugFile};
 pub use headers::Segment;
+pub(crate) use objects::Object;
 pub use stubs::Stubs;
 
 use std::path::Path;
@@ -298,7 +300,7 @@ impl<'f> Binary<'f> {
         if let Some(label) = of(Kind::Label) {
             return not(label, "a label without a type");
         }
-        if let Some(data) = of(Kind::Data) {
+        if let Some(data) = of(Kind::Variable).or_else(|| of(Kind::Data)) {
             return not(data, "data");
         }
         if of(Kind::Imported).is_some() {

@@ -31,6 +31,7 @@ pub(super) fn sampler(entry: &str) -> Arc<Sampler> {
         per: None,
         functions: 0,
         window: Duration::from_secs(60),
+        memory: None,
     })
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::perf_data::Attribute;
 use crate::clock::Timestamp;
+use crate::host::CpuSet;
 
 /// The machine, the command and the events of a recording. Formats other than perf.data have only events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -20,6 +21,8 @@ pub struct About {
     pub cpu: Option<Arc<str>>,
     /// The number of its CPUs: online, available.
     pub cpus: Option<(u32, u32)>,
+    /// The CPUs of each of its NUMA nodes.
+    pub nodes: Vec<(u32, CpuSet)>,
     /// Its memory in KiB.
     pub memory: Option<u64>,
     /// The words of the command line.
@@ -36,6 +39,13 @@ pub struct About {
     pub lost: Lost,
     /// What is missing and why, as sentences.
     pub notes: Vec<String>,
+}
+
+impl About {
+    /// Returns the NUMA node of a CPU, if the recording describes it.
+    pub fn node(&self, cpu: u32) -> Option<u32> {
+        self.nodes.iter().find(|(_, cpus)| cpus.contains(cpu)).map(|(node, _)| *node)
+    }
 }
 
 /// Numbers of records that are missing.

@@ -76,6 +76,11 @@ pub enum Invalid {
     /// The file is a recording that perf wrote into a pipe.
     #[error("the recording was written into a pipe, which is not supported: record with -o FILE")]
     Piped,
+    /// The recording has no memory accesses.
+    #[error(
+        "the recording has no memory accesses: record with perf-exporter mem record, or perf record -d -W"
+    )]
+    NoAccesses,
     /// A range of times is selected, and the file has only sums.
     #[error("the file has no times of samples: only recordings of perf have")]
     NoTimes,

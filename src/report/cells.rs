@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::memory::Memory;
 use super::{Key, Options};
 use crate::clean::{NAME, UNKNOWN, clean, function_name};
 use crate::profile::numbered::Numbered;
@@ -20,8 +21,8 @@ pub(super) struct Frame {
     /// The module.
     pub(super) dso: u32,
     /// The cell of the symbol column.
-    symbol: u32,
-    srcline: u32,
+    pub(super) symbol: u32,
+    pub(super) srcline: u32,
     srcfile: u32,
 }
 
@@ -29,6 +30,7 @@ pub(super) struct Frame {
 #[derive(Debug)]
 pub(super) struct Cells<'p> {
     profile: &'p Profile,
+    memory: Memory<'p>,
     texts: Numbered<Arc<str>>,
     functions: Numbered<Frame>,
     /// For each location its functions, innermost first.
@@ -36,14 +38,14 @@ pub(super) struct Cells<'p> {
 }
 
 impl<'p> Cells<'p> {
-    pub(super) fn new(profile: &'p Profile) -> Self {
+    pub(super) fn new(profile: &'p Profile, memory: Memory<'p>) -> Self {
         let (mut texts, mut functions) = (Numbered::default(), Numbered::default());
         let mut number = |location| {
             let frames = frames(profile, location, &mut texts);
             frames.into_iter().map(|frame| functions.place(frame)).collect()
         };
         let frames = profile.locations.iter().map(&mut number).collect();
-        Self { profile, texts, functions, frames }
+        Self { profile, memory, texts, functions, frames }
     }
 
     /// Returns a text.
@@ -63,11 +65,14 @@ impl<'p> Cells<'p> {
     }
 
     /// Returns the cells that all entries of a sample have: those of its task and of its call chain. Those of the code are unknown.
-    pub(super) fn of_sample(&mut self, options: &Options, sample: &Sample, stack: &[u32]) -> Box<[u32]> {
+    /// `number` is the place of the sample in the profile.
+    pub(super) fn of_sample(&mut self, options: &Options, number: usize, stack: &[u32]) -> Box<[u32]> {
+        let Some(sample) = self.profile.samples.get(number) else { return Box::default() };
         let unknown = Task::default();
         let task = self.profile.tasks.get(sample.task as usize).unwrap_or(&unknown);
         let cell = |key: &Key| match key {
             Key::Parent => self.parent(options, stack),
+            key if key.is_of_access() => self.texts.place(self.memory.cell(*key, number, sample.mode).into()),
             key => self.texts.place(of_task(*key, task, sample).as_ref().into()),
         };
         options.sort.iter().map(cell).collect()
@@ -115,7 +120,7 @@ fn of_task<'t>(key: Key, task: &'t Task, sample: &Sample) -> Cow<'t, str> {
                 clean(&format!("{}/{}", pod.namespace, pod.name), NAME).into_owned().into()
             })
         }
-        Key::Dso | Key::Symbol | Key::Srcline | Key::Srcfile | Key::Parent => Cow::Borrowed(UNKNOWN),
+        _ => Cow::Borrowed(UNKNOWN),
     }
 }
 

@@ -7,8 +7,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cells::Cells;
 use super::chains::{Branch, Tree};
+use super::memory::Memory;
 use super::{Chains, Key, Only, Options, percent};
 use crate::profile::Profile;
+use crate::recording::perf_data::{DataName, EventAccesses};
 
 /// The entries of a table, the largest first.
 #[derive(Debug)]
@@ -51,7 +53,16 @@ struct Part {
 impl<'p> Entries<'p> {
     /// Sums the samples of a profile.
     pub fn new(profile: &'p Profile, options: &Options) -> Self {
-        let cells = Cells::new(profile);
+        Self::with_memory(profile, Memory::default(), options)
+    }
+
+    /// Sums the samples of an event of a recording of memory accesses, for which all columns have contents.
+    pub fn of_accesses(event: &'p EventAccesses, names: &'p [DataName], options: &Options) -> Self {
+        Self::with_memory(&event.profile, Memory { accesses: &event.accesses, names }, options)
+    }
+
+    fn with_memory(profile: &'p Profile, memory: Memory<'p>, options: &Options) -> Self {
+        let cells = Cells::new(profile, memory);
         let stacks = profile.stacks.iter().map(|stack| cells.stack(stack)).collect();
         let total = profile.total();
         let options = options.clone();
@@ -70,7 +81,7 @@ impl<'p> Entries<'p> {
         let of = &self.profile.samples[sample];
         let stack = self.stacks.get(of.stack as usize).map_or(&[][..], |stack| stack);
         let outermost_first = self.options.is_outermost_first();
-        let of_sample = self.cells.of_sample(&self.options, of, stack);
+        let of_sample = self.cells.of_sample(&self.options, sample, stack);
         let own = self.cells.at(&self.options, &of_sample, stack.first());
         let mut seen = FxHashSet::from_iter([own.clone()]);
         let mut rows = vec![(own, 0..stack.len(), true)];

@@ -26,6 +26,26 @@ named_enum! {
         Srcfile = "srcfile",
         /// The first function of the call chain that matches an expression.
         Parent = "parent",
+        /// The weight of the memory access, which is its latency for loads.
+        LocalWeight = "local_weight",
+        /// The place in the memory hierarchy.
+        Mem = "mem",
+        /// The accessed variable.
+        DataSymbol = "symbol_daddr",
+        /// The file or the kind of memory that contains the data.
+        DataObject = "dso_daddr",
+        /// The state of the cache line in other caches.
+        Snoop = "snoop",
+        /// The outcome of the address translation.
+        Tlb = "tlb",
+        /// Whether the instruction was locked.
+        Locked = "locked",
+        /// Why the load was blocked.
+        Blocked = "blocked",
+        /// The latency of the instruction.
+        LocalLatency = "local_ins_lat",
+        /// The physical address of the data.
+        PhysicalAddress = "phys_daddr",
     }
 }
 
@@ -38,6 +58,23 @@ impl Key {
             word => word,
         };
         Self::ALL.into_iter().find(|key| key.as_str() == word)
+    }
+
+    /// Reports whether the column describes a memory access, which profiles do not contain.
+    pub const fn is_of_access(self) -> bool {
+        matches!(
+            self,
+            Self::LocalWeight
+                | Self::Mem
+                | Self::DataSymbol
+                | Self::DataObject
+                | Self::Snoop
+                | Self::Tlb
+                | Self::Locked
+                | Self::Blocked
+                | Self::LocalLatency
+                | Self::PhysicalAddress
+        )
     }
 
     /// Returns the heading.
@@ -53,6 +90,16 @@ impl Key {
             Self::Srcline => "Source:Line",
             Self::Srcfile => "Source File",
             Self::Parent => "Parent symbol",
+            Self::LocalWeight => "Local Weight",
+            Self::Mem => "Memory access",
+            Self::DataSymbol => "Data Symbol",
+            Self::DataObject => "Data Object",
+            Self::Snoop => "Snoop",
+            Self::Tlb => "TLB access",
+            Self::Locked => "Locked",
+            Self::Blocked => "Blocked",
+            Self::LocalLatency => "Local INSTR Latency",
+            Self::PhysicalAddress => "Data Physical Address",
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use super::Key;
 
 /// Separator between columns.
-const SEPARATOR: &str = "  ";
+pub(super) const SEPARATOR: &str = "  ";
 
 /// The columns of texts, with their widths.
 #[derive(Debug)]

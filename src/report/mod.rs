@@ -1,4 +1,4 @@
-//! The tables and call trees of `perf report`, made of a [`Profile`].
+//! The tables and call trees of `perf report`, made of a [`Profile`], and those of `perf mem` and `perf c2c`.
 //!
 //! ```text
 //! Profile ─► cells (what the columns show) ─► entries (sums of equal cells, with their call chains) ─┬► text: table and call trees
@@ -6,8 +6,12 @@
 //!                                                                                                    └► differences: two tables
 //! ```
 //!
+//! Memory accesses of a recording have further columns (`memory`), and tables by cache line, as `perf c2c report` shows them
+//! (`cache_lines`).
+//!
 //! The meaning of the columns, the order of the entries and the layout are those of perf 6.1, because scripts read them.
 
+mod cache_lines;
 mod calls;
 mod cells;
 mod chains;
@@ -16,12 +20,14 @@ mod entries;
 mod header;
 mod key;
 mod layout;
+mod memory;
 #[cfg(test)]
 mod tests;
 mod text;
 
 use crate::profile::Profile;
 
+pub use cache_lines::{CacheLines, Coalesce, LineOptions, Ranking};
 pub(crate) use calls::Call;
 pub use differences::Differences;
 pub(crate) use entries::bare;

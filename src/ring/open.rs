@@ -63,10 +63,19 @@ pub(crate) struct RingWriters<E, T> {
 #[derive(Debug)]
 pub(crate) struct RingWriter<E, T> {
     pub(crate) event: E,
+    /// The leader of its group, which writes no records.
+    leader: Option<E>,
     /// The identifier in its records.
     pub(crate) id: u64,
     /// The purpose of its records.
     pub(crate) of: T,
+}
+
+impl<E, T> RingWriter<E, T> {
+    /// Returns the leader, if there is one, and the event.
+    fn all(&self) -> impl Iterator<Item = &E> {
+        self.leader.iter().chain([&self.event])
+    }
 }
 
 impl<E: Event, T> Writers for RingWriters<E, T> {
@@ -77,11 +86,11 @@ impl<E: Event, T> Writers for RingWriters<E, T> {
     }
 
     fn others(&self) -> impl Iterator<Item = &E> {
-        self.dummies.iter().chain(self.events.iter().map(|writer| &writer.event))
+        self.dummies.iter().chain(self.events.iter().flat_map(RingWriter::all))
     }
 
     fn descriptors(&self) -> usize {
-        1 + self.dummies.len() + self.events.len()
+        1 + self.dummies.len() + self.events.iter().flat_map(RingWriter::all).count()
     }
 
     /// Events that start with an `execve` are enabled by the kernel.
@@ -102,7 +111,7 @@ impl<E: Event, T> RingWriters<E, T> {
     pub(crate) fn into_events(self) -> impl Iterator<Item = E> {
         std::iter::once(self.holder)
             .chain(self.dummies)
-            .chain(self.events.into_iter().map(|writer| writer.event))
+            .chain(self.events.into_iter().flat_map(|writer| writer.leader.into_iter().chain([writer.event])))
     }
 
     /// Starts the dummy events, which write the sideband records, before the others. Events that start with an `execve` are enabled by the
@@ -199,7 +208,9 @@ fn open<K: Kernel, T: Copy>(
         return (None, refused);
     }
     let dummy_targets = PlacedTarget::for_dummies(&placed_targets, cpu);
-    if !context.budget.has_room_for(dummy_targets.len() + placed_targets.len() * request.events.len()) {
+    let leaders = request.events.iter().filter(|(attr, ..)| attr.leader.is_some()).count();
+    let descriptors = request.events.len() + leaders;
+    if !context.budget.has_room_for(dummy_targets.len() + placed_targets.len() * descriptors) {
         let judgement = no_descriptors(context.budget.limit);
         let refusal = judgement.refusal(&records.into(), format!("cpu {cpu}"), None);
         refused.push(Refused { event: None, refusal });
@@ -226,9 +237,9 @@ fn open<K: Kernel, T: Copy>(
     for (attr, named, of) in request.events {
         for placed in &placed_targets {
             let attr = Attr { inherit: placed.inherit, start: placed.start, ..attr.clone() };
-            let opened = context.kernel.open(&attr, placed.place, None);
-            match opened.and_then(|event| Ok((event.id()?, event))) {
-                Ok((id, event)) => events.push(RingWriter { event, id, of }),
+            let opened = open_event(context.kernel, &attr, placed);
+            match opened.and_then(|(leader, event)| Ok((event.id()?, leader, event))) {
+                Ok((id, leader, event)) => events.push(RingWriter { event, leader, id, of }),
                 Err(Errno::ESRCH) => {}
                 Err(errno) => {
                     let refusal = placed.refusal(&attr, named, errno, context);
@@ -245,6 +256,20 @@ fn open<K: Kernel, T: Copy>(
     let writers = RingWriters { holder, dummies: dummies.collect(), events, start, inherited };
     context.budget.take(writers.descriptors());
     (Some(writers), refused)
+}
+
+/// Opens an event with the leader of its group, if it needs one.
+fn open_event<K: Kernel>(
+    kernel: &K,
+    attr: &Attr,
+    placed: &PlacedTarget<'_>,
+) -> Result<(Option<K::Event>, K::Event), Errno> {
+    let Some(leader) = &attr.leader else { return Ok((None, kernel.open(attr, placed.place, None)?)) };
+    let leader = Attr { inherit: placed.inherit, start: placed.start, ordered: true, ..(**leader).clone() };
+    let leader = kernel.open(&leader, placed.place, None)?;
+    let attr = Attr { start: Start::WithLeader, ..attr.clone() };
+    let event = kernel.open(&attr, placed.place, Some(&leader))?;
+    Ok((Some(leader), event))
 }
 
 fn open_dummy<K: Kernel>(kernel: &K, placed: &PlacedTarget<'_>, holders: &[Attr]) -> Result<K::Event, Errno> {

@@ -44,7 +44,7 @@ pub use frame::{Frame, Truncation};
 pub(crate) use library::mapped_build_id;
 pub use limits::Limits;
 pub(crate) use map::{Map, MappedContent, Mapping};
-pub(crate) use space::mappings;
+pub(crate) use space::{MappingKinds, mappings};
 pub use stacks::{Remap, StackId, StackLimits, Stacks};
 pub(crate) use tables::ModuleFiles;
 pub use unwind::Unwind;

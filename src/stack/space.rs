@@ -311,22 +311,36 @@ fn loss_of(error: &RootError) -> Loss {
     }
 }
 
-/// Calls `each` for the executable mappings that a process has now, within the limits of [`Limits::default`]. With `data`, also for other
-/// mappings of files.
+/// Which mappings of a process are of interest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MappingKinds {
+    /// Code.
+    Executable,
+    /// Code and files.
+    Files,
+    /// All, also memory without a file.
+    All,
+}
+
+/// Calls `each` for mappings that a process has now, within the limits of [`Limits::default`].
 ///
 /// # Errors
 /// If the mappings cannot be read, for example because the process has exited.
 pub(crate) fn mappings(
     files: &Files,
     pid: u32,
-    data: bool,
+    kinds: MappingKinds,
     mut each: impl FnMut(&Mmap<'_>),
 ) -> Result<(), RootError> {
     let limits = Limits::default();
     let maps = files.open_process(pid, ProcessFile::Maps)?;
     let mut left = limits.mappings;
     host::lines_of(&mut maps.file.sequential(), &maps.shown, limits.maps_bytes, |line| {
-        let wanted = |line: &Line<'_>| line.executable || (data && line.file.inode != 0);
+        let wanted = |line: &Line<'_>| match kinds {
+            MappingKinds::Executable => line.executable,
+            MappingKinds::Files => line.executable || line.file.inode != 0,
+            MappingKinds::All => true,
+        };
         let Some(line) = Line::parse(line).filter(|line| wanted(line) && left > 0) else { return };
         left -= 1;
         let Line { start, end, offset, file, path, .. } = &line;

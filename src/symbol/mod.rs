@@ -29,6 +29,7 @@ mod jit;
 mod jitdump;
 mod kernel;
 mod lines;
+mod objects;
 mod perfmap;
 mod regions;
 mod source;
@@ -44,6 +45,7 @@ pub(crate) use find_file::{FileIdentity, FileMissing, find_file};
 pub use functions::{SourceFunction, SourceType, SourceVariable, ValueKind, source_functions, source_lines};
 pub use hash::FileHash;
 pub use lines::{LineAccounts, LineReason, Lines};
+pub(crate) use objects::{Object, kernel_objects, objects};
 
 use std::sync::Arc;
 use std::time::Duration;

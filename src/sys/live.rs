@@ -10,6 +10,10 @@ use perf_event_open_sys::{ioctls, perf_event_open};
 use super::ring::LiveRing;
 use super::{Attr, Event, Inherit, Kernel, Place, Rate, Registers, Sampling, Start};
 use crate::error::Errno;
+use crate::event::Precise;
+
+/// The highest level of `precise_ip`.
+const PRECISE: u8 = 3;
 
 /// The running kernel.
 #[derive(Debug, Clone, Copy, Default)]
@@ -165,6 +169,11 @@ fn raw_attr(attr: &Attr) -> abi::perf_event_attr {
     raw.set_enable_on_exec(bit(attr.start == Start::OnExec));
     if let Some(sampling) = &attr.sampling {
         set_sampling(&mut raw, sampling);
+        raw.set_precise_ip(match modifiers.precise {
+            Precise::Any => 0,
+            Precise::Level(level) => level.min(PRECISE).into(),
+            Precise::Max => PRECISE.into(),
+        });
         raw.set_watermark(1);
         raw.__bindgen_anon_2.wakeup_watermark = u32::try_from(attr.wake_up).unwrap_or(u32::MAX);
     }
@@ -199,6 +208,11 @@ fn set_sampling(raw: &mut abi::perf_event_attr, sampling: &Sampling) {
         (fields.user_stack > 0 || fields.width, abi::PERF_SAMPLE_REGS_USER),
         (fields.user_stack > 0, abi::PERF_SAMPLE_STACK_USER),
         (fields.cgroup, abi::PERF_SAMPLE_CGROUP),
+        (fields.access, abi::PERF_SAMPLE_ADDR),
+        (fields.access && !fields.split_weight, abi::PERF_SAMPLE_WEIGHT),
+        (fields.access && fields.split_weight, abi::PERF_SAMPLE_WEIGHT_STRUCT),
+        (fields.access, abi::PERF_SAMPLE_DATA_SRC),
+        (fields.physical, abi::PERF_SAMPLE_PHYS_ADDR),
     ];
     raw.sample_type = asked.iter().filter(|(asked, _)| *asked).map(|&(_, bit)| u64::from(bit)).sum();
     if fields.read.is_some_and(|read| read.untimed) {
@@ -266,6 +280,7 @@ mod tests {
             wake_up: 4096,
             probe: None,
             filter: None,
+            leader: None,
             ordered: false,
         }
     }

@@ -117,7 +117,7 @@ pub trait Event {
 pub struct Attr {
     /// The event to count.
     pub selector: Selector,
-    /// Modifiers. `precise`, `weak` and `leader_sampling` do not change a count and are not passed on.
+    /// Modifiers. `weak` and `leader_sampling` do not change a count and are not passed on, and `precise` only for events that write records.
     pub modifiers: Modifiers,
     /// Whether children of the thread inherit the event.
     pub inherit: Inherit,
@@ -131,6 +131,8 @@ pub struct Attr {
     pub probe: Option<Arc<ProbePoint>>,
     /// Filter of hits (`PERF_EVENT_IOC_SET_FILTER`).
     pub filter: Option<Arc<str>>,
+    /// An event that is counted as the leader of its group, without records. The kernel requires it for some events.
+    pub leader: Option<Box<Attr>>,
     /// Whether it is a member of a group whose records are [`ordered`](Sampling::ordered): all members use one clock.
     pub ordered: bool,
 }
@@ -169,6 +171,7 @@ impl Attr {
             wake_up: WAKE_UP,
             probe: None,
             filter: None,
+            leader: None,
             ordered: false,
         }
     }

@@ -63,6 +63,9 @@ impl Sampling {
             user_stack,
             all_registers: true,
             kernel_only: user_stack > 0,
+            access: sampler.memory.is_some(),
+            split_weight: sampler.memory.as_ref().is_some_and(|memory| memory.is_split),
+            physical: sampler.memory.as_ref().is_some_and(|memory| memory.physical),
             ..sampling.fields
         };
         Self { fields, ..sampling }
@@ -113,6 +116,7 @@ mod tests {
             per: None,
             functions: 50,
             window: Duration::from_secs(60),
+            memory: None,
         }
     }
 

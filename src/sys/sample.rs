@@ -66,6 +66,13 @@ pub struct Fields {
     pub width: bool,
     /// The cgroup of the task (`PERF_SAMPLE_CGROUP`). Linux 5.7, with `CONFIG_CGROUP_PERF`.
     pub cgroup: bool,
+    /// The address and the source of the data of a memory access, with its weight (`PERF_SAMPLE_ADDR`, `PERF_SAMPLE_DATA_SRC`,
+    /// `PERF_SAMPLE_WEIGHT`). For records that are stored in a file: [`Record::parse`](crate::ring::Record::parse) does not support them.
+    pub access: bool,
+    /// Whether the weight has several parts (`PERF_SAMPLE_WEIGHT_STRUCT`). Linux 5.12.
+    pub split_weight: bool,
+    /// The physical address of the data (`PERF_SAMPLE_PHYS_ADDR`). Together with `access`.
+    pub physical: bool,
 }
 
 impl Fields {
@@ -86,6 +93,9 @@ impl Fields {
         all_registers: false,
         width: false,
         cgroup: false,
+        access: false,
+        split_weight: false,
+        physical: false,
     };
 
     /// Returns the number of words after the time at the end of a record other than a sample (`sample_id_all`).

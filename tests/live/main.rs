@@ -37,6 +37,7 @@ mod kernel_memory;
 mod leftovers;
 mod lock_contention;
 mod lock_futex;
+mod memory_accesses;
 mod pairs;
 mod perf;
 mod perf_data;

@@ -5,8 +5,9 @@ use std::path::Path;
 use perf_exporter::export::timeline;
 use perf_exporter::files::Files;
 use perf_exporter::host::Roots;
-use perf_exporter::recording::perf_data::{CountReader, Options, Timeline};
+use perf_exporter::recording::perf_data::{Accesses, CountReader, Options, Timeline};
 use perf_exporter::recording::{self, Invalid};
+use perf_exporter::report::{CacheLines, LineOptions};
 
 /// Checks the bytes as a file, on a machine without files.
 pub(crate) fn holds(bytes: &[u8]) {
@@ -30,6 +31,15 @@ pub(crate) fn holds(bytes: &[u8]) {
         Err(error) => assert!(!error.to_string().contains(char::is_control), "{error}"),
     }
     counts(bytes);
+    if let Ok(accesses) = Accesses::read_at(&bytes, &Options::default(), &files) {
+        for event in &accesses.events {
+            assert_eq!(event.accesses.len(), event.profile.samples.len());
+            assert!(event.accesses.iter().all(|access| (access.data as usize) < accesses.names.len()));
+        }
+        let lines = CacheLines::new(&accesses, &LineOptions { all: true, ..LineOptions::default() });
+        let is_text = |c: char| c == '\n' || !c.is_control();
+        assert!(lines.to_string().chars().all(is_text), "{lines}");
+    }
     if let Ok(timeline) = Timeline::read_at(&bytes, &Options::default(), &files, None) {
         for write in [timeline::write_chrome, timeline::write_firefox, timeline::write_speedscope] {
             let mut json = Vec::new();

@@ -25,6 +25,10 @@ fn fields(bits: u16) -> Fields {
         // Changes the addresses, not the layout.
         kernel_only: false,
         all_registers: bit(12),
+        // Only in records that are stored.
+        access: false,
+        split_weight: false,
+        physical: false,
     }
 }
 

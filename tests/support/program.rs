@@ -34,6 +34,9 @@ const TROUBLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs
 /// A program that spins and touches mapped files.
 const MAPPING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/mapping.c");
 
+/// A program with known variables.
+const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/programs/shared.c");
+
 /// A compiled program as a file. The file is deleted when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -116,6 +119,12 @@ impl Program {
     #[allow(dead_code, reason = "not every target mounts file systems")]
     pub(crate) fn compile_mapping(name: &str) -> Self {
         Self::compile_source(MAPPING, name, &["-O2", "-static", "-pthread"])
+    }
+
+    /// Compiles the program with known variables, with debug information.
+    #[allow(dead_code, reason = "not every target reads memory accesses")]
+    pub(crate) fn compile_shared() -> Self {
+        Self::compile_source(SHARED, "shared", &["-O1", "-g"])
     }
 
     fn compile_with(options: &[&str]) -> Self {

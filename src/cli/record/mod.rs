@@ -16,11 +16,13 @@ mod perf_data;
 mod summary;
 
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use super::observe::{Ending, Failure, Host, Program, Subject, WaitEvent, measure, notes};
 use super::sample::{Sampling, lowered, sampler};
 use crate::export::flamegraph::nothing;
+use crate::plan::Sampler;
 use crate::profile::{Profile, Selection};
 use crate::sys::Kernel;
 use crate::sys::spawn::Waiting;
@@ -28,6 +30,9 @@ use args::Format;
 pub(super) use args::RecordArgs;
 pub(super) use output::write_comparison;
 use output::{Output, encode};
+pub(super) use perf_data::FileRecording;
+#[cfg(test)]
+pub(super) use perf_data::attr;
 use summary::{Closing, PREFIX, progress};
 
 /// Interval at which samples are read.
@@ -46,7 +51,9 @@ pub(super) fn record<K: Kernel>(args: &RecordArgs, host: &Host<'_, K>) -> Result
         writeln!(io::stderr(), "{PREFIX} {text} ]")?;
     }
     if format == Format::PerfData {
-        return perf_data::record(args, &output, host, &subject, &sampler);
+        let RecordArgs { command, duration, compress, .. } = args;
+        let recording = FileRecording { command, duration: *duration, compress: *compress };
+        return perf_data::record(recording, &output, host, &subject, &sampler);
     }
     let (program, clock) = (Program::new(&args.command), &host.clock);
     measure(async |signals| {
@@ -79,6 +86,18 @@ pub(super) fn record<K: Kernel>(args: &RecordArgs, host: &Host<'_, K>) -> Result
         report_written(&profile, &sampling, (&output.name(), bytes.len()))?;
         Ok(ending)
     })
+}
+
+/// Records memory accesses or other samples into a file of perf at `path`, and ends like the command.
+pub(super) fn record_file<K: Kernel>(
+    path: &Path,
+    recording: FileRecording<'_>,
+    host: &Host<'_, K>,
+    subject: &Subject,
+    sampler: &Sampler,
+) -> Result<Ending, Failure> {
+    let output = Output::find(path, Format::PerfData)?;
+    perf_data::record(recording, &output, host, subject, sampler)
 }
 
 /// Reports on standard error what was written, its size, and what is missing. `written` is a name and a size in bytes.

@@ -8,6 +8,7 @@
 //! file: while the disk is too slow, the rings fill up, and the kernel counts the records that it drops.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::sync::Notify;
 
-use super::args::RecordArgs;
 use super::output::{Output, create, discard};
 use super::summary::{Closing, progress};
 use super::{Line, TICK};
@@ -23,6 +23,7 @@ use crate::cli::observe::rings::{OpenRings, start};
 use crate::cli::observe::{Ending, Failure, Host, Program, Subject, WaitEvent, measure, notes};
 use crate::cli::sample::{explained, user_space_only};
 use crate::clock::Clock;
+use crate::event;
 use crate::export::flamegraph::nothing;
 use crate::lock::IoLock;
 use crate::perf_data::{
@@ -34,6 +35,7 @@ use crate::profile::{Profile, SIDE, Shortfalls, holders};
 use crate::ring::{
     Losses, Merger, Reader, Record, Records, Request, RingId, RingSet, RingWriters, is_sample, time_of,
 };
+use crate::stack::MappingKinds;
 use crate::sys::live::attr_bytes;
 use crate::sys::scheduling::Urgency;
 use crate::sys::spawn::Waiting;
@@ -57,15 +59,24 @@ const STORED: Fields = Fields { cpu: true, ..SIDE };
 /// Length of these fields at the end of a record, in bytes: thread, time, CPU, identifier.
 const TRAILER: usize = 4 * 8;
 
+/// What is recorded into a file, apart from the events.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cli) struct FileRecording<'a> {
+    pub(in crate::cli) command: &'a [OsString],
+    pub(in crate::cli) duration: Option<Duration>,
+    /// Whether records are compressed.
+    pub(in crate::cli) compress: bool,
+}
+
 /// Records into a file, and ends like the command.
 pub(super) fn record<K: Kernel>(
-    args: &RecordArgs,
+    args: FileRecording<'_>,
     output: &Output,
     host: &Host<'_, K>,
     subject: &Subject,
     sampler: &Sampler,
 ) -> Result<Ending, Failure> {
-    let (program, clock) = (Program::new(&args.command), &host.clock);
+    let (program, clock) = (Program::new(args.command), &host.clock);
     measure(async |signals| {
         let child = program.fork()?;
         let mut recorder = Recorder::open(host, subject, sampler, child.as_ref().map(Waiting::pid))?;
@@ -172,8 +183,8 @@ impl<E: Event> Recorder<E> {
             .with_context(cannot_write)?;
         let sideband = self.opened.writers().try_for_each(|(_, writers)| writers.start_sideband());
         sideband.map_err(|errno| anyhow::anyhow!("cannot enable the events: {errno}"))?;
-        let (processes, data) = (processes(subject), maps_data(sampler));
-        let existing = Existing { files: &files, processes, data, trailer: TRAILER };
+        let (processes, mappings) = (processes(subject), mapping_kinds(sampler));
+        let existing = Existing { files: &files, processes, mappings, trailer: TRAILER };
         let mut written = Ok(());
         existing.records(|record| {
             writer.append(record);
@@ -202,7 +213,7 @@ impl<E: Event> Recorder<E> {
             let writers = self.opened.writers().flat_map(|(_, writers)| &writers.events);
             let ids: Vec<u64> = writers.filter(|writer| writer.of == place).map(|writer| writer.id).collect();
             if !ids.is_empty() {
-                let attr = bytes(Attr::sampling(event, Sampling::stored(sampler, event)));
+                let attr = bytes(attr(sampler, event));
                 events.push(EventSection { name: event.name.to_string(), attr, ids });
             }
         }
@@ -243,20 +254,32 @@ impl<E: Event> Recorder<E> {
 /// Returns the events to open on a CPU, with their places in the list of the sampler.
 fn request(sampler: &Sampler, cpu: u32) -> Request<'_, usize> {
     let events = sampler.events.iter().enumerate().filter(|(_, event)| event.is_on(cpu));
-    let events =
-        events.map(|(place, event)| (Attr::sampling(event, Sampling::stored(sampler, event)), event, place));
+    let events = events.map(|(place, event)| (attr(sampler, event), event, place));
     Request { holders: sideband(sampler), events: events.collect() }
+}
+
+/// Returns the options for sampling an event into a file.
+pub(in crate::cli) fn attr(sampler: &Sampler, event: &event::Event) -> Attr {
+    let leader = sampler.leader(event).map(|leader| Box::new(Attr::counting(leader)));
+    Attr { leader, ..Attr::sampling(event, Sampling::stored(sampler, event)) }
 }
 
 /// Returns the options of the event that writes the sideband records, in the order of preference.
 fn sideband(sampler: &Sampler) -> Vec<Attr> {
-    let more = Sideband { mmap_data: maps_data(sampler), ..Sideband::default() };
+    let mmap_data = mapping_kinds(sampler) != MappingKinds::Executable;
+    let more = Sideband { mmap_data, ..Sideband::default() };
     holders(STORED, more, sampler.events.iter().all(|event| event.modifiers.exclude_kernel))
 }
 
-/// Reports whether readers unwind copies of stacks. The unwind information of a program is in a mapping that is not executable.
-fn maps_data(sampler: &Sampler) -> bool {
-    sampler.events.iter().any(|event| Sampling::stored(sampler, event).fields.user_stack > 0)
+/// Returns the mappings that readers need: those of data for memory accesses, and those of files to unwind copies of stacks, because the
+/// unwind information of a program is in a mapping that is not executable.
+fn mapping_kinds(sampler: &Sampler) -> MappingKinds {
+    let unwinds = |event| Sampling::stored(sampler, event).fields.user_stack > 0;
+    match sampler.memory {
+        Some(_) => MappingKinds::All,
+        None if sampler.events.iter().any(unwinds) => MappingKinds::Files,
+        None => MappingKinds::Executable,
+    }
 }
 
 /// Returns the processes that existed before. A command has not started yet.

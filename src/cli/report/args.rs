@@ -74,6 +74,13 @@ pub(in crate::cli) struct TableArgs {
     /// Columns that distinguish entries: comm, dso, symbol, pid, cpu, cgroup, pod, srcline, srcfile, parent.
     #[arg(short = 's', long, value_name = "KEY,…", value_delimiter = ',', value_parser = key)]
     sort: Vec<Key>,
+    #[command(flatten)]
+    pub(super) filter: FilterArgs,
+}
+
+/// The samples and the entries of a table.
+#[derive(Debug, Clone, Args)]
+pub(in crate::cli) struct FilterArgs {
     /// Only threads with these names.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     comms: Vec<String>,
@@ -85,15 +92,21 @@ pub(in crate::cli) struct TableArgs {
     symbols: Vec<String>,
     /// Only samples of recordings of perf from START to STOP, in seconds as script prints them. Either can be omitted.
     #[arg(long, value_name = "START,STOP", value_parser = time_range)]
-    pub(super) time: Option<RangeInclusive<u64>>,
+    pub(in crate::cli) time: Option<RangeInclusive<u64>>,
+}
+
+impl FilterArgs {
+    /// Returns the names to which a table is limited.
+    pub(in crate::cli) fn only(&self) -> Only {
+        Only { comms: self.comms.clone(), dsos: self.dsos.clone(), symbols: self.symbols.clone() }
+    }
 }
 
 impl TableArgs {
     /// Returns the options of a table with these columns by default.
     pub(super) fn options(&self, sort: &[Key]) -> Options {
         let sort = if self.sort.is_empty() { sort } else { &self.sort };
-        let only = Only { comms: self.comms.clone(), dsos: self.dsos.clone(), symbols: self.symbols.clone() };
-        Options { sort: sort.to_vec(), only, ..Options::default() }
+        Options { sort: sort.to_vec(), only: self.filter.only(), ..Options::default() }
     }
 }
 
@@ -161,10 +174,17 @@ pub(in crate::cli) struct DiffArgs {
 }
 
 fn key(word: &str) -> Result<Key, String> {
-    Key::parse(word).ok_or_else(|| {
-        let all: Vec<&str> = Key::ALL.iter().map(|key| key.as_str()).collect();
-        format!("expected {}", all.join(", "))
-    })
+    match Key::parse(word) {
+        Some(key) if key.is_of_access() => {
+            Err("this column is of memory accesses: use perf-exporter mem report".into())
+        }
+        found => found.ok_or_else(|| expected(Key::ALL.into_iter().filter(|key| !key.is_of_access()))),
+    }
+}
+
+/// Returns the error that lists columns.
+pub(in crate::cli) fn expected(keys: impl Iterator<Item = Key>) -> String {
+    format!("expected {}", keys.map(Key::as_str).collect::<Vec<_>>().join(", "))
 }
 
 /// Reads the words that perf knows, of which the order and the number have an effect.
@@ -224,6 +244,7 @@ mod tests {
     fn nonsense_is_answered_with_what_is_possible() {
         for (line, words) in [
             ("--sort comm,weather", "expected comm, dso, symbol"),
+            ("--sort mem", "use perf-exporter mem report"),
             ("-g sideways", "expected caller, callee or none"),
             ("--percent-limit 101", "expected a number from 0 to 100"),
             ("--parent (", "regex"),

@@ -17,7 +17,7 @@ use crate::annotate::{self, Annotator};
 use crate::host::Roots;
 use crate::recording::{Recording, align};
 use crate::report::{Chains, Differences, Entries, Header, Key, Options, has_chains, rounded};
-pub(super) use args::{DiffArgs, ReportArgs};
+pub(super) use args::{DiffArgs, FilterArgs, ReportArgs, expected};
 use browser::Event;
 
 /// Shows the tables of the inputs on the terminal, or prints them. An input that cannot be read does not keep the others from being shown.
@@ -28,7 +28,7 @@ pub(super) fn report(args: &ReportArgs, roots: &Roots) -> ExitCode {
     let is_text = args.is_text() || !Screen::is_possible();
     let mut code = ExitCode::SUCCESS;
     let read = args.inputs.iter().filter_map(|input| {
-        match input::read(input, args.table.time.as_ref(), &args.service, roots) {
+        match input::read(input, args.table.filter.time.as_ref(), &args.service, roots) {
             Ok(recording) => Some((input.to_string_lossy(), recording)),
             Err(error) => {
                 code = fail(FAILED, &error);
@@ -113,7 +113,7 @@ pub(super) fn diff(args: &DiffArgs, roots: &Roots) -> ExitCode {
 /// The outer error is that of the recordings, the inner one that of the output.
 fn compare(args: &DiffArgs, roots: &Roots) -> anyhow::Result<io::Result<()>> {
     let [base, now] = [&args.base, &args.now]
-        .map(|input| input::read(input, args.table.time.as_ref(), &args.service, roots));
+        .map(|input| input::read(input, args.table.filter.time.as_ref(), &args.service, roots));
     let (mut base, mut now) = (base?, now?);
     // An event that only reports mappings has no samples.
     base.profiles.retain(|profile| !profile.samples.is_empty());

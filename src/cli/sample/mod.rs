@@ -11,4 +11,4 @@ mod what;
 
 pub(super) use args::{SampleArgs, call_graph};
 pub(super) use session::{Sampling, explained, user_space_only};
-pub(super) use what::{lowered, sampler};
+pub(super) use what::{lowered, rate, sampler};

@@ -47,7 +47,7 @@ fn of_event(
     user_only: bool,
     catalog: &Catalog,
 ) -> Result<(Arc<str>, Source), Failure> {
-    let rate = rate(args, subject, catalog.facts())?;
+    let rate = rate((args.frequency, args.period), subject, catalog.facts())?;
     // The default event of perf.
     let by_default = if catalog.has_core_pmu() { "cycles" } else { "cpu-clock" };
     let event = args.event.clone().map_or_else(|| one_event(by_default), Ok).map_err(anyhow::Error::from)?;
@@ -100,11 +100,19 @@ pub(in crate::cli) fn lowered(args: &SampleArgs, subject: &Subject, facts: &Fact
     })
 }
 
-fn rate(args: &SampleArgs, subject: &Subject, facts: &Facts) -> Result<Rate, Failure> {
-    if let Some(period) = args.period {
+/// Returns the rate for a frequency or a period on the command line, or the default for `subject`.
+///
+/// # Errors
+/// If the kernel does not allow the frequency.
+pub(in crate::cli) fn rate(
+    (frequency, period): (Option<u64>, Option<u64>),
+    subject: &Subject,
+    facts: &Facts,
+) -> Result<Rate, Failure> {
+    if let Some(period) = period {
         return Ok(Rate::Period(period));
     }
-    let Some(frequency) = args.frequency else {
+    let Some(frequency) = frequency else {
         return Ok(Rate::Frequency(default_frequency(subject, facts).0));
     };
     match facts.max_sample_rate {
@@ -136,7 +144,9 @@ mod tests {
         ] {
             let args: SampleArgs = typed(line).unwrap();
             let facts = facts(most);
-            let Ok(Rate::Frequency(found)) = rate(&args, subject, &facts) else { panic!("{line}") };
+            let Ok(Rate::Frequency(found)) = rate((args.frequency, args.period), subject, &facts) else {
+                panic!("{line}")
+            };
             assert_eq!(
                 (found, lowered(&args, subject, &facts).is_some()),
                 (frequency, is_lowered),
@@ -144,7 +154,10 @@ mod tests {
             );
         }
         let args: SampleArgs = typed("-F 2000").unwrap();
-        assert!(matches!(rate(&args, &machine, &facts(Some(1000))), Err(Failure::Usage(_))));
+        assert!(matches!(
+            rate((args.frequency, args.period), &machine, &facts(Some(1000))),
+            Err(Failure::Usage(_))
+        ));
         let args: SampleArgs = typed("--off-cpu").unwrap();
         assert_eq!(lowered(&args, &Subject::Command, &facts(Some(1000))), None);
     }

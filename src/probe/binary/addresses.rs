@@ -110,7 +110,7 @@ impl Found {
             // A sample at this address is in the resolver function.
             Kind::Ifunc => Self::IFUNC,
             Kind::Label => Self::LABEL,
-            Kind::Imported | Kind::Data => return None,
+            Kind::Imported | Kind::Variable | Kind::Data => return None,
         };
         let local = if entry.local { Self::LOCAL } else { 0 };
         let guessed = if entry.size == 0 { Self::GUESSED } else { 0 };

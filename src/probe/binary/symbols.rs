@@ -1,7 +1,9 @@
 //! Functions in symbol tables.
 
 use object::Endianness;
-use object::elf::{STB_LOCAL, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_SECTION, Sym32, Sym64};
+use object::elf::{
+    STB_LOCAL, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, STT_SECTION, Sym32, Sym64,
+};
 use object::pod::{self, Pod};
 use object::read::elf::Sym;
 
@@ -41,6 +43,9 @@ pub(super) enum Kind {
     Imported,
     /// An untyped symbol, as in assembly code.
     Label,
+    /// A variable with an address.
+    Variable,
+    /// Any other data: a variable of each thread.
     Data,
 }
 
@@ -220,6 +225,7 @@ impl Entry {
             STT_FUNC => Kind::Function,
             STT_GNU_IFUNC => Kind::Ifunc,
             STT_NOTYPE => Kind::Label,
+            STT_OBJECT => Kind::Variable,
             _ => Kind::Data,
         };
         Some(Self {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use super::cursor::{Cursor, until_nul};
 use super::header::Header;
 use crate::event::format::Format;
-use crate::host::ReadAt;
+use crate::host::{CpuSet, ReadAt};
 use crate::perf_data::constants::{
-    ARCH, BUILD_ID, BUILD_ID_ROOM, BUILD_ID_SIZE, CMDLINE, CPUDESC, EVENT_DESC, HOSTNAME, NRCPUS, OSRELEASE,
-    SAMPLE_TIME, STAT, TOTAL_MEM, TRACING_DATA, VERSION,
+    ARCH, BUILD_ID, BUILD_ID_ROOM, BUILD_ID_SIZE, CMDLINE, CPUDESC, EVENT_DESC, HOSTNAME, NRCPUS,
+    NUMA_TOPOLOGY, OSRELEASE, SAMPLE_TIME, STAT, TOTAL_MEM, TRACING_DATA, VERSION,
 };
 use crate::recording::Invalid;
 use crate::recording::about::About;
@@ -21,6 +21,9 @@ use crate::stack::BuildId;
 const BUILD_ID_FIELD: usize = 24;
 /// Maximum number of words of the command line.
 const WORDS: u32 = 4096;
+
+/// Maximum number of NUMA nodes: that of the kernel.
+const NODES: u32 = 1024;
 
 /// Build ids of files by path, as of the end of the recording.
 pub(super) type BuildIds = HashMap<Box<[u8]>, BuildId>;
@@ -56,6 +59,7 @@ pub(super) fn about(header: &mut Header, file: &dyn ReadAt) -> Result<About, Inv
     // The number of available CPUs is first.
     about.cpus = cursor.u32().zip(cursor.u32()).map(|(available, online)| (online, available));
     about.memory = Cursor::new(&words(TOTAL_MEM)?, big).u64();
+    about.nodes = nodes(&words(NUMA_TOPOLOGY)?, big);
     let times = words(SAMPLE_TIME)?;
     let mut cursor = Cursor::new(&times, big);
     about.times = cursor.u64().zip(cursor.u64());
@@ -67,6 +71,20 @@ pub(super) fn about(header: &mut Header, file: &dyn ReadAt) -> Result<About, Inv
     name_events(&described, header);
     about.events.clone_from(&header.attributes);
     Ok(about)
+}
+
+/// Reads the CPUs of NUMA nodes. Stops at the first incomplete node.
+fn nodes(bytes: &[u8], big: bool) -> Vec<(u32, CpuSet)> {
+    let mut cursor = Cursor::new(bytes, big);
+    let number = cursor.u32().unwrap_or(0).min(NODES);
+    let node = |cursor: &mut Cursor<'_>| {
+        let node = cursor.u32()?;
+        // Its memory: in total, and free.
+        cursor.skip_words(2)?;
+        let cpus = String::from_utf8_lossy(cursor.text()?).parse().ok()?;
+        Some((node, cpus))
+    };
+    (0..number).map_while(|_| node(&mut cursor)).collect()
 }
 
 fn shared(bytes: &[u8]) -> Arc<str> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::error::printable;
 use crate::files::{Files, Opened};
 use crate::stack::{BuildId, Code, Frame, Module, ModuleId, Process, ProcessId};
-use crate::symbol::{FileIdentity, FileMissing, find_file};
+use crate::symbol::{self, FileIdentity, FileMissing, Object, find_file};
 
 /// Maximum number of open files.
 const OPEN_LIMIT: usize = 256;
@@ -66,6 +66,24 @@ impl RecordedFiles {
         self.code.modules.get(id.0 as usize)?.file.as_ref().ok().cloned()
     }
 
+    /// Returns the variables at offsets in the file of a module, in their order. Memory without a file has none.
+    pub(super) fn objects(
+        &mut self,
+        id: ModuleId,
+        files: &Files,
+        cache: Option<&str>,
+        offsets: &[u64],
+    ) -> Vec<Option<Object>> {
+        if !self.code.modules.get(id.0 as usize).is_some_and(|module| is_file(&module.path)) {
+            return vec![None; offsets.len()];
+        }
+        self.open_module(id, files, cache);
+        match self.code.modules.get(id.0 as usize) {
+            Some(module) => symbol::objects(module, files, offsets),
+            None => vec![None; offsets.len()],
+        }
+    }
+
     fn open_module(&mut self, id: ModuleId, files: &Files, cache: Option<&str>) {
         let place = id.0 as usize;
         let (Some(module), Some(state)) = (self.code.modules.get(place), self.states.get(place)) else {
@@ -110,4 +128,10 @@ impl RecordedFiles {
         unused.sort();
         unused
     }
+}
+
+/// Reports whether a path is that of a file, or of the vDSO.
+pub(super) fn is_file(path: &str) -> bool {
+    const MEMORY: [&str; 6] = ["//anon", "/dev/zero", "/anon_hugepage", "[stack", "[heap]", "/SYSV"];
+    path == "[vdso]" || path.starts_with('/') && !MEMORY.iter().any(|memory| path.starts_with(memory))
 }

@@ -99,6 +99,11 @@ impl Attribute {
         Self { name: Arc::clone(name), ..Self::default() }
     }
 
+    /// Reports whether samples contain the source of data.
+    pub(super) fn has_accesses(&self) -> bool {
+        self.has(abi::PERF_SAMPLE_DATA_SRC)
+    }
+
     /// Reports whether samples have these fields.
     pub fn has(&self, field: abi::perf_event_sample_format) -> bool {
         self.sample & u64::from(field) != 0

@@ -2,19 +2,22 @@
 //!
 //! Source of the layouts: `perf_event_open(2)`. Numbers are in the byte order of the recording machine, unlike those of [`crate::ring`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use perf_event_open_sys::bindings as abi;
 
+use super::access::{DataPlace, SampledAccess};
 use super::cursor::{Cursor, until_nul};
+use super::data_source::DataSource;
 use super::features::BuildIds;
-use super::files::RecordedFiles;
+use super::files::{RecordedFiles, is_file};
 use super::header::damaged;
+use super::sample::Fields;
 use super::stream::Raw;
 use crate::recording::about::Lost;
 use crate::recording::{Invalid, at_most};
-use crate::stack::{BuildId, Frame, Map, MappedContent, Mapping, ProcessId};
+use crate::stack::{BuildId, Frame, Map, MappedContent, Mapping, ModuleId, ProcessId};
 
 /// Maximum number of processes, of threads and of cgroups; and of mappings of all processes together.
 const TABLE_LIMIT: usize = 1 << 18;
@@ -68,8 +71,17 @@ impl CpuMode {
 #[derive(Debug, Clone, Default)]
 struct Process {
     map: Arc<Map>,
+    /// All mappings, also those that are not executable, if there are memory accesses. Memory without a file is a file of this name, in
+    /// which offsets are addresses.
+    data: Arc<Map>,
     exe: Option<Arc<str>>,
     id: Option<ProcessId>,
+}
+
+impl Process {
+    fn mappings(&self) -> usize {
+        self.map.len() + self.data.len()
+    }
 }
 
 /// A thread.
@@ -102,6 +114,10 @@ pub(super) struct Machine {
     cgroups: HashMap<u64, Arc<str>>,
     pub(super) files: RecordedFiles,
     build_ids: BuildIds,
+    /// Whether there are memory accesses.
+    has_accesses: bool,
+    /// Memory that each process has for itself.
+    private: HashSet<ModuleId>,
     pub(super) lost: Lost,
 }
 
@@ -114,11 +130,13 @@ struct Mapped<'a> {
     path: &'a [u8],
     build_id: Option<BuildId>,
     executable: bool,
+    /// Whether it is private memory without a file.
+    private: bool,
 }
 
 impl Machine {
-    pub(super) fn new(build_ids: BuildIds) -> Self {
-        let mut machine = Self { build_ids, ..Self::default() };
+    pub(super) fn new(build_ids: BuildIds, has_accesses: bool) -> Self {
+        let mut machine = Self { build_ids, has_accesses, ..Self::default() };
         machine.threads.insert(0, Thread { pid: 0, comm: "swapper".into() });
         machine
     }
@@ -162,10 +180,13 @@ impl Machine {
             self.map_kernel(seen, &path);
             return;
         }
+        let is_file = is_file(&path);
+        if self.has_accesses {
+            self.map_data(seen, &path, is_file);
+        }
         if !seen.executable {
             return;
         }
-        let is_file = is_file(&path);
         let content = match is_file {
             true => {
                 let build_id = seen.build_id.clone().or_else(|| self.build_ids.get(seen.path).cloned());
@@ -181,6 +202,20 @@ impl Machine {
         Arc::make_mut(&mut process.map).insert(Mapping { start: seen.start, end: seen.end, content });
         self.mappings = (self.mappings + process.map.len()).saturating_sub(before);
         self.most_mappings = self.most_mappings.max(process.map.len());
+    }
+
+    fn map_data(&mut self, seen: &Mapped<'_>, path: &str, is_file: bool) {
+        let known = seen.build_id.clone().or_else(|| self.build_ids.get(seen.path).cloned());
+        let module = self.files.add(path, known.filter(|_| is_file));
+        if seen.private {
+            self.private.insert(module);
+        }
+        let content = MappedContent::File { module, offset: if is_file { seen.offset } else { seen.start } };
+        let process = self.processes.entry(seen.pid).or_default();
+        let before = process.data.len();
+        Arc::make_mut(&mut process.data).insert(Mapping { start: seen.start, end: seen.end, content });
+        self.mappings = (self.mappings + process.data.len()).saturating_sub(before);
+        self.most_mappings = self.most_mappings.max(process.data.len());
     }
 
     fn map_kernel(&mut self, seen: &Mapped<'_>, path: &str) {
@@ -221,8 +256,8 @@ impl Machine {
         if pid != parent && pid == tid {
             let parent = self.processes.get(&parent).cloned().unwrap_or_default();
             let process = Process { id: None, ..parent };
-            let before = self.processes.get(&pid).map_or(0, |process| process.map.len());
-            self.mappings = (self.mappings + process.map.len()).saturating_sub(before);
+            let before = self.processes.get(&pid).map_or(0, Process::mappings);
+            self.mappings = (self.mappings + process.mappings()).saturating_sub(before);
             self.processes.insert(pid, process);
         }
         Some(())
@@ -273,12 +308,65 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// Returns the memory access of a sample. `is_split`: the weight consists of parts.
+    pub(super) fn access(
+        &mut self,
+        pid: u32,
+        mode: CpuMode,
+        fields: &Fields<'_>,
+        is_split: bool,
+    ) -> SampledAccess {
+        let weight = fields.weight.unwrap_or(0);
+        let (weight, latency) = match is_split {
+            true => (weight & u64::from(u32::MAX), (weight >> 32) as u16),
+            false => (weight, 0),
+        };
+        let data = self.data_place(pid, mode, fields.address.unwrap_or(0));
+        let is_mapped = data.module.is_some()
+            && fields.ip.is_some_and(|address| self.data_place(pid, mode, address).module.is_some());
+        SampledAccess {
+            data,
+            is_mapped,
+            weight,
+            latency,
+            source: fields.source.map_or(DataSource::UNKNOWN, DataSource),
+            physical: fields.physical.unwrap_or(0),
+        }
+    }
+
+    /// Returns the place of data. As in perf, an access in the kernel is looked up in the kernel only.
+    fn data_place(&mut self, pid: u32, mode: CpuMode, address: u64) -> DataPlace {
+        let kernel = mode == CpuMode::Kernel;
+        let (module, offset) = match mode {
+            CpuMode::Kernel => {
+                let name = self.kernel_module(address).cloned();
+                (name.map(|name| self.files.add(&name, None)), address)
+            }
+            CpuMode::Guest => (None, address),
+            CpuMode::User | CpuMode::Unknown => {
+                let mapping = self.processes.get(&pid).and_then(|process| process.data.find(address));
+                match mapping {
+                    Some(Mapping { start, content: MappedContent::File { module, offset }, .. }) => {
+                        (Some(module), offset.wrapping_add(address - start))
+                    }
+                    _ => (None, address),
+                }
+            }
+        };
+        let process = module.filter(|module| self.private.contains(module)).map(|_| pid);
+        DataPlace { kernel, module, process, offset, address }
+    }
+}
+
 /// Parses `PERF_RECORD_MMAP`.
 fn mapped<'a>(cursor: &mut Cursor<'a>, misc: u16) -> Option<Mapped<'a>> {
     let (pid, _) = (cursor.u32()?, cursor.u32()?);
     let (start, length, offset) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
     let (end, path) = (start.saturating_add(length), until_nul(cursor.rest()));
-    Some(Mapped { pid, start, end, offset, path, build_id: None, executable: misc & MAPPED_DATA == 0 })
+    // Without the number of its file, perf distinguishes the memory of processes.
+    let (executable, private) = (misc & MAPPED_DATA == 0, true);
+    Some(Mapped { pid, start, end, offset, path, build_id: None, executable, private })
 }
 
 /// Parses `PERF_RECORD_MMAP2`.
@@ -293,16 +381,11 @@ fn mapped2<'a>(cursor: &mut Cursor<'a>, misc: u16) -> Option<Mapped<'a>> {
         }
         _ => None,
     };
-    let (protection, _) = (cursor.u32()?, cursor.u32()?);
+    let (protection, flags) = (cursor.u32()?, cursor.u32()?);
     let (end, path) = (start.saturating_add(length), until_nul(cursor.rest()));
     let executable = protection & libc::PROT_EXEC.cast_unsigned() != 0;
-    Some(Mapped { pid, start, end, offset, path, build_id, executable })
-}
-
-/// Reports whether a path is that of a file, or of the vDSO.
-fn is_file(path: &str) -> bool {
-    const MEMORY: [&str; 6] = ["//anon", "/dev/zero", "/anon_hugepage", "[stack", "[heap]", "/SYSV"];
-    path == "[vdso]" || path.starts_with('/') && !MEMORY.iter().any(|memory| path.starts_with(memory))
+    let private = identity.iter().all(|&byte| byte == 0) && flags & libc::MAP_SHARED.cast_unsigned() == 0;
+    Some(Mapped { pid, start, end, offset, path, build_id, executable, private })
 }
 
 /// Returns `[ext4]` for the path of a module.

@@ -4,6 +4,7 @@
 //! header, features ─┐
 //! Stream ─► Sorted ─┴► Machine: names, mappings ─► Sampled ─┬► Aggregation ─► Profile for each event
 //!                                                           ├► Timeline: all samples in memory
+//!                                                           ├► Accesses: samples of memory accesses
 //!                                                           └► `script`
 //! header, features, Stream ─► CountReader: counts of `stat record`
 //! ```
@@ -13,10 +14,13 @@
 //!
 //! Not supported: files that `perf record` wrote into a pipe, directories of `perf record --threads`, and AUX data, which are skipped.
 
+mod access;
+mod accesses;
 mod aggregation;
 mod copied;
 mod counts;
 mod cursor;
+mod data_source;
 mod features;
 mod files;
 mod header;
@@ -37,9 +41,12 @@ use std::sync::Arc;
 
 use perf_event_open_sys::bindings as abi;
 
+pub use self::access::{DataName, DataPlace, Region, SampledAccess};
+pub use self::accesses::{Access, Accesses, EventAccesses};
 use self::copied::CopiedStacks;
 pub use self::counts::{CountReader, CountedThread, PlaceCount, Reading};
 use self::cursor::{Cursor, until_nul};
+pub use self::data_source::{Blocked, DataSource, Level, Snoop};
 use self::features::Tracepoints;
 pub use self::header::Attribute;
 use self::header::{BIG, Header, damaged};
@@ -101,6 +108,8 @@ pub struct Sampled {
     pub chain: Vec<Place>,
     /// Whether `chain` is a recorded call chain.
     pub has_chain: bool,
+    /// The memory access, if its source was recorded.
+    pub access: Option<SampledAccess>,
     /// The record of the tracepoint, from `common_type` on.
     pub raw: Option<Box<[u8]>>,
 }
@@ -150,7 +159,7 @@ impl<'f> Reader<'f> {
             copied: CopiedStacks::new(files, options.cache.clone(), about.arch.as_deref(), header.big),
             symbols: Symbols::new(files, options.clone(), &about, kernel),
             records: Sorted::new(stream),
-            machine: Machine::new(build_ids),
+            machine: Machine::new(build_ids, header.attributes.iter().any(Attribute::has_accesses)),
             return_addresses: options.return_addresses,
             times: options.times.clone().unwrap_or(0..=u64::MAX),
             header,
@@ -239,6 +248,11 @@ impl<'f> Reader<'f> {
         self.symbols.resolve(frames, &mut self.machine)
     }
 
+    /// Returns the names of places of data, in their order.
+    fn resolve_data(&mut self, places: &[DataPlace]) -> Vec<DataName> {
+        self.symbols.resolve_data(places, &mut self.machine)
+    }
+
     fn apply_ksymbol(&mut self, record: &Record) {
         let mut cursor = Cursor::new(&record.raw.body, self.header.big);
         let mut parse = || {
@@ -258,12 +272,15 @@ impl<'f> Reader<'f> {
         let fields = sample::sample(&record.raw.body, attribute, self.header.big).ok_or_else(wrong)?;
         let (pid, tid) = fields.task.unwrap_or((u32::MAX, u32::MAX));
         let mode = CpuMode::of(record.raw.misc);
+        let has_access = attribute.has_accesses();
+        let is_split = attribute.has(abi::PERF_SAMPLE_WEIGHT_STRUCT);
         let period = fields.period.unwrap_or(if attribute.frequency { 1 } else { attribute.period });
         let chain = match (fields.chain, fields.ip) {
             (Some(chain), _) => self.chain(chain, &fields, (pid, attribute.registers), mode),
             (None, Some(address)) => vec![Place { address, frame: self.machine.frame(pid, mode, address) }],
             (None, None) => Vec::new(),
         };
+        let access = has_access.then(|| self.machine.access(pid, mode, &fields, is_split));
         let names = self.machine.names(pid, tid);
         Ok(Sampled {
             event,
@@ -279,6 +296,7 @@ impl<'f> Reader<'f> {
             cgroup: fields.cgroup.and_then(|id| self.machine.cgroup(id)),
             chain,
             has_chain: fields.chain.is_some(),
+            access,
             raw: fields.raw.map(Box::from),
         })
     }

@@ -19,6 +19,8 @@ pub(super) struct Fields<'a> {
     /// Process and thread.
     pub(super) task: Option<(u32, u32)>,
     pub(super) time: Option<u64>,
+    /// The address of the data, or of the fault.
+    pub(super) address: Option<u64>,
     pub(super) cpu: Option<u32>,
     pub(super) period: Option<u64>,
     /// The call chain: 8 bytes for each address or marker.
@@ -29,6 +31,10 @@ pub(super) struct Fields<'a> {
     pub(super) registers: Option<&'a [u8]>,
     /// The copy of its stack, and whether the stack may continue.
     pub(super) stack: Option<(&'a [u8], bool)>,
+    /// The weight, which has 64 bits or three parts.
+    pub(super) weight: Option<u64>,
+    pub(super) source: Option<u64>,
+    pub(super) physical: Option<u64>,
 }
 
 /// Returns the id of a sample, before its event is known. All events have it at the same place.
@@ -74,7 +80,7 @@ pub(super) fn sample<'a>(body: &'a [u8], attribute: &Attribute, big: bool) -> Op
         fields.time = Some(cursor.u64()?);
     }
     if has(abi::PERF_SAMPLE_ADDR) {
-        cursor.u64()?;
+        fields.address = Some(cursor.u64()?);
     }
     if has(abi::PERF_SAMPLE_ID) {
         fields.id = Some(cursor.u64()?);
@@ -124,15 +130,20 @@ fn rest<'a>(cursor: &mut Cursor<'a>, attribute: &Attribute, fields: &mut Fields<
             fields.stack = Some((room.get(..filled)?, filled == size));
         }
     }
-    let words = [abi::PERF_SAMPLE_DATA_SRC, abi::PERF_SAMPLE_TRANSACTION];
-    let weight = has(abi::PERF_SAMPLE_WEIGHT) || has(abi::PERF_SAMPLE_WEIGHT_STRUCT);
-    let words = words.into_iter().filter(|&field| has(field)).count() as u64 + u64::from(weight);
-    cursor.skip_words(words)?;
+    if has(abi::PERF_SAMPLE_WEIGHT) || has(abi::PERF_SAMPLE_WEIGHT_STRUCT) {
+        fields.weight = Some(cursor.u64()?);
+    }
+    if has(abi::PERF_SAMPLE_DATA_SRC) {
+        fields.source = Some(cursor.u64()?);
+    }
+    if has(abi::PERF_SAMPLE_TRANSACTION) {
+        cursor.u64()?;
+    }
     if has(abi::PERF_SAMPLE_REGS_INTR) {
         registers(cursor, attribute.interrupt_registers)?;
     }
     if has(abi::PERF_SAMPLE_PHYS_ADDR) {
-        cursor.u64()?;
+        fields.physical = Some(cursor.u64()?);
     }
     if has(abi::PERF_SAMPLE_CGROUP) {
         fields.cgroup = Some(cursor.u64()?);

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use super::access::{DataName, DataPlace};
 use super::machine::Machine;
+use crate::clean::UNKNOWN;
 use crate::clock::Clock;
 use crate::files::Files;
 use crate::host;
 use crate::recording::about::About;
 use crate::ring::Ksymbol;
-use crate::stack::{self, BuildId, Frame};
-use crate::symbol::{self, FileMissing, Lines, Named, Origin, Reason, Segment, Symbolizer};
+use crate::stack::{self, BuildId, Frame, ModuleId};
+use crate::symbol::{self, FileMissing, Lines, Named, Object, Origin, Reason, Segment, Symbolizer};
 
 /// Memory for symbols in bytes.
 const MEMORY: usize = 128 << 20;
@@ -110,6 +112,39 @@ impl Symbols {
         frames.iter().filter_map(each).collect()
     }
 
+    /// Returns the names of places of data, in their order. Each file is read once.
+    pub(super) fn resolve_data(&mut self, places: &[DataPlace], machine: &mut Machine) -> Vec<DataName> {
+        let mut by_module: BTreeMap<(bool, ModuleId), Vec<usize>> = BTreeMap::new();
+        for (number, place) in places.iter().enumerate() {
+            if let Some(module) = place.module {
+                by_module.entry((place.kernel, module)).or_default().push(number);
+            }
+        }
+        let unnamed =
+            |place: &DataPlace| DataName { symbol: hexadecimal(place.address), object: UNKNOWN.into() };
+        let mut names: Vec<DataName> = places.iter().map(unnamed).collect();
+        for ((kernel, module), numbers) in by_module {
+            // In bounds: numbers of places, here and below.
+            let offsets: Vec<u64> = numbers.iter().map(|&number| places[number].offset).collect();
+            let objects = match kernel {
+                true if self.compare_kernel(machine).is_ok() => symbol::kernel_objects(&self.files, &offsets),
+                true => vec![None; offsets.len()],
+                false => machine.files.objects(module, &self.files, self.options.cache.as_deref(), &offsets),
+            };
+            let path =
+                machine.files.code.modules.get(module.0 as usize).map(|module| Arc::clone(&module.path));
+            for (number, object) in numbers.into_iter().zip(objects) {
+                if let Some(path) = &path {
+                    names[number].object = Arc::clone(path);
+                }
+                if let Some(object) = object {
+                    names[number].symbol = of_object(&object);
+                }
+            }
+        }
+        names
+    }
+
     fn compare_kernel(&mut self, machine: &Machine) -> Result<(), KernelDiffers> {
         if let Some(known) = self.kernel {
             return known;
@@ -192,6 +227,16 @@ impl Symbols {
         }
         notes
     }
+}
+
+/// Returns an address as perf prints that of data without a name. 0 has no prefix.
+fn hexadecimal(address: u64) -> Arc<str> {
+    if address == 0 { format!("{address:016x}").into() } else { format!("{address:#018x}").into() }
+}
+
+/// Returns the name of a variable with the distance from its first byte, or that of a function.
+fn of_object(Object { name, offset, is_function }: &Object) -> Arc<str> {
+    if *is_function { name.as_str().into() } else { format!("{name}+{offset:#x}").into() }
 }
 
 /// Returns code that the kernel generated, such as trampolines of ftrace, as code of the kernel, as perf does.

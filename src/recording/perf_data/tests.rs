@@ -221,7 +221,7 @@ fn a_forked_process_has_the_mappings_of_its_parent_until_others_replace_them() {
         64u64.to_le_bytes().into(),
         b"/bin/x\0\0".to_vec(),
     ];
-    let mut machine = Machine::new(features::BuildIds::new());
+    let mut machine = Machine::new(features::BuildIds::new(), false);
     let mut apply = |record: Raw| machine.apply(&record, false).unwrap();
     apply(record(abi::PERF_RECORD_MMAP, 2, mapped.concat()));
     apply(record(abi::PERF_RECORD_COMM, 0, [words(&[5, 5]), b"x\0".to_vec()].concat()));
