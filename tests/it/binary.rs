@@ -230,6 +230,12 @@ fn help_says_what_each_command_does() {
         ("help-lock-contention", &["lock", "contention", "--help"]),
         ("help-lock-futex", &["lock", "futex", "--help"]),
         ("help-kmem", &["kmem", "--help"]),
+        ("help-mem", &["mem", "--help"]),
+        ("help-mem-record", &["mem", "record", "--help"]),
+        ("help-mem-report", &["mem", "report", "--help"]),
+        ("help-c2c", &["c2c", "--help"]),
+        ("help-c2c-record", &["c2c", "record", "--help"]),
+        ("help-c2c-report", &["c2c", "report", "--help"]),
     ] {
         let outcome = run(arguments);
         assert_eq!((outcome.code, &*outcome.stderr), (0, ""));

@@ -72,12 +72,19 @@ pub(super) fn sampler(
 
 /// Resolves an event of one PMU with this precision.
 fn one(text: &str, precise: u8, modes: Modes, catalog: &Catalog) -> Result<Event, Failure> {
-    let text = format!("{text}{}", if precise > 0 { "P" } else { "" });
+    let mode = match modes {
+        Modes::All => "",
+        Modes::User | Modes::PermittedUser => "u",
+        Modes::Kernel => "k",
+    };
+    let text = format!("{text}{}{mode}", if precise > 0 { "P" } else { "" });
     let parsed = parse(&text).map_err(anyhow::Error::from)?;
     let parsed = parsed.first().and_then(|group| group.events.first());
     let parsed = parsed.with_context(|| format!("{text} is not an event"))?;
     let mut events = catalog.resolve_in(parsed, modes).map_err(anyhow::Error::from)?;
     let mut event = events.pop().with_context(|| format!("{text} is not an event of this machine"))?;
+    // As perf writes it.
+    event.name = text.into();
     event.modifiers.precise = if precise > 0 { Precise::Level(precise) } else { Precise::Any };
     Ok(event)
 }
