@@ -129,7 +129,8 @@ fn frames(profile: &Profile, location: &Location, texts: &mut Numbered<Arc<str>>
     let module = profile.module(location);
     // Modules of the kernel and other words in brackets have no path.
     let short = if module.starts_with('[') { module } else { module.rsplit('/').next().unwrap_or(module) };
-    let dso = texts.place(clean(short, NAME).as_ref().into());
+    let short = clean(short, NAME);
+    let dso = texts.place(short.as_ref().into());
     let level = if location.origin == Origin::Kernel { 'k' } else { '.' };
     let mut frame = |name: &str, symbol: String, (srcline, srcfile): (&str, &str)| Frame {
         name: texts.place(name.into()),

@@ -42,7 +42,7 @@ pub(crate) fn kernel_objects(files: &Files, addresses: &[u64]) -> Vec<Option<Obj
     // Names of variables, and of the code behind them `None`.
     let mut symbols: BTreeMap<u64, Option<String>> = BTreeMap::new();
     let read = host::lines(&files.roots().proc.join("kallsyms"), KALLSYMS, |line| {
-        let mut words = line.split(|byte| byte.is_ascii_whitespace());
+        let mut words = line.split(u8::is_ascii_whitespace);
         let mut word = || std::str::from_utf8(words.next()?).ok();
         let (Some(address), Some(kind), Some(name)) = (word(), word(), word()) else { return };
         let Ok(address @ 1..) = u64::from_str_radix(address, 16) else { return };

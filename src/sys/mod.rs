@@ -132,7 +132,7 @@ pub struct Attr {
     /// Filter of hits (`PERF_EVENT_IOC_SET_FILTER`).
     pub filter: Option<Arc<str>>,
     /// An event that is counted as the leader of its group, without records. The kernel requires it for some events.
-    pub leader: Option<Box<Attr>>,
+    pub leader: Option<Box<Self>>,
     /// Whether it is a member of a group whose records are [`ordered`](Sampling::ordered): all members use one clock.
     pub ordered: bool,
 }

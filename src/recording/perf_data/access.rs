@@ -25,9 +25,9 @@ pub struct DataPlace {
 }
 
 impl DataPlace {
-    /// Returns what distinguishes equal offsets.
+    /// Returns what distinguishes equal offsets. As in perf, unknown places are the last ones.
     pub fn region(&self) -> Region {
-        (self.kernel, self.module.map_or(0, |module| u64::from(module.0) + 1), self.process)
+        (self.kernel, self.module.map_or(u64::MAX, |module| module.0.into()), self.process)
     }
 }
 

@@ -7,6 +7,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use perf_exporter::files::Files;
+use perf_exporter::host::{self, Roots};
+use perf_exporter::recording::perf_data::{Accesses, Options};
+use perf_exporter::report::{CacheLines, LineOptions};
+
 use self::file::{Addresses, PID, Sample, anonymous, heap};
 use crate::support::program::Program;
 use crate::support::{Feature, lacks};
@@ -215,5 +220,36 @@ fn a_recording_without_memory_accesses_is_rejected_with_a_remedy() {
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{error}");
         assert!(error.contains("has no memory accesses: record with perf-exporter mem record"), "{error}");
+    }
+}
+
+#[test]
+fn changed_bytes_of_a_recording_are_an_error_or_a_result() {
+    if lacks(Feature::Compiler) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let _program = recorded(dir.path());
+    let bytes = host::read(&dir.path().join("perf.data")).unwrap();
+    let files = Files::here(&Roots::under(Path::new("/nonexistent")));
+    let lines = |bytes: &[u8]| {
+        let accesses =
+            Accesses::read_at(&bytes, &Options::default(), &files).map_err(|error| error.to_string())?;
+        Ok::<_, String>(CacheLines::new(&accesses, &LineOptions::default()).to_string())
+    };
+    assert!(lines(&bytes).unwrap().contains("Total records                     :         30"));
+    for place in (0..bytes.len()).step_by(3) {
+        for value in [0, 0xff, bytes[place] ^ 0x20] {
+            let mut changed = bytes.clone();
+            changed[place] = value;
+            let text = lines(&changed).unwrap_or_else(|error| error);
+            assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{place}: {text}");
+        }
+    }
+    for length in 0..bytes.len() {
+        // The features at the end are not necessary.
+        if let Err(error) = lines(&bytes[..length]) {
+            assert!(!error.contains(char::is_control), "{length}: {error}");
+        }
     }
 }
