@@ -255,7 +255,7 @@ fn options(manual: &str) -> BTreeMap<String, BTreeSet<String>> {
     let is_option = |word: &&str| word.starts_with('-') && word.len() > 1;
     let mut add = |words: Vec<&str>, beside: Vec<&str>| {
         let has_subcommands =
-            words.first().is_some_and(|first| ["sched", "lock", "incidents"].contains(first));
+            words.first().is_some_and(|first| ["sched", "lock", "incidents", "mem", "c2c"].contains(first));
         let depth = if has_subcommands { 2 } else { 1 };
         let command: Vec<&str> =
             words.iter().take(depth).take_while(|word| !is_option(word)).copied().collect();

@@ -198,7 +198,7 @@ fn page_faults_are_attributed_to_the_files_and_memory_of_perf() {
     let arguments = ["mem", "report", "--stdio", "-s", "dso_daddr"];
     let own = rows(&run(OWN, dir.path(), &arguments));
     assert_eq!(sorted(own.clone()), sorted(rows(&run("perf", dir.path(), &arguments))));
-    for object in ["shared", "anon", "[heap]", "[stack]"] {
+    for object in ["shared", "anon", "[stack]"] {
         assert!(own.iter().any(|row| row.ends_with(&format!("| {object}"))), "{object}: {own:?}");
     }
     let symbols = run(OWN, dir.path(), &["mem", "report", "-s", "symbol_daddr"]);
