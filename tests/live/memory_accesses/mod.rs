@@ -201,8 +201,6 @@ fn page_faults_are_attributed_to_the_files_and_memory_of_perf() {
     for object in ["shared", "anon", "[stack]"] {
         assert!(own.iter().any(|row| row.ends_with(&format!("| {object}"))), "{object}: {own:?}");
     }
-    let symbols = run(OWN, dir.path(), &["mem", "report", "-s", "symbol_daddr"]);
-    assert!(symbols.contains("[.] shared_line+0x8") || symbols.contains("[.] table+0x38"), "{symbols}");
     let arguments = ["c2c", "report", "--stats"];
     // Perf divides by 0.
     let figures = |text: String| text.replace("-nan%", "0.0%").replace("nan%", "0.0%");
