@@ -100,6 +100,9 @@ impl Unresolved {
     }
 }
 
+/// Names of events, and the description of each.
+type Described = BTreeMap<Arc<str>, Arc<str>>;
+
 impl Catalog {
     /// Reads the PMUs from sysfs. Needs no privilege. Unreadable files are skipped and reported by [`problems`](Self::problems).
     pub fn load(roots: &Roots, facts: &Facts) -> Self {
@@ -170,12 +173,12 @@ impl Catalog {
 
     /// Returns the events of the PMUs: those of sysfs and those of the vendor's table. Events of one PMU family are listed once.
     fn pmu_events(&self) -> impl Iterator<Item = Listed> + '_ {
-        let mut families: BTreeMap<&str, (&Pmu, BTreeMap<Arc<str>, Arc<str>>)> = BTreeMap::new();
+        let mut families: BTreeMap<&str, (&Pmu, Described)> = BTreeMap::new();
         for pmu in &self.pmus {
             // A generic name for the same event is already listed.
             let own = pmu.events.keys().filter(|name| !pmu.core || generic::find(name).is_none());
             let family = stem::without_instance(&pmu.name);
-            let (_, events) = families.entry(family).or_insert((pmu, BTreeMap::new()));
+            let (_, events) = families.entry(family).or_insert((pmu, Described::new()));
             events.extend(own.map(|event| (Arc::clone(event), pmu_help(family, event).into())));
         }
         for (pmu, events) in families.values_mut() {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::debug::{self, Wanted};
 use super::demangle::demangle;
-use crate::files::Files;
+use crate::files::{Files, Root};
 use crate::host;
 use crate::probe::binary::Binary;
 pub(crate) use crate::probe::binary::Object;
+use crate::probe::debug_file::{DebugContents, find_debug_file};
 use crate::stack::Module;
 
 /// Maximum size of the kernel's list of symbols, in bytes.
@@ -24,9 +24,11 @@ pub(crate) fn objects(module: &Module, files: &Files, offsets: &[u64]) -> Vec<Op
         let binary = Binary::read(&**opened, Path::new("")).ok()?;
         let beside = match binary.has_all_names() {
             true => None,
-            false => debug::find(files, None, &module.path, &binary, Wanted::AllNames).ok(),
+            false => {
+                find_debug_file(files, &Root::Host, None, &module.path, &binary, DebugContents::AllNames).ok()
+            }
         };
-        let debug = beside.as_ref().and_then(|(_, opened)| opened.binary().ok());
+        let debug = beside.as_ref().and_then(|beside| beside.opened.binary().ok());
         let mut objects = binary.objects(debug.as_ref().unwrap_or(&binary), offsets).ok()?;
         for object in objects.iter_mut().flatten() {
             object.name = demangle(&object.name);

@@ -71,5 +71,5 @@ mod top_screen;
 mod tracepoints;
 mod traces;
 mod tracing;
-mod vendor_events;
 mod tracing_stacks;
+mod vendor_events;

@@ -6,7 +6,7 @@ use crate::cli::follow::CallChains;
 use crate::error::printable;
 use crate::files::Files;
 use crate::ring::{Mmap, Record, Sample};
-use crate::stack::{Map, MappedContent, Mapping, ModuleId, mappings};
+use crate::stack::{Map, MappedContent, Mapping, MappingKinds, ModuleId, mappings};
 
 /// Maximum number of processes with mappings, of mappings of a process, and of names of mapped files.
 const MAX_PROCESSES: usize = 1 << 12;
@@ -83,7 +83,7 @@ impl Faults {
         self.keep(pid, Map::default());
         let files = self.files.clone();
         // A process that has ended has none, and only later mappings of it are known.
-        mappings(&files, pid, true, |mmap| self.add(mmap)).ok();
+        mappings(&files, pid, MappingKinds::All, |mmap| self.add(mmap)).ok();
     }
 
     fn keep(&mut self, pid: u32, map: Map) {

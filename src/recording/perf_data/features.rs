@@ -73,8 +73,8 @@ pub(super) fn about(header: &mut Header, file: &dyn ReadAt) -> Result<About, Inv
     Ok(about)
 }
 
-/// Reads the CPUs of NUMA nodes. Stops at the first incomplete node.
-fn nodes(bytes: &[u8], big: bool) -> Vec<(u32, CpuSet)> {
+/// Returns the NUMA nodes and their CPUs, up to the first incomplete one.
+pub(super) fn nodes(bytes: &[u8], big: bool) -> Vec<(u32, CpuSet)> {
     let mut cursor = Cursor::new(bytes, big);
     let number = cursor.u32().unwrap_or(0).min(NODES);
     let node = |cursor: &mut Cursor<'_>| {

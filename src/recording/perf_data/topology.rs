@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::cursor::Cursor;
+use super::features::nodes;
 use super::header::Header;
 use crate::host::{CpuPosition, ReadAt};
 use crate::perf_data::constants::{CPU_TOPOLOGY, NRCPUS, NUMA_TOPOLOGY};
@@ -28,7 +29,10 @@ impl Topology {
         let mut topology = Self::default();
         // The rest is unreadable after the first incomplete part.
         topology.cpus(&mut Cursor::new(&words(CPU_TOPOLOGY)?, header.big), available).unwrap_or_default();
-        topology.nodes(&mut Cursor::new(&words(NUMA_TOPOLOGY)?, header.big)).unwrap_or_default();
+        let nodes = nodes(&words(NUMA_TOPOLOGY)?, header.big);
+        let pairs = nodes.iter().flat_map(|(node, cpus)| cpus.iter().map(move |cpu| (cpu, *node)));
+        // A damaged file can have the same CPUs in many nodes.
+        topology.nodes = pairs.take(CPUS as usize).collect();
         Ok(topology)
     }
 
@@ -47,23 +51,6 @@ impl Topology {
         skip_texts(cursor)?;
         for position in &mut self.positions {
             position.die = number(cursor.u32()?);
-        }
-        Some(())
-    }
-
-    /// Reads the number of each node, its memory and free memory, and its CPUs.
-    fn nodes(&mut self, cursor: &mut Cursor<'_>) -> Option<()> {
-        let mut left = CPUS;
-        for _ in 0..cursor.u32()? {
-            let node = cursor.u32()?;
-            cursor.skip_words(2)?;
-            for range in std::str::from_utf8(cursor.text()?).ok()?.trim().split(',') {
-                let (first, last) = range.split_once('-').unwrap_or((range, range));
-                let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
-                // A damaged file must not list all CPUs many times.
-                left = left.checked_sub(last.checked_sub(first)?.checked_add(1)?)?;
-                self.nodes.extend((first..=last).map(|cpu| (cpu, node)));
-            }
         }
         Some(())
     }
