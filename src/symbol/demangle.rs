@@ -21,6 +21,8 @@ pub(super) fn demangle(linkage: &str) -> String {
         _ => linkage,
     };
     let name = if base.len() <= MANGLED_LIMIT { rust(base).or_else(|| cpp(base)) } else { None };
+    // `_ZNE` is a path without components, which has no name.
+    let name = name.filter(|name| !name.is_empty());
     printable(name.as_deref().unwrap_or(base))
 }
 
@@ -77,6 +79,8 @@ mod tests {
             ("_ZNSt6vectorIiSaIiEE9push_backERKi", "std::vector<int, std::allocator<int> >::push_back"),
             ("_Z", "_Z"),
             ("_ZN", "_ZN"),
+            ("_ZNE", "_ZNE"),
+            ("_ZNE@", "_ZNE"),
             ("@plt", "@plt"),
             ("evil\u{1b}[2J\n", "evil\\u{1b}[2J\\n"),
         ];

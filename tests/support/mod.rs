@@ -26,6 +26,8 @@ pub(crate) mod perf_tables;
 #[allow(dead_code, reason = "not every target compiles programs")]
 pub(crate) mod program;
 pub(crate) mod service;
+#[allow(dead_code, reason = "not every target compares names of events with perf")]
+pub(crate) mod vendor_events;
 pub(crate) mod worker;
 
 use std::env;

@@ -22,6 +22,7 @@ mod sharing;
 mod suspend;
 mod threads;
 mod users;
+mod vendor_events;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -41,12 +41,8 @@ cannot be run.")]
 pub(super) struct ContentionArgs {
     #[command(flatten)]
     pub(super) follow: FollowArgs,
-    /// Sort key: contended, wait_total, wait_max, wait_min, avg_wait.
-    #[arg(short = 'k', long, value_name = "KEY", default_value = "wait_total", hide_possible_values = true)]
-    pub(super) key: Key,
-    /// Maximum number of rows.
-    #[arg(short = 'E', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) entries: Option<u32>,
+    #[command(flatten)]
+    pub(super) rows: RowsArgs,
     /// Show one row per thread. perf also has -t for it.
     #[arg(long)]
     pub(super) threads: bool,
@@ -88,12 +84,8 @@ cannot be run.")]
 pub(super) struct FutexArgs {
     #[command(flatten)]
     pub(super) follow: FollowArgs,
-    /// Sort key: contended, wait_total, wait_max, wait_min, avg_wait.
-    #[arg(short = 'k', long, value_name = "KEY", default_value = "wait_total", hide_possible_values = true)]
-    pub(super) key: Key,
-    /// Maximum number of rows.
-    #[arg(short = 'E', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) entries: Option<u32>,
+    #[command(flatten)]
+    pub(super) rows: RowsArgs,
     /// Show one row per lock, with its address and its process.
     #[arg(short = 'l', long)]
     pub(super) lock_addr: bool,
@@ -107,6 +99,24 @@ pub(super) struct FutexArgs {
     /// dwarf,SIZE (copies SIZE bytes of the stack into each record).
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = call_graph)]
     pub(super) call_graph: Unwind,
+}
+
+/// Order and number of the rows.
+#[derive(Debug, Clone, Args)]
+pub(super) struct RowsArgs {
+    /// Sort key: contended, wait_total, wait_max, wait_min, avg_wait.
+    #[arg(short = 'k', long, value_name = "KEY", default_value = "wait_total", hide_possible_values = true)]
+    pub(super) key: Key,
+    /// Maximum number of rows.
+    #[arg(short = 'E', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) entries: Option<u32>,
+}
+
+impl RowsArgs {
+    /// Returns the sort key and the maximum number of rows.
+    pub(super) fn order(&self) -> (Key, usize) {
+        (self.key, self.entries.map_or(usize::MAX, |rows| rows as usize))
+    }
 }
 
 /// Sort key of the rows.
@@ -137,7 +147,7 @@ mod tests {
     #[test]
     fn options_are_perfs() {
         let args = read("-a -E 5 -k avg_wait -Y rwsem,spinlock sleep 1").unwrap();
-        assert_eq!((args.entries, args.key), (Some(5), Key::AvgWait));
+        assert_eq!(args.rows.order(), (Key::AvgWait, 5));
         let kinds: Vec<_> = args.type_filter.iter().flat_map(|kinds| kinds.iter()).collect();
         assert_eq!(kinds, [&LockKind::RwsemRead, &LockKind::RwsemWrite, &LockKind::Spinlock]);
         assert_eq!(args.follow.command, ["sleep", "1"]);
@@ -148,8 +158,8 @@ mod tests {
     #[test]
     fn waits_of_programs_are_shown_by_caller_by_lock_or_by_call_chain() {
         let args: FutexArgs = typed("-v --max-stack 4 --call-graph fp -E 3 -- true").unwrap();
-        assert_eq!((args.verbose, args.max_stack, args.entries), (true, 4, Some(3)));
-        assert_eq!((args.call_graph, args.key), (Unwind::FramePointers, Key::WaitTotal));
+        assert_eq!((args.verbose, args.max_stack, args.rows.entries), (true, 4, Some(3)));
+        assert_eq!((args.call_graph, args.rows.key), (Unwind::FramePointers, Key::WaitTotal));
         assert!(typed::<FutexArgs>("-l").unwrap().lock_addr);
         assert!(typed::<FutexArgs>("-l -v").unwrap_err().contains("cannot be used with"));
     }

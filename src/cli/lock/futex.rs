@@ -10,7 +10,7 @@ use crate::cli::follow::{
     CallChains, Listener, OwnProcesses, Session, Source, Spread, StackFrame, StreamItem, field, shown,
 };
 use crate::cli::observe::{Ending, Failure, Host};
-use crate::cli::{print_note, put};
+use crate::cli::put;
 use crate::config::profiled::Unwind;
 use crate::event::Catalog;
 use crate::event::format::Field;
@@ -290,18 +290,10 @@ impl Futexes {
     /// Returns the table. Prints what is missing in it to standard error.
     fn finish(self, args: &FutexArgs) -> String {
         let Self { view, comms, waits, unreadable, .. } = self;
-        let WaitSums { rows, others, unended, untracked } = waits.finish();
-        for (count, what) in [
-            (unended, "waits had not ended when the measurement ended, and are not included"),
-            (untracked, "waits are not included, because too many threads waited at once"),
-            (unreadable, "records could not be decoded, which is a bug in perf-exporter"),
-        ] {
-            if count > 0 {
-                print_note(&format!("{count} {what}"));
-            }
-        }
-        let lines = args.entries.map_or(usize::MAX, |lines| lines as usize);
-        table_of(view.titles(), rows, others.as_ref(), (args.key, lines), |text, row, sum| {
+        let sums = waits.finish();
+        sums.note_missing(unreadable);
+        let WaitSums { rows, others, .. } = sums;
+        table_of(view.titles(), rows, others.as_ref(), args.rows.order(), |text, row, sum| {
             let FutexSum { timeouts, failed, again, .. } = sum;
             text.push_str(&format!(" {timeouts:>8} {failed:>8} {again:>8}"));
             match row {

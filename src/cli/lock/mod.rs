@@ -214,7 +214,9 @@ impl Contention {
     /// Returns the table. Prints what is missing in it to standard error.
     fn finish(self, args: &ContentionArgs, roots: &Roots) -> String {
         let Self { view, callers, comms, waits, unreadable, .. } = self;
-        let WaitSums { rows, others, unended, untracked } = waits.finish();
+        let sums = waits.finish();
+        sums.note_missing(unreadable);
+        let WaitSums { rows, others, .. } = sums;
         let mut texts = Texts { callers: callers.as_ref(), comms: &comms, locks: BTreeMap::new() };
         if let Some(callers) = &callers
             && let Some(problem) = callers.functions.problem().or(callers.lock_functions.as_ref().err())
@@ -228,17 +230,7 @@ impl Contention {
         {
             print_note(&format!("locks have no names: {problem}"));
         }
-        for (count, what) in [
-            (unended, "waits had not ended when the measurement ended, and are not included"),
-            (untracked, "waits are not included, because too many threads waited at once"),
-            (unreadable, "records could not be decoded, which is a bug in perf-exporter"),
-        ] {
-            if count > 0 {
-                print_note(&format!("{count} {what}"));
-            }
-        }
-        let lines = args.entries.map_or(usize::MAX, |lines| lines as usize);
-        table::table(view, rows, others.as_ref(), args.key, lines, &texts)
+        table::table(view, rows, others.as_ref(), args.rows.order(), &texts)
     }
 }
 

@@ -39,13 +39,12 @@ impl Times for Spread {
     }
 }
 
-/// Returns the table of perf: at most `lines` rows in the order of `key`, and a row for waits in `others`.
+/// Returns the table of perf: at most the number of rows of `order`, sorted by its key, and a row for waits in `others`.
 pub(super) fn table(
     view: View,
     rows: Vec<(Row, Spread)>,
     others: Option<&Spread>,
-    key: Key,
-    lines: usize,
+    order: (Key, usize),
     names: &impl Names,
 ) -> String {
     let titles = match view {
@@ -53,7 +52,7 @@ pub(super) fn table(
         View::Locks => "            address         type   lock",
         View::Threads => "          tid   comm",
     };
-    table_of(titles, rows, others, (key, lines), |text, row, _| match row {
+    table_of(titles, rows, others, order, |text, row, _| match row {
         Some(row) => write_row(text, row, names),
         None => text.push_str("   (others)\n"),
     })
@@ -188,11 +187,11 @@ mod tests {
         let mut others = Spread::default();
         others.add(12);
         let texts = [
-            table(View::Callers, callers.clone(), Some(&others), Key::WaitTotal, 9, &Fixed),
-            table(View::Callers, callers, None, Key::WaitMin, 1, &Fixed),
-            table(View::Stacks, stacks, None, Key::WaitMax, 9, &Fixed),
-            table(View::Locks, locks, None, Key::Contended, 9, &Fixed),
-            table(View::Threads, threads, None, Key::AvgWait, 9, &Fixed),
+            table(View::Callers, callers.clone(), Some(&others), (Key::WaitTotal, 9), &Fixed),
+            table(View::Callers, callers, None, (Key::WaitMin, 1), &Fixed),
+            table(View::Stacks, stacks, None, (Key::WaitMax, 9), &Fixed),
+            table(View::Locks, locks, None, (Key::Contended, 9), &Fixed),
+            table(View::Threads, threads, None, (Key::AvgWait, 9), &Fixed),
         ];
         insta::assert_snapshot!(texts.join("\n"));
     }

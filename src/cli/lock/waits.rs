@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::kind::LockKind;
+use crate::cli::print_note;
 
 /// Maximum number of waits in progress.
 const MAX_PENDING: usize = 1 << 16;
@@ -71,6 +72,21 @@ pub(super) struct WaitSums<R, S> {
     pub(super) unended: u64,
     /// Number of waits that were not followed.
     pub(super) untracked: u64,
+}
+
+impl<R, S> WaitSums<R, S> {
+    /// Prints to standard error how many waits the sums do not include. `unreadable`: number of records that could not be decoded.
+    pub(super) fn note_missing(&self, unreadable: u64) {
+        for (count, what) in [
+            (self.unended, "waits had not ended when the measurement ended, and are not included"),
+            (self.untracked, "waits are not included, because too many threads waited at once"),
+            (unreadable, "records could not be decoded, which is a bug in perf-exporter"),
+        ] {
+            if count > 0 {
+                print_note(&format!("{count} {what}"));
+            }
+        }
+    }
 }
 
 impl<R, S> Default for Waits<R, S> {

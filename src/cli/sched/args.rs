@@ -7,6 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::cli::follow::FollowArgs;
 use crate::cli::time_range::time_range;
+use crate::targets::Glob;
 
 #[derive(Debug, Clone, Args)]
 pub(in crate::cli) struct SchedArgs {
@@ -133,6 +134,9 @@ pub(super) struct TimehistArgs {
     /// Show only this time, in seconds of CLOCK_MONOTONIC, and end after it. Either can be omitted.
     #[arg(long, value_name = "START,STOP", value_parser = time_range)]
     pub(super) time: Option<RangeInclusive<u64>>,
+    /// Show only threads with these names; patterns with * and ? are allowed.
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = Glob::new)]
+    pub(super) comm: Vec<Glob>,
     /// Write a trace in JSON to this file instead of lines; - is standard output. An existing file is overwritten.
     #[arg(
         long,

@@ -16,6 +16,7 @@ use crate::host::CpuSet;
 use crate::sched::{SchedFact, SwitchOut, Thread};
 use crate::stack::Chain;
 use crate::sys::Kernel;
+use crate::targets::Glob;
 
 const EVENTS: [&str; 4] =
     ["sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup_new", "sched:sched_migrate_task"];
@@ -32,7 +33,8 @@ pub(super) fn run<K: Kernel>(args: &TimehistArgs, host: &Host<'_, K>) -> Result<
         let mut lines = args.shows_lines().then(|| Lines::new(args, &host.facts().online, functions));
         lines.iter_mut().for_each(Lines::head);
         let summary = args.shows_summary().then(Summary::new);
-        Timehist { machine, window: Window::of(args.time.as_ref()), lines, summary, json }
+        let window = Window::of(args.time.as_ref());
+        Timehist { machine, window, comms: args.comm.clone(), lines, summary, json }
     })?;
     let (begun, ended) = followed.listener.window.clip(followed.time);
     followed.listener.json.iter_mut().try_for_each(|json| json.end(ended))?;
@@ -47,6 +49,8 @@ pub(super) fn run<K: Kernel>(args: &TimehistArgs, host: &Host<'_, K>) -> Result<
 struct Timehist {
     machine: Machine,
     window: Window,
+    /// Names of the threads to show; empty for all.
+    comms: Vec<Glob>,
     lines: Option<Lines>,
     summary: Option<Summary>,
     json: Option<TraceJson<Output>>,
@@ -54,10 +58,10 @@ struct Timehist {
 
 impl Listener for Timehist {
     fn handle(&mut self, item: &StreamItem<'_>) {
-        let Self { machine, window, lines, summary, json } = self;
+        let Self { machine, window, comms, lines, summary, json } = self;
         lines.iter_mut().for_each(|lines| lines.chain(item));
         machine.handle(item, &mut |seen| {
-            let Some(seen) = window.include(item, seen) else { return };
+            let Some(seen) = window.include(item, seen).filter(|seen| is_named(seen, comms)) else { return };
             lines.iter_mut().for_each(|lines| lines.take(&seen));
             summary.iter_mut().for_each(|summary| summary.take(&seen));
             if let (Some(json), Observation::Fact { thread, fact }) = (json.as_mut(), &seen) {
@@ -79,6 +83,22 @@ impl Listener for Timehist {
         let Some(lines) = &mut self.lines else { return Ok(()) };
         put(std::mem::take(&mut lines.text))
     }
+}
+
+/// Reports whether an observation is of a thread with one of these names. Without names, all are.
+fn is_named(seen: &Observation<'_>, comms: &[Glob]) -> bool {
+    let has = |thread: &Thread| {
+        let name = String::from_utf8_lossy(thread.comm.bytes());
+        comms.iter().any(|comm| comm.matches_name(&name))
+    };
+    comms.is_empty()
+        || match seen {
+            Observation::Fact { thread, .. } => has(thread),
+            Observation::Wakes { by, thread, .. } | Observation::Migrates { by, thread, .. } => {
+                has(by) || has(thread)
+            }
+            Observation::Ran { thread, .. } => has(thread),
+        }
 }
 
 /// Functions that every thread leaves its CPU in, so that they tell nothing. perf omits them, too.
@@ -235,6 +255,19 @@ mod tests {
     #[test]
     fn the_lines_are_as_recorded() {
         insta::assert_snapshot!(lines(0..0, false));
+    }
+
+    #[test]
+    fn threads_are_selected_by_their_names() {
+        let thread = |name: &[u8]| Thread { tid: 1, comm: Comm::new(name), ..Thread::default() };
+        let shows = |names: &[&str], name: &[u8]| {
+            let comms: Vec<Glob> = names.iter().map(|name| Glob::new(name).unwrap()).collect();
+            let by = thread(b"swapper/0");
+            is_named(&Observation::Wakes { at: (0, 0), by, thread: thread(name) }, &comms)
+        };
+        assert!(shows(&[], b"web") && shows(&["web"], b"web") && shows(&["cc*", "we?"], b"web"));
+        assert!(shows(&["swapper/*"], b"web"));
+        assert!(!shows(&["we"], b"web") && !shows(&["WEB"], b"web\xff"));
     }
 
     #[test]
