@@ -11,7 +11,7 @@ mod table;
 use std::fmt;
 use std::sync::Arc;
 
-pub use nearest::{Variable, addresses, names, variables};
+pub use nearest::{Variable, addresses, names, variable_addresses, variables};
 pub use probeable::{Probeable, probeable};
 use rustc_hash::FxHashMap;
 pub use table::{At, Range, Table};
@@ -367,10 +367,12 @@ ffffffffc0200000 t bpf_prog_1234_x\t[bpf]
     }
 
     #[test]
-    fn a_function_is_found_by_its_name() {
+    fn a_function_and_a_variable_are_found_by_their_names() {
         let (_dir, roots) = host(SYMBOLS);
         let found = addresses(&roots, &["helper", "tcp_sendmsg", "_sdata", "nf_in"]).unwrap();
         assert_eq!(found, [Some(0xffff_ffff_8100_0190), Some(0xffff_ffff_8100_0100), None, None]);
+        let found = variable_addresses(&roots, &["helper", "_sdata"]).unwrap();
+        assert_eq!(found, [None, Some(0xffff_ffff_8100_0300)]);
         let (_dir, hidden) = host("0000000000000000 T helper\n");
         assert!(matches!(addresses(&hidden, &["helper"]), Err(KallsymsError::Hidden { .. })));
     }

@@ -52,9 +52,18 @@ pub(super) struct ContentionArgs {
     /// Include only locks of these types, such as spinlock,rwsem:W. rwsem is both rwsem:R and rwsem:W.
     #[arg(short = 'Y', long, value_name = "TYPE,…", value_delimiter = ',', value_parser = LockKind::parse)]
     pub(super) type_filter: Vec<LockKinds>,
+    /// Include only these locks: addresses, such as 0xffff88813c0038f8, and names of variables of the kernel, such as tasklist_lock.
+    #[arg(short = 'L', long, value_name = "LOCK,…", value_delimiter = ',')]
+    pub(super) lock_filter: Vec<String>,
+    /// Include only waits with a function in their call chain that has one of these texts in its name.
+    #[arg(short = 'S', long, value_name = "TEXT,…", value_delimiter = ',')]
+    pub(super) callstack_filter: Vec<String>,
     /// Show one row per call chain, with its functions.
     #[arg(short = 'v', long, conflicts_with_all = ["threads", "lock_addr"])]
     pub(super) verbose: bool,
+    /// Print columns with this separator, and times in nanoseconds.
+    #[arg(short = 'x', long, value_name = "SEPARATOR", conflicts_with = "verbose")]
+    pub(super) field_separator: Option<String>,
     /// Maximum number of functions of a call chain.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=127))]
     pub(super) max_stack: u8,

@@ -7,6 +7,7 @@
 
 mod args;
 mod callers;
+mod filter;
 mod futex;
 mod kind;
 mod table;
@@ -28,6 +29,7 @@ use crate::sys::{Fields, Kernel, Sideband};
 pub(super) use args::LockArgs;
 use args::{ContentionArgs, View};
 use callers::LockFunctions;
+use filter::Filter;
 use kind::LockKind;
 use table::Names;
 use waits::{Place, Row, WaitSums, Waiter, Waits};
@@ -51,7 +53,8 @@ fn contention<K: Kernel>(args: &ContentionArgs, host: &Host<'_, K>) -> Result<En
     let sources = Source::find_all(&EVENTS, None, &host.catalog)?;
     let fields_of: Vec<_> =
         sources.iter().map(|source| WaitFields::of(&source.format)).collect::<anyhow::Result<_>>()?;
-    let with_stacks = matches!(view, table::View::Callers | table::View::Stacks);
+    let filter = Filter::new(args, host.roots)?;
+    let with_stacks = matches!(view, table::View::Callers | table::View::Stacks) || filter.by_functions();
     let fields = Fields {
         identifier: true,
         tid: true,
@@ -76,7 +79,7 @@ fn contention<K: Kernel>(args: &ContentionArgs, host: &Host<'_, K>) -> Result<En
     let followed = session.follow(|_, _| {
         Ok(Contention {
             view,
-            kinds: args.type_filter.iter().flat_map(|kinds| kinds.iter().copied()).collect(),
+            filter,
             fields: fields_of,
             callers,
             names: with_names.then(|| ThreadNames::read(host.roots)),
@@ -144,8 +147,7 @@ impl Callers {
 /// Pairs begins and ends of waits.
 struct Contention {
     view: table::View,
-    /// The types to include; all if empty.
-    kinds: Vec<LockKind>,
+    filter: Filter,
     fields: Vec<WaitFields>,
     callers: Option<Callers>,
     /// Names of threads, if rows are threads.
@@ -183,10 +185,17 @@ impl Contention {
             return Some(());
         }
         let kind = LockKind::of(fields.flags.as_ref()?.number(sample.raw)?);
-        if !self.kinds.is_empty() && !self.kinds.contains(&kind) {
+        if !self.filter.has_lock(kind, lock) {
             return Some(());
         }
-        let Self { view, callers, names, comms, chain, waits, .. } = self;
+        let Self { view, filter, callers, names, comms, chain, waits, .. } = self;
+        if let Some(callers) = callers {
+            chain.take(sample, usize::MAX);
+            if !filter.has_chain(&chain.kernel, &callers.functions) {
+                return Some(());
+            }
+            chain.kernel.truncate(callers.depth);
+        }
         waits.begin(waiter, lock, sample.time, || match (*view, callers) {
             (table::View::Threads, _) => {
                 let comm = names.as_ref().and_then(|names| names.get(sample.tid));
@@ -198,8 +207,6 @@ impl Contention {
                 Row { place: Place::Thread(sample.tid), kind: None }
             }
             (table::View::Callers | table::View::Stacks, Some(callers)) => {
-                chain.take(sample, usize::MAX);
-                chain.kernel.truncate(callers.depth);
                 let place = match view {
                     table::View::Stacks => Place::Stack(chain.kernel.as_slice().into()),
                     _ => Place::Caller(callers.caller(&chain.kernel)),
@@ -230,7 +237,11 @@ impl Contention {
         {
             print_note(&format!("locks have no names: {problem}"));
         }
-        table::table(view, rows, others.as_ref(), args.rows.order(), &texts)
+        let (others, order) = (others.as_ref(), args.rows.order());
+        match &args.field_separator {
+            Some(separator) => table::columns(view, rows, others, order, &texts, separator),
+            None => table::table(view, rows, others, order, &texts),
+        }
     }
 }
 

@@ -58,6 +58,57 @@ pub(super) fn table(
     })
 }
 
+/// Returns the rows of [`table`] with a separator between the columns, and times in nanoseconds, as `perf lock contention -x` prints them.
+pub(super) fn columns(
+    view: View,
+    mut rows: Vec<(Row, Spread)>,
+    others: Option<&Spread>,
+    (key, lines): (Key, usize),
+    names: &impl Names,
+    separator: &str,
+) -> String {
+    sort(&mut rows, key);
+    let titles = match view {
+        View::Callers | View::Stacks => "type, caller",
+        View::Locks => "address, type, lock",
+        View::Threads => "tid, comm",
+    };
+    let titles = format!("contended, total wait, max wait, avg wait, {titles}").replace(", ", separator);
+    let mut text = format!("# output: {titles}\n");
+    let shown = rows.iter().take(lines).map(|(row, sum)| (Some(row), sum));
+    for (row, sum) in shown.chain(others.map(|others| (None, others))) {
+        let figures = [sum.of.count, sum.total, sum.most, mean(sum)].map(|figure| figure.to_string());
+        let rest = row.map_or_else(|| vec!["(others)".into()], |row| cells(row, names));
+        text.push_str(&figures.into_iter().chain(rest).collect::<Vec<_>>().join(separator));
+        text.push('\n');
+    }
+    text
+}
+
+/// Returns the cells of a row after its times.
+fn cells(Row { place, kind }: &Row, names: &impl Names) -> Vec<String> {
+    let kind = kind.map_or("", |kind| kind.as_str()).to_owned();
+    let function = |address: Option<u64>| address.map_or_else(|| "unknown".into(), |at| names.function(at));
+    match place {
+        Place::Caller(address) => vec![kind, function(*address)],
+        Place::Stack(chain) => vec![kind, function(names.caller(chain))],
+        Place::Lock(address) => {
+            vec![format!("{address:#018x}"), kind, names.lock(*address).unwrap_or_else(|| "-".into())]
+        }
+        Place::Thread(tid) => vec![tid.to_string(), names.thread(*tid)],
+    }
+}
+
+fn sort<R: Ord, S: Times>(rows: &mut [(R, S)], key: Key) {
+    rows.sort_by(|(a, of_a), (b, of_b)| {
+        value(of_b.times(), key).total_cmp(&value(of_a.times(), key)).then_with(|| a.cmp(b))
+    });
+}
+
+fn mean(sum: &Spread) -> u64 {
+    sum.total.checked_div(sum.of.count).unwrap_or_default()
+}
+
 /// Returns a table of waits: at most `lines` rows in the order of `key`, and a row for waits in `others`. `write` writes the rest of a row
 /// after the columns of times, below `titles`. It receives `None` for the row of the others.
 pub(super) fn table_of<R: Ord, S: Times>(
@@ -67,9 +118,7 @@ pub(super) fn table_of<R: Ord, S: Times>(
     (key, lines): (Key, usize),
     mut write: impl FnMut(&mut String, Option<&R>, &S),
 ) -> String {
-    rows.sort_by(|(a, of_a), (b, of_b)| {
-        value(of_b.times(), key).total_cmp(&value(of_a.times(), key)).then_with(|| a.cmp(b))
-    });
+    sort(&mut rows, key);
     let mut text = format!("{TITLES}{titles}\n\n");
     let left_out = rows.len().saturating_sub(lines);
     let shown = rows.iter().take(lines).map(|(row, sum)| (Some(row), sum));
@@ -84,34 +133,22 @@ pub(super) fn table_of<R: Ord, S: Times>(
 }
 
 fn write_sums(text: &mut String, sum: &Spread) {
-    let mean = sum.total.checked_div(sum.of.count).unwrap_or_default();
     text.push_str(&format!(
         "{:>10} {:>12} {:>12} {:>12}",
         sum.of.count,
         time(sum.total),
         time(sum.most),
-        time(mean)
+        time(mean(sum))
     ));
 }
 
-fn write_row(text: &mut String, Row { place, kind }: &Row, names: &impl Names) {
-    let kind = kind.map_or("", |kind| kind.as_str());
-    let caller = |address: Option<u64>| {
-        let name = address.map_or_else(|| "unknown".into(), |address| names.function(address));
-        format!("   {kind:>10}   {name}\n")
-    };
-    text.push_str(&match place {
-        Place::Caller(address) => caller(*address),
-        Place::Stack(chain) => caller(names.caller(chain)),
-        Place::Lock(address) => {
-            format!(
-                "   {address:#018x}   {kind:>10}   {}\n",
-                names.lock(*address).unwrap_or_else(|| "-".into())
-            )
-        }
-        Place::Thread(tid) => format!("   {tid:>10}   {}\n", names.thread(*tid)),
+fn write_row(text: &mut String, row: &Row, names: &impl Names) {
+    text.push_str(&match &cells(row, names)[..] {
+        [first, second] => format!("   {first:>10}   {second}\n"),
+        [address, kind, lock] => format!("   {address}   {kind:>10}   {lock}\n"),
+        _ => String::from("\n"),
     });
-    if let Place::Stack(chain) = place {
+    if let Place::Stack(chain) = &row.place {
         for &address in chain.iter() {
             text.push_str(&format!("\t\t\t{address:#x}  {}\n", names.function(address)));
         }
@@ -190,8 +227,10 @@ mod tests {
             table(View::Callers, callers.clone(), Some(&others), (Key::WaitTotal, 9), &Fixed),
             table(View::Callers, callers, None, (Key::WaitMin, 1), &Fixed),
             table(View::Stacks, stacks, None, (Key::WaitMax, 9), &Fixed),
-            table(View::Locks, locks, None, (Key::Contended, 9), &Fixed),
-            table(View::Threads, threads, None, (Key::AvgWait, 9), &Fixed),
+            table(View::Locks, locks.clone(), None, (Key::Contended, 9), &Fixed),
+            table(View::Threads, threads.clone(), None, (Key::AvgWait, 9), &Fixed),
+            columns(View::Locks, locks, Some(&others), (Key::WaitTotal, 9), &Fixed, ","),
+            columns(View::Threads, threads, None, (Key::WaitTotal, 1), &Fixed, ";"),
         ];
         insta::assert_snapshot!(texts.join("\n"));
     }

@@ -66,11 +66,23 @@ pub fn variables(roots: &Roots, addresses: &[u64]) -> Result<Vec<Option<Variable
 /// # Errors
 /// Those of [`names`].
 pub fn addresses(roots: &Roots, names: &[&str]) -> Result<Vec<Option<u64>>, KallsymsError> {
+    find(roots, names, true)
+}
+
+/// Returns the addresses of the first variable of the kernel with each of these names, in the same order.
+///
+/// # Errors
+/// Those of [`names`].
+pub fn variable_addresses(roots: &Roots, names: &[&str]) -> Result<Vec<Option<u64>>, KallsymsError> {
+    find(roots, names, false)
+}
+
+fn find(roots: &Roots, names: &[&str], is_text: bool) -> Result<Vec<Option<u64>>, KallsymsError> {
     let mut found = vec![None; names.len()];
     let mut hidden = true;
     symbols(roots, |symbol| {
         hidden &= symbol.address == 0;
-        if symbol.is_text && symbol.module.is_none() {
+        if symbol.is_text == is_text && symbol.module.is_none() {
             for (name, found) in names.iter().zip(&mut found) {
                 if found.is_none() && name.as_bytes() == symbol.name {
                     *found = Some(symbol.address);

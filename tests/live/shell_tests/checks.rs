@@ -59,6 +59,32 @@ pub(super) fn lock_spinlocks(setup: &Setup) {
     assert!(rows.iter().all(|row| row.contains("spinlock")), "{rows:#?}");
 }
 
+pub(super) fn lock_filter(setup: &Setup) {
+    // The locks of the program are in allocated memory, at addresses that are not known before.
+    assert_eq!(contended(setup, &["-l", "-L", "0x1"]), [""; 0]);
+    has(&setup.rejected(&["lock", "contention", "-L", "no_such_lock", "--", "true"]), &["-L no_such_lock"]);
+}
+
+pub(super) fn lock_callers(setup: &Setup) {
+    let rows = contended(setup, &["-S", "mmap,munmap"]);
+    assert!(!rows.is_empty());
+    assert_eq!(contended(setup, &["-S", "no_such_function"]), [""; 0]);
+}
+
+pub(super) fn lock_columns(setup: &Setup) {
+    let program = Program::compile_scheduled();
+    let command = [program.path().to_str().unwrap(), "contend", "8", "500"];
+    let text = setup.said(&[&["lock", "contention", "-a", "-x", ":::", "--"][..], &command].concat());
+    let rows = matching(&text, r"^(# output: contended|\d+):::");
+    assert!(rows.len() > 1 && rows[0].starts_with('#'), "{text}");
+    assert!(rows.iter().all(|row| row.matches(":::").count() == 5), "{text}");
+}
+
+pub(super) fn timechart(setup: &Setup) {
+    setup.said(&["sched", "timechart", "-o", "chart.svg", "--", "true"]);
+    assert!(host::read_text(&setup.file("chart.svg")).unwrap().starts_with("<svg"));
+}
+
 pub(super) fn sched_latency(setup: &Setup) {
     let _spinners = [setup.spinner(), setup.spinner()];
     has(&setup.said(&["sched", "latency", "-a", "sleep", "0.5"]), &[r"^ +hot:"]);

@@ -51,9 +51,14 @@ pub(super) const TABLE: &[Row] = &[
         PassesIn("src/cli/stat/derive.rs"),
     ),
     row(
-        "stat_all_metrics, stat_all_metricgroups, stat_all_pmu, stat_all_pfm",
-        "each metric and event of the vendor's tables",
-        Differs("No tables of vendors: the metrics of generic events, and the events that sysfs names."),
+        "stat_all_pmu",
+        "each event of the vendor's tables is accepted",
+        PassesIn("tests/live/vendor_events.rs"),
+    ),
+    row(
+        "stat_all_metrics, stat_all_metricgroups, stat_all_pfm",
+        "each metric of the vendor's tables, and the names of libpfm",
+        Differs("The metrics of generic events, and names of events as in `perf list`."),
     ),
     row(
         "stat_bpf_counters, stat_bpf_counters_cgrp",
@@ -70,10 +75,16 @@ pub(super) const TABLE: &[Row] = &[
     row("lock_contention", "`--threads -E 1` prints one row", Passes(TRACE, checks::lock_one_thread)),
     row("lock_contention", "`--lock-addr -E 1` prints one row", Passes(TRACE, checks::lock_one_address)),
     row("lock_contention", "`-Y spinlock` prints only spinlocks", Passes(TRACE, checks::lock_spinlocks)),
+    row("lock_contention", "`-L` selects locks by their addresses", Passes(TRACE, checks::lock_filter)),
     row(
         "lock_contention",
-        "`-L` and `-S` select by lock and by caller; `-x` prints CSV",
-        Differs("Not supported: the table is text, and `grep` selects rows."),
+        "`-S` selects by functions of the call chain",
+        Passes(TRACE, checks::lock_callers),
+    ),
+    row(
+        "lock_contention",
+        "`-x` prints as many separators as the heading",
+        Passes(TRACE, checks::lock_columns),
     ),
     row("lock_contention", "`--use-bpf`, `--lock-cgroup`, `-G`", Differs(NO_BPF)),
     row(
@@ -96,11 +107,7 @@ pub(super) const TABLE: &[Row] = &[
         "`kwork report`, `latency`, `timehist`, `top`",
         Differs("No such command: the presets `irq`, `softirq` and `kworkers` publish counts and durations."),
     ),
-    row(
-        "timechart",
-        "`timechart` writes an SVG",
-        Differs("`sched timehist --json FILE` writes a trace for Perfetto."),
-    ),
+    row("timechart", "`timechart` writes an SVG", Passes(TRACE, checks::timechart)),
     row(
         "trace_summary",
         "`-s` has at least three rows of open, read and close",
