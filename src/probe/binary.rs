@@ -26,7 +26,7 @@ pub use addresses::{Addresses, Function, Place, Region};
 pub use debug_info::{DebugInfo, NoDebugInfo};
 pub use error::{BinaryError, DebugFile};
 pub use headers::Segment;
-pub(crate) use objects::Object;
+pub use objects::Object;
 pub use stubs::Stubs;
 
 use std::path::Path;

@@ -72,6 +72,15 @@ fn asked(bytes: &[u8]) -> Result<usize, BinaryError> {
     if let Ok(info) = binary.debug_info(1 << 16) {
         assert!(info.size() <= 1 << 16);
     }
+    let numbers = bytes
+        .rchunks_exact(8)
+        .filter_map(|chunk| chunk.first_chunk())
+        .map(|&chunk| u64::from_le_bytes(chunk));
+    let offsets: Vec<u64> = numbers.take(64).chain([0, u64::MAX]).collect();
+    match binary.objects(&binary, &offsets) {
+        Ok(objects) => assert_eq!(objects.len(), offsets.len()),
+        Err(error) => told("", error),
+    }
     let functions = binary.functions(10_000)?;
     assert!(functions.is_sorted() && functions.len() <= bytes.len() / 16);
     for symbol in functions.iter().take(100) {

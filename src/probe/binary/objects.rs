@@ -7,13 +7,13 @@ use super::{Binary, Result};
 
 /// A variable, or a function that is read as data.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Object {
+pub struct Object {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// The distance of the place from its first byte, in bytes.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// Whether it is a function.
-    pub(crate) is_function: bool,
+    pub is_function: bool,
 }
 
 impl Binary<'_> {
@@ -25,7 +25,7 @@ impl Binary<'_> {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub(crate) fn objects(&self, named: &Self, offsets: &[u64]) -> Result<Vec<Option<Object>>> {
+    pub fn objects(&self, named: &Self, offsets: &[u64]) -> Result<Vec<Option<Object>>> {
         let mut segments = self.headers.segments.clone();
         segments.sort_by_key(|segment| segment.offset);
         let mut wanted: Vec<(u64, usize)> = offsets

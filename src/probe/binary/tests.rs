@@ -123,6 +123,28 @@ fn an_address_becomes_an_offset_through_the_segment_that_it_is_in() {
 }
 
 #[test]
+fn variables_are_where_their_bytes_are() {
+    let build_dir = BuildDir::new();
+    let path = build_dir.build("program", PROGRAM, &[]);
+    let content = crate::host::read(&path).unwrap();
+    let table: Vec<u8> = (1..=4u32).flat_map(u32::to_le_bytes).collect();
+    let at = content.windows(table.len()).position(|bytes| bytes == table).unwrap() as u64;
+    let binary = open(&path).unwrap();
+    let main = binary.symbol("main").unwrap().offset;
+    let object = |name: &str, offset, is_function| Some(Object { name: name.into(), offset, is_function });
+    let expected = [object("table", 8, false), object("main", 1, true), object("table", 0, false), None];
+    let places = [at + 8, main + 1, at, 0];
+    assert_eq!(binary.objects(&binary, &places).unwrap(), expected);
+    let bare = build_dir.0.path().join("bare");
+    let status = Command::new("objcopy").arg("--strip-all").args([&path, &bare]).status().unwrap();
+    assert!(status.success());
+    let bare = open(&bare).unwrap();
+    assert_eq!(bare.objects(&bare, &places).unwrap(), [None, None, None, None]);
+    assert_eq!(bare.objects(&binary, &places).unwrap(), expected);
+    assert_eq!(bare.with_names_of(binary).symbol("main").unwrap().offset, main);
+}
+
+#[test]
 fn what_is_no_function_is_refused_by_what_it_is() {
     let build_dir = BuildDir::new();
     let source = r#"
