@@ -65,7 +65,7 @@ struct Slice {
     thread: usize,
 }
 
-/// What is drawn. Threads whose ID was reused are separate.
+/// What is drawn. Threads with a reused ID are separate.
 #[derive(Debug, Default)]
 pub struct Timechart {
     threads: Vec<Thread>,

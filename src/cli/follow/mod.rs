@@ -47,7 +47,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Reordering window in nanoseconds. A record can still be written on one CPU while a younger record of another CPU is read.
 const BEHIND: u64 = 5_000_000;
 
-/// A tracepoint, or another event, whose records are read.
+/// A tracepoint, or another event, with records to read.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) event: Event,

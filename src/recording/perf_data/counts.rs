@@ -269,7 +269,7 @@ fn threads(record: &Raw, big: bool) -> Option<Vec<CountedThread>> {
     let mut threads = Vec::new();
     for _ in 0..number {
         let (tid, comm) = (cursor.u64()?, cursor.take(COMM)?);
-        // -1 stands for all threads.
+        // -1 is all threads.
         let tid = u32::try_from(tid).unwrap_or(ANY);
         threads.push(CountedThread { tid, comm: String::from_utf8_lossy(until_nul(comm)).into() });
     }
