@@ -139,10 +139,19 @@ fn the_run_time_that_the_scheduler_tells_of_is_the_one_on_its_books() {
         ),
         "",
     );
-    let (ran, before) = (run_time(worker.pid()), service.metrics());
+    // The worker runs for some microseconds after its answer, so that both are read while it sleeps.
+    let pid = worker.pid();
+    let asleep = || loop {
+        let (ran, metrics) = (run_time(pid), service.metrics());
+        if run_time(pid) == ran {
+            return (ran, metrics);
+        }
+    };
+    let (begin, before) = asleep();
     worker.does(Work::Burn(200));
     worker.does(Work::Naps(200));
-    let (ran, after) = (run_time(worker.pid()) - ran, service.metrics());
+    let (end, after) = asleep();
+    let ran = end - begin;
     let told = advance(&before, &after, "perf_tracepoint_run_seconds_total", &[]);
     assert!(ran > 200_000_000 && (told * 1e9 - ran as f64).abs() < 1e3, "{told} s, {ran} ns: {after:?}");
     let hits = ["perf_tracepoint_run_total", "perf_tracepoint_runs_total"].map(|name| after.value(name, &[]));
