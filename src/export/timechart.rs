@@ -303,11 +303,11 @@ impl Drawing<'_> {
     fn mark(&self, Mark { slice, number, time }: &Mark, names: bool, text: &mut String) {
         let (x, end) = (self.scale.x(slice.from), self.scale.x(slice.until));
         let width = (end - x).max(NEAR);
-        let who = self.threads.get(slice.thread).map_or_else(String::new, name);
+        let thread = self.threads.get(slice.thread).map_or_else(String::new, name);
         let words = slice.kind.words();
         let title = match number {
             1 => format!(
-                "{who} {words} for {} at {} s on CPU {}",
+                "{thread} {words} for {} at {} s on CPU {}",
                 duration(*time),
                 seconds(slice.from),
                 slice.cpu
@@ -322,7 +322,7 @@ impl Drawing<'_> {
         ));
         let space = ((width - 6.0) / 6.0).max(0.0) as usize;
         if names && *number == 1 && space >= 4 {
-            let shown: String = who.chars().take(space).collect();
+            let shown: String = thread.chars().take(space).collect();
             text.push_str(&format!(
                 "<text class=\"l\" x=\"{:.2}\" y=\"{}\">{}</text>\n",
                 x + 3.0,

@@ -1,4 +1,4 @@
-//! Targets whose processes end while their events are opened.
+//! Processes that end while the events of their target are opened.
 
 use std::process::{Child, Command, Stdio};
 

@@ -46,6 +46,11 @@ pub(in crate::cli) struct KmemArgs {
 }
 
 impl KmemArgs {
+    /// Returns the maximum number of rows.
+    pub(super) fn lines(&self) -> usize {
+        self.line.map_or(usize::MAX, |lines| lines as usize)
+    }
+
     /// Returns the sort keys of the table.
     ///
     /// # Errors

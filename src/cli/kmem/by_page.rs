@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::args::{Key, KmemArgs};
 use super::pages::{PageRow, Pages};
-use super::print_notes;
+use super::{name, print_notes};
 use crate::cli::follow::{Functions, Listener, Session, Source, StreamItem, field};
 use crate::cli::observe::{Ending, Failure, Host};
 use crate::cli::put;
@@ -82,10 +82,7 @@ pub(super) fn run<K: Kernel>(args: &KmemArgs, sort: &[Key], host: &Host<'_, K>) 
     let Memory { callers, pages, unreadable, .. } = &followed.listener;
     let functions = (!args.raw_ip).then_some(&callers.functions);
     print_notes(functions, pages.untracked(), *unreadable);
-    let lines = args.line.map_or(usize::MAX, |lines| lines as usize);
-    let name =
-        |address| functions.map_or_else(|| format!("{address:#x}"), |functions| functions.shown(address));
-    put(pages.text(sort, lines, name))?;
+    put(pages.text(sort, args.lines(), |address| name(functions, address)))?;
     Ok(followed.ending)
 }
 

@@ -56,12 +56,13 @@ fn by_slab<K: Kernel>(args: &KmemArgs, sort: &[Key], host: &Host<'_, K>) -> Resu
     followed.report_missing()?;
     let Memory { slabs, unreadable, .. } = &followed.listener;
     print_notes(functions.as_ref(), slabs.untracked(), *unreadable);
-    let lines = args.line.map_or(usize::MAX, |lines| lines as usize);
-    let name = |address| {
-        functions.as_ref().map_or_else(|| format!("{address:#x}"), |functions| functions.shown(address))
-    };
-    put(slabs.text(sort, lines, name))?;
+    put(slabs.text(sort, args.lines(), |address| name(functions.as_ref(), address)))?;
     Ok(followed.ending)
+}
+
+/// Returns the function of an address with the distance from its start; the address without functions.
+fn name(functions: Option<&Functions>, address: u64) -> String {
+    functions.map_or_else(|| format!("{address:#x}"), |functions| functions.shown(address))
 }
 
 /// Prints what the table lacks: names, frees of `untracked` allocations, and records that could not be decoded.

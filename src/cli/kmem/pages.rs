@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::args::Key;
 
@@ -62,7 +62,7 @@ pub(super) struct Pages {
     /// Allocations of rows above the limit.
     others: Amount,
     /// Number of the first page of each allocation that has not been freed.
-    live: FxHashMap<u64, ()>,
+    live: FxHashSet<u64>,
     allocated: Amount,
     freed: Amount,
     /// Frees of pages that were allocated before the measurement.
@@ -80,7 +80,7 @@ impl Pages {
             page_size: page_size as u64,
             rows: FxHashMap::default(),
             others: Amount::default(),
-            live: FxHashMap::default(),
+            live: FxHashSet::default(),
             allocated: Amount::default(),
             freed: Amount::default(),
             unmatched: Amount::default(),
@@ -118,10 +118,10 @@ impl Pages {
         let row = row();
         let full = self.rows.len() >= MAX_ROWS && !self.rows.contains_key(&row);
         if full { &mut self.others } else { self.rows.entry(row).or_default() }.add(bytes);
-        if self.live.len() >= MAX_LIVE && !self.live.contains_key(&page) {
+        if self.live.len() >= MAX_LIVE && !self.live.contains(&page) {
             self.untracked += 1;
         } else {
-            self.live.insert(page, ());
+            self.live.insert(page);
         }
     }
 
@@ -129,7 +129,7 @@ impl Pages {
     pub(super) fn free(&mut self, page: u64, order: u64) {
         let bytes = self.bytes(order);
         self.freed.add(bytes);
-        if self.live.remove(&page).is_none() {
+        if !self.live.remove(&page) {
             self.unmatched.add(bytes);
         }
     }

@@ -49,11 +49,18 @@ pub(in crate::event) fn matches(pattern: &str, CpuId(cpu): &CpuId) -> bool {
     let midr = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
     match (midr(pattern), midr(cpu)) {
         (Some(pattern), Some(cpu)) => pattern & MIDR_MODEL == cpu & MIDR_MODEL,
+        // Most patterns begin with another model, so that few are compiled.
+        (None, None) if !cpu.starts_with(literal(pattern)) => false,
         (None, None) => Regex::new(&format!("^(?:{pattern})$")).is_ok_and(|pattern| {
             pattern.is_match(cpu) || cpu.rsplit_once('-').is_some_and(|(model, _)| pattern.is_match(model))
         }),
         _ => false,
     }
+}
+
+/// Returns the part of a pattern before its first special character.
+fn literal(pattern: &str) -> &str {
+    pattern.split(['[', '(', '.', '\\', '?', '*', '+']).next().unwrap_or_default()
 }
 
 #[cfg(test)]
