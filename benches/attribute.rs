@@ -50,7 +50,7 @@ fn records(granularity: Granularity) -> Vec<Vec<u8>> {
 fn attributor(granularity: Granularity) -> Attributor {
     let mut attributor = Attributor::new(granularity, fields(granularity), COUNTERS, false);
     let counters = [vec![], vec![]].into_iter().chain((0..COUNTERS).map(|counter| vec![counter])).collect();
-    attributor.add_cpu(0, &[Bundle { counters, measures: Vec::new(), untimed: false }]);
+    attributor.add_cpu(0, &[Bundle { counters, measures: Vec::new(), switches: 0, untimed: false }]);
     attributor
 }
 

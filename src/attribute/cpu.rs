@@ -17,12 +17,11 @@ pub struct Bundle {
     pub counters: Vec<Vec<usize>>,
     /// The unit of each member; [`Measure::Other`] for members beyond the end.
     pub measures: Vec<Measure>,
+    /// Position of the count of switches among the members. That of the clock is the next one.
+    pub switches: usize,
     /// Whether its readings contain no times: it never waits for a PMU, and its clock measures the time.
     pub untimed: bool,
 }
-
-/// Position of the clock among the members of a group, behind the leader.
-const CLOCK: usize = 1;
 
 /// One CPU.
 #[derive(Debug)]
@@ -81,6 +80,8 @@ pub(super) struct Running {
     /// Switches without a sample.
     pub(super) hidden: UnsampledSwitches,
     measures: Vec<Measure>,
+    /// Position of the count of switches among the members.
+    switches: usize,
     /// The count of each member in the part that was split off the last step.
     pub(super) part: Vec<u64>,
     /// Time up to which its counts are attributed or waiting.
@@ -150,6 +151,7 @@ impl Running {
             keeps_time,
             hidden: UnsampledSwitches::new(granularity),
             measures: bundle.measures.clone(),
+            switches: bundle.switches,
             part: vec![0; members],
             ..Self::default()
         })
@@ -200,7 +202,7 @@ impl Running {
             *last = value;
         }
         if self.untimed {
-            let time = self.differences.get(CLOCK).copied().unwrap_or(0);
+            let time = self.differences.get(self.clock_position()).copied().unwrap_or(0);
             return Interval { enabled: time, running: time };
         }
         let enabled = group.enabled.saturating_sub(self.enabled);
@@ -228,8 +230,8 @@ impl Running {
         }
         let times = self.pass(group);
         let gap = std::mem::take(&mut self.gap);
-        // The leader is the first member, and counts switches.
-        let unrecorded = self.differences.first().map_or(0, |counted| counted.saturating_sub(switches));
+        let counted = self.differences.get(self.switches);
+        let unrecorded = counted.map_or(0, |counted| counted.saturating_sub(switches));
         Ok(Step { times, unrecorded: if gap { 0 } else { unrecorded }, gap })
     }
 
@@ -244,7 +246,7 @@ impl Running {
     /// from `differences` to `part`.
     pub(super) fn split_off(&mut self, left: &UnsampledSwitch, step: &mut Step) -> u64 {
         let now = self.clock();
-        let since = now.saturating_sub(self.differences.get(CLOCK).copied().unwrap_or(0));
+        let since = now.saturating_sub(self.differences.get(self.clock_position()).copied().unwrap_or(0));
         let length = left.length(since, now).min(step.times.enabled);
         self.move_to_part(|measure, _| left.part(measure, length));
         let rest = step.times.enabled - length;
@@ -268,7 +270,12 @@ impl Running {
 
     /// Clock of the group in the last reading, in nanoseconds.
     fn clock(&self) -> u64 {
-        self.values.get(CLOCK).copied().unwrap_or(0)
+        self.values.get(self.clock_position()).copied().unwrap_or(0)
+    }
+
+    /// Returns the position of the clock among the members, behind the count of switches.
+    const fn clock_position(&self) -> usize {
+        self.switches + 1
     }
 
     /// Keeps the last step until its owners are known.

@@ -40,10 +40,10 @@ pub fn sideband(stream: &Stream) -> Sideband {
     Sideband { comm: true, task, cgroup: stream.cgroup, ..Sideband::default() }
 }
 
-/// Returns the size in bytes of the record of a group that has `counters` besides its leader and its clock.
+/// Returns the size in bytes of the record of a group that has `counters` besides its count of switches and its clock.
 pub fn record_size(stream: &Stream, counters: usize, untimed: bool) -> usize {
     let fields = bundle_fields(fields(stream), untimed);
-    // Header, number of members, two times, leader, clock.
+    // Header, number of members, two times, switches, clock.
     let words = 1
         + 1
         + if untimed { 0 } else { 2 }

@@ -25,6 +25,7 @@ mod preset;
 mod resolve;
 mod stem;
 pub mod syntax;
+mod topdown;
 mod tracepoint;
 mod vendor;
 
@@ -36,6 +37,7 @@ pub use parse::parse;
 pub(crate) use pattern::nearest;
 pub use preset::Preset;
 pub use resolve::Modes;
+pub use topdown::Topdown;
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -194,6 +196,8 @@ pub struct Event {
     pub probe: Option<Arc<ProbePoint>>,
     /// Filter in the kernel's filter language. Tracepoints and probes only.
     pub filter: Option<Arc<str>>,
+    /// Place in a group of Intel's top-down metrics.
+    pub topdown: Option<Topdown>,
 }
 
 /// Location of a dynamic probe, for the PMUs `kprobe` and `uprobe`. Linux 4.17.
@@ -231,6 +235,7 @@ impl Event {
             help: help.into(),
             probe: None,
             filter: None,
+            topdown: None,
         }
     }
 

@@ -9,6 +9,7 @@ use super::generic::{self, Found, Generic, Place};
 use super::modifiers::Subject;
 use super::pmu::{BadTerm, Named, Pmu};
 use super::syntax::{self, Name, Term};
+use super::topdown::Topdown;
 use super::tracepoint::{MATCH_LIMIT, NoTracepoint};
 use super::{Event, Kind, Modifiers, Selector, known, pattern, stem, vendor};
 use crate::host::{CpuSet, KernelVersion};
@@ -224,13 +225,15 @@ impl Catalog {
         let (name, called) = (Name::Raw(config), format!("r{config:x}"));
         let selector = Selector { kind: generic::TYPE_RAW, config: [config, 0, 0, 0] };
         let help = format!("Raw event {config:#x} of the core PMU");
-        let draft = Draft::plain(name, called.clone(), Kind::Raw, selector, help);
+        let mut draft = Draft::plain(name, called.clone(), Kind::Raw, selector, help);
         if !self.is_hybrid() {
+            draft.event.topdown = self.core_pmus().first().and_then(|pmu| Topdown::of(pmu, &selector));
             return vec![draft];
         }
         let on = |pmu: &&Pmu| {
             let mut draft = self.on_core(&draft, pmu, pmu_name(pmu, &called.as_str().into()))?;
             draft.event.selector.kind = pmu.kind;
+            draft.event.topdown = Topdown::of(pmu, &selector);
             Some(draft)
         };
         self.core_pmus().iter().filter_map(on).collect()
@@ -259,6 +262,7 @@ impl Catalog {
         };
         let mut draft = draft(pmu.events_kind());
         draft.shared = !pmu.core && pmu.cpus.is_some();
+        draft.event.topdown = Topdown::of(pmu, &selector);
         draft.event.pmu = Some(Arc::clone(&pmu.name));
         draft.event.cpus = self.online_of(pmu).ok_or_else(|| offline(&pmu.name))?;
         Ok(vec![draft])
@@ -324,6 +328,7 @@ impl Catalog {
         draft.event.pmu = (!alone).then(|| Arc::clone(&pmu.name));
         draft.event.cpus = self.online_of(pmu).ok_or_else(|| offline(&pmu.name))?;
         draft.event.scale = encoded.scale;
+        draft.event.topdown = Topdown::of(pmu, &selector);
         Ok(draft)
     }
 

@@ -22,7 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::config::{Counters, Location, Locations, Profiled, Scheduler, Syscalls, Traced, Word};
-use crate::event::{Catalog, Event, Kind, Missing, Unresolved, syntax};
+use crate::event::{Catalog, Event, Kind, Missing, Topdown, Unresolved, syntax};
 use crate::health::{Cause, Refusal, Scope};
 use crate::host::CpuSet;
 use crate::metrics::{self, Detail, Level, Metadata, NameError, fit_name};
@@ -473,6 +473,9 @@ impl Builder<'_> {
                 }
             }
         }
+        if let Some(slots) = catalog.missing_slots(&resolved) {
+            resolved.push(slots);
+        }
         self.add(entry, per, resolved);
     }
 
@@ -514,6 +517,14 @@ impl Builder<'_> {
             match self.claim(entry, scope, scope.as_str(), event, None) {
                 Ok(counter) => counters.push(counter),
                 Err(refusal) => self.refuse(entry, scope, PlanRefusal::new(refusal, true)),
+            }
+        }
+        // The kernel requires `slots` as the leader of its categories.
+        let place = |counter: &Counter| counter.event.topdown;
+        counters.sort_by_key(|counter| place(counter) != Some(Topdown::Slots));
+        if counters.first().is_some_and(|first| place(first) != Some(Topdown::Slots)) {
+            for counter in counters.extract_if(.., |counter| place(counter) == Some(Topdown::Category)) {
+                self.refuse(entry, scope, PlanRefusal::new(without_slots(&counter.event), true));
             }
         }
         let pmu = match context {
@@ -605,6 +616,13 @@ pub fn refusal(event: &syntax::Event, unresolved: &Unresolved) -> Refusal {
     let (remedy, unknown) = (Some(remedy), unresolved.cause.is_unknown());
     let wrong = wrong(&written.to_string().into(), unresolved.reason.clone());
     Refusal { cause, remedy, unknown, ..wrong }
+}
+
+/// Creates the refusal of a category of slots in a group without `slots`.
+fn without_slots(event: &Event) -> Refusal {
+    let reason = "the kernel counts it only in a group with the event slots".to_owned();
+    let remedy = Some("add slots to its group: '{slots,…}'".into());
+    Refusal { remedy, ..wrong(&event.name, reason) }
 }
 
 /// Creates the refusal of an uncore PMU event for a scope to which it cannot be attributed.

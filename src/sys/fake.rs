@@ -9,7 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::sample::{Unread, in_portions, records};
 use super::{Attr, Drained, Event, Kernel, Place, Ring};
 use crate::error::Errno;
+use crate::event::Topdown;
 use crate::lock::unpoisoned;
+
+/// `PERF_TYPE_RAW`, the type of the core PMU.
+const RAW: u32 = 4;
 
 /// Place of an event of the fake kernel. A cgroup is identified by the inode number of its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -224,6 +228,9 @@ impl Kernel for FakeKernel {
         if state.limit.is_some_and(|limit| state.open.len() >= limit) {
             return Err(Errno::EMFILE);
         }
+        if breaks_topdown_rules(attr, leader.and_then(|leader| state.open.get(&leader.id))) {
+            return Err(Errno::EINVAL);
+        }
         let id = state.next;
         state.next += 1;
         let leader = leader.map_or(id, |leader| leader.id);
@@ -234,6 +241,18 @@ impl Kernel for FakeKernel {
         state.open.insert(id, opened);
         Ok(FakeEvent { kernel: self.clone(), id })
     }
+}
+
+/// Reports whether the kernel rejects an event of top-down metrics ([`Topdown`]): a category outside a group that `slots` leads, or one of
+/// them that writes records.
+fn breaks_topdown_rules(attr: &Attr, leader: Option<&Opened>) -> bool {
+    let place = |attr: &Attr| match attr.selector.kind {
+        RAW => Topdown::of_code(attr.selector.config[0]),
+        _ => None,
+    };
+    let leads =
+        |leader: &Opened| place(&leader.attr) == Some(Topdown::Slots) && leader.attr.sampling.is_none();
+    place(attr) == Some(Topdown::Category) && (attr.sampling.is_some() || !leader.is_some_and(leads))
 }
 
 impl FakeEvent {

@@ -26,15 +26,18 @@ const DEFAULT: &str = "config/examples/default.yaml";
 
 /// Returns the plan for a YAML text on a host.
 fn planned(on: &str, yaml: &str) -> Plan {
+    planned_with(&catalog(on), yaml)
+}
+
+fn catalog(on: &str) -> Catalog {
     let roots = Roots::under(&host(on));
+    Catalog::load(&roots, &Facts::read(&roots))
+}
+
+fn planned_with(catalog: &Catalog, yaml: &str) -> Plan {
     let (config, warnings): (Config, _) = load(yaml.as_bytes(), "test.yaml").unwrap();
     assert!(warnings.is_empty(), "{warnings:?}");
-    let facts = Facts::read(&roots);
-    plan(
-        &Entries::counters(&config.counters),
-        &Catalog::load(&roots, &facts),
-        &StreamSupport::foreseen(&facts),
-    )
+    plan(&Entries::counters(&config.counters), catalog, &StreamSupport::foreseen(catalog.facts()))
 }
 
 /// Returns the names of each group's members, separated by commas.
@@ -74,6 +77,31 @@ fn on_a_hybrid_machine_a_group_is_split_by_kind_of_core_and_software_is_opened_o
     assert_eq!(places, [(None, None), on("cpu_atom", "8-15"), on("cpu_core", "0-7")]);
     let metrics: Vec<&str> = plan.groups[1..].iter().map(|group| group.counters[0].metric.name()).collect();
     assert_eq!(metrics, ["perf_cpu_cycles", "perf_cpu_cycles"], "one metric, with the label pmu");
+}
+
+#[test]
+fn slots_lead_the_group_of_their_metrics_wherever_they_are_written() {
+    let plan = planned("intel-hybrid", "counters: {a: {events: [page-faults, topdown-retiring, slots]}}");
+    let expected =
+        ["page-faults", "cpu_atom/topdown-retiring/", "cpu_core/slots/,cpu_core/topdown-retiring/"];
+    assert_eq!((groups(&plan), refusals(&plan)), (expected.map(str::to_owned).to_vec(), vec![]));
+}
+
+#[test]
+fn a_category_of_slots_brings_slots_with_it_and_is_refused_if_another_entry_counts_them() {
+    let yaml = "counters: {a: {events: [cpu_core/topdown-retiring/, cpu_core/cycles/]}}";
+    let plan = planned("intel-hybrid", yaml);
+    assert_eq!(groups(&plan), ["cpu_core/slots/,cpu_core/topdown-retiring/,cpu_core/cycles/"]);
+    let yaml = "counters: {a: {events: [cpu_core/slots/]}, b: {events: [cpu_core/topdown-retiring/]}}";
+    let plan = planned("intel-hybrid", yaml);
+    assert_eq!(groups(&plan), ["cpu_core/slots/"]);
+    let refused = [
+        "cpu_core/slots/ on entry b: broken: perf_cpu_cpu_core_slots_total is already counted by entry a; give it another name: \
+         {event: …, name: …}",
+        "cpu_core/topdown-retiring/ on this host: broken: the kernel counts it only in a group with the event slots; \
+         add slots to its group: '{slots,…}'",
+    ];
+    assert_eq!(refusals(&plan), refused);
 }
 
 #[test]
@@ -389,10 +417,11 @@ fn list_names_all_that_a_host_has() {
 #[test]
 fn whatever_list_prints_for_the_configuration_can_be_resolved() {
     for on in HOSTS {
+        let catalog = catalog(on);
         for line in printed(on, &["list", "--output", "json"]).lines() {
             let row: serde_json::Value = serde_json::from_str(line).unwrap();
             let yaml = row["yaml"].as_str().unwrap();
-            let plan = planned(on, &format!("counters: {{mine: {{{yaml}}}}}"));
+            let plan = planned_with(&catalog, &format!("counters: {{mine: {{{yaml}}}}}"));
             assert!(
                 plan.refusals.is_empty() && !plan.groups.is_empty(),
                 "{on}: {yaml}: {:?}",

@@ -83,6 +83,7 @@ fn bundle(bundle: usize) -> Bundle {
     Bundle {
         counters: [vec![], vec![]].into_iter().chain(counters).collect(),
         measures: Vec::new(),
+        switches: 0,
         untimed: false,
     }
 }

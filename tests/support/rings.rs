@@ -50,6 +50,7 @@ impl Capture {
         let bundle = |counters: &Vec<Vec<usize>>| Bundle {
             counters: counters.clone(),
             measures: Vec::new(),
+            switches: 0,
             untimed: false,
         };
         for cpu in self.cpus() {

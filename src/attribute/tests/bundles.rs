@@ -17,7 +17,7 @@ const HARDWARE: usize = 1;
 
 /// Returns a software bundle. `counters`: those of each member, the leader first.
 fn software(counters: Vec<Vec<usize>>) -> Bundle {
-    Bundle { counters, measures: vec![Measure::CgroupSwitches, Measure::Time], untimed: true }
+    Bundle { counters, measures: vec![Measure::CgroupSwitches, Measure::Time], switches: 0, untimed: true }
 }
 
 /// Returns a CPU with hardware events, and the step of a record 300 nanoseconds after the previous one.

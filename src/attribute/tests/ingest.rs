@@ -73,6 +73,7 @@ impl Machine {
             let bundle = |counter| Bundle {
                 counters: vec![vec![], vec![], vec![counter]],
                 measures: vec![Measure::Switches, Measure::Time],
+                switches: 0,
                 untimed: counter == SOFTWARE,
             };
             let bundles = rings.iter().enumerate().map(|(number, ring)| (bundle(number), ring.clone()));

@@ -74,6 +74,7 @@ impl Machine {
             let bundle = |counter| Bundle {
                 counters: vec![vec![], vec![], vec![counter]],
                 measures: vec![leader, Measure::Time, measure],
+                switches: 0,
                 untimed: counter == 0,
             };
             attributor.add_cpu(cpu, &(0..bundles).map(bundle).collect::<Vec<_>>());

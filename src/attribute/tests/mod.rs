@@ -182,7 +182,12 @@ fn a_bundle_of_more_members_than_a_group_may_have_is_left_out() {
     let mut machine = cgroups();
     machine.attributor.add_cpu(
         7,
-        &[Bundle { counters: vec![vec![0]; MAX_MEMBERS + 3], measures: Vec::new(), untimed: true }],
+        &[Bundle {
+            counters: vec![vec![0]; MAX_MEMBERS + 3],
+            measures: Vec::new(),
+            switches: 0,
+            untimed: true,
+        }],
     );
     machine.reads(7, 0, &testing::lost(1, 1));
     assert_eq!(machine.attributor.losses().ring_full, 0);
@@ -544,7 +549,8 @@ fn the_exit_of_a_thread_does_not_explain_a_record_without_an_id() {
 fn a_process_has_no_cgroup_if_records_contain_none() {
     let fields = Fields { tid: true, read: Some(ReadFormat::default()), ..Fields::default() };
     let mut attributor = Attributor::new(Granularity::Process, fields, 1, false);
-    let bundle = Bundle { counters: vec![vec![], vec![], vec![0]], measures: Vec::new(), untimed: true };
+    let bundle =
+        Bundle { counters: vec![vec![], vec![], vec![0]], measures: Vec::new(), switches: 0, untimed: true };
     attributor.add_cpu(0, &[bundle]);
     let switch = Switch { pid: 5, tid: 5, values: vec![1, 100, 10], ..Switch::default() };
     attributor.read(0, 0, |read| read(&switch.record(&super::bundle_fields(fields, true))));

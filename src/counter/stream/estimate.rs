@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::param::page_size;
 
 use super::StreamState;
-use super::open::{Group, leading, member};
+use super::open::{Group, member, own};
 use super::rate::switch_rate;
 use crate::attribute::record_size;
 use crate::host::{Facts, Roots};
@@ -54,7 +54,7 @@ fn members(plan: &Stream, cpu: u32, hardware: bool) -> Option<usize> {
     if !events().any(|event| !hardware || event.kind.needs_pmu()) {
         return None;
     }
-    let mut opened = leading(plan.granularity).to_vec();
+    let mut opened = own(plan.granularity).to_vec();
     for what in events().filter(|event| event.kind.needs_pmu() == hardware).map(member) {
         if !opened.contains(&what) {
             opened.push(what);

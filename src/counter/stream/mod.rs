@@ -214,7 +214,8 @@ impl<K: Kernel> Stream<K> {
         let mut bundles = Vec::new();
         for (&ring, (group, made)) in rings.iter().zip(ready) {
             let measures = group.measures(self.plan.granularity);
-            let bundle = Bundle { counters: group.counters.clone(), measures, untimed: group.untimed() };
+            let (counters, switches) = (group.counters.clone(), group.switches_position());
+            let bundle = Bundle { counters, measures, switches, untimed: group.untimed() };
             bundles.push((bundle, self.rings.add(ring, group, made)));
         }
         self.ingest().add_cpu(cpu, bundles);
@@ -236,14 +237,14 @@ impl<K: Kernel> Stream<K> {
                 Reader::start("switch-reader", None, Urgency::Rings, drain)
             });
         }
-        let starved = |group: &Group<K::Event>| group.hardware_sets > 1 && is_starved(&group.leader);
+        let starved = |group: &Group<K::Event>| group.hardware_sets > 1 && is_starved(group.leader());
         Ok(self.of_cpu(cpu).any(starved))
     }
 
     /// Stops the groups of a CPU. Their counts stay readable.
     fn stop_cpu(&self, cpu: u32) {
         for group in self.of_cpu(cpu) {
-            if let Err(errno) = group.leader.disable() {
+            if let Err(errno) = group.leader().disable() {
                 tracing::debug!(%errno, "cannot stop a group of the switch stream");
             }
         }
@@ -270,7 +271,7 @@ impl<K: Kernel> Stream<K> {
         let mut readings = Vec::new();
         for group in &closing {
             let mut words = [0; WORDS];
-            let read = group.leader.disable().and_then(|()| group.read(&mut words));
+            let read = group.leader().disable().and_then(|()| group.read(&mut words));
             let words = words.get_mut(..read.map_or(0, |read| read.length)).unwrap_or_default();
             // Values that can no longer be read were read before, or are in a record.
             if let Some(values) = words.get_mut(group.first_value()..) {

@@ -5,7 +5,7 @@ use crate::counter::open::OpenContext;
 use crate::counter::reading::{Members, Read, WORDS};
 use crate::counter::scale::Progress;
 use crate::error::Errno;
-use crate::event::Event as Named;
+use crate::event::{Event as Named, Topdown};
 use crate::health::{Attempt, Judgement, Refusal, Scope, classify, no_descriptors};
 use crate::plan::{Granularity, Stream};
 use crate::ring::{DUMMY, Writers};
@@ -27,15 +27,17 @@ const CLOCK_PERIOD: u64 = 100_000_000;
 /// was on the PMU all the time. A rotation lasts a few milliseconds (`perf_event_mux_interval_ms`).
 const TURNS_CLOCK_PERIOD: u64 = 1_000_000;
 
-/// A group that is open on a CPU. Its leader and its clock write into one ring.
+/// A group that is open on a CPU. Its count of switches and its clock write into one ring.
 #[derive(Debug)]
 pub(super) struct Group<E> {
-    pub leader: E,
-    pub clock: E,
+    /// The event `slots`, which leads a group of top-down metrics and must not write records. Without it, `switches` leads the group.
+    slots: Option<E>,
+    switches: E,
+    clock: E,
     members: Vec<E>,
-    /// For the leader, the clock and each member: the numbers of the counters of the stream that it provides.
+    /// For each event, in the order of the fields above: the numbers of the counters of the stream that it provides.
     pub counters: Vec<Vec<usize>>,
-    /// For the leader, the clock and each member: the counted event.
+    /// For each event, in the same order: the counted event.
     opened: Vec<Attr>,
     /// Number of its sets that need the PMU.
     pub hardware_sets: usize,
@@ -55,8 +57,17 @@ enum SwitchRecords<E> {
 }
 
 impl<E> Group<E> {
-    /// Number of the group's own events: the leader and the clock.
+    /// Number of the events that write records: the count of switches and the clock.
     pub(super) const OWN: usize = 2;
+
+    pub(super) fn leader(&self) -> &E {
+        self.slots.as_ref().unwrap_or(&self.switches)
+    }
+
+    /// Returns the position of the count of switches.
+    pub(super) fn switches_position(&self) -> usize {
+        usize::from(self.slots.is_some())
+    }
 
     /// Returns the event that writes `PERF_RECORD_SWITCH` into its ring, if it is open.
     pub(super) fn switch_records(&self) -> Option<&E> {
@@ -87,9 +98,10 @@ impl<E> Group<E> {
 
     /// Removes the members from index `keep` on, and the counters of a set.
     fn roll_back(&mut self, keep: usize, set: &[(usize, &Named)]) {
+        let first = self.switches_position() + Self::OWN;
         self.members.truncate(keep);
-        self.counters.truncate(2 + keep);
-        self.opened.truncate(2 + keep);
+        self.counters.truncate(first + keep);
+        self.opened.truncate(first + keep);
         for counters in &mut self.counters {
             counters.retain(|counter| !set.iter().any(|(number, _)| number == counter));
         }
@@ -100,7 +112,7 @@ impl<E: Event> Writers for Group<E> {
     type Event = E;
 
     fn holder(&self) -> &E {
-        &self.leader
+        &self.switches
     }
 
     fn others(&self) -> impl Iterator<Item = &E> {
@@ -109,19 +121,20 @@ impl<E: Event> Writers for Group<E> {
     }
 
     fn descriptors(&self) -> usize {
-        Self::OWN + self.members.len() + self.switch_records().iter().len()
+        self.switches_position() + Self::OWN + self.members.len() + self.switch_records().iter().len()
     }
 
     fn start(&self) -> Result<(), Errno> {
-        self.leader.enable()
+        self.leader().enable()
     }
 }
 
 impl<E: Event> Group<E> {
     /// Reads the group. After its CPU has gone offline, the reading has no value for the clock.
     pub(super) fn read(&self, words: &mut [u64; WORDS]) -> Result<Read, Errno> {
-        let recording = Self::OWN - 1;
-        Members { leader: &self.leader, recording, counting: &self.members }.read(words)
+        // Those behind the leader.
+        let recording = Self::OWN - 1 + self.switches_position();
+        Members { leader: self.leader(), recording, counting: &self.members }.read(words)
     }
 
     /// Enables `PERF_RECORD_SWITCH` in its ring, unless that was tried before.
@@ -141,7 +154,7 @@ impl<E: Event> Group<E> {
                 return Err(Errno::EMFILE);
             }
             let event = means.kernel.open(&attr, Place::Cpu(cpu), None)?;
-            event.write_to(&self.leader)?;
+            event.write_to(&self.switches)?;
             event.enable()?;
             Ok(event)
         };
@@ -227,7 +240,7 @@ impl<'a, K: Kernel> Opener<'a, '_, K> {
                     Err(DoesNotFit) => {}
                 }
             }
-            match self.lead(groups.is_empty(), hardware) {
+            match self.lead(groups.is_empty(), hardware, &counted) {
                 Ok(mut group) => {
                     // In a group of its own, an event that does not fit is reported as a refusal.
                     let _fits = self.add(&mut group, &counted, false, &mut refused);
@@ -255,9 +268,9 @@ impl<'a, K: Kernel> Opener<'a, '_, K> {
         Ok((groups, refused))
     }
 
-    /// Returns the events to count on this CPU, with their numbers, and whether they need a PMU; the software events of all sets first. If
-    /// there are only hardware events, a part without events comes first: its group records the current task while the other groups are off
-    /// the PMU.
+    /// Returns the events to count on this CPU, with their numbers, and whether they need a PMU; the software events of all sets first, then
+    /// top-down metrics, because their group can take in others. If there are only hardware events, a part without events comes first: its
+    /// group records the current task while the other groups are off the PMU.
     fn parts(&self) -> Vec<(bool, Vec<(usize, &'a Named)>)> {
         let mut parts = Vec::new();
         for hardware in [false, true] {
@@ -270,42 +283,60 @@ impl<'a, K: Kernel> Opener<'a, '_, K> {
                 }
             }
         }
+        parts.sort_by_key(|(hardware, counted)| (*hardware, slots_of(counted).is_none()));
         if let Some((true, _)) = parts.first() {
             parts.insert(0, (false, Vec::new()));
         }
         parts
     }
 
-    /// Opens the leader and the clock of a group. The clock of the first group of a CPU also writes sideband records.
-    fn lead(&self, first: bool, hardware: bool) -> Result<Group<K::Event>, Refusal> {
+    /// Opens the events that a group has besides those that it counts. `slots` among the `counted` events becomes its leader, if the kernel
+    /// opens it. The clock of the first group of a CPU also writes sideband records.
+    fn lead(
+        &self,
+        first: bool,
+        hardware: bool,
+        counted: &[(usize, &Named)],
+    ) -> Result<Group<K::Event>, Refusal> {
         let config = switches(self.plan.granularity);
         let fields = bundle_fields(fields(self.plan), !hardware);
         let ordered = fields.time;
         let sampling = Sampling { rate: Rate::Period(1), fields, sideband: Sideband::default(), ordered };
         let wake_up = self.wake_up;
-        let attr = Attr { wake_up, ..Attr::software(config, Some(sampling), Start::Later) };
+        let place = Place::Cpu(self.cpu);
+        let leading = slots_of(counted).map(member);
+        let slots = leading.as_ref().and_then(|attr| {
+            // A refusal is reported when it is opened as a member.
+            self.means.kernel.open(&Attr { start: Start::Later, ordered, ..attr.clone() }, place, None).ok()
+        });
+        let start = if slots.is_some() { Start::WithLeader } else { Start::Later };
+        let attr = Attr { wake_up, ..Attr::software(config, Some(sampling), start) };
         let refuse = |errno| {
             let refusal =
                 self.refusal(self.plan.granularity.leader(), Attempt::software(Scope::CPU), errno, false);
             Refusal { reason: no_stream(&refusal.reason), ..refusal }
         };
-        if !self.means.budget.has_room_for(2 + self.plan.width()) {
+        if !self.means.budget.has_room_for(Group::<K::Event>::OWN + self.plan.width()) {
             return Err(self.no_room());
         }
-        let leader = self.means.kernel.open(&attr, Place::Cpu(self.cpu), None).map_err(refuse)?;
+        let switches = self.means.kernel.open(&attr, place, slots.as_ref()).map_err(refuse)?;
         let takes_turns = hardware && self.spread != Spread::Together;
         let sideband = if first { sideband(self.plan) } else { Sideband::default() };
         let period = if takes_turns { TURNS_CLOCK_PERIOD } else { CLOCK_PERIOD };
         let sampling =
             Sampling { rate: Rate::Period(period), fields: clock_fields(fields), sideband, ordered };
         let clock = Attr::software(CPU_CLOCK, Some(sampling), Start::WithLeader);
-        let clock = self.means.kernel.open(&clock, Place::Cpu(self.cpu), Some(&leader)).map_err(refuse)?;
+        let leader = slots.as_ref().unwrap_or(&switches);
+        let clock = self.means.kernel.open(&clock, place, Some(leader)).map_err(refuse)?;
+        let opened = leading.filter(|_| slots.is_some()).into_iter().chain(own(self.plan.granularity));
+        let opened: Vec<Attr> = opened.collect();
         Ok(Group {
-            leader,
+            slots,
+            switches,
             clock,
             members: Vec::new(),
-            counters: vec![Vec::new(); 2],
-            opened: leading(self.plan.granularity).to_vec(),
+            counters: vec![Vec::new(); opened.len()],
+            opened,
             hardware_sets: 0,
             ordered,
             switch_records: None,
@@ -332,7 +363,7 @@ impl<'a, K: Kernel> Opener<'a, '_, K> {
                 continue;
             }
             let attr = Attr { ordered: group.ordered, ..what.clone() };
-            match self.means.kernel.open(&attr, Place::Cpu(self.cpu), Some(&group.leader)) {
+            match self.means.kernel.open(&attr, Place::Cpu(self.cpu), Some(group.leader())) {
                 Ok(member) => {
                     group.members.push(member);
                     group.counters.push(vec![counter]);
@@ -398,8 +429,13 @@ pub(super) fn switches(granularity: Granularity) -> u64 {
     }
 }
 
-/// Returns the events of the leader and the clock of a group.
-pub(super) fn leading(granularity: Granularity) -> [Attr; 2] {
+/// Returns the event that must lead the group of these events.
+fn slots_of<'e>(counted: &[(usize, &'e Named)]) -> Option<&'e Named> {
+    counted.iter().map(|(_, event)| *event).find(|event| event.topdown == Some(Topdown::Slots))
+}
+
+/// Returns the count of switches and the clock of a group.
+pub(super) fn own(granularity: Granularity) -> [Attr; 2] {
     [switches(granularity), CPU_CLOCK].map(|config| Attr::software(config, None, Start::WithLeader))
 }
 
