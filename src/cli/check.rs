@@ -1,6 +1,7 @@
 //! `perf-exporter check`: reports all problems of a configuration, then what it does on this machine.
 
 mod containers;
+mod derived;
 mod mistakes;
 mod presets;
 mod profiles;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
+use derived::MetricRow;
 use presets::PresetRow;
 use profiles::{ProfileRings, ProfileRow};
 use publication::UnpublishedRow;
@@ -85,6 +87,9 @@ struct Report {
     errors: Vec<String>,
     warnings: Vec<String>,
     groups: Vec<GroupRow>,
+    /// Metrics that entries ask for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    metrics: Vec<MetricRow>,
     /// Entries whose records are decoded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     traces: Vec<TraceRow>,
@@ -295,6 +300,7 @@ fn report(
     descriptors.stream = stream.as_ref().map_or(0, |stream| stream.descriptors);
     descriptors.takes = GroupDescriptors::of(&groups);
     Ok(Report {
+        metrics: MetricRow::all(&config.counters, &catalog, &plan),
         unpublished: UnpublishedRow::all(&plan, &config.metrics),
         profile_rings: ProfileRings::of(&profiles, &plan, &facts, memory),
         profiles,

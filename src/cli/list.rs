@@ -2,6 +2,7 @@
 
 mod category;
 mod fields;
+mod metrics;
 mod presets;
 mod sdt;
 
@@ -30,7 +31,7 @@ use crate::targets::{OpenTarget, Targets};
 #[derive(Debug, Clone, Args)]
 pub(super) struct ListArgs {
     /// Show only events of this category, as for perf list: hw, sw, cache, tracepoint, pmu, sdt (USDT probes of running programs) or metric
-    /// (metrics of the presets). Other words select events by name: a part of it, or a pattern with * and ?.
+    /// (metrics that are computed from events, for stat -M). Other words select by name: a part of it, or a pattern with * and ?.
     #[arg(value_name = "CATEGORY|PATTERN")]
     words: Vec<String>,
     /// Do not try to open the events, only list their names. Requires no privileges.
@@ -78,8 +79,14 @@ pub(super) fn list(args: &ListArgs, roots: &Roots) -> ExitCode {
     let facts = Facts::read(roots);
     let catalog = Catalog::load(roots, &facts);
     let mut code = ExitCode::SUCCESS;
-    if args.presets || selection.has(Category::Metric) {
-        code = list_presets(output, args, &selection, &catalog);
+    if args.presets {
+        code = list_presets(output, &selection, &catalog);
+    }
+    if selection.has(Category::Metric) && code == ExitCode::SUCCESS {
+        code = match metrics::rows(selection.patterns(), &catalog) {
+            Ok(rows) => output.print(&rows, |out, rows| metrics::write(out, rows)),
+            Err(error) => fail(FAILED, &error),
+        };
     }
     if selection.has(Category::Sdt) && code == ExitCode::SUCCESS {
         let rows = sdt::rows(roots);
@@ -106,10 +113,9 @@ pub(super) fn list(args: &ListArgs, roots: &Roots) -> ExitCode {
 }
 
 /// Prints the presets with their metrics.
-fn list_presets(output: Output, args: &ListArgs, selection: &Selection, catalog: &Catalog) -> ExitCode {
+fn list_presets(output: Output, selection: &Selection, catalog: &Catalog) -> ExitCode {
     let all = Wanted::new(None);
-    // With --presets, a pattern selects presets. With the category, it selects events.
-    let wanted = all.as_ref().map(|all| selection.pattern().filter(|_| args.presets).unwrap_or(all));
+    let wanted = all.as_ref().map(|all| selection.pattern().unwrap_or(all));
     let rows = match wanted {
         Ok(wanted) => presets::rows(wanted, catalog, &StreamSupport::foreseen(catalog.facts())),
         Err(error) => return fail(USAGE, &anyhow::anyhow!("{error}")),
@@ -152,8 +158,13 @@ impl<'a> Prober<'a> {
     /// Returns the reason why the event cannot be counted, or `None` if it can.
     fn refusal(&mut self, event: &str) -> Option<Refusal> {
         let (groups, facts) = (parse(event).ok()?, self.catalog.facts());
-        let entry =
-            Counters { name: "list".into(), groups, per: vec![Targets::CPU], level: Level::default() };
+        let entry = Counters {
+            name: "list".into(),
+            groups,
+            metrics: Vec::new(),
+            per: vec![Targets::CPU],
+            level: Level::default(),
+        };
         let plan = plan(&Entries::counters(&[entry]), self.catalog, &StreamSupport::foreseen(facts));
         if let Some(refused) = plan.refusals.into_iter().next() {
             return Some(refused.refusal);

@@ -6,6 +6,7 @@ use super::anomalies::{Measured, anomalies};
 use super::containers::containers;
 use super::counters::counters;
 use super::decode::{At, node_of};
+use super::derived::{derived, unused};
 use super::file::{
     self, CONNECTIONS_MAX, DEBUG_INFO_MAX, DEBUG_INFO_MIN, DESCRIPTORS_MAX, File, MEMORY_MAX, MEMORY_MIN,
     RING_MEMORY_MAX, RING_MEMORY_MIN, SERIES_MAX,
@@ -45,14 +46,16 @@ pub(super) fn check(
     report: &mut Report<'_>,
 ) -> (Config, Selections) {
     let selections = Selections::over(file.selections(), selections, report);
+    let derived = derived(file.derived.as_ref(), report);
     let counters = match &file.counters {
-        Some(entries) => counters(entries, &selections, report),
+        Some(entries) => counters(entries, &derived, &selections, report),
         None => {
             let reselected =
                 |entry: &Counters| Counters { per: reselected(&entry.per, &selections), ..entry.clone() };
             base.counters.iter().map(reselected).collect()
         }
     };
+    unused(file.derived.as_ref(), &counters, report);
     let traced = traced(file, &base.traced, &counters, &selections, report);
     let profiles = profiled(&file.profiles, &base.profiles, report);
     let scheduler = scheduler(&file.scheduler, base.scheduler.as_ref(), &selections, report);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::decode::At;
+use super::derived::{Derived, used};
 use super::per::per;
 use super::problem::{all_of, shown};
 use super::report::Report;
@@ -29,6 +30,7 @@ struct Written {
 /// Returns the checked entries, in the order of the file.
 pub(super) fn counters(
     entries: &At<Entries<file::Counters>>,
+    derived: &[Arc<Derived>],
     selections: &Selections,
     report: &mut Report<'_>,
 ) -> Vec<Counters> {
@@ -47,7 +49,8 @@ pub(super) fn counters(
         let level = entry.level.as_ref().map_or(Level::default(), |at| at.value);
         let per = per(&entry.target_keys(), selections, report);
         clashes.look(&name, &per, &written, report);
-        counters.push(Counters { name, groups: scheduled(entry, written), per, level });
+        let metrics = used(entry.metrics.as_ref(), derived, report);
+        counters.push(Counters { name, groups: scheduled(entry, written), metrics, per, level });
     }
     counters
 }
@@ -70,9 +73,9 @@ pub(super) fn metric_word(node: NodeId, word: &str, whose: &str, report: &mut Re
 fn groups(name: &At<String>, entry: &At<file::Counters>, report: &mut Report<'_>) -> Vec<Written> {
     match (&entry.events, &entry.preset) {
         (None, None) => {
-            if !report.blames(entry.node) {
-                let hint = "write `events: [cycles, instructions]` or `preset: detailed`";
-                report.error(name.node, "the entry has neither `events` nor `preset`", hint);
+            if entry.metrics.is_none() && !report.blames(entry.node) {
+                let hint = "write `events: [cycles, instructions]`, `preset: detailed` or `metrics: [ipc]`";
+                report.error(name.node, "the entry has neither `events`, `preset` nor `metrics`", hint);
             }
             Vec::new()
         }

@@ -5,6 +5,7 @@
 
 mod anomalies;
 mod containers;
+mod derived;
 mod fields;
 mod per;
 mod pods;
@@ -17,6 +18,7 @@ use serde::Deserialize;
 
 pub(super) use anomalies::{Anomaly, MethodName, Season};
 pub(super) use containers::{Containers, Pods};
+pub(super) use derived::Derived;
 pub(super) use fields::{Histogram, Labels, Sum};
 pub(super) use per::{Per, ProfilePer, TaskPer, TracedPer};
 pub(super) use pods::{PodRule, PodsOrRules};
@@ -77,6 +79,9 @@ pub(super) struct File {
     pub(super) metrics: Option<At<Metrics>>,
     /// Events to count and the targets to count them for. If present, it replaces the built-in set.
     pub(super) counters: Option<At<Entries<Counters>>>,
+    /// Metrics that are computed from counts, by name, in addition to the built-in ones. An entry of `counters` counts their events with
+    /// `metrics`.
+    pub(super) derived: Option<At<Entries<Derived>>>,
     /// Metrics of kernel tracepoints, with their fields as labels, sums and histograms.
     pub(super) tracepoints: Option<At<Entries<Tracepoint>>>,
     /// Presets of `tracepoints`, by name. If present, it replaces the built-in list; `[]` disables all presets.
@@ -180,6 +185,10 @@ pub(super) struct Counters {
     pub(super) events: Option<At<List<Event>>>,
     /// A `perf stat` event set, instead of `events`.
     pub(super) preset: Option<At<Preset>>,
+    /// Metrics or groups of metrics, to count the events that they are computed from: built-in ones (`perf-exporter list metric`), and those of
+    /// `derived`. Their events are grouped as the metrics need it. An event that is counted already is not counted again.
+    #[schemars(extend("examples" = [["ipc", "branch_mpki"], ["topdown-l1"]]))]
+    pub(super) metrics: Option<At<List<String>>>,
     /// `true`: all events form one group, which the kernel schedules as a unit, so that ratios between the events are exact. `false`: each
     /// event is scheduled separately, except events in braces. The default is `true`, or `false` if there are braces.
     pub(super) group: Option<At<bool>>,

@@ -12,6 +12,7 @@ mod check;
 pub mod containers;
 mod counters;
 mod decode;
+mod derived;
 mod file;
 mod incidents;
 mod listen;
@@ -39,6 +40,7 @@ mod yaml;
 #[cfg(test)]
 mod tests;
 
+pub use derived::{Derived, MetricUse};
 pub use incidents::Incidents;
 pub use load::{
     DEADLINE, LoadError, Loaded, Loader, OpenedWeb, Pending, load_file, load_valid, open_web, read_web,
@@ -312,6 +314,8 @@ pub struct Counters {
     pub name: Arc<str>,
     /// Event groups; the events of a group are scheduled together.
     pub groups: Vec<Group>,
+    /// Metrics whose events are counted in addition.
+    pub metrics: Vec<MetricUse>,
     /// Targets, without duplicates.
     pub per: Vec<Targets>,
     /// Lowest level at which the metrics are published.

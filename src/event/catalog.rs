@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::format::Format;
+use super::metric::HostConstants;
 use super::pmu::{self, Named, Pmu};
 use super::tracepoint::Tracepoints;
 use super::vendor::{CpuId, ModelTable};
@@ -21,6 +22,8 @@ pub struct Catalog {
     pub(super) facts: Facts,
     /// The models of the core PMUs with a table of the vendor's events, by the name of the PMU.
     pub(super) models: Vec<(Arc<str>, ModelTable)>,
+    /// Properties of the host that metrics depend on.
+    pub(super) constants: HostConstants,
     problems: Vec<FileError>,
 }
 
@@ -113,7 +116,8 @@ impl Catalog {
             Some((Arc::clone(&pmu.name), ModelTable::of(&CpuId::read(roots, cpu)?)?))
         });
         let models = models.collect();
-        Self { pmus, tracepoints: Tracepoints::new(roots), facts: facts.clone(), models, problems }
+        let constants = HostConstants::new(roots, &facts.online);
+        Self { pmus, tracepoints: Tracepoints::new(roots), facts: facts.clone(), models, constants, problems }
     }
 
     /// Adds the CPUs that each core PMU had in an earlier catalog of this host. Some kernels list only the online CPUs.

@@ -16,6 +16,7 @@ pub mod format;
 mod generic;
 mod known;
 pub mod memory;
+pub mod metric;
 mod modifiers;
 mod number;
 mod parse;

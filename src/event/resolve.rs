@@ -333,7 +333,7 @@ impl Catalog {
     }
 
     /// Returns the PMU with the events of the vendor's table that the terms name, and that sysfs does not have.
-    fn with_vendor_events<'p>(&self, pmu: &'p Pmu, terms: &[Term]) -> Cow<'p, Pmu> {
+    pub(super) fn with_vendor_events<'p>(&self, pmu: &'p Pmu, terms: &[Term]) -> Cow<'p, Pmu> {
         let mut pmu = Cow::Borrowed(pmu);
         for Term { name, value } in terms {
             let is_known = value.is_some() || pmu.events.contains_key(name) || pmu.format.contains_key(name);

@@ -3,6 +3,7 @@
 //! A plan is a template for each CPU, cgroup or process. [`counter`](crate::counter) receives the actual targets at run time.
 
 mod continuity;
+mod derived;
 mod profile;
 mod stream;
 mod tasks;
@@ -386,6 +387,13 @@ pub fn plan(wanted: &Entries<'_>, catalog: &Catalog, support: &StreamSupport) ->
             for group in &entry.groups {
                 builder.resolve(catalog, &entry.name, per, group);
             }
+        }
+    }
+    // After all events that are written: metrics share the counts of events that are counted anyway.
+    for entry in wanted.counters.iter().filter(|entry| !entry.metrics.is_empty()) {
+        builder.level = entry.level;
+        for per in &entry.per {
+            builder.metrics(catalog, entry, per);
         }
     }
     for traced in wanted.traced {

@@ -67,7 +67,13 @@ impl World {
 
     fn count_at_most(&mut self, events: &str, per: Targets, series: usize) {
         let groups = parse(events).unwrap();
-        let counters = [Counters { name: "test".into(), groups, per: vec![per], level: Level::Full }];
+        let counters = [Counters {
+            name: "test".into(),
+            groups,
+            metrics: Vec::new(),
+            per: vec![per],
+            level: Level::Full,
+        }];
         let facts = Facts::read(&self.roots);
         let support = StreamSupport::foreseen(&facts);
         let plan = plan(&Entries::counters(&counters), &Catalog::load(&self.roots, &facts), &support);

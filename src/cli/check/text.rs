@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::rows::{Descriptors, GroupRow};
 use super::stream::{RingBound, StreamRow};
 use super::words::{Together, bytes, count, heading, together};
-use super::{Report, containers, presets, profiles, publication, pushes, restrictions, traces};
+use super::{Report, containers, derived, presets, profiles, publication, pushes, restrictions, traces};
 use crate::error::printable;
 use crate::health::{Line, Scope};
 use crate::plan::NoStream;
@@ -20,6 +20,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     lines(out, &report.notes)?;
     refusals(out, &report.refusals)?;
     groups(out, report)?;
+    derived::write(out, &report.metrics)?;
     presets::write(out, &report.presets)?;
     traces::write(out, &report.traces, &report.probes)?;
     publication::write(out, &report.unpublished)?;

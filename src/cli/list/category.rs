@@ -18,7 +18,7 @@ pub(super) enum Category {
     Pmu,
     /// USDT probes of the programs that are running.
     Sdt,
-    /// Metrics of the presets.
+    /// Metrics that are computed from events.
     Metric,
 }
 
@@ -77,10 +77,16 @@ impl Selection {
         self.categories.contains(&category)
     }
 
-    /// Reports whether events may match, as opposed to USDT probes and metrics only.
+    /// Reports whether events may match, as opposed to USDT probes and metrics only. With the category of metrics, patterns select metrics.
     pub(super) fn has_events(&self) -> bool {
         let of_events = |category: &Category| !matches!(category, Category::Sdt | Category::Metric);
-        self.is_all() || !self.patterns.is_empty() || self.categories.iter().any(of_events)
+        let by_name = !self.patterns.is_empty() && !self.has(Category::Metric);
+        self.is_all() || by_name || self.categories.iter().any(of_events)
+    }
+
+    /// Returns the patterns.
+    pub(super) fn patterns(&self) -> &[Wanted] {
+        &self.patterns
     }
 
     pub(super) fn includes(&self, event: &Listed) -> bool {
@@ -132,6 +138,7 @@ mod tests {
             Selection::new(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>()).unwrap()
         };
         assert!(!selection(&["sdt", "metric"]).has_events());
+        assert!(!selection(&["metric", "l1*"]).has_events());
         assert!(selection(&["sdt", "sw"]).has_events());
         assert!(selection(&["cs"]).pattern().is_some() && selection(&["cs", "hw"]).pattern().is_none());
     }

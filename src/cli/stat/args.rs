@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::{ArgAction, Args};
 
 use super::aggregation::{Aggregation, AggregationArgs};
 use super::hardware;
-use super::metric_list::{self, MetricList};
+use super::metric_list::{self, MetricList, Shown};
 use super::output::OutputArgs;
 use crate::cli::observe::{Target, TargetArgs};
 use crate::event::{Catalog, Modes, Preset, parse, syntax};
@@ -30,10 +31,10 @@ pub(in crate::cli) struct StatArgs {
     /// Count additional events: -d first-level and last-level caches, -dd also TLBs and instruction caches, -ddd also prefetches.
     #[arg(short = 'd', long = "detailed", action = ArgAction::Count)]
     detailed: u8,
-    /// Show only these metrics or groups of metrics, and count the events that they need: IPC,branch_miss_rate. A wrong name lists all.
+    /// Show only these metrics or groups of metrics, and count the events that they need: IPC,branch_miss_rate. See perf-exporter list metric.
     #[arg(short = 'M', long, value_name = "METRICS", value_parser = MetricList::parse)]
     metrics: Vec<MetricList>,
-    /// Show how the pipeline uses its issue slots, on processors with top-down events.
+    /// Show how the pipeline uses its issue slots: -M topdown-l1,topdown-l2 --metric-only.
     #[arg(long)]
     topdown: bool,
     /// Count hardware transactions, on processors with transactional memory.
@@ -99,15 +100,12 @@ pub(super) struct Times {
 }
 
 impl StatArgs {
-    /// Returns the events to count: the requested events or the default of perf, followed by the detailed events.
+    /// Returns the events to count: the requested events or the default of perf, those of the metrics, and the detailed events.
     ///
     /// # Errors
-    /// If the PMU of this host does not have the events of `--topdown` or `-T`.
-    pub(super) fn events(&self, catalog: &Catalog) -> anyhow::Result<Vec<syntax::Group>> {
+    /// If the PMU of this host does not have the events of `-T`.
+    pub(super) fn events(&self, catalog: &Catalog, metrics: &Shown) -> anyhow::Result<Vec<syntax::Group>> {
         let mut special: Vec<syntax::Group> = Vec::new();
-        if self.topdown {
-            special.extend(hardware::topdown(catalog)?);
-        }
         if self.transaction {
             special.extend(hardware::transaction(catalog)?);
         }
@@ -126,14 +124,20 @@ impl StatArgs {
             asked => asked.iter().flat_map(|Events(groups)| groups.clone()).collect(),
         };
         events.extend(special);
-        metric_list::add_events(&self.metrics, &mut events);
+        metrics.add_events(&mut events);
         events.extend(details);
         Ok(events)
     }
 
-    /// Returns the names of the metrics to show. Empty for all.
-    pub(super) fn metrics(&self) -> Vec<&'static str> {
-        self.metrics.iter().flat_map(MetricList::names).collect()
+    /// Returns the metrics to show.
+    ///
+    /// # Errors
+    /// If this host does not have the metrics of `-M` or `--topdown`.
+    pub(super) fn metrics(&self, catalog: &Catalog) -> anyhow::Result<Shown> {
+        let topdown =
+            if self.topdown { metric_list::topdown(catalog).context("--topdown")? } else { Vec::new() };
+        let words = topdown.into_iter().chain(self.metrics.iter().flat_map(MetricList::words));
+        Shown::on_host(words, catalog).context("-M")
     }
 
     /// Reports whether only metrics are shown.
@@ -239,7 +243,9 @@ mod tests {
     #[test]
     fn details_are_added_to_the_events_and_the_default_stands_for_none() {
         let names = |line: &str| -> Vec<String> {
-            read(line).unwrap().events(&nowhere()).unwrap().iter().map(ToString::to_string).collect()
+            let (args, catalog) = (read(line).unwrap(), nowhere());
+            let metrics = args.metrics(&catalog).unwrap();
+            args.events(&catalog, &metrics).unwrap().iter().map(ToString::to_string).collect()
         };
         assert_eq!(names("-e faults,{cycles,branches} -e r1a8"), ["faults", "{cycles,branches}", "r1a8"]);
         assert_eq!(names("").first().map(String::as_str), Some("task-clock"));
@@ -249,7 +255,6 @@ mod tests {
         assert_eq!(names("-M IPC -e faults"), ["faults", "{instructions,cycles}"]);
         assert_eq!(names("-M page_faults_per_second -e page-faults"), ["page-faults", "task-clock"]);
         assert!(names("-n true").is_empty());
-        assert_eq!(read("-M ipc").unwrap().metrics(), ["insn_per_cycle"]);
         let detail = names("-d -e faults");
         assert_eq!(detail[..2], ["faults", "{L1-dcache-loads,L1-dcache-load-misses}"]);
     }

@@ -66,7 +66,7 @@ pub(super) struct ReportArgs {
     pub(super) input: PathBuf,
     #[command(flatten)]
     aggregation_args: AggregationArgs,
-    /// Show only these metrics or groups of metrics: IPC,branch_miss_rate. A wrong name lists all.
+    /// Show only these metrics or groups of metrics: IPC,branch_miss_rate. See perf-exporter list metric.
     #[arg(short = 'M', long, value_name = "METRICS", value_parser = MetricList::parse)]
     metrics: Vec<MetricList>,
     #[command(flatten)]
@@ -113,8 +113,8 @@ impl ReportArgs {
     }
 
     /// Returns the names of the metrics to show. Empty for all.
-    pub(super) fn metrics(&self) -> Vec<&'static str> {
-        self.metrics.iter().flat_map(MetricList::names).collect()
+    pub(super) fn metrics(&self) -> impl Iterator<Item = &str> {
+        self.metrics.iter().flat_map(MetricList::words)
     }
 }
 

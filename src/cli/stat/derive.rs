@@ -1,22 +1,18 @@
-//! Metrics that perf derives from counts: ratios to time and to other counts. Without I/O.
-//!
-//! The formulas and units are those of perf (`tools/perf/util/stat-shadow.c`).
+//! Metrics next to counts: those of the built-in metrics whose events are counted, and rates. Without I/O.
 
 use std::time::Duration;
 
-use super::metric::{Metric, Style, rate};
-use super::role::{Cache, Role};
-use crate::event::Event;
+use super::metric::{Metric, rate};
+use super::metric_list::Shown;
+use crate::event::metric::CLOCK;
+use crate::event::{Event, Kind, metric};
 
-/// Name of the metric of clocks.
-const CPUS: &str = "CPUs_utilized";
-
-/// The execution modes and the PMU that an event covers. A ratio of two counts is only valid if both have the same view.
+/// The execution modes and the PMU that an event covers. A ratio of two counts of cores is only valid if both have the same view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct View {
     /// Excluded modes: user, kernel, hypervisor; idle, host, guest.
     excluded: [[bool; 3]; 2],
-    pmu: Option<std::sync::Arc<str>>,
+    pub(super) pmu: Option<std::sync::Arc<str>>,
 }
 
 impl View {
@@ -28,148 +24,174 @@ impl View {
     }
 }
 
-/// Returns the metrics for a count of `value` in `elapsed`. `of` returns counts of the same target and view. Counts of zero are ignored.
-pub(super) fn metrics(
-    role: Role,
-    value: f64,
-    elapsed: Duration,
-    of: impl Fn(Role) -> Option<f64>,
-) -> Vec<Metric> {
-    let base = |role| of(role).filter(|&count| count > 0.0);
-    let share = |name, whole, unit| {
-        base(whole).map(|whole| Metric::new(name, Style::Percent, 100.0 * value / whole, unit))
-    };
-    let rate = |name| base(Role::Clock).map(|clock| rate(name, value / clock * 1e3));
-    let metric = match role {
-        Role::Instructions => return instructions(value, base),
-        Role::Topdown(category) => return category.metrics(value, base),
-        Role::Transaction(event) => event.metric(value, base),
-        Role::Clock => (!elapsed.is_zero())
-            .then(|| Metric::new(CPUS, Style::Fine, value / (elapsed.as_secs_f64() * 1e3), "CPUs utilized")),
-        // Cycles per millisecond are thousands of cycles per second.
-        Role::Cycles => base(Role::Clock)
-            .map(|clock| Metric::new("cycles_frequency", Style::Fine, value / clock / 1e6, "GHz")),
-        Role::CacheMisses => share("cache_miss_rate", Role::CacheReferences, "of all cache refs"),
-        Role::BranchMisses => share("branch_miss_rate", Role::Branches, "of all branches"),
-        Role::LoadMisses(cache) => {
-            let (_, name, unit) = Cache::ALL[cache as usize];
-            share(name, Role::Loads(cache), unit)
-        }
-        Role::StalledFrontend => share("frontend_cycles_idle", Role::Cycles, "frontend cycles idle"),
-        Role::StalledBackend => share("backend_cycles_idle", Role::Cycles, "backend cycles idle"),
-        Role::ContextSwitches => rate("cs_per_second"),
-        Role::Migrations => rate("migrations_per_second"),
-        Role::PageFaults => rate("page_faults_per_second"),
-        Role::Branches => rate("branch_frequency"),
-        Role::CacheReferences | Role::Loads(_) | Role::Occurrences => rate(""),
-        Role::Other => None,
-    };
-    metric.into_iter().collect()
+/// A count, as far as metrics depend on it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Count<'a> {
+    /// The key of its event in formulas.
+    pub key: &'a str,
+    /// The PMU, if the event belongs to one of several.
+    pub pmu: Option<&'a str>,
+    /// Whether a rate is useful: it counts occurrences.
+    pub has_rate: bool,
+    /// The count, in its base unit.
+    pub value: f64,
 }
 
-fn instructions(value: f64, base: impl Fn(Role) -> Option<f64>) -> Vec<Metric> {
-    let per_cycle = base(Role::Cycles)
-        .map(|cycles| Metric::new("insn_per_cycle", Style::Ratio, value / cycles, "insn per cycle"));
-    let stalled = match (base(Role::StalledFrontend), base(Role::StalledBackend)) {
-        (Some(frontend), Some(backend)) => Some(frontend.max(backend)),
-        (frontend, backend) => frontend.or(backend),
-    };
-    let name = "stalled_cycles_per_instruction";
-    let per_instruction = stalled
-        .filter(|_| value > 0.0)
-        .map(|stalled| Metric::new(name, Style::Ratio, stalled / value, "stalled cycles per insn"));
-    per_cycle.into_iter().chain(per_instruction).collect()
+/// Reports whether a rate of an event is useful: it counts occurrences, not a quantity, and not on a PMU outside of the cores.
+pub(super) fn has_rate(event: &Event, key: &str) -> bool {
+    event.scale.is_none() && event.kind != Kind::Pmu && key != CLOCK && key != "slots"
+}
+
+/// Returns the metrics for a count in `elapsed`. `of` returns counts of the same target and view by their keys, in their base units.
+pub(super) fn metrics(
+    shown: &Shown,
+    count: Count<'_>,
+    elapsed: Duration,
+    of: &dyn Fn(&str) -> Option<f64>,
+) -> Vec<Metric> {
+    let of = |key: &str| if key == count.key { Some(count.value) } else { of(key) };
+    let elapsed = (!elapsed.is_zero()).then_some(elapsed.as_secs_f64());
+    let value = |metric: &metric::Metric| Some(Metric::of(metric.definition, metric.value(elapsed, &of)?));
+    let mut metrics: Vec<Metric> = Vec::new();
+    for metric in shown.at(count).filter_map(value) {
+        // On a machine with several types of cores, a metric may have several formulas.
+        if !metrics.iter().any(|other| other.name == metric.name) {
+            metrics.push(metric);
+        }
+    }
+    metrics.extend(plain_rate(shown, count, &of));
+    metrics
+}
+
+/// Returns the metrics that a count can have, with arbitrary values. `has` reports which counts there are.
+pub(super) fn possible(shown: &Shown, count: Count<'_>, has: &dyn Fn(&str) -> bool) -> Vec<Metric> {
+    let has = |key: &str| key == count.key || has(key);
+    let possible = shown.at(count).filter(|metric| metric.is_possible(&has));
+    let mut metrics: Vec<Metric> = possible.map(|metric| Metric::of(metric.definition, 1.0)).collect();
+    metrics.extend(plain_rate(shown, count, &|key| has(key).then_some(1.0)));
+    metrics
+}
+
+/// Returns the rate of an event that has no metric of its own.
+fn plain_rate(shown: &Shown, count: Count<'_>, of: &dyn Fn(&str) -> Option<f64>) -> Option<Metric> {
+    let has_rate = count.has_rate && !shown.by_name && shown.at(count).next().is_none();
+    let clock = of(CLOCK).filter(|&clock| clock > 0.0 && has_rate)?;
+    Some(rate("", count.value / clock))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::metric::resolved_key;
     use crate::event::{Selector, parse, syntax};
     use crate::host::{Facts, Roots};
 
     const SECOND: Duration = Duration::from_secs(1);
 
     /// Counts of half a second of CPU time at 2 GHz.
-    fn count(role: Role) -> Option<f64> {
-        Some(match role {
-            Role::Clock => 500.0,
-            Role::Cycles => 1e9,
-            Role::Instructions => 2.5e9,
-            Role::CacheReferences => 4e6,
-            Role::Branches => 5e8,
-            Role::StalledFrontend => 1e8,
-            Role::StalledBackend => 5e8,
-            Role::Loads(_) => 8e8,
+    fn counted(key: &str) -> Option<f64> {
+        Some(match key {
+            CLOCK => 0.5,
+            "cycles" => 1e9,
+            "instructions" => 2.5e9,
+            "cache-references" => 4e6,
+            "branches" => 5e8,
+            "stalled-cycles-frontend" => 1e8,
+            "stalled-cycles-backend" => 5e8,
+            "L1-dcache-loads" | "LLC-loads" | "iTLB-loads" => 8e8,
             _ => return None,
         })
     }
 
-    fn told(role: Role, value: f64, of: impl Fn(Role) -> Option<f64>) -> Vec<String> {
+    fn told(key: &str, value: f64, of: impl Fn(&str) -> Option<f64>) -> Vec<String> {
+        let count = Count { key, pmu: None, has_rate: key != CLOCK && key != "slots", value };
         let written = |metric: &Metric| format!("{:.3} {}", metric.value, metric.unit);
-        metrics(role, value, SECOND, of).iter().map(written).collect()
+        metrics(Shown::automatic(), count, SECOND, &of).iter().map(written).collect()
     }
 
     #[test]
     fn a_count_is_related_to_what_perf_relates_it_to() {
-        let l1 = Cache::L1Data;
-        for (role, value, expected) in [
-            (Role::Clock, 500.0, "0.500 CPUs utilized"),
-            (Role::Cycles, 1e9, "2.000 GHz"),
-            (Role::BranchMisses, 5e6, "1.000 of all branches"),
-            (Role::CacheMisses, 1e6, "25.000 of all cache refs"),
-            (Role::LoadMisses(l1), 4e7, "5.000 of all L1-dcache accesses"),
-            (Role::LoadMisses(Cache::LastLevel), 4e7, "5.000 of all LL-cache accesses"),
-            (Role::LoadMisses(Cache::InstructionTlb), 4e7, "5.000 of all iTLB cache accesses"),
-            (Role::StalledFrontend, 1e8, "10.000 frontend cycles idle"),
-            (Role::StalledBackend, 5e8, "50.000 backend cycles idle"),
-            (Role::Branches, 6e8, "1.200 G/sec"),
-            (Role::Loads(l1), 8e5, "1.600 M/sec"),
-            (Role::Occurrences, 600.0, "1.200 K/sec"),
-            (Role::Occurrences, 500.0, "1000.000 /sec"),
-            (Role::PageFaults, 0.0, "0.000 /sec"),
+        for (key, value, expected) in [
+            (CLOCK, 0.5, "0.500 CPUs utilized"),
+            ("cycles", 1e9, "2.000 GHz"),
+            ("branch-misses", 5e6, "1.000 of all branches"),
+            ("cache-misses", 1e6, "25.000 of all cache refs"),
+            ("L1-dcache-load-misses", 4e7, "5.000 of all L1-dcache accesses"),
+            ("LLC-load-misses", 4e7, "5.000 of all LL-cache accesses"),
+            ("iTLB-load-misses", 4e7, "5.000 of all iTLB cache accesses"),
+            ("stalled-cycles-frontend", 1e8, "10.000 frontend cycles idle"),
+            ("stalled-cycles-backend", 5e8, "50.000 backend cycles idle"),
+            ("branches", 6e8, "1.200 G/sec"),
+            ("L1-dcache-loads", 8e5, "1.600 M/sec"),
+            ("bus-cycles", 600.0, "1.200 K/sec"),
+            ("bus-cycles", 500.0, "1000.000 /sec"),
+            ("page-faults", 0.0, "0.000 /sec"),
         ] {
-            assert_eq!(told(role, value, count), [expected], "{role:?}");
+            assert_eq!(told(key, value, counted), [expected], "{key}");
         }
-        assert!(told(Role::Other, 1.0, count).is_empty());
-    }
-
-    #[test]
-    fn a_rate_has_a_prefix_that_can_be_removed() {
-        for (per_second, value) in [(2.5e6, 2.5), (700.0, 700.0), (3e12, 3000.0)] {
-            let rate = rate("", per_second);
-            assert!((rate.value - value).abs() < 1e-9, "{rate:?}");
-            assert!((rate.without_prefix() / per_second - 1.0).abs() < 1e-9, "{rate:?}");
-        }
-        assert_eq!(Metric::new("", Style::Fine, 2.5, "GHz").without_prefix(), 2.5);
+        assert!(told("slots", 1.0, counted).is_empty());
     }
 
     #[test]
     fn instructions_have_two_relations_where_stalls_are_counted() {
         let both = ["2.500 insn per cycle", "0.200 stalled cycles per insn"];
-        assert_eq!(told(Role::Instructions, 2.5e9, count), both);
-        let no_stalls = |role| match role {
-            Role::StalledBackend | Role::StalledFrontend => None,
-            role => count(role),
+        assert_eq!(told("instructions", 2.5e9, counted), both);
+        let one = |key: &str| counted(key).filter(|_| key != "stalled-cycles-backend");
+        assert_eq!(told("instructions", 2.5e9, one)[1], "0.040 stalled cycles per insn");
+        let none = |key: &str| counted(key).filter(|_| !key.starts_with("stalled"));
+        assert_eq!(told("instructions", 2.5e9, none), both[..1]);
+        assert_eq!(told("instructions", 0.0, counted), ["0.000 insn per cycle"]);
+    }
+
+    #[test]
+    fn each_category_is_a_share_of_all_slots_and_the_second_level_has_a_rest() {
+        let count = |key: &str| {
+            Some(match key {
+                "topdown-retiring" => 30.0,
+                "topdown-be-bound" => 50.0,
+                "topdown-fe-bound" => 20.0,
+                "topdown-bad-spec" => 0.0,
+                _ => return None,
+            })
         };
-        assert_eq!(told(Role::Instructions, 2.5e9, no_stalls), both[..1]);
-        assert_eq!(told(Role::Instructions, 0.0, count), ["0.000 insn per cycle"]);
+        assert_eq!(told("topdown-retiring", 30.0, count), ["30.000 Retiring"]);
+        assert_eq!(told("topdown-bad-spec", 0.0, count), ["0.000 Bad Speculation"]);
+        assert_eq!(told("topdown-mem-bound", 45.0, count), ["45.000 Memory Bound", "5.000 Core Bound"]);
+        let heavy = ["31.000 Heavy Operations", "0.000 Light Operations"];
+        assert_eq!(told("topdown-heavy-ops", 31.0, count), heavy);
+        assert!(told("topdown-retiring", 0.0, |_| None).is_empty());
+    }
+
+    #[test]
+    fn transactions_have_shares_of_cycles_and_cycles_of_each() {
+        let count = |key: &str| match key {
+            "cycles" => Some(1000.0),
+            "cycles-t" => Some(400.0),
+            _ => None,
+        };
+        for (event, value, expected) in [
+            ("cycles-t", 400.0, "40.000 transactional cycles"),
+            ("cycles-ct", 300.0, "10.000 aborted cycles"),
+            ("cycles-ct", 401.0, "0.000 aborted cycles"),
+            ("tx-start", 8.0, "50.000 cycles / transaction"),
+            ("el-start", 4.0, "100.000 cycles / elision"),
+        ] {
+            assert_eq!(told(event, value, count), [expected]);
+        }
+        assert!(told("tx-start", 0.0, count).is_empty());
     }
 
     #[test]
     fn nothing_is_related_to_what_was_not_counted_or_is_zero() {
-        for role in [
-            Role::Cycles,
-            Role::Instructions,
-            Role::BranchMisses,
-            Role::CacheMisses,
-            Role::LoadMisses(Cache::DataTlb),
-            Role::StalledFrontend,
-            Role::Occurrences,
-        ] {
-            assert!(told(role, 7.0, |_| None).is_empty(), "{role:?}");
-            assert!(told(role, 7.0, |_| Some(0.0)).is_empty(), "{role:?}");
+        for key in
+            ["cycles", "instructions", "branch-misses", "cache-misses", "dTLB-load-misses", "bus-cycles"]
+        {
+            assert!(told(key, 7.0, |_| None).is_empty(), "{key}");
+            let is_zero = |other: &str| (!other.starts_with("stalled")).then_some(0.0);
+            assert!(told(key, 7.0, is_zero).is_empty(), "{key}");
         }
-        assert!(metrics(Role::Clock, 7.0, Duration::ZERO, count).is_empty());
+        let clock = Count { key: CLOCK, pmu: None, has_rate: false, value: 7.0 };
+        assert!(metrics(Shown::automatic(), clock, Duration::ZERO, &counted).is_empty());
     }
 
     fn event(text: &str) -> (Event, syntax::Name) {
@@ -184,30 +206,26 @@ mod tests {
 
     #[test]
     fn events_are_known_by_their_numbers_whatever_they_are_called() {
-        for (text, role) in [
-            ("task-clock", Role::Clock),
-            ("cpu-clock", Role::Clock),
-            ("cpu-cycles", Role::Cycles),
-            ("instructions:u", Role::Instructions),
-            ("branch-instructions", Role::Branches),
-            ("bus-cycles", Role::Occurrences),
-            ("L1-icache-load-misses", Role::LoadMisses(Cache::L1Instruction)),
-            ("LLC-loads", Role::Loads(Cache::LastLevel)),
-            ("LLC-stores", Role::Occurrences),
-            ("dTLB-store-misses", Role::Occurrences),
-            ("node-loads", Role::Occurrences),
-            ("faults", Role::PageFaults),
-            ("cs", Role::ContextSwitches),
-            ("migrations", Role::Migrations),
-            ("minor-faults", Role::Occurrences),
-            ("r1a8", Role::Occurrences),
+        for (text, key) in [
+            ("task-clock", CLOCK),
+            ("cpu-clock", CLOCK),
+            ("cpu-cycles", "cycles"),
+            ("0:1", "instructions"),
+            ("instructions:u", "instructions"),
+            ("branch-instructions", "branches"),
+            ("L1-icache-load-misses", "L1-icache-load-misses"),
+            ("LLC-read", "LLC-loads"),
+            ("faults", "page-faults"),
+            ("cs", "context-switches"),
+            ("migrations", "cpu-migrations"),
+            ("r1a8", "r1a8"),
         ] {
             let (event, written) = event(text);
-            assert_eq!(Role::of(&event, &written), role, "{text}");
+            assert_eq!(&*resolved_key(&event, &written), key, "{text}");
         }
         let (mut atom, written) = event("instructions");
         atom.selector = Selector { config: [10 << 32 | 1, 0, 0, 0], ..atom.selector };
-        assert_eq!(Role::of(&atom, &written), Role::Instructions);
+        assert_eq!(&*resolved_key(&atom, &written), "instructions");
     }
 
     #[test]

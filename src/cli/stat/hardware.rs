@@ -1,35 +1,10 @@
-//! Events that only some processors have: top-down analysis and transactional memory.
+//! Events that only some processors have: transactional memory.
 
 use crate::event::{Catalog, Event, parse, syntax};
-
-/// Events of the first level of top-down analysis. The kernel requires `slots` as the leader.
-const TOPDOWN: [&str; 5] =
-    ["slots", "topdown-retiring", "topdown-bad-spec", "topdown-fe-bound", "topdown-be-bound"];
-
-/// Events of the second level, which belong to the same group.
-const TOPDOWN_LEVEL_2: [&str; 4] =
-    ["topdown-heavy-ops", "topdown-br-mispredict", "topdown-fetch-lat", "topdown-mem-bound"];
 
 /// Events of transactional memory: always, and where the PMU has both others.
 const TRANSACTION: [&str; 2] = ["cycles-t", "tx-start"];
 const TRANSACTION_MORE: [&str; 2] = ["el-start", "cycles-ct"];
-
-/// Returns the events of `--topdown`.
-///
-/// # Errors
-/// If no core PMU of this host has them.
-pub(super) fn topdown(catalog: &Catalog) -> anyhow::Result<Vec<syntax::Group>> {
-    let Some(pmu) = pmu_with(catalog, &TOPDOWN) else {
-        anyhow::bail!(
-            "--topdown: this host has no core PMU with the events {}; \
-             Intel Core processors since Ice Lake (10th generation) and Xeon since Ice Lake (3rd generation) have them; \
-             a virtual machine has them if its hypervisor exposes the PMU",
-            TOPDOWN.join(", ")
-        );
-    };
-    let more: &[&str] = if has_all(catalog, &pmu, &TOPDOWN_LEVEL_2) { &TOPDOWN_LEVEL_2 } else { &[] };
-    Ok(groups(&format!("{{{}}}", terms(&pmu, &[&TOPDOWN, more].concat()))))
-}
 
 /// Returns the events of `-T`.
 ///
@@ -86,16 +61,6 @@ mod tests {
     }
 
     #[test]
-    fn topdown_events_are_one_group_with_slots_first() {
-        let (_dir, catalog) = machine_with("cpu", &[&TOPDOWN[..], &TOPDOWN_LEVEL_2].concat());
-        let group = &texts(&topdown(&catalog).unwrap())[0];
-        assert!(group.starts_with("{cpu/slots/,cpu/topdown-retiring/"), "{group}");
-        assert!(group.ends_with("cpu/topdown-mem-bound/}"), "{group}");
-        let (_dir, first_level) = machine_with("cpu", &TOPDOWN);
-        assert!(texts(&topdown(&first_level).unwrap())[0].ends_with("cpu/topdown-be-bound/}"));
-    }
-
-    #[test]
     fn transactions_have_more_events_where_the_pmu_counts_elision() {
         let (_dir, full) = machine_with("cpu", &["cycles-t", "cycles-ct", "tx-start", "el-start"]);
         let found = texts(&transaction(&full).unwrap());
@@ -108,8 +73,6 @@ mod tests {
     #[test]
     fn a_refusal_names_the_hardware() {
         let empty = Catalog::load(&Roots::under(std::path::Path::new("/nonexistent")), &Facts::default());
-        let error = topdown(&empty).unwrap_err().to_string();
-        assert!(error.contains("Ice Lake") && error.contains("hypervisor"), "{error}");
         assert!(transaction(&empty).unwrap_err().to_string().contains("TSX"));
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn seconds(at: Duration) -> String {
 }
 
 fn metric(metric: &Metric) -> [String; 2] {
-    [metric.style.format(metric.value), metric.unit.clone()]
+    [metric.number(), metric.unit.clone()]
 }
 
 /// One line, with the keys of perf.

@@ -9,7 +9,7 @@ use serde::ser::{SerializeMap, Serializer};
 
 use super::aggregation::PartLabel;
 use super::machine::seconds;
-use super::metric::Metric;
+use super::metric::{Metric, is_percent};
 use super::table::{Frame, Row};
 
 /// Width of a column, as in perf.
@@ -54,7 +54,7 @@ impl Serialize for Object<'_> {
         self.line.part.map_or(Ok(()), |part| part.entries(&mut map))?;
         self.line.cgroup.map_or(Ok(()), |cgroup| map.serialize_entry("cgroup", &**cgroup))?;
         for (column, metric) in self.columns.iter().zip(&self.line.values) {
-            metric.map_or(Ok(()), |metric| map.serialize_entry(&column.title, &plain(metric)))?;
+            metric.map_or(Ok(()), |metric| map.serialize_entry(&column.title, &metric.plain()))?;
         }
         map.end()
     }
@@ -77,7 +77,7 @@ impl MetricTable {
                 all.push((ratio, Column { line, name: metric.name, title }));
             }
         }
-        let keeps_all = !frame.metrics.is_empty() || !all.iter().any(|(ratio, _)| *ratio);
+        let keeps_all = frame.metrics.by_name || !all.iter().any(|(ratio, _)| *ratio);
         let mut columns: Vec<Column> = Vec::new();
         for (_, mut column) in all.into_iter().filter(|(ratio, _)| keeps_all || *ratio) {
             let event = |column: &Column| frame.lines.get(column.line).map(|line| &line.name);
@@ -126,8 +126,8 @@ impl MetricTable {
             text += &line.cgroup.map(|cgroup| format!("{cgroup:<CGROUP$} ")).unwrap_or_default();
             for (column, metric) in self.columns.iter().zip(line.values) {
                 let width = column.title.chars().count().max(WIDTH);
-                let percent = metric.is_some_and(|metric| metric.style.is_percent());
-                let value = metric.map(plain).unwrap_or_default() + if percent { "%" } else { "" };
+                let percent = metric.is_some_and(|metric| is_percent(metric.style));
+                let value = metric.map(Metric::plain).unwrap_or_default() + if percent { "%" } else { "" };
                 text += &format!("{value:>width$} ");
             }
             writeln!(out, "{}", text.trim_end())?;
@@ -147,7 +147,7 @@ impl MetricTable {
             let time = at.map(seconds).into_iter();
             let part = line.part.into_iter().flat_map(PartLabel::fields);
             let cgroup = line.cgroup.map(ToString::to_string);
-            let values = line.values.into_iter().map(|metric| metric.map(plain).unwrap_or_default());
+            let values = line.values.into_iter().map(|metric| metric.map(Metric::plain).unwrap_or_default());
             let fields: Vec<String> = time.chain(part).chain(cgroup).chain(values).collect();
             writeln!(out, "{}", fields.join(separator))?;
         }
@@ -186,15 +186,11 @@ impl MetricTable {
     }
 }
 
-/// Formats a value without its unit. Rates are per second, without a prefix.
-fn plain(metric: &Metric) -> String {
-    metric.style.format(metric.without_prefix())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cli::stat::aggregation::{Aggregation, Part, Parts};
+    use crate::cli::stat::metric_list::Shown;
     use crate::cli::stat::table::{Key, Totals};
     use crate::cli::stat::tests::testing::{cpus, lines, reading};
 
@@ -205,7 +201,8 @@ mod tests {
         counts: &[(Key, u64, u64, u64)],
     ) -> String {
         let lines = lines("intel-server", events);
-        let frame = Frame { metrics, ..Frame::of(&lines, parts) };
+        let metrics = Shown::of_recording(metrics.iter().copied());
+        let frame = Frame { metrics: &metrics, ..Frame::of(&lines, parts) };
         let rows = Totals::of(&lines, &reading(1000, counts)).rows(&frame);
         let table = MetricTable::new(&frame);
         let at = Some(Duration::from_millis(1500));

@@ -15,7 +15,6 @@ mod args;
 mod command;
 mod derive;
 mod hardware;
-mod hardware_metrics;
 mod machine;
 mod metric;
 mod metric_list;
@@ -25,7 +24,6 @@ mod output;
 mod print;
 mod record;
 mod report;
-mod role;
 mod select;
 mod session;
 mod summed;
@@ -34,7 +32,7 @@ mod text;
 mod threads;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::path::Path;
 
@@ -75,7 +73,8 @@ fn count<K: Kernel>(
 ) -> Result<Ending, Failure> {
     let found = host.find(&args.target().map_err(Failure::Usage)?)?;
     let modes = args.modes(found.user_space_only(host.facts()));
-    let events = args.events(&host.catalog)?;
+    let metrics = args.metrics(&host.catalog)?;
+    let events = args.events(&host.catalog, &metrics)?;
     let all_threads = args.aggregation() == Aggregation::Thread && matches!(found, Subject::Machine { .. });
     let subject_text = found.describe(&Program::new(&args.command).shown());
     let (subject, parts) = match all_threads {
@@ -87,7 +86,7 @@ fn count<K: Kernel>(
     };
     let selection = Selection::new(&host.catalog, modes, &subject.per(), &events)
         .map_err(|unresolved| Failure::Usage(anyhow::Error::new(unresolved).context("-e")))?;
-    let (cgroups, times, metrics) = (subject.cgroups(), args.times(), args.metrics());
+    let (cgroups, times) = (subject.cgroups(), args.times());
     let of_lines = Frame::of(&selection.lines, &parts);
     let frame = Frame { cgroups: &cgroups, repeated: times.repeat > 1, metrics: &metrics, ..of_lines };
     let session = Session {

@@ -9,6 +9,7 @@ use perf_event_open_sys::bindings as abi;
 
 use super::aggregation::{Aggregation, Part, Parts};
 use super::command::ReportArgs;
+use super::metric_list::Shown;
 use super::metric_table::MetricTable;
 use super::print::Printer;
 use super::select::Line;
@@ -29,7 +30,7 @@ pub(super) fn report(args: &ReportArgs) -> Result<Ending, Failure> {
     let mut reader = CountReader::new(&file).with_context(path)?;
     let first = reader.next_reading().with_context(path)?.ok_or(Invalid::NoCounts).with_context(path)?;
     let mut counted = Counted::new(&reader, &first, asked)?;
-    let metrics = args.metrics();
+    let metrics = Shown::of_recording(args.metrics());
     let (mut parts, mut reading) = counted.reading(&reader, &first);
     let frame = Frame { cgroups: &counted.cgroups, metrics: &metrics, ..Frame::of(&counted.lines, &parts) };
     let table = args.output_args.metric_only.then(|| MetricTable::new(&frame));

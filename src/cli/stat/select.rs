@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::derive::View;
-use super::role::Role;
+use super::derive::{Count, View, has_rate};
+use crate::event::metric::{CLOCK, resolved_key};
 use crate::event::{Catalog, Event, Kind, Missing, Modes, Scale, Unresolved, parse, syntax};
 use crate::health::Refusal;
 use crate::plan::{self, Group};
@@ -24,8 +24,12 @@ pub(super) struct Line {
     /// Unit of the value. Empty for a plain number.
     pub unit: Arc<str>,
     scale: Option<Scale>,
-    pub role: Role,
+    /// The key of the event in formulas. Empty if this host does not have the event.
+    pub key: Arc<str>,
     pub view: View,
+    /// Whether counts of other views are related to it: it is not an event of the cores.
+    has_no_view: bool,
+    has_rate: bool,
     /// Index of the requested group that contains the event.
     pub group: usize,
 }
@@ -33,16 +37,18 @@ pub(super) struct Line {
 impl Line {
     /// Creates the line of an event. `event` is `None` if this host does not have it.
     fn of(event: Option<(&Event, &syntax::Name)>, name: Arc<str>, group: usize) -> Self {
-        let role = event.map_or(Role::Other, |(event, written)| Role::of(event, written));
+        let key = event.map(|(event, written)| resolved_key(event, written)).unwrap_or_default();
         let event = event.map(|(event, _)| event);
+        let has_rate = event.is_some_and(|event| has_rate(event, &key));
+        let has_no_view = event.is_some_and(|event| event.kind == Kind::Pmu) || &*key == CLOCK;
         let view = event.map(View::of).unwrap_or_default();
         let scale = event.and_then(|event| event.scale.clone());
-        let unit = match (role, &scale) {
-            (Role::Clock, _) => "msec".into(),
-            (_, Some(scale)) => Arc::clone(&scale.unit),
-            (_, None) => "".into(),
+        let unit = match &scale {
+            _ if &*key == CLOCK => "msec".into(),
+            Some(scale) => Arc::clone(&scale.unit),
+            None => "".into(),
         };
-        Self { name, unit, scale, role, view, group }
+        Self { name, unit, scale, key, view, has_no_view, has_rate, group }
     }
 
     /// Creates the line of an event in a recording.
@@ -55,24 +61,40 @@ impl Line {
 
     /// Converts `count` to the unit of the line.
     pub(super) fn quantity(&self, count: u64) -> f64 {
-        match (self.role, &self.scale) {
-            (Role::Clock, _) => count as f64 / NANOSECONDS_IN_A_MILLISECOND,
-            (_, Some(scale)) => scale.quantity(count),
-            (_, None) => count as f64,
+        match &self.scale {
+            _ if self.is_clock() => count as f64 / NANOSECONDS_IN_A_MILLISECOND,
+            Some(scale) => scale.quantity(count),
+            None => count as f64,
         }
     }
 
-    /// Reports whether a metric of `own` may combine its count with this one as `role`. Clocks have no view.
-    pub(super) fn is_related(&self, role: Role, own: &Self) -> bool {
-        self.role == role && (role == Role::Clock || self.view == own.view)
+    /// Reports whether a metric of `own` may combine its count with this one as the operand `key`. Clocks and events outside of the cores
+    /// have no view.
+    pub(super) fn is_related(&self, key: &str, own: &Self) -> bool {
+        *self.key == *key && (self.has_no_view || self.view == own.view)
+    }
+
+    /// Converts a quantity of the line to the base unit of its event, as formulas need it.
+    pub(super) fn in_base_unit(&self, quantity: f64) -> f64 {
+        if self.is_clock() { quantity / 1e3 } else { quantity }
+    }
+
+    /// Returns a count of the line, for metrics.
+    pub(super) fn count(&self, quantity: f64) -> Count<'_> {
+        let value = self.in_base_unit(quantity);
+        Count { key: &self.key, pmu: self.view.pmu.as_deref(), has_rate: self.has_rate, value }
+    }
+
+    fn is_clock(&self) -> bool {
+        &*self.key == CLOCK
     }
 
     /// Returns the value of one count in the unit of the line.
     pub(super) fn factor(&self) -> f64 {
-        match (self.role, &self.scale) {
-            (Role::Clock, _) => 1.0 / NANOSECONDS_IN_A_MILLISECOND,
-            (_, Some(scale)) => scale.factor,
-            (_, None) => 1.0,
+        match &self.scale {
+            _ if self.is_clock() => 1.0 / NANOSECONDS_IN_A_MILLISECOND,
+            Some(scale) => scale.factor,
+            None => 1.0,
         }
     }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::aggregation::{Part, PartLabel, Parts};
-use super::derive::metrics;
+use super::derive::{metrics, possible};
 use super::metric::Metric;
-use super::role::Role;
+use super::metric_list::Shown;
 use super::select::Line;
 use crate::cli::observe::Mean;
 use crate::health::Interval;
@@ -180,28 +180,22 @@ pub(super) struct Frame<'a> {
     pub parts: &'a Parts,
     /// Whether there are several runs.
     pub repeated: bool,
-    /// Names of the metrics to show. Empty for all.
-    pub metrics: &'a [&'static str],
+    /// Metrics to show.
+    pub metrics: &'a Shown,
 }
 
 impl<'a> Frame<'a> {
     /// Returns the layout of one run without cgroups, with all metrics.
     pub(super) fn of(lines: &'a [Line], parts: &'a Parts) -> Self {
-        Self { lines, cgroups: &[], parts, repeated: false, metrics: &[] }
+        Self { lines, cgroups: &[], parts, repeated: false, metrics: Shown::automatic() }
     }
 
     /// Returns the metrics that a line can have, with arbitrary values.
     pub(super) fn possible_metrics(&self, line: usize) -> Vec<Metric> {
         let Some(own) = self.lines.get(line) else { return Vec::new() };
-        let all = metrics(own.role, 1.0, Duration::from_secs(1), |role| {
-            self.lines.iter().any(|other| other.is_related(role, own)).then_some(1.0)
-        });
-        self.selected(all)
-    }
-
-    fn selected(&self, mut all: Vec<Metric>) -> Vec<Metric> {
-        all.retain(|metric| self.metrics.is_empty() || self.metrics.contains(&metric.name));
-        all
+        possible(self.metrics, own.count(1.0), &|key| {
+            self.lines.iter().any(|other| other.is_related(key, own))
+        })
     }
 }
 
@@ -272,7 +266,8 @@ impl Totals {
         }
         let value = cell.value.mean;
         let elapsed = Duration::try_from_secs_f64(self.elapsed.mean).unwrap_or_default();
-        let metrics = frame.selected(metrics(line.role, value, elapsed, |role| self.other(frame, key, role)));
+        let of = |operand: &str| self.other(frame, key, operand);
+        let metrics = metrics(frame.metrics, line.count(value), elapsed, &of);
         Some(Row {
             value: Value::Counted(value),
             error: frame.repeated.then(|| cell.value.relative_error()),
@@ -282,15 +277,15 @@ impl Totals {
         })
     }
 
-    /// Returns the count with this role that a metric may combine with the count under `key`. It has the same cgroup, part and view
-    /// (clocks have no view). Counts of the same group are preferred.
-    fn other(&self, frame: &Frame<'_>, key: Key, role: Role) -> Option<f64> {
+    /// Returns the count of an operand that a metric may combine with the count under `key`, in its base unit. It has the same cgroup, part
+    /// and view. Counts of the same group are preferred.
+    fn other(&self, frame: &Frame<'_>, key: Key, operand: &str) -> Option<f64> {
         let own = frame.lines.get(key.line)?;
-        let candidates = || frame.lines.iter().enumerate().filter(|(_, line)| line.is_related(role, own));
+        let candidates = || frame.lines.iter().enumerate().filter(|(_, line)| line.is_related(operand, own));
         let same_group = candidates().filter(|(_, line)| line.group == own.group);
-        let counted = |(line, _)| {
-            let value = self.cells.get(&Key { line, ..key })?.value;
-            (value.count > 0).then_some(value.mean)
+        let counted = |(index, line): (usize, &Line)| {
+            let value = self.cells.get(&Key { line: index, ..key })?.value;
+            (value.count > 0).then(|| line.in_base_unit(value.mean))
         };
         same_group.chain(candidates()).find_map(counted)
     }

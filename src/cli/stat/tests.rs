@@ -1,6 +1,6 @@
 //! Snapshot tests of the formats with literal counts, and sessions on the fake kernel.
 
-pub(super) mod testing;
+pub(in crate::cli) mod testing;
 
 use std::ffi::OsString;
 use std::sync::Arc;

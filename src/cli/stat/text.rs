@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use super::aggregation::{Aggregation, PartLabel};
 use super::machine::seconds;
-use super::metric::{Metric, Style};
+use super::metric::Metric;
 use super::table::{Frame, Reading, Row, Totals};
 use crate::cli::observe::notes::{self as refusals, Note};
+use crate::event::metric::Style;
 use crate::export::page::figures::grouped;
 use crate::sys::usage::CpuTime;
 
@@ -96,7 +97,7 @@ fn prefix(row: &Row, at: Option<Duration>) -> String {
 fn metric(metric: &Metric) -> String {
     let value = metric.value;
     let number = match metric.style {
-        Style::Fine => format!("{value:8.3}"),
+        Style::Fine | Style::Rate => format!("{value:8.3}"),
         Style::Ratio => format!("{value:7.2} "),
         Style::Percent => format!("{value:7.2}%"),
         Style::Tenths => format!("{value:8.1}%"),

@@ -26,6 +26,11 @@ impl CpuId {
         Self::arm(&roots.sys, cpu).or_else(|| Self::x86(&host::read_text(&roots.proc.join("cpuinfo")).ok()?))
     }
 
+    /// Returns the identity as text.
+    pub(in crate::event) fn text(&self) -> &str {
+        &self.0
+    }
+
     fn arm(sys: &Path, cpu: u32) -> Option<Self> {
         let path = format!("devices/system/cpu/cpu{cpu}/regs/identification/midr_el1");
         Some(Self(host::read_text(&sys.join(path)).ok()?.trim().to_owned()))

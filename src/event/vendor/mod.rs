@@ -43,13 +43,14 @@ pub(super) struct Model {
 #[derive(Debug, Clone)]
 pub(super) struct ModelTable {
     pub model: Model,
+    cpu: CpuId,
     table: Arc<OnceLock<Table>>,
 }
 
 /// Whether the table is decompressed makes no difference.
 impl PartialEq for ModelTable {
     fn eq(&self, other: &Self) -> bool {
-        self.model == other.model
+        self.model == other.model && self.cpu == other.cpu
     }
 }
 
@@ -94,7 +95,12 @@ impl ModelTable {
     /// Returns the table of a CPU's model; `None` if there is none.
     pub(super) fn of(cpu: &CpuId) -> Option<Self> {
         let (_, model) = index().find(|(pattern, _)| matches(pattern, cpu))?;
-        Some(Self { model, table: Arc::default() })
+        Some(Self { model, cpu: cpu.clone(), table: Arc::default() })
+    }
+
+    /// Reports whether the identity of the CPU fulfills a condition.
+    pub(super) fn is_cpu(&self, is: impl Fn(&str) -> bool) -> bool {
+        is(self.cpu.text())
     }
 
     /// Returns the events that a PMU of sysfs counts, sorted by name. `core`: whether it is the PMU of the cores.

@@ -53,7 +53,7 @@ pub(in crate::cli::stat) fn cpus(aggregation: Aggregation, cpus: &[u32]) -> Part
 }
 
 /// Returns a host, and its catalog, with a core PMU that has these events.
-pub(in crate::cli::stat) fn machine_with(pmu: &str, events: &[&str]) -> (tempfile::TempDir, Catalog) {
+pub(in crate::cli) fn machine_with(pmu: &str, events: &[&str]) -> (tempfile::TempDir, Catalog) {
     let dir = tempfile::tempdir().unwrap();
     let pmu = dir.path().join("sys/bus/event_source/devices").join(pmu);
     let write = |name: &str, text: &str| {
